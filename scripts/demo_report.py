@@ -5,34 +5,18 @@ demo_report.py table DIR   the table from DIR/{sweep,warpline,floor,iperf3}.json
                            the first lines of /proc/stat at the start and at the end: DIR/{stat,stat-after}
 """
 
-import json
 import pathlib
 import sys
 import time
 from typing import Any
 
-# From here on the rest of the machine takes time that the measurements needed.
-LEAST_IDLE_PERCENT = 90
-MOST_STOLEN_PERCENT = 2
-
-
-def ticks_between(before: str, after: str) -> list[int]:
-    """Ticks of each kind between two readings of the first line of /proc/stat."""
-    both = zip(before.split()[1:9], after.split()[1:9], strict=True)
-    return [int(later) - int(earlier) for earlier, later in both]
-
-
-def idle_percentage(before: str, after: str) -> float:
-    """Idle share, in percent, between two readings of the first line of /proc/stat."""
-    ticks = ticks_between(before, after)
-    # Fields 3 and 4 are idle and iowait (proc(5)).
-    return 100 * (ticks[3] + ticks[4]) / max(1, sum(ticks))
-
-
-def stolen_percentage(before: str, after: str) -> float:
-    """Share that the hypervisor gave to other machines (steal), in percent, between two such readings."""
-    ticks = ticks_between(before, after)
-    return 100 * ticks[7] / max(1, sum(ticks))
+from benchmarks.machine import (
+    LEAST_IDLE_PERCENT,
+    MOST_STOLEN_PERCENT,
+    idle_percentage,
+    stolen_percentage,
+)
+from benchmarks.measurements import read_reports
 
 
 def reasons_for_doubt(idle: float, idle_after: float, stolen: float, cpus: list[int]) -> list[str]:
@@ -50,19 +34,12 @@ def reasons_for_doubt(idle: float, idle_after: float, stolen: float, cpus: list[
     return reasons
 
 
-def read_reports(path: pathlib.Path) -> list[dict[str, Any]]:
-    """The reports in a file that holds one JSON object, a list of them, or one a line."""
-    text = path.read_text()
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError:
-        value = [json.loads(line) for line in text.splitlines() if line.strip()]
-    return value if isinstance(value, list) else [value]
-
-
-def iperf3_gbit_per_s(report: dict[str, Any]) -> float:
-    """What the receiver of an iperf3 run got."""
-    return float(report["end"]["sum_received"]["bits_per_second"]) / 1e9
+def iperf3_gbit_per_s(report: dict[str, Any]) -> float | None:
+    """The median in a report of scripts/bench on iperf3, or None if iperf3 was left out or failed."""
+    for measurement in report["measurements"]:
+        for summary in measurement["figures"].values():
+            return float(summary["median"])
+    return None
 
 
 def ratio(value: float, reference: float) -> str:
@@ -72,23 +49,26 @@ def ratio(value: float, reference: float) -> str:
 
 def table(directory: pathlib.Path) -> tuple[list[tuple[str, str]], bool, list[str]]:
     """The closing table, whether anything arrived wrong in any run, and the reasons to doubt the figures."""
-    runs = read_reports(directory / "sweep.json") + read_reports(directory / "warpline.json")
-    measured = read_reports(directory / "warpline.json")[-1]
-    floor = read_reports(directory / "floor.json")[-1]["gbit_per_s"]
+    runs = read_reports((directory / "sweep.json").read_text()) + read_reports(
+        (directory / "warpline.json").read_text()
+    )
+    measured = read_reports((directory / "warpline.json").read_text())[-1]
+    floor = read_reports((directory / "floor.json").read_text())[-1]["gbit_per_s"]
     warpline = measured["gbit_per_s"]
     idle, idle_after = (float((directory / name).read_text()) for name in ("idle", "idle-after"))
     stolen = stolen_percentage(*((directory / name).read_text() for name in ("stat", "stat-after")))
     corrupt = sum(run["corrupt_bytes"] for run in runs)
-    unverified = [run["size"] for run in runs if not run["verified"]]
+    compared = sum(run["compared_bytes"] for run in runs)
+    unverified = [run["size"] for run in runs if not run["compared_bytes"]]
 
     lines = [
         ("warpline, Gb/s", f"{warpline:.2f}"),
         ("floor (CRC pass and copy pass), Gb/s", f"{floor:.2f}"),
         ("warpline / floor", ratio(warpline, floor)),
     ]
-    iperf3 = directory / "iperf3.json"
-    if iperf3.exists():
-        reference = iperf3_gbit_per_s(read_reports(iperf3)[-1])
+    path = directory / "iperf3.json"
+    reference = iperf3_gbit_per_s(read_reports(path.read_text())[-1]) if path.exists() else None
+    if reference is not None:
         lines += [
             ("iperf3 over veth, Gb/s", f"{reference:.2f}"),
             ("warpline / iperf3", ratio(warpline, reference)),
@@ -100,7 +80,8 @@ def table(directory: pathlib.Path) -> tuple[list[tuple[str, str]], bool, list[st
         ("idle after the end, %", f"{idle_after:.0f}"),
         ("stolen by the hypervisor, %", f"{stolen:.0f}"),
         ("CPUs that polled", " ".join(map(str, measured["cpus"]))),
-        ("verified", f"no: sizes {unverified}" if unverified else "yes"),
+        ("compared, % of all bytes", ratio(100 * compared, sum(run["bytes"] for run in runs))),
+        ("a sample of each size compared", f"no: sizes {unverified}" if unverified else "yes"),
         ("corrupt_bytes", str(corrupt)),
     ]
     return lines, bool(corrupt or unverified), reasons_for_doubt(idle, idle_after, stolen, measured["cpus"])

@@ -1,6 +1,7 @@
 //! Parts of the command line that several commands have.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use warpline::open::{self, DpdkDevice, Eal};
@@ -10,6 +11,10 @@ use crate::error::BenchError;
 
 /// Largest message of a benchmark, in bytes: a round of one message then still fits its region.
 pub const MESSAGE_BYTES_MAX: u32 = 64 << 20;
+
+/// The largest region, in bytes: an advertisement has room for it and the slots for samples of perftest's
+/// tests.
+pub const REGION_BYTES_MAX: u32 = 1 << 30;
 
 /// A switch written `on` or `off`.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,21 +32,46 @@ impl Switch {
     }
 }
 
-/// Parses a number of bytes with an optional k (1024) or M (1024 k).
+/// Parses a number of bytes of a message with an optional k (1024) or M (1024 k).
 pub fn parse_size(text: &str) -> Result<u32, String> {
+    parse_bytes(text).filter(|bytes| (1..=MESSAGE_BYTES_MAX).contains(bytes)).ok_or_else(|| {
+        format!("'{text}' is not a size: write 1 to {MESSAGE_BYTES_MAX} bytes, with k or M for units")
+    })
+}
+
+/// Parses the size of a region of at least `least` bytes, written with the units of [`parse_bytes`].
+pub fn parse_region(text: &str, least: &str) -> Result<u32, String> {
+    parse_bytes(text)
+        .filter(|bytes| *bytes <= REGION_BYTES_MAX && parse_bytes(least).is_some_and(|least| *bytes >= least))
+        .ok_or_else(|| {
+            format!("'{text}' is not a region: write {least} to 1024M bytes, with k, M or G for units")
+        })
+}
+
+/// Parses a number of bytes with an optional k (1024), M (1024 k) or G (1024 M).
+pub fn parse_bytes(text: &str) -> Option<u32> {
     let (digits, unit) = match text.char_indices().last() {
         Some((at, 'k' | 'K')) => (&text[..at], 1 << 10),
         Some((at, 'm' | 'M')) => (&text[..at], 1 << 20),
+        Some((at, 'g' | 'G')) => (&text[..at], 1 << 30),
         _ => (text, 1),
     };
-    digits
-        .parse::<u32>()
-        .ok()
-        .and_then(|number| number.checked_mul(unit))
-        .filter(|bytes| (1..=MESSAGE_BYTES_MAX).contains(bytes))
-        .ok_or_else(|| {
-            format!("'{text}' is not a size: write 1 to {MESSAGE_BYTES_MAX} bytes, with k or M for units")
-        })
+    digits.parse::<u32>().ok().and_then(|number| number.checked_mul(unit))
+}
+
+/// Where a command runs, and what it writes.
+#[derive(Args, Debug, Clone)]
+pub struct RunArguments {
+    /// The CPUs that poll: one for each end in this process, or a single one for both. Without it, the idlest
+    /// two that are free, or the idlest one.
+    #[arg(long, value_name = "CPU", value_delimiter = ',', num_args = 1..=2)]
+    pub cpus: Vec<usize>,
+    /// Write all frames to a capture in the pcapng format. Slows the run.
+    #[arg(long, value_name = "FILE")]
+    pub pcap: Option<PathBuf>,
+    /// Write the results as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }
 
 /// The device that frames go through, and the end of the connections that this process is.
@@ -189,6 +219,8 @@ mod tests {
         for wrong in ["", "0", "k", "-1", "65M", "5000000000", "4096k1"] {
             assert!(parse_size(wrong).is_err(), "{wrong}");
         }
+        assert_eq!([parse_bytes("1G"), parse_bytes("3g")], [Some(1 << 30), Some(3 << 30)]);
+        assert_eq!([parse_bytes("4G"), parse_bytes("G")], [None, None]);
     }
 
     #[test]

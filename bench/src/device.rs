@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use warpline::link::tap::{Tap, TapConfig};
 use warpline::link::{Capabilities, Device, RxInterrupt, Waker};
@@ -33,12 +33,27 @@ pub fn config(crc: Switch, config: DeviceConfig) -> DeviceConfig {
     }
 }
 
+/// Returns the configuration of a capture of all frames. Frames carry [`warpline::now`]: the capture has the
+/// time of day at which that was zero.
+pub fn capture_config(interface: &str) -> TapConfig {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let origin = since_1970.saturating_sub(Duration::from_nanos(warpline::now().as_nanos()));
+    TapConfig {
+        interface_name: interface.into(),
+        origin_unix_ns: u64::try_from(origin.as_nanos()).unwrap_or(0),
+        snap_bytes: None,
+        limit_bytes: None,
+    }
+}
+
 /// A device of DPDK's, with its frames captured if that was asked for.
 pub enum BenchDevice {
     /// As it is.
     Plain(DpdkDevice),
     /// Captured to a file.
     Captured(Box<Tap<DpdkDevice, BufWriter<File>>>),
+    /// One that a benchmark makes itself.
+    Own(Box<dyn Device<Frame = Mbuf> + Send>),
 }
 
 impl BenchDevice {
@@ -51,13 +66,7 @@ impl BenchDevice {
         let Some(path) = path else { return Ok(Self::Plain(device)) };
         let failed = |error| BenchError::File(path.into(), error);
         let file = BufWriter::with_capacity(CAPTURE_BUFFER_BYTES, File::create(path).map_err(failed)?);
-        let origin = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let config = TapConfig {
-            interface_name: interface.into(),
-            origin_unix_ns: u64::try_from(origin.as_nanos()).unwrap_or(0),
-            snap_bytes: None,
-            limit_bytes: None,
-        };
+        let config = capture_config(interface);
         Ok(Self::Captured(Box::new(Tap::new(device, file, &config).map_err(failed)?)))
     }
 }
@@ -69,6 +78,7 @@ impl Device for BenchDevice {
         match self {
             Self::Plain(device) => device.capabilities(),
             Self::Captured(device) => device.capabilities(),
+            Self::Own(device) => device.capabilities(),
         }
     }
 
@@ -76,6 +86,7 @@ impl Device for BenchDevice {
         match self {
             Self::Plain(device) => device.mac(),
             Self::Captured(device) => device.mac(),
+            Self::Own(device) => device.mac(),
         }
     }
 
@@ -84,6 +95,7 @@ impl Device for BenchDevice {
         match self {
             Self::Plain(device) => device.receive(now, frames, limit),
             Self::Captured(device) => device.receive(now, frames, limit),
+            Self::Own(device) => device.receive(now, frames, limit),
         }
     }
 
@@ -92,6 +104,16 @@ impl Device for BenchDevice {
         match self {
             Self::Plain(device) => device.allocate(),
             Self::Captured(device) => device.allocate(),
+            Self::Own(device) => device.allocate(),
+        }
+    }
+
+    #[inline]
+    fn allocate_burst(&mut self, frames: &mut Vec<Mbuf>, limit: usize) {
+        match self {
+            Self::Plain(device) => device.allocate_burst(frames, limit),
+            Self::Captured(device) => device.allocate_burst(frames, limit),
+            Self::Own(device) => device.allocate_burst(frames, limit),
         }
     }
 
@@ -99,6 +121,7 @@ impl Device for BenchDevice {
         match self {
             Self::Plain(device) => device.wake_on_arrival(waker),
             Self::Captured(device) => device.wake_on_arrival(waker),
+            Self::Own(device) => device.wake_on_arrival(waker),
         }
     }
 
@@ -106,6 +129,7 @@ impl Device for BenchDevice {
         match self {
             Self::Plain(device) => device.rx_interrupt(),
             Self::Captured(device) => device.rx_interrupt(),
+            Self::Own(device) => device.rx_interrupt(),
         }
     }
 
@@ -113,6 +137,7 @@ impl Device for BenchDevice {
         match self {
             Self::Plain(device) => device.enable_rx_interrupt(),
             Self::Captured(device) => device.enable_rx_interrupt(),
+            Self::Own(device) => device.enable_rx_interrupt(),
         }
     }
 
@@ -120,6 +145,7 @@ impl Device for BenchDevice {
         match self {
             Self::Plain(device) => device.disable_rx_interrupt(),
             Self::Captured(device) => device.disable_rx_interrupt(),
+            Self::Own(device) => device.disable_rx_interrupt(),
         }
     }
 
@@ -128,6 +154,7 @@ impl Device for BenchDevice {
         match self {
             Self::Plain(device) => device.transmit(now, frames),
             Self::Captured(device) => device.transmit(now, frames),
+            Self::Own(device) => device.transmit(now, frames),
         }
     }
 }

@@ -20,6 +20,8 @@ type Step = Box<dyn FnMut(&mut Driver) -> ControlFlow<()> + Send>;
 pub struct Driver {
     core: CoreDriver<BenchDevice>,
     other: Option<Box<OtherEnd>>,
+    /// The thread sleeps while there is nothing to do.
+    sleeps: bool,
 }
 
 /// The other end: a thread that polls this end polls the other, too.
@@ -42,7 +44,38 @@ impl OtherEnd {
 impl Driver {
     /// Drives `core` alone.
     pub fn new(core: CoreDriver<BenchDevice>) -> Self {
-        Self { core, other: None }
+        Self { core, other: None, sleeps: false }
+    }
+
+    /// Returns the same driver; its thread sleeps while there is nothing to do if `sleeps`.
+    pub fn sleeping(self, sleeps: bool) -> Self {
+        Self { sleeps, ..self }
+    }
+
+    /// Returns true if its thread sleeps while there is nothing to do.
+    #[inline]
+    pub const fn sleeps(&self) -> bool {
+        self.sleeps
+    }
+
+    /// Passes the time after a poll that found nothing to do.
+    #[inline]
+    pub fn pause(&mut self) {
+        if self.sleeps {
+            self.sleep();
+        } else {
+            // Leaves the execution units to a CPU that shares this one's core.
+            std::hint::spin_loop();
+        }
+    }
+
+    #[cold]
+    fn sleep(&mut self) {
+        /// Other threads hand work over without waking this one.
+        const LONGEST: Duration = Duration::from_millis(1);
+        // Frames for the other end come from this one alone: only its timers can be due.
+        let other = self.other.as_ref().map(|other| other.driver.core.time_to_next_deadline());
+        self.core.wait(other.map_or(LONGEST, |deadline| deadline.min(LONGEST)));
     }
 
     /// Drives `other` after each poll of this core, too, and calls `step` after each poll of `other` until it
@@ -113,12 +146,12 @@ impl<'s> Endpoint<'s> {
             // Without it, packet buffers come without this CPU's cache: slower, not wrong.
             let _lcore = Eal::current().and_then(|eal| eal.register_thread().ok());
             loop {
-                if !driver.poll_once() {
-                    // Leaves the execution units to a CPU that shares this one's core.
-                    std::hint::spin_loop();
-                }
+                let worked = driver.poll_once();
                 if step(&mut driver).is_break() {
                     return Ok(driver.finish());
+                }
+                if !worked {
+                    driver.pause();
                 }
             }
         });

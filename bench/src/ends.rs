@@ -1,6 +1,6 @@
 //! The ends of a benchmark: where their cores run, and their addresses on a ring.
 
-use warpline::DeviceConfig;
+use warpline::{Cidr, DeviceConfig, DeviceName};
 
 use crate::arguments::End;
 
@@ -18,7 +18,20 @@ pub fn cpu(end: End, wanted: &[usize]) -> usize {
     cpu.map_or(0, |cpu| cpu.id)
 }
 
-/// Returns the configuration of an end of a ring: address 198.18.0.`host`.
-pub fn on_ring(host: u8) -> DeviceConfig {
-    DeviceConfig::new([198, 18, 0, host], 24)
+/// Returns the configuration of an end of `ring`: that of its name, with address 198.18.0.`host`.
+pub fn on_ring(ring: &DeviceName, host: u8) -> DeviceConfig {
+    DeviceConfig { addresses: vec![Cidr::new([198, 18, 0, host].into(), 24)], ..ring.config() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_of_a_ring_has_what_its_name_says() {
+        let ring = "ring,vlan=7,route=10.0.0.0/8@198.18.0.2".parse().unwrap();
+        let config = on_ring(&ring, 1);
+        assert_eq!((config.vlan, config.routes.len()), (Some(7), 1));
+        assert_eq!(config.addresses, [Cidr::new([198, 18, 0, 1].into(), 24)]);
+    }
 }

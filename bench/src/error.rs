@@ -41,6 +41,19 @@ pub enum BenchError {
     /// A ring needs no addresses.
     #[error("the device ring has both ends in this process: leave out --listen, --address and HOST:PORT")]
     RingHasBothEnds,
+    /// Options that do not go together.
+    #[error("{0}")]
+    Options(String),
+    /// A figure is below the limit that was set for it.
+    #[error("{figure} is {got:.6}, below the limit of {limit}")]
+    BelowLimit {
+        /// The figure and its unit.
+        figure: &'static str,
+        /// Its value.
+        got: f64,
+        /// The limit.
+        limit: f64,
+    },
     /// No connection.
     #[error("connecting to {0}: {1}")]
     Connect(SocketAddr, warpline::ConnectError),

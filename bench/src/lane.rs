@@ -1,6 +1,4 @@
-//! One queue pair of a benchmark, with the small buffers for its messages of 16 bytes.
-
-use std::time::Duration;
+//! One queue pair of `ping`, with the small buffers for its messages of 16 bytes.
 
 use warpline::{
     Access, Advertisement, Completion, CompletionKind, CompletionQueue, Device, MemoryRegion,
@@ -41,9 +39,7 @@ impl Lane {
         let inbox = memory(INBOX_MESSAGES * Advertisement::MESSAGE_LEN, Access::LOCAL_WRITE)?;
         let outbox = memory(Advertisement::MESSAGE_LEN, Access::empty())?;
         let depth = depth as usize;
-        // Polled while it measures. A thread that waits before that sleeps: its CPU may be the one that
-        // polls.
-        let completions = CompletionQueue::with_events(depth + 1 + INBOX_MESSAGES)?;
+        let completions = CompletionQueue::new(depth + 1 + INBOX_MESSAGES);
         let config =
             QpConfig { send_depth: depth + 1, receive_depth: INBOX_MESSAGES, packing, ..QpConfig::default() };
         let qp = domain
@@ -93,21 +89,6 @@ impl Lane {
             .map_err(|error| self.failed(&error.to_string()))?;
         self.post_receive(slot)?;
         Ok(Some(message))
-    }
-
-    /// Waits for the next message.
-    ///
-    /// # Errors
-    ///
-    /// [`BenchError::Peer`].
-    pub fn wait_for_message(&self, timeout: Duration) -> Result<Advertisement, BenchError> {
-        loop {
-            let completion =
-                self.completions.wait(timeout).ok_or_else(|| self.failed("no message came in time"))?;
-            if let Some(message) = self.message(&completion)? {
-                return Ok(message);
-            }
-        }
     }
 
     /// Returns true if the connection is over, and ended as it should.

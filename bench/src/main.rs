@@ -1,6 +1,7 @@
 //! Benchmarks and tools for warpline.
 
 mod arguments;
+mod cache_line;
 mod device;
 mod endpoint;
 mod ends;
@@ -9,17 +10,20 @@ mod exchange;
 mod failure;
 mod floor;
 mod impair;
+mod instructions;
 mod interop;
 mod interrupt;
 mod json;
 mod lane;
+mod line_rate;
 mod operations;
 mod pattern;
+mod perftest;
 mod ping;
 mod placement;
 mod reassembly;
 mod setup;
-mod write_bw;
+mod times;
 
 use std::process::ExitCode;
 
@@ -37,18 +41,41 @@ struct CommandLine {
 /// The measurements and tools.
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Measure the bandwidth of RDMA Writes whose contents are verified.
-    WriteBw(write_bw::WriteBw),
+    /// Measure the bandwidth of RDMA Writes.
+    WriteBw(perftest::WriteBw),
+    /// Measure the bandwidth of RDMA Reads.
+    ReadBw(perftest::ReadBw),
+    /// Measure the bandwidth of Sends.
+    SendBw(perftest::SendBw),
+    /// Measure the rate of Atomic Operations.
+    AtomicBw(perftest::AtomicBw),
+    /// Measure the latency of RDMA Writes: half of a round trip.
+    WriteLat(perftest::WriteLat),
+    /// Measure the latency of RDMA Reads.
+    ReadLat(perftest::ReadLat),
+    /// Measure the latency of Sends: half of a round trip.
+    SendLat(perftest::SendLat),
+    /// Measure the latency of Atomic Operations.
+    AtomicLat(perftest::AtomicLat),
     /// Measure the time of rping's exchange, with rping or another warpline at the other end; contents are
     /// compared.
     Ping(ping::Ping),
-    /// Measure what one core can do at most: a CRC pass and a copy pass over frames from a pool.
+    /// Measure what this machine allows at most: CRC and copy passes of one core, the hand-off between two
+    /// cores, a frame on a bare ring, and the packet rate of a device that does nothing.
     Floor(floor::Floor),
+    /// Measure how fast one core sends into a device that drops frames, and how fast it receives from a
+    /// generator: packets a second, and processor cycles a packet and a byte.
+    LineRate(line_rate::LineRate),
+    /// Measure the time that a cache line takes from one core to another and back.
+    CacheLine(cache_line::CacheLine),
     /// Join two devices by a wire with faults: loss, delay, reordering, duplication, corruption.
     Impair(impair::Impair),
     /// Measure the memory that a receiver needs for reassembly, by the alignment of FPDUs and the number of
     /// connections.
     Reassembly(reassembly::Reassembly),
+    /// Transfer in virtual time, for scripts/bench instructions to count instructions.
+    #[command(hide = true)]
+    Instructions(instructions::Instructions),
     /// Exchange files with another iWARP endpoint by RDMA Writes (for scripts/interop).
     Exchange(exchange::ExchangeArguments),
     /// Obey commands on standard input, an operation each (for scripts/interop).
@@ -57,11 +84,21 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match CommandLine::parse().command {
-        Command::WriteBw(args) => write_bw::run(&args),
+        Command::WriteBw(args) => perftest::run(args),
+        Command::ReadBw(args) => perftest::run(args),
+        Command::SendBw(args) => perftest::run(args),
+        Command::AtomicBw(args) => perftest::run(args),
+        Command::WriteLat(args) => perftest::run(args),
+        Command::ReadLat(args) => perftest::run(args),
+        Command::SendLat(args) => perftest::run(args),
+        Command::AtomicLat(args) => perftest::run(args),
         Command::Ping(args) => ping::run(&args),
         Command::Floor(args) => floor::run(&args),
+        Command::LineRate(args) => line_rate::run(&args),
+        Command::CacheLine(args) => cache_line::run(&args),
         Command::Impair(args) => impair::run(&args),
         Command::Reassembly(args) => reassembly::run(&args),
+        Command::Instructions(args) => instructions::run(&args),
         Command::Exchange(args) => exchange::run(&args),
         Command::Operations(args) => operations::run(&args),
     };

@@ -82,8 +82,12 @@ fn the_report_has_its_keys() {
         "messages",
         "bytes",
         "gbit_per_s",
+        "peak_gbit_per_s",
         "mmsg_per_s",
+        "verify",
         "verified",
+        "compared_bytes",
+        "compared_fraction",
         "corrupt_bytes",
         "retransmitted_segments",
         "out_of_order_segments",
@@ -115,9 +119,9 @@ fn markers_small_frames_and_many_queue_pairs_are_verified() {
         &["--size", "8M", "--iters", "3", "--crc", "off", "--mtu", "4000"],
     ];
     for (n, case) in cases.into_iter().enumerate() {
-        let report = measure(&format!("case{n}"), case);
+        let report = measure(&format!("case{n}"), &[case, &["--verify", "all"]].concat());
         assert_eq!(report["corrupt_bytes"], 0, "{case:?}");
-        assert_eq!(report["verified"], true);
+        assert_eq!(report["compared_bytes"], report["bytes"], "{case:?}");
     }
 }
 
@@ -269,7 +273,7 @@ fn wrong_command_lines_are_refused() {
         &["write-bw", "--markers", "maybe"],
         &["reassembly", "--connections", "0"],
         &["reassembly", "--connections", "10,70000"],
-        &["read-bw"],
+        &["read-bandwidth"],
         &["impair", "--left", "eal:net_null0"],
         &["impair", "--left", "eal:net_null0", "--right", "eal:net_null1", "--loss", "2"],
         &["impair", "--left", "eal:net_null0", "--right", "eal:net_null1", "--delay", "1"],

@@ -97,8 +97,6 @@ pub use vocabulary::startup::{Peer, ReadDepths, ReadsWanted, RtrKinds, StartupFa
 pub use vocabulary::stream::{
     StreamConfig, SwitchError, TcpListenConfig, TcpStreamError, UnnegotiatedConfig,
 };
-pub use warpline_dataplane::core::ring::Direction;
-pub use warpline_dataplane::core::statistics::Statistics;
 pub use warpline_dataplane::ddp::DdpError;
 pub use warpline_dataplane::limits;
 pub use warpline_dataplane::memory::{Access, Binding, FastRegistration, Region, STag};
@@ -117,6 +115,8 @@ pub use warpline_dataplane::qp::work::{
     SliceList, Status, TooLongForInline, TooManySlices,
 };
 pub use warpline_dataplane::rdmap::RdmapError;
+pub use warpline_dataplane::ring::Direction;
+pub use warpline_dataplane::statistics::Statistics;
 pub use warpline_dataplane::tcp::congestion::Algorithm;
 pub use warpline_dataplane::tcp::{Behaviour, CloseReason, Counters, EcnPolicy, Keepalive, Snapshot};
 pub use warpline_dataplane::time;

@@ -127,15 +127,16 @@ impl Drops {
         self.0[cause as usize] += 1;
     }
 
-    /// Drops for `cause`.
-    #[cfg(test)]
-    pub const fn get(&self, cause: DropCause) -> u64 {
-        self.0[cause as usize]
+    /// Adds the drops of another part of the same core.
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (drops, others) in self.0.iter_mut().zip(other.0) {
+            *drops += others;
+        }
     }
 
-    /// Drops by cause, indexed by [`DropCause`].
-    pub const fn by_cause(&self) -> &[u64; DropCause::COUNT] {
-        &self.0
+    /// Returns how many drops there were for `cause`.
+    pub const fn get(&self, cause: DropCause) -> u64 {
+        self.0[cause as usize]
     }
 }
 

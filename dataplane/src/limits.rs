@@ -6,6 +6,9 @@ pub const REGIONS_PER_CORE: usize = 1 << 16;
 /// Frames taken from the device in one go: enough to amortise the call, few enough to stay in cache.
 pub const RECEIVE_BURST_FRAMES: usize = 32;
 
+/// Connections of a core that are found without the keyed hash. A power of two; an entry takes 20 bytes.
+pub const RECENT_FLOWS: usize = 256;
+
 use crate::time::{MICROSECOND, MILLISECOND, SECOND};
 
 /// Retransmission timeout before the first sample (RFC 6298 §2.1).
@@ -209,11 +212,19 @@ pub const TRANSMIT_BURST_SEGMENTS: usize = 32;
 /// Payload of an FPDU that goes out by reference where the device takes references, in bytes: below it a
 /// copy costs less than two more buffers.
 pub const BY_REFERENCE_MIN_BYTES: u32 = 1024;
+/// An RDMA Write of fewer bytes from one range of memory is a short one: the way from its work request to the
+/// wire and its completion has no branches for what other requests need. In one segment of 1448 bytes up to
+/// 17 Writes of 64 bytes lie, and what each takes counts more than what their segment takes.
+pub const SHORT_WRITE_BYTES: u32 = 512;
+const _: () = assert!(SHORT_WRITE_BYTES <= BY_REFERENCE_MIN_BYTES);
 /// Bytes a core keeps of FPDUs that go out in parts, until they are acknowledged, besides one run of FPDUs
 /// of each connection: a window of a fast path that has become narrower, and some thousand FPDUs of
 /// connections whose segments are below MPA's least. FPDUs that find no room are sent when some are
 /// acknowledged.
 pub const CUT_BYTES_PER_CORE: usize = 4 << 20;
+/// Empty frames that a core takes from its device together: one call for each frame would cost as much as
+/// writing its headers.
+pub const EMPTY_FRAMES: usize = 16;
 /// Frames gathered before they are handed to the device: the peer works on the first while the next are
 /// built.
 pub const TRANSMIT_CHUNK_FRAMES: usize = 8;
@@ -223,9 +234,9 @@ pub const TRANSMIT_QUEUE_FRAMES: usize = 128;
 /// bursts, so that neither end of a connection to ourselves waits for the other. A connection keeps its turn
 /// while there is no room.
 pub const LOOPBACK_FRAMES: usize = 256;
-/// Frames handed to the device in one poll before what has arrived is looked at again: fewer than a ring of
+/// Segments handed to the device in one poll before what has arrived is looked at again: fewer than a ring of
 /// descriptors has.
-pub const FRAMES_SENT_PER_POLL: u64 = 256;
+pub const SEGMENTS_SENT_PER_POLL: u64 = 256;
 /// Segments of send queues looked at in one poll because of selective acknowledgements: some 100 µs of work,
 /// and two searches of all there can be.
 pub const SEGMENTS_SEARCHED_PER_POLL: u32 = 2 * SEND_DESCRIPTORS_PER_CORE as u32;

@@ -111,6 +111,13 @@ impl<T> Pool<T> {
         self.nodes.get_mut(node.index())?.value.as_mut()
     }
 
+    /// Returns the value of a node, to change, and the node after it in its list.
+    #[inline]
+    pub fn get_mut_and_next(&mut self, node: NodeId) -> Option<(&mut T, Option<NodeId>)> {
+        let Node { value, next } = self.nodes.get_mut(node.index())?;
+        Some((value.as_mut()?, NodeId::at(*next)))
+    }
+
     /// Returns the node after `node` in its list.
     #[inline]
     pub fn next(&self, node: NodeId) -> Option<NodeId> {
@@ -125,7 +132,20 @@ impl<T> Pool<T> {
     /// Returns `value` when no node is free.
     #[inline]
     pub fn push_back(&mut self, list: &mut List, value: T) -> Result<NodeId, T> {
-        self.insert_after(list, list.back(), value)
+        let index = self.free;
+        let Some((id, node)) = NodeId::at(index).zip(self.nodes.get_mut(index as usize)) else {
+            return Err(value);
+        };
+        self.free = core::mem::replace(&mut node.next, NIL);
+        node.value = Some(value);
+        self.used += 1;
+        match self.nodes.get_mut(list.tail as usize) {
+            Some(last) => last.next = index,
+            None => list.head = index,
+        }
+        list.tail = index;
+        list.len += 1;
+        Ok(id)
     }
 
     /// Inserts `value` into `list` after `previous`, or at the front for `None`.

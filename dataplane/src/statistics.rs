@@ -1,6 +1,6 @@
 //! The counters of a core.
 
-pub use crate::drops::DropCause;
+pub use crate::drops::{DropCause, Drops};
 use crate::net::counters::Counters;
 use crate::tcp;
 
@@ -13,12 +13,14 @@ pub struct Statistics {
     pub frames_sent: u64,
     /// Frames to ourselves, which the device does not see.
     pub frames_looped: u64,
-    /// Drops by cause, indexed by [`DropCause`].
-    pub drops: [u64; DropCause::COUNT],
+    /// Drops by cause.
+    pub drops: Drops,
     /// Datagrams put together from fragments.
     pub datagrams_reassembled: u64,
     /// FPDUs received and verified.
     pub fpdus_received: u64,
+    /// Segments whose FPDUs were all consumed where they lay: in order, and expected by header prediction.
+    pub segments_predicted: u64,
     /// RDMA Writes without payload for peers that may have overlooked our first FPDU.
     pub nudges_sent: u64,
     /// Of the FPDUs received, those placed beyond a gap, before their turn (RFC 5044 appendix B).
@@ -72,7 +74,7 @@ pub struct Statistics {
 impl Statistics {
     /// Counts one drop.
     pub(crate) const fn count(&mut self, cause: DropCause) {
-        self.drops[cause as usize] += 1;
+        self.drops.count(cause);
     }
 
     /// Adds the counters of the IP host.
@@ -81,13 +83,11 @@ impl Statistics {
         self.frames_sent += host.frames_sent;
         self.frames_looped += host.frames_looped;
         self.datagrams_reassembled += host.datagrams_reassembled;
-        for (drops, of_host) in self.drops.iter_mut().zip(host.drops.by_cause()) {
-            *drops += of_host;
-        }
+        self.drops.add(&host.drops);
     }
 
     /// Returns how many drops there were for `cause`.
     pub const fn dropped(&self, cause: DropCause) -> u64 {
-        self.drops[cause as usize]
+        self.drops.get(cause)
     }
 }

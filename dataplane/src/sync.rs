@@ -3,14 +3,70 @@
 //! which tries every order of what two threads do, and of what the memory shows them.
 
 #[cfg(not(loom))]
+pub use core::hint::spin_loop;
+#[cfg(not(loom))]
 pub use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 pub use crossbeam::queue::ArrayQueue;
 
 #[cfg(loom)]
+pub use loom::hint::spin_loop;
+#[cfg(loom)]
 pub use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(loom)]
-pub use model::ArrayQueue;
+pub use model::{ArrayQueue, HandedOver, Words};
+
+/// Words that one thread writes and another reads later. They order nothing: what hands them over does, such
+/// as a store and a load of an atomic variable beside them.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub struct Words<const N: usize>([AtomicU64; N]);
+
+#[cfg(not(loom))]
+impl<const N: usize> Words<N> {
+    /// Returns zeros.
+    pub fn new() -> Self {
+        Self([const { AtomicU64::new(0) }; N])
+    }
+
+    /// Writes the first words.
+    #[inline]
+    pub fn write(&self, words: &[u64]) {
+        for (place, word) in self.0.iter().zip(words) {
+            place.store(*word, Ordering::Relaxed);
+        }
+    }
+
+    /// Reads the first `M` words.
+    #[inline]
+    pub fn read<const M: usize>(&self) -> [u64; M] {
+        const { assert!(M <= N) };
+        core::array::from_fn(|at| self.0[at].load(Ordering::Relaxed))
+    }
+}
+
+/// A value that one thread stores and another loads later. Like [`Words`], it orders nothing.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub struct HandedOver<T: Copy>(crossbeam::atomic::AtomicCell<T>);
+
+#[cfg(not(loom))]
+impl<T: Copy> HandedOver<T> {
+    /// Returns `value`.
+    pub const fn new(value: T) -> Self {
+        Self(crossbeam::atomic::AtomicCell::new(value))
+    }
+
+    /// Stores `value`.
+    pub fn store(&self, value: T) {
+        self.0.store(value);
+    }
+
+    /// Loads the value.
+    pub fn load(&self) -> T {
+        self.0.load()
+    }
+}
 
 /// The queue as the model sees it.
 #[cfg(loom)]
@@ -18,6 +74,7 @@ mod model {
     use core::mem;
     use std::sync::PoisonError;
 
+    use loom::cell::UnsafeCell;
     use loom::sync::Mutex;
     use loom::sync::atomic::{AtomicUsize, Ordering};
 
@@ -129,6 +186,65 @@ mod model {
         /// Returns true if the queue was empty at some moment.
         pub fn is_empty(&self) -> bool {
             self.head.load(Ordering::Acquire) == self.tail.load(Ordering::Acquire)
+        }
+    }
+
+    /// Words as the model sees them: it fails where a thread touches them that another has not handed them
+    /// to.
+    // The lock is of the standard library, so it orders nothing in the model.
+    #[derive(Debug)]
+    pub struct Words<const N: usize>(std::sync::Mutex<Touched<N>>);
+
+    /// The words, and a note of who touches them.
+    #[derive(Debug)]
+    struct Touched<const N: usize> {
+        access: UnsafeCell<()>,
+        words: [u64; N],
+    }
+
+    impl<const N: usize> Words<N> {
+        /// Returns zeros.
+        pub fn new() -> Self {
+            Self(std::sync::Mutex::new(Touched { access: UnsafeCell::new(()), words: [0; N] }))
+        }
+
+        /// Writes the first words.
+        pub fn write(&self, words: &[u64]) {
+            let mut touched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            touched.access.with_mut(|_| ());
+            touched.words[..words.len()].copy_from_slice(words);
+        }
+
+        /// Reads the first `M` words.
+        pub fn read<const M: usize>(&self) -> [u64; M] {
+            let touched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            touched.access.with(|_| ());
+            core::array::from_fn(|at| touched.words[at])
+        }
+    }
+
+    /// A value as the model sees it, as with [`Words`].
+    #[derive(Debug)]
+    pub struct HandedOver<T: Copy>(std::sync::Mutex<(UnsafeCell<()>, T)>);
+
+    impl<T: Copy> HandedOver<T> {
+        /// Returns `value`.
+        pub fn new(value: T) -> Self {
+            Self(std::sync::Mutex::new((UnsafeCell::new(()), value)))
+        }
+
+        /// Stores `value`.
+        pub fn store(&self, value: T) {
+            let mut touched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            touched.0.with_mut(|_| ());
+            touched.1 = value;
+        }
+
+        /// Loads the value.
+        pub fn load(&self) -> T {
+            let touched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            touched.0.with(|_| ());
+            touched.1
         }
     }
 }

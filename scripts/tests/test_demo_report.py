@@ -10,6 +10,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import demo_report
+from benchmarks import machine
 
 
 def run(
@@ -23,7 +24,8 @@ def run(
         "size": size,
         "gbit_per_s": gbit_per_s,
         "corrupt_bytes": corrupt_bytes,
-        "verified": verified,
+        "bytes": 1000,
+        "compared_bytes": 20 if verified else 0,
         "cpus": list(cpus),
     }
 
@@ -56,14 +58,19 @@ class DemoReportTest(unittest.TestCase):
         self.assertEqual(lines["warpline, Gb/s"], "20.00")
         self.assertEqual(lines["warpline / floor"], "0.50")
         self.assertEqual(lines["iperf3 over veth, Gb/s"], "not measured")
+        self.assertEqual(lines["compared, % of all bytes"], "2.00")
         self.assertEqual(lines["idle before the start, %"], "97")
         self.assertEqual(list(lines.items())[-1], ("corrupt_bytes", "0"))
 
     def test_with_iperf3(self) -> None:
-        self.write("iperf3.json", {"end": {"sum_received": {"bits_per_second": 16e9}}})
+        self.write("iperf3.json", {"measurements": [{"figures": {"gbit_per_s": {"median": 16.0}}}]})
         _, lines = self.table()
         self.assertEqual(lines["iperf3 over veth, Gb/s"], "16.00")
         self.assertEqual(lines["warpline / iperf3"], "1.25")
+
+    def test_with_iperf3_left_out(self) -> None:
+        self.write("iperf3.json", {"measurements": []})
+        self.assertEqual(self.table()[1]["iperf3 over veth, Gb/s"], "not measured")
 
     def test_corruption_anywhere_fails(self) -> None:
         self.write("sweep.json", [run(64, 1.0, corrupt_bytes=3)])
@@ -73,7 +80,7 @@ class DemoReportTest(unittest.TestCase):
     def test_an_unverified_run_fails(self) -> None:
         self.write("warpline.json", run(65536, 20.0, verified=False))
         status, lines = self.table()
-        self.assertEqual((status, lines["verified"]), (1, "no: sizes [65536]"))
+        self.assertEqual((status, lines["a sample of each size compared"]), (1, "no: sizes [65536]"))
 
     def test_a_sweep_may_come_one_object_a_line(self) -> None:
         (self.folder / "sweep.json").write_text(
@@ -112,8 +119,8 @@ class DemoReportTest(unittest.TestCase):
     def test_idle_share(self) -> None:
         before = "cpu  100 0 100 700 100 0 0 0 0 0"
         after = "cpu  110 0 110 770 110 0 0 0 0 0"
-        self.assertEqual(demo_report.idle_percentage(before, after), 80)
-        self.assertEqual(demo_report.idle_percentage(before, before), 0)
+        self.assertEqual(machine.idle_percentage(before, after), 80)
+        self.assertEqual(machine.idle_percentage(before, before), 0)
 
     def test_a_wrong_command_line_says_what_to_do(self) -> None:
         with contextlib.redirect_stderr(io.StringIO()) as errors:

@@ -1,45 +1,65 @@
-//! The floor: the most that one core could do. It takes frames from a pool, runs a CRC pass over each payload
-//! and a copy pass into the destination, with the engine and the copy that the data plane uses, and nothing
-//! else.
+//! The floor: what this machine allows at most, to be held beside every result of the other benchmarks.
 
 mod arguments;
+mod hand_off;
+mod one_core;
+mod rates;
+mod ring;
+mod vdev;
 
-pub use arguments::Floor;
+pub use arguments::{Floor, parse_seconds};
 
-use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use dpdk::{Mbuf, Mempool, MempoolConfig};
+use dpdk::{Eal, Mbuf, Mempool, MempoolConfig};
 use serde::Serialize;
 use warpline::{Region, open};
-use warpline_dataplane::crc32c;
 
 use crate::error::BenchError;
 use crate::json::write_json;
-use crate::placement::{Placement, pin_to};
-use crate::write_bw::sizes::region_bytes;
+use crate::placement::{Placement, keep_off, pin_to};
+use hand_off::{FRAMES_MAX, Place, Shape, Tuning};
+use rates::Rates;
+use ring::HalfRoundTrip;
+use vdev::PacketRates;
 
-/// Bytes of IPv4 and TCP headers.
-const HEADER_BYTES: usize = 40;
-/// Frames in flight: a window's worth, as the benchmark has.
-const FRAMES: u32 = 255;
-/// Batches measured; the median is reported.
-const BATCHES: usize = 9;
+/// Bytes of a packet that are not payload: IPv4, TCP with timestamps, MPA with CRC, and the headers of DDP
+/// and RDMAP of an RDMA Write.
+const HEADER_BYTES: usize = 20 + 32 + 2 + 4 + 14;
+/// Frames that one core works on: a window's worth.
+const FRAMES: usize = FRAMES_MAX - 1;
 
-/// The result.
-#[derive(Serialize, Debug)]
-pub struct FloorReport {
-    test: &'static str,
+const PAGE_BYTES: usize = 4096;
+
+/// A figure of payload copied and summed.
+#[derive(Serialize, Clone, Copy, Debug)]
+struct Figure {
+    /// `one-core`, `hand-off` or `by-reference`.
+    kind: &'static str,
     mtu: u16,
-    size: u32,
-    /// Bytes of the destination.
-    destination_bytes: usize,
-    /// Median over the batches.
-    gbit_per_s: f64,
-    /// Slowest batch.
-    min_gbit_per_s: f64,
-    /// Fastest batch.
-    max_gbit_per_s: f64,
+    payload_bytes: usize,
+    /// Bytes of the source and of the destination.
+    region_bytes: usize,
+    crc: bool,
+    #[serde(flatten)]
+    rates: Rates,
+    /// The best way to hand frames over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tuning: Option<Tuning>,
+}
+
+/// All results. The first rates are those of one core with the first MTU and region.
+#[derive(Serialize, Debug)]
+struct Report {
+    test: &'static str,
+    /// The CPUs that work; with a single one there is no hand-off.
+    cpus: Vec<usize>,
+    memory: String,
+    #[serde(flatten)]
+    rates: Rates,
+    figures: Vec<Figure>,
+    half_round_trip: Option<HalfRoundTrip>,
+    packet_rate: PacketRates,
 }
 
 /// Measures and reports.
@@ -49,67 +69,154 @@ pub struct FloorReport {
 /// [`BenchError`].
 pub fn run(args: &Floor) -> Result<(), BenchError> {
     let eal = open::eal(&[], &args.eal)?;
-    let [cpu, ..] = Placement::choose(&args.cpus)?.cpus()[..] else { return Err(BenchError::Pin(0)) };
-    pin_to(cpu)?;
-    let _lcore = eal.register_thread().ok();
-    let payload_bytes = usize::from(args.mtu) - HEADER_BYTES;
-    let config = MempoolConfig { mbufs: FRAMES, data_octets: args.mtu.max(2048), ..MempoolConfig::default() };
-    let pool = Mempool::new(eal, config).map_err(open::OpenError::from)?;
-    let frames = filled_frames(&pool, payload_bytes);
-    let destination_bytes = region_bytes(args.size);
-    let destination =
-        Region::huge(eal, destination_bytes).map_err(|error| BenchError::Memory(error.to_string()))?;
-    let batch = Duration::from_secs(u64::from(args.duration)) / BATCHES as u32;
-    let mut rates: Vec<_> =
-        (0..BATCHES).map(|_| measure(&frames, &destination, payload_bytes, batch)).collect();
-    rates.sort_by(f64::total_cmp);
-    let report = FloorReport {
-        test: "floor",
-        mtu: args.mtu,
-        size: args.size,
-        destination_bytes,
-        gbit_per_s: rates[BATCHES / 2],
-        min_gbit_per_s: rates[0],
-        max_gbit_per_s: rates[BATCHES - 1],
-    };
-    println!(
-        "floor: CRC pass and copy pass of one core over {payload_bytes} bytes a frame into \
-         {destination_bytes} bytes: {:.2} Gb/s (median of {BATCHES}, {:.2} to {:.2})",
-        report.gbit_per_s, report.min_gbit_per_s, report.max_gbit_per_s
-    );
-    if let Some(path) = &args.json {
-        write_json(path, &[report], false)?;
+    let placement = Placement::choose(&args.cpus)?;
+    let cpus = placement.cpus();
+    let [first, ..] = cpus[..] else { return Err(BenchError::Pin(0)) };
+    keep_off(&cpus);
+    println!("memory: {}", eal.memory_mode());
+    match cpus[..] {
+        [near, far] => println!("hand-off from CPU {near} to CPU {far}; one core is CPU {near}"),
+        _ => println!("one CPU is free, CPU {first}: no hand-off is measured, which takes two"),
     }
-    Ok(())
+    pin_to(first)?;
+    let _lcore = eal.register_thread().ok();
+    println!("{:<14}{:>6}{:>12}{:>6}{:>10}  least to greatest", "", "MTU", "region", "CRC", "Gb/s");
+    let mut figures = Vec::new();
+    for &region_bytes in &args.region {
+        let regions = Regions::new(eal, region_bytes as usize)?;
+        for &mtu in &args.mtu {
+            for crc in &args.crc {
+                figures.extend(measure(eal, args, &regions, mtu, crc.is_on(), &cpus)?);
+            }
+        }
+    }
+    let duration = Duration::from_secs_f64(args.duration);
+    let half_round_trip = match cpus[..] {
+        [near, far] => Some(ring::measure(&pool(eal, 1500)?, [near, far], duration)?),
+        _ => None,
+    };
+    if let Some(times) = half_round_trip {
+        println!(
+            "{} bytes over a bare ring, half round trip: median {:.0} ns, 99 % {:.0} ns, least {:.0} ns",
+            times.frame_bytes, times.median_ns, times.p99_ns, times.min_ns
+        );
+    }
+    let packet_rate = vdev::measure(eal, duration)?;
+    println!(
+        "{}: {:.1} Mpps sent, {:.1} Mpps received, of {} bytes",
+        packet_rate.device, packet_rate.transmit_mpps, packet_rate.receive_mpps, packet_rate.frame_bytes
+    );
+    let Some(first) = figures.first() else { return Ok(()) };
+    let report = Report {
+        test: "floor",
+        cpus,
+        memory: eal.memory_mode().to_string(),
+        rates: first.rates,
+        figures,
+        half_round_trip,
+        packet_rate,
+    };
+    args.json.as_ref().map_or(Ok(()), |path| write_json(path, &[report], false))
+}
+
+/// The memory that payload is copied from and to.
+struct Regions {
+    /// Constant, so that frames may refer to it.
+    source: Region,
+    destination: Region,
+}
+
+impl Regions {
+    fn new(eal: Eal, bytes: usize) -> Result<Self, BenchError> {
+        // Large ones may not fit the EAL's memory.
+        let region = || Region::huge(eal, bytes).ok().or_else(|| Region::heap(bytes));
+        let memory = || BenchError::Memory(format!("{bytes} bytes for the source, and as many again"));
+        let [source, destination] = [region().ok_or_else(memory)?, region().ok_or_else(memory)?];
+        // Both are written, so that every page is there, the destination with something else than the source.
+        let mut number = 0u64;
+        for at in (0..bytes).step_by(PAGE_BYTES) {
+            let page = [0; PAGE_BYTES].map(|_| {
+                number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (number >> 33) as u8
+            });
+            let page = &page[..PAGE_BYTES.min(bytes - at)];
+            let fits = source.write(at, page)
+                && destination.write(at, &page.iter().map(|octet| !octet).collect::<Vec<_>>());
+            debug_assert!(fits, "both have that many bytes");
+        }
+        let source = source.freeze().map_err(|_| memory())?;
+        Ok(Self { source, destination })
+    }
+}
+
+fn pool(eal: Eal, mtu: u16) -> Result<Mempool, BenchError> {
+    // More than are used: threads that have ended may have some in their caches.
+    let config = MempoolConfig {
+        mbufs: 4 * FRAMES_MAX as u32 - 1,
+        data_octets: mtu.max(2048),
+        ..MempoolConfig::default()
+    };
+    Ok(Mempool::new(eal, config).map_err(open::OpenError::from)?)
+}
+
+/// Measures one core, and two where there are two, with and without references.
+fn measure(
+    eal: Eal,
+    args: &Floor,
+    regions: &Regions,
+    mtu: u16,
+    crc: bool,
+    cpus: &[usize],
+) -> Result<Vec<Figure>, BenchError> {
+    let duration = Duration::from_secs_f64(args.duration);
+    let payload_bytes = usize::from(mtu) - HEADER_BYTES;
+    let pool = pool(eal, mtu)?;
+    let figure = |kind, rates, tuning| {
+        let region_bytes = regions.source.len();
+        let figure = Figure { kind, mtu, payload_bytes, region_bytes, crc, rates, tuning };
+        println!("{}", figure.line());
+        figure
+    };
+    let frames = filled_frames(&pool, payload_bytes);
+    let mut figures =
+        vec![figure("one-core", one_core::measure(&frames, &regions.destination, crc, duration), None)];
+    drop(frames);
+    if let [near, far] = *cpus {
+        let Regions { source, destination } = regions;
+        let place = Place { source, destination, cpus: [near, far] };
+        for (kind, by_reference) in [("hand-off", false), ("by-reference", true)] {
+            let shape = Shape { payload_bytes, crc, by_reference };
+            let (rates, tuning) = hand_off::measure(shape, place, &pool, duration)?;
+            figures.push(figure(kind, rates, Some(tuning)));
+        }
+    }
+    Ok(figures)
+}
+
+impl Figure {
+    fn line(&self) -> String {
+        let Rates { median, least, most } = self.rates;
+        let tuning = self.tuning.map(|Tuning { frames, batch, prefetched_lines }| {
+            format!("  ({frames} frames, {batch} at a time, {prefetched_lines} lines prefetched)")
+        });
+        format!(
+            "{:<14}{:>6}{:>12}{:>6}{median:>10.1}  {least:.1} to {most:.1}{}",
+            self.kind,
+            self.mtu,
+            self.region_bytes,
+            if self.crc { "on" } else { "off" },
+            tuning.unwrap_or_default(),
+        )
+    }
 }
 
 fn filled_frames(pool: &Mempool, payload_bytes: usize) -> Vec<Mbuf> {
     let mut frames = Vec::new();
-    while let Some(mut frame) = pool.allocate() {
+    pool.allocate_many(&mut frames, FRAMES);
+    for (number, frame) in frames.iter_mut().enumerate() {
         if let Some(octets) = frame.append(payload_bytes) {
-            octets.fill(frames.len() as u8);
+            octets.fill(number as u8);
         }
-        frames.push(frame);
     }
     frames
-}
-
-/// Returns the throughput in Gb/s of payload, measured over about `batch`.
-fn measure(frames: &[Mbuf], destination: &Region, payload_bytes: usize, batch: Duration) -> f64 {
-    let start = Instant::now();
-    let mut octets = 0u64;
-    let mut at = 0;
-    while start.elapsed() < batch {
-        for frame in frames {
-            let payload = frame.first();
-            black_box(crc32c::checksum(payload));
-            if at + payload_bytes > destination.len() {
-                at = 0;
-            }
-            black_box(destination.write(at, payload));
-            at += payload_bytes;
-        }
-        octets += (frames.len() * payload_bytes) as u64;
-    }
-    octets as f64 * 8.0 / start.elapsed().as_secs_f64() / 1e9
 }

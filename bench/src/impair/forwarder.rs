@@ -156,7 +156,13 @@ mod tests {
         type Frame = Octets;
 
         fn capabilities(&self) -> Capabilities {
-            Capabilities { mtu_bytes: 1500, transmit_checksums: false, gather: false, frames: 1000 }
+            Capabilities {
+                mtu_bytes: 1500,
+                transmit_checksums: false,
+                gather: false,
+                super_frame_bytes: 1500,
+                frames: 1000,
+            }
         }
 
         fn mac(&self) -> MacAddress {

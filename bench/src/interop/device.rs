@@ -2,13 +2,13 @@
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use warpline::link::tap::{Tap, TapConfig};
+use warpline::link::tap::Tap;
 use warpline::{CrcPolicy, Device, DeviceConfig, DeviceName, PollThread, open};
 
 use crate::arguments::Switch;
+use crate::device::capture_config;
 use crate::failure::Failure;
 
 /// The device.
@@ -39,11 +39,9 @@ impl DeviceOption {
             None => Device::start(port, &config, PollThread::default()),
             Some(path) => {
                 let unreadable = |error| Failure::local(format!("{}: {error}", path.display()));
-                let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                let origin = since_1970.saturating_sub(Duration::from_nanos(warpline::now().as_nanos()));
-                let capture = TapConfig { origin_unix_ns: origin.as_nanos() as u64, ..TapConfig::default() };
                 let file = File::create(path).map_err(unreadable)?;
-                let tap = Tap::new(port, file, &capture).map_err(unreadable)?;
+                let tap =
+                    Tap::new(port, file, &capture_config(self.device.kind().word())).map_err(unreadable)?;
                 Device::start(tap, &config, PollThread::default())
             }
         };

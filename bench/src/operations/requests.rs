@@ -88,7 +88,7 @@ pub fn slices(word: &str, find: impl Fn(&str) -> Option<(STag, u64)>) -> Result<
             Some(found) => found,
             None => (STag(number(name)?), 0),
         };
-        Ok(Slice { stag, to: base + number::<u64>(offset)?, len: number(octets)? })
+        Ok(Slice { stag, to: base.wrapping_add(number(offset)?), len: number(octets)? })
     };
     let slices: Vec<Slice> = word.split(',').map(slice).collect::<Result<_, _>>()?;
     SliceList::try_from(&slices[..]).map_err(Failure::local)

@@ -102,7 +102,9 @@ impl Session {
             }
         }
         // 16 at the front of the guard are left, so that what is registered is aligned to 64 bits.
-        let memory = self.device.config().memory.allocate(octets + 2 * GUARD_OCTETS);
+        let whole_octets = octets.checked_add(2 * GUARD_OCTETS);
+        let whole_octets = whole_octets.ok_or_else(|| Failure::local("no memory is that large"))?;
+        let memory = self.device.config().memory.allocate(whole_octets);
         let whole = memory.ok_or_else(|| Failure::local("no memory"))?;
         let guard = [GUARD; GUARD_OCTETS];
         let guarded = whole.write(0, &guard) && whole.write(GUARD_OCTETS + octets, &guard);

@@ -1,11 +1,10 @@
 //! The command line of `ping`.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 
-use crate::arguments::{DeviceArguments, Switch, parse_size};
+use crate::arguments::{DeviceArguments, RunArguments, Switch, parse_size};
 use crate::setup::Setup;
 
 /// `ping`. The letters are rping's, where it has them.
@@ -57,16 +56,9 @@ pub struct Ping {
     /// Reject every client.
     #[arg(long, requires = "listen")]
     pub reject: bool,
-    /// The CPUs that poll: one for each end in this process, or a single one for both. Without it, the idlest
-    /// two that are free, or the idlest one.
-    #[arg(long, value_name = "CPU", value_delimiter = ',', num_args = 1..=2)]
-    pub cpus: Vec<usize>,
-    /// Write all frames to a capture in the pcapng format. Slows the run.
-    #[arg(long, value_name = "FILE")]
-    pub pcap: Option<PathBuf>,
-    /// Write the result as JSON.
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
+    /// Where it runs, and what it writes.
+    #[command(flatten)]
+    pub run: RunArguments,
 }
 
 impl Ping {

@@ -9,10 +9,10 @@ use warpline::{Access, ConnectConfig, Connected, Device, MemoryRegion, Revision}
 use super::arguments::Ping;
 use super::content::Content;
 use super::protocol::{ClientAction, ClientState, OutOfPlace};
-use super::times::Times;
 use crate::endpoint::Driver;
 use crate::error::BenchError;
 use crate::lane::Lane;
+use crate::times::Times;
 
 /// Sends outstanding: the second advertisement of a ping may be posted before the first is acknowledged.
 const DEPTH: u32 = 4;

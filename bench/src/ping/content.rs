@@ -1,6 +1,6 @@
 //! The content of pings: text, as rping's servers write back no more than a text up to its NUL.
 
-use crate::pattern::Pattern;
+use crate::pattern::{shift, shifted_bytes};
 
 /// Printable octets, the least of them, and how many there are.
 const PRINTABLE: (u8, u8) = (b'!', b'~' - b'!' + 1);
@@ -15,15 +15,14 @@ impl Content {
     /// Texts of `octets` octets, the NUL included.
     pub fn new(octets: usize) -> Self {
         let (first, count) = PRINTABLE;
-        let pattern = Pattern::new(octets);
-        let printable = pattern.source().iter().map(|octet| first + octet % count).collect();
+        let printable = shifted_bytes(octets).iter().map(|octet| first + octet % count).collect();
         Self { octets: printable, text: vec![0; octets] }
     }
 
     /// Returns the text of ping `ping`, which differs from the text before it and from every other place.
     pub fn of(&mut self, ping: u64) -> &[u8] {
         if let Some((_nul, text)) = self.text.split_last_mut() {
-            text.copy_from_slice(&self.octets[Pattern::offset(ping)..][..text.len()]);
+            text.copy_from_slice(&self.octets[shift(ping)..][..text.len()]);
         }
         &self.text
     }

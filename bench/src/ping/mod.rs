@@ -6,7 +6,6 @@ mod content;
 mod protocol;
 mod report;
 mod server;
-mod times;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,10 +14,10 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use warpline::open::{self, Eal, WireConfig};
+use warpline::open::{self, Eal};
 use warpline::{Device, DeviceConfig, DeviceName};
 
-use crate::arguments::{End, Ends};
+use crate::arguments::{End, Ends, RunArguments};
 use crate::device::{BenchDevice, config};
 use crate::endpoint::{Driver, Endpoint};
 use crate::ends;
@@ -50,10 +49,10 @@ pub fn run(args: &Ping) -> Result<(), BenchError> {
         Ends::Both(ring) => return run_ring(args, &ring, &interrupted),
         Ends::One(name, end) => (name, end),
     };
-    let cpu = ends::cpu(end, &args.cpus);
+    let cpu = ends::cpu(end, &args.run.cpus);
     let port = args.device.open_port(&name, cpu)?;
     keep_off(&[cpu]);
-    let device = BenchDevice::new(port, args.pcap.as_deref(), name.kind().word())?;
+    let device = BenchDevice::new(port, args.run.pcap.as_deref(), name.kind().word())?;
     let ours = Ours { name: &name, device, config: config(args.crc, name.config()), cpu };
     match end {
         End::Listening(local) => run_server(args, ours, local, &interrupted),
@@ -75,18 +74,18 @@ type ServedHere = (Driver, server::Work, Arc<AtomicBool>);
 
 /// Runs both ends in this process, each on a CPU of its own where two are free.
 fn run_ring(args: &Ping, ring: &DeviceName, interrupted: &AtomicBool) -> Result<(), BenchError> {
-    let placement = Placement::choose(&args.cpus)?;
+    let placement = Placement::choose(&args.run.cpus)?;
     let eal = args.device.start_eal()?;
     keep_off(&placement.cpus());
     eprintln!("{placement}");
-    let wire = WireConfig { mtu_bytes: ring.mtu().into(), ..WireConfig::default() };
+    let wire = open::wire_config(ring);
     let (near, far) = open::ring_pair(eal, &wire)?;
-    let near = BenchDevice::new(near, args.pcap.as_deref(), "ring")?;
+    let near = BenchDevice::new(near, args.run.pcap.as_deref(), "ring")?;
     let far = BenchDevice::new(far, None, "ring")?;
-    let [near_config, far_config] = [1, 2].map(|host| config(args.crc, ends::on_ring(host)));
+    let [near_config, far_config] = [1, 2].map(|host| config(args.crc, ends::on_ring(ring, host)));
     let (served, driver) = Device::start_manual(far, &far_config)?;
     // The server serves this client alone: --count is not its limit.
-    let serving = Ping { count: None, json: None, ..args.clone() };
+    let serving = Ping { count: None, run: RunArguments { json: None, ..args.run.clone() }, ..args.clone() };
     let stop = Arc::new(AtomicBool::new(false));
     std::thread::scope(|scope| {
         let (sessions, step) = server::work(stop.clone());
@@ -205,6 +204,6 @@ fn linger(driver: &mut Driver) {
 }
 
 fn report_as_json(args: &Ping, results: &[impl Serialize]) -> Result<(), BenchError> {
-    let Some(path) = &args.json else { return Ok(()) };
+    let Some(path) = &args.run.json else { return Ok(()) };
     write_json(path, results, args.device.listens())
 }

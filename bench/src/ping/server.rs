@@ -29,6 +29,8 @@ const READ: u64 = u64::MAX - 1;
 const WRITE: u64 = u64::MAX - 2;
 /// How long to wait for a client before those that are connected are served.
 const PATIENCE: Duration = Duration::from_millis(20);
+/// Clients in a report, at most: a server may run for years.
+const REPORTED: usize = 10_000;
 /// The message that gives the client the go-ahead. Its fields mean nothing.
 const GO_AHEAD: Advertisement = Advertisement { to: 0, stag: STag(0), len: 0 };
 
@@ -190,7 +192,8 @@ pub fn listen(device: &Device, port: u16, args: &Ping) -> Result<Listener, Bench
     device.listen(port, &config).map_err(|error| BenchError::Setup(error.to_string()))
 }
 
-/// Serves the clients of `listener` until `args.clients` have come, or until `stop`. Returns how each ended.
+/// Serves the clients of `listener` until `args.clients` have come, or until `stop`. Returns how each of the
+/// first [`REPORTED`] ended, if there is to be a report.
 ///
 /// # Errors
 ///
@@ -203,19 +206,19 @@ pub fn serve(
     stop: &AtomicBool,
 ) -> Result<Vec<Served>, BenchError> {
     let wanted = args.clients.map_or(usize::MAX, |clients| clients as usize);
-    let (mut open, mut all) = (0, Vec::new());
+    let (mut open, mut all) = (0, Outcomes::new(args.run.json.is_some()));
     let mut patience_ends = None;
-    while all.len() < wanted {
+    while all.count < wanted {
         if stop.load(Ordering::Relaxed) {
             let ends = *patience_ends.get_or_insert_with(|| Instant::now() + args.timeout());
             if open == 0 || Instant::now() > ends {
                 break;
             }
         }
-        if all.len() + open < wanted {
+        if all.count + open < wanted {
             match accept(device, listener, args)? {
                 Accepted::Nobody => {}
-                Accepted::Refused(served) => end(&mut all, served),
+                Accepted::Refused(served) => all.add(served),
                 Accepted::Session(session) => {
                     open += 1;
                     hand_over(sessions, *session)?;
@@ -237,10 +240,10 @@ pub fn serve(
             };
             open -= 1;
             let ended = result.map_or_else(|error| error.to_string(), |()| "closed".into());
-            end(&mut all, Served { ended, ..session.served });
+            all.add(Served { ended, ..session.served });
         }
     }
-    Ok(all)
+    Ok(all.reported)
 }
 
 /// Returns the behaviour of the server's connections: TCP probes a client that has been silent for a minute,
@@ -255,9 +258,30 @@ fn hand_over(sessions: &Sessions, session: Session) -> Result<(), BenchError> {
     sessions.give.send(session).map_err(stopped)
 }
 
-fn end(all: &mut Vec<Served>, served: Served) {
-    println!("{served}");
-    all.push(served);
+/// How the sessions of clients ended.
+struct Outcomes {
+    /// Clients that have gone.
+    count: usize,
+    /// Those for the report.
+    reported: Vec<Served>,
+    /// Clients that the report has room for.
+    room: usize,
+}
+
+impl Outcomes {
+    fn new(reports: bool) -> Self {
+        Self { count: 0, reported: Vec::new(), room: if reports { REPORTED } else { 0 } }
+    }
+
+    fn add(&mut self, served: Served) {
+        println!("{served}");
+        self.count += 1;
+        if self.reported.len() < self.room {
+            self.reported.push(served);
+        } else if self.room > 0 && self.count == self.room + 1 {
+            eprintln!("warpline-bench: the report has the first {REPORTED} clients, no more");
+        }
+    }
 }
 
 /// The outcome of waiting for a client.
@@ -305,4 +329,28 @@ fn start(
     eprintln!("{}: connected", served.remote);
     let (exchange, limit) = (Server::default(), args.count);
     Ok(Session { lane, buffer, exchange, too_large: None, limit, closing: false, served })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::Depths;
+    use super::*;
+
+    #[test]
+    fn clients_are_counted_and_some_are_kept() {
+        let served = Served {
+            remote: ([198, 18, 0, 1], 7).into(),
+            revision: 2,
+            asked: None,
+            agreed: Depths::default(),
+            pings: 1,
+            bytes: 64,
+            ended: "closed".into(),
+        };
+        for (reports, kept) in [(false, 0), (true, REPORTED)] {
+            let mut outcomes = Outcomes::new(reports);
+            (0..REPORTED + 2).for_each(|_| outcomes.add(served.clone()));
+            assert_eq!((outcomes.count, outcomes.reported.len()), (REPORTED + 2, kept));
+        }
+    }
 }

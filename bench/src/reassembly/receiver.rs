@@ -6,11 +6,11 @@ use crossbeam::queue::ArrayQueue;
 use warpline::link::sim::{End, EndConfig, Network, SimDevice};
 use warpline::time::Instant;
 use warpline::{Access, QpNumber, Region, StaticNeighbour, Statistics, limits};
-use warpline_dataplane::core::ring::{AfterStream, Command, Event, FullOperation, Rings};
 use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::memory::{Grant, ProtectionDomainId};
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, Doorbells, QueueDepths, SharedQp};
+use warpline_dataplane::ring::{AfterStream, Command, Event, FullOperation, Rings};
 
 use super::scenario::{PORT, RECEIVER, SENDER, SINK};
 use crate::error::BenchError;

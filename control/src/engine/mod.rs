@@ -21,12 +21,12 @@ mod timeouts;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use warpline_dataplane::core::ring::{Command, Event};
-use warpline_dataplane::core::statistics::Statistics;
 use warpline_dataplane::memory::Grant;
 use warpline_dataplane::qp::async_event::{AsyncEvent, AsyncEvents};
 use warpline_dataplane::qp::shared::Doorbells;
 use warpline_dataplane::qp::work::QpNumber;
+use warpline_dataplane::ring::{Command, Event};
+use warpline_dataplane::statistics::Statistics;
 use warpline_dataplane::tcp::Snapshot;
 use warpline_dataplane::time::Instant;
 

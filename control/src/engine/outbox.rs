@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use warpline_dataplane::core::ring::Command;
+use warpline_dataplane::ring::Command;
 use warpline_dataplane::time::Instant;
 
 use super::interface::reply::Reply;

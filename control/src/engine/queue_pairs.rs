@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use warpline_dataplane::core::ring::{Command, ConnectionId, FullOperation};
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::ProtectionDomainId;
 use warpline_dataplane::qp::async_event::AsyncEvents;
 use warpline_dataplane::qp::shared::{CompletionRings, Doorbells, QpState, QueueDepths, SharedQp};
 use warpline_dataplane::qp::shared_receive_queue::SharedReceiveQueue;
 use warpline_dataplane::qp::work::QpNumber;
+use warpline_dataplane::ring::{Command, ConnectionId, FullOperation};
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::Instant;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use warpline_dataplane::core::ring::Command;
 use warpline_dataplane::memory::{Grant, InsertError, ProtectionDomainId, RemoveError, STag};
+use warpline_dataplane::ring::Command;
 use warpline_dataplane::time::{Instant, MILLISECOND};
 
 use super::holdings::Holdings;

@@ -1,8 +1,7 @@
 //! Work requests that are posted together.
 
-use arrayvec::ArrayVec;
 use warpline_dataplane::limits;
-use warpline_dataplane::qp::shared::{BadRequest, PostError};
+use warpline_dataplane::qp::shared::{BadRequest, PostError, SendList};
 use warpline_dataplane::qp::work::{Operation, Payload, SendRequest, Slice};
 
 use crate::handles::posting::place_in;
@@ -28,7 +27,7 @@ use crate::vocabulary::advertisement::Advertisement;
 #[derive(Debug)]
 pub struct SendBatch<'a> {
     qp: &'a QueuePair,
-    requests: ArrayVec<SendRequest, { limits::POST_BATCH }>,
+    requests: SendList,
 }
 
 impl<'a> SendBatch<'a> {
@@ -36,7 +35,7 @@ impl<'a> SendBatch<'a> {
     pub const CAPACITY: usize = limits::POST_BATCH;
 
     pub(crate) const fn new(qp: &'a QueuePair) -> Self {
-        Self { qp, requests: ArrayVec::new_const() }
+        Self { qp, requests: SendList::new() }
     }
 
     /// Returns the number of requests in the batch.
@@ -56,7 +55,7 @@ impl<'a> SendBatch<'a> {
     /// [`PostError::BatchFull`] when the batch is full: commit it, and begin another.
     #[inline]
     pub fn push(&mut self, request: SendRequest) -> Result<(), PostError> {
-        self.requests.try_push(request).map_err(|_| PostError::BatchFull)
+        self.requests.push(request)
     }
 
     /// Adds a Send of `local`. Its completion is called `id`.
@@ -103,14 +102,16 @@ impl<'a> SendBatch<'a> {
         self.push(QueuePair::read_request(id, local, remote, offset)?)
     }
 
-    /// Posts what it holds, in order.
+    /// Posts what it holds, in order. The batch is empty afterwards, and can be filled again.
     ///
     /// # Errors
     ///
     /// [`BadRequest`] names the first that was not taken; those before it are posted, those after it are not.
-    // Inline, or all that it holds is moved first.
+    // By reference: the batch is some KiB, and would be moved.
     #[inline]
-    pub fn commit(self) -> Result<(), BadRequest> {
-        self.qp.post_many(&self.requests)
+    pub fn commit(&mut self) -> Result<(), BadRequest> {
+        let posted = self.qp.shared.post_list(&self.requests);
+        self.requests.clear();
+        posted
     }
 }

@@ -102,10 +102,7 @@ impl CompletionQueue {
 
     /// Appends completions to `completions` as far as it has room without allocating. Returns how many.
     pub fn poll_into(&self, completions: &mut Vec<Completion>) -> usize {
-        let before = completions.len();
-        let room = completions.capacity() - before;
-        completions.extend(self.drain().take(room));
-        completions.len() - before
+        self.ring.poll_into(completions)
     }
 
     /// Asks for one notification of [`events`](Self::events): at the next completion, or the next that

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use warpline_dataplane::core::ring::ConnectionId;
+use warpline_dataplane::ring::ConnectionId;
 
 use super::context::DeviceContext;
 use super::queue_pair::QueuePair;

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam::channel::{Receiver, TryRecvError};
-use warpline_dataplane::core::ring::Rings;
+use warpline_dataplane::ring::Rings;
 use warpline_dataplane::time::{Instant, SECOND};
 
 use super::clock::now;

@@ -9,12 +9,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam::channel;
-use warpline_dataplane::core::ring::Rings;
-use warpline_dataplane::core::statistics::Statistics;
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device;
 use warpline_dataplane::limits;
 use warpline_dataplane::qp::async_event::{AsyncEvent, AsyncEvents};
+use warpline_dataplane::ring::Rings;
+use warpline_dataplane::statistics::Statistics;
 use warpline_dataplane::waker::Waker;
 
 use super::context::{ContextParts, DeviceContext, DeviceFlags};

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use crossbeam::channel;
 use warpline_dataplane::core::Core;
-use warpline_dataplane::core::statistics::Statistics;
 use warpline_dataplane::device::Device;
-use warpline_dataplane::time::{MICROSECOND, MILLISECOND};
+use warpline_dataplane::statistics::Statistics;
+use warpline_dataplane::time::{Instant, MICROSECOND, MILLISECOND};
 use warpline_dataplane::waker::Waker;
 
-use super::clock::now;
+use super::clock::{PollClock, now};
 use super::context::DeviceFlags;
 use super::control_waker::ControlWaker;
 use super::event_fd::EventFd;
@@ -55,6 +55,7 @@ impl Drop for DrivenGuard {
 /// [`run`](Self::run).
 pub struct CoreDriver<D: Device> {
     core: Core<D>,
+    clock: PollClock,
     driven: DrivenGuard,
     /// Says whether this thread sleeps.
     waker: Arc<Waker>,
@@ -83,7 +84,8 @@ impl<D: Device> CoreDriver<D> {
         let interrupt = core.rx_interrupt().and_then(|interrupt| InterruptFd::new(interrupt).ok());
         let (interrupt_unexplained, pause_ns) = (false, SHORTEST_PAUSE_NS);
         let driven = DrivenGuard { flags, control };
-        Self { core, driven, waker, bell, announced, interrupt, interrupt_unexplained, pause_ns }
+        let clock = PollClock::new();
+        Self { core, clock, driven, waker, bell, announced, interrupt, interrupt_unexplained, pause_ns }
     }
 
     #[cfg(test)]
@@ -93,7 +95,15 @@ impl<D: Device> CoreDriver<D> {
 
     /// Does everything there is to do now. Returns true if there was anything. Call it again and again.
     pub fn poll_once(&mut self) -> bool {
-        let busy = self.core.poll_once(now());
+        let now = self.clock.now();
+        self.poll_at(now)
+    }
+
+    /// Does everything there is to do at `now`, as [`poll_once`](Self::poll_once) does at the time of the
+    /// clock ([`now`](crate::now)). For programs that have read the clock already, or have a time of their
+    /// own. Time must not go back, so a driver is polled by one clock only.
+    pub fn poll_at(&mut self, now: Instant) -> bool {
+        let busy = self.core.poll_once(now);
         self.interrupt_unexplained &= !busy;
         if self.core.take_news() {
             self.driven.control.wake();
@@ -182,7 +192,7 @@ impl<D: Device> CoreDriver<D> {
             match idle {
                 Idle::Spin => core::hint::spin_loop(),
                 Idle::Sleep => {
-                    let now = now();
+                    let now = self.clock.now();
                     if now < *idle_since.get_or_insert(now) + *POLL_BEFORE_SLEEP_NS {
                         core::hint::spin_loop();
                     } else if self.sleep(Duration::MAX, &ended) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam::channel::{Receiver, RecvTimeoutError};
-use warpline_dataplane::core::ring::ListenAddress;
+use warpline_dataplane::ring::ListenAddress;
 
 use super::connection_request::ConnectionRequest;
 use super::context::DeviceContext;

@@ -48,6 +48,12 @@ const PORT_MBUFS: u32 = 16_383;
 /// held back; and a pool's buffers are used in turn, so that a small pool stays in the caches of the two
 /// cores.
 const WIRE_POOL_OCTETS: u32 = 5 << 19;
+/// The same, of a wire that carries super-frames: each buffer takes the largest one, and an acknowledgement
+/// takes a buffer too.
+const SUPER_FRAME_POOL_OCTETS: u32 = 8 << 20;
+/// The largest IP packet of a super-frame, in bytes: a little less than an IP packet can have, so that a
+/// buffer takes it with all that comes before it.
+const SUPER_FRAME_BYTES: usize = 65_024;
 /// Buffers that a thread keeps at hand of a wire's pool: those of a few chunks, for the other end lacks what
 /// it keeps.
 const WIRE_CACHE_MBUFS: u32 = 32;
@@ -183,11 +189,19 @@ fn port_pool(eal: Eal, mtu_octets: u16) -> Result<Mempool, MempoolError> {
     Mempool::new(eal, MempoolConfig { mbufs: PORT_MBUFS, data_octets, ..MempoolConfig::default() })
 }
 
-fn wire_pool(eal: Eal, mtu_octets: u16) -> Result<Mempool, MempoolError> {
-    let data_octets = data_octets(mtu_octets);
-    // A power of two less one wastes no memory: 255 jumbo frames, 1023 of 1500 bytes.
-    let mbufs = (WIRE_POOL_OCTETS / u32::from(data_octets)).next_power_of_two() / 2 - 1;
+fn wire_pool(eal: Eal, config: &WireConfig) -> Result<Mempool, MempoolError> {
+    let most_octets = config.mtu_bytes.max(config.super_frame_bytes);
+    let data_octets = data_octets(u16::try_from(most_octets).unwrap_or(u16::MAX));
+    let pool_octets = if config.super_frame_bytes > 0 { SUPER_FRAME_POOL_OCTETS } else { WIRE_POOL_OCTETS };
+    // A power of two less one wastes no memory: 255 jumbo frames, 1023 of 1500 bytes, 63 super-frames.
+    let mbufs = (pool_octets / u32::from(data_octets)).next_power_of_two() / 2 - 1;
     Mempool::new(eal, MempoolConfig { mbufs, data_octets, cache_mbufs: WIRE_CACHE_MBUFS })
+}
+
+/// Returns the configuration of the wire that the device `name`, a ring, is.
+pub fn wire_config(name: &DeviceName) -> WireConfig {
+    let super_frame_bytes = if name.has_super_frames() { SUPER_FRAME_BYTES } else { 0 };
+    WireConfig { mtu_bytes: name.mtu().into(), super_frame_bytes, ..WireConfig::default() }
 }
 
 fn data_octets(mtu_octets: u16) -> u16 {
@@ -264,8 +278,7 @@ impl Device {
 ///
 /// [`OpenError`].
 pub fn ring_pair(eal: Eal, config: &WireConfig) -> Result<(DpdkDevice, DpdkDevice), OpenError> {
-    let mtu_octets = u16::try_from(config.mtu_bytes).unwrap_or(u16::MAX);
-    let pools = [wire_pool(eal, mtu_octets)?, wire_pool(eal, mtu_octets)?];
+    let pools = [wire_pool(eal, config)?, wire_pool(eal, config)?];
     let (near, far) = wire(eal, config, [&pools[0], &pools[1]])?;
     let [near_pool, far_pool] = pools;
     Ok((DpdkDevice::wire(near, near_pool)?, DpdkDevice::wire(far, far_pool)?))

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use warpline_dataplane::core::ring::Direction;
+use warpline_dataplane::ring::Direction;
 use warpline_dataplane::tcp::CloseReason;
 
 use super::connection_request::ConnectionRequest;

@@ -201,7 +201,7 @@ impl DeviceKind {
     /// Returns the options that this kind adds to those of every kind; `None` if its driver takes any.
     pub const fn options(self) -> Option<&'static [&'static str]> {
         match self {
-            Self::Ring => Some(&[]),
+            Self::Ring => Some(&["super_frames"]),
             Self::Tap => Some(&["mac"]),
             Self::AfPacket => Some(&["framesz", "blocksz", "framecnt"]),
             Self::AfXdp => Some(&["start_queue", "force_copy", "busy_budget"]),
@@ -331,6 +331,12 @@ impl DeviceName {
         self.mtu.unwrap_or(DEFAULT_MTU)
     }
 
+    /// Returns true if a ring carries super-frames: frames of up to 64 KiB, which hold the segments of a turn
+    /// (`super_frames=on`).
+    pub fn has_super_frames(&self) -> bool {
+        self.driver_options.iter().any(|(option, value)| option == "super_frames" && value == "on")
+    }
+
     /// Returns the VLAN of all frames.
     pub const fn vlan(&self) -> Option<u16> {
         self.vlan
@@ -389,6 +395,7 @@ impl DeviceName {
         }
         let rule = match (kind.options(), option) {
             (None, _) | (_, "mac" | "secret") => None,
+            (_, "super_frames") => (!["on", "off"].contains(&value)).then_some("it is on or off"),
             (_, "role") => (!["server", "client"].contains(&value)).then_some("it is server or client"),
             (_, _) => value.parse::<u32>().is_err().then_some("it is a number"),
         };

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use warpline_dataplane::core::ring::ListenAddress;
 use warpline_dataplane::limits;
+use warpline_dataplane::ring::ListenAddress;
 use warpline_dataplane::tcp::{Behaviour, CloseReason};
 
 use super::connect::STARTUP_TIMEOUT;

@@ -4,9 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, Event, Rings};
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device::sim::SimDevice;
+use warpline_dataplane::ring::{AfterStream, Command, ConnectionId, Event, Rings};
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::SECOND;
 

@@ -81,17 +81,29 @@ impl Listeners {
         self.syns_this_poll = 0;
     }
 
-    /// Accepts connections at `at`, or changes how that is done. A listener beyond the limit is ignored:
-    /// control has the same limit.
-    pub fn listen(&mut self, at: ListenAddress, backlog: u32, tcp: Behaviour) {
+    /// Accepts connections at `at`, or changes how that is done. `in_backlog` has the stages of the
+    /// connections to `at` that have not left the backlog: a listener that was closed and is opened again
+    /// counts them. A listener beyond the limit is ignored: control has the same limit.
+    pub fn listen(
+        &mut self,
+        at: ListenAddress,
+        backlog: u32,
+        tcp: Behaviour,
+        in_backlog: impl Iterator<Item = Stage>,
+    ) {
         if let Some(listener) = self.list.iter_mut().find(|listener| listener.at == at) {
             (listener.backlog, listener.tcp) = (backlog, tcp);
         } else if self.list.len() < limits::LISTENERS_PER_CORE {
-            self.list.push(Listener::new(at, backlog, tcp));
+            let mut listener = Listener::new(at, backlog, tcp);
+            for stage in in_backlog {
+                *listener.count_mut(stage) += 1;
+            }
+            self.list.push(listener);
         }
     }
 
-    /// Accepts no more connections at `at`. Those in its backlog stay.
+    /// Accepts no more connections at `at`. Those in its backlog stay, and count again if a listener there
+    /// returns.
     pub fn unlisten(&mut self, at: ListenAddress) {
         self.list.retain(|listener| listener.at != at);
     }
@@ -173,7 +185,7 @@ impl Listeners {
         self.shares.remove(at, peer, stage);
         if let Some(listener) = self.list.iter_mut().find(|listener| listener.at == at) {
             let count = listener.count_mut(stage);
-            // A listener that was closed and opened again does not count the connections from before.
+            debug_assert!(*count > 0, "a connection leaves the backlog once");
             *count = count.saturating_sub(1);
         }
     }
@@ -204,7 +216,7 @@ mod tests {
         ];
         let mut listeners = Listeners::new(16, [1, 2]);
         for at in addresses {
-            listeners.listen(at, 1, Behaviour::default());
+            listeners.listen(at, 1, Behaviour::default(), std::iter::empty());
         }
         for (local, port, expected) in [
             ("198.18.0.1", 80, Some(1)),

@@ -10,6 +10,7 @@ mod initial_numbers;
 mod listen_address;
 mod listeners;
 mod ports;
+mod recent_flows;
 mod syn_cookies;
 mod table;
 mod time_wait;

@@ -20,6 +20,7 @@ pub struct Ports {
     count: u32,
     /// Of the first port to a peer, and of the choice of its counter.
     secrets: [[u64; 2]; 2],
+    /// Below `count`, so that the turn of the ports goes on where a counter begins anew.
     counters: [u16; limits::PORT_COUNTERS],
 }
 
@@ -44,8 +45,9 @@ impl Ports {
         });
         let counter = &mut self.counters[counter as usize % limits::PORT_COUNTERS];
         (0..self.count).find_map(|_| {
-            let place = (offset as u32).wrapping_add(u32::from(*counter)) % self.count;
-            *counter = counter.wrapping_add(1);
+            let place = (offset as u32 % self.count + u32::from(*counter)) % self.count;
+            // At most 65535: 65536 ports have the places 0 to 65535.
+            *counter = ((u32::from(*counter) + 1) % self.count) as u16;
             let port = self.first + place as u16;
             usable(port).then_some(port)
         })
@@ -69,6 +71,19 @@ mod tests {
         let mut picked: Vec<u16> = (0..100).map(|_| ports.pick(LOCAL, peer(2), |_| true).unwrap()).collect();
         picked.sort_unstable();
         assert_eq!(picked, (1000..1100).collect::<Vec<u16>>());
+    }
+
+    /// More picks than the counter has values, from a number of ports that does not divide it.
+    #[test]
+    fn ports_take_turns_when_the_counter_wraps() {
+        let mut ports = Ports::new((1000, 1009), SECRETS);
+        let mut next = || ports.pick(LOCAL, peer(2), |_| true).unwrap();
+        let mut last = next();
+        for _ in 0..70_000 {
+            let port = next();
+            assert_eq!(port, if last == 1009 { 1000 } else { last + 1 });
+            last = port;
+        }
     }
 
     #[test]

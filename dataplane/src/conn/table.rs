@@ -2,9 +2,11 @@
 //! timer is due.
 
 use super::flows::Flows;
+use super::recent_flows::RecentFlows;
 use super::wheel::Wheel;
 use crate::net::flow::FlowKey;
 use crate::time::Instant;
+use crate::wire::plain_segment::Tuple4;
 
 /// Names a connection of a core. Numbers are not used again for a long time, so a stale name finds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,6 +34,7 @@ pub struct Table<C> {
     slots: Vec<Slot<C>>,
     free: Vec<u32>,
     flows: Flows,
+    recent: RecentFlows,
     timers: Wheel,
     /// Slots of connections that may have something to send. The last has the next turn.
     dirty: Vec<u32>,
@@ -46,6 +49,7 @@ impl<C: Keyed> Table<C> {
             slots: (0..capacity).map(slot).collect(),
             free: (0..capacity as u32).rev().collect(),
             flows: Flows::new(capacity, hash_key),
+            recent: RecentFlows::new(),
             timers: Wheel::new(capacity),
             dirty: Vec::with_capacity(capacity),
         }
@@ -70,6 +74,18 @@ impl<C: Keyed> Table<C> {
     #[inline]
     pub fn find(&self, key: &FlowKey) -> Option<u32> {
         self.flows.find(key, |slot| key_of(&self.slots, slot) == Some(key))
+    }
+
+    /// Returns the slot of the connection whose segments have `tuple`, if one was
+    /// [remembered](Self::remember) recently.
+    #[inline]
+    pub fn recent(&self, tuple: &Tuple4) -> Option<u32> {
+        self.recent.find(tuple)
+    }
+
+    /// Remembers that segments with `tuple` are for the connection in `slot`, until it is removed.
+    pub fn remember(&mut self, tuple: Tuple4, slot: u32) {
+        self.recent.remember(tuple, slot);
     }
 
     /// Returns the name of the connection in `slot`.
@@ -139,6 +155,9 @@ impl<C: Keyed> Table<C> {
         let connection = place.connection.take()?;
         place.generation = place.generation.wrapping_add(1);
         self.flows.remove(connection.key(), slot);
+        if let Some(tuple) = connection.key().received() {
+            self.recent.forget(&tuple);
+        }
         self.timers.set(slot, Instant::NEVER);
         self.free.push(slot);
         Some(connection)

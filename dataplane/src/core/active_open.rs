@@ -31,13 +31,15 @@ impl<D: Device> Core<D> {
         let mut iss = self.initial_numbers.sequence_number(&key, now);
         if let Some(iss_min) = iss_min {
             iss = iss.later(iss_min);
-            self.time_waits.remove(&key);
-            self.endpoints.context.statistics.time_waits_reused += 1;
         }
         let behaviour = behaviour.unwrap_or(self.behaviour);
         let tcp = tcp::Connection::connect(self.tcp_config(&key, behaviour), iss);
         let slot =
             self.insert_connection(key, OpenKind::Active { token }, tcp).ok_or(ConnectError::NoRoom)?;
+        if iss_min.is_some() {
+            self.time_waits.remove(&key);
+            self.endpoints.context.statistics.time_waits_reused += 1;
+        }
         if let Some(mut endpoint) = self.endpoints.at(now, slot) {
             endpoint.open_until(now + timeout_ns);
         }

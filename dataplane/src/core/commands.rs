@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::conn::{ConnectionId, ListenAddress};
 use crate::device::Device;
-use crate::endpoint::{Outcome, QueuePair};
+use crate::endpoint::{Connection, Endpoints, Outcome, QueuePair};
 use crate::limits;
 use crate::memory::{RemoveError, STag};
 use crate::qp::shared::{QpState, SharedQp};
@@ -18,6 +18,10 @@ impl<D: Device> Core<D> {
     /// Carries out the commands in the ring. Returns true if there were any.
     pub(super) fn take_commands(&mut self, now: Instant) -> bool {
         let mut busy = false;
+        // The pop of an empty queue costs a fence.
+        if self.rings.commands.is_empty() {
+            return false;
+        }
         for _ in 0..limits::COMMANDS_PER_POLL {
             let Some(command) = self.rings.commands.pop() else { break };
             busy = true;
@@ -35,7 +39,11 @@ impl<D: Device> Core<D> {
             Command::Listen { address, port, backlog, tcp } => {
                 let behaviour = tcp.unwrap_or(self.behaviour);
                 let at = ListenAddress { address, port };
-                self.endpoints.context.listeners.listen(at, backlog, behaviour);
+                let Endpoints { table, context, .. } = &mut self.endpoints;
+                let connections = table.iter().filter(|connection| connection.in_backlog);
+                let in_backlog = connections.filter(|connection| connection.listener() == Some(at));
+                let stages = in_backlog.map(Connection::backlog_stage);
+                context.listeners.listen(at, backlog, behaviour, stages);
             }
             Command::Unlisten { address, port } => {
                 self.endpoints.context.listeners.unlisten(ListenAddress { address, port });
@@ -45,28 +53,30 @@ impl<D: Device> Core<D> {
                     self.push_event(Event::ConnectFailed { token, error });
                 }
             }
-            Command::Admit { connection } => self.with_endpoint(now, connection, |endpoint| {
+            Command::Admit { connection } => self.with_endpoint(now, connection, |mut endpoint| {
                 endpoint.leave_backlog();
                 Outcome::NONE
             }),
             Command::Stream { connection, octets, then } => self.send_stream(now, connection, octets, then),
             Command::ConsumeStream { connection, octets } => {
-                self.with_endpoint(now, connection, |endpoint| endpoint.consume_stream(octets));
+                self.with_endpoint(now, connection, |mut endpoint| endpoint.consume_stream(octets));
             }
             Command::Start { connection, operation } => self.start(now, connection, operation),
             Command::StartUnnegotiated { connection, operation, direction } => {
                 self.start_unnegotiated(now, connection, operation, direction);
             }
             Command::ExpectFpdu { connection, within_ns } => {
-                self.with_endpoint(now, connection, |endpoint| endpoint.expect_fpdu(within_ns));
+                self.with_endpoint(now, connection, |mut endpoint| endpoint.expect_fpdu(within_ns));
             }
             Command::Close { connection } => {
-                self.with_endpoint(now, connection, |endpoint| endpoint.close(None));
+                self.with_endpoint(now, connection, |mut endpoint| endpoint.close(None));
             }
             Command::Disconnect { connection, within_ns } => {
-                self.with_endpoint(now, connection, |endpoint| endpoint.close(within_ns));
+                self.with_endpoint(now, connection, |mut endpoint| endpoint.close(within_ns));
             }
-            Command::Abort { connection } => self.abort(now, connection),
+            Command::Abort { connection } => {
+                self.with_endpoint(now, connection, |mut endpoint| endpoint.abort());
+            }
             Command::CreateQp(shared) => self.create_qp(shared),
             Command::DestroyQp(number) => self.destroy_qp(now, number),
             Command::Register { stag, grant } => {
@@ -97,7 +107,7 @@ impl<D: Device> Core<D> {
             match then {
                 AfterStream::Stay => {}
                 AfterStream::FullOperation(operation) => self.start(now, id, operation),
-                AfterStream::Close => self.with_endpoint(now, id, |endpoint| endpoint.close(None)),
+                AfterStream::Close => self.with_endpoint(now, id, |mut endpoint| endpoint.close(None)),
             }
         }
         self.apply(id.index, Outcome::DIRTY);
@@ -105,8 +115,8 @@ impl<D: Device> Core<D> {
 
     fn start(&mut self, now: Instant, id: ConnectionId, operation: FullOperation) {
         match self.endpoints.bind(now, id, operation.qp) {
-            Some((mut endpoint, is_bound)) => {
-                let outcome = endpoint.start(operation, is_bound);
+            Some(mut endpoint) => {
+                let outcome = endpoint.start(operation);
                 self.apply(id.index, outcome);
             }
             None => self.refuse_start(),
@@ -121,8 +131,8 @@ impl<D: Device> Core<D> {
         direction: Direction,
     ) {
         match self.endpoints.bind(now, id, operation.qp) {
-            Some((mut endpoint, is_bound)) => {
-                let outcome = endpoint.start_unnegotiated(operation, direction, is_bound);
+            Some(mut endpoint) => {
+                let outcome = endpoint.start_unnegotiated(operation, direction);
                 self.apply(id.index, outcome);
             }
             None => self.refuse_start(),
@@ -135,24 +145,14 @@ impl<D: Device> Core<D> {
         self.endpoints.context.statistics.starts_refused += 1;
     }
 
-    fn abort(&mut self, now: Instant, id: ConnectionId) {
-        if let Some(mut endpoint) = self.endpoints.named(now, id) {
-            let outcome = endpoint.abort();
-            self.apply(id.index, outcome);
-        }
-    }
-
     fn create_qp(&mut self, shared: Arc<SharedQp>) {
         self.endpoints.queue_pairs.insert(QueuePair::new(shared));
     }
 
     fn destroy_qp(&mut self, now: Instant, number: QpNumber) {
         let connection = self.endpoints.queue_pairs.numbered(number).and_then(|qp| qp.connection);
-        if let Some(id) = connection
-            && let Some(mut endpoint) = self.endpoints.named(now, id)
-        {
-            let outcome = endpoint.lose_queue_pair();
-            self.apply(id.index, outcome);
+        if let Some(id) = connection {
+            self.with_endpoint(now, id, |mut endpoint| endpoint.lose_queue_pair());
         }
         let context = &mut self.endpoints.context;
         if let Some(mut qp) = self.endpoints.queue_pairs.remove(number) {

@@ -1,6 +1,7 @@
 //! Doorbells: applications have posted work, or receives.
 
 use crate::device::Device;
+use crate::endpoint::Outcome;
 use crate::limits;
 use crate::qp::shared::QpState;
 use crate::qp::work::QpNumber;
@@ -28,12 +29,7 @@ impl<D: Device> Core<D> {
         let Some(qp) = self.endpoints.queue_pairs.numbered(number) else { return };
         qp.shared.clear_doorbell();
         match qp.connection {
-            Some(id) => {
-                if let Some(mut endpoint) = self.endpoints.named(now, id) {
-                    let outcome = endpoint.on_doorbell();
-                    self.apply(id.index, outcome);
-                }
-            }
+            Some(id) => self.with_endpoint(now, id, |mut endpoint| endpoint.on_doorbell()),
             // Posted while the stream of the queue pair ended.
             None if qp.shared.state() == QpState::Error => {
                 let context = &mut self.endpoints.context;
@@ -61,9 +57,10 @@ impl<D: Device> Core<D> {
             }
             self.endpoints.context.shared_receive_waiters.remove(at);
             resumed += usize::from(ready.is_some());
-            self.with_endpoint(now, id, |endpoint| {
+            self.with_endpoint(now, id, |mut endpoint| {
                 endpoint.note_unlisted();
-                endpoint.resume_if_ready()
+                endpoint.resume_if_ready();
+                Outcome::DIRTY
             });
         }
     }

@@ -3,7 +3,8 @@
 //! A [`Core`] connects layers that do not name each other: the IP `Host` with its device, the connection
 //! table, the `Endpoints` and the rings to control. It hands each input to one endpoint, and applies what
 //! that changes. A core owns everything it uses; nothing here is shared, locked or reference-counted with
-//! other cores. Control talks to it over [`ring`], applications over the rings of their queue pairs.
+//! other cores. Control talks to it over [`ring`](crate::ring), applications over the rings of their queue
+//! pairs.
 
 mod active_open;
 mod commands;
@@ -12,11 +13,12 @@ mod connection_setup;
 mod doorbells;
 mod eviction;
 mod passive_open;
+mod plain;
 mod receive;
 mod reports;
 pub mod tables;
 #[cfg(feature = "testing")]
-mod testing;
+pub mod testing;
 mod timers;
 mod transmit;
 
@@ -41,7 +43,6 @@ use crate::time::Instant;
 use crate::waker::Waker;
 use tables::Tables;
 
-pub use crate::{ring, statistics};
 pub use config::Config;
 
 /// One poll loop and everything it owns.
@@ -180,10 +181,10 @@ impl<D: Device> Core<D> {
         &mut self,
         now: Instant,
         id: ConnectionId,
-        handle: impl FnOnce(&mut Endpoint<'_, D::Frame>) -> Outcome,
+        handle: impl FnOnce(Endpoint<'_, D::Frame>) -> Outcome,
     ) {
-        if let Some(mut endpoint) = self.endpoints.named(now, id) {
-            let outcome = handle(&mut endpoint);
+        if let Some(endpoint) = self.endpoints.named(now, id) {
+            let outcome = handle(endpoint);
             self.apply(id.index, outcome);
         }
     }

@@ -1,8 +1,11 @@
 //! Frames in: the host takes each of them apart, and the connection it is for handles the segment or the ICMP
 //! error.
 
+use std::net::IpAddr;
+
 use crate::device::Device;
 use crate::drops::DropCause;
+use crate::endpoint::Outcome;
 use crate::limits;
 use crate::net::flow::FlowKey;
 use crate::net::headers::min_headers_octets;
@@ -20,8 +23,10 @@ impl<D: Device> Core<D> {
         let mut burst = self.host.take_burst(now);
         let any = !burst.is_empty();
         for frame in burst.drain(..) {
-            let inbound = self.host.receive(now, frame);
-            self.on_inbound(now, inbound);
+            if let Some(frame) = self.on_plain_frame(now, frame) {
+                let inbound = self.host.receive(now, frame);
+                self.on_inbound(now, inbound);
+            }
         }
         self.host.end_burst(burst);
         any
@@ -94,18 +99,10 @@ impl<D: Device> Core<D> {
         let payload_octets = payload.octets;
         let Some(mut endpoint) = self.endpoints.at(now, slot) else { return Err(DropCause::NoConnection) };
         let outcome = endpoint.on_segment(header, payload);
-        self.apply(slot, outcome);
+        self.after_segment(now, slot, outcome, || key.remote);
         if outcome.changes.contains(Changes::ESTABLISHED) {
             self.limit_to_path(now, slot, key);
         }
-        if outcome.changes.contains(Changes::ACKNOWLEDGED) {
-            self.host.confirm_reachable(key.remote, now);
-        }
-        if outcome.dropped_surplus {
-            self.endpoints.context.statistics.count(DropCause::NoRoomForFrame);
-            self.evict_stalled(now);
-        }
-        self.endpoints.context.pools.held.note_peak();
         let Some(refusal) = outcome.refusal else { return Ok(()) };
         if outcome.reset {
             self.send_reset(now, *key, header, payload_octets);
@@ -123,6 +120,26 @@ impl<D: Device> Core<D> {
             Refusal::RateLimited => DropCause::RateLimited,
             Refusal::OldTimestamp => DropCause::OldTimestamp,
         })
+    }
+
+    /// Does what follows from the changes that a segment of the peer `remote` has made.
+    #[inline]
+    pub(super) fn after_segment(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        outcome: Outcome,
+        remote: impl Fn() -> IpAddr,
+    ) {
+        self.apply(slot, outcome);
+        if outcome.changes.contains(Changes::ACKNOWLEDGED) {
+            self.host.confirm_reachable(remote(), now);
+        }
+        if outcome.dropped_surplus {
+            self.endpoints.context.statistics.count(DropCause::NoRoomForFrame);
+            self.evict_stalled(now);
+        }
+        self.endpoints.context.pools.held.note_peak();
     }
 
     /// Limits the segments of a connection that has just opened to what is known of the path.

@@ -4,9 +4,11 @@ use crate::device::{Device, Frame};
 use crate::endpoint::{Chunk, Endpoint, Next, Turn};
 use crate::limits;
 use crate::net::Host;
+use crate::net::header_template::HeaderTemplate;
 use crate::net::headers::{Egress, FlowPath};
-use crate::tcp::Outgoing;
+use crate::tcp::{Outgoing, Train};
 use crate::time::Instant;
+use crate::wire::tcp::Flags;
 
 use super::Core;
 
@@ -16,8 +18,8 @@ impl<D: Device> Core<D> {
     pub(super) fn transmit(&mut self, now: Instant) -> bool {
         let mut turn = self.endpoints.table.turns();
         let mut busy = turn > 0;
-        let enough = self.host.counters().frames_sent + limits::FRAMES_SENT_PER_POLL;
-        while turn > 0 && self.host.counters().frames_sent < enough && self.host.has_room_for_turn(now) {
+        let enough = self.host.segments_sent() + limits::SEGMENTS_SENT_PER_POLL;
+        while turn > 0 && self.host.segments_sent() < enough && self.host.has_room_for_turn(now) {
             turn -= 1;
             let slot = self.endpoints.table.turn(turn);
             if !self.transmit_connection(now, slot) {
@@ -36,17 +38,15 @@ impl<D: Device> Core<D> {
         let Some(mut endpoint) = self.endpoints.at(now, slot) else { return false };
         endpoint.retry_stream();
         let key = endpoint.connection.key;
-        let more = match self.host.resolve(key, now) {
-            Some(egress) => send_segments(&mut self.host, &mut endpoint, egress),
-            None => false,
-        };
+        let egress = self.host.resolve(key, now);
+        let more = egress.is_some_and(|egress| send_segments(&mut self.host, &mut endpoint, egress));
         match endpoint.end_turn(more) {
             Turn::More { deadline } => {
                 self.endpoints.table.set_deadline(slot, deadline);
                 true
             }
             Turn::Wait { mut deadline } => {
-                if self.host.is_unresolved(key.remote) {
+                if egress.is_none() && self.host.is_unresolved(key.remote) {
                     // The next hop may not answer: then the connection asks again.
                     deadline = deadline.min(now + limits::NEIGHBOUR_RETRANSMIT_NS);
                 }
@@ -84,26 +84,146 @@ fn send_segments<D: Device>(
     let (key, flow_label) = (endpoint.connection.key, endpoint.connection.flow_label);
     let path = FlowPath { key, flow_label, egress };
     let by_reference = host.takes_references(egress);
-    for _ in 0..limits::TRANSMIT_BURST_SEGMENTS {
+    let mut left = limits::TRANSMIT_BURST_SEGMENTS;
+    while left > 0 {
+        left -= 1;
         if !host.has_room(egress) {
             // There is room again when the frames before have been received.
             return true;
         }
         let Some(frame) = host.empty_frame() else { return true };
-        match endpoint.next_segment(by_reference) {
-            Next::Segment(outgoing) => match build(host, endpoint, &path, outgoing, by_reference, frame) {
-                Some(frame) => host.send(endpoint.now, egress, frame),
-                // It stays unacknowledged, so TCP sends it again.
-                None => host.count_no_buffer(),
-            },
-            Next::Failed => host.keep_spare(frame),
+        let outgoing = match endpoint.next_segment(by_reference) {
+            Next::Segment(outgoing) => outgoing,
+            Next::Failed => {
+                host.keep_spare(frame);
+                continue;
+            }
             Next::Nothing => {
                 host.keep_spare(frame);
                 return false;
             }
+        };
+        let train = endpoint.train_after(&outgoing);
+        let headers = host.headers_octets(path.key, &outgoing.header);
+        if let Some(train) = train
+            && let Some(room) = host.super_frame_room(egress, headers)
+        {
+            let Some(sent) = send_super_frames(host, endpoint, &path, outgoing, train, frame, (room, left))
+            else {
+                return true;
+            };
+            left -= sent;
+            continue;
+        }
+        let payload = outgoing.segment.as_ref().map_or(0, |segment| segment.octets as usize);
+        let Some(frame) = build(host, endpoint, &path, outgoing, by_reference, frame) else {
+            // It stays unacknowledged, so TCP sends it again.
+            host.count_no_buffer();
+            continue;
+        };
+        let template = train.and_then(|_| host.header_template(&frame, &path, headers, payload));
+        host.send(endpoint.now, egress, frame);
+        if let Some((train, template)) = train.zip(template) {
+            let Some(sent) = send_train(host, endpoint, &path, by_reference, train, &template, left) else {
+                return true;
+            };
+            left -= sent;
         }
     }
     true
+}
+
+/// Sends up to `most` segments of a train, whose headers are those of `template`. Returns how many,
+/// or `None` if the device has no frame. The frames are those that [`send_segments`] would build one by one.
+fn send_train<D: Device>(
+    host: &mut Host<D>,
+    endpoint: &mut Endpoint<'_, D::Frame>,
+    path: &FlowPath,
+    by_reference: bool,
+    mut train: Train,
+    template: &HeaderTemplate,
+    most: usize,
+) -> Option<usize> {
+    let mut sent = 0;
+    let mut has_frames = true;
+    while sent < most && host.has_room(path.egress) {
+        let Some(mut frame) = host.empty_frame() else {
+            has_frames = false;
+            break;
+        };
+        let Some((segment, push)) = endpoint.next_of_train(&mut train) else {
+            host.keep_spare(frame);
+            break;
+        };
+        sent += 1;
+        if endpoint.write_payload(&segment, by_reference, template.octets(), &mut frame) {
+            template.write(&mut frame, segment.seq, push);
+            host.send(endpoint.now, path.egress, frame);
+        } else {
+            host.count_no_buffer();
+        }
+    }
+    endpoint.end_train();
+    has_frames.then_some(sent)
+}
+
+/// Sends `first` and up to `most` segments of its train in super-frames of up to `room` octets of payload,
+/// the first of them in `frame`. Returns how many of the train, or `None` if the device has no frame.
+fn send_super_frames<D: Device>(
+    host: &mut Host<D>,
+    endpoint: &mut Endpoint<'_, D::Frame>,
+    path: &FlowPath,
+    first: Outgoing<Chunk>,
+    mut train: Train,
+    mut frame: D::Frame,
+    (room, most): (usize, usize),
+) -> Option<usize> {
+    let Outgoing { mut header, segment, ecn } = first;
+    let headers = host.headers_octets(path.key, &header);
+    let mut next = segment.map(|segment| (segment, header.flags.contains(Flags::PSH)));
+    let mut sent = 0;
+    let mut has_frames = true;
+    while let Some((first, _)) = next {
+        header.seq = first.seq;
+        let segment_octets = first.octets as usize;
+        let (mut payload_octets, mut whole) = (0, true);
+        while let Some((segment, push)) = next.take() {
+            // The headers go before the first.
+            let before = if payload_octets == 0 { headers } else { 0 };
+            whole &= endpoint.write_payload(&segment, false, before, &mut frame);
+            payload_octets += segment_octets;
+            header.flags.set(Flags::PSH, push);
+            if whole && payload_octets + segment_octets <= room && sent < most {
+                next = endpoint.next_of_train(&mut train);
+                sent += usize::from(next.is_some());
+            }
+        }
+        if whole {
+            let cut = (ecn.bits(), segment_octets as u16);
+            host.write_super_headers(&mut frame, path, header.clone(), payload_octets, cut);
+            host.note_joined(payload_octets / segment_octets - 1);
+            host.send(endpoint.now, path.egress, frame);
+        } else {
+            // Its segments stay unacknowledged, so TCP sends them again.
+            host.count_no_buffer();
+        }
+        if sent == most {
+            break;
+        }
+        let Some(empty) = host.empty_frame() else {
+            has_frames = false;
+            break;
+        };
+        frame = empty;
+        next = endpoint.next_of_train(&mut train);
+        sent += usize::from(next.is_some());
+        if next.is_none() {
+            host.keep_spare(frame);
+            break;
+        }
+    }
+    endpoint.end_train();
+    has_frames.then_some(sent)
 }
 
 /// Builds the frame of a segment; returns `None` if its octets cannot be had.

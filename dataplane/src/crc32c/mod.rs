@@ -4,95 +4,180 @@
 //! least significant octet first on the wire.
 // Requirements: MPA-4.4-11, C00-7.2-02
 
+mod polynomial;
 mod portable;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod x86_64;
 
 use std::sync::OnceLock;
 
-/// The fast engine takes about 10 ns to continue a CRC that another piece began. From this many octets on it
-/// makes up for them against the CRC instruction alone.
-const CONTINUE_FAST_OCTETS: usize = 512;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use x86_64::{Copy as CopyPass, CopyShared, Spans, Sum, avx512, crc_instruction};
 
-/// A way to compute CRC32c. All give the same results.
+/// A way to compute CRC32c. All return the same results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Engine {
-    /// Carry-less multiplication next to the CRC instruction, as wide as the processor has it.
-    Fast,
-    /// The CRC instruction of SSE4.2, three streams at a time.
+pub enum EngineKind {
+    /// Carry-less multiplication of 512 bits, for x86-64.
+    Avx512,
+    /// The CRC instruction in three streams, for x86-64.
     Sse42,
-    /// Table lookups, on any processor.
+    /// The crc-fast crate, which has kernels for x86-64 and aarch64.
+    CrcFast,
+    /// Table look-ups, for any processor.
     Portable,
 }
 
-impl Engine {
-    /// The fastest engine of this processor. Looked up once, the same ever after.
-    #[inline]
-    pub fn best() -> Self {
-        static BEST: OnceLock<Engine> = OnceLock::new();
-        *BEST.get_or_init(Self::detect)
-    }
+impl EngineKind {
+    /// All kinds, the fastest first.
+    pub const ALL: [Self; 4] = [Self::Avx512, Self::Sse42, Self::CrcFast, Self::Portable];
 
-    /// The fast engine begins a CRC faster than the others at every size that was measured, from 2 octets up.
-    fn detect() -> Self {
-        if Self::Fast.is_supported() {
-            Self::Fast
-        } else if Self::Sse42.is_supported() {
-            Self::Sse42
-        } else {
-            Self::Portable
-        }
-    }
-
-    /// Whether this processor has what the engine is made for. The others work all the same, slower.
-    pub fn is_supported(self) -> bool {
+    /// Returns true if this processor has the instructions that the engine needs, or is made for.
+    fn is_supported(self) -> bool {
         match self {
-            #[cfg(target_arch = "x86_64")]
-            Self::Fast => {
-                std::arch::is_x86_feature_detected!("pclmulqdq")
-                    && std::arch::is_x86_feature_detected!("sse4.2")
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            Self::Avx512 => {
+                use std::arch::is_x86_feature_detected;
+                is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("vpclmulqdq")
+                    && Self::Sse42.is_supported()
             }
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            Self::Sse42 => {
+                std::arch::is_x86_feature_detected!("sse4.2")
+                    && std::arch::is_x86_feature_detected!("pclmulqdq")
+            }
+            #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+            Self::Avx512 | Self::Sse42 => false,
             #[cfg(target_arch = "aarch64")]
-            Self::Fast => {
+            Self::CrcFast => {
                 std::arch::is_aarch64_feature_detected!("aes")
                     && std::arch::is_aarch64_feature_detected!("crc")
             }
-            #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-            Self::Fast => false,
-            #[cfg(target_arch = "x86_64")]
-            Self::Sse42 => std::arch::is_x86_feature_detected!("sse4.2"),
-            #[cfg(not(target_arch = "x86_64"))]
-            Self::Sse42 => false,
+            #[cfg(not(target_arch = "aarch64"))]
+            Self::CrcFast => Self::Sse42.is_supported(),
             Self::Portable => true,
         }
     }
+}
 
-    /// The CRC of some octets followed by `octets`, when `crc` is that of the former. The CRC of no octets is
-    /// 0.
+/// An engine that this processor supports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Engine(EngineKind);
+
+impl Engine {
+    /// Returns the engine of a kind; `None` if this processor does not support it.
+    pub fn new(kind: EngineKind) -> Option<Self> {
+        kind.is_supported().then_some(Self(kind))
+    }
+
+    /// Returns the fastest engine of this processor: always the same.
     #[inline]
-    pub fn append(self, crc: u32, octets: &[u8]) -> u32 {
-        match self {
-            // A CRC of 0 is where a CRC begins, which has no cost but that of the octets.
-            Self::Fast if crc == 0 => crc_fast::crc32_iscsi(octets),
-            Self::Fast if octets.len() < CONTINUE_FAST_OCTETS => crc32c::crc32c_append(crc, octets),
-            Self::Fast => {
-                let state = u64::from(!crc);
-                let mut digest =
-                    crc_fast::Digest::new_with_init_state(crc_fast::CrcAlgorithm::Crc32Iscsi, state);
-                digest.update(octets);
-                !(digest.get_state() as u32)
+    pub fn best() -> Self {
+        static BEST: OnceLock<Engine> = OnceLock::new();
+        *BEST.get_or_init(|| EngineKind::ALL.into_iter().find_map(Self::new).expect("one is portable"))
+    }
+
+    /// Returns the kind of the engine.
+    pub const fn kind(self) -> EngineKind {
+        self.0
+    }
+
+    /// Returns the CRC of some bytes followed by `bytes`, when `crc` is that of the former. The CRC of no
+    /// bytes is 0.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub fn append(self, crc: u32, bytes: &[u8]) -> u32 {
+        match self.0 {
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            EngineKind::Avx512 | EngineKind::Sse42 => {
+                let spans = Spans { source: bytes.as_ptr(), target: core::ptr::null_mut() };
+                // SAFETY: the source is a slice, and this pass has no target.
+                unsafe { self.update::<Sum>(crc, spans, bytes.len()) }
             }
-            Self::Sse42 => crc32c::crc32c_append(crc, octets),
-            Self::Portable => portable::append(crc, octets),
+            EngineKind::CrcFast => append_fast(crc, bytes),
+            _ => portable::append(crc, bytes),
         }
+    }
+
+    /// Copies `source` to `target`, which must have the same length, and returns the CRC as
+    /// [`append`](Self::append) does.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub fn copy_and_append(self, crc: u32, source: &[u8], target: &mut [u8]) -> u32 {
+        assert_eq!(source.len(), target.len(), "a copy is as long as its source");
+        match self.0 {
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            EngineKind::Avx512 | EngineKind::Sse42 => {
+                let spans = Spans { source: source.as_ptr(), target: target.as_mut_ptr() };
+                // SAFETY: these are slices of that length, and a mutable one overlaps no other.
+                unsafe { self.update::<CopyPass>(crc, spans, source.len()) }
+            }
+            _ => {
+                target.copy_from_slice(source);
+                self.append(crc, target)
+            }
+        }
+    }
+
+    /// See [`Digest::copy_shared`]. Returns `None` and does nothing if the engine cannot do both in one pass.
+    ///
+    /// # Safety
+    ///
+    /// See [`Digest::copy_shared`].
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg_attr(portable_copies, allow(dead_code, reason = "only its tests are built"))]
+    #[inline]
+    #[allow(unsafe_code)]
+    unsafe fn copy_shared_and_append(self, crc: u32, source: *const u8, target: &mut [u8]) -> Option<u32> {
+        if !matches!(self.0, EngineKind::Avx512 | EngineKind::Sse42) {
+            return None;
+        }
+        let spans = Spans { source, target: target.as_mut_ptr() };
+        // SAFETY: the caller's promise, and that of a mutable slice.
+        Some(unsafe { self.update::<CopyShared>(crc, spans, target.len()) })
+    }
+
+    /// Returns the CRC after `len` bytes of the source, when `crc` is the one before.
+    ///
+    /// # Safety
+    ///
+    /// See [`Spans`].
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[inline]
+    #[allow(unsafe_code)]
+    unsafe fn update<P: x86_64::Pass>(self, crc: u32, spans: Spans, len: usize) -> u32 {
+        // SAFETY: there is no such engine unless the processor has the instructions. The rest is the caller's
+        // promise.
+        let remainder = unsafe {
+            match self.0 {
+                EngineKind::Avx512 => avx512::update::<P>(!crc, spans, len),
+                _ => crc_instruction::update::<P>(!crc, spans, len),
+            }
+        };
+        !remainder
     }
 }
 
-/// The CRC32c of `octets`. On the wire it is sent with [`u32::to_le_bytes`].
-#[inline]
-pub fn checksum(octets: &[u8]) -> u32 {
-    Engine::best().append(0, octets)
+/// [`Engine::append`] by the crc-fast crate.
+fn append_fast(crc: u32, bytes: &[u8]) -> u32 {
+    // Beginning a CRC costs less than continuing one.
+    if crc == 0 {
+        return crc_fast::crc32_iscsi(bytes);
+    }
+    let state = u64::from(!crc);
+    let mut digest = crc_fast::Digest::new_with_init_state(crc_fast::CrcAlgorithm::Crc32Iscsi, state);
+    digest.update(bytes);
+    !(digest.get_state() as u32)
 }
 
-/// A CRC32c over octets that come in pieces. Eight octets of state, no heap; copies continue independently.
+/// Returns the CRC32c of `bytes`. On the wire it is sent with [`u32::to_le_bytes`].
+#[inline]
+pub fn checksum(bytes: &[u8]) -> u32 {
+    Engine::best().append(0, bytes)
+}
+
+/// A CRC32c over bytes that come in pieces. Eight bytes of state, no heap; copies continue independently.
 #[derive(Clone, Copy, Debug)]
 pub struct Digest {
     engine: Engine,
@@ -100,25 +185,55 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// The CRC of no octets, with the best engine.
+    /// The CRC of no bytes, with the best engine.
     #[inline]
     pub fn new() -> Self {
         Self::with_engine(Engine::best())
     }
 
-    /// The CRC of no octets, with an engine of choice.
+    /// The CRC of no bytes, with an engine of choice.
     #[inline]
     pub const fn with_engine(engine: Engine) -> Self {
         Self { engine, crc: 0 }
     }
 
-    /// Adds the octets that follow those added before.
+    /// Adds the bytes that follow those added before.
     #[inline]
-    pub fn update(&mut self, octets: &[u8]) {
-        self.crc = self.engine.append(self.crc, octets);
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.crc = self.engine.append(self.crc, bytes);
     }
 
-    /// The CRC of all octets added.
+    /// Adds the bytes of `source` as [`update`](Self::update) does, and copies them to `target`, which must
+    /// have the same length, in one pass.
+    #[inline]
+    pub fn copy(&mut self, source: &[u8], target: &mut [u8]) {
+        self.crc = self.engine.copy_and_append(self.crc, source, target);
+    }
+
+    /// Adds bytes of memory that others may write at the same time, and copies them to `target`, in one pass.
+    /// Returns false and does nothing if the engine cannot do both in one pass.
+    ///
+    /// # Safety
+    ///
+    /// `source` must be valid for reads of as many bytes as `target` has, which are initialised. Nobody may
+    /// access them meanwhile but as `memory::copy` says. `target` must not overlap them.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg_attr(portable_copies, allow(dead_code, reason = "only its tests are built"))]
+    #[inline]
+    #[must_use]
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn copy_shared(&mut self, source: *const u8, target: &mut [u8]) -> bool {
+        // SAFETY: the caller's promise.
+        match unsafe { self.engine.copy_shared_and_append(self.crc, source, target) } {
+            Some(crc) => {
+                self.crc = crc;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The CRC of all bytes added.
     #[inline]
     pub const fn finish(self) -> u32 {
         self.crc
@@ -132,72 +247,4 @@ impl Default for Digest {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const ENGINES: [Engine; 3] = [Engine::Fast, Engine::Sse42, Engine::Portable];
-
-    /// The customary check value, and the order on the wire.
-    // Requirements: MPA-4.4-11, C00-7.2-02
-    #[test]
-    fn the_check_value() {
-        for engine in ENGINES {
-            assert_eq!(engine.append(0, b"123456789"), 0xe306_9283, "{engine:?}");
-            assert_eq!(engine.append(0, b""), 0);
-        }
-        assert_eq!(checksum(b"123456789").to_le_bytes(), [0x83, 0x92, 0x06, 0xe3]);
-    }
-
-    #[test]
-    fn the_choice_is_supported_and_lasting() {
-        assert!(Engine::best().is_supported());
-        assert!(Engine::Portable.is_supported());
-        assert_eq!(Engine::best(), Engine::best());
-    }
-
-    /// An earlier piece whose CRC happens to be 0 is continued like any other.
-    #[test]
-    fn a_crc_of_zero_is_continued() {
-        // All ones cancel the initial value, and their final XOR leaves the remainder of nothing.
-        let zero_crc = [0xff; 4];
-        for engine in ENGINES {
-            let crc = engine.append(0, &zero_crc);
-            let whole = crc32c::crc32c(b"\xff\xff\xff\xff and more");
-            assert_eq!(engine.append(crc, b" and more"), whole, "{engine:?}");
-        }
-    }
-
-    proptest! {
-        /// Every engine agrees with the reference at every length and cut.
-        // Requirements: MPA-4.4-11
-        #[test]
-        fn engines_agree(
-            octets in proptest::collection::vec(any::<u8>(), 0..10_000),
-            cuts in proptest::collection::vec(0usize..10_000, 0..6),
-        ) {
-            let expected = crc32c::crc32c(&octets);
-            prop_assert_eq!(checksum(&octets), expected);
-            let mut cuts: Vec<_> = cuts.into_iter().map(|cut| cut.min(octets.len())).collect();
-            cuts.extend([0, octets.len()]);
-            cuts.sort_unstable();
-            for engine in ENGINES {
-                prop_assert_eq!(engine.append(0, &octets), expected);
-                let mut digest = Digest::with_engine(engine);
-                for cut in cuts.windows(2) {
-                    digest.update(&octets[cut[0]..cut[1]]);
-                }
-                prop_assert_eq!(digest.finish(), expected);
-            }
-        }
-
-        #[test]
-        fn engines_agree_on_short_pieces(crc: u32, octets in proptest::collection::vec(any::<u8>(), 0..40)) {
-            let expected = crc32c::crc32c_append(crc, &octets);
-            for engine in ENGINES {
-                prop_assert_eq!(engine.append(crc, &octets), expected);
-            }
-        }
-    }
-}
+mod tests;

@@ -1,9 +1,7 @@
 //! CRC32c in plain Rust, eight octets per step, for processors without carry-less multiplication or a CRC
 //! instruction.
 
-/// The polynomial 0x1EDC6F41, reflected.
-// Requirements: MPA-4.4-11
-const POLYNOMIAL: u32 = 0x82f6_3b78;
+use super::polynomial;
 
 /// `TABLES[k][octet]`: what `octet` contributes to the remainder once `k` zero octets have followed it.
 static TABLES: [[u32; 256]; 8] = tables();
@@ -15,7 +13,7 @@ const fn tables() -> [[u32; 256]; 8] {
         let mut remainder = octet as u32;
         let mut bit = 0;
         while bit < 8 {
-            remainder = if remainder & 1 == 1 { remainder >> 1 ^ POLYNOMIAL } else { remainder >> 1 };
+            remainder = polynomial::times_x(remainder);
             bit += 1;
         }
         tables[0][octet] = remainder;
@@ -34,11 +32,11 @@ const fn tables() -> [[u32; 256]; 8] {
     tables
 }
 
-/// The CRC of some octets followed by `octets`, when `crc` is that of the former.
-pub fn append(crc: u32, octets: &[u8]) -> u32 {
+/// The CRC of some bytes followed by `bytes`, when `crc` is that of the former.
+pub fn append(crc: u32, bytes: &[u8]) -> u32 {
     let table = |distance: usize, octet: u8| TABLES[distance][usize::from(octet)];
     let mut remainder = !crc;
-    let (steps, rest) = octets.as_chunks::<8>();
+    let (steps, rest) = bytes.as_chunks::<8>();
     for step in steps {
         let [near, far] = [[step[0], step[1], step[2], step[3]], [step[4], step[5], step[6], step[7]]];
         let near = (u32::from_le_bytes(near) ^ remainder).to_le_bytes();

@@ -39,22 +39,33 @@ pub struct Message {
 }
 
 impl Message {
+    /// Octets of the header of each segment.
+    #[inline]
+    pub const fn header_len(&self) -> usize {
+        match self.model {
+            Model::Tagged { .. } => Tagged::LEN,
+            Model::Untagged { .. } => Untagged::LEN,
+        }
+    }
+
+    /// Octets of payload in the segment that begins `offset` octets into the message and fits `mulpdu`
+    /// octets: as much as fits. A MULPDU is never below 128, so there is always room.
+    // Requirements: DDP-5.2-01, MPA-4.5-05
+    #[inline]
+    pub fn part_octets(&self, offset: u32, mulpdu: usize) -> u32 {
+        let room = mulpdu.saturating_sub(self.header_len()).max(1);
+        (self.octets - offset).min(u32::try_from(room).unwrap_or(u32::MAX))
+    }
+
     /// The segment that begins `offset` octets into the message and fits `mulpdu` octets: its header and its
     /// octets of payload. The last segment has the Last flag and is sent last; an empty message has exactly
     /// one segment. All segments have the fields of the message.
     // Requirements: DDP-4.2-08, DDP-4.3-06, DDP-4.3-10, DDP-5.2-03, DDP-5.2-06, RDMAP-4.1-06
+    #[inline]
     pub fn segment(&self, offset: u32, mulpdu: usize) -> (Header, u32) {
-        let header_octets = match self.model {
-            Model::Tagged { .. } => Tagged::LEN,
-            Model::Untagged { .. } => Untagged::LEN,
-        };
-        // As much as fits. A MULPDU is never below 128, so there is always room.
-        // Requirements: DDP-5.2-01, MPA-4.5-05
-        let room = mulpdu.saturating_sub(header_octets).max(1);
-        let left = self.octets - offset;
-        let octets = left.min(u32::try_from(room).unwrap_or(u32::MAX));
+        let octets = self.part_octets(offset, mulpdu);
         // Requirements: DDP-4.1-03 to DDP-4.1-06, DDP-5.2-08
-        let last = octets == left;
+        let last = octets == self.octets - offset;
         let header = match self.model {
             Model::Tagged { stag, to } => Header::Tagged(Tagged {
                 last,

@@ -56,6 +56,7 @@ impl DpdkDevice {
             mtu_bytes: offered.mtu_octets.into(),
             transmit_checksums: offered.transmit_checksums,
             gather: offered.gather,
+            super_frame_bytes: offered.mtu_octets.into(),
             frames: pool.capacity(),
         };
         Self::new(Link::Port(queues), pool, port.mac(), capabilities)
@@ -72,6 +73,7 @@ impl DpdkDevice {
             transmit_checksums: end.config().checksum_offload,
             // A wire that copies what it carries by reference saves nothing.
             gather: end.config().external_pieces == ExternalPieces::Shared,
+            super_frame_bytes: end.config().super_frame_bytes.max(end.config().mtu_bytes),
             frames: pool.capacity(),
         };
         let mac = end.mac();
@@ -84,7 +86,8 @@ impl DpdkDevice {
         mac: [u8; 6],
         capabilities: Capabilities,
     ) -> Result<Self, PoolTooSmall> {
-        let (frame_octets, data_octets) = (capabilities.mtu_bytes + HEADER_OCTETS, pool.data_octets());
+        let (frame_octets, data_octets) =
+            (capabilities.super_frame_bytes + HEADER_OCTETS, pool.data_octets());
         if data_octets < frame_octets {
             return Err(PoolTooSmall { frame_bytes: frame_octets, data_bytes: data_octets });
         }
@@ -114,6 +117,13 @@ impl Device for DpdkDevice {
     #[inline]
     fn allocate(&mut self) -> Option<Mbuf> {
         self.pool.allocate()
+    }
+
+    #[inline]
+    fn allocate_burst(&mut self, frames: &mut Vec<Mbuf>, limit: usize) {
+        if !self.pool.allocate_many(frames, limit) {
+            frames.extend(self.pool.allocate());
+        }
     }
 
     #[inline]
@@ -192,19 +202,36 @@ impl Frame for Mbuf {
     }
 
     #[inline]
+    fn free_all(frames: &mut Vec<Self>) {
+        if !frames.is_empty() {
+            Self::free_all(frames);
+        }
+    }
+
+    #[inline]
     fn checksums(&self) -> ReceivedChecksums {
         ReceivedChecksums { ip: status(self.ip_checksum()), tcp: status(self.l4_checksum()) }
     }
 
     #[inline]
     fn request_checksums(&mut self, request: ChecksumRequest) {
-        let ChecksumRequest { ip, l2_octets, l3_octets, l4_octets } = request;
-        let ip = match ip {
-            IpVersion::V4 => dpdk::IpVersion::V4,
-            IpVersion::V6 => dpdk::IpVersion::V6,
-        };
-        self.request_checksums(Headers { ip, l2_octets, l3_octets, l4_octets });
+        self.request_checksums(headers(request));
     }
+
+    #[inline]
+    fn request_segmentation(&mut self, request: ChecksumRequest, segment_octets: u16) {
+        self.request_segmentation(headers(request), segment_octets);
+    }
+}
+
+#[inline]
+const fn headers(request: ChecksumRequest) -> Headers {
+    let ChecksumRequest { ip, l2_octets, l3_octets, l4_octets } = request;
+    let ip = match ip {
+        IpVersion::V4 => dpdk::IpVersion::V4,
+        IpVersion::V6 => dpdk::IpVersion::V6,
+    };
+    Headers { ip, l2_octets, l3_octets, l4_octets }
 }
 
 const fn status(status: dpdk::ChecksumStatus) -> ChecksumStatus {

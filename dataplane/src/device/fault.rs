@@ -46,10 +46,12 @@ impl<D: Device> Fault<D> {
     /// chance decides follows from `seed`.
     pub fn new(inner: D, seed: u64, inbound: Impairments, outbound: Impairments) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let mtu_octets = inner.capabilities().mtu_bytes;
+        let Capabilities { mtu_bytes: mtu_octets, super_frame_bytes, .. } = inner.capabilities();
+        // A peer in software may send super-frames, whatever this end does.
+        let most_octets = mtu_octets.max(super_frame_bytes);
         Self {
-            buffers: Buffers::new((ETHERNET_OCTETS + mtu_octets).max(MIN_FRAME_OCTETS)),
-            inbound: Path::new(inbound, mtu_octets, rng.fork()),
+            buffers: Buffers::new((ETHERNET_OCTETS + most_octets).max(MIN_FRAME_OCTETS)),
+            inbound: Path::new(inbound, most_octets, rng.fork()),
             outbound: Path::new(outbound, mtu_octets, rng.fork()),
             burst: Vec::with_capacity(RECEIVE_BURST_FRAMES),
             leaving: VecDeque::with_capacity(RECEIVE_BURST_FRAMES),
@@ -149,7 +151,7 @@ fn deliver<D: Device>(
         octets.copy_from_slice(parcel.frame());
         path.statistics.delivered += 1;
     } else {
-        // Cannot happen: no path carries more than the device's MTU.
+        // Cannot happen: no path carries more than the device's frames hold.
         path.statistics.oversize += 1;
     }
     buffers.give(parcel.buffer);
@@ -160,7 +162,7 @@ impl<D: Device> Device for Fault<D> {
     type Frame = D::Frame;
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { transmit_checksums: false, gather: false, ..self.inner.capabilities() }
+        self.inner.capabilities().without_offloads()
     }
 
     fn mac(&self) -> MacAddress {
@@ -180,6 +182,10 @@ impl<D: Device> Device for Fault<D> {
 
     fn allocate(&mut self) -> Option<D::Frame> {
         self.inner.allocate()
+    }
+
+    fn allocate_burst(&mut self, frames: &mut Vec<D::Frame>, limit: usize) {
+        self.inner.allocate_burst(frames, limit);
     }
 
     fn transmit(&mut self, now: Instant, frames: &mut VecDeque<D::Frame>) -> usize {

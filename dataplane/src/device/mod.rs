@@ -72,9 +72,23 @@ pub struct Capabilities {
     pub transmit_checksums: bool,
     /// Takes payload by reference ([`Frame::append_region`]).
     pub gather: bool,
+    /// The largest IP packet that the device takes as a *super-frame*
+    /// ([`Frame::request_segmentation`]), in bytes; `mtu_bytes` if it takes none. A device that takes some
+    /// fills in checksums.
+    pub super_frame_bytes: usize,
     /// The number of frame buffers, for received frames and frames to send: a core that keeps received ones
     /// must leave some.
     pub frames: usize,
+}
+
+impl Capabilities {
+    /// Returns those of a device between this one and the core that looks into the frames: they are complete,
+    /// in one piece, and as long as on the wire.
+    #[must_use]
+    pub const fn without_offloads(self) -> Self {
+        let super_frame_bytes = self.mtu_bytes;
+        Self { transmit_checksums: false, gather: false, super_frame_bytes, ..self }
+    }
 }
 
 /// One Ethernet frame in a buffer of a device. Dropping it returns the buffer.
@@ -117,11 +131,30 @@ pub trait Frame: Send + 'static {
         false
     }
 
+    /// Frees frames together, which may cost less than to drop each. Afterwards there are none in `frames`.
+    fn free_all(frames: &mut Vec<Self>)
+    where
+        Self: Sized,
+    {
+        frames.clear();
+    }
+
     /// Returns the device's results for the checksums of a received frame.
     fn checksums(&self) -> ReceivedChecksums;
 
     /// Asks the device to fill in the checksums on transmit.
     fn request_checksums(&mut self, request: ChecksumRequest);
+
+    /// Has the device send the frame as TCP segments of `segment_octets` octets of payload each, the last one
+    /// perhaps shorter, and fill in their checksums; or hand it as it is to a peer in software. The frame
+    /// has the headers of the first segment, with PSH if the last has it, and lengths as if it were one; its
+    /// TCP field holds the pseudo-header sum without the length, which the device adds for each segment. Only
+    /// for devices whose [`Capabilities`] include it.
+    fn request_segmentation(&mut self, request: ChecksumRequest, segment_octets: u16) {
+        debug_assert!(false, "the device takes no super-frames");
+        let _ = segment_octets;
+        self.request_checksums(request);
+    }
 }
 
 /// When the descriptor of an [`RxInterrupt`] is readable.
@@ -161,12 +194,21 @@ pub trait Device: 'static {
     /// buffer is free (the caller counts it).
     fn allocate(&mut self) -> Option<Self::Frame>;
 
+    /// Allocates up to `limit` empty frames like that of [`allocate`](Self::allocate), and appends them to
+    /// `frames`: one, if several together cost no less.
+    #[inline]
+    fn allocate_burst(&mut self, frames: &mut Vec<Self::Frame>, limit: usize) {
+        debug_assert!(limit > 0, "a burst of no frame");
+        frames.extend(self.allocate());
+    }
+
     /// Takes frames from the front of `frames` for transmission, as many as it has room for. Returns how
     /// many.
     fn transmit(&mut self, now: Instant, frames: &mut std::collections::VecDeque<Self::Frame>) -> usize;
 
-    /// Calls `waker` whenever frames may have arrived, so that the polling thread may sleep. Returns false if
-    /// the device cannot do this: the thread then has to poll from time to time.
+    /// Has the device [wake](Waker::wake) `waker` from now on whenever frames may have arrived, so that the
+    /// polling thread may sleep. Returns false if the device cannot do this: the thread then waits for
+    /// [`rx_interrupt`](Self::rx_interrupt), or polls from time to time.
     fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
         let _ = waker;
         false

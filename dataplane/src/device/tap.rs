@@ -110,7 +110,7 @@ impl<D: Device, W: Write + Send + 'static> Device for Tap<D, W> {
     type Frame = D::Frame;
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { transmit_checksums: false, gather: false, ..self.inner.capabilities() }
+        self.inner.capabilities().without_offloads()
     }
 
     fn mac(&self) -> MacAddress {
@@ -131,6 +131,10 @@ impl<D: Device, W: Write + Send + 'static> Device for Tap<D, W> {
 
     fn allocate(&mut self) -> Option<D::Frame> {
         self.inner.allocate()
+    }
+
+    fn allocate_burst(&mut self, frames: &mut Vec<D::Frame>, limit: usize) {
+        self.inner.allocate_burst(frames, limit);
     }
 
     fn transmit(&mut self, now: Instant, frames: &mut VecDeque<D::Frame>) -> usize {

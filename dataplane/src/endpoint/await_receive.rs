@@ -10,9 +10,9 @@
 use crate::device::Frame;
 use crate::time::Instant;
 
+use super::Endpoint;
 use super::connection::Mode;
 use super::rdmap_stream::RdmapStream;
-use super::{Endpoint, Outcome};
 
 impl<F> RdmapStream<'_, F> {
     /// Has the next message, which is valid for MPA, [wait](super::receive_wait::ReceiveWait::wait) for a
@@ -49,13 +49,13 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Takes a message that waits for a receive, if there may be one now. The wait keeps its deadline.
-    pub fn resume_if_ready(&mut self) -> Outcome {
-        match self.rdmap() {
-            Some(stream) if stream.has_awaited_receive() => stream.operating.awaits_receive = false,
-            _ => return Outcome::NONE,
+    pub fn resume_if_ready(&mut self) {
+        if let Some(stream) = self.rdmap()
+            && stream.has_awaited_receive()
+        {
+            stream.operating.awaits_receive = false;
+            self.resume_receive();
         }
-        self.resume_receive();
-        Outcome::DIRTY
     }
 
     /// Returns true if the shared receive queue has a receive for a message that waits; `None` if none waits
@@ -71,16 +71,14 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Ends the wait of a message for a receive: it finds one now, or the stream fails.
-    pub(super) fn expire_receive_wait(&mut self) -> Outcome {
-        match self.rdmap() {
-            Some(stream) if !stream.operating.failed => {
-                stream.operating.awaits_receive = false;
-                stream.qp.receive_wait.expire();
-            }
-            _ => return Outcome::NONE,
+    pub(super) fn expire_receive_wait(&mut self) {
+        if let Some(stream) = self.rdmap()
+            && !stream.operating.failed
+        {
+            stream.operating.awaits_receive = false;
+            stream.qp.receive_wait.expire();
+            self.resume_receive();
         }
-        self.resume_receive();
-        Outcome::DIRTY
     }
 
     /// Notes that the connection is out of the list of those that wait for a shared receive queue.

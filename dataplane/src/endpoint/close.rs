@@ -139,6 +139,7 @@ impl<F: Frame> Endpoint<'_, F> {
             // Control has a copy of all the octets it gets, and no receive will be posted for others.
             self.discard_received();
         }
+        self.leave_shared_receive_waiters();
         let connection = &mut *self.connection;
         connection.unconsumed_octets = 0;
         if let Mode::FullOperation(operating) = &mut connection.mode {
@@ -176,7 +177,10 @@ impl<F: Frame> Endpoint<'_, F> {
 
     /// Frees all that the connection holds of what endpoints share. It is removed from the table after this.
     pub fn release(&mut self) {
-        self.leave_shared_receive_waiters();
+        debug_assert!(
+            self.connection.close_notified,
+            "a connection is closed for its users before it is removed"
+        );
         self.leave_backlog();
         self.connection.tcp.release(&mut self.context.pools);
         self.context.cut_runs.remove(self.id);

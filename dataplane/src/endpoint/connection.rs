@@ -82,7 +82,8 @@ pub struct Connection {
     /// The time at which the connection is reset if it is not closed.
     pub abort_at: Instant,
     /// The time in which a disconnect expects progress, in nanoseconds: [`abort_at`](Self::abort_at) is its
-    /// end, and each sign of progress restarts it. 0 without a disconnect or a limit.
+    /// end, and each sign of progress restarts it unless the stream has failed. 0 without a disconnect or a
+    /// limit, and if the deadline of a failed stream is the earlier one.
     pub close_within_ns: u64,
 }
 
@@ -129,21 +130,23 @@ impl Connection {
         if self.open_notified { Stage::Starting } else { Stage::Opening }
     }
 
-    /// Has the connection reset unless it closes, or something moves, within that time. A stream that has
-    /// failed keeps its own deadline.
+    /// Has the connection reset unless it closes, or something moves, within that time. An earlier deadline,
+    /// of a stream that has failed, stays.
     pub fn close_within(&mut self, now: Instant, within_ns: Option<u64>) {
-        if self.abort_at == Instant::NEVER
-            && let Some(within_ns) = within_ns
-        {
-            self.close_within_ns = within_ns.max(1);
-            self.abort_at = now + self.close_within_ns;
+        let Some(within_ns) = within_ns.map(|within_ns| within_ns.max(1)) else { return };
+        let deadline = now + within_ns;
+        if deadline < self.abort_at {
+            (self.abort_at, self.close_within_ns) = (deadline, within_ns);
         }
     }
 
-    /// Has the connection reset `within_ns` from `now`, whatever moves until then.
+    /// Has the connection reset `within_ns` from `now`, because its stream has failed. An earlier deadline,
+    /// of a disconnect, stays. Nothing that moves until then changes the deadline.
     pub fn abort_within(&mut self, now: Instant, within_ns: u64) {
-        self.close_within_ns = 0;
-        self.abort_at = now + within_ns;
+        let deadline = now + within_ns;
+        if deadline <= self.abort_at {
+            (self.abort_at, self.close_within_ns) = (deadline, 0);
+        }
     }
 
     /// Handles the time of [`abort_at`](Self::abort_at): a disconnect times out unless both ends have closed
@@ -163,8 +166,17 @@ impl Connection {
     /// is not abandoned. Its replies to our probes change nothing.
     #[inline]
     pub fn note_changes(&mut self, now: Instant, changes: tcp::Changes) {
-        if self.close_within_ns > 0 && !changes.is_empty() {
+        if self.close_within_ns > 0 && !changes.is_empty() && !self.has_fixed_deadline() {
             self.abort_at = now + self.close_within_ns;
+        }
+    }
+
+    /// Returns true if the connection is only open for the Terminate of a stream that has failed.
+    const fn has_fixed_deadline(&self) -> bool {
+        match &self.mode {
+            Mode::Streaming => false,
+            Mode::FullOperation(operating) => operating.failed && operating.sends,
+            Mode::Lingering { .. } => true,
         }
     }
 

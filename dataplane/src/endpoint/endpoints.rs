@@ -36,22 +36,16 @@ impl<F> Endpoints<F> {
     }
 
     /// Returns the endpoint of the connection that `id` names, and binds queue pair `number` to it if that is
-    /// possible: then the second value is true. A connection and a queue pair are bound once, and to nothing
-    /// else before. Returns `None` if the connection has ended, or is closed for its users.
-    pub fn bind(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        number: QpNumber,
-    ) -> Option<(Endpoint<'_, F>, bool)> {
+    /// possible: then the endpoint has a queue pair while its mode is still [`Mode::Streaming`]. A connection
+    /// and a queue pair are bound once, and to nothing else before. Returns `None` if the connection has
+    /// ended, or is closed for its users.
+    pub fn bind(&mut self, now: Instant, id: ConnectionId, number: QpNumber) -> Option<Endpoint<'_, F>> {
         let connection = self.table.get_mut(id).filter(|connection| !connection.close_notified)?;
         if !matches!(connection.mode, Mode::Streaming) {
-            let endpoint = Self::endpoint(now, id, connection, &mut self.queue_pairs, &mut self.context);
-            return Some((endpoint, false));
+            return Some(Self::endpoint(now, id, connection, &mut self.queue_pairs, &mut self.context));
         }
         let queue_pair = self.queue_pairs.bind(number, id);
-        let is_bound = queue_pair.is_some();
-        Some((Endpoint { now, id, connection, queue_pair, context: &mut self.context }, is_bound))
+        Some(Endpoint { now, id, connection, queue_pair, context: &mut self.context })
     }
 
     #[inline]

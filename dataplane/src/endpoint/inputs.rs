@@ -23,7 +23,7 @@ impl<F: Frame> Endpoint<'_, F> {
         self.nudge_if_due();
         self.on_changes(changes);
         if receive_overdue {
-            let _dirty = self.expire_receive_wait();
+            self.expire_receive_wait();
         }
         if fpdu_overdue {
             // Before the first FPDU there is no Terminate.
@@ -43,7 +43,7 @@ impl<F: Frame> Endpoint<'_, F> {
             qp.receiver.flush(&qp.shared, &mut self.context.placed_sends, None);
             qp.sender.flush_after_close(&qp.shared);
         }
-        let _dirty = self.resume_if_ready();
+        self.resume_if_ready();
         Outcome::DIRTY
     }
 
@@ -54,8 +54,8 @@ impl<F: Frame> Endpoint<'_, F> {
     /// The place is fixed by the order of the streams, not by time: TCP may still have to repair what was
     /// sent before.
     // Requirements: MPA-7.1-04, MPA-7.1.5-03, MPA-7.1.5-04, MPA-7.1-01, C00-8.1-01
-    pub fn start(&mut self, operation: FullOperation, is_bound: bool) -> Outcome {
-        if is_bound {
+    pub fn start(&mut self, operation: FullOperation) -> Outcome {
+        if self.is_newly_bound() {
             let send_start = self.connection.send_end();
             self.begin(Operating::new(operation, send_start), &operation);
             self.connection.unconsumed_octets = 0;
@@ -72,14 +72,9 @@ impl<F: Frame> Endpoint<'_, F> {
     /// [bound](super::Endpoints::bind) the queue pair to the connection, or the other one. Without that queue
     /// pair the connection is reset.
     // Requirements: MPA-7.1-04, C00-8.1-01, C00-8.1-02
-    pub fn start_unnegotiated(
-        &mut self,
-        operation: FullOperation,
-        direction: Direction,
-        is_bound: bool,
-    ) -> Outcome {
+    pub fn start_unnegotiated(&mut self, operation: FullOperation, direction: Direction) -> Outcome {
         let send_start = self.connection.send_end();
-        if is_bound {
+        if self.is_newly_bound() {
             self.begin(Operating::unnegotiated(operation, send_start), &operation);
         }
         match &mut self.connection.mode {
@@ -100,6 +95,12 @@ impl<F: Frame> Endpoint<'_, F> {
         self.leave_backlog();
         self.resume_receive();
         Outcome::DIRTY
+    }
+
+    /// Returns true if the core has bound a queue pair to the connection for this input: Full Operation has
+    /// not begun yet.
+    const fn is_newly_bound(&self) -> bool {
+        self.queue_pair.is_some() && matches!(self.connection.mode, Mode::Streaming)
     }
 
     fn begin(&mut self, operating: Operating, operation: &FullOperation) {
@@ -128,7 +129,7 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Closes the connection gracefully, after everything that is posted. With `within_ns`, it is reset when
-    /// nothing moves for that time.
+    /// nothing moves for that time; if its stream has failed, also when something does.
     pub fn close(&mut self, within_ns: Option<u64>) -> Outcome {
         self.connection.closing = true;
         if let Some(qp) = &self.queue_pair

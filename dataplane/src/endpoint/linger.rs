@@ -33,7 +33,6 @@ impl<F: Frame> Endpoint<'_, F> {
 
     /// Drops what arrives from now on, and sends only the octets kept.
     pub(super) fn begin_to_linger(&mut self) {
-        self.leave_shared_receive_waiters();
         self.discard_received();
         self.connection.closing = true;
         self.connection.mode = Mode::Lingering { kept_octets: self.connection.stream.octets() as usize };
@@ -71,7 +70,7 @@ impl<F: Frame> Endpoint<'_, F> {
             let run = payload.queue_pair?.sender.peek_terminate(&segment_room)?;
             let at = octets.len();
             octets.resize(at + run.octets as usize, 0);
-            payload.build_run(run, end, &mut octets[at..], statistics).then_some(())?;
+            payload.build_run(&run, end, &mut octets[at..], statistics).then_some(())?;
         }
         Some(octets)
     }

@@ -2,12 +2,11 @@
 //! completion.
 //!
 //! A core looks an [`Endpoint`] up once for each input: a segment, a timer, a doorbell, a command, a turn to
-//! send. The endpoint borrows all it needs and names no other connection. It returns the changes that an
-//! input causes for the core as an [`Outcome`]. Octets rise from here through TCP's receive queue, MPA and
-//! DDP to the queue pair; work requests go down from the queue pair through FPDUs to TCP's send queue.
+//! send. The endpoint borrows all it needs and reaches no other connection. It returns the changes that an
+//! input causes for the core as an [`Outcome`]. Octets that arrive go through TCP's receive queue, MPA and
+//! DDP to the queue pair; work requests go from the queue pair as FPDUs to TCP's send queue.
 //!
-//! `RdmapStream` is an endpoint in Full Operation: there the queue pair is known
-//! to exist.
+//! An `RdmapStream` is an endpoint in Full Operation that has its queue pair.
 
 mod await_receive;
 mod close;
@@ -16,6 +15,7 @@ mod context;
 mod cut_runs;
 mod endpoints;
 mod icmp;
+mod in_place;
 mod inputs;
 mod linger;
 mod nudge;
@@ -44,6 +44,7 @@ pub use connection::{Chunk, Connection, Mode, OpenKind};
 pub use context::Context;
 pub use cut_runs::CutRunStore;
 pub use endpoints::Endpoints;
+pub use in_place::Plain;
 pub use queue_pair::QueuePair;
 pub use queue_pairs::QueuePairs;
 pub use transmit::{Next, Turn};

@@ -43,8 +43,9 @@ pub struct Operating {
     /// How many may be, before that is an error.
     // Requirements: MPA-8-08
     pub crc_retries_max: u8,
-    /// How long the peer may stay silent before its first FPDU: then the stream fails if this end may not
-    /// send before, and a nudge is sent otherwise.
+    /// The end of the time in which the peer's first FPDU is expected; `NEVER` without a limit, and once it
+    /// has arrived. The stream then fails if this end may not send before that FPDU; otherwise the next nudge
+    /// is sent.
     // Requirements: MPA-7.1.2-26
     pub silent_until: Instant,
     /// The nudges that such a peer is sent.
@@ -81,9 +82,9 @@ impl Operating {
         }
     }
 
-    /// Returns Full Operation of draft-culley-iwarp-mpa-00: with Markers and CRCs always, and in no direction
-    /// before
-    /// [`start`](Self::start).
+    /// Returns Full Operation of draft-culley-iwarp-mpa-00, which has begun in no direction yet:
+    /// [`start`](Self::start) begins it. `operation` is [`FullOperation::unnegotiated`], with Markers and
+    /// CRCs.
     // Requirements: C00-7.1-01, C00-7.2-01, C00-8.1-02
     pub fn unnegotiated(operation: FullOperation, send_start: SeqNumber) -> Self {
         Self { sends: false, receives: false, may_send: false, ..Self::new(operation, send_start) }

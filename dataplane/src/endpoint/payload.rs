@@ -2,10 +2,12 @@
 //! copied.
 
 use crate::conn::ConnectionId;
+use crate::crc32c::Engine;
 use crate::device::Frame;
 use crate::limits;
-use crate::memory::StagTable;
-use crate::mpa::builder::{ConstantPayload, FpduWriter, PayloadIn};
+use crate::memory::{RetainedMemory, STag, StagTable, Target};
+use crate::mpa::Framing;
+use crate::mpa::builder::{ConstantPayload, FpduWriter, PayloadIn, fill_in_crcs, write_short};
 use crate::mpa::fpdu;
 use crate::qp::run::{FpduDescriptor, FpduRun, Source};
 use crate::statistics::Statistics;
@@ -26,6 +28,24 @@ pub(super) struct PayloadSources<'e> {
     pub(super) queue_pair: Option<&'e QueuePair>,
     cut_runs: &'e CutRunStore,
     stags: &'e StagTable,
+}
+
+/// An FPDU that has its segment for itself, and whose payload is copied from registered memory.
+struct Alone<'e> {
+    header: &'e ddp::Header,
+    payload: Target<'e>,
+    framing: Framing,
+}
+
+/// FPDUs of short Writes at the front of a segment.
+#[derive(Default)]
+struct ShortFpdus {
+    /// How many were built.
+    built: usize,
+    /// Octets that they take.
+    octets: usize,
+    /// Octets of payload in them.
+    payload_octets: u64,
 }
 
 /// An FPDU whose payload a frame may refer to.
@@ -58,6 +78,25 @@ impl<F: Frame> Endpoint<'_, F> {
         headers: usize,
         frame: &mut F,
     ) -> bool {
+        if let Chunk::Fpdus(run) = &segment.payload
+            && run.first.octets < limits::SHORT_WRITE_BYTES
+            && run.octets == segment.octets
+        {
+            // Not cut, and copied on any device.
+            let Some(room) = frame.append(headers + segment.octets as usize) else { return false };
+            let (payload, statistics, _) = self.payload();
+            return payload.build_run(run, segment.seq, &mut room[headers..], statistics);
+        }
+        if let Some(alone) = self.alone(segment, by_reference) {
+            let Some(room) = frame.append(headers + segment.octets as usize) else { return false };
+            let payload_octets = alone.payload.octets();
+            let mut writer = FpduWriter::new(&mut room[headers..], 0, alone.framing);
+            let written = push_memory(&mut writer, alone.header, &alone.payload) && writer.is_full();
+            let statistics = &mut self.context.statistics;
+            statistics.fpdus_sent += 1;
+            statistics.bytes_copied_tx += payload_octets as u64;
+            return written;
+        }
         if !self.keep_if_cut(segment) {
             return false;
         }
@@ -72,10 +111,30 @@ impl<F: Frame> Endpoint<'_, F> {
         }
     }
 
+    /// Returns the FPDU of `segment`, if it is the usual one: alone in its segment, not cut, in a stream
+    /// without Markers, its payload copied from registered memory.
+    #[inline]
+    fn alone<'s>(&'s self, segment: &'s Segment<Chunk>, by_reference: bool) -> Option<Alone<'s>> {
+        let Chunk::Fpdus(run) = &segment.payload else { return None };
+        let Mode::FullOperation(operating) = &self.connection.mode else { return None };
+        let Source::Memory(slice) = run.first.source else { return None };
+        let usual = !by_reference
+            && !operating.markers_sent
+            && run.fpdus() == 1
+            && run.octets == segment.octets
+            && slice.len > 0
+            && self.queue_pair.is_some();
+        if !usual {
+            return None;
+        }
+        let payload = self.context.stags.retained(slice.stag, slice.to, slice.len as usize)?;
+        Some(Alone { header: &run.first.header, payload, framing: operating.send_framing() })
+    }
+
     /// Builds and keeps all of the FPDUs that `segment` has a part of, unless they are kept already: the
     /// parts fit together then, whatever happens to their source. Returns false if there is no room.
     fn keep_if_cut(&mut self, segment: &Segment<Chunk>) -> bool {
-        let Chunk::Fpdus(run) = segment.payload else { return true };
+        let Chunk::Fpdus(run) = &segment.payload else { return true };
         if segment.octets == run.octets {
             return true;
         }
@@ -107,7 +166,7 @@ impl<'e> PayloadSources<'e> {
         statistics: &mut Statistics,
     ) -> bool {
         let begin = segment.seq - segment.skip;
-        match segment.payload {
+        match &segment.payload {
             Chunk::Stream => self.connection.stream.copy(segment.seq, out),
             Chunk::Fpdus(run) if run.octets as usize == out.len() => {
                 self.build_run(run, begin, out, statistics)
@@ -134,7 +193,7 @@ impl<'e> PayloadSources<'e> {
     /// Builds the FPDUs of a run, which begins at `begin`, one after the other.
     pub(super) fn build_run(
         &self,
-        run: FpduRun,
+        run: &FpduRun,
         begin: SeqNumber,
         out: &mut [u8],
         statistics: &mut Statistics,
@@ -142,33 +201,81 @@ impl<'e> PayloadSources<'e> {
         let Some((operating, qp)) = self.operating() else { return false };
         // Where the run begins in the stream of Full Operation; Markers only need it modulo 512.
         let position = u64::from((begin - operating.send_start) as u32);
-        let mut writer = FpduWriter::new(out, position, operating.send_framing());
-        for fpdu in qp.sender.fpdus(run) {
+        let short = if operating.markers_sent {
+            ShortFpdus::default()
+        } else {
+            self.build_short_writes(run, qp, operating.crc.then(Engine::best), out)
+        };
+        statistics.fpdus_sent += short.built as u64;
+        statistics.bytes_copied_tx += short.payload_octets;
+        if short.built == run.fpdus() {
+            return short.octets == out.len();
+        }
+        let mut writer = FpduWriter::after(out, short.octets, position, operating.send_framing());
+        let mut build = |fpdu: &FpduDescriptor| {
             statistics.fpdus_sent += 1;
             statistics.bytes_copied_tx += u64::from(fpdu.octets);
-            if !self.build_fpdu(&fpdu, qp, &mut writer) {
-                return false;
+            self.build_fpdu(fpdu, qp, &mut writer)
+        };
+        let begun = short.built > 0 || build(&run.first);
+        let built = begun && qp.sender.all_behind(run, short.built.max(1), build);
+        built && writer.is_full()
+    }
+
+    /// Builds the first FPDUs of a run in a stream without Markers, as long as they are short Writes.
+    // Not inlined: its loop needs the registers.
+    #[inline(never)]
+    fn build_short_writes(
+        &self,
+        run: &FpduRun,
+        qp: &QueuePair,
+        crc: Option<Engine>,
+        out: &mut [u8],
+    ) -> ShortFpdus {
+        let (mut filled, mut payload_octets) = (0, 0);
+        // Most Writes of a segment are from the same memory.
+        let mut last: Option<(STag, RetainedMemory<'_>)> = None;
+        let built = qp.sender.each_short_write(run, |octets, header, local| {
+            let memory = match last {
+                Some((stag, memory)) if stag == local.stag => memory,
+                _ => {
+                    let Some(memory) = self.stags.retained_memory(local.stag) else { return false };
+                    last = Some((local.stag, memory));
+                    memory
+                }
+            };
+            let Some(payload) = memory.target(local.to, local.len as usize) else { return false };
+            let Some(room) = out.get_mut(filled..filled + octets) else { return false };
+            let written = write_short(room, header, &payload);
+            if written {
+                filled += octets;
+                payload_octets += u64::from(local.len);
             }
+            written
+        });
+        if let Some(engine) = crc {
+            fill_in_crcs(&mut out[..filled], engine);
         }
-        writer.is_full()
+        ShortFpdus { built, octets: filled, payload_octets }
     }
 
     /// Builds one FPDU: its payload is copied once, from the user's buffer to its place in the frame.
+    #[inline]
     fn build_fpdu(&self, descriptor: &FpduDescriptor, qp: &QueuePair, writer: &mut FpduWriter<'_>) -> bool {
-        let mut header = [0; ddp::Untagged::LEN];
-        let header_octets = descriptor.header.emit(&mut header);
-        let header = &header[..header_octets];
-        let payload_octets = descriptor.octets as usize;
-        match descriptor.source {
-            Source::Memory(slice) if slice.len == 0 => writer.push(header, 0, |_, _| true),
+        let FpduDescriptor { header, octets, source } = descriptor;
+        match *source {
+            Source::Memory(slice) if slice.len == 0 => writer.push_segment(header, 0, |_, _, _| true),
             Source::Memory(slice) => {
                 let target = self.stags.retained(slice.stag, slice.to, slice.len as usize);
-                target
-                    .is_some_and(|target| writer.push(header, payload_octets, |at, out| target.read(at, out)))
+                target.is_some_and(|target| push_memory(writer, header, &target))
             }
-            source => {
-                writer.push(header, payload_octets, |at, out| qp.sender.copy(source, self.stags, at, out))
-            }
+            source => writer.push_segment(header, *octets as usize, |at, out, digest| {
+                let copied = qp.sender.copy(source, self.stags, at, out);
+                if let Some(digest) = digest {
+                    digest.update(out);
+                }
+                copied
+            }),
         }
     }
 
@@ -211,4 +318,13 @@ impl Reference<'_> {
         }
         payload_in.is_some()
     }
+}
+
+/// Builds the FPDU whose payload is all of `payload`. A long one is summed as it is copied.
+#[inline]
+fn push_memory(writer: &mut FpduWriter<'_>, header: &ddp::Header, payload: &Target<'_>) -> bool {
+    writer.push_segment(header, payload.octets(), |at, out, digest| match digest {
+        Some(digest) => payload.read_summed(at, out, digest),
+        None => payload.read(at, out),
+    })
 }

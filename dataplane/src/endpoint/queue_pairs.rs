@@ -5,9 +5,10 @@ use crate::qp::work::QpNumber;
 
 use super::queue_pair::QueuePair;
 
-/// The queue pairs of a core. A queue pair that carries a stream and its connection name each other: the
-/// connection by the number of the queue pair, the queue pair by the name of the connection, which no other
-/// connection ever has. So an old connection never reaches a queue pair that got the number later.
+/// The queue pairs of a core. While a queue pair carries a stream, its connection holds its number, and it
+/// holds the [`ConnectionId`] of the connection. The number of a destroyed queue pair is soon another's, but
+/// a `ConnectionId` is not used again for a long time: an old connection does not reach a queue pair that has
+/// got the number later.
 pub struct QueuePairs {
     by_number: Vec<Option<QueuePair>>,
 }
@@ -38,7 +39,8 @@ impl QueuePairs {
         Some(qp)
     }
 
-    /// Adds a queue pair, whose number control gives to no other.
+    /// Adds a queue pair. Control gives its number, which is less than the `count` of [`new`](Self::new), to
+    /// no other queue pair until this one is destroyed.
     pub fn insert(&mut self, qp: QueuePair) {
         let place = self.by_number.get_mut(qp.shared.number.0 as usize);
         debug_assert!(place.as_ref().is_some_and(|place| place.is_none()), "control gave out a number twice");
@@ -47,7 +49,7 @@ impl QueuePairs {
         }
     }
 
-    /// Removes the queue pair of this number.
+    /// Removes the queue pair that has this number now, and returns it.
     pub fn remove(&mut self, number: QpNumber) -> Option<QueuePair> {
         self.by_number.get_mut(number.0 as usize)?.take()
     }

@@ -3,15 +3,19 @@
 
 use crate::device::Frame;
 use crate::drops::DropCause;
+use crate::memory::StagTable;
 use crate::mpa::MpaError;
-use crate::mpa::receiver::Octets;
+use crate::mpa::receiver::{Located, Octets};
 use crate::qp::error::StreamError;
 use crate::qp::receiver::{Fault, ReceiveContext, Received};
+use crate::statistics::Statistics;
 use crate::tcp::receive_queue::{HeldPool, ReceiveQueue};
 use crate::tcp::{self, Changes, Payload, Refusal};
-use crate::wire::tcp::Header;
+use crate::wire::tcp::{Header, SeqNumber};
 
 use super::connection::Mode;
+use super::operating::Operating;
+use super::queue_pair::QueuePair;
 use super::rdmap_stream::RdmapStream;
 use super::{Endpoint, Outcome};
 
@@ -93,7 +97,7 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Takes the octets that are in order.
-    fn receive_in_order(&mut self) {
+    pub(super) fn receive_in_order(&mut self) {
         if self.connection.receives_stream() {
             return self.copy_stream_to_control();
         }
@@ -132,15 +136,20 @@ impl<F: Frame> Endpoint<'_, F> {
                 last => break last,
             }
         };
-        match last {
+        self.end_receive(&last);
+    }
+
+    /// Handles how the taking of FPDUs has ended.
+    pub(super) fn end_receive(&mut self, last: &Step) {
+        match *last {
             Step::Next | Step::Wait => {}
-            Step::Failed(error, fault) => self.fail_stream(error, fault.as_ref()),
+            Step::Failed(error, ref fault) => self.fail_stream(error, fault.as_ref()),
             Step::Terminated(error) => self.on_terminated(error),
         }
     }
 
     /// Releases what TCP has acknowledged: streaming octets, and the requests of the queue pair.
-    fn complete_sends(&mut self) {
+    pub(super) fn complete_sends(&mut self) {
         self.release_stream();
         if let Some(mut stream) = self.rdmap() {
             stream.complete_sends();
@@ -185,29 +194,27 @@ impl<F: Frame> RdmapStream<'_, F> {
             }
             qp.receive_wait.end();
         }
-        // The peer may ask again as soon as it has an answer, so what it acknowledges with the request
-        // counts.
-        qp.reads.inbound.complete(&mut context.stags, tcp.acknowledged());
-        let reach =
-            &mut ReceiveContext { shared: &qp.shared, stags: &mut context.stags, reads: &mut qp.reads };
-        let received = qp.receiver.on_ulpdu(reach, &octets, &located);
-        operating.fpdus.advance(&located);
-        operating.crc_retries = 0;
-        operating.on_fpdu(&qp.shared);
+        let counted = (&mut context.stags, &mut context.statistics);
+        let received = on_fpdu(operating, qp, counted, tcp.acknowledged(), &octets, &located);
         tcp.consume(&mut context.pools, located.wire_len());
-        context.statistics.fpdus_received += 1;
+        self.step(received)
+    }
+
+    /// Returns what the result of an FPDU means for the stream.
+    #[inline]
+    pub(super) fn step(&mut self, received: Result<Received, Fault>) -> Step {
         match received {
             Ok(Received::Placed { octets }) => {
-                context.statistics.bytes_copied_rx += octets as u64;
+                self.context.statistics.bytes_copied_rx += octets as u64;
                 Step::Next
             }
             Ok(Received::RtrReceived | Received::RequestAccepted) => Step::Next,
             Ok(Received::RtrReadReceived { stag, to }) => {
-                qp.sender.respond(stag, to);
+                self.qp.sender.respond(stag, to);
                 Step::Next
             }
             Ok(Received::ResponseCompleted { octets }) => {
-                context.statistics.bytes_copied_rx += octets as u64;
+                self.context.statistics.bytes_copied_rx += octets as u64;
                 self.complete_sends();
                 Step::Next
             }
@@ -229,4 +236,25 @@ impl<F: Frame> RdmapStream<'_, F> {
         }
         Step::Failed(StreamError::Mpa(error), None)
     }
+}
+
+/// Takes an FPDU that is whole and verified, the next in order: its payload is placed, or it is refused.
+/// `acknowledged` is what the peer has acknowledged.
+pub(super) fn on_fpdu(
+    operating: &mut Operating,
+    qp: &mut QueuePair,
+    (stags, statistics): (&mut StagTable, &mut Statistics),
+    acknowledged: SeqNumber,
+    octets: &impl Octets,
+    located: &Located,
+) -> Result<Received, Fault> {
+    // The peer may ask again as soon as it has an answer, so what it acknowledges with the request counts.
+    qp.reads.inbound.complete(stags, acknowledged);
+    let reach = &mut ReceiveContext { shared: &qp.shared, stags, reads: &mut qp.reads };
+    let received = qp.receiver.on_ulpdu(reach, octets, located);
+    operating.fpdus.advance(located);
+    operating.crc_retries = 0;
+    operating.on_fpdu(&qp.shared);
+    statistics.fpdus_received += 1;
+    received
 }

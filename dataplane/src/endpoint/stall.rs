@@ -11,8 +11,8 @@ use crate::mpa::MpaError;
 use crate::qp::error::StreamError;
 use crate::tcp::Changes;
 
-use super::Endpoint;
 use super::connection::Mode;
+use super::{Endpoint, Outcome};
 
 impl<F: Frame> Endpoint<'_, F> {
     /// Discards the octets that arrived in order and were not acknowledged, if the connection then holds more
@@ -28,9 +28,10 @@ impl<F: Frame> Endpoint<'_, F> {
 
     /// Takes the frames, and the acknowledged octets in them, from a stalled connection: it is reset, and its
     /// users are notified. One that waits for a receive waits no longer, and sends its peer the reason.
-    pub fn evict(&mut self) -> super::Outcome {
+    pub fn evict(&mut self) -> Outcome {
         if self.connection.awaits_receive() {
-            return self.expire_receive_wait();
+            self.expire_receive_wait();
+            return Outcome::DIRTY;
         }
         self.context.statistics.count(DropCause::HeldTooLong);
         if matches!(&self.connection.mode, Mode::FullOperation(operating) if !operating.failed) {
@@ -39,6 +40,6 @@ impl<F: Frame> Endpoint<'_, F> {
         self.connection.tcp.abort();
         self.connection.tcp.release_received(&mut self.context.pools);
         self.on_changes(Changes::CLOSED);
-        super::Outcome::DIRTY
+        Outcome::DIRTY
     }
 }

@@ -6,8 +6,11 @@ use crate::device::Frame;
 use crate::limits;
 use crate::mpa::MpaError;
 use crate::qp::error::StreamError;
+use crate::qp::run::FpduRun;
+use crate::qp::sender::Sender;
 use crate::rdmap::RdmapError;
-use crate::tcp::{Outgoing, State};
+use crate::tcp::send_queue::Segment;
+use crate::tcp::{self, Outgoing, State, Train};
 use crate::time::Instant;
 
 use super::Endpoint;
@@ -65,6 +68,30 @@ impl<F: Frame> Endpoint<'_, F> {
             Some(outgoing) => Next::Segment(outgoing),
             None => Next::Nothing,
         }
+    }
+
+    /// Returns the segments that may follow `first`, which [`next_segment`](Self::next_segment) has just
+    /// returned, in a train; `None` if there are none, or the next segment need not be like `first`.
+    ///
+    /// Within a turn nothing arrives, and everything that could be queued is: while TCP has unsent segments,
+    /// `next_segment` would change nothing but TCP, and return the next of these. A stream that has failed
+    /// has a Terminate to queue.
+    pub fn train_after(&mut self, first: &Outgoing<Chunk>) -> Option<Train> {
+        let stream = self.rdmap()?;
+        if stream.operating.failed || stream.stream.unqueued_octets() > 0 {
+            return None;
+        }
+        stream.tcp.train_after(first)
+    }
+
+    /// Returns the next segment of a train, and true if it has PSH.
+    pub fn next_of_train(&mut self, train: &mut Train) -> Option<(Segment<Chunk>, bool)> {
+        self.connection.tcp.next_of_train(self.now, &mut self.context.pools, train)
+    }
+
+    /// Ends a train, of which nothing more is sent.
+    pub fn end_train(&mut self) {
+        self.connection.tcp.end_train(self.now);
     }
 
     /// Ends the turn of a connection that has `more` to send, or not: it closes, is over, or waits for its
@@ -163,6 +190,38 @@ impl<F> RdmapStream<'_, F> {
                 return;
             }
             qp.sender.advance(&run, 0, tcp.queued_end(), &mut qp.reads);
+            if !room.markers && !queue_parts(tcp, pools, &mut qp.sender, run) {
+                return;
+            }
         }
     }
+}
+
+/// Queues the parts of a message after `run`, the last one queued, that are like it, in a stream without
+/// Markers: those that can be sent at once. Returns false if there are more of them.
+fn queue_parts<F>(
+    tcp: &mut tcp::Connection,
+    pools: &mut tcp::Pools<Chunk, F>,
+    sender: &mut Sender,
+    mut run: FpduRun,
+) -> bool {
+    let parts = sender.parts_alike(&run);
+    if parts == 0 {
+        return true;
+    }
+    let mut room = tcp.send_room();
+    for _ in 0..parts {
+        debug_assert!(tcp.has_unsent(), "the part before was just queued");
+        let octets = run.octets as usize;
+        if room < octets {
+            return false;
+        }
+        room -= octets;
+        run.move_on();
+        if !tcp.queue(pools, Chunk::Fpdus(run), 0, run.octets) {
+            return false;
+        }
+        sender.advance_part(run.first.octets);
+    }
+    true
 }

@@ -16,7 +16,9 @@ pub use access::{
 #[cfg(feature = "dpdk")]
 pub use huge::HugeBacking;
 pub use region::{Backing, HeapBacking, Region};
-pub use table::{BindError, InsertError, InvalidationError, RemoveError, StagTable};
+pub use table::{
+    BindError, InsertError, InvalidationError, Readable, RemoveError, RetainedMemory, StagTable,
+};
 pub use target::Target;
 
 pub use crate::wire::stag::STag;

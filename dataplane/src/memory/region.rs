@@ -7,6 +7,7 @@ use std::alloc::{self, Layout};
 use std::sync::Arc;
 
 use super::copy;
+use crate::crc32c::Digest;
 
 /// The owner of a [`Region`]'s octets: a hugepage zone, a heap block, a mapping.
 ///
@@ -191,6 +192,19 @@ impl Region {
         true
     }
 
+    /// Copies from `offset` to `target` as [`read`](Self::read) does, and adds the copy to `digest` in the
+    /// same pass. Returns false and changes neither if the range is not inside.
+    #[must_use]
+    #[inline]
+    pub fn read_summed(&self, offset: usize, target: &mut [u8], digest: &mut Digest) -> bool {
+        if !self.contains(offset, target.len()) {
+            return false;
+        }
+        // SAFETY: as in `read`.
+        unsafe { copy::read_summed(self.start.as_ptr().add(offset), target, digest) };
+        true
+    }
+
     /// Replaces the 64 bits at `offset`, in the byte order of this machine (RFC 7306 §5.1.1), by the result
     /// of `f`, and returns the value before: one read-modify-write, atomic to every core and to the
     /// application's own atomics on the same octets. It orders other accesses like a lock that is taken and
@@ -331,6 +345,13 @@ mod tests {
         assert!(region.read(88, &mut back));
         assert_eq!(back, [0, 0, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7]);
         assert!(!region.read(89, &mut back));
+        let mut digest = Digest::new();
+        assert!(!region.read_summed(89, &mut back, &mut digest), "one byte over");
+        assert_eq!((back[11], digest.finish()), (7, 0), "nothing is copied or summed");
+        back.fill(0);
+        assert!(region.read_summed(88, &mut back, &mut digest));
+        assert_eq!(back, [0, 0, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7]);
+        assert_eq!(digest.finish(), crc32c::crc32c(&back));
     }
 
     #[test]

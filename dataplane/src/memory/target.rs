@@ -1,6 +1,7 @@
 //! Ranges of memory that have passed the access check: the only way from a Tagged Offset to octets.
 
 use super::Region;
+use crate::crc32c::Digest;
 
 /// A checked range inside a region.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +36,16 @@ impl<'t> Target<'t> {
     pub fn read(&self, at: usize, target: &mut [u8]) -> bool {
         match at.checked_add(target.len()) {
             Some(end) if end <= self.octets => self.region.read(self.offset + at, target),
+            _ => false,
+        }
+    }
+
+    /// Copies as [`read`](Self::read) does, and adds the copy to `digest` in the same pass.
+    #[must_use]
+    #[inline]
+    pub fn read_summed(&self, at: usize, target: &mut [u8], digest: &mut Digest) -> bool {
+        match at.checked_add(target.len()) {
+            Some(end) if end <= self.octets => self.region.read_summed(self.offset + at, target, digest),
             _ => false,
         }
     }
@@ -80,6 +91,10 @@ mod tests {
         let mut back = [0; 7];
         assert!(target(&region, 9, 7).read(0, &mut back));
         assert_eq!(&back, b"\0hello\0");
+        let (mut digest, mut back) = (Digest::new(), [0; 5]);
+        assert!(!target(&region, 10, 5).read_summed(1, &mut back, &mut digest), "past the checked range");
+        assert!(target(&region, 10, 5).read_summed(0, &mut back, &mut digest));
+        assert_eq!((&back, digest.finish()), (b"hello", crc32c::crc32c(b"hello")));
     }
 
     // Requirements: RDMAPX-5-02

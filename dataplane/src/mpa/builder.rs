@@ -1,10 +1,15 @@
 //! Builds the FPDUs of a segment: their payload is copied into the frame, or the frame refers to it.
 
 use super::Framing;
-use super::fpdu::{self, LENGTH_LEN};
-use crate::crc32c::Digest;
+use super::fpdu::{self, LENGTH_LEN, Passes};
+use crate::crc32c::{Digest, Engine};
 use crate::device::Frame;
-use crate::memory::Region;
+use crate::limits;
+use crate::memory::{Region, Target};
+use crate::wire::ddp;
+
+// A short payload is copied in one pass and summed in another, which takes less time.
+const _: () = assert!(limits::SHORT_WRITE_BYTES as usize <= fpdu::ONE_PASS_MIN_LEN);
 
 /// Writes FPDUs one after the other.
 pub struct FpduWriter<'o> {
@@ -21,26 +26,116 @@ impl<'o> FpduWriter<'o> {
         Self { out, filled: 0, position, framing }
     }
 
+    /// A writer as [`new`](Self::new) returns it, after FPDUs that take the first `filled` octets of `out`.
+    pub const fn after(out: &'o mut [u8], filled: usize, position: u64, framing: Framing) -> Self {
+        Self { out, filled, position, framing }
+    }
+
     /// Appends the FPDU of the ULPDU that consists of `header` and `payload_len` octets of payload, which
     /// `fill` writes as in [`fpdu::encode`]. Returns false, and what follows is unspecified, if `fill` does
     /// or there is no room.
+    #[cfg(test)]
     #[must_use]
-    pub fn push(
+    fn push(
         &mut self,
         header: &[u8],
         payload_len: usize,
         fill: impl FnMut(usize, &mut [u8]) -> bool,
     ) -> bool {
+        let framing = self.framing;
+        match self.take_room(header.len() + payload_len) {
+            Some((position, room)) => fpdu::encode(room, position, framing, header, payload_len, fill),
+            None => false,
+        }
+    }
+
+    /// Appends an FPDU, whose payload `fill` writes as in [`fpdu::encode_summed`].
+    #[must_use]
+    pub fn push_summed(
+        &mut self,
+        header: &[u8],
+        payload_len: usize,
+        fill: impl FnMut(usize, &mut [u8], Option<&mut Digest>) -> bool,
+    ) -> bool {
+        let framing = self.framing;
+        match self.take_room(header.len() + payload_len) {
+            Some((position, room)) => fpdu::encode_summed(room, position, framing, header, payload_len, fill),
+            None => false,
+        }
+    }
+
+    /// Returns the room of the next FPDU, whose ULPDU has `ulpdu_len` bytes, and its position.
+    fn take_room(&mut self, ulpdu_len: usize) -> Option<(u64, &mut [u8])> {
         let position = self.position + self.filled as u64;
-        let end = self.filled + fpdu::wire_len(position, header.len() + payload_len, self.framing.markers);
+        let end = self.filled + fpdu::wire_len(position, ulpdu_len, self.framing.markers);
+        let room = self.out.get_mut(self.filled..end)?;
+        self.filled = end;
+        Some((position, room))
+    }
+
+    /// Appends the FPDU of a DDP segment, as [`push_summed`](Self::push_summed) does.
+    #[inline]
+    #[must_use]
+    pub fn push_segment(
+        &mut self,
+        header: &ddp::Header,
+        payload_len: usize,
+        mut fill: impl FnMut(usize, &mut [u8], Option<&mut Digest>) -> bool,
+    ) -> bool {
+        let header_len = header.header_len();
+        if self.framing.markers {
+            let mut emitted = [0; ddp::Header::MAX_LEN];
+            header.emit(&mut emitted);
+            return self.push_summed(&emitted[..header_len], payload_len, fill);
+        }
+        let end = self.filled + fpdu::unmarked_len(header_len + payload_len);
         let Some(room) = self.out.get_mut(self.filled..end) else { return false };
         self.filled = end;
-        fpdu::encode(room, position, self.framing, header, payload_len, fill)
+        let passes = Passes::summed(self.framing.crc, payload_len);
+        let put_header = |room: &mut [u8]| {
+            header.emit(room);
+        };
+        fpdu::encode_unmarked(room, passes, header_len, payload_len, put_header, |payload, digest| {
+            payload.is_empty() || fill(0, payload, digest)
+        })
     }
 
     /// Returns true if the FPDUs take all of the room.
     pub const fn is_full(&self) -> bool {
         self.filled == self.out.len()
+    }
+}
+
+/// Writes the FPDU of a Tagged segment whose payload is all of `payload`, and short, to `out`, of which it
+/// takes all in a stream without Markers. Its CRC field is zero: [`fill_in_crcs`] fills in those of a segment
+/// at once, so that this loop and that one have the registers that they need. Returns false, and `out` is
+/// unspecified, if `out` is too short.
+#[inline]
+#[must_use]
+pub fn write_short(out: &mut [u8], header: &ddp::Tagged, payload: &Target<'_>) -> bool {
+    const HEAD_LEN: usize = LENGTH_LEN + ddp::Tagged::LEN;
+    let ulpdu_len = ddp::Tagged::LEN + payload.octets();
+    debug_assert_eq!(out.len(), fpdu::unmarked_len(ulpdu_len), "the room of another FPDU");
+    // PAD, if there is any, and the CRC field. The payload goes over the rest.
+    // MPA-4.1-04, C00-6-02
+    let Some(last) = out.last_chunk_mut() else { return false };
+    *last = [0; 4 + fpdu::CRC_LEN];
+    let Some((head, rest)) = out.split_first_chunk_mut::<HEAD_LEN>() else { return false };
+    head[..LENGTH_LEN].copy_from_slice(&(ulpdu_len as u16).to_be_bytes());
+    header.emit(&mut head[LENGTH_LEN..]);
+    rest.get_mut(..payload.octets()).is_some_and(|room| payload.read(0, room))
+}
+
+/// Fills in the CRC fields of whole FPDUs, one after the other, without Markers.
+pub fn fill_in_crcs(fpdus: &mut [u8], engine: Engine) {
+    let mut rest = fpdus;
+    while let Some(&length) = rest.first_chunk() {
+        let len = fpdu::unmarked_len(usize::from(u16::from_be_bytes(length)));
+        let Some((fpdu, after)) = rest.split_at_mut_checked(len) else { return };
+        if let Some((covered, field)) = fpdu.split_last_chunk_mut() {
+            *field = engine.append(0, covered).to_le_bytes();
+        }
+        rest = after;
     }
 }
 
@@ -103,6 +198,7 @@ mod tests {
     use super::*;
     use crate::device::Device;
     use crate::device::sim::{self, EndConfig};
+    use crate::memory::{Access, Accessor, Grant, ProtectionDomainId, STag, StagTable};
     use crate::mpa::receiver::FpduReceiver;
 
     const HEADER: [u8; 14] = [0xc1; 14];
@@ -175,6 +271,74 @@ mod tests {
                 let mut writer = FpduWriter::new(&mut out, 0, framing);
                 assert!(push(&mut writer, octets) && writer.is_full());
                 assert_eq!(pieces[54..], out, "{len} octets from {offset}");
+            }
+        }
+    }
+
+    /// A short Write makes the same FPDU as any other segment.
+    #[test]
+    fn short_fpdus_are_like_others() {
+        let octets: Vec<u8> = (1..=255).cycle().take(600).collect();
+        let region = Region::owned(octets.clone()).expect("memory");
+        let (stag, pd) = (STag::new(0, 1), ProtectionDomainId(1));
+        let mut stags = StagTable::with_slots(1);
+        stags.insert(stag, Grant::new(region, pd, 0, Access::empty())).expect("a slot");
+        let target = |at: u64, len| stags.check(stag, Accessor { pd, stream: 1 }, Access::empty(), at, len);
+        let header =
+            ddp::Tagged { last: true, version: 1, rsvd_ulp: 0x40, stag: STag(0x0102_0304), to: 1 << 40 };
+        for len in 1..limits::SHORT_WRITE_BYTES as usize {
+            for crc in [None, Some(Engine::best())] {
+                let payload = target(7, len).expect("it is inside");
+                let mut expected = vec![0xee; fpdu::unmarked_len(ddp::Tagged::LEN + len)];
+                let mut out = expected.clone();
+                let framing = Framing { markers: false, crc: crc.is_some() };
+                let mut writer = FpduWriter::new(&mut expected, 0, framing);
+                let fill = |at: usize, out: &mut [u8], _: Option<&mut Digest>| {
+                    out.copy_from_slice(&octets[7 + at..7 + at + out.len()]);
+                    true
+                };
+                assert!(writer.push_segment(&ddp::Header::Tagged(header), len, fill) && writer.is_full());
+                assert!(write_short(&mut out, &header, &payload));
+                if let Some(engine) = crc {
+                    fill_in_crcs(&mut out, engine);
+                }
+                assert_eq!(out, expected, "{len}");
+            }
+        }
+    }
+
+    /// A header is as good as its octets.
+    #[test]
+    fn fpdus_of_segments_are_those_of_their_octets() {
+        let tagged = ddp::Tagged { last: true, version: 1, rsvd_ulp: 0x40, stag: STag(7), to: 99 };
+        let untagged = ddp::Untagged { last: false, version: 1, rsvd_ulp: [3; 5], queue: 0, msn: 4, mo: 8 };
+        for header in [ddp::Header::Tagged(tagged), ddp::Header::Untagged(untagged)] {
+            for (markers, crc) in [(false, true), (false, false), (true, true)] {
+                let framing = Framing { markers, crc };
+                let mut emitted = [0; ddp::Header::MAX_LEN];
+                let header_len = header.emit(&mut emitted);
+                let (mut expected, mut out) = (vec![1; 4000], vec![1; 4000]);
+                let mut writers = [&mut expected, &mut out].map(|out| FpduWriter::new(out, 484, framing));
+                for len in (0..9).chain([1428]) {
+                    let payload = payload(len);
+                    let fill = |at: usize, out: &mut [u8]| {
+                        out.copy_from_slice(&payload[at..at + out.len()]);
+                        true
+                    };
+                    assert!(writers[0].push(&emitted[..header_len], len, fill));
+                    let fill_summed = |at: usize, out: &mut [u8], digest: Option<&mut Digest>| {
+                        if let Some(digest) = digest {
+                            digest.update(&payload[at..at + out.len()]);
+                        }
+                        fill(at, out)
+                    };
+                    assert!(writers[1].push_segment(&header, len, fill_summed));
+                    assert_eq!(writers[0].filled, writers[1].filled);
+                    assert!(!writers[1].push_segment(&header, 4000, fill_summed), "no room");
+                }
+                let filled = writers[0].filled;
+                assert!(!writers[1].push_segment(&header, 1, |_, _, _| false), "the payload cannot be had");
+                assert_eq!(expected[..filled], out[..filled], "{header:?}, {framing:?}");
             }
         }
     }

@@ -97,8 +97,9 @@ impl ReadDepths {
 pub struct Terms {
     /// The most that this end takes and wants, each up to [`READ_DEPTH_MAX`](limits::READ_DEPTH_MAX).
     pub depths: ReadDepths,
-    /// IRD and ORD are negotiated. Otherwise the peer is told that the ULPs see to it, and `depths` stand; a
-    /// Responder's ORD still keeps to an IRD that the Initiator names.
+    /// IRD and ORD are negotiated. Otherwise this end states [`UNNEGOTIATED`](ReadDepths::UNNEGOTIATED) and
+    /// uses `depths`; its ORD is still at most an IRD that the peer states, and a Responder then states that
+    /// ORD.
     pub negotiated: bool,
     /// The indications that this end can send as Initiator; with none it asks for the client-server model, in
     /// which its ULP sends first. Those that it takes as Responder; with none it takes a Write, which costs
@@ -227,9 +228,9 @@ impl Terms {
     ///
     /// # Errors
     ///
-    /// Of which the Responder is to be told by a Terminate: [`MpaError::InsufficientIrd`] when it will not
-    /// keep to our IRD, [`MpaError::NoMatchingRtr`] when it wants an indication that we do not have, or
-    /// another connection model.
+    /// The caller reports them by a Terminate: [`MpaError::InsufficientIrd`] if the Responder's ORD exceeds
+    /// our IRD, [`MpaError::NoMatchingRtr`] if it takes none of the indications that we can send, or has not
+    /// agreed to the peer-to-peer model that we asked for.
     pub fn conclude(self, reply: EnhancedData) -> Result<Outcome, MpaError> {
         let most = self.most();
         // MPAv2-9.1-06, MPAv2-9.1-10

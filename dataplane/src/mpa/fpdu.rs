@@ -4,7 +4,8 @@
 //! included. Markers stand at the multiples of 512 and FPDUs begin at multiples of four, so no Marker splits
 //! a field (MPA-4.3-11).
 
-use crate::crc32c::{self, Digest};
+use crate::crc32c::Digest;
+use crate::wire::ddp::{Tagged, Untagged};
 use crate::wire::mpa::Marker;
 
 /// The least MULPDU, however small the segments (MPA-3-04, MPA-4.5-06, C00-5.2-02).
@@ -18,6 +19,10 @@ pub const LENGTH_LEN: usize = 2;
 
 /// Octets of the CRC field.
 pub const CRC_LEN: usize = 4;
+
+/// From this many bytes of payload on one pass that copies and sums takes less time than two passes, one of
+/// which sums header, payload and PAD.
+pub const ONE_PASS_MIN_LEN: usize = 512;
 
 /// FPDU octets between two Markers.
 const BETWEEN_MARKERS: usize = Marker::INTERVAL - Marker::LEN;
@@ -169,7 +174,44 @@ pub fn encode(
     payload_len: usize,
     mut fill: impl FnMut(usize, &mut [u8]) -> bool,
 ) -> bool {
+    let fill = |at, out: &mut [u8], _: Option<&mut Digest>| fill(at, out);
+    encode_in_passes(out, position, framing, header, payload_len, false, fill)
+}
+
+/// Writes an FPDU as [`encode`] does. If `fill` is called with a digest, it must add what it writes: a long
+/// payload is copied and summed in one pass.
+#[must_use]
+pub fn encode_summed(
+    out: &mut [u8],
+    position: u64,
+    framing: Framing,
+    header: &[u8],
+    payload_len: usize,
+    fill: impl FnMut(usize, &mut [u8], Option<&mut Digest>) -> bool,
+) -> bool {
+    let one_pass = framing.crc && payload_len >= ONE_PASS_MIN_LEN;
+    encode_in_passes(out, position, framing, header, payload_len, one_pass, fill)
+}
+
+/// [`encode_summed`]: `fill` has a digest if `one_pass` is true. Otherwise the CRC is computed at last.
+#[inline]
+fn encode_in_passes(
+    out: &mut [u8],
+    position: u64,
+    framing: Framing,
+    header: &[u8],
+    payload_len: usize,
+    one_pass: bool,
+    mut fill: impl FnMut(usize, &mut [u8], Option<&mut Digest>) -> bool,
+) -> bool {
     debug_assert!(position.is_multiple_of(4), "FPDUs begin at multiples of four");
+    if !framing.markers {
+        let passes = Passes { crc: framing.crc, one: one_pass };
+        let put_header = |room: &mut [u8]| copy_header(room, header);
+        return encode_unmarked(out, passes, header.len(), payload_len, put_header, |payload, digest| {
+            payload.is_empty() || fill(0, payload, digest)
+        });
+    }
     let ulpdu_len = header.len().saturating_add(payload_len);
     let markers = Markers::of(position, framing.markers);
     if ulpdu_len > MULPDU_MAX {
@@ -178,14 +220,91 @@ pub fn encode(
     let Some(out) = out.get_mut(..markers.wire_len(ulpdu_len)) else {
         return false;
     };
-    let mut fpdu = Encoder { out, markers, octet: 0 };
+    let mut fpdu = Encoder { out, markers, octet: 0, digest: Digest::new(), summed: 0 };
     let length = (ulpdu_len as u16).to_be_bytes();
     fpdu.copy(&length)
         && fpdu.copy(header)
-        && fpdu.fill(payload_len, &mut fill)
+        && fpdu.fill(payload_len, one_pass, &mut fill)
         // MPA-4.1-04, C00-6-02
         && fpdu.copy(&[0; 3][..pad_len(ulpdu_len)])
         && fpdu.finish(framing.crc)
+}
+
+/// How the CRC of an FPDU is computed.
+#[derive(Clone, Copy, Debug)]
+pub struct Passes {
+    /// There is a CRC.
+    crc: bool,
+    /// The payload is summed as it is copied.
+    one: bool,
+}
+
+impl Passes {
+    /// Returns the passes of [`encode_summed`].
+    #[inline]
+    pub const fn summed(crc: bool, payload_len: usize) -> Self {
+        Self { crc, one: crc && payload_len >= ONE_PASS_MIN_LEN }
+    }
+}
+
+/// Does what [`encode_summed`] does in a stream without Markers, where every field lies in one piece.
+/// `put_header` and `fill` are called once each; `fill` must add what it writes to the digest, if it is
+/// called with one.
+#[inline]
+#[must_use]
+pub fn encode_unmarked(
+    out: &mut [u8],
+    passes: Passes,
+    header_len: usize,
+    payload_len: usize,
+    put_header: impl FnOnce(&mut [u8]),
+    fill: impl FnOnce(&mut [u8], Option<&mut Digest>) -> bool,
+) -> bool {
+    let ulpdu_len = header_len.saturating_add(payload_len);
+    if ulpdu_len > MULPDU_MAX {
+        return false;
+    }
+    let Some(out) = out.get_mut(..unmarked_len(ulpdu_len)) else { return false };
+    let Some((covered, field)) = out.split_last_chunk_mut() else { return false };
+    let Some((head, rest)) = covered.split_at_mut_checked(LENGTH_LEN + header_len) else { return false };
+    let Some((length, header)) = head.split_first_chunk_mut() else { return false };
+    *length = (ulpdu_len as u16).to_be_bytes();
+    put_header(header);
+    let Some((payload, pad)) = rest.split_at_mut_checked(payload_len) else { return false };
+    // MPA-4.1-04, C00-6-02
+    for octet in &mut *pad {
+        *octet = 0;
+    }
+    let mut digest = Digest::new();
+    if passes.one {
+        digest.update(head);
+        if !fill(payload, Some(&mut digest)) {
+            return false;
+        }
+        digest.update(pad);
+    } else {
+        if !fill(payload, None) {
+            return false;
+        }
+        if passes.crc {
+            digest.update(covered);
+        }
+    }
+    *field = if passes.crc { digest.finish().to_le_bytes() } else { [0; CRC_LEN] };
+    true
+}
+
+/// Copies a header to `out`, which is as long. A copy of a length that the compiler knows takes few
+/// instructions, and DDP's headers have one of two.
+#[inline]
+fn copy_header(out: &mut [u8], header: &[u8]) {
+    if header.len() == Tagged::LEN {
+        out[..Tagged::LEN].copy_from_slice(&header[..Tagged::LEN]);
+    } else if header.len() == Untagged::LEN {
+        out[..Untagged::LEN].copy_from_slice(&header[..Untagged::LEN]);
+    } else {
+        out.copy_from_slice(header);
+    }
 }
 
 /// An FPDU being written from its front.
@@ -194,21 +313,39 @@ struct Encoder<'a> {
     markers: Markers,
     /// The next octet to write.
     octet: usize,
+    /// The CRC of the first `summed` bytes of `out`.
+    digest: Digest,
+    summed: usize,
 }
 
 impl Encoder<'_> {
-    /// Lets `fill` write `len` octets, with Markers where they belong.
+    /// Lets `fill` write `len` octets, with Markers where they belong, and sum them if `one_pass` is true.
     #[inline]
-    fn fill(&mut self, len: usize, fill: &mut impl FnMut(usize, &mut [u8]) -> bool) -> bool {
+    fn fill(
+        &mut self,
+        len: usize,
+        one_pass: bool,
+        fill: &mut impl FnMut(usize, &mut [u8], Option<&mut Digest>) -> bool,
+    ) -> bool {
         let mut done = 0;
         while done < len {
             self.mark();
             let run = self.markers.run_at(self.octet).min(len - done);
             let offset = self.markers.offset_of(self.octet);
-            let Some(out) = self.out.get_mut(offset..offset + run) else {
+            let Some((before, rest)) = self.out.split_at_mut_checked(offset) else {
                 return false;
             };
-            if !fill(done, out) {
+            let Some(out) = rest.get_mut(..run) else {
+                return false;
+            };
+            let digest = if one_pass {
+                self.digest.update(&before[self.summed..]);
+                self.summed = offset + run;
+                Some(&mut self.digest)
+            } else {
+                None
+            };
+            if !fill(done, out, digest) {
                 return false;
             }
             done += run;
@@ -219,7 +356,7 @@ impl Encoder<'_> {
 
     #[inline]
     fn copy(&mut self, octets: &[u8]) -> bool {
-        self.fill(octets.len(), &mut |at, out| match octets.get(at..at + out.len()) {
+        self.fill(octets.len(), false, &mut |at, out, _| match octets.get(at..at + out.len()) {
             Some(octets) => {
                 out.copy_from_slice(octets);
                 true
@@ -248,7 +385,12 @@ impl Encoder<'_> {
         let Some((covered, field)) = self.out.split_last_chunk_mut::<CRC_LEN>() else {
             return false;
         };
-        *field = if crc { crc32c::checksum(covered).to_le_bytes() } else { [0; CRC_LEN] };
+        *field = if crc {
+            self.digest.update(&covered[self.summed..]);
+            self.digest.finish().to_le_bytes()
+        } else {
+            [0; CRC_LEN]
+        };
         true
     }
 }
@@ -291,6 +433,37 @@ mod tests {
     use super::*;
 
     const BOTH: Framing = Framing { markers: true, crc: true };
+
+    /// An FPDU that is summed as it is copied is the same as one that is summed at last.
+    #[test]
+    fn one_pass_writes_the_same_fpdu() {
+        let payload: Vec<u8> = (0..9000_usize).map(|at| (at * 7 + at / 251) as u8).collect();
+        for (markers, crc) in [(false, true), (true, true), (false, false)] {
+            for (position, len) in [(0, 0), (4, 511), (8, 512), (12, 1411), (100, 1412), (508, 8999)] {
+                let payload = &payload[..len];
+                let mut out = vec![0xee; wire_len(position, 18 + len, markers)];
+                let framing = Framing { markers, crc };
+                let mut summed = 0;
+                assert!(encode_summed(&mut out, position, framing, &[1; 18], len, |at, out, digest| {
+                    let payload = &payload[at..at + out.len()];
+                    match digest {
+                        Some(digest) => {
+                            summed += out.len();
+                            digest.copy(payload, out);
+                        }
+                        None => out.copy_from_slice(payload),
+                    }
+                    true
+                }));
+                assert_eq!(out, encoded(position, markers, crc, &[1; 18], payload), "{framing:?}, {len}");
+                assert_eq!(
+                    summed,
+                    if crc && len >= ONE_PASS_MIN_LEN { len } else { 0 },
+                    "{framing:?}, {len}"
+                );
+            }
+        }
+    }
 
     fn encoded(position: u64, markers: bool, crc: bool, header: &[u8], payload: &[u8]) -> Vec<u8> {
         let mut out = vec![0xee; wire_len(position, header.len() + payload.len(), markers)];
@@ -361,7 +534,7 @@ mod tests {
         assert_eq!(MULPDU_MAX, ulpdu / 128 * 128);
     }
 
-    /// And the reported number of emitted octets is zero.
+    /// Both encoders refuse a longer one.
     // Requirements: MPA-3-05, MPA-3-06, C00-5.2-03, C00-5.2-04
     #[test]
     fn no_ulpdu_is_longer_than_64768_octets() {

@@ -101,10 +101,12 @@ pub fn reply(octets: &[u8]) -> Result<Option<(StartupFrame<'_>, usize)>, Startup
 pub enum Fit {
     /// The connection may go on as the frames say.
     Together,
-    /// The Responder knows less than was asked, and may have taken the enhanced data for its ULP's: the
-    /// connection is closed, and a new one may be tried with revision 1 (MPAv2-10-05).
+    /// The Responder does not support all that the Request asks for, and may have handed the enhanced data to
+    /// its ULP as Private Data: the connection is closed, and a new one may be tried with revision 1
+    /// (MPAv2-10-05).
     Older,
-    /// Nothing in common: the connection is closed.
+    /// The Reply is none that the Request allows, and an older Request would not help: the connection is
+    /// closed.
     Apart,
 }
 
@@ -115,8 +117,8 @@ pub const fn fit(asked: &StartupFrame<'_>, reply: &StartupFrame<'_>, permissive:
     match (asked.revision, reply.revision) {
         (0, 0) | (1, 1) => Fit::Together,
         (1, 0) if permissive => Fit::Together,
-        // Who is asked by an enhanced Request accepts with an enhanced Reply (MPAv2-10-01). A rejection is
-        // one without, too.
+        // A Responder accepts an enhanced Request with an enhanced Reply, and any other with a Reply that is
+        // not enhanced (MPAv2-10-01). A Reply that rejects may be either.
         (2, 2) if asked.enhanced == reply.enhanced || reply.rejected => Fit::Together,
         (2, 2) if asked.enhanced => Fit::Older,
         (2, 1) => Fit::Older,

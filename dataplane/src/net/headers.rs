@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::Host;
 use super::flow::FlowKey;
-use crate::device::{ChecksumRequest, Device, Frame, IpVersion};
+use crate::device::{Capabilities, ChecksumRequest, Device, Frame, IpVersion};
 use crate::limits;
 use crate::wire::checksum;
 use crate::wire::ethernet::{EtherType, MacAddress};
@@ -49,7 +49,7 @@ pub const fn min_headers_octets(remote: IpAddr) -> u16 {
 }
 
 /// Returns the octets of the IP header of packets to `remote`.
-const fn network_octets(remote: IpAddr) -> usize {
+pub(super) const fn network_octets(remote: IpAddr) -> usize {
     if remote.is_ipv4() { ipv4::Header::LEN } else { ipv6::Header::LEN }
 }
 
@@ -110,18 +110,54 @@ impl<D: Device> Host<D> {
             // The device completes the sum over the segment; the field holds the pseudo-header's.
             tcp::set_checksum(segment, !sum.finish());
             if !looped {
-                frame.request_checksums(ChecksumRequest {
-                    ip: if key.remote.is_ipv4() { IpVersion::V4 } else { IpVersion::V6 },
-                    l2_octets: link_octets as u8,
-                    l3_octets: network_octets(key.remote) as u8,
-                    l4_octets: header.header_len() as u8,
-                });
+                frame.request_checksums(self.checksum_request(key.remote, header.header_len()));
             }
         } else {
             // The whole segment lies in this piece: payload goes by reference only with the device's
             // checksums.
             sum.add(&segment[..segment_octets]);
             tcp::set_checksum(segment, sum.finish());
+        }
+    }
+
+    /// Returns the octets of payload that a super-frame by `egress` takes after `headers` octets of headers;
+    /// `None` if the device takes no super-frames.
+    pub fn super_frame_room(&self, egress: Egress, headers: usize) -> Option<usize> {
+        let Capabilities { super_frame_bytes, mtu_bytes, transmit_checksums, .. } = self.capabilities;
+        let taken = super_frame_bytes > mtu_bytes && transmit_checksums && egress != Egress::Loopback;
+        let most = super_frame_bytes.min(usize::from(u16::MAX)) + self.link_octets();
+        taken.then(|| most.saturating_sub(headers))
+    }
+
+    /// Writes the headers of a super-frame, as [`write_headers`](Self::write_headers) does for a segment of
+    /// `payload_octets`, which is to be sent in segments of `segment_octets`.
+    pub fn write_super_headers(
+        &self,
+        frame: &mut D::Frame,
+        path: &FlowPath,
+        header: Header,
+        payload_octets: usize,
+        (ecn, segment_octets): (u8, u16),
+    ) {
+        let FlowPath { key, .. } = *path;
+        let tcp_octets = header.header_len();
+        self.write_headers(frame, path, header, payload_octets, ecn);
+        if let Some(segment) = frame.first_mut().get_mut(self.link_octets() + network_octets(key.remote)..) {
+            // Each segment has another length, which the device adds to the sum of the pseudo-header.
+            let sum = checksum::pseudo_header(key.local, key.remote, Protocol::TCP.0, 0);
+            tcp::set_checksum(segment, !sum.finish());
+        }
+        frame.request_segmentation(self.checksum_request(key.remote, tcp_octets), segment_octets);
+    }
+
+    /// Returns the request to complete the checksums of a segment to `remote` with a TCP header of
+    /// `tcp_octets`.
+    pub(super) const fn checksum_request(&self, remote: IpAddr, tcp_octets: usize) -> ChecksumRequest {
+        ChecksumRequest {
+            ip: if remote.is_ipv4() { IpVersion::V4 } else { IpVersion::V6 },
+            l2_octets: self.link_octets() as u8,
+            l3_octets: network_octets(remote) as u8,
+            l4_octets: tcp_octets as u8,
         }
     }
 

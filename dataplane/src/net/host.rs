@@ -14,7 +14,7 @@ use super::neighbours::{Neighbours, StaticNeighbour};
 use super::own_addresses::OwnAddresses;
 use super::path_mtu::PathMtus;
 use super::reassembly::Reassembly;
-use crate::device::{Capabilities, Device, RxInterrupt};
+use crate::device::{Capabilities, Device, Frame, RxInterrupt};
 use crate::keyed_hash::KeyedHash;
 use crate::limits;
 use crate::rate_limit::RateLimit;
@@ -59,11 +59,15 @@ pub struct Host<D: Device> {
 
     /// An empty burst, which keeps its allocation.
     burst: Vec<D::Frame>,
+    /// Frames of the burst that are consumed.
+    spent: Vec<D::Frame>,
     pub(super) loopback: Loopback<D::Frame>,
+    /// Segments in super-frames, the first of each not counted.
+    pub(super) joined_segments: u64,
     /// Frames that the device has not taken yet.
     pub(super) to_send: VecDeque<D::Frame>,
-    /// An empty frame that was allocated and not needed.
-    pub(super) spare: Option<D::Frame>,
+    /// Empty frames that were allocated and not needed yet.
+    pub(super) spare: Vec<D::Frame>,
 
     /// Dropped last: the frames above go back to it.
     pub(super) device: D,
@@ -91,9 +95,11 @@ impl<D: Device> Host<D> {
             ),
             counters: Counters::default(),
             burst: Vec::with_capacity(limits::RECEIVE_BURST_FRAMES),
+            spent: Vec::with_capacity(limits::RECEIVE_BURST_FRAMES),
             loopback: Loopback::new(capabilities.frames),
+            joined_segments: 0,
             to_send: VecDeque::with_capacity(limits::TRANSMIT_QUEUE_FRAMES + limits::RECEIVE_BURST_FRAMES),
-            spare: None,
+            spare: Vec::with_capacity(limits::EMPTY_FRAMES + 1),
             device,
         }
     }
@@ -111,6 +117,14 @@ impl<D: Device> Host<D> {
     pub fn end_burst(&mut self, burst: Vec<D::Frame>) {
         debug_assert!(burst.is_empty(), "frames of the burst are left");
         self.burst = burst;
+        D::Frame::free_all(&mut self.spent);
+    }
+
+    /// Takes a frame of the burst that is consumed: it is freed with the others at the end of the burst.
+    #[inline]
+    pub fn recycle(&mut self, frame: D::Frame) {
+        debug_assert!(self.spent.len() < limits::RECEIVE_BURST_FRAMES, "more frames than the burst had");
+        self.spent.push(frame);
     }
 
     /// Returns the time at which the host has work even if nothing arrives and nothing is sent: at once if

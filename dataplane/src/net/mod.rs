@@ -1,9 +1,9 @@
 //! The IP host: Ethernet, ARP and Neighbor Discovery, IPv4 and IPv6, fragments, ICMP.
 //!
-//! A `Host` owns a device. It turns a received frame into an `Inbound`: a
-//! TCP segment, an ICMP error about a segment, or nothing, because the host has dealt with the frame itself.
-//! For segments to be sent it finds the next hop, writes the headers and queues the frame. It knows no
-//! connection: what a frame changes for connections is in the value that it returns.
+//! A `Host` owns a device. It turns a received frame into an `Inbound`: a TCP segment, an ICMP error about a
+//! segment, a neighbour whose hardware address is known now, or nothing, because the host has handled the
+//! frame itself. For segments to be sent it finds the next hop, writes the headers and queues the frame. It
+//! holds no state of connections: what a frame changes for them is in the value that it returns.
 
 pub mod addresses;
 mod arp;
@@ -11,6 +11,7 @@ pub(crate) mod counters;
 mod duplicate_detection;
 pub(crate) mod flow;
 mod fragments;
+pub(crate) mod header_template;
 pub(crate) mod headers;
 pub(crate) mod host;
 mod icmp;
@@ -24,6 +25,7 @@ pub mod neighbours;
 mod next_hop;
 mod own_addresses;
 mod path_mtu;
+mod plain;
 mod reassembly;
 mod segment;
 mod transmit;

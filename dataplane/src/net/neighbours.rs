@@ -135,15 +135,14 @@ impl Neighbours {
     /// Returns the hardware address of `address` for a packet to send now, and solicits it if it is not
     /// known.
     pub fn resolve(&mut self, address: IpAddr, now: Instant) -> Resolution {
-        if !self.entries.contains_key(&address) {
+        let Some(entry) = self.entries.get_mut(&address) else {
             if self.make_room(true) {
                 let entry = Neighbour::new(MacAddress::default(), State::Incomplete, now);
                 self.entries.insert(address, Neighbour { used: Some(now), ..entry });
                 self.next_due = now;
             }
             return Resolution::Wait;
-        }
-        let Some(entry) = self.entries.get_mut(&address) else { return Resolution::Wait };
+        };
         entry.used = Some(now);
         match entry.state {
             State::Reachable if now < entry.due => {}

@@ -24,11 +24,12 @@ impl<D: Device> Host<D> {
         addresses::next_hop(self.own.as_slice(), &self.routes, remote)
     }
 
-    /// Returns the egress of a connection's packets. `None` while they cannot: the local address is
-    /// tentative, there is no route, or the hardware address of the next hop is not known and is asked for.
+    /// Returns the egress of a connection's packets. `None` while they cannot leave: the local address is
+    /// tentative or was given up, there is no route, or the hardware address of the next hop is not known and
+    /// is asked for.
     pub fn resolve(&mut self, key: FlowKey, now: Instant) -> Option<Egress> {
-        if matches!(key.local, IpAddr::V6(local) if self.own.is_tentative(local)) {
-            // RFC 4862 §5.4: a tentative address may not be used.
+        if !self.own.contains(key.local) {
+            // RFC 4862 §5.4: a tentative address may not be used, and one that another station has never.
             return None;
         }
         if self.own.contains(key.remote) {

@@ -11,8 +11,12 @@ use crate::wire::tcp::Header;
 
 impl<D: Device> Host<D> {
     /// Returns an empty frame to fill, or `None`, counted, if the device has none.
+    #[inline]
     pub fn empty_frame(&mut self) -> Option<D::Frame> {
-        let frame = self.spare.take().or_else(|| self.device.allocate());
+        if self.spare.is_empty() {
+            self.device.allocate_burst(&mut self.spare, limits::EMPTY_FRAMES);
+        }
+        let frame = self.spare.pop();
         if frame.is_none() {
             self.count_no_buffer();
         }
@@ -21,7 +25,7 @@ impl<D: Device> Host<D> {
 
     /// Keeps an empty frame that was not needed for the next [`empty_frame`](Self::empty_frame).
     pub fn keep_spare(&mut self, frame: D::Frame) {
-        self.spare = Some(frame);
+        self.spare.push(frame);
     }
 
     /// Counts a frame that could not be sent for want of a buffer.
@@ -46,6 +50,7 @@ impl<D: Device> Host<D> {
     }
 
     /// Sends the frame of a segment.
+    #[inline]
     pub fn send(&mut self, now: Instant, egress: Egress, frame: D::Frame) {
         match egress {
             Egress::Loopback => self.loop_back(frame),
@@ -56,6 +61,16 @@ impl<D: Device> Host<D> {
                 }
             }
         }
+    }
+
+    /// Notes that a super-frame holds `segments` segments beside its first.
+    pub fn note_joined(&mut self, segments: usize) {
+        self.joined_segments += segments as u64;
+    }
+
+    /// Returns how many frames the device has taken, each segment of a super-frame counted as one.
+    pub const fn segments_sent(&self) -> u64 {
+        self.counters.frames_sent + self.joined_segments
     }
 
     /// Sends a segment that belongs to no connection, such as a RST. The peer's hardware address is not asked

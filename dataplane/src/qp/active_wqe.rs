@@ -1,17 +1,21 @@
 //! A work queue entry that the core works on: the message that it puts on the wire, and its progress.
 
+use super::cqe::{self, CQE_WORDS};
+use super::lender::marked_id;
 use super::payload::{self, Payload, Slice};
 use super::post_error::PostError;
 use super::reads::OutboundRequest;
 use super::run::{FpduDescriptor, Source};
 use super::shared::SharedQp;
 use super::work::{Completion, CompletionKind, Operation, SendRequest, Status};
-use super::wqe::Wqe;
+use super::wqe::{CompactWqe, Wqe};
 use crate::ddp::segmentation::Message;
 use crate::limits;
 use crate::memory::{Access, StagTable};
+use crate::mpa::fpdu;
 use crate::rdmap::message;
 use crate::wire::atomic::{AtomicRequest, Masked, VALUE_OCTETS};
+use crate::wire::ddp::Tagged;
 use crate::wire::rdmap::{Opcode, ReadRequest};
 use crate::wire::tcp::SeqNumber;
 
@@ -24,6 +28,18 @@ pub enum Stage {
     Queued(SeqNumber),
     /// All of it is acknowledged.
     Acknowledged,
+}
+
+impl Stage {
+    /// Whether all of it is queued, in segments that TCP has acknowledged up to `acknowledged`.
+    #[inline]
+    pub fn is_acknowledged(self, acknowledged: SeqNumber) -> bool {
+        match self {
+            Self::Waiting => false,
+            Self::Queued(end) => end <= acknowledged,
+            Self::Acknowledged => true,
+        }
+    }
 }
 
 /// What a request makes this end do.
@@ -55,6 +71,8 @@ pub struct ActiveWqe {
     pub octets: u32,
     /// Frames can refer to its payload in place.
     pub refers: bool,
+    /// Octets of its FPDU without Markers, if it is a [short Write](super::sender), otherwise 0.
+    pub short_octets: u16,
 }
 
 /// The sequence numbers (MSNs) of the next messages on the queues of the peer.
@@ -82,11 +100,48 @@ impl ActiveWqe {
     #[inline]
     pub fn new(request: Wqe) -> Self {
         let (effect, status, stage) = (Effect::Local, Status::Success, Stage::Waiting);
-        Self { request, effect, status, stage, response: None, kind: None, octets: 0, refers: false }
+        Self {
+            request,
+            effect,
+            status,
+            stage,
+            response: None,
+            kind: None,
+            octets: 0,
+            refers: false,
+            short_octets: 0,
+        }
+    }
+
+    /// Makes this entry that of `request`, which is not checked yet.
+    // Each field is written in place. A struct that was just put together elsewhere would be slow to read.
+    #[inline]
+    pub fn take(&mut self, request: Wqe) {
+        self.request = request;
+        self.effect = Effect::Local;
+        self.stage = Stage::Waiting;
+        self.response = None;
+        self.refers = false;
+        self.short_octets = 0;
+    }
+
+    /// Makes this entry that of a short Write, which is checked.
+    #[inline]
+    pub(super) fn take_short_write(&mut self, request: CompactWqe, version: u8) {
+        debug_assert!(request.is_short_write(), "another request");
+        let ((stag, to), octets) = (request.remote(), request.local().len);
+        self.request.set_compact(request);
+        self.effect = Effect::Message(message::write(version, stag, to, octets));
+        self.status = Status::Success;
+        self.stage = Stage::Waiting;
+        self.response = None;
+        self.kind = Some(CompletionKind::Write);
+        self.octets = octets;
+        self.refers = false;
+        self.short_octets = fpdu::unmarked_len(Tagged::LEN + octets as usize) as u16;
     }
 
     /// Notes the result of the request's check. A request that failed it takes no message number.
-    // Each field is written in place. A struct that was just put together elsewhere would be slow to read.
     #[inline]
     pub fn checked(&mut self, status: Status, numbers: &mut MessageNumbers) {
         self.kind = Some(self.request.kind());
@@ -239,6 +294,13 @@ impl ActiveWqe {
         })
     }
 
+    /// The words of the completion of a success; `None` for the first of two messages.
+    #[inline]
+    pub(super) fn cqe_words(&self, shared: &SharedQp) -> Option<[u64; CQE_WORDS]> {
+        let id = marked_id(self.request.id(), self.request.lender());
+        Some(cqe::plain_words(shared.number, self.kind?, self.octets, id))
+    }
+
     /// The completion, with `status`; `None` for the first of two messages.
     pub fn completion(&self, shared: &SharedQp, status: Status) -> Option<Completion> {
         let completion = Completion::new(shared.number, self.request.id(), self.kind?, status, self.octets);
@@ -303,23 +365,47 @@ pub fn check_shape(request: &SendRequest, reads: bool) -> Result<(), PostError> 
     if fits { Ok(()) } else { Err(PostError::LocalShape) }
 }
 
-/// Checks the local side of a request: its shape, and the rights to its ranges of memory.
+/// Checks the local side of a request: its shape, and the rights to its ranges of memory. If they are all
+/// right, it counts as a reader of that memory.
 // Requirements: DDP-5.2-02, RDMAP-5.2.2-06, RDMAP-7.1-01
-pub fn check(request: &Wqe, shared: &SharedQp, stags: &StagTable, reads: bool) -> Status {
-    let shape = match request.full() {
-        Some(request) => check_shape(request, reads),
-        None if request.expects_response() && !reads => Err(PostError::NoReads),
-        None => Ok(()),
+#[inline]
+pub fn check(request: &Wqe, shared: &SharedQp, stags: &mut StagTable, reads: bool) -> Status {
+    let Some(local) = request.short_range() else {
+        return request.full().map_or(Status::LocalOperation, |full| check_full(full, shared, stags, reads));
     };
-    match shape {
+    let responds = request.expects_response();
+    if responds && !reads {
+        return Status::LocalOperation;
+    }
+    if local.len == 0 {
+        return Status::Success;
+    }
+    let (octets, accessor) = (local.len as usize, shared.accessor());
+    let reachable = stags.check_retained(local.stag, accessor, rights(responds), local.to, octets);
+    if reachable.is_ok() { Status::Success } else { Status::LocalProtection }
+}
+
+/// The rights that a request needs to its memory.
+#[inline]
+fn rights(expects_response: bool) -> Access {
+    if expects_response { Access::LOCAL_WRITE } else { Access::empty() }
+}
+
+/// Checks a request that is not short as [`check`] does.
+fn check_full(request: &SendRequest, shared: &SharedQp, stags: &mut StagTable, reads: bool) -> Status {
+    match check_shape(request, reads) {
         Ok(()) => {}
         Err(PostError::TooLong) => return Status::LocalLength,
         Err(_) => return Status::LocalOperation,
     }
-    let rights = if request.expects_response() { Access::LOCAL_WRITE } else { Access::empty() };
+    let rights = rights(request.operation.expects_response());
+    let in_use = || request.local.slices().iter().filter(|slice| slice.len > 0);
     let reachable = |slice: &Slice| {
-        let octets = slice.len as usize;
-        octets == 0 || stags.check(slice.stag, shared.accessor(), rights, slice.to, octets).is_ok()
+        stags.check(slice.stag, shared.accessor(), rights, slice.to, slice.len as usize).is_ok()
     };
-    if request.slices().iter().all(reachable) { Status::Success } else { Status::LocalProtection }
+    if !in_use().all(reachable) {
+        return Status::LocalProtection;
+    }
+    in_use().for_each(|slice| stags.retain(slice.stag));
+    Status::Success
 }

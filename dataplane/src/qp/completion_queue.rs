@@ -4,10 +4,14 @@
 use core::fmt;
 use std::sync::Arc;
 
+use crossbeam::utils::CachePadded;
+
 use super::async_event::{AsyncEvent, AsyncEvents};
+use super::cqe::{self, CQE_WORDS};
+use super::slot::Slots;
 use super::work::{Completion, Status};
 use crate::notify::Notify;
-use crate::sync::{ArrayQueue, AtomicBool, AtomicU8, AtomicU32, Ordering, fence};
+use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, HandedOver, Ordering, fence, spin_loop};
 
 pub use super::numbers::CqNumber;
 
@@ -41,9 +45,16 @@ impl Notice {
 // Requirements: RDMAP-8.1.1-05
 pub struct CompletionRing {
     number: CqNumber,
-    entries: ArrayQueue<Completion>,
+    capacity: u32,
+    slots: Slots<CQE_WORDS>,
+    /// Beside each slot, the status of a completion that is not a success.
+    failures: Box<[HandedOver<Status>]>,
     /// Entries in use: those of completions in the queue, and those reserved for work under way.
-    reserved: AtomicU32,
+    reserved: CachePadded<AtomicU32>,
+    /// The position of the next completion, for the cores.
+    pushed: CachePadded<AtomicU64>,
+    /// The position of the oldest completion, for the threads that poll.
+    polled: CachePadded<AtomicU64>,
     overflowed: AtomicBool,
     /// The [`Notice`] that the queue is armed for, if any.
     armed: AtomicU8,
@@ -64,10 +75,16 @@ impl CompletionRing {
     fn with(capacity: usize, notify: Option<Arc<dyn Notify>>) -> Self {
         /// Numbers given out in this process.
         static NUMBERS: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(0);
+        let capacity = u32::try_from(capacity.max(1)).unwrap_or(u32::MAX);
+        let slots = Slots::new(capacity as usize);
         Self {
             number: CqNumber(NUMBERS.fetch_add(1, Ordering::Relaxed) as u32),
-            entries: ArrayQueue::new(capacity.max(1)),
-            reserved: AtomicU32::new(0),
+            capacity,
+            failures: (0..slots.len()).map(|_| HandedOver::new(Status::Success)).collect(),
+            slots,
+            reserved: CachePadded::new(AtomicU32::new(0)),
+            pushed: CachePadded::new(AtomicU64::new(0)),
+            polled: CachePadded::new(AtomicU64::new(0)),
             overflowed: AtomicBool::new(false),
             armed: AtomicU8::new(Notice::NONE),
             notify,
@@ -81,7 +98,7 @@ impl CompletionRing {
 
     /// The number of entries.
     pub fn capacity(&self) -> usize {
-        self.entries.capacity()
+        self.capacity as usize
     }
 
     /// Whether work has failed for want of an entry: the queue is too small, or polled too seldom.
@@ -90,26 +107,99 @@ impl CompletionRing {
     }
 
     /// Takes the oldest completion.
+    #[inline]
     pub fn poll(&self) -> Option<Completion> {
-        let completion = self.entries.pop()?;
-        self.unreserve(1);
-        Some(completion)
+        self.take(1).next()
     }
 
     /// Moves the oldest completions to the front of `completions`, as many as fit. Returns how many.
+    #[inline]
     pub fn poll_many(&self, completions: &mut [Completion]) -> usize {
-        let mut taken = 0;
-        for (place, completion) in completions.iter_mut().zip(self.drain()) {
+        let taken = self.take(completions.len());
+        let count = taken.len();
+        for (place, completion) in completions.iter_mut().zip(taken) {
             *place = completion;
-            taken += 1;
         }
-        taken
+        count
+    }
+
+    /// Appends the oldest completions to `completions`, as many as it has room for without allocating.
+    /// Returns how many.
+    #[inline]
+    pub fn poll_into(&self, completions: &mut Vec<Completion>) -> usize {
+        let (first, count) = self.claim(completions.capacity() - completions.len());
+        for position in first..first + count {
+            let slot = self.slots.slot(position);
+            let words = slot.read();
+            // Each is put together where it stays.
+            completions.push(cqe::plain_success(words));
+            if cqe::has_flags(words)
+                && let Some(completion) = completions.last_mut()
+            {
+                *completion = self.with_flags(words, position);
+            }
+            slot.free();
+        }
+        if count > 0 {
+            self.unreserve(count as u32);
+        }
+        count as usize
     }
 
     /// Takes completions, oldest first, until none is left. Their entries become free all at once when the
-    /// iterator is dropped, which is cheaper than polling one by one.
+    /// iterator is dropped.
     pub fn drain(&self) -> Drain<'_> {
         Drain { ring: self, taken: 0 }
+    }
+
+    /// Takes the completions that are there now, oldest first, but at most `max`, in one step. Their entries
+    /// become free all at once when the iterator is dropped, and with them what was not taken from it. Until
+    /// they are read, a core may wait for their slots: the caller takes them without delay.
+    #[inline]
+    fn take(&self, max: usize) -> Taken<'_> {
+        let (first, count) = self.claim(max);
+        Taken { ring: self, next: first, end: first + count, count: count as u32 }
+    }
+
+    /// Claims the oldest completions, at most `max`, for this thread. Returns the position of the first, and
+    /// how many there are.
+    #[inline]
+    fn claim(&self, max: usize) -> (u64, u64) {
+        let mut first = self.polled.load(Ordering::Relaxed);
+        loop {
+            let count = self.slots.count_written(first, max as u64);
+            if count == 0 {
+                // Another thread may have taken the one that was the oldest.
+                let now = self.polled.load(Ordering::Relaxed);
+                if now == first {
+                    return (first, 0);
+                }
+                first = now;
+                continue;
+            }
+            let order = Ordering::Relaxed;
+            match self.polled.compare_exchange_weak(first, first + count, order, order) {
+                Ok(_) => return (first, count),
+                Err(now) => first = now,
+            }
+        }
+    }
+
+    /// The completion at `position`, which has these words, some of them flags.
+    #[cold]
+    #[inline(never)]
+    fn with_flags(&self, words: [u64; CQE_WORDS], position: u64) -> Completion {
+        cqe::completion(words, || self.failures[self.slots.index(position)].load())
+    }
+
+    /// Reads the completion at `position`, which this thread has claimed, and frees its slot.
+    #[inline]
+    fn read(&self, position: u64) -> Completion {
+        let slot = self.slots.slot(position);
+        let failure = || self.failures[self.slots.index(position)].load();
+        let completion = cqe::completion(slot.read(), failure);
+        slot.free();
+        completion
     }
 
     /// Arms the queue: the next completion that `notice` covers calls `notify`, once. Arming for
@@ -121,16 +211,19 @@ impl CompletionRing {
         // Of this fence and that of `announce` one comes first: either the completion is seen here, or the
         // armed queue is seen there.
         fence(Ordering::SeqCst);
-        !self.entries.is_empty()
+        // One that a core is only about to write counts: those after it may be there, and were announced.
+        self.pushed.load(Ordering::Relaxed) != self.polled.load(Ordering::Relaxed)
     }
 
     /// Reserves entries for future completions, up to `wanted`. Returns how many.
+    #[inline]
     pub(super) fn reserve(&self, wanted: u32) -> u32 {
         if wanted == 0 {
             return 0;
         }
-        let before = self.reserved.fetch_add(wanted, Ordering::Relaxed);
-        let granted = wanted.min((self.entries.capacity() as u32).saturating_sub(before));
+        // Acquire, and Release at the other end: the slot of an entry that is used again was freed before.
+        let before = self.reserved.fetch_add(wanted, Ordering::Acquire);
+        let granted = wanted.min(self.capacity.saturating_sub(before));
         if granted < wanted {
             self.unreserve(wanted - granted);
         }
@@ -140,7 +233,7 @@ impl CompletionRing {
     /// Releases entries.
     #[inline]
     pub(super) fn unreserve(&self, places: u32) {
-        self.reserved.fetch_sub(places, Ordering::Relaxed);
+        self.reserved.fetch_sub(places, Ordering::Release);
     }
 
     /// Notes that a completion found no entry. The first time it reports an event.
@@ -165,24 +258,87 @@ impl CompletionRing {
     /// Adds a completion to the entry that was reserved for it.
     #[inline]
     pub(super) fn push(&self, completion: Completion) {
-        let pushed = self.entries.push(completion);
-        debug_assert!(pushed.is_ok(), "a completion without a reserved place");
-        // No thread sleeps on a ring without `notify`, so polling costs nothing more.
-        if let Some(notify) = &self.notify {
-            self.announce(notify.as_ref(), &completion);
+        self.batch(1).push(completion);
+    }
+
+    /// Returns what takes the next `count` completions, in entries that were reserved for them.
+    #[inline]
+    pub(super) fn batch(&self, count: u32) -> CompletionBatch<'_> {
+        let next = if count > 0 { self.pushed.fetch_add(u64::from(count), Ordering::AcqRel) } else { 0 };
+        CompletionBatch { ring: self, next, end: next + u64::from(count), notice: None }
+    }
+
+    /// Waits until `position` may be written. A thread that polls has freed the entry, but another one may
+    /// not have read the slot, and the status beside it, yet.
+    #[inline]
+    fn await_free(&self, position: u64) {
+        while !self.slots.slot(position).is_free() {
+            spin_loop();
         }
     }
 
-    fn announce(&self, notify: &dyn Notify, completion: &Completion) {
+    /// Writes the words of a completion to `position`.
+    #[inline]
+    fn write(&self, position: u64, words: &[u64; CQE_WORDS]) {
+        self.await_free(position);
+        self.slots.slot(position).write(position, words);
+    }
+
+    /// Sends the notification that completions are due, of which `notice` covers one.
+    fn announce(&self, notify: &dyn Notify, notice: Notice) {
         fence(Ordering::SeqCst);
-        let due = match self.armed.load(Ordering::Relaxed) {
-            Notice::NONE => false,
-            armed if armed == Notice::Solicited as u8 => Notice::Solicited.is_due(completion),
-            _ => true,
-        };
+        let armed = self.armed.load(Ordering::Relaxed);
+        let due = armed != Notice::NONE && (armed != Notice::Solicited as u8 || notice == Notice::Solicited);
         // Of several threads that find the notification due, one sends it.
         if due && self.armed.swap(Notice::NONE, Ordering::AcqRel) != Notice::NONE {
             notify.notify();
+        }
+    }
+}
+
+/// Takes completions of a core that come together: one step claims their entries, and one notification covers
+/// them.
+#[derive(Debug)]
+pub(super) struct CompletionBatch<'a> {
+    ring: &'a CompletionRing,
+    next: u64,
+    end: u64,
+    /// The least notice that covers one of them; `None` before the first.
+    notice: Option<Notice>,
+}
+
+impl CompletionBatch<'_> {
+    /// Adds a completion. There are as many as the batch is for.
+    #[inline]
+    pub(super) fn push(&mut self, completion: Completion) {
+        if completion.status != Status::Success {
+            let ring = self.ring;
+            ring.await_free(self.next);
+            ring.failures[ring.slots.index(self.next)].store(completion.status);
+        }
+        if Notice::Solicited.is_due(&completion) {
+            self.notice = Some(Notice::Solicited);
+        }
+        self.push_words(&cqe::words(&completion));
+    }
+
+    /// Adds the completion of a success that is not solicited, which has these [words](cqe::plain_words).
+    #[inline]
+    pub(super) fn push_words(&mut self, words: &[u64; CQE_WORDS]) {
+        debug_assert!(self.next < self.end, "more completions than the batch is for");
+        self.ring.write(self.next, words);
+        self.next += 1;
+        self.notice = Some(self.notice.unwrap_or(Notice::Next));
+    }
+}
+
+impl Drop for CompletionBatch<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        debug_assert!(self.next == self.end, "fewer completions than the batch is for");
+        // No thread sleeps on a ring without `notify`, so polling costs nothing more.
+        if let (Some(notify), Some(notice)) = (&self.ring.notify, self.notice) {
+            self.ring.announce(notify.as_ref(), notice);
         }
     }
 }
@@ -192,7 +348,6 @@ impl fmt::Debug for CompletionRing {
         f.debug_struct("CompletionRing")
             .field("number", &self.number)
             .field("capacity", &self.capacity())
-            .field("completions", &self.entries.len())
             .finish_non_exhaustive()
     }
 }
@@ -208,9 +363,12 @@ impl Iterator for Drain<'_> {
     type Item = Completion;
 
     fn next(&mut self) -> Option<Completion> {
-        let completion = self.ring.entries.pop()?;
+        let (position, count) = self.ring.claim(1);
+        if count == 0 {
+            return None;
+        }
         self.taken += 1;
-        Some(completion)
+        Some(self.ring.read(position))
     }
 }
 
@@ -218,6 +376,49 @@ impl Drop for Drain<'_> {
     fn drop(&mut self) {
         if self.taken > 0 {
             self.ring.unreserve(self.taken);
+        }
+    }
+}
+
+/// Completions that a thread has taken from a queue. See [`CompletionRing::take`].
+#[derive(Debug)]
+struct Taken<'a> {
+    ring: &'a CompletionRing,
+    next: u64,
+    end: u64,
+    count: u32,
+}
+
+impl Iterator for Taken<'_> {
+    type Item = Completion;
+
+    #[inline]
+    fn next(&mut self) -> Option<Completion> {
+        if self.next == self.end {
+            return None;
+        }
+        let completion = self.ring.read(self.next);
+        self.next += 1;
+        Some(completion)
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = (self.end - self.next) as usize;
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Taken<'_> {}
+
+impl Drop for Taken<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        for position in self.next..self.end {
+            self.ring.slots.slot(position).free();
+        }
+        if self.count > 0 {
+            self.ring.unreserve(self.count);
         }
     }
 }

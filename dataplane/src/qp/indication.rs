@@ -131,7 +131,8 @@ impl Indications {
     }
 }
 
-/// The response to a Read Request of no octets. A Read Request of octets is no indication.
+/// Takes a Read Request that asks for no octets as an indication. Returns `None` for one that asks for
+/// octets.
 fn requested_rtr_read(octets: &impl Octets, located: &Located) -> Option<Received> {
     let mut ulpdu = [0; Untagged::LEN + ReadRequest::LEN];
     located.header(octets, &mut ulpdu);

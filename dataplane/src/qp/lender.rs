@@ -42,17 +42,21 @@ impl Payload {
     }
 }
 
+/// The identifier that the completion of a request has, and whether it is marked with `lender`. The mark
+/// takes the upper half of the `wr_id`: a completion of 48 bytes has no other room.
+#[inline]
+pub(super) fn marked_id(id: u64, lender: Option<NonZeroU32>) -> (u64, bool) {
+    match lender {
+        Some(number) => (u64::from(number.get()) << 32 | id & u64::from(u32::MAX), true),
+        None => (id, false),
+    }
+}
+
 impl Completion {
-    /// The same completion, marked with `lender`. The mark takes the upper half of the `wr_id`: an entry of
-    /// 48 bytes has no other room.
+    /// The same completion, marked with `lender`.
     pub(super) fn marked(self, lender: Option<NonZeroU32>) -> Self {
-        match lender {
-            Some(number) => {
-                let place = self.id & u64::from(u32::MAX);
-                Self { id: u64::from(number.get()) << 32 | place, lent: true, ..self }
-            }
-            None => self,
-        }
+        let (id, lent) = marked_id(self.id, lender);
+        Self { id, lent, ..self }
     }
 
     /// The 32 bits of the `wr_id`, if `lender` has lent the memory of the request.

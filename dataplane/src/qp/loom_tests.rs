@@ -14,9 +14,9 @@ use super::work::{
     Completion, CompletionKind, InlineData, Operation, QpNumber, ReceiveRequest, SendRequest, Slice, Status,
 };
 use super::wqe::Wqe;
-use crate::core::ring::{Command, Event};
 use crate::memory::{Access, Accessor, Grant, ProtectionDomainId, Region, RemoveError, STag, StagTable};
 use crate::notify::Notify;
+use crate::ring::{Command, Event};
 use crate::sync::{ArrayQueue, AtomicU32, Ordering};
 use crate::waker::Waker;
 
@@ -375,6 +375,133 @@ fn a_request_lies_where_the_last_one_lay() {
         shared.qp.complete_send(completion(1, Status::Success));
         let second = poster.join().unwrap().then(|| shared.qp.take_send().unwrap());
         assert!(second.is_none_or(|posted| posted.id() == 2 && place(&posted) == before));
+    });
+}
+
+/// Two threads post to a queue of one slot while the core works on it: each request is read as it was posted,
+/// before another is written over it.
+#[test]
+fn no_request_is_written_over_before_it_is_read() {
+    model(|| {
+        let shared = deep(1, QpState::ReadyToSend);
+        let post = |id| {
+            let shared = shared.clone();
+            thread::spawn(move || u32::from(shared.qp.post_send(send(id)).is_ok()))
+        };
+        let posters = [post(1), post(2)];
+        let mut taken = Vec::new();
+        let mut take = |shared: &Shared| {
+            if let Some(request) = shared.qp.take_send() {
+                taken.push(request.id());
+                shared.qp.complete_send(completion(request.id(), Status::Success));
+            }
+        };
+        take(&shared);
+        let posted: u32 = posters.map(|poster| poster.join().unwrap()).into_iter().sum();
+        take(&shared);
+        taken.sort_unstable();
+        assert!(posted > 0 && taken.len() as u32 == posted, "{posted} posted, {taken:?} taken");
+        taken.dedup();
+        assert_eq!(taken.len() as u32, posted, "one of them twice");
+    });
+}
+
+/// Two threads that poll while a core completes work have each completion once, whole, in order.
+#[test]
+fn a_completion_is_polled_once() {
+    model(|| {
+        let ring = Arc::new(CompletionRing::new(2));
+        assert_eq!(ring.reserve(2), 2);
+        let core = {
+            let ring = ring.clone();
+            thread::spawn(move || {
+                let mut both = ring.batch(2);
+                both.push(completion(1, Status::Success));
+                both.push(completion(2, Status::Flushed));
+            })
+        };
+        let other = {
+            let ring = ring.clone();
+            thread::spawn(move || ring.poll())
+        };
+        let own = ring.poll();
+        core.join().unwrap();
+        let mut polled: Vec<Completion> = own.into_iter().chain(other.join().unwrap()).collect();
+        polled.extend(ring.drain());
+        polled.sort_unstable_by_key(|completion| completion.id);
+        assert_eq!(polled, [completion(1, Status::Success), completion(2, Status::Flushed)]);
+        assert_eq!(ring.reserve(3), 2, "no place is lost");
+    });
+}
+
+/// A core completes work in an entry that another thread has just freed: it is written to after it was read.
+#[test]
+fn an_entry_is_read_before_it_is_used_again() {
+    model(|| {
+        let ring = Arc::new(CompletionRing::new(1));
+        assert_eq!(ring.reserve(1), 1);
+        ring.push(completion(1, Status::Success));
+        let poller = {
+            let ring = ring.clone();
+            thread::spawn(move || ring.poll().map(|completion| completion.id))
+        };
+        let again = ring.reserve(1) == 1;
+        if again {
+            ring.push(completion(2, Status::Success));
+        }
+        assert_eq!(poller.join().unwrap(), Some(1));
+        assert_eq!(ring.poll().map(|completion| completion.id), again.then_some(2));
+    });
+}
+
+/// So is the status beside it: of two threads that poll, one frees an entry while the other has not read its
+/// own yet, whose slot is used again.
+#[test]
+fn a_status_is_read_before_its_slot_is_used_again() {
+    model(|| {
+        let ring = Arc::new(CompletionRing::new(2));
+        assert_eq!(ring.reserve(2), 2);
+        ring.push(completion(1, Status::LocalLength));
+        ring.push(completion(2, Status::Success));
+        let poller = {
+            let ring = ring.clone();
+            thread::spawn(move || ring.poll().map(|completion| (completion.id, completion.status)))
+        };
+        let here = ring.poll().map(|completion| (completion.id, completion.status));
+        if ring.reserve(1) == 1 {
+            ring.push(completion(3, Status::Flushed));
+        }
+        let there = poller.join().unwrap();
+        let mut seen: Vec<_> = [here, there].into_iter().flatten().collect();
+        seen.extend(ring.drain().map(|completion| (completion.id, completion.status)));
+        seen.sort_by_key(|(id, _)| *id);
+        assert_eq!(seen[..2], [(1, Status::LocalLength), (2, Status::Success)]);
+    });
+}
+
+/// A thread that arms a queue for solicited completions misses none of those that two cores add.
+#[test]
+fn a_completion_after_one_that_is_being_written_is_not_missed() {
+    model(|| {
+        let bell = Arc::new(Bell::default());
+        let ring = Arc::new(CompletionRing::with_notify(2, bell.clone()));
+        assert_eq!(ring.reserve(2), 2);
+        let plain = {
+            let ring = ring.clone();
+            thread::spawn(move || ring.push(completion(1, Status::Success)))
+        };
+        let solicited = {
+            let ring = ring.clone();
+            thread::spawn(move || {
+                ring.push(Completion { solicited: true, ..completion(2, Status::Success) });
+            })
+        };
+        let is_there = ring.arm(Notice::Solicited);
+        plain.join().unwrap();
+        solicited.join().unwrap();
+        let left = ring.drain().filter(|completion| completion.solicited).count();
+        // What is left of solicited ones was announced after the arming, or the thread polls again.
+        assert!(is_there || left == 0 || bell.0.load(Ordering::Relaxed) > 0, "asleep for ever");
     });
 }
 

@@ -1,8 +1,10 @@
 //! Queue pairs: work requests in, FPDU descriptors and completions out.
 
+mod active_queue;
 pub mod active_wqe;
 pub mod async_event;
 pub mod completion_queue;
+mod cqe;
 pub mod doorbells;
 pub mod error;
 pub mod indication;
@@ -15,9 +17,11 @@ mod post_error;
 pub mod reads;
 pub mod receiver;
 pub mod run;
+mod send_list;
 pub mod sender;
 pub mod shared;
 pub mod shared_receive_queue;
+mod slot;
 mod state;
 pub mod terminate;
 pub mod verbs;

@@ -43,6 +43,17 @@ impl SliceList {
         self.as_slice().iter().map(|slice| u64::from(slice.len)).sum()
     }
 
+    /// The list of `slices`, as far as there is room, of memory that `lender` has lent.
+    #[inline]
+    pub(super) fn of(slices: impl Iterator<Item = Slice>, lender: Option<NonZeroU32>) -> Self {
+        let mut list = Self { lender, ..Self::default() };
+        for (place, slice) in list.slices.iter_mut().zip(slices) {
+            *place = slice;
+            list.len += 1;
+        }
+        list
+    }
+
     /// The parts of the ranges that hold the `len` bytes from `offset`: for each, its offset relative to
     /// `offset`, and the part. Bytes after the end of the list are left out.
     pub fn parts(&self, offset: u64, len: usize) -> impl Iterator<Item = (usize, Slice)> {

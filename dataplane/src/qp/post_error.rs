@@ -11,14 +11,15 @@ pub enum PostError {
     /// The completion queue has no place reserved for another completion: poll it first.
     #[error("the completion queue is full: poll it first")]
     CompletionQueueFull,
-    /// The queue pair is not connected yet (sends), or no thread polls its core any more.
+    /// The queue pair takes no such work: it is not connected yet (sends), it is destroyed, or no thread
+    /// polls its core any more.
     #[error("the queue pair is {0:?}: no work is taken")]
     WrongState(QpState),
     /// The payload is longer than a message can be (2^32 - 1 bytes).
     #[error("the bytes are more than a message can have")]
     TooLong,
     /// A Read or an Atomic Operation on a connection on which the ends agreed on none.
-    #[error("the ends agreed on no RDMA Reads and Atomic Operations: see ReadsWanted and Terms")]
+    #[error("the ends agreed on no RDMA Reads and Atomic Operations: set the read depths when connecting")]
     NoReads,
     /// The memory does not fit the operation: a Read needs exactly one range, an Atomic Operation one of
     /// eight bytes, and some operations take no payload.

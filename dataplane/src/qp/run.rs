@@ -88,6 +88,19 @@ impl FpduRun {
         Self { first, octets, origin, more: 0, last_octets: 0 }
     }
 
+    /// Turns the run of one FPDU into the one after it in the same message, if that is as long and does not
+    /// end the message either.
+    #[inline]
+    pub const fn move_on(&mut self) {
+        let octets = self.first.octets;
+        self.first.header.move_on(octets);
+        match &mut self.first.source {
+            Source::Memory(slice) => slice.to = slice.to.wrapping_add(octets as u64),
+            Source::Request { offset, .. } => *offset += octets,
+            Source::AtomicResponse { .. } | Source::Terminate | Source::Provider => {}
+        }
+    }
+
     /// How many FPDUs there are.
     pub const fn fpdus(&self) -> usize {
         1 + self.more as usize

@@ -1,10 +1,9 @@
 //! The send half of a queue pair: work requests and responses become FPDU descriptors, TCP acknowledgements
 //! become completions.
 
-use std::collections::VecDeque;
-
 use arrayvec::ArrayVec;
 
+use super::active_queue::ActiveQueue;
 use super::active_wqe::{self, ActiveWqe, Effect, MessageNumbers, Stage};
 use super::error::StreamError;
 use super::indication::{self, ProviderMessage};
@@ -28,7 +27,7 @@ use crate::wire::tcp::SeqNumber;
 pub struct Sender {
     /// Entries in the order of posting, from the oldest not completed. At most the depth of the queue, and
     /// one more if the last request is two messages.
-    active: VecDeque<ActiveWqe>,
+    active: ActiveQueue,
     /// Entries completed before these; it wraps.
     completed: u32,
     /// The first request that was posted after this end had closed. It and those after it are flushed when
@@ -60,7 +59,7 @@ impl Sender {
     /// A sender for up to `depth` requests.
     pub fn new(depth: usize) -> Self {
         Self {
-            active: VecDeque::with_capacity(depth + 1),
+            active: ActiveQueue::with_capacity(depth + 1),
             completed: 0,
             after_close: None,
             acknowledged: 0,
@@ -116,35 +115,57 @@ impl Sender {
     /// the change, and are checked once it is carried out. A request that fails the check of its local side
     /// becomes an error in its turn, and puts nothing on the wire.
     pub fn take_posted(&mut self, shared: &SharedQp, stags: &mut StagTable) {
-        while self.active.len() < shared.send_depth() && self.after_close.is_none() && !self.ends_locally() {
-            let Some(request) = shared.take_send() else { return };
-            if request.posted_after_close() {
-                self.after_close = Some(request);
+        if !shared.has_posted_sends() || self.after_close.is_some() || self.ends_locally() {
+            return;
+        }
+        loop {
+            self.take_short_writes(shared, stags);
+            if self.active.len() >= shared.send_depth() || !self.take_one(shared, stags) {
                 return;
             }
-            self.active.push_back(ActiveWqe::new(request));
-            let immediate = self.check_last(shared, stags);
-            self.active.extend(immediate);
         }
     }
 
-    /// Checks the last request taken, in place. Returns the second message if the request is two.
-    fn check_last(&mut self, shared: &SharedQp, stags: &mut StagTable) -> Option<ActiveWqe> {
-        let wqe = self.active.back_mut()?;
+    /// Takes a request, and checks it in place. Returns true if there was one, and another may be taken.
+    #[inline]
+    fn take_one(&mut self, shared: &SharedQp, stags: &mut StagTable) -> bool {
+        let Some(wqe) = self.active.next_mut() else { return false };
+        let Some(request) = shared.take_send() else { return false };
+        if request.posted_after_close() {
+            self.after_close = Some(request);
+            return false;
+        }
+        wqe.take(request);
         let status = active_wqe::check(&wqe.request, shared, stags, self.reads);
-        let second = if status == Status::Success {
-            each_memory(&wqe.request, |stag| stags.retain(stag));
-            let second = wqe.request.split_immediate();
+        let mut second = None;
+        if status == Status::Success {
+            second = wqe.request.split_immediate();
             wqe.note_memory(stags);
-            second
-        } else {
-            None
-        };
+        }
         wqe.checked(status, &mut self.numbers);
-        let mut second = ActiveWqe::new(second?);
-        second.checked(status, &mut self.numbers);
-        wqe.complete_with(&mut second);
-        Some(second)
+        let ends_locally = wqe.effect == Effect::Local;
+        self.active.push_next();
+        match second {
+            Some(second) => {
+                self.add_second(second);
+                true
+            }
+            None => !ends_locally,
+        }
+    }
+
+    /// Adds the second message of the last request taken.
+    #[cold]
+    fn add_second(&mut self, request: Wqe) {
+        let mut second = ActiveWqe::new(request);
+        second.checked(Status::Success, &mut self.numbers);
+        if let Some(first) = self.active.back_mut() {
+            first.complete_with(&mut second);
+        }
+        if let Some(place) = self.active.next_mut() {
+            *place = second;
+            self.active.push_next();
+        }
     }
 
     /// Whether the last request taken puts nothing on the wire.
@@ -218,6 +239,10 @@ impl Sender {
     /// them. The caller queues them and calls [`advance`](Self::advance), or calls this again later.
     // Requirements: DDP-5.3-02, RDMAP-5.1-04, RDMAP-5.2.1-03, RDMAP-5.3-03, RDMAP-5.5-06, DDP-5.3-03
     pub fn peek(&self, room: &SegmentRoom, reads: &Reads) -> Option<FpduRun> {
+        if let Some(run) = self.peek_short_write(room, reads) {
+            let alone = !room.packing || self.queued + 1 >= self.active.len();
+            return Some(if alone { run } else { self.pack(run, self.queued + 1, 0, room, &reads.outbound) });
+        }
         let version = self.numbers.version;
         if let Some(provided) = self.provider_message {
             let (header, octets) = indication::message(version, provided).segment(0, room.mulpdu());
@@ -266,93 +291,9 @@ impl Sender {
         self.terminate.is_some() && !self.terminate_queued
     }
 
-    /// `run`, which is queued, extended by the FPDUs that are ready and fit; `None` if there are none.
-    /// [`advance`](Self::advance) takes the result like any other run.
-    pub fn extend(&self, run: FpduRun, room: &SegmentRoom, reads: &Reads) -> Option<FpduRun> {
-        // After a part of a message only its next part may follow, and that belongs to the next segment.
-        // Messages that are not of the send queue go alone.
-        let alone = !matches!(run.origin, Origin::Requests(_));
-        let inside = self.offset > 0 || reads.inbound.next().is_some_and(|(_, offset)| offset > 0);
-        if inside || self.terminate.is_some() || self.provider_message.is_some() || alone {
-            return None;
-        }
-        let longer = self.pack(run, self.queued, 0, room, &reads.outbound);
-        (longer.more > run.more).then_some(longer)
-    }
-
-    /// `run` extended by the requests from index `next` on that fit. `pending` counts requests of the run
-    /// that expect a response and are not queued yet.
-    // Requirements: MPA-5.1-04, MPA-A.2-01
-    fn pack(
-        &self,
-        mut run: FpduRun,
-        next: usize,
-        mut pending: usize,
-        room: &SegmentRoom,
-        outbound: &OutboundReads,
-    ) -> FpduRun {
-        let first = match run.origin {
-            Origin::Requests(number) => self.active.get(number.wrapping_sub(self.completed) as usize),
-            _ => None,
-        };
-        if !room.packing || first.is_some_and(|wqe| wqe.refers) && run.first.octets >= room.alone_from {
-            return run;
-        }
-        for index in next..self.active.len() {
-            if run.fpdus() == limits::FPDUS_PER_SEGMENT {
-                break;
-            }
-            let Some((wqe, message)) = self.ready(index, pending, outbound) else { break };
-            let octets = run.octets as usize;
-            // A small FPDU may fit where no part of a larger one may begin.
-            let whole = wqe.fpdu(message, self.number(index), 0, mpa::fpdu::MULPDU_MAX);
-            let fits =
-                whole.octets == message.octets && room.with(octets, whole.ulpdu_octets()) <= room.emss_octets;
-            let fpdu = if fits {
-                whole
-            } else {
-                let Some(mulpdu) = room.mulpdu_behind(octets) else { break };
-                wqe.fpdu(message, self.number(index), 0, mulpdu)
-            };
-            if wqe.refers && fpdu.octets >= room.alone_from {
-                break;
-            }
-            pending += usize::from(wqe.expects_response());
-            run.octets = room.with(octets, fpdu.ulpdu_octets()) as u32;
-            run.more += 1;
-            run.last_octets = fpdu.octets;
-            if !fits {
-                break;
-            }
-        }
-        run
-    }
-
     /// The number of the entry at `index`.
     const fn number(&self, index: usize) -> u32 {
         self.completed.wrapping_add(index as u32)
-    }
-
-    /// The FPDUs of a run that is not yet acknowledged, in order.
-    pub fn fpdus(&self, run: FpduRun) -> impl Iterator<Item = FpduDescriptor> {
-        let index = match run.origin {
-            Origin::Requests(number) if run.more > 0 => number.wrapping_sub(self.completed) as usize + 1,
-            _ => self.active.len(),
-        };
-        let behind = (index.min(self.active.len())..)
-            .zip(self.active.range(index.min(self.active.len())..))
-            .filter_map(|(index, wqe)| Some((self.number(index), wqe, wqe.message()?)))
-            .take(usize::from(run.more))
-            .enumerate()
-            .map(move |(place, (number, wqe, message))| {
-                let whole = wqe.fpdu(message, number, 0, mpa::fpdu::MULPDU_MAX);
-                if place + 1 == usize::from(run.more) && run.last_octets < whole.octets {
-                    wqe.fpdu(message, number, 0, whole.header.header_len() + run.last_octets as usize)
-                } else {
-                    whole
-                }
-            });
-        core::iter::once(run.first).chain(behind)
     }
 
     /// Notes that `run` is queued and ends at `end` in the stream; `before` of its FPDUs were queued before.
@@ -376,11 +317,14 @@ impl Sender {
             }
             Origin::Requests(number) => number,
         };
-        let from = number.wrapping_sub(self.completed) as usize;
-        for wqe in self.active.range_mut(from.min(self.queued)..self.queued) {
-            wqe.stage = Stage::Queued(end);
+        if before > 0 {
+            let from = number.wrapping_sub(self.completed) as usize;
+            for wqe in self.active.range_mut(from.min(self.queued)..self.queued) {
+                wqe.stage = Stage::Queued(end);
+            }
         }
-        for place in before..run.fpdus() {
+        let short = self.advance_short_writes(run, before, end);
+        for place in before + short..run.fpdus() {
             let octets = match place {
                 0 => run.first.octets,
                 _ if place + 1 == run.fpdus() => run.last_octets,
@@ -399,7 +343,9 @@ impl Sender {
         self.offset = self.offset.saturating_add(octets).min(message.octets);
         if self.offset == message.octets {
             wqe.stage = Stage::Queued(end);
-            wqe.response = wqe.outbound_request(number).map(|awaited| reads.outbound.push(awaited));
+            if wqe.expects_response() {
+                wqe.response = wqe.outbound_request(number).map(|awaited| reads.outbound.push(awaited));
+            }
             self.queued += 1;
             self.offset = 0;
         }
@@ -416,15 +362,58 @@ impl Sender {
         acknowledged: SeqNumber,
     ) {
         reads.inbound.complete(stags, acknowledged);
+        while self.finish_short_writes(shared, stags, acknowledged) {}
+        self.finish_acknowledged(shared, stags, &reads.outbound, acknowledged);
         self.note_acknowledged(acknowledged);
-        while let Some(wqe) = self.active.front() {
-            let answered = wqe.response.is_none_or(|number| reads.outbound.is_answered(number));
-            if wqe.stage != Stage::Acknowledged || !answered {
+        self.flush_after_close(shared);
+    }
+
+    /// Completes the oldest requests that TCP has acknowledged and that wait for no response. All of them
+    /// have succeeded.
+    fn finish_acknowledged(
+        &mut self,
+        shared: &SharedQp,
+        stags: &mut StagTable,
+        outbound: &OutboundReads,
+        acknowledged: SeqNumber,
+    ) {
+        loop {
+            let run = self.active.front_run();
+            let (mut done, mut reported) = (0, 0);
+            for wqe in &*run {
+                let answered = wqe.response.is_none_or(|number| outbound.is_answered(number));
+                if !(wqe.stage.is_acknowledged(acknowledged) && answered) {
+                    break;
+                }
+                done += 1;
+                reported += u32::from(wqe.kind.is_some() && wqe.request.signaled());
+            }
+            if done == 0 {
                 return;
             }
-            self.finish_front(shared, stags, Status::Success);
+            let is_all = done == run.len();
+            let mut completions = shared.complete_sends(reported);
+            for wqe in run.iter_mut().take(done) {
+                each_memory(&wqe.request, |stag| stags.release(stag));
+                let (signaled, words) = (wqe.request.signaled(), wqe.cqe_words(shared));
+                shared.recycle_box(&mut wqe.request);
+                // The first of two messages has no completion, and the request is not done.
+                if let Some(words) = words {
+                    shared.retire_send();
+                    if signaled {
+                        completions.push_words(&words);
+                    }
+                }
+            }
+            drop(completions);
+            self.active.pop_front(done);
+            self.completed = self.completed.wrapping_add(done as u32);
+            self.acknowledged = self.acknowledged.saturating_sub(done);
+            self.queued = self.queued.saturating_sub(done);
+            if !is_all {
+                return;
+            }
         }
-        self.flush_after_close(shared);
     }
 
     /// Flushes requests posted after this end had closed or the stream had failed, once all before them are
@@ -485,7 +474,7 @@ impl Sender {
     }
 
     fn finish_front(&mut self, shared: &SharedQp, stags: &mut StagTable, outcome: Status) {
-        let Some(wqe) = self.active.pop_front() else { return };
+        let Some(wqe) = self.active.front_mut() else { return };
         self.completed = self.completed.wrapping_add(1);
         self.acknowledged = self.acknowledged.saturating_sub(1);
         self.queued = self.queued.saturating_sub(1);
@@ -497,7 +486,8 @@ impl Sender {
         };
         let completion = wqe.completion(shared, status);
         let signaled = wqe.request.signaled();
-        shared.recycle(wqe.request);
+        shared.recycle_box(&mut wqe.request);
+        self.active.pop_front(1);
         match completion {
             // The first of two messages: the second has the completion.
             None => {}
@@ -576,13 +566,20 @@ fn next_response(inbound: &InboundReads, room: &SegmentRoom) -> Option<FpduRun> 
 }
 
 /// Calls `f` for each registration that the payload of a request lies in.
-fn each_memory(request: &Wqe, f: impl FnMut(STag)) {
-    request.slices().iter().filter(|slice| slice.len > 0).map(|slice| slice.stag).for_each(f);
+#[inline]
+fn each_memory(request: &Wqe, mut f: impl FnMut(STag)) {
+    match request.short_range() {
+        Some(local) if local.len > 0 => f(local.stag),
+        Some(_) => {}
+        None => request.slices().iter().filter(|slice| slice.len > 0).map(|slice| slice.stag).for_each(f),
+    }
 }
 
 /// A Terminate always fits the smallest MULPDU.
 // Requirements: MPA-3-05
 const _: () = assert!(limits::TERMINATE_BYTES + ddp::Untagged::LEN <= mpa::fpdu::MULPDU_MIN);
 
+mod packing;
+mod short_writes;
 #[cfg(test)]
 mod tests;

@@ -4,21 +4,24 @@
 use std::sync::Arc;
 
 use crossbeam::atomic::AtomicCell;
+use crossbeam::utils::CachePadded;
 
 use super::active_wqe::check_shape;
 use super::async_event::{AsyncEvent, AsyncEvents};
+use super::completion_queue::CompletionBatch;
 use super::error::StreamError;
 use super::shared_receive_queue::SharedReceiveQueue;
-use super::work::{Completion, QpNumber, ReceiveRequest, SendRequest};
-use super::work_queue::WorkQueue;
-use super::wqe::{self, Wqe};
+use super::work::{Completion, QpNumber, RECEIVE_WORDS, ReceiveRequest, SendRequest};
+use super::work_queue::{Untaken, WorkQueue};
+use super::wqe::{Boxes, CompactWqe, WQE_WORDS, Wqe};
 use crate::memory::{Accessor, ProtectionDomainId};
-use crate::sync::{ArrayQueue, AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering, fence};
+use crate::sync::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering, fence};
 use crate::tcp::CloseReason;
 
 pub use super::completion_queue::CompletionRing;
 pub use super::doorbells::Doorbells;
 pub use super::post_error::{BadRequest, PostError};
+pub use super::send_list::SendList;
 pub use super::state::QpState;
 
 /// How many work requests the queues of a queue pair hold.
@@ -53,17 +56,18 @@ pub struct SharedQp {
     pub number: QpNumber,
     /// Its Protection Domain.
     pub pd: ProtectionDomainId,
-    sends: WorkQueue<Wqe>,
-    /// Free slots for requests that are not short: as many slots as there may be requests.
-    slots: ArrayQueue<Box<SendRequest>>,
-    receives: WorkQueue<ReceiveRequest>,
+    sends: WorkQueue<WQE_WORDS>,
+    /// Beside the slots of `sends`.
+    boxes: Boxes,
+    receives: WorkQueue<RECEIVE_WORDS>,
     /// The shared receive queue that its receives come from, if it uses one.
     shared_receives: Option<Arc<SharedReceiveQueue>>,
     /// Receives taken from the shared receive queue.
     receives_taken: AtomicU64,
     send_completions: Arc<CompletionRing>,
     receive_completions: Arc<CompletionRing>,
-    rung: AtomicBool,
+    /// Apart from what posting threads only read.
+    rung: CachePadded<AtomicBool>,
     doorbells: Arc<Doorbells>,
     state: AtomicU8,
     /// No core reads the queues any more.
@@ -85,22 +89,18 @@ impl SharedQp {
         completions: CompletionRings,
         doorbells: Arc<Doorbells>,
     ) -> Self {
-        let slots = ArrayQueue::new(depths.send.max(1));
-        for _ in 0..slots.capacity() {
-            // The queue has room for all of them.
-            let _ = slots.push(wqe::slot());
-        }
+        let sends = WorkQueue::new(depths.send);
         Self {
             number,
             pd,
-            sends: WorkQueue::new(depths.send),
-            slots,
+            boxes: Boxes::new(sends.slots()),
+            sends,
             receives: WorkQueue::new(depths.receive),
             shared_receives: None,
             receives_taken: AtomicU64::new(0),
             send_completions: completions.send,
             receive_completions: completions.receive,
-            rung: AtomicBool::new(false),
+            rung: CachePadded::new(AtomicBool::new(false)),
             doorbells,
             state: AtomicU8::new(QpState::Idle as u8),
             abandoned: AtomicBool::new(false),
@@ -125,11 +125,13 @@ impl SharedQp {
     }
 
     /// The identity that the access checks of memory see.
+    #[inline]
     pub const fn accessor(&self) -> Accessor {
         Accessor { pd: self.pd, stream: self.number.0 }
     }
 
     /// The state.
+    #[inline]
     pub fn state(&self) -> QpState {
         QpState::from_u8(self.state.load(Ordering::Acquire))
     }
@@ -140,6 +142,7 @@ impl SharedQp {
     }
 
     /// Send work requests the queue was made for.
+    #[inline]
     pub fn send_depth(&self) -> usize {
         self.sends.depth()
     }
@@ -160,6 +163,7 @@ impl SharedQp {
     }
 
     /// Whether its receives come from a shared receive queue.
+    #[inline]
     pub const fn shares_receives(&self) -> bool {
         self.shared_receives.is_some()
     }
@@ -198,20 +202,53 @@ impl SharedQp {
     ///
     /// [`BadRequest`] names the first that was not taken; those before it are posted.
     pub fn post_sends(&self, requests: &[SendRequest]) -> Result<(), BadRequest> {
+        self.post_each(
+            requests,
+            |reads| {
+                let bad = |request| check_shape(request, reads).err();
+                requests.iter().enumerate().find_map(|(index, request)| Some((index, bad(request)?)))
+            },
+            |requests| requests.iter().filter(|request| request.signaled).count() as u32,
+            |request, index, after_close| self.boxes.words(index, request, after_close),
+        )
+    }
+
+    /// Posts the send work requests of `list` in this order, with one doorbell for all.
+    ///
+    /// # Errors
+    ///
+    /// As [`post_sends`](Self::post_sends).
+    #[inline]
+    pub fn post_list(&self, list: &SendList) -> Result<(), BadRequest> {
+        self.post_each(
+            list.wqes(),
+            |reads| list.first_bad(reads),
+            |wqes| list.signaled(wqes),
+            |wqe, index, after_close| list.words(wqe, (&self.boxes, index), after_close),
+        )
+    }
+
+    /// Posts `requests` in this order. `first_bad` returns the first that cannot be posted, when it is called
+    /// with whether the ends agreed on Reads; `signaled`, how many of the first requests are. `words` is
+    /// called with a request, the index of its slot, and whether it is posted after this end has closed.
+    #[inline]
+    fn post_each<R>(
+        &self,
+        requests: &[R],
+        first_bad: impl FnOnce(bool) -> Option<(usize, PostError)>,
+        signaled: impl Fn(&[R]) -> u32,
+        words: impl Fn(&R, usize, bool) -> [u64; WQE_WORDS],
+    ) -> Result<(), BadRequest> {
         let after_close = match self.state() {
             QpState::ReadyToSend => false,
             QpState::Closing | QpState::Terminate | QpState::Error if !self.is_abandoned() => true,
             state => return Err(BadRequest { posted: 0, error: PostError::WrongState(state) }),
         };
         let reads = self.ord.load(Ordering::Acquire) > 0;
-        let bad = |request: &SendRequest| check_shape(request, reads).err();
-        let first_bad = requests.iter().enumerate().find_map(|(index, request)| Some((index, bad(request)?)));
+        let first_bad = first_bad(reads);
         let good = first_bad.map_or(requests, |(index, _)| &requests[..index]);
-        let signaled = |request: &SendRequest| request.signaled;
-        let wqe = |request: &SendRequest| {
-            Wqe::new(request, || self.slots.pop()).mark_posted_after_close(after_close)
-        };
-        let (posted, refused) = self.sends.post(good, &self.send_completions, signaled, wqe);
+        let words = |request: &R, index: usize| (words(request, index, after_close), WQE_WORDS);
+        let (posted, refused) = self.sends.post(good, &self.send_completions, signaled, words);
         if posted > 0 {
             self.ring();
         }
@@ -246,7 +283,8 @@ impl SharedQp {
             return Err(bad(PostError::WrongState(self.state())));
         }
         let completions = &self.receive_completions;
-        let (posted, refused) = self.receives.post(requests, completions, |_| true, |request| *request);
+        let all = |requests: &[ReceiveRequest]| requests.len() as u32;
+        let (posted, refused) = self.receives.post(requests, completions, all, |request, _| request.words());
         // A request posted while the core ends the queue pair is flushed when the core handles the doorbell.
         fence(Ordering::SeqCst);
         if posted > 0 && self.state() != QpState::Idle {
@@ -273,20 +311,35 @@ impl SharedQp {
     /// Takes the next posted send, for the core.
     #[inline]
     pub fn take_send(&self) -> Option<Wqe> {
-        self.sends.take()
+        let slot = self.sends.front()?;
+        let request = Wqe::from_words(slot.read(), |index| self.boxes.take(index));
+        self.sends.advance();
+        Some(request)
     }
 
-    /// Returns the slot of a request, for the core. This comes before the completion, after which another
+    /// Returns the posted sends, for the core, which takes the first of them.
+    #[inline]
+    pub(super) fn posted_sends(&self) -> PostedSends<'_> {
+        PostedSends(self.sends.untaken())
+    }
+
+    /// Returns the box of a request, for the core. This comes before the completion, after which another
     /// request may be posted.
     #[inline]
-    pub fn recycle(&self, request: Wqe) {
-        if let Some(slot) = request.into_slot() {
-            // The queue has room: the slot came from here.
-            let _ = self.slots.push(slot);
+    pub fn recycle(&self, mut request: Wqe) {
+        self.recycle_box(&mut request);
+    }
+
+    /// Returns the box of a request, which is done with, as [`recycle`](Self::recycle) does.
+    #[inline]
+    pub(super) fn recycle_box(&self, request: &mut Wqe) {
+        if let Some((index, full)) = request.take_box() {
+            self.boxes.put(index, full);
         }
     }
 
     /// Whether a posted send waits to be taken, for the core.
+    #[inline]
     pub fn has_posted_sends(&self) -> bool {
         !self.sends.is_empty()
     }
@@ -297,8 +350,12 @@ impl SharedQp {
     }
 
     /// Takes the next posted receive, for the core.
+    #[inline]
     pub fn take_receive(&self) -> Option<ReceiveRequest> {
-        self.receives.take()
+        let slot = self.receives.front()?;
+        let request = ReceiveRequest::from_words(slot.read(), || slot.read());
+        self.receives.advance();
+        Some(request)
     }
 
     /// Takes a receive from the shared receive queue for a message that begins, for the core. Returns `None`
@@ -347,7 +404,10 @@ impl SharedQp {
         fence(Ordering::SeqCst);
     }
 
-    /// Refuses requests posted from now on: the core reads the queues for the last time.
+    /// Refuses receives posted from now on, and sends once the state is no longer
+    /// [`QpState::ReadyToSend`], which the caller changes next: the core reads the queues for the last time.
+    /// A thread that posts at the same moment may still add a request; it never completes if the last flush
+    /// does not find it.
     pub fn refuse_posts(&self) {
         self.abandoned.store(true, Ordering::Release);
     }
@@ -390,6 +450,13 @@ impl SharedQp {
         }
     }
 
+    /// Returns what takes the next `completions` completions of sends that were signaled, for the core. Each
+    /// is counted as ended [beforehand](Self::retire_send).
+    #[inline]
+    pub(super) fn complete_sends(&self, completions: u32) -> CompletionBatch<'_> {
+        self.send_completions.batch(completions)
+    }
+
     /// Reports a completed send that was signaled, in the entry reserved for it, for the core.
     #[inline]
     pub fn complete_send(&self, completion: Completion) {
@@ -397,10 +464,16 @@ impl SharedQp {
         self.send_completions.push(completion);
     }
 
-    /// Ends a send that was not signaled and has succeeded, for the core.
+    /// Counts a send as ended, for the core: it was not signaled, or its completion comes next.
     #[inline]
     pub fn retire_send(&self) {
         self.sends.finish_one();
+    }
+
+    /// Counts `sends` sends as ended, as [`retire_send`](Self::retire_send) does.
+    #[inline]
+    pub(super) fn retire_sends(&self, sends: u64) {
+        self.sends.finish(sends);
     }
 
     /// Reports a send that was not signaled and has failed or is flushed, for the core. No entry is reserved
@@ -417,6 +490,24 @@ impl SharedQp {
     pub fn complete_receive(&self, completion: Completion) {
         self.receives.finish_one();
         self.receive_completions.push(completion);
+    }
+}
+
+/// Posted sends that a core takes together.
+#[derive(Debug)]
+pub(super) struct PostedSends<'q>(Untaken<'q, WQE_WORDS>);
+
+impl PostedSends<'_> {
+    /// The next one, as it is if it is short.
+    #[inline]
+    pub(super) fn front(&self) -> Option<CompactWqe> {
+        Some(CompactWqe::from_words(self.0.front()?.read()))
+    }
+
+    /// Takes the next one.
+    #[inline]
+    pub(super) const fn advance(&mut self) {
+        self.0.advance();
     }
 }
 

@@ -14,7 +14,8 @@ pub enum QpState {
     /// The stream has failed on this end or the peer's: a Terminate is on its way or has come, and the
     /// connection closes. Requests posted now are flushed.
     Terminate = 3,
-    /// The stream is over. All requests are flushed, also those posted from now on.
+    /// The stream is over. All requests are flushed, also those posted from now on, until the queue pair is
+    /// destroyed or no thread polls its core any more: from then on requests are refused.
     Error = 4,
 }
 

@@ -1,8 +1,10 @@
 //! Work requests and completions.
 
 use core::fmt;
+use core::num::NonZeroU32;
 
 use super::error::StreamError;
+use crate::limits;
 use crate::memory::{Binding, FastRegistration, STag};
 
 pub use super::payload::{InlineData, Payload, Slice, SliceList, TooLongForInline, TooManySlices};
@@ -189,10 +191,48 @@ pub struct ReceiveRequest {
     pub local: SliceList,
 }
 
+/// The words of a receive work request with as many ranges as there can be.
+pub(super) const RECEIVE_WORDS: usize = 3 + 2 * limits::SCATTER_GATHER_ELEMENTS;
+/// The words of one with a single range.
+const SHORT_RECEIVE_WORDS: usize = 5;
+
 impl ReceiveRequest {
     /// A buffer for one Send of the peer.
     pub fn new(id: u64, local: impl Into<SliceList>) -> Self {
         Self { id, local: local.into() }
+    }
+
+    /// The words of its slot, and how many of them count: those of its ranges come last.
+    #[inline]
+    pub(super) fn words(&self) -> ([u64; RECEIVE_WORDS], usize) {
+        let mut words = [0; RECEIVE_WORDS];
+        let slices = self.local.as_slice();
+        (words[0], words[1]) = (self.id, slices.len() as u64);
+        words[2] = u64::from(self.local.lender.map_or(0, NonZeroU32::get));
+        for (pair, slice) in words[3..].chunks_exact_mut(2).zip(slices) {
+            pair.copy_from_slice(&[slice.to, u64::from(slice.stag.0) | u64::from(slice.len) << 32]);
+        }
+        (words, 3 + 2 * slices.len())
+    }
+
+    /// The request whose first words are `short`. `all` returns all of them, if it has more than one range.
+    #[inline]
+    pub(super) fn from_words(
+        short: [u64; SHORT_RECEIVE_WORDS],
+        all: impl FnOnce() -> [u64; RECEIVE_WORDS],
+    ) -> Self {
+        let [id, slices, lender, ..] = short;
+        let slice = |pair: &[u64]| match *pair {
+            [to, stag_len] => Slice { stag: STag(stag_len as u32), to, len: (stag_len >> 32) as u32 },
+            _ => Slice::default(),
+        };
+        let lender = NonZeroU32::new(lender as u32);
+        let local = if slices <= 1 {
+            SliceList::of([slice(&short[3..])].into_iter().take(slices as usize), lender)
+        } else {
+            SliceList::of(all()[3..].chunks_exact(2).take(slices as usize).map(slice), lender)
+        };
+        Self { id, local }
     }
 
     /// Bytes of the longest message that fits the buffer. A message has at most 2^32 - 1, however large the

@@ -4,69 +4,104 @@ use crossbeam::utils::CachePadded;
 
 use super::completion_queue::CompletionRing;
 use super::post_error::PostError;
-use crate::sync::{ArrayQueue, AtomicU64, Ordering};
+use super::slot::{Slot, Slots};
+use crate::sync::{AtomicU64, Ordering};
 
-/// A bounded queue of work requests. A request counts until it is complete, so that there is never more work
-/// under way than the depth of the queue.
+/// A bounded queue of work requests of up to `N` words. A request counts until it is complete, so that there
+/// is never more work under way than the depth of the queue.
+///
+/// Each request has a position: the first that is posted has position 0. A thread that posts counts its
+/// requests first, which shows that there is room, and then takes as many positions in one step; so there are
+/// never more positions than requests were counted, and the slot of a position was read when it is written
+/// again.
 #[derive(Debug)]
-pub(super) struct WorkQueue<T> {
-    posted: ArrayQueue<T>,
-    /// Requests counted so far, by the posting threads.
-    counted: CachePadded<AtomicU64>,
+pub(super) struct WorkQueue<const N: usize> {
+    slots: Slots<N>,
+    depth: usize,
+    posters: CachePadded<Posters>,
+    /// Requests that the core has taken. Only the core uses it.
+    taken: CachePadded<AtomicU64>,
     /// Requests completed so far. Only the core writes it, so it needs no atomic read-modify-write, which
     /// would be among the most expensive steps of a request.
     finished: CachePadded<AtomicU64>,
 }
 
-impl<T> WorkQueue<T> {
+/// What the posting threads write.
+#[derive(Debug)]
+struct Posters {
+    /// Requests counted so far.
+    counted: AtomicU64,
+    /// The position of the next request.
+    next: AtomicU64,
+}
+
+impl<const N: usize> WorkQueue<N> {
     /// A queue of `depth` requests, at least one.
     pub(super) fn new(depth: usize) -> Self {
+        let depth = depth.max(1);
         Self {
-            posted: ArrayQueue::new(depth.max(1)),
-            counted: CachePadded::new(AtomicU64::new(0)),
+            slots: Slots::new(depth),
+            depth,
+            posters: CachePadded::new(Posters { counted: AtomicU64::new(0), next: AtomicU64::new(0) }),
+            taken: CachePadded::new(AtomicU64::new(0)),
             finished: CachePadded::new(AtomicU64::new(0)),
         }
     }
 
+    #[inline]
     pub(super) fn depth(&self) -> usize {
-        self.posted.capacity()
+        self.depth
+    }
+
+    /// The number of its slots.
+    pub(super) fn slots(&self) -> usize {
+        self.slots.len()
     }
 
     /// Requests posted and not completed.
     pub(super) fn outstanding(&self) -> u32 {
         // In this order, so that no request seems finished before it is counted.
         let finished = self.finished.load(Ordering::Acquire);
-        let outstanding = self.counted.load(Ordering::Acquire).saturating_sub(finished);
+        let outstanding = self.posters.counted.load(Ordering::Acquire).saturating_sub(finished);
         u32::try_from(outstanding).unwrap_or(u32::MAX)
     }
 
-    /// Posts the first of `requests`, converted by `posted`: as many as fit this queue, and as have an entry
-    /// in `completions` if they are `signaled`. Returns how many, and why the next was refused.
+    /// Posts the first of `requests`: as many as fit this queue, and as have an entry in `completions` if
+    /// they are signaled. `signaled` returns how many of the first requests are. `words` returns the words
+    /// of a request whose slot has the index it is called with, and how many of them count. Returns how many
+    /// were posted, and why the next was refused.
+    #[inline]
     pub(super) fn post<R>(
         &self,
         requests: &[R],
         completions: &CompletionRing,
-        signaled: impl Fn(&R) -> bool,
-        posted: impl Fn(&R) -> T,
+        signaled: impl Fn(&[R]) -> u32,
+        words: impl Fn(&R, usize) -> ([u64; N], usize),
     ) -> (usize, Option<PostError>) {
         let wanted = requests.len().min(u32::MAX as usize) as u32;
-        let counted = self.take_places(wanted);
+        let counted = self.count(wanted);
         let counted_requests = &requests[..counted as usize];
-        let places_wanted = counted_requests.iter().filter(|request| signaled(request)).count() as u32;
+        let places_wanted = signaled(counted_requests);
         let places = completions.reserve(places_wanted);
         let accepted = if places < places_wanted {
             // The list ends at the first request that needs an entry and finds none.
-            let mut in_need = counted_requests.iter().enumerate().filter(|(_, request)| signaled(request));
-            in_need.nth(places as usize).map_or(counted, |(index, _)| index as u32)
+            (0..counted)
+                .find(|index| signaled(&counted_requests[..=*index as usize]) > places)
+                .unwrap_or(counted)
         } else {
             counted
         };
         if accepted < counted {
-            self.counted.fetch_sub(u64::from(counted - accepted), Ordering::Relaxed);
+            self.posters.counted.fetch_sub(u64::from(counted - accepted), Ordering::Relaxed);
         }
-        for request in &requests[..accepted as usize] {
-            let pushed = self.posted.push(posted(request));
-            debug_assert!(pushed.is_ok(), "fewer places than outstanding requests");
+        if accepted > 0 {
+            // Acquire and Release: the thread that has counted last may get an earlier position than another
+            // one, whose slot was finished with only when it counted. It takes its position before the other.
+            let first = self.posters.next.fetch_add(u64::from(accepted), Ordering::AcqRel);
+            for (position, request) in (first..).zip(&requests[..accepted as usize]) {
+                let (words, used) = words(request, self.slots.index(position));
+                self.slots.slot(position).write(position, &words[..used]);
+            }
         }
         let refused = if accepted < counted {
             Some(PostError::CompletionQueueFull)
@@ -79,46 +114,96 @@ impl<T> WorkQueue<T> {
     }
 
     /// Counts up to `wanted` requests as outstanding. Returns how many.
-    fn take_places(&self, wanted: u32) -> u32 {
-        let mut counted = self.counted.load(Ordering::Relaxed);
+    #[inline]
+    fn count(&self, wanted: u32) -> u32 {
+        let mut counted = self.posters.counted.load(Ordering::Relaxed);
         loop {
-            // Acquire: a thread that reuses the entry of a finished request sees everything that the core did
-            // before. A successful exchange shows that `counted` is current; `finished` may be old, which is
-            // safe.
+            // Acquire: a thread that writes to the slot of a finished request sees everything that the core
+            // did before. A successful exchange shows that `counted` is current; `finished` may be old, which
+            // is safe.
             let finished = self.finished.load(Ordering::Acquire);
-            let room = (self.depth() as u64).saturating_sub(counted.saturating_sub(finished));
+            let room = (self.depth as u64).saturating_sub(counted.saturating_sub(finished));
             let granted = u64::from(wanted).min(room);
             if granted == 0 {
                 return 0;
             }
             let (order, more) = (Ordering::Relaxed, counted + granted);
-            match self.counted.compare_exchange_weak(counted, more, order, order) {
+            match self.posters.counted.compare_exchange_weak(counted, more, order, order) {
                 Ok(_) => return granted as u32,
                 Err(now) => counted = now,
             }
         }
     }
 
-    /// Takes the oldest request, for the core.
+    /// The slot of the oldest request that is not taken, for the core, which [takes](Self::advance) it once
+    /// it has read the slot.
     #[inline]
-    pub(super) fn take(&self) -> Option<T> {
-        self.posted.pop()
+    pub(super) fn front(&self) -> Option<&Slot<N>> {
+        self.slots.written(self.taken.load(Ordering::Relaxed))
     }
 
-    /// Whether the core has taken all requests.
+    /// Notes that the request at the [front](Self::front) was read, for the core.
+    #[inline]
+    pub(super) fn advance(&self) {
+        let taken = self.taken.load(Ordering::Relaxed);
+        self.taken.store(taken + 1, Ordering::Relaxed);
+    }
+
+    /// Returns the requests that are not taken, from the oldest on, for the core.
+    #[inline]
+    pub(super) fn untaken(&self) -> Untaken<'_, N> {
+        Untaken { queue: self, next: self.taken.load(Ordering::Relaxed) }
+    }
+
+    /// Whether the core has taken all requests, for the core.
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.posted.is_empty()
+        self.front().is_none()
     }
 
     /// Counts a request that came from a shared receive queue as outstanding, for the core.
     pub(super) fn count_one(&self) {
-        self.counted.fetch_add(1, Ordering::Relaxed);
+        self.posters.counted.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Notes that a request is complete and its entry is free, for the core.
     #[inline]
     pub(super) fn finish_one(&self) {
+        self.finish(1);
+    }
+
+    /// Notes that `requests` requests are complete, as [`finish_one`](Self::finish_one) does.
+    #[inline]
+    pub(super) fn finish(&self, requests: u64) {
         let finished = self.finished.load(Ordering::Relaxed);
-        self.finished.store(finished + 1, Ordering::Release);
+        self.finished.store(finished + requests, Ordering::Release);
+    }
+}
+
+/// Requests of a queue that a core takes one after the other. They are taken when this is dropped.
+#[derive(Debug)]
+pub(super) struct Untaken<'q, const N: usize> {
+    queue: &'q WorkQueue<N>,
+    next: u64,
+}
+
+impl<const N: usize> Untaken<'_, N> {
+    /// The slot of the next request, as [`WorkQueue::front`] returns it.
+    #[inline]
+    pub(super) fn front(&self) -> Option<&Slot<N>> {
+        self.queue.slots.written(self.next)
+    }
+
+    /// Takes the next request.
+    #[inline]
+    pub(super) const fn advance(&mut self) {
+        self.next += 1;
+    }
+}
+
+impl<const N: usize> Drop for Untaken<'_, N> {
+    #[inline]
+    fn drop(&mut self) {
+        self.queue.taken.store(self.next, Ordering::Relaxed);
     }
 }

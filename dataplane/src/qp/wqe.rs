@@ -1,14 +1,17 @@
 //! Work queue entries of the send queue: a posted work request on its way from the application to the core. A
-//! request with at most one range of memory and few operands is passed by value. Any other is written once,
-//! into a slot of the queue pair, and the slot is passed.
+//! request with at most one range of memory and few operands is written to a slot of the ring, one cache
+//! line. Any other is written to a box beside the slot.
 
 use core::num::NonZeroU32;
-use core::slice;
+use core::{fmt, slice};
 
 use bitflags::bitflags;
+use crossbeam::atomic::AtomicCell;
 
 use super::payload::{Payload, Slice, SliceList};
+use super::post_error::PostError;
 use super::work::{CompletionKind, Operation, SendRequest};
+use crate::limits;
 use crate::memory::STag;
 
 /// A posted send work request.
@@ -16,16 +19,18 @@ use crate::memory::STag;
 pub struct Wqe {
     /// The request, if it is short.
     compact: CompactWqe,
-    /// The request in a slot, if it is not short. The slot goes [back](super::shared::SharedQp::recycle) to
+    /// The request in its box, if it is not short. The box goes [back](super::shared::SharedQp::recycle) to
     /// the queue pair.
     full: Option<Box<SendRequest>>,
 }
 
-/// A request of at most one range, with few operands. It is moved from the poster to the queue, and from
-/// there to the sender, each time right after it was written. Processors forward whole words without variants
-/// fastest.
+/// The words of a short request.
+pub(super) const WQE_WORDS: usize = 6;
+
+/// A request of at most one range, with few operands: whole words without variants, which are fastest to pass
+/// on.
 #[derive(Clone, Copy, Debug)]
-struct CompactWqe {
+pub(super) struct CompactWqe {
     id: u64,
     /// The Tagged Offset at the peer, or the Immediate Data.
     operand: u64,
@@ -54,11 +59,13 @@ bitflags! {
         /// It was posted after this end had closed, and is flushed in its turn. Set for requests of either
         /// form.
         const AFTER_CLOSE = 1 << 8;
+        /// It is not short: its operand is the index of its box, and the rest is there.
+        const BOXED = 1 << 9;
     }
 }
 
-// With the stamp of the ring, a WQE takes one cache line.
-const _: () = assert!(size_of::<Wqe>() <= 56);
+// With the turn of its slot, a WQE takes one cache line.
+const _: () = assert!(WQE_WORDS <= 7);
 
 impl CompactWqe {
     const NONE: Self = Self {
@@ -70,9 +77,61 @@ impl CompactWqe {
         flags: WqeFlags::empty(),
     };
 
+    /// What stands for a request in the box at `index`.
+    #[inline]
+    pub(super) const fn boxed(index: usize) -> Self {
+        Self { operand: index as u64, flags: WqeFlags::BOXED, ..Self::NONE }
+    }
+
+    /// The index of the box of the request, if it is in one.
+    #[inline]
+    pub(super) fn box_index(&self) -> Option<usize> {
+        self.flags.contains(WqeFlags::BOXED).then_some(self.operand as usize)
+    }
+
+    /// Checks a short request as [`check_shape`](super::active_wqe::check_shape) does. Its shape is always
+    /// right, except for Reads where the ends have agreed on none.
+    #[inline]
+    pub(super) fn check_shape(&self, reads: bool) -> Result<(), PostError> {
+        if self.flags.contains(WqeFlags::READ) && !reads { Err(PostError::NoReads) } else { Ok(()) }
+    }
+
+    /// Whether it is a [short Write](super::sender): of few octets from one range, and not fenced.
+    #[inline]
+    pub(super) fn is_short_write(&self) -> bool {
+        let does = self.flags.difference(WqeFlags::SIGNALED);
+        // One comparison for both ends: no octets, less one, are many.
+        does == WqeFlags::WRITE.union(WqeFlags::LOCAL)
+            && self.local.len.wrapping_sub(1) < limits::SHORT_WRITE_BYTES - 1
+    }
+
+    /// The peer's STag and Tagged Offset that a short Write writes to.
+    #[inline]
+    pub(super) const fn remote(&self) -> (STag, u64) {
+        (self.stag, self.operand)
+    }
+
+    /// Its range of memory.
+    #[inline]
+    pub(super) const fn local(&self) -> Slice {
+        self.local
+    }
+
+    /// Its `wr_id`, and the lender of its memory.
+    #[inline]
+    pub(super) const fn id_and_lender(&self) -> (u64, Option<NonZeroU32>) {
+        (self.id, NonZeroU32::new(self.lender))
+    }
+
+    /// Whether the success of a short request is reported.
+    #[inline]
+    pub(super) fn is_signaled(&self) -> bool {
+        self.flags.contains(WqeFlags::SIGNALED)
+    }
+
     /// Returns `None` if `request` does not fit this form.
     #[inline]
-    fn new(request: &SendRequest) -> Option<Self> {
+    pub(super) fn new(request: &SendRequest) -> Option<Self> {
         let (does, stag, operand) = match request.operation {
             Operation::Send { invalidate: None, solicited } => (solicits(solicited), STag(0), 0),
             Operation::Send { invalidate: Some(stag), solicited } => {
@@ -103,6 +162,30 @@ impl CompactWqe {
         Some(Self { id: request.id, operand, local, stag, lender, flags })
     }
 
+    /// The words of its slot. `after_close` says whether it was posted after this end had closed.
+    #[inline]
+    pub(super) const fn words(&self, after_close: bool) -> [u64; WQE_WORDS] {
+        let Self { id, operand, local, stag, lender, flags } = *self;
+        let flags = if after_close { flags.union(WqeFlags::AFTER_CLOSE) } else { flags };
+        let local_stag_len = local.stag.0 as u64 | (local.len as u64) << 32;
+        let stag_lender = stag.0 as u64 | (lender as u64) << 32;
+        [id, operand, local.to, local_stag_len, stag_lender, flags.bits()]
+    }
+
+    /// The request that has these words.
+    #[inline]
+    pub(super) const fn from_words(words: [u64; WQE_WORDS]) -> Self {
+        let [id, operand, to, local_stag_len, stag_lender, flags] = words;
+        Self {
+            id,
+            operand,
+            local: Slice { stag: STag(local_stag_len as u32), to, len: (local_stag_len >> 32) as u32 },
+            stag: STag(stag_lender as u32),
+            lender: (stag_lender >> 32) as u32,
+            flags: WqeFlags::from_bits_retain(flags),
+        }
+    }
+
     #[inline]
     fn operation(&self) -> Operation {
         let (stag, solicited) = (self.stag, self.flags.contains(WqeFlags::SOLICITED));
@@ -131,23 +214,22 @@ fn solicits(solicited: bool) -> WqeFlags {
 }
 
 impl Wqe {
-    /// The WQE of `request`, in the slot that `slot` returns if it needs one.
-    #[inline]
-    pub(super) fn new(request: &SendRequest, slot: impl FnOnce() -> Option<Box<SendRequest>>) -> Self {
-        if let Some(compact) = CompactWqe::new(request) {
-            return Self { compact, full: None };
-        }
-        // There is a free slot: a request returns its slot before its place in the ring becomes free.
-        let mut slot = slot().unwrap_or_else(self::slot);
-        *slot = *request;
-        Self { compact: CompactWqe::NONE, full: Some(slot) }
+    /// No request: what an entry holds before its first.
+    pub(super) const fn none() -> Self {
+        Self { compact: CompactWqe::NONE, full: None }
     }
 
-    /// The same request, marked as posted after this end had closed if `after_close` is set.
+    /// Makes this a request that is short.
     #[inline]
-    pub(super) fn mark_posted_after_close(mut self, after_close: bool) -> Self {
-        self.compact.flags.set(WqeFlags::AFTER_CLOSE, after_close);
-        self
+    pub(super) fn set_compact(&mut self, compact: CompactWqe) {
+        debug_assert!(self.full.is_none(), "the box of the last request was not returned");
+        self.compact = compact;
+    }
+
+    /// What it is if it is short.
+    #[inline]
+    pub(super) const fn compact(&self) -> &CompactWqe {
+        &self.compact
     }
 
     /// Whether it was posted after this end had closed.
@@ -156,9 +238,22 @@ impl Wqe {
         self.compact.flags.contains(WqeFlags::AFTER_CLOSE)
     }
 
-    /// The slot of the request, if it has one.
-    pub(super) fn into_slot(self) -> Option<Box<SendRequest>> {
-        self.full
+    /// The request that has these words. `take_box` is called with the index of its box if it is not short.
+    #[inline]
+    pub(super) fn from_words(
+        words: [u64; WQE_WORDS],
+        take_box: impl FnOnce(usize) -> Option<Box<SendRequest>>,
+    ) -> Self {
+        let compact = CompactWqe::from_words(words);
+        let full = compact.box_index().and_then(take_box);
+        debug_assert_eq!(full.is_some(), compact.box_index().is_some(), "a request without its box");
+        Self { compact, full }
+    }
+
+    /// Its box and the index of that, if it is not short.
+    #[inline]
+    pub(super) fn take_box(&mut self) -> Option<(usize, Box<SendRequest>)> {
+        Some((self.compact.box_index()?, self.full.take()?))
     }
 
     /// Divides an RDMA Write with Immediate Data into its two messages (RFC 7306 §6): this one becomes the
@@ -175,7 +270,7 @@ impl Wqe {
         Some(Self { compact, full: None })
     }
 
-    /// The request in its slot, if it is not short. The shape of a short request is always right, except for
+    /// The request in its box, if it is not short. The shape of a short request is always right, except for
     /// Reads where the ends have agreed on none.
     #[inline]
     pub fn full(&self) -> Option<&SendRequest> {
@@ -215,6 +310,13 @@ impl Wqe {
         self.full().map_or_else(|| self.compact.slices(), |request| request.local.slices())
     }
 
+    /// The range of memory of a short request; it may be empty. `None` if the request is not short.
+    #[inline]
+    pub(super) const fn short_range(&self) -> Option<Slice> {
+        // Without a range, `local` has no octets.
+        if self.full.is_none() { Some(self.compact.local) } else { None }
+    }
+
     /// The inline data, if there is any.
     pub fn inline_octets(&self) -> Option<&[u8]> {
         match &self.full()?.local {
@@ -250,9 +352,67 @@ impl Wqe {
     }
 }
 
-/// A slot for a request that is not short.
-pub(super) fn slot() -> Box<SendRequest> {
+/// The boxes beside the slots of a send queue, for requests that are not short. While the core works on such
+/// a request, it has the box.
+pub(super) struct Boxes(Box<[AtomicCell<Option<Box<SendRequest>>>]>);
+
+impl Boxes {
+    /// As many boxes.
+    pub(super) fn new(count: usize) -> Self {
+        Self((0..count).map(|_| AtomicCell::new(Some(empty_box()))).collect())
+    }
+
+    /// Takes the box at `index`.
+    #[inline]
+    pub(super) fn take(&self, index: usize) -> Option<Box<SendRequest>> {
+        self.0.get(index)?.take()
+    }
+
+    /// The words of `request` for the slot with this index. If it is not short, it is written to the box at
+    /// `index`.
+    #[inline]
+    pub(super) fn words(&self, index: usize, request: &SendRequest, after_close: bool) -> [u64; WQE_WORDS] {
+        let wqe = CompactWqe::new(request).unwrap_or_else(|| self.fill(index, request));
+        wqe.words(after_close)
+    }
+
+    /// Writes `request` to the box at `index`. Returns what stands for it.
+    #[cold]
+    pub(super) fn fill(&self, index: usize, request: &SendRequest) -> CompactWqe {
+        // The box is there: a request returns its own before its place in the ring becomes free.
+        let mut full = self.take(index).unwrap_or_else(empty_box);
+        *full = *request;
+        self.put(index, full);
+        CompactWqe::boxed(index)
+    }
+
+    /// Puts a box back to `index`.
+    #[inline]
+    pub(super) fn put(&self, index: usize, full: Box<SendRequest>) {
+        if let Some(place) = self.0.get(index) {
+            place.store(Some(full));
+        }
+    }
+}
+
+impl fmt::Debug for Boxes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Boxes").field("count", &self.0.len()).finish()
+    }
+}
+
+fn empty_box() -> Box<SendRequest> {
     Box::new(SendRequest::new(0, Operation::SEND, SliceList::default()))
+}
+
+#[cfg(test)]
+impl Wqe {
+    /// The WQE that `request` arrives as.
+    pub(super) fn posted(request: &SendRequest, after_close: bool) -> Self {
+        let boxes = Boxes::new(1);
+        let words = boxes.words(0, request, after_close);
+        Self::from_words(words, |index| boxes.take(index))
+    }
 }
 
 #[cfg(test)]
@@ -322,7 +482,7 @@ mod tests {
             let both = |local| [(local, (false, true)), (local, (true, false))];
             for (local, (signaled, fenced)) in payloads().into_iter().flat_map(both) {
                 let request = SendRequest { id: u64::MAX - 1, operation, local, signaled, fenced };
-                let posted = Wqe::new(&request, || None);
+                let posted = Wqe::posted(&request, false);
                 assert_eq!((posted.id(), posted.operation()), (request.id, operation));
                 assert_eq!(
                     (posted.kind(), posted.expects_response()),
@@ -337,7 +497,7 @@ mod tests {
                     Payload::Gather(_) => assert_eq!(posted.inline_octets(), None),
                 }
                 *(if posted.full().is_some() { &mut full } else { &mut compact }) += 1;
-                let late = posted.mark_posted_after_close(true);
+                let late = Wqe::posted(&request, true);
                 assert!(late.posted_after_close());
                 assert_eq!(
                     (late.id(), late.operation(), late.slices()),
@@ -357,7 +517,7 @@ mod tests {
         let operation = Operation::WriteWithImmediate { stag: STAG, to: 3, immediate: 4, solicited: true };
         let local = Slice { stag: STag(7), to: 1, len: 2 };
         let request = SendRequest { fenced: true, ..SendRequest::new(5, operation, local) };
-        let mut write = Wqe::new(&request, || None);
+        let mut write = Wqe::posted(&request, false);
         let immediate = write.split_immediate().unwrap();
         assert_eq!((write.id(), write.operation()), (5, Operation::Write { stag: STAG, to: 3 }));
         assert_eq!((write.slices(), write.fenced()), (&[local][..], true));
@@ -365,6 +525,7 @@ mod tests {
         assert_eq!((immediate.id(), immediate.operation()), (5, rest));
         assert_eq!((immediate.slices(), immediate.fenced()), (&[][..], false));
         assert!(write.split_immediate().is_none());
-        assert!(Wqe::new(&SendRequest::new(1, Operation::SEND, local), || None).split_immediate().is_none());
+        let send = SendRequest::new(1, Operation::SEND, local);
+        assert!(Wqe::posted(&send, false).split_immediate().is_none());
     }
 }

@@ -120,8 +120,10 @@ pub enum Command {
         /// The connection.
         connection: ConnectionId,
     },
-    /// As [`Close`](Self::Close), and resets the connection if for a time no octet arrives in order and no
-    /// octet of ours is acknowledged.
+    /// As [`Close`](Self::Close), and resets the connection if for a time no octet of the peer arrives in
+    /// order, nor its FIN, and no octet of ours is acknowledged. A stream that fails has
+    /// [its own deadline](crate::limits::TERMINATE_LINGER_NS): the earlier of both counts then, and nothing
+    /// that arrives restarts it.
     Disconnect {
         /// The connection.
         connection: ConnectionId,

@@ -4,7 +4,7 @@
 use crate::limits;
 use crate::wire::tcp::SeqNumber;
 
-use super::sack_blocks::SackBlocks;
+use super::sack_blocks::{Block, Blocks, SackBlocks};
 
 /// When an acknowledgement of data is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,8 @@ pub(super) struct AckState {
     pub(super) before_ce_change: Option<SeqNumber>,
     /// Both ends understand selective acknowledgements.
     pub(super) sack: bool,
-    pub(super) sack_blocks: SackBlocks,
+    /// The blocks to report: none unless `sack` is set.
+    sack_blocks: SackBlocks,
 }
 
 impl AckState {
@@ -57,6 +58,39 @@ impl AckState {
     pub(super) fn owe_another(&mut self) {
         let limit = if self.sack { 1 } else { limits::ACKS_OWED_MAX };
         self.owed = (self.owed + 1).min(limit);
+    }
+
+    /// Notes that the octets `block` are held beyond a gap. A peer without SACK-permitted gets no blocks (RFC
+    /// 2018 §2).
+    pub(super) fn on_held(&mut self, block: Block) {
+        if self.sack {
+            self.sack_blocks.on_held(block);
+        }
+    }
+
+    /// Notes that the octets `block` were received twice, for a peer that understands blocks (RFC 2883).
+    pub(super) const fn on_duplicate(&mut self, block: Block) {
+        if self.sack {
+            self.sack_blocks.on_duplicate(block);
+        }
+    }
+
+    /// Removes the blocks before `next`, which are in order now.
+    pub(super) fn on_in_order(&mut self, next: SeqNumber) {
+        self.sack_blocks.on_in_order(next);
+    }
+
+    /// Replaces the blocks held beyond gaps by `held`.
+    pub(super) fn replace_held(&mut self, held: impl IntoIterator<Item = Block>) {
+        self.sack_blocks.clear();
+        for block in held {
+            self.on_held(block);
+        }
+    }
+
+    /// Returns the blocks for an acknowledgement that is sent now.
+    pub(super) fn report(&mut self) -> Blocks {
+        if self.sack_blocks.is_empty() { Blocks::new() } else { self.sack_blocks.report() }
     }
 
     /// Acknowledges the next segments with data at once. The peer's congestion window is small after a loss

@@ -146,11 +146,14 @@ impl Connection {
             // transmission. The timestamp echo is valid only for octets acknowledged in order: the peer does
             // not take timestamps of segments beyond a hole (RFC 7323 §4.3). A tail probe is sent so late
             // that a short round-trip time is more likely that of a small segment.
-            let too_soon = now - segment.sent_at < least_ns && probe != Some(segment.end());
-            let older_echo = clocks.negotiated
-                && segment.end() <= data_ack
-                && echo.is_some_and(|echo| super::timestamps::is_before(echo, clocks.value(segment.sent_at)));
-            let ambiguous = segment.retransmitted() && (too_soon || older_echo);
+            let too_soon = || now - segment.sent_at < least_ns && probe != Some(segment.end());
+            let older_echo = || {
+                clocks.negotiated
+                    && segment.end() <= data_ack
+                    && echo
+                        .is_some_and(|echo| super::timestamps::is_before(echo, clocks.value(segment.sent_at)))
+            };
+            let ambiguous = segment.retransmitted() && (too_soon() || older_echo());
             if rack.on_delivered(now, segment, ambiguous) {
                 counters.reordered_segments += 1;
             }
@@ -390,9 +393,19 @@ impl Connection {
         Changes::empty()
     }
 
-    /// Takes the window of a segment that is not older than the last that changed it.
+    /// Takes the window of a segment that is not older than the last that changed it. That of a SYN is never
+    /// scaled (RFC 7323 §2.2).
     pub(super) fn take_window(&mut self, header: &Header) {
-        if self.send.update_window(header) {
+        let field = header.window;
+        let syn = header.flags.contains(Flags::SYN);
+        let octets = if syn { u32::from(field) } else { self.send.scaled(field) };
+        self.note_window(header.seq, header.ack, octets);
+    }
+
+    /// Takes a window of `octets` octets from a segment with these numbers.
+    #[inline]
+    pub(super) fn note_window(&mut self, seq: SeqNumber, ack: SeqNumber, octets: u32) {
+        if self.send.update_window(seq, ack, octets) {
             self.timers.clear(Timer::Persist);
             self.probe.on_window_grown();
         }

@@ -1,9 +1,11 @@
 //! A limit on acknowledgements in response to segments that are not acceptable (RFC 5961 §7).
 //!
 //! Without it, two ends with different sequence numbers would answer each other for ever, and an attacker who
-//! knows addresses and ports could make a connection send any amount. Each connection has a limit far below
-//! that of the core, and the limit of the core is random in each second (see
-//! [`rate_limit`](crate::rate_limit)). So an attacker who counts the answers on a connection of his own
+//! knows addresses and ports could make a connection send an acknowledgement for each forged RST or SYN.
+//! A duplicate, old or out-of-window segment with data is answered each time: see [`is_challenged`].
+//!
+//! Each connection has a limit far below that of the core, and the limit of the core is random in each second
+//! (see [`rate_limit`](crate::rate_limit)). So an attacker who counts the answers on a connection of his own
 //! cannot tell whether a forged segment on another one was answered (CVE-2016-5696).
 
 use crate::limits;
@@ -24,7 +26,7 @@ impl Challenges {
         Self { began: Instant::ZERO, count: 0 }
     }
 
-    /// Whether the limit of this connection allows another answer at `now`.
+    /// Whether the limit of this connection allows another answer at `now`; it counts then.
     pub(super) fn take(&mut self, now: Instant) -> bool {
         if now - self.began >= limits::CHALLENGE_SPAN_NS {
             *self = Self { began: now, count: 0 };
@@ -35,8 +37,8 @@ impl Challenges {
     }
 }
 
-/// Whether the answer to a refused segment counts against the limit. The answer to duplicate data does not:
-/// its sender waits for it, and does not acknowledge it in turn.
+/// Whether the answer to a refused segment counts against the limit. The answer to data that is a duplicate,
+/// outside the window or old does not: a genuine sender waits for it, and does not acknowledge it in turn.
 pub(super) fn is_challenged(refusal: Refusal, header: &Header, payload_octets: usize) -> bool {
     match refusal {
         Refusal::Challenged | Refusal::BadAck => true,

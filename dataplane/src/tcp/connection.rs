@@ -25,13 +25,15 @@ use super::state::{CloseReason, State};
 use super::timers::{Timer, Timers};
 use super::timestamps::TimestampClock;
 
-/// One TCP connection, in parts that each keep their own invariants.
+/// One TCP connection, in one part for each mechanism. Methods of the connection change the parts, and keep
+/// what must hold between them: with [`State::Closed`], for example, no timer runs, and only then
+/// `reset_owed` may be set.
 #[derive(Debug)]
 pub struct Connection {
     pub(super) state: State,
     pub(super) close_reason: CloseReason,
     pub(super) config: Config,
-    /// A RST is to be sent.
+    /// A RST is to be sent; set by [`reset`](Self::reset) alone.
     pub(super) reset_owed: bool,
     pub(super) send: SendState,
     pub(super) receive: ReceiveState,
@@ -233,10 +235,7 @@ impl Connection {
             return false;
         }
         self.receive.queue.forget(&mut pools.held, start, octets);
-        self.ack.sack_blocks.clear();
-        for run in self.receive.queue.runs_beyond_gaps(&pools.held) {
-            self.ack.sack_blocks.on_held(run);
-        }
+        self.ack.replace_held(self.receive.queue.runs_beyond_gaps(&pools.held));
         self.ack.owe_one();
         true
     }
@@ -267,14 +266,21 @@ impl Connection {
 
     /// Aborts the connection with a RST.
     pub fn abort(&mut self) {
-        self.reset_owed = !matches!(self.state, State::Closed | State::TimeWait | State::SynSent);
-        self.enter_closed(CloseReason::Aborted);
+        self.reset(CloseReason::Aborted);
     }
 
     /// Aborts the connection as [`abort`](Self::abort) does, because the peer has taken too long.
     pub fn give_up(&mut self) {
-        self.reset_owed = !matches!(self.state, State::Closed | State::TimeWait | State::SynSent);
-        self.enter_closed(CloseReason::TimedOut);
+        self.reset(CloseReason::TimedOut);
+    }
+
+    /// Closes the connection for `reason` and owes the peer a RST, except before the peer's SYN and in
+    /// TIME-WAIT (RFC 9293 §3.10.5). A connection that is closed already keeps the RST that it owes.
+    pub(super) fn reset(&mut self, reason: CloseReason) {
+        if self.state != State::Closed {
+            self.reset_owed = !matches!(self.state, State::TimeWait | State::SynSent);
+            self.enter_closed(reason);
+        }
     }
 
     /// Frees everything that the connection holds of the pools. The connection must not be used afterwards.

@@ -78,7 +78,9 @@ impl Connection {
                 self.send.handshake.syn_owed = true;
             } else if !header.flags.contains(Flags::RST) {
                 self.owe_ack();
-                self.note_duplicate(header.seq, payload_octets as u32);
+                // Only the part before RCV.NXT has come before.
+                let received = (self.receive.queue.nxt() - header.seq).max(0).cast_unsigned();
+                self.note_duplicate(header.seq, received.min(payload_octets as u32));
             }
             let old = header.seq < nxt;
             return Err(if old { Refusal::Duplicate } else { Refusal::OutsideWindow });
@@ -118,8 +120,8 @@ impl Connection {
 
     /// Octets have come that were there already: the next acknowledgement reports it (RFC 2883).
     fn note_duplicate(&mut self, seq: SeqNumber, octets: u32) {
-        if self.ack.sack && octets > 0 {
-            self.ack.sack_blocks.on_duplicate((seq, seq + octets));
+        if octets > 0 {
+            self.ack.on_duplicate((seq, seq + octets));
         }
     }
 
@@ -208,19 +210,18 @@ impl Connection {
         match insertion {
             Insertion::InOrder { filled_gap } => {
                 *changes |= Changes::DATA;
-                self.ack.sack_blocks.on_in_order(self.receive.queue.nxt());
+                self.ack.on_in_order(self.receive.queue.nxt());
                 if filled_gap {
                     self.ack.expect_small_window();
                 }
-                self.owe_ack_for_data(now, filled_gap || header.flags.contains(Flags::PSH));
+                let many = self.holds_several(octets);
+                self.owe_ack_for_data(now, filled_gap || many || header.flags.contains(Flags::PSH));
                 Ok(None)
             }
             Insertion::OutOfOrder { from, to } => {
                 self.counters.out_of_order_segments += 1;
                 self.counters.out_of_order_bytes += u64::from((to - from).max(0).cast_unsigned());
-                if self.ack.sack {
-                    self.ack.sack_blocks.on_held((from, to));
-                }
+                self.ack.on_held((from, to));
                 self.owe_ack();
                 Ok(Some((from, to)))
             }
@@ -236,10 +237,17 @@ impl Connection {
         }
     }
 
+    /// Whether a segment of so many octets was several on the peer's side, which software or a device has
+    /// joined: every second one is acknowledged (RFC 5681 §4.2).
+    #[inline]
+    pub(super) fn holds_several(&self, octets: usize) -> bool {
+        octets > usize::from(self.config.mss_octets)
+    }
+
     /// RFC 5681 §4.2: a segment that fills a gap, or leaves one, is acknowledged at once. So is one with PSH:
     /// its sender has nothing more to send for now, and an RDMA Write, which has no response, completes with
     /// this ACK.
-    fn owe_ack_for_data(&mut self, now: Instant, at_once: bool) {
+    pub(super) fn owe_ack_for_data(&mut self, now: Instant, at_once: bool) {
         let timing = self.ack.on_data(at_once, self.receive.queue.has_gap());
         if timing == AckTiming::Delayed && !self.timers.is_set(Timer::DelayedAck) {
             self.timers.set(Timer::DelayedAck, now + limits::DELAYED_ACK_NS);

@@ -50,9 +50,7 @@ impl Connection {
         if self.ack.owed > 0 {
             self.ack.owed -= 1;
             let mut header = self.header(now, self.send.next(), Flags::ACK);
-            if !self.ack.sack_blocks.is_empty() {
-                header.options.sack = self.ack.sack_blocks.report();
-            }
+            header.options.sack = self.ack.report();
             self.note_ack_sent();
             return Some(Outgoing::control(header));
         }

@@ -31,7 +31,8 @@ impl Pace {
         pace
     }
 
-    fn time_ns(&self, octets: u32) -> u64 {
+    /// The time that `octets` octets take at this pace.
+    pub(super) fn time_ns(&self, octets: u32) -> u64 {
         u64::from(octets) * SECOND / self.octets_per_second
     }
 }
@@ -48,7 +49,12 @@ impl Pacer {
     }
 
     pub(super) fn on_sent(&mut self, now: Instant, pace: &Pace, octets: u32) {
-        self.drained = self.drained.max(now) + pace.time_ns(octets);
+        self.on_sent_for(now, pace.time_ns(octets));
+    }
+
+    /// Notes that octets are sent that take `time_ns` at the pace.
+    pub(super) fn on_sent_for(&mut self, now: Instant, time_ns: u64) {
+        self.drained = self.drained.max(now) + time_ns;
     }
 }
 

@@ -27,9 +27,7 @@ impl Connection {
         let overdue = self.probe.unanswered > 0
             && self.user_timeout_ns().is_some_and(|limit_ns| now - self.activity.last_received >= limit_ns);
         if silent || overdue {
-            self.reset_owed = true;
-            self.enter_closed(CloseReason::TimedOut);
-            return;
+            return self.reset(CloseReason::TimedOut);
         }
         self.probe.persist_backoff = self.probe.persist_backoff.saturating_add(1);
         self.probe.unanswered += 1;
@@ -57,9 +55,7 @@ impl Connection {
             return;
         }
         if self.probe.keepalives >= keepalive.probes {
-            self.reset_owed = true;
-            self.enter_closed(CloseReason::TimedOut);
-            return;
+            return self.reset(CloseReason::TimedOut);
         }
         self.probe.keepalives += 1;
         self.probe.owed = true;

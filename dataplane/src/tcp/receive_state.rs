@@ -61,6 +61,12 @@ impl ReceiveState {
         self.queue.nxt() + u32::from(self.peer_finished())
     }
 
+    /// Whether everything that has come is in order and consumed, and no FIN has come.
+    #[inline]
+    pub(super) const fn is_drained(&self) -> bool {
+        matches!(self.fin, PeerFin::NotSeen) && self.queue.is_drained()
+    }
+
     /// Whether the peer's FIN is in order.
     pub(super) const fn peer_finished(&self) -> bool {
         matches!(self.fin, PeerFin::InOrder)

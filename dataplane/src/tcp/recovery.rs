@@ -117,6 +117,12 @@ impl Recovery {
         matches!(self.phase, Phase::Open)
     }
 
+    /// Whether no loss is known, and nothing that was done about one could still be undone.
+    #[inline]
+    pub(super) const fn is_at_rest(&self) -> bool {
+        self.is_open() && self.tail_probe.is_none() && self.undo.is_none()
+    }
+
     /// Octets that have left the network according to duplicate acknowledgements.
     pub(super) fn left_octets(&self, emss_octets: u32) -> u32 {
         self.duplicate_acks.saturating_mul(emss_octets)

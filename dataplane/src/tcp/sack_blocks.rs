@@ -11,11 +11,14 @@ pub(super) type Block = (SeqNumber, SeqNumber);
 /// The most blocks that an option holds.
 const BLOCKS: usize = 4;
 
+/// The blocks of one acknowledgement.
+pub(super) type Blocks = ArrayVec<Block, BLOCKS>;
+
 /// The blocks to be reported. A range that does not fit is reported when it changes again; blocks are
 /// advisory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SackBlocks {
-    held: ArrayVec<Block, BLOCKS>,
+    held: Blocks,
     duplicate: Option<Block>,
 }
 
@@ -58,8 +61,8 @@ impl SackBlocks {
     }
 
     /// Returns the blocks for an acknowledgement that is sent now, the duplicate first.
-    pub(super) fn report(&mut self) -> ArrayVec<Block, BLOCKS> {
-        let mut blocks: ArrayVec<Block, BLOCKS> = self.duplicate.take().into_iter().collect();
+    pub(super) fn report(&mut self) -> Blocks {
+        let mut blocks: Blocks = self.duplicate.take().into_iter().collect();
         blocks.extend(self.held.iter().copied().take(BLOCKS - blocks.len()));
         blocks
     }

@@ -238,14 +238,26 @@ impl SendQueue {
 
     /// Notes that the next unsent segment is sent at `now`, and returns it.
     pub fn advance<P: Copy>(&mut self, pool: &mut Pool<Segment<P>>, now: Instant) -> Option<Segment<P>> {
-        let node = self.next?;
-        let segment = pool.get_mut(node)?;
+        self.advance_if(pool, now, |_| true)
+    }
+
+    /// Does what [`advance`](Self::advance) does, if `wanted` holds for the segment.
+    #[inline]
+    pub fn advance_if<P: Copy>(
+        &mut self,
+        pool: &mut Pool<Segment<P>>,
+        now: Instant,
+        wanted: impl FnOnce(&Segment<P>) -> bool,
+    ) -> Option<Segment<P>> {
+        let (segment, next) = pool.get_mut_and_next(self.next?)?;
+        if !wanted(segment) {
+            return None;
+        }
         note_sent(segment, now);
-        let sent = *segment;
-        self.in_flight_octets += sent.octets;
-        self.nxt = sent.end();
-        self.next = pool.next(node);
-        Some(sent)
+        self.in_flight_octets += segment.octets;
+        self.nxt = segment.end();
+        self.next = next;
+        Some(*segment)
     }
 
     /// Notes that the first lost segment is retransmitted at `now`, and returns it.

@@ -1,7 +1,7 @@
 //! The send half of a connection: the send sequence variables of RFC 9293 §3.3.1, the peer's window, the
 //! queue of segments, and how far the FIN has come.
 
-use crate::wire::tcp::{Flags, Header, SeqNumber};
+use crate::wire::tcp::{Header, SeqNumber};
 
 use super::handshake::Handshake;
 use super::send_queue::SendQueue;
@@ -66,7 +66,8 @@ pub(super) struct SendState {
     pub(super) scale: u8,
     pub(super) handshake: Handshake,
     pub(super) fin: Fin,
-    /// The segments from `una` on.
+    /// The segments queued, or sent and not wholly acknowledged. The first may begin before `una`: a segment
+    /// that is acknowledged in part stays whole.
     pub(super) queue: SendQueue,
     /// Octets up to here were sent, or held back, while the congestion window was full.
     pub(super) cwnd_limited_until: SeqNumber,
@@ -128,22 +129,17 @@ impl SendState {
         self.max_window_octets = self.window_octets;
     }
 
-    /// Takes the window of a segment that is not older than the last that updated it. Returns true if the
-    /// window has grown.
-    pub(super) fn update_window(&mut self, header: &Header) -> bool {
-        if self.wl1 > header.seq || (self.wl1 == header.seq && self.wl2 > header.ack) {
+    /// Takes the window of a segment with these numbers, unless it is older than the last that updated it.
+    /// Returns true if the window has grown.
+    #[inline]
+    pub(super) fn update_window(&mut self, seq: SeqNumber, ack: SeqNumber, window_octets: u32) -> bool {
+        if self.wl1 > seq || (self.wl1 == seq && self.wl2 > ack) {
             return false;
         }
-        let window = if header.flags.contains(Flags::SYN) {
-            // The window of a SYN is never scaled (RFC 7323 §2.2).
-            u32::from(header.window)
-        } else {
-            self.scaled(header.window)
-        };
-        let grown = window > self.window_octets;
-        self.window_octets = window;
-        self.max_window_octets = self.max_window_octets.max(window);
-        (self.wl1, self.wl2) = (header.seq, header.ack);
+        let grown = window_octets > self.window_octets;
+        self.window_octets = window_octets;
+        self.max_window_octets = self.max_window_octets.max(window_octets);
+        (self.wl1, self.wl2) = (seq, ack);
         grown
     }
 }

@@ -94,9 +94,7 @@ impl Connection {
         let opening = matches!(self.state, State::SynSent | State::SynReceived);
         let attempts = if opening { limits::SYN_ATTEMPTS } else { limits::RETRANSMIT_ATTEMPTS };
         if self.rtt.timeouts_in_a_row() + 1 >= attempts || self.user_timeout_passed(now) {
-            self.reset_owed = !matches!(self.state, State::SynSent);
-            self.enter_closed(CloseReason::TimedOut);
-            return;
+            return self.reset(CloseReason::TimedOut);
         }
         let first = self.rtt.timeouts_in_a_row() == 0;
         self.rtt.back_off();

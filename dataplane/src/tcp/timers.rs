@@ -81,6 +81,15 @@ impl Timers {
         if self.which[slot] == timer { self.at[slot] } else { Instant::NEVER }
     }
 
+    /// Whether a timer of loss recovery is set.
+    #[inline]
+    pub(super) const fn repairs(&self) -> bool {
+        const NEVER: u64 = Instant::NEVER.as_nanos();
+        self.at[Timer::Probe.slot()].as_nanos() != NEVER
+            || self.at[Timer::Retransmit.slot()].as_nanos() != NEVER
+                && matches!(self.which[Timer::Retransmit.slot()], Timer::Retransmit)
+    }
+
     pub(super) fn earliest(&self) -> Instant {
         self.at.into_iter().min().unwrap_or(Instant::NEVER)
     }

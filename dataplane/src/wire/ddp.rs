@@ -16,7 +16,8 @@ pub const DDP_VERSION: u8 = 1;
 /// The ULPDU is shorter than the DDP header it should hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum DdpHeaderError {
-    /// The documents give this no error number; it is reported as local catastrophic (ambiguity A-06).
+    /// RFC 5041 gives this no error number; it is reported as a local catastrophic error (type 0, code 0).
+    // Requirements: A-06
     #[error("ULPDU shorter than its DDP header")]
     TooShort,
 }
@@ -41,11 +42,14 @@ impl Tagged {
     /// Octets of the header.
     pub const LEN: usize = 14;
 
-    fn parse(octets: &[u8]) -> Option<Self> {
-        let mut octets = Reader(octets);
-        let [control, rsvd_ulp] = octets.take()?;
-        let stag = STag(u32::from_be_bytes(octets.take()?));
-        let to = u64::from_be_bytes(octets.take()?);
+    /// Parses the header of a segment; `None` if it is not tagged, or shorter.
+    #[inline]
+    pub fn parse(octets: &[u8]) -> Option<Self> {
+        let [control, rsvd_ulp, s0, s1, s2, s3, to @ ..] = *octets.first_chunk::<{ Self::LEN }>()?;
+        if control & TAGGED == 0 {
+            return None;
+        }
+        let (stag, to) = (STag(u32::from_be_bytes([s0, s1, s2, s3])), u64::from_be_bytes(to));
         Some(Self { last: control & LAST != 0, version: control & VERSION, rsvd_ulp, stag, to })
     }
 
@@ -180,6 +184,16 @@ impl Header {
         match self {
             Self::Tagged(header) => header.rsvd_ulp,
             Self::Untagged(header) => header.rsvd_ulp[0],
+        }
+    }
+
+    /// Turns the header of a segment of `octets` octets of payload into that of the next segment of its
+    /// message, if the next one is not the last.
+    #[inline]
+    pub const fn move_on(&mut self, octets: u32) {
+        match self {
+            Self::Tagged(header) => header.to = header.to.wrapping_add(octets as u64),
+            Self::Untagged(header) => header.mo = header.mo.wrapping_add(octets),
         }
     }
 

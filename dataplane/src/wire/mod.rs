@@ -14,6 +14,7 @@ pub mod icmpv6;
 pub mod ipv4;
 pub mod ipv6;
 pub mod mpa;
+pub mod plain_segment;
 pub mod quoted;
 pub mod rdmap;
 pub mod stag;

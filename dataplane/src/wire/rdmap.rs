@@ -262,7 +262,10 @@ impl<'a> Terminate<'a> {
         self.segment_len.is_some() || !self.ddp_header.is_empty()
     }
 
-    /// Octets of the header. Fields without their flag are left out (ambiguity A-18).
+    /// Octets of the header. RFC 5040 leaves open whether a field whose flag is clear is omitted (§4.8) or
+    /// sent as zero (§7.1). It is omitted, except for the segment length before a DDP header, which is zero
+    /// then.
+    // Requirements: A-18
     pub const fn len(&self) -> usize {
         let length = if self.has_length_field() { 2 } else { 0 };
         Self::CONTROL_LEN + length + self.ddp_header.len() + self.rdma_header.len()
@@ -341,14 +344,15 @@ impl<'a> Terminate<'a> {
         }
     }
 
-    /// Parses the header at the start of `octets`. The flags are believed and octets after what they
-    /// announce are ignored (ambiguity A-18). An announced header that is not all there is taken for absent:
-    /// the error itself matters more than its illustration. The layout of Linux siw is understood.
+    /// Parses the header at the start of `octets`. The flags decide which fields are there, and octets after
+    /// these fields are ignored: a sender may omit a field whose flag is clear or send it as zero (see
+    /// [`len`](Self::len)). A field or header that is cut short counts as absent: the error itself matters
+    /// more than its illustration. The layout of Linux siw is understood.
     ///
     /// # Errors
     ///
     /// [`Malformed::Truncated`] without the whole Terminate Control.
-    // Requirements: RDMAP-4.8-02, RDMAP-4.8-05, RDMAP-4.8-06, RDMAP-4.8-07, RDMAP-4.8-08
+    // Requirements: A-18, RDMAP-4.8-02, RDMAP-4.8-05, RDMAP-4.8-06, RDMAP-4.8-07, RDMAP-4.8-08
     pub fn parse(octets: &'a [u8]) -> Result<Self, Malformed> {
         let mut rest = Reader(octets);
         let control = rest.take().ok_or(Malformed::Truncated)?;

@@ -281,6 +281,9 @@ pub struct Header {
 /// Where in a header the checksum stands.
 pub const CHECKSUM_OFFSET: usize = 16;
 
+/// Where in a header the control bits stand.
+pub const FLAGS_OFFSET: usize = 13;
+
 impl Header {
     /// Octets of a header without options.
     pub const MIN_LEN: usize = 20;
@@ -350,6 +353,16 @@ impl Header {
 pub fn set_checksum(segment: &mut [u8], value: u16) {
     if let Some(field) = segment.get_mut(CHECKSUM_OFFSET..).and_then(<[u8]>::first_chunk_mut) {
         *field = value.to_be_bytes();
+    }
+}
+
+/// Writes `seq` to the header at the start of `segment`, and adds `flags` to its control bits. The checksum
+/// stays as it is.
+#[inline]
+pub fn patch(segment: &mut [u8], seq: SeqNumber, flags: Flags) {
+    if let Some(field) = segment.first_chunk_mut::<{ Header::MIN_LEN }>() {
+        field[4..8].copy_from_slice(&seq.0.to_be_bytes());
+        field[FLAGS_OFFSET] |= flags.bits();
     }
 }
 

@@ -4,11 +4,11 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use warpline_dataplane::core::Config;
-use warpline_dataplane::core::ring::ListenAddress;
-use warpline_dataplane::core::ring::{AfterStream, Command, ConnectError, ConnectionId, Event};
-use warpline_dataplane::core::statistics::DropCause;
 use warpline_dataplane::limits;
 use warpline_dataplane::net::addresses::Cidr;
+use warpline_dataplane::ring::ListenAddress;
+use warpline_dataplane::ring::{AfterStream, Command, ConnectError, ConnectionId, Event};
+use warpline_dataplane::statistics::{DropCause, Drops};
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::SECOND;
 use warpline_dataplane::wire::checksum;
@@ -217,7 +217,7 @@ fn a_connection_to_an_own_address_stays_inside() {
         assert!(peer.sent.is_empty() && peer.other.is_empty());
         assert!(statistics.frames_looped > 60);
         assert_eq!(statistics.tcp.retransmitted_segments, 0, "no frame was lost");
-        assert_eq!(statistics.drops, [0; DropCause::COUNT]);
+        assert_eq!(statistics.drops, Drops::default());
         assert_eq!(peer.core.usage().connections, 0);
     }
 }
@@ -282,7 +282,7 @@ fn what_is_on_its_way_to_ourselves_is_bounded() {
         assert!(polls < 100_000, "{came} octets came");
     }
     let statistics = peer.core.statistics();
-    assert_eq!(statistics.drops[DropCause::NoTransmitBuffer as usize], 0, "a full queue holds senders back");
+    assert_eq!(statistics.dropped(DropCause::NoTransmitBuffer), 0, "a full queue holds senders back");
     peer.expect_nothing();
 }
 
@@ -293,7 +293,7 @@ fn the_wire_cannot_speak_for_ourselves() {
     let mut peer = core();
     listen(&peer, None);
     connect_to_self(&mut peer, address(1).into());
-    let drops = |peer: &RawPeer| peer.core.statistics().drops[DropCause::BadSource as usize];
+    let drops = |peer: &RawPeer| peer.core.statistics().dropped(DropCause::BadSource);
     for (count, source) in [address(1), SECOND_ADDRESS, Ipv4Addr::LOCALHOST].into_iter().enumerate() {
         let syn = Header {
             source_port: 40_001,

@@ -2,7 +2,7 @@
 
 use crate::common::raw::{PEER_ISS, PEER_PORT, RawPeer};
 use crate::common::{PORT, address};
-use warpline_dataplane::core::ring::{Command, Event};
+use warpline_dataplane::ring::{Command, Event};
 use warpline_dataplane::tcp::congestion::Algorithm;
 use warpline_dataplane::tcp::{Behaviour, EcnPolicy};
 use warpline_dataplane::time::SECOND;

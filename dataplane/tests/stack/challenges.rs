@@ -2,9 +2,9 @@
 
 use crate::common::PORT;
 use crate::common::raw::{PEER_ISS, RawPeer};
-use warpline_dataplane::core::ring::{Command, Event};
-use warpline_dataplane::core::statistics::DropCause;
 use warpline_dataplane::limits;
+use warpline_dataplane::ring::{Command, Event};
+use warpline_dataplane::statistics::DropCause;
 use warpline_dataplane::time::{Instant, SECOND};
 use warpline_dataplane::wire::tcp::{Flags, Header, Options, SeqNumber};
 

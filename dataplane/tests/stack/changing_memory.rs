@@ -3,8 +3,6 @@
 
 use std::sync::{Arc, Mutex};
 
-use warpline_dataplane::core::ring::Event;
-use warpline_dataplane::core::statistics::DropCause;
 use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::device::sim::{End, EndConfig, Impairments, Verdict};
 use warpline_dataplane::limits;
@@ -12,6 +10,8 @@ use warpline_dataplane::memory::{Access, InsertError, Region, STag};
 use warpline_dataplane::mpa::MpaError;
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::work::{Operation, Slice, Status};
+use warpline_dataplane::ring::Event;
+use warpline_dataplane::statistics::DropCause;
 use warpline_dataplane::time::MILLISECOND;
 
 use crate::common::{Pair, Setup, holds};

@@ -1,11 +1,11 @@
 //! Tests of the end of a connection as its application sees it: late requests are flushed in order, and a
 //! disconnect has a deadline.
 
-use warpline_dataplane::core::ring::{Command, Event};
 use warpline_dataplane::memory::{Access, STag};
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::QpState;
 use warpline_dataplane::qp::work::{Operation, ReceiveRequest, SendRequest, Slice, Status};
+use warpline_dataplane::ring::{Command, Event};
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::SECOND;
 

@@ -2,8 +2,8 @@
 
 use crate::common::PORT;
 use crate::common::raw::{PEER_ISS, RawPeer};
-use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, Event};
 use warpline_dataplane::core::tables::Tables;
+use warpline_dataplane::ring::{AfterStream, Command, ConnectionId, Event};
 use warpline_dataplane::wire::tcp::{Flags, SeqNumber};
 
 const FEW: Tables = Tables {

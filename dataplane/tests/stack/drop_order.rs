@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::common::raw::{OUR_MAC, PEER_ISS, PEER_MAC, PEER_PORT};
 use crate::common::{PORT, WINDOW_OCTETS, address};
-use warpline_dataplane::core::ring::{AfterStream, Command, Event, Rings};
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device::sim::{self, End, EndConfig, SimDevice, SimFrame};
 use warpline_dataplane::device::{Capabilities, ChecksumRequest, Device, Frame, ReceivedChecksums};
 use warpline_dataplane::net::neighbours::StaticNeighbour;
+use warpline_dataplane::ring::{AfterStream, Command, Event, Rings};
 use warpline_dataplane::time::Instant;
 use warpline_dataplane::wire::checksum;
 use warpline_dataplane::wire::ethernet::{self, EtherType, MacAddress};

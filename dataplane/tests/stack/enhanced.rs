@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use crate::common::raw::{PEER_ISS, RawPeer};
 use crate::common::{PD, QP, holds, region_of};
-use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, Event, FullOperation};
 use warpline_dataplane::crc32c;
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::memory::{Access, Grant, Region, STag};
@@ -18,6 +17,7 @@ use warpline_dataplane::qp::work::{
     Completion, CompletionKind, Operation, ReceiveRequest, SendRequest, Slice, Status,
 };
 use warpline_dataplane::rdmap::RdmapError;
+use warpline_dataplane::ring::{AfterStream, Command, ConnectionId, Event, FullOperation};
 use warpline_dataplane::wire::tcp::{Flags, Options, SeqNumber};
 
 /// Memory that the peer may write to, with the STag and Tagged Offset of the golden Write.

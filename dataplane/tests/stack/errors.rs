@@ -12,8 +12,6 @@ use crate::common::{QP, holds};
 use target::{
     BASE_TO, FOREIGN, INBOX_OCTETS, READABLE, Target, WRITABLE, fpdu, send, tagged, untagged, write,
 };
-use warpline_dataplane::core::ring::{Event, FullOperation};
-use warpline_dataplane::core::statistics::DropCause;
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::STag;
@@ -22,6 +20,8 @@ use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::QpState;
 use warpline_dataplane::qp::work::{ReceiveRequest, Slice, Status};
 use warpline_dataplane::rdmap::RdmapError;
+use warpline_dataplane::ring::{Event, FullOperation};
+use warpline_dataplane::statistics::DropCause;
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::wire::tcp::{Flags, SeqNumber};
 

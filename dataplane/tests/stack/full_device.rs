@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::common::raw::{OUR_MAC, PEER_ISS, PEER_MAC, PEER_PORT, RawPeer};
 use crate::common::{PORT, address};
-use warpline_dataplane::core::ring::{AfterStream, Command, Event};
-use warpline_dataplane::core::statistics::DropCause;
 use warpline_dataplane::device::sim::End;
 use warpline_dataplane::limits;
+use warpline_dataplane::ring::{AfterStream, Command, Event};
+use warpline_dataplane::statistics::DropCause;
 use warpline_dataplane::wire::arp;
 use warpline_dataplane::wire::ethernet::{self, EtherType, MacAddress};
 use warpline_dataplane::wire::tcp::{Flags, Header, Options, SeqNumber};
@@ -114,7 +114,7 @@ fn connections_take_turns_at_a_slow_device() {
 fn a_poll_sends_only_so_much() {
     let mut peer = many_ready();
     let mut total = 0;
-    let most = limits::FRAMES_SENT_PER_POLL as usize
+    let most = limits::SEGMENTS_SENT_PER_POLL as usize
         + limits::TRANSMIT_QUEUE_FRAMES
         + limits::TRANSMIT_BURST_SEGMENTS;
     assert!(usize::from(CONNECTIONS) * READY > most);

@@ -8,8 +8,9 @@ use crate::common::link::{
     Link, Octets, frame, icmpv6_frame, icmpv6_in, ip_packet, ipv6_in, segment, tcp_in,
 };
 use warpline_dataplane::core::Config;
-use warpline_dataplane::core::ring::{Command, ConnectError, Event};
-use warpline_dataplane::core::statistics::DropCause;
+use warpline_dataplane::net::addresses::Cidr;
+use warpline_dataplane::ring::{Command, ConnectError, Event};
+use warpline_dataplane::statistics::DropCause;
 use warpline_dataplane::time::SECOND;
 use warpline_dataplane::wire::ethernet::{EtherType, MacAddress};
 use warpline_dataplane::wire::icmpv6::{Message, NeighborAdvertisement, NeighborSolicitation};
@@ -341,6 +342,30 @@ fn an_address_that_another_has_is_not_used() {
             "{refused:?}"
         );
     }
+}
+
+/// RFC 4862 §5.4.5: a connection from an address that was given up sends nothing, although another one of the
+/// core reaches the same peer.
+#[test]
+fn an_address_given_up_sends_nothing() {
+    let other = address_v6(3);
+    let mut config = Config { duplicate_address_detection: true, ..config() };
+    config.addresses.push(Cidr::new(other.into(), 64));
+    let mut link = Link::new(config, OUR_MAC);
+    for (token, local) in [(1, ours()), (2, other)] {
+        let (local, remote) = (Some(SocketAddr::new(local.into(), 0)), SocketAddr::new(peer().into(), PORT));
+        link.command(Command::Connect { token, local, remote, timeout_ns: 60 * SECOND, tcp: None });
+    }
+    link.pass_ms(1000);
+    link.inject(taken!("dad_solicitation"));
+    assert_eq!(link.dropped(DropCause::AddressConflict), 1);
+    link.pass_ms(2000);
+    link.frames.clear();
+    link.inject(&advertisement(PEER_MAC, peer(), other, true, 255));
+    link.pass_ms(10_000);
+    let segments = link.frames.iter().map(|frame| ipv6_in(frame).0);
+    let sources: Vec<_> = segments.filter(|ip| ip.next_header == Protocol::TCP).map(|ip| ip.source).collect();
+    assert!(!sources.is_empty() && sources.iter().all(|source| *source == other), "{sources:?}");
 }
 
 /// RFC 4861 §7.2.4: a host that probes for an address in use is answered, at the all-nodes address. A host

@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::common::{PD, PORT, address};
-use warpline_dataplane::core::ring::{AfterStream, Command, Event, FullOperation, Rings};
 use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device::sim::{self, EndConfig, SimDevice};
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::QpNumber;
+use warpline_dataplane::ring::{AfterStream, Command, Event, FullOperation, Rings};
 use warpline_dataplane::tcp;
 use warpline_dataplane::testing::Connection;
 use warpline_dataplane::time::{Instant, SECOND};

@@ -1,10 +1,10 @@
 //! Tests of the Message Sequence Numbers of the Untagged queues (RFC 5041 §4.3), on the wire: each queue
 //! counts its messages by one, from 1 on, and 0 follows 0xFFFFFFFF.
 
-use warpline_dataplane::core::ring::{Command, FullOperation};
 use warpline_dataplane::memory::{Access, Grant, STag};
 use warpline_dataplane::mpa::enhanced::ReadDepths;
 use warpline_dataplane::qp::work::{Operation, ReceiveRequest, SendRequest, Slice, Status};
+use warpline_dataplane::ring::{Command, FullOperation};
 use warpline_dataplane::wire::tcp::Flags;
 
 use crate::common::raw::PEER_ISS;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use crate::common::raw::{PEER_ISS, RawPeer, Sent};
 use crate::common::{PD, QP, region_of};
-use warpline_dataplane::core::ring::{Command, FullOperation};
 use warpline_dataplane::memory::{Access, Grant, STag};
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
-use warpline_dataplane::qp::work::{Operation, SendRequest, Slice, Status};
+use warpline_dataplane::qp::work::{Operation, SendRequest, Slice, SliceList, Status};
+use warpline_dataplane::ring::{Command, FullOperation};
 use warpline_dataplane::tcp::Behaviour;
 use warpline_dataplane::wire::tcp::{Flags, Options, SeqNumber};
 
@@ -309,6 +309,61 @@ fn nagle_gathers_what_comes_meanwhile() {
             assert_eq!(segments.iter().map(Vec::len).collect::<Vec<_>>(), [1; 30]);
         }
         assert_eq!(writer.judge(&segments, 0), 30 * 64);
+    }
+}
+
+/// A Write of few octets from one range takes a shorter way through the stack than one that gathers them
+/// from two. Whatever waits together, is cut by the end of a segment, is lost or acknowledged in part: both
+/// put the same octets on the wire, in the same segments, and complete at the same time.
+#[test]
+fn short_writes_go_out_like_gathered_ones() {
+    for seed in 0..40 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let (packing, markers) = (rng.u8(..4) > 0, rng.u8(..4) == 0);
+        let mut writers = [Writer::with(packing, markers), Writer::with(packing, markers)];
+        let (mut id, mut acknowledged) = (0, 0);
+        for _ in 0..40 {
+            for _ in 0..rng.u64(..30) {
+                let octets = if rng.bool() { rng.u32(..80) } else { rng.u32(..600) };
+                let to = rng.u64(..1 << 15);
+                let local =
+                    |from: u32, to_: u32| Slice { stag: SOURCE, to: to + u64::from(from), len: to_ - from };
+                let cut = rng.u32(..=octets);
+                let gathered = [local(0, cut), local(cut, octets)];
+                let payloads =
+                    [SliceList::from(local(0, octets)), SliceList::try_from(&gathered[..]).unwrap()];
+                let operation = Operation::Write { stag: SINK, to: id << 33 };
+                let (signaled, fenced) = (rng.u8(..3) > 0, rng.u8(..20) == 0);
+                for (writer, payload) in writers.iter_mut().zip(payloads) {
+                    let request =
+                        SendRequest { signaled, fenced, ..SendRequest::new(id, operation, payload) };
+                    // Both queues are full at the same time.
+                    let _ = writer.qp.post_send(request);
+                }
+                id += 1;
+            }
+            let loses = rng.u8(..8) == 0;
+            let sent = writers.each_mut().map(|writer| {
+                writer.peer.settle();
+                if loses {
+                    writer.peer.pass_s(2);
+                }
+                let sent: Vec<_> = writer.peer.sent.drain(..).collect();
+                sent.into_iter()
+                    .map(|sent| (sent.header.seq, sent.header.flags, sent.payload))
+                    .collect::<Vec<_>>()
+            });
+            assert_eq!(sent[0], sent[1], "seed {seed}");
+            let end = sent[0].iter().map(|(seq, _, payload)| *seq + payload.len() as u32 - writers[0].start);
+            let end = end.max().unwrap_or(acknowledged).max(acknowledged);
+            acknowledged = if rng.bool() { end } else { rng.i32(acknowledged..=end) };
+            let done = writers.each_mut().map(|writer| {
+                writer.acknowledge(acknowledged as u32);
+                std::iter::from_fn(|| writer.completions.poll()).collect::<Vec<_>>()
+            });
+            assert_eq!(done[0], done[1], "seed {seed}");
+        }
+        assert!(acknowledged > 0, "seed {seed}: nothing was sent");
     }
 }
 

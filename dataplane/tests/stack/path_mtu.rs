@@ -3,9 +3,9 @@
 
 use crate::common::address;
 use crate::common::raw::{PEER_ISS, PEER_PORT, RawPeer, Sent};
-use warpline_dataplane::core::ring::{AfterStream, Command, ConnectError, ConnectionId, Event};
-use warpline_dataplane::core::statistics::DropCause;
 use warpline_dataplane::limits;
+use warpline_dataplane::ring::{AfterStream, Command, ConnectError, ConnectionId, Event};
+use warpline_dataplane::statistics::DropCause;
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::SECOND;
 use warpline_dataplane::wire::checksum;

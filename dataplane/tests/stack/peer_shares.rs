@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use crate::common::link::{Link, frame, ip_packet, segment};
 use crate::common::{PORT, address, address_v6};
 use warpline_dataplane::core::Config;
-use warpline_dataplane::core::ring::{Command, ConnectionId, Event};
-use warpline_dataplane::core::statistics::DropCause;
 use warpline_dataplane::net::addresses::{Cidr, Route};
 use warpline_dataplane::net::neighbours::StaticNeighbour;
+use warpline_dataplane::ring::{Command, ConnectionId, Event};
+use warpline_dataplane::statistics::DropCause;
 use warpline_dataplane::wire::ethernet::{self, EtherType, MacAddress};
 use warpline_dataplane::wire::ipv4::{self, Protocol};
 use warpline_dataplane::wire::ipv6;
@@ -174,4 +174,25 @@ fn addresses_of_one_network_leave_room_for_others() {
     assert_eq!(held, 13);
     assert!(world.connect(ip("2001:db8:0:1::1"), 1).is_some(), "another network");
     assert!(world.connect(ip("203.0.113.1"), 1).is_some());
+}
+
+/// A port that is closed and opened again counts the connections in its backlog from before, and counts each
+/// once when it leaves.
+#[test]
+fn a_listener_that_returns_counts_its_connections() {
+    let mut world = World::new(BACKLOG);
+    let source = ip("203.0.113.1");
+    let open = [1, 2].map(|port| world.connect(source, port).expect("there is room"));
+    assert!(matches!(world.syn(source, 3), Outcome::Answered(_)));
+    assert_eq!(world.link.core.usage().half_open, 3);
+    world.link.command(Command::Unlisten { address: None, port: PORT });
+    world.link.command(Command::Listen { address: None, port: PORT, backlog: BACKLOG, tcp: None });
+    world.link.settle();
+    assert_eq!(world.link.core.usage().half_open, 3);
+    assert!(world.connect(source, 4).is_some());
+    for (left, connection) in [(3, open[0]), (2, open[1])] {
+        world.link.command(Command::Abort { connection });
+        world.link.settle();
+        assert_eq!(world.link.core.usage().half_open, left);
+    }
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use crate::common::raw::{OUR_MAC, PEER_ISS, PEER_MAC, PEER_PORT, RawPeer};
 use crate::common::{PD, PORT, address};
-use warpline_dataplane::core::ring::{Command, ConnectionId, Direction, Event, FullOperation};
 use warpline_dataplane::device::sim::End;
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::{ProtectionDomainId, STag};
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QpState, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::{Operation, QpNumber, ReceiveRequest, SendRequest, Slice};
+use warpline_dataplane::ring::{Command, ConnectionId, Direction, Event, FullOperation};
 use warpline_dataplane::tcp;
 use warpline_dataplane::time::SECOND;
 use warpline_dataplane::wire::arp;

@@ -2,9 +2,9 @@
 //! other packet.
 
 use crate::common::raw::{PEER_ISS, RawPeer};
-use warpline_dataplane::core::ring::Event;
-use warpline_dataplane::core::statistics::DropCause;
 use warpline_dataplane::limits;
+use warpline_dataplane::ring::Event;
+use warpline_dataplane::statistics::DropCause;
 use warpline_dataplane::time::MILLISECOND;
 use warpline_dataplane::wire::ethernet;
 use warpline_dataplane::wire::ipv4::{self, Protocol};

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use crate::common::raw::{PEER_ISS, RawPeer};
 use crate::common::{PD, QP, region_of};
-use warpline_dataplane::core::ring::{Command, FullOperation};
 use warpline_dataplane::memory::{Access, Grant, STag};
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::{Operation, SendRequest, Slice, Status};
+use warpline_dataplane::ring::{Command, FullOperation};
 use warpline_dataplane::tcp::Behaviour;
 use warpline_dataplane::wire::tcp::{Flags, Options, SeqNumber};
 

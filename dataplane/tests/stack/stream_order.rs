@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::common::raw::{PEER_ISS, RawPeer};
 use crate::common::{PD, QP};
-use warpline_dataplane::core::ring::{AfterStream, Command, Event, FullOperation};
 use warpline_dataplane::limits;
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
+use warpline_dataplane::ring::{AfterStream, Command, Event, FullOperation};
 use warpline_dataplane::wire::tcp::{Flags, Options, SeqNumber};
 
 const SPOKEN: &[u8] = b"spoken while nobody listened";

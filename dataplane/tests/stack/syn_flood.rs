@@ -4,10 +4,10 @@ use std::net::Ipv4Addr;
 
 use crate::common::raw::{OUR_MAC, PEER_ISS, PEER_MAC, RawPeer, Sent};
 use crate::common::{PORT, address};
-use warpline_dataplane::core::ring::{AfterStream, Command, Event};
-use warpline_dataplane::core::statistics::DropCause;
 use warpline_dataplane::device::sim::End;
 use warpline_dataplane::limits;
+use warpline_dataplane::ring::{AfterStream, Command, Event};
+use warpline_dataplane::statistics::DropCause;
 use warpline_dataplane::time::SECOND;
 use warpline_dataplane::wire::checksum;
 use warpline_dataplane::wire::ethernet::{self, EtherType};
@@ -74,7 +74,7 @@ fn syn(peer: &mut RawPeer, options: Options) -> Sent {
 }
 
 /// Whether the connection of the peer was announced since the last look.
-fn accepted(peer: &mut RawPeer) -> Option<warpline_dataplane::core::ring::ConnectionId> {
+fn accepted(peer: &mut RawPeer) -> Option<warpline_dataplane::ring::ConnectionId> {
     peer.events.drain(..).find_map(|event| match event {
         Event::Accepted { connection, .. } => Some(connection),
         _ => None,

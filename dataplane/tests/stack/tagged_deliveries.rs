@@ -2,10 +2,10 @@
 //! which distinguishes a Write from a Read Response, and the STag, which identifies the Read it answers. In
 //! stream order and after placement beyond a gap.
 
-use warpline_dataplane::core::ring::{Command, FullOperation};
 use warpline_dataplane::memory::{Access, Grant, Region, STag};
 use warpline_dataplane::mpa::enhanced::ReadDepths;
 use warpline_dataplane::qp::work::{Operation, SendRequest, Slice, Status};
+use warpline_dataplane::ring::{Command, FullOperation};
 use warpline_dataplane::wire::tcp::Flags;
 
 use crate::common::raw::PEER_ISS;

@@ -1,11 +1,14 @@
 //! Tests of the frames around TCP, against a peer made of frames: cases that a packet script
 //! (`packet_scripts.rs`) cannot express.
 
+use std::sync::Arc;
+
 use crate::common::raw::{OUR_MAC, PEER_ISS, PEER_MAC, RawPeer};
-use crate::common::{PORT, address};
-use warpline_dataplane::core::ring::{Command, ConnectError, Event};
-use warpline_dataplane::core::statistics::DropCause;
+use crate::common::{PD, PORT, QP, address};
 use warpline_dataplane::limits;
+use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
+use warpline_dataplane::ring::{Command, ConnectError, Event, FullOperation};
+use warpline_dataplane::statistics::DropCause;
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::SECOND;
 use warpline_dataplane::wire::ethernet::{self, EtherType, MacAddress};
@@ -43,7 +46,7 @@ fn no_connection_is_taken_while_control_is_behind() {
     peer.command(Command::Listen { address: None, port: PORT, backlog: 4, tcp: None });
     peer.settle();
     for _ in 0..limits::EVENTS / 2 {
-        assert!(peer.rings.events.push(Event::QpDestroyed(crate::common::QP)).is_ok());
+        assert!(peer.rings.events.push(Event::QpDestroyed(QP)).is_ok());
     }
     let syn = RawPeer::segment(&peer.header(Flags::SYN, PEER_ISS, SeqNumber(0)), &[]);
     peer.inject(&syn);
@@ -84,6 +87,42 @@ fn a_syn_with_damaged_options_is_answered() {
         assert_eq!((answer.options.sack_permitted, answer.options.window_scale), (true, None));
         assert_eq!(peer.core.statistics().dropped(DropCause::Malformed), 0);
     }
+}
+
+/// RFC 2018 §2: a peer that did not offer selective acknowledgements gets no blocks, not even for octets that
+/// stay held beyond a gap when an FPDU with a wrong CRC is dropped.
+#[test]
+fn a_dropped_fpdu_sends_no_blocks_to_a_peer_without_sack() {
+    let (mut peer, next) = accepted();
+    let rings = CompletionRings::shared(Arc::new(CompletionRing::new(1)));
+    let depths = QueueDepths { send: 1, receive: 1 };
+    let qp = Arc::new(SharedQp::new(QP, PD, depths, rings, peer.rings.doorbells.clone()));
+    peer.command(Command::CreateQp(qp));
+    let operation = FullOperation::new(QP, true);
+    peer.command(Command::Start { connection: peer.accepted.unwrap(), operation });
+    peer.settle();
+    // A ULPDU of 54 octets, and zeros for its CRC.
+    let mut fpdu = [0; 60];
+    fpdu[1] = 54;
+    for (seq, payload) in [(PEER_ISS + 101, &[7; 50][..]), (PEER_ISS + 1, &fpdu)] {
+        peer.send(ACK, seq, next, payload);
+        let answer = peer.expect_one().header;
+        assert_eq!((answer.ack, &answer.options), (PEER_ISS + 1, &Options::default()), "{seq:?}");
+    }
+    assert_eq!(peer.core.statistics().dropped(DropCause::FpduCrc), 1);
+}
+
+/// RFC 9293 §3.10.5: the RST that a connection owes leaves, however often the connection is aborted before.
+#[test]
+fn a_connection_aborted_twice_sends_its_reset() {
+    let (mut peer, next) = accepted();
+    let connection = peer.accepted.unwrap();
+    for _ in 0..2 {
+        peer.command(Command::Abort { connection });
+    }
+    peer.settle();
+    let reset = peer.expect_one().header;
+    assert_eq!((reset.flags, reset.seq), (Flags::RST | ACK, next));
 }
 
 /// Damaged frames are dropped, each under its own cause, and nothing else happens.

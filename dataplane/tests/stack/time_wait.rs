@@ -4,9 +4,10 @@
 use crate::common::PORT;
 use crate::common::raw::{PEER_ISS, PEER_PORT, RawPeer};
 use warpline_dataplane::core::Config;
-use warpline_dataplane::core::ring::{Command, ConnectError, Event};
-use warpline_dataplane::core::statistics::DropCause;
+use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::limits;
+use warpline_dataplane::ring::{Command, ConnectError, Event};
+use warpline_dataplane::statistics::DropCause;
 use warpline_dataplane::time::{MILLISECOND, SECOND};
 use warpline_dataplane::wire::tcp::{Flags, Header, Options, SeqNumber, Timestamps};
 
@@ -185,7 +186,13 @@ fn ports_are_used_once_and_their_end_is_told() {
 /// A connection from the only port, closed by the core first; with timestamps or without. Returns its last
 /// sequence number.
 fn opened_and_closed(clock: Option<u32>) -> (RawPeer, SeqNumber) {
-    let mut peer = RawPeer::with(Config { ports: (50_000, 50_000), ..RawPeer::config() }, 1500);
+    opened_and_closed_with(clock, Tables::default())
+}
+
+/// The same in a core with tables of other sizes.
+fn opened_and_closed_with(clock: Option<u32>, tables: Tables) -> (RawPeer, SeqNumber) {
+    let config = Config { ports: (50_000, 50_000), ..RawPeer::config() };
+    let mut peer = RawPeer::with_tables(config, 1500, tables);
     let syn = open(&mut peer, 1).unwrap();
     let options = |ours: &Header| Options {
         timestamps: clock.map(|value| Timestamps {
@@ -224,6 +231,29 @@ fn our_own_ports_are_used_again_under_timestamps() {
     assert_eq!((syn.flags, syn.source_port), (Flags::SYN, 50_000));
     assert!(syn.seq > last + 0xffff);
     assert_eq!((peer.core.statistics().time_waits_reused, peer.core.usage().time_waits), (1, 0));
+}
+
+/// An open that finds the connection table full leaves the old connection in TIME-WAIT: it still answers old
+/// segments.
+#[test]
+fn an_open_without_room_ends_no_wait() {
+    let tables = Tables { connections: 1, ..Tables::default() };
+    let (mut peer, last) = opened_and_closed_with(Some(100), tables);
+    peer.pass_ms(limits::TIME_WAIT_REST_NS / MILLISECOND);
+    for (token, port) in [(2, PEER_PORT + 1), (3, PEER_PORT)] {
+        let remote = std::net::SocketAddr::new(crate::common::address(2).into(), port);
+        peer.command(Command::Connect { token, local: None, remote, timeout_ns: 100 * SECOND, tcp: None });
+    }
+    peer.settle();
+    assert_eq!(peer.expect_one().header.destination_port, PEER_PORT + 1, "it takes the only place");
+    let refused = peer.events.pop();
+    assert!(
+        matches!(refused, Some(Event::ConnectFailed { token: 3, error: ConnectError::NoRoom })),
+        "{refused:?}"
+    );
+    assert_eq!((peer.core.usage().time_waits, peer.core.statistics().time_waits_reused), (1, 0));
+    peer.send(fin(), PEER_ISS + 1, last, &[]);
+    assert_eq!(peer.expect_one().header.ack, PEER_ISS + 2);
 }
 
 /// Without timestamps an old segment could pass for one of the new connection: the port waits its time.

@@ -2,11 +2,12 @@
 //! received data equals the sent data for every seed. A failure reports its seed.
 
 use crate::common::{Pair, Setup, WINDOW_OCTETS, address_v6, all_succeeded, holds, pattern, region_of};
-use warpline_dataplane::core::ring::Event;
-use warpline_dataplane::core::statistics::DropCause;
+use warpline_dataplane::core::testing::GeneralPathOnly;
 use warpline_dataplane::device::sim::{End, EndConfig, Impairments};
 use warpline_dataplane::memory::{Access, Region, STag};
 use warpline_dataplane::qp::work::{CompletionKind, Slice};
+use warpline_dataplane::ring::Event;
+use warpline_dataplane::statistics::DropCause;
 
 const SOURCE: STag = STag::new(1, 11);
 const SINK: STag = STag::new(2, 22);
@@ -259,4 +260,23 @@ fn a_shortage_of_frames_slows_and_loses_nothing() {
         shortages += pair.network.statistics(End::A).no_buffer;
     }
     assert!(shortages > 0, "nothing was ever short");
+}
+
+/// On a path without faults nearly all data is consumed where it lies, with Markers and without; none is when
+/// that is turned off. Either way the receiver places and counts the same.
+#[test]
+fn data_in_order_is_consumed_where_it_lies() {
+    for setup in [WITH_CRC, WITH_MARKERS] {
+        let received = |general: bool| {
+            let _general = general.then(GeneralPathOnly::begin);
+            let pair = transfer(1, Impairments::default(), 300_000, setup, 1500);
+            let statistics = pair.b.core.statistics();
+            let segments = statistics.segments_predicted;
+            (segments, statistics.fpdus_received, statistics.bytes_copied_rx, statistics.bytes_verified)
+        };
+        let [short, general] = [false, true].map(received);
+        assert!(short.0 > 190, "{short:?}");
+        assert_eq!(general.0, 0);
+        assert_eq!((short.1, short.2, short.3), (general.1, general.2, general.3));
+    }
 }

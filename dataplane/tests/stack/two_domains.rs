@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use warpline_dataplane::core::ring::{AfterStream, Command, Event, FullOperation};
 use warpline_dataplane::memory::{
     Access, Binding, FastRegistration, Grant, ProtectionDomainId, Region, STag,
 };
@@ -13,6 +12,7 @@ use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepth
 use warpline_dataplane::qp::work::{
     Operation, Payload, QpNumber, ReceiveRequest, SendRequest, Slice, Status,
 };
+use warpline_dataplane::ring::{AfterStream, Command, Event, FullOperation};
 use warpline_dataplane::wire::tcp::{Flags, Header, SeqNumber};
 
 use crate::common::raw::{PEER_ISS, PEER_PORT, RawPeer};

@@ -2,7 +2,7 @@
 
 use crate::common::PORT;
 use crate::common::raw::{PEER_ISS, RawPeer};
-use warpline_dataplane::core::ring::Command;
+use warpline_dataplane::ring::Command;
 use warpline_dataplane::wire::tcp::{Flags, SeqNumber};
 
 /// SYNs from an address that answers no ARP request must not hold places in the backlog forever.

@@ -914,7 +914,7 @@ struct warpline_listen_attr {
 struct warpline_cm_event {
     /**
      * The id. Of `WARPLINE_CM_EVENT_CONNECT_REQUEST` a new one, with the context of the one that listens: it
-     * belongs to who has taken the event, and is given back with `warpline_cm_destroy_id`.
+     * belongs to the program that has taken the event, and is given back with `warpline_cm_destroy_id`.
      */
     struct warpline_cm_id *id;
     /**

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crossbeam::queue::ArrayQueue;
-use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, Event, FullOperation, Rings};
 use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::memory::{Access, Grant, ProtectionDomainId, Region, STag};
@@ -11,6 +10,7 @@ use warpline_dataplane::net::neighbours::StaticNeighbour;
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, Doorbells, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::{Completion, QpNumber, ReceiveRequest, Slice};
+use warpline_dataplane::ring::{AfterStream, Command, ConnectionId, Event, FullOperation, Rings};
 use warpline_dataplane::time::Instant;
 use warpline_dataplane::wire::ethernet::MacAddress;
 

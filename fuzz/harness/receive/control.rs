@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crossbeam::queue::ArrayQueue;
-use warpline_dataplane::core::ring::{Command, ConnectionId, Event, Rings};
 use warpline_dataplane::memory::STag;
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, Doorbells, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::{
     CompletionKind, Operation, QpNumber, ReceiveRequest, SendRequest, Slice, Status,
 };
+use warpline_dataplane::ring::{Command, ConnectionId, Event, Rings};
 
 use super::memory::{Memory, PD, PURPOSES};
 

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use warpline_dataplane::core::ring::ConnectionId;
+use warpline_dataplane::ring::ConnectionId;
 use warpline_dataplane::time::{Instant, MILLISECOND};
 
 use super::frames::PEERS;

@@ -133,6 +133,7 @@ impl Device for FuzzDevice {
             mtu_bytes: self.behaviour.mtu_octets,
             transmit_checksums: self.behaviour.offloads,
             gather: self.behaviour.offloads,
+            super_frame_bytes: self.behaviour.mtu_octets,
             frames: self.behaviour.frames,
         }
     }

@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, FullOperation};
 use warpline_dataplane::memory::STag;
 use warpline_dataplane::mpa::enhanced::{ReadDepths, ReadyToReceive, Rtr, RtrKinds};
 use warpline_dataplane::qp::work::{Operation, Slice};
+use warpline_dataplane::ring::{AfterStream, Command, ConnectionId, FullOperation};
 use warpline_dataplane::time::{MICROSECOND, SECOND};
 
 use super::control::QUEUE_PAIRS;

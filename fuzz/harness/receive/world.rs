@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use warpline_dataplane::core::ring::{Command, Event};
 use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::limits;
 use warpline_dataplane::net::addresses::{Cidr, Route};
+use warpline_dataplane::ring::{Command, Event};
 use warpline_dataplane::time::{Instant, MICROSECOND, SECOND};
 use warpline_dataplane::wire::ethernet::MacAddress;
 
@@ -43,7 +43,7 @@ const POLLS_WHEN_SHORT: usize = 4;
 /// once.
 const WAKES: usize = 1000;
 /// Frames in one poll: the waiting ones, and a burst of each kind on top.
-const FRAMES_PER_POLL: usize = limits::FRAMES_SENT_PER_POLL as usize
+const FRAMES_PER_POLL: usize = limits::SEGMENTS_SENT_PER_POLL as usize
     + limits::TRANSMIT_QUEUE_FRAMES
     + limits::TRANSMIT_BURST_SEGMENTS
     + 2 * limits::RECEIVE_BURST_FRAMES;

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use warpline_dataplane::core::ring;
 use warpline_dataplane::qp::shared::SharedQp;
+use warpline_dataplane::ring;
 use warpline_dataplane::tcp::CloseReason;
 
 use crate::engine::interface::reply::Reply;

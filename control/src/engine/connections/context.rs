@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, FullOperation};
 use warpline_dataplane::mpa::enhanced::Outcome;
 use warpline_dataplane::qp::shared::SharedQp;
 use warpline_dataplane::qp::work::QpNumber;
+use warpline_dataplane::ring::{AfterStream, Command, ConnectionId, FullOperation};
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::Instant;
 

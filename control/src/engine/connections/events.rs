@@ -1,6 +1,6 @@
 //! Handles the core's events of a connection, by the phase that the connection is in.
 
-use warpline_dataplane::core::ring::Command;
+use warpline_dataplane::ring::Command;
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::Instant;
 

@@ -1,8 +1,8 @@
 //! MPA startup as the Initiator: the Request, the Reply, and a second attempt by revision 1.
 
-use warpline_dataplane::core::ring::{Command, FullOperation};
 use warpline_dataplane::mpa::MpaError;
 use warpline_dataplane::qp::terminate;
+use warpline_dataplane::ring::{Command, FullOperation};
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::Instant;
 

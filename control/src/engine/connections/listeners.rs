@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crossbeam::channel::{self, Receiver, Sender};
-use warpline_dataplane::core::ring::ListenAddress;
-use warpline_dataplane::core::ring::{Command, ConnectionId};
 use warpline_dataplane::limits;
+use warpline_dataplane::ring::ListenAddress;
+use warpline_dataplane::ring::{Command, ConnectionId};
 
 use crate::engine::interface::arrival::{Arrival, ArrivalQueue, PeerRequest};
 use crate::engine::interface::request::NewStreamListener;

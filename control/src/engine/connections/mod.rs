@@ -18,10 +18,10 @@ use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use warpline_dataplane::core::ring::ListenAddress;
-use warpline_dataplane::core::ring::{self, AfterStream, Command, ConnectionId};
 use warpline_dataplane::net::addresses::network_of;
 use warpline_dataplane::qp::shared::SharedQp;
+use warpline_dataplane::ring::ListenAddress;
+use warpline_dataplane::ring::{self, AfterStream, Command, ConnectionId};
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::Instant;
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use warpline_dataplane::core::ring::{self, Command};
+use warpline_dataplane::ring::{self, Command};
 use warpline_dataplane::time::Instant;
 
 use super::attempt::{ConnectAttempt, connect_error};

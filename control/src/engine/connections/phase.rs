@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use warpline_dataplane::core::ring::ListenAddress;
 use warpline_dataplane::qp::shared::SharedQp;
+use warpline_dataplane::ring::ListenAddress;
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::Instant;
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use warpline_dataplane::core::ring::ListenAddress;
-use warpline_dataplane::core::ring::{AfterStream, Command};
 use warpline_dataplane::qp::shared::SharedQp;
+use warpline_dataplane::ring::ListenAddress;
+use warpline_dataplane::ring::{AfterStream, Command};
 use warpline_dataplane::time::Instant;
 
 use super::context::{Context, end_stream, full_operation};

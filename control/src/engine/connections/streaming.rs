@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use warpline_dataplane::core::ring::{Command, Direction, FullOperation};
 use warpline_dataplane::qp::shared::SharedQp;
+use warpline_dataplane::ring::{Command, Direction, FullOperation};
 
 use super::attempt::ConnectAttempt;
 use super::context::Context;

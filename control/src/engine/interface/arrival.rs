@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use crossbeam::channel::{self, Receiver, Sender};
-use warpline_dataplane::core::ring::ConnectionId;
+use warpline_dataplane::ring::ConnectionId;
 
 use crate::vocabulary::listen::{ListenConfig, backlog};
 use crate::vocabulary::socket_pair::SocketPair;

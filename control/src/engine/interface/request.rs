@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam::channel::Receiver;
-use warpline_dataplane::core::ring::ListenAddress;
-use warpline_dataplane::core::ring::{ConnectionId, Direction};
-use warpline_dataplane::core::statistics::Statistics;
 use warpline_dataplane::memory::{Access, ProtectionDomainId, Region, STag};
 use warpline_dataplane::qp::shared::{CompletionRings, SharedQp};
 use warpline_dataplane::qp::shared_receive_queue::SharedReceiveQueue;
 use warpline_dataplane::qp::work::QpNumber;
+use warpline_dataplane::ring::ListenAddress;
+use warpline_dataplane::ring::{ConnectionId, Direction};
+use warpline_dataplane::statistics::Statistics;
 use warpline_dataplane::tcp::Snapshot;
 
 use super::arrival::{ArrivalQueue, PeerRequest};

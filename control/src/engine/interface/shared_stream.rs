@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use warpline_dataplane::core::ring::{ConnectionId, Direction};
 use warpline_dataplane::limits;
+use warpline_dataplane::ring::{ConnectionId, Direction};
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::wire::mpa::StartupFrame;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use warpline_dataplane::core::ring::ConnectionId;
-use warpline_dataplane::core::ring::ListenAddress;
+use warpline_dataplane::ring::ConnectionId;
+use warpline_dataplane::ring::ListenAddress;
 use warpline_dataplane::time::{MILLISECOND, SECOND};
 
 use super::play::{Play, variant};

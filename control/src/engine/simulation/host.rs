@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use crossbeam::channel::Receiver;
 use fastrand::Rng;
-use warpline_dataplane::core::ring::Rings;
 use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device::sim::SimDevice;
@@ -13,6 +12,7 @@ use warpline_dataplane::memory::ProtectionDomainId;
 use warpline_dataplane::qp::async_event::AsyncEvents;
 use warpline_dataplane::qp::completion_queue::CompletionRing;
 use warpline_dataplane::qp::shared::CompletionRings;
+use warpline_dataplane::ring::Rings;
 use warpline_dataplane::time::Instant;
 
 use crate::engine::interface::reply::Reply;

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use warpline_dataplane::core::ring::ConnectionId;
 use warpline_dataplane::mpa::enhanced::ReadDepths;
+use warpline_dataplane::ring::ConnectionId;
 use warpline_dataplane::time::{MILLISECOND, SECOND};
 
 use super::play::{Play, address, variant};

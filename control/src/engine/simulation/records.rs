@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crossbeam::channel::Receiver;
-use warpline_dataplane::core::ring::ListenAddress;
+use warpline_dataplane::ring::ListenAddress;
 use warpline_dataplane::tcp::CloseReason;
 
 use crate::engine::interface::arrival::Arrival;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use warpline_dataplane::core::ring::Direction;
+use warpline_dataplane::ring::Direction;
 use warpline_dataplane::time::{Instant, MILLISECOND, SECOND};
 
 use super::play::{Play, variant};

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use crossbeam::channel::Receiver;
-use warpline_dataplane::core::ring::ListenAddress;
+use warpline_dataplane::ring::ListenAddress;
 
 use super::channel::{Entry, IdNumber, Queue};
 use super::id::CmError;

@@ -86,6 +86,61 @@ fn octets_pass_unchanged_and_nothing_is_offered_that_copies_cannot_keep() {
     assert_eq!(frames[0].checksums(), super::super::ReceivedChecksums::default());
 }
 
+/// A device without wire: what it transmits is what it receives, uncut.
+struct Mirror {
+    frames: SimDevice,
+    waiting: VecDeque<SimFrame>,
+}
+
+impl Device for Mirror {
+    type Frame = SimFrame;
+
+    fn capabilities(&self) -> Capabilities {
+        self.frames.capabilities()
+    }
+
+    fn mac(&self) -> MacAddress {
+        self.frames.mac()
+    }
+
+    fn receive(&mut self, _: Instant, frames: &mut Vec<SimFrame>, limit: usize) -> usize {
+        let taken = self.waiting.len().min(limit);
+        frames.extend(self.waiting.drain(..taken));
+        taken
+    }
+
+    fn allocate(&mut self) -> Option<SimFrame> {
+        self.frames.allocate()
+    }
+
+    fn transmit(&mut self, _: Instant, frames: &mut VecDeque<SimFrame>) -> usize {
+        let taken = frames.len();
+        self.waiting.extend(frames.drain(..));
+        taken
+    }
+}
+
+/// A peer on the same wire without a NIC may send super-frames, although this device offers none.
+#[test]
+fn super_frames_of_the_peer_pass() {
+    const SUPER_FRAME_BYTES: usize = 65_024;
+    let (frames, _) = sim::link(
+        1,
+        EndConfig { transmit_checksums: true, super_frame_bytes: SUPER_FRAME_BYTES, ..EndConfig::a() },
+        EndConfig::b(),
+    );
+    let mut device = Fault::new(Mirror { frames, waiting: VecDeque::new() }, 1, at_once(), at_once());
+    assert_eq!(device.capabilities().super_frame_bytes, 0);
+    let octets: Vec<u8> = (0..14 + SUPER_FRAME_BYTES).map(|at| (at * 7) as u8).collect();
+    let mut frame = device.allocate().unwrap();
+    frame.append(octets.len()).unwrap().copy_from_slice(&octets);
+    device.inner.waiting.push_back(frame);
+    let mut frames = Vec::new();
+    assert_eq!(device.receive(Instant::ZERO, &mut frames, 8), 1);
+    assert!(frames[0].piece(0).unwrap() == octets);
+    assert_eq!((device.inbound().delivered, device.inbound().oversize), (1, 0));
+}
+
 #[test]
 fn each_direction_has_its_own_faults() {
     let lossy = Impairments { loss: 0.05, ..at_once() };

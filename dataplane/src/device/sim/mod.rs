@@ -24,6 +24,7 @@
 //! assert_eq!(received[0].piece(0).unwrap(), [7; 60]);
 //! ```
 
+mod super_frame;
 #[cfg(test)]
 mod tests;
 
@@ -37,6 +38,7 @@ use crate::memory::Region;
 use crate::time::Instant;
 use crate::waker::Waker;
 use crate::wire::ethernet::MacAddress;
+use super_frame::SuperFrame;
 
 pub use super::path::{Impairments, Statistics, Verdict};
 
@@ -82,6 +84,9 @@ pub struct EndConfig {
     /// Whether the device takes payload by reference. As one that does DMA it reads the octets when the frame
     /// leaves, and finds what is there by then: also in memory that no frame should refer to.
     pub gather: bool,
+    /// The largest IP packet that the device takes as a super-frame, in bytes. It cuts super-frames into
+    /// segments as it sends them, and takes only those of an end that fills in checksums.
+    pub super_frame_bytes: usize,
     /// What happens to the frames this end sends.
     pub outbound: Impairments,
 }
@@ -96,6 +101,7 @@ impl EndConfig {
             frame_limit: usize::MAX,
             transmit_checksums: false,
             gather: false,
+            super_frame_bytes: 0,
             outbound: Impairments::default(),
         }
     }
@@ -110,7 +116,8 @@ impl EndConfig {
 pub fn link(seed: u64, a: EndConfig, b: EndConfig) -> (SimDevice, SimDevice) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mtu_octets = a.mtu_bytes.min(b.mtu_bytes);
-    let capacity = (ETHERNET_OCTETS + TAG_OCTETS + a.mtu_bytes.max(b.mtu_bytes)).max(MIN_FRAME_OCTETS);
+    let most_octets = [a, b].map(|end| end.mtu_bytes.max(end.super_frame_bytes));
+    let capacity = (ETHERNET_OCTETS + TAG_OCTETS + most_octets[0].max(most_octets[1])).max(MIN_FRAME_OCTETS);
     let shared = Shared {
         buffers: Buffers::new(capacity),
         paths: [Path::new(a.outbound, mtu_octets, rng.fork()), Path::new(b.outbound, mtu_octets, rng.fork())],
@@ -128,6 +135,7 @@ pub fn link(seed: u64, a: EndConfig, b: EndConfig) -> (SimDevice, SimDevice) {
             mtu_bytes: config.mtu_bytes,
             transmit_checksums: config.transmit_checksums,
             gather: config.gather,
+            super_frame_bytes: config.super_frame_bytes.max(config.mtu_bytes),
             frames: config.frame_limit,
         },
     };
@@ -238,7 +246,16 @@ impl SimDevice {
 
     fn frame(&self, buffer: Box<[u8]>, octets: usize) -> SimFrame {
         let (end, gather, network) = (self.end, self.capabilities.gather, self.network.clone());
-        SimFrame { buffer, octets, end, gather, references: Vec::new(), request: None, network }
+        SimFrame {
+            buffer,
+            octets,
+            end,
+            gather,
+            references: Vec::new(),
+            request: None,
+            segment_octets: None,
+            network,
+        }
     }
 }
 
@@ -304,9 +321,19 @@ impl Device for SimDevice {
             // Emptied, so that dropping what is left of the frame touches nothing shared.
             let mut buffer = core::mem::take(&mut frame.buffer);
             shared.held_frames[frame.end.index()] -= 1;
-            if let Some(request) = frame.request
-                && self.capabilities.transmit_checksums
-            {
+            let request = frame.request.filter(|_| self.capabilities.transmit_checksums);
+            if let Some((request, segment_octets)) = request.zip(frame.segment_octets) {
+                let super_frame = SuperFrame { octets: &buffer[..frame.octets], request, segment_octets };
+                for segment in super_frame.segments() {
+                    let mut buffer = shared.buffers.take();
+                    let octets = super_frame.write(&segment, &mut buffer);
+                    middlebox::offload_checksums(&mut buffer[..octets], request);
+                    shared.paths[end].send(now, Parcel::new(buffer, octets), &mut shared.buffers);
+                }
+                shared.buffers.give(buffer);
+                continue;
+            }
+            if let Some(request) = request {
                 let octets = &mut buffer[..frame.octets];
                 middlebox::offload_checksums(octets, request);
             }
@@ -345,6 +372,8 @@ pub struct SimFrame {
     gather: bool,
     references: Vec<Reference>,
     request: Option<ChecksumRequest>,
+    /// Octets of payload of each segment, for a super-frame.
+    segment_octets: Option<u16>,
     network: Network,
 }
 
@@ -406,6 +435,11 @@ impl Frame for SimFrame {
 
     fn request_checksums(&mut self, request: ChecksumRequest) {
         self.request = Some(request);
+    }
+
+    fn request_segmentation(&mut self, request: ChecksumRequest, segment_octets: u16) {
+        self.request = Some(request);
+        self.segment_octets = Some(segment_octets);
     }
 }
 

@@ -26,7 +26,7 @@ struct Packet {
 
 /// Fills in, in `copy` of the first octets of `frame`, the checksums that were left to hardware, where the
 /// device says that the octets are good: an IPv4 field of 0, and a TCP field with the sum of the
-/// pseudo-header. The frame stays as it is.
+/// pseudo-header, in a super-frame without its length. The frame stays as it is.
 pub(super) fn fill_in(copy: &mut [u8], frame: &impl Frame) {
     let vouched = frame.checksums();
     if vouched.ip != ChecksumStatus::Good && vouched.tcp != ChecksumStatus::Good {
@@ -49,15 +49,31 @@ pub(super) fn fill_in(copy: &mut [u8], frame: &impl Frame) {
         put(at, checksum::sum(header).finish());
     }
     let segment_octets = packet.end.saturating_sub(packet.transport);
-    let pseudo_header =
-        checksum::pseudo_header(packet.source, packet.destination, Protocol::TCP.0, segment_octets as u16);
     let at = packet.transport + TCP_FIELD;
     if vouched.tcp == ChecksumStatus::Good
         && segment_octets >= TCP_FIELD + 2
-        && field(at) == Some(pseudo_header.folded())
+        && let Some(missing) =
+            field(at).and_then(|field| missing_length(&packet, segment_octets as u16, field))
     {
-        // The field holds the pseudo-header's sum, so the segment's own is the whole.
-        put(at, sum_of(frame, packet.transport, packet.end).finish());
+        // The field holds the rest of the pseudo-header's sum, so the segment's own is the whole.
+        let mut sum = sum_of(frame, packet.transport, packet.end);
+        sum.add(&missing.to_be_bytes());
+        put(at, sum.finish());
+    }
+}
+
+/// Returns what the length still adds to a TCP field that holds the sum of the pseudo-header: nothing, or in
+/// a super-frame all of it. `None` if the field holds something else.
+fn missing_length(packet: &Packet, segment_octets: u16, field: u16) -> Option<u16> {
+    let sum_with = |length: u16| {
+        checksum::pseudo_header(packet.source, packet.destination, Protocol::TCP.0, length).folded()
+    };
+    if field == sum_with(segment_octets) {
+        Some(0)
+    } else if field == sum_with(0) {
+        Some(segment_octets)
+    } else {
+        None
     }
 }
 
@@ -188,8 +204,11 @@ mod tests {
 
     #[test]
     fn what_was_left_to_hardware_is_filled_in() {
-        for (version, tagged, payload_octets) in
-            [(4, false, 0), (4, false, 1), (4, true, 1401), (6, false, 8), (6, true, 333), (4, false, 8940)]
+        let cases =
+            [(4, false, 0), (4, false, 1), (4, true, 1401), (6, false, 8), (6, true, 333), (4, false, 8940)];
+        let super_frames = [false, true];
+        for ((version, tagged, payload_octets), super_frame) in
+            cases.into_iter().flat_map(|case| super_frames.map(|super_frame| (case, super_frame)))
         {
             let payload: Vec<u8> = (0..payload_octets).map(|n| (n * 7 + 3) as u8).collect();
             let (mut octets, network, pseudo_header) = unfilled(version, tagged, &payload);
@@ -197,6 +216,13 @@ mod tests {
             // Ethernet's padding belongs to nothing.
             octets.resize(end.max(60), 0xee);
             let transport = network + if version == 4 { 20 } else { 40 };
+            if super_frame {
+                // The device that cuts it adds the length of each segment.
+                let mut without_length = pseudo_header.clone();
+                without_length[if version == 4 { 10..12 } else { 34..36 }].fill(0);
+                let sum = ones_complement_sum(&without_length);
+                octets[transport + 16..transport + 18].copy_from_slice(&sum.to_be_bytes());
+            }
             for cut in [octets.len(), transport + 20, transport + 20 + payload_octets / 2] {
                 let frame = Vouched { octets: octets.clone(), cut, checksums: GOOD };
                 let mut copy = octets.clone();

@@ -70,16 +70,47 @@ impl GrantedRange {
     // Requirements: DDP-7.1-12 to DDP-7.1-14, DDP-8.1-01, DDP-8.3.1-04
     #[inline]
     fn target(&self, to: u64, octets: usize) -> Result<Target<'_>, AccessError> {
-        // A sum of exactly 2^64 wraps too (ambiguity A-14).
-        to.checked_add(octets as u64).ok_or(AccessError::Wrap)?;
-        let offset = to.checked_sub(self.base_to).ok_or(AccessError::Bounds)?;
-        let offset = usize::try_from(offset).map_err(|_| AccessError::Bounds)?;
-        match offset.checked_add(octets) {
-            Some(end) if end <= self.octets => {
-                Ok(Target { region: &self.region, offset: self.start + offset, octets })
+        debug_assert!(self.base_to.checked_add(self.octets as u64).is_some(), "a range that wraps");
+        // The granted range does not wrap, so nothing inside does. An offset from `to` below its base is
+        // beyond all of it.
+        let offset = to.wrapping_sub(self.base_to);
+        match (self.octets as u64).checked_sub(offset) {
+            Some(left) if octets as u64 <= left => {
+                Ok(Target { region: &self.region, offset: self.start + offset as usize, octets })
             }
+            // A sum of exactly 2^64 wraps too (ambiguity A-14).
+            _ if to.checked_add(octets as u64).is_none() => Err(AccessError::Wrap),
             _ => Err(AccessError::Bounds),
         }
+    }
+}
+
+/// Memory that requests have retained: what they send is built from ranges of it.
+#[derive(Clone, Copy, Debug)]
+pub struct RetainedMemory<'t>(&'t GrantedRange);
+
+impl<'t> RetainedMemory<'t> {
+    /// The range of `octets` octets from Tagged Offset `to` on, which was checked.
+    #[inline]
+    pub fn target(self, to: u64, octets: usize) -> Option<Target<'t>> {
+        self.0.target(to, octets).ok()
+    }
+}
+
+/// A slot that a stream of this end may read from: its ranges are still to be checked.
+#[derive(Debug)]
+pub struct Readable<'t> {
+    slot: &'t mut Slot,
+}
+
+impl Readable<'_> {
+    /// Counts one more reader, as [`StagTable::check_retained`] does, if `octets` octets from `to` on lie in
+    /// the memory. Returns true if they do.
+    #[inline]
+    pub fn retain(&mut self, to: u64, octets: usize) -> bool {
+        let inside = self.slot.granted.as_ref().is_some_and(|granted| granted.target(to, octets).is_ok());
+        self.slot.readers += u32::from(inside);
+        inside
     }
 }
 
@@ -96,6 +127,32 @@ struct Slot {
     granted: Option<GrantedRange>,
     /// Sends and Read Responses that still read from this memory by this STag.
     readers: u32,
+}
+
+impl Slot {
+    /// Checks an access by the slot's key, as [`StagTable::check`] does.
+    #[inline]
+    fn check(
+        &self,
+        accessor: Accessor,
+        access: Access,
+        to: u64,
+        octets: usize,
+    ) -> Result<Target<'_>, AccessError> {
+        let granted = self.granted.as_ref().filter(|_| self.valid).ok_or(AccessError::InvalidStag)?;
+        // Both kinds of association.
+        // Requirements: DDP-8.2-04
+        if self.pd != accessor.pd || granted.stream.is_some_and(|stream| stream != accessor.stream) {
+            return Err(AccessError::NotAssociated);
+        }
+        let target = granted.target(to, octets)?;
+        // A window is for peers: this end has the registration.
+        let local = !access.intersects(Access::REMOTE);
+        if !granted.access.contains(access) || local && matches!(self.kind, Kind::Window { .. }) {
+            return Err(AccessError::Rights);
+        }
+        Ok(target)
+    }
 }
 
 /// The STags of one core. Each core has its own table; the control thread keeps their slots the same.
@@ -192,6 +249,7 @@ impl StagTable {
         (slot.named == stag.key()).then_some(slot.pd)
     }
 
+    #[inline]
     fn slot(&self, stag: STag) -> Option<&Slot> {
         match self.slots.get(stag.index()) {
             Some(Some(slot)) if slot.key == stag.key() => Some(slot),
@@ -199,6 +257,7 @@ impl StagTable {
         }
     }
 
+    #[inline]
     fn slot_mut(&mut self, stag: STag) -> Option<&mut Slot> {
         match self.slots.get_mut(stag.index()) {
             Some(Some(slot)) if slot.key == stag.key() => Some(slot),
@@ -222,20 +281,39 @@ impl StagTable {
         to: u64,
         octets: usize,
     ) -> Result<Target<'_>, AccessError> {
-        let slot = self.slot(stag).filter(|slot| slot.valid).ok_or(AccessError::InvalidStag)?;
-        let granted = slot.granted.as_ref().ok_or(AccessError::InvalidStag)?;
-        // Both kinds of association.
-        // Requirements: DDP-8.2-04
-        if slot.pd != accessor.pd || granted.stream.is_some_and(|stream| stream != accessor.stream) {
-            return Err(AccessError::NotAssociated);
-        }
-        let target = granted.target(to, octets)?;
-        // A window is for peers: this end has the registration.
-        let local = !access.intersects(Access::REMOTE);
-        if !granted.access.contains(access) || local && matches!(slot.kind, Kind::Window { .. }) {
-            return Err(AccessError::Rights);
-        }
-        Ok(target)
+        let slot = self.slot(stag).ok_or(AccessError::InvalidStag)?;
+        slot.check(accessor, access, to, octets)
+    }
+
+    /// Makes a [`check`](Self::check) of local memory, and counts one more send or Read Response that reads
+    /// from it, until [`release`](Self::release), if the access is allowed.
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check).
+    #[inline]
+    pub fn check_retained(
+        &mut self,
+        stag: STag,
+        accessor: Accessor,
+        access: Access,
+        to: u64,
+        octets: usize,
+    ) -> Result<(), AccessError> {
+        let slot = self.slot_mut(stag).ok_or(AccessError::InvalidStag)?;
+        slot.check(accessor, access, to, octets)?;
+        slot.readers += 1;
+        Ok(())
+    }
+
+    /// Makes the part of [`check_retained`](Self::check_retained) that is the same for all ranges of `stag`,
+    /// for reading by this end. `None` if it fails.
+    #[inline]
+    pub fn readable(&mut self, stag: STag, accessor: Accessor) -> Option<Readable<'_>> {
+        let slot = self.slot_mut(stag)?;
+        let base_to = slot.granted.as_ref()?.base_to;
+        slot.check(accessor, Access::empty(), base_to, 0).ok()?;
+        Some(Readable { slot })
     }
 
     /// Counts one more send or Read Response that reads from `stag`, until [`release`](Self::release). After
@@ -247,10 +325,17 @@ impl StagTable {
     }
 
     /// Takes one [`retain`](Self::retain) back.
+    #[inline]
     pub fn release(&mut self, stag: STag) {
+        self.release_many(stag, 1);
+    }
+
+    /// Takes `readers` [`retain`](Self::retain)s back.
+    #[inline]
+    pub fn release_many(&mut self, stag: STag, readers: u32) {
         let Some(slot) = self.slot_mut(stag) else { return };
-        debug_assert!(slot.readers > 0, "release without retain");
-        slot.readers = slot.readers.saturating_sub(1);
+        debug_assert!(slot.readers >= readers, "release without retain");
+        slot.readers = slot.readers.saturating_sub(readers);
         if slot.readers == 0 && !slot.valid {
             self.unbind_window(stag.index());
         }
@@ -260,8 +345,15 @@ impl StagTable {
     /// also after the STag was invalidated. `None` when no request has retained it.
     #[inline]
     pub fn retained(&self, stag: STag, to: u64, octets: usize) -> Option<Target<'_>> {
+        self.retained_memory(stag)?.target(to, octets)
+    }
+
+    /// All ranges that [`retained`](Self::retained) returns for `stag`. `None` when no request has retained
+    /// it.
+    #[inline]
+    pub fn retained_memory(&self, stag: STag) -> Option<RetainedMemory<'_>> {
         let slot = self.slot(stag).filter(|slot| slot.readers > 0)?;
-        slot.granted.as_ref()?.target(to, octets).ok()
+        slot.granted.as_ref().map(RetainedMemory)
     }
 }
 

@@ -7,12 +7,13 @@ use crate::device::Frame;
 use crate::device::sim::{self, EndConfig, SimDevice};
 use crate::drops::DropCause;
 use crate::net::addresses::Cidr;
+use crate::net::header_template::HeaderTemplate;
 use crate::net::headers::{Egress, FlowPath};
 use crate::net::inbound::Inbound;
 use crate::wire::arp;
 use crate::wire::ethernet::{self, EtherType};
 use crate::wire::ipv4::{self, Protocol};
-use crate::wire::tcp::{Flags, Header, SeqNumber};
+use crate::wire::tcp::{Flags, Header, SeqNumber, Timestamps};
 use crate::wire::{checksum, icmp, icmpv6, ipv6};
 
 const V4: [u8; 4] = [198, 18, 0, 1];
@@ -246,5 +247,46 @@ fn a_segment_arrives_as_it_was_sent() {
         assert_eq!((segment.header.seq, segment.ecn), (header.seq, 0b10));
         let octets = &segment.frame.piece(0).unwrap()[segment.payload_offset..];
         assert_eq!(&octets[..segment.payload_octets], payload);
+    }
+}
+
+/// The headers of a template are those that are written one by one, whoever computes the checksums, over both
+/// versions of IP, with and without a VLAN.
+#[test]
+fn a_template_has_the_headers_of_each_segment() {
+    let peer = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
+    let flow6 = FlowKey { local: V6.into(), remote: peer.into(), ..flow() };
+    let egresses = [Egress::Wire(MacAddress([2, 0, 0, 0, 0, 9])), Egress::Loopback];
+    for (transmit_checksums, vlan) in [(true, None), (true, Some(7)), (false, None), (false, Some(7))] {
+        let end = EndConfig { transmit_checksums, ..EndConfig::a() };
+        let (device, _wire) = sim::link(1, end, EndConfig::b());
+        let mut host = Host::new(device, Config { vlan, ..config() }, Secret::new([1, 2]));
+        for (key, egress) in [flow(), flow6].into_iter().flat_map(|key| egresses.map(|egress| (key, egress)))
+        {
+            let path = FlowPath { key, flow_label: 77, egress };
+            let mut written = |template: Option<&HeaderTemplate>, seq: u32, push: bool| {
+                let (mut header, seq) = (Header { window: 900, ..Header::default() }, SeqNumber(seq));
+                header.options.timestamps = Some(Timestamps { value: 5, echo: 6 });
+                header.flags = if push { Flags::ACK | Flags::PSH } else { Flags::ACK };
+                let octets = host.headers_octets(key, &header);
+                let mut frame = host.empty_frame().expect("a frame");
+                let payload = (0..101).map(|octet| octet ^ seq.0 as u8);
+                let room = frame.append(octets + 101).expect("room");
+                room[octets..].iter_mut().zip(payload).for_each(|(to, octet)| *to = octet);
+                match template {
+                    Some(template) => template.write(&mut frame, seq, push),
+                    None => host.write_headers(&mut frame, &path, Header { seq, ..header }, 101, 2),
+                }
+                let template = host.header_template(&frame, &path, octets, 101).expect("headers");
+                (frame.piece(0).expect("octets").to_vec(), template)
+            };
+            for first_has_push in [false, true] {
+                let (_, template) = written(None, u32::MAX - 50, first_has_push);
+                for push in [false, true] {
+                    let like = written(Some(&template), 50, push).0;
+                    assert_eq!(like, written(None, 50, push).0, "{path:?}, {transmit_checksums}, {vlan:?}");
+                }
+            }
+        }
     }
 }

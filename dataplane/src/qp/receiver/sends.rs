@@ -81,11 +81,11 @@ impl Receiver {
                 None => return Err(DdpError::NoBuffer),
             },
         };
-        // The sender sends offsets in order and the stream keeps the order, so another offset than the next
-        // is as wrong as one outside. DDP-5.2-11: with that a Delivery says that all of the message came,
-        // though nobody asks for it. RDMAP-5.3-02, RDMAP-5.3-05: it may be shorter than the buffer, or empty,
-        // and no longer.
-        // Requirements: DDP-7.1-03, DDP-7.1-04
+        // The peer sends the segments of a message in the order of their offsets, and TCP keeps the order: in
+        // stream order any offset but the next is an error, even one inside the buffer. A message that is
+        // Delivered is therefore complete, though RFC 5041 §5.2 does not ask the receiver to check that. It
+        // may be shorter than the buffer, or empty, but not longer.
+        // Requirements: DDP-5.2-11, DDP-7.1-03, DDP-7.1-04, RDMAP-5.3-02, RDMAP-5.3-05
         let buffer_octets = current.request.longest_message();
         if u64::from(header.mo) > buffer_octets || header.mo != current.placed {
             return Err(DdpError::InvalidOffset);

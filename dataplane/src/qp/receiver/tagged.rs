@@ -13,7 +13,7 @@ use crate::wire::ddp::Tagged;
 use crate::wire::rdmap::{Control, Opcode};
 
 impl Receiver {
-    /// Places a segment and delivers it to RDMAP, with the STag and RDMAP's fields of the header.
+    /// Checks, places and delivers the segment that is next in stream order.
     // Requirements: DDP-4.2-03, DDP-4.2-07, DDP-5.2-04, DDP-5.4-03
     pub(super) fn on_tagged<O: Octets>(
         &self,
@@ -37,6 +37,22 @@ impl Receiver {
         Ok(if header.last { Received::ResponseCompleted { octets } } else { Received::Placed { octets } })
     }
 
+    /// Places the segment of an RDMA Write in `ulpdu`, as `on_tagged` does. Returns the
+    /// octets of its payload; `None`, and nothing is placed, if it is anything else, or not valid.
+    #[inline]
+    pub fn on_write(&self, ulpdu: &[u8], shared: &SharedQp, stags: &StagTable) -> Option<usize> {
+        let header = Tagged::parse(ulpdu)?;
+        let payload = ulpdu.get(Tagged::LEN..).filter(|payload| !payload.is_empty())?;
+        let control = Control::from_octet(header.rsvd_ulp);
+        let is_write = control.opcode == Opcode::Write && control.version == self.version;
+        if !is_write || header.version != self.version || self.indications.are_due() {
+            return None;
+        }
+        let access = Access::REMOTE_WRITE;
+        let target = stags.check(header.stag, shared.accessor(), access, header.to, payload.len()).ok()?;
+        target.write(0, payload).then_some(payload.len())
+    }
+
     /// Checks a tagged segment: the fields of DDP (RFC 5041 §7.1), then RDMAP's version and opcode (RFC 5040
     /// §7.2), then the right that this opcode needs. Returns the opcode and the memory that the payload goes
     /// to, `None` if that right is missing. STag and offset of an empty segment are ignored.
@@ -48,12 +64,14 @@ impl Receiver {
         shared: &SharedQp,
         stags: &'t StagTable,
     ) -> Result<(Opcode, Option<Memory<'t>>), StreamError> {
-        // the version of DDP is checked first, also in an empty segment.
+        // The version of DDP is checked first, also in an empty segment.
+        // Requirements
         if header.version != self.version {
             return Err(StreamError::Ddp(DdpError::TaggedVersion));
         }
         let opcode = Control::from_octet(header.rsvd_ulp).opcode;
-        // What a Response may write is what a Read of ours named; the sink need not be open to others.
+        // A Response writes to the sink of a Read of ours only, which `OutboundReads` checks: the sink needs
+        // the right of this end, and none of the peer.
         // Requirements: RDMAP-8.1.1-01
         let access = if opcode == Opcode::ReadResponse { Access::LOCAL_WRITE } else { Access::REMOTE_WRITE };
         let memory = if payload_octets == 0 {
@@ -77,9 +95,9 @@ impl Receiver {
         }
     }
 
-    /// The memory that a tagged segment is placed in out of order, and whether its Delivery must be
-    /// remembered. Here a Read Response must match any outstanding Read; that it matches the oldest one is
-    /// checked at its Delivery.
+    /// Returns the memory that a tagged segment is placed in out of order, and whether its Delivery must be
+    /// remembered; `None` if it cannot be placed before its turn. A Read Response must lie inside the sink of
+    /// one of the outstanding Reads; that it continues the oldest one is checked at its Delivery.
     pub(super) fn tagged_out_of_order<'t>(
         &self,
         header: &Tagged,

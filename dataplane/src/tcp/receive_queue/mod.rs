@@ -96,6 +96,36 @@ impl ReceiveQueue {
         self.end != self.nxt
     }
 
+    /// Whether nothing is kept: everything that has come is in order and consumed.
+    #[inline]
+    pub const fn is_drained(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Moves RCV.NXT over `octets` octets that have come in order to a [drained](Self::is_drained) queue, and
+    /// lie in their frame outside of it. [`pass`](Self::pass) and [`keep`](Self::keep) follow before the queue
+    /// is read or changed.
+    #[inline]
+    pub fn advance(&mut self, octets: usize) {
+        debug_assert!(self.is_drained() && self.end == self.nxt, "octets wait before these");
+        self.nxt += octets as u32;
+        self.end = self.nxt;
+    }
+
+    /// Consumes the first `octets` of them.
+    #[inline]
+    pub fn pass(&mut self, octets: usize) {
+        debug_assert!(self.is_drained() && octets <= self.available(), "more than has come");
+        self.unread += octets as u32;
+    }
+
+    /// Keeps the rest of them, which are at `offset` of `frame`. The pool has room for a frame.
+    pub fn keep<F: Frame>(&mut self, pool: &mut HeldPool<F>, offset: usize, frame: F) {
+        let held = Held::in_frame(self.unread, self.available() as u32, offset as u32, frame);
+        let kept = pool.append(&mut self.held, held);
+        debug_assert!(kept.is_ok(), "there was room");
+    }
+
     /// Keeps the new ones of the `octets` octets at `offset` in `frame`, whose first sequence number is
     /// `seq`. The caller has trimmed them to the window. Octets already held are neither replaced nor
     /// delivered twice.

@@ -3,11 +3,11 @@
 
 use std::collections::VecDeque;
 
-use warpline_dataplane::core::ring::{Command, Event, Rings};
-use warpline_dataplane::core::statistics::DropCause;
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device::sim::{self, EndConfig, SimDevice};
 use warpline_dataplane::device::{Device, Frame};
+use warpline_dataplane::ring::{Command, Event, Rings};
+use warpline_dataplane::statistics::DropCause;
 use warpline_dataplane::time::{Instant, MILLISECOND};
 use warpline_dataplane::wire::arp::{self, Operation};
 use warpline_dataplane::wire::ethernet::{self, EtherType, MacAddress};

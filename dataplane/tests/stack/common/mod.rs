@@ -6,8 +6,6 @@ pub mod raw;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, Event, FullOperation, Rings};
-use warpline_dataplane::core::statistics::Statistics;
 use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device::sim::{self, EndConfig, Network, SimDevice};
@@ -18,6 +16,8 @@ use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepth
 use warpline_dataplane::qp::work::{
     Completion, Operation, Payload, QpNumber, ReceiveRequest, SendRequest, Slice, Status,
 };
+use warpline_dataplane::ring::{AfterStream, Command, ConnectionId, Event, FullOperation, Rings};
+use warpline_dataplane::statistics::Statistics;
 use warpline_dataplane::time::{Instant, SECOND};
 
 pub const PORT: u16 = 7471;

@@ -2,14 +2,17 @@
 //! report the error and stop, the outbound half can still carry one Terminate, and only then RDMAP closes the
 //! connection.
 
-use warpline_dataplane::core::ring::{AfterStream, Command, Event, FullOperation};
 use warpline_dataplane::crc32c;
 use warpline_dataplane::ddp::DdpError;
+use warpline_dataplane::limits;
 use warpline_dataplane::memory::STag;
 use warpline_dataplane::mpa::enhanced::ReadDepths;
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::QpState;
 use warpline_dataplane::qp::work::{Completion, Operation, ReceiveRequest, SendRequest, Slice, Status};
+use warpline_dataplane::ring::{AfterStream, Command, Event, FullOperation};
+use warpline_dataplane::tcp::CloseReason;
+use warpline_dataplane::time::SECOND;
 use warpline_dataplane::wire::tcp::{Flags, Header};
 
 use super::target::{BASE_TO, INBOX, Target, WRITABLE, fpdu, send, tagged, untagged, write};
@@ -149,6 +152,44 @@ fn a_failed_stream_carries_nothing_more() {
         |event: &Event| matches!(event, Event::Closed { connection: other, .. } if *other == connection);
     assert!(target.peer.events.iter().any(closed), "{:?}", target.peer.events);
     assert_eq!(target.qp.error(), error, "the first error stays");
+}
+
+/// A failed stream and a disconnect each have a deadline. The earlier one ends the connection, in whichever
+/// order they come, and octets that arrive in between delay neither.
+#[test]
+fn a_disconnect_keeps_its_deadline_when_the_stream_fails() {
+    let faster = (2 * SECOND, 2000, CloseReason::TimedOut);
+    let slower = (9 * SECOND, limits::TERMINATE_LINGER_NS / (SECOND / 1000), CloseReason::Aborted);
+    for (within_ns, ends_ms, reason) in [faster, slower] {
+        for disconnects_first in [true, false] {
+            let mut target = Target::new();
+            target.open();
+            let disconnect =
+                Command::Disconnect { connection: target.connection, within_ns: Some(within_ns) };
+            let bad = fpdu(&write(NOWHERE, 0, b"x"));
+            if disconnects_first {
+                target.peer.command(disconnect);
+                target.send_with_closed_window(&bad);
+            } else {
+                target.send_with_closed_window(&bad);
+                target.peer.command(disconnect);
+                target.peer.settle();
+            }
+            let closed = |target: &Target| {
+                target.peer.events.iter().find_map(|event| match event {
+                    Event::Closed { reason, .. } => Some(*reason),
+                    _ => None,
+                })
+            };
+            target.peer.pass_ms(ends_ms / 2);
+            target.send_with_closed_window(&fpdu(&write(WRITABLE, BASE_TO, b"too late")));
+            target.peer.pass_ms(ends_ms / 2 - 100);
+            assert_eq!(closed(&target), None, "{within_ns} ns, first: {disconnects_first}");
+            target.peer.pass_ms(200);
+            assert_eq!(closed(&target), Some(reason), "{within_ns} ns, first: {disconnects_first}");
+            assert!(target.sent_any(Flags::RST));
+        }
+    }
 }
 
 /// Of two faults the Terminate names the one that comes first in the stream: in one segment, and when the

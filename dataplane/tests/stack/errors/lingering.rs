@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use super::target::{BASE_TO, INBOX, Target, WRITABLE, fpdu, send, terminate, write};
 use crate::common::{PD, QP};
-use warpline_dataplane::core::ring::{Command, Event};
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::STag;
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::{CompletionRings, QpState, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::{Operation, SendRequest, Slice, Status};
+use warpline_dataplane::ring::{Command, Event};
 use warpline_dataplane::time::SECOND;
 use warpline_dataplane::wire::tcp::Flags;
 

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use super::target::{BASE_TO, Target, WRITABLE, fpdu, send, terminate, untagged, write};
 use crate::common::{PD, QP, holds};
-use warpline_dataplane::core::ring::{Command, Event, FullOperation};
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::QpState;
 use warpline_dataplane::qp::shared_receive_queue::{SharedReceiveQueue, SrqNumber};
 use warpline_dataplane::qp::work::Status;
+use warpline_dataplane::ring::{Command, Event, FullOperation};
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::SECOND;
 use warpline_dataplane::wire::tcp::Flags;

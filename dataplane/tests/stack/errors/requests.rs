@@ -1,13 +1,13 @@
 //! Tests of a peer that requests octets it may not access, and that sends responses without a matching
 //! request.
 
-use warpline_dataplane::core::ring::FullOperation;
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::memory::STag;
 use warpline_dataplane::mpa::enhanced::ReadDepths;
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::work::{Operation, SendRequest, Slice, Status};
 use warpline_dataplane::rdmap::RdmapError;
+use warpline_dataplane::ring::FullOperation;
 
 use super::target::{BASE_TO, COUNTERS, FOREIGN, INBOX, READABLE, Target, WRITABLE, fpdu, tagged, untagged};
 use crate::common::{QP, holds};

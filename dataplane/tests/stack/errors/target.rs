@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, Event, FullOperation};
 use warpline_dataplane::crc32c;
 use warpline_dataplane::memory::{Access, Grant, ProtectionDomainId, Region, STag};
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QpState, QueueDepths, SharedQp};
 use warpline_dataplane::qp::shared_receive_queue::SharedReceiveQueue;
 use warpline_dataplane::qp::work::{ReceiveRequest, Slice, Status};
+use warpline_dataplane::ring::{AfterStream, Command, ConnectionId, Event, FullOperation};
 use warpline_dataplane::wire::ddp::{Header as DdpHeader, Tagged, Untagged};
 use warpline_dataplane::wire::tcp::{Flags, Header, Options, SeqNumber};
 

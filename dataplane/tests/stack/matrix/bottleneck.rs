@@ -3,8 +3,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, Event, FullOperation, Rings};
-use warpline_dataplane::core::statistics::Statistics;
 use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device::sim::{self, End, EndConfig, Impairments, Network, SimDevice};
@@ -13,6 +11,8 @@ use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepth
 use warpline_dataplane::qp::work::{
     Completion, Operation, QpNumber, ReceiveRequest, SendRequest, Slice, Status,
 };
+use warpline_dataplane::ring::{AfterStream, Command, ConnectionId, Event, FullOperation, Rings};
+use warpline_dataplane::statistics::Statistics;
 use warpline_dataplane::tcp::EcnPolicy;
 use warpline_dataplane::tcp::congestion::Algorithm;
 use warpline_dataplane::time::{Instant, SECOND};

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use fastrand::Rng;
-use warpline_dataplane::core::ring::{Command, ConnectionId, Event, FullOperation, Rings};
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device::sim::{self, End, EndConfig, Impairments, Network, SimDevice};
 use warpline_dataplane::memory::{Grant, STag};
@@ -12,6 +11,7 @@ use warpline_dataplane::mpa::enhanced::ReadDepths;
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
 use warpline_dataplane::qp::shared_receive_queue::{SharedReceiveQueue, SrqNumber};
 use warpline_dataplane::qp::work::{Completion, QpNumber};
+use warpline_dataplane::ring::{Command, ConnectionId, Event, FullOperation, Rings};
 use warpline_dataplane::time::{Instant, MILLISECOND, SECOND};
 
 use super::pool;

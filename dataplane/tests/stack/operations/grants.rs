@@ -1,9 +1,9 @@
 //! Tests of an end's grants, changed by work requests and by the peer's Sends.
 
-use warpline_dataplane::core::ring::{Command, Event};
 use warpline_dataplane::memory::{Access, Binding, FastRegistration, Grant, RemoveError, STag};
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::work::{CompletionKind, Operation, Payload, Status};
+use warpline_dataplane::ring::{Command, Event};
 
 use super::bench::{Bench, SETUPS, SHARED, octets_of, own};
 use crate::common::{PD, QP, holds};

@@ -1,12 +1,12 @@
 //! Tests of RDMA Reads (RFC 5040 §5.2).
 
-use warpline_dataplane::core::ring::{Command, Event};
 use warpline_dataplane::device::sim::Impairments;
 use warpline_dataplane::memory::{RemoveError, STag};
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::{BadRequest, PostError, QpState};
 use warpline_dataplane::qp::work::{CompletionKind, InlineData, Operation, SendRequest, SliceList, Status};
 use warpline_dataplane::rdmap::RdmapError;
+use warpline_dataplane::ring::{Command, Event};
 
 use super::bench::{Bench, OWN, REGION_OCTETS, SETUPS, SHARED, octets_of, own};
 use crate::common::holds;

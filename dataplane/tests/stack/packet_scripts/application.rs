@@ -3,12 +3,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use warpline_dataplane::core::ring::{
-    AfterStream, Command, ConnectError, ConnectionId, Event, FullOperation,
-};
 use warpline_dataplane::memory::{Access, Grant, Region, STag};
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::{Operation, SendRequest, Slice, Status};
+use warpline_dataplane::ring::{AfterStream, Command, ConnectError, ConnectionId, Event, FullOperation};
 use warpline_dataplane::tcp::CloseReason;
 
 use super::flow::{Flow, core_octet};

@@ -1,6 +1,6 @@
 //! One pair of ports: the start of its sequence numbers, and the octets sent over it.
 
-use warpline_dataplane::core::ring::ConnectionId;
+use warpline_dataplane::ring::ConnectionId;
 use warpline_dataplane::wire::tcp::{Flags, SeqNumber, Timestamps};
 
 use super::script::{self, Options, Payload, Segment};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::net::SocketAddr;
 
-use warpline_dataplane::core::ring::Command;
+use warpline_dataplane::ring::Command;
 use warpline_dataplane::time::{Instant, SECOND};
 use warpline_dataplane::wire::tcp::{self, Flags, Header};
 

@@ -1,6 +1,6 @@
 //! Values of the names in `check` lines.
 
-use warpline_dataplane::core::statistics::DropCause;
+use warpline_dataplane::statistics::DropCause;
 use warpline_dataplane::tcp::{Connection, State};
 
 use super::flow::Flow;

@@ -1,8 +1,8 @@
 //! The cases of RFC 5044 appendix A.4, and other cases of a segment that arrives out of order.
 
 use warpline_dataplane::core::Config;
-use warpline_dataplane::core::ring::FullOperation;
 use warpline_dataplane::core::tables::Tables;
+use warpline_dataplane::ring::FullOperation;
 use warpline_dataplane::wire::tcp::Flags;
 
 use super::receiver::{Receiver, Run, Ulpdu};

@@ -1,8 +1,8 @@
 //! Tests of gaps as DDP sees them (RFC 5044 §1.2 and §3): each ULPDU has its place in the sender's order, and
 //! one signal reports that a gap has closed.
 
-use warpline_dataplane::core::statistics::DropCause;
 use warpline_dataplane::qp::work::Status;
+use warpline_dataplane::statistics::DropCause;
 
 use super::receiver::{Receiver, Run, Ulpdu};
 

@@ -1,13 +1,13 @@
 //! Tests of hostile peers and of paths that damage: nothing is placed that was not verified, errors are
 //! reported in the order of the stream, and placed octets stay unchanged.
 
-use warpline_dataplane::core::ring::{Event, FullOperation};
-use warpline_dataplane::core::statistics::DropCause;
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::limits;
 use warpline_dataplane::mpa::MpaError;
 use warpline_dataplane::mpa::enhanced::{ReadyToReceive, RtrKinds};
 use warpline_dataplane::qp::error::StreamError;
+use warpline_dataplane::ring::{Event, FullOperation};
+use warpline_dataplane::statistics::DropCause;
 use warpline_dataplane::wire::tcp::Flags;
 
 use super::receiver::{BUFFER_OCTETS, Receiver, Run, Ulpdu};

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use warpline_dataplane::core::ring::{AfterStream, Command, FullOperation};
-use warpline_dataplane::core::statistics::Statistics;
 use warpline_dataplane::core::tables::Usage;
 use warpline_dataplane::memory::{Access, Grant, Region, STag};
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
 use warpline_dataplane::qp::shared_receive_queue::{SharedReceiveQueue, SrqNumber};
 use warpline_dataplane::qp::work::{Completion, ReceiveRequest, Slice};
+use warpline_dataplane::ring::{AfterStream, Command, FullOperation};
+use warpline_dataplane::statistics::Statistics;
 use warpline_dataplane::tcp::Snapshot;
 use warpline_dataplane::wire::tcp::{Flags, Options, SeqNumber};
 

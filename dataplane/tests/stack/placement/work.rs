@@ -3,11 +3,11 @@
 //! before it and in which order.
 
 use warpline_dataplane::core::Config;
-use warpline_dataplane::core::ring::FullOperation;
-use warpline_dataplane::core::statistics::DropCause;
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::limits;
 use warpline_dataplane::qp::error::StreamError;
+use warpline_dataplane::ring::FullOperation;
+use warpline_dataplane::statistics::DropCause;
 
 use super::receiver::{Receiver, Run, Ulpdu};
 use super::{has_marker, take_deliveries};

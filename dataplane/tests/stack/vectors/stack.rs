@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use warpline_dataplane::core::Config;
-use warpline_dataplane::core::ring::{Command, FullOperation};
 use warpline_dataplane::memory::{Access, Grant, Region, STag};
 use warpline_dataplane::mpa::enhanced::ReadDepths;
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::{Operation, Payload, ReceiveRequest, SendRequest, Slice, SliceList};
+use warpline_dataplane::ring::{Command, FullOperation};
 use warpline_dataplane::wire::tcp::{Flags, Options, SeqNumber};
 
 use super::{Record, counting, decode, encode, load};

@@ -1,10 +1,10 @@
 //! Two cores with connections between them: work of every kind on perfect and bad paths, and every way to
 //! end.
 
-use warpline_dataplane::core::ring::{AfterStream, Command, Event};
 use warpline_dataplane::device::sim::{End, EndConfig, Impairments};
 use warpline_dataplane::memory::STag;
 use warpline_dataplane::qp::work::{Operation, Slice};
+use warpline_dataplane::ring::{AfterStream, Command, Event};
 use warpline_dataplane::tcp::congestion::Algorithm;
 use warpline_dataplane::time::{MILLISECOND, SECOND};
 

@@ -1,8 +1,8 @@
 //! One core against frames written by hand: address detection, ICMP, SYN cookies, resets, and a smaller path
 //! MTU.
 
-use warpline_dataplane::core::ring::{AfterStream, Command, Event};
 use warpline_dataplane::net::addresses::Cidr;
+use warpline_dataplane::ring::{AfterStream, Command, Event};
 use warpline_dataplane::wire::checksum;
 use warpline_dataplane::wire::ipv4::Protocol;
 use warpline_dataplane::wire::tcp::{Flags, Header, Options, SeqNumber, Timestamps};

@@ -103,7 +103,7 @@ pub const WARPLINE_CM_EVENT_TIMEWAIT_EXIT: u32 = 15;
 #[repr(C)]
 pub struct CmEvent {
     /// The id. Of `WARPLINE_CM_EVENT_CONNECT_REQUEST` a new one, with the context of the one that listens: it
-    /// belongs to who has taken the event, and is given back with `warpline_cm_destroy_id`.
+    /// belongs to the program that has taken the event, and is given back with `warpline_cm_destroy_id`.
     pub id: *mut CmId,
     /// Of `WARPLINE_CM_EVENT_CONNECT_REQUEST`, the id that listens; else null.
     pub listen_id: *mut CmId,

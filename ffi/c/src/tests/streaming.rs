@@ -139,7 +139,7 @@ fn mpa_starts_behind_the_last_byte() {
     }
 }
 
-/// A rejection leaves TCP open at both ends, also for who had listened for MPA.
+/// A rejection leaves TCP open at both ends, also where the listener expected MPA.
 // Requirements: MPA-7.1.2-07, MPA-7.1.2-13
 #[test]
 fn a_rejection_leaves_the_connection_open() {

@@ -41,7 +41,8 @@ fn write(near: &End, far: &End, target: &Advertisement, offset: u64, bytes: &[u8
     far.completed();
 }
 
-/// As above, but the peer refuses. That is told after the Write: what waits for an answer fails by it.
+/// As above, but the peer refuses. Its Terminate comes after the Write, and the requests that wait for a
+/// response fail.
 fn write_in_vain(near: &End, target: &Advertisement, offset: u64, bytes: &[u8]) {
     near.put(0, bytes);
     let (sge, sink) = (near.sge(0, bytes.len() as u32), near.sge(64, 1));

@@ -10,6 +10,7 @@ const LONGEST_NS: u64 = 3_600_000_000_000;
 const DIGITS: u8 = 3;
 
 /// How long pings took.
+#[derive(Debug)]
 pub struct Times(Histogram<u64>);
 
 impl Default for Times {
@@ -56,6 +57,12 @@ impl Times {
     pub fn quantile_us(&self, quantile: f64) -> f64 {
         microseconds(self.0.value_at_quantile(quantile))
     }
+
+    /// Returns the times in microseconds, as far as the histogram distinguishes them, each with its count.
+    pub fn counts(&self) -> Vec<(f64, u64)> {
+        let recorded = self.0.iter_recorded();
+        recorded.map(|step| (microseconds(step.value_iterated_to()), step.count_at_value())).collect()
+    }
 }
 
 fn microseconds(ns: u64) -> f64 {
@@ -77,6 +84,9 @@ mod tests {
             let found = times.quantile_us(quantile);
             assert!((found / expected - 1.0).abs() < 0.002, "{quantile}: {found} us");
         }
+        let counts = times.counts();
+        assert_eq!(counts.iter().map(|(_, count)| count).sum::<u64>(), 1000);
+        assert!(counts.is_sorted_by(|a, b| a.0 < b.0) && counts[0].0 >= 1.0);
         times.record(Duration::from_secs(1_000_000));
         assert_eq!(times.count(), 1001, "an absurd one counts too");
     }

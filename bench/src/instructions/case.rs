@@ -1,0 +1,41 @@
+//! The transfers that are measured.
+
+/// One kind of transfer.
+#[derive(Debug)]
+pub struct Case {
+    /// What `scripts/bench` calls it.
+    pub name: &'static str,
+    /// What its instructions are divided by.
+    pub unit: &'static str,
+    /// Bytes of a message.
+    pub size: u32,
+    /// Largest IP packet, in bytes.
+    pub mtu: u16,
+    /// Whether small messages share segments.
+    pub packing: bool,
+    /// Messages before anything is measured.
+    pub warm_up_messages: u64,
+    /// Turns of each end in the measured phase.
+    pub turns: u32,
+}
+
+/// All cases. A turn moves 32 segments at most, or 16 messages.
+pub const CASES: [Case; 4] = [
+    Case { name: "segment-1500", turns: 128, ..LARGE },
+    Case { name: "segment-9000", mtu: 9000, turns: 64, ..LARGE },
+    Case { name: "packed-64", turns: 256, ..SMALL },
+    Case { name: "single-64", packing: false, turns: 128, ..SMALL },
+];
+
+const LARGE: Case = Case {
+    name: "",
+    unit: "segment",
+    size: 64 << 10,
+    mtu: 1500,
+    packing: true,
+    warm_up_messages: 64,
+    turns: 0,
+};
+
+const SMALL: Case =
+    Case { name: "", unit: "message", size: 64, mtu: 1500, packing: true, warm_up_messages: 2048, turns: 0 };

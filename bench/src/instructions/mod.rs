@@ -1,0 +1,85 @@
+//! Transfers whose instructions can be counted: `scripts/bench instructions` runs them under callgrind.
+//!
+//! Two cores at the ends of a wire in memory take turns. Each has a thread, so that each has its own cache of
+//! packet buffers, but only one of the threads runs at a time, and each poll happens at a virtual time that
+//! advances by the same step. So no poll depends on the speed of the machine, no poll waits for the other
+//! end, and the counts of two runs are the same to a fraction of a percent.
+//!
+//! [`turn::writer_turn`] and [`turn::target_turn`] hold all that is measured, and `end_of_phase`
+//! marks where callgrind writes its counts out: their names are known to `scripts/bench`.
+
+mod arguments;
+mod baton;
+mod case;
+mod setup;
+mod turn;
+
+pub use arguments::Instructions;
+
+use serde::Serialize;
+use warpline::open::{self, Eal};
+
+use crate::error::BenchError;
+use crate::json::write_json;
+use baton::Phase;
+use case::{CASES, Case};
+use turn::Counts;
+
+/// What the two ends did in a phase.
+#[derive(Serialize, Debug)]
+struct PhaseReport {
+    /// The case, or `idle`.
+    name: &'static str,
+    /// What the instructions are divided by: `segment`, `message` or `poll`.
+    unit: &'static str,
+    size: u32,
+    mtu: u16,
+    packing: bool,
+    writer: Counts,
+    target: Counts,
+}
+
+/// Runs the cases, a phase of callgrind's each, and the polls that find nothing to do.
+///
+/// # Errors
+///
+/// [`BenchError`].
+pub fn run(args: &Instructions) -> Result<(), BenchError> {
+    let unknown = args.cases.iter().find(|name| CASES.iter().all(|case| case.name != **name));
+    if let Some(name) = unknown {
+        let names: Vec<_> = CASES.iter().map(|case| case.name).collect();
+        return Err(BenchError::Setup(format!("there is no case '{name}', only {}", names.join(", "))));
+    }
+    let eal = open::eal(&[], &args.eal)?;
+    let mut reports = Vec::new();
+    for case in
+        CASES.iter().filter(|case| args.cases.is_empty() || args.cases.iter().any(|name| name == case.name))
+    {
+        reports.extend(transfer(eal, case)?);
+    }
+    if let Some(path) = &args.json {
+        write_json(path, &reports, true)?;
+    }
+    Ok(())
+}
+
+/// Runs a case, and then as many idle polls at either end.
+fn transfer(eal: Eal, case: &'static Case) -> Result<[PhaseReport; 2], BenchError> {
+    let ends = setup::connect(eal, case)?;
+    let report = |name, unit, [writer, target]: [Counts; 2]| PhaseReport {
+        name,
+        unit,
+        size: case.size,
+        mtu: case.mtu,
+        packing: case.packing,
+        writer,
+        target,
+    };
+    baton::pass(eal, ends, |baton| {
+        baton.warm_up(case.warm_up_messages)?;
+        let busy = baton.count(Phase::Measured, case.turns)?;
+        baton.drain()?;
+        let idle = baton.count(Phase::Idle, case.turns)?;
+        Ok([report(case.name, case.unit, busy), report("idle", "poll", idle)])
+    })
+}

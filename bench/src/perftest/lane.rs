@@ -1,0 +1,534 @@
+//! One queue pair of a test, and what its end does between the polls of the core.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use warpline::{
+    Advertisement, Completion, CompletionKind, CompletionQueue, MemoryRegion, Operation, Payload, QpConfig,
+    QpState, QueuePair, RnrPolicy, SendRequest, Status,
+};
+
+use super::content::Comparison;
+use super::latency::answered_by_message;
+use super::plan::{Figure, PING_SLOTS, Plan, Verb, Verify};
+use super::receives::{Receives, WORDS};
+use super::settings::Settings;
+use super::sizes::TIMEOUT;
+use super::stream::Stream;
+use super::supplies::{PATIENCE, Supplies};
+use super::verify::{After, Verification};
+use super::words::Word;
+use crate::error::BenchError;
+
+/// The identifier of requests that carry words; messages have their number.
+const WORD: u64 = u64::MAX;
+/// Completions polled at a time.
+const BATCH: usize = 32;
+
+/// The part of an end in the test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It connects, and decides when the test ends.
+    Connecting,
+    /// It listens, and answers.
+    Listening,
+}
+
+/// The other end's report.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PeerReport {
+    /// Messages that it had sent when it was to stop.
+    pub messages: u64,
+    /// Our messages that have arrived there, where that can be counted.
+    pub arrived: Option<u64>,
+    /// Bytes that it has compared.
+    pub compared_bytes: u64,
+    /// Bytes of them that were wrong.
+    pub corrupt_bytes: u64,
+    /// Nothing more comes.
+    pub complete: bool,
+}
+
+/// A queue pair of a test.
+pub struct Lane {
+    /// The queue pair.
+    pub qp: QueuePair,
+    completions: CompletionQueue,
+    polled: Vec<Completion>,
+    plan: Plan,
+    role: Role,
+    /// The memory that this end's messages come from, or that takes their answers.
+    local: Arc<MemoryRegion>,
+    /// The memory that the other end's messages work on.
+    exposed: Option<Arc<MemoryRegion>>,
+    receives: Receives,
+    /// The messages that this end sends, once it knows the other end's memory.
+    stream: Option<Stream>,
+    /// Whether it answers each ping with one of its own.
+    echoes: bool,
+    /// Comparisons are made at once, not a part at a time: the thread sleeps where there is nothing else.
+    thorough: bool,
+    verification: Verification,
+    /// Messages that have arrived, for Sends and for pings.
+    arrived: u64,
+    /// The next one of them to compare.
+    next_compared: u64,
+    /// Messages in the region that were compared with all of it.
+    checked: u64,
+    /// Messages that the other end has asked this one to send.
+    wanted: u64,
+    /// The other end has sent as many messages as it was asked for.
+    peer_sent: bool,
+    /// Messages sent when the other end said that it was over.
+    sent_at_finish: Option<u64>,
+    /// The words that this end says once it has done its part.
+    said_sent: bool,
+    said_report: bool,
+    report: PeerReport,
+}
+
+impl Lane {
+    /// Returns a queue pair for the plan of `supplies`, with receives posted.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Setup`], [`BenchError::Memory`].
+    pub fn new(supplies: &Supplies, settings: &Settings, role: Role) -> Result<Self, BenchError> {
+        let plan = supplies.plan;
+        let answers = plan.figure == Figure::Latency && answered_by_message(plan.verb);
+        let arriving = role == Role::Listening || plan.bidirectional || answers;
+        let shared = if arriving { supplies.shared_receives(settings)? } else { None };
+        let srq = shared.as_ref().map(|shared| shared.queue().clone());
+        let mut receives = Receives::new(&supplies.domain, &plan, settings, arriving, shared)?;
+        let depth = plan.depth as usize + WORDS;
+        let completions = CompletionQueue::new(depth + receives.count());
+        let config = QpConfig {
+            send_depth: depth,
+            receive_depth: receives.count(),
+            packing: settings.common.packing.is_on(),
+            rnr: RnrPolicy::Wait { timeout: TIMEOUT },
+            ..QpConfig::default()
+        };
+        let qp = match srq {
+            Some(srq) => supplies.domain.queue_pair_sharing(&srq, &config, &completions, &completions),
+            None => supplies.domain.queue_pair(&config, &completions, &completions),
+        };
+        let qp = qp.map_err(|error| BenchError::Setup(error.to_string()))?;
+        receives.post_all(&qp).map_err(BenchError::Setup)?;
+        let exposed = if arriving { supplies.exposed()? } else { None };
+        let patience = if answers && plan.verb == Verb::Write { PATIENCE } else { Duration::ZERO };
+        let room = receives.count() + WORDS;
+        let verification =
+            Verification::new(supplies.content.clone(), settings.common.damage, patience, room);
+        let lane = Self {
+            qp,
+            completions,
+            polled: Vec::with_capacity(BATCH),
+            plan,
+            role,
+            local: supplies.local()?,
+            exposed,
+            receives,
+            stream: None,
+            echoes: role == Role::Listening && answers,
+            thorough: settings.common.events,
+            verification,
+            arrived: 0,
+            next_compared: if plan.verify == Verify::Off { u64::MAX } else { 0 },
+            checked: 0,
+            wanted: 0,
+            peer_sent: false,
+            sent_at_finish: None,
+            said_sent: false,
+            said_report: false,
+            report: PeerReport::default(),
+        };
+        if answers && plan.verb == Verb::Write {
+            (0..u64::from(PING_SLOTS)).for_each(|number| lane.unmark(number));
+        }
+        Ok(lane)
+    }
+
+    /// Returns the advertisement of the memory that the other end's messages work on.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Memory`].
+    pub fn advertisement(&self) -> Result<Option<Advertisement>, BenchError> {
+        let Some(exposed) = &self.exposed else { return Ok(None) };
+        let all = u32::try_from(exposed.len()).ok().and_then(|len| exposed.advertisement(0, len));
+        all.map(Some).ok_or_else(|| BenchError::Memory("no range".into()))
+    }
+
+    /// Has this end's messages go to `sink`.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Peer`] if it is too small, or passes the largest address.
+    pub fn send_to(&mut self, sink: Advertisement) -> Result<(), BenchError> {
+        let checked = self.plan.check_sink(&sink, self.verification.content().bytes().len());
+        checked.map_err(|what| self.failed(&what))?;
+        self.stream = Some(Stream::new(&self.plan, self.verification.content(), sink));
+        Ok(())
+    }
+
+    /// Begins: `messages` are to be sent, or as many as there is time for.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Peer`].
+    pub fn start(&mut self, messages: Option<u64>) -> Result<(), BenchError> {
+        self.say(Word::Start(messages.unwrap_or(0)))?;
+        self.wanted = messages.unwrap_or(0);
+        if self.plan.figure == Figure::Bandwidth {
+            self.allow(messages.unwrap_or(u64::MAX));
+        }
+        Ok(())
+    }
+
+    /// Lets this end send `limit` messages in all.
+    pub const fn allow(&mut self, limit: u64) {
+        if let Some(stream) = &mut self.stream {
+            stream.allow(limit);
+        }
+    }
+
+    /// Has this end send no more.
+    pub fn stop(&mut self) {
+        if let Some(stream) = &mut self.stream {
+            stream.stop();
+        }
+    }
+
+    /// Says that this end has sent everything.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Peer`].
+    pub fn finish(&self) -> Result<(), BenchError> {
+        self.say(Word::Finish)
+    }
+
+    /// Messages of this end that are complete.
+    #[inline]
+    pub fn completed(&self) -> u64 {
+        self.stream.as_ref().map_or(0, Stream::completed)
+    }
+
+    /// Messages of the other end that have arrived, for Sends and for pings.
+    #[inline]
+    pub const fn arrived(&self) -> u64 {
+        self.arrived
+    }
+
+    /// Returns true if the messages to measure are complete, in both directions if there are two.
+    #[inline]
+    pub fn is_done(&self) -> bool {
+        let waits = self.plan.bidirectional && self.wanted > 0 && !self.peer_sent;
+        self.stream.as_ref().is_none_or(Stream::is_done) && !waits
+    }
+
+    /// Returns true if nothing of this end is on its way because the region is being compared.
+    pub fn is_paused(&self) -> bool {
+        self.stream.as_ref().is_none_or(Stream::is_paused)
+    }
+
+    /// Returns true if nothing is left to compare, at either end.
+    pub fn is_compared(&self) -> bool {
+        self.verification.is_idle() && self.stream.as_ref().is_none_or(Stream::has_no_samples)
+    }
+
+    /// Returns the other end's report.
+    pub const fn peer_report(&self) -> PeerReport {
+        self.report
+    }
+
+    /// Returns how many bytes this end has compared, and how many of them were wrong.
+    pub const fn compared(&self) -> (u64, u64) {
+        (self.verification.compared_bytes, self.verification.corrupt_bytes)
+    }
+
+    /// Does everything there is to do at this end; breaks when the connection is over, in an orderly way.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Peer`].
+    #[inline]
+    pub fn step(&mut self) -> Result<ControlFlow<()>, BenchError> {
+        // First: the core has been polled since the last step, so the answer to what is compared has left.
+        self.compare()?;
+        let mut polled = core::mem::take(&mut self.polled);
+        while self.completions.poll_into(&mut polled) > 0 {
+            for completion in polled.drain(..) {
+                if completion.status != Status::Success {
+                    if self.is_closed() {
+                        return Ok(ControlFlow::Break(()));
+                    }
+                    let what = format!("{:?} ended with {:?}", completion.kind, completion.status);
+                    return Err(self.failed(&what));
+                }
+                self.on_completion(&completion)?;
+            }
+        }
+        self.polled = polled;
+        // Receives that are shared are not flushed: only the state shows the end.
+        if self.qp.state() == QpState::Error {
+            let end =
+                if self.is_closed() { Ok(ControlFlow::Break(())) } else { Err(self.failed("it failed")) };
+            return end;
+        }
+        self.watch_for_ping()?;
+        if let Some(stream) = &mut self.stream {
+            if self.echoes {
+                stream.allow(self.arrived);
+            }
+            let posted = stream.post(&self.qp, &self.local, self.verification.content());
+            posted.map_err(|what| self.failed(&what))?;
+        }
+        self.receives.post(&self.qp).map_err(|what| self.failed(&what))?;
+        if self.thorough && self.plan.figure == Figure::Bandwidth {
+            self.compare()?;
+        }
+        self.say_what_is_due()?;
+        Ok(ControlFlow::Continue(()))
+    }
+
+    #[inline]
+    fn on_completion(&mut self, completion: &Completion) -> Result<(), BenchError> {
+        if completion.kind != CompletionKind::Receive {
+            if completion.id != WORD
+                && let Some(stream) = &mut self.stream
+            {
+                stream.on_completion(completion.id, &self.local, &mut self.verification);
+            }
+            return Ok(());
+        }
+        if let Some(immediate) = completion.immediate {
+            self.receives.give_back(completion.id);
+            let word = Word::decode(immediate).ok_or_else(|| self.failed("it sent an unknown word"))?;
+            return self.on_word(word);
+        }
+        if completion.byte_len != self.plan.size || self.plan.verb != Verb::Send {
+            let len = completion.byte_len;
+            return Err(self.failed(&format!("it sent {len} bytes, {} were expected", self.plan.size)));
+        }
+        let number = self.arrived;
+        self.arrived += 1;
+        match self.receives.buffers() {
+            Some(buffers) if self.is_sample(number) => {
+                let sample = Comparison::new(number, 1, self.plan.size, buffers.offset(completion.id));
+                self.next_compared += self.plan.sample_interval();
+                self.verification.push(sample, After::Receive(completion.id));
+            }
+            _ => self.receives.give_back(completion.id),
+        }
+        Ok(())
+    }
+
+    const fn is_sample(&self, number: u64) -> bool {
+        number == self.next_compared
+    }
+
+    fn on_word(&mut self, word: Word) -> Result<(), BenchError> {
+        match word {
+            Word::Start(messages) => {
+                self.wanted = messages;
+                if self.plan.bidirectional {
+                    self.allow(if messages == 0 { u64::MAX } else { messages });
+                }
+            }
+            Word::Sample { slot, number } => {
+                let offset = self.plan.sample_offset(usize::from(slot));
+                let sample = Comparison::new(number, 1, self.plan.size, offset);
+                self.compare_for_peer(sample, After::PeerSlot(slot))?;
+            }
+            Word::Check(messages) => {
+                if messages == 0 || messages > self.plan.slots() {
+                    return Err(self.failed("it asks for a comparison of more than the region"));
+                }
+                let region = Comparison::new(self.checked, messages, self.plan.size, 0);
+                self.compare_for_peer(region, After::PeerRegion)?;
+                self.checked += messages;
+            }
+            Word::Compared(slot) => {
+                if let Some(stream) = &mut self.stream {
+                    stream.free_slot(slot);
+                }
+            }
+            Word::Checked => {
+                if let Some(stream) = &mut self.stream {
+                    stream.open_region();
+                }
+            }
+            Word::Sent => self.peer_sent = true,
+            Word::Finish => {
+                self.sent_at_finish = Some(self.completed());
+                self.stop();
+            }
+            Word::Messages(count) => self.report.messages = count,
+            Word::Arrived(count) => self.report.arrived = Some(count),
+            Word::ComparedBytes(bytes) => self.report.compared_bytes = bytes,
+            Word::CorruptBytes(bytes) => self.report.corrupt_bytes = bytes,
+            Word::Reported => self.report.complete = true,
+        }
+        Ok(())
+    }
+
+    fn compare_for_peer(&mut self, comparison: Comparison, after: After) -> Result<(), BenchError> {
+        let queued = self.verification.push_for_peer(&self.plan, comparison, after);
+        queued.map_err(|what| self.failed(what))
+    }
+
+    /// Looks whether the ping has arrived that an RDMA Write carries: its last byte is not the one that was
+    /// put there before. The memory changes only while this thread polls the core.
+    #[inline]
+    fn watch_for_ping(&mut self) -> Result<(), BenchError> {
+        if self.plan.figure != Figure::Latency || self.plan.verb != Verb::Write {
+            return Ok(());
+        }
+        // The other end writes to the slot again once the ping after this one is answered.
+        while !self.verification.is_idle() {
+            self.compare_part()?;
+            if self.verification.is_waiting() {
+                return Ok(());
+            }
+        }
+        let Some(exposed) = &self.exposed else { return Ok(()) };
+        let (number, mut last) = (self.arrived, [0]);
+        let offset = self.ping_offset(number) + self.plan.size as usize - 1;
+        if !exposed.read(offset, &mut last) || last[0] != self.verification.content().last_byte(number) {
+            return Ok(());
+        }
+        self.arrived += 1;
+        if !self.is_sample(number) {
+            self.unmark(number + u64::from(PING_SLOTS));
+            return Ok(());
+        }
+        self.next_compared += self.plan.sample_interval();
+        let sample = Comparison::new(number, 1, self.plan.size, self.ping_offset(number));
+        self.verification.push(sample, After::Ping(number));
+        Ok(())
+    }
+
+    const fn ping_offset(&self, number: u64) -> usize {
+        (number % PING_SLOTS as u64) as usize * self.plan.size as usize
+    }
+
+    /// Puts a byte where the last one of ping `number` will come that it does not have.
+    fn unmark(&self, number: u64) {
+        if let Some(exposed) = &self.exposed {
+            let other = !self.verification.content().last_byte(number);
+            let inside = exposed.write(self.ping_offset(number) + self.plan.size as usize - 1, &[other]);
+            debug_assert!(inside, "pings lie in the region");
+        }
+    }
+
+    /// Compares a part of what waits for that.
+    #[inline]
+    fn compare(&mut self) -> Result<(), BenchError> {
+        if let Some(stream) = &mut self.stream
+            && let Some(word) = stream.compare(&mut self.verification)
+        {
+            self.say(word)?;
+        }
+        while !self.verification.is_idle() {
+            self.compare_part()?;
+            if !self.thorough || self.verification.is_waiting() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn compare_part(&mut self) -> Result<(), BenchError> {
+        let memory = match self.plan.verb {
+            Verb::Send => self.receives.buffers().map(|buffers| buffers.memory().clone()),
+            Verb::Write => self.exposed.clone(),
+            _ => Some(self.local.clone()),
+        };
+        let memory =
+            memory.ok_or_else(|| self.failed("it has this end compare what does not arrive here"))?;
+        match self.verification.advance(&memory) {
+            Some(after) => self.on_compared(after),
+            None => Ok(()),
+        }
+    }
+
+    fn on_compared(&mut self, after: After) -> Result<(), BenchError> {
+        match (after, &mut self.stream) {
+            (After::PeerSlot(slot), _) => self.say(Word::Compared(slot))?,
+            (After::PeerRegion, _) => self.say(Word::Checked)?,
+            (After::OwnSlot(slot), Some(stream)) => stream.free_slot(slot),
+            (After::OwnRegion, Some(stream)) => stream.open_region(),
+            (After::Receive(id), _) => {
+                self.receives.give_back(id);
+                self.receives.post(&self.qp).map_err(|what| self.failed(&what))?;
+            }
+            (After::Ping(number), _) => self.unmark(number + u64::from(PING_SLOTS)),
+            (After::OwnSlot(_) | After::OwnRegion, _) => {}
+        }
+        Ok(())
+    }
+
+    /// Says what the listening end owes: that its messages are sent, and its report.
+    #[inline]
+    fn say_what_is_due(&mut self) -> Result<(), BenchError> {
+        if self.role == Role::Connecting {
+            return Ok(());
+        }
+        let sent = self.stream.as_ref().is_none_or(Stream::is_done);
+        if self.plan.bidirectional && self.wanted > 0 && sent && !self.said_sent {
+            self.said_sent = true;
+            self.say(Word::Sent)?;
+        }
+        let Some(messages) = self.sent_at_finish else { return Ok(()) };
+        if self.said_report || !sent || !self.is_compared() {
+            return Ok(());
+        }
+        self.said_report = true;
+        self.say(Word::Messages(messages))?;
+        if let Some(arrived) = self.count_of_arrived() {
+            self.say(Word::Arrived(arrived))?;
+        }
+        let (compared, corrupt) = self.compared();
+        self.say(Word::ComparedBytes(compared))?;
+        self.say(Word::CorruptBytes(corrupt))?;
+        self.say(Word::Reported)
+    }
+
+    fn count_of_arrived(&self) -> Option<u64> {
+        match (self.plan.verb, &self.exposed) {
+            (Verb::Send, _) => Some(self.arrived),
+            (Verb::FetchAdd | Verb::CompareSwap, Some(words)) => Some(Supplies::sum_of_words(words)),
+            (Verb::Write, _) if self.plan.figure == Figure::Latency => Some(self.arrived),
+            _ => None,
+        }
+    }
+
+    fn say(&self, word: Word) -> Result<(), BenchError> {
+        let operation = Operation::Immediate { immediate: word.encode(), solicited: false };
+        let posted = self.qp.post(SendRequest::new(WORD, operation, Payload::EMPTY));
+        posted.map_err(|error| self.failed(&error.to_string()))
+    }
+
+    /// Returns true if the connection is over, and ended as it should.
+    fn is_closed(&self) -> bool {
+        self.qp.state() == QpState::Error && self.qp.error().is_none()
+    }
+
+    /// Returns the error for `what`, with the stream's own error where there is one.
+    pub fn failed(&self, what: &str) -> BenchError {
+        match self.qp.error() {
+            Some(error) => BenchError::Peer(format!("{error} ({what})")),
+            None => BenchError::Peer(what.into()),
+        }
+    }
+
+    /// Sends a FIN, and waits for the other end's. Another thread has to poll the core meanwhile.
+    pub fn close(self) {
+        self.qp.disconnect();
+        // The other end may be gone already.
+        let _ = self.qp.wait_closed(TIMEOUT);
+    }
+}

@@ -1,0 +1,320 @@
+//! Bandwidth and latency of RDMA Writes, RDMA Reads, Sends and Atomic Operations: perftest's tests.
+//!
+//! One end connects and measures; the other, the target, listens. For each size of messages:
+//!
+//! 1. The connecting end opens its queue pairs. Its Request has the [plan](plan::Plan) of the test and the
+//!    advertisement of its memory in the Private Data, the target's Reply has the target's.
+//! 2. It says [`Start`](words::Word::Start). From then on messages stream: as many as the depth says are
+//!    outstanding on every queue pair, from the first to the last. In a latency test it is one, and the next
+//!    is sent when it is answered.
+//! 3. It says [`Finish`](words::Word::Finish). The target reports how much it has compared, and what was
+//!    wrong.
+//! 4. It closes.
+//!
+//! The content of every message depends on its number, so both ends know what has to arrive ([`content`]).
+//! What is compared while the stream goes on must not be written again until then. An RDMA Write from time to
+//! time goes to one of two slots beside the region, with Immediate Data that name the slot and the message;
+//! when the target has compared the slot, it says so, and the slot is used again. An RDMA Read goes to such a
+//! slot of its own end; the buffer of a Send is posted again only when it has been compared; the results of
+//! Atomic Operations are compared as they come. `--verify all` compares everything: the stream then pauses
+//! when the region is full.
+//!
+//! Each end has one core on a thread that polls, posts and verifies: no other thread touches the data. With
+//! both ends in one process and a single free CPU, one thread does so for both.
+
+mod arguments;
+mod budget;
+mod client;
+mod content;
+mod lane;
+mod latency;
+mod plan;
+mod progress;
+mod receives;
+mod report;
+mod settings;
+pub mod sizes;
+mod snapshot;
+mod stream;
+mod supplies;
+mod target;
+mod verify;
+mod words;
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use warpline::open;
+use warpline::{Device, DeviceConfig, DeviceName, Statistics};
+
+use crate::arguments::{End, Ends};
+use crate::device::{BenchDevice, config};
+use crate::endpoint::{Driver, Endpoint};
+use crate::ends;
+use crate::error::BenchError;
+use crate::interrupt;
+use crate::json::write_json;
+use crate::placement::{Placement, keep_off};
+use client::{Job, Run};
+use lane::Lane;
+use plan::Plan;
+use report::{Report, compared_line, heading};
+use snapshot::Snapshot;
+
+pub use arguments::{AtomicBw, AtomicLat, ReadBw, ReadLat, SendBw, SendLat, WriteBw, WriteLat};
+pub use settings::Settings;
+
+/// The port of the target on a ring.
+const PORT: u16 = 7471;
+
+/// Measures and reports.
+///
+/// # Errors
+///
+/// [`BenchError`].
+pub fn run(settings: impl Into<Settings>) -> Result<(), BenchError> {
+    let mut settings = settings.into();
+    settings.check()?;
+    let (name, end) = match settings.common.device.ends()? {
+        Ends::Both(ring) => return run_ring(settings, &ring),
+        Ends::One(name, end) => (name, end),
+    };
+    let cpu = ends::cpu(end, &settings.common.run.cpus);
+    let port = settings.common.device.open_port(&name, cpu)?;
+    keep_off(&[cpu]);
+    settings.common.run.cpus = vec![cpu];
+    let device = BenchDevice::new(port, settings.common.run.pcap.as_deref(), name.kind().word())?;
+    let config = config(settings.common.crc, name.config());
+    match end {
+        End::Listening(local) => run_target(&settings, device, &config, local, cpu),
+        End::Connecting(peer) => {
+            let near = Near { name: &name, device, config, cpu };
+            run_client(&settings, near, peer, None)
+        }
+    }
+}
+
+/// The end that is written to, when it is in this process too.
+struct RingTarget<'r> {
+    device: &'r Device,
+    /// Its core and its work, if the other end's thread polls both.
+    polled_here: Option<(Driver, target::Work)>,
+    /// Set when no connection will come any more: the target would wait for ever.
+    cancelled: &'r AtomicBool,
+}
+
+/// Runs both ends in this process, each on a CPU of its own where two are free.
+fn run_ring(mut settings: Settings, ring: &DeviceName) -> Result<(), BenchError> {
+    let placement = Placement::choose(&settings.common.run.cpus)?;
+    settings.common.run.cpus = placement.cpus();
+    let settings = &settings;
+    let eal = settings.common.device.start_eal()?;
+    keep_off(&placement.cpus());
+    println!("memory: {}", eal.memory_mode());
+    println!("{placement}");
+    let wire = open::wire_config(ring);
+    let (near, far) = open::ring_pair(eal, &wire)?;
+    let near = BenchDevice::new(near, settings.common.run.pcap.as_deref(), "ring")?;
+    let far = BenchDevice::new(far, None, "ring")?;
+    let [near_config, far_config] = [1, 2].map(|host| config(settings.common.crc, ends::on_ring(ring, host)));
+    let (target, driver) = Device::start_manual(far, &far_config)?;
+    let peer = SocketAddr::new(far_config.addresses[0].address, PORT);
+    let cancelled = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (lanes, step) = target::work();
+        let driver = Driver::new(driver).sleeping(settings.common.events);
+        let (cpu, core, mut polled_here) = match placement {
+            Placement::Apart { near, far } => (near, Some(Endpoint::start(scope, driver, far, step)), None),
+            Placement::Together(cpu) => (cpu, None, Some((driver, step))),
+        };
+        let (ready, is_ready) = mpsc::channel::<()>();
+        let server = scope.spawn({
+            let (target, cancelled) = (target.clone(), &cancelled);
+            move || target::serve(&target, PORT, settings, &lanes, cancelled, || drop(ready))
+        });
+        // A target that has failed reports that itself: in either case the channel ends.
+        let _ = match &mut polled_here {
+            Some((driver, _)) => driver.run(move || is_ready.recv()),
+            None => is_ready.recv(),
+        };
+        let target = RingTarget { device: &target, polled_here, cancelled: &cancelled };
+        let near = Near { name: ring, device: near, config: near_config, cpu };
+        let measured = run_client(settings, near, peer, Some(target));
+        if measured.is_err() {
+            cancelled.store(true, Ordering::Relaxed);
+        }
+        let served = server.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        if let Some(core) = core {
+            println!("{}", tcp_summary("target", &core.join()?.own));
+        }
+        measured.and(served.map(drop))
+    })
+}
+
+fn run_target(
+    settings: &Settings,
+    device: BenchDevice,
+    config: &DeviceConfig,
+    local: SocketAddr,
+    cpu: usize,
+) -> Result<(), BenchError> {
+    let (device, driver) = Device::start_manual(device, config)?;
+    let corrupt = std::thread::scope(|scope| {
+        let (lanes, step) = target::work();
+        let driver = Driver::new(driver).sleeping(settings.common.events);
+        let core = Endpoint::start(scope, driver, cpu, step);
+        eprintln!("waiting at {local}");
+        let served = target::serve(&device, local.port(), settings, &lanes, &AtomicBool::new(false), || ());
+        drop(lanes);
+        let counters = core.join()?;
+        println!("{}", tcp_summary("target", &counters.own));
+        served
+    })?;
+    if corrupt > 0 { Err(BenchError::Corrupt(corrupt)) } else { Ok(()) }
+}
+
+/// The end that connects, before it is started.
+struct Near<'n> {
+    name: &'n DeviceName,
+    device: BenchDevice,
+    config: DeviceConfig,
+    /// The CPU that polls it.
+    cpu: usize,
+}
+
+fn run_client(
+    settings: &Settings,
+    near: Near<'_>,
+    peer: SocketAddr,
+    ring: Option<RingTarget<'_>>,
+) -> Result<(), BenchError> {
+    let (device, driver) = Device::start_manual(near.device, &near.config)?;
+    let (target, polled_here, cancelled) = match ring {
+        Some(ring) => (Some(ring.device), ring.polled_here, Some(ring.cancelled)),
+        None => (None, None, None),
+    };
+    let driver = Driver::new(driver).sleeping(settings.common.events);
+    let driver = match polled_here {
+        Some((other, step)) => driver.with_other_end(other, step),
+        None => driver,
+    };
+    let reports = std::thread::scope(|scope| {
+        let (jobs, taken) = mpsc::channel();
+        let core = Endpoint::start(scope, driver, near.cpu, client::work(taken));
+        let client = Client { settings, name: near.name, device: &device, peer, target, jobs };
+        let measured = client.measure_all();
+        if let (Err(_), Some(cancelled)) = (&measured, cancelled) {
+            // Before the thread is waited for: it may poll for the target until that has ended.
+            cancelled.store(true, Ordering::Relaxed);
+        }
+        drop(client);
+        let counters = core.join()?;
+        println!("{}", tcp_summary("client", &counters.own));
+        if let Some(target) = &counters.other {
+            println!("{}", tcp_summary("target", target));
+        }
+        measured
+    })?;
+    if let Some(path) = &settings.common.run.json {
+        write_json(path, &reports, settings.swept)?;
+    }
+    match reports.iter().map(|report| report.transfer.corrupt_bytes).sum() {
+        0 => check_limits(settings, &reports),
+        corrupt => Err(BenchError::Corrupt(corrupt)),
+    }
+}
+
+/// Checks the limits that the command line sets: each size has to reach them.
+fn check_limits(settings: &Settings, reports: &[Report]) -> Result<(), BenchError> {
+    for rate in reports.iter().filter_map(|report| report.rate.as_ref()) {
+        let bandwidth = ("the average in Gb/s", rate.gbit_per_s, settings.bandwidth.limit_bw);
+        let messages =
+            ("the rate in million messages a second", rate.mmsg_per_s, settings.bandwidth.limit_msgrate);
+        for (figure, got, limit) in [bandwidth, messages] {
+            if let Some(limit) = limit
+                && got < limit
+            {
+                return Err(BenchError::BelowLimit { figure, got, limit });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The end that connects, and the way to its core.
+struct Client<'c> {
+    settings: &'c Settings,
+    name: &'c DeviceName,
+    device: &'c Device,
+    peer: SocketAddr,
+    /// The other end, if it is in this process.
+    target: Option<&'c Device>,
+    jobs: mpsc::Sender<Job>,
+}
+
+impl Client<'_> {
+    /// Measures every size.
+    fn measure_all(&self) -> Result<Vec<Report>, BenchError> {
+        let infinite = self.settings.bandwidth.run_infinitely;
+        let interrupted = if infinite { interrupt::flag()? } else { Arc::default() };
+        println!("{}", heading(self.settings));
+        let mut reports = Vec::new();
+        for size in &self.settings.sizes {
+            let report = self.measure(&self.settings.plan(*size), &interrupted)?;
+            println!("{}", report.line());
+            report.time_lines().iter().for_each(|line| println!("{line}"));
+            reports.push(report);
+        }
+        println!("{}", compared_line(&reports));
+        Ok(reports)
+    }
+
+    /// Connects, measures one size, and closes.
+    fn measure(&self, plan: &Plan, interrupted: &AtomicBool) -> Result<Report, BenchError> {
+        let &Self { settings, name, device, peer, target, ref jobs } = self;
+        let lanes = client::connect(device, peer, settings, plan)?;
+        let (messages, infinite) = (settings.messages(), settings.bandwidth.run_infinitely);
+        let seconds = Duration::from_secs(settings.seconds().into());
+        let run = Run {
+            plan: *plan,
+            messages,
+            duration: (messages.is_none() && !infinite).then_some(seconds),
+            keeps_times: settings.latency.report_unsorted,
+            progress: Arc::new(AtomicU64::new(0)),
+            stop: Arc::new(AtomicBool::new(false)),
+        };
+        let before = Snapshot::take(device, target)?;
+        let (answer, answered) = mpsc::channel();
+        let stopped = |_| BenchError::Setup("the core of this end has stopped".into());
+        jobs.send(Job { lanes, run: run.clone(), answer }).map_err(stopped)?;
+        let (lanes, measured) = if infinite {
+            progress::wait_for_signal(&answered, &run, seconds, interrupted)?
+        } else {
+            progress::wait(&answered, &run, settings.bandwidth.qps)?
+        };
+        let measured = measured?;
+        let after = Snapshot::take(device, target)?;
+        lanes.into_iter().for_each(Lane::close);
+        Ok(after.report(&before, settings, name, plan, &measured))
+    }
+}
+
+/// Returns a summary of what TCP and MPA did at this end.
+fn tcp_summary(end: &str, statistics: &Statistics) -> String {
+    let tcp = &statistics.tcp;
+    format!(
+        "{end}: TCP: {} segments with data sent, {} again ({} timeouts, {} fast retransmits), \
+         {} received out of order; MPA: {} FPDUs sent, {} received, at most {} frames held, {} cut",
+        tcp.data_segments_sent,
+        tcp.retransmitted_segments,
+        tcp.timeouts,
+        tcp.fast_retransmits,
+        tcp.out_of_order_segments,
+        statistics.fpdus_sent,
+        statistics.fpdus_received,
+        tcp.held_frames_peak,
+        tcp.cut_segments,
+    )
+}

@@ -1,0 +1,139 @@
+//! What the queue pairs of an end share while messages have one size: the Protection Domain, the bytes of
+//! messages, and the receives if they come from one queue.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use warpline::{Access, Device, MemoryRegion, ProtectionDomain};
+
+use super::content::Content;
+use super::plan::{ATOMIC_BYTES, ATOMIC_WORDS, Plan, Verb};
+use super::receives::{Buffers, SharedReceives};
+use super::settings::Settings;
+use crate::error::BenchError;
+
+/// What the queue pairs of an end share.
+pub struct Supplies {
+    /// What the test does.
+    pub plan: Plan,
+    /// The Protection Domain.
+    pub domain: ProtectionDomain,
+    /// The bytes of messages.
+    pub content: Arc<Content>,
+    source: OnceLock<Arc<MemoryRegion>>,
+    shared_receives: OnceLock<SharedReceives>,
+}
+
+impl Supplies {
+    /// Returns what the queue pairs of `plan` share on `device`.
+    pub fn new(device: &Device, plan: &Plan) -> Self {
+        Self {
+            plan: *plan,
+            domain: device.protection_domain(),
+            content: Arc::new(Content::new(plan.size)),
+            source: OnceLock::new(),
+            shared_receives: OnceLock::new(),
+        }
+    }
+
+    /// Returns the bytes that all queue pairs of `plan` share, at most: the content, the source region that
+    /// it fills, and receives that come from one queue.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Memory`] if the receives are too many.
+    pub fn shared_bytes(plan: &Plan, settings: &Settings) -> Result<u64, BenchError> {
+        let receives = if settings.receiving.use_srq { Buffers::shape(plan, settings)?.1 } else { 0 };
+        Ok(2 * Content::len_for(plan.size) as u64 + receives)
+    }
+
+    /// Returns the bytes that each queue pair of `plan` has for itself at the end that listens.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Memory`] if the receives are too many.
+    pub fn own_bytes(plan: &Plan, settings: &Settings) -> Result<u64, BenchError> {
+        let sink = plan.sink_bytes() as u64;
+        match plan.verb {
+            Verb::Write | Verb::Read => Ok(sink),
+            Verb::Send if settings.receiving.use_srq => Ok(0),
+            Verb::Send => Ok(Buffers::shape(plan, settings)?.1),
+            Verb::FetchAdd | Verb::CompareSwap => Ok(sink + u64::from(plan.depth * ATOMIC_BYTES)),
+        }
+    }
+
+    /// Returns the memory that the messages of the plan come from at this end, or that takes their answers.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Memory`].
+    pub fn local(&self) -> Result<Arc<MemoryRegion>, BenchError> {
+        match self.plan.verb {
+            Verb::Write | Verb::Send => self.source(Access::empty()),
+            Verb::Read => self.allocate(self.plan.sink_bytes(), Access::LOCAL_WRITE),
+            Verb::FetchAdd | Verb::CompareSwap => {
+                self.allocate(self.plan.depth as usize * ATOMIC_BYTES as usize, Access::LOCAL_WRITE)
+            }
+        }
+    }
+
+    /// Returns the memory that the other end's messages of the plan work on; `None` for Sends, which go to
+    /// the buffers of receives.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Memory`].
+    pub fn exposed(&self) -> Result<Option<Arc<MemoryRegion>>, BenchError> {
+        let bytes = self.plan.sink_bytes();
+        match self.plan.verb {
+            Verb::Write => self.allocate(bytes, Access::REMOTE_WRITE).map(Some),
+            Verb::Read => self.source(Access::REMOTE_READ).map(Some),
+            Verb::Send => Ok(None),
+            Verb::FetchAdd | Verb::CompareSwap => self.allocate(bytes, Access::REMOTE_ATOMIC).map(Some),
+        }
+    }
+
+    /// Returns the receives that all queue pairs take from one queue, if that was asked for.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Memory`], [`BenchError::Setup`].
+    pub fn shared_receives(&self, settings: &Settings) -> Result<Option<SharedReceives>, BenchError> {
+        if !settings.receiving.use_srq {
+            return Ok(None);
+        }
+        if let Some(shared) = self.shared_receives.get() {
+            return Ok(Some(shared.clone()));
+        }
+        let shared = SharedReceives::new(&self.domain, &self.plan, settings)?;
+        Ok(Some(self.shared_receives.get_or_init(|| shared).clone()))
+    }
+
+    fn source(&self, access: Access) -> Result<Arc<MemoryRegion>, BenchError> {
+        if let Some(source) = self.source.get() {
+            return Ok(source.clone());
+        }
+        let source = self.allocate(self.content.bytes().len(), access)?;
+        let fits = source.write(0, self.content.bytes());
+        debug_assert!(fits, "the source has the content's length");
+        Ok(self.source.get_or_init(|| source).clone())
+    }
+
+    fn allocate(&self, bytes: usize, access: Access) -> Result<Arc<MemoryRegion>, BenchError> {
+        let memory = self.domain.allocate(bytes, access);
+        memory.map(Arc::new).map_err(|error| BenchError::Memory(error.to_string()))
+    }
+
+    /// Returns the sum of the words that the other end's Atomic Operations count in.
+    pub fn sum_of_words(memory: &MemoryRegion) -> u64 {
+        (0..ATOMIC_WORDS as usize)
+            .filter_map(|word| {
+                let mut value = [0; ATOMIC_BYTES as usize];
+                memory.read(word * value.len(), &mut value).then(|| u64::from_ne_bytes(value))
+            })
+            .fold(0, u64::wrapping_add)
+    }
+}
+
+/// How long the bytes of a ping may take to become right after its last one has arrived.
+pub const PATIENCE: Duration = Duration::from_secs(1);

@@ -1,0 +1,220 @@
+//! The end that listens.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use warpline::{AcceptError, Advertisement, ConnectionRequest, Device, ListenConfig, Listener};
+
+use super::budget::{Budget, Reservation, check_open};
+use super::lane::{Lane, Role};
+use super::latency::answered_by_message;
+use super::plan::{Figure, Plan};
+use super::settings::Settings;
+use super::supplies::Supplies;
+use crate::endpoint::{Driver, received};
+use crate::error::BenchError;
+
+/// A connection, and the memory that it keeps in use.
+pub struct AcceptedLane {
+    lane: Lane,
+    /// The last of a size's lanes frees what they share.
+    shared: Arc<Shared>,
+    _reservation: Reservation,
+}
+
+/// What the lanes of a size share.
+struct Shared {
+    supplies: Supplies,
+    _reservation: Reservation,
+}
+
+/// A connection that has ended, to be dropped by a thread that need not poll.
+pub struct Ended {
+    accepted: AcceptedLane,
+    result: Result<(), BenchError>,
+}
+
+/// Channels between the thread that accepts and the target's core.
+pub struct Lanes {
+    give: mpsc::Sender<AcceptedLane>,
+    ended: mpsc::Receiver<Ended>,
+}
+
+/// The target's work between polls.
+pub type Work = Box<dyn FnMut(&mut Driver) -> ControlFlow<()> + Send>;
+
+/// Returns the target's work between polls, and the way to it.
+pub fn work() -> (Lanes, Work) {
+    let (give, taken) = mpsc::channel();
+    let (end, ended) = mpsc::channel();
+    let mut lanes: Vec<AcceptedLane> = Vec::new();
+    let step = move |_: &mut Driver| {
+        lanes.extend(received(&taken)?);
+        let mut index = 0;
+        while index < lanes.len() {
+            let result = match lanes[index].lane.step() {
+                Ok(ControlFlow::Continue(())) => {
+                    index += 1;
+                    continue;
+                }
+                Ok(ControlFlow::Break(())) => Ok(()),
+                Err(error) => Err(error),
+            };
+            // Fails only when the program is ending.
+            let _ = end.send(Ended { accepted: lanes.swap_remove(index), result });
+        }
+        ControlFlow::Continue(())
+    };
+    (Lanes { give, ended }, Box::new(step))
+}
+
+/// Calls `listening` once it listens, and takes connections at `port` until all have ended and no more are to
+/// come: the last size was measured, or a connection has failed in its test, or `cancelled`. A client that
+/// this end has no room for, or that fails before its test, is rejected, and others may come. Returns the
+/// number of bytes that it found to be wrong.
+///
+/// # Errors
+///
+/// The first error of a connection in its test.
+pub fn serve(
+    device: &Device,
+    port: u16,
+    settings: &Settings,
+    lanes: &Lanes,
+    cancelled: &AtomicBool,
+    listening: impl FnOnce(),
+) -> Result<u64, BenchError> {
+    /// How long a connection is waited for before looking at those there are.
+    const PATIENCE: Duration = Duration::from_millis(20);
+    let config = ListenConfig { markers: settings.common.markers.is_on(), ..ListenConfig::default() };
+    let config = settings.common.setup.listen(config);
+    let listener = device.listen(port, &config).map_err(|error| BenchError::Setup(error.to_string()))?;
+    listening();
+    let (mut open, mut over, mut corrupt) = (0u32, false, 0);
+    let mut acceptor = Acceptor { device, settings, budget: Budget::default(), shared: None };
+    let mut result = Ok(());
+    while (!over || open > 0) && !cancelled.load(Ordering::Relaxed) {
+        let request = next_request(&listener, PATIENCE)?;
+        // First: a client opens the connections for a size when it has closed those for the size before.
+        while let Ok(ended) = lanes.ended.try_recv() {
+            open -= 1;
+            over |= ended.result.is_err();
+            corrupt += ended.accepted.lane.compared().1;
+            result = result.and(ended.result);
+        }
+        if let Some(accepted) = request.and_then(|request| acceptor.accept(request, open)) {
+            open += 1;
+            over |= accepted.shared.supplies.plan.last;
+            if lanes.give.send(accepted).is_err() {
+                return Err(BenchError::Setup("the target's core has stopped".into()));
+            }
+        }
+    }
+    result.map(|()| corrupt)
+}
+
+/// Returns the next client's request, or `None` if none came in time.
+///
+/// # Errors
+///
+/// [`BenchError::Setup`] if the device has stopped.
+fn next_request(listener: &Listener, patience: Duration) -> Result<Option<ConnectionRequest>, BenchError> {
+    match listener.accept(patience) {
+        Ok(request) => Ok(Some(request)),
+        Err(AcceptError::TimedOut) => Ok(None),
+        Err(error @ AcceptError::Startup { .. }) => {
+            eprintln!("warpline-bench: {error}");
+            Ok(None)
+        }
+        Err(error) => Err(BenchError::Setup(error.to_string())),
+    }
+}
+
+/// What a listening end needs to accept connections.
+struct Acceptor<'s> {
+    device: &'s Device,
+    settings: &'s Settings,
+    budget: Budget,
+    /// What the lanes of the latest plan share.
+    shared: Option<Arc<Shared>>,
+}
+
+impl Acceptor<'_> {
+    /// Accepts a connection beside `open` others; `None` when it failed or was rejected.
+    fn accept(&mut self, request: ConnectionRequest, open: u32) -> Option<AcceptedLane> {
+        let remote = request.remote();
+        let (accepted, advertisement) = match self.prepare(request.private_data(), open) {
+            Ok(prepared) => prepared,
+            Err(reason) => {
+                eprintln!("warpline-bench: {remote}: {reason}");
+                // The other end may be gone already.
+                let _ = request.reject(reason.as_bytes());
+                return None;
+            }
+        };
+        if let Err(error) = request.accept(&accepted.lane.qp, &advertisement.encode()) {
+            eprintln!("warpline-bench: {remote}: {error}");
+            return None;
+        }
+        Some(accepted)
+    }
+
+    /// Prepares a connection for the plan of a Request, within the bounds of this end. Returns also the
+    /// advertisement of its memory.
+    ///
+    /// # Errors
+    ///
+    /// The reason to reject it, in words.
+    fn prepare(&mut self, private_data: &[u8], open: u32) -> Result<(AcceptedLane, Advertisement), String> {
+        check_open(open)?;
+        let (plan, sink) = wanted(self.settings, private_data)?;
+        let words = |error: BenchError| error.to_string();
+        let shared = self.share(&plan).map_err(words)?;
+        let bytes = Supplies::own_bytes(&plan, self.settings).map_err(words)?;
+        let reservation = self.budget.reserve(bytes).map_err(words)?;
+        let (lane, advertisement) = prepare(&shared.supplies, self.settings, sink).map_err(words)?;
+        Ok((AcceptedLane { lane, shared, _reservation: reservation }, advertisement))
+    }
+
+    /// Returns what the lanes of `plan` share.
+    fn share(&mut self, plan: &Plan) -> Result<Arc<Shared>, BenchError> {
+        if let Some(shared) = self.shared.as_ref().filter(|shared| shared.supplies.plan == *plan) {
+            return Ok(shared.clone());
+        }
+        // Before the reservation: nothing may use it any more.
+        self.shared = None;
+        let reservation = self.budget.reserve(Supplies::shared_bytes(plan, self.settings)?)?;
+        let supplies = Supplies::new(self.device, plan);
+        let shared = Arc::new(Shared { supplies, _reservation: reservation });
+        Ok(self.shared.insert(shared).clone())
+    }
+}
+
+/// Returns a queue pair whose messages go to `sink`, and the advertisement of its own memory.
+fn prepare(
+    supplies: &Supplies,
+    settings: &Settings,
+    sink: Advertisement,
+) -> Result<(Lane, Advertisement), BenchError> {
+    let plan = supplies.plan;
+    let mut lane = Lane::new(supplies, settings, Role::Listening)?;
+    if plan.bidirectional || plan.figure == Figure::Latency && answered_by_message(plan.verb) {
+        lane.send_to(sink)?;
+    }
+    let advertisement = lane.advertisement()?.unwrap_or_default();
+    Ok((lane, advertisement))
+}
+
+/// Returns the plan of a Request and the other end's memory, or why this end is not for it.
+fn wanted(settings: &Settings, private_data: &[u8]) -> Result<(Plan, Advertisement), String> {
+    let (plan, sink) =
+        Plan::decode(private_data).ok_or("it is not a test of this version of warpline-bench")?;
+    let here = (settings.verb.name(), settings.figure);
+    if (plan.verb.name(), plan.figure) != here {
+        let figure = if plan.figure == Figure::Latency { "lat" } else { "bw" };
+        return Err(format!("the listening end runs {}, not {}-{figure}", settings.test(), plan.verb.name()));
+    }
+    Ok((plan, sink))
+}

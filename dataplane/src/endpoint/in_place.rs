@@ -1,0 +1,146 @@
+//! Segments whose payload is consumed where it lies: the way of nearly all data through an endpoint.
+//!
+//! TCP takes the header of a segment that it has [predicted](crate::tcp), MPA finds the FPDUs in the frame,
+//! and their payload is copied once, to its place. What is left of the frame, the beginning of an FPDU or one
+//! that is not valid, goes to the receive queue, and from there the general way ([`super::receive`]).
+
+use crate::device::Frame;
+use crate::mpa::receiver::Whole;
+use crate::tcp::Changes;
+use crate::wire::plain_segment::PlainSegment;
+
+use super::connection::Mode;
+use super::context::Context;
+use super::rdmap_stream::RdmapStream;
+use super::receive::{Step, on_fpdu};
+use super::{Endpoint, Outcome};
+
+/// The result of a segment in the usual form.
+pub enum Plain<F> {
+    /// Nothing has changed: the segment goes the general way.
+    General(F),
+    /// All of its payload is consumed. The frame is of no more use; this has changed in TCP.
+    Consumed(F, Changes),
+    /// The rest of it is in the receive queue.
+    Kept(Outcome),
+}
+
+impl<F: Frame> Endpoint<'_, F> {
+    /// Handles a segment in the usual form, if it is the next one in order and its connection takes FPDUs.
+    #[inline]
+    pub fn on_plain_segment(&mut self, segment: &PlainSegment, frame: F) -> Plain<F> {
+        let payload = frame.piece(0).and_then(|first| first.get(segment.payload_offset..segment.end()));
+        let pools = &mut self.context.pools;
+        let expected = self.connection.takes_fpdus()
+            && self.queue_pair.is_some()
+            && self.connection.tcp.predicts(self.now, segment, pools);
+        let Some(payload) = payload.filter(|_| expected) else { return Plain::General(frame) };
+        let changes = self.connection.tcp.take_predicted(self.now, segment, pools);
+        self.connection.note_changes(self.now, changes);
+        if changes.contains(Changes::ACKNOWLEDGED) {
+            self.complete_sends();
+        }
+        let Some(mut stream) = self.rdmap() else {
+            debug_assert!(false, "a connection that takes FPDUs has a queue pair");
+            self.connection.tcp.keep(&mut self.context.pools, segment.payload_offset, frame);
+            return Plain::Kept(Outcome { dirty: true, changes, ..Outcome::NONE });
+        };
+        let (consumed, last) = stream.consume_fpdus(payload);
+        stream.tcp.pass(consumed);
+        if consumed == segment.payload_octets && matches!(last, Step::Next) {
+            return Plain::Consumed(frame, changes);
+        }
+        if consumed < segment.payload_octets {
+            let tcp = &mut self.connection.tcp;
+            tcp.keep(&mut self.context.pools, segment.payload_offset + consumed, frame);
+        }
+        match last {
+            Step::Next | Step::Wait => self.receive_in_order(),
+            ended => self.end_receive(&ended),
+        }
+        let dropped_surplus = self.drop_unacked_surplus();
+        Plain::Kept(Outcome { dirty: true, changes, dropped_surplus, ..Outcome::NONE })
+    }
+}
+
+impl super::Connection {
+    /// Returns true if octets that arrive in order are FPDUs that are taken at once.
+    #[inline]
+    const fn takes_fpdus(&self) -> bool {
+        matches!(&self.mode, Mode::FullOperation(operating)
+            if operating.receives && !operating.failed && !operating.awaits_receive)
+    }
+}
+
+/// RDMA Writes that were placed one after the other, and are not counted yet.
+#[derive(Default)]
+struct Writes {
+    fpdus: u64,
+    wire_octets: usize,
+    payload_octets: usize,
+}
+
+impl<F: Frame> RdmapStream<'_, F> {
+    /// Takes the FPDUs that `octets`, the next in order, begin with, as long as they are whole and valid.
+    /// Returns how many octets they have, and the result of the last.
+    fn consume_fpdus(&mut self, octets: &[u8]) -> (usize, Step) {
+        let mut writes = Writes::default();
+        let mut consumed = 0;
+        while let Some(rest) = octets.get(consumed..).filter(|rest| !rest.is_empty())
+            && let Some(fpdu) = self.operating.fpdus.next_in(rest)
+        {
+            let stags = &self.context.stags;
+            let placed =
+                fpdu.ulpdu.and_then(|ulpdu| self.qp.receiver.on_write(ulpdu, &self.qp.shared, stags));
+            if let Some(payload_octets) = placed {
+                consumed += fpdu.wire_len;
+                writes.fpdus += 1;
+                writes.wire_octets += fpdu.wire_len;
+                writes.payload_octets += payload_octets;
+                continue;
+            }
+            self.note_writes(&core::mem::take(&mut writes));
+            if self.qp.receive_wait.is_allowed()
+                && self.qp.receiver.lacks_receive(&self.qp.shared, &rest, &fpdu.located)
+            {
+                // It waits for a receive in the receive queue.
+                return (consumed, Step::Next);
+            }
+            self.qp.receive_wait.end();
+            consumed += fpdu.wire_len;
+            match self.take_fpdu(rest, &fpdu) {
+                Step::Next => {}
+                last => return (consumed, last),
+            }
+        }
+        self.note_writes(&writes);
+        (consumed, Step::Next)
+    }
+
+    /// Counts RDMA Writes, as [`on_fpdu`] counts any FPDU. They are on a stream without Markers: where an
+    /// FPDU begins makes no difference to how it is read.
+    #[inline]
+    fn note_writes(&mut self, writes: &Writes) {
+        if writes.fpdus == 0 {
+            return;
+        }
+        let statistics = &mut self.context.statistics;
+        statistics.bytes_verified += writes.wire_octets as u64;
+        statistics.fpdus_received += writes.fpdus;
+        statistics.bytes_copied_rx += writes.payload_octets as u64;
+        self.operating.fpdus.pass(writes.wire_octets);
+        self.operating.crc_retries = 0;
+        self.operating.on_fpdu(&self.qp.shared);
+        self.qp.receive_wait.end();
+    }
+
+    /// Takes an FPDU at the front of `octets`.
+    fn take_fpdu(&mut self, octets: &[u8], fpdu: &Whole<'_>) -> Step {
+        let acknowledged = self.tcp.acknowledged();
+        let Context { stags, statistics, .. } = &mut *self.context;
+        statistics.bytes_verified += fpdu.wire_len as u64;
+        let counted = (stags, statistics);
+        let received = on_fpdu(self.operating, self.qp, counted, acknowledged, &octets, &fpdu.located);
+        self.step(received)
+    }
+}

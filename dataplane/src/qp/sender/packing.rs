@@ -1,0 +1,139 @@
+//! FPDUs that share a segment, and FPDUs that follow one another in a message (RFC 5044 §4.5, App. A.2).
+
+use super::{FpduDescriptor, FpduRun, Origin, OutboundReads, Reads, SegmentRoom, Sender};
+use crate::limits;
+use crate::mpa;
+
+impl Sender {
+    /// `run`, which is queued, extended by the FPDUs that are ready and fit; `None` if there are none.
+    /// [`advance`](Self::advance) takes the result like any other run.
+    pub fn extend(&self, run: FpduRun, room: &SegmentRoom, reads: &Reads) -> Option<FpduRun> {
+        // After a part of a message only its next part may follow, and that belongs to the next segment.
+        // Messages that are not of the send queue go alone.
+        let alone = !matches!(run.origin, Origin::Requests(_));
+        let inside = self.offset > 0 || reads.inbound.next().is_some_and(|(_, offset)| offset > 0);
+        if inside || self.terminate.is_some() || self.provider_message.is_some() || alone {
+            return None;
+        }
+        let longer = self.pack(run, self.queued, 0, room, &reads.outbound);
+        (longer.more > run.more).then_some(longer)
+    }
+
+    /// `run` extended by the requests from index `next` on that fit. `pending` counts requests of the run
+    /// that expect a response and are not queued yet.
+    // Requirements: MPA-5.1-04, MPA-A.2-01
+    pub(super) fn pack(
+        &self,
+        mut run: FpduRun,
+        next: usize,
+        mut pending: usize,
+        room: &SegmentRoom,
+        outbound: &OutboundReads,
+    ) -> FpduRun {
+        if !room.packing || next >= self.active.len() {
+            return run;
+        }
+        let first = match run.origin {
+            Origin::Requests(number) => self.active.get(number.wrapping_sub(self.completed) as usize),
+            _ => None,
+        };
+        if first.is_some_and(|wqe| wqe.refers) && run.first.octets >= room.alone_from {
+            return run;
+        }
+        let short = if room.markers { 0 } else { self.pack_short_writes(&mut run, next, room.emss_octets) };
+        for index in next + short..self.active.len() {
+            if run.fpdus() == limits::FPDUS_PER_SEGMENT {
+                break;
+            }
+            let Some((wqe, message)) = self.ready(index, pending, outbound) else { break };
+            let octets = run.octets as usize;
+            // A small FPDU may fit where no part of a larger one may begin.
+            let whole_octets = message.part_octets(0, mpa::fpdu::MULPDU_MAX);
+            let whole_end = room.with(octets, message.header_len() + whole_octets as usize);
+            let fits = whole_octets == message.octets && whole_end <= room.emss_octets;
+            let (fpdu_octets, end) = if fits {
+                (whole_octets, whole_end)
+            } else {
+                let Some(mulpdu) = room.mulpdu_behind(octets) else { break };
+                let part_octets = message.part_octets(0, mulpdu);
+                (part_octets, room.with(octets, message.header_len() + part_octets as usize))
+            };
+            if wqe.refers && fpdu_octets >= room.alone_from {
+                break;
+            }
+            pending += usize::from(wqe.expects_response());
+            run.octets = end as u32;
+            run.more += 1;
+            run.last_octets = fpdu_octets;
+            if !fits {
+                break;
+            }
+        }
+        run
+    }
+
+    /// The FPDUs of a run that is not yet acknowledged, in order.
+    #[cfg(test)]
+    pub(super) fn fpdus(&self, run: FpduRun) -> impl Iterator<Item = FpduDescriptor> {
+        let mut fpdus = vec![run.first];
+        assert!(self.all_behind(&run, 1, |fpdu| {
+            fpdus.push(*fpdu);
+            true
+        }));
+        fpdus.into_iter()
+    }
+
+    /// Calls `f` for the FPDUs of a run that is not yet acknowledged, in order, but for the first `from`, one
+    /// at least. Returns false if `f` does, and calls it no more.
+    #[inline]
+    pub fn all_behind(&self, run: &FpduRun, from: usize, mut f: impl FnMut(&FpduDescriptor) -> bool) -> bool {
+        let Origin::Requests(number) = run.origin else { return true };
+        let mut number = number.wrapping_add(from as u32);
+        let mut left = run.fpdus() - from;
+        let index = number.wrapping_sub(self.completed) as usize;
+        if left == 0 || index > self.active.len() {
+            return true;
+        }
+        for wqe in self.active.from(index) {
+            let Some(message) = wqe.message() else { continue };
+            left -= 1;
+            // Only the last may be a part of its message.
+            let mulpdu = match left {
+                0 => message.header_len() + run.last_octets as usize,
+                _ => mpa::fpdu::MULPDU_MAX,
+            };
+            if !f(&wqe.fpdu(message, number, 0, mulpdu)) {
+                return false;
+            }
+            number = number.wrapping_add(1);
+            if left == 0 {
+                break;
+            }
+        }
+        true
+    }
+
+    /// Returns how many FPDUs follow `run`, the last one queued, in its message that are as long as it and do
+    /// not end the message. In a stream without Markers [`peek`](Self::peek) would return them next, one by
+    /// one, each equal to the one before but for the offsets: nothing goes between the parts of a message.
+    ///
+    /// Example: of a message of 65536 octets whose first FPDU has 1428 octets of payload, 44 follow, and then
+    /// the last one with 1276.
+    #[inline]
+    pub fn parts_alike(&self, run: &FpduRun) -> u32 {
+        let inside = self.offset > 0 && matches!(run.origin, Origin::Requests(_)) && run.more == 0;
+        if !inside || self.terminate.is_some() || self.provider_message.is_some() {
+            return 0;
+        }
+        let message = self.active.get(self.queued).and_then(|wqe| wqe.message());
+        message
+            .map_or(0, |message| (message.octets - self.offset).saturating_sub(1) / run.first.octets.max(1))
+    }
+
+    /// Notes that another part of a message is queued: the next of those that are
+    /// [alike](Self::parts_alike), of `octets` octets of payload.
+    #[inline]
+    pub const fn advance_part(&mut self, octets: u32) {
+        self.offset += octets;
+    }
+}

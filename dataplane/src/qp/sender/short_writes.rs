@@ -1,0 +1,224 @@
+//! Short Writes: RDMA Writes of few octets, from one range of memory, that are not fenced. Most small
+//! messages are such, and many of them share a segment, so what each one takes counts.
+//!
+//! A short Write is one message and one FPDU, unless the segment has no room for all of it. Nothing answers
+//! it, its payload is always copied, and its work request has no box. So it is taken, packed, built and
+//! completed by a few steps without branches for other requests. All of these find it by
+//! [`short_octets`](ActiveWqe::short_octets) of its entry. The entry is like any other beyond that: every
+//! step that a short Write does not fit, such as that of a part of it, is left to the general way, with the
+//! same result.
+
+use super::{
+    ActiveWqe, Effect, FpduDescriptor, FpduRun, Origin, Reads, SegmentRoom, Sender, SharedQp, Slice, Source,
+    StagTable, Stage,
+};
+use crate::limits;
+use crate::memory::{Readable, STag};
+use crate::qp::cqe;
+use crate::qp::lender::marked_id;
+use crate::qp::work::CompletionKind;
+use crate::qp::wqe::CompactWqe;
+use crate::rdmap::message;
+use crate::wire::ddp::{Header, Tagged};
+use crate::wire::tcp::SeqNumber;
+
+impl Sender {
+    /// Takes the next posted requests as long as they are short Writes that pass the check.
+    pub(super) fn take_short_writes(&mut self, shared: &SharedQp, stags: &mut StagTable) {
+        // The free entries are in a row, or in two.
+        while self.take_short_writes_in_a_row(shared, stags) {}
+    }
+
+    /// Takes short Writes to free entries that are in a row in memory. Returns true if it has filled them.
+    fn take_short_writes_in_a_row(&mut self, shared: &SharedQp, stags: &mut StagTable) -> bool {
+        let version = self.numbers.version;
+        let free = shared.send_depth().saturating_sub(self.active.len());
+        let places = self.active.next_run();
+        let most = free.min(places.len());
+        let mut taken = 0;
+        // Most are from the same memory.
+        let mut last: Option<(STag, Readable<'_>)> = None;
+        let mut posted = shared.posted_sends();
+        for place in places.iter_mut().take(most) {
+            let Some(request) = posted.front().filter(CompactWqe::is_short_write) else { break };
+            let local = request.local();
+            if last.as_ref().is_none_or(|(stag, _)| *stag != local.stag) {
+                last = stags.readable(local.stag, shared.accessor()).map(|memory| (local.stag, memory));
+            }
+            let Some((_, memory)) = &mut last else { break };
+            if !memory.retain(local.to, local.len as usize) {
+                break;
+            }
+            place.take_short_write(request, version);
+            posted.advance();
+            taken += 1;
+        }
+        self.active.push_many(taken);
+        taken == most && taken > 0
+    }
+
+    /// Extends `run` by the requests from index `next` on as long as they are short Writes that fit a segment
+    /// of `emss_octets` without Markers, as [`pack`](Self::pack) does. Returns how many.
+    #[inline]
+    pub(super) fn pack_short_writes(&self, run: &mut FpduRun, next: usize, emss_octets: usize) -> usize {
+        let (mut octets, mut last_octets, mut count) = (run.octets, run.last_octets, 0);
+        let most = limits::FPDUS_PER_SEGMENT.saturating_sub(run.fpdus());
+        'fits: for part in self.active.in_a_row(next..next + most) {
+            for wqe in part {
+                let end = octets + u32::from(wqe.short_octets);
+                if wqe.short_octets == 0 || end as usize > emss_octets {
+                    break 'fits;
+                }
+                (octets, last_octets) = (end, wqe.octets);
+                count += 1;
+            }
+        }
+        (run.octets, run.last_octets, run.more) = (octets, last_octets, run.more + count);
+        usize::from(count)
+    }
+
+    /// The FPDU of the next request, as [`peek`](Self::peek) returns it, if that is a short Write which fits
+    /// the segment whole, and nothing else may go before it.
+    #[inline]
+    pub(super) fn peek_short_write(&self, room: &SegmentRoom, reads: &Reads) -> Option<FpduRun> {
+        let next = self.active.get(self.queued).filter(|wqe| wqe.short_octets > 0)?;
+        let local = next.request.compact().local();
+        let is_first = self.provider_message.is_none() && self.terminate.is_none() && self.offset == 0;
+        let fits = !room.markers && Tagged::LEN + local.len as usize <= room.mulpdu();
+        if !is_first || !fits || reads.inbound.next().is_some() {
+            return None;
+        }
+        Some(FpduRun {
+            first: FpduDescriptor {
+                header: Header::Tagged(self.short_header(next)),
+                octets: local.len,
+                source: Source::Memory(local),
+            },
+            octets: u32::from(next.short_octets),
+            origin: Origin::Requests(self.number(self.queued)),
+            more: 0,
+            last_octets: 0,
+        })
+    }
+
+    /// Notes that the FPDUs of `run` after the first `before` are queued, as long as they are whole short
+    /// Writes, as [`advance`](Self::advance) does. Returns how many.
+    #[inline]
+    pub(super) fn advance_short_writes(&mut self, run: &FpduRun, before: usize, end: SeqNumber) -> usize {
+        if self.offset > 0 {
+            return 0;
+        }
+        // Only the first and the last may be a part of their message.
+        let is_whole = |index, octets| self.active.get(index).is_some_and(|wqe| wqe.octets == octets);
+        let mut queued = self.queued..self.queued + (run.fpdus() - before);
+        if before == 0 && !is_whole(queued.start, run.first.octets) {
+            return 0;
+        }
+        if run.more > 0 && !is_whole(queued.end - 1, run.last_octets) {
+            queued.end -= 1;
+        }
+        let mut count = 0;
+        'short: for part in self.active.in_a_row_mut(queued) {
+            for wqe in part {
+                if wqe.short_octets == 0 {
+                    break 'short;
+                }
+                wqe.stage = Stage::Queued(end);
+                count += 1;
+            }
+        }
+        self.queued += count;
+        count
+    }
+
+    /// Calls `f` for the first FPDUs of a run that is not yet acknowledged, with the octets of the FPDU, its
+    /// header and its payload, as long as each is a whole short Write and `f` returns true. Returns how often
+    /// it did.
+    #[inline]
+    pub fn each_short_write(&self, run: &FpduRun, mut f: impl FnMut(usize, &Tagged, Slice) -> bool) -> usize {
+        let Origin::Requests(number) = run.origin else { return 0 };
+        let first = number.wrapping_sub(self.completed) as usize;
+        // Only the first and the last may be a part of their message.
+        let is_whole = |index, octets| self.active.get(index).is_some_and(|wqe| wqe.octets == octets);
+        if !is_whole(first, run.first.octets) {
+            return 0;
+        }
+        let is_last_cut = run.more > 0 && !is_whole(first + usize::from(run.more), run.last_octets);
+        let mut whole = 0;
+        for part in self.active.in_a_row(first..first + run.fpdus() - usize::from(is_last_cut)) {
+            for wqe in part {
+                if wqe.short_octets == 0 {
+                    return whole;
+                }
+                let header = self.short_header(wqe);
+                if !f(usize::from(wqe.short_octets), &header, wqe.request.compact().local()) {
+                    return whole;
+                }
+                whole += 1;
+            }
+        }
+        whole
+    }
+
+    /// The header of the FPDU of `wqe`, a short Write.
+    #[inline]
+    fn short_header(&self, wqe: &ActiveWqe) -> Tagged {
+        let (stag, to) = wqe.request.compact().remote();
+        let version = self.numbers.version;
+        let message = message::write(version, stag, to, wqe.octets);
+        debug_assert_eq!(wqe.effect, Effect::Message(message), "another message was numbered");
+        Tagged { last: true, version, rsvd_ulp: message.rsvd_ulp[0], stag, to }
+    }
+
+    /// Completes the oldest requests as long as they are short Writes that TCP has acknowledged. Returns true
+    /// if it may be called again for more.
+    // Requirements: RDMAP-5.5-07
+    pub(super) fn finish_short_writes(
+        &mut self,
+        shared: &SharedQp,
+        stags: &mut StagTable,
+        acknowledged: SeqNumber,
+    ) -> bool {
+        let run = self.active.front_run();
+        let (mut done, mut reported) = (0, 0);
+        // Most are from the same memory.
+        let (mut stag, mut readers) = (STag::default(), 0);
+        for wqe in &*run {
+            if wqe.short_octets == 0 || !wqe.stage.is_acknowledged(acknowledged) {
+                break;
+            }
+            let request = wqe.request.compact();
+            if request.local().stag != stag {
+                if readers > 0 {
+                    stags.release_many(stag, readers);
+                }
+                (stag, readers) = (request.local().stag, 0);
+            }
+            readers += 1;
+            done += 1;
+            reported += u32::from(request.is_signaled());
+        }
+        if done == 0 {
+            return false;
+        }
+        stags.release_many(stag, readers);
+        let is_all = done == run.len();
+        let mut completions = shared.complete_sends(reported);
+        shared.retire_sends(done as u64);
+        for wqe in run.iter().take(done) {
+            let request = wqe.request.compact();
+            if request.is_signaled() {
+                let (id, lender) = request.id_and_lender();
+                let id = marked_id(id, lender);
+                let words = cqe::plain_words(shared.number, CompletionKind::Write, wqe.octets, id);
+                completions.push_words(&words);
+            }
+        }
+        drop(completions);
+        self.active.pop_front(done);
+        self.completed = self.completed.wrapping_add(done as u32);
+        self.acknowledged = self.acknowledged.saturating_sub(done);
+        self.queued = self.queued.saturating_sub(done);
+        is_all
+    }
+}

@@ -1,0 +1,144 @@
+//! Two connections get the same inputs. One sends segment by segment, the other in trains.
+
+use super::*;
+use crate::device::Device;
+use crate::device::sim::{self, EndConfig, SimDevice, SimFrame};
+use crate::pool::Pool;
+use crate::rate_limit::RateLimit;
+use crate::tcp::congestion::Algorithm;
+use crate::tcp::receive_queue::HeldPool;
+use crate::tcp::scan_budget::ScanBudget;
+use crate::tcp::{Behaviour, Config, EcnField, EcnPolicy, Payload};
+use crate::wire::tcp::{Header, Options, SeqNumber, Timestamps};
+
+const ISS: SeqNumber = SeqNumber(u32::MAX - 20_000);
+const PEER_ISS: SeqNumber = SeqNumber(7000);
+const MSS: u16 = 1460;
+
+/// What a segment shows: its header, its octets and its ECN field.
+type Shown = (Header, u32, EcnField);
+
+struct End {
+    tcp: Connection,
+    pools: Pools<u32, SimFrame>,
+    device: SimDevice,
+    in_trains: bool,
+    /// Segments sent in trains after their first.
+    followed: usize,
+}
+
+impl End {
+    fn new(behaviour: Behaviour, in_trains: bool) -> Self {
+        let config = Config { mss_octets: MSS, window_octets: 1 << 20, timestamp_offset: 99, behaviour };
+        let pools = Pools {
+            segments: Pool::new(400),
+            held: HeldPool::new(8, 8),
+            challenges: RateLimit::new(100, [1, 2]),
+            scan_budget: ScanBudget::new(),
+        };
+        let (device, _) = sim::link(1, EndConfig::a(), EndConfig::b());
+        Self { tcp: Connection::connect(config, ISS), pools, device, in_trains, followed: 0 }
+    }
+
+    fn receive(&mut self, now: Instant, header: &Header) {
+        let frame = self.device.allocate().expect("a frame");
+        let payload = Payload { frame, offset: 0, octets: 0, ecn: EcnField::NotCapable };
+        self.pools.scan_budget.begin_poll();
+        let _ = self.tcp.on_segment(now, header, payload, &mut self.pools);
+    }
+
+    /// Sends up to `most` segments, as a turn does.
+    fn send(&mut self, now: Instant, most: usize) -> Vec<Shown> {
+        let mut sent = Vec::new();
+        while sent.len() < most {
+            let Some(first) = self.tcp.poll_transmit(now, &mut self.pools) else { break };
+            let octets = first.segment.as_ref().map_or(0, |segment| segment.octets);
+            sent.push((first.header.clone(), octets, first.ecn));
+            let Some(mut train) = self.tcp.train_after(&first).filter(|_| self.in_trains) else { continue };
+            while sent.len() < most
+                && let Some((segment, push)) = self.tcp.next_of_train(now, &mut self.pools, &mut train)
+            {
+                let mut header = Header { seq: segment.seq, ..first.header.clone() };
+                header.flags.set(Flags::PSH, push);
+                sent.push((header, segment.octets, first.ecn));
+                self.followed += 1;
+            }
+            self.tcp.end_train(now);
+        }
+        sent
+    }
+}
+
+fn from_peer(now: Instant, flags: Flags, ack: SeqNumber, sack: &[(SeqNumber, SeqNumber)]) -> Header {
+    let clock = Timestamps { value: (now.as_nanos() / 1_000_000) as u32, echo: 99 };
+    Header {
+        seq: if flags.contains(Flags::SYN) { PEER_ISS } else { PEER_ISS + 1 },
+        ack,
+        flags,
+        window: 20_000,
+        options: Options {
+            mss: flags.contains(Flags::SYN).then_some(MSS),
+            window_scale: flags.contains(Flags::SYN).then_some(3),
+            sack_permitted: flags.contains(Flags::SYN),
+            timestamps: Some(clock),
+            sack: sack.iter().copied().collect(),
+        },
+        ..Header::default()
+    }
+}
+
+/// Random work: what the ends send, and when they would do something next, is the same after each step, over
+/// losses, timeouts, ECN marks, Nagle's algorithm and pacing.
+#[test]
+fn trains_send_what_single_segments_would() {
+    let mut followed = 0;
+    for seed in 0..60 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let behaviour = Behaviour {
+            congestion: if rng.bool() { Algorithm::default() } else { Algorithm::Dctcp },
+            ecn: if rng.bool() { EcnPolicy::Request } else { EcnPolicy::Off },
+            nagle: rng.u8(..4) == 0,
+            ..Behaviour::default()
+        };
+        let mut ends = [false, true].map(|in_trains| End::new(behaviour, in_trains));
+        let mut now = Instant::from_nanos(1_000_000_000);
+        let round_trip_ns = [50_000, 20_000_000][rng.usize(..2)];
+        let syn_ack = Flags::SYN | Flags::ACK | if rng.bool() { Flags::ECE } else { Flags::empty() };
+        for end in &mut ends {
+            assert_eq!(end.send(now, 32).len(), 1, "a SYN");
+            end.receive(now + round_trip_ns, &from_peer(now, syn_ack, ISS + 1, &[]));
+        }
+        for _ in 0..300 {
+            now += rng.u64(..round_trip_ns);
+            let [queued, lens] = [rng.usize(..40), rng.usize(..4)];
+            let (una, nxt) = (ends[0].tcp.send.una, ends[0].tcp.send.queue.nxt());
+            let flight = (nxt - una).max(0).cast_unsigned();
+            let ack = una + if rng.bool() { flight } else { rng.u32(..=flight) };
+            let hole = rng.u8(..8) == 0 && ack + 3000 < nxt;
+            let blocks = [(ack + 1448, ack + 3000)];
+            let marked = if rng.u8(..10) == 0 { Flags::ACK | Flags::ECE } else { Flags::ACK };
+            let header = from_peer(now, marked, ack, if hole { &blocks } else { &[] });
+            let (arrives, expires, most) = (rng.u8(..4) > 0, rng.u8(..3) == 0, rng.usize(1..40));
+            let sent = ends.each_mut().map(|end| {
+                let emss = end.tcp.emss_octets() as u32;
+                for number in 0..queued {
+                    let octets = if number % 16 < lens { 1 + 37 * number as u32 } else { emss };
+                    end.tcp.queue(&mut end.pools, number as u32, 0, octets);
+                }
+                if arrives {
+                    end.receive(now, &header);
+                }
+                if expires {
+                    let _ = end.tcp.on_timer(now, &mut end.pools);
+                }
+                end.send(now, most)
+            });
+            assert_eq!(sent[0], sent[1], "seed {seed}");
+            let [single, trains] = &ends;
+            assert_eq!(single.tcp.next_deadline(), trains.tcp.next_deadline(), "seed {seed}");
+            assert_eq!(single.tcp.counters(), trains.tcp.counters(), "seed {seed}");
+        }
+        followed += ends[1].followed;
+    }
+    assert!(followed > 10_000, "{followed} segments in trains");
+}

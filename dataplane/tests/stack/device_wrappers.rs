@@ -1,0 +1,121 @@
+//! Tests of the devices that wrap another: a thread that sleeps until frames arrive relies on the receive
+//! interrupt and on the waker of the device inside.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use warpline_dataplane::device::fault::{Fault, Impairments};
+use warpline_dataplane::device::sim::{self, EndConfig, SimDevice, SimFrame};
+use warpline_dataplane::device::tap::{Tap, TapConfig};
+use warpline_dataplane::device::{Capabilities, Device, RxInterrupt, RxTrigger};
+use warpline_dataplane::notify::Notify;
+use warpline_dataplane::time::Instant;
+use warpline_dataplane::waker::Waker;
+use warpline_dataplane::wire::ethernet::MacAddress;
+
+/// The calls that have reached the device inside.
+#[derive(Default)]
+struct Calls {
+    enabled: AtomicU32,
+    disabled: AtomicU32,
+    wakers: AtomicU32,
+}
+
+impl Calls {
+    fn counts(&self) -> [u32; 3] {
+        [&self.enabled, &self.disabled, &self.wakers].map(|calls| calls.load(Ordering::Relaxed))
+    }
+}
+
+/// A device with a receive interrupt.
+struct Interrupting {
+    device: SimDevice,
+    interrupt: File,
+    calls: Arc<Calls>,
+}
+
+impl Device for Interrupting {
+    type Frame = SimFrame;
+
+    fn capabilities(&self) -> Capabilities {
+        self.device.capabilities()
+    }
+
+    fn mac(&self) -> MacAddress {
+        self.device.mac()
+    }
+
+    fn receive(&mut self, now: Instant, frames: &mut Vec<SimFrame>, limit: usize) -> usize {
+        self.device.receive(now, frames, limit)
+    }
+
+    fn allocate(&mut self) -> Option<SimFrame> {
+        self.device.allocate()
+    }
+
+    fn transmit(&mut self, now: Instant, frames: &mut VecDeque<SimFrame>) -> usize {
+        self.device.transmit(now, frames)
+    }
+
+    fn wake_on_arrival(&mut self, _: &Arc<Waker>) -> bool {
+        self.calls.wakers.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    fn rx_interrupt(&self) -> Option<RxInterrupt<'_>> {
+        Some(RxInterrupt { fd: self.interrupt.as_fd(), trigger: RxTrigger::Edge })
+    }
+
+    fn enable_rx_interrupt(&mut self) -> bool {
+        self.calls.enabled.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    fn disable_rx_interrupt(&mut self) {
+        self.calls.disabled.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+struct Nobody;
+
+impl Notify for Nobody {
+    fn notify(&self) {}
+}
+
+/// Checks that the device that `wrap` makes forwards the interrupt and the waker to the one inside.
+fn check<D: Device>(wrap: impl FnOnce(Interrupting) -> D) {
+    let (device, _) = sim::link(1, EndConfig::a(), EndConfig::b());
+    let interrupt = File::open("/dev/null").unwrap();
+    let (fd, calls) = (interrupt.as_raw_fd(), Arc::new(Calls::default()));
+    let mut wrapper = wrap(Interrupting { device, interrupt, calls: calls.clone() });
+    let found = wrapper.rx_interrupt().map(|interrupt| (interrupt.fd.as_raw_fd(), interrupt.trigger));
+    assert_eq!(found, Some((fd, RxTrigger::Edge)));
+    assert_eq!(calls.counts(), [0, 0, 0]);
+    assert!(wrapper.enable_rx_interrupt());
+    assert_eq!(calls.counts(), [1, 0, 0]);
+    wrapper.disable_rx_interrupt();
+    assert_eq!(calls.counts(), [1, 1, 0]);
+    assert!(wrapper.wake_on_arrival(&Arc::new(Waker::new(Arc::new(Nobody)))));
+    assert_eq!(calls.counts(), [1, 1, 1]);
+}
+
+#[test]
+fn a_tap_forwards_the_interrupt() {
+    check(|device| Tap::new(device, io::sink(), &TapConfig::default()).unwrap());
+}
+
+#[test]
+fn a_fault_injector_forwards_the_interrupt() {
+    let none = Impairments::default();
+    check(|device| Fault::new(device, 1, none, none));
+}
+
+#[test]
+fn a_fault_injector_around_a_tap_forwards_the_interrupt() {
+    let none = Impairments::default();
+    check(|device| Fault::new(Tap::new(device, io::sink(), &TapConfig::default()).unwrap(), 1, none, none));
+}

@@ -1,0 +1,103 @@
+//! Super-frames: the segments of a turn in one frame, which the device cuts. The wire is the same as without
+//! them, so that all that is said of segments holds for both.
+
+use std::sync::{Arc, Mutex};
+
+use crate::common::{Pair, Setup, holds, pattern, region_of};
+use warpline_dataplane::device::sim::{End, EndConfig, Impairments, Verdict};
+use warpline_dataplane::memory::{Access, Region, STag};
+use warpline_dataplane::qp::work::Slice;
+
+const SOURCE: STag = STag::new(1, 11);
+const SINK: STag = STag::new(2, 22);
+const OCTETS: usize = 700_000;
+const SUPER_FRAME_BYTES: usize = 65_024;
+
+/// A frame, when it was sent and by whom.
+type Sent = (End, u64, Vec<u8>);
+
+struct Transfer {
+    setup: Setup,
+    over_ipv6: bool,
+    super_frame_bytes: usize,
+    impairments: Impairments,
+}
+
+impl Transfer {
+    /// Writes from one end to the other, verifies what has arrived, and returns both ends with the frames
+    /// that they have sent.
+    fn run(&self) -> (Pair, Vec<Sent>) {
+        let end = |config: EndConfig| EndConfig {
+            transmit_checksums: true,
+            super_frame_bytes: self.super_frame_bytes,
+            ..config
+        };
+        let mut pair = Pair::new(3, end(EndConfig::a()), end(EndConfig::b()));
+        pair.over_ipv6 = self.over_ipv6;
+        let frames = Arc::new(Mutex::new(Vec::new()));
+        for end in [End::A, End::B] {
+            let frames = frames.clone();
+            pair.network.set_filter(end, move |at, frame| {
+                frames.lock().unwrap().push((end, at.as_nanos(), frame.to_vec()));
+                Verdict::Pass
+            });
+        }
+        let data = pattern(3, OCTETS);
+        let sink = Region::heap(OCTETS).unwrap();
+        pair.a.register(SOURCE, &region_of(&data), Access::empty());
+        pair.b.register(SINK, &sink, Access::REMOTE_WRITE);
+        pair.establish(self.setup);
+        pair.network.set_impairments(End::A, self.impairments);
+        pair.network.set_impairments(End::B, self.impairments);
+        // Long messages, and short ones that share segments.
+        let lens = [300_000, 64, 64, 64, 64, 1, 0, 200_000, 9000, 512, 512].into_iter();
+        let mut to = 0;
+        for (n, len) in lens.chain([OCTETS as u32]).enumerate() {
+            let len = len.min(OCTETS as u32 - to);
+            let local = Slice { stag: SOURCE, to: to.into(), len };
+            pair.a.write(n as u64, local, SINK, to.into());
+            to += len;
+        }
+        let mut completed = 0;
+        let done = pair.run_until(20_000, |pair| {
+            completed += pair.a.poll_completions().len();
+            completed == 12
+        });
+        assert!(done && holds(&sink, 0, &data), "{completed} of 12 messages; {:?}", pair.a.events);
+        let frames = std::mem::take(&mut *frames.lock().unwrap());
+        (pair, frames)
+    }
+}
+
+const WITH_CRC: Setup = Setup { markers: false, crc: true };
+const WITH_MARKERS: Setup = Setup { markers: true, crc: true };
+
+/// Cut by the device, super-frames are the segments that are sent without them, octet for octet.
+// Requirements: MPA-A.1-01
+#[test]
+fn the_wire_is_the_same() {
+    for (setup, over_ipv6) in [(WITH_CRC, false), (WITH_CRC, true), (WITH_MARKERS, false)] {
+        let run = |super_frame_bytes| {
+            Transfer { setup, over_ipv6, super_frame_bytes, impairments: Impairments::default() }.run()
+        };
+        let [(plain, expected), (pair, frames)] = [0, SUPER_FRAME_BYTES].map(run);
+        assert_eq!(frames.len(), expected.len());
+        for (at, (frame, expected)) in frames.iter().zip(&expected).enumerate() {
+            assert!(frame == expected, "frame {at}:\n{frame:02x?}\n{expected:02x?}");
+        }
+        let handed_over = |pair: &Pair| pair.a.statistics().frames_sent;
+        assert!(handed_over(&pair) * 2 < handed_over(&plain), "few frames were handed to the device");
+    }
+}
+
+/// Segments of a super-frame that are lost are sent again like any others.
+#[test]
+fn intact_under_loss_and_reordering() {
+    for over_ipv6 in [false, true] {
+        let impairments = Impairments { loss: 0.03, reorder: 0.03, ..Impairments::default() };
+        let super_frame_bytes = SUPER_FRAME_BYTES;
+        let (pair, _) = Transfer { setup: WITH_CRC, over_ipv6, super_frame_bytes, impairments }.run();
+        let tcp = pair.a.statistics().tcp;
+        assert!(tcp.retransmitted_segments > 0 && tcp.cut_segments == 0, "{tcp:?}");
+    }
+}

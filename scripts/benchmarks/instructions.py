@@ -1,0 +1,259 @@
+"""Instructions a segment and a message at either end, counted by callgrind."""
+
+import dataclasses
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+from benchmarks.callgrind import Place, Profile, read_profile
+
+TOLERANCE_PERCENT = 3.0
+ENDS = ("writer", "target")
+# Under valgrind there are no hugepages.
+PROGRAM_ARGUMENTS = ("instructions", "--eal", "--no-huge -m 256")
+CALLGRIND = (
+    "valgrind",
+    "--tool=callgrind",
+    "--separate-threads=yes",
+    "--fair-sched=yes",
+    "--toggle-collect=*::writer_turn",
+    "--toggle-collect=*::target_turn",
+    "--dump-after=*::end_of_phase",
+)
+# Instructions of a CRC are those of its functions, and those of its files where they were inlined.
+CRC = re.compile(r"\bcrc|/crc", re.IGNORECASE)
+COPY_FILES = "/dataplane/src/memory/"
+COPY_FILE = COPY_FILES + "copy.rs"
+COPY_FUNCTION = "rte_pktmbuf_copy"
+LIBRARY_COPY = re.compile(r"__mem(cpy|move)_")
+
+
+class Unusable(Exception):
+    """The counts cannot be taken, or mean nothing."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Count:
+    """Instructions for one unit at one end, by kind."""
+
+    # All but the next two: TCP, MPA, DDP, RDMAP, queues and frames.
+    protocol: float
+    crc: float
+    copy: float
+    # Of the protocol's: structures that the C library's memcpy has moved.
+    moves: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """A case, or the idle polls after it."""
+
+    name: str
+    unit: str
+    # What is in one unit, as the report says it.
+    facts: dict[str, Any]
+    profiles: dict[str, Profile]
+
+    def units(self, end: str) -> int:
+        """How many segments, messages or polls the end had."""
+        counts = self.facts[end]
+        match self.unit, end:
+            case "segment", "writer":
+                units = counts["data_segments_sent"]
+            case "segment", _:
+                units = counts["frames_received"]
+            case "message", "writer":
+                units = counts["messages"]
+            case "message", _:
+                units = counts["fpdus"]
+            case _:
+                units = counts["idle_polls"]
+        return int(units)
+
+    def count(self, end: str) -> Count:
+        """The instructions of the end."""
+        profile, units = self.profiles[end], self.units(end)
+        kinds = instructions_by_kind(profile)
+        return Count(*(kinds[field.name] / units for field in dataclasses.fields(Count)))
+
+
+def instructions_by_kind(profile: Profile) -> dict[str, int]:
+    """Sorts the instructions of a profile by the fields of a count."""
+    crc = copy = moved = 0
+    for place, instructions in profile.own.items():
+        if CRC.search(place.function) or CRC.search(place.file):
+            crc += instructions
+        elif place.file.endswith(COPY_FILE) or place.function == COPY_FUNCTION:
+            copy += instructions
+        elif LIBRARY_COPY.match(place.function):
+            moved += instructions
+    # The library copies payload only for what copies payload.
+    payload = sum(
+        instructions
+        for (place, called), instructions in profile.called.items()
+        if LIBRARY_COPY.match(called) and copies_payload(place)
+    )
+    moved -= payload
+    copy += payload
+    return {"protocol": profile.total() - crc - copy, "crc": crc, "copy": copy, "moves": moved}
+
+
+def copies_payload(place: Place) -> bool:
+    """Whether code at a place copies between frames and memory of users."""
+    return COPY_FILES in place.file or place.function == COPY_FUNCTION
+
+
+def measure(program: pathlib.Path) -> list[Phase]:
+    """Runs the program under callgrind, and returns what each of its phases took."""
+    with tempfile.TemporaryDirectory(prefix="warpline-instructions-") as name:
+        folder = pathlib.Path(name)
+        report, counts = folder / "report.json", folder / "counts"
+        command = [*CALLGRIND, f"--callgrind-out-file={counts}", str(program)]
+        command += [*PROGRAM_ARGUMENTS, "--json", str(report)]
+        try:
+            run = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+        except FileNotFoundError:
+            raise Unusable("valgrind is not installed (scripts/setup installs it)") from None
+        except subprocess.TimeoutExpired:
+            raise Unusable("no end after 150 s under callgrind") from None
+        if run.returncode != 0 or not report.exists():
+            raise Unusable(f"{' '.join(command)} failed:\n{run.stderr}")
+        return phases(json.loads(report.read_text()), folder)
+
+
+def phases(reports: list[dict[str, Any]], folder: pathlib.Path) -> list[Phase]:
+    """Joins the program's reports with callgrind's: each phase has a part of each end's thread, in order."""
+    found = []
+    for number, facts in enumerate(reports):
+        profiles = {}
+        for offset, end in enumerate(ENDS):
+            part = 2 * number + offset + 1
+            files = list(folder.glob(f"counts.{part}-*"))
+            if len(files) != 1:
+                raise Unusable(f"callgrind wrote {len(files)} files for part {part}")
+            profiles[end] = read_profile(files[0].read_text().splitlines())
+        phase = Phase(facts["name"], facts["unit"], facts, profiles)
+        validate(phase)
+        found.append(phase)
+    return found
+
+
+def validate(phase: Phase) -> None:
+    """Refuses counts that are not those of steady polls."""
+    for end in ENDS:
+        counts = phase.facts[end]
+        if counts["retransmitted_segments"]:
+            raise Unusable(f"{phase.name}: {end} sent segments again")
+        if phase.unit != "poll" and counts["idle_polls"]:
+            raise Unusable(f"{phase.name}: {end} had {counts['idle_polls']} polls with nothing to do")
+        if phase.units(end) == 0:
+            raise Unusable(f"{phase.name}: {end} had no {phase.unit}")
+        if phase.count(end).protocol <= 0:
+            raise Unusable(f"{phase.name}: no instructions were counted at the {end}")
+        # Both turns and nothing else are counted, each in its own thread.
+        functions = {called for _, called in phase.profiles[end].called}
+        if not any(function.endswith(f"::{end}_turn") for function in functions):
+            raise Unusable(f"{phase.name}: callgrind's part for the {end} has no {end}_turn")
+
+
+def selected(measured: list[Phase]) -> list[Phase]:
+    """Every case, and the idle polls of the first: those of the others are the same."""
+    idle = [phase for phase in measured if phase.unit == "poll"][:1]
+    return [phase for phase in measured if phase.unit != "poll"] + idle
+
+
+def baseline_of(measured: list[Phase]) -> dict[str, Any]:
+    """What a baseline says of counts: the protocol's, which depend on no processor."""
+    return {
+        phase.name: {"unit": phase.unit, **{end: round(phase.count(end).protocol) for end in ENDS}}
+        for phase in measured
+    }
+
+
+def difference_percent(count: float, baseline: float) -> float:
+    """How much more than the baseline a count is."""
+    return 100 * (count - baseline) / baseline
+
+
+def regressions(measured: list[Phase], baseline: dict[str, Any]) -> list[str]:
+    """What is above the baseline by more than the tolerance, or on one side only, a sentence each."""
+    found = []
+    for phase in measured:
+        for end in ENDS:
+            count = phase.count(end).protocol
+            if phase.name not in baseline:
+                found.append(f"{phase.name} is not in the baseline")
+                break
+            more = difference_percent(count, baseline[phase.name][end])
+            if more > TOLERANCE_PERCENT:
+                found.append(
+                    f"{phase.name}: the {end} takes {count:.0f} instructions a {phase.unit}, "
+                    f"{more:.1f} % more than {baseline[phase.name][end]}"
+                )
+        if phase.name in baseline and baseline[phase.name]["unit"] != phase.unit:
+            found.append(f"{phase.name}: the baseline counts a {baseline[phase.name]['unit']}")
+    names = {phase.name for phase in measured}
+    return found + [f"{name} was not measured" for name in baseline if name not in names]
+
+
+def is_below(measured: list[Phase], baseline: dict[str, Any]) -> bool:
+    """Whether some count is so far below the baseline that a new one should be recorded."""
+    return any(
+        difference_percent(phase.count(end).protocol, baseline[phase.name][end]) < -TOLERANCE_PERCENT
+        for phase in measured
+        for end in ENDS
+        if phase.name in baseline
+    )
+
+
+def print_table(measured: list[Phase], baseline: dict[str, Any]) -> None:
+    """Prints the counts beside the baseline."""
+    print(f"{'':<14} {'':<7}{'protocol':>9}{'baseline':>10}{'':>8}{'CRC':>7}{'copies':>8}{'memcpy':>8}")
+    for phase in measured:
+        for end in ENDS:
+            count = phase.count(end)
+            before = baseline.get(phase.name, {}).get(end)
+            compared = f"{'-':>10}{'':>8}"
+            if before:
+                compared = f"{before:>10}{difference_percent(count.protocol, before):>+7.1f}%"
+            print(
+                f"{phase.name:<14} {end:<7}{count.protocol:>9.0f}{compared}"
+                f"{count.crc:>7.0f}{count.copy:>8.0f}{count.moves:>8.0f}  a {phase.unit}"
+            )
+
+
+def print_functions(phase: Phase, rows: int = 40) -> None:
+    """Prints the functions of a phase that take most, at each end."""
+    for end in ENDS:
+        units = phase.units(end)
+        functions = phase.profiles[end].by_function()
+        print(f"\n{phase.name}, {end}: instructions a {phase.unit}, with and without what a function calls")
+        for function, (inclusive, own) in sorted(functions.items(), key=lambda row: -row[1][1])[:rows]:
+            print(f"{inclusive / units:>9.1f}{own / units:>9.1f}  {function}")
+
+
+def as_json(measured: list[Phase]) -> list[dict[str, Any]]:
+    """The counts as a report."""
+    return [
+        {
+            "test": "instructions",
+            "case": phase.name,
+            "unit": phase.unit,
+            "size": phase.facts["size"],
+            "mtu": phase.facts["mtu"],
+            "packing": phase.facts["packing"],
+            **{end: {"units": phase.units(end), **dataclasses.asdict(phase.count(end))} for end in ENDS},
+        }
+        for phase in measured
+    ]
+
+
+def warn_of_other_tools(baseline: dict[str, Any], tools: dict[str, str]) -> None:
+    """Says where the baseline was made with other tools, whose code differs."""
+    for tool, version in tools.items():
+        if (before := baseline.get("tools", {}).get(tool)) not in (None, version):
+            print(f"note: the baseline was made with {tool} {before}, this is {version}", file=sys.stderr)

@@ -1,0 +1,254 @@
+"""What scripts/bench measures: a run of warpline-bench, or of a program beside it, and the figures in it."""
+
+import dataclasses
+import json
+import pathlib
+import shlex
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.namespaces import Unavailable, execute
+
+# Shares of all pings, in percent, for which a distribution has the longest time.
+PERCENTS = (0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.99, 100.0)
+MTUS = (1500, 9000)
+# Pings a second, at the least, on an idle machine.
+PINGS_PER_SECOND = 40_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What all runs have in common."""
+
+    program: pathlib.Path
+    eal: str
+    # Two for the two ends, or one for both.
+    cpus: list[int]
+    duration: float
+
+    @property
+    def limit_seconds(self) -> float:
+        """The longest that a run may take."""
+        return 30 + 10 * self.duration
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What one run gave."""
+
+    # By figure: `gbit_per_s`, `p50_us` and so on, after a slash for one of many sizes or cases.
+    values: dict[str, float]
+    # Time in microseconds by percentage of all pings.
+    distribution: list[tuple[float, float]] = dataclasses.field(default_factory=list)
+    # Everything that the program reported, where the values are an extract.
+    reports: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """One run, repeated."""
+
+    name: str
+    about: str
+    # The command, as one types it.
+    shown: Callable[[Setting], str]
+    run: Callable[[Setting], Result]
+    # The programs that it needs besides warpline-bench.
+    needs: tuple[str, ...] = ()
+    in_namespaces: bool = False
+    # How many CPUs have to be free.
+    cpus: int = 1
+
+
+def unit_of(figure: str) -> str:
+    """The unit of a figure, which its name ends in."""
+    units = {"gbit_per_s": "Gb/s", "mmsg_per_s": "M/s", "mpps": "Mpps", "_us": "us", "_ns": "ns"}
+    name = figure.partition("/")[0]
+    return next((unit for end, unit in units.items() if name.endswith(end)), "")
+
+
+def read_reports(text: str) -> list[dict[str, Any]]:
+    """The reports in a text that holds one JSON object, a list of them, or one a line."""
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError:
+        value = [json.loads(line) for line in text.splitlines() if line.strip()]
+    return value if isinstance(value, list) else [value]
+
+
+def distribution(histogram: list[list[float]]) -> list[tuple[float, float]]:
+    """The times below which shares of all pings are, from times with their counts."""
+    total = sum(count for _, count in histogram)
+    found = []
+    counted = 0.0
+    rest = iter(histogram)
+    time = 0.0
+    for percent in PERCENTS:
+        while counted < max(1, total * percent / 100):
+            value = next(rest, None)
+            if value is None:
+                break
+            time = value[0]
+            counted += value[1]
+        found.append((percent, time))
+    return found if total else []
+
+
+def figures_of_tests(reports: list[dict[str, Any]]) -> Result:
+    """The figures of write-bw, write-lat, ping and their like; by size where there are several."""
+    values: dict[str, float] = {}
+    times: list[tuple[float, float]] = []
+    for report in reports:
+        suffix = f"/{report['size']}" if len(reports) > 1 else ""
+        if "p50_us" in report:
+            for figure in ("min_us", "p50_us", "mean_us", "p99_us", "p999_us", "max_us"):
+                values[figure + suffix] = float(report[figure])
+            times = distribution(report["histogram"]) if report.get("histogram") else percentiles(report)
+        else:
+            for figure in ("gbit_per_s", "mmsg_per_s"):
+                values[figure + suffix] = float(report[figure])
+    kept = [{key: report[key] for key in report if key != "histogram"} for report in reports]
+    return Result(values, times, kept)
+
+
+def percentiles(report: dict[str, Any]) -> list[tuple[float, float]]:
+    """The distribution as far as a report without a histogram has it."""
+    named = {"min_us": 0.0, "p50_us": 50.0, "p90_us": 90.0, "p99_us": 99.0, "p999_us": 99.9, "max_us": 100.0}
+    return [(percent, float(report[name])) for name, percent in named.items() if name in report]
+
+
+def figures_of_floor(reports: list[dict[str, Any]]) -> Result:
+    """The figures of floor, each kind by MTU, region and CRC."""
+    report = reports[-1]
+    values: dict[str, float] = {}
+    for figure in report["figures"]:
+        case = floor_case(figure["kind"], figure["mtu"], figure["region_bytes"], figure["crc"])
+        values[f"gbit_per_s/{case}"] = float(figure["gbit_per_s"])
+    if times := report.get("half_round_trip"):
+        values["half_round_trip_ns"] = float(times["median_ns"])
+    if rates := report.get("packet_rate"):
+        values["transmit_mpps"] = float(rates["transmit_mpps"])
+        values["receive_mpps"] = float(rates["receive_mpps"])
+    return Result(values, reports=reports)
+
+
+def floor_case(kind: str, mtu: int, region_bytes: int, crc: bool) -> str:
+    """How a case of floor is named here."""
+    return f"{kind} {mtu} {region_bytes >> 20}M crc-{'on' if crc else 'off'}"
+
+
+def figures_of_cache_line(reports: list[dict[str, Any]]) -> Result:
+    """The figures of cache-line."""
+    report = reports[-1]
+    return Result({figure: float(report[figure]) for figure in ("min_ns", "p50_ns")}, reports=reports)
+
+
+def ours(
+    name: str,
+    about: str,
+    words: Callable[[Setting], list[str]],
+    figures: Callable[[list[dict[str, Any]]], Result] = figures_of_tests,
+    eal: bool = True,
+    cpus: int = 1,
+) -> Measurement:
+    """A run of warpline-bench, both ends in one process."""
+
+    def command(setting: Setting) -> list[str]:
+        placed = ["--cpus", ",".join(map(str, setting.cpus))]
+        memory = ["--eal", setting.eal] if eal and setting.eal else []
+        return [str(setting.program), *words(setting), *placed, *memory]
+
+    def run(setting: Setting) -> Result:
+        with tempfile.TemporaryDirectory(prefix="warpline-bench-") as folder:
+            path = pathlib.Path(folder) / "report.json"
+            limit = setting.limit_seconds
+            # Many sizes or cases, each as long as the others.
+            if name.startswith(("sweep-", "floor")):
+                limit *= 10
+            execute(
+                ["timeout", "-k", "1", f"{limit:.0f}", *command(setting), "--json", str(path)], limit + 10
+            )
+            try:
+                return figures(read_reports(path.read_text()))
+            except (OSError, KeyError, ValueError) as error:
+                raise Unavailable(f"no usable report: {error!r}") from None
+
+    return Measurement(name, about, lambda setting: shlex.join(command(setting)), run, cpus=cpus)
+
+
+def bandwidth(test: str, size: str, mtu: int, *options: str) -> Callable[[Setting], list[str]]:
+    """The words of a bandwidth test."""
+    return lambda setting: [
+        *(test, "--mtu", str(mtu), "--size", size, "--duration", f"{setting.duration:g}", *options)
+    ]
+
+
+def sweep(test: str, mtu: int) -> Callable[[Setting], list[str]]:
+    """The words of a bandwidth test over all sizes, a second each: the shortest time there is."""
+    return lambda _: [test, "--mtu", str(mtu), "--all", "--duration", "1"]
+
+
+def own_measurements() -> list[Measurement]:
+    """All of warpline-bench's."""
+    found = [
+        ours(
+            "cache-line",
+            "A cache line to the other CPU and back",
+            cache_line,
+            figures_of_cache_line,
+            eal=False,
+            cpus=2,
+        ),
+        ours("floor", "What one core, two cores and a bare ring can do", floor, figures_of_floor),
+    ]
+    for mtu in MTUS:
+        for test, about in (("write", "RDMA Write"), ("read", "RDMA Read"), ("send", "Send")):
+            at = f"64 KiB, MTU {mtu}"
+            found.append(ours(f"{test}-bw-64k-{mtu}", f"{about}, {at}", bandwidth(f"{test}-bw", "64k", mtu)))
+        write = (
+            ("256M", "into 256 MiB", "--region", "256M"),
+            ("markers", "Markers on", "--markers", "on"),
+            ("no-crc", "CRC off", "--crc", "off"),
+        )
+        for suffix, about, *options in write:
+            words = bandwidth("write-bw", "64k", mtu, *options)
+            found.append(
+                ours(f"write-bw-64k-{mtu}-{suffix}", f"RDMA Write, 64 KiB, MTU {mtu}, {about}", words)
+            )
+    for test, about in (("write", "RDMA Write"), ("send", "Send")):
+        for packing, how in (("on", "packed"), ("off", "a frame each")):
+            words = bandwidth(f"{test}-bw", "64", 1500, "--packing", packing)
+            name = f"{test}-bw-64-packing-{packing}"
+            found.append(ours(name, f"{about}, 64 bytes, MTU 1500, {how}", words))
+    for test, about in (("write", "RDMA Write"), ("read", "RDMA Read"), ("send", "Send")):
+        found.append(ours(f"{test}-lat-64", f"{about}, 64 bytes, latency", latency(f"{test}-lat")))
+    found.append(ours("ping", "rping's exchange, 64 bytes", ping))
+    for mtu in MTUS:
+        for test, about in (("write", "RDMA Write"), ("read", "RDMA Read"), ("send", "Send")):
+            words = sweep(f"{test}-bw", mtu)
+            found.append(ours(f"sweep-{test}-{mtu}", f"{about} by size, MTU {mtu}", words))
+    return found
+
+
+def latency(test: str) -> Callable[[Setting], list[str]]:
+    """The words of a latency test."""
+    return lambda setting: [
+        *(test, "--size", "64", "--duration", f"{setting.duration:g}", "--report-histogram")
+    ]
+
+
+def ping(setting: Setting) -> list[str]:
+    """The words of ping, which counts instead of timing."""
+    return ["ping", "--size", "64", "--count", str(max(100, int(PINGS_PER_SECOND * setting.duration)))]
+
+
+def floor(setting: Setting) -> list[str]:
+    """The words of floor, which measures many cases."""
+    cases = ["--mtu", "1500,9000", "--region", "1M,256M", "--crc", "on,off"]
+    return ["floor", *cases, "--duration", f"{max(setting.duration / 5, 0.1):g}"]
+
+
+def cache_line(setting: Setting) -> list[str]:
+    """The words of cache-line."""
+    return ["cache-line", "--duration", f"{max(1, int(setting.duration / 2))}"]

@@ -1,0 +1,215 @@
+"""Tests of how scripts/bench starts programs, and of what it reads in their output."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from benchmarks import measurements, namespaces, references
+from benchmarks.measurements import Setting
+from benchmarks.namespaces import Pair, Unavailable
+
+PROGRAM = pathlib.Path("/usr/bin/warpline-bench")
+TWO_CPUS = Setting(PROGRAM, "--no-huge -m 1024", [0, 1], 2)
+ONE_CPU = Setting(PROGRAM, "", [1], 2)
+
+# Recorded, with lines and columns that are not read left out where a "..." stands.
+SOCKPERF = """\
+sockperf: \x1b[2;35m== version #3.7-no.git == \x1b[0m
+sockperf: [Valid Duration] RunTime=0.550 sec; SentMessages=6458; ReceivedMessages=6458
+sockperf: \x1b[2;35m====> avg-latency=42.597 (std-dev=388.322)\x1b[0m
+sockperf: Summary: Latency is 42.597 usec
+sockperf: \x1b[2;35mTotal 6458 observations\x1b[0m; each percentile contains 64.58 observations
+sockperf: ---> <MAX> observation = 6922.789
+sockperf: ---> percentile 99.999 = 6922.789
+sockperf: ---> percentile 99.990 = 5969.424
+sockperf: ---> percentile 99.900 = 5571.633
+sockperf: ---> percentile 99.000 =  477.617
+sockperf: ---> percentile 90.000 =   15.136
+sockperf: ---> percentile 75.000 =    4.930
+sockperf: ---> percentile 50.000 =    3.371
+sockperf: ---> percentile 25.000 =    3.343
+sockperf: ---> <MIN> observation =    3.249
+"""
+UCX = """\
+|    Stage     | # iterations | 50.0%ile | average | overall |  average |  overall |  average  |  overall  |
++--------------+--------------+----------+---------+---------+----------+----------+-----------+-----------+
+[thread 0]              3628  11910.210   276.811   276.811      225.79     225.79        3613        3613
+Final:                  5000  11910.386   430.513   318.987      145.18     195.93        2323        3135
+"""
+FI_PINGPONG = """\
+bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec
+64k     2k      =2k      250m        0.71s    369.07     177.57       0.01
+"""
+
+
+class OutputTest(unittest.TestCase):
+    def test_iperf3(self) -> None:
+        report = {"end": {"sum_sent": {"bits_per_second": 9e9}, "sum_received": {"bits_per_second": 8e9}}}
+        self.assertEqual(references.iperf3_figures(json.dumps(report)).values, {"gbit_per_s": 8.0})
+
+    def test_sockperf(self) -> None:
+        found = references.sockperf_figures(SOCKPERF)
+        self.assertEqual(
+            found.values,
+            {
+                "mean_us": 42.597,
+                "min_us": 3.249,
+                "p50_us": 3.371,
+                "p90_us": 15.136,
+                "p99_us": 477.617,
+                "p999_us": 5571.633,
+                "max_us": 6922.789,
+            },
+        )
+        self.assertEqual(found.distribution[1], (50.0, 3.371))
+
+    def test_ucx(self) -> None:
+        latency = references.ucx_latency_figures(UCX)
+        self.assertEqual(latency.values, {"p50_us": 11910.386, "mean_us": 318.987})
+        bandwidth = references.ucx_bandwidth_figures(UCX).values["gbit_per_s"]
+        # A message of 64 KiB each 318.987 us.
+        self.assertAlmostEqual(bandwidth, 65536 * 8 / 318.987e-6 / 1e9, places=3)
+
+    def test_libfabric(self) -> None:
+        self.assertEqual(references.libfabric_latency_figures(FI_PINGPONG).values, {"mean_us": 177.57})
+        bandwidth = references.libfabric_bandwidth_figures(FI_PINGPONG).values["gbit_per_s"]
+        self.assertAlmostEqual(bandwidth, 65536 * 8 / 177.57e-6 / 1e9, places=3)
+
+    def test_output_without_a_result_is_refused(self) -> None:
+        for figures in (
+            references.iperf3_figures,
+            references.sockperf_figures,
+            references.ucx_latency_figures,
+            references.ucx_bandwidth_figures,
+            references.libfabric_latency_figures,
+        ):
+            for output in ("", "{}", "error: unable to connect\n"):
+                with self.assertRaises(Unavailable):
+                    figures(output)
+
+    def test_the_reason_is_where_programs_say_it(self) -> None:
+        usage = "error: unexpected argument '--x'\n\nFor more information, try '--help'.\n"
+        self.assertEqual(namespaces.reason(usage), "error: unexpected argument '--x'")
+        self.assertEqual(namespaces.reason("starting\nno such device\n\n"), "no such device")
+        self.assertEqual(namespaces.reason(""), "")
+
+
+class ReportTest(unittest.TestCase):
+    def test_a_test_of_one_size(self) -> None:
+        report = {"size": 65536, "gbit_per_s": 40.0, "mmsg_per_s": 0.08}
+        found = measurements.figures_of_tests([report])
+        self.assertEqual(found.values, {"gbit_per_s": 40.0, "mmsg_per_s": 0.08})
+
+    def test_a_sweep(self) -> None:
+        found = measurements.figures_of_tests(
+            [{"size": size, "gbit_per_s": size / 2, "mmsg_per_s": 1.0} for size in (2, 4)]
+        )
+        self.assertEqual(
+            found.values,
+            {"gbit_per_s/2": 1.0, "mmsg_per_s/2": 1.0, "gbit_per_s/4": 2.0, "mmsg_per_s/4": 1.0},
+        )
+
+    def test_latency(self) -> None:
+        times = {"min_us": 1.0, "p50_us": 2.0, "mean_us": 2.5, "p99_us": 3.0, "p999_us": 4.0, "max_us": 9.0}
+        found = measurements.figures_of_tests([{"size": 64, **times}])
+        self.assertEqual(found.values, times)
+        self.assertEqual(
+            found.distribution, [(0.0, 1.0), (50.0, 2.0), (99.0, 3.0), (99.9, 4.0), (100.0, 9.0)]
+        )
+        histogram = [[1.0, 90], [2.0, 9], [7.0, 1]]
+        found = measurements.figures_of_tests([{"size": 64, **times, "histogram": histogram}])
+        self.assertEqual([time for percent, time in found.distribution if percent <= 90], [1.0] * 6)
+        self.assertEqual(dict(found.distribution)[99.0], 2.0)
+        self.assertEqual(dict(found.distribution)[99.5], 7.0)
+        self.assertNotIn("histogram", found.reports[0], "the results stay small")
+
+    def test_floor(self) -> None:
+        figure = {"kind": "hand-off", "mtu": 9000, "region_bytes": 256 << 20, "crc": True, "gbit_per_s": 30.0}
+        report = {
+            "figures": [figure],
+            "half_round_trip": {"median_ns": 300.0},
+            "packet_rate": {"transmit_mpps": 90.0, "receive_mpps": 80.0},
+        }
+        self.assertEqual(
+            measurements.figures_of_floor([report]).values,
+            {
+                "gbit_per_s/hand-off 9000 256M crc-on": 30.0,
+                "half_round_trip_ns": 300.0,
+                "transmit_mpps": 90.0,
+                "receive_mpps": 80.0,
+            },
+        )
+        one_cpu = measurements.figures_of_floor([{**report, "half_round_trip": None}])
+        self.assertNotIn("half_round_trip_ns", one_cpu.values)
+
+    def test_units(self) -> None:
+        for figure, unit in {
+            "gbit_per_s/64": "Gb/s",
+            "mmsg_per_s": "M/s",
+            "p50_us": "us",
+            "half_round_trip_ns": "ns",
+            "receive_mpps": "Mpps",
+        }.items():
+            self.assertEqual(measurements.unit_of(figure), unit)
+
+
+class CommandTest(unittest.TestCase):
+    def shown(self, name: str, setting: Setting) -> str:
+        every = measurements.own_measurements() + references.reference_measurements()
+        return next(one for one in every if one.name == name).shown(setting)
+
+    def test_ours(self) -> None:
+        self.assertEqual(
+            self.shown("write-bw-64k-9000-256M", TWO_CPUS),
+            "/usr/bin/warpline-bench write-bw --mtu 9000 --size 64k --duration 2 --region 256M --cpus 0,1 "
+            "--eal '--no-huge -m 1024'",
+        )
+        self.assertTrue(self.shown("ping", ONE_CPU).endswith("--cpus 1"))
+
+    def test_references_run_on_the_cpus_of_our_ends(self) -> None:
+        said = self.shown("sockperf-tcp-64", TWO_CPUS)
+        self.assertIn("taskset -c 1 sockperf server", said)
+        self.assertIn("taskset -c 0 sockperf ping-pong", said)
+        self.assertEqual(self.shown("iperf3-veth-1500", TWO_CPUS).count("taskset -c 0,1 iperf3"), 2)
+        self.assertNotIn("taskset", self.shown("iperf3-veth-1500", ONE_CPU))
+        self.assertIn("MTU 9000, offloads off", self.shown("iperf3-veth-9000-no-offloads", TWO_CPUS))
+
+
+@unittest.skipIf(namespaces.missing(), "no network namespaces here")
+class PairTest(unittest.TestCase):
+    @staticmethod
+    def existing() -> set[str]:
+        names = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+        return {line.split()[0] for line in names.splitlines() if f"-{os.getpid()}-" in line}
+
+    def test_ends_with_its_servers(self) -> None:
+        listen = "import socket, time; s = socket.create_server(('198.18.0.2', 5001)); time.sleep(60)"
+        with Pair(9000, offloads=False) as pair:
+            self.assertEqual(self.existing(), set(pair.namespaces))
+            server = pair.server(["python3", "-c", listen], 5001, 60)
+            said = pair.client(
+                ["python3", "-c", "import socket; socket.create_connection(('198.18.0.2', 5001))"], 10
+            )
+            self.assertEqual(said, "")
+            link = pair.client(["ip", "link", "show", "wl0"], 10)
+            self.assertIn("mtu 9000", link)
+            self.assertIn("tcp-segmentation-offload: off", pair.client(["ethtool", "-k", "wl0"], 10))
+            self.assertFalse(server.has_ended())
+        self.assertTrue(server.has_ended())
+        self.assertEqual(self.existing(), set())
+
+    def test_a_server_that_ends_is_named(self) -> None:
+        with (
+            self.assertRaisesRegex(Unavailable, "python3 ended before it listened: no device"),
+            Pair(1500) as pair,
+        ):
+            pair.server(["python3", "-c", "import sys; sys.exit('no device')"], 5001, 10)
+        self.assertEqual(self.existing(), set())
+
+
+if __name__ == "__main__":
+    unittest.main()
