@@ -25,7 +25,8 @@ CALLGRIND = (
     "--dump-after=*::end_of_phase",
 )
 # Instructions of a CRC are those of its functions, and those of its files where they were inlined.
-CRC = re.compile(r"\bcrc|/crc", re.IGNORECASE)
+CRC_FUNCTION = re.compile(r"\bcrc", re.IGNORECASE)
+CRC_FILE = re.compile(r"/dataplane/src/crc32c/|/crc(32c|-fast)-[0-9][^/]*/")
 COPY_FILES = "/dataplane/src/memory/"
 COPY_FILE = COPY_FILES + "copy.rs"
 COPY_FUNCTION = "rte_pktmbuf_copy"
@@ -85,7 +86,7 @@ def instructions_by_kind(profile: Profile) -> dict[str, int]:
     """Sorts the instructions of a profile by the fields of a count."""
     crc = copy = moved = 0
     for place, instructions in profile.own.items():
-        if CRC.search(place.function) or CRC.search(place.file):
+        if computes_crc(place):
             crc += instructions
         elif place.file.endswith(COPY_FILE) or place.function == COPY_FUNCTION:
             copy += instructions
@@ -100,6 +101,11 @@ def instructions_by_kind(profile: Profile) -> dict[str, int]:
     moved -= payload
     copy += payload
     return {"protocol": profile.total() - crc - copy, "crc": crc, "copy": copy, "moves": moved}
+
+
+def computes_crc(place: Place) -> bool:
+    """Whether code at a place computes a CRC."""
+    return bool(CRC_FUNCTION.search(place.function) or CRC_FILE.search(place.file))
 
 
 def copies_payload(place: Place) -> bool:

@@ -39,7 +39,7 @@ class Cost:
 
 def layer_of(place: Place) -> str:
     """The layer that code is of; a function of a library belongs to none."""
-    if instructions.CRC.search(place.function) or instructions.CRC.search(place.file):
+    if instructions.computes_crc(place):
         return CRC
     if place.file.endswith(instructions.COPY_FILE) or place.function == instructions.COPY_FUNCTION:
         return COPY

@@ -44,7 +44,7 @@ cfi=(5)
 cfn=(3)
 calls=2 0
 -1 40
-cfi=(4) /x/crc-fast/sse.rs
+cfi=(4) /x/crc-fast-1.10.0/src/sse.rs
 cfn=(4) crc_fast::iscsi
 calls=1 0
 * 600
