@@ -63,7 +63,14 @@ class Measurement:
 
 def unit_of(figure: str) -> str:
     """The unit of a figure, which its name ends in."""
-    units = {"gbit_per_s": "Gb/s", "mmsg_per_s": "M/s", "mpps": "Mpps", "_us": "us", "_ns": "ns"}
+    units = {
+        "gbit_per_s": "Gb/s",
+        "mmsg_per_s": "M/s",
+        "mpps": "Mpps",
+        "cycles_per_packet": "cycles",
+        "_us": "us",
+        "_ns": "ns",
+    }
     name = figure.partition("/")[0]
     return next((unit for end, unit in units.items() if name.endswith(end)), "")
 
@@ -144,6 +151,21 @@ def figures_of_cache_line(reports: list[dict[str, Any]]) -> Result:
     return Result({figure: float(report[figure]) for figure in ("min_ns", "p50_ns")}, reports=reports)
 
 
+def figures_of_line_rate(reports: list[dict[str, Any]]) -> Result:
+    """The figures of line-rate by direction, MTU and size."""
+    values: dict[str, float] = {}
+    for row in reports:
+        case = line_rate_case(row["direction"], row["mtu"], row["size"])
+        for figure in ("mpps", "gbit_per_s", "cycles_per_packet"):
+            values[f"{figure}/{case}"] = float(row[figure])
+    return Result(values, reports=reports)
+
+
+def line_rate_case(direction: str, mtu: int, size: int) -> str:
+    """How a row of line-rate is named here."""
+    return f"{direction} {mtu} {size}"
+
+
 def ours(
     name: str,
     about: str,
@@ -156,6 +178,8 @@ def ours(
 
     def command(setting: Setting) -> list[str]:
         placed = ["--cpus", ",".join(map(str, setting.cpus))]
+        if name == "line-rate":
+            placed = ["--cpu", str(setting.cpus[0])]
         memory = ["--eal", setting.eal] if eal and setting.eal else []
         return [str(setting.program), *words(setting), *placed, *memory]
 
@@ -164,7 +188,7 @@ def ours(
             path = pathlib.Path(folder) / "report.json"
             limit = setting.limit_seconds
             # Many sizes or cases, each as long as the others.
-            if name.startswith(("sweep-", "floor")):
+            if name.startswith(("sweep-", "floor", "line-rate")):
                 limit *= 10
             execute(
                 ["timeout", "-k", "1", f"{limit:.0f}", *command(setting), "--json", str(path)], limit + 10
@@ -201,6 +225,7 @@ def own_measurements() -> list[Measurement]:
             cpus=2,
         ),
         ours("floor", "What one core, two cores and a bare ring can do", floor, figures_of_floor),
+        ours("line-rate", "One core alone, into and out of a null device", line_rate, figures_of_line_rate),
     ]
     for mtu in MTUS:
         for test, about in (("write", "RDMA Write"), ("read", "RDMA Read"), ("send", "Send")):
@@ -210,6 +235,7 @@ def own_measurements() -> list[Measurement]:
             ("256M", "into 256 MiB", "--region", "256M"),
             ("markers", "Markers on", "--markers", "on"),
             ("no-crc", "CRC off", "--crc", "off"),
+            ("super-frames", "segments joined", "--device", "ring,super_frames=on"),
         )
         for suffix, about, *options in write:
             words = bandwidth("write-bw", "64k", mtu, *options)
@@ -247,6 +273,11 @@ def floor(setting: Setting) -> list[str]:
     """The words of floor, which measures many cases."""
     cases = ["--mtu", "1500,9000", "--region", "1M,256M", "--crc", "on,off"]
     return ["floor", *cases, "--duration", f"{max(setting.duration / 5, 0.1):g}"]
+
+
+def line_rate(setting: Setting) -> list[str]:
+    """The words of line-rate, which measures many cases on one CPU."""
+    return ["line-rate", "--duration", f"{max(setting.duration / 4, 0.1):g}"]
 
 
 def cache_line(setting: Setting) -> list[str]:

@@ -6,7 +6,12 @@ from typing import Any
 from benchmarks.measurements import MTUS, floor_case
 from benchmarks.rounds import Series, Summary
 
-SWITCHES = (("256M", "into 256 MiB"), ("markers", "Markers on"), ("no-crc", "CRC off"))
+SWITCHES = (
+    ("256M", "into 256 MiB"),
+    ("markers", "Markers on"),
+    ("no-crc", "CRC off"),
+    ("super-frames", "segments joined in super-frames"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,8 +35,7 @@ class Ratio:
 
     @property
     def ratio(self) -> float:
-        reference = self.reference.median * self.comparison.scale
-        return self.value.median / reference if reference else float("nan")
+        return self.value.median / (self.reference.median * self.comparison.scale)
 
     @property
     def is_quiet(self) -> bool:
@@ -65,6 +69,12 @@ def of_bandwidth() -> list[Comparison]:
             ours = (f"{test}-bw-64k-{mtu}", rate)
             for name, other in others.items():
                 found.append(Comparison(f"MTU {mtu}: {about} / {other}", ours, (name, rate)))
+    for name, other in (
+        ("iperf3-veth-1500", "iperf3 over veth, offloads on"),
+        ("iperf3-lo", "iperf3 over lo"),
+    ):
+        about = f"MTU 1500: RDMA Write, super-frames / {other}"
+        found.append(Comparison(about, ("write-bw-64k-1500-super-frames", rate), (name, rate)))
     return found
 
 
@@ -108,7 +118,7 @@ def of_latency() -> list[Comparison]:
 
 
 def ratios(series: list[Series]) -> list[Ratio]:
-    """The comparisons both of whose figures were measured."""
+    """The comparisons both of whose figures were measured, the second of them above 0."""
     by_name = {one.measurement.name: one for one in series}
 
     def summary(side: tuple[str, str]) -> Summary | None:
@@ -118,7 +128,9 @@ def ratios(series: list[Series]) -> list[Ratio]:
     return [
         Ratio(comparison, value, reference)
         for comparison in comparisons()
-        if (value := summary(comparison.value)) and (reference := summary(comparison.reference))
+        if (value := summary(comparison.value))
+        and (reference := summary(comparison.reference))
+        and reference.median
     ]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from benchmarks import layers, machine, page, plots, ratios, rounds, tables
+from benchmarks import layers, machine, measurements, page, plots, ratios, rounds, tables
 from benchmarks.callgrind import Place, Profile
 from benchmarks.measurements import Measurement, Result, Setting
 from benchmarks.rounds import Run, Series
@@ -116,6 +116,23 @@ class StrangeReportsTest(unittest.TestCase):
         self.assertEqual(self.failure(lambda _: Result({})), "it reported nothing")
 
 
+class LineRateTest(unittest.TestCase):
+    def test_rows_are_named_by_direction_mtu_and_size(self) -> None:
+        row = {
+            "direction": "receive",
+            "mtu": 1500,
+            "size": 64,
+            "mpps": 0.5,
+            "gbit_per_s": 4,
+            "cycles_per_packet": 900,
+        }
+        found = measurements.figures_of_line_rate([row, {**row, "direction": "transmit", "mpps": 1}])
+        self.assertEqual(found.values["cycles_per_packet/receive 1500 64"], 900)
+        self.assertEqual(found.values["mpps/transmit 1500 64"], 1)
+        self.assertEqual(len(found.values), 6)
+        self.assertEqual(measurements.unit_of("cycles_per_packet/receive 1500 64"), "cycles")
+
+
 class RatioTest(unittest.TestCase):
     def test_ratios_are_of_medians(self) -> None:
         found = ratios.ratios(
@@ -134,6 +151,15 @@ class RatioTest(unittest.TestCase):
                 "latency, 64 bytes: RDMA Write / libfabric over tcp, mean": (0.25, True),
             },
         )
+
+    def test_nothing_is_compared_with_zero(self) -> None:
+        found = ratios.ratios(
+            [
+                series("write-bw-64k-9000", taken(1, {"gbit_per_s": 30.0})),
+                series("iperf3-lo", taken(1, {"gbit_per_s": 0.0})),
+            ]
+        )
+        self.assertEqual(found, [])
 
     def test_units_are_converted(self) -> None:
         """A bare ring takes nanoseconds, an RDMA Write microseconds."""

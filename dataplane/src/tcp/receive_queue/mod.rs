@@ -103,8 +103,8 @@ impl ReceiveQueue {
     }
 
     /// Moves RCV.NXT over `octets` octets that have come in order to a [drained](Self::is_drained) queue, and
-    /// lie in their frame outside of it. [`pass`](Self::pass) and [`keep`](Self::keep) follow before the queue
-    /// is read or changed.
+    /// lie in their frame outside of it. [`pass`](Self::pass) and [`keep`](Self::keep) follow before the
+    /// queue is read or changed.
     #[inline]
     pub fn advance(&mut self, octets: usize) {
         debug_assert!(self.is_drained() && self.end == self.nxt, "octets wait before these");
