@@ -3,6 +3,7 @@
 //! are measured and left out. The cycles of `net_null` are counted apart.
 
 mod arguments;
+mod cycles;
 mod peer;
 mod report;
 mod stream;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use dpdk::{Eal, Mempool, MempoolConfig, Port, PortConfig, cycles};
+use dpdk::{Eal, Mempool, MempoolConfig, Port, PortConfig};
 use warpline::open::{self, OpenError};
 use warpline::{
     Access, Advertisement, Completion, CompletionQueue, ConnectConfig, CoreDriver, Device, DeviceConfig,
@@ -28,6 +29,7 @@ use crate::error::BenchError;
 use crate::json::write_json;
 use crate::placement::{Placement, pin_to};
 use arguments::Direction;
+use cycles::cycles;
 use peer::{CORE, PEER, PEER_MAC, PORT, Peer, PeerConfig, Shared};
 use report::{HEADING, Measured, Row};
 use stream::Messages;

@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use dpdk::{Mempool, QueuePair, cycles};
+use dpdk::{Mempool, QueuePair};
 use warpline::link::{Capabilities, Device};
 use warpline::open::Mbuf;
 use warpline::time::{Instant, MILLISECOND};
@@ -16,6 +16,7 @@ use warpline_dataplane::wire::ethernet::{self, EtherType};
 use warpline_dataplane::wire::ipv4::{self, Protocol};
 use warpline_dataplane::wire::tcp::{Flags, Header, Options, SeqNumber, Timestamps};
 
+use super::cycles::cycles;
 use super::stream::{Messages, Position};
 
 /// The two hosts.

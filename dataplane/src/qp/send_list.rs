@@ -44,13 +44,16 @@ impl SendList {
     /// [`PostError::BatchFull`].
     #[inline]
     pub fn push(&mut self, request: SendRequest) -> Result<(), PostError> {
+        if self.wqes.is_full() {
+            return Err(PostError::BatchFull);
+        }
         let full = self.full.len();
         let wqe = CompactWqe::new(&request);
         if wqe.is_none() {
-            self.full.try_push(request).map_err(|_| PostError::BatchFull)?;
+            self.full.push(request);
         }
         let wqe = wqe.unwrap_or_else(|| CompactWqe::boxed(full));
-        self.wqes.try_push(wqe).map_err(|_| PostError::BatchFull)?;
+        self.wqes.push(wqe);
         self.signaled += u32::from(request.signaled);
         self.has_unchecked |= wqe.check_shape(false).is_err() || wqe.box_index().is_some();
         Ok(())

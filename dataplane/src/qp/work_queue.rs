@@ -84,10 +84,7 @@ impl<const N: usize> WorkQueue<N> {
         let places_wanted = signaled(counted_requests);
         let places = completions.reserve(places_wanted);
         let accepted = if places < places_wanted {
-            // The list ends at the first request that needs an entry and finds none.
-            (0..counted)
-                .find(|index| signaled(&counted_requests[..=*index as usize]) > places)
-                .unwrap_or(counted)
+            longest_prefix(counted, |len| signaled(&counted_requests[..len as usize]) <= places)
         } else {
             counted
         };
@@ -205,5 +202,35 @@ impl<const N: usize> Drop for Untaken<'_, N> {
     #[inline]
     fn drop(&mut self) {
         self.queue.taken.store(self.next, Ordering::Relaxed);
+    }
+}
+
+/// Returns the length of the longest prefix of up to `most` requests that `fits`; the empty one does, and so
+/// does each part of one that does.
+fn longest_prefix(most: u32, fits: impl Fn(u32) -> bool) -> u32 {
+    let (mut fitting, mut limit) = (0, most);
+    while fitting < limit {
+        let middle = fitting + (limit - fitting).div_ceil(2);
+        if fits(middle) {
+            fitting = middle;
+        } else {
+            limit = middle - 1;
+        }
+    }
+    fitting
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_prefix_is_found() {
+        for most in 0..40 {
+            for fitting in 0..=most {
+                assert_eq!(longest_prefix(most, |len| len <= fitting), fitting, "of {most}");
+            }
+        }
+        assert_eq!(longest_prefix(u32::MAX, |len| len < u32::MAX), u32::MAX - 1);
     }
 }

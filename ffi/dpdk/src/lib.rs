@@ -11,7 +11,6 @@
 // The crate is a wall around C: this is where the workspace's unsafe code belongs.
 #![allow(unsafe_code)]
 
-mod cycles;
 mod eal;
 mod errno;
 mod external;
@@ -24,7 +23,6 @@ mod thread;
 mod time_stamp;
 mod wire;
 
-pub use cycles::cycles;
 pub use eal::{Eal, EalBuilder, EalError, LogLevel, Memory, MemoryMode, Pci, VdevError};
 pub use errno::Errno;
 pub use external::ExternalBuffer;

@@ -56,8 +56,9 @@ pub(super) fn fill_in(copy: &mut [u8], frame: &impl Frame) {
             field(at).and_then(|field| missing_length(&packet, segment_octets as u16, field))
     {
         // The field holds the rest of the pseudo-header's sum, so the segment's own is the whole.
-        let mut sum = sum_of(frame, packet.transport, packet.end);
+        let mut sum = Sum::default();
         sum.add(&missing.to_be_bytes());
+        add_octets(&mut sum, frame, packet.transport, packet.end);
         put(at, sum.finish());
     }
 }
@@ -113,9 +114,8 @@ fn locate(first: &[u8], octets: usize) -> Option<Packet> {
     }
 }
 
-/// Returns the sum of `from..to` of the octets of `frame`.
-fn sum_of(frame: &impl Frame, from: usize, to: usize) -> Sum {
-    let mut sum = Sum::default();
+/// Adds `from..to` of the octets of `frame`.
+fn add_octets(sum: &mut Sum, frame: &impl Frame, from: usize, to: usize) {
     let mut at = 0;
     for piece in (0..).map_while(|index| frame.piece(index)) {
         let (start, end) = (from.max(at), to.min(at + piece.len()));
@@ -124,7 +124,6 @@ fn sum_of(frame: &impl Frame, from: usize, to: usize) -> Sum {
         }
         at += piece.len();
     }
-    sum
 }
 
 #[cfg(test)]
