@@ -7,6 +7,7 @@ use crate::common::{Pair, Setup, holds, pattern, region_of};
 use warpline_dataplane::device::sim::{End, EndConfig, Impairments, Verdict};
 use warpline_dataplane::memory::{Access, Region, STag};
 use warpline_dataplane::qp::work::Slice;
+use warpline_dataplane::statistics::DropCause;
 
 const SOURCE: STag = STag::new(1, 11);
 const SINK: STag = STag::new(2, 22);
@@ -19,8 +20,24 @@ type Sent = (End, u64, Vec<u8>);
 struct Transfer {
     setup: Setup,
     over_ipv6: bool,
+    mtu_bytes: usize,
     super_frame_bytes: usize,
+    /// Frames that the writing end has at a time.
+    frame_limit: usize,
     impairments: Impairments,
+}
+
+impl Default for Transfer {
+    fn default() -> Self {
+        Self {
+            setup: WITH_CRC,
+            over_ipv6: false,
+            mtu_bytes: 1500,
+            super_frame_bytes: SUPER_FRAME_BYTES,
+            frame_limit: usize::MAX,
+            impairments: Impairments::default(),
+        }
+    }
 }
 
 impl Transfer {
@@ -29,10 +46,12 @@ impl Transfer {
     fn run(&self) -> (Pair, Vec<Sent>) {
         let end = |config: EndConfig| EndConfig {
             transmit_checksums: true,
+            mtu_bytes: self.mtu_bytes,
             super_frame_bytes: self.super_frame_bytes,
             ..config
         };
-        let mut pair = Pair::new(3, end(EndConfig::a()), end(EndConfig::b()));
+        let a = EndConfig { frame_limit: self.frame_limit, ..EndConfig::a() };
+        let mut pair = Pair::new(3, end(a), end(EndConfig::b()));
         pair.over_ipv6 = self.over_ipv6;
         let frames = Arc::new(Mutex::new(Vec::new()));
         for end in [End::A, End::B] {
@@ -76,11 +95,20 @@ const WITH_MARKERS: Setup = Setup { markers: true, crc: true };
 // Requirements: MPA-A.1-01
 #[test]
 fn the_wire_is_the_same() {
-    for (setup, over_ipv6) in [(WITH_CRC, false), (WITH_CRC, true), (WITH_MARKERS, false)] {
+    // 70,000 bytes are more than the length of an IP packet can say: of segments of 9000 bytes, a turn holds
+    // more.
+    let cases = [
+        (WITH_CRC, false, 1500, SUPER_FRAME_BYTES),
+        (WITH_CRC, true, 1500, SUPER_FRAME_BYTES),
+        (WITH_MARKERS, false, 1500, SUPER_FRAME_BYTES),
+        (WITH_CRC, false, 9000, 70_000),
+        (WITH_CRC, true, 9000, 70_000),
+    ];
+    for (setup, over_ipv6, mtu_bytes, most) in cases {
         let run = |super_frame_bytes| {
-            Transfer { setup, over_ipv6, super_frame_bytes, impairments: Impairments::default() }.run()
+            Transfer { setup, over_ipv6, mtu_bytes, super_frame_bytes, ..Transfer::default() }.run()
         };
-        let [(plain, expected), (pair, frames)] = [0, SUPER_FRAME_BYTES].map(run);
+        let [(plain, expected), (pair, frames)] = [0, most].map(run);
         assert_eq!(frames.len(), expected.len());
         for (at, (frame, expected)) in frames.iter().zip(&expected).enumerate() {
             assert!(frame == expected, "frame {at}:\n{frame:02x?}\n{expected:02x?}");
@@ -95,9 +123,19 @@ fn the_wire_is_the_same() {
 fn intact_under_loss_and_reordering() {
     for over_ipv6 in [false, true] {
         let impairments = Impairments { loss: 0.03, reorder: 0.03, ..Impairments::default() };
-        let super_frame_bytes = SUPER_FRAME_BYTES;
-        let (pair, _) = Transfer { setup: WITH_CRC, over_ipv6, super_frame_bytes, impairments }.run();
+        let (pair, _) = Transfer { over_ipv6, impairments, ..Transfer::default() }.run();
         let tcp = pair.a.statistics().tcp;
         assert!(tcp.retransmitted_segments > 0 && tcp.cut_segments == 0, "{tcp:?}");
     }
+}
+
+/// A device that runs out of frames within a turn sends what it has, and the rest when frames are back.
+#[test]
+fn intact_when_frames_run_out() {
+    let (pair, _) = Transfer { super_frame_bytes: 8_000, frame_limit: 6, ..Transfer::default() }.run();
+    let statistics = pair.a.statistics();
+    assert!(
+        statistics.dropped(DropCause::NoTransmitBuffer) > 0 && statistics.tcp.retransmitted_segments == 0,
+        "{statistics:?}"
+    );
 }

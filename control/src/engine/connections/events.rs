@@ -67,7 +67,7 @@ fn fail_pending(cx: &mut Context<'_>, pending: &mut PendingAccept, fault: Startu
 
 /// Handles the end of the peer's octets: it sends nothing more. Our half closes too, unless its owner keeps
 /// it open.
-// Requirements: MPA-7.1.2-02, DDP-6.2.1-05
+// Requirements: MPA-7.2-02, DDP-6.2.1-05
 pub(super) fn on_peer_finished(cx: &mut Context<'_>, phase: Phase) -> Phase {
     if let Some(stream) = phase.stream() {
         stream.set_peer_finished();
