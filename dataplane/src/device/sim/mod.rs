@@ -324,6 +324,7 @@ impl Device for SimDevice {
             let request = frame.request.filter(|_| self.capabilities.transmit_checksums);
             if let Some((request, segment_octets)) = request.zip(frame.segment_octets) {
                 let super_frame = SuperFrame { octets: &buffer[..frame.octets], request, segment_octets };
+                assert!(super_frame.has_its_length(), "a NIC takes the length from the IP header");
                 for segment in super_frame.segments() {
                     let mut buffer = shared.buffers.take();
                     let octets = super_frame.write(&segment, &mut buffer);

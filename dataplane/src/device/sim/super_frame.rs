@@ -25,6 +25,19 @@ impl SuperFrame<'_> {
         usize::from(l2_octets) + usize::from(l3_octets) + usize::from(l4_octets)
     }
 
+    /// Whether the packet's length, as its IP header says it, is that of the frame.
+    pub(super) fn has_its_length(&self) -> bool {
+        let packet = &self.octets[usize::from(self.request.l2_octets)..];
+        let octets = match self.request.ip {
+            IpVersion::V4 => {
+                ipv4::Header::parse_for(packet, packet.len()).map(|(header, _)| usize::from(header.total_len))
+            }
+            IpVersion::V6 => ipv6::Header::parse_for(packet, packet.len())
+                .map(|header| ipv6::Header::LEN + usize::from(header.payload_len)),
+        };
+        octets == Ok(packet.len())
+    }
+
     /// Returns where in the payload each segment lies.
     pub(super) fn segments(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let (payload, step) = (self.octets.len() - self.headers(), usize::from(self.segment_octets).max(1));
