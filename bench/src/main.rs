@@ -22,6 +22,7 @@ mod perftest;
 mod ping;
 mod placement;
 mod reassembly;
+mod segments;
 mod setup;
 mod times;
 

@@ -12,12 +12,11 @@ use warpline::link::{Capabilities, Device};
 use warpline::open::Mbuf;
 use warpline::time::{Instant, MILLISECOND};
 use warpline::{Advertisement, MacAddress};
-use warpline_dataplane::wire::ethernet::{self, EtherType};
-use warpline_dataplane::wire::ipv4::{self, Protocol};
 use warpline_dataplane::wire::tcp::{Flags, Header, Options, SeqNumber, Timestamps};
 
 use super::cycles::cycles;
 use super::stream::{Messages, Position};
+use crate::segments::{self, Host};
 
 /// The two hosts.
 pub const CORE: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
@@ -27,6 +26,8 @@ pub const PORT: u16 = 7471;
 /// The hardware addresses.
 pub const CORE_MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
 pub const PEER_MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
+const CORE_HOST: Host = Host { mac: CORE_MAC, address: CORE };
+const PEER_HOST: Host = Host { mac: PEER_MAC, address: PEER };
 
 const ISS: SeqNumber = SeqNumber(1_000_000);
 /// A Reply with Rev 1 (RFC 5044 §7.1.1), before its flags.
@@ -106,14 +107,8 @@ impl Peer {
 
     /// Takes a frame of the core apart, and notes what must be answered.
     fn on_frame(&mut self, now: Instant, octets: &[u8]) {
-        if let Ok((link, network)) = ethernet::Header::parse(octets)
-            && link.ethertype == EtherType::IPV4
-            && let Ok((ip, transport)) = ipv4::Header::parse(&octets[network..])
-            && let Some(segment) = octets.get(network + transport..)
-            && let Ok((header, payload)) = Header::parse(segment)
-        {
-            let len = usize::from(ip.total_len) - transport - payload;
-            self.on_segment(now, &header, len, &segment[payload..]);
+        if let Some((header, len, payload)) = segments::parse(octets) {
+            self.on_segment(now, &header, len, payload);
         }
     }
 
@@ -219,26 +214,11 @@ impl Peer {
             urgent: 0,
             options,
         };
-        let (link, ip, tcp) = (ethernet::Header::LEN, ipv4::Header::LEN, header.header_len());
+        let headers = segments::LOWER_OCTETS + header.header_len();
         let mut frame = self.pool.allocate()?;
-        let octets = frame.append(link + ip + tcp + len)?;
-        ethernet::Header { destination: CORE_MAC, source: PEER_MAC, ethertype: EtherType::IPV4 }.emit(octets);
-        ipv4::Header {
-            source: PEER,
-            destination: CORE,
-            protocol: Protocol::TCP,
-            ttl: 64,
-            total_len: (ip + tcp + len) as u16,
-            dont_fragment: true,
-            more_fragments: false,
-            fragment_offset: 0,
-            identification: 0,
-            ecn: 0,
-            dscp: 0,
-        }
-        .emit(&mut octets[link..]);
-        header.emit(&mut octets[link + ip..]);
-        fill(&mut octets[link + ip + tcp..]);
+        let octets = frame.append(headers + len)?;
+        segments::emit(PEER_HOST, CORE_HOST, &header, octets);
+        fill(&mut octets[headers..]);
         frame.assume_received();
         Some(frame)
     }

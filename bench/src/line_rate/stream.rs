@@ -3,8 +3,10 @@
 
 use warpline::Advertisement;
 use warpline_dataplane::mpa::{Framing, fpdu};
-use warpline_dataplane::wire::ddp::{DDP_VERSION, Header as DdpHeader, Tagged};
+use warpline_dataplane::wire::ddp::{DDP_VERSION, Tagged};
 use warpline_dataplane::wire::rdmap::{Control, Opcode, RDMAP_VERSION};
+
+use crate::segments::write_fpdu;
 
 /// What all connections send.
 #[derive(Clone, Debug)]
@@ -47,10 +49,6 @@ impl Messages {
         let most = fpdu::mulpdu(self.emss, self.framing.markers) - Tagged::LEN;
         let begin = position.message;
         let payload = &self.content[begin..self.content.len().min(begin + most)];
-        let octets = fpdu::wire_len(position.octets, Tagged::LEN + payload.len(), self.framing.markers);
-        if octets > out.len() {
-            return None;
-        }
         let end = begin + payload.len();
         let control = Control { version: RDMAP_VERSION, opcode: Opcode::Write };
         let last = end == self.content.len();
@@ -61,20 +59,7 @@ impl Messages {
             stag: sink.stag,
             to: sink.to + begin as u64,
         };
-        let mut header = [0; DdpHeader::MAX_LEN];
-        let header_octets = DdpHeader::Tagged(tagged).emit(&mut header);
-        let done = fpdu::encode(
-            out,
-            position.octets,
-            self.framing,
-            &header[..header_octets],
-            payload.len(),
-            |at, out| {
-                out.copy_from_slice(&payload[at..at + out.len()]);
-                true
-            },
-        );
-        debug_assert!(done, "room for the FPDU");
+        let octets = write_fpdu(out, position.octets, self.framing, tagged, payload)?;
         position.octets += octets as u64;
         position.message = if last { 0 } else { end };
         position.fpdus += 1;

@@ -8,15 +8,15 @@ use warpline::link::{Device, Frame};
 use warpline::time::{Instant, MILLISECOND};
 use warpline_dataplane::mpa::{self, fpdu};
 use warpline_dataplane::wire::checksum;
-use warpline_dataplane::wire::ddp::{DDP_VERSION, Header as DdpHeader, Tagged};
-use warpline_dataplane::wire::ethernet::{self, EtherType};
-use warpline_dataplane::wire::ipv4::{self, Protocol};
+use warpline_dataplane::wire::ddp::{DDP_VERSION, Tagged};
+use warpline_dataplane::wire::ipv4::Protocol;
 use warpline_dataplane::wire::rdmap::{Control, Opcode, RDMAP_VERSION};
 use warpline_dataplane::wire::tcp::{self, Flags, Header, Options, SeqNumber, Timestamps};
 
 use super::receiver::Receiver;
 use super::scenario::{EMSS, Framing, PORT, RECEIVER, SENDER, SINK};
 use crate::error::BenchError;
+use crate::segments::{self, Host, write_fpdu};
 
 const FIRST_PORT: u16 = 1024;
 const ISS: SeqNumber = SeqNumber(0xffff_0000);
@@ -74,26 +74,14 @@ const fn ulpdu_octets(framing: Framing) -> usize {
 fn stream(framing: Framing, segments: usize) -> (Vec<u8>, Vec<usize>) {
     let control = Control { version: RDMAP_VERSION, opcode: Opcode::Write };
     let tagged = Tagged { last: true, version: DDP_VERSION, rsvd_ulp: control.to_octet(), stag: SINK, to: 0 };
-    let mut header = [0; DdpHeader::MAX_LEN];
-    let header_octets = DdpHeader::Tagged(tagged).emit(&mut header);
-    let payload = vec![0x5a; ulpdu_octets(framing) - header_octets];
+    let payload = vec![0x5a; ulpdu_octets(framing) - Tagged::LEN];
+    let mpa = mpa::Framing { markers: framing.markers(), crc: true };
+    // Markers take 4 octets in 512, and an FPDU may meet one more.
+    let mut fpdu = vec![0; EMSS + 64];
     let (mut stream, mut fpdus) = (Vec::new(), Vec::new());
     for _ in 0..segments {
-        let position = stream.len();
-        let octets = fpdu::wire_len(position as u64, header_octets + payload.len(), framing.markers());
-        stream.resize(position + octets, 0);
-        let done = fpdu::encode(
-            &mut stream[position..],
-            position as u64,
-            mpa::Framing { markers: framing.markers(), crc: true },
-            &header[..header_octets],
-            payload.len(),
-            |at, out| {
-                out.copy_from_slice(&payload[at..at + out.len()]);
-                true
-            },
-        );
-        debug_assert!(done, "room for the FPDU");
+        let octets = write_fpdu(&mut fpdu, stream.len() as u64, mpa, tagged, &payload);
+        stream.extend_from_slice(&fpdu[..octets.expect("room for the FPDU")]);
         fpdus.push(stream.len());
     }
     let ends = match framing {
@@ -268,32 +256,17 @@ impl Sender {
             urgent: 0,
             options,
         };
-        let mut segment = vec![0; header.header_len()];
-        header.emit(&mut segment);
-        segment.extend_from_slice(payload);
-        let mut sum = checksum::ipv4_pseudo_header(SENDER, RECEIVER, Protocol::TCP.0, segment.len() as u16);
-        sum.add(&segment);
-        tcp::set_checksum(&mut segment, sum.finish());
-        let (link, ip) = (ethernet::Header::LEN, ipv4::Header::LEN);
         let Some(mut frame) = self.device.allocate() else { return };
-        let Some(octets) = frame.append(link + ip + segment.len()) else { return };
-        let (source, destination) = (EndConfig::b().mac, EndConfig::a().mac);
-        ethernet::Header { destination, source, ethertype: EtherType::IPV4 }.emit(octets);
-        ipv4::Header {
-            source: SENDER,
-            destination: RECEIVER,
-            protocol: Protocol::TCP,
-            ttl: 64,
-            total_len: (ip + segment.len()) as u16,
-            dont_fragment: true,
-            more_fragments: false,
-            fragment_offset: 0,
-            identification: 0,
-            ecn: 0,
-            dscp: 0,
-        }
-        .emit(&mut octets[link..]);
-        octets[link + ip..].copy_from_slice(&segment);
+        let headers = segments::LOWER_OCTETS + header.header_len();
+        let Some(octets) = frame.append(headers + payload.len()) else { return };
+        let us = Host { mac: EndConfig::b().mac, address: SENDER };
+        let them = Host { mac: EndConfig::a().mac, address: RECEIVER };
+        segments::emit(us, them, &header, octets);
+        octets[headers..].copy_from_slice(payload);
+        let segment = &mut octets[segments::LOWER_OCTETS..];
+        let mut sum = checksum::ipv4_pseudo_header(SENDER, RECEIVER, Protocol::TCP.0, segment.len() as u16);
+        sum.add(segment);
+        tcp::set_checksum(segment, sum.finish());
         self.waiting.push_back(frame);
         self.device.transmit(now, &mut self.waiting);
     }
@@ -303,14 +276,8 @@ impl Sender {
         let mut frames = Vec::new();
         self.device.receive(now, &mut frames, usize::MAX);
         for frame in frames {
-            let Some(octets) = frame.piece(0) else { continue };
-            if let Ok((link, network)) = ethernet::Header::parse(octets)
-                && link.ethertype == EtherType::IPV4
-                && let Ok((ip, transport)) = ipv4::Header::parse(&octets[network..])
-                && let Some(segment) = octets.get(network + transport..network + usize::from(ip.total_len))
-                && let Ok((header, payload)) = Header::parse(segment)
-            {
-                self.on_segment(now, &header, segment.len() - payload);
+            if let Some((header, octets, _)) = frame.piece(0).and_then(segments::parse) {
+                self.on_segment(now, &header, octets);
             }
         }
     }
