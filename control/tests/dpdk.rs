@@ -17,14 +17,24 @@ fn a_wire_between_two_devices_carries_a_write() {
         let error = open::eal(&[], arguments).unwrap_err();
         assert!(matches!(error, OpenError::Argument(_)), "{arguments}: {error}");
     }
-    let eal = open::eal(&[], "-m 300").unwrap();
-    assert!(matches!(open::eal(&[], "-m 8"), Err(OpenError::Eal(_))), "a second EAL");
+    let sockets = std::env::temp_dir().join(format!("warpline-dpdk-{}", std::process::id()));
+    std::fs::create_dir(&sockets).unwrap();
+    let taken = format!("net_memif0,socket={}/a,socket-abstract=no,role=server", sockets.display());
+    let eal = open::eal(&[], &format!("-m 300 --vdev {taken}")).unwrap();
     let port = |name: &str| open::port(eal, &name.parse().unwrap()).map(drop);
+    // The first name that a virtual device gets is taken, by one with another socket.
+    let own = format!("memif:{}/b", sockets.display()).parse().unwrap();
+    let opened = open::port(eal, &own).unwrap();
+    assert!(sockets.join("b").exists(), "the device is not the other one");
+    drop(opened);
+    std::fs::remove_dir_all(&sockets).unwrap();
+    assert!(matches!(open::eal(&[], "-m 8"), Err(OpenError::Eal(_))), "a second EAL");
     let error = port("eal:no_driver7").unwrap_err().to_string();
     assert!(error.contains("no_driver7"), "{error}");
     let error = port("eal:net_none7,size=64").unwrap_err().to_string();
     assert!(error.contains("device 'eal:net_none7,size=64'") && error.contains("did not come up"), "{error}");
     assert!(matches!(port("ring"), Err(OpenError::RingIsAPair)));
+    port("eal:net_null7,size=64").unwrap();
     port("eal:net_null7,size=64").unwrap();
     // A running EAL serves every device except those that must be named when it starts.
     assert!(open::eal(&[&"tap:t".parse().unwrap()], "").is_ok());

@@ -27,7 +27,7 @@
 //! # }
 //! ```
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 pub use dpdk::{
     Eal, EalError, ExternalPieces, Mbuf, MempoolError, PortError, VdevError, WireConfig, WireError,
@@ -126,23 +126,33 @@ pub fn eal(devices: &[&DeviceName], arguments: &str) -> Result<Eal, OpenError> {
     if arguments.trim().is_empty()
         && let Some(running) = Eal::current()
     {
-        return match devices.iter().find(|device| needs_eal_of_its_own(device)) {
+        return match devices.iter().find(|device| !reaches(running, device)) {
             Some(device) => Err(OpenError::StartedWithout(Box::new((*device).clone()))),
             None => Ok(running),
         };
     }
     let mut start = Eal::builder();
-    if devices.iter().any(|device| device.kind() == DeviceKind::VirtioUser) {
+    let in_one_file = devices.iter().any(|device| device.kind() == DeviceKind::VirtioUser);
+    if in_one_file {
         // Its peer maps the memory, and takes few regions: one file of hugepages, not one a page.
         start = start.memory(Memory::Hugepages).argument("--single-file-segments");
     }
     let pci = devices.iter().filter_map(|device| pci_argument(device)).collect();
-    Ok(with_arguments(start, arguments, pci)?.init()?)
+    let eal = with_arguments(start, arguments, pci)?.init()?;
+    IN_ONE_FILE.store(in_one_file, Ordering::Relaxed);
+    Ok(eal)
 }
 
-/// Returns true if the EAL needs an argument for `device` when it starts.
-fn needs_eal_of_its_own(device: &DeviceName) -> bool {
-    matches!(device.kind(), DeviceKind::Pci | DeviceKind::VirtioUser)
+/// Whether the EAL was started for a `virtio_user` device.
+static IN_ONE_FILE: AtomicBool = AtomicBool::new(false);
+
+/// Returns true if the running EAL has what `device` needs of it from its start.
+fn reaches(eal: Eal, device: &DeviceName) -> bool {
+    match device.kind() {
+        DeviceKind::Pci => Port::names(eal).iter().any(|port| port == device.target()),
+        DeviceKind::VirtioUser => IN_ONE_FILE.load(Ordering::Relaxed),
+        _ => true,
+    }
 }
 
 fn with_arguments(
@@ -214,16 +224,43 @@ fn data_octets(mtu_octets: u16) -> u16 {
 ///
 /// [`OpenError`].
 pub fn port(eal: Eal, device: &DeviceName) -> Result<DpdkDevice, OpenError> {
+    let PortArguments { port, vdev } = unused_port_arguments(eal, device).ok_or(OpenError::RingIsAPair)?;
+    // Before the device, which may make an interface appear or a peer connect.
+    let pool = port_pool(eal, device.mtu())?;
+    // One in DPDK's notation may stand in the EAL's arguments already.
+    let vdev = vdev.filter(|_| device.kind() != DeviceKind::Eal || !Port::names(eal).contains(&port));
+    if let Some(vdev) = &vdev {
+        let add = || eal.add_vdev(vdev).map_err(|error| refused(device, error));
+        add()?;
+        // A port that was closed has left its device behind, by the name that the user gave it, and DPDK
+        // takes that for the new one.
+        if device.kind() == DeviceKind::Eal
+            && !Port::names(eal).contains(&port)
+            && eal.remove_vdev(&port).is_ok()
+        {
+            add()?;
+        }
+    }
+    start_port(eal, &port, device.mtu(), pool).inspect_err(|_| {
+        if vdev.is_some() {
+            // What the driver says of that matters less than why the port did not start.
+            let _ = eal.remove_vdev(&port);
+        }
+    })
+}
+
+/// Returns how DPDK opens `device`; `None` for a ring. A virtual device gets a name that no port has: the
+/// arguments of the EAL may have made some.
+fn unused_port_arguments(eal: Eal, device: &DeviceName) -> Option<PortArguments> {
     /// Virtual devices of this process get numbers as they come.
     static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let PortArguments { port, vdev } = port_arguments(device, number).ok_or(OpenError::RingIsAPair)?;
-    // One in DPDK's notation may stand in the EAL's arguments already.
-    if let Some(vdev) = vdev.filter(|_| device.kind() != DeviceKind::Eal || !Port::names(eal).contains(&port))
-    {
-        eal.add_vdev(&vdev).map_err(|error| refused(device, error))?;
+    let names = Port::names(eal);
+    loop {
+        let arguments = port_arguments(device, NUMBER.fetch_add(1, Ordering::Relaxed))?;
+        if matches!(device.kind(), DeviceKind::Pci | DeviceKind::Eal) || !names.contains(&arguments.port) {
+            return Some(arguments);
+        }
     }
-    start_port(eal, &port, device.mtu())
 }
 
 fn refused(device: &DeviceName, error: VdevError) -> OpenError {
@@ -245,10 +282,9 @@ fn interfaces() -> Option<Vec<String>> {
     Some(text.lines().skip(2).filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned())).collect())
 }
 
-/// Starts the port `name` with one queue pair, for IP packets of up to `mtu_octets` bytes.
-fn start_port(eal: Eal, name: &str, mtu_octets: u16) -> Result<DpdkDevice, OpenError> {
+/// Starts the port `name` with one queue pair and `pool`, for IP packets of up to `mtu_octets` bytes.
+fn start_port(eal: Eal, name: &str, mtu_octets: u16, pool: Mempool) -> Result<DpdkDevice, OpenError> {
     let port = Port::open(eal, name)?;
-    let pool = port_pool(eal, mtu_octets)?;
     // That driver cannot change what the interface beneath it has.
     let assume = name.starts_with("net_af_packet");
     let mtu = if assume { Mtu::Assume(mtu_octets) } else { Mtu::Set(mtu_octets) };

@@ -365,11 +365,11 @@ impl DeviceName {
             }
             "gateway" => {
                 let gateway = value.parse().map_err(|_| wrong("write an address, as in 198.18.0.254"))?;
-                self.routes.push(Route::default_by(gateway));
+                self.add_route(option, Route::default_by(gateway))?;
             }
             "route" => {
                 let rule = "write NETWORK/PREFIX@GATEWAY, as in 10.0.0.0/8@198.18.0.254";
-                self.routes.push(parse_route(value).ok_or_else(|| wrong(rule))?);
+                self.add_route(option, parse_route(value).ok_or_else(|| wrong(rule))?)?;
             }
             "mtu" => {
                 let mtu = value.parse().ok().filter(|mtu| MTU.contains(mtu));
@@ -385,6 +385,17 @@ impl DeviceName {
         Ok(())
     }
 
+    /// Adds a route. A family has one default gateway.
+    fn add_route(&mut self, option: &str, route: Route) -> Result<(), DeviceNameFault> {
+        let is_default = |route: &Route| route.destination.prefix_bits == 0;
+        let same = |before: &Route| before.destination.contains(route.destination.address);
+        if is_default(&route) && self.routes.iter().any(|before| is_default(before) && same(before)) {
+            return Err(DeviceNameFault::Repeated(option.into()));
+        }
+        self.routes.push(route);
+        Ok(())
+    }
+
     fn set_driver_option(&mut self, option: &str, value: &str) -> Result<(), DeviceNameFault> {
         let kind = self.kind;
         if kind.options().is_some_and(|options| !options.contains(&option)) {
@@ -397,7 +408,7 @@ impl DeviceName {
             (None, _) | (_, "mac" | "secret") => None,
             (_, "super_frames") => (!["on", "off"].contains(&value)).then_some("it is on or off"),
             (_, "role") => (!["server", "client"].contains(&value)).then_some("it is server or client"),
-            (_, _) => value.parse::<u32>().is_err().then_some("it is a number"),
+            (_, _) => (!is_number(value)).then_some("it is a number"),
         };
         if let Some(rule) = rule {
             return Err(DeviceNameFault::Value { option: option.into(), value: value.into(), rule });
@@ -412,6 +423,11 @@ fn set_once<T>(place: &mut Option<T>, value: T, option: &str) -> Result<(), Devi
         None => Ok(()),
         Some(_) => Err(DeviceNameFault::Repeated(option.into())),
     }
+}
+
+/// Returns true if drivers read `text` as a number: digits alone.
+fn is_number(text: &str) -> bool {
+    text.bytes().all(|octet| octet.is_ascii_digit()) && text.parse::<u32>().is_ok()
 }
 
 fn parse_route(text: &str) -> Option<Route> {

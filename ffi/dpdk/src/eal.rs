@@ -366,6 +366,19 @@ impl Eal {
         // SAFETY: the EAL runs (`self`), and the string lives through the call.
         Errno::check(control(|| unsafe { sys::rte_dev_probe(text.as_ptr()) })).map(drop).map_err(error)
     }
+
+    /// Removes the virtual device `name`, with the port that it may have. The port must not be started.
+    ///
+    /// # Errors
+    ///
+    /// [`VdevError`] when there is no such device or the driver refuses.
+    pub fn remove_vdev(self, name: &str) -> Result<(), VdevError> {
+        let error = |errno| VdevError { device: name.to_owned(), errno };
+        let text = CString::new(name).map_err(|_| error(Errno::INVALID))?;
+        // SAFETY: the EAL runs (`self`), and both strings live through the call.
+        let removed = control(|| unsafe { sys::rte_eal_hotplug_remove(c"vdev".as_ptr(), text.as_ptr()) });
+        Errno::check(removed).map(drop).map_err(error)
+    }
 }
 
 /// Runs `call`, and no other such call meanwhile: DPDK leaves it to programs that devices are not added, set

@@ -92,6 +92,10 @@ fn a_wrong_name_is_refused_with_what_exists() {
         ("ring,vlan=4095", "1 to 4094"),
         ("ring,address=198.18.0.1/33", "198.18.0.1/24 or fd00::1/64"),
         ("ring,gateway=198.18.0.0/24", "write an address"),
+        ("ring,gateway=198.18.0.3,gateway=198.18.0.4", "'gateway' is given twice"),
+        ("ring,route=0.0.0.0/0@198.18.0.3,gateway=198.18.0.4", "'gateway' is given twice"),
+        ("ring,gateway=198.18.0.3,route=0.0.0.0/0@198.18.0.4", "'route' is given twice"),
+        ("vhost:/s,client=+1", "it is a number"),
         ("ring,route=10.0.0.0/8", "NETWORK/PREFIX@GATEWAY"),
         ("memif:/x,role=master", "it is server or client"),
         ("af_packet:e,framesz=many", "'many' is no value of the option 'framesz': it is a number"),
@@ -138,16 +142,25 @@ fn names() -> impl Strategy<Value = String> {
     let address =
         prop_oneof![any::<[u8; 4]>().prop_map(IpAddr::from), any::<[u8; 16]>().prop_map(IpAddr::from),];
     let option =
-        (address.clone(), address, 0..=32_u8, 0..4).prop_map(|(one, other, bits, which)| match which {
+        (address.clone(), address, 1..=32_u8, 0..3).prop_map(|(one, other, bits, which)| match which {
             0 => format!("address={one}"),
             1 => format!("address={one}/{bits}"),
-            2 => format!("gateway={one}"),
             _ => format!("route={one}/{bits}@{other}"),
         });
-    let single = (proptest::option::of(MTU), proptest::option::of(1..4095_u16)).prop_map(|(mtu, vlan)| {
-        let mtu = mtu.map(|mtu| format!("mtu={mtu}"));
-        mtu.into_iter().chain(vlan.map(|vlan| format!("vlan={vlan}"))).collect::<Vec<_>>()
-    });
+    // What a name has once. A gateway may be written as a route.
+    let gateways =
+        [any::<[u8; 4]>().prop_map(IpAddr::from).boxed(), any::<[u8; 16]>().prop_map(IpAddr::from).boxed()];
+    let gateways = gateways.map(|gateway| proptest::option::of((gateway, any::<bool>())));
+    let single = (gateways, proptest::option::of(MTU), proptest::option::of(1..4095_u16)).prop_map(
+        |(gateways, mtu, vlan)| {
+            let gateway = |(gateway, as_route)| {
+                if as_route { format!("route={gateway}/0@{gateway}") } else { format!("gateway={gateway}") }
+            };
+            let gateways = gateways.into_iter().flatten().map(gateway);
+            let mtu = mtu.map(|mtu| format!("mtu={mtu}"));
+            gateways.chain(mtu).chain(vlan.map(|vlan| format!("vlan={vlan}"))).collect::<Vec<_>>()
+        },
+    );
     (devices, proptest::collection::vec(option, 0..6), single)
         .prop_map(|(device, options, single)| [vec![device], options, single].concat().join(","))
 }
