@@ -23,6 +23,13 @@ pub fn on_ring(ring: &DeviceName, host: u8) -> DeviceConfig {
     DeviceConfig { addresses: vec![Cidr::new([198, 18, 0, host].into(), 24)], ..ring.config() }
 }
 
+/// Returns the configuration of an end of `ring` as [`on_ring`] does, with address 2001:2:0::`host`, of the
+/// range for benchmarks (RFC 5180 §8).
+pub fn on_ring_over_ipv6(ring: &DeviceName, host: u8) -> DeviceConfig {
+    let address = [0x2001, 2, 0, 0, 0, 0, 0, host.into()].into();
+    DeviceConfig { addresses: vec![Cidr::new(address, 64)], ..ring.config() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,6 +13,10 @@ pub struct Case {
     pub mtu: u16,
     /// Whether small messages share segments.
     pub packing: bool,
+    /// Whether FPDUs carry Markers.
+    pub markers: bool,
+    /// Whether the two ends have IPv6 addresses.
+    pub over_ipv6: bool,
     /// Messages before anything is measured.
     pub warm_up_messages: u64,
     /// Turns of each end in the measured phase.
@@ -20,11 +24,15 @@ pub struct Case {
 }
 
 /// All cases. A turn moves 32 segments at most, or 16 messages.
-pub const CASES: [Case; 4] = [
+pub const CASES: [Case; 8] = [
     Case { name: "segment-1500", turns: 128, ..LARGE },
     Case { name: "segment-9000", mtu: 9000, turns: 64, ..LARGE },
     Case { name: "packed-64", turns: 256, ..SMALL },
     Case { name: "single-64", packing: false, turns: 128, ..SMALL },
+    Case { name: "markers-1500", markers: true, turns: 64, ..LARGE },
+    Case { name: "markers-9000", markers: true, mtu: 9000, turns: 64, ..LARGE },
+    Case { name: "markers-packed-64", markers: true, turns: 128, ..SMALL },
+    Case { name: "ipv6-1500", over_ipv6: true, turns: 64, ..LARGE },
 ];
 
 const LARGE: Case = Case {
@@ -33,9 +41,10 @@ const LARGE: Case = Case {
     size: 64 << 10,
     mtu: 1500,
     packing: true,
+    markers: false,
+    over_ipv6: false,
     warm_up_messages: 64,
     turns: 0,
 };
 
-const SMALL: Case =
-    Case { name: "", unit: "message", size: 64, mtu: 1500, packing: true, warm_up_messages: 2048, turns: 0 };
+const SMALL: Case = Case { unit: "message", size: 64, warm_up_messages: 2048, ..LARGE };

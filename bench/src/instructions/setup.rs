@@ -35,7 +35,8 @@ pub fn connect(eal: Eal, case: &Case) -> Result<(Writer, Target), BenchError> {
     let ring = DeviceName::from_str("ring")?;
     let wire = WireConfig { mtu_bytes: case.mtu.into(), ..WireConfig::default() };
     let (near, far) = open::ring_pair(eal, &wire)?;
-    let [near_config, far_config] = [1, 2].map(|host| config(Switch::On, ends::on_ring(&ring, host)));
+    let on_ring = if case.over_ipv6 { ends::on_ring_over_ipv6 } else { ends::on_ring };
+    let [near_config, far_config] = [1, 2].map(|host| config(Switch::On, on_ring(&ring, host)));
     let peer = SocketAddr::new(far_config.addresses[0].address, PORT);
     let near = Device::start_manual(BenchDevice::new(near, None, "ring")?, &near_config)?;
     let far = Device::start_manual(BenchDevice::new(far, None, "ring")?, &far_config)?;
@@ -76,10 +77,11 @@ fn writer(
     sink: mpsc::Receiver<Advertisement>,
 ) -> Result<Writer, BenchError> {
     let failed = |_| BenchError::Setup("the target did not start".into());
+    let connect = ConnectConfig { markers: case.markers, ..ConnectConfig::default() };
     let (lane, sink) = driver.run(move || -> Result<_, BenchError> {
         let lane = lane(&device, case, Access::empty())?;
         listening.recv_timeout(TIMEOUT).map_err(failed)?;
-        lane.0.connect(peer, &ConnectConfig::default()).map_err(|error| BenchError::Connect(peer, error))?;
+        lane.0.connect(peer, &connect).map_err(|error| BenchError::Connect(peer, error))?;
         Ok((lane, sink.recv_timeout(TIMEOUT).map_err(failed)?))
     })?;
     let (qp, completions, source) = lane;
@@ -97,7 +99,8 @@ fn target(
     let setup = |error: &dyn std::error::Error| BenchError::Setup(error.to_string());
     let (qp, completions, sink) = driver.run(move || -> Result<_, BenchError> {
         let lane = lane(&device, case, Access::REMOTE_WRITE)?;
-        let listener = device.listen(PORT, &ListenConfig::default()).map_err(|error| setup(&error))?;
+        let listen = ListenConfig { markers: case.markers, ..ListenConfig::default() };
+        let listener = device.listen(PORT, &listen).map_err(|error| setup(&error))?;
         // The receivers are gone if the writer has failed, and reported that.
         let _ = listening.send(());
         let request = listener.accept(TIMEOUT).map_err(|error| setup(&error))?;
