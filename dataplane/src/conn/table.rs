@@ -6,7 +6,7 @@ use super::recent_flows::RecentFlows;
 use super::wheel::Wheel;
 use crate::net::flow::FlowKey;
 use crate::time::Instant;
-use crate::wire::plain_segment::Tuple4;
+use crate::wire::tuple::Tuple;
 
 /// Names a connection of a core. Numbers are not used again for a long time, so a stale name finds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,12 +79,12 @@ impl<C: Keyed> Table<C> {
     /// Returns the slot of the connection whose segments have `tuple`, if one was
     /// [remembered](Self::remember) recently.
     #[inline]
-    pub fn recent(&self, tuple: &Tuple4) -> Option<u32> {
+    pub fn recent(&self, tuple: &Tuple) -> Option<u32> {
         self.recent.find(tuple)
     }
 
     /// Remembers that segments with `tuple` are for the connection in `slot`, until it is removed.
-    pub fn remember(&mut self, tuple: Tuple4, slot: u32) {
+    pub fn remember(&mut self, tuple: Tuple, slot: u32) {
         self.recent.remember(tuple, slot);
     }
 

@@ -5,7 +5,7 @@ use crate::device::Device;
 use crate::endpoint::{Outcome, Plain};
 use crate::net::flow::FlowKey;
 use crate::time::Instant;
-use crate::wire::plain_segment::Tuple4;
+use crate::wire::tuple::Tuple;
 
 use super::Core;
 
@@ -30,7 +30,7 @@ impl<D: Device> Core<D> {
             }
             Plain::Kept(outcome) => outcome,
         };
-        let remote = || segment.tuple.source().into();
+        let remote = || segment.tuple.source();
         self.after_segment(now, slot, outcome, remote);
         None
     }
@@ -38,12 +38,12 @@ impl<D: Device> Core<D> {
     /// Returns the slot of the connection that segments with `tuple` are for. The addresses are checked when
     /// it is looked up for the first time.
     #[inline]
-    fn slot_of(&mut self, tuple: &Tuple4) -> Option<u32> {
+    fn slot_of(&mut self, tuple: &Tuple) -> Option<u32> {
         self.endpoints.table.recent(tuple).or_else(|| self.look_up(tuple))
     }
 
     #[inline(never)]
-    fn look_up(&mut self, tuple: &Tuple4) -> Option<u32> {
+    fn look_up(&mut self, tuple: &Tuple) -> Option<u32> {
         let slot = self.endpoints.table.find(&FlowKey::of_received(tuple))?;
         if !self.host.has_plain_addresses(tuple) {
             return None;

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hash, Hasher};
 use std::net::IpAddr;
 
 use crate::keyed_hash::KeyedHash;
-use crate::wire::plain_segment::Tuple4;
+use crate::wire::tuple::Tuple;
 
 /// The addresses and ports that name a TCP connection. Both addresses are of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,23 +21,18 @@ pub struct FlowKey {
 
 impl FlowKey {
     /// Returns the connection that segments with `tuple` are for.
-    pub fn of_received(tuple: &Tuple4) -> Self {
+    pub fn of_received(tuple: &Tuple) -> Self {
         Self {
-            local: tuple.destination().into(),
-            remote: tuple.source().into(),
+            local: tuple.destination(),
+            remote: tuple.source(),
             remote_port: tuple.source_port(),
             local_port: tuple.destination_port(),
         }
     }
 
-    /// Returns the addresses and ports that the peer's segments have; `None` over IPv6.
-    pub fn received(&self) -> Option<Tuple4> {
-        match (self.remote, self.local) {
-            (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                Some(Tuple4::new((source, self.remote_port), (destination, self.local_port)))
-            }
-            _ => None,
-        }
+    /// Returns the addresses and ports that the peer's segments have.
+    pub fn received(&self) -> Option<Tuple> {
+        Tuple::new((self.remote, self.remote_port), (self.local, self.local_port))
     }
 
     /// Returns the flow label of its IPv6 packets; 0 over IPv4, which has none. All packets of a flow have

@@ -262,14 +262,17 @@ fn a_shortage_of_frames_slows_and_loses_nothing() {
     assert!(shortages > 0, "nothing was ever short");
 }
 
-/// On a path without faults nearly all data is consumed where it lies, with Markers and without; none is when
-/// that is turned off. Either way the receiver places and counts the same.
+/// On a path without faults nearly all data is consumed where it lies, with Markers and without, over IPv4 and
+/// IPv6; none is when that is turned off. Either way the receiver places and counts the same.
 #[test]
 fn data_in_order_is_consumed_where_it_lies() {
-    for setup in [WITH_CRC, WITH_MARKERS] {
+    for (seed, over_ipv6, setup) in
+        [(1, false, WITH_CRC), (1, false, WITH_MARKERS), (4, true, WITH_CRC), (4, true, WITH_MARKERS)]
+    {
         let received = |general: bool| {
             let _general = general.then(GeneralPathOnly::begin);
-            let pair = transfer(1, Impairments::default(), 300_000, setup, 1500);
+            let pair = transfer(seed, Impairments::default(), 300_000, setup, 1500);
+            assert_eq!(pair.over_ipv6, over_ipv6);
             let statistics = pair.b.core.statistics();
             let segments = statistics.segments_predicted;
             (segments, statistics.fpdus_received, statistics.bytes_copied_rx, statistics.bytes_verified)
