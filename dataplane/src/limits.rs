@@ -6,8 +6,8 @@ pub const REGIONS_PER_CORE: usize = 1 << 16;
 /// Frames taken from the device in one go: enough to amortise the call, few enough to stay in cache.
 pub const RECEIVE_BURST_FRAMES: usize = 32;
 
-/// Connections of a core that are found without the keyed hash, of each family of IP. A power of two; an entry
-/// takes 20 bytes over IPv4 and 44 over IPv6.
+/// Connections of a core that are found without the keyed hash, of each family of IP. A power of two; an
+/// entry takes 20 bytes over IPv4 and 44 over IPv6.
 pub const RECENT_FLOWS: usize = 256;
 
 use crate::time::{MICROSECOND, MILLISECOND, SECOND};

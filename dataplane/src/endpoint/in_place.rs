@@ -5,7 +5,7 @@
 //! that is not valid, goes to the receive queue, and from there the general way ([`super::receive`]).
 
 use crate::device::Frame;
-use crate::mpa::receiver::Whole;
+use crate::mpa::whole::Whole;
 use crate::tcp::Changes;
 use crate::wire::plain_segment::PlainSegment;
 
@@ -90,10 +90,10 @@ impl<F: Frame> RdmapStream<'_, F> {
             && let Some(fpdu) = self.operating.fpdus.next_in(rest)
         {
             let stags = &self.context.stags;
-            let placed =
-                fpdu.ulpdu.and_then(|ulpdu| self.qp.receiver.on_write(ulpdu, &self.qp.shared, stags));
-            if let Some(payload_octets) = placed {
+            if let Some(payload_octets) = self.qp.receiver.on_write(&fpdu.ulpdu, &self.qp.shared, stags) {
                 consumed += fpdu.wire_len;
+                // Where the next FPDU begins says where its Markers stand.
+                self.operating.fpdus.pass(fpdu.wire_len);
                 writes.fpdus += 1;
                 writes.wire_octets += fpdu.wire_len;
                 writes.payload_octets += payload_octets;
@@ -117,8 +117,7 @@ impl<F: Frame> RdmapStream<'_, F> {
         (consumed, Step::Next)
     }
 
-    /// Counts RDMA Writes, as [`on_fpdu`] counts any FPDU. They are on a stream without Markers: where an
-    /// FPDU begins makes no difference to how it is read.
+    /// Counts RDMA Writes, as [`on_fpdu`] counts any FPDU.
     #[inline]
     fn note_writes(&mut self, writes: &Writes) {
         if writes.fpdus == 0 {
@@ -128,7 +127,6 @@ impl<F: Frame> RdmapStream<'_, F> {
         statistics.bytes_verified += writes.wire_octets as u64;
         statistics.fpdus_received += writes.fpdus;
         statistics.bytes_copied_rx += writes.payload_octets as u64;
-        self.operating.fpdus.pass(writes.wire_octets);
         self.operating.crc_retries = 0;
         self.operating.on_fpdu(&self.qp.shared);
         self.qp.receive_wait.end();

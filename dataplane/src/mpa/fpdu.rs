@@ -4,6 +4,8 @@
 //! included. Markers stand at the multiples of 512 and FPDUs begin at multiples of four, so no Marker splits
 //! a field (MPA-4.3-11).
 
+use core::ops::Range;
+
 use crate::crc32c::Digest;
 use crate::wire::ddp::{Tagged, Untagged};
 use crate::wire::mpa::Marker;
@@ -128,6 +130,15 @@ impl Markers {
         }
     }
 
+    /// Returns the runs of octets from `octet` to `end` that no Marker separates, by their offsets.
+    ///
+    /// Example: 20 octets before a Marker, the octets 2 to 600 have the offsets 2 to 20, 24 to 532 and 536 to
+    /// 608.
+    #[inline]
+    pub fn runs(self, octet: usize, end: usize) -> Runs {
+        Runs { offset: self.offset_of(octet), run: self.run_at(octet), left: end.saturating_sub(octet) }
+    }
+
     /// Whether a Marker stands right before `octet`.
     #[inline]
     pub const fn has_marker_at(self, octet: usize) -> bool {
@@ -154,6 +165,32 @@ impl Markers {
     pub const fn wire_len(self, ulpdu_len: usize) -> usize {
         // The octet after the last may have a Marker before it, which is no longer ours.
         self.offset_of(unmarked_len(ulpdu_len) - 1) + 1
+    }
+}
+
+/// The iterator that [`Markers::runs`] returns.
+#[derive(Clone, Debug)]
+pub struct Runs {
+    /// The offset of the next run, its octets if it is not the last, and all octets that are left.
+    offset: usize,
+    run: usize,
+    left: usize,
+}
+
+impl Iterator for Runs {
+    type Item = Range<usize>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Range<usize>> {
+        if self.left == 0 {
+            return None;
+        }
+        let octets = self.run.min(self.left);
+        let begin = self.offset;
+        self.offset = begin + octets + Marker::LEN;
+        self.left -= octets;
+        self.run = BETWEEN_MARKERS;
+        Some(begin..begin + octets)
     }
 }
 
@@ -567,6 +604,23 @@ mod tests {
         assert_eq!(pointers, [0, 508, 1020]);
         assert_eq!(Markers::of(492, true).offsets(42).collect::<Vec<_>>(), [20]);
         assert_eq!(Markers::of(492, false).offsets(42).count(), 0);
+    }
+
+    /// Runs are those between the Markers, and all octets lie in one, from whichever octet on.
+    #[test]
+    fn runs_are_what_markers_leave() {
+        let runs: Vec<_> = Markers::of(492, true).runs(2, 600).collect();
+        assert_eq!(runs, [2..20, 24..532, 536..608]);
+        assert_eq!(Markers::of(492, false).runs(2, 600).next(), Some(2..600));
+        assert_eq!(Markers::of(0, true).runs(5, 5).count(), 0);
+        for position in (0..1024).step_by(4) {
+            let markers = Markers::of(position, true);
+            for (first, end) in [(0, 1200), (2, 3), (16, 1100), (507, 508), (508, 509), (511, 1500)] {
+                let offsets: Vec<_> = markers.runs(first, end).flatten().collect();
+                let expected: Vec<_> = (first..end).map(|octet| markers.offset_of(octet)).collect();
+                assert_eq!(offsets, expected, "{first} to {end} at {position}");
+            }
+        }
     }
 
     /// The pointer of the last Marker of the longest FPDU fits its field.

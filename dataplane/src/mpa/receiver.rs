@@ -4,8 +4,8 @@
 //! and what the caller copies to its place.
 
 use super::MpaError;
-use super::fpdu::{self, CRC_LEN, Framing, LENGTH_LEN, MULPDU_MAX, Markers};
-use crate::crc32c::{Digest, checksum};
+use super::fpdu::{CRC_LEN, Framing, LENGTH_LEN, MULPDU_MAX, Markers};
+use crate::crc32c::Digest;
 use crate::wire::mpa::Marker;
 
 /// Octets of the stream that are in order, from the receiver's position on, in any number of slices: where
@@ -58,8 +58,8 @@ impl Gather<'_> {
 /// An FPDU that is complete and verified. Offsets and octets are as in [`Markers`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Located {
-    markers: Markers,
-    ulpdu_len: usize,
+    pub(super) markers: Markers,
+    pub(super) ulpdu_len: usize,
 }
 
 impl Located {
@@ -139,22 +139,11 @@ impl Located {
     }
 }
 
-/// An FPDU that is complete and verified, and lies in one piece.
-#[derive(Clone, Copy, Debug)]
-pub struct Whole<'o> {
-    /// Where its ULPDU lies.
-    pub located: Located,
-    /// Octets it takes, Markers included.
-    pub wire_len: usize,
-    /// The octets of the ULPDU, on a stream without Markers.
-    pub ulpdu: Option<&'o [u8]>,
-}
-
 /// Follows one half connection from FPDU to FPDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FpduReceiver {
     position: u64,
-    framing: Framing,
+    pub(super) framing: Framing,
 }
 
 impl FpduReceiver {
@@ -229,32 +218,6 @@ impl FpduReceiver {
         Ok(Some(located))
     }
 
-    /// The next FPDU, if it lies whole in `octets` and is valid: what [`next`](Self::next) gives, in fewer
-    /// steps where there are no Markers.
-    #[inline]
-    pub fn next_in<'o>(&self, octets: &'o [u8]) -> Option<Whole<'o>> {
-        if self.framing.markers { self.next_marked_in(octets) } else { self.next_unmarked_in(octets) }
-    }
-
-    #[inline]
-    fn next_unmarked_in<'o>(&self, octets: &'o [u8]) -> Option<Whole<'o>> {
-        let ulpdu_len = usize::from(u16::from_be_bytes(*octets.first_chunk()?));
-        let wire_len = fpdu::unmarked_len(ulpdu_len);
-        let (covered, crc) = octets.get(..wire_len)?.split_last_chunk()?;
-        // MPA-4.4-12, MPA-4.4-13, MPA-4.4-15, MPA-4.1-06
-        if ulpdu_len > MULPDU_MAX || self.framing.crc && checksum(covered).to_le_bytes() != *crc {
-            return None;
-        }
-        let located = Located { markers: Markers::of(0, false), ulpdu_len };
-        Some(Whole { located, wire_len, ulpdu: covered.get(LENGTH_LEN..LENGTH_LEN + ulpdu_len) })
-    }
-
-    #[inline(never)]
-    fn next_marked_in<'o>(&self, octets: &'o [u8]) -> Option<Whole<'o>> {
-        let located = self.next(&octets).ok().flatten()?;
-        Some(Whole { located, wire_len: located.wire_len(), ulpdu: None })
-    }
-
     /// Whether what [`next`](Self::next) gave `error` for may have been damaged on its way, so that another
     /// copy may be good: its CRC is wrong, or its length is none and no CRC says that it was sent so.
     // MPA-8-02, MPA-8-03, MPA-8-08
@@ -308,6 +271,8 @@ impl FpduReceiver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::crc32c::checksum;
+    use crate::mpa::fpdu;
     use crate::wire::tcp::SeqNumber;
 
     /// Octets cut into slices of `slice_len`.

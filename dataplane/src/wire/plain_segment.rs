@@ -8,8 +8,8 @@ use super::{ipv4, ipv6};
 /// fragment, or an IPv6 header without extension headers; a TCP header with no option, or with the timestamps
 /// option after two NOPs, as RFC 7323 appendix A recommends; and of the control bits ACK, perhaps with PSH.
 ///
-/// Any other segment is parsed field by field ([`ipv4::Header`], [`ipv6::Header`], [`Header`]); of one in this
-/// form that gives the same.
+/// Any other segment is parsed field by field ([`ipv4::Header`], [`ipv6::Header`], [`Header`]); of one in
+/// this form that gives the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlainSegment {
     /// Its addresses and ports.

@@ -8,6 +8,7 @@ use std::thread;
 use crate::mpa_oracle::{Fault, Liberties, Received, Receiver, Sender, Shape, Stream};
 use warpline_dataplane::mpa::fpdu::{self, MULPDU_MAX, mulpdu};
 use warpline_dataplane::mpa::receiver::FpduReceiver;
+use warpline_dataplane::mpa::whole::{Ulpdu, Whole};
 use warpline_dataplane::mpa::{Framing, MpaError};
 use warpline_dataplane::wire::mpa::Marker;
 
@@ -144,6 +145,10 @@ impl Bench {
         self.ulpdu.resize(len, 0xee);
         located.payload(&octets, 0, |at, slice| self.ulpdu[at..at + slice.len()].copy_from_slice(slice));
         assert_eq!(self.ulpdu, self.pattern[len % 61..][..len], "{what:?}");
+        let whole = receiver.next_in(octets).expect("complete");
+        assert_eq!((whole.located, whole.wire_len), (located, octets.len()), "{what:?}");
+        assert!(is_ulpdu(&whole, &self.ulpdu), "{what:?}");
+        assert!(receiver.next_in(&octets[..octets.len() - 1]).is_none(), "{what:?}");
         // Behind a Marker begins no FPDU of a whole stream: that Marker would be its own.
         if stream.markers && position % 512 != 4 {
             let first = (position.next_multiple_of(512) - position) as usize;
@@ -308,13 +313,27 @@ fn liberties_are_borne() {
     }
 }
 
+/// Returns true if the ULPDU of an FPDU in one piece is `expected`.
+fn is_ulpdu(whole: &Whole<'_>, expected: &[u8]) -> bool {
+    match whole.ulpdu {
+        Ulpdu::InOnePiece(ulpdu) => ulpdu == expected,
+        Ulpdu::Cut(cut) => {
+            let mut rest = expected;
+            cut.pieces(0).all(|piece| rest.split_off(..piece.len()) == Some(piece)) && rest.is_empty()
+        }
+    }
+}
+
 /// Returns our receiver's result for `octets`, in the oracle's terms.
 fn verdict(stream: Stream, position: u64, octets: &[u8]) -> Result<Option<Vec<u8>>, u8> {
     let receiver = FpduReceiver::at(position, Framing { markers: stream.markers, crc: stream.crc });
-    let located = receiver.next(&octets).map_err(MpaError::code)?;
-    Ok(located.map(|located| {
+    let (located, whole) = (receiver.next(&octets), receiver.next_in(octets));
+    let valid = located.ok().flatten();
+    assert_eq!(whole.map(|whole| whole.located), valid, "in one piece, {stream:?} {position}");
+    Ok(located.map_err(MpaError::code)?.map(|located| {
         let mut ulpdu = Vec::new();
         located.payload(&octets, 0, |_, slice| ulpdu.extend_from_slice(slice));
+        assert!(whole.is_some_and(|whole| is_ulpdu(&whole, &ulpdu)), "{stream:?} {position}");
         ulpdu
     }))
 }

@@ -262,8 +262,8 @@ fn a_shortage_of_frames_slows_and_loses_nothing() {
     assert!(shortages > 0, "nothing was ever short");
 }
 
-/// On a path without faults nearly all data is consumed where it lies, with Markers and without, over IPv4 and
-/// IPv6; none is when that is turned off. Either way the receiver places and counts the same.
+/// On a path without faults nearly all data is consumed where it lies, with Markers and without, over IPv4
+/// and IPv6; none is when that is turned off. Either way the receiver places and counts the same.
 #[test]
 fn data_in_order_is_consumed_where_it_lies() {
     for (seed, over_ipv6, setup) in
