@@ -1,8 +1,8 @@
 //! FPDUs that lie whole in one piece of memory, the frame that they came in: they are found and verified in
 //! few steps.
 //!
-//! The result is that of [`FpduReceiver::next`], which takes octets in any number of pieces. What is not valid
-//! here is left to it, because it says why.
+//! The result is that of [`FpduReceiver::next`], which takes octets in any number of pieces. What is not
+//! valid here is left to it, because it says why.
 
 use super::fpdu::{self, LENGTH_LEN, MULPDU_MAX, Markers};
 use super::receiver::{FpduReceiver, Located};
@@ -98,8 +98,8 @@ impl FpduReceiver {
     /// [`next_in`](Self::next_in) of a stream with Markers. The CRC covers them, so it is computed over the
     /// octets as they lie; then each Marker is verified.
     ///
-    /// Example: at position 492 an FPDU whose ULPDU has 36 octets takes 48. Its Marker, at offset 20, says 20,
-    /// and cuts the ULPDU into 18 octets at offset 2 and 18 at offset 24.
+    /// Example: at position 492 an FPDU whose ULPDU has 36 octets takes 48. Its Marker, at offset 20, says
+    /// 20, and cuts the ULPDU into 18 octets at offset 2 and 18 at offset 24.
     // MPA-4.3-07, MPA-5.2-02, MPA-8-05, C00-9-03
     #[inline(never)]
     fn next_marked_in<'o>(&self, octets: &'o [u8]) -> Option<Whole<'o>> {

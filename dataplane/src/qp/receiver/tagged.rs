@@ -69,8 +69,8 @@ impl Receiver {
         Some(payload_octets)
     }
 
-    /// Returns the memory of an RDMA Write of `payload_octets` octets, as `check_tagged` does; `None` if it is
-    /// anything else, has no payload, or is not valid.
+    /// Returns the memory of an RDMA Write of `payload_octets` octets, as `check_tagged` does; `None` if it
+    /// is anything else, has no payload, or is not valid.
     #[inline]
     fn check_write<'t>(
         &self,
