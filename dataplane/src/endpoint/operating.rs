@@ -99,6 +99,13 @@ impl Operating {
         self.receives |= direction.receives();
     }
 
+    /// Returns where in the stream of Full Operation that we send `seq` lies, modulo 2^32: Markers need it
+    /// modulo 512.
+    #[inline]
+    pub fn position_of(&self, seq: SeqNumber) -> u64 {
+        u64::from((seq - self.send_start) as u32)
+    }
+
     /// Returns the framing of the FPDUs that we send.
     pub const fn send_framing(&self) -> Framing {
         Framing { markers: self.markers_sent, crc: self.crc }
@@ -108,7 +115,7 @@ impl Operating {
     /// that does or does not take payload by reference.
     pub fn segment_room(&self, begin: SeqNumber, emss_octets: usize, by_reference: bool) -> SegmentRoom {
         SegmentRoom {
-            position: u64::from((begin - self.send_start) as u32),
+            position: self.position_of(begin),
             emss_octets,
             markers: self.markers_sent,
             packing: self.packing,

@@ -34,6 +34,8 @@ pub(super) struct PayloadSources<'e> {
 struct Alone<'e> {
     header: &'e ddp::Header,
     payload: Target<'e>,
+    /// Where it begins in the stream of Full Operation.
+    position: u64,
     framing: Framing,
 }
 
@@ -90,7 +92,7 @@ impl<F: Frame> Endpoint<'_, F> {
         if let Some(alone) = self.alone(segment, by_reference) {
             let Some(room) = frame.append(headers + segment.octets as usize) else { return false };
             let payload_octets = alone.payload.octets();
-            let mut writer = FpduWriter::new(&mut room[headers..], 0, alone.framing);
+            let mut writer = FpduWriter::new(&mut room[headers..], alone.position, alone.framing);
             let written = push_memory(&mut writer, alone.header, &alone.payload) && writer.is_full();
             let statistics = &mut self.context.statistics;
             statistics.fpdus_sent += 1;
@@ -111,15 +113,14 @@ impl<F: Frame> Endpoint<'_, F> {
         }
     }
 
-    /// Returns the FPDU of `segment`, if it is the usual one: alone in its segment, not cut, in a stream
-    /// without Markers, its payload copied from registered memory.
+    /// Returns the FPDU of `segment`, if it is the usual one: alone in its segment, not cut, its payload
+    /// copied from registered memory.
     #[inline]
     fn alone<'s>(&'s self, segment: &'s Segment<Chunk>, by_reference: bool) -> Option<Alone<'s>> {
         let Chunk::Fpdus(run) = &segment.payload else { return None };
         let Mode::FullOperation(operating) = &self.connection.mode else { return None };
         let Source::Memory(slice) = run.first.source else { return None };
-        let usual = !by_reference
-            && !operating.markers_sent
+        let usual = (!by_reference || operating.markers_sent)
             && run.fpdus() == 1
             && run.octets == segment.octets
             && slice.len > 0
@@ -128,7 +129,8 @@ impl<F: Frame> Endpoint<'_, F> {
             return None;
         }
         let payload = self.context.stags.retained(slice.stag, slice.to, slice.len as usize)?;
-        Some(Alone { header: &run.first.header, payload, framing: operating.send_framing() })
+        let position = operating.position_of(segment.seq);
+        Some(Alone { header: &run.first.header, payload, position, framing: operating.send_framing() })
     }
 
     /// Builds and keeps all of the FPDUs that `segment` has a part of, unless they are kept already: the
@@ -199,8 +201,7 @@ impl<'e> PayloadSources<'e> {
         statistics: &mut Statistics,
     ) -> bool {
         let Some((operating, qp)) = self.operating() else { return false };
-        // Where the run begins in the stream of Full Operation; Markers only need it modulo 512.
-        let position = u64::from((begin - operating.send_start) as u32);
+        let position = operating.position_of(begin);
         let short = if operating.markers_sent {
             ShortFpdus::default()
         } else {

@@ -6,7 +6,7 @@ use crate::device::Frame;
 use crate::limits;
 use crate::mpa::MpaError;
 use crate::qp::error::StreamError;
-use crate::qp::run::FpduRun;
+use crate::qp::run::{FpduRun, SegmentRoom};
 use crate::qp::sender::Sender;
 use crate::rdmap::RdmapError;
 use crate::tcp::send_queue::Segment;
@@ -190,20 +190,21 @@ impl<F> RdmapStream<'_, F> {
                 return;
             }
             qp.sender.advance(&run, 0, tcp.queued_end(), &mut qp.reads);
-            if !room.markers && !queue_parts(tcp, pools, &mut qp.sender, run) {
+            if !queue_parts(tcp, pools, &mut qp.sender, run, room) {
                 return;
             }
         }
     }
 }
 
-/// Queues the parts of a message after `run`, the last one queued, that are like it, in a stream without
-/// Markers: those that can be sent at once. Returns false if there are more of them.
+/// Queues the parts of a message after `run`, the last one queued, that are like it: those that can be sent
+/// at once. `segment` is the room that `run` was cut for. Returns false if there are more of them.
 fn queue_parts<F>(
     tcp: &mut tcp::Connection,
     pools: &mut tcp::Pools<Chunk, F>,
     sender: &mut Sender,
     mut run: FpduRun,
+    mut segment: SegmentRoom,
 ) -> bool {
     let parts = sender.parts_alike(&run);
     if parts == 0 {
@@ -212,12 +213,13 @@ fn queue_parts<F>(
     let mut room = tcp.send_room();
     for _ in 0..parts {
         debug_assert!(tcp.has_unsent(), "the part before was just queued");
+        segment.position += u64::from(run.octets);
+        run.move_on(&segment);
         let octets = run.octets as usize;
         if room < octets {
             return false;
         }
         room -= octets;
-        run.move_on();
         if !tcp.queue(pools, Chunk::Fpdus(run), 0, run.octets) {
             return false;
         }

@@ -49,21 +49,6 @@ impl<'o> FpduWriter<'o> {
         }
     }
 
-    /// Appends an FPDU, whose payload `fill` writes as in [`fpdu::encode_summed`].
-    #[must_use]
-    pub fn push_summed(
-        &mut self,
-        header: &[u8],
-        payload_len: usize,
-        fill: impl FnMut(usize, &mut [u8], Option<&mut Digest>) -> bool,
-    ) -> bool {
-        let framing = self.framing;
-        match self.take_room(header.len() + payload_len) {
-            Some((position, room)) => fpdu::encode_summed(room, position, framing, header, payload_len, fill),
-            None => false,
-        }
-    }
-
     /// Returns the room of the next FPDU, whose ULPDU has `ulpdu_len` bytes, and its position.
     fn take_room(&mut self, ulpdu_len: usize) -> Option<(u64, &mut [u8])> {
         let position = self.position + self.filled as u64;
@@ -73,7 +58,7 @@ impl<'o> FpduWriter<'o> {
         Some((position, room))
     }
 
-    /// Appends the FPDU of a DDP segment, as [`push_summed`](Self::push_summed) does.
+    /// Appends the FPDU of a DDP segment, whose payload `fill` writes as in [`fpdu::encode_summed`].
     #[inline]
     #[must_use]
     pub fn push_segment(
@@ -86,7 +71,10 @@ impl<'o> FpduWriter<'o> {
         if self.framing.markers {
             let mut emitted = [0; ddp::Header::MAX_LEN];
             header.emit(&mut emitted);
-            return self.push_summed(&emitted[..header_len], payload_len, fill);
+            let crc = self.framing.crc;
+            let Some((position, room)) = self.take_room(header_len + payload_len) else { return false };
+            let fill = |at, out: &mut [u8]| fill(at, out, None);
+            return fpdu::encode_marked(room, position, crc, &emitted[..header_len], payload_len, fill);
         }
         let end = self.filled + fpdu::unmarked_len(header_len + payload_len);
         let Some(room) = self.out.get_mut(self.filled..end) else { return false };

@@ -88,11 +88,15 @@ impl FpduRun {
         Self { first, octets, origin, more: 0, last_octets: 0 }
     }
 
-    /// Turns the run of one FPDU into the one after it in the same message, if that is as long and does not
-    /// end the message either.
+    /// Turns the run of one FPDU into the one after it in the same message, at the beginning of `room`, if
+    /// that has as much payload and does not end the message either. It takes as many octets on the wire, or
+    /// a Marker more or less.
     #[inline]
-    pub const fn move_on(&mut self) {
+    pub fn move_on(&mut self, room: &SegmentRoom) {
         let octets = self.first.octets;
+        if room.markers {
+            self.octets = room.with(0, self.first.ulpdu_octets()) as u32;
+        }
         self.first.header.move_on(octets);
         match &mut self.first.source {
             Source::Memory(slice) => slice.to = slice.to.wrapping_add(octets as u64),

@@ -113,9 +113,11 @@ impl Sender {
         true
     }
 
-    /// Returns how many FPDUs follow `run`, the last one queued, in its message that are as long as it and do
-    /// not end the message. In a stream without Markers [`peek`](Self::peek) would return them next, one by
-    /// one, each equal to the one before but for the offsets: nothing goes between the parts of a message.
+    /// Returns how many FPDUs follow `run`, the last one queued, in its message that have as much payload as
+    /// it and do not end the message. [`peek`](Self::peek) would return them next, one by one, each equal to
+    /// the one before but for the offsets, and in a stream with Markers for their number: nothing goes
+    /// between the parts of a message, and the MULPDU at the beginning of a segment has room for as many
+    /// Markers as may fall into any.
     ///
     /// Example: of a message of 65536 octets whose first FPDU has 1428 octets of payload, 44 follow, and then
     /// the last one with 1276.
