@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use sha2::{Digest, Sha256};
 use warpline_dataplane::device::sim::{End, Network, Verdict};
+use warpline_dataplane::statistics::Statistics;
 use warpline_dataplane::time::Instant;
 
 struct Sent {
@@ -63,6 +64,14 @@ impl Capture {
                 Verdict::Pass
             });
         }
+    }
+
+    /// Adds the counters of a core to the digest, but for those of the way that its segments took, and of the
+    /// steps in its trees, which only the general way takes.
+    pub fn add_counters(&self, counters: &Statistics) {
+        let mut counters = Statistics { segments_predicted: 0, ..counters.clone() };
+        counters.nodes_visited = 0;
+        self.sent.lock().unwrap().digest.update(format!("{counters:?}"));
     }
 
     /// Returns the number of frames, of octets, and the digest, as the file has them.

@@ -125,6 +125,43 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
+/// Simulations of random work on a path of chance, most of them with Markers: their digests cover the counters
+/// of both ends too, and are not in the file.
+pub fn cases_of_chance(seeds: u64) -> Vec<Case> {
+    let case = |seed| {
+        Case::new(format!("chance-{seed}"), move |capture| {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let path = Path {
+                mtu_octets: rng.usize(600..9000),
+                setup: Setup { markers: rng.u8(..4) > 0, crc: true },
+                over_ipv6: rng.bool(),
+                offloads: rng.bool(),
+                ..CLEAR
+            };
+            let mut pair = established(capture, path);
+            // The network cuts and damages IPv4 only, and octets that a CRC alone protects only in segments
+            // that are whole: a stream fails if a part of the FPDU was acknowledged (RFC 5044 §8).
+            let kinds = if path.over_ipv6 { 2 } else { 5 };
+            let impairments = match rng.u8(..kinds) {
+                0 => PERFECT,
+                1 => Impairments { loss: 0.02, reorder: 0.05, duplicate: 0.05, ..PERFECT },
+                2 => Impairments { resegment: 0.3, ..PERFECT },
+                3 => Impairments { resegment: 0.1, corrupt_bits: 0.02, loss: 0.02, ..PERFECT },
+                _ => Impairments { corrupt_payload: 0.02, corrupt_payload_spares: 8, ..PERFECT },
+            };
+            for end in [End::A, End::B] {
+                pair.network.set_impairments(end, impairments);
+            }
+            work::run(&mut pair, seed, 80);
+            close(&mut pair);
+            for host in [&pair.a, &pair.b] {
+                capture.add_counters(&host.statistics());
+            }
+        })
+    };
+    (0..seeds).map(case).collect()
+}
+
 fn endings() -> [Case; 11] {
     [
         Case::new("connection-refused", |capture| {
