@@ -71,6 +71,8 @@ class Phase:
                 units = counts["messages"]
             case "message", _:
                 units = counts["fpdus"]
+            case "ping", _:
+                units = counts["messages"]
             case _:
                 units = counts["idle_polls"]
         return int(units)

@@ -41,7 +41,7 @@ enum Order {
 
 enum Reply {
     Turned(bool),
-    Counts(Counts),
+    Counts(Result<Counts, BenchError>),
     PhaseEnded,
 }
 
@@ -170,7 +170,7 @@ impl Baton {
     fn counts(&self) -> Result<[Counts; 2], BenchError> {
         let writer = self.writer.counts()?;
         match self.ask(Order::Counts)? {
-            Reply::Counts(target) => Ok([writer, target]),
+            Reply::Counts(target) => Ok([writer, target?]),
             Reply::Turned(_) | Reply::PhaseEnded => {
                 Err(BenchError::Setup("the target's thread has lost its place".into()))
             }

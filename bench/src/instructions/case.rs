@@ -1,5 +1,14 @@
 //! The transfers that are measured.
 
+/// What the ends do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// The writer posts as much as may be outstanding.
+    Stream,
+    /// The writer posts one Write, and the next when the target has answered it by a Write of its own.
+    Ping,
+}
+
 /// One kind of transfer.
 #[derive(Debug)]
 pub struct Case {
@@ -7,6 +16,8 @@ pub struct Case {
     pub name: &'static str,
     /// What its instructions are divided by.
     pub unit: &'static str,
+    /// What the ends do.
+    pub pattern: Pattern,
     /// Bytes of a message.
     pub size: u32,
     /// Largest IP packet, in bytes.
@@ -23,8 +34,8 @@ pub struct Case {
     pub turns: u32,
 }
 
-/// All cases. A turn moves 32 segments at most, or 16 messages.
-pub const CASES: [Case; 8] = [
+/// All cases. A turn moves 32 segments at most, or 16 messages, or half of a ping.
+pub const CASES: [Case; 9] = [
     Case { name: "segment-1500", turns: 128, ..LARGE },
     Case { name: "segment-9000", mtu: 9000, turns: 64, ..LARGE },
     Case { name: "packed-64", turns: 256, ..SMALL },
@@ -33,11 +44,13 @@ pub const CASES: [Case; 8] = [
     Case { name: "markers-9000", markers: true, mtu: 9000, turns: 64, ..LARGE },
     Case { name: "markers-packed-64", markers: true, turns: 128, ..SMALL },
     Case { name: "ipv6-1500", over_ipv6: true, turns: 64, ..LARGE },
+    Case { name: "ping-64", unit: "ping", pattern: Pattern::Ping, turns: 512, ..SMALL },
 ];
 
 const LARGE: Case = Case {
     name: "",
     unit: "segment",
+    pattern: Pattern::Stream,
     size: 64 << 10,
     mtu: 1500,
     packing: true,

@@ -11,6 +11,7 @@
 mod arguments;
 mod baton;
 mod case;
+mod pings;
 mod setup;
 mod turn;
 
@@ -30,7 +31,7 @@ use turn::Counts;
 struct PhaseReport {
     /// The case, or `idle`.
     name: &'static str,
-    /// What the instructions are divided by: `segment`, `message` or `poll`.
+    /// What the instructions are divided by: `segment`, `message`, `ping` or `poll`.
     unit: &'static str,
     size: u32,
     mtu: u16,

@@ -12,8 +12,9 @@ use warpline::{
     MemoryRegion, QpConfig, QueuePair,
 };
 
-use super::case::Case;
-use super::turn::{DEPTH, Target, Writer};
+use super::case::{Case, Pattern};
+use super::pings::Pings;
+use super::turn::{DEPTH, Lane, Target, Writer};
 use crate::arguments::Switch;
 use crate::device::{BenchDevice, config};
 use crate::ends;
@@ -42,20 +43,17 @@ pub fn connect(eal: Eal, case: &Case) -> Result<(Writer, Target), BenchError> {
     let far = Device::start_manual(BenchDevice::new(far, None, "ring")?, &far_config)?;
     thread::scope(|scope| {
         let (listening, is_listening) = mpsc::channel();
-        let (advertise, advertised) = mpsc::channel();
-        let target = scope.spawn(move || target(far, case, &listening, &advertise));
-        let writer = writer(near, case, peer, is_listening, advertised);
+        let target = scope.spawn(move || target(far, case, &listening));
+        let writer = writer(near, case, peer, is_listening);
         let target = target.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Ok((writer?, target?))
     })
 }
 
-/// Makes a queue pair and a region.
-fn lane(
-    device: &Device,
-    case: &Case,
-    access: Access,
-) -> Result<(QueuePair, CompletionQueue, MemoryRegion), BenchError> {
+type Started = (Device, CoreDriver<BenchDevice>);
+
+/// Makes a queue pair, and its memory.
+fn queue_pair(device: &Device, case: &Case) -> Result<Unconnected, BenchError> {
     let domain = device.protection_domain();
     let completions = CompletionQueue::new(2 * DEPTH as usize);
     let config = QpConfig { send_depth: DEPTH as usize, packing: case.packing, ..QpConfig::default() };
@@ -63,51 +61,69 @@ fn lane(
         .queue_pair(&config, &completions, &completions)
         .map_err(|error| BenchError::Setup(error.to_string()))?;
     let region =
-        domain.allocate(REGION_BYTES, access).map_err(|error| BenchError::Memory(error.to_string()))?;
-    Ok((qp, completions, region))
+        |access| domain.allocate(REGION_BYTES, access).map_err(|error| BenchError::Memory(error.to_string()));
+    let (source, exposed) = (region(Access::empty())?, region(Access::REMOTE_WRITE)?);
+    let advertisement = exposed.advertisement(0, REGION_BYTES as u32);
+    let advertisement = advertisement.ok_or_else(|| BenchError::Memory("no range".into()))?;
+    Ok(Unconnected { qp, completions, source, exposed, advertisement })
 }
 
-type Started = (Device, CoreDriver<BenchDevice>);
+/// A queue pair whose peer's memory is not known yet.
+struct Unconnected {
+    qp: QueuePair,
+    completions: CompletionQueue,
+    source: MemoryRegion,
+    exposed: MemoryRegion,
+    /// Of `exposed`.
+    advertisement: Advertisement,
+}
+
+impl Unconnected {
+    fn connected(self, case: &Case, private_data: &[u8]) -> Result<Lane, BenchError> {
+        let sink =
+            Advertisement::decode(private_data).map_err(|error| BenchError::Setup(error.to_string()))?;
+        let Self { qp, completions, source, exposed, .. } = self;
+        Ok(Lane { qp, completions, source, exposed, sink, size: case.size })
+    }
+}
 
 fn writer(
     (device, mut driver): Started,
     case: &Case,
     peer: SocketAddr,
     listening: mpsc::Receiver<()>,
-    sink: mpsc::Receiver<Advertisement>,
 ) -> Result<Writer, BenchError> {
-    let failed = |_| BenchError::Setup("the target did not start".into());
-    let connect = ConnectConfig { markers: case.markers, ..ConnectConfig::default() };
-    let (lane, sink) = driver.run(move || -> Result<_, BenchError> {
-        let lane = lane(&device, case, Access::empty())?;
+    let lane = driver.run(move || -> Result<_, BenchError> {
+        let lane = queue_pair(&device, case)?;
+        let failed = |_| BenchError::Setup("the target did not start".into());
         listening.recv_timeout(TIMEOUT).map_err(failed)?;
-        lane.0.connect(peer, &connect).map_err(|error| BenchError::Connect(peer, error))?;
-        Ok((lane, sink.recv_timeout(TIMEOUT).map_err(failed)?))
+        let private_data = lane.advertisement.encode().to_vec();
+        let config = ConnectConfig { private_data, markers: case.markers, ..ConnectConfig::default() };
+        let connected = lane.qp.connect(peer, &config).map_err(|error| BenchError::Connect(peer, error))?;
+        lane.connected(case, &connected.private_data)
     })?;
-    let (qp, completions, source) = lane;
     let polled = Vec::with_capacity(2 * DEPTH as usize);
-    let (posted, completed, size) = (0, 0, case.size);
-    Ok(Writer { driver, qp, completions, source, sink, polled, size, posted, completed, failed: None })
+    let pings = (case.pattern == Pattern::Ping).then(Pings::default);
+    Ok(Writer { driver, lane, pings, polled, posted: 0, completed: 0, failed: None })
 }
 
 fn target(
     (device, mut driver): Started,
     case: &Case,
     listening: &mpsc::Sender<()>,
-    advertise: &mpsc::Sender<Advertisement>,
 ) -> Result<Target, BenchError> {
     let setup = |error: &dyn std::error::Error| BenchError::Setup(error.to_string());
-    let (qp, completions, sink) = driver.run(move || -> Result<_, BenchError> {
-        let lane = lane(&device, case, Access::REMOTE_WRITE)?;
+    let lane = driver.run(move || -> Result<_, BenchError> {
+        let lane = queue_pair(&device, case)?;
         let listen = ListenConfig { markers: case.markers, ..ListenConfig::default() };
         let listener = device.listen(PORT, &listen).map_err(|error| setup(&error))?;
-        // The receivers are gone if the writer has failed, and reported that.
+        // The receiver is gone if the writer has failed, and reported that.
         let _ = listening.send(());
         let request = listener.accept(TIMEOUT).map_err(|error| setup(&error))?;
-        request.accept(&lane.0, &[]).map_err(|error| setup(&error))?;
-        let sink = lane.2.advertisement(0, REGION_BYTES as u32);
-        let _ = advertise.send(sink.ok_or_else(|| BenchError::Memory("no range".into()))?);
-        Ok(lane)
+        let private_data = request.private_data().to_vec();
+        request.accept(&lane.qp, &lane.advertisement.encode()).map_err(|error| setup(&error))?;
+        lane.connected(case, &private_data)
     })?;
-    Ok(Target { driver, completions, _connection: (qp, sink) })
+    let pings = (case.pattern == Pattern::Ping).then(Pings::default);
+    Ok(Target { driver, lane, pings, failed: None })
 }

@@ -7,6 +7,7 @@ use warpline::{
     Status,
 };
 
+use super::pings::Pings;
 use crate::device::BenchDevice;
 use crate::error::BenchError;
 
@@ -23,7 +24,7 @@ pub struct Counts {
     pub polls: u64,
     /// Of these, those that found nothing to do.
     pub idle_polls: u64,
-    /// Writes that completed.
+    /// Writes of the writer that completed; answers of the target that were posted.
     pub messages: u64,
     /// FPDUs sent by the writer, received by the target.
     pub fpdus: u64,
@@ -65,16 +66,27 @@ impl Counts {
     }
 }
 
+/// A queue pair, and the memory of both ends.
+pub struct Lane {
+    pub qp: QueuePair,
+    pub completions: CompletionQueue,
+    /// The memory that Writes come from.
+    pub source: MemoryRegion,
+    /// The memory that the other end writes to.
+    pub exposed: MemoryRegion,
+    /// The other end's memory.
+    pub sink: Advertisement,
+    /// Bytes of a message.
+    pub size: u32,
+}
+
 /// The end that writes.
 pub struct Writer {
     pub driver: CoreDriver<BenchDevice>,
-    pub qp: QueuePair,
-    pub completions: CompletionQueue,
-    pub source: MemoryRegion,
-    pub sink: Advertisement,
+    pub lane: Lane,
+    /// Its pings, if it does not stream.
+    pub pings: Option<Pings>,
     pub polled: Vec<Completion>,
-    /// Bytes of a message.
-    pub size: u32,
     pub posted: u64,
     pub completed: u64,
     /// The first completion that was no success.
@@ -82,16 +94,14 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Posts Writes, takes what has completed, and polls its core. Returns true if there was anything to do.
+    /// Does what is to be done at this end, and polls its core. Returns true if there was anything to do.
     pub fn turn(&mut self, now: Instant, post: bool) -> Result<bool, BenchError> {
-        while self.completions.poll_into(&mut self.polled) > 0 {
-            for completion in self.polled.drain(..) {
-                self.completed += 1;
-                if completion.status != Status::Success {
-                    self.failed.get_or_insert(completion.status);
-                }
-            }
-        }
+        if self.pings.is_some() { self.ping(now, post) } else { self.stream(now, post) }
+    }
+
+    /// Takes what has completed, posts Writes, and polls its core.
+    fn stream(&mut self, now: Instant, post: bool) -> Result<bool, BenchError> {
+        self.take_completions();
         let count = (self.completed + DEPTH - self.posted).min(BATCH);
         if post && count > 0 {
             self.post(count)?;
@@ -99,15 +109,40 @@ impl Writer {
         Ok(self.driver.poll_at(now))
     }
 
+    /// Polls its core, posts a ping if the one before is answered, and polls again, as between the arrival of
+    /// an answer and the next wait.
+    fn ping(&mut self, now: Instant, post: bool) -> Result<bool, BenchError> {
+        let mut worked = self.driver.poll_at(now);
+        self.take_completions();
+        if let Some(pings) = &mut self.pings {
+            worked |= pings.look(&self.lane);
+            if post && pings.posted == pings.arrived {
+                pings.post(&self.lane)?;
+                self.posted += 1;
+            }
+        }
+        Ok(worked | self.driver.poll_at(now))
+    }
+
+    fn take_completions(&mut self) {
+        while self.lane.completions.poll_into(&mut self.polled) > 0 {
+            for completion in self.polled.drain(..) {
+                self.completed += 1;
+                if completion.status != Status::Success {
+                    self.failed.get_or_insert(completion.status);
+                }
+            }
+        }
+    }
+
     fn post(&mut self, count: u64) -> Result<(), BenchError> {
-        let slots = u64::from(self.sink.len / self.size);
-        let mut batch = self.qp.batch();
+        let Lane { qp, source, sink, size, .. } = &self.lane;
+        let slots = u64::from(sink.len / size);
+        let mut batch = qp.batch();
         for number in self.posted..self.posted + count {
-            let at = number % slots * u64::from(self.size);
-            let local = self.source.slice(at as usize, self.size);
-            batch
-                .write(number, local, &self.sink, at)
-                .map_err(|error| BenchError::Peer(error.to_string()))?;
+            let at = number % slots * u64::from(*size);
+            let local = source.slice(at as usize, *size);
+            batch.write(number, local, sink, at).map_err(|error| BenchError::Peer(error.to_string()))?;
         }
         batch.commit().map_err(|error| BenchError::Peer(error.to_string()))?;
         self.posted += count;
@@ -115,10 +150,7 @@ impl Writer {
     }
 
     pub fn counts(&self) -> Result<Counts, BenchError> {
-        match self.failed {
-            Some(status) => Err(BenchError::Peer(format!("a Write ended with {status:?}"))),
-            None => Ok(Counts::new(&self.driver.statistics(), self.completed)),
-        }
+        counts(self.failed, &self.driver, self.completed)
     }
 
     /// Returns true if nothing that it posted is outstanding.
@@ -127,24 +159,48 @@ impl Writer {
     }
 }
 
+fn counts(
+    failed: Option<Status>,
+    driver: &CoreDriver<BenchDevice>,
+    messages: u64,
+) -> Result<Counts, BenchError> {
+    match failed {
+        Some(status) => Err(BenchError::Peer(format!("a Write ended with {status:?}"))),
+        None => Ok(Counts::new(&driver.statistics(), messages)),
+    }
+}
+
 /// The end that is written to.
 pub struct Target {
     pub driver: CoreDriver<BenchDevice>,
-    pub completions: CompletionQueue,
-    /// Kept for as long as the writer writes.
-    pub _connection: (QueuePair, MemoryRegion),
+    pub lane: Lane,
+    /// Its answers, if the writer pings it.
+    pub pings: Option<Pings>,
+    /// The first completion that was no success.
+    pub failed: Option<Status>,
 }
 
 impl Target {
-    /// Polls its core and looks for completions, as an application does. Returns true if there was anything.
+    /// Polls its core and looks for completions, as an application does, and answers a ping. Returns true if
+    /// there was anything.
     pub fn turn(&mut self, now: Instant) -> bool {
-        let worked = self.driver.poll_at(now);
-        while self.completions.poll().is_some() {}
+        let mut worked = self.driver.poll_at(now);
+        while let Some(completion) = self.lane.completions.poll() {
+            if completion.status != Status::Success {
+                self.failed.get_or_insert(completion.status);
+            }
+        }
+        if let Some(pings) = &mut self.pings {
+            if pings.look(&self.lane) && pings.post(&self.lane).is_err() {
+                self.failed.get_or_insert(Status::Flushed);
+            }
+            worked |= self.driver.poll_at(now);
+        }
         worked
     }
 
-    pub fn counts(&self) -> Counts {
-        Counts::new(&self.driver.statistics(), 0)
+    pub fn counts(&self) -> Result<Counts, BenchError> {
+        counts(self.failed, &self.driver, self.pings.as_ref().map_or(0, |pings| pings.posted))
     }
 }
 
