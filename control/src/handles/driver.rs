@@ -93,17 +93,34 @@ impl<D: Device> CoreDriver<D> {
         self.waker.clone()
     }
 
-    /// Does everything there is to do now. Returns true if there was anything. Call it again and again.
+    /// Sends what was posted, then takes what has arrived. Returns true if there was anything to do, or there
+    /// is for the next poll. Call it again and again.
+    ///
+    /// What has arrived in a poll is acknowledged by the next one. An application that answers between the
+    /// two has its answer carry the acknowledgement.
     pub fn poll_once(&mut self) -> bool {
         let now = self.clock.now();
         self.poll_at(now)
     }
 
-    /// Does everything there is to do at `now`, as [`poll_once`](Self::poll_once) does at the time of the
+    /// Polls at `now`, as [`poll_once`](Self::poll_once) does at the time of the
     /// clock ([`now`](crate::now)). For programs that have read the clock already, or have a time of their
     /// own. Time must not go back, so a driver is polled by one clock only.
     pub fn poll_at(&mut self, now: Instant) -> bool {
+        let busy = self.core.poll_run_to_completion(now);
+        self.after_poll(busy)
+    }
+
+    /// Polls for applications on other threads, which need not be waited for: what arrives is answered at
+    /// once.
+    fn poll_alone(&mut self) -> bool {
+        let now = self.clock.now();
         let busy = self.core.poll_once(now);
+        self.after_poll(busy)
+    }
+
+    #[inline]
+    fn after_poll(&mut self, busy: bool) -> bool {
         self.interrupt_unexplained &= !busy;
         if self.core.take_news() {
             self.driven.control.wake();
@@ -171,8 +188,12 @@ impl<D: Device> CoreDriver<D> {
         interrupt.take()
     }
 
-    /// Returns the time until the next deadline if nothing arrives and nothing is posted.
+    /// Returns the time until the next deadline if nothing arrives and nothing is posted: none if the last
+    /// poll has left something for the next.
     pub fn time_to_next_deadline(&self) -> Duration {
+        if self.core.has_turns() {
+            return Duration::ZERO;
+        }
         Duration::from_nanos(self.core.next_deadline() - now())
     }
 
@@ -185,7 +206,7 @@ impl<D: Device> CoreDriver<D> {
     fn poll_until(&mut self, idle: Idle, ended: impl Fn() -> bool) {
         let mut idle_since = None;
         while !ended() {
-            if self.poll_once() {
+            if self.poll_alone() {
                 (idle_since, self.pause_ns) = (None, SHORTEST_PAUSE_NS);
                 continue;
             }
@@ -272,7 +293,7 @@ pub(crate) fn poll<D: Device>(mut driver: CoreDriver<D>, idle: Idle, ended: impl
     const LAST_POLLS: usize = 64;
     driver.poll_until(idle, ended);
     for _ in 0..LAST_POLLS {
-        driver.poll_once();
+        driver.poll_alone();
     }
 }
 

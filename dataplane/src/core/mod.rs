@@ -115,18 +115,44 @@ impl<D: Device> Core<D> {
         }
     }
 
-    /// Does everything there is to do at `now`. Returns true if it did any work.
+    /// Does everything there is to do at `now`: what has arrived is answered before this returns. Returns
+    /// true if it did any work.
     pub fn poll_once(&mut self, now: Instant) -> bool {
         let mut busy = self.take_commands(now);
         busy |= self.serve_doorbells(now);
-        self.endpoints.context.listeners.begin_poll();
-        self.endpoints.context.pools.scan_budget.begin_poll();
-        busy |= self.receive(now);
-        busy |= self.receive_looped(now);
-        busy |= self.detect_duplicates(now);
-        busy |= self.expire_timers(now);
+        busy |= self.take_arrivals(now);
         busy |= self.transmit(now);
         busy |= self.host.looped_frames() > 0;
+        self.end_poll(busy)
+    }
+
+    /// Does what [`poll_once`](Self::poll_once) does for an application that works between the polls, on the
+    /// same thread: it sends first, and takes what has arrived last. So what the application has posted
+    /// leaves at once, and what has arrived is acknowledged by the next poll: the acknowledgement goes with
+    /// what the application answers (RFC 9293 §3.8.6.3), and if it answers nothing, on its own.
+    ///
+    /// Returns true if it did any work, or has a turn to send left for the next poll.
+    pub fn poll_run_to_completion(&mut self, now: Instant) -> bool {
+        // Before the doorbells: one of them may be that of a queue pair that a command creates.
+        let mut busy = self.take_commands(now);
+        busy |= self.serve_doorbells(now);
+        busy |= self.transmit(now);
+        busy |= self.take_arrivals(now);
+        busy |= self.host.looped_frames() > 0 || self.has_turns();
+        self.end_poll(busy)
+    }
+
+    /// Takes what has arrived and handles the timers that are due. Returns true if there was anything.
+    fn take_arrivals(&mut self, now: Instant) -> bool {
+        self.endpoints.context.listeners.begin_poll();
+        self.endpoints.context.pools.scan_budget.begin_poll();
+        let mut busy = self.receive(now);
+        busy |= self.receive_looped(now);
+        busy |= self.detect_duplicates(now);
+        busy | self.expire_timers(now)
+    }
+
+    fn end_poll(&mut self, busy: bool) -> bool {
         self.endpoints.context.events.flush();
         let statistics = &mut self.endpoints.context.statistics;
         statistics.polls += 1;
@@ -134,6 +160,11 @@ impl<D: Device> Core<D> {
             statistics.idle_polls += 1;
         }
         busy
+    }
+
+    /// Returns true if a connection has a turn to send in the next poll: that is to come at once.
+    pub fn has_turns(&self) -> bool {
+        self.endpoints.table.turns() > 0
     }
 
     /// Returns when [`poll_once`](Self::poll_once) must be called again even if nothing arrives and nothing

@@ -37,6 +37,7 @@ mod placement;
 mod queue_pair_binding;
 mod reassembly;
 mod receiver_not_ready;
+mod run_to_completion;
 mod sack_work;
 mod sources;
 mod stream_order;

@@ -116,6 +116,12 @@ impl Play {
         this
     }
 
+    /// The same, with the cores polled as by an application that works between the polls.
+    pub fn run_to_completion(mut self) -> Self {
+        self.world.run_to_completion = true;
+        self
+    }
+
     pub fn run(mut self) -> Tally {
         for _ in 0..self.rng.u32(20..250) {
             let (number, side) = (self.rng.usize(..self.setup.connections), self.rng.usize(..2));

@@ -125,6 +125,8 @@ pub struct World {
     pub hosts: [Host; 2],
     now: Instant,
     network: Network,
+    /// The cores are polled as by an application that works between the polls.
+    pub run_to_completion: bool,
 }
 
 impl World {
@@ -136,7 +138,7 @@ impl World {
         let network = a.network();
         watch(&network);
         let hosts = [Host::new(a, 1, seed, setup), Host::new(b, 2, seed, setup)];
-        let mut this = Self { hosts, now: Instant::from_nanos(1), network };
+        let mut this = Self { hosts, now: Instant::from_nanos(1), network, run_to_completion: false };
         for number in 0..setup.connections {
             this.connect(number, setup);
         }
@@ -178,7 +180,11 @@ impl World {
     pub fn step(&mut self) {
         let mut busy = false;
         for host in &mut self.hosts {
-            busy |= host.core.poll_once(self.now);
+            busy |= if self.run_to_completion {
+                host.core.poll_run_to_completion(self.now)
+            } else {
+                host.core.poll_once(self.now)
+            };
             while let Some(event) = host.rings.events.pop() {
                 match event {
                     Event::Accepted { connection, local, .. } => {
