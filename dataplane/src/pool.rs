@@ -40,23 +40,17 @@ pub struct Pool<T> {
 pub struct List {
     head: u32,
     tail: u32,
-    len: u32,
 }
 
 impl List {
     /// Returns an empty list.
     pub const fn new() -> Self {
-        Self { head: NIL, tail: NIL, len: 0 }
-    }
-
-    /// Values in the list.
-    pub const fn len(&self) -> usize {
-        self.len as usize
+        Self { head: NIL, tail: NIL }
     }
 
     /// Returns true if the list is empty.
     pub const fn is_empty(&self) -> bool {
-        self.len == 0
+        self.head == NIL
     }
 
     /// Returns the first node.
@@ -111,13 +105,6 @@ impl<T> Pool<T> {
         self.nodes.get_mut(node.index())?.value.as_mut()
     }
 
-    /// Returns the value of a node, to change, and the node after it in its list.
-    #[inline]
-    pub fn get_mut_and_next(&mut self, node: NodeId) -> Option<(&mut T, Option<NodeId>)> {
-        let Node { value, next } = self.nodes.get_mut(node.index())?;
-        Some((value.as_mut()?, NodeId::at(*next)))
-    }
-
     /// Returns the node after `node` in its list.
     #[inline]
     pub fn next(&self, node: NodeId) -> Option<NodeId> {
@@ -144,7 +131,6 @@ impl<T> Pool<T> {
             None => list.head = index,
         }
         list.tail = index;
-        list.len += 1;
         Ok(id)
     }
 
@@ -169,7 +155,6 @@ impl<T> Pool<T> {
         if next == NIL {
             list.tail = index;
         }
-        list.len += 1;
         Ok(id)
     }
 
@@ -191,7 +176,6 @@ impl<T> Pool<T> {
         if next == NIL {
             list.tail = previous.map_or(NIL, |previous| previous.index() as u32);
         }
-        list.len -= 1;
         value
     }
 
@@ -201,13 +185,9 @@ impl<T> Pool<T> {
         self.remove_after(list, None)
     }
 
-    /// Frees every node of `list`.
-    pub fn clear(&mut self, list: &mut List) {
-        while self.pop_front(list).is_some() {}
-    }
-
     /// Returns the nodes of `list`, in order.
-    pub fn iter<'p>(&'p self, list: &List) -> impl Iterator<Item = (NodeId, &'p T)> {
+    #[cfg(test)]
+    fn iter<'p>(&'p self, list: &List) -> impl Iterator<Item = (NodeId, &'p T)> {
         let mut at = list.front();
         core::iter::from_fn(move || {
             let node = at?;
@@ -237,8 +217,9 @@ mod tests {
         assert_eq!(pool.pop_front(&mut a), Some(1));
         pool.push_back(&mut b, 4).unwrap();
         assert_eq!(values(&pool, &b), [2, 4]);
-        pool.clear(&mut a);
-        pool.clear(&mut b);
+        assert_eq!((pool.pop_front(&mut a), pool.pop_front(&mut a)), (Some(3), None));
+        assert_eq!([(); 3].map(|()| pool.pop_front(&mut b)), [Some(2), Some(4), None]);
+        assert!(a.is_empty() && b.is_empty());
         assert_eq!((pool.used(), pool.free()), (0, 3));
     }
 
@@ -257,6 +238,5 @@ mod tests {
         assert_eq!(list.back(), Some(two));
         pool.push_back(&mut list, 5).unwrap();
         assert_eq!(values(&pool, &list), [1, 2, 5]);
-        assert_eq!(list.len(), 3);
     }
 }

@@ -32,7 +32,6 @@ use crate::limits;
 use crate::memory::StagTable;
 use crate::net::Host;
 use crate::ordered::OrderedPool;
-use crate::pool::Pool;
 use crate::rate_limit::RateLimit;
 use crate::ring::{Events, Rings};
 use crate::secret::{Purpose, Secret};
@@ -78,7 +77,7 @@ impl<D: Device> Core<D> {
         let held_frames = tables.held_frames.min(device.capabilities().frames / 2);
         let context = Context {
             pools: tcp::Pools {
-                segments: Pool::new(tables.send_descriptors),
+                segments: tcp::send_queue::SegmentPool::new(tables.send_descriptors),
                 held: HeldPool::new(held_frames, tables.placed_runs),
                 challenges: RateLimit::new(limits::CHALLENGES_PER_SECOND, secret.derive(Purpose::Challenges)),
                 scan_budget: tcp::scan_budget::ScanBudget::new(),

@@ -140,7 +140,7 @@ fn send_train<D: Device>(
     endpoint: &mut Endpoint<'_, D::Frame>,
     path: &FlowPath,
     by_reference: bool,
-    mut train: Train,
+    mut train: Train<Chunk>,
     template: &HeaderTemplate,
     most: usize,
 ) -> Option<usize> {
@@ -156,14 +156,14 @@ fn send_train<D: Device>(
             break;
         };
         sent += 1;
-        if endpoint.write_payload(&segment, by_reference, template.octets(), &mut frame) {
+        if endpoint.write_payload(segment, by_reference, template.octets(), &mut frame) {
             template.write(&mut frame, segment.seq, push);
             host.send(endpoint.now, path.egress, frame);
         } else {
             host.count_no_buffer();
         }
     }
-    endpoint.end_train();
+    endpoint.end_train(train);
     has_frames.then_some(sent)
 }
 
@@ -174,27 +174,28 @@ fn send_super_frames<D: Device>(
     endpoint: &mut Endpoint<'_, D::Frame>,
     path: &FlowPath,
     first: Outgoing<Chunk>,
-    mut train: Train,
+    mut train: Train<Chunk>,
     mut frame: D::Frame,
     (room, most): (usize, usize),
 ) -> Option<usize> {
-    let Outgoing { mut header, segment, ecn } = first;
+    let Outgoing { mut header, ecn, .. } = first;
     let headers = host.headers_octets(path.key, &header);
-    let mut next = segment.map(|segment| (segment, header.flags.contains(Flags::PSH)));
+    // Whether the segment of `train` has PSH, if that is to be sent.
+    let mut next = Some(header.flags.contains(Flags::PSH));
     let mut sent = 0;
     let mut has_frames = true;
-    while let Some((first, _)) = next {
-        header.seq = first.seq;
-        let segment_octets = first.octets as usize;
+    while next.is_some() {
+        header.seq = train.segment().seq;
+        let segment_octets = train.segment().octets as usize;
         let (mut payload_octets, mut whole) = (0, true);
-        while let Some((segment, push)) = next.take() {
+        while let Some(push) = next.take() {
             // The headers go before the first.
             let before = if payload_octets == 0 { headers } else { 0 };
-            whole &= endpoint.write_payload(&segment, false, before, &mut frame);
+            whole &= endpoint.write_payload(train.segment(), false, before, &mut frame);
             payload_octets += segment_octets;
             header.flags.set(Flags::PSH, push);
             if whole && payload_octets + segment_octets <= room && sent < most {
-                next = endpoint.next_of_train(&mut train);
+                next = endpoint.next_of_train(&mut train).map(|(_, push)| push);
                 sent += usize::from(next.is_some());
             }
         }
@@ -215,14 +216,14 @@ fn send_super_frames<D: Device>(
             break;
         };
         frame = empty;
-        next = endpoint.next_of_train(&mut train);
+        next = endpoint.next_of_train(&mut train).map(|(_, push)| push);
         sent += usize::from(next.is_some());
         if next.is_none() {
             host.keep_spare(frame);
             break;
         }
     }
-    endpoint.end_train();
+    endpoint.end_train(train);
     has_frames.then_some(sent)
 }
 

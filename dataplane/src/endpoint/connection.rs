@@ -4,6 +4,7 @@ use crate::conn::{Keyed, ListenAddress, Scope, Stage};
 use crate::net::flow::FlowKey;
 use crate::qp::run::FpduRun;
 use crate::tcp;
+use crate::tcp::send_queue::SendPayload;
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
@@ -18,6 +19,17 @@ pub enum Chunk {
     Stream,
     /// Whole FPDUs.
     Fpdus(FpduRun),
+}
+
+impl SendPayload for Chunk {
+    /// Streaming octets are found by their sequence number; only FPDUs of one message are in a series.
+    #[inline]
+    fn part(mut self, index: u32) -> Self {
+        if let Self::Fpdus(run) = &mut self {
+            run.move_on(index);
+        }
+        self
+    }
 }
 
 /// The meaning of a connection's octets.

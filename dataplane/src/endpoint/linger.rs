@@ -64,7 +64,7 @@ impl<F: Frame> Endpoint<'_, F> {
         for segment in payload.connection.tcp.kept(pools) {
             let at = (segment.seq - start).max(0) as usize;
             let place = octets.get_mut(at..at + segment.octets as usize)?;
-            payload.build_segment(id, segment, place, statistics).then_some(())?;
+            payload.build_segment(id, &segment, place, statistics).then_some(())?;
         }
         if has_unqueued {
             let run = payload.queue_pair?.sender.peek_terminate(&segment_room)?;

@@ -76,7 +76,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Within a turn nothing arrives, and everything that could be queued is: while TCP has unsent segments,
     /// `next_segment` would change nothing but TCP, and return the next of these. A stream that has failed
     /// has a Terminate to queue.
-    pub fn train_after(&mut self, first: &Outgoing<Chunk>) -> Option<Train> {
+    pub fn train_after(&mut self, first: &Outgoing<Chunk>) -> Option<Train<Chunk>> {
         let stream = self.rdmap()?;
         if stream.operating.failed || stream.stream.unqueued_octets() > 0 {
             return None;
@@ -85,13 +85,13 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Returns the next segment of a train, and true if it has PSH.
-    pub fn next_of_train(&mut self, train: &mut Train) -> Option<(Segment<Chunk>, bool)> {
+    pub fn next_of_train<'t>(&mut self, train: &'t mut Train<Chunk>) -> Option<(&'t Segment<Chunk>, bool)> {
         self.connection.tcp.next_of_train(self.now, &mut self.context.pools, train)
     }
 
     /// Ends a train, of which nothing more is sent.
-    pub fn end_train(&mut self) {
-        self.connection.tcp.end_train(self.now);
+    pub fn end_train(&mut self, train: Train<Chunk>) {
+        self.connection.tcp.end_train(self.now, &mut self.context.pools, train);
     }
 
     /// Ends the turn of a connection that has `more` to send, or not: it closes, is over, or waits for its
@@ -198,7 +198,8 @@ impl<F> RdmapStream<'_, F> {
 }
 
 /// Queues the parts of a message after `run`, the last one queued, that are like it: those that can be sent
-/// at once. `segment` is the room that `run` was cut for. Returns false if there are more of them.
+/// at once, in series of equal segments. `segment` is the room that `run` was cut for. Returns false if there
+/// are more of them.
 fn queue_parts<F>(
     tcp: &mut tcp::Connection,
     pools: &mut tcp::Pools<Chunk, F>,
@@ -210,20 +211,31 @@ fn queue_parts<F>(
     if parts == 0 {
         return true;
     }
+    debug_assert!(tcp.has_unsent(), "the part before was just queued");
     let mut room = tcp.send_room();
+    if !segment.markers {
+        let fit = (room / run.octets as usize).min(parts as usize) as u32;
+        let queued = tcp.queue_more(pools, fit);
+        sender.advance_parts(queued, run.first.octets);
+        return queued == parts;
+    }
     for _ in 0..parts {
-        debug_assert!(tcp.has_unsent(), "the part before was just queued");
-        segment.position += u64::from(run.octets);
-        run.move_on(&segment);
-        let octets = run.octets as usize;
-        if room < octets {
+        let before = run.octets;
+        segment.position += u64::from(before);
+        run.move_to(&segment);
+        if room < run.octets as usize {
             return false;
         }
-        room -= octets;
-        if !tcp.queue(pools, Chunk::Fpdus(run), 0, run.octets) {
+        room -= run.octets as usize;
+        let queued = if run.octets == before {
+            tcp.queue_more(pools, 1) == 1
+        } else {
+            tcp.queue(pools, Chunk::Fpdus(run), 0, run.octets)
+        };
+        if !queued {
             return false;
         }
-        sender.advance_part(run.first.octets);
+        sender.advance_parts(1, run.first.octets);
     }
     true
 }

@@ -88,21 +88,25 @@ impl FpduRun {
         Self { first, octets, origin, more: 0, last_octets: 0 }
     }
 
-    /// Turns the run of one FPDU into the one after it in the same message, at the beginning of `room`, if
-    /// that has as much payload and does not end the message either. It takes as many octets on the wire, or
-    /// a Marker more or less.
+    /// Turns the run of one FPDU into the one `count` FPDUs after it in the same message, if all of these are
+    /// as long and none ends the message.
     #[inline]
-    pub fn move_on(&mut self, room: &SegmentRoom) {
-        let octets = self.first.octets;
-        if room.markers {
-            self.octets = room.with(0, self.first.ulpdu_octets()) as u32;
-        }
+    pub const fn move_on(&mut self, count: u32) {
+        let octets = self.first.octets * count;
         self.first.header.move_on(octets);
         match &mut self.first.source {
             Source::Memory(slice) => slice.to = slice.to.wrapping_add(octets as u64),
             Source::Request { offset, .. } => *offset += octets,
             Source::AtomicResponse { .. } | Source::Terminate | Source::Provider => {}
         }
+    }
+
+    /// As [`move_on`](Self::move_on) by one, to the beginning of `room`. In a stream with Markers the FPDU takes
+    /// as many octets on the wire, or a Marker more or less.
+    #[inline]
+    pub fn move_to(&mut self, room: &SegmentRoom) {
+        self.move_on(1);
+        self.octets = room.with(0, self.first.ulpdu_octets()) as u32;
     }
 
     /// How many FPDUs there are.

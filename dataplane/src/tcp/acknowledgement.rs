@@ -7,7 +7,7 @@ use crate::wire::tcp::{Flags, Header, SeqNumber};
 use super::congestion::{AckSample, CongestionControl, Signal};
 use super::recovery::{DUPLICATE_THRESHOLD, Phase};
 use super::sack_blocks::Block;
-use super::send_queue::{Segment, SegmentState, Verdict};
+use super::send_queue::{Segment, SegmentState, SendPayload, Verdict};
 use super::timers::Timer;
 use super::{Changes, Connection, Pools, Refusal, State};
 
@@ -37,7 +37,7 @@ struct Selective {
 
 impl Connection {
     /// Takes the acknowledgement of a segment that is otherwise acceptable.
-    pub(super) fn on_ack<P: Copy, F>(
+    pub(super) fn on_ack<P: SendPayload, F>(
         &mut self,
         now: Instant,
         header: &Header,
@@ -123,7 +123,7 @@ impl Connection {
     }
 
     /// Removes acknowledged segments from the queue and marks those that are selectively acknowledged.
-    fn deliver<P: Copy, F>(
+    fn deliver<P: SendPayload, F>(
         &mut self,
         now: Instant,
         data_ack: SeqNumber,
@@ -138,7 +138,7 @@ impl Connection {
             (self.timestamps, self.rtt.least_ns().unwrap_or(0), self.recovery.until);
         let echo = header.options.timestamps.map(|clock| clock.echo);
         let probe = self.recovery.tail_probe.map(|probe| probe.end);
-        let mut on_delivered = |segment: &Segment<P>| {
+        let mut on_delivered = |segment: &Segment<()>, count: u32| {
             if segment.state == SegmentState::Sacked {
                 return;
             }
@@ -154,15 +154,13 @@ impl Connection {
                         .is_some_and(|echo| super::timestamps::is_before(echo, clocks.value(segment.sent_at)))
             };
             let ambiguous = segment.retransmitted() && (too_soon() || older_echo());
-            if rack.on_delivered(now, segment, ambiguous) {
-                counters.reordered_segments += 1;
-            }
+            counters.reordered_segments += rack.on_delivered(now, segment, count, ambiguous);
             if !segment.retransmitted() {
                 let rtt_ns = now - segment.sent_at;
                 delivery.rtt_ns = Some(delivery.rtt_ns.map_or(rtt_ns, |least| least.min(rtt_ns)));
                 delivery.original |= segment.end() <= until;
             }
-            delivery.octets += segment.octets;
+            delivery.octets += segment.octets * count;
             delivery.largest_octets = delivery.largest_octets.max(segment.octets);
         };
         self.send.queue.acknowledge(&mut pools.segments, data_ack, &mut on_delivered);
@@ -230,7 +228,7 @@ impl Connection {
     }
 
     /// Ends a recovery that is complete, finds further losses, and sets the window while they are repaired.
-    fn repair<P: Copy, F>(
+    fn repair<P: SendPayload, F>(
         &mut self,
         now: Instant,
         header: &Header,
@@ -277,7 +275,7 @@ impl Connection {
 
     /// RFC 6582 §3.2: the third duplicate, and in recovery each partial acknowledgement, stands for one lost
     /// segment.
-    fn detect_losses_by_duplicates<P: Copy, F>(
+    fn detect_losses_by_duplicates<P: SendPayload, F>(
         &mut self,
         now: Instant,
         header: &Header,
@@ -305,7 +303,7 @@ impl Connection {
         found
     }
 
-    fn take_back_if_spurious<P: Copy, F>(
+    fn take_back_if_spurious<P: SendPayload, F>(
         &mut self,
         now: Instant,
         header: &Header,

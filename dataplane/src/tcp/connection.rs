@@ -19,7 +19,7 @@ use super::receive_queue::ReceiveQueue;
 use super::receive_state::ReceiveState;
 use super::recovery::Recovery;
 use super::rtt::RttEstimator;
-use super::send_queue::Segment;
+use super::send_queue::{Segment, SendPayload};
 use super::send_state::{Fin, SendState};
 use super::state::{CloseReason, State};
 use super::timers::{Timer, Timers};
@@ -175,8 +175,15 @@ impl Connection {
         self.may_send() && self.send.queue.push(&mut pools.segments, payload, skip, octets)
     }
 
+    /// Queues up to `count` segments more of the series that the last one, which was just
+    /// [queued](Self::queue) whole, is the first of: [`SendPayload::part`] computes them from it. Returns how
+    /// many it has queued: fewer if the connection holds its share of the core's pool.
+    pub fn queue_more<P, F>(&mut self, pools: &mut Pools<P, F>, count: u32) -> u32 {
+        self.send.queue.grow_last(&mut pools.segments, count)
+    }
+
     /// The payload and the octets of the last segment queued, if it was never sent and may still grow.
-    pub fn last_unsent<P: Copy, F>(&self, pools: &Pools<P, F>) -> Option<(P, u32)> {
+    pub fn last_unsent<P: SendPayload, F>(&self, pools: &Pools<P, F>) -> Option<(P, u32)> {
         if self.may_send() { self.send.queue.last_unsent(&pools.segments) } else { None }
     }
 
@@ -187,19 +194,22 @@ impl Connection {
     }
 
     /// The segments that are queued, or sent and not acknowledged, in order.
-    pub fn kept<'p, P, F>(&self, pools: &'p Pools<P, F>) -> impl Iterator<Item = &'p Segment<P>> {
+    pub fn kept<'p, P: SendPayload, F>(
+        &self,
+        pools: &'p Pools<P, F>,
+    ) -> impl Iterator<Item = Segment<P>> + 'p {
         self.send.queue.iter(&pools.segments)
     }
 
     /// The sequence number of the first of those; without one, the number after the last octet queued. It may
     /// lie before [`acknowledged`](Self::acknowledged): a segment acknowledged in part stays whole.
-    pub fn oldest_kept<P, F>(&self, pools: &Pools<P, F>) -> SeqNumber {
+    pub fn oldest_kept<P: SendPayload, F>(&self, pools: &Pools<P, F>) -> SeqNumber {
         self.send.queue.iter(&pools.segments).next().map_or(self.queued_end(), |segment| segment.seq)
     }
 
     /// Replaces the payload of all those segments by `payload`, whose octets are found by their sequence
     /// numbers.
-    pub fn replace_payloads<P: Copy, F>(&mut self, pools: &mut Pools<P, F>, payload: P) {
+    pub fn replace_payloads<P: SendPayload, F>(&mut self, pools: &mut Pools<P, F>, payload: P) {
         self.send.queue.replace_payloads(&mut pools.segments, payload);
     }
 

@@ -10,6 +10,7 @@ use super::ack_state::AckTiming;
 use super::challenge::is_challenged;
 use super::ecn::EcnField;
 use super::receive_queue::Insertion;
+use super::send_queue::SendPayload;
 use super::timers::Timer;
 use super::{Changes, CloseReason, Connection, Disposition, Pools, Refusal, State};
 
@@ -28,7 +29,7 @@ pub struct Payload<F> {
 
 impl Connection {
     /// Takes a segment whose checksum holds.
-    pub fn on_segment<P: Copy, F: Frame>(
+    pub fn on_segment<P: SendPayload, F: Frame>(
         &mut self,
         now: Instant,
         header: &Header,
@@ -125,7 +126,7 @@ impl Connection {
         }
     }
 
-    fn on_acceptable_segment<P: Copy, F: Frame>(
+    fn on_acceptable_segment<P: SendPayload, F: Frame>(
         &mut self,
         now: Instant,
         header: &Header,

@@ -9,7 +9,7 @@ use super::congestion::{CongestionControl, Signal};
 use super::prr::Prr;
 use super::rack::ReorderTolerance;
 use super::recovery::{DUPLICATE_THRESHOLD, Phase};
-use super::send_queue::{SegmentState, Verdict};
+use super::send_queue::{SegmentState, SendPayload, Verdict};
 use super::timers::Timer;
 use super::{Connection, Pools};
 
@@ -23,7 +23,7 @@ impl Connection {
     }
 
     /// Detects losses by RACK, and begins fast recovery if there are any. Returns true if it found one.
-    pub(super) fn detect_losses<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) -> bool {
+    pub(super) fn detect_losses<P: SendPayload, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) -> bool {
         self.timers.clear(Timer::Reorder);
         if !self.ack.sack || !self.recovery.rack.has_sample() {
             return false;
@@ -62,7 +62,7 @@ impl Connection {
     }
 
     /// Begins recovery after a retransmission timeout (RFC 8985 §6.3, RFC 5682 §3).
-    pub(super) fn begin_timeout_recovery<P: Copy, F>(
+    pub(super) fn begin_timeout_recovery<P: SendPayload, F>(
         &mut self,
         now: Instant,
         first: bool,
@@ -104,7 +104,7 @@ impl Connection {
     }
 
     /// Undoes the last reduction: it was spurious.
-    pub(super) fn take_reduction_back<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) {
+    pub(super) fn take_reduction_back<P: SendPayload, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) {
         self.send.queue.unmark_lost(&mut pools.segments);
         self.congestion.undo(now);
         self.recovery.phase = Phase::Open;

@@ -7,7 +7,7 @@ use super::congestion::CongestionControl;
 use super::ecn::EcnField;
 use super::outgoing::Outgoing;
 use super::recovery::{Phase, TailProbe};
-use super::send_queue::Segment;
+use super::send_queue::{Segment, SendPayload};
 use super::send_state::Fin;
 use super::timers::Timer;
 use super::{Connection, Pools, State};
@@ -15,7 +15,7 @@ use super::{Connection, Pools, State};
 impl Connection {
     /// Returns the next segment to send at `now`, or `None` if there is none for now. The caller repeats the
     /// call until it returns `None`.
-    pub fn poll_transmit<P: Copy, F>(
+    pub fn poll_transmit<P: SendPayload, F>(
         &mut self,
         now: Instant,
         pools: &mut Pools<P, F>,
@@ -58,7 +58,7 @@ impl Connection {
     }
 
     /// The next segment with data: lost segments first, then those never sent.
-    fn poll_data<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) -> Option<Outgoing<P>> {
+    fn poll_data<P: SendPayload, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) -> Option<Outgoing<P>> {
         if self.send.queue.is_empty() {
             self.recovery.tail_probe_owed = false;
             return None;
@@ -89,7 +89,7 @@ impl Connection {
     }
 
     /// The first lost segment, if the congestion window allows it.
-    fn next_lost<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) -> Option<Segment<P>> {
+    fn next_lost<P: SendPayload, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) -> Option<Segment<P>> {
         let lost = self.send.queue.peek_lost(&pools.segments)?;
         let emss = self.path.emss_octets();
         if lost.octets > emss && self.send.queue.split_lost(&mut pools.segments, emss) {
@@ -111,7 +111,7 @@ impl Connection {
     }
 
     /// The next segment never sent, if both windows allow it. A tail probe ignores the congestion window.
-    fn next_unsent<P: Copy, F>(
+    fn next_unsent<P: SendPayload, F>(
         &mut self,
         now: Instant,
         probe: bool,
@@ -173,7 +173,7 @@ impl Connection {
     /// The peer's window is too small for the next segment, and nothing is in flight. If data has filled the
     /// window to a small rest, it is probed like a closed window, so that no FPDU is cut. A window that stays
     /// small, or was never much larger, is used by cutting the segment (RFC 9293 §3.8.6.2.1).
-    fn use_small_window<P: Copy, F>(
+    fn use_small_window<P: SendPayload, F>(
         &mut self,
         now: Instant,
         window_end: SeqNumber,

@@ -9,7 +9,7 @@ use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
 use super::congestion::CongestionControl;
-use super::send_queue::Verdict;
+use super::send_queue::{SendPayload, Verdict};
 use super::timers::Timer;
 use super::{Connection, Pools};
 
@@ -18,7 +18,7 @@ impl Connection {
     /// `mss_octets` octets of options and payload would pass. Returns false and changes nothing if the report
     /// is not plausible (RFC 5927 §7): nothing is outstanding at that sequence number, or segments are no
     /// larger than that. The caller has checked the size against the minimum MTU.
-    pub fn on_packet_too_big<P: Copy, F>(
+    pub fn on_packet_too_big<P: SendPayload, F>(
         &mut self,
         now: Instant,
         quoted: SeqNumber,
@@ -47,7 +47,7 @@ impl Connection {
 
     /// Large segments that are lost repeatedly while nothing is acknowledged may be too large for a path
     /// whose routers do not report it: a black hole (RFC 4821 §7.7).
-    pub(super) fn suspect_black_hole<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) {
+    pub(super) fn suspect_black_hole<P: SendPayload, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) {
         if self.rtt.timeouts_in_a_row() < limits::BLACK_HOLE_TIMEOUTS {
             return;
         }
@@ -63,7 +63,7 @@ impl Connection {
 
     /// Uses smaller segments. Larger ones in flight are lost for certain, but not because of congestion: they
     /// are retransmitted at once.
-    fn narrow<P: Copy, F>(&mut self, now: Instant, emss: u16, pools: &mut Pools<P, F>) {
+    fn narrow<P: SendPayload, F>(&mut self, now: Instant, emss: u16, pools: &mut Pools<P, F>) {
         self.path.narrow(emss);
         self.congestion.set_emss(u32::from(emss));
         self.send.queue.mark_lost(&mut pools.segments, &mut pools.scan_budget, |segment| {

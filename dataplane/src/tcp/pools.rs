@@ -1,16 +1,15 @@
 //! The memory and the limits that all connections of a core share.
 
-use crate::pool::Pool;
 use crate::rate_limit::RateLimit;
 
 use super::receive_queue::HeldPool;
 use super::scan_budget::ScanBudget;
-use super::send_queue::Segment;
+use super::send_queue::SegmentPool;
 
 /// The frames and descriptors of all connections of a core.
 pub struct Pools<P, F> {
     /// Descriptors of data to send.
-    pub segments: Pool<Segment<P>>,
+    pub segments: SegmentPool<P>,
     /// Frames received and not consumed.
     pub held: HeldPool<F>,
     /// The limit on answers to segments that are not acceptable.

@@ -13,6 +13,7 @@ use crate::time::Instant;
 use crate::wire::plain_segment::PlainSegment;
 
 use super::ecn::EcnField;
+use super::send_queue::SendPayload;
 use super::timers::Timer;
 use super::{Changes, Connection, Pools, State};
 
@@ -48,7 +49,7 @@ impl Connection {
     /// lies in its frame: [`pass`](Self::pass) consumes it, or [`keep`](Self::keep) keeps it. Returns what
     /// else has changed.
     #[inline]
-    pub fn take_predicted<P: Copy, F: Frame>(
+    pub fn take_predicted<P: SendPayload, F: Frame>(
         &mut self,
         now: Instant,
         segment: &PlainSegment,

@@ -61,16 +61,27 @@ impl Rack {
         self.sent_at.as_nanos() > 0
     }
 
-    /// Notes a delivered segment (§6.2 steps 2, 3). Returns true if it shows reordering. `ambiguous` says
-    /// that its acknowledgement may be for an earlier transmission.
-    pub(super) fn on_delivered<P>(&mut self, now: Instant, segment: &Segment<P>, ambiguous: bool) -> bool {
-        let reordered = segment.end() < self.highest && !segment.retransmitted();
-        self.highest = self.highest.later(segment.end());
-        self.reordering_seen |= reordered;
-        if !ambiguous && sent_after(segment, self.sent_at, self.end) {
-            self.sent_at = segment.sent_at;
-            self.end = segment.end();
-            self.rtt_ns = now - segment.sent_at;
+    /// Notes `count` delivered segments of a series, the first of which is `segment` (§6.2 steps 2, 3). Returns
+    /// how many of them show reordering. `ambiguous` says that the acknowledgement may be for an earlier
+    /// transmission; then it is one segment.
+    pub(super) fn on_delivered(
+        &mut self,
+        now: Instant,
+        segment: &Segment<()>,
+        count: u32,
+        ambiguous: bool,
+    ) -> u32 {
+        let last = segment.part(count - 1);
+        let reordered = match (self.highest - segment.end()).max(0).cast_unsigned() {
+            0 => 0,
+            _ if segment.retransmitted() => 0,
+            // Those that end before it.
+            octets => octets.div_ceil(segment.octets.max(1)).min(count),
+        };
+        self.highest = self.highest.later(last.end());
+        self.reordering_seen |= reordered > 0;
+        if !ambiguous && sent_after(&last, self.sent_at, self.end) {
+            (self.sent_at, self.end, self.rtt_ns) = (last.sent_at, last.end(), now - last.sent_at);
         }
         reordered
     }
@@ -104,12 +115,12 @@ impl Rack {
 
     /// Returns a judge of segments in flight at `now` (§6.2 step 5). It sets `wait_ns` to the time until the
     /// next segment could be lost, 0 for never.
-    pub(super) fn judge<P>(
+    pub(super) fn judge(
         &self,
         now: Instant,
         tolerance: ReorderTolerance,
         wait_ns: &mut u64,
-    ) -> impl FnMut(&Segment<P>) -> Verdict {
+    ) -> impl FnMut(&Segment<()>) -> Verdict {
         let window_ns = self.window_ns(tolerance);
         let rack = *self;
         move |segment| {
@@ -128,17 +139,17 @@ impl Rack {
     }
 
     /// Whether a segment is due to be lost when the retransmission timer expires (§6.3).
-    pub(super) fn overdue<P>(&self, now: Instant, tolerance: ReorderTolerance, segment: &Segment<P>) -> bool {
+    pub(super) fn overdue(&self, now: Instant, tolerance: ReorderTolerance, segment: &Segment<()>) -> bool {
         segment.sent_at + self.rtt_ns + self.window_ns(tolerance) <= now
     }
 }
 
 /// RACK_sent_after of §6.2; sequence numbers break ties.
-fn sent_after<P>(segment: &Segment<P>, at: Instant, end: SeqNumber) -> bool {
+fn sent_after(segment: &Segment<()>, at: Instant, end: SeqNumber) -> bool {
     segment.sent_at > at || (segment.sent_at == at && segment.end() > end)
 }
 
-fn sent_before<P>(segment: &Segment<P>, at: Instant, end: SeqNumber) -> bool {
+fn sent_before(segment: &Segment<()>, at: Instant, end: SeqNumber) -> bool {
     segment.sent_at < at || (segment.sent_at == at && segment.end() < end)
 }
 
@@ -188,7 +199,7 @@ mod tests {
             (Verdict::Stop, 0),
             "nothing delivered"
         );
-        rack.on_delivered(at(41), &segment(1, 11, 1), false);
+        rack.on_delivered(at(41), &segment(1, 11, 1), 1, false);
         assert_eq!(verdict(&rack, 41, TOLERANCE, &segment(0, 10, 1)), (Verdict::Keep, 4), "10 + 30 + 5 - 41");
         assert_eq!(verdict(&rack, 45, TOLERANCE, &segment(0, 10, 1)), (Verdict::Lost, 0));
         let certain = ReorderTolerance { certain: true, ..TOLERANCE };
@@ -202,8 +213,8 @@ mod tests {
     #[test]
     fn reordering_makes_it_patient() {
         let mut rack = Rack::new(SeqNumber(0));
-        assert!(!rack.on_delivered(at(41), &segment(5, 11, 1), false));
-        assert!(rack.on_delivered(at(42), &segment(3, 10, 1), false));
+        assert_eq!(rack.on_delivered(at(41), &segment(5, 11, 1), 1, false), 0);
+        assert_eq!(rack.on_delivered(at(42), &segment(3, 10, 1), 1, false), 1);
         let certain = ReorderTolerance { certain: true, ..TOLERANCE };
         assert_eq!(verdict(&rack, 41, certain, &segment(0, 10, 1)), (Verdict::Keep, 4));
         rack.on_duplicate_delivery(SeqNumber(600), SeqNumber(900));

@@ -2,65 +2,28 @@
 //! of each (the scoreboard of RFC 6675). A retransmission returns the same descriptor, so the layer above
 //! rebuilds the same FPDU within the same boundaries (RFC 5044 App. A.1).
 
+mod series;
+
 use crate::limits;
-use crate::pool::{List, NodeId, Pool};
+use crate::pool::{List, NodeId};
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
 use super::scan_budget::ScanBudget;
+use series::Series;
 
-/// The state of a segment, as far as the sender can tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SegmentState {
-    /// Not yet sent.
-    Unsent,
-    /// Sent, and presumed to be in the network.
-    InFlight,
-    /// Selectively acknowledged: the peer holds it, though it may still drop it (RFC 2018 §8).
-    Sacked,
-    /// Presumed lost, to be retransmitted.
-    Lost,
-}
-
-/// The data of one segment: a range of a descriptor's payload.
-#[derive(Clone, Copy, Debug)]
-pub struct Segment<P> {
-    /// The sequence number of the first octet.
-    pub seq: SeqNumber,
-    /// Octets in the segment.
-    pub octets: u32,
-    /// The descriptor from which the layer above builds the octets.
-    pub payload: P,
-    /// The offset in the payload at which the segment begins: 0 unless an FPDU had to be cut (RFC 5044 §4.5,
-    /// EMSS below the floor).
-    pub skip: u32,
-    /// When it was last sent.
-    pub sent_at: Instant,
-    /// The number of transmissions.
-    pub transmissions: u8,
-    /// Its state.
-    pub state: SegmentState,
-}
-
-impl<P> Segment<P> {
-    /// The sequence number after the last octet.
-    pub fn end(&self) -> SeqNumber {
-        self.seq + self.octets
-    }
-
-    /// Whether it was sent more than once, so that its acknowledgement is ambiguous (Karn).
-    pub const fn retransmitted(&self) -> bool {
-        self.transmissions > 1
-    }
-}
+pub use series::{Segment, SegmentPool, SegmentState, SendPayload};
 
 /// The segments of one connection from the oldest unacknowledged to the last queued.
 #[derive(Debug)]
 pub struct SendQueue {
-    segments: List,
-    /// The next segment never sent; `None` when all are sent.
+    /// The segments, in series.
+    series: List,
+    /// Segments in all series.
+    len: u32,
+    /// The series of the next segment never sent; `None` when all are sent.
     next: Option<NodeId>,
-    /// No segment before this one is lost; `None` if no segment is.
+    /// No segment before this series is lost; `None` if no segment is.
     lost_from: Option<NodeId>,
     /// SND.NXT: the sequence number of the next octet never sent.
     nxt: SeqNumber,
@@ -78,7 +41,8 @@ impl SendQueue {
     /// An empty queue whose first octet will have the sequence number `start`.
     pub const fn new(start: SeqNumber) -> Self {
         Self {
-            segments: List::new(),
+            series: List::new(),
+            len: 0,
             next: None,
             lost_from: None,
             nxt: start,
@@ -138,32 +102,24 @@ impl SendQueue {
 
     /// Segments held.
     pub const fn len(&self) -> usize {
-        self.segments.len()
+        self.len as usize
     }
 
     /// Whether nothing is held.
     pub const fn is_empty(&self) -> bool {
-        self.segments.is_empty()
+        self.series.is_empty()
     }
 
-    /// Queues a segment of `octets` octets. Returns false and queues nothing if the pool has no node left, or
-    /// this queue holds its share of them.
-    pub fn push<P>(&mut self, pool: &mut Pool<Segment<P>>, payload: P, skip: u32, octets: u32) -> bool {
-        let segment = Segment {
-            seq: self.end,
-            octets,
-            payload,
-            skip,
-            sent_at: Instant::ZERO,
-            transmissions: 0,
-            state: SegmentState::Unsent,
-        };
-        if self.segments.len() >= limits::SEND_DESCRIPTOR_SHARE * pool.free() {
+    /// Queues a segment of `octets` octets. Returns false and queues nothing if the pool has no room left, or
+    /// this queue holds its share of it.
+    pub fn push<P>(&mut self, pool: &mut SegmentPool<P>, payload: P, skip: u32, octets: u32) -> bool {
+        if self.room(pool) == 0 {
             return false;
         }
-        let Ok(node) = pool.push_back(&mut self.segments, segment) else {
-            return false;
-        };
+        let (sent_at, state) = (Instant::ZERO, SegmentState::Unsent);
+        let segment = Segment { seq: self.end, octets, payload, skip, sent_at, transmissions: 0, state };
+        let Some(node) = pool.push(&mut self.series, segment) else { return false };
+        self.len += 1;
         self.end += octets;
         if self.next.is_none() {
             self.next = Some(node);
@@ -171,64 +127,109 @@ impl SendQueue {
         true
     }
 
+    /// Queues up to `count` segments more of the series that the last one, which was just
+    /// [queued](Self::push), is the first of. Returns how many it has queued: fewer if the pool has no room
+    /// left, or this queue holds its share of it.
+    pub fn grow_last<P>(&mut self, pool: &mut SegmentPool<P>, count: u32) -> u32 {
+        let Some((node, last)) = self.series.back().and_then(|node| Some((node, pool.get(node)?))) else {
+            return 0;
+        };
+        debug_assert!(last.first.state == SegmentState::Unsent && last.first.skip == 0, "it was just queued");
+        let octets = last.first.octets;
+        let count = count.min(self.room(pool));
+        pool.grow(node, count);
+        self.len += count;
+        self.end += octets * count;
+        count
+    }
+
+    /// How many more segments this queue may hold: one more as long as it holds less than its share.
+    #[inline]
+    fn room<P>(&self, pool: &SegmentPool<P>) -> u32 {
+        let share = limits::SEND_DESCRIPTOR_SHARE * pool.free();
+        // Each segment takes one from the free ones, and adds one to those held.
+        share.saturating_sub(self.len()).div_ceil(limits::SEND_DESCRIPTOR_SHARE + 1) as u32
+    }
+
     /// The segments held, in order.
-    pub fn iter<'p, P>(&self, pool: &'p Pool<Segment<P>>) -> impl Iterator<Item = &'p Segment<P>> {
-        let next = |segment: &NodeId| pool.next(*segment);
-        core::iter::successors(self.segments.front(), next).filter_map(|node| pool.get(node))
+    pub fn iter<'p, P: SendPayload>(
+        &self,
+        pool: &'p SegmentPool<P>,
+    ) -> impl Iterator<Item = Segment<P>> + 'p {
+        let next = |node: &NodeId| pool.next(*node);
+        let parts = |series: &'p Series<P>| (0..series.count).map(|index| series.first.part(index));
+        core::iter::successors(self.series.front(), next).filter_map(|node| pool.get(node)).flat_map(parts)
     }
 
     /// Replaces the payload of every segment by `payload`.
-    pub fn replace_payloads<P: Copy>(&mut self, pool: &mut Pool<Segment<P>>, payload: P) {
-        let mut at = self.segments.front();
+    pub fn replace_payloads<P: Copy>(&mut self, pool: &mut SegmentPool<P>, payload: P) {
+        let mut at = self.series.front();
         while let Some(node) = at {
-            if let Some(segment) = pool.get_mut(node) {
-                (segment.payload, segment.skip) = (payload, 0);
+            if let Some(series) = pool.get_mut(node) {
+                (series.first.payload, series.first.skip) = (payload, 0);
             }
             at = pool.next(node);
         }
     }
 
-    /// The payload and the octets of the last segment, if it was never sent and is whole.
-    pub fn last_unsent<P: Copy>(&self, pool: &Pool<Segment<P>>) -> Option<(P, u32)> {
-        let last = pool.get(self.segments.back()?)?;
-        (last.state == SegmentState::Unsent && last.skip == 0).then_some((last.payload, last.octets))
+    /// The payload and the octets of the last segment, if it was never sent and is whole, and not one of
+    /// several that are alike.
+    pub fn last_unsent<P: Copy>(&self, pool: &SegmentPool<P>) -> Option<(P, u32)> {
+        let Series { first: last, count, after } = pool.get(self.series.back()?)?;
+        let alone = *count == 1 && after.is_none();
+        (alone && last.state == SegmentState::Unsent && last.skip == 0).then_some((last.payload, last.octets))
     }
 
     /// Replaces the last segment, which [`last_unsent`](Self::last_unsent) returned and which is not longer,
     /// by `payload` of `octets` octets.
-    pub fn extend_last<P>(&mut self, pool: &mut Pool<Segment<P>>, payload: P, octets: u32) {
-        let Some(last) = self.segments.back().and_then(|node| pool.get_mut(node)) else { return };
-        debug_assert!(last.state == SegmentState::Unsent && last.octets <= octets, "it cannot grow any more");
+    pub fn extend_last<P>(&mut self, pool: &mut SegmentPool<P>, payload: P, octets: u32) {
+        let Some(series) = self.series.back().and_then(|node| pool.get_mut(node)) else { return };
+        let last = &mut series.first;
+        debug_assert!(series.count == 1 && last.state == SegmentState::Unsent, "it cannot grow any more");
+        debug_assert!(last.octets <= octets, "it becomes shorter");
         self.end += octets - last.octets;
         (last.payload, last.octets) = (payload, octets);
     }
 
     /// Octets of the segment after the next one never sent.
-    pub fn octets_behind<P>(&self, pool: &Pool<Segment<P>>) -> Option<u32> {
-        pool.get(pool.next(self.next?)?).map(|segment| segment.octets)
+    pub fn octets_behind<P>(&self, pool: &SegmentPool<P>) -> Option<u32> {
+        let next = self.next?;
+        let series = pool.get(next)?;
+        if series.count > 1 {
+            return Some(series.first.octets);
+        }
+        pool.get(pool.next(next)?).map(|series| series.first.octets)
     }
 
     /// The next segment never sent.
-    pub fn peek<'p, P>(&self, pool: &'p Pool<Segment<P>>) -> Option<&'p Segment<P>> {
-        pool.get(self.next?)
+    #[inline]
+    pub fn peek<'p, P>(&self, pool: &'p SegmentPool<P>) -> Option<&'p Segment<P>> {
+        self.peek_series(pool).map(|(first, _)| first)
+    }
+
+    /// The next segment never sent, and how many there are in its series from it on.
+    #[inline]
+    pub fn peek_series<'p, P>(&self, pool: &'p SegmentPool<P>) -> Option<(&'p Segment<P>, u32)> {
+        pool.get(self.next?).map(|series| (&series.first, series.count))
     }
 
     /// The oldest unacknowledged segment, if it was ever sent.
-    pub fn oldest<'p, P>(&self, pool: &'p Pool<Segment<P>>) -> Option<&'p Segment<P>> {
-        pool.get(self.segments.front()?).filter(|segment| segment.transmissions > 0)
+    pub fn oldest<'p, P>(&self, pool: &'p SegmentPool<P>) -> Option<&'p Segment<P>> {
+        let series = pool.get(self.series.front()?)?;
+        Some(&series.first).filter(|segment| segment.transmissions > 0)
     }
 
     /// The first segment presumed lost.
-    pub fn peek_lost<'p, P>(&mut self, pool: &'p Pool<Segment<P>>) -> Option<&'p Segment<P>> {
+    pub fn peek_lost<'p, P>(&mut self, pool: &'p SegmentPool<P>) -> Option<&'p Segment<P>> {
         if self.lost_octets == 0 {
             return None;
         }
         let mut at = self.lost_from;
         while let Some(node) = at {
-            let segment = pool.get(node)?;
-            if segment.state == SegmentState::Lost {
+            let series = pool.get(node)?;
+            if series.first.state == SegmentState::Lost {
                 self.lost_from = at;
-                return Some(segment);
+                return Some(&series.first);
             }
             at = pool.next(node);
         }
@@ -237,157 +238,197 @@ impl SendQueue {
     }
 
     /// Notes that the next unsent segment is sent at `now`, and returns it.
-    pub fn advance<P: Copy>(&mut self, pool: &mut Pool<Segment<P>>, now: Instant) -> Option<Segment<P>> {
-        self.advance_if(pool, now, |_| true)
+    pub fn advance<P: SendPayload>(&mut self, pool: &mut SegmentPool<P>, now: Instant) -> Option<Segment<P>> {
+        let mut segment = *self.peek(pool)?;
+        self.advance_by(pool, now, 1);
+        segment.note_sent(now);
+        Some(segment)
     }
 
-    /// Does what [`advance`](Self::advance) does, if `wanted` holds for the segment.
-    #[inline]
-    pub fn advance_if<P: Copy>(
-        &mut self,
-        pool: &mut Pool<Segment<P>>,
-        now: Instant,
-        wanted: impl FnOnce(&Segment<P>) -> bool,
-    ) -> Option<Segment<P>> {
-        let (segment, next) = pool.get_mut_and_next(self.next?)?;
-        if !wanted(segment) {
-            return None;
+    /// Notes that the first `count` segments, at least one, of the series that
+    /// [`peek_series`](Self::peek_series) returned are sent at `now`.
+    pub fn advance_by<P: SendPayload>(&mut self, pool: &mut SegmentPool<P>, now: Instant, count: u32) {
+        let Some((node, next)) = self.next.and_then(|node| Some((node, pool.get(node)?))) else { return };
+        debug_assert!((1..=next.count).contains(&count), "the series has not as many segments");
+        let octets = next.first.octets;
+        self.in_flight_octets += octets * count;
+        self.nxt += octets * count;
+        if let Some(sent) = next.after
+            && pool.next(sent) == Some(node)
+            && pool.get(sent).is_some_and(|sent| was_sent_once(&sent.first, now, octets))
+        {
+            // Sent in the same turn as those before it in its series.
+            self.next = pool.move_first(&mut self.series, sent, node, count);
+            return;
         }
-        note_sent(segment, now);
-        self.in_flight_octets += segment.octets;
-        self.nxt = segment.end();
-        self.next = next;
-        Some(*segment)
+        self.next = pool.part(&mut self.series, node, count).or_else(|| pool.next(node));
+        if let Some(sent) = pool.get_mut(node) {
+            sent.first.note_sent(now);
+        }
     }
 
     /// Notes that the first lost segment is retransmitted at `now`, and returns it.
-    pub fn resend_lost<P: Copy>(&mut self, pool: &mut Pool<Segment<P>>, now: Instant) -> Option<Segment<P>> {
+    pub fn resend_lost<P: SendPayload>(
+        &mut self,
+        pool: &mut SegmentPool<P>,
+        now: Instant,
+    ) -> Option<Segment<P>> {
         self.peek_lost(pool)?;
-        let segment = pool.get_mut(self.lost_from?)?;
-        note_sent(segment, now);
-        let sent = *segment;
-        self.lost_octets -= sent.octets;
-        self.in_flight_octets += sent.octets;
-        Some(sent)
+        let node = self.lost_from?;
+        pool.part(&mut self.series, node, 1);
+        let segment = &mut pool.get_mut(node)?.first;
+        segment.note_sent(now);
+        self.lost_octets -= segment.octets;
+        self.in_flight_octets += segment.octets;
+        Some(*segment)
     }
 
     /// Notes that the last segment sent is retransmitted at `now`, and returns it (RFC 8985 §7.3).
-    pub fn resend_last<P: Copy>(&mut self, pool: &mut Pool<Segment<P>>, now: Instant) -> Option<Segment<P>> {
+    pub fn resend_last<P: SendPayload>(
+        &mut self,
+        pool: &mut SegmentPool<P>,
+        now: Instant,
+    ) -> Option<Segment<P>> {
         // The last segment sent is the last of the list, unless others are queued after it; then those are
         // sent first.
-        let node = self.segments.back()?;
-        let segment = pool.get_mut(node)?;
-        if segment.transmissions == 0 {
-            return None;
-        }
-        match segment.state {
+        let node = self.series.back()?;
+        let series = pool.get(node)?;
+        let (state, octets, count) = (series.first.state, series.first.octets, series.count);
+        match state {
             SegmentState::InFlight => {}
             SegmentState::Lost => {
-                self.lost_octets -= segment.octets;
-                self.in_flight_octets += segment.octets;
+                self.lost_octets -= octets;
+                self.in_flight_octets += octets;
             }
             SegmentState::Sacked | SegmentState::Unsent => return None,
         }
-        note_sent(segment, now);
+        let node = pool.part(&mut self.series, node, count - 1).unwrap_or(node);
+        let segment = &mut pool.get_mut(node)?.first;
+        segment.note_sent(now);
         Some(*segment)
     }
 
     /// Cuts the next unsent segment so that its first part has `octets` octets. Returns false if it is not
-    /// longer than that, or the pool has no node left.
-    pub fn split<P: Copy>(&mut self, pool: &mut Pool<Segment<P>>, octets: u32) -> bool {
+    /// longer than that, or the pool has no room left.
+    pub fn split<P: SendPayload>(&mut self, pool: &mut SegmentPool<P>, octets: u32) -> bool {
         let Some(node) = self.next else { return false };
-        self.split_node(pool, node, octets)
+        self.cut(pool, node, octets)
     }
 
     /// Cuts the first lost segment so that its first part has `octets` octets: the path has become narrower.
-    pub fn split_lost<P: Copy>(&mut self, pool: &mut Pool<Segment<P>>, octets: u32) -> bool {
+    pub fn split_lost<P: SendPayload>(&mut self, pool: &mut SegmentPool<P>, octets: u32) -> bool {
         if self.peek_lost(pool).is_none() {
             return false;
         }
         let Some(node) = self.lost_from else { return false };
-        self.split_node(pool, node, octets)
+        self.cut(pool, node, octets)
     }
 
-    fn split_node<P: Copy>(&mut self, pool: &mut Pool<Segment<P>>, node: NodeId, octets: u32) -> bool {
-        let Some(&first) = pool.get(node) else { return false };
-        if octets == 0 || first.octets <= octets {
+    /// Cuts the first segment of the series `node`.
+    fn cut<P: SendPayload>(&mut self, pool: &mut SegmentPool<P>, node: NodeId, octets: u32) -> bool {
+        let Some(first) = pool.get(node).map(|series| series.first) else { return false };
+        if octets == 0 || first.octets <= octets || pool.free() == 0 {
             return false;
         }
+        pool.part(&mut self.series, node, 1);
         let rest = Segment {
             seq: first.seq + octets,
             octets: first.octets - octets,
             skip: first.skip + octets,
             ..first
         };
-        if pool.insert_after(&mut self.segments, Some(node), rest).is_err() {
+        if pool.insert(&mut self.series, node, rest).is_none() {
             return false;
         }
-        if let Some(segment) = pool.get_mut(node) {
-            segment.octets = octets;
+        self.len += 1;
+        if let Some(series) = pool.get_mut(node) {
+            series.first.octets = octets;
         }
         true
     }
 
-    /// Frees the segments that `ack` covers wholly, and calls `delivered` for each before. A segment
-    /// acknowledged in part stays, and is retransmitted whole if necessary, so that its boundaries hold.
-    pub fn acknowledge<P>(
+    /// Frees the segments that `ack` covers wholly. Calls `delivered` before, for each series of them with
+    /// the first and their number. A segment acknowledged in part stays, and is retransmitted whole if
+    /// necessary, so that its boundaries hold.
+    pub fn acknowledge<P: SendPayload>(
         &mut self,
-        pool: &mut Pool<Segment<P>>,
+        pool: &mut SegmentPool<P>,
         ack: SeqNumber,
-        mut delivered: impl FnMut(&Segment<P>),
+        mut delivered: impl FnMut(&Segment<()>, u32),
     ) {
-        while let Some(front) = self.segments.front() {
-            let Some(segment) = pool.get(front) else { break };
-            if segment.end() > ack || segment.transmissions == 0 {
+        while let Some(front) = self.series.front() {
+            let Some(series) = pool.get(front) else { break };
+            let first = series.first.bare();
+            if first.end() > ack || first.transmissions == 0 {
                 break;
             }
-            delivered(segment);
-            match segment.state {
-                SegmentState::InFlight => self.in_flight_octets -= segment.octets,
-                SegmentState::Lost => self.lost_octets -= segment.octets,
-                SegmentState::Sacked => {
-                    self.sacked_octets -= segment.octets;
-                    self.sacked_segments -= 1;
-                }
-                SegmentState::Unsent => {}
+            let is_whole = series.end() <= ack;
+            let count = if is_whole { series.count } else { (ack - first.seq) as u32 / first.octets.max(1) };
+            delivered(&first, count);
+            self.take_out(first.state, first.octets * count, count);
+            self.len -= count;
+            if !is_whole {
+                pool.drop_first(front, count);
+                break;
             }
             if self.lost_from == Some(front) {
                 self.lost_from = pool.next(front);
             }
-            pool.pop_front(&mut self.segments);
+            pool.pop_front(&mut self.series);
+        }
+    }
+
+    /// Takes `count` segments of `octets` octets together out of the sum of those in `state`.
+    #[inline]
+    const fn take_out(&mut self, state: SegmentState, octets: u32, count: u32) {
+        match state {
+            SegmentState::InFlight => self.in_flight_octets -= octets,
+            SegmentState::Lost => self.lost_octets -= octets,
+            SegmentState::Sacked => {
+                self.sacked_octets -= octets;
+                self.sacked_segments -= count;
+            }
+            SegmentState::Unsent => {}
         }
     }
 
     /// Marks the segments that lie wholly inside `blocks` (first octet, octet after the last) as held by the
-    /// peer, and calls `delivered` for each one newly marked before.
-    pub fn mark_sacked<P>(
+    /// peer. Calls `delivered` before, for each series of those newly marked with the first and their number.
+    pub fn mark_sacked<P: SendPayload>(
         &mut self,
-        pool: &mut Pool<Segment<P>>,
+        pool: &mut SegmentPool<P>,
         budget: &mut ScanBudget,
         blocks: &[(SeqNumber, SeqNumber)],
-        mut delivered: impl FnMut(&Segment<P>),
+        mut delivered: impl FnMut(&Segment<()>, u32),
     ) {
         let Some(highest) = blocks.iter().map(|block| block.1).reduce(SeqNumber::later) else { return };
-        let mut at = self.segments.front();
+        let is_held = |segment: &Segment<()>| {
+            let held =
+                |&(left, right): &(SeqNumber, SeqNumber)| left <= segment.seq && segment.end() <= right;
+            blocks.iter().any(held)
+        };
+        let mut at = self.series.front();
         while let Some(node) = at {
             budget.spend_one();
-            let Some(segment) = pool.get_mut(node) else { return };
-            if segment.end() > highest || segment.transmissions == 0 {
+            let Some(series) = pool.get(node) else { return };
+            let (first, count) = (series.first.bare(), series.count);
+            if first.end() > highest || first.transmissions == 0 {
                 return;
             }
-            let (seq, end) = (segment.seq, segment.end());
-            let held = blocks.iter().any(|&(left, right)| left <= seq && end <= right);
-            if held && segment.state != SegmentState::Sacked {
-                delivered(segment);
-                match segment.state {
-                    SegmentState::InFlight => self.in_flight_octets -= segment.octets,
-                    SegmentState::Lost => self.lost_octets -= segment.octets,
-                    SegmentState::Sacked | SegmentState::Unsent => {}
+            let held = is_held(&first);
+            let alike = count_alike(budget, first, count, |segment| is_held(segment) == held);
+            pool.part(&mut self.series, node, alike);
+            if held && first.state != SegmentState::Sacked {
+                delivered(&first, alike);
+                let octets = first.octets * alike;
+                self.take_out(first.state, octets, alike);
+                if let Some(series) = pool.get_mut(node) {
+                    series.first.state = SegmentState::Sacked;
                 }
-                segment.state = SegmentState::Sacked;
+                let end = first.seq + octets;
                 self.sacked_end = if self.sacked_segments == 0 { end } else { self.sacked_end.later(end) };
-                self.sacked_segments += 1;
-                self.sacked_octets += segment.octets;
+                self.sacked_segments += alike;
+                self.sacked_octets += octets;
             }
             at = pool.next(node);
         }
@@ -395,70 +436,104 @@ impl SendQueue {
 
     /// Calls `judge` for the segments in flight, oldest first, and marks as lost those for which it returns
     /// [`Verdict::Lost`]. It ends at the first [`Verdict::Stop`]. Returns true if it marked any.
-    pub fn mark_lost<P>(
+    pub fn mark_lost<P: SendPayload>(
         &mut self,
-        pool: &mut Pool<Segment<P>>,
+        pool: &mut SegmentPool<P>,
         budget: &mut ScanBudget,
-        mut judge: impl FnMut(&Segment<P>) -> Verdict,
+        mut judge: impl FnMut(&Segment<()>) -> Verdict,
     ) -> bool {
         let mut first_lost = None;
-        let mut at = self.segments.front();
+        let mut at = self.series.front();
         while let Some(node) = at {
             budget.spend_one();
-            let Some(segment) = pool.get_mut(node) else { break };
-            match segment.state {
+            let Some(series) = pool.get(node) else { break };
+            let (first, count) = (series.first.bare(), series.count);
+            match first.state {
                 SegmentState::Unsent => break,
                 SegmentState::Sacked | SegmentState::Lost => {}
-                SegmentState::InFlight => match judge(segment) {
-                    Verdict::Keep => {}
-                    Verdict::Lost => {
-                        segment.state = SegmentState::Lost;
-                        self.in_flight_octets -= segment.octets;
-                        self.lost_octets += segment.octets;
-                        first_lost = first_lost.or(at);
-                    }
+                SegmentState::InFlight => match judge(&first) {
                     Verdict::Stop => break,
+                    verdict => {
+                        let alike = count_alike(budget, first, count, |segment| judge(segment) == verdict);
+                        pool.part(&mut self.series, node, alike);
+                        if verdict == Verdict::Lost {
+                            let octets = first.octets * alike;
+                            self.take_out(SegmentState::InFlight, octets, alike);
+                            self.lost_octets += octets;
+                            if let Some(series) = pool.get_mut(node) {
+                                series.first.state = SegmentState::Lost;
+                            }
+                            first_lost = first_lost.or(at);
+                        }
+                    }
                 },
             }
             at = pool.next(node);
         }
         if first_lost.is_some() {
             // The first lost segment is this one or an older one; the next search starts at the front.
-            self.lost_from = self.segments.front();
+            self.lost_from = self.series.front();
         }
         first_lost.is_some()
     }
 
     /// Marks all lost segments as in flight: they were not lost (a spurious timeout or retransmission).
-    pub fn unmark_lost<P>(&mut self, pool: &mut Pool<Segment<P>>) {
+    pub fn unmark_lost<P>(&mut self, pool: &mut SegmentPool<P>) {
         while self.peek_lost(pool).is_some() {
-            let Some(segment) = self.lost_from.and_then(|node| pool.get_mut(node)) else { return };
-            segment.state = SegmentState::InFlight;
-            self.lost_octets -= segment.octets;
-            self.in_flight_octets += segment.octets;
+            let Some(series) = self.lost_from.and_then(|node| pool.get_mut(node)) else { return };
+            series.first.state = SegmentState::InFlight;
+            self.lost_octets -= series.octets();
+            self.in_flight_octets += series.octets();
         }
     }
 
     /// Marks all selectively acknowledged segments as lost: the peer has dropped them (RFC 2018 §8).
-    pub fn forget_sacked<P>(&mut self, pool: &mut Pool<Segment<P>>) {
-        let mut at = self.segments.front();
+    pub fn forget_sacked<P>(&mut self, pool: &mut SegmentPool<P>) {
+        let mut at = self.series.front();
         while let Some(node) = at {
-            let Some(segment) = pool.get_mut(node) else { break };
-            if segment.state == SegmentState::Sacked {
-                segment.state = SegmentState::Lost;
-                self.lost_octets += segment.octets;
+            let Some(series) = pool.get_mut(node) else { break };
+            if series.first.state == SegmentState::Sacked {
+                series.first.state = SegmentState::Lost;
+                self.lost_octets += series.octets();
             }
             at = pool.next(node);
         }
         (self.sacked_octets, self.sacked_segments) = (0, 0);
-        self.lost_from = self.segments.front();
+        self.lost_from = self.series.front();
     }
 
     /// Frees everything.
-    pub fn clear<P>(&mut self, pool: &mut Pool<Segment<P>>) {
-        pool.clear(&mut self.segments);
+    pub fn clear<P>(&mut self, pool: &mut SegmentPool<P>) {
+        pool.clear(&mut self.series);
         *self = Self::new(self.nxt);
     }
+}
+
+/// Whether `segment` has `octets` octets, is whole, and was sent once, at `now`.
+#[inline]
+fn was_sent_once<P>(segment: &Segment<P>, now: Instant, octets: u32) -> bool {
+    let once = segment.transmissions == 1 && segment.state == SegmentState::InFlight;
+    once && segment.sent_at == now && segment.octets == octets && segment.skip == 0
+}
+
+/// How many of the `count` segments from `first` on `is_alike` returns true for, before it returns false.
+/// That of the first is known.
+#[inline]
+fn count_alike(
+    budget: &mut ScanBudget,
+    first: Segment<()>,
+    count: u32,
+    mut is_alike: impl FnMut(&Segment<()>) -> bool,
+) -> u32 {
+    let mut segment = first;
+    for alike in 1..count {
+        segment.move_on(1);
+        if !is_alike(&segment) {
+            return alike;
+        }
+        budget.spend_one();
+    }
+    count
 }
 
 /// The verdict on a segment in flight, for [`SendQueue::mark_lost`].
@@ -472,147 +547,5 @@ pub enum Verdict {
     Stop,
 }
 
-fn note_sent<P>(segment: &mut Segment<P>, now: Instant) {
-    segment.sent_at = now;
-    segment.transmissions = segment.transmissions.saturating_add(1);
-    segment.state = SegmentState::InFlight;
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const START: SeqNumber = SeqNumber(0xffff_ff00);
-
-    fn queue(sizes: &[u32]) -> (SendQueue, Pool<Segment<char>>) {
-        let mut pool = Pool::new(8);
-        let mut queue = SendQueue::new(START);
-        for (name, size) in ('a'..).zip(sizes) {
-            assert!(queue.push(&mut pool, name, 0, *size));
-        }
-        (queue, pool)
-    }
-
-    fn sent(queue: &mut SendQueue, pool: &mut Pool<Segment<char>>) -> Option<(char, u32, u32)> {
-        queue.advance(pool, Instant::ZERO).map(|s| (s.payload, s.skip, s.octets))
-    }
-
-    fn resent(queue: &mut SendQueue, pool: &mut Pool<Segment<char>>) -> Option<(char, u32, u32)> {
-        queue.resend_lost(pool, Instant::ZERO).map(|s| (s.payload, s.skip, s.octets))
-    }
-
-    fn counts(queue: &SendQueue) -> (u32, u32, u32) {
-        (queue.in_flight_octets(), queue.lost_octets(), queue.sacked_octets())
-    }
-
-    /// A retransmission keeps its segment boundaries.
-    // Requirements: MPA-A.1-04
-    #[test]
-    fn retransmission_keeps_boundaries() {
-        let (mut queue, mut pool) = queue(&[100, 200, 300]);
-        while sent(&mut queue, &mut pool).is_some() {}
-        queue.acknowledge(&mut pool, START + 150, |_| {});
-        assert_eq!(queue.len(), 2, "a segment acknowledged in part stays");
-        assert!(queue.mark_lost(&mut pool, &mut ScanBudget::new(), |_| Verdict::Lost));
-        assert_eq!(counts(&queue), (0, 500, 0));
-        assert_eq!(resent(&mut queue, &mut pool), Some(('b', 0, 200)));
-        assert_eq!(resent(&mut queue, &mut pool), Some(('c', 0, 300)));
-        assert_eq!(resent(&mut queue, &mut pool), None);
-        assert_eq!(counts(&queue), (500, 0, 0));
-    }
-
-    #[test]
-    fn an_ack_may_overtake_the_second_sending() {
-        let (mut queue, mut pool) = queue(&[100, 200, 300]);
-        while sent(&mut queue, &mut pool).is_some() {}
-        queue.mark_lost(&mut pool, &mut ScanBudget::new(), |_| Verdict::Lost);
-        assert_eq!(resent(&mut queue, &mut pool), Some(('a', 0, 100)));
-        let mut freed = Vec::new();
-        queue.acknowledge(&mut pool, START + 300, |s| freed.push((s.payload, s.retransmitted())));
-        assert_eq!(freed, [('a', true), ('b', false)]);
-        assert_eq!(resent(&mut queue, &mut pool), Some(('c', 0, 300)));
-        queue.acknowledge(&mut pool, START + 600, |_| {});
-        assert!(queue.is_empty());
-        assert_eq!((pool.used(), counts(&queue)), (0, (0, 0, 0)));
-    }
-
-    /// RFC 2018 §5: only segments that are wholly inside a block count as held by the peer.
-    #[test]
-    fn selective_acknowledgement_marks_whole_segments() {
-        let (mut queue, mut pool) = queue(&[100, 100, 100, 100]);
-        while sent(&mut queue, &mut pool).is_some() {}
-        let mut held = Vec::new();
-        let blocks = [(START + 100, START + 200), (START + 250, START + 400)];
-        queue.mark_sacked(&mut pool, &mut ScanBudget::new(), &blocks, |s| held.push(s.payload));
-        queue.mark_sacked(&mut pool, &mut ScanBudget::new(), &blocks, |s| held.push(s.payload));
-        assert_eq!(held, ['b', 'd'], "each is shown once, and c is not whole");
-        assert_eq!((counts(&queue), queue.sacked_segments()), ((200, 0, 200), 2));
-        assert_eq!(queue.sacked_end(), Some(START + 400));
-        assert!(queue.mark_lost(&mut pool, &mut ScanBudget::new(), |_| Verdict::Lost), "of a and c");
-        assert_eq!(resent(&mut queue, &mut pool), Some(('a', 0, 100)));
-        assert_eq!(resent(&mut queue, &mut pool), Some(('c', 0, 100)));
-        assert_eq!(resent(&mut queue, &mut pool), None);
-    }
-
-    #[test]
-    fn a_peer_that_drops_what_it_held_gets_it_again() {
-        let (mut queue, mut pool) = queue(&[100, 100]);
-        while sent(&mut queue, &mut pool).is_some() {}
-        queue.mark_sacked(&mut pool, &mut ScanBudget::new(), &[(START + 100, START + 200)], |_| {});
-        queue.forget_sacked(&mut pool);
-        assert_eq!(counts(&queue), (100, 100, 0));
-        assert_eq!(resent(&mut queue, &mut pool), Some(('b', 0, 100)));
-    }
-
-    #[test]
-    fn a_mistaken_loss_is_taken_back() {
-        let (mut queue, mut pool) = queue(&[100, 100]);
-        while sent(&mut queue, &mut pool).is_some() {}
-        queue.mark_lost(&mut pool, &mut ScanBudget::new(), |_| Verdict::Lost);
-        queue.unmark_lost(&mut pool);
-        assert_eq!(counts(&queue), (200, 0, 0));
-        assert_eq!(resent(&mut queue, &mut pool), None);
-    }
-
-    #[test]
-    fn a_cut_segment_loses_nothing() {
-        let (mut queue, mut pool) = queue(&[100, 200]);
-        assert!(queue.split(&mut pool, 30));
-        assert!(!queue.split(&mut pool, 30), "already that short");
-        assert_eq!(sent(&mut queue, &mut pool), Some(('a', 0, 30)));
-        assert_eq!(sent(&mut queue, &mut pool), Some(('a', 30, 70)));
-        assert_eq!(sent(&mut queue, &mut pool), Some(('b', 0, 200)));
-        assert_eq!(queue.unsent_octets(), 0);
-        queue.mark_lost(&mut pool, &mut ScanBudget::new(), |s| {
-            if s.payload == 'b' { Verdict::Lost } else { Verdict::Keep }
-        });
-        assert!(queue.split_lost(&mut pool, 150), "the path has become narrower");
-        assert_eq!(resent(&mut queue, &mut pool), Some(('b', 0, 150)));
-        assert_eq!(resent(&mut queue, &mut pool), Some(('b', 150, 50)));
-        assert_eq!(counts(&queue), (300, 0, 0));
-    }
-
-    #[test]
-    fn the_last_segment_is_sent_again_as_a_probe() {
-        let (mut queue, mut pool) = queue(&[100, 200]);
-        sent(&mut queue, &mut pool);
-        assert!(queue.resend_last(&mut pool, Instant::ZERO).is_none(), "new data goes first");
-        sent(&mut queue, &mut pool);
-        let probe = queue.resend_last(&mut pool, Instant::ZERO).map(|s| (s.payload, s.transmissions));
-        assert_eq!(probe, Some(('b', 2)));
-        assert_eq!(counts(&queue), (300, 0, 0));
-    }
-
-    #[test]
-    fn a_full_pool_refuses() {
-        let (mut one, mut pool) = queue(&[1; 7]);
-        assert!(!one.push(&mut pool, 'x', 0, 1), "it has four fifths and more");
-        assert_eq!(one.unsent_octets(), 7);
-        let mut other = SendQueue::new(START);
-        assert!(other.push(&mut pool, 'x', 0, 1), "one is left");
-        assert!(!SendQueue::new(START).push(&mut pool, 'x', 0, 1));
-        other.clear(&mut pool);
-        one.clear(&mut pool);
-        assert_eq!(pool.used(), 0);
-    }
-}
+mod tests;

@@ -5,6 +5,7 @@ use crate::time::Instant;
 
 use super::congestion::CongestionControl;
 use super::recovery::Phase;
+use super::send_queue::SendPayload;
 use super::timers::Timer;
 use super::{Changes, CloseReason, Connection, Pools, State};
 
@@ -25,7 +26,7 @@ const TIMERS: [Timer; 9] = [
 impl Connection {
     /// Handles the timers that are due at `now`. [`poll_transmit`](Self::poll_transmit) then returns the
     /// segments to send.
-    pub fn on_timer<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) -> Changes {
+    pub fn on_timer<P: SendPayload, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) -> Changes {
         let before = self.state;
         for timer in TIMERS {
             if !self.timers.take_due(timer, now) {
@@ -51,7 +52,7 @@ impl Connection {
         }
     }
 
-    fn on_reorder_timeout<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) {
+    fn on_reorder_timeout<P: SendPayload, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) {
         let found = self.detect_losses(now, pools);
         let (emss, pipe) = (self.path.emss_octets(), self.pipe_octets());
         if let Phase::Fast(prr) = &mut self.recovery.phase {
@@ -90,7 +91,7 @@ impl Connection {
         self.user_timeout_ns().is_some_and(|limit_ns| now - self.activity.last_progress >= limit_ns)
     }
 
-    fn on_retransmit_timeout<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) {
+    fn on_retransmit_timeout<P: SendPayload, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) {
         let opening = matches!(self.state, State::SynSent | State::SynReceived);
         let attempts = if opening { limits::SYN_ATTEMPTS } else { limits::RETRANSMIT_ATTEMPTS };
         if self.rtt.timeouts_in_a_row() + 1 >= attempts || self.user_timeout_passed(now) {

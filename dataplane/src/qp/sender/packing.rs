@@ -132,10 +132,10 @@ impl Sender {
             .map_or(0, |message| (message.octets - self.offset).saturating_sub(1) / run.first.octets.max(1))
     }
 
-    /// Notes that another part of a message is queued: the next of those that are
-    /// [alike](Self::parts_alike), of `octets` octets of payload.
+    /// Notes that `count` more parts of a message are queued: the next of those that are
+    /// [alike](Self::parts_alike), of `octets` octets of payload each.
     #[inline]
-    pub const fn advance_part(&mut self, octets: u32) {
-        self.offset += octets;
+    pub const fn advance_parts(&mut self, count: u32, octets: u32) {
+        self.offset += count * octets;
     }
 }

@@ -1,13 +1,14 @@
-//! Two connections get the same inputs. One sends segment by segment, the other in trains.
+//! Two connections get the same inputs. One queues and sends segment by segment, the other in series and in
+//! trains.
 
 use super::*;
 use crate::device::Device;
 use crate::device::sim::{self, EndConfig, SimDevice, SimFrame};
-use crate::pool::Pool;
 use crate::rate_limit::RateLimit;
 use crate::tcp::congestion::Algorithm;
 use crate::tcp::receive_queue::HeldPool;
 use crate::tcp::scan_budget::ScanBudget;
+use crate::tcp::send_queue::SegmentPool;
 use crate::tcp::{Behaviour, Config, EcnField, EcnPolicy, Payload};
 use crate::wire::tcp::{Header, Options, SeqNumber, Timestamps};
 
@@ -15,13 +16,25 @@ const ISS: SeqNumber = SeqNumber(u32::MAX - 20_000);
 const PEER_ISS: SeqNumber = SeqNumber(7000);
 const MSS: u16 = 1460;
 
-/// What a segment shows: its header, its octets and its ECN field.
-type Shown = (Header, u32, EcnField);
+/// The number of a segment, counted from the first of its series.
+impl SendPayload for u32 {
+    fn part(self, index: u32) -> Self {
+        self + index
+    }
+}
+
+/// What a segment shows: its header, its ECN field, and its octets: which they are, and from where to where.
+type Shown = (Header, EcnField, Option<(u32, u32, u32)>);
+
+fn shown(header: Header, ecn: EcnField, segment: Option<&Segment<u32>>) -> Shown {
+    (header, ecn, segment.map(|segment| (segment.payload, segment.skip, segment.octets)))
+}
 
 struct End {
     tcp: Connection,
     pools: Pools<u32, SimFrame>,
     device: SimDevice,
+    /// It queues in series, and sends in trains.
     in_trains: bool,
     /// Segments sent in trains after their first.
     followed: usize,
@@ -31,7 +44,7 @@ impl End {
     fn new(behaviour: Behaviour, in_trains: bool) -> Self {
         let config = Config { mss_octets: MSS, window_octets: 1 << 20, timestamp_offset: 99, behaviour };
         let pools = Pools {
-            segments: Pool::new(400),
+            segments: SegmentPool::new(400),
             held: HeldPool::new(8, 8),
             challenges: RateLimit::new(100, [1, 2]),
             scan_budget: ScanBudget::new(),
@@ -47,23 +60,31 @@ impl End {
         let _ = self.tcp.on_segment(now, header, payload, &mut self.pools);
     }
 
+    /// Queues `count` segments, whose numbers begin at `first`, of `octets` octets each.
+    fn queue(&mut self, first: u32, count: u32, octets: u32) {
+        if !self.in_trains {
+            (first..first + count).all(|number| self.tcp.queue(&mut self.pools, number, 0, octets));
+        } else if count > 0 && self.tcp.queue(&mut self.pools, first, 0, octets) {
+            self.tcp.queue_more(&mut self.pools, count - 1);
+        }
+    }
+
     /// Sends up to `most` segments, as a turn does.
     fn send(&mut self, now: Instant, most: usize) -> Vec<Shown> {
         let mut sent = Vec::new();
         while sent.len() < most {
             let Some(first) = self.tcp.poll_transmit(now, &mut self.pools) else { break };
-            let octets = first.segment.as_ref().map_or(0, |segment| segment.octets);
-            sent.push((first.header.clone(), octets, first.ecn));
+            sent.push(shown(first.header.clone(), first.ecn, first.segment.as_ref()));
             let Some(mut train) = self.tcp.train_after(&first).filter(|_| self.in_trains) else { continue };
             while sent.len() < most
                 && let Some((segment, push)) = self.tcp.next_of_train(now, &mut self.pools, &mut train)
             {
                 let mut header = Header { seq: segment.seq, ..first.header.clone() };
                 header.flags.set(Flags::PSH, push);
-                sent.push((header, segment.octets, first.ecn));
+                sent.push(shown(header, first.ecn, Some(segment)));
                 self.followed += 1;
             }
-            self.tcp.end_train(now);
+            self.tcp.end_train(now, &mut self.pools, train);
         }
         sent
     }
@@ -108,9 +129,11 @@ fn trains_send_what_single_segments_would() {
             assert_eq!(end.send(now, 32).len(), 1, "a SYN");
             end.receive(now + round_trip_ns, &from_peer(now, syn_ack, ISS + 1, &[]));
         }
+        let mut number = 0;
         for _ in 0..300 {
             now += rng.u64(..round_trip_ns);
-            let [queued, lens] = [rng.usize(..40), rng.usize(..4)];
+            let [queued, lens] = [rng.u32(..40), rng.u32(..4)];
+            number += 40;
             let (una, nxt) = (ends[0].tcp.send.una, ends[0].tcp.send.queue.nxt());
             let flight = (nxt - una).max(0).cast_unsigned();
             let ack = una + if rng.bool() { flight } else { rng.u32(..=flight) };
@@ -121,9 +144,12 @@ fn trains_send_what_single_segments_would() {
             let (arrives, expires, most) = (rng.u8(..4) > 0, rng.u8(..3) == 0, rng.usize(1..40));
             let sent = ends.each_mut().map(|end| {
                 let emss = end.tcp.emss_octets() as u32;
-                for number in 0..queued {
-                    let octets = if number % 16 < lens { 1 + 37 * number as u32 } else { emss };
-                    end.tcp.queue(&mut end.pools, number as u32, 0, octets);
+                for first in (0..queued).step_by(16) {
+                    let full = (queued - first).min(16 - lens);
+                    end.queue(number + first, full, emss);
+                    for other in first + full..queued.min(first + 16) {
+                        end.queue(number + other, 1, 1 + 37 * (other % 16));
+                    }
                 }
                 if arrives {
                     end.receive(now, &header);

@@ -1,0 +1,270 @@
+//! Segments of a send queue, in series: a run of segments that one descriptor describes.
+//!
+//! The parts of a long message make segments of equal length, each computed from the first. A series keeps the
+//! first of them and how many there are, and one state for all. So what a message costs does not grow with the
+//! number of its segments, as long as the same happens to all of them. Where it does not, a series is parted:
+//! each part is again a first segment and a number.
+//!
+//! Example: the first 8 of 45 segments are sent at once, the peer reports that it holds the third to the
+//! eighth, and one is sent again. Then the series are 1 sent twice, 1 lost, 6 selectively acknowledged and 37
+//! unsent.
+
+use crate::pool::{List, NodeId, Pool};
+use crate::time::Instant;
+use crate::wire::tcp::SeqNumber;
+
+/// The state of a segment, as far as the sender can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SegmentState {
+    /// Not yet sent.
+    Unsent,
+    /// Sent, and presumed to be in the network.
+    InFlight,
+    /// Selectively acknowledged: the peer holds it, though it may still drop it (RFC 2018 §8).
+    Sacked,
+    /// Presumed lost, to be retransmitted.
+    Lost,
+}
+
+/// A descriptor from which the layer above builds the octets of segments.
+pub trait SendPayload: Copy {
+    /// Returns the descriptor of the segment that is `index` places after that of `self` in a series.
+    #[must_use]
+    fn part(self, index: u32) -> Self;
+}
+
+/// Segments are told apart without their payload.
+impl SendPayload for () {
+    fn part(self, _index: u32) {}
+}
+
+/// The data of one segment: a range of a descriptor's payload.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment<P> {
+    /// The sequence number of the first octet.
+    pub seq: SeqNumber,
+    /// Octets in the segment.
+    pub octets: u32,
+    /// The descriptor from which the layer above builds the octets.
+    pub payload: P,
+    /// The offset in the payload at which the segment begins: 0 unless an FPDU had to be cut (RFC 5044 §4.5,
+    /// EMSS below the floor).
+    pub skip: u32,
+    /// When it was last sent.
+    pub sent_at: Instant,
+    /// The number of transmissions.
+    pub transmissions: u8,
+    /// Its state.
+    pub state: SegmentState,
+}
+
+impl<P> Segment<P> {
+    /// The sequence number after the last octet.
+    #[inline]
+    pub fn end(&self) -> SeqNumber {
+        self.seq + self.octets
+    }
+
+    /// Whether it was sent more than once, so that its acknowledgement is ambiguous (Karn).
+    #[inline]
+    pub const fn retransmitted(&self) -> bool {
+        self.transmissions > 1
+    }
+
+    /// The segment without its payload.
+    #[inline]
+    pub(super) const fn bare(&self) -> Segment<()> {
+        let Self { seq, octets, skip, sent_at, transmissions, state, .. } = *self;
+        Segment { seq, octets, payload: (), skip, sent_at, transmissions, state }
+    }
+
+    /// Notes that it is sent at `now`.
+    #[inline]
+    pub(super) const fn note_sent(&mut self, now: Instant) {
+        self.sent_at = now;
+        self.transmissions = self.transmissions.saturating_add(1);
+        self.state = SegmentState::InFlight;
+    }
+}
+
+impl<P: SendPayload> Segment<P> {
+    /// Turns the segment into the one `index` places after it in its series.
+    #[inline]
+    pub fn move_on(&mut self, index: u32) {
+        self.seq += self.octets * index;
+        self.payload = self.payload.part(index);
+    }
+
+    /// The segment `index` places after this one in its series.
+    #[inline]
+    pub(in crate::tcp) fn part(mut self, index: u32) -> Self {
+        self.move_on(index);
+        self
+    }
+}
+
+/// Segments in a row that have the same length and state. None of several was ever cut or sent again, and all
+/// of them were last sent at the same time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Series<P> {
+    /// The first.
+    pub(super) first: Segment<P>,
+    /// How many there are, at least one.
+    pub(super) count: u32,
+    /// The series that it was parted from, and continues as long as it is the next one after that.
+    pub(super) after: Option<NodeId>,
+}
+
+impl<P> Series<P> {
+    /// Octets of all segments.
+    #[inline]
+    pub(super) const fn octets(&self) -> u32 {
+        self.first.octets * self.count
+    }
+
+    /// The sequence number after the last octet.
+    #[inline]
+    pub(super) fn end(&self) -> SeqNumber {
+        self.first.seq + self.octets()
+    }
+}
+
+/// Descriptors of segments, over all connections of a core. Each segment counts, so a series can always be
+/// parted.
+pub struct SegmentPool<P> {
+    series: Pool<Series<P>>,
+    /// Segments of all series.
+    used: usize,
+    capacity: usize,
+}
+
+impl<P> SegmentPool<P> {
+    /// Returns a pool for `capacity` segments.
+    pub fn new(capacity: usize) -> Self {
+        Self { series: Pool::new(capacity), used: 0, capacity }
+    }
+
+    /// Segments in the pool.
+    pub const fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Segments for which there is room.
+    #[inline]
+    pub const fn free(&self) -> usize {
+        self.capacity - self.used
+    }
+
+    #[inline]
+    pub(super) fn get(&self, node: NodeId) -> Option<&Series<P>> {
+        self.series.get(node)
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, node: NodeId) -> Option<&mut Series<P>> {
+        self.series.get_mut(node)
+    }
+
+    /// The series after `node` in its queue.
+    #[inline]
+    pub(super) fn next(&self, node: NodeId) -> Option<NodeId> {
+        self.series.next(node)
+    }
+
+    /// Appends a segment to `list`, if there is room for it.
+    #[inline]
+    pub(super) fn push(&mut self, list: &mut List, first: Segment<P>) -> Option<NodeId> {
+        let series = Series { first, count: 1, after: None };
+        let node = self.series.push_back(list, series).ok()?;
+        self.used += 1;
+        Some(node)
+    }
+
+    /// Lets the series `node` grow by `count` segments, for which there is room.
+    #[inline]
+    pub(super) fn grow(&mut self, node: NodeId, count: u32) {
+        debug_assert!(count as usize <= self.free(), "no room for the segments of a series");
+        if let Some(series) = self.series.get_mut(node) {
+            series.count += count;
+            self.used += count as usize;
+        }
+    }
+
+    /// Inserts a segment, the rest of one that is cut, after `node`, if there is room for it.
+    pub(super) fn insert(&mut self, list: &mut List, node: NodeId, rest: Segment<P>) -> Option<NodeId> {
+        if self.free() == 0 {
+            return None;
+        }
+        let series = Series { first: rest, count: 1, after: None };
+        let inserted = self.series.insert_after(list, Some(node), series).ok()?;
+        self.used += 1;
+        Some(inserted)
+    }
+
+    /// Removes the first series of `list`.
+    #[inline]
+    pub(super) fn pop_front(&mut self, list: &mut List) {
+        if let Some(series) = self.series.pop_front(list) {
+            self.used -= series.count as usize;
+        }
+    }
+
+    /// Removes everything of `list`.
+    pub(super) fn clear(&mut self, list: &mut List) {
+        while !list.is_empty() {
+            self.pop_front(list);
+        }
+    }
+}
+
+impl<P: SendPayload> SegmentPool<P> {
+    /// Parts the series `node` after its first `count` segments, if it has more. Returns the series of the
+    /// rest.
+    pub(super) fn part(&mut self, list: &mut List, node: NodeId, count: u32) -> Option<NodeId> {
+        let series = self.series.get_mut(node).filter(|series| (1..series.count).contains(&count))?;
+        let rest = Series { first: series.first.part(count), count: series.count - count, after: Some(node) };
+        // There is room for as many series as segments, and the segments do not become more.
+        debug_assert!(self.series.used() < self.used && self.series.free() > 0, "each segment counts");
+        let inserted = self.series.insert_after(list, Some(node), rest).ok();
+        if inserted.is_some()
+            && let Some(series) = self.series.get_mut(node)
+        {
+            series.count = count;
+        }
+        inserted
+    }
+
+    /// Removes the first `count` segments, not all, of the series `node`.
+    #[inline]
+    pub(super) fn drop_first(&mut self, node: NodeId, count: u32) {
+        if let Some(series) = self.series.get_mut(node) {
+            debug_assert!(count < series.count, "a series is not empty");
+            series.first.move_on(count);
+            series.count -= count;
+            self.used -= count as usize;
+        }
+    }
+
+    /// Moves the first `count` segments of the series `from` to the end of `to`, which is before it in `list`
+    /// and which it continues. Returns the series after `to`.
+    #[inline]
+    pub(super) fn move_first(
+        &mut self,
+        list: &mut List,
+        to: NodeId,
+        from: NodeId,
+        count: u32,
+    ) -> Option<NodeId> {
+        if let Some(series) = self.series.get_mut(to) {
+            series.count += count;
+        }
+        let moved = self.series.get_mut(from)?;
+        if count < moved.count {
+            moved.first.move_on(count);
+            moved.count -= count;
+            return Some(from);
+        }
+        self.series.remove_after(list, Some(to));
+        self.series.next(to)
+    }
+}
