@@ -103,11 +103,11 @@ fn send_segments<D: Device>(
                 return false;
             }
         };
-        let train = endpoint.train_after(&outgoing);
         let headers = host.headers_octets(path.key, &outgoing.header);
-        if let Some(train) = train
-            && let Some(room) = host.super_frame_room(egress, headers)
-        {
+        let super_frame_room = host.super_frame_room(egress, headers);
+        // A device cuts a super-frame into segments of one length.
+        let train = endpoint.train_after(&outgoing, super_frame_room.is_some());
+        if let (Some(train), Some(room)) = (train, super_frame_room) {
             let Some(sent) = send_super_frames(host, endpoint, &path, outgoing, train, frame, (room, left))
             else {
                 return true;
@@ -124,7 +124,7 @@ fn send_segments<D: Device>(
         let template = train.and_then(|_| host.header_template(&frame, &path, headers, payload));
         host.send(endpoint.now, egress, frame);
         if let Some((train, template)) = train.zip(template) {
-            let Some(sent) = send_train(host, endpoint, &path, by_reference, train, &template, left) else {
+            let Some(sent) = send_train(host, endpoint, &path, by_reference, train, template, left) else {
                 return true;
             };
             left -= sent;
@@ -141,7 +141,7 @@ fn send_train<D: Device>(
     path: &FlowPath,
     by_reference: bool,
     mut train: Train<Chunk>,
-    template: &HeaderTemplate,
+    mut template: HeaderTemplate,
     most: usize,
 ) -> Option<usize> {
     let mut sent = 0;
@@ -157,7 +157,7 @@ fn send_train<D: Device>(
         };
         sent += 1;
         if endpoint.write_payload(segment, by_reference, template.octets(), &mut frame) {
-            template.write(&mut frame, segment.seq, push);
+            template.write(&mut frame, segment.seq, push, segment.octets as usize);
             host.send(endpoint.now, path.egress, frame);
         } else {
             host.count_no_buffer();

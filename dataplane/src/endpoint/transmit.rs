@@ -71,17 +71,18 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Returns the segments that may follow `first`, which [`next_segment`](Self::next_segment) has just
-    /// returned, in a train; `None` if there are none, or the next segment need not be like `first`.
+    /// returned, in a train; `None` if there are none, or the next segment need not be like `first`. They are
+    /// all as long as `first` if `alike` is true.
     ///
     /// Within a turn nothing arrives, and everything that could be queued is: while TCP has unsent segments,
     /// `next_segment` would change nothing but TCP, and return the next of these. A stream that has failed
     /// has a Terminate to queue.
-    pub fn train_after(&mut self, first: &Outgoing<Chunk>) -> Option<Train<Chunk>> {
+    pub fn train_after(&mut self, first: &Outgoing<Chunk>, alike: bool) -> Option<Train<Chunk>> {
         let stream = self.rdmap()?;
         if stream.operating.failed || stream.stream.unqueued_octets() > 0 {
             return None;
         }
-        stream.tcp.train_after(first)
+        stream.tcp.train_after(first, alike)
     }
 
     /// Returns the next segment of a train, and true if it has PSH.

@@ -1,34 +1,40 @@
-//! The headers of a segment as a template for those after it in a train, which differ in the sequence number
-//! and PSH alone.
+//! The headers of a segment as a template for those after it in a train, which differ in sequence number,
+//! length and PSH alone.
 
 use arrayvec::ArrayVec;
 
 use super::Host;
+use super::flow::FlowKey;
 use super::headers::{Egress, FlowPath, network_octets};
 use crate::device::{ChecksumRequest, Device, Frame};
 use crate::wire::checksum::{self, Sum};
-use crate::wire::ipv4::Protocol;
+use crate::wire::ipv4::{self, Protocol};
 use crate::wire::tcp::{self, Flags, Header, SeqNumber};
 use crate::wire::{ethernet, ipv6};
 
 /// Octets of the longest headers: Ethernet with a VLAN tag, IPv6, TCP with all options.
 const ROOM: usize = ethernet::Header::LEN + ethernet::Tag::LEN + ipv6::Header::LEN + Header::MAX_LEN;
 
-/// The headers of a train of segments of equal length.
+/// The headers of a train of segments.
 #[derive(Clone, Debug)]
 pub struct HeaderTemplate {
-    /// The Ethernet, IP and TCP headers, without PSH.
+    /// The Ethernet, IP and TCP headers, without PSH, of a segment with this many octets of payload.
     headers: ArrayVec<u8, ROOM>,
-    /// The octets before the TCP header.
+    payload_octets: usize,
+    key: FlowKey,
+    /// The octets before the IP header, and before the TCP header.
+    network_at: usize,
     tcp_at: usize,
+    /// The host computes the checksum of IPv4.
+    computes_ip: bool,
     checksum: Checksum,
 }
 
 /// The TCP checksum of the segments.
 #[derive(Clone, Copy, Debug)]
 enum Checksum {
-    /// It stays as it is in the template: the sum of the pseudo-header, or nobody looks at it.
-    Constant,
+    /// It stays as it is in the template: the sum of the pseudo-header, and nobody looks at it.
+    Unused,
     /// The device completes it.
     Offloaded(ChecksumRequest),
     /// It is computed over the segment, after this sum of the pseudo-header.
@@ -44,7 +50,10 @@ impl HeaderTemplate {
     /// Writes the headers of the segment of a train that begins at `seq`, as
     /// [`Host::write_headers`] would, before its payload, which is already in the frame.
     #[inline]
-    pub fn write<F: Frame>(&self, frame: &mut F, seq: SeqNumber, push: bool) {
+    pub fn write<F: Frame>(&mut self, frame: &mut F, seq: SeqNumber, push: bool, payload_octets: usize) {
+        if payload_octets != self.payload_octets {
+            self.resize(payload_octets);
+        }
         let octets = frame.first_mut();
         debug_assert!(octets.len() >= self.headers.len(), "there is room for headers");
         let Some(headers) = octets.get_mut(..self.headers.len()) else { return };
@@ -52,12 +61,33 @@ impl HeaderTemplate {
         let Some(segment) = octets.get_mut(self.tcp_at..) else { return };
         tcp::patch(segment, seq, if push { Flags::PSH } else { Flags::empty() });
         match self.checksum {
-            Checksum::Constant => {}
+            Checksum::Unused => {}
             Checksum::Offloaded(request) => frame.request_checksums(request),
             Checksum::Computed(mut sum) => {
                 sum.add(segment);
                 tcp::set_checksum(segment, sum.finish());
             }
+        }
+    }
+
+    /// Makes it the template of segments with `payload_octets` of payload.
+    // Not inlined: most segments of a train are equally long.
+    #[inline(never)]
+    fn resize(&mut self, payload_octets: usize) {
+        self.payload_octets = payload_octets;
+        let Some((before, tcp)) = self.headers.split_at_mut_checked(self.tcp_at) else { return };
+        let Some(ip) = before.get_mut(self.network_at..) else { return };
+        let segment_octets = tcp.len() + payload_octets;
+        if self.key.remote.is_ipv4() {
+            ipv4::set_total_len(ip, (ipv4::Header::LEN + segment_octets) as u16, self.computes_ip);
+        } else {
+            ipv6::set_payload_len(ip, segment_octets as u16);
+        }
+        let FlowKey { local, remote, .. } = self.key;
+        let sum = checksum::pseudo_header(local, remote, Protocol::TCP.0, segment_octets as u16);
+        match &mut self.checksum {
+            Checksum::Unused | Checksum::Offloaded(_) => tcp::set_checksum(tcp, !sum.finish()),
+            Checksum::Computed(before) => *before = sum,
         }
     }
 }
@@ -75,12 +105,13 @@ impl<D: Device> Host<D> {
         let FlowPath { key, egress, .. } = *path;
         let mut headers = ArrayVec::new();
         headers.try_extend_from_slice(frame.piece(0)?.get(..octets)?).ok()?;
-        let tcp_at = self.link_octets() + network_octets(key.remote);
+        let network_at = self.link_octets();
+        let tcp_at = network_at + network_octets(key.remote);
         let tcp = headers.get_mut(tcp_at..)?;
         *tcp.get_mut(tcp::FLAGS_OFFSET)? &= !Flags::PSH.bits();
         let tcp_octets = tcp.len();
         let checksum = if egress == Egress::Loopback {
-            Checksum::Constant
+            Checksum::Unused
         } else if self.capabilities.transmit_checksums {
             Checksum::Offloaded(self.checksum_request(key.remote, tcp_octets))
         } else {
@@ -93,6 +124,7 @@ impl<D: Device> Host<D> {
                 segment_octets,
             ))
         };
-        Some(HeaderTemplate { headers, tcp_at, checksum })
+        let computes_ip = !self.capabilities.transmit_checksums;
+        Some(HeaderTemplate { headers, payload_octets, key, network_at, tcp_at, computes_ip, checksum })
     }
 }

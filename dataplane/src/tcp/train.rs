@@ -1,13 +1,12 @@
-//! Trains: segments that one turn sends one after the other and whose headers differ in the sequence number
-//! alone, and in PSH of the last.
+//! Trains: segments that one turn sends one after the other and whose headers differ in sequence number and
+//! length alone, and in PSH of the last.
 //!
 //! [`Connection::poll_transmit`] returns the first segment of a turn with data. Nothing arrives in the turn,
 //! so what it found out holds for those after it: nothing is owed that goes before data, nothing is lost, the
 //! acknowledgement, the window and the timestamps are the same. [`Connection::train_after`] computes once how
-//! many segments both windows take, [`Connection::next_of_train`] goes from one to the next, and the send queue
-//! notes those of a series together. What is not like the first is left to `poll_transmit`: retransmissions,
-//! segments of another length, the segment that a window is too small for or that has to wait for its pace,
-//! and a FIN.
+//! much both windows take, [`Connection::next_of_train`] goes from one to the next, and the send queue notes
+//! those of a series together. What is not like the first is left to `poll_transmit`: retransmissions, the
+//! segment that a window is too small for or that has to wait for its pace, and a FIN.
 
 use crate::time::Instant;
 use crate::wire::tcp::Flags;
@@ -28,10 +27,33 @@ pub struct Train<P> {
     unnoted: u32,
     /// How many of its series follow it.
     in_series: u32,
-    /// How many more both windows take.
-    left: u32,
-    /// The pace of the connection, if it has one, and the time that each segment takes at it.
-    pace: Option<(Pace, u64)>,
+    /// Octets of the shortest and of the longest.
+    least_octets: u32,
+    most_octets: u32,
+    /// Octets that both windows still take.
+    left_octets: u32,
+    /// The pace of the connection, if it has one.
+    pace: Option<TrainPace>,
+}
+
+/// The pace of a train.
+#[derive(Clone, Copy, Debug)]
+struct TrainPace {
+    pace: Pace,
+    /// Octets of the first segment, and the time that they take.
+    octets: u32,
+    time_ns: u64,
+}
+
+impl TrainPace {
+    fn new(pace: Pace, octets: u32) -> Self {
+        Self { pace, octets, time_ns: pace.time_ns(octets) }
+    }
+
+    /// Returns the time that a segment takes.
+    fn time_ns(&self, octets: u32) -> u64 {
+        if octets == self.octets { self.time_ns } else { self.pace.time_ns(octets) }
+    }
 }
 
 impl<P> Train<P> {
@@ -43,8 +65,8 @@ impl<P> Train<P> {
 
 impl Connection {
     /// Returns the train that `first` leads, which [`poll_transmit`](Self::poll_transmit) has just returned;
-    /// `None` if no other may follow.
-    pub fn train_after<P: Copy>(&self, first: &Outgoing<P>) -> Option<Train<P>> {
+    /// `None` if no other may follow. Its segments are all as long as the first if `alike` is true.
+    pub fn train_after<P: Copy>(&self, first: &Outgoing<P>, alike: bool) -> Option<Train<P>> {
         let segment = first.segment.as_ref()?;
         let octets = segment.octets;
         // A new segment that reports a reduction of the congestion window is the only one that does.
@@ -53,19 +75,31 @@ impl Connection {
             && self.recovery.duplicate_acks == 0
             && self.send.queue.lost_octets() == 0;
         // Nagle's algorithm may hold back a segment that is not full.
-        let full = octets == self.path.emss_octets() || !self.config.behaviour.nagle;
+        let emss_octets = self.path.emss_octets();
+        let nagle = self.config.behaviour.nagle;
+        let full = octets == emss_octets || !nagle;
         if !ordinary || !nothing_lost || !full || !self.timers.is_set(Timer::Retransmit) {
             return None;
         }
+        let (least_octets, most_octets) = if alike || nagle { (octets, octets) } else { (1, emss_octets) };
         let network = self.congestion.window_octets().saturating_sub(self.pipe_octets());
         let peer = (self.send.window_end() - self.send.queue.nxt()).max(0).cast_unsigned();
-        let left = network.min(peer) / octets.max(1);
-        let pace = || self.pace().map(|pace| (pace, pace.time_ns(octets)));
-        (left > 0).then(|| Train { segment: *segment, unnoted: 0, in_series: 0, left, pace: pace() })
+        let left_octets = network.min(peer);
+        let pace = || self.pace().map(|pace| TrainPace::new(pace, octets));
+        (left_octets >= least_octets).then(|| Train {
+            segment: *segment,
+            unnoted: 0,
+            in_series: 0,
+            least_octets,
+            most_octets,
+            left_octets,
+            pace: pace(),
+        })
     }
 
     /// Returns the next segment of a train, which is sent at `now`, and true if it has PSH; `None` if there
-    /// is none. The caller [ends](Self::end_train) the train before it does anything else with the connection.
+    /// is none. The caller [ends](Self::end_train) the train before it does anything else with the
+    /// connection.
     #[inline]
     pub fn next_of_train<'t, P: SendPayload, F>(
         &mut self,
@@ -73,27 +107,31 @@ impl Connection {
         pools: &mut Pools<P, F>,
         train: &'t mut Train<P>,
     ) -> Option<(&'t Segment<P>, bool)> {
-        train.left = train.left.checked_sub(1)?;
-        if let Some((pace, _)) = &train.pace
+        if let Some(TrainPace { pace, .. }) = &train.pace
             && self.pacer.wait_until(now, pace).is_some()
         {
             return None;
         }
         if train.in_series > 0 {
+            if train.segment.octets > train.left_octets {
+                return None;
+            }
             train.in_series -= 1;
             train.segment.move_on(1);
         } else {
             self.note_sent_of(now, pools, train);
             let (next, count) = self.send.queue.peek_series(&pools.segments)?;
-            if next.octets != train.segment.octets {
+            let most = train.most_octets.min(train.left_octets);
+            if !(train.least_octets..=most).contains(&next.octets) {
                 return None;
             }
             debug_assert!(next.transmissions == 0, "a segment is unsent before its first transmission");
             (train.segment, train.in_series) = (*next, count - 1);
         }
         train.unnoted += 1;
-        if let Some((_, time_ns)) = train.pace {
-            self.pacer.on_sent_for(now, time_ns);
+        train.left_octets -= train.segment.octets;
+        if let Some(pace) = &train.pace {
+            self.pacer.on_sent_for(now, pace.time_ns(train.segment.octets));
         }
         let end = train.segment.end();
         debug_assert!(

@@ -157,6 +157,17 @@ impl Header {
     }
 }
 
+/// Writes the length of the packet to the header at the start of `octets`, and the checksum that the header
+/// then has if `with_checksum` is true.
+pub fn set_total_len(octets: &mut [u8], total_len: u16, with_checksum: bool) {
+    let Some(header) = room::<{ Header::LEN }>(octets) else { return };
+    [header[2], header[3]] = total_len.to_be_bytes();
+    if with_checksum {
+        [header[10], header[11]] = [0, 0];
+        [header[10], header[11]] = checksum::sum(header).finish().to_be_bytes();
+    }
+}
+
 /// Whether the header at the start of `octets` is complete and its checksum is correct.
 #[inline]
 pub fn verify_checksum(octets: &[u8]) -> bool {

@@ -91,6 +91,13 @@ impl Header {
     }
 }
 
+/// Writes the octets after the header to the header at the start of `octets`.
+pub fn set_payload_len(octets: &mut [u8], payload_len: u16) {
+    if let Some(header) = room::<{ Header::LEN }>(octets) {
+        [header[4], header[5]] = payload_len.to_be_bytes();
+    }
+}
+
 /// Options of a Hop-by-Hop or Destination Options header that are padding.
 const PAD1: u8 = 0;
 

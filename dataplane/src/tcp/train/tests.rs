@@ -1,5 +1,5 @@
-//! Two connections get the same inputs. One queues and sends segment by segment, the other in series and in
-//! trains.
+//! Connections get the same inputs. One queues and sends segment by segment, the others in series and in
+//! trains: of segments that are alike, and of segments of any length.
 
 use super::*;
 use crate::device::Device;
@@ -34,14 +34,14 @@ struct End {
     tcp: Connection,
     pools: Pools<u32, SimFrame>,
     device: SimDevice,
-    /// It queues in series, and sends in trains.
-    in_trains: bool,
+    /// If it queues in series and sends in trains, whether the segments of a train are alike.
+    trains: Option<bool>,
     /// Segments sent in trains after their first.
     followed: usize,
 }
 
 impl End {
-    fn new(behaviour: Behaviour, in_trains: bool) -> Self {
+    fn new(behaviour: Behaviour, trains: Option<bool>) -> Self {
         let config = Config { mss_octets: MSS, window_octets: 1 << 20, timestamp_offset: 99, behaviour };
         let pools = Pools {
             segments: SegmentPool::new(400),
@@ -50,7 +50,7 @@ impl End {
             scan_budget: ScanBudget::new(),
         };
         let (device, _) = sim::link(1, EndConfig::a(), EndConfig::b());
-        Self { tcp: Connection::connect(config, ISS), pools, device, in_trains, followed: 0 }
+        Self { tcp: Connection::connect(config, ISS), pools, device, trains, followed: 0 }
     }
 
     fn receive(&mut self, now: Instant, header: &Header) {
@@ -62,7 +62,7 @@ impl End {
 
     /// Queues `count` segments, whose numbers begin at `first`, of `octets` octets each.
     fn queue(&mut self, first: u32, count: u32, octets: u32) {
-        if !self.in_trains {
+        if self.trains.is_none() {
             (first..first + count).all(|number| self.tcp.queue(&mut self.pools, number, 0, octets));
         } else if count > 0 && self.tcp.queue(&mut self.pools, first, 0, octets) {
             self.tcp.queue_more(&mut self.pools, count - 1);
@@ -75,12 +75,16 @@ impl End {
         while sent.len() < most {
             let Some(first) = self.tcp.poll_transmit(now, &mut self.pools) else { break };
             sent.push(shown(first.header.clone(), first.ecn, first.segment.as_ref()));
-            let Some(mut train) = self.tcp.train_after(&first).filter(|_| self.in_trains) else { continue };
+            let octets = first.segment.as_ref().map_or(0, |segment| segment.octets);
+            let Some(mut train) = self.trains.and_then(|alike| self.tcp.train_after(&first, alike)) else {
+                continue;
+            };
             while sent.len() < most
                 && let Some((segment, push)) = self.tcp.next_of_train(now, &mut self.pools, &mut train)
             {
                 let mut header = Header { seq: segment.seq, ..first.header.clone() };
                 header.flags.set(Flags::PSH, push);
+                assert!(self.trains == Some(false) || segment.octets == octets, "they are alike");
                 sent.push(shown(header, first.ecn, Some(segment)));
                 self.followed += 1;
             }
@@ -112,7 +116,7 @@ fn from_peer(now: Instant, flags: Flags, ack: SeqNumber, sack: &[(SeqNumber, Seq
 /// losses, timeouts, ECN marks, Nagle's algorithm and pacing.
 #[test]
 fn trains_send_what_single_segments_would() {
-    let mut followed = 0;
+    let mut followed = [0; 3];
     for seed in 0..60 {
         let mut rng = fastrand::Rng::with_seed(seed);
         let behaviour = Behaviour {
@@ -121,7 +125,7 @@ fn trains_send_what_single_segments_would() {
             nagle: rng.u8(..4) == 0,
             ..Behaviour::default()
         };
-        let mut ends = [false, true].map(|in_trains| End::new(behaviour, in_trains));
+        let mut ends = [None, Some(true), Some(false)].map(|trains| End::new(behaviour, trains));
         let mut now = Instant::from_nanos(1_000_000_000);
         let round_trip_ns = [50_000, 20_000_000][rng.usize(..2)];
         let syn_ack = Flags::SYN | Flags::ACK | if rng.bool() { Flags::ECE } else { Flags::empty() };
@@ -159,12 +163,17 @@ fn trains_send_what_single_segments_would() {
                 }
                 end.send(now, most)
             });
-            assert_eq!(sent[0], sent[1], "seed {seed}");
-            let [single, trains] = &ends;
-            assert_eq!(single.tcp.next_deadline(), trains.tcp.next_deadline(), "seed {seed}");
-            assert_eq!(single.tcp.counters(), trains.tcp.counters(), "seed {seed}");
+            let [single, trains @ ..] = &ends;
+            for (trains, shown) in trains.iter().zip(&sent[1..]) {
+                assert_eq!(&sent[0], shown, "seed {seed}");
+                assert_eq!(single.tcp.next_deadline(), trains.tcp.next_deadline(), "seed {seed}");
+                assert_eq!(single.tcp.counters(), trains.tcp.counters(), "seed {seed}");
+            }
         }
-        followed += ends[1].followed;
+        for (sum, end) in followed.iter_mut().zip(&ends) {
+            *sum += end.followed;
+        }
     }
-    assert!(followed > 10_000, "{followed} segments in trains");
+    let [none, alike, any] = followed;
+    assert!(none == 0 && alike > 10_000 && any > alike + 1000, "{followed:?} segments in trains");
 }

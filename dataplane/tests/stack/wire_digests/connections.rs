@@ -125,8 +125,8 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// Simulations of random work on a path of chance, most of them with Markers: their digests cover the counters
-/// of both ends too, and are not in the file.
+/// Simulations of random work on a path of chance, most of them with Markers: their digests cover the
+/// counters of both ends too, and are not in the file.
 pub fn cases_of_chance(seeds: u64) -> Vec<Case> {
     let case = |seed| {
         Case::new(format!("chance-{seed}"), move |capture| {
