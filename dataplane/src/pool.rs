@@ -105,6 +105,13 @@ impl<T> Pool<T> {
         self.nodes.get_mut(node.index())?.value.as_mut()
     }
 
+    /// Returns the value of a node, to change, and the node after it in its list.
+    #[inline]
+    pub fn get_mut_and_next(&mut self, node: NodeId) -> Option<(&mut T, Option<NodeId>)> {
+        let Node { value, next } = self.nodes.get_mut(node.index())?;
+        Some((value.as_mut()?, NodeId::at(*next)))
+    }
+
     /// Returns the node after `node` in its list.
     #[inline]
     pub fn next(&self, node: NodeId) -> Option<NodeId> {
@@ -185,6 +192,20 @@ impl<T> Pool<T> {
         self.remove_after(list, None)
     }
 
+    /// Drops the first value of `list` in its place.
+    #[inline]
+    pub fn drop_front(&mut self, list: &mut List) {
+        let index = list.head;
+        let Some(node) = self.nodes.get_mut(index as usize) else { return };
+        node.value = None;
+        list.head = core::mem::replace(&mut node.next, self.free);
+        self.free = index;
+        self.used -= 1;
+        if list.head == NIL {
+            list.tail = NIL;
+        }
+    }
+
     /// Returns the nodes of `list`, in order.
     #[cfg(test)]
     fn iter<'p>(&'p self, list: &List) -> impl Iterator<Item = (NodeId, &'p T)> {
@@ -218,7 +239,10 @@ mod tests {
         pool.push_back(&mut b, 4).unwrap();
         assert_eq!(values(&pool, &b), [2, 4]);
         assert_eq!((pool.pop_front(&mut a), pool.pop_front(&mut a)), (Some(3), None));
-        assert_eq!([(); 3].map(|()| pool.pop_front(&mut b)), [Some(2), Some(4), None]);
+        assert_eq!(pool.pop_front(&mut b), Some(2));
+        pool.drop_front(&mut b);
+        assert_eq!(pool.pop_front(&mut b), None);
+        pool.drop_front(&mut b);
         assert!(a.is_empty() && b.is_empty());
         assert_eq!((pool.used(), pool.free()), (0, 3));
     }

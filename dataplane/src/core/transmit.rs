@@ -147,6 +147,26 @@ fn send_train<D: Device>(
     let mut sent = 0;
     let mut has_frames = true;
     while sent < most && host.has_room(path.egress) {
+        if let Some(mut parts) = endpoint.parts(&mut train, by_reference) {
+            let before = sent;
+            parts.fit(&mut template);
+            while sent < most && parts.left() > 0 && host.has_room(path.egress) {
+                let Some(mut frame) = host.empty_frame() else { break };
+                let Some(written) = parts.write_next(&template, &mut frame) else {
+                    host.keep_spare(frame);
+                    break;
+                };
+                sent += 1;
+                if written {
+                    host.send(parts.now(), path.egress, frame);
+                } else {
+                    host.count_no_buffer();
+                }
+            }
+            if sent > before {
+                continue;
+            }
+        }
         let Some(mut frame) = host.empty_frame() else {
             has_frames = false;
             break;

@@ -24,11 +24,10 @@ pub enum Chunk {
 impl SendPayload for Chunk {
     /// Streaming octets are found by their sequence number; only FPDUs of one message are in a series.
     #[inline]
-    fn part(mut self, index: u32) -> Self {
-        if let Self::Fpdus(run) = &mut self {
-            run.move_on(index);
+    fn move_on(&mut self, count: u32) {
+        if let Self::Fpdus(run) = self {
+            run.move_on(count);
         }
-        self
     }
 }
 

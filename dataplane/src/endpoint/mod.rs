@@ -22,6 +22,7 @@ mod nudge;
 mod nudges;
 mod operating;
 mod out_of_order;
+mod parts;
 mod payload;
 mod queue_pair;
 mod queue_pairs;

@@ -114,6 +114,57 @@ pub fn write_short(out: &mut [u8], header: &ddp::Tagged, payload: &Target<'_>) -
     rest.get_mut(..payload.octets()).is_some_and(|room| payload.read(0, room))
 }
 
+/// Writes the FPDU whose payload is all of `payload` to `out`, of which it takes all in a stream without
+/// Markers, with a CRC if `crc` is true. The payload is long enough that it is summed as it is copied.
+/// Returns false, and `out` is unspecified, if `out` is too short.
+#[inline]
+#[must_use]
+pub fn write_long(out: &mut [u8], header: &ddp::Header, payload: &Target<'_>, crc: bool) -> bool {
+    match header {
+        ddp::Header::Tagged(header) => {
+            write_headed::<{ LENGTH_LEN + ddp::Tagged::LEN }>(out, payload, crc, |out| header.emit(out))
+        }
+        ddp::Header::Untagged(header) => {
+            write_headed::<{ LENGTH_LEN + ddp::Untagged::LEN }>(out, payload, crc, |out| header.emit(out))
+        }
+    }
+}
+
+/// Does what [`write_long`] does with a ULPDU length and a header of `HEAD_LEN` octets together.
+#[inline]
+fn write_headed<const HEAD_LEN: usize>(
+    out: &mut [u8],
+    payload: &Target<'_>,
+    crc: bool,
+    emit: impl FnOnce(&mut [u8]) -> usize,
+) -> bool {
+    let ulpdu_len = HEAD_LEN - LENGTH_LEN + payload.octets();
+    debug_assert!(ulpdu_len <= fpdu::MULPDU_MAX, "the ULPDU length has 16 bits");
+    debug_assert_eq!(out.len(), fpdu::unmarked_len(ulpdu_len), "the room of another FPDU");
+    // PAD, if there is any, and the CRC field. The payload goes over the rest.
+    // MPA-4.1-04, C00-6-02
+    let Some(last) = out.last_chunk_mut() else { return false };
+    *last = [0; 4 + fpdu::CRC_LEN];
+    let Some((head, rest)) = out.split_first_chunk_mut::<HEAD_LEN>() else { return false };
+    head[..LENGTH_LEN].copy_from_slice(&(ulpdu_len as u16).to_be_bytes());
+    emit(&mut head[LENGTH_LEN..]);
+    let Some((place, tail)) = rest.split_at_mut_checked(payload.octets()) else { return false };
+    if !crc {
+        return payload.read(0, place);
+    }
+    let mut digest = Digest::new();
+    digest.update(head);
+    let Some((pad, field)) = tail.split_last_chunk_mut() else { return false };
+    if !payload.read_summed(0, place, &mut digest) {
+        return false;
+    }
+    if !pad.is_empty() {
+        digest.update(pad);
+    }
+    *field = digest.finish().to_le_bytes();
+    true
+}
+
 /// Fills in the CRC fields of whole FPDUs, one after the other, without Markers.
 pub fn fill_in_crcs(fpdus: &mut [u8], engine: Engine) {
     let mut rest = fpdus;
@@ -291,6 +342,40 @@ mod tests {
                     fill_in_crcs(&mut out, engine);
                 }
                 assert_eq!(out, expected, "{len}");
+            }
+        }
+    }
+
+    /// A long payload that is copied from memory makes the same FPDU as any other segment.
+    #[test]
+    fn long_fpdus_are_like_others() {
+        let octets: Vec<u8> = (1..=255).cycle().take(9000).collect();
+        let region = Region::owned(octets.clone()).expect("memory");
+        let (stag, pd) = (STag::new(0, 1), ProtectionDomainId(1));
+        let mut stags = StagTable::with_slots(1);
+        stags.insert(stag, Grant::new(region, pd, 0, Access::empty())).expect("a slot");
+        stags.retain(stag);
+        let memory = stags.retained_memory(stag).expect("a reader");
+        let tagged = ddp::Tagged { last: false, version: 1, rsvd_ulp: 0x40, stag: STag(7), to: 1 << 40 };
+        let untagged = ddp::Untagged { last: false, version: 1, rsvd_ulp: [3; 5], queue: 0, msn: 4, mo: 8 };
+        for header in [ddp::Header::Tagged(tagged), ddp::Header::Untagged(untagged)] {
+            for len in (fpdu::ONE_PASS_MIN_LEN..fpdu::ONE_PASS_MIN_LEN + 5).chain([1428, 8927]) {
+                for crc in [false, true] {
+                    let payload = memory.target(7, len).expect("it is inside");
+                    let mut expected = vec![0xee; fpdu::unmarked_len(header.header_len() + len)];
+                    let mut out = expected.clone();
+                    let framing = Framing { markers: false, crc };
+                    let mut emitted = [0; ddp::Header::MAX_LEN];
+                    let header_len = header.emit(&mut emitted);
+                    let mut writer = FpduWriter::new(&mut expected, 0, framing);
+                    let fill = |at: usize, out: &mut [u8]| {
+                        out.copy_from_slice(&octets[7 + at..7 + at + out.len()]);
+                        true
+                    };
+                    assert!(writer.push(&emitted[..header_len], len, fill) && writer.is_full());
+                    assert!(write_long(&mut out, &header, &payload, crc));
+                    assert_eq!(out, expected, "{len}, {crc}");
+                }
             }
         }
     }

@@ -1,8 +1,6 @@
 //! The headers of a segment as a template for those after it in a train, which differ in sequence number,
 //! length and PSH alone.
 
-use arrayvec::ArrayVec;
-
 use super::Host;
 use super::flow::FlowKey;
 use super::headers::{Egress, FlowPath, network_octets};
@@ -18,8 +16,10 @@ const ROOM: usize = ethernet::Header::LEN + ethernet::Tag::LEN + ipv6::Header::L
 /// The headers of a train of segments.
 #[derive(Clone, Debug)]
 pub struct HeaderTemplate {
-    /// The Ethernet, IP and TCP headers, without PSH, of a segment with this many octets of payload.
-    headers: ArrayVec<u8, ROOM>,
+    /// The Ethernet, IP and TCP headers, without PSH, of a segment with `payload_octets`, and zeros after them.
+    headers: [u8; ROOM],
+    /// Octets of the headers.
+    octets: usize,
     payload_octets: usize,
     key: FlowKey,
     /// The octets before the IP header, and before the TCP header.
@@ -44,38 +44,75 @@ enum Checksum {
 impl HeaderTemplate {
     /// Returns the octets of the headers.
     pub const fn octets(&self) -> usize {
-        self.headers.len()
+        self.octets
     }
 
     /// Writes the headers of the segment of a train that begins at `seq`, as
     /// [`Host::write_headers`] would, before its payload, which is already in the frame.
     #[inline]
     pub fn write<F: Frame>(&mut self, frame: &mut F, seq: SeqNumber, push: bool, payload_octets: usize) {
-        if payload_octets != self.payload_octets {
-            self.resize(payload_octets);
-        }
+        self.fit(payload_octets);
         let octets = frame.first_mut();
-        debug_assert!(octets.len() >= self.headers.len(), "there is room for headers");
-        let Some(headers) = octets.get_mut(..self.headers.len()) else { return };
-        headers.copy_from_slice(&self.headers);
-        let Some(segment) = octets.get_mut(self.tcp_at..) else { return };
-        tcp::patch(segment, seq, if push { Flags::PSH } else { Flags::empty() });
+        debug_assert!(octets.len() >= self.octets, "there is room for headers");
+        if let Some((room, headers)) = octets.get_mut(..self.octets).zip(self.headers.get(..self.octets)) {
+            room.copy_from_slice(headers);
+            self.patch(room, seq, push);
+        }
+        self.finish(frame);
+    }
+
+    /// Writes the headers of the segment of a train that begins at `seq`, of the length that the template
+    /// [fits](Self::fit), to the front of `frame`, whose payload is longer than any headers and still to be written after them. Afterwards the first octets of
+    /// the payload are unspecified. The caller [finishes](Self::finish) the frame.
+    #[inline]
+    pub fn begin(&self, frame: &mut [u8], seq: SeqNumber, push: bool) {
+        debug_assert!(frame.len() >= ROOM, "a segment with a short payload");
+        // A copy of a length that the compiler knows takes few instructions.
+        if let Some(room) = frame.first_chunk_mut() {
+            *room = self.headers;
+            self.patch(room, seq, push);
+        }
+    }
+
+    #[inline]
+    fn patch(&self, frame: &mut [u8], seq: SeqNumber, push: bool) {
+        if let Some(segment) = frame.get_mut(self.tcp_at..) {
+            tcp::patch(segment, seq, if push { Flags::PSH } else { Flags::empty() });
+        }
+    }
+
+    /// Has the checksum of the segment in `frame`, headers and payload, filled in.
+    #[inline]
+    pub fn finish<F: Frame>(&self, frame: &mut F) {
         match self.checksum {
             Checksum::Unused => {}
             Checksum::Offloaded(request) => frame.request_checksums(request),
             Checksum::Computed(mut sum) => {
-                sum.add(segment);
-                tcp::set_checksum(segment, sum.finish());
+                if let Some(segment) = frame.first_mut().get_mut(self.tcp_at..) {
+                    sum.add(segment);
+                    tcp::set_checksum(segment, sum.finish());
+                }
             }
         }
     }
 
     /// Makes it the template of segments with `payload_octets` of payload.
+    #[inline]
+    pub fn fit(&mut self, payload_octets: usize) {
+        if payload_octets != self.payload_octets {
+            self.resize(payload_octets);
+        }
+    }
+
     // Not inlined: most segments of a train are equally long.
     #[inline(never)]
     fn resize(&mut self, payload_octets: usize) {
         self.payload_octets = payload_octets;
-        let Some((before, tcp)) = self.headers.split_at_mut_checked(self.tcp_at) else { return };
+        let headers = self.headers.get_mut(..self.octets);
+        let Some((before, tcp)) = headers.and_then(|headers| headers.split_at_mut_checked(self.tcp_at))
+        else {
+            return;
+        };
         let Some(ip) = before.get_mut(self.network_at..) else { return };
         let segment_octets = tcp.len() + payload_octets;
         if self.key.remote.is_ipv4() {
@@ -103,11 +140,11 @@ impl<D: Device> Host<D> {
         payload_octets: usize,
     ) -> Option<HeaderTemplate> {
         let FlowPath { key, egress, .. } = *path;
-        let mut headers = ArrayVec::new();
-        headers.try_extend_from_slice(frame.piece(0)?.get(..octets)?).ok()?;
+        let mut headers = [0; ROOM];
+        headers.get_mut(..octets)?.copy_from_slice(frame.piece(0)?.get(..octets)?);
         let network_at = self.link_octets();
         let tcp_at = network_at + network_octets(key.remote);
-        let tcp = headers.get_mut(tcp_at..)?;
+        let tcp = headers.get_mut(tcp_at..octets)?;
         *tcp.get_mut(tcp::FLAGS_OFFSET)? &= !Flags::PSH.bits();
         let tcp_octets = tcp.len();
         let checksum = if egress == Egress::Loopback {
@@ -125,6 +162,15 @@ impl<D: Device> Host<D> {
             ))
         };
         let computes_ip = !self.capabilities.transmit_checksums;
-        Some(HeaderTemplate { headers, payload_octets, key, network_at, tcp_at, computes_ip, checksum })
+        Some(HeaderTemplate {
+            headers,
+            octets,
+            payload_octets,
+            key,
+            network_at,
+            tcp_at,
+            computes_ip,
+            checksum,
+        })
     }
 }

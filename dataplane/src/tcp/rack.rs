@@ -61,9 +61,9 @@ impl Rack {
         self.sent_at.as_nanos() > 0
     }
 
-    /// Notes `count` delivered segments of a series, the first of which is `segment` (§6.2 steps 2, 3). Returns
-    /// how many of them show reordering. `ambiguous` says that the acknowledgement may be for an earlier
-    /// transmission; then it is one segment.
+    /// Notes `count` delivered segments of a series, the first of which is `segment` (§6.2 steps 2, 3).
+    /// Returns how many of them show reordering. `ambiguous` says that the acknowledgement may be for an
+    /// earlier transmission; then it is one segment.
     pub(super) fn on_delivered(
         &mut self,
         now: Instant,

@@ -112,8 +112,9 @@ impl SendQueue {
 
     /// Queues a segment of `octets` octets. Returns false and queues nothing if the pool has no room left, or
     /// this queue holds its share of it.
+    #[inline]
     pub fn push<P>(&mut self, pool: &mut SegmentPool<P>, payload: P, skip: u32, octets: u32) -> bool {
-        if self.room(pool) == 0 {
+        if self.len() >= limits::SEND_DESCRIPTOR_SHARE * pool.free() {
             return false;
         }
         let (sent_at, state) = (Instant::ZERO, SegmentState::Unsent);
@@ -248,23 +249,39 @@ impl SendQueue {
     /// Notes that the first `count` segments, at least one, of the series that
     /// [`peek_series`](Self::peek_series) returned are sent at `now`.
     pub fn advance_by<P: SendPayload>(&mut self, pool: &mut SegmentPool<P>, now: Instant, count: u32) {
-        let Some((node, next)) = self.next.and_then(|node| Some((node, pool.get(node)?))) else { return };
+        let Some(node) = self.next else { return };
+        let Some((next, following)) = pool.get_mut_and_next(node) else { return };
         debug_assert!((1..=next.count).contains(&count), "the series has not as many segments");
         let octets = next.first.octets;
         self.in_flight_octets += octets * count;
         self.nxt += octets * count;
-        if let Some(sent) = next.after
-            && pool.next(sent) == Some(node)
-            && pool.get(sent).is_some_and(|sent| was_sent_once(&sent.first, now, octets))
+        if next.count == count && next.after.is_none() {
+            next.first.note_sent(now);
+            self.next = following;
+        } else {
+            self.next = self.advance_part(pool, now, (node, octets), count);
+        }
+    }
+
+    /// Notes that the first `count` segments, of `octets` octets each, of the series `node` are sent at
+    /// `now`. Returns the series after them. Those that are sent in one turn are one series again.
+    fn advance_part<P: SendPayload>(
+        &mut self,
+        pool: &mut SegmentPool<P>,
+        now: Instant,
+        (node, octets): (NodeId, u32),
+        count: u32,
+    ) -> Option<NodeId> {
+        if let Some(before) = pool.get(node)?.after
+            && pool.next(before) == Some(node)
+            && pool.get(before).is_some_and(|before| was_sent_once(&before.first, now, octets))
         {
-            // Sent in the same turn as those before it in its series.
-            self.next = pool.move_first(&mut self.series, sent, node, count);
-            return;
+            return pool.move_first(&mut self.series, before, node, count);
         }
-        self.next = pool.part(&mut self.series, node, count).or_else(|| pool.next(node));
-        if let Some(sent) = pool.get_mut(node) {
-            sent.first.note_sent(now);
-        }
+        pool.part(&mut self.series, node, count);
+        let (sent, following) = pool.get_mut_and_next(node)?;
+        sent.first.note_sent(now);
+        following
     }
 
     /// Notes that the first lost segment is retransmitted at `now`, and returns it.
@@ -374,7 +391,7 @@ impl SendQueue {
             if self.lost_from == Some(front) {
                 self.lost_from = pool.next(front);
             }
-            pool.pop_front(&mut self.series);
+            pool.drop_front(&mut self.series, count);
         }
     }
 

@@ -61,6 +61,13 @@ impl<P> Train<P> {
     pub const fn segment(&self) -> &Segment<P> {
         &self.segment
     }
+
+    /// How many more segments of its series there are: each is computed from the one before. Both windows may
+    /// take fewer.
+    #[inline]
+    pub const fn in_series(&self) -> u32 {
+        self.in_series
+    }
 }
 
 impl Connection {
@@ -78,7 +85,8 @@ impl Connection {
         let emss_octets = self.path.emss_octets();
         let nagle = self.config.behaviour.nagle;
         let full = octets == emss_octets || !nagle;
-        if !ordinary || !nothing_lost || !full || !self.timers.is_set(Timer::Retransmit) {
+        if !self.has_unsent() || !ordinary || !nothing_lost || !full || !self.timers.is_set(Timer::Retransmit)
+        {
             return None;
         }
         let (least_octets, most_octets) = if alike || nagle { (octets, octets) } else { (1, emss_octets) };

@@ -264,30 +264,39 @@ fn a_template_has_the_headers_of_each_segment() {
         for (key, egress) in [flow(), flow6].into_iter().flat_map(|key| egresses.map(|egress| (key, egress)))
         {
             let path = FlowPath { key, flow_label: 77, egress };
-            let mut written = |template: Option<&mut HeaderTemplate>, seq: u32, push: bool, octets: usize| {
-                let (mut header, seq) = (Header { window: 900, ..Header::default() }, SeqNumber(seq));
-                header.options.timestamps = Some(Timestamps { value: 5, echo: 6 });
-                header.flags = if push { Flags::ACK | Flags::PSH } else { Flags::ACK };
-                let headers = host.headers_octets(key, &header);
-                let mut frame = host.empty_frame().expect("a frame");
-                let payload = (0..octets).map(|octet| octet as u8 ^ seq.0 as u8);
-                let room = frame.append(headers + octets).expect("room");
-                room[headers..].iter_mut().zip(payload).for_each(|(to, octet)| *to = octet);
-                match template {
-                    Some(template) => template.write(&mut frame, seq, push, octets),
-                    None => host.write_headers(&mut frame, &path, Header { seq, ..header }, octets, 2),
-                }
-                let template = host.header_template(&frame, &path, headers, octets).expect("headers");
-                (frame.piece(0).expect("octets").to_vec(), template)
-            };
+            let mut written =
+                |template: Option<(&mut HeaderTemplate, bool)>, seq: u32, push: bool, octets: usize| {
+                    let (mut header, seq) = (Header { window: 900, ..Header::default() }, SeqNumber(seq));
+                    header.options.timestamps = Some(Timestamps { value: 5, echo: 6 });
+                    header.flags = if push { Flags::ACK | Flags::PSH } else { Flags::ACK };
+                    let headers = host.headers_octets(key, &header);
+                    let mut frame = host.empty_frame().expect("a frame");
+                    let payload = (0..octets).map(|octet| octet as u8 ^ seq.0 as u8);
+                    let room = frame.append(headers + octets).expect("room");
+                    let mut template = template;
+                    if let Some((template, true)) = &mut template {
+                        template.fit(octets);
+                        template.begin(room, seq, push);
+                    }
+                    room[headers..].iter_mut().zip(payload).for_each(|(to, octet)| *to = octet);
+                    match template {
+                        Some((template, true)) => template.finish(&mut frame),
+                        Some((template, false)) => template.write(&mut frame, seq, push, octets),
+                        None => host.write_headers(&mut frame, &path, Header { seq, ..header }, octets, 2),
+                    }
+                    let template = host.header_template(&frame, &path, headers, octets).expect("headers");
+                    (frame.piece(0).expect("octets").to_vec(), template)
+                };
             for first_has_push in [false, true] {
                 let (_, mut template) = written(None, u32::MAX - 50, first_has_push, 101);
                 for (push, octets) in
                     [(false, 101), (true, 101), (false, 105), (true, 9), (false, 1400), (true, 101)]
                 {
-                    let like = written(Some(&mut template), 50, push, octets).0;
-                    let expected = written(None, 50, push, octets).0;
-                    assert_eq!(like, expected, "{octets} on {path:?}, {transmit_checksums}, {vlan:?}");
+                    for ahead in [false, octets > 100] {
+                        let like = written(Some((&mut template, ahead)), 50, push, octets).0;
+                        let expected = written(None, 50, push, octets).0;
+                        assert_eq!(like, expected, "{octets} on {path:?}, {transmit_checksums}, {vlan:?}");
+                    }
                 }
             }
         }

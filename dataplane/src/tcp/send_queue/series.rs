@@ -1,9 +1,9 @@
 //! Segments of a send queue, in series: a run of segments that one descriptor describes.
 //!
-//! The parts of a long message make segments of equal length, each computed from the first. A series keeps the
-//! first of them and how many there are, and one state for all. So what a message costs does not grow with the
-//! number of its segments, as long as the same happens to all of them. Where it does not, a series is parted:
-//! each part is again a first segment and a number.
+//! The parts of a long message make segments of equal length, each computed from the first. A series keeps
+//! the first of them and how many there are, and one state for all. So what a message costs does not grow
+//! with the number of its segments, as long as the same happens to all of them. Where it does not, a series
+//! is parted: each part is again a first segment and a number.
 //!
 //! Example: the first 8 of 45 segments are sent at once, the peer reports that it holds the third to the
 //! eighth, and one is sent again. Then the series are 1 sent twice, 1 lost, 6 selectively acknowledged and 37
@@ -28,14 +28,13 @@ pub enum SegmentState {
 
 /// A descriptor from which the layer above builds the octets of segments.
 pub trait SendPayload: Copy {
-    /// Returns the descriptor of the segment that is `index` places after that of `self` in a series.
-    #[must_use]
-    fn part(self, index: u32) -> Self;
+    /// Turns the descriptor of a segment into that of the segment `count` places after it in its series.
+    fn move_on(&mut self, count: u32);
 }
 
 /// Segments are told apart without their payload.
 impl SendPayload for () {
-    fn part(self, _index: u32) {}
+    fn move_on(&mut self, _count: u32) {}
 }
 
 /// The data of one segment: a range of a descriptor's payload.
@@ -88,11 +87,11 @@ impl<P> Segment<P> {
 }
 
 impl<P: SendPayload> Segment<P> {
-    /// Turns the segment into the one `index` places after it in its series.
+    /// Turns the segment into the one `count` places after it in its series.
     #[inline]
-    pub fn move_on(&mut self, index: u32) {
-        self.seq += self.octets * index;
-        self.payload = self.payload.part(index);
+    pub fn move_on(&mut self, count: u32) {
+        self.seq += self.octets * count;
+        self.payload.move_on(count);
     }
 
     /// The segment `index` places after this one in its series.
@@ -165,6 +164,11 @@ impl<P> SegmentPool<P> {
         self.series.get_mut(node)
     }
 
+    #[inline]
+    pub(super) fn get_mut_and_next(&mut self, node: NodeId) -> Option<(&mut Series<P>, Option<NodeId>)> {
+        self.series.get_mut_and_next(node)
+    }
+
     /// The series after `node` in its queue.
     #[inline]
     pub(super) fn next(&self, node: NodeId) -> Option<NodeId> {
@@ -201,18 +205,21 @@ impl<P> SegmentPool<P> {
         Some(inserted)
     }
 
-    /// Removes the first series of `list`.
+    /// Removes the first series of `list`, which has `count` segments.
     #[inline]
-    pub(super) fn pop_front(&mut self, list: &mut List) {
-        if let Some(series) = self.series.pop_front(list) {
-            self.used -= series.count as usize;
-        }
+    pub(super) fn drop_front(&mut self, list: &mut List, count: u32) {
+        debug_assert_eq!(
+            list.front().and_then(|node| self.get(node)).map(|series| series.count),
+            Some(count)
+        );
+        self.used -= count as usize;
+        self.series.drop_front(list);
     }
 
     /// Removes everything of `list`.
     pub(super) fn clear(&mut self, list: &mut List) {
-        while !list.is_empty() {
-            self.pop_front(list);
+        while let Some(series) = self.series.pop_front(list) {
+            self.used -= series.count as usize;
         }
     }
 }

@@ -5,8 +5,8 @@ use super::*;
 const START: SeqNumber = SeqNumber(0xffff_ff00);
 
 impl SendPayload for char {
-    fn part(self, index: u32) -> Self {
-        ('a'..).nth(self as usize - 'a' as usize + index as usize).unwrap()
+    fn move_on(&mut self, count: u32) {
+        *self = ('a'..).nth(*self as usize - 'a' as usize + count as usize).unwrap();
     }
 }
 
@@ -200,7 +200,7 @@ impl End {
             1 => {
                 queue.mark_sacked(pool, budget, &[(from, to), (to + length, queue.nxt())], |first, count| {
                     note(delivered, first, count);
-                })
+                });
             }
             2 => {
                 queue.mark_lost(pool, budget, |segment| match (lost >> (segment.seq.0 % 61)) & 3 {
@@ -227,8 +227,8 @@ fn seen(segment: Segment<u32>) -> Seen {
     (seq, octets, payload, skip, sent_at, transmissions, state)
 }
 
-/// Whatever happens to a queue of series happens to one of single segments: the same segments are held, in the
-/// same state, shown as delivered and sent again. No series has a pool without room for its parts.
+/// Whatever happens to a queue of series happens to one of single segments: the same segments are held, in
+/// the same state, shown as delivered and sent again. No series has a pool without room for its parts.
 #[test]
 fn series_are_what_their_segments_would_be() {
     let mut parted = 0;
@@ -241,7 +241,7 @@ fn series_are_what_their_segments_would_be() {
             let (count, octets) = (rng.u32(1..20), rng.u32(1..200));
             let step = [rng.u32(..14), rng.u32(..=100), rng.u32(..50), rng.u32(..200)];
             let lost = rng.u64(..);
-            now = now + u64::from(rng.u8(..2));
+            now += u64::from(rng.u8(..2));
             let after = ends.each_mut().map(|end| {
                 if push {
                     end.push(number * 100, count, octets);

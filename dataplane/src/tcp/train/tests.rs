@@ -18,8 +18,8 @@ const MSS: u16 = 1460;
 
 /// The number of a segment, counted from the first of its series.
 impl SendPayload for u32 {
-    fn part(self, index: u32) -> Self {
-        self + index
+    fn move_on(&mut self, count: u32) {
+        *self += count;
     }
 }
 

@@ -1,0 +1,106 @@
+//! The parts of a long message, in segments of their own one after the other: most of what a busy connection
+//! sends.
+//!
+//! [`Endpoint::parts`] looks once at what holds for all that are left of a series: the memory that they are
+//! from, the framing, and that nothing but an offset differs. Then each is written in one pass over its
+//! frame: headers, FPDU, payload and CRC. Every other segment is left to
+//! [`write_payload`](Endpoint::write_payload), which would write the same.
+
+use crate::device::Frame;
+use crate::memory::RetainedMemory;
+use crate::mpa::builder::write_long;
+use crate::mpa::fpdu;
+use crate::net::header_template::HeaderTemplate;
+use crate::qp::run::Source;
+use crate::statistics::Statistics;
+use crate::tcp::{self, Pools, Train};
+use crate::time::Instant;
+
+use super::Endpoint;
+use super::connection::{Chunk, Mode};
+
+/// The segments of a train that are left of a series, each one FPDU whose payload is copied.
+pub struct Parts<'e, F> {
+    now: Instant,
+    tcp: &'e mut tcp::Connection,
+    pools: &'e mut Pools<Chunk, F>,
+    train: &'e mut Train<Chunk>,
+    /// Their payload is from here.
+    memory: RetainedMemory<'e>,
+    /// They have CRCs.
+    crc: bool,
+    statistics: &'e mut Statistics,
+}
+
+impl<F: Frame> Endpoint<'_, F> {
+    /// Returns the segments that are left of the series of the one that `train` sent last; `None` if there
+    /// are none, or they are not parts of a message in a stream without Markers whose payload is copied from
+    /// registered memory.
+    #[inline]
+    pub fn parts<'s>(&'s mut self, train: &'s mut Train<Chunk>, by_reference: bool) -> Option<Parts<'s, F>> {
+        let segment = train.segment();
+        let Chunk::Fpdus(run) = &segment.payload else { return None };
+        let Mode::FullOperation(operating) = &self.connection.mode else { return None };
+        let Source::Memory(slice) = run.first.source else { return None };
+        let usual = train.in_series() > 0
+            && !by_reference
+            && !operating.markers_sent
+            && run.fpdus() == 1
+            && run.octets == segment.octets
+            && run.octets as usize == fpdu::unmarked_len(run.first.ulpdu_octets())
+            && slice.len == run.first.octets
+            && slice.len as usize >= fpdu::ONE_PASS_MIN_LEN
+            && self.queue_pair.is_some();
+        if !usual {
+            return None;
+        }
+        let context = &mut *self.context;
+        Some(Parts {
+            now: self.now,
+            crc: operating.crc,
+            tcp: &mut self.connection.tcp,
+            memory: context.stags.retained_memory(slice.stag)?,
+            pools: &mut context.pools,
+            statistics: &mut context.statistics,
+            train,
+        })
+    }
+}
+
+impl<F: Frame> Parts<'_, F> {
+    /// Returns the time of the turn.
+    pub const fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Returns how many segments are left.
+    pub const fn left(&self) -> u32 {
+        self.train.in_series()
+    }
+
+    /// Makes `template` that of the segments, which are equally long.
+    pub fn fit(&self, template: &mut HeaderTemplate) {
+        template.fit(self.train.segment().octets as usize);
+    }
+
+    /// Writes the next segment to `frame`, which is empty, with the headers of `template`, which
+    /// [fits](Self::fit) it. Returns false if
+    /// the payload or room for it cannot be had, and `None` if there is no segment for now.
+    #[inline]
+    pub fn write_next(&mut self, template: &HeaderTemplate, frame: &mut F) -> Option<bool> {
+        let (segment, push) = self.tcp.next_of_train(self.now, self.pools, self.train)?;
+        let Chunk::Fpdus(run) = &segment.payload else { return Some(false) };
+        let Source::Memory(slice) = run.first.source else { return Some(false) };
+        let payload = self.memory.target(slice.to, slice.len as usize);
+        let octets = template.octets() + segment.octets as usize;
+        let Some((payload, room)) = payload.zip(frame.append(octets)) else { return Some(false) };
+        template.begin(room, segment.seq, push);
+        if !write_long(&mut room[template.octets()..], &run.first.header, &payload, self.crc) {
+            return Some(false);
+        }
+        self.statistics.fpdus_sent += 1;
+        self.statistics.bytes_copied_tx += u64::from(slice.len);
+        template.finish(frame);
+        Some(true)
+    }
+}
