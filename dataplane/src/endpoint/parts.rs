@@ -38,12 +38,14 @@ impl<F: Frame> Endpoint<'_, F> {
     /// registered memory.
     #[inline]
     pub fn parts<'s>(&'s mut self, train: &'s mut Train<Chunk>, by_reference: bool) -> Option<Parts<'s, F>> {
+        if train.in_series() == 0 {
+            return None;
+        }
         let segment = train.segment();
         let Chunk::Fpdus(run) = &segment.payload else { return None };
         let Mode::FullOperation(operating) = &self.connection.mode else { return None };
         let Source::Memory(slice) = run.first.source else { return None };
-        let usual = train.in_series() > 0
-            && !by_reference
+        let usual = !by_reference
             && !operating.markers_sent
             && run.fpdus() == 1
             && run.octets == segment.octets

@@ -248,6 +248,7 @@ impl SendQueue {
 
     /// Notes that the first `count` segments, at least one, of the series that
     /// [`peek_series`](Self::peek_series) returned are sent at `now`.
+    #[inline]
     pub fn advance_by<P: SendPayload>(&mut self, pool: &mut SegmentPool<P>, now: Instant, count: u32) {
         let Some(node) = self.next else { return };
         let Some((next, following)) = pool.get_mut_and_next(node) else { return };
