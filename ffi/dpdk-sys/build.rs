@@ -18,7 +18,6 @@ const FUNCTIONS: &str = "inlined_.*|rte_eal_(init|iova_mode|get_runtime_dir|hotp
     |rte_thread_(register|unregister)\
     |rte_pktmbuf_pool_create|rte_mempool_(free|avail_count|walk)\
     |rte_(zmalloc_socket|free|mem_virt2memseg|pktmbuf_copy|pktmbuf_free_bulk)\
-    |rte_ring_(create|free)\
     |rte_eth_dev_(configure|info_get|start|stop|close|adjust_nb_rx_tx_desc|get_port_by_name|get_name_by_port\
     |rss_reta_update|socket_id|rx_intr_(enable|disable|ctl_q_get_fd))\
     |rte_eth_(find_next|rx_queue_setup|tx_queue_setup|promiscuous_enable|allmulticast_enable\
@@ -26,7 +25,7 @@ const FUNCTIONS: &str = "inlined_.*|rte_eal_(init|iova_mode|get_runtime_dir|hotp
 const TYPES: &str = "rte_eth_(conf|dev_info|rxconf|txconf|stats|link|rss_reta_entry64)|rte_ether_addr\
     |rte_mbuf|rte_mbuf_ext_shared_info|rte_memseg|rte_iova_mode";
 const CONSTANTS: &str = "constant_.*|RTE_MAX_ETHPORTS|RTE_ETH_NAME_MAX_LEN|RTE_ETH_RETA_GROUP_SIZE\
-    |RTE_PKTMBUF_HEADROOM|RTE_ETHER_HDR_LEN|RTE_MEMPOOL_CACHE_MAX_SIZE|RING_F_(SP_ENQ|SC_DEQ|EXACT_SZ)|SOCKET_ID_ANY";
+    |RTE_PKTMBUF_HEADROOM|RTE_ETHER_HDR_LEN|RTE_MEMPOOL_CACHE_MAX_SIZE|SOCKET_ID_ANY";
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -58,7 +57,7 @@ fn build() -> Result<(), String> {
     for path in &library.link_paths {
         println!("cargo::rustc-link-search=native={}", path.display());
     }
-    for name in ["rte_ethdev", "rte_mbuf", "rte_mempool", "rte_ring", "rte_eal"] {
+    for name in ["rte_ethdev", "rte_mbuf", "rte_mempool", "rte_eal"] {
         println!("cargo::rustc-link-lib=dylib={name}");
     }
 
@@ -77,7 +76,7 @@ fn build() -> Result<(), String> {
         .allowlist_type(TYPES)
         .allowlist_var(CONSTANTS)
         // Reached through functions alone.
-        .opaque_type("rte_mempool|rte_ring|rte_device")
+        .opaque_type("rte_mempool|rte_device")
         .default_enum_style(bindgen::EnumVariation::ModuleConsts)
         .prepend_enum_name(false)
         .derive_debug(false)

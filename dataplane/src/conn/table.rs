@@ -204,7 +204,9 @@ impl<C: Keyed> Table<C> {
     /// Puts the turns from number `first` on after all others.
     pub fn postpone_turns(&mut self, first: usize) {
         let served = self.dirty.len() - first;
-        self.dirty.rotate_right(served);
+        if first > 0 && served > 0 {
+            self.dirty.rotate_right(served);
+        }
     }
 
     /// Sets when the timer of the connection in `slot` is due; `NEVER` turns it off.
@@ -215,6 +217,7 @@ impl<C: Keyed> Table<C> {
 
     /// Returns the slot of a connection whose timer is due at `now`, and turns the timer off; `None` if none
     /// is.
+    #[inline]
     pub fn pop_due(&mut self, now: Instant) -> Option<u32> {
         self.timers.pop_due(now)
     }

@@ -281,6 +281,7 @@ impl TimeWaitTable {
     }
 
     /// Removes the connections whose wait is over.
+    #[inline]
     pub fn expire(&mut self, now: Instant) {
         // Each entry is removed once, so the insertion pays for the removal.
         while let Some(entry) = self.entries.get(self.oldest as usize).filter(|entry| entry.expires <= now) {

@@ -120,6 +120,7 @@ impl<D: Device> Core<D> {
         let mut busy = self.take_commands(now);
         busy |= self.serve_doorbells(now);
         busy |= self.take_arrivals(now);
+        self.host.free_spent();
         busy |= self.transmit(now);
         busy |= self.host.looped_frames() > 0;
         self.end_poll(busy)
@@ -143,6 +144,8 @@ impl<D: Device> Core<D> {
 
     /// Takes what has arrived and handles the timers that are due. Returns true if there was anything.
     fn take_arrivals(&mut self, now: Instant) -> bool {
+        // Of the poll before, where what has arrived is answered by this one: the answer has left.
+        self.host.free_spent();
         self.endpoints.context.listeners.begin_poll();
         self.endpoints.context.pools.scan_budget.begin_poll();
         let mut busy = self.receive(now);

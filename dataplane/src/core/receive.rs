@@ -20,8 +20,7 @@ use super::Core;
 impl<D: Device> Core<D> {
     /// Takes a burst of frames from the device. Returns true if there were any.
     pub(super) fn receive(&mut self, now: Instant) -> bool {
-        let mut burst = self.host.take_burst(now);
-        let any = !burst.is_empty();
+        let Some(mut burst) = self.host.take_burst(now) else { return false };
         for frame in burst.drain(..) {
             if let Some(frame) = self.on_plain_frame(now, frame) {
                 let inbound = self.host.receive(now, frame);
@@ -29,11 +28,12 @@ impl<D: Device> Core<D> {
             }
         }
         self.host.end_burst(burst);
-        any
+        true
     }
 
     /// Takes the frames that were queued for the host itself before, a burst at most. Returns true if there
     /// were any.
+    #[inline]
     pub(super) fn receive_looped(&mut self, now: Instant) -> bool {
         let count = self.host.looped_frames().min(limits::RECEIVE_BURST_FRAMES);
         for _ in 0..count {
@@ -46,6 +46,7 @@ impl<D: Device> Core<D> {
 
     /// Begins to use the host's addresses that are due, and gives a turn to the connections that wait for
     /// them. Returns true if any was due.
+    #[inline]
     pub(super) fn detect_duplicates(&mut self, now: Instant) -> bool {
         let Some(assigned) = self.host.detect_duplicates(now) else { return false };
         for address in assigned {

@@ -9,6 +9,7 @@ use super::Core;
 impl<D: Device> Core<D> {
     /// Has the connections whose timers are due handle that, and ends what is over in TIME-WAIT. Returns true
     /// if any timer was due.
+    #[inline]
     pub(super) fn expire_timers(&mut self, now: Instant) -> bool {
         self.time_waits.expire(now);
         let mut busy = false;

@@ -16,13 +16,16 @@ impl<D: Device> Core<D> {
     /// Sends what the connections have to send, in turn. A connection that gets no turn, because the device
     /// is full or the poll has sent enough, is the first to have one in the next poll.
     pub(super) fn transmit(&mut self, now: Instant) -> bool {
+        if !self.has_turns() && self.host.frames_to_send() == 0 && !self.host.has_to_solicit(now) {
+            return false;
+        }
         let mut turn = self.endpoints.table.turns();
         let mut busy = turn > 0;
         let enough = self.host.segments_sent() + limits::SEGMENTS_SENT_PER_POLL;
         while turn > 0 && self.host.segments_sent() < enough && self.host.has_room_for_turn(now) {
             turn -= 1;
             let slot = self.endpoints.table.turn(turn);
-            if !self.transmit_connection(now, slot) {
+            if !self.transmit_connection(now, slot, turn == 0) {
                 self.endpoints.table.end_turn(turn);
             }
         }
@@ -33,13 +36,14 @@ impl<D: Device> Core<D> {
         busy
     }
 
-    /// Gives a connection its turn. Returns true if it has more to send and gets another.
-    fn transmit_connection(&mut self, now: Instant, slot: u32) -> bool {
+    /// Gives a connection its turn, which may be the `last` of this poll. Returns true if it has more to send
+    /// and gets another.
+    fn transmit_connection(&mut self, now: Instant, slot: u32, last: bool) -> bool {
         let Some(mut endpoint) = self.endpoints.at(now, slot) else { return false };
         endpoint.retry_stream();
         let key = endpoint.connection.key;
         let egress = self.host.resolve(key, now);
-        let more = egress.is_some_and(|egress| send_segments(&mut self.host, &mut endpoint, egress));
+        let more = egress.is_some_and(|egress| send_segments(&mut self.host, &mut endpoint, egress, last));
         match endpoint.end_turn(more) {
             Turn::More { deadline } => {
                 self.endpoints.table.set_deadline(slot, deadline);
@@ -75,11 +79,14 @@ impl<D: Device> Core<D> {
     }
 }
 
-/// Sends segments of a connection by `egress`, as many as one turn allows. Returns true if there may be more.
+/// Sends segments of a connection by `egress`, as many as one turn allows. In the `last` turn of a poll the
+/// device has the frames as soon as no other follows: before the connection looks for more work and its
+/// deadline. Returns true if there may be more.
 fn send_segments<D: Device>(
     host: &mut Host<D>,
     endpoint: &mut Endpoint<'_, D::Frame>,
     egress: Egress,
+    last: bool,
 ) -> bool {
     let (key, flow_label) = (endpoint.connection.key, endpoint.connection.flow_label);
     let path = FlowPath { key, flow_label, egress };
@@ -128,6 +135,9 @@ fn send_segments<D: Device>(
                 return true;
             };
             left -= sent;
+        }
+        if last && !endpoint.connection.tcp.has_unsent() {
+            host.flush(endpoint.now);
         }
     }
     true

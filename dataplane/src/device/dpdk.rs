@@ -202,6 +202,11 @@ impl Frame for Mbuf {
     }
 
     #[inline]
+    fn prefetch_empty(&mut self) {
+        self.prefetch_empty();
+    }
+
+    #[inline]
     fn free_all(frames: &mut Vec<Self>) {
         if !frames.is_empty() {
             Self::free_all(frames);

@@ -131,6 +131,9 @@ pub trait Frame: Send + 'static {
         false
     }
 
+    /// Has the processor fetch what is written first to an empty frame, which will be needed soon.
+    fn prefetch_empty(&mut self) {}
+
     /// Frees frames together, which may cost less than to drop each. Afterwards there are none in `frames`.
     fn free_all(frames: &mut Vec<Self>)
     where

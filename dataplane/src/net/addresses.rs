@@ -147,6 +147,15 @@ pub fn source_for(addresses: &[Cidr], remote: IpAddr) -> Option<IpAddr> {
 }
 
 /// Returns true if `address` is valid on its link only.
+/// Returns the last octet of an address, which differs most from one station to the next.
+#[inline]
+pub(super) const fn last_octet(address: IpAddr) -> u8 {
+    match address {
+        IpAddr::V4(address) => address.octets()[3],
+        IpAddr::V6(address) => address.octets()[15],
+    }
+}
+
 fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_link_local(),

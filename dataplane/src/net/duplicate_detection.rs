@@ -14,10 +14,14 @@ use crate::wire::icmpv6::NeighborSolicitation;
 impl<D: Device> Host<D> {
     /// Brings the host's addresses into use: announces them, probes for them. Returns those that are its own
     /// from now on, for which connections may wait, or `None` if nothing was due.
+    #[inline]
     pub fn detect_duplicates(&mut self, now: Instant) -> Option<Ipv6Addresses> {
-        if now < self.own.next_due() {
-            return None;
-        }
+        if now < self.own.next_due() { None } else { Some(self.bring_into_use(now)) }
+    }
+
+    #[cold]
+    fn bring_into_use(&mut self, now: Instant) -> Ipv6Addresses {
+        self.recent_hops.forget();
         for own in self.own.start(now, self.duplicate_address_detection) {
             self.announce(own.address);
         }
@@ -30,7 +34,7 @@ impl<D: Device> Host<D> {
         for address in &due.assigned {
             self.announce((*address).into());
         }
-        Some(due.assigned)
+        due.assigned
     }
 
     /// Sends the host's hardware address to all stations, unsolicited.
@@ -49,6 +53,7 @@ impl<D: Device> Host<D> {
             return DropCause::OtherAddress;
         }
         self.own.give_up(address);
+        self.recent_hops.forget();
         DropCause::AddressConflict
     }
 

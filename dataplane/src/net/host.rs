@@ -14,6 +14,7 @@ use super::neighbours::{Neighbours, StaticNeighbour};
 use super::own_addresses::OwnAddresses;
 use super::path_mtu::PathMtus;
 use super::reassembly::Reassembly;
+use super::recent_hops::RecentHops;
 use crate::device::{Capabilities, Device, Frame, RxInterrupt};
 use crate::keyed_hash::KeyedHash;
 use crate::limits;
@@ -49,6 +50,7 @@ pub struct Host<D: Device> {
     pub(super) duplicate_address_detection: bool,
     pub(super) routes: Routes,
     pub(super) neighbours: Neighbours,
+    pub(super) recent_hops: RecentHops,
     pub(super) path_mtus: PathMtus,
     pub(super) reassembly: Reassembly,
     /// Hashes flows to IPv6 flow labels.
@@ -86,6 +88,7 @@ impl<D: Device> Host<D> {
             duplicate_address_detection,
             routes,
             neighbours: Neighbours::new(&neighbours, &mut secret.random(Purpose::Neighbours)),
+            recent_hops: RecentHops::default(),
             path_mtus: PathMtus::new(),
             reassembly: Reassembly::new(capabilities.mtu_bytes.max(limits::REASSEMBLY_MIN_BYTES)),
             flow_labels: KeyedHash::new(secret.derive(Purpose::FlowLabels)),
@@ -104,23 +107,29 @@ impl<D: Device> Host<D> {
         }
     }
 
-    /// Takes a burst of frames from the device. [`receive`](Self::receive) takes each of them,
-    /// [`end_burst`](Self::end_burst) the empty vector.
-    pub fn take_burst(&mut self, now: Instant) -> Vec<D::Frame> {
-        let mut burst = core::mem::take(&mut self.burst);
-        let count = self.device.receive(now, &mut burst, limits::RECEIVE_BURST_FRAMES);
+    /// Takes a burst of frames from the device; returns `None` if there are none. [`receive`](Self::receive)
+    /// takes each of them, [`end_burst`](Self::end_burst) the empty vector.
+    #[inline]
+    pub fn take_burst(&mut self, now: Instant) -> Option<Vec<D::Frame>> {
+        let count = self.device.receive(now, &mut self.burst, limits::RECEIVE_BURST_FRAMES);
         self.counters.frames_received += count as u64;
-        burst
+        (count > 0).then(|| core::mem::take(&mut self.burst))
     }
 
     /// Keeps the vector of [`take_burst`](Self::take_burst) for the next burst.
     pub fn end_burst(&mut self, burst: Vec<D::Frame>) {
         debug_assert!(burst.is_empty(), "frames of the burst are left");
         self.burst = burst;
+    }
+
+    /// Frees the frames of the burst that are consumed.
+    #[inline]
+    pub fn free_spent(&mut self) {
         D::Frame::free_all(&mut self.spent);
     }
 
-    /// Takes a frame of the burst that is consumed: it is freed with the others at the end of the burst.
+    /// Takes a frame of the burst that is consumed: it is freed with the others, by
+    /// [`free_spent`](Self::free_spent), before the next burst is taken.
     #[inline]
     pub fn recycle(&mut self, frame: D::Frame) {
         debug_assert!(self.spent.len() < limits::RECEIVE_BURST_FRAMES, "more frames than the burst had");

@@ -21,12 +21,14 @@ mod ip;
 mod link;
 mod loopback;
 mod neighbor_discovery;
+mod neighbour_entries;
 pub mod neighbours;
 mod next_hop;
 mod own_addresses;
 mod path_mtu;
 mod plain;
 mod reassembly;
+mod recent_hops;
 mod segment;
 mod transmit;
 

@@ -7,11 +7,11 @@
 //! answer for a second, although RFC 4861 §7.2.5 would accept some at once: a station that takes over the
 //! address of one that has gone waits a second for it.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
 
+use super::neighbour_entries::Entries;
 use crate::keyed_hash::KeyedHash;
 use crate::limits;
 use crate::time::Instant;
@@ -107,7 +107,7 @@ pub type Solicitations = ArrayVec<Solicitation, { limits::SOLICITATIONS_PER_POLL
 /// The neighbour cache of a core.
 #[derive(Debug)]
 pub struct Neighbours {
-    entries: HashMap<IpAddr, Neighbour, KeyedHash>,
+    entries: Entries<Neighbour>,
     /// No solicitation is due before.
     next_due: Instant,
     /// How long a neighbour counts as reachable (RFC 4861 §6.3.2): random, so that hosts do not solicit in
@@ -120,7 +120,7 @@ impl Neighbours {
     pub fn new(configured: &[StaticNeighbour], random: &mut fastrand::Rng) -> Self {
         let base = limits::NEIGHBOUR_REACHABLE_NS;
         let hasher = KeyedHash::new([random.u64(..), random.u64(..)]);
-        let mut entries = HashMap::with_capacity_and_hasher(limits::NEIGHBOURS_PER_CORE, hasher);
+        let mut entries = Entries::with_capacity(limits::NEIGHBOURS_PER_CORE, hasher);
         for StaticNeighbour { address, mac } in configured {
             entries.insert(*address, Neighbour::new(*mac, State::Static, Instant::ZERO));
         }
@@ -134,8 +134,9 @@ impl Neighbours {
 
     /// Returns the hardware address of `address` for a packet to send now, and solicits it if it is not
     /// known.
+    #[inline]
     pub fn resolve(&mut self, address: IpAddr, now: Instant) -> Resolution {
-        let Some(entry) = self.entries.get_mut(&address) else {
+        let Some(entry) = self.entries.get_mut(address) else {
             if self.make_room(true) {
                 let entry = Neighbour::new(MacAddress::default(), State::Incomplete, now);
                 self.entries.insert(address, Neighbour { used: Some(now), ..entry });
@@ -163,12 +164,12 @@ impl Neighbours {
 
     /// Returns the hardware address of `address` if it is known, and solicits nothing.
     pub fn known(&self, address: IpAddr) -> Option<MacAddress> {
-        self.entries.get(&address).filter(|entry| entry.state.is_resolved()).map(|entry| entry.mac)
+        self.entries.get(address).filter(|entry| entry.state.is_resolved()).map(|entry| entry.mac)
     }
 
     /// Returns true if `address` is solicited and not known.
     pub fn is_waiting(&self, address: IpAddr) -> bool {
-        self.entries.get(&address).is_some_and(|entry| !entry.state.is_resolved())
+        self.entries.get(address).is_some_and(|entry| !entry.state.is_resolved())
     }
 
     /// Returns the solicitations that are due. Those beyond the bound are due again in the next poll.
@@ -178,22 +179,24 @@ impl Neighbours {
             return solicitations;
         }
         self.next_due = Instant::NEVER;
-        for (address, entry) in &mut self.entries {
+        let next_due = &mut self.next_due;
+        self.entries.for_each_mut(|address, entry| {
             if entry.state.is_timed() && entry.due <= now && !solicitations.is_full() {
-                solicitations.extend(next_solicitation(*address, entry, now));
+                solicitations.extend(next_solicitation(address, entry, now));
             }
             if entry.state.is_timed() {
-                self.next_due = self.next_due.min(entry.due);
+                *next_due = (*next_due).min(entry.due);
             }
-        }
+        });
         solicitations
     }
 
     /// Notes that the transport has shown that packets to `address` arrive (RFC 4861 §7.3.1). That does not
     /// decide between two stations that claim the address: the packets may have been under way before the
     /// claim.
+    #[inline]
     pub fn confirm(&mut self, address: IpAddr, now: Instant) {
-        if let Some(entry) = self.entries.get_mut(&address)
+        if let Some(entry) = self.entries.get_mut(address)
             && entry.state.is_resolved()
             && entry.state != State::Static
             && entry.claimed.is_none()
@@ -205,7 +208,7 @@ impl Neighbours {
     /// Takes the answer of `address` to a solicitation: an ARP reply, a solicited advertisement. An answer
     /// without a hardware address confirms the known one. Returns true if packets may wait for the neighbour.
     pub fn answered(&mut self, address: IpAddr, mac: Option<MacAddress>, now: Instant) -> bool {
-        let Some(entry) = self.entries.get_mut(&address) else { return false };
+        let Some(entry) = self.entries.get_mut(address) else { return false };
         let same = mac.is_none_or(|mac| mac == entry.mac);
         match (entry.state, mac) {
             (State::Incomplete | State::Failed, Some(mac)) if is_station(mac) => {
@@ -231,7 +234,7 @@ impl Neighbours {
         if !is_station(mac) {
             return false;
         }
-        let Some(entry) = self.entries.get_mut(&address) else {
+        let Some(entry) = self.entries.get_mut(address) else {
             if solicits_host && self.make_room(false) {
                 self.entries.insert(address, Neighbour::new(mac, State::Stale, now));
             }
@@ -269,9 +272,9 @@ impl Neighbours {
         }
         let candidates = self.entries.iter().filter(|(_, entry)| entry.state != State::Static);
         let victim = candidates.min_by_key(|(_, entry)| (entry.used, entry.confirmed));
-        match victim.map(|(address, entry)| (*address, entry.used)) {
+        match victim.map(|(address, entry)| (address, entry.used)) {
             Some((address, used)) if to_be_used || used.is_none() => {
-                self.entries.remove(&address);
+                self.entries.remove(address);
                 true
             }
             _ => false,

@@ -63,6 +63,7 @@ impl OwnAddresses {
     }
 
     /// Returns the time at which the next address is due; at once before [`start`](Self::start).
+    #[inline]
     pub fn next_due(&self) -> Instant {
         if !self.started {
             return Instant::ZERO;

@@ -24,7 +24,9 @@ impl<D: Device> Host<D> {
     }
 
     /// Keeps an empty frame that was not needed for the next [`empty_frame`](Self::empty_frame).
-    pub fn keep_spare(&mut self, frame: D::Frame) {
+    pub fn keep_spare(&mut self, mut frame: D::Frame) {
+        // Its lines may be in the cache of the processor that had it last, and take long to come.
+        frame.prefetch_empty();
         self.spare.push(frame);
     }
 

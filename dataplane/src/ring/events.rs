@@ -53,6 +53,7 @@ impl Events {
     }
 
     /// Moves the events that wait into the ring, as far as there is room.
+    #[inline]
     pub fn flush(&mut self) {
         while let Some(event) = self.waiting.pop_front() {
             if let Err(event) = self.ring.push(event) {

@@ -57,19 +57,3 @@ unsigned int inlined_rte_mempool_common_count(const struct rte_mempool *pool)
 {
 	return rte_mempool_get_ops(pool->ops_index)->get_count(pool);
 }
-
-unsigned int inlined_rte_ring_sp_enqueue_burst(struct rte_ring *ring, void *const *objects,
-                                               unsigned int count)
-{
-	return rte_ring_sp_enqueue_burst(ring, objects, count, NULL);
-}
-
-unsigned int inlined_rte_ring_sc_dequeue_burst(struct rte_ring *ring, void **objects, unsigned int count)
-{
-	return rte_ring_sc_dequeue_burst(ring, objects, count, NULL);
-}
-
-unsigned int inlined_rte_ring_free_count(const struct rte_ring *ring)
-{
-	return rte_ring_free_count(ring);
-}

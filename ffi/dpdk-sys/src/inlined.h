@@ -16,7 +16,6 @@
 #include <rte_mbuf.h>
 #include <rte_memory.h>
 #include <rte_mempool.h>
-#include <rte_ring.h>
 
 int inlined_rte_errno(void);
 /* LCORE_ID_ANY on threads that EAL does not know. */
@@ -36,12 +35,6 @@ void inlined_rte_pktmbuf_attach_extbuf(struct rte_mbuf *mbuf, void *start, rte_i
 void inlined_rte_mempool_cache_flush(struct rte_mempool *pool);
 /* Objects in the pool proper, caches not counted. */
 unsigned int inlined_rte_mempool_common_count(const struct rte_mempool *pool);
-
-/* The ring functions for one producer and one consumer. */
-unsigned int inlined_rte_ring_sp_enqueue_burst(struct rte_ring *ring, void *const *objects,
-                                               unsigned int count);
-unsigned int inlined_rte_ring_sc_dequeue_burst(struct rte_ring *ring, void **objects, unsigned int count);
-unsigned int inlined_rte_ring_free_count(const struct rte_ring *ring);
 
 /* Numbers that bindgen does not find by itself: it evaluates no casts in macros, and gives unnamed enums no
  * name. */

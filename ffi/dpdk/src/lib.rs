@@ -14,11 +14,13 @@
 mod eal;
 mod errno;
 mod external;
+mod frame_ring;
 mod handoff;
 mod huge;
 mod mbuf;
 mod mempool;
 mod port;
+mod prefetch;
 mod thread;
 mod time_stamp;
 mod wire;
@@ -26,7 +28,7 @@ mod wire;
 pub use eal::{Eal, EalBuilder, EalError, LogLevel, Memory, MemoryMode, Pci, VdevError};
 pub use errno::Errno;
 pub use external::ExternalBuffer;
-pub use handoff::{HandoffReceiver, HandoffSender, handoff, prefetch, prefetch_for_write};
+pub use handoff::{HandoffReceiver, HandoffSender, handoff};
 pub use huge::{HugeRegion, HugeRegionError};
 pub use mbuf::{ChecksumStatus, Headers, IpVersion, Mbuf, Pieces};
 pub use mempool::{Mempool, MempoolConfig, MempoolError};
@@ -34,6 +36,7 @@ pub use port::{
     LinkState, Mtu, Multicast, Port, PortCapabilities, PortConfig, PortError, PortStatistics, QueuePair, Rss,
     RssLayout, RunningPort, RxInterrupt, RxQueue, RxTrigger, TxQueue,
 };
+pub use prefetch::{prefetch, prefetch_for_write};
 pub use thread::{RegisteredThread, ThreadError};
 pub use time_stamp::time_stamp;
 pub use wire::{ExternalPieces, WireConfig, WireEnd, WireError, WireStatistics, wire};

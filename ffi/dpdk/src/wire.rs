@@ -1,15 +1,13 @@
 //! A wire between two ends in the memory of one process.
 
-use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::VecDeque;
-use std::ffi::CString;
 use std::sync::{Arc, OnceLock};
 
 use dpdk_sys as sys;
 
 use crate::eal::Eal;
 use crate::errno::Errno;
+use crate::frame_ring::{FrameReceiver, FrameSender, frame_ring};
 use crate::mbuf::Mbuf;
 use crate::mempool::Mempool;
 
@@ -69,11 +67,11 @@ impl Default for WireConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
     /// No memory for the rings.
-    #[error("no ring for {frames} frames: {errno}; fewer frames, or more memory for the EAL, may help")]
+    #[error("no ring for {frames} frames: {errno}; fewer frames may help")]
     Ring {
         /// Frames asked for.
         frames: u32,
-        /// DPDK's reason.
+        /// The reason.
         errno: Errno,
     },
 }
@@ -101,8 +99,12 @@ pub struct WireStatistics {
 /// want the size of what both may hold.
 #[derive(Debug)]
 pub struct WireEnd {
-    outgoing: Arc<Ring>,
-    incoming: Arc<Ring>,
+    outgoing: FrameSender,
+    incoming: FrameReceiver,
+    /// Called after frames were sent.
+    departure: Arc<OnceLock<Hook>>,
+    /// Called by the other end after it has sent frames.
+    arrival: Arc<OnceLock<Hook>>,
     /// Where frames are copied to when they must be.
     receiver_pool: Mempool,
     config: WireConfig,
@@ -117,16 +119,22 @@ pub struct WireEnd {
 ///
 /// [`WireError`] when memory is short.
 pub fn wire(_: Eal, config: &WireConfig, pools: [&Mempool; 2]) -> Result<(WireEnd, WireEnd), WireError> {
-    let [there, back] = [Ring::new(config.frames)?, Ring::new(config.frames)?].map(Arc::new);
-    let end = |outgoing: &Arc<Ring>, incoming: &Arc<Ring>, receiver_pool: &Mempool, mac| WireEnd {
-        outgoing: Arc::clone(outgoing),
-        incoming: Arc::clone(incoming),
+    let frames = config.frames;
+    let ring =
+        || frame_ring(frames as usize).map_err(|_| WireError::Ring { frames, errno: Errno::OUT_OF_MEMORY });
+    let (there, back) = (ring()?, ring()?);
+    let hooks: [Arc<OnceLock<Hook>>; 2] = Default::default();
+    let end = |outgoing, incoming, receiver_pool: &Mempool, own: usize| WireEnd {
+        outgoing,
+        incoming,
+        departure: Arc::clone(&hooks[1 - own]),
+        arrival: Arc::clone(&hooks[own]),
         receiver_pool: receiver_pool.clone(),
         config: *config,
-        mac,
+        mac: config.macs[own],
         statistics: WireStatistics::default(),
     };
-    Ok((end(&there, &back, pools[1], config.macs[0]), end(&back, &there, pools[0], config.macs[1])))
+    Ok((end(there.0, back.1, pools[1], 0), end(back.0, there.1, pools[0], 1)))
 }
 
 impl WireEnd {
@@ -135,22 +143,20 @@ impl WireEnd {
     /// Octets of a VLAN tag.
     const TAG_OCTETS: usize = 4;
 
-    /// Frames that cross between two looks at the ring.
-    const CHUNK_FRAMES: usize = 32;
+    /// Frames that the other end finds together.
+    const CHUNK_FRAMES: usize = 8;
 
     /// Takes up to `limit` frames off the wire, appending them to `frames`; returns how many.
     #[inline]
     pub fn receive(&mut self, frames: &mut Vec<Mbuf>, limit: usize) -> usize {
-        frames.reserve(limit);
-        let spare = frames.spare_capacity_mut().as_mut_ptr().cast();
-        // SAFETY: the ring lives, and this end is its only consumer (`&mut self`). There is room for `limit`
-        // pointers at `spare`: an `Mbuf` is one pointer.
-        let count =
-            unsafe { sys::inlined_rte_ring_sc_dequeue_burst(self.incoming.as_ptr(), spare, limit as u32) }
-                as usize;
-        // SAFETY: `count` elements have been written, each an mbuf whose ownership the sender gave up.
-        unsafe { frames.set_len(frames.len() + count) };
-        self.statistics.received_frames += count as u64;
+        let count = self.incoming.receive(frames, limit);
+        if count > 0 {
+            self.statistics.received_frames += count as u64;
+            // Those after it come in time while it is looked at.
+            if let Some(first) = frames.len().checked_sub(count).and_then(|first| frames.get(first)) {
+                first.prefetch_arrived();
+            }
+        }
         count
     }
 
@@ -158,34 +164,24 @@ impl WireEnd {
     /// many it took. Frames that cannot cross are taken too, dropped and counted.
     #[inline]
     pub fn transmit(&mut self, frames: &mut VecDeque<Mbuf>) -> usize {
-        // SAFETY: the ring lives. This end is its only producer, so room can only grow until the enqueue.
-        let room = unsafe { sys::inlined_rte_ring_free_count(self.outgoing.as_ptr()) } as usize;
-        let taken = frames.len().min(room);
+        // This end is the only sender, so room can only grow until the frames are sent.
+        let taken = self.outgoing.room(frames.len());
         let mut left = taken;
         while left > 0 {
+            let mut crossing = [const { None }; Self::CHUNK_FRAMES];
+            let mut count = 0;
             let chunk = left.min(Self::CHUNK_FRAMES);
             left -= chunk;
-            let mut crossing = [ptr::null_mut(); Self::CHUNK_FRAMES];
-            let mut count = 0;
             for frame in frames.drain(..chunk) {
                 if let Some(frame) = self.cross(frame) {
-                    crossing[count] = frame.into_raw().as_ptr().cast();
+                    crossing[count] = Some(frame);
                     count += 1;
                 }
             }
-            // SAFETY: the ring lives, this end is its only producer (`&mut self`), and `crossing` holds
-            // `count` mbufs whose ownership the caller just transferred.
-            let enqueued = unsafe {
-                sys::inlined_rte_ring_sp_enqueue_burst(
-                    self.outgoing.as_ptr(),
-                    crossing.as_ptr(),
-                    count as u32,
-                )
-            };
-            debug_assert_eq!(enqueued as usize, count, "there was room for every frame");
+            self.outgoing.send(&mut crossing);
         }
         if taken > 0
-            && let Some(Hook(hook)) = self.outgoing.arrival.get()
+            && let Some(Hook(hook)) = self.departure.get()
         {
             hook();
         }
@@ -242,7 +238,7 @@ impl WireEnd {
     /// Has `hook` called by the other end whenever frames have arrived at this one, on the thread that sends
     /// them: it must not wait. The first hook stays.
     pub fn on_arrival(&self, hook: impl Fn() + Send + Sync + 'static) {
-        let _ = self.incoming.arrival.set(Hook(Box::new(hook)));
+        let _ = self.arrival.set(Hook(Box::new(hook)));
     }
 
     /// Returns the configuration of the wire.
@@ -274,61 +270,11 @@ const fn received_flags(sent: u64) -> u64 {
     flags
 }
 
-/// Frames on their way in one direction: one producer, one consumer.
-// Directly on a ring: the ring driver would add a port, its calls and its counters to both ends, and no
-// function.
-#[derive(Debug)]
-struct Ring {
-    raw: NonNull<sys::rte_ring>,
-    /// Called after frames were put on it.
-    arrival: OnceLock<Hook>,
-}
-
 /// The function that the receiving end wants to have called.
 struct Hook(Box<dyn Fn() + Send + Sync>);
 
 impl core::fmt::Debug for Hook {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str("Hook")
-    }
-}
-
-// SAFETY: a ring is made for use by two threads at a time; each end keeps to its side.
-unsafe impl Send for Ring {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for Ring {}
-
-impl Ring {
-    fn new(frames: u32) -> Result<Self, WireError> {
-        static NEXT_NAME: AtomicUsize = AtomicUsize::new(0);
-        let error = |errno| WireError::Ring { frames, errno };
-        let number = NEXT_NAME.fetch_add(1, Ordering::Relaxed);
-        let name = CString::new(format!("wire-{number}")).map_err(|_| error(Errno::INVALID))?;
-        let flags = sys::RING_F_SP_ENQ | sys::RING_F_SC_DEQ | sys::RING_F_EXACT_SZ;
-        // SAFETY: the EAL runs (the caller has its token), and the name lives through the call, which copies
-        // it.
-        let raw = unsafe { sys::rte_ring_create(name.as_ptr(), frames, sys::SOCKET_ID_ANY, flags) };
-        NonNull::new(raw)
-            .map(|raw| Self { raw, arrival: OnceLock::new() })
-            .ok_or_else(|| error(Errno::last()))
-    }
-
-    const fn as_ptr(&self) -> *mut sys::rte_ring {
-        self.raw.as_ptr()
-    }
-}
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        let mut frame = ptr::null_mut();
-        // SAFETY: the ring lives, and both of its ends have gone: this is the only consumer.
-        while unsafe { sys::inlined_rte_ring_sc_dequeue_burst(self.as_ptr(), &raw mut frame, 1) } == 1 {
-            if let Some(frame) = NonNull::new(frame) {
-                // SAFETY: the ring holds mbufs whose ownership the sender gave up.
-                drop(unsafe { Mbuf::from_raw(frame.cast()) });
-            }
-        }
-        // SAFETY: the ring is empty, and no other code has it.
-        unsafe { sys::rte_ring_free(self.as_ptr()) };
     }
 }

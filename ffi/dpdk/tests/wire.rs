@@ -93,6 +93,34 @@ fn a_full_wire_leaves_the_rest_with_its_requests() {
     }
 }
 
+/// Frames keep their order where the wire holds a number that no line of slots divides, lap after lap, and at
+/// every length of what is sent together.
+#[test]
+fn a_wire_of_any_length_goes_round() {
+    let pool = pool(63, 2048);
+    for length in [1, 5, 8, 13, 24] {
+        let (mut a, mut b) = ends(&WireConfig { frames: length, ..WireConfig::default() }, &pool);
+        let (mut next, mut expected) = (0u8, 0u8);
+        let mut frames = Vec::new();
+        for round in 0..100 {
+            let mut sent: VecDeque<Mbuf> = VecDeque::new();
+            for _ in 0..1 + round % length {
+                sent.push_back(frame(&pool, &[next; 60]));
+                next = next.wrapping_add(1);
+            }
+            assert_eq!(a.transmit(&mut sent) as u32, 1 + round % length);
+            // A part now, the rest later.
+            let part = b.receive(&mut frames, 3);
+            assert_eq!(part + b.receive(&mut frames, 32), 1 + (round % length) as usize);
+            for received in frames.drain(..) {
+                assert_eq!(received.first(), [expected; 60], "{length} {round}");
+                expected = expected.wrapping_add(1);
+            }
+        }
+    }
+    assert_eq!(pool.available(), pool.capacity());
+}
+
 /// A frame longer than the MTU crosses whole if it is to be cut into segments and the wire takes such.
 #[test]
 fn super_frames_cross_where_they_are_taken() {

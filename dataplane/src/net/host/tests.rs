@@ -239,7 +239,7 @@ fn a_segment_arrives_as_it_was_sent() {
         sender.write_headers(&mut frame, &path, header.clone(), payload.len(), 0b10);
         sender.send(NOW, path.egress, frame);
         sender.flush(NOW);
-        let mut burst = receiver.take_burst(NOW + 1_000_000);
+        let mut burst = receiver.take_burst(NOW + 1_000_000).unwrap();
         let inbound = receiver.receive(NOW, burst.remove(0));
         receiver.end_burst(burst);
         let Ok(Inbound::Segment(segment)) = inbound else { panic!("no segment") };

@@ -1,0 +1,144 @@
+//! Frames from one thread to another over a ring whose slots say themselves whether they hold one.
+//!
+//! A slot is empty or holds a frame. The sender fills the next slot if it is empty, and the receiver empties
+//! the next one if it is full; neither reads a counter of the other. So the first cache line that crosses to
+//! a receiver that waits is that of the slot itself, and a look at an empty ring is one load.
+
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicPtr, Ordering};
+use std::collections::TryReserveError;
+use std::sync::Arc;
+
+use dpdk_sys as sys;
+
+use crate::mbuf::Mbuf;
+
+/// Slots of a cache line.
+const LINE_SLOTS: usize = 8;
+
+/// The slots of one cache line.
+#[repr(align(64))]
+struct Line([AtomicPtr<sys::rte_mbuf>; LINE_SLOTS]);
+
+/// The ring. Frames leave it in the order in which they came.
+struct FrameRing {
+    lines: Box<[Line]>,
+    /// Slots in use: the last line may have more.
+    slots: usize,
+}
+
+/// The end that sends. One thread at a time owns it.
+pub struct FrameSender {
+    ring: Arc<FrameRing>,
+    /// The slot for the next frame.
+    next: usize,
+}
+
+/// The end that receives. One thread at a time owns it.
+pub struct FrameReceiver {
+    ring: Arc<FrameRing>,
+    /// The slot of the next frame.
+    next: usize,
+}
+
+/// Returns the ends of a ring for `frames` frames, at least one.
+///
+/// # Errors
+///
+/// [`TryReserveError`] without memory for it.
+pub fn frame_ring(frames: usize) -> Result<(FrameSender, FrameReceiver), TryReserveError> {
+    let slots = frames.max(1);
+    let count = slots.div_ceil(LINE_SLOTS);
+    let mut lines = Vec::new();
+    lines.try_reserve_exact(count)?;
+    lines.extend((0..count).map(|_| Line([const { AtomicPtr::new(ptr::null_mut()) }; LINE_SLOTS])));
+    let ring = Arc::new(FrameRing { lines: lines.into(), slots });
+    Ok((FrameSender { ring: Arc::clone(&ring), next: 0 }, FrameReceiver { ring, next: 0 }))
+}
+
+impl FrameRing {
+    #[inline]
+    fn slot(&self, slot: usize) -> &AtomicPtr<sys::rte_mbuf> {
+        &self.lines[slot / LINE_SLOTS].0[slot % LINE_SLOTS]
+    }
+
+    /// Returns the slot `count` after `slot`; `count` is no more than there are slots.
+    #[inline]
+    const fn after(&self, slot: usize, count: usize) -> usize {
+        let sum = slot + count;
+        if sum >= self.slots { sum - self.slots } else { sum }
+    }
+
+    /// Takes the frame out of a slot, for the receiver.
+    #[inline]
+    fn take(&self, slot: usize) -> Option<Mbuf> {
+        let slot = self.slot(slot);
+        // With the sender's store: the frame's memory is as the sender left it.
+        let raw = NonNull::new(slot.load(Ordering::Acquire))?;
+        slot.store(ptr::null_mut(), Ordering::Release);
+        // SAFETY: the sender gave up its ownership of the frame when it filled the slot, and the slot is
+        // empty now, so nothing else takes the frame.
+        Some(unsafe { Mbuf::from_raw(raw) })
+    }
+}
+
+impl FrameSender {
+    /// Returns how many of `frames` frames there is room for.
+    #[inline]
+    pub fn room(&self, frames: usize) -> usize {
+        let is_empty = |count: &usize| {
+            self.ring.slot(self.ring.after(self.next, *count)).load(Ordering::Acquire).is_null()
+        };
+        (0..frames.min(self.ring.slots)).take_while(is_empty).count()
+    }
+
+    /// Sends the frames of `frames`, of which the first is there if any is, and for which there is
+    /// [`room`](Self::room).
+    #[inline]
+    pub fn send(&mut self, frames: &mut [Option<Mbuf>]) {
+        let count = frames.iter().take_while(|frame| frame.is_some()).count();
+        debug_assert!(self.room(count) == count, "{count} frames, and no room for them");
+        // The first slot last: the receiver, which waits for that, finds all of them together, and does not
+        // take the line away while it is being written.
+        for (number, frame) in frames[..count].iter_mut().enumerate().rev() {
+            let raw = frame.take().map_or(ptr::null_mut(), |frame| frame.into_raw().as_ptr());
+            self.ring.slot(self.ring.after(self.next, number)).store(raw, Ordering::Release);
+        }
+        self.next = self.ring.after(self.next, count);
+    }
+}
+
+impl FrameReceiver {
+    /// Takes up to `limit` frames and appends them to `frames`; returns how many.
+    #[inline]
+    pub fn receive(&mut self, frames: &mut Vec<Mbuf>, limit: usize) -> usize {
+        let mut count = 0;
+        while count < limit
+            && let Some(frame) = self.ring.take(self.next)
+        {
+            frames.push(frame);
+            self.next = self.ring.after(self.next, 1);
+            count += 1;
+        }
+        count
+    }
+}
+
+impl Drop for FrameRing {
+    fn drop(&mut self) {
+        // Both ends have gone.
+        (0..self.slots).for_each(|slot| drop(self.take(slot)));
+    }
+}
+
+impl core::fmt::Debug for FrameSender {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("FrameSender")
+    }
+}
+
+impl core::fmt::Debug for FrameReceiver {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("FrameReceiver")
+    }
+}
