@@ -61,11 +61,9 @@ impl Driver {
     /// Passes the time after a poll that found nothing to do.
     #[inline]
     pub fn pause(&mut self) {
+        // A pause of the processor takes longer than a poll on recent ones, and a frame waits for its end.
         if self.sleeps {
             self.sleep();
-        } else {
-            // Leaves the execution units to a CPU that shares this one's core.
-            std::hint::spin_loop();
         }
     }
 

@@ -16,12 +16,15 @@ use super::Core;
 
 impl<D: Device> Core<D> {
     /// Carries out the commands in the ring. Returns true if there were any.
+    #[inline]
     pub(super) fn take_commands(&mut self, now: Instant) -> bool {
-        let mut busy = false;
         // The pop of an empty queue costs a fence.
-        if self.rings.commands.is_empty() {
-            return false;
-        }
+        !self.rings.commands.is_empty() && self.carry_out_commands(now)
+    }
+
+    #[inline(never)]
+    fn carry_out_commands(&mut self, now: Instant) -> bool {
+        let mut busy = false;
         for _ in 0..limits::COMMANDS_PER_POLL {
             let Some(command) = self.rings.commands.pop() else { break };
             busy = true;

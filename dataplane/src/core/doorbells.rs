@@ -11,7 +11,13 @@ use super::Core;
 
 impl<D: Device> Core<D> {
     /// Serves the doorbells that were rung. Returns true if there were any.
+    #[inline]
     pub(super) fn serve_doorbells(&mut self, now: Instant) -> bool {
+        !self.rings.doorbells.is_empty() && self.serve_rung_doorbells(now)
+    }
+
+    #[inline(never)]
+    fn serve_rung_doorbells(&mut self, now: Instant) -> bool {
         let mut busy = self.rings.doorbells.take_shared_receives();
         if busy {
             self.resume_shared_receive_waiters(now);

@@ -165,6 +165,7 @@ impl<D: Device> Core<D> {
     }
 
     /// Returns true if a connection has a turn to send in the next poll: that is to come at once.
+    #[inline]
     pub fn has_turns(&self) -> bool {
         self.endpoints.table.turns() > 0
     }

@@ -15,10 +15,14 @@ use super::Core;
 impl<D: Device> Core<D> {
     /// Sends what the connections have to send, in turn. A connection that gets no turn, because the device
     /// is full or the poll has sent enough, is the first to have one in the next poll.
+    #[inline]
     pub(super) fn transmit(&mut self, now: Instant) -> bool {
-        if !self.has_turns() && self.host.frames_to_send() == 0 && !self.host.has_to_solicit(now) {
-            return false;
-        }
+        let has_work = self.has_turns() || self.host.frames_to_send() > 0 || self.host.has_to_solicit(now);
+        has_work && self.serve_turns(now)
+    }
+
+    #[inline(never)]
+    fn serve_turns(&mut self, now: Instant) -> bool {
         let mut turn = self.endpoints.table.turns();
         let mut busy = turn > 0;
         let enough = self.host.segments_sent() + limits::SEGMENTS_SENT_PER_POLL;

@@ -14,7 +14,7 @@ const RECENT: usize = 16;
 pub(super) struct Entries<T> {
     places: HashMap<IpAddr, u32, KeyedHash>,
     /// In no order.
-    entries: Vec<(IpAddr, T)>,
+    values: Vec<(IpAddr, T)>,
     /// Where entries were found last. A place may have another entry by now, or none.
     recent: [u32; RECENT],
 }
@@ -24,59 +24,59 @@ impl<T> Entries<T> {
     pub fn with_capacity(capacity: usize, hasher: KeyedHash) -> Self {
         Self {
             places: HashMap::with_capacity_and_hasher(capacity, hasher),
-            entries: Vec::with_capacity(capacity),
+            values: Vec::with_capacity(capacity),
             recent: [0; RECENT],
         }
     }
 
     /// Returns how many entries there are.
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.values.len()
     }
 
     /// Returns the entry of `address`.
     pub fn get(&self, address: IpAddr) -> Option<&T> {
         let place = *self.places.get(&address)?;
-        self.entries.get(place as usize).map(|(_, entry)| entry)
+        self.values.get(place as usize).map(|(_, entry)| entry)
     }
 
     /// Returns the entry of `address`, to change it.
     #[inline]
     pub fn get_mut(&mut self, address: IpAddr) -> Option<&mut T> {
         let recent = &mut self.recent[last_octet(address) as usize % RECENT];
-        if self.entries.get(*recent as usize).is_none_or(|(found, _)| *found != address) {
+        if self.values.get(*recent as usize).is_none_or(|(found, _)| *found != address) {
             *recent = *self.places.get(&address)?;
         }
-        self.entries.get_mut(*recent as usize).map(|(_, entry)| entry)
+        self.values.get_mut(*recent as usize).map(|(_, entry)| entry)
     }
 
     /// Adds an entry for `address`, which has none.
     pub fn insert(&mut self, address: IpAddr, entry: T) {
-        let before = self.places.insert(address, self.entries.len() as u32);
+        let before = self.places.insert(address, self.values.len() as u32);
         debug_assert!(before.is_none(), "{address} has two entries");
-        self.entries.push((address, entry));
+        self.values.push((address, entry));
     }
 
     /// Removes the entry of `address`.
     pub fn remove(&mut self, address: IpAddr) {
         let Some(place) = self.places.remove(&address) else { return };
-        self.entries.swap_remove(place as usize);
-        if let Some((moved, _)) = self.entries.get(place as usize) {
+        self.values.swap_remove(place as usize);
+        if let Some((moved, _)) = self.values.get(place as usize) {
             self.places.insert(*moved, place);
         }
     }
 
     /// Returns all entries, in the order of the hash.
     pub fn iter(&self) -> impl Iterator<Item = (IpAddr, &T)> {
-        self.places.iter().filter_map(|(address, place)| {
-            self.entries.get(*place as usize).map(|found| (*address, &found.1))
-        })
+        self.places
+            .iter()
+            .filter_map(|(address, place)| self.values.get(*place as usize).map(|found| (*address, &found.1)))
     }
 
     /// Calls `f` for all entries, in the order of the hash.
     pub fn for_each_mut(&mut self, mut f: impl FnMut(IpAddr, &mut T)) {
         for (address, place) in &self.places {
-            if let Some((_, entry)) = self.entries.get_mut(*place as usize) {
+            if let Some((_, entry)) = self.values.get_mut(*place as usize) {
                 f(*address, entry);
             }
         }

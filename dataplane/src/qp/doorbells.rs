@@ -68,6 +68,7 @@ impl Doorbells {
     }
 
     /// Whether no doorbell rings.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.queue_pairs.is_empty() && !self.shared_receives.load(Ordering::Acquire)
     }

@@ -55,6 +55,13 @@ impl Events {
     /// Moves the events that wait into the ring, as far as there is room.
     #[inline]
     pub fn flush(&mut self) {
+        if !self.waiting.is_empty() {
+            self.move_waiting();
+        }
+    }
+
+    #[cold]
+    fn move_waiting(&mut self) {
         while let Some(event) = self.waiting.pop_front() {
             if let Err(event) = self.ring.push(event) {
                 self.waiting.push_front(event);

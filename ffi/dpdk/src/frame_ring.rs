@@ -92,15 +92,18 @@ impl FrameSender {
         (0..frames.min(self.ring.slots)).take_while(is_empty).count()
     }
 
-    /// Sends the frames of `frames`, of which the first is there if any is, and for which there is
-    /// [`room`](Self::room).
+    /// Sends the frames of `frames`, none of which is missing, and for which there is [`room`](Self::room).
     #[inline]
     pub fn send(&mut self, frames: &mut [Option<Mbuf>]) {
-        let count = frames.iter().take_while(|frame| frame.is_some()).count();
+        let count = frames.len();
         debug_assert!(self.room(count) == count, "{count} frames, and no room for them");
+        debug_assert!(
+            frames.iter().all(Option::is_some),
+            "a slot without a frame ends what the receiver sees"
+        );
         // The first slot last: the receiver, which waits for that, finds all of them together, and does not
         // take the line away while it is being written.
-        for (number, frame) in frames[..count].iter_mut().enumerate().rev() {
+        for (number, frame) in frames.iter_mut().enumerate().rev() {
             let raw = frame.take().map_or(ptr::null_mut(), |frame| frame.into_raw().as_ptr());
             self.ring.slot(self.ring.after(self.next, number)).store(raw, Ordering::Release);
         }

@@ -170,15 +170,17 @@ impl WireEnd {
         while left > 0 {
             let mut crossing = [const { None }; Self::CHUNK_FRAMES];
             let mut count = 0;
-            let chunk = left.min(Self::CHUNK_FRAMES);
-            left -= chunk;
-            for frame in frames.drain(..chunk) {
+            while count < Self::CHUNK_FRAMES
+                && left > 0
+                && let Some(frame) = frames.pop_front()
+            {
+                left -= 1;
                 if let Some(frame) = self.cross(frame) {
                     crossing[count] = Some(frame);
                     count += 1;
                 }
             }
-            self.outgoing.send(&mut crossing);
+            self.outgoing.send(&mut crossing[..count]);
         }
         if taken > 0
             && let Some(Hook(hook)) = self.departure.get()

@@ -104,7 +104,7 @@ fn a_wire_of_any_length_goes_round() {
         let mut frames = Vec::new();
         for round in 0..100 {
             let mut sent: VecDeque<Mbuf> = VecDeque::new();
-            for _ in 0..1 + round % length {
+            for _ in 0..=round % length {
                 sent.push_back(frame(&pool, &[next; 60]));
                 next = next.wrapping_add(1);
             }
