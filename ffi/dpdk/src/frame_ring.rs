@@ -5,6 +5,7 @@
 //! a receiver that waits is that of the slot itself, and a look at an empty ring is one load.
 
 use core::ptr::{self, NonNull};
+use core::slice;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use std::collections::TryReserveError;
 use std::sync::Arc;
@@ -19,6 +20,8 @@ const LINE_SLOTS: usize = 8;
 /// The slots of one cache line.
 #[repr(align(64))]
 struct Line([AtomicPtr<sys::rte_mbuf>; LINE_SLOTS]);
+
+const _: () = assert!(size_of::<Line>() == LINE_SLOTS * size_of::<AtomicPtr<sys::rte_mbuf>>());
 
 /// The ring. Frames leave it in the order in which they came.
 struct FrameRing {
@@ -57,9 +60,12 @@ pub fn frame_ring(frames: usize) -> Result<(FrameSender, FrameReceiver), TryRese
 }
 
 impl FrameRing {
+    /// Returns the slots in their order.
     #[inline]
-    fn slot(&self, slot: usize) -> &AtomicPtr<sys::rte_mbuf> {
-        &self.lines[slot / LINE_SLOTS].0[slot % LINE_SLOTS]
+    const fn slots(&self) -> &[AtomicPtr<sys::rte_mbuf>] {
+        // SAFETY: a line is its slots and nothing else, so lines in a row are slots in a row, and there are at
+        // least as many.
+        unsafe { slice::from_raw_parts(self.lines.as_ptr().cast(), self.slots) }
     }
 
     /// Returns the slot `count` after `slot`; `count` is no more than there are slots.
@@ -71,8 +77,7 @@ impl FrameRing {
 
     /// Takes the frame out of a slot, for the receiver.
     #[inline]
-    fn take(&self, slot: usize) -> Option<Mbuf> {
-        let slot = self.slot(slot);
+    fn take(slot: &AtomicPtr<sys::rte_mbuf>) -> Option<Mbuf> {
         // With the sender's store: the frame's memory is as the sender left it.
         let raw = NonNull::new(slot.load(Ordering::Acquire))?;
         slot.store(ptr::null_mut(), Ordering::Release);
@@ -86,10 +91,15 @@ impl FrameSender {
     /// Returns how many of `frames` frames there is room for.
     #[inline]
     pub fn room(&self, frames: usize) -> usize {
-        let is_empty = |count: &usize| {
-            self.ring.slot(self.ring.after(self.next, *count)).load(Ordering::Acquire).is_null()
-        };
-        (0..frames.min(self.ring.slots)).take_while(is_empty).count()
+        let slots = self.ring.slots();
+        let is_empty =
+            |count: usize| slots[self.ring.after(self.next, count)].load(Ordering::Acquire).is_null();
+        // The receiver empties the slots in their order: before one that is empty, all are.
+        match frames.min(slots.len()) {
+            0 => 0,
+            most if is_empty(most - 1) => most,
+            most => (0..most).take_while(|count| is_empty(*count)).count(),
+        }
     }
 
     /// Sends the frames of `frames`, none of which is missing, and for which there is [`room`](Self::room).
@@ -103,10 +113,14 @@ impl FrameSender {
         );
         // The first slot last: the receiver, which waits for that, finds all of them together, and does not
         // take the line away while it is being written.
-        for (number, frame) in frames.iter_mut().enumerate().rev() {
+        let fill = |(slot, frame): (&AtomicPtr<_>, &mut Option<Mbuf>)| {
             let raw = frame.take().map_or(ptr::null_mut(), |frame| frame.into_raw().as_ptr());
-            self.ring.slot(self.ring.after(self.next, number)).store(raw, Ordering::Release);
-        }
+            slot.store(raw, Ordering::Release);
+        };
+        let (wrapped, first) = self.ring.slots().split_at(self.next);
+        let (front, back) = frames.split_at_mut(count.min(first.len()));
+        wrapped[..back.len()].iter().zip(back).rev().for_each(fill);
+        first[..front.len()].iter().zip(front).rev().for_each(fill);
         self.next = self.ring.after(self.next, count);
     }
 }
@@ -115,14 +129,15 @@ impl FrameReceiver {
     /// Takes up to `limit` frames and appends them to `frames`; returns how many.
     #[inline]
     pub fn receive(&mut self, frames: &mut Vec<Mbuf>, limit: usize) -> usize {
-        let mut count = 0;
-        while count < limit
-            && let Some(frame) = self.ring.take(self.next)
-        {
-            frames.push(frame);
-            self.next = self.ring.after(self.next, 1);
-            count += 1;
+        let before = frames.len();
+        let (wrapped, first) = self.ring.slots().split_at(self.next);
+        frames.extend(first.iter().take(limit).map_while(FrameRing::take));
+        let mut count = frames.len() - before;
+        if count == first.len() {
+            frames.extend(wrapped.iter().take(limit - count).map_while(FrameRing::take));
+            count = frames.len() - before;
         }
+        self.next = self.ring.after(self.next, count);
         count
     }
 }
@@ -130,7 +145,7 @@ impl FrameReceiver {
 impl Drop for FrameRing {
     fn drop(&mut self) {
         // Both ends have gone.
-        (0..self.slots).for_each(|slot| drop(self.take(slot)));
+        self.lines.iter().flat_map(|line| &line.0).for_each(|slot| drop(Self::take(slot)));
     }
 }
 
