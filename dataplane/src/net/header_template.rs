@@ -16,7 +16,8 @@ const ROOM: usize = ethernet::Header::LEN + ethernet::Tag::LEN + ipv6::Header::L
 /// The headers of a train of segments.
 #[derive(Clone, Debug)]
 pub struct HeaderTemplate {
-    /// The Ethernet, IP and TCP headers, without PSH, of a segment with `payload_octets`, and zeros after them.
+    /// The Ethernet, IP and TCP headers, without PSH, of a segment with `payload_octets`, and zeros after
+    /// them.
     headers: [u8; ROOM],
     /// Octets of the headers.
     octets: usize,
@@ -62,8 +63,9 @@ impl HeaderTemplate {
     }
 
     /// Writes the headers of the segment of a train that begins at `seq`, of the length that the template
-    /// [fits](Self::fit), to the front of `frame`, whose payload is longer than any headers and still to be written after them. Afterwards the first octets of
-    /// the payload are unspecified. The caller [finishes](Self::finish) the frame.
+    /// [fits](Self::fit), to the front of `frame`, whose payload is longer than any headers and still to be
+    /// written after them. Afterwards the first octets of the payload are unspecified. The caller
+    /// [finishes](Self::finish) the frame.
     #[inline]
     pub fn begin(&self, frame: &mut [u8], seq: SeqNumber, push: bool) {
         debug_assert!(frame.len() >= ROOM, "a segment with a short payload");

@@ -101,8 +101,8 @@ impl FpduRun {
         }
     }
 
-    /// As [`move_on`](Self::move_on) by one, to the beginning of `room`. In a stream with Markers the FPDU takes
-    /// as many octets on the wire, or a Marker more or less.
+    /// As [`move_on`](Self::move_on) by one, to the beginning of `room`. In a stream with Markers the FPDU
+    /// takes as many octets on the wire, or a Marker more or less.
     #[inline]
     pub fn move_to(&mut self, room: &SegmentRoom) {
         self.move_on(1);

@@ -63,8 +63,8 @@ impl FrameRing {
     /// Returns the slots in their order.
     #[inline]
     const fn slots(&self) -> &[AtomicPtr<sys::rte_mbuf>] {
-        // SAFETY: a line is its slots and nothing else, so lines in a row are slots in a row, and there are at
-        // least as many.
+        // SAFETY: a line is its slots and nothing else, so lines in a row are slots in a row, and there are
+        // at least as many.
         unsafe { slice::from_raw_parts(self.lines.as_ptr().cast(), self.slots) }
     }
 
