@@ -129,6 +129,10 @@ impl FrameReceiver {
     /// Takes up to `limit` frames and appends them to `frames`; returns how many.
     #[inline]
     pub fn receive(&mut self, frames: &mut Vec<Mbuf>, limit: usize) -> usize {
+        // As most polls find it. The frame is taken below, with the order that it needs.
+        if self.ring.slots()[self.next].load(Ordering::Relaxed).is_null() {
+            return 0;
+        }
         let before = frames.len();
         let (wrapped, first) = self.ring.slots().split_at(self.next);
         frames.extend(first.iter().take(limit).map_while(FrameRing::take));
