@@ -96,7 +96,7 @@ impl<D: Device> CoreDriver<D> {
     /// Sends what was posted, then takes what has arrived. Returns true if there was anything to do, or there
     /// is for the next poll. Call it again and again.
     ///
-    /// What has arrived in a poll is acknowledged by the next one. An application that answers between the
+    /// Data that arrive in a poll are acknowledged by the next one. An application that answers between the
     /// two has its answer carry the acknowledgement.
     pub fn poll_once(&mut self) -> bool {
         let now = self.clock.now();

@@ -58,6 +58,8 @@ pub struct Core<D: Device> {
     initial_numbers: InitialNumbers,
     /// Bounds the RSTs to segments that belong to no connection.
     resets: RateLimit,
+    /// Data arrived in this poll that the application may answer.
+    data_arrived: bool,
     /// When stalled connections are looked for next, if frames are short.
     evict_at: Instant,
     rings: Rings,
@@ -108,6 +110,7 @@ impl<D: Device> Core<D> {
             ports: Ports::new(config.ports, port_secrets),
             initial_numbers: InitialNumbers::new(config.secret),
             resets: RateLimit::new(limits::RESETS_PER_SECOND, secret.derive(Purpose::Resets)),
+            data_arrived: false,
             evict_at: Instant::ZERO,
             rings,
             host: Host::new(device, config.into_host(), secret),
@@ -128,8 +131,9 @@ impl<D: Device> Core<D> {
 
     /// Does what [`poll_once`](Self::poll_once) does for an application that works between the polls, on the
     /// same thread: it sends first, and takes what has arrived last. So what the application has posted
-    /// leaves at once, and what has arrived is acknowledged by the next poll: the acknowledgement goes with
-    /// what the application answers (RFC 9293 §3.8.6.3), and if it answers nothing, on its own.
+    /// leaves at once, and data that have arrived are acknowledged by the next poll: the acknowledgement goes
+    /// with what the application answers (RFC 9293 §3.8.6.3), and if it answers nothing, on its own. What
+    /// follows from anything else, such as an acknowledgement or a timer, leaves in the same poll.
     ///
     /// Returns true if it did any work, or has a turn to send left for the next poll.
     pub fn poll_run_to_completion(&mut self, now: Instant) -> bool {
@@ -138,6 +142,9 @@ impl<D: Device> Core<D> {
         busy |= self.serve_doorbells(now);
         busy |= self.transmit(now);
         busy |= self.take_arrivals(now);
+        if !self.data_arrived {
+            busy |= self.transmit(now);
+        }
         busy |= self.host.looped_frames() > 0 || self.has_turns();
         self.end_poll(busy)
     }
@@ -146,6 +153,7 @@ impl<D: Device> Core<D> {
     fn take_arrivals(&mut self, now: Instant) -> bool {
         // Of the poll before, where what has arrived is answered by this one: the answer has left.
         self.host.free_spent();
+        self.data_arrived = false;
         self.endpoints.context.listeners.begin_poll();
         self.endpoints.context.pools.scan_budget.begin_poll();
         let mut busy = self.receive(now);

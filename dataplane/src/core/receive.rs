@@ -133,6 +133,7 @@ impl<D: Device> Core<D> {
         remote: impl Fn() -> IpAddr,
     ) {
         self.apply(slot, outcome);
+        self.data_arrived |= outcome.changes.contains(Changes::DATA);
         if outcome.changes.contains(Changes::ACKNOWLEDGED) {
             self.host.confirm_reachable(remote(), now);
         }

@@ -9,7 +9,10 @@ use warpline_dataplane::time::MILLISECOND;
 
 const SOURCE: STag = STag::new(1, 11);
 const SINK: STag = STag::new(2, 22);
+const LONG: STag = STag::new(3, 33);
 const OCTETS: usize = 64;
+/// Two hundred of these are more than any window.
+const LONG_OCTETS: usize = 8192;
 
 /// Two ends in Full Operation, each with a region to write from and one to be written to.
 struct Pings {
@@ -27,6 +30,7 @@ impl Pings {
         for (host, sink) in [(&pair.a, &sinks[0]), (&pair.b, &sinks[1])] {
             host.register(SOURCE, &region_of(&data), Access::empty());
             host.register(SINK, sink, Access::REMOTE_WRITE);
+            host.register(LONG, &Region::heap(LONG_OCTETS).unwrap(), Access::REMOTE_WRITE);
         }
         pair.establish(Setup { markers: false, crc: true });
         let mut this = Self { pair, data, sinks };
@@ -94,6 +98,27 @@ fn what_is_not_answered_is_acknowledged_by_the_next_poll() {
     assert_eq!(pings.sent_by_b(), before + 1);
     assert!(!pings.pair.b.core.has_turns() && !pings.poll_b());
     assert!(pings.pair.run_until(1, |pair| !pair.a.poll_completions().is_empty()));
+}
+
+/// An acknowledgement lets more go: that needs no answer of the application.
+#[test]
+fn what_an_acknowledgement_lets_go_leaves_in_the_same_poll() {
+    let mut pings = Pings::new();
+    let now = pings.pair.now;
+    for id in 0..200 {
+        pings.pair.a.write(id, Slice { stag: SOURCE, to: 0, len: OCTETS as u32 }, SINK, 0);
+        pings.pair.a.write(id, Slice { stag: LONG, to: 0, len: LONG_OCTETS as u32 }, LONG, 0);
+    }
+    pings.pair.a.core.poll_run_to_completion(now);
+    while pings.pair.a.core.has_turns() {
+        pings.pair.a.core.poll_run_to_completion(now);
+    }
+    let window = pings.pair.a.statistics().frames_sent;
+    pings.pair.now = now + 100 * MILLISECOND;
+    pings.pair.b.core.poll_once(pings.pair.now);
+    pings.pair.now += 100 * MILLISECOND;
+    assert!(pings.pair.a.core.poll_run_to_completion(pings.pair.now));
+    assert!(pings.pair.a.statistics().frames_sent > window, "the window has moved");
 }
 
 /// A poll that finds work and a frame sends before it receives.
