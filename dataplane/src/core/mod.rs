@@ -133,16 +133,17 @@ impl<D: Device> Core<D> {
     /// same thread: it sends first, and takes what has arrived last. So what the application has posted
     /// leaves at once, and data that have arrived are acknowledged by the next poll: the acknowledgement goes
     /// with what the application answers (RFC 9293 §3.8.6.3), and if it answers nothing, on its own. What
-    /// follows from anything else, such as an acknowledgement or a timer, leaves in the same poll.
+    /// follows from anything else, such as an acknowledgement or a timer, leaves in the same poll, unless
+    /// connections have had turns in it: then the application is at work, and one turn does for both.
     ///
     /// Returns true if it did any work, or has a turn to send left for the next poll.
     pub fn poll_run_to_completion(&mut self, now: Instant) -> bool {
         // Before the doorbells: one of them may be that of a queue pair that a command creates.
         let mut busy = self.take_commands(now);
         busy |= self.serve_doorbells(now);
-        busy |= self.transmit(now);
-        busy |= self.take_arrivals(now);
-        if !self.data_arrived {
+        let had_turns = self.transmit(now);
+        busy |= had_turns | self.take_arrivals(now);
+        if !self.data_arrived && !had_turns {
             busy |= self.transmit(now);
         }
         busy |= self.host.looped_frames() > 0 || self.has_turns();
