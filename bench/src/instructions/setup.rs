@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use warpline::open::{self, Eal, WireConfig};
 use warpline::{
-    Access, Advertisement, CompletionQueue, ConnectConfig, CoreDriver, Device, DeviceName, ListenConfig,
-    MemoryRegion, QpConfig, QueuePair,
+    Access, Advertisement, CompletionQueue, ConnectConfig, CoreDriver, Device, DeviceConfig, DeviceName,
+    ListenConfig, MemoryRegion, QpConfig, QueuePair,
 };
 
 use super::case::{Case, Pattern};
@@ -24,6 +24,9 @@ use crate::error::BenchError;
 const PORT: u16 = 7471;
 /// Bytes of the regions at either end.
 const REGION_BYTES: usize = 1 << 20;
+/// Bytes in flight: three turns of 32 jumbo frames. What one poll takes, the next acknowledges, and the one
+/// after that sends more.
+const WINDOW_BYTES: u32 = 1 << 20;
 /// How long a step may take, under callgrind too.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
@@ -37,7 +40,8 @@ pub fn connect(eal: Eal, case: &Case) -> Result<(Writer, Target), BenchError> {
     let wire = WireConfig { mtu_bytes: case.mtu.into(), ..WireConfig::default() };
     let (near, far) = open::ring_pair(eal, &wire)?;
     let on_ring = if case.over_ipv6 { ends::on_ring_over_ipv6 } else { ends::on_ring };
-    let [near_config, far_config] = [1, 2].map(|host| config(Switch::On, on_ring(&ring, host)));
+    let [near_config, far_config] = [1, 2]
+        .map(|host| DeviceConfig { window_bytes: WINDOW_BYTES, ..config(Switch::On, on_ring(&ring, host)) });
     let peer = SocketAddr::new(far_config.addresses[0].address, PORT);
     let near = Device::start_manual(BenchDevice::new(near, None, "ring")?, &near_config)?;
     let far = Device::start_manual(BenchDevice::new(far, None, "ring")?, &far_config)?;
