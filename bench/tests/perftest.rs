@@ -392,6 +392,47 @@ fn two_processes_measure_together() {
     assert!(complaint(&output).ends_with("1 bytes arrived wrong"), "{output:?}");
 }
 
+/// Super-frames of two processes over a vhost-user socket, either of which may listen: every byte arrives.
+#[test]
+fn two_processes_exchange_super_frames() {
+    let _turn = turn();
+    if free_hugepage_mib() < 600 {
+        eprintln!("skipped: needs hugepages, the only memory that a peer of vhost-user may share");
+        return;
+    }
+    for (index, line) in
+        ["write-bw --mtu 1500", "read-bw --mtu 9000", "send-bw --mtu 1500"].iter().enumerate()
+    {
+        let words: Vec<&str> = line.split(' ').collect();
+        let json = temporary(&format!("super-frames-{index}"));
+        let directory = tempfile::tempdir().unwrap();
+        let device = |kind: &str| {
+            let socket = directory.path().join("sock");
+            format!("{kind}:{},super_frames=on,mtu={}", socket.display(), words[2])
+        };
+        let run = |kind: &str, options: &str| {
+            let mut command = bench(&[words[0], "--device", &device(kind), "--eal", "-m 200"]);
+            command.args(options.split_whitespace());
+            command
+        };
+        let mut server = Process::start(run("vhost", "--listen 198.18.0.2:7471"));
+        server.wait_for("waiting at", true);
+        let client = "-s 500000 -n 300 --verify all --address 198.18.0.1/24 198.18.0.2:7471";
+        let output = run("virtio_user", &format!("{client} --json {}", json.display())).output().unwrap();
+        assert!(output.status.success(), "{line}: {output:?}");
+        assert!(server.end().0.success(), "{line}");
+        let report = read_report(json);
+        assert_eq!((number(&report, "messages"), number(&report, "corrupt_bytes")), (300, 0), "{line}");
+        assert_eq!(number(&report, "compared_bytes"), number(&report, "bytes"), "{line}");
+    }
+}
+
+/// The memory in hugepages of 2 MiB that nobody has reserved.
+fn free_hugepage_mib() -> u64 {
+    let free = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
+    2 * free.ok().and_then(|pages| pages.trim().parse::<u64>().ok()).unwrap_or(0)
+}
+
 /// Runs both ends, and once or twice more if the listening end dies of a segmentation fault: net_memif of
 /// DPDK 22.11 unmaps the shared memory when the peer leaves, even if the thread that polls is in the middle
 /// of a burst. Returns whether the listening end ended well, and the result of the other.

@@ -68,7 +68,7 @@ fn a_region_travels_by_reference_and_outlives_its_last_handle() {
 
 fn request(ip: IpVersion) -> ChecksumRequest {
     let l3_octets = if ip == IpVersion::V4 { 20 } else { 40 };
-    ChecksumRequest { ip, l2_octets: 14, l3_octets, l4_octets: 20 }
+    ChecksumRequest { ip, ip_checksum: true, l2_octets: 14, l3_octets, l4_octets: 20 }
 }
 
 /// IPv6 has no header checksum to ask for, and none that could be found good; TCP's is asked for over both.

@@ -159,8 +159,10 @@ mod tests {
             Capabilities {
                 mtu_bytes: 1500,
                 transmit_checksums: false,
+                transmit_ip_checksums: false,
                 gather: false,
                 super_frame_bytes: 1500,
+                super_frame_pieces: usize::MAX,
                 frames: 1000,
             }
         }

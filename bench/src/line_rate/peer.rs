@@ -266,8 +266,10 @@ impl Device for Peer {
         Capabilities {
             mtu_bytes: self.config.mtu.into(),
             transmit_checksums: true,
+            transmit_ip_checksums: true,
             gather: false,
             super_frame_bytes: 0,
+            super_frame_pieces: usize::MAX,
             frames: self.pool.capacity(),
         }
     }

@@ -33,11 +33,11 @@ pub use dpdk::{
     Eal, EalError, ExternalPieces, Mbuf, MempoolError, PortError, VdevError, WireConfig, WireError,
 };
 use dpdk::{EalBuilder, Memory, Mempool, MempoolConfig, Mtu, Pci, Port, PortConfig, wire};
-pub use warpline_dataplane::device::dpdk::{DpdkDevice, PoolTooSmall};
+pub use warpline_dataplane::device::dpdk::{DpdkDevice, PoolTooSmall, SUPER_FRAME_MAX_BYTES};
 use warpline_dataplane::memory::Region;
 
 use super::device::Device;
-use super::vdev::{PortArguments, pci_argument, port_arguments};
+use super::vdev::{PortArguments, pci_argument, port_arguments, queue_size};
 use crate::vocabulary::device::{DeviceConfig, MemorySource, StartError};
 use crate::vocabulary::device_name::{DeviceKind, DeviceName};
 use crate::vocabulary::poll_thread::PollThread;
@@ -51,9 +51,12 @@ const WIRE_POOL_OCTETS: u32 = 5 << 19;
 /// The same, of a wire that carries super-frames: each buffer takes the largest one, and an acknowledgement
 /// takes a buffer too.
 const SUPER_FRAME_POOL_OCTETS: u32 = 8 << 20;
-/// The largest IP packet of a super-frame, in bytes: a little less than an IP packet can have, so that a
-/// buffer takes it with all that comes before it.
-const SUPER_FRAME_BYTES: usize = 65_024;
+/// Buffers of a port of virtio that carries super-frames, each large enough for one: a frame in one piece
+/// takes the shortest way. For each place of the two queues one, and as many to hold back.
+const SUPER_FRAME_MBUFS_PER_ENTRY: u32 = 4;
+/// The largest IP packet that a buffer takes of other ports that carry super-frames, in several buffers each.
+/// Adapters have limits of about 16 KiB for one.
+const SUPER_FRAME_PIECE_BYTES: u16 = 9000;
 /// Buffers that a thread keeps at hand of a wire's pool: those of a few chunks, for the other end lacks what
 /// it keeps.
 const WIRE_CACHE_MBUFS: u32 = 32;
@@ -194,9 +197,17 @@ pub fn hugepages(eal: Eal) -> MemorySource {
     MemorySource::new(move |len| Region::huge(eal, len).ok())
 }
 
-fn port_pool(eal: Eal, mtu_octets: u16) -> Result<Mempool, MempoolError> {
-    let data_octets = data_octets(mtu_octets);
-    Mempool::new(eal, MempoolConfig { mbufs: PORT_MBUFS, data_octets, ..MempoolConfig::default() })
+fn port_pool(eal: Eal, device: &DeviceName) -> Result<Mempool, MempoolError> {
+    let (mbufs, octets) = match (device.has_super_frames(), device.kind()) {
+        (false, _) => (PORT_MBUFS, device.mtu()),
+        (true, DeviceKind::Vhost | DeviceKind::VirtioUser) => {
+            let mbufs = SUPER_FRAME_MBUFS_PER_ENTRY * u32::from(queue_size(device));
+            (mbufs.next_power_of_two() - 1, SUPER_FRAME_MAX_BYTES as u16)
+        }
+        (true, _) => (PORT_MBUFS, device.mtu().max(SUPER_FRAME_PIECE_BYTES)),
+    };
+    let data_octets = data_octets(octets);
+    Mempool::new(eal, MempoolConfig { mbufs, data_octets, ..MempoolConfig::default() })
 }
 
 fn wire_pool(eal: Eal, config: &WireConfig) -> Result<Mempool, MempoolError> {
@@ -210,7 +221,7 @@ fn wire_pool(eal: Eal, config: &WireConfig) -> Result<Mempool, MempoolError> {
 
 /// Returns the configuration of the wire that the device `name`, a ring, is.
 pub fn wire_config(name: &DeviceName) -> WireConfig {
-    let super_frame_bytes = if name.has_super_frames() { SUPER_FRAME_BYTES } else { 0 };
+    let super_frame_bytes = if name.has_super_frames() { SUPER_FRAME_MAX_BYTES } else { 0 };
     WireConfig { mtu_bytes: name.mtu().into(), super_frame_bytes, ..WireConfig::default() }
 }
 
@@ -226,7 +237,7 @@ fn data_octets(mtu_octets: u16) -> u16 {
 pub fn port(eal: Eal, device: &DeviceName) -> Result<DpdkDevice, OpenError> {
     let PortArguments { port, vdev } = unused_port_arguments(eal, device).ok_or(OpenError::RingIsAPair)?;
     // Before the device, which may make an interface appear or a peer connect.
-    let pool = port_pool(eal, device.mtu())?;
+    let pool = port_pool(eal, device)?;
     // One in DPDK's notation may stand in the EAL's arguments already.
     let vdev = vdev.filter(|_| device.kind() != DeviceKind::Eal || !Port::names(eal).contains(&port));
     if let Some(vdev) = &vdev {
@@ -241,7 +252,7 @@ pub fn port(eal: Eal, device: &DeviceName) -> Result<DpdkDevice, OpenError> {
             add()?;
         }
     }
-    start_port(eal, &port, device.mtu(), pool).inspect_err(|_| {
+    start_port(eal, &port, device, pool).inspect_err(|_| {
         if vdev.is_some() {
             // What the driver says of that matters less than why the port did not start.
             let _ = eal.remove_vdev(&port);
@@ -282,13 +293,18 @@ fn interfaces() -> Option<Vec<String>> {
     Some(text.lines().skip(2).filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned())).collect())
 }
 
-/// Starts the port `name` with one queue pair and `pool`, for IP packets of up to `mtu_octets` bytes.
-fn start_port(eal: Eal, name: &str, mtu_octets: u16, pool: Mempool) -> Result<DpdkDevice, OpenError> {
+/// Starts the port `name` of `device` with one queue pair and `pool`.
+fn start_port(eal: Eal, name: &str, device: &DeviceName, pool: Mempool) -> Result<DpdkDevice, OpenError> {
     let port = Port::open(eal, name)?;
     // That driver cannot change what the interface beneath it has.
     let assume = name.starts_with("net_af_packet");
-    let mtu = if assume { Mtu::Assume(mtu_octets) } else { Mtu::Set(mtu_octets) };
-    let config = PortConfig { mtu, ..PortConfig::default() };
+    let mtu = if assume { Mtu::Assume(device.mtu()) } else { Mtu::Set(device.mtu()) };
+    let mut config = PortConfig { mtu, super_frames: device.has_super_frames(), ..PortConfig::default() };
+    if matches!(device.kind(), DeviceKind::Vhost | DeviceKind::VirtioUser) {
+        // The length of a queue of virtio is an option of the device.
+        let descriptors = queue_size(device);
+        (config.receive_descriptors, config.transmit_descriptors) = (descriptors, descriptors);
+    }
     let (port, queues) = port.start(&config, std::slice::from_ref(&pool))?;
     let queues = queues.into_iter().next().ok_or_else(|| OpenError::NoQueue(name.into()))?;
     Ok(DpdkDevice::port(&port, queues, pool)?)

@@ -24,6 +24,8 @@ const AF_PACKET_SMALL_FRAMES: u32 = 4096;
 /// Frames of a ring with larger frames, which then is about as long in bytes.
 const AF_PACKET_LARGE_FRAMES: u32 = 512;
 const PAGE_BYTES: u32 = 4096;
+/// Entries of a queue of `net_virtio_user`.
+const VIRTIO_QUEUE_ENTRIES: u16 = 256;
 
 /// Returns how DPDK opens `device`; `number` makes the name of a virtual device unique. A ring has no port.
 pub(crate) fn port_arguments(device: &DeviceName, number: u32) -> Option<PortArguments> {
@@ -47,7 +49,11 @@ pub(crate) fn port_arguments(device: &DeviceName, number: u32) -> Option<PortArg
             let role = if option(device, "role").is_none() { ",role=server" } else { "" };
             virtual_device("net_memif", format!("socket={target},socket-abstract=no{role}"))
         }
-        DeviceKind::Vhost => virtual_device("net_vhost", format!("iface={target},queues=1")),
+        // Without `tso=1` the driver keeps its peer from sending super-frames.
+        DeviceKind::Vhost => {
+            let tso = device.has_super_frames() && option(device, "tso").is_none();
+            virtual_device("net_vhost", format!("iface={target},queues=1{}", if tso { ",tso=1" } else { "" }))
+        }
         DeviceKind::VirtioUser => virtual_device("net_virtio_user", format!("path={target},queues=1")),
         DeviceKind::Pci => Some(PortArguments { port: target.into(), vdev: None }),
         DeviceKind::Eal => {
@@ -64,8 +70,14 @@ pub(crate) fn pci_argument(device: &DeviceName) -> Option<String> {
 
 /// Returns the options of the driver, each after a comma.
 fn driver_options(device: &DeviceName) -> String {
-    let options = device.driver_options().iter();
+    // This one is ours.
+    let options = device.driver_options().iter().filter(|(option, _)| option != "super_frames");
     options.fold(String::new(), |before, (option, value)| format!("{before},{option}={value}"))
+}
+
+/// Returns the entries of a queue of virtio: the option `queue_size`, or the driver's default.
+pub(crate) fn queue_size(device: &DeviceName) -> u16 {
+    option(device, "queue_size").and_then(|value| value.parse().ok()).unwrap_or(VIRTIO_QUEUE_ENTRIES)
 }
 
 fn option<'d>(device: &'d DeviceName, wanted: &str) -> Option<&'d str> {
@@ -110,7 +122,14 @@ mod tests {
                 Some("net_memif3,socket=/s,socket-abstract=no,role=client"),
             ),
             ("vhost:/s", "net_vhost3", Some("net_vhost3,iface=/s,queues=1")),
+            ("vhost:/s,super_frames=on", "net_vhost3", Some("net_vhost3,iface=/s,queues=1,tso=1")),
+            ("vhost:/s,super_frames=on,tso=0", "net_vhost3", Some("net_vhost3,iface=/s,queues=1,tso=0")),
             ("virtio_user:/s", "net_virtio_user3", Some("net_virtio_user3,path=/s,queues=1")),
+            (
+                "virtio_user:/s,super_frames=on,queue_size=64",
+                "net_virtio_user3",
+                Some("net_virtio_user3,path=/s,queues=1,queue_size=64"),
+            ),
             ("pci:01:00.0,address=198.18.0.1,x=1", "0000:01:00.0", None),
             ("eal:net_null0,size=64,mtu=9000", "net_null0", Some("net_null0,size=64")),
             ("eal:0000:01:00.0", "0000:01:00.0", None),
@@ -118,7 +137,7 @@ mod tests {
             assert_eq!(arguments(name), (port.into(), vdev.map(str::to_owned)), "{name}");
         }
         assert_eq!(port_arguments(&"ring".parse().unwrap(), 0), None);
-        let pci = "pci:01:00.0,address=198.18.0.1,x=1".parse().unwrap();
+        let pci = "pci:01:00.0,address=198.18.0.1,x=1,super_frames=on".parse().unwrap();
         assert_eq!(pci_argument(&pci).as_deref(), Some("0000:01:00.0,x=1"));
     }
 

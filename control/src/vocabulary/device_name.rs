@@ -206,8 +206,8 @@ impl DeviceKind {
             Self::AfPacket => Some(&["framesz", "blocksz", "framecnt"]),
             Self::AfXdp => Some(&["start_queue", "force_copy", "busy_budget"]),
             Self::Memif => Some(&["role", "mac", "id", "secret", "bsize", "rsize"]),
-            Self::Vhost => Some(&["client", "tso"]),
-            Self::VirtioUser => Some(&["mac", "server", "queue_size"]),
+            Self::Vhost => Some(&["client", "tso", "super_frames"]),
+            Self::VirtioUser => Some(&["mac", "server", "queue_size", "super_frames"]),
             Self::Pci | Self::Eal => None,
         }
     }
@@ -331,8 +331,8 @@ impl DeviceName {
         self.mtu.unwrap_or(DEFAULT_MTU)
     }
 
-    /// Returns true if a ring carries super-frames: frames of up to 64 KiB, which hold the segments of a turn
-    /// (`super_frames=on`).
+    /// Returns true if the device is to carry super-frames, as far as it can: frames of up to 64 KiB, which
+    /// hold the segments of a turn (`super_frames=on`).
     pub fn has_super_frames(&self) -> bool {
         self.driver_options.iter().any(|(option, value)| option == "super_frames" && value == "on")
     }
@@ -405,8 +405,8 @@ impl DeviceName {
             return Err(DeviceNameFault::Repeated(option.into()));
         }
         let rule = match (kind.options(), option) {
-            (None, _) | (_, "mac" | "secret") => None,
             (_, "super_frames") => (!["on", "off"].contains(&value)).then_some("it is on or off"),
+            (None, _) | (_, "mac" | "secret") => None,
             (_, "role") => (!["server", "client"].contains(&value)).then_some("it is server or client"),
             (_, _) => (!is_number(value)).then_some("it is a number"),
         };

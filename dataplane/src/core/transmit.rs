@@ -5,7 +5,7 @@ use crate::endpoint::{Chunk, Endpoint, Next, Turn};
 use crate::limits;
 use crate::net::Host;
 use crate::net::header_template::HeaderTemplate;
-use crate::net::headers::{Egress, FlowPath};
+use crate::net::headers::{Egress, FlowPath, SuperFrameRoom};
 use crate::tcp::{Outgoing, Train};
 use crate::time::Instant;
 use crate::wire::tcp::Flags;
@@ -119,7 +119,8 @@ fn send_segments<D: Device>(
         // A device cuts a super-frame into segments of one length.
         let train = endpoint.train_after(&outgoing, super_frame_room.is_some());
         if let (Some(train), Some(room)) = (train, super_frame_room) {
-            let Some(sent) = send_super_frames(host, endpoint, &path, outgoing, train, frame, (room, left))
+            let Some(sent) =
+                send_super_frames(host, endpoint, &path, outgoing, train, frame, (room, left, by_reference))
             else {
                 return true;
             };
@@ -201,8 +202,9 @@ fn send_train<D: Device>(
     has_frames.then_some(sent)
 }
 
-/// Sends `first` and up to `most` segments of its train in super-frames of up to `room` octets of payload,
-/// the first of them in `frame`. Returns how many of the train, or `None` if the device has no frame.
+/// Sends `first` and up to `most` segments of its train in super-frames with `room` for payload, which may go
+/// `by_reference`. The first of them goes in `frame`. Returns how many of the train, or `None` if the device
+/// has no frame.
 fn send_super_frames<D: Device>(
     host: &mut Host<D>,
     endpoint: &mut Endpoint<'_, D::Frame>,
@@ -210,10 +212,11 @@ fn send_super_frames<D: Device>(
     first: Outgoing<Chunk>,
     mut train: Train<Chunk>,
     mut frame: D::Frame,
-    (room, most): (usize, usize),
+    (room, most, by_reference): (SuperFrameRoom, usize, bool),
 ) -> Option<usize> {
     let Outgoing { mut header, ecn, .. } = first;
     let headers = host.headers_octets(path.key, &header);
+    let by_reference = by_reference && room.references > 0;
     // Whether the segment of `train` has PSH, if that is to be sent.
     let mut next = Some(header.flags.contains(Flags::PSH));
     let mut sent = 0;
@@ -222,13 +225,15 @@ fn send_super_frames<D: Device>(
         header.seq = train.segment().seq;
         let segment_octets = train.segment().octets as usize;
         let (mut payload_octets, mut whole) = (0, true);
+        let most_octets =
+            if by_reference { room.octets.min(room.references * segment_octets) } else { room.octets };
         while let Some(push) = next.take() {
             // The headers go before the first.
             let before = if payload_octets == 0 { headers } else { 0 };
-            whole &= endpoint.write_payload(train.segment(), false, before, &mut frame);
+            whole &= endpoint.write_payload(train.segment(), by_reference, before, &mut frame);
             payload_octets += segment_octets;
             header.flags.set(Flags::PSH, push);
-            if whole && payload_octets + segment_octets <= room && sent < most {
+            if whole && payload_octets + segment_octets <= most_octets && sent < most {
                 next = endpoint.next_of_train(&mut train).map(|(_, push)| push);
                 sent += usize::from(next.is_some());
             }

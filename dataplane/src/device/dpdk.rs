@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use dpdk::{ExternalPieces, Headers, Mbuf, Mempool, QueuePair, RunningPort, WireEnd};
+use dpdk::{ExternalPieces, Headers, Mbuf, Mempool, PortCapabilities, QueuePair, RunningPort, WireEnd};
 
 use super::{
     Capabilities, ChecksumRequest, ChecksumStatus, Device, Frame, IpVersion, ReceivedChecksums, RxInterrupt,
@@ -16,6 +16,10 @@ use crate::wire::ethernet::MacAddress;
 
 /// Octets an Ethernet header takes, with a VLAN tag.
 const HEADER_OCTETS: usize = 18;
+
+/// The largest IP packet of a super-frame, in bytes: a little less than an IP packet can have, so that a
+/// buffer takes it with all that comes before it.
+pub const SUPER_FRAME_MAX_BYTES: usize = 65_024;
 
 /// The pool's buffers do not take a full frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,6 +38,33 @@ pub struct DpdkDevice {
     pool: Mempool,
     mac: MacAddress,
     capabilities: Capabilities,
+}
+
+/// Returns the largest IP packet of a super-frame that a port with buffers of `data_octets` octets takes; the
+/// MTU if it takes none.
+fn super_frame_bytes(offered: &PortCapabilities, data_octets: usize) -> usize {
+    let mtu_bytes = usize::from(offered.mtu_octets);
+    if !offered.segmentation || !offered.transmit_checksums {
+        return mtu_bytes;
+    }
+    let in_one_buffer = data_octets.saturating_sub(HEADER_OCTETS);
+    // No segment is in two buffers, so that at least half of each is filled, headers apart.
+    let in_all =
+        if offered.gather { usize::from(offered.pieces.saturating_sub(1)) * data_octets / 2 } else { 0 };
+    in_one_buffer.max(in_all).min(SUPER_FRAME_MAX_BYTES).max(mtu_bytes)
+}
+
+/// Returns the most pieces of a super-frame at a port with buffers of `data_octets` octets. A buffer that
+/// takes all of one is too precious for a reference to a segment, or for what stands between two.
+fn super_frame_pieces(offered: &PortCapabilities, data_octets: usize) -> usize {
+    if data_octets >= SUPER_FRAME_MAX_BYTES + HEADER_OCTETS { 1 } else { offered.pieces.into() }
+}
+
+/// Returns how many buffers of `data_octets` octets the largest received frame takes.
+fn buffers_of_received_frame(offered: &PortCapabilities, data_octets: usize) -> usize {
+    let largest =
+        if offered.joins_received { SUPER_FRAME_MAX_BYTES } else { usize::from(offered.mtu_octets) };
+    (largest + HEADER_OCTETS).div_ceil(data_octets.max(1))
 }
 
 /// Both in one type, so that a program chooses at run time and the poll loop is compiled once: a branch per
@@ -55,11 +86,14 @@ impl DpdkDevice {
         let capabilities = Capabilities {
             mtu_bytes: offered.mtu_octets.into(),
             transmit_checksums: offered.transmit_checksums,
+            transmit_ip_checksums: offered.transmit_ip_checksums,
             gather: offered.gather,
-            super_frame_bytes: offered.mtu_octets.into(),
-            frames: pool.capacity(),
+            super_frame_bytes: super_frame_bytes(&offered, pool.data_octets()),
+            super_frame_pieces: super_frame_pieces(&offered, pool.data_octets()),
+            frames: pool.capacity() / buffers_of_received_frame(&offered, pool.data_octets()),
         };
-        Self::new(Link::Port(queues), pool, port.mac(), capabilities)
+        let frame_octets = capabilities.mtu_bytes + HEADER_OCTETS;
+        Self::new(Link::Port(queues), pool, port.mac(), capabilities, frame_octets)
     }
 
     /// Returns a device over one end of a wire in memory.
@@ -71,13 +105,16 @@ impl DpdkDevice {
         let capabilities = Capabilities {
             mtu_bytes: end.config().mtu_bytes,
             transmit_checksums: end.config().checksum_offload,
+            transmit_ip_checksums: end.config().checksum_offload,
             // A wire that copies what it carries by reference saves nothing.
             gather: end.config().external_pieces == ExternalPieces::Shared,
             super_frame_bytes: end.config().super_frame_bytes.max(end.config().mtu_bytes),
+            super_frame_pieces: 1,
             frames: pool.capacity(),
         };
         let mac = end.mac();
-        Self::new(Link::Wire(end), pool, mac, capabilities)
+        let frame_octets = capabilities.super_frame_bytes + HEADER_OCTETS;
+        Self::new(Link::Wire(end), pool, mac, capabilities, frame_octets)
     }
 
     fn new(
@@ -85,9 +122,9 @@ impl DpdkDevice {
         pool: Mempool,
         mac: [u8; 6],
         capabilities: Capabilities,
+        frame_octets: usize,
     ) -> Result<Self, PoolTooSmall> {
-        let (frame_octets, data_octets) =
-            (capabilities.super_frame_bytes + HEADER_OCTETS, pool.data_octets());
+        let data_octets = pool.data_octets();
         if data_octets < frame_octets {
             return Err(PoolTooSmall { frame_bytes: frame_octets, data_bytes: data_octets });
         }
@@ -189,7 +226,12 @@ impl Frame for Mbuf {
 
     #[inline]
     fn append(&mut self, octets: usize) -> Option<&mut [u8]> {
-        self.append(octets)
+        // The headers and what follows them lie in one piece; the next segment of a super-frame may not fit.
+        if self.is_empty() || self.tailroom() >= octets {
+            self.append(octets)
+        } else {
+            self.append_piece(octets)
+        }
     }
 
     /// Attaches octets of `region` by reference if it is hugepage memory ([`Region::huge`]), which every port
@@ -231,12 +273,12 @@ impl Frame for Mbuf {
 
 #[inline]
 const fn headers(request: ChecksumRequest) -> Headers {
-    let ChecksumRequest { ip, l2_octets, l3_octets, l4_octets } = request;
+    let ChecksumRequest { ip, ip_checksum, l2_octets, l3_octets, l4_octets } = request;
     let ip = match ip {
         IpVersion::V4 => dpdk::IpVersion::V4,
         IpVersion::V6 => dpdk::IpVersion::V6,
     };
-    Headers { ip, l2_octets, l3_octets, l4_octets }
+    Headers { ip, ip_checksum, l2_octets, l3_octets, l4_octets }
 }
 
 const fn status(status: dpdk::ChecksumStatus) -> ChecksumStatus {

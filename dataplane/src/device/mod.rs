@@ -52,8 +52,11 @@ pub enum IpVersion {
 /// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChecksumRequest {
-    /// The IP header; with IPv4 its checksum is to be filled in as well.
+    /// The IP header.
     pub ip: IpVersion,
+    /// Whether the checksum of an IPv4 header is to be filled in as well; else it is there already. IPv6 has
+    /// none.
+    pub ip_checksum: bool,
     /// Octets before the IP header (14 without VLAN tag).
     pub l2_octets: u8,
     /// Octets of the IP header.
@@ -67,15 +70,20 @@ pub struct ChecksumRequest {
 pub struct Capabilities {
     /// Largest IP packet, in bytes (1500 on plain Ethernet).
     pub mtu_bytes: usize,
-    /// Fills in TCP checksums on transmit, over both IP versions, and those of IPv4 headers. The TCP field
-    /// then holds the pseudo-header sum when handed over.
+    /// Fills in TCP checksums on transmit, over both IP versions. The TCP field then holds the pseudo-header
+    /// sum when handed over.
     pub transmit_checksums: bool,
+    /// Fills in the checksums of IPv4 headers on transmit too. A device that fills in these fills in TCP's.
+    /// virtio fills in TCP's alone.
+    pub transmit_ip_checksums: bool,
     /// Takes payload by reference ([`Frame::append_region`]).
     pub gather: bool,
     /// The largest IP packet that the device takes as a *super-frame*
     /// ([`Frame::request_segmentation`]), in bytes; `mtu_bytes` if it takes none. A device that takes some
     /// fills in checksums.
     pub super_frame_bytes: usize,
+    /// The most pieces that a super-frame is to have; 1 if all of it is to be copied.
+    pub super_frame_pieces: usize,
     /// The number of frame buffers, for received frames and frames to send: a core that keeps received ones
     /// must leave some.
     pub frames: usize,
@@ -87,7 +95,13 @@ impl Capabilities {
     #[must_use]
     pub const fn without_offloads(self) -> Self {
         let super_frame_bytes = self.mtu_bytes;
-        Self { transmit_checksums: false, gather: false, super_frame_bytes, ..self }
+        Self {
+            transmit_checksums: false,
+            transmit_ip_checksums: false,
+            gather: false,
+            super_frame_bytes,
+            ..self
+        }
     }
 }
 
@@ -119,7 +133,8 @@ pub trait Frame: Send + 'static {
     }
 
     /// Lengthens the frame by `octets` at its end and returns the new octets, contents unspecified; `None` if
-    /// the last piece has no room.
+    /// there is no room. A device that takes payload by reference may start a new piece for them, if the last
+    /// one that is there has no room.
     fn append(&mut self, octets: usize) -> Option<&mut [u8]>;
 
     /// Appends `octets` octets of `region`, which is [constant](Region::freeze), from `offset` by reference:

@@ -35,7 +35,7 @@ pub struct Parts<'e, F> {
 impl<F: Frame> Endpoint<'_, F> {
     /// Returns the segments that are left of the series of the one that `train` sent last; `None` if there
     /// are none, or they are not parts of a message in a stream without Markers whose payload is copied from
-    /// registered memory.
+    /// registered memory: constant memory goes by reference if that is allowed.
     #[inline]
     pub fn parts<'s>(&'s mut self, train: &'s mut Train<Chunk>, by_reference: bool) -> Option<Parts<'s, F>> {
         if train.in_series() == 0 {
@@ -45,8 +45,7 @@ impl<F: Frame> Endpoint<'_, F> {
         let Chunk::Fpdus(run) = &segment.payload else { return None };
         let Mode::FullOperation(operating) = &self.connection.mode else { return None };
         let Source::Memory(slice) = run.first.source else { return None };
-        let usual = !by_reference
-            && !operating.markers_sent
+        let usual = !operating.markers_sent
             && run.fpdus() == 1
             && run.octets == segment.octets
             && run.octets as usize == fpdu::unmarked_len(run.first.ulpdu_octets())
@@ -57,11 +56,16 @@ impl<F: Frame> Endpoint<'_, F> {
             return None;
         }
         let context = &mut *self.context;
+        let memory = context.stags.retained_memory(slice.stag)?;
+        // The parts of a message are from one region, which is constant as a whole or not at all.
+        if by_reference && memory.target(slice.to, slice.len as usize)?.constant().is_some() {
+            return None;
+        }
         Some(Parts {
             now: self.now,
             crc: operating.crc,
             tcp: &mut self.connection.tcp,
-            memory: context.stags.retained_memory(slice.stag)?,
+            memory,
             pools: &mut context.pools,
             statistics: &mut context.statistics,
             train,

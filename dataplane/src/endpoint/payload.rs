@@ -120,15 +120,15 @@ impl<F: Frame> Endpoint<'_, F> {
         let Chunk::Fpdus(run) = &segment.payload else { return None };
         let Mode::FullOperation(operating) = &self.connection.mode else { return None };
         let Source::Memory(slice) = run.first.source else { return None };
-        let usual = (!by_reference || operating.markers_sent)
-            && run.fpdus() == 1
-            && run.octets == segment.octets
-            && slice.len > 0
-            && self.queue_pair.is_some();
+        let usual =
+            run.fpdus() == 1 && run.octets == segment.octets && slice.len > 0 && self.queue_pair.is_some();
         if !usual {
             return None;
         }
         let payload = self.context.stags.retained(slice.stag, slice.to, slice.len as usize)?;
+        if by_reference && !operating.markers_sent && payload.constant().is_some() {
+            return None;
+        }
         let position = operating.position_of(segment.seq);
         Some(Alone { header: &run.first.header, payload, position, framing: operating.send_framing() })
     }

@@ -163,7 +163,7 @@ impl<D: Device> Host<D> {
                 segment_octets,
             ))
         };
-        let computes_ip = !self.capabilities.transmit_checksums;
+        let computes_ip = !self.capabilities.transmit_ip_checksums;
         Some(HeaderTemplate {
             headers,
             octets,

@@ -53,6 +53,15 @@ pub(super) const fn network_octets(remote: IpAddr) -> usize {
     if remote.is_ipv4() { ipv4::Header::LEN } else { ipv6::Header::LEN }
 }
 
+/// The payload that a super-frame takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SuperFrameRoom {
+    /// Octets of payload.
+    pub octets: usize,
+    /// Segments whose payload may go by reference.
+    pub references: usize,
+}
+
 impl<D: Device> Host<D> {
     /// Returns the MSS of segments to `remote` on the host's link, which leaves room for the headers without
     /// options (RFC 9293 §3.7.1, RFC 8200 §8.3).
@@ -120,13 +129,18 @@ impl<D: Device> Host<D> {
         }
     }
 
-    /// Returns the octets of payload that a super-frame by `egress` takes after `headers` octets of headers;
-    /// `None` if the device takes no super-frames.
-    pub fn super_frame_room(&self, egress: Egress, headers: usize) -> Option<usize> {
-        let Capabilities { super_frame_bytes, mtu_bytes, transmit_checksums, .. } = self.capabilities;
-        let taken = super_frame_bytes > mtu_bytes && transmit_checksums && egress != Egress::Loopback;
+    /// Returns the room for payload in a super-frame by `egress` after `headers` octets of headers; `None` if
+    /// the device takes no super-frames.
+    pub fn super_frame_room(&self, egress: Egress, headers: usize) -> Option<SuperFrameRoom> {
+        let Capabilities { super_frame_bytes, super_frame_pieces, mtu_bytes, .. } = self.capabilities;
+        let taken = super_frame_bytes > mtu_bytes
+            && self.capabilities.transmit_checksums
+            && egress != Egress::Loopback;
         let most = super_frame_bytes.min(usize::from(u16::MAX)) + self.link_octets();
-        taken.then(|| most.saturating_sub(headers))
+        let octets = most.saturating_sub(headers);
+        // The headers are in the first piece, and each FPDU by reference adds its payload and what follows.
+        let references = super_frame_pieces.saturating_sub(1) / 2;
+        taken.then_some(SuperFrameRoom { octets, references })
     }
 
     /// Writes the headers of a super-frame, as [`write_headers`](Self::write_headers) does for a segment of
@@ -155,14 +169,15 @@ impl<D: Device> Host<D> {
     pub(super) const fn checksum_request(&self, remote: IpAddr, tcp_octets: usize) -> ChecksumRequest {
         ChecksumRequest {
             ip: if remote.is_ipv4() { IpVersion::V4 } else { IpVersion::V6 },
+            ip_checksum: self.capabilities.transmit_ip_checksums,
             l2_octets: self.link_octets() as u8,
             l3_octets: network_octets(remote) as u8,
             l4_octets: tcp_octets as u8,
         }
     }
 
-    /// Writes the IP header before a segment of `segment_octets`. A device that completes checksums completes
-    /// IPv4's too.
+    /// Writes the IP header before a segment of `segment_octets`. A device may complete IPv4's
+    /// checksum.
     // Requirements: MPA-A.5-01
     fn write_network(&self, out: &mut [u8], path: &FlowPath, segment_octets: usize, ecn: u8) {
         match (path.key.local, path.key.remote) {
@@ -185,7 +200,7 @@ impl<D: Device> Host<D> {
                     ecn,
                     dscp: 0,
                 };
-                if self.capabilities.transmit_checksums {
+                if self.capabilities.transmit_ip_checksums {
                     header.emit_without_checksum(out);
                 } else {
                     header.emit(out);

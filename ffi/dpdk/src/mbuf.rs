@@ -39,6 +39,8 @@ pub enum IpVersion {
 pub struct Headers {
     /// Which IP header it is.
     pub ip: IpVersion,
+    /// Whether the checksum of an IPv4 header is to be filled in; else it is there already.
+    pub ip_checksum: bool,
     /// Octets before the IP header. At most 127.
     pub l2_octets: u8,
     /// Octets of the IP header, with IPv6's extension headers.
@@ -50,9 +52,10 @@ pub struct Headers {
 impl Headers {
     /// Returns the IP header a driver will find. Only IPv4's has a checksum to ask for.
     const fn flags(self) -> u64 {
-        match self.ip {
-            IpVersion::V4 => sys::constant_RTE_MBUF_F_TX_IPV4 | sys::constant_RTE_MBUF_F_TX_IP_CKSUM,
-            IpVersion::V6 => sys::constant_RTE_MBUF_F_TX_IPV6,
+        match (self.ip, self.ip_checksum) {
+            (IpVersion::V4, true) => sys::constant_RTE_MBUF_F_TX_IPV4 | sys::constant_RTE_MBUF_F_TX_IP_CKSUM,
+            (IpVersion::V4, false) => sys::constant_RTE_MBUF_F_TX_IPV4,
+            (IpVersion::V6, _) => sys::constant_RTE_MBUF_F_TX_IPV6,
         }
     }
 
@@ -299,8 +302,9 @@ impl Mbuf {
         )
     }
 
-    /// Asks the port to fill in the TCP checksum, and IPv4's. The TCP field must hold the sum of the
-    /// pseudo-header, the IPv4 field 0, and the headers must lie whole in the first piece.
+    /// Asks the port to fill in the TCP checksum, and IPv4's if `headers` say so. The TCP field must hold the
+    /// sum of the pseudo-header, the IPv4 field to be filled in 0, and the headers must lie whole in the
+    /// first piece.
     #[inline]
     pub fn request_checksums(&mut self, headers: Headers) {
         let flags = headers.flags() | sys::constant_RTE_MBUF_F_TX_TCP_CKSUM;
@@ -308,9 +312,11 @@ impl Mbuf {
     }
 
     /// Asks the port to cut the frame into TCP segments of `segment_octets` octets of payload each, and to
-    /// fill in their checksums. The TCP field must hold the sum of the pseudo-header without its length.
+    /// fill in their checksums, IPv4's too: each segment has its own. The TCP field must hold the sum of the
+    /// pseudo-header without its length.
     #[inline]
     pub fn request_segmentation(&mut self, headers: Headers, segment_octets: u16) {
+        let headers = Headers { ip_checksum: true, ..headers };
         let flags =
             headers.flags() | sys::constant_RTE_MBUF_F_TX_TCP_CKSUM | sys::constant_RTE_MBUF_F_TX_TCP_SEG;
         let segment = u64::from(segment_octets) << sys::constant_RTE_MBUF_TSO_SEGSZ_OFS;

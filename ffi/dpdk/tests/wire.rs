@@ -16,8 +16,10 @@ use dpdk::{
     WireConfig, WireEnd, wire,
 };
 
-const HEADERS: Headers = Headers { ip: IpVersion::V4, l2_octets: 14, l3_octets: 20, l4_octets: 20 };
-const HEADERS_V6: Headers = Headers { ip: IpVersion::V6, l2_octets: 14, l3_octets: 40, l4_octets: 20 };
+const HEADERS: Headers =
+    Headers { ip: IpVersion::V4, ip_checksum: true, l2_octets: 14, l3_octets: 20, l4_octets: 20 };
+const HEADERS_V6: Headers =
+    Headers { ip: IpVersion::V6, ip_checksum: true, l2_octets: 14, l3_octets: 40, l4_octets: 20 };
 
 fn ends(config: &WireConfig, pool: &Mempool) -> (WireEnd, WireEnd) {
     wire(eal(), config, [pool, pool]).unwrap()

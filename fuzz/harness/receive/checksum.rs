@@ -58,7 +58,7 @@ pub fn tcp_holds(frame: &[u8]) -> Option<bool> {
 pub fn complete(frame: &mut [u8], request: ChecksumRequest) {
     let network = usize::from(request.l2_octets);
     let transport = network + usize::from(request.l3_octets);
-    if request.ip == IpVersion::V4 {
+    if request.ip == IpVersion::V4 && request.ip_checksum {
         frame[network + 10..network + 12].fill(0);
         let header = of(&frame[network..transport]);
         frame[network + 10..network + 12].copy_from_slice(&header.to_be_bytes());

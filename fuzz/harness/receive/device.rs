@@ -132,8 +132,10 @@ impl Device for FuzzDevice {
         Capabilities {
             mtu_bytes: self.behaviour.mtu_octets,
             transmit_checksums: self.behaviour.offloads,
+            transmit_ip_checksums: self.behaviour.offloads,
             gather: self.behaviour.offloads,
             super_frame_bytes: self.behaviour.mtu_octets,
+            super_frame_pieces: usize::MAX,
             frames: self.behaviour.frames,
         }
     }

@@ -217,9 +217,10 @@ pub(super) fn corrupt_payload(
     true
 }
 
-/// Does what a sending port with checksum offload does: the IPv4 header checksum in full, and the TCP
-/// checksum over header, payload and the pseudo-header sum that the sender left in its field. As such a port
-/// it goes by the request alone, and never looks whether the headers are there that it speaks of.
+/// Does what a sending port with checksum offload does: the IPv4 header checksum in full, if requested, and
+/// the TCP checksum over header, payload and the pseudo-header sum that the sender left in its field. As
+/// such a port it goes by the request alone, and never looks whether the headers are there that it speaks
+/// of.
 pub(in crate::device) fn offload_checksums(frame: &mut [u8], request: ChecksumRequest) {
     let (l2_octets, l3_octets) = (usize::from(request.l2_octets), usize::from(request.l3_octets));
     let tcp = l2_octets + l3_octets;
@@ -233,7 +234,7 @@ pub(in crate::device) fn offload_checksums(frame: &mut [u8], request: ChecksumRe
     if end > frame.len() || end < tcp + TCP_MIN_OCTETS {
         return;
     }
-    if request.ip == IpVersion::V4 {
+    if request.ip == IpVersion::V4 && request.ip_checksum {
         put16(frame, l2_octets + 10, 0);
         let header = !fold(sum(&frame[l2_octets..tcp]));
         put16(frame, l2_octets + 10, header);

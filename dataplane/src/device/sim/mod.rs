@@ -79,14 +79,21 @@ pub struct EndConfig {
     /// Frames this end may hold at once, allocated and received ones together. At the limit,
     /// [`Device::allocate`] returns none and arriving frames are dropped.
     pub frame_limit: usize,
-    /// Whether the device offers to fill in checksums on transmit.
+    /// Whether the device offers to fill in TCP checksums on transmit.
     pub transmit_checksums: bool,
+    /// Whether a device that fills in TCP checksums fills in those of IPv4 headers too.
+    pub transmit_ip_checksums: bool,
     /// Whether the device takes payload by reference. As one that does DMA it reads the octets when the frame
     /// leaves, and finds what is there by then: also in memory that no frame should refer to.
     pub gather: bool,
     /// The largest IP packet that the device takes as a super-frame, in bytes. It cuts super-frames into
     /// segments as it sends them, and takes only those of an end that fills in checksums.
     pub super_frame_bytes: usize,
+    /// The most pieces that a super-frame may have: payload by reference is one, and what is between two
+    /// another.
+    pub super_frame_pieces: usize,
+    /// Octets of each piece of a received frame but the last: enough for all headers.
+    pub receive_piece_octets: usize,
     /// What happens to the frames this end sends.
     pub outbound: Impairments,
 }
@@ -100,8 +107,11 @@ impl EndConfig {
             mtu_bytes: 1500,
             frame_limit: usize::MAX,
             transmit_checksums: false,
+            transmit_ip_checksums: true,
             gather: false,
             super_frame_bytes: 0,
+            super_frame_pieces: usize::MAX,
+            receive_piece_octets: usize::MAX,
             outbound: Impairments::default(),
         }
     }
@@ -131,11 +141,14 @@ pub fn link(seed: u64, a: EndConfig, b: EndConfig) -> (SimDevice, SimDevice) {
         network: network.clone(),
         end,
         mac: config.mac,
+        receive_piece_octets: config.receive_piece_octets,
         capabilities: Capabilities {
             mtu_bytes: config.mtu_bytes,
             transmit_checksums: config.transmit_checksums,
+            transmit_ip_checksums: config.transmit_checksums && config.transmit_ip_checksums,
             gather: config.gather,
             super_frame_bytes: config.super_frame_bytes.max(config.mtu_bytes),
+            super_frame_pieces: config.super_frame_pieces,
             frames: config.frame_limit,
         },
     };
@@ -231,6 +244,7 @@ pub struct SimDevice {
     end: End,
     mac: MacAddress,
     capabilities: Capabilities,
+    receive_piece_octets: usize,
 }
 
 impl SimDevice {
@@ -251,6 +265,7 @@ impl SimDevice {
             octets,
             end,
             gather,
+            piece_octets: usize::MAX,
             references: Vec::new(),
             request: None,
             segment_octets: None,
@@ -286,7 +301,9 @@ impl Device for SimDevice {
             }
             statistics.delivered += 1;
             shared.held_frames[end] += 1;
-            frames.push(self.frame(parcel.buffer, parcel.octets));
+            let mut frame = self.frame(parcel.buffer, parcel.octets);
+            frame.piece_octets = self.receive_piece_octets;
+            frames.push(frame);
             taken += 1;
         }
         taken
@@ -317,6 +334,8 @@ impl Device for SimDevice {
         let end = self.end.index();
         let room = shared.transmit_credits[end].unwrap_or(usize::MAX).min(frames.len());
         for mut frame in frames.drain(..room) {
+            // The headers, and for each reference itself and what follows it.
+            let pieces = 1 + 2 * frame.references.len();
             frame.read_references();
             // Emptied, so that dropping what is left of the frame touches nothing shared.
             let mut buffer = core::mem::take(&mut frame.buffer);
@@ -324,7 +343,13 @@ impl Device for SimDevice {
             let request = frame.request.filter(|_| self.capabilities.transmit_checksums);
             if let Some((request, segment_octets)) = request.zip(frame.segment_octets) {
                 let super_frame = SuperFrame { octets: &buffer[..frame.octets], request, segment_octets };
+                assert!(
+                    pieces <= self.capabilities.super_frame_pieces,
+                    "a NIC sends a frame of no more pieces"
+                );
                 assert!(super_frame.has_its_length(), "a NIC takes the length from the IP header");
+                // Each segment has a length of its own.
+                let request = ChecksumRequest { ip_checksum: true, ..request };
                 for segment in super_frame.segments() {
                     let mut buffer = shared.buffers.take();
                     let octets = super_frame.write(&segment, &mut buffer);
@@ -363,7 +388,8 @@ impl Device for SimDevice {
     }
 }
 
-/// A frame of a simulated link, in one piece. Dropping it returns its buffer to the link.
+/// A frame of a simulated link, in one piece unless it was received in several. Dropping it returns its
+/// buffer to the link.
 pub struct SimFrame {
     /// The whole buffer; empty once the frame has been sent.
     buffer: Box<[u8]>,
@@ -371,6 +397,8 @@ pub struct SimFrame {
     /// The holder of the frame.
     end: End,
     gather: bool,
+    /// Octets of each piece but the last.
+    piece_octets: usize,
     references: Vec<Reference>,
     request: Option<ChecksumRequest>,
     /// Octets of payload of each segment, for a super-frame.
@@ -399,11 +427,13 @@ impl SimFrame {
 
 impl Frame for SimFrame {
     fn piece(&self, index: usize) -> Option<&[u8]> {
-        (index == 0).then(|| &self.buffer[..self.octets])
+        let begin =
+            index.checked_mul(self.piece_octets).filter(|begin| index == 0 || *begin < self.octets)?;
+        Some(&self.buffer[begin..begin.saturating_add(self.piece_octets).min(self.octets)])
     }
 
     fn first_mut(&mut self) -> &mut [u8] {
-        &mut self.buffer[..self.octets]
+        &mut self.buffer[..self.octets.min(self.piece_octets)]
     }
 
     fn len(&self) -> usize {

@@ -417,7 +417,8 @@ fn a_full_transmit_ring_leaves_frames_with_the_caller() {
 #[test]
 fn checksums_are_filled_in_where_offered() {
     let good = Sample { payload: b"payload", ..Sample::default() }.frame();
-    let request = ChecksumRequest { ip: IpVersion::V4, l2_octets: 14, l3_octets: 20, l4_octets: 20 };
+    let request =
+        ChecksumRequest { ip: IpVersion::V4, ip_checksum: true, l2_octets: 14, l3_octets: 20, l4_octets: 20 };
     for offered in [false, true] {
         let (mut a, mut b) =
             link(21, EndConfig { transmit_checksums: offered, ..EndConfig::a() }, EndConfig::b());

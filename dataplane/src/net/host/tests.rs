@@ -225,8 +225,8 @@ fn a_request_for_another_station_resolves_its_sender() {
 /// The headers that one host writes are those that another reads, and the payload follows them.
 #[test]
 fn a_segment_arrives_as_it_was_sent() {
-    for offload in [false, true] {
-        let a = EndConfig { transmit_checksums: offload, ..EndConfig::a() };
+    for (transmit_checksums, transmit_ip_checksums) in [(false, false), (true, false), (true, true)] {
+        let a = EndConfig { transmit_checksums, transmit_ip_checksums, ..EndConfig::a() };
         let (device, wire) = sim::link(1, a, EndConfig::b());
         let mut sender = Host::new(device, config(), Secret::new([1, 2]));
         let mut receiver = Host::new(wire, with_address(PEER), Secret::new([3, 4]));
@@ -257,8 +257,11 @@ fn a_template_has_the_headers_of_each_segment() {
     let peer = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
     let flow6 = FlowKey { local: V6.into(), remote: peer.into(), ..flow() };
     let egresses = [Egress::Wire(MacAddress([2, 0, 0, 0, 0, 9])), Egress::Loopback];
-    for (transmit_checksums, vlan) in [(true, None), (true, Some(7)), (false, None), (false, Some(7))] {
-        let end = EndConfig { transmit_checksums, ..EndConfig::a() };
+    let checksums = [(false, false), (true, false), (true, true)];
+    for (offloads, vlan) in checksums.into_iter().flat_map(|offloads| [(offloads, None), (offloads, Some(7))])
+    {
+        let (transmit_checksums, transmit_ip_checksums) = offloads;
+        let end = EndConfig { transmit_checksums, transmit_ip_checksums, ..EndConfig::a() };
         let (device, _wire) = sim::link(1, end, EndConfig::b());
         let mut host = Host::new(device, Config { vlan, ..config() }, Secret::new([1, 2]));
         for (key, egress) in [flow(), flow6].into_iter().flat_map(|key| egresses.map(|egress| (key, egress)))
@@ -295,7 +298,7 @@ fn a_template_has_the_headers_of_each_segment() {
                     for ahead in [false, octets > 100] {
                         let like = written(Some((&mut template, ahead)), 50, push, octets).0;
                         let expected = written(None, 50, push, octets).0;
-                        assert_eq!(like, expected, "{octets} on {path:?}, {transmit_checksums}, {vlan:?}");
+                        assert_eq!(like, expected, "{octets} on {path:?}, {offloads:?}, {vlan:?}");
                     }
                 }
             }

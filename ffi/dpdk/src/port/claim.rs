@@ -1,5 +1,6 @@
 //! The right of one holder to a port.
 
+use core::ffi::CStr;
 use core::mem;
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -62,4 +63,13 @@ impl Claim {
             .map_err(self.refused("asking for its hardware address"))?;
         Ok(address.addr_bytes)
     }
+}
+
+/// Returns the name of a port's driver.
+pub(super) fn driver(info: &sys::rte_eth_dev_info) -> &[u8] {
+    if info.driver_name.is_null() {
+        return b"";
+    }
+    // SAFETY: DPDK put the name of a loaded driver there: a string that stays.
+    unsafe { CStr::from_ptr(info.driver_name) }.to_bytes()
 }

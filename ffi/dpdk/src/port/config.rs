@@ -124,8 +124,13 @@ pub struct PortConfig {
     /// Whether to receive frames for multicast groups: IPv6 finds its neighbours through them
     /// (RFC 4861 §7.2.1).
     pub multicast: bool,
-    /// Whether to use what checksum and segmentation offload the port has.
+    /// Whether to use what checksum offload the port has.
     pub offloads: bool,
+    /// Whether to send and receive super-frames, each with many TCP segments, as far as the port can: it cuts
+    /// those that are sent (TSO), and joins what it receives (LRO). Those received are spread over several
+    /// buffers where one does not take them. `net_vhost`, which passes super-frames on, does not report that
+    /// in DPDK 22.11: its peer has to take them, and its device needs the argument `tso=1`.
+    pub super_frames: bool,
     /// Whether to set the receive queues up for interrupts
     /// ([`RxQueue::interrupt`](crate::RxQueue::interrupt)), where the driver takes that. They stay disabled
     /// until enabled.
@@ -133,8 +138,8 @@ pub struct PortConfig {
 }
 
 impl Default for PortConfig {
-    /// Returns one queue pair of 1024 descriptors each way, 1500 octets, all offloads, interrupts, frames for
-    /// ourselves and for groups. The key is one that treats all input bits alike.
+    /// Returns one queue pair of 1024 descriptors each way, 1500 octets, checksum offload, interrupts, frames
+    /// for ourselves and for groups, no super-frames. The key is one that treats all input bits alike.
     fn default() -> Self {
         Self {
             queues: 1,
@@ -145,6 +150,7 @@ impl Default for PortConfig {
             promiscuous: false,
             multicast: true,
             offloads: true,
+            super_frames: false,
             rx_interrupts: true,
         }
     }
@@ -175,28 +181,38 @@ pub struct PortCapabilities {
     pub queues: u16,
     /// Largest IP packet, in octets.
     pub mtu_octets: u16,
-    /// Verifies IPv4 and TCP checksums of received frames.
+    /// Verifies IPv4 and TCP checksums of received frames. Some ports verify TCP's alone, and mark the
+    /// frames.
     pub receive_checksums: bool,
-    /// Fills in IPv4 and TCP checksums, TCP's over IPv6 too.
+    /// Fills in TCP checksums, over IPv4 and IPv6.
     pub transmit_checksums: bool,
+    /// Fills in the checksums of IPv4 headers, beside those of TCP.
+    pub transmit_ip_checksums: bool,
     /// Sends frames of several pieces, such as those carried by reference.
     pub gather: bool,
     /// Spreads a received frame over several buffers.
     pub scatter: bool,
-    /// Cuts frames into TCP segments.
+    /// Cuts frames into TCP segments, or passes them whole to a peer in software.
     pub segmentation: bool,
+    /// Receives frames with several TCP segments.
+    pub joins_received: bool,
+    /// The most pieces that a frame to send may have.
+    pub pieces: u16,
 }
 
 impl PortCapabilities {
-    pub(super) const fn new(queues: u16, mtu_octets: u16, receive: u64, transmit: u64) -> Self {
+    pub(super) const fn new(queues: u16, mtu_octets: u16, pieces: u16, receive: u64, transmit: u64) -> Self {
         Self {
             queues,
             mtu_octets,
             receive_checksums: receive & RECEIVE_CHECKSUMS == RECEIVE_CHECKSUMS,
-            transmit_checksums: transmit & TRANSMIT_CHECKSUMS == TRANSMIT_CHECKSUMS,
+            transmit_checksums: transmit & sys::constant_RTE_ETH_TX_OFFLOAD_TCP_CKSUM != 0,
+            transmit_ip_checksums: transmit & TRANSMIT_CHECKSUMS == TRANSMIT_CHECKSUMS,
             gather: transmit & sys::constant_RTE_ETH_TX_OFFLOAD_MULTI_SEGS != 0,
             scatter: receive & sys::constant_RTE_ETH_RX_OFFLOAD_SCATTER != 0,
             segmentation: transmit & sys::constant_RTE_ETH_TX_OFFLOAD_TCP_TSO != 0,
+            joins_received: receive & sys::constant_RTE_ETH_RX_OFFLOAD_TCP_LRO != 0,
+            pieces,
         }
     }
 }

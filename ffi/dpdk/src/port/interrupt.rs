@@ -1,11 +1,10 @@
 //! Receive interrupts: the file descriptor on which a thread waits for frames instead of polling a queue.
 
-use core::ffi::CStr;
 use std::os::fd::{BorrowedFd, RawFd};
 
 use dpdk_sys as sys;
 
-use super::claim::Claim;
+use super::claim::{Claim, driver};
 use crate::errno::Errno;
 
 /// When the descriptor of an [`RxInterrupt`] is readable.
@@ -80,14 +79,6 @@ impl Interrupt {
             disable(claim, queue);
         }
     }
-}
-
-fn driver(info: &sys::rte_eth_dev_info) -> &[u8] {
-    if info.driver_name.is_null() {
-        return b"";
-    }
-    // SAFETY: DPDK put the name of a loaded driver there: a string that stays.
-    unsafe { CStr::from_ptr(info.driver_name) }.to_bytes()
 }
 
 fn enable(claim: &Claim, queue: u16) -> Result<(), Errno> {

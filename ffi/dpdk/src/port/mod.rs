@@ -94,7 +94,8 @@ impl Port {
     pub fn capabilities(&self) -> Result<PortCapabilities, PortError> {
         let info = self.claim.info()?;
         let queues = info.max_rx_queues.min(info.max_tx_queues);
-        Ok(PortCapabilities::new(queues, info.max_mtu, info.rx_offload_capa, info.tx_offload_capa))
+        let pieces = info.tx_desc_lim.nb_seg_max;
+        Ok(PortCapabilities::new(queues, info.max_mtu, pieces, info.rx_offload_capa, info.tx_offload_capa))
     }
 
     /// Configures and starts the port. Queue pair `n` receives into `pools[n]`. The port stops and closes,
@@ -140,7 +141,11 @@ impl Port {
         };
         let Plan { receive, transmit, .. } = plan;
         let mac = claim.mac()?;
-        let capabilities = PortCapabilities::new(config.queues, config.mtu.octets(), receive, transmit);
+        let mut capabilities =
+            PortCapabilities::new(config.queues, config.mtu.octets(), plan.pieces, receive, transmit);
+        if plan.passes_super_frames {
+            (capabilities.segmentation, capabilities.joins_received) = (true, true);
+        }
         let running = Arc::new(running);
         let pairs = (0..config.queues)
             .map(|queue| QueuePair {

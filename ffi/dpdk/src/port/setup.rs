@@ -4,7 +4,7 @@ use core::mem;
 
 use dpdk_sys as sys;
 
-use super::claim::Claim;
+use super::claim::{Claim, driver};
 use super::config::{
     Mtu, Multicast, PortConfig, PortError, RECEIVE_CHECKSUMS, RssLayout, TRANSMIT_CHECKSUMS,
 };
@@ -12,6 +12,10 @@ use crate::eal::control;
 use crate::errno::Errno;
 use crate::mempool::Mempool;
 
+/// Octets of the largest frame that a port may join from segments: an IP packet with its Ethernet header.
+const JOINED_OCTETS: u32 = 65_535 + HEADER_OCTETS as u32;
+/// The most pieces that a frame to send is given, for queues have room for several frames.
+const PIECES: u16 = 64;
 /// Octets an Ethernet header takes, with a VLAN tag.
 const HEADER_OCTETS: usize = sys::RTE_ETHER_HDR_LEN as usize + 4;
 
@@ -21,6 +25,12 @@ pub(super) struct Plan {
     pub(super) receive: u64,
     /// Transmit offloads.
     pub(super) transmit: u64,
+    /// The driver passes super-frames on without reporting it.
+    pub(super) passes_super_frames: bool,
+    /// The most pieces of a frame to send.
+    pub(super) pieces: u16,
+    /// Octets of the largest frame with several segments that the port is to join; 0 leaves it to the driver.
+    joined_octets: u32,
     /// Headers that RSS looks at; 0 without.
     pub(super) hashes: u64,
     /// The RSS key, as long as the port wants it.
@@ -60,9 +70,15 @@ impl Plan {
         }
         if config.offloads {
             receive |= info.rx_offload_capa & RECEIVE_CHECKSUMS;
-            transmit |=
-                info.tx_offload_capa & (TRANSMIT_CHECKSUMS | sys::constant_RTE_ETH_TX_OFFLOAD_TCP_TSO);
+            transmit |= info.tx_offload_capa & TRANSMIT_CHECKSUMS;
         }
+        let passes_super_frames = config.super_frames && driver(info) == b"net_vhost";
+        if config.super_frames {
+            receive |= joined_receive(info, data_octets);
+            transmit |= segmented_transmit(info);
+        }
+        // A queue that is shorter than a frame would never take it.
+        let pieces = info.tx_desc_lim.nb_seg_max.min(PIECES).min(config.transmit_descriptors / 4).max(1);
 
         let mut hashes = 0;
         if config.queues > 1 {
@@ -80,7 +96,8 @@ impl Plan {
             0 => key.collect(),
             octets => key.cycle().take(octets.into()).collect(),
         };
-        Ok(Self { receive, transmit, hashes, key })
+        let joined_octets = info.max_lro_pkt_size.min(JOINED_OCTETS);
+        Ok(Self { receive, transmit, passes_super_frames, pieces, joined_octets, hashes, key })
     }
 
     /// Configures the port and sets its queues up, with receive interrupts or without.
@@ -109,6 +126,9 @@ impl Plan {
             conf.rx_adv_conf.rss_conf.rss_key = self.key.as_ptr().cast_mut();
             conf.rx_adv_conf.rss_conf.rss_key_len = self.key.len() as u8;
             conf.rx_adv_conf.rss_conf.rss_hf = self.hashes;
+        }
+        if self.receive & sys::constant_RTE_ETH_RX_OFFLOAD_TCP_LRO != 0 {
+            conf.rxmode.max_lro_pkt_size = self.joined_octets;
         }
         conf.rxmode.offloads = self.receive;
         conf.txmode.offloads = self.transmit;
@@ -154,6 +174,23 @@ fn set_up_queues(
         .map_err(claim.refused("setting up a transmit queue"))?;
     }
     Ok(())
+}
+
+/// Returns the receive offloads for frames with several segments, in buffers of `data_octets` octets; none if
+/// the port offers none, or such a frame would not fit.
+fn joined_receive(info: &sys::rte_eth_dev_info, data_octets: usize) -> u64 {
+    let lro = info.rx_offload_capa & sys::constant_RTE_ETH_RX_OFFLOAD_TCP_LRO;
+    let scatter = info.rx_offload_capa & sys::constant_RTE_ETH_RX_OFFLOAD_SCATTER;
+    let fits = scatter != 0 || data_octets >= JOINED_OCTETS as usize;
+    if lro != 0 && fits { lro | scatter } else { 0 }
+}
+
+/// Returns the transmit offload that cuts frames into segments; none if the port does not offer it for both
+/// versions of IP.
+fn segmented_transmit(info: &sys::rte_eth_dev_info) -> u64 {
+    // It cuts by `librte_gso`, which knows IPv4 alone, and it would never let go of a frame of IPv6.
+    let ipv4_alone = driver(info) == b"net_tap";
+    if ipv4_alone { 0 } else { info.tx_offload_capa & sys::constant_RTE_ETH_TX_OFFLOAD_TCP_TSO }
 }
 
 /// Fills the indirection table, so that the queue of a hash can be predicted.

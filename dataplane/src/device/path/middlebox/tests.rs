@@ -185,7 +185,8 @@ fn offload_completes_the_sum_left_in_the_field() {
     let partial = sample::ones_complement_sum(&pseudo);
     frame[50..52].copy_from_slice(&partial.to_be_bytes());
     frame[24..26].fill(0xaa);
-    let request = ChecksumRequest { ip: IpVersion::V4, l2_octets: 14, l3_octets: 20, l4_octets: 32 };
+    let request =
+        ChecksumRequest { ip: IpVersion::V4, ip_checksum: true, l2_octets: 14, l3_octets: 20, l4_octets: 32 };
     offload_checksums(&mut frame, request);
     assert_eq!(frame, expected);
 
@@ -197,7 +198,8 @@ fn offload_completes_the_sum_left_in_the_field() {
 /// An IPv6 header has no checksum: all of it stays as it is, and TCP's is filled in.
 #[test]
 fn offload_over_ipv6_touches_the_segment_alone() {
-    let request = ChecksumRequest { ip: IpVersion::V6, l2_octets: 14, l3_octets: 40, l4_octets: 20 };
+    let request =
+        ChecksumRequest { ip: IpVersion::V6, ip_checksum: true, l2_octets: 14, l3_octets: 40, l4_octets: 20 };
     let mut frame = vec![0; 14];
     frame.extend([0x60, 0, 0, 0, 0, 23, 6, 64]);
     frame.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);

@@ -1,0 +1,93 @@
+//! Tests of devices on a vhost-user socket: payload by reference, and super-frames.
+#![cfg(feature = "dpdk")]
+#![allow(missing_docs)]
+
+mod common;
+
+use std::path::Path;
+use std::thread;
+
+use common::{End, FAR, NEAR, PATIENCE, PORT, config};
+use dpdk::MemoryMode;
+use warpline::open::{self, Eal};
+use warpline::{
+    Access, Addressing, Device, DeviceConfig, DeviceName, ListenConfig, MemoryRegion, PollThread, Status,
+};
+
+/// Segments of an RDMA Write of all that an end has.
+const SEGMENTS: usize = End::OCTETS / 1460;
+
+/// One test: the EAL starts once per process.
+#[test]
+fn super_frames_cross_a_vhost_user_socket() {
+    let sockets = std::env::temp_dir().join(format!("warpline-super-frames-{}", std::process::id()));
+    std::fs::create_dir(&sockets).unwrap();
+    let eal = open::eal(&[&name(&sockets, 0, "virtio_user", "off")], "-m 64");
+    match eal {
+        Ok(eal) if eal.memory_mode() == MemoryMode::Hugepages => {
+            for (number, super_frames) in ["off", "on"].into_iter().enumerate() {
+                carry(eal, &sockets, number, super_frames);
+            }
+        }
+        _ => eprintln!("skipped: needs hugepages, the only memory that a peer of vhost-user may share"),
+    }
+    std::fs::remove_dir_all(&sockets).unwrap();
+}
+
+fn name(sockets: &Path, number: usize, kind: &str, super_frames: &str) -> DeviceName {
+    let socket = sockets.join(number.to_string());
+    format!("{kind}:{},super_frames={super_frames}", socket.display()).parse().unwrap()
+}
+
+/// RDMA Writes and Reads in both directions.
+fn carry(eal: Eal, sockets: &Path, number: usize, super_frames: &str) {
+    let start = |kind, address| {
+        let device = open::port(eal, &name(sockets, number, kind, super_frames)).unwrap();
+        let config = DeviceConfig { memory: open::hugepages(eal), ..config(address) };
+        Device::start(device, &config, PollThread::default()).unwrap()
+    };
+    // The socket is the vhost device's.
+    let far = start("vhost", FAR);
+    let near = start("virtio_user", NEAR);
+    let listener = far.listen(PORT, &ListenConfig::default()).unwrap();
+    let (near_end, far_end) = (End::new(&near), End::new(&far));
+    thread::scope(|scope| {
+        let connecting = scope.spawn(|| near_end.connect(b"").unwrap());
+        listener.accept(PATIENCE).unwrap().accept(&far_end.qp, b"").unwrap();
+        connecting.join().unwrap();
+    });
+    for (from, to, device) in [(&near_end, &far_end, &near), (&far_end, &near_end, &far)] {
+        let octets: Vec<u8> = (0..End::OCTETS).map(|index| ((index * 31) >> 8) as u8).collect();
+        assert!(from.memory.write(0, &octets));
+        let constant = constant(eal, from, &octets);
+        assert!(!constant.is_copied(), "the port gathers");
+        // A super-frame is in one buffer.
+        let of_constant = if super_frames == "on" { octets.len() } else { 0 };
+        for (id, source, copied) in [(1, &from.memory, octets.len()), (2, &constant, of_constant)] {
+            to.memory.fill(0);
+            let before = device.statistics().unwrap();
+            let target = to.memory.advertisement(0, octets.len() as u32).unwrap();
+            from.qp.post_write(id, source.slice(0, octets.len() as u32), &target, 0).unwrap();
+            assert_eq!(from.completion().status, Status::Success);
+            assert_eq!(to.memory.to_vec(0, octets.len()).unwrap(), octets);
+            let after = device.statistics().unwrap();
+            let frames = (after.frames_sent - before.frames_sent) as usize;
+            if super_frames == "on" {
+                assert!(frames < SEGMENTS / 4, "{id}: {frames} frames for {SEGMENTS} segments");
+            } else {
+                assert!(frames >= SEGMENTS, "{id}: {frames} frames for {SEGMENTS} segments");
+            }
+            let by_copy = (after.bytes_copied_tx - before.bytes_copied_tx) as usize;
+            assert!((copied..copied + 2048).contains(&by_copy), "{id}: {by_copy} octets copied");
+        }
+    }
+    near_end.qp.disconnect();
+    far_end.qp.wait_closed(PATIENCE).unwrap();
+}
+
+/// Returns constant memory of `end` with these octets.
+fn constant(eal: Eal, end: &End, octets: &[u8]) -> MemoryRegion {
+    let region = open::hugepages(eal).allocate(octets.len()).unwrap();
+    assert!(region.write(0, octets));
+    end.domain.register(region.freeze().unwrap(), Access::empty(), Addressing::Address).unwrap()
+}
