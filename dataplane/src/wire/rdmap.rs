@@ -535,7 +535,13 @@ mod tests {
             let terminate = Terminate::parse(&octets).unwrap();
             let mut out = [0; Terminate::MAX_LEN];
             let len = terminate.emit(&mut out);
-            prop_assert_eq!(Terminate::parse(&out[..len]), Ok(terminate));
+            if Terminate::is_swapped([out[0], out[1], out[2], out[3]]) {
+                // Without a reserved bit that was set before, it looks like one of siw's. No error that a
+                // document defines does.
+                prop_assert!(!Terminate::is_known(terminate.layer, terminate.error_type, terminate.code));
+            } else {
+                prop_assert_eq!(Terminate::parse(&out[..len]), Ok(terminate));
+            }
         }
     }
 }
