@@ -91,6 +91,8 @@ impl SynCookies {
                 sack_permitted: octet & SACK != 0,
                 timestamps: header.options.timestamps,
                 sack: ArrayVec::new(),
+                // The cookie does not store whether the SYN offered it.
+                rdma: None,
             },
             ..header.clone()
         })

@@ -19,6 +19,7 @@ pub mod quoted;
 pub mod rdmap;
 pub mod stag;
 pub mod tcp;
+pub mod tcp_rdma;
 pub mod tuple;
 
 use thiserror::Error;

@@ -1,5 +1,5 @@
 //! TCP headers (RFC 9293) and the options this stack speaks: maximum segment size, window scale, timestamps
-//! (RFC 7323) and selective acknowledgment (RFC 2018).
+//! (RFC 7323), selective acknowledgment (RFC 2018) and the RDMA option (draft-csapuntz-tcprdma-00).
 
 use core::cmp::Ordering;
 use core::ops::{Add, AddAssign, Sub};
@@ -7,6 +7,7 @@ use core::ops::{Add, AddAssign, Sub};
 use arrayvec::ArrayVec;
 use bitflags::bitflags;
 
+use super::tcp_rdma::{self, RdmaOption};
 use super::{Malformed, Writer};
 
 /// A TCP sequence number: a point on a circle of 2^32 octets.
@@ -124,6 +125,9 @@ pub struct Options {
     /// Blocks that the sender holds beyond the acknowledgment number: the first octet and the one after the
     /// last.
     pub sack: ArrayVec<(SeqNumber, SeqNumber), 4>,
+    /// The first RDMA option of the header (draft-csapuntz-tcprdma-00 §3.3); `None` too if its length is not
+    /// valid. The host's configuration says of which kind it is, see [`Header::parse_with`].
+    pub rdma: Option<RdmaOption>,
 }
 
 const END: u8 = 0;
@@ -139,19 +143,23 @@ const WINDOW_SCALE_MAX: u8 = 14;
 
 impl Options {
     /// Octets of options a header has room for.
-    const ROOM: usize = 40;
+    pub const ROOM: usize = 40;
 
     /// Parses an option list up to its end, or up to the first option whose length is impossible. RFC 9293
     /// §3.1 asks a TCP to be prepared for such a length; after it nobody can say where the next option
     /// begins, and the options before it are as good as ever. Example: of `02 04 05 b4  08 00` the MSS of
     /// 1460 is taken, the timestamps of length 0 are not.
-    fn parse(mut octets: &[u8]) -> Self {
+    ///
+    /// RDMA options have the kind `rdma_kind`, unless another option has it. Of several only the first is
+    /// looked at, even if its length is not valid.
+    fn parse(mut octets: &[u8], rdma_kind: u8) -> Self {
         let mut options = Self::default();
+        let mut first_rdma = Some(rdma_kind);
         loop {
             octets = match octets {
                 [] | [END, ..] => return options,
                 [NOP, rest @ ..] => rest,
-                _ => match options.take_first(octets) {
+                _ => match options.take_first(octets, &mut first_rdma) {
                     Some(rest) => rest,
                     None => return options,
                 },
@@ -160,16 +168,16 @@ impl Options {
     }
 
     /// Takes the option at the front of `octets` and returns the octets after it; `None`, and nothing taken,
-    /// when its length is impossible.
-    fn take_first<'a>(&mut self, octets: &'a [u8]) -> Option<&'a [u8]> {
+    /// when its length is impossible. `first_rdma` is the kind of the RDMA option as long as none has come.
+    fn take_first<'a>(&mut self, octets: &'a [u8], first_rdma: &mut Option<u8>) -> Option<&'a [u8]> {
         let [kind, len, ..] = octets else { return None };
         let (option, rest) = octets.split_at_checked(usize::from(*len))?;
-        self.set(*kind, option.get(2..)?)?;
+        self.set(*kind, option.get(2..)?, first_rdma)?;
         Some(rest)
     }
 
     /// `None`, and nothing set, when `body` has not the length its `kind` asks for.
-    fn set(&mut self, kind: u8, body: &[u8]) -> Option<()> {
+    fn set(&mut self, kind: u8, body: &[u8], first_rdma: &mut Option<u8>) -> Option<()> {
         match kind {
             MSS => self.mss = Some(u16::from_be_bytes(body.try_into().ok()?)),
             WINDOW_SCALE => {
@@ -192,6 +200,13 @@ impl Options {
                 let (value, echo) = two_words(body.try_into().ok()?);
                 self.timestamps = Some(Timestamps { value, echo });
             }
+            // draft-csapuntz-tcprdma-00 §3.1: an option of another length is ignored. It is the first all the
+            // same (§3.3), and the options after it count.
+            // Requirements: TRO-3.1-01, TRO-3.3-01
+            _ if *first_rdma == Some(kind) => {
+                self.rdma = RdmaOption::parse(body);
+                *first_rdma = None;
+            }
             _ => {}
         }
         Some(())
@@ -207,11 +222,17 @@ impl Options {
             (false, false) => 0,
         };
         let scale = if self.window_scale.is_some() { 4 } else { 0 };
-        mss + clocks + scale
+        let rdma = match &self.rdma {
+            Some(option) => option.len(),
+            None => 0,
+        };
+        mss + clocks + scale + rdma
     }
 
-    /// How many blocks of the selective acknowledgment have room: three beside timestamps, four alone.
+    /// How many blocks of the selective acknowledgment have room: three beside timestamps, four alone, none
+    /// beside timestamps and an RDMA option of 20 octets.
     fn sack_blocks(&self) -> usize {
+        // All of them together: 4 of MSS, 12 of timestamps and permission, 4 of scale, 20 of a transfer.
         let room = Self::ROOM - self.fixed_len();
         self.sack.len().min(room.saturating_sub(4) / 8)
     }
@@ -223,8 +244,11 @@ impl Options {
         }
     }
 
-    /// The order and the padding are those of Linux, so that header prediction elsewhere recognises them.
-    fn emit(&self, out: &mut Writer<'_>) {
+    /// The order and the padding are those of Linux, so that header prediction elsewhere recognises them. Each
+    /// option begins at a multiple of four octets, padding included, so the RDMA option does too
+    /// (draft-csapuntz-tcprdma-00 §3.1.8).
+    // Requirements: TRO-3.1.8-02
+    fn emit(&self, out: &mut Writer<'_>, rdma_kind: u8) {
         if let Some(mss) = self.mss {
             out.put([MSS, 4]);
             out.put(mss.to_be_bytes());
@@ -239,6 +263,9 @@ impl Options {
         }
         if let Some(shift) = self.window_scale {
             out.put([NOP, WINDOW_SCALE, 3, shift.min(WINDOW_SCALE_MAX)]);
+        }
+        if let Some(option) = &self.rdma {
+            option.put(rdma_kind, out);
         }
         let blocks = self.sack_blocks();
         if blocks > 0 {
@@ -300,6 +327,17 @@ impl Header {
     /// options are skipped; an option of an impossible length ends the list (RFC 9293 §3.1).
     #[inline]
     pub fn parse(segment: &[u8]) -> Result<(Self, usize), Malformed> {
+        Self::parse_with(segment, tcp_rdma::DEFAULT_KIND)
+    }
+
+    /// Parses as [`parse`](Self::parse) does, with RDMA options of the kind `rdma_kind`
+    /// (draft-csapuntz-tcprdma-00) instead of [`tcp_rdma::DEFAULT_KIND`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`parse`](Self::parse).
+    #[inline]
+    pub fn parse_with(segment: &[u8], rdma_kind: u8) -> Result<(Self, usize), Malformed> {
         let field: &[u8; Self::MIN_LEN] = segment.first_chunk().ok_or(Malformed::Truncated)?;
         let data_offset = usize::from(field[12] >> 4) * 4;
         if data_offset < Self::MIN_LEN {
@@ -314,7 +352,7 @@ impl Header {
             flags: Flags::from_bits_retain(field[13]),
             window: u16::from_be_bytes([field[14], field[15]]),
             urgent: u16::from_be_bytes([field[18], field[19]]),
-            options: Options::parse(options),
+            options: Options::parse(options, rdma_kind),
         };
         Ok((header, data_offset))
     }
@@ -330,6 +368,13 @@ impl Header {
     /// last ones first.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) {
+        self.emit_with(out, tcp_rdma::DEFAULT_KIND);
+    }
+
+    /// Writes as [`emit`](Self::emit) does, with an RDMA option of the kind `rdma_kind` instead of
+    /// [`tcp_rdma::DEFAULT_KIND`].
+    #[inline]
+    pub fn emit_with(&self, out: &mut [u8], rdma_kind: u8) {
         let header_len = self.header_len();
         debug_assert!(out.len() >= header_len, "{} octets are no room for {header_len}", out.len());
         let Some(out) = out.get_mut(..header_len) else {
@@ -344,7 +389,7 @@ impl Header {
         out.put(self.window.to_be_bytes());
         out.put([0, 0]);
         out.put(self.urgent.to_be_bytes());
-        self.options.emit(&mut out);
+        self.options.emit(&mut out, rdma_kind);
     }
 }
 
@@ -404,6 +449,7 @@ mod tests {
             sack_permitted: true,
             timestamps: Some(Timestamps { value: 0x0102_0304, echo: 0 }),
             sack: ArrayVec::new(),
+            rdma: None,
         };
         let header = Header { flags: Flags::SYN, options, ..Header::default() };
         let octets = emitted(&header);
@@ -468,7 +514,7 @@ mod tests {
         let skipped = parse(&[253, 4, 9, 9, 25, 2, 2, 4, 5, 0xb4, 0, 2]).unwrap();
         assert_eq!(
             skipped,
-            Options { mss: Some(1460), ..Options::default() },
+            Options { mss: Some(1460), rdma: Some(RdmaOption::Permitted), ..Options::default() },
             "nothing counts after the end"
         );
         assert_eq!(parse(&[3, 3, 255]).unwrap().window_scale, Some(14));
@@ -493,6 +539,60 @@ mod tests {
         assert_eq!(octets[16], 0x12, "a header cut short is left alone");
     }
 
+    /// No option, or one of any form.
+    fn rdma_options() -> impl Strategy<Value = Option<RdmaOption>> {
+        let body = prop_oneof![Just(0), Just(2usize), Just(14), Just(18), Just(3)]
+            .prop_flat_map(|len| proptest::collection::vec(any::<u8>(), len));
+        body.prop_map(|body| RdmaOption::parse(&body))
+    }
+
+    /// The first option alone counts, and one that is malformed does not make the others so.
+    // Requirements: TRO-3.1-01, TRO-3.3-01
+    #[test]
+    fn of_several_rdma_options_the_first_counts() {
+        let parse = |options: &[u8], kind: u8| {
+            let mut octets = emitted(&Header::default());
+            octets.extend(options);
+            octets.resize(octets.len().next_multiple_of(4), 0);
+            octets[12] = (octets.len() / 4) as u8 * 16;
+            Header::parse_with(&octets, kind).map(|(header, _)| header.options).unwrap()
+        };
+        let aligned = |message_aligned, unsolicited| Options {
+            rdma: Some(RdmaOption::Aligned { message_aligned, unsolicited }),
+            ..Options::default()
+        };
+        let two = [25, 4, 0x80, 0, 25, 4, 0x40, 0];
+        assert_eq!(parse(&two, 25), aligned(true, false));
+        assert_eq!(parse(&two, 26), Options::default(), "another kind");
+        assert_eq!(parse(&[25, 4, 0x80, 0, 253, 4, 0x40, 0], 253), aligned(false, true));
+        let shift = Options { window_scale: Some(7), ..Options::default() };
+        for len in (3..38).filter(|len| !matches!(len, 4 | 16 | 20)) {
+            let mut malformed = vec![25, len];
+            malformed.resize(usize::from(len), 0x19);
+            // It is skipped by its length; an option of its kind after it does not replace it.
+            let followed = [&malformed[..], &[3, 3, 7]].concat();
+            if followed.len() <= Options::ROOM {
+                assert_eq!(parse(&followed, 25), shift, "{len}");
+            }
+            let followed = [&malformed[..], &[25, 2]].concat();
+            if followed.len() <= Options::ROOM {
+                assert_eq!(parse(&followed, 25), Options::default(), "{len}");
+            }
+        }
+        // Without room for its length the list ends.
+        assert_eq!(parse(&[3, 3, 7, 25, 20, 0x80, 0, 0], 25), shift);
+        assert_eq!(parse(&[3, 3, 7, 25, 1, 25, 2, 0], 25), shift);
+    }
+
+    /// A kind that another option has is that option's.
+    #[test]
+    fn other_options_keep_their_kinds() {
+        let header =
+            Header { options: Options { mss: Some(1460), ..Options::default() }, ..Header::default() };
+        let octets = emitted(&header);
+        assert_eq!(Header::parse_with(&octets, MSS), Ok((header, octets.len())));
+    }
+
     proptest! {
         #[test]
         fn any_octets_parse_or_fail(octets in proptest::collection::vec(any::<u8>(), 20..80)) {
@@ -509,6 +609,7 @@ mod tests {
             ports: (u16, u16), seq: u32, ack: u32, flags: u8, window: u16, urgent: u16, mss: Option<u16>,
             window_scale in proptest::option::of(0u8..=14), sack_permitted: bool,
             timestamps: Option<(u32, u32)>, sack in proptest::collection::vec(any::<(u32, u32)>(), 0..=1),
+            rdma in rdma_options(), rdma_kind in 9u8..,
         ) {
             let options = Options {
                 mss,
@@ -516,6 +617,7 @@ mod tests {
                 sack_permitted,
                 timestamps: timestamps.map(|(value, echo)| Timestamps { value, echo }),
                 sack: sack.into_iter().map(|(left, right)| (SeqNumber(left), SeqNumber(right))).collect(),
+                rdma,
             };
             let header = Header {
                 source_port: ports.0,
@@ -527,8 +629,39 @@ mod tests {
                 urgent,
                 options,
             };
-            let octets = emitted(&header);
-            prop_assert_eq!(Header::parse(&octets), Ok((header, octets.len())));
+            let mut octets = vec![0xff; header.header_len()];
+            header.emit_with(&mut octets, rdma_kind);
+            let (parsed, len) = Header::parse_with(&octets, rdma_kind).expect("our own header");
+            // The blocks give way to everything else.
+            let crowded = header.options.fixed_len() + 12 > Options::ROOM && !header.options.sack.is_empty();
+            let mut expected = header;
+            if crowded {
+                expected.options.sack.clear();
+            }
+            prop_assert_eq!((parsed, len), (expected, octets.len()));
+            prop_assert!(octets.len() <= Header::MAX_LEN);
+        }
+
+        /// Whatever options there are, the RDMA option begins at a multiple of four octets, and each of its
+        /// octets is where the codec alone has it.
+        // Requirements: TRO-3.1.8-02, TRO-3.1.8-03
+        #[test]
+        fn rdma_options_are_aligned(
+            mss: Option<u16>, window_scale in proptest::option::of(0u8..=14), sack_permitted: bool,
+            clock: bool, blocks in 0u32..=4, rdma in rdma_options(),
+        ) {
+            let timestamps = clock.then_some(Timestamps { value: 0x1919_1919, echo: 0x1902_1902 });
+            let sack = (0..blocks).map(|n| (SeqNumber(n * 100), SeqNumber(n * 100 + 50))).collect();
+            let options = Options { mss, window_scale, sack_permitted, timestamps, sack, rdma };
+            let octets = emitted(&Header { options, ..Header::default() });
+            prop_assert!(octets.len() <= Header::MAX_LEN && octets.len() % 4 == 0);
+            if let Some(option) = rdma {
+                let mut expected = [0; RdmaOption::MAX_LEN];
+                let len = option.emit(tcp_rdma::DEFAULT_KIND, &mut expected);
+                let places = (Header::MIN_LEN..octets.len()).step_by(4);
+                let mut at = places.filter(|at| octets[*at..].starts_with(&expected[..len]));
+                prop_assert!(at.next().is_some(), "{octets:02x?}");
+            }
         }
     }
 }

@@ -4,6 +4,7 @@
 mod both_ways;
 mod fpdu;
 mod messages;
+mod rdma_option;
 mod stack;
 mod startup;
 

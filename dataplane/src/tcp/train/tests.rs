@@ -107,6 +107,7 @@ fn from_peer(now: Instant, flags: Flags, ack: SeqNumber, sack: &[(SeqNumber, Seq
             sack_permitted: flags.contains(Flags::SYN),
             timestamps: Some(clock),
             sack: sack.iter().copied().collect(),
+            rdma: None,
         },
         ..Header::default()
     }

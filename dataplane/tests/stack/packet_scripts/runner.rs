@@ -514,6 +514,7 @@ fn header_of(flow: &Flow, spec: &Segment) -> Header {
                 .iter()
                 .map(|(left, right)| (flow.core_seq(*left), flow.core_seq(*right)))
                 .collect(),
+            rdma: None,
         },
     }
 }
