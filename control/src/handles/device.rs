@@ -276,6 +276,7 @@ fn assemble<D: device::Device>(
         neighbours: config.neighbours.iter().copied().collect(),
         duplicate_address_detection: config.duplicate_address_detection,
         vlan: config.vlan,
+        rdma_option_kind: config.rdma_option_kind,
         window_bytes: config.window_bytes,
         ports: limits::EPHEMERAL_PORTS,
         tcp: config.tcp,

@@ -10,6 +10,7 @@ use warpline_dataplane::memory::Region;
 use warpline_dataplane::net::addresses::{Addresses, Cidr, Route, Routes, is_host_address};
 use warpline_dataplane::net::neighbours::StaticNeighbour;
 use warpline_dataplane::tcp::Behaviour;
+use warpline_dataplane::wire::tcp_rdma;
 
 use super::device_name::DeviceName;
 use super::poll_thread::PollThreadError;
@@ -74,6 +75,10 @@ pub struct DeviceConfig {
     pub duplicate_address_detection: bool,
     /// The VLAN that all frames belong to, 1 to 4094, by an IEEE 802.1Q tag; `None` for frames without one.
     pub vlan: Option<u16>,
+    /// The kind of the TCP RDMA option (draft-csapuntz-tcprdma-00), for connections whose
+    /// [behaviour](Behaviour::rdma_option) has it. The draft's kind is 25; 0 to 5 and 8 are those of other
+    /// options.
+    pub rdma_option_kind: u8,
     /// Octets a peer may have in flight on one connection: at least the product of rate and delay.
     // Requirements: DDP-A-01
     pub window_bytes: u32,
@@ -97,6 +102,7 @@ impl DeviceConfig {
             neighbours: Vec::new(),
             duplicate_address_detection: true,
             vlan: None,
+            rdma_option_kind: tcp_rdma::DEFAULT_KIND,
             window_bytes: Config::WINDOW_BYTES,
             tcp: Behaviour::default(),
             crc: CrcPolicy::Always,
@@ -146,6 +152,9 @@ pub enum StartError {
     /// No VLAN has that number.
     #[error("VLAN {0}: the number of a VLAN is 1 to 4094")]
     Vlan(u16),
+    /// Another TCP option has that kind.
+    #[error("TCP option kind {0} has another meaning: give the RDMA option one that is not 0 to 5 or 8")]
+    RdmaOptionKind(u8),
     /// The random source of the system failed.
     #[error("no random bytes from /dev/urandom: {0}; STags must not be predictable")]
     Random(std::io::Error),
@@ -187,6 +196,9 @@ pub(crate) fn check(config: &DeviceConfig) -> Result<(Addresses, Routes), StartE
         && !(1..=4094).contains(&vlan)
     {
         return Err(StartError::Vlan(vlan));
+    }
+    if !tcp_rdma::is_free_kind(config.rdma_option_kind) {
+        return Err(StartError::RdmaOptionKind(config.rdma_option_kind));
     }
     if config.neighbours.len() > limits::STATIC_NEIGHBOURS_PER_CORE {
         return Err(StartError::NeighbourCount(config.neighbours.len()));

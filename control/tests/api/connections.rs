@@ -325,6 +325,8 @@ fn a_device_needs_an_address_of_a_host() {
     assert!(matches!(start(|c| c.addresses[0].prefix_bits = 33), StartError::Prefix(_)));
     assert!(matches!(start(|c| c.vlan = Some(0)), StartError::Vlan(0)));
     assert!(matches!(start(|c| c.vlan = Some(4095)), StartError::Vlan(4095)));
+    assert!(matches!(start(|c| c.rdma_option_kind = 0), StartError::RdmaOptionKind(0)));
+    assert!(matches!(start(|c| c.rdma_option_kind = 8), StartError::RdmaOptionKind(8)));
     let route = |gateway: [u8; 4]| Route::default_by(gateway.into());
     let routes = |routes| {
         let config = DeviceConfig { routes, ..DeviceConfig::new(NEAR, 24) };

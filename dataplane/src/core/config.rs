@@ -9,6 +9,7 @@ use crate::net;
 use crate::net::addresses::{Addresses, Cidr, Routes};
 use crate::net::neighbours::StaticNeighbour;
 use crate::tcp;
+use crate::wire::tcp_rdma;
 
 /// How a core is set up.
 #[derive(Clone, Debug)]
@@ -24,6 +25,9 @@ pub struct Config {
     pub duplicate_address_detection: bool,
     /// The VLAN that all frames belong to, 1 to 4094, by an IEEE 802.1Q tag; `None` for frames without one.
     pub vlan: Option<u16>,
+    /// The kind of the TCP RDMA option, for connections that [use it](tcp::Behaviour::rdma_option). [No other
+    /// option has it](tcp_rdma::is_free_kind).
+    pub rdma_option_kind: u8,
     /// Bytes a peer may have in flight on one connection.
     pub window_bytes: u32,
     /// First and last local port of connections this core opens. Cores that share an address must not share
@@ -55,7 +59,8 @@ impl Config {
         octets
     };
 
-    /// Returns the defaults with one address: no routes, no VLAN, a window of 2 MiB.
+    /// Returns the defaults with one address: no routes, no VLAN, a window of 2 MiB. The TCP RDMA option is
+    /// off, and has the kind of the draft.
     pub fn new(address: IpAddr, prefix_bits: u8, secret: [u64; 2]) -> Self {
         Self {
             addresses: [Cidr::new(address, prefix_bits)].into_iter().collect(),
@@ -63,6 +68,7 @@ impl Config {
             neighbours: ArrayVec::new(),
             duplicate_address_detection: true,
             vlan: None,
+            rdma_option_kind: tcp_rdma::DEFAULT_KIND,
             window_bytes: Self::WINDOW_BYTES,
             ports: limits::EPHEMERAL_PORTS,
             tcp: tcp::Behaviour::default(),
@@ -74,6 +80,7 @@ impl Config {
     /// Returns how the IP host is set up.
     pub(super) fn into_host(self) -> net::Config {
         let Self { addresses, routes, neighbours, duplicate_address_detection, vlan, .. } = self;
-        net::Config { addresses, routes, neighbours, duplicate_address_detection, vlan }
+        let rdma_option_kind = self.rdma_option_kind;
+        net::Config { addresses, routes, neighbours, duplicate_address_detection, vlan, rdma_option_kind }
     }
 }

@@ -148,8 +148,9 @@ impl<D: Device> Core<D> {
         frame: &D::Frame,
     ) {
         let iss = self.syn_cookies.make(now, &key, syn);
-        // The cookie does not store whether ECN was negotiated, so it is not.
-        let syn = Header { flags: Flags::SYN, ..syn.clone() };
+        // The cookie does not store whether ECN was negotiated, so it is not, nor is the RDMA option.
+        let mut syn = Header { flags: Flags::SYN, ..syn.clone() };
+        syn.options.rdma = None;
         let config = self.tcp_config(&key, self.endpoints.context.listeners.behaviour(listener));
         let mut tcp = tcp::Connection::accept(now, config, iss, &syn);
         let pools = &mut self.endpoints.context.pools;

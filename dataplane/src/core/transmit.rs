@@ -1,7 +1,7 @@
 //! Frames out: connections take turns, each sends the segments that TCP allows, and the host adds headers.
 
 use crate::device::{Device, Frame};
-use crate::endpoint::{Chunk, Endpoint, Next, Turn};
+use crate::endpoint::{Chunk, Endpoint, StreamFailed, Turn};
 use crate::limits;
 use crate::net::Host;
 use crate::net::header_template::HeaderTemplate;
@@ -104,12 +104,12 @@ fn send_segments<D: Device>(
         }
         let Some(frame) = host.empty_frame() else { return true };
         let outgoing = match endpoint.next_segment(by_reference) {
-            Next::Segment(outgoing) => outgoing,
-            Next::Failed => {
+            Ok(Some(outgoing)) => outgoing,
+            Err(StreamFailed) => {
                 host.keep_spare(frame);
                 continue;
             }
-            Next::Nothing => {
+            Ok(None) => {
                 host.keep_spare(frame);
                 return false;
             }

@@ -48,7 +48,7 @@ pub use endpoints::Endpoints;
 pub use in_place::Plain;
 pub use queue_pair::QueuePair;
 pub use queue_pairs::QueuePairs;
-pub use transmit::{Next, Turn};
+pub use transmit::{StreamFailed, Turn};
 
 /// One connection with its queue pair, if it carries the stream of one, and what it shares with others.
 pub struct Endpoint<'c, F> {

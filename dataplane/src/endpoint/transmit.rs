@@ -18,15 +18,9 @@ use super::connection::Chunk;
 use super::rdmap_stream::RdmapStream;
 use super::stream::{octets_for_control, queue_stream};
 
-/// The next item that a connection sends in its turn.
-pub enum Next {
-    /// This segment.
-    Segment(Outgoing<Chunk>),
-    /// Nothing for now.
-    Nothing,
-    /// Something else than before: the stream has failed.
-    Failed,
-}
+/// The stream has failed, and the connection sends something else than before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamFailed;
 
 /// How a connection leaves its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,9 +42,13 @@ pub enum Turn {
 }
 
 impl<F: Frame> Endpoint<'_, F> {
-    /// Fills TCP's send queue and returns the next segment, on a device that does or does not take payload by
-    /// reference.
-    pub fn next_segment(&mut self, by_reference: bool) -> Next {
+    /// Fills TCP's send queue and returns the next segment, or `None` if there is nothing for now, on a
+    /// device that does or does not take payload by reference.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamFailed`]: another call returns what is sent instead.
+    pub fn next_segment(&mut self, by_reference: bool) -> Result<Option<Outgoing<Chunk>>, StreamFailed> {
         queue_stream(self.connection, &mut self.context.pools);
         if let Some(mut stream) = self.rdmap() {
             stream.queue_fpdus(by_reference);
@@ -58,16 +56,13 @@ impl<F: Frame> Endpoint<'_, F> {
                 // A Terminate goes instead of the message.
                 // Requirements: RDMAP-7.1-01, RDMAP-7.1-02
                 self.fail_stream(StreamError::Rdmap(RdmapError::LocalCatastrophic), None);
-                return Next::Failed;
+                return Err(StreamFailed);
             }
             if self.awaits_response_after_finish() {
                 self.fail_stream(StreamError::Mpa(MpaError::TcpClosed), None);
             }
         }
-        match self.connection.tcp.poll_transmit(self.now, &mut self.context.pools) {
-            Some(outgoing) => Next::Segment(outgoing),
-            None => Next::Nothing,
-        }
+        Ok(self.connection.tcp.poll_transmit(self.now, &mut self.context.pools))
     }
 
     /// Returns the segments that may follow `first`, which [`next_segment`](Self::next_segment) has just

@@ -113,7 +113,7 @@ impl<D: Device> Host<D> {
         self.write_link(link, self.destination_mac(egress), ethertype);
         let (ip, segment) = rest.split_at_mut(network_octets(key.remote));
         self.write_network(ip, path, segment_octets, ecn);
-        header.emit(segment);
+        header.emit_with(segment, self.rdma_option_kind);
         let mut sum = checksum::pseudo_header(key.local, key.remote, Protocol::TCP.0, segment_octets as u16);
         if offload {
             // The device completes the sum over the segment; the field holds the pseudo-header's.

@@ -23,6 +23,7 @@ use crate::secret::{Purpose, Secret};
 use crate::time::Instant;
 use crate::waker::Waker;
 use crate::wire::ethernet::MacAddress;
+use crate::wire::tcp_rdma;
 
 /// How an IP host is set up.
 #[derive(Clone, Debug)]
@@ -38,6 +39,9 @@ pub struct Config {
     pub duplicate_address_detection: bool,
     /// The VLAN that all frames belong to, 1 to 4094, by an IEEE 802.1Q tag; `None` for frames without one.
     pub vlan: Option<u16>,
+    /// The kind of the TCP RDMA option (draft-csapuntz-tcprdma-00), which [no other option
+    /// has](tcp_rdma::is_free_kind).
+    pub rdma_option_kind: u8,
 }
 
 /// An IP host on a device.
@@ -45,6 +49,7 @@ pub struct Host<D: Device> {
     pub(super) mac: MacAddress,
     pub(super) capabilities: Capabilities,
     pub(super) vlan: Option<u16>,
+    pub(super) rdma_option_kind: u8,
 
     pub(super) own: OwnAddresses,
     pub(super) duplicate_address_detection: bool,
@@ -79,11 +84,17 @@ impl<D: Device> Host<D> {
     /// Returns a host on `device`, whose random numbers come from `secret`. Allocates everything it needs.
     pub fn new(device: D, config: Config, secret: Secret) -> Self {
         let capabilities = device.capabilities();
-        let Config { addresses, routes, neighbours, duplicate_address_detection, vlan } = config;
+        let Config { addresses, routes, neighbours, duplicate_address_detection, vlan, rdma_option_kind } =
+            config;
+        assert!(
+            tcp_rdma::is_free_kind(rdma_option_kind),
+            "option kind {rdma_option_kind} has another meaning"
+        );
         Self {
             mac: device.mac(),
             capabilities,
             vlan,
+            rdma_option_kind,
             own: OwnAddresses::new(addresses, secret.random(Purpose::DuplicateDetection)),
             duplicate_address_detection,
             routes,

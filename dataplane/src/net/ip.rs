@@ -69,7 +69,7 @@ impl<D: Device> Host<D> {
             ingress,
         };
         match header.protocol {
-            Protocol::TCP => segment::receive(frame, &packet).map(Inbound::Segment),
+            Protocol::TCP => segment::receive(frame, &packet, self.rdma_option_kind).map(Inbound::Segment),
             Protocol::ICMP => self.on_icmp(now, frame, &packet),
             _ => Err(DropCause::OtherProtocol),
         }
@@ -116,7 +116,7 @@ impl<D: Device> Host<D> {
         };
         match upper.protocol {
             Protocol::TCP if !header.destination.is_multicast() => {
-                segment::receive(frame, &packet).map(Inbound::Segment)
+                segment::receive(frame, &packet, self.rdma_option_kind).map(Inbound::Segment)
             }
             Protocol::ICMPV6 => self.on_icmpv6(now, frame, &packet, (header.source, header.destination)),
             _ => Err(DropCause::OtherProtocol),

@@ -98,6 +98,7 @@ mod tests {
     use crate::secret::Secret;
     use crate::time::Instant;
     use crate::wire::tcp::{Flags, Header, SeqNumber, Timestamps};
+    use crate::wire::tcp_rdma::DEFAULT_KIND;
     use crate::wire::tuple::Tuple6;
 
     const NOW: Instant = Instant::from_nanos(1000);
@@ -119,6 +120,7 @@ mod tests {
             neighbours: ArrayVec::new(),
             duplicate_address_detection,
             vlan: None,
+            rdma_option_kind: DEFAULT_KIND,
         };
         Host::new(device, config, Secret::new([1, 2]))
     }

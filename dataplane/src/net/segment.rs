@@ -10,13 +10,17 @@ use crate::wire::checksum::{self, Sum};
 use crate::wire::ipv4::Protocol;
 use crate::wire::tcp::Header;
 
-/// Returns the TCP segment in a packet.
+/// Returns the TCP segment in a packet. RDMA options have the kind `rdma_option_kind`.
 ///
 /// # Errors
 ///
 /// [`DropCause::TcpChecksum`], [`DropCause::Malformed`].
 #[inline]
-pub(super) fn receive<F: Frame>(frame: F, packet: &Packet) -> Result<Segment<F>, DropCause> {
+pub(super) fn receive<F: Frame>(
+    frame: F,
+    packet: &Packet,
+    rdma_option_kind: u8,
+) -> Result<Segment<F>, DropCause> {
     let segment_octets = packet.end - packet.transport;
     match frame.checksums().tcp {
         _ if packet.ingress == Ingress::Loopback => {}
@@ -26,7 +30,8 @@ pub(super) fn receive<F: Frame>(frame: F, packet: &Packet) -> Result<Segment<F>,
     }
     let first = frame.piece(0).unwrap_or_default();
     let head = first.get(packet.transport..packet.end.min(first.len())).ok_or(DropCause::Malformed)?;
-    let (header, header_octets) = Header::parse(head).map_err(|_| DropCause::Malformed)?;
+    let (header, header_octets) =
+        Header::parse_with(head, rdma_option_kind).map_err(|_| DropCause::Malformed)?;
     Ok(Segment {
         key: FlowKey {
             local: packet.destination,

@@ -29,6 +29,8 @@ pub struct Behaviour {
     pub sack: bool,
     /// Offer and accept timestamps (RFC 7323). They take twelve bytes of each segment.
     pub timestamps: bool,
+    /// Offer and accept the TCP RDMA option (draft-csapuntz-tcprdma-00). Experimental, and off by default.
+    pub rdma_option: bool,
     /// The Nagle algorithm: a segment smaller than the EMSS waits until nothing is in flight (RFC 9293
     /// §3.7.4). Off by default, because an FPDU held back delays its message (RFC 5044 App. A.2).
     // Requirements: MPA-5.1-03, C00-7.3-04
@@ -49,6 +51,7 @@ impl Default for Behaviour {
             ecn: EcnPolicy::default(),
             sack: true,
             timestamps: true,
+            rdma_option: false,
             nagle: false,
             pacing: true,
             keepalive: None,

@@ -169,8 +169,8 @@ impl Connection {
     }
 
     /// Queues `octets` octets of `payload`, from `skip` octets into it, as one segment. A segment longer than
-    /// the EMSS is cut when it is sent. Returns false if the connection holds its share of the core's pool,
-    /// or does not send any more.
+    /// the EMSS, less the [octets of its option](SendPayload::option_octets), is cut when it is sent. Returns
+    /// false if the connection holds its share of the core's pool, or does not send any more.
     pub fn queue<P, F>(&mut self, pools: &mut Pools<P, F>, payload: P, skip: u32, octets: u32) -> bool {
         self.may_send() && self.send.queue.push(&mut pools.segments, payload, skip, octets)
     }
@@ -182,7 +182,8 @@ impl Connection {
         self.send.queue.grow_last(&mut pools.segments, count)
     }
 
-    /// The payload and the octets of the last segment queued, if it was never sent and may still grow.
+    /// The payload and the octets of the last segment queued, if it was never sent and may still grow: one
+    /// that may need an option stays as it is.
     pub fn last_unsent<P: SendPayload, F>(&self, pools: &Pools<P, F>) -> Option<(P, u32)> {
         if self.may_send() { self.send.queue.last_unsent(&pools.segments) } else { None }
     }

@@ -30,6 +30,7 @@ mod probe;
 mod probing;
 mod prr;
 mod rack;
+mod rdma_option;
 pub mod receive_queue;
 mod receive_state;
 mod recovery;

@@ -91,7 +91,7 @@ impl Connection {
     /// The first lost segment, if the congestion window allows it.
     fn next_lost<P: SendPayload, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) -> Option<Segment<P>> {
         let lost = self.send.queue.peek_lost(&pools.segments)?;
-        let emss = self.path.emss_octets();
+        let emss = self.emss_beside_options(&lost.payload);
         if lost.octets > emss && self.send.queue.split_lost(&mut pools.segments, emss) {
             self.counters.cut_segments += 1;
         }
@@ -118,7 +118,8 @@ impl Connection {
         pools: &mut Pools<P, F>,
     ) -> Option<Segment<P>> {
         let next = self.send.queue.peek(&pools.segments)?;
-        let emss = self.path.emss_octets();
+        let emss = self.emss_beside_options(&next.payload);
+        let has_option = self.payload_option_octets(&next.payload) > 0;
         if next.octets > emss && self.send.queue.split(&mut pools.segments, emss) {
             self.counters.cut_segments += 1;
         }
@@ -130,10 +131,12 @@ impl Connection {
             self.send.cwnd_limited_until = self.send.queue.nxt();
             return None;
         }
-        // RFC 9293 §3.7.4. A segment that the next one could not join is as full as whole FPDUs make it.
+        // RFC 9293 §3.7.4. A segment that the next one could not join is as full as whole FPDUs make it. None
+        // joins a segment with an option.
         // Requirements: MPA-A.2-01
         let behind = self.send.queue.octets_behind(&pools.segments);
-        let may_grow = octets < emss && behind.is_none_or(|behind| octets + behind <= emss);
+        let joins = |behind| !has_option && octets + behind <= emss;
+        let may_grow = octets < emss && behind.is_none_or(joins);
         if self.config.behaviour.nagle && may_grow && flight > 0 && !self.send.fin.is_queued() {
             return None;
         }
@@ -192,7 +195,7 @@ impl Connection {
         false
     }
 
-    fn data<P>(&mut self, now: Instant, segment: Segment<P>) -> Outgoing<P> {
+    fn data<P: SendPayload>(&mut self, now: Instant, segment: Segment<P>) -> Outgoing<P> {
         let mut flags = Flags::ACK;
         if segment.end() == self.send.queue.end() {
             flags |= Flags::PSH;
@@ -214,7 +217,8 @@ impl Connection {
         if ecn == EcnField::Capable0 && core::mem::take(&mut self.ecn.reduced) {
             flags |= Flags::CWR;
         }
-        let header = self.header(now, segment.seq, flags);
+        let mut header = self.header(now, segment.seq, flags);
+        header.options.rdma = self.rdma_option_of(&segment);
         self.note_ack_sent();
         Outgoing { header, segment: Some(segment), ecn }
     }

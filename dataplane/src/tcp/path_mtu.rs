@@ -51,10 +51,9 @@ impl Connection {
         if self.rtt.timeouts_in_a_row() < limits::BLACK_HOLE_TIMEOUTS {
             return;
         }
-        let Some(oldest) = self.send.queue.oldest(&pools.segments).map(|segment| segment.octets) else {
-            return;
-        };
-        if let Some(emss) = self.path.next_smaller(oldest, self.option_octets()) {
+        let Some(oldest) = self.send.queue.oldest(&pools.segments) else { return };
+        let octets = oldest.octets + self.payload_option_octets(&oldest.payload);
+        if let Some(emss) = self.path.next_smaller(octets, self.option_octets()) {
             self.narrow(now, emss, pools);
             let wait_ns = self.path.on_black_hole();
             self.timers.set(Timer::PathMtu, now + wait_ns);
@@ -66,9 +65,15 @@ impl Connection {
     fn narrow<P: SendPayload, F>(&mut self, now: Instant, emss: u16, pools: &mut Pools<P, F>) {
         self.path.narrow(emss);
         self.congestion.set_emss(u32::from(emss));
-        self.send.queue.mark_lost(&mut pools.segments, &mut pools.scan_budget, |segment| {
-            if segment.octets > u32::from(emss) { Verdict::Lost } else { Verdict::Keep }
-        });
+        let rdma_option = self.receive.rdma_option;
+        self.send.queue.mark_lost_with(
+            &mut pools.segments,
+            &mut pools.scan_budget,
+            |segment, payload: &P| {
+                let options = if rdma_option { payload.option_octets() } else { 0 };
+                if segment.octets + options > u32::from(emss) { Verdict::Lost } else { Verdict::Keep }
+            },
+        );
         self.counters.path_mtu_reductions += 1;
         self.timers.set(Timer::PathMtu, now + limits::PATH_MTU_RETRY_NS);
     }

@@ -33,6 +33,8 @@ pub(super) struct ReceiveState {
     pub(super) edge: SeqNumber,
     /// Rcv.Wind.Shift: the shift of our window fields (RFC 7323 §2.3).
     pub(super) scale: u8,
+    /// Both ends use the TCP RDMA option: those of the peer count, and ours are sent.
+    pub(super) rdma_option: bool,
     fin: PeerFin,
 }
 
@@ -45,6 +47,7 @@ impl ReceiveState {
             queue: ReceiveQueue::new(start),
             edge: start,
             scale: scale_for(window_octets),
+            rdma_option: false,
             fin: PeerFin::NotSeen,
         }
     }

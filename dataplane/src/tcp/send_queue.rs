@@ -173,11 +173,11 @@ impl SendQueue {
         }
     }
 
-    /// The payload and the octets of the last segment, if it was never sent and is whole, and not one of
-    /// several that are alike.
-    pub fn last_unsent<P: Copy>(&self, pool: &SegmentPool<P>) -> Option<(P, u32)> {
+    /// The payload and the octets of the last segment, if it was never sent and is whole, not one of several
+    /// that are alike, and needs no option of its own.
+    pub fn last_unsent<P: SendPayload>(&self, pool: &SegmentPool<P>) -> Option<(P, u32)> {
         let Series { first: last, count, after } = pool.get(self.series.back()?)?;
-        let alone = *count == 1 && after.is_none();
+        let alone = *count == 1 && after.is_none() && last.payload.option_octets() == 0;
         (alone && last.state == SegmentState::Unsent && last.skip == 0).then_some((last.payload, last.octets))
     }
 
@@ -460,19 +460,32 @@ impl SendQueue {
         budget: &mut ScanBudget,
         mut judge: impl FnMut(&Segment<()>) -> Verdict,
     ) -> bool {
+        self.mark_lost_with(pool, budget, |segment, _| judge(segment))
+    }
+
+    /// Marks segments as [`mark_lost`](Self::mark_lost) does, by their payload too: `judge` gets that of the
+    /// first of the series.
+    #[inline]
+    pub fn mark_lost_with<P: SendPayload>(
+        &mut self,
+        pool: &mut SegmentPool<P>,
+        budget: &mut ScanBudget,
+        mut judge: impl FnMut(&Segment<()>, &P) -> Verdict,
+    ) -> bool {
         let mut first_lost = None;
         let mut at = self.series.front();
         while let Some(node) = at {
             budget.spend_one();
             let Some(series) = pool.get(node) else { break };
-            let (first, count) = (series.first.bare(), series.count);
+            let (first, count, payload) = (series.first.bare(), series.count, &series.first.payload);
             match first.state {
                 SegmentState::Unsent => break,
                 SegmentState::Sacked | SegmentState::Lost => {}
-                SegmentState::InFlight => match judge(&first) {
+                SegmentState::InFlight => match judge(&first, payload) {
                     Verdict::Stop => break,
                     verdict => {
-                        let alike = count_alike(budget, first, count, |segment| judge(segment) == verdict);
+                        let alike =
+                            count_alike(budget, first, count, |segment| judge(segment, payload) == verdict);
                         pool.part(&mut self.series, node, alike);
                         if verdict == Verdict::Lost {
                             let octets = first.octets * alike;

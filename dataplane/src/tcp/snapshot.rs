@@ -16,6 +16,8 @@ pub struct Snapshot {
     pub timestamps: bool,
     /// Whether both ends take part in ECN.
     pub ecn: bool,
+    /// Whether both ends use the TCP RDMA option.
+    pub rdma_option: bool,
     /// The congestion control algorithm.
     pub congestion: Algorithm,
     /// Bytes that may be in flight.
@@ -61,6 +63,7 @@ impl Connection {
             sack: self.ack.sack,
             timestamps: self.timestamps.negotiated,
             ecn: self.ecn.is_negotiated(),
+            rdma_option: self.receive.rdma_option,
             congestion: self.config.behaviour.congestion,
             window_bytes: self.congestion.window_octets(),
             threshold_bytes: self.congestion.threshold_octets(),

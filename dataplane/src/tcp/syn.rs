@@ -64,13 +64,15 @@ impl Connection {
             self.timestamps.start(now, clock.value);
         }
         self.negotiate_ecn(syn.flags);
+        self.negotiate_rdma_option(syn);
         let peer_mss = syn.options.mss.unwrap_or(limits::DEFAULT_MSS_BYTES);
         let mss = peer_mss.min(self.config.mss_octets).max(limits::MIN_MSS_BYTES);
         self.path = PathMss::new(mss - self.option_octets());
         self.congestion = Congestion::new(self.config.behaviour.congestion, self.path.emss_octets());
     }
 
-    /// Octets of options in each segment with data (RFC 6691: the MSS does not count them, the EMSS must).
+    /// Octets of options in each segment with data (RFC 6691: the MSS does not count them, the EMSS must). An
+    /// RDMA option is in some of them only, which have as much less room.
     pub(super) const fn option_octets(&self) -> u16 {
         if self.timestamps.negotiated { TIMESTAMPS_OCTETS } else { 0 }
     }
@@ -152,6 +154,7 @@ impl Connection {
             window_scale: scales.then_some(self.receive.scale),
             sack_permitted: if answers { self.ack.sack } else { behaviour.sack },
             timestamps: clocks.then(|| self.timestamps.option(now)),
+            rdma: self.rdma_offer(answers),
             ..Options::default()
         }
     }

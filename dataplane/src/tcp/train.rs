@@ -6,7 +6,8 @@
 //! acknowledgement, the window and the timestamps are the same. [`Connection::train_after`] computes once how
 //! much both windows take, [`Connection::next_of_train`] goes from one to the next, and the send queue notes
 //! those of a series together. What is not like the first is left to `poll_transmit`: retransmissions, the
-//! segment that a window is too small for or that has to wait for its pace, and a FIN.
+//! segment that a window is too small for or that has to wait for its pace, one with an RDMA option, and a
+//! FIN.
 
 use crate::time::Instant;
 use crate::wire::tcp::Flags;
@@ -73,7 +74,7 @@ impl<P> Train<P> {
 impl Connection {
     /// Returns the train that `first` leads, which [`poll_transmit`](Self::poll_transmit) has just returned;
     /// `None` if no other may follow. Its segments are all as long as the first if `alike` is true.
-    pub fn train_after<P: Copy>(&self, first: &Outgoing<P>, alike: bool) -> Option<Train<P>> {
+    pub fn train_after<P: SendPayload>(&self, first: &Outgoing<P>, alike: bool) -> Option<Train<P>> {
         let segment = first.segment.as_ref()?;
         let octets = segment.octets;
         // A new segment that reports a reduction of the congestion window is the only one that does.
@@ -85,6 +86,8 @@ impl Connection {
         let emss_octets = self.path.emss_octets();
         let nagle = self.config.behaviour.nagle;
         let full = octets == emss_octets || !nagle;
+        // The headers of segments with an option differ in it.
+        let ordinary = ordinary && self.payload_option_octets(&segment.payload) == 0;
         if !self.has_unsent() || !ordinary || !nothing_lost || !full || !self.timers.is_set(Timer::Retransmit)
         {
             return None;
@@ -130,7 +133,8 @@ impl Connection {
             self.note_sent_of(now, pools, train);
             let (next, count) = self.send.queue.peek_series(&pools.segments)?;
             let most = train.most_octets.min(train.left_octets);
-            if !(train.least_octets..=most).contains(&next.octets) {
+            let has_option = self.payload_option_octets(&next.payload) > 0;
+            if has_option || !(train.least_octets..=most).contains(&next.octets) {
                 return None;
             }
             debug_assert!(next.transmissions == 0, "a segment is unsent before its first transmission");

@@ -130,13 +130,13 @@ pub struct Options {
     pub rdma: Option<RdmaOption>,
 }
 
-const END: u8 = 0;
-const NOP: u8 = 1;
+pub(super) const END: u8 = 0;
+pub(super) const NOP: u8 = 1;
 const MSS: u8 = 2;
 const WINDOW_SCALE: u8 = 3;
 const SACK_PERMITTED: u8 = 4;
-const SACK: u8 = 5;
-const TIMESTAMPS: u8 = 8;
+pub(super) const SACK: u8 = 5;
+pub(super) const TIMESTAMPS: u8 = 8;
 
 /// The largest window scale (RFC 7323 §2.3); a larger one is used as this.
 const WINDOW_SCALE_MAX: u8 = 14;
@@ -244,9 +244,9 @@ impl Options {
         }
     }
 
-    /// The order and the padding are those of Linux, so that header prediction elsewhere recognises them. Each
-    /// option begins at a multiple of four octets, padding included, so the RDMA option does too
-    /// (draft-csapuntz-tcprdma-00 §3.1.8).
+    /// The order and the padding are those of Linux, so that header prediction elsewhere recognises them. All
+    /// options, padding included, begin at multiples of four octets, as draft-csapuntz-tcprdma-00 §3.1.8
+    /// requires of the RDMA option.
     // Requirements: TRO-3.1.8-02
     fn emit(&self, out: &mut Writer<'_>, rdma_kind: u8) {
         if let Some(mss) = self.mss {
@@ -654,7 +654,7 @@ mod tests {
             let sack = (0..blocks).map(|n| (SeqNumber(n * 100), SeqNumber(n * 100 + 50))).collect();
             let options = Options { mss, window_scale, sack_permitted, timestamps, sack, rdma };
             let octets = emitted(&Header { options, ..Header::default() });
-            prop_assert!(octets.len() <= Header::MAX_LEN && octets.len() % 4 == 0);
+            prop_assert!(octets.len() <= Header::MAX_LEN && octets.len().is_multiple_of(4));
             if let Some(option) = rdma {
                 let mut expected = [0; RdmaOption::MAX_LEN];
                 let len = option.emit(tcp_rdma::DEFAULT_KIND, &mut expected);

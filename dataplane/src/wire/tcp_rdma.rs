@@ -17,6 +17,7 @@ mod rid;
 
 pub use rid::{CifsRid, HttpRid, NfsRid, ReservedBits, Rid, ScsiRid};
 
+use super::tcp::{END, NOP, SACK, TIMESTAMPS};
 use super::{Reader, Writer};
 
 /// The option kind that the draft uses (§3.1). It is not assigned to this option, so hosts may be configured
@@ -24,15 +25,17 @@ use super::{Reader, Writer};
 // Requirements: TRO-3.1-01
 pub const DEFAULT_KIND: u8 = 25;
 
+/// Returns true if `kind` may be that of the RDMA option: no option that this stack uses has it.
+pub const fn is_free_kind(kind: u8) -> bool {
+    !matches!(kind, END..=SACK | TIMESTAMPS)
+}
+
 /// The A bit: octet 0 of the payload begins a message.
 const MESSAGE_ALIGNED: u8 = 0x80;
 /// The U bit: the receiver does not expect the RID.
 const UNSOLICITED: u8 = 0x40;
 /// The other bits of the octet with A and U are bits 40 to 45 of the RID.
 const RID_HIGH: u8 = 0x3f;
-/// A NOP of the option list, which fills the option up to a multiple of four octets.
-const NOP: u8 = 1;
-
 /// The octets of a transfer in one segment (§3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Transfer {

@@ -35,6 +35,7 @@ mod path_mtu;
 mod peer_shares;
 mod placement;
 mod queue_pair_binding;
+mod rdma_option;
 mod reassembly;
 mod receiver_not_ready;
 mod run_to_completion;

@@ -14,6 +14,7 @@ use crate::wire::arp;
 use crate::wire::ethernet::{self, EtherType};
 use crate::wire::ipv4::{self, Protocol};
 use crate::wire::tcp::{Flags, Header, SeqNumber, Timestamps};
+use crate::wire::tcp_rdma::DEFAULT_KIND;
 use crate::wire::{checksum, icmp, icmpv6, ipv6};
 
 const V4: [u8; 4] = [198, 18, 0, 1];
@@ -29,6 +30,7 @@ fn with_address(address: [u8; 4]) -> Config {
         neighbours: ArrayVec::new(),
         duplicate_address_detection: true,
         vlan: None,
+        rdma_option_kind: DEFAULT_KIND,
     }
 }
 

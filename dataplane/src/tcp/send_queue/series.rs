@@ -12,6 +12,7 @@
 use crate::pool::{List, NodeId, Pool};
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
+use crate::wire::tcp_rdma::RdmaOption;
 
 /// The state of a segment, as far as the sender can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,28 @@ pub enum SegmentState {
 pub trait SendPayload: Copy {
     /// Turns the descriptor of a segment into that of the segment `count` places after it in its series.
     fn move_on(&mut self, count: u32);
+
+    /// Returns the RDMA option of a segment with `octets` octets of the payload from `skip` octets into it;
+    /// `None` if it needs none. It follows from the descriptor and the part alone, so a retransmission has
+    /// the same, however it is cut. A connection whose ends have not agreed on the option does without it.
+    ///
+    /// Example: of a payload of 3000 octets that is one transfer, the part of 1000 octets from 2000 on has an
+    /// option with a buffer offset that is larger by 2000.
+    // Requirements: TRO-3.1.8-01
+    #[inline]
+    fn rdma_option(&self, skip: u32, octets: u32) -> Option<RdmaOption> {
+        let _ = (skip, octets);
+        None
+    }
+
+    /// Returns the octets of option space that any part of the payload needs: the largest
+    /// [`len`](RdmaOption::len) of its options, or 0 if no part has one. Segments of it have as much less
+    /// data, and it never goes in a train or in one segment with another payload. All segments of a series
+    /// need the same.
+    #[inline]
+    fn option_octets(&self) -> u32 {
+        0
+    }
 }
 
 /// Segments are told apart without their payload.

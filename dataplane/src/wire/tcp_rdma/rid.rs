@@ -6,7 +6,10 @@ use thiserror::Error;
 /// The identifier of a transfer, 46 bits (§3.1.1). The application finds the buffer by it, so two transfers
 /// that are under way at a time on one connection have different ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Rid(u64);
+pub struct Rid {
+    /// The most significant word first. Words of 16 bits need no padding, and a RID is in each TCP header.
+    words: [u16; 3],
+}
 
 impl Rid {
     /// The bits of a RID.
@@ -14,12 +17,26 @@ impl Rid {
 
     /// Returns the RID with these bits; `None` if there are more than 46.
     pub const fn new(bits: u64) -> Option<Self> {
-        if bits >> Self::BITS == 0 { Some(Self(bits)) } else { None }
+        if bits >> Self::BITS == 0 { Some(Self::from_parts((bits >> 32) as u16, bits as u32)) } else { None }
     }
 
     /// Returns the bits.
     pub const fn get(self) -> u64 {
-        self.0
+        (self.high() as u64) << 32 | self.low() as u64
+    }
+
+    /// Bits 32 to 45.
+    const fn high(self) -> u16 {
+        self.words[0]
+    }
+
+    /// Bits 0 to 31.
+    const fn low(self) -> u32 {
+        (self.words[1] as u32) << 16 | self.words[2] as u32
+    }
+
+    const fn from_parts(high: u16, low: u32) -> Self {
+        Self { words: [high, (low >> 16) as u16, low as u16] }
     }
 }
 
@@ -50,7 +67,7 @@ impl NfsRid {
 
 impl From<NfsRid> for Rid {
     fn from(NfsRid { xid, operation }: NfsRid) -> Self {
-        Self(u64::from(operation) << 32 | u64::from(xid))
+        Self::from_parts(operation.into(), xid)
     }
 }
 
@@ -73,7 +90,7 @@ pub struct HttpRid {
 
 impl From<HttpRid> for Rid {
     fn from(HttpRid { request_index }: HttpRid) -> Self {
-        Self(u64::from(request_index))
+        Self::from_parts(0, request_index)
     }
 }
 
@@ -88,9 +105,9 @@ impl TryFrom<Rid> for HttpRid {
     }
 }
 
-/// The RID of CIFS (§5.3.1): zero (6 bits), operation index (8), PID (16), MID (16). The client makes sure
-/// that two requests at a time do not share PID and MID.
-// Requirements: TRO-5.3.1-01, TRO-5.3.1-02
+/// The RID of CIFS (§5.3.1): zero (6 bits), operation index (8), PID (16), MID (16). The CIFS client must
+/// make sure that two requests at a time do not share PID and MID.
+// Requirements: TRO-5.3.1-02
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CifsRid {
     /// Which operation of a compound request the transfer belongs to. The first one is 0, and operations
@@ -104,7 +121,7 @@ pub struct CifsRid {
 
 impl From<CifsRid> for Rid {
     fn from(CifsRid { operation, pid, mid }: CifsRid) -> Self {
-        Self(u64::from(operation) << 32 | u64::from(pid) << 16 | u64::from(mid))
+        Self::from_parts(operation.into(), u32::from(pid) << 16 | u32::from(mid))
     }
 }
 
@@ -136,9 +153,8 @@ impl From<Rid> for ScsiRid {
 
 /// Bits 32 to 39 and bits 0 to 31 of a RID whose bits 40 to 45 are zero.
 const fn operation_and_word(rid: Rid) -> Result<(u8, u32), ReservedBits> {
-    let high = rid.0 >> 32;
-    if high > u8::MAX as u64 {
+    if rid.high() > u8::MAX as u16 {
         return Err(ReservedBits);
     }
-    Ok((high as u8, rid.0 as u32))
+    Ok((rid.high() as u8, rid.low()))
 }

@@ -36,7 +36,7 @@ fn transfer(record: &Record) -> Transfer {
     }
 }
 
-// Requirements: TRO-3.1-01, TRO-3.1-02, TRO-3.1.1-02, TRO-3.1.6-02
+// Requirements: TRO-3.1-01, TRO-3.1-02, TRO-3.1.1-02, TRO-3.1.3-02, TRO-3.1.4-03, TRO-3.1.6-02
 #[test]
 fn tro_formats() {
     let [offer, aligned, known, total, failed_read] = load("tro-formats");
