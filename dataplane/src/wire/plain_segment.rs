@@ -156,6 +156,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::wire::tcp_rdma::RdmaOption;
 
     const SOURCE: (IpAddr, IpAddr) =
         (IpAddr::V4(Ipv4Addr::new(198, 18, 0, 1)), IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1)));
@@ -370,6 +371,24 @@ mod tests {
                 (4, 1, "cut off"),
             ],
         );
+    }
+
+    /// Segments with an RDMA option, beside timestamps or not, are parsed field by field.
+    #[test]
+    fn rdma_options_are_left() {
+        for family in [V4, V6] {
+            for timestamps in [None, Some(Timestamps { value: 9, echo: 8 })] {
+                for octets in [0, 2, 14, 18] {
+                    let option = RdmaOption::parse(&[0; 18][..octets]);
+                    assert!(option.is_some());
+                    let mut header = header(timestamps);
+                    header.options.rdma = option;
+                    let octets = packet(family, &header, 100, 0);
+                    assert_eq!(family.parse(&octets), None, "{option:?}");
+                    assert_eq!(by_fields(family, &octets).map(|(_, header)| header), Some(header));
+                }
+            }
+        }
     }
 
     proptest! {
