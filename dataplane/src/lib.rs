@@ -14,6 +14,7 @@
 //! Protocol code does no I/O and reads no clock: the caller passes `now`, and every state machine returns its
 //! next deadline. So the whole stack runs in virtual time over [`device::sim`].
 
+pub mod byte_stream;
 mod conn;
 pub mod core;
 pub mod crc32c;

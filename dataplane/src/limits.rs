@@ -118,6 +118,27 @@ pub const STREAM_SEND_PIECES: usize = 64;
 /// Streaming bytes of one connection that control has a copy of and has not consumed. The others wait in
 /// TCP's window.
 pub const STREAM_UNCONSUMED_BYTES: usize = 1 << 16;
+
+/// Pieces of a byte stream that its application may have written and the peer not acknowledged, at most.
+pub const BYTE_STREAM_PIECES: usize = 1024;
+
+/// Placements, and ends of transfers, that the application of a byte stream has not read, at most.
+pub const BYTE_STREAM_RECORDS: usize = 1024;
+
+/// Requests of the reader of a byte stream that its core has not seen, at most.
+pub const BYTE_STREAM_COMMANDS: usize = 512;
+
+/// Transfers of the TCP RDMA option that may be under way on a connection, at most.
+pub const TRANSFERS_PER_STREAM: usize = 256;
+
+/// Separate pieces of a buffer that a transfer may have filled, at most, and as many beyond gaps.
+pub const TRANSFER_INTERVALS: usize = 16;
+
+/// Placements on a connection whose turn in the stream has not come, at most.
+pub const PLACEMENTS_PER_STREAM: usize = 1024;
+
+/// Buffers for unsolicited transfers of a connection, at most.
+pub const UNSOLICITED_BUFFERS_PER_STREAM: usize = 256;
 /// Work requests that an application gathers on its stack to post them together: some 6 KiB.
 pub const POST_BATCH: usize = 32;
 /// Asynchronous events of a device that the application has not taken. A thousand queue pairs may fail at

@@ -15,6 +15,18 @@ pub struct ConnectionId {
     pub(crate) generation: u32,
 }
 
+impl ConnectionId {
+    /// Returns the name as a number.
+    pub const fn to_bits(self) -> u64 {
+        (self.generation as u64) << 32 | self.index as u64
+    }
+
+    /// Returns the name that was that number.
+    pub const fn from_bits(bits: u64) -> Self {
+        Self { index: bits as u32, generation: (bits >> 32) as u32 }
+    }
+}
+
 /// A connection that has addresses and ports.
 pub trait Keyed {
     /// Returns its addresses and ports.

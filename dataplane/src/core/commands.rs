@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::byte_stream::SharedByteStream;
 use crate::conn::{ConnectionId, ListenAddress};
 use crate::device::Device;
 use crate::endpoint::{Connection, Endpoints, Outcome, QueuePair};
@@ -10,6 +11,7 @@ use crate::memory::{RemoveError, STag};
 use crate::qp::shared::{QpState, SharedQp};
 use crate::qp::work::QpNumber;
 use crate::ring::{AfterStream, Command, Direction, Event, FullOperation};
+use crate::tcp::CloseReason;
 use crate::time::Instant;
 
 use super::Core;
@@ -71,6 +73,7 @@ impl<D: Device> Core<D> {
             Command::ExpectFpdu { connection, within_ns } => {
                 self.with_endpoint(now, connection, |mut endpoint| endpoint.expect_fpdu(within_ns));
             }
+            Command::AttachByteStream { connection, stream } => self.attach(now, connection, stream),
             Command::Close { connection } => {
                 self.with_endpoint(now, connection, |mut endpoint| endpoint.close(None));
             }
@@ -114,6 +117,16 @@ impl<D: Device> Core<D> {
             }
         }
         self.apply(id.index, Outcome::DIRTY);
+    }
+
+    fn attach(&mut self, now: Instant, id: ConnectionId, stream: Arc<SharedByteStream>) {
+        match self.endpoints.named(now, id) {
+            Some(mut endpoint) => {
+                let outcome = endpoint.attach(stream);
+                self.apply(id.index, outcome);
+            }
+            None => stream.set_end(CloseReason::Aborted),
+        }
     }
 
     fn start(&mut self, now: Instant, id: ConnectionId, operation: FullOperation) {

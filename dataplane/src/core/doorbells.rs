@@ -1,5 +1,6 @@
 //! Doorbells: applications have posted work, or receives.
 
+use crate::conn::ConnectionId;
 use crate::device::Device;
 use crate::endpoint::Outcome;
 use crate::limits;
@@ -18,9 +19,12 @@ impl<D: Device> Core<D> {
 
     #[inline(never)]
     fn serve_rung_doorbells(&mut self, now: Instant) -> bool {
-        let mut busy = self.rings.doorbells.take_shared_receives();
+        let mut busy = self.rings.doorbells.take_others();
         if busy {
-            self.resume_shared_receive_waiters(now);
+            if self.rings.doorbells.take_shared_receives() {
+                self.resume_shared_receive_waiters(now);
+            }
+            self.serve_byte_streams(now);
         }
         for _ in 0..limits::DOORBELLS_PER_POLL {
             let Some(number) = self.rings.doorbells.take() else { break };
@@ -43,6 +47,16 @@ impl<D: Device> Core<D> {
             }
             None => {}
         }
+    }
+
+    /// Serves the byte streams that have rung.
+    fn serve_byte_streams(&mut self, now: Instant) {
+        for _ in 0..limits::DOORBELLS_PER_POLL {
+            let Some(name) = self.rings.doorbells.take_byte_stream() else { return };
+            let id = ConnectionId::from_bits(name);
+            self.with_endpoint(now, id, |mut endpoint| endpoint.on_byte_stream_bell());
+        }
+        self.rings.doorbells.leave_others();
     }
 
     /// Hands out receives that were posted to shared receive queues which connections wait for. The longest

@@ -115,6 +115,9 @@ impl<F: Frame> Endpoint<'_, F> {
         if inside_fpdu || self.awaits_response_after_finish() {
             return self.fail_stream(StreamError::Mpa(MpaError::TcpClosed), None);
         }
+        if let Mode::Bytes(stream) = &self.connection.mode {
+            stream.inbound.finish();
+        }
         self.context.events.push(Event::PeerFinished { connection: self.id });
     }
 
@@ -135,7 +138,10 @@ impl<F: Frame> Endpoint<'_, F> {
             // Its queue pair is destroyed, and the connection lingers for a Terminate.
             _ => CloseReason::Aborted,
         };
-        if connection.receives_stream() || connection.awaits_receive() {
+        if let Mode::Bytes(stream) = &connection.mode {
+            stream.shared.set_end(reason);
+        }
+        if connection.receives_stream() || connection.awaits_receive() || connection.carries_bytes() {
             // Control has a copy of all the octets it gets, and no receive will be posted for others.
             self.discard_received();
         }

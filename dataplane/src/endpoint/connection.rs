@@ -1,5 +1,6 @@
 //! A connection of a core: TCP, the meaning of its octets, and the notifications that control has received.
 
+use crate::byte_stream::ByteRun;
 use crate::conn::{Keyed, ListenAddress, Scope, Stage};
 use crate::net::flow::FlowKey;
 use crate::qp::run::FpduRun;
@@ -7,10 +8,12 @@ use crate::tcp;
 use crate::tcp::send_queue::SendPayload;
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
+use crate::wire::tcp_rdma::RdmaOption;
 
 use super::operating::Operating;
 use super::send_stream::SendStream;
 use super::stall_tracker::StallTracker;
+use super::stream_halves::StreamHalves;
 
 /// The source of the octets of a TCP segment.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +22,8 @@ pub enum Chunk {
     Stream,
     /// Whole FPDUs.
     Fpdus(FpduRun),
+    /// Octets of a byte stream, which it finds by the segment's place.
+    Bytes(ByteRun),
 }
 
 impl SendPayload for Chunk {
@@ -27,6 +32,21 @@ impl SendPayload for Chunk {
     fn move_on(&mut self, count: u32) {
         if let Self::Fpdus(run) = self {
             run.move_on(count);
+        }
+    }
+
+    fn rdma_option(&self, skip: u32, octets: u32) -> Option<RdmaOption> {
+        match self {
+            Self::Bytes(run) => run.rdma_option(skip, octets),
+            Self::Stream | Self::Fpdus(_) => None,
+        }
+    }
+
+    #[inline]
+    fn option_octets(&self) -> u32 {
+        match self {
+            Self::Bytes(run) => run.option_octets(),
+            Self::Stream | Self::Fpdus(_) => 0,
         }
     }
 }
@@ -38,6 +58,8 @@ pub enum Mode {
     Streaming,
     /// FPDUs of a queue pair, in one direction at least.
     FullOperation(Operating),
+    /// Octets of an application's byte stream.
+    Bytes(Box<StreamHalves>),
     /// The queue pair is destroyed. Octets that arrive are dropped; those still to be sent are in
     /// [`Connection::stream`].
     Lingering {
@@ -185,7 +207,7 @@ impl Connection {
     /// Returns true if the connection is only open for the Terminate of a stream that has failed.
     const fn has_fixed_deadline(&self) -> bool {
         match &self.mode {
-            Mode::Streaming => false,
+            Mode::Streaming | Mode::Bytes(_) => false,
             Mode::FullOperation(operating) => operating.failed && operating.sends,
             Mode::Lingering { .. } => true,
         }
@@ -229,6 +251,7 @@ impl Connection {
         match &self.mode {
             Mode::Streaming | Mode::Lingering { .. } => true,
             Mode::FullOperation(operating) => !operating.sends,
+            Mode::Bytes(_) => false,
         }
     }
 
@@ -237,7 +260,7 @@ impl Connection {
         match &self.mode {
             Mode::Streaming => true,
             Mode::FullOperation(operating) => !operating.receives,
-            Mode::Lingering { .. } => false,
+            Mode::Bytes(_) | Mode::Lingering { .. } => false,
         }
     }
 
@@ -258,7 +281,17 @@ impl Connection {
     /// Returns true if octets have arrived in order that its user has not got yet. The user is notified of
     /// the peer's FIN after those octets.
     pub fn has_pending_octets(&self) -> bool {
-        self.uncopied_octets() > 0 || self.awaits_receive()
+        self.uncopied_octets() > 0 || self.awaits_receive() || self.has_pending_bytes()
+    }
+
+    /// Returns true if octets have arrived in order that its byte stream has no room for yet.
+    fn has_pending_bytes(&self) -> bool {
+        matches!(self.mode, Mode::Bytes(_)) && self.tcp.received().available() > 0
+    }
+
+    /// Returns true if its octets are those of an application's byte stream.
+    pub const fn carries_bytes(&self) -> bool {
+        matches!(self.mode, Mode::Bytes(_))
     }
 
     /// Returns true if the peer has finished and control has not been notified of that.
@@ -287,7 +320,7 @@ impl Connection {
     pub const fn awaits_receive(&self) -> bool {
         match &self.mode {
             Mode::FullOperation(operating) => operating.awaits_receive && !operating.failed,
-            Mode::Streaming | Mode::Lingering { .. } => false,
+            Mode::Streaming | Mode::Bytes(_) | Mode::Lingering { .. } => false,
         }
     }
 }

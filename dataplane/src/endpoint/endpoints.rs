@@ -58,7 +58,7 @@ impl<F> Endpoints<F> {
     ) -> Endpoint<'c, F> {
         let queue_pair = match &connection.mode {
             Mode::FullOperation(operating) => queue_pairs.bound_to(id, operating.qp),
-            Mode::Streaming | Mode::Lingering { .. } => None,
+            Mode::Streaming | Mode::Bytes(_) | Mode::Lingering { .. } => None,
         };
         debug_assert_eq!(
             queue_pair.is_some(),

@@ -30,6 +30,9 @@ impl<F: Frame> Endpoint<'_, F> {
     #[inline]
     pub fn on_plain_segment(&mut self, segment: &PlainSegment, frame: F) -> Plain<F> {
         let payload = frame.piece(0).and_then(|first| first.get(segment.payload_offset..segment.end()));
+        if self.connection.carries_bytes() {
+            return self.on_plain_bytes(segment, frame);
+        }
         let pools = &mut self.context.pools;
         let expected = self.connection.takes_fpdus()
             && self.queue_pair.is_some()

@@ -9,6 +9,7 @@
 //! An `RdmapStream` is an endpoint in Full Operation that has its queue pair.
 
 mod await_receive;
+mod byte_stream;
 mod close;
 mod connection;
 mod context;
@@ -33,6 +34,7 @@ mod send_stream;
 mod stall;
 mod stall_tracker;
 mod stream;
+mod stream_halves;
 mod transmit;
 
 use crate::conn::ConnectionId;

@@ -170,6 +170,13 @@ impl<'e> PayloadSources<'e> {
         let begin = segment.seq - segment.skip;
         match &segment.payload {
             Chunk::Stream => self.connection.stream.copy(segment.seq, out),
+            Chunk::Bytes(_) => match &self.connection.mode {
+                Mode::Bytes(stream) => {
+                    statistics.bytes_copied_tx += out.len() as u64;
+                    stream.outbound.copy(segment.seq, out)
+                }
+                _ => false,
+            },
             Chunk::Fpdus(run) if run.octets as usize == out.len() => {
                 self.build_run(run, begin, out, statistics)
             }

@@ -53,8 +53,15 @@ impl<F: Frame> Endpoint<'_, F> {
         let (connection, context) = (&mut *self.connection, &mut *self.context);
         // Streaming octets, and those after a message that waits, stay: they may not take the frames that
         // FPDUs need to pass through.
-        context.pools.held.expect_passing(!connection.receives_stream() && !connection.awaits_receive());
+        let passes =
+            !connection.receives_stream() && !connection.awaits_receive() && !connection.carries_bytes();
+        context.pools.held.expect_passing(passes);
+        let option = connection.expects_transfer(header, payload.octets);
         let disposition = connection.tcp.on_segment(self.now, header, payload, &mut context.pools);
+        if let Some(option) = option {
+            self.place_transfer(&option, disposition.beyond_gap);
+        }
+        let connection = &mut *self.connection;
         connection.note_changes(self.now, disposition.changes);
         self.on_changes(disposition.changes);
         if let Some(kept) = disposition.beyond_gap
@@ -100,6 +107,9 @@ impl<F: Frame> Endpoint<'_, F> {
     pub(super) fn receive_in_order(&mut self) {
         if self.connection.receives_stream() {
             return self.copy_stream_to_control();
+        }
+        if self.connection.carries_bytes() {
+            return self.hand_over_bytes();
         }
         match &self.connection.mode {
             // They are taken when a receive is posted, or the wait expires.
@@ -151,6 +161,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Releases what TCP has acknowledged: streaming octets, and the requests of the queue pair.
     pub(super) fn complete_sends(&mut self) {
         self.release_stream();
+        self.release_bytes();
         if let Some(mut stream) = self.rdmap() {
             stream.complete_sends();
         }

@@ -14,6 +14,7 @@ use crate::tcp::{self, Outgoing, State, Train};
 use crate::time::Instant;
 
 use super::Endpoint;
+use super::byte_stream::queue_bytes;
 use super::connection::Chunk;
 use super::rdmap_stream::RdmapStream;
 use super::stream::{octets_for_control, queue_stream};
@@ -50,6 +51,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// [`StreamFailed`]: another call returns what is sent instead.
     pub fn next_segment(&mut self, by_reference: bool) -> Result<Option<Outgoing<Chunk>>, StreamFailed> {
         queue_stream(self.connection, &mut self.context.pools);
+        queue_bytes(self.connection, &mut self.context.pools);
         if let Some(mut stream) = self.rdmap() {
             stream.queue_fpdus(by_reference);
             if !stream.operating.failed && stream.qp.sender.has_failed() {
@@ -104,7 +106,7 @@ impl<F: Frame> Endpoint<'_, F> {
         if !more && connection.is_only_in_time_wait() {
             return Turn::TimeWait(self.time_wait_state());
         }
-        let streamed = connection.stream.unqueued_octets() == 0;
+        let streamed = connection.stream.unqueued_octets() == 0 && !connection.has_unqueued_bytes();
         let has_work = self.rdmap().is_some_and(|stream| stream.has_work());
         if self.connection.closing && self.connection.tcp.may_send() && streamed && !has_work {
             self.connection.tcp.close();

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use crate::byte_stream::SharedByteStream;
 use crate::conn::ConnectionId;
 use crate::memory::{Grant, ProtectionDomainId, STag};
 use crate::qp::shared::SharedQp;
@@ -114,6 +115,16 @@ pub enum Command {
         connection: ConnectionId,
         /// The time, in nanoseconds.
         within_ns: u64,
+    },
+    /// Gives the octets of a connection in streaming mode to an application: those that control has not
+    /// consumed, and all after them; and sends what the application writes after what control has sent. The
+    /// connection carries no FPDUs then. Refused, which the stream says as its end, if the connection is
+    /// closed or no more in streaming mode.
+    AttachByteStream {
+        /// The connection.
+        connection: ConnectionId,
+        /// The stream, made with the [name](ConnectionId::to_bits) of the connection.
+        stream: Arc<SharedByteStream>,
     },
     /// Closes a connection: sends the FIN after everything posted.
     Close {

@@ -45,7 +45,7 @@ impl Rings {
         Self {
             commands: Arc::new(ArrayQueue::new(limits::COMMANDS)),
             events: Arc::new(ArrayQueue::new(limits::EVENTS)),
-            doorbells: Arc::new(doorbells),
+            doorbells: Arc::new(doorbells.with_byte_streams(limits::CONNECTIONS_PER_CORE)),
         }
     }
 }

@@ -268,6 +268,18 @@ impl ReceiveQueue {
         pool.for_each_slice(&self.held, self.unread + start as u32, octets, &mut f);
     }
 
+    /// Calls `f` with the slices that make up `octets` octets from the sequence number `from` on, which are
+    /// kept, in order or beyond a gap.
+    pub fn for_each_kept_slice<F: Frame>(
+        &self,
+        pool: &HeldPool<F>,
+        from: SeqNumber,
+        octets: usize,
+        mut f: impl FnMut(&[u8]),
+    ) {
+        pool.for_each_slice(&self.held, from, octets, &mut f);
+    }
+
     /// Consumes `octets` octets, freeing the frames they lie in.
     pub fn consume<F>(&mut self, pool: &mut HeldPool<F>, octets: usize) {
         debug_assert!(octets <= self.available(), "consumed more than is in order");

@@ -1,0 +1,279 @@
+//! The core's half of what is received: octets of transfers are placed when their segment arrives, and in
+//! stream order everything is handed to the application, as octets of the ring or as records.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::reader::ReaderCommand;
+use super::shared::{SharedByteStream, ring_parts};
+use super::transfers::{Record, RecordKind, TransferCounters, TransferId, Transfers};
+use crate::limits;
+use crate::sync::{Ordering, fence};
+use crate::wire::tcp_rdma::Transfer;
+
+/// Octets of a segment that TCP keeps, by positions of the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    /// The position of the first octet of the segment's payload.
+    pub payload: u64,
+    /// Octets of the payload.
+    pub payload_octets: usize,
+    /// The positions of the octets kept: from the first to the one after the last.
+    pub kept: (u64, u64),
+    /// No octet before them is missing.
+    pub in_order: bool,
+}
+
+/// Octets placed whose turn has not come.
+#[derive(Clone, Copy, Debug)]
+struct Placement {
+    /// The position of the first octet.
+    at: u64,
+    octets: u32,
+    /// Its offset in the buffer.
+    offset: u32,
+    transfer: TransferId,
+    beyond_gap: bool,
+}
+
+/// What an application receives, at its core.
+#[derive(Debug)]
+pub struct Inbound {
+    shared: Arc<SharedByteStream>,
+    transfers: Transfers,
+    /// In stream order, without overlap.
+    placements: VecDeque<Placement>,
+    /// Octets in the ring so far, published or not.
+    filled: u64,
+    /// The position of the next octet in stream order.
+    position: u64,
+    commands_done: u64,
+    /// Octets copied to the ring.
+    pub octets_copied: u64,
+}
+
+impl Inbound {
+    /// What the application of `shared` receives.
+    pub fn new(shared: Arc<SharedByteStream>) -> Self {
+        let transfers = Transfers::new(shared.unsolicited.clone());
+        Self {
+            shared,
+            transfers,
+            placements: VecDeque::with_capacity(limits::PLACEMENTS_PER_STREAM),
+            filled: 0,
+            position: 0,
+            commands_done: 0,
+            octets_copied: 0,
+        }
+    }
+
+    /// The position of the next octet in stream order.
+    pub const fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The counters of its transfers.
+    pub const fn counters(&self) -> &TransferCounters {
+        &self.transfers.counters
+    }
+
+    /// Carries out what the application has asked for.
+    pub fn take_commands(&mut self) {
+        let mut done = 0;
+        while done < limits::BYTE_STREAM_COMMANDS
+            && let Some(command) = self.shared.commands.pop()
+        {
+            match command {
+                // A name that is under way stays what it is.
+                ReaderCommand::Expect { rid, memory, offset, octets } => {
+                    self.transfers.expect(rid, memory, offset, octets);
+                }
+                ReaderCommand::Cancel(rid) => self.transfers.close(rid),
+                ReaderCommand::Release(buffer) => self.transfers.release_buffer(buffer),
+            }
+            done += 1;
+        }
+        if done > 0 {
+            self.commands_done += done as u64;
+            self.shared.commands_done.store(self.commands_done, Ordering::Release);
+            self.shared.reader.wake();
+        }
+    }
+
+    /// Places the octets of the transfer that `option` describes in a segment. `copy` is called with a
+    /// position, a number of octets, and a function for the slices that make them up. Octets that are not
+    /// placed, for any reason, are read from the stream.
+    pub fn place(
+        &mut self,
+        option: &Transfer,
+        arrived: &Arrived,
+        copy: impl FnOnce(u64, usize, &mut dyn FnMut(&[u8])),
+    ) {
+        if !option.fits(arrived.payload_octets) {
+            self.transfers.counters.outside_payload += 1;
+            return;
+        }
+        // A segment is kept in part if some of its octets have come before: the rest is placed.
+        let data = arrived.payload + u64::from(option.data_offset);
+        let end = (data + u64::from(option.data_octets)).min(arrived.kept.1);
+        let at = data.max(arrived.kept.0).max(self.position);
+        if at > end || (at == end && option.data_octets > 0) || !self.has_room_for_placement(at) {
+            return;
+        }
+        let from = u64::from(option.buffer_offset) + (at - data);
+        let to = from + (end - at);
+        if to > u64::from(u32::MAX) {
+            self.transfers.counters.out_of_bounds += 1;
+            return;
+        }
+        let Some(transfer) = self.transfers.claim(option, (from, to), arrived.in_order) else { return };
+        let octets = (end - at) as usize;
+        if octets > 0 {
+            let (transfers, mut place) = (&self.transfers, from);
+            copy(at, octets, &mut |slice| {
+                transfers.write(transfer, place, slice);
+                place += slice.len() as u64;
+            });
+        }
+        let beyond_gap = !arrived.in_order;
+        let placement = Placement { at, octets: octets as u32, offset: from as u32, transfer, beyond_gap };
+        let index = self
+            .placements
+            .partition_point(|before| before.at < at || (before.at == at && before.octets == 0));
+        self.placements.insert(index, placement);
+        let counters = &mut self.transfers.counters;
+        counters.segments_placed += 1;
+        counters.segments_placed_out_of_order += u64::from(beyond_gap);
+        counters.octets_placed += octets as u64;
+    }
+
+    fn has_room_for_placement(&mut self, at: u64) -> bool {
+        let room = self.placements.len() < limits::PLACEMENTS_PER_STREAM;
+        self.transfers.counters.too_scattered += u64::from(!room);
+        // One placement has a position for itself: a transfer of nothing goes before others there.
+        room && !self.placements.iter().rev().take(1).any(|last| last.at == at && last.octets == 0)
+    }
+
+    /// Hands the next `available` octets in stream order to the application, as far as it has room. `copy` is
+    /// called as by [`place`](Self::place), with numbers of octets from the next one on. Returns how many
+    /// octets were handed over.
+    pub fn hand_over(
+        &mut self,
+        available: usize,
+        mut copy: impl FnMut(usize, usize, &mut dyn FnMut(&[u8])),
+    ) -> usize {
+        let begin = self.position;
+        let end = begin + available as u64;
+        if self.shared.abandoned.load(Ordering::Acquire) {
+            self.position = end;
+            return available;
+        }
+        let filled_before = self.filled;
+        let mut records = 0;
+        loop {
+            let next = self.next_placement(end);
+            let octets_end = next.map_or(end, |placement| placement.at);
+            if octets_end > self.position {
+                let wanted = (octets_end - self.position) as usize;
+                let taken = wanted.min(self.ring_room());
+                let skip = (self.position - begin) as usize;
+                let (ring, mut at) = (&self.shared.receive_ring, self.filled);
+                copy(skip, taken, &mut |slice| {
+                    let [(first_at, first), (second_at, _)] = ring_parts(ring, at, slice.len());
+                    let (head, tail) = slice.split_at(first);
+                    let written = ring.write(first_at, head) && ring.write(second_at, tail);
+                    debug_assert!(written, "a ring takes what there is room for");
+                    at += slice.len() as u64;
+                });
+                self.filled += taken as u64;
+                self.position += taken as u64;
+                self.octets_copied += taken as u64;
+                if taken < wanted {
+                    break;
+                }
+            }
+            let Some(placement) = next else { break };
+            // A record for the octets, and one for the end of the transfer.
+            if self.shared.records.len() + 2 > self.shared.records.capacity() {
+                break;
+            }
+            self.placements.pop_front();
+            records += usize::from(self.deliver(&placement));
+        }
+        if self.filled != filled_before {
+            self.shared.filled.store(self.filled, Ordering::Release);
+        }
+        if self.filled != filled_before || records > 0 {
+            self.shared.reader.wake();
+        }
+        (self.position - begin) as usize
+    }
+
+    /// The next placement that counts, if all of its octets come before `end`. Those that do not count are
+    /// dropped: their octets are still in their frames.
+    fn next_placement(&mut self, end: u64) -> Option<Placement> {
+        while let Some(placement) = self.placements.front().copied() {
+            if placement.at < self.position || !self.transfers.counts(placement.transfer) {
+                self.placements.pop_front();
+                continue;
+            }
+            // In order are the octets of whole segments, so its octets are too.
+            return (placement.at + u64::from(placement.octets) <= end && placement.at <= end)
+                .then_some(placement);
+        }
+        None
+    }
+
+    /// Hands a placement to the application, whose turn has come. Returns false if it does not count after
+    /// all; its octets follow from the stream then.
+    fn deliver(&mut self, placement: &Placement) -> bool {
+        let Placement { octets, offset, transfer, beyond_gap, .. } = *placement;
+        let Some((rid, buffer)) = self.transfers.names(transfer) else { return false };
+        let range = (u64::from(offset), u64::from(offset) + u64::from(octets));
+        if !self.transfers.deliver(transfer, range, beyond_gap) {
+            return false;
+        }
+        self.position += u64::from(octets);
+        let record = Record { at: self.filled, rid, buffer, kind: RecordKind::Placed { offset, octets } };
+        if octets > 0 {
+            self.push(record);
+        }
+        if let Some(total_octets) = self.transfers.take_complete(transfer) {
+            self.push(Record { kind: RecordKind::Complete { total_octets }, ..record });
+        }
+        true
+    }
+
+    fn push(&self, record: Record) {
+        let pushed = self.shared.records.push(record);
+        debug_assert!(pushed.is_ok(), "room for two was seen, and nobody else pushes");
+    }
+
+    fn ring_room(&self) -> usize {
+        let used = self.filled - self.shared.consumed.load(Ordering::Acquire);
+        self.shared.receive_ring.len() - used as usize
+    }
+
+    /// Whether octets that are next in the stream can be handed over from where they lie, all of `octets`: no
+    /// placement is in the way.
+    pub fn takes(&self, octets: usize) -> bool {
+        self.placements.is_empty() && self.ring_room() >= octets
+    }
+
+    /// Notes that octets wait for room, or do no more. Returns true if there is room after all.
+    pub fn note_stalled(&self, stalled: bool) -> bool {
+        if !stalled {
+            return false;
+        }
+        self.shared.stalled.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        // The application may have made room before it could see that.
+        self.ring_room() > 0 && self.shared.records.len() + 2 <= self.shared.records.capacity()
+    }
+
+    /// Tells the application that the peer sends nothing more.
+    pub fn finish(&self) {
+        self.shared.peer_finished.store(true, Ordering::Release);
+        self.shared.reader.wake();
+    }
+}

@@ -1,0 +1,275 @@
+//! The core's half of what is sent: pieces of the application become runs for TCP, and are kept until the
+//! peer has acknowledged them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::run::{ByteRun, Section, SectionPart};
+use super::shared::{SharedByteStream, ring_parts};
+use crate::memory::Region;
+use crate::sync::Ordering;
+use crate::wire::tcp::SeqNumber;
+
+/// Where the octets of a piece are.
+#[derive(Clone, Debug)]
+pub(super) enum Source {
+    /// In the send ring, from this position on.
+    Ring(u64),
+    /// In memory that the application has lent, from this offset on.
+    Memory(Region, usize),
+}
+
+/// Octets that were written in one go, with one annotation.
+#[derive(Clone, Debug)]
+pub(super) struct Piece {
+    pub(super) octets: u32,
+    pub(super) source: Source,
+    /// The first octet begins a message.
+    pub(super) starts_message: bool,
+    /// They are of this section, from this offset of the receiver's buffer on.
+    pub(super) section: Option<(Section, u32)>,
+}
+
+impl Piece {
+    const fn is_transfer_of_nothing(&self) -> bool {
+        self.octets == 0 && self.section.is_some()
+    }
+}
+
+/// Octets that the longest option takes.
+const ZERO_LENGTH_ROOM: u32 = 20;
+
+/// A piece with its place in the stream.
+#[derive(Debug)]
+struct Placed {
+    piece: Piece,
+    /// The position of its first octet.
+    at: u64,
+}
+
+/// How far TCP has the pieces: all before the one with this number, and so many octets of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Cursor {
+    number: u64,
+    octets: u32,
+}
+
+/// A run to be sent, and where the one after it begins.
+#[derive(Clone, Copy, Debug)]
+pub struct NextRun {
+    /// The run.
+    pub run: ByteRun,
+    after: Cursor,
+}
+
+/// What an application sends, at its core.
+#[derive(Debug)]
+pub struct Outbound {
+    shared: Arc<SharedByteStream>,
+    /// Those that are not acknowledged.
+    pieces: VecDeque<Placed>,
+    /// The number of the first of them.
+    first: u64,
+    cursor: Cursor,
+    /// The position after all pieces.
+    end: u64,
+    /// Positions of the stream and sequence numbers: this one of each is the same octet.
+    anchor: (u64, SeqNumber),
+    /// Messages begin segments, and sections are annotated: the ends have agreed on the option.
+    annotates: bool,
+}
+
+impl Outbound {
+    /// What the application of `shared` sends from the sequence number `start` on. Its annotations are used
+    /// if `annotates` is true.
+    pub fn new(shared: Arc<SharedByteStream>, start: SeqNumber, annotates: bool) -> Self {
+        let pieces = VecDeque::with_capacity(shared.pieces.capacity());
+        Self { shared, pieces, first: 0, cursor: Cursor::default(), end: 0, anchor: (0, start), annotates }
+    }
+
+    /// Takes what the application has written.
+    pub fn take_pieces(&mut self) {
+        let committed = self.shared.committed.load(Ordering::Acquire);
+        while self.pieces.len() < self.shared.pieces.capacity()
+            && self.first + (self.pieces.len() as u64) < committed
+        {
+            let Some(piece) = self.shared.pieces.pop() else { return };
+            let octets = u64::from(piece.octets);
+            self.pieces.push_back(Placed { piece, at: self.end });
+            self.end += octets;
+        }
+    }
+
+    /// Octets that TCP does not have yet.
+    pub fn unqueued_octets(&self) -> u64 {
+        self.end - self.queued()
+    }
+
+    /// Whether the application sends nothing more than what TCP has.
+    pub fn is_finished(&self) -> bool {
+        // In this order: what was written before the end is committed.
+        self.shared.finished.load(Ordering::Acquire)
+            && self.shared.committed.load(Ordering::Acquire) == self.first + self.pieces.len() as u64
+            && self.unqueued_octets() == 0
+    }
+
+    /// The position after what TCP has.
+    fn queued(&self) -> u64 {
+        match self.pieces.get((self.cursor.number - self.first) as usize) {
+            Some(placed) => placed.at + u64::from(self.cursor.octets),
+            None => self.end,
+        }
+    }
+
+    /// Returns the next run, of a segment that has room for `room` octets of payload and options together;
+    /// `None` if there is no octet to be sent.
+    // Requirements: TRO-3.1.8-03, TRO-4-01, TRO-4-02, TRO-4-03
+    pub fn next_run(&self, room: u32) -> Option<NextRun> {
+        self.cut(room).map(|(run, after)| NextRun { run, after })
+    }
+
+    /// Notes that TCP has `next`, which [`next_run`](Self::next_run) has returned last.
+    pub const fn note_queued(&mut self, next: &NextRun) {
+        self.cursor = next.after;
+    }
+
+    /// The next run, and where the one after it begins.
+    fn cut(&self, room: u32) -> Option<(ByteRun, Cursor)> {
+        let mut run = ByteRun::default();
+        let mut cursor = self.cursor;
+        let begin = (self.cursor.number - self.first) as usize;
+        for Placed { piece, .. } in self.pieces.range(begin.min(self.pieces.len())..) {
+            let Some(longer) = self.with(&run, piece, cursor.octets, room) else {
+                if piece.is_transfer_of_nothing() && run.part.is_none() && self.annotates {
+                    // It needs an octet to go with: some are left for the next run.
+                    return self.cut(room.saturating_sub(ZERO_LENGTH_ROOM));
+                }
+                break;
+            };
+            let taken = longer.octets - run.octets;
+            run = longer;
+            cursor.octets += taken;
+            if cursor.octets < piece.octets {
+                break;
+            }
+            cursor = Cursor { number: cursor.number + 1, octets: 0 };
+        }
+        (run.octets > 0).then_some((run, cursor))
+    }
+
+    /// Returns `run` with as much of `piece`, from `skip` octets into it on, as fits; `None` if another run
+    /// begins there.
+    fn with(&self, run: &ByteRun, piece: &Piece, skip: u32, room: u32) -> Option<ByteRun> {
+        let mut longer = *run;
+        if self.annotates && piece.starts_message && skip == 0 {
+            // Requirements: TRO-3.1.6-01
+            if run.octets > 0 {
+                return None;
+            }
+            longer.starts_message = true;
+        }
+        let section = piece.section.filter(|_| self.annotates);
+        if let Some((section, buffer_offset)) = section {
+            let next =
+                SectionPart { section, at: run.octets, octets: 0, buffer_offset: buffer_offset + skip };
+            longer.part = Some(match run.part {
+                None => next,
+                Some(part) if part.is_continued_by(&next) => part,
+                Some(_) => return None,
+            });
+        }
+        let limit = room.saturating_sub(longer.option_octets());
+        let taken = limit.saturating_sub(run.octets).min(piece.octets - skip);
+        if taken == 0 && piece.octets > skip || run.octets > limit {
+            return None;
+        }
+        longer.octets += taken;
+        if section.is_some()
+            && let Some(part) = &mut longer.part
+        {
+            part.octets += taken;
+        }
+        Some(longer)
+    }
+
+    /// Frees the pieces whose octets all come before `kept_from`, the first that may be sent again.
+    pub fn release(&mut self, kept_from: SeqNumber) {
+        let kept_from = self.position(kept_from);
+        let before = self.first;
+        let mut ring_octets = 0;
+        while let Some(Placed { piece, at }) = self.pieces.front() {
+            if self.first >= self.cursor.number || at + u64::from(piece.octets) > kept_from {
+                break;
+            }
+            if matches!(piece.source, Source::Ring(_)) {
+                ring_octets += u64::from(piece.octets);
+            }
+            self.pieces.pop_front();
+            self.first += 1;
+        }
+        if self.first == before {
+            return;
+        }
+        // The memory of a piece is let go before its owner may know.
+        self.shared.released_octets.fetch_add(ring_octets, Ordering::Release);
+        self.shared.released_pieces.store(self.first, Ordering::Release);
+        self.shared.writer.wake();
+    }
+
+    fn position(&self, seq: SeqNumber) -> u64 {
+        let (position, anchor) = self.anchor;
+        position.saturating_add_signed(i64::from(seq - anchor))
+    }
+
+    /// Notes what the peer has acknowledged: sequence numbers are compared with it from now on.
+    pub fn note_acknowledged(&mut self, una: SeqNumber) {
+        if una - self.anchor.1 > 0 {
+            self.anchor = (self.position(una), una);
+        }
+    }
+
+    /// Copies the octets from `seq` on to `out`. Returns false if they are not all kept.
+    pub fn copy(&self, seq: SeqNumber, out: &mut [u8]) -> bool {
+        let mut position = self.position(seq);
+        let mut filled = 0;
+        let first =
+            self.pieces.partition_point(|placed| placed.at + u64::from(placed.piece.octets) <= position);
+        for Placed { piece, at } in self.pieces.range(first..) {
+            let Some(skip) = position.checked_sub(*at) else { return false };
+            let octets = (u64::from(piece.octets) - skip).min((out.len() - filled) as u64) as usize;
+            let Some(room) = out.get_mut(filled..filled + octets) else { return false };
+            if !self.read(&piece.source, skip as usize, room) {
+                return false;
+            }
+            filled += octets;
+            position += octets as u64;
+            if filled == out.len() {
+                return true;
+            }
+        }
+        filled == out.len()
+    }
+
+    fn read(&self, source: &Source, skip: usize, out: &mut [u8]) -> bool {
+        match source {
+            Source::Memory(region, offset) => region.read(offset + skip, out),
+            Source::Ring(position) => {
+                let ring = &self.shared.send_ring;
+                let [(first_at, first), (second_at, second)] =
+                    ring_parts(ring, position + skip as u64, out.len());
+                let Some((head, tail)) = out.split_at_mut_checked(first) else { return false };
+                debug_assert_eq!(tail.len(), second, "a ring has two parts");
+                ring.read(first_at, head) && ring.read(second_at, tail)
+            }
+        }
+    }
+}
+
+impl SectionPart {
+    /// Whether `next`, which comes right after this part in a run, is more of the same.
+    fn is_continued_by(&self, next: &Self) -> bool {
+        self.section == next.section
+            && self.at + self.octets == next.at
+            && self.buffer_offset.checked_add(self.octets) == Some(next.buffer_offset)
+    }
+}

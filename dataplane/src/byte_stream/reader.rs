@@ -1,0 +1,389 @@
+//! The application's half of what is received.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use super::shared::{SharedByteStream, ring_parts};
+use super::transfers::{Buffer, Record, RecordKind};
+use super::unsolicited::UnsolicitedPool;
+use crate::memory::Region;
+use crate::sync::{Ordering, fence};
+use crate::wire::tcp_rdma::Rid;
+
+/// What an application asks of the core.
+#[derive(Debug)]
+pub(super) enum ReaderCommand {
+    /// Octets of this transfer go there.
+    Expect { rid: Rid, memory: Region, offset: usize, octets: usize },
+    /// Nothing more is placed for this name.
+    Cancel(Rid),
+    /// This unsolicited buffer is free.
+    Release(u16),
+}
+
+/// The next part of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadItem {
+    /// So many octets, copied to the caller's slice.
+    Octets(usize),
+    /// So many octets of the stream are in a buffer, from `offset` on, and are not copied again.
+    Placed {
+        /// The name of the transfer.
+        rid: Rid,
+        /// The buffer.
+        buffer: Buffer,
+        /// Where in the buffer they begin: what the peer has said, and nothing else vouches for.
+        offset: u32,
+        /// How many.
+        octets: u32,
+    },
+    /// All octets of the transfer are in its buffer, and were reported. The name is free for another; an
+    /// unsolicited buffer stays the application's until it is [released](ByteReader::release).
+    Complete {
+        /// The name of the transfer.
+        rid: Rid,
+        /// The buffer.
+        buffer: Buffer,
+        /// How many octets it had; 0 for a transfer of nothing.
+        total_octets: u32,
+    },
+    /// The peer sends nothing more.
+    Finished,
+    /// There is nothing to read for now.
+    Nothing,
+}
+
+/// A record that the reader has taken.
+#[derive(Debug)]
+struct Ahead {
+    record: Record,
+    /// Octets of it that were read.
+    read: u32,
+    /// The last octets of it, copied aside.
+    saved: Option<Vec<u8>>,
+}
+
+/// What comes next in the stream, as far as it is not octets of the ring.
+enum Due {
+    Placed {
+        rid: Rid,
+        buffer: Buffer,
+        offset: u32,
+        octets: u32,
+    },
+    /// Placed, and copied aside since.
+    Saved {
+        octets: u32,
+    },
+    Complete {
+        rid: Rid,
+        buffer: Buffer,
+        total_octets: u32,
+    },
+}
+
+/// The end of a byte stream that reads.
+#[derive(Debug)]
+pub struct ByteReader {
+    shared: Arc<SharedByteStream>,
+    consumed: u64,
+    /// Taken from the records, and not read yet.
+    ahead: VecDeque<Ahead>,
+    /// The buffers of the transfers that the application expects.
+    expected: HashMap<Rid, (Region, usize)>,
+    commands: u64,
+    /// Octets copied from the ring and from buffers.
+    copied: u64,
+}
+
+impl ByteReader {
+    /// The end of `shared` that reads. There is one.
+    pub fn new(shared: Arc<SharedByteStream>) -> Self {
+        Self { shared, consumed: 0, ahead: VecDeque::new(), expected: HashMap::new(), commands: 0, copied: 0 }
+    }
+
+    /// The stream.
+    pub const fn shared(&self) -> &Arc<SharedByteStream> {
+        &self.shared
+    }
+
+    /// Octets copied to the caller's slices so far.
+    pub const fn octets_copied(&self) -> u64 {
+        self.copied
+    }
+
+    /// Has octets of the transfer `rid` placed in the `octets` octets at `offset` of `memory`, as their
+    /// segments arrive. Ask before the peer can know the name. Returns false if the range does not lie
+    /// inside, the memory is constant, the transfer is expected already, or too much was asked that the core
+    /// has not seen yet.
+    pub fn expect(&mut self, rid: Rid, memory: &Region, offset: usize, octets: usize) -> bool {
+        if !memory.contains(offset, octets) || memory.is_constant() || self.expected.contains_key(&rid) {
+            return false;
+        }
+        let asked = self.ask(ReaderCommand::Expect { rid, memory: memory.clone(), offset, octets });
+        if asked {
+            self.expected.insert(rid, (memory.clone(), offset));
+        }
+        asked
+    }
+
+    /// Ends a transfer: its name is free, and nothing more is placed for it once the core has
+    /// [seen this](Self::has_settled). Returns false if too much was asked that it has not seen yet.
+    pub fn cancel(&mut self, rid: Rid) -> bool {
+        self.ask(ReaderCommand::Cancel(rid))
+    }
+
+    /// Gives an unsolicited buffer back. Returns false as [`cancel`](Self::cancel) does.
+    pub fn release(&mut self, buffer: u16) -> bool {
+        self.ask(ReaderCommand::Release(buffer))
+    }
+
+    fn ask(&mut self, command: ReaderCommand) -> bool {
+        let asked = self.shared.commands.push(command).is_ok();
+        if asked {
+            self.commands += 1;
+            self.shared.ring();
+        }
+        asked
+    }
+
+    /// Whether the core has seen all that was asked: the buffers of transfers that were cancelled are the
+    /// application's alone.
+    pub fn has_settled(&self) -> bool {
+        self.shared.commands_done.load(Ordering::Acquire) == self.commands || self.shared.end().is_some()
+    }
+
+    /// The buffers for unsolicited transfers.
+    pub fn unsolicited(&self) -> Option<&UnsolicitedPool> {
+        self.shared.unsolicited.as_ref()
+    }
+
+    /// The memory of a buffer, and where it begins there, until its transfer is over and was read.
+    pub fn buffer(&self, rid: Rid, buffer: Buffer) -> Option<(&Region, usize)> {
+        match buffer {
+            Buffer::Expected => self.expected.get(&rid).map(|(memory, offset)| (memory, *offset)),
+            Buffer::Unsolicited(index) => self.shared.unsolicited.as_ref()?.buffer(index),
+        }
+    }
+
+    /// Takes the next part of the stream, at most `most` octets: those that were not placed are copied to
+    /// `out`, as many as fit.
+    pub fn read(&mut self, out: &mut [u8], most: usize) -> ReadItem {
+        let finished = self.shared.peer_finished.load(Ordering::Acquire) || self.shared.end().is_some();
+        let room = out.len().min(most);
+        match self.due() {
+            Some(Due::Placed { rid, buffer, offset, octets }) if most > 0 => {
+                let octets = (octets as usize).min(most) as u32;
+                self.take_due(octets);
+                ReadItem::Placed { rid, buffer, offset, octets }
+            }
+            Some(Due::Complete { rid, buffer, total_octets }) => {
+                self.take_due(0);
+                ReadItem::Complete { rid, buffer, total_octets }
+            }
+            Some(Due::Saved { octets }) if room > 0 => {
+                let octets = (octets as usize).min(room);
+                self.copy_due(&mut out[..octets]);
+                ReadItem::Octets(octets)
+            }
+            Some(_) => ReadItem::Nothing,
+            None => {
+                let octets = room.min(self.ready());
+                if octets > 0 {
+                    self.copy(&mut out[..octets]);
+                    ReadItem::Octets(octets)
+                } else if finished && self.ready() == 0 && self.due().is_none() {
+                    ReadItem::Finished
+                } else {
+                    ReadItem::Nothing
+                }
+            }
+        }
+    }
+
+    /// Reads octets of the stream wherever they are: those that were placed are copied from their buffer. A
+    /// reader that does not know the option reads so. Returns how many; 0 if there are none for now, or the
+    /// peer [has finished](Self::is_finished).
+    // Requirements: A-25
+    pub fn read_plain(&mut self, out: &mut [u8]) -> usize {
+        let mut filled = 0;
+        while filled < out.len() {
+            let room = out.len() - filled;
+            let octets = match self.due() {
+                Some(Due::Placed { octets, .. } | Due::Saved { octets }) => {
+                    let octets = (octets as usize).min(room);
+                    self.copy_due(&mut out[filled..filled + octets]);
+                    octets
+                }
+                Some(Due::Complete { .. }) => {
+                    self.take_due(0);
+                    continue;
+                }
+                None => {
+                    let octets = room.min(self.ready());
+                    self.copy(&mut out[filled..filled + octets]);
+                    octets
+                }
+            };
+            if octets == 0 {
+                break;
+            }
+            filled += octets;
+        }
+        filled
+    }
+
+    /// Copies the octets aside that were placed for `rid`, and not read yet, so that its buffer can be
+    /// written. The transfer was cancelled, and the core [has seen that](Self::has_settled): nothing more is
+    /// placed in it.
+    pub fn save_placed(&mut self, rid: Rid) {
+        while let Some(record) = self.shared.records.pop() {
+            self.ahead.push_back(Ahead { record, read: 0, saved: None });
+        }
+        for at in 0..self.ahead.len() {
+            let Ahead { record, read, saved } = &self.ahead[at];
+            let RecordKind::Placed { offset, octets } = record.kind else { continue };
+            if record.rid != rid || record.buffer != Buffer::Expected || saved.is_some() {
+                continue;
+            }
+            let mut copy = vec![0; (octets - read) as usize];
+            let (read, rid, buffer) = (*read, record.rid, record.buffer);
+            self.copy_placed(rid, buffer, offset + read, &mut copy);
+            self.ahead[at].saved = Some(copy);
+        }
+        self.expected.remove(&rid);
+    }
+
+    /// Whether everything was read and the peer sends nothing more.
+    pub fn is_finished(&mut self) -> bool {
+        // In this order: what came before the end is there.
+        let finished = self.shared.peer_finished.load(Ordering::Acquire) || self.shared.end().is_some();
+        finished && self.due().is_none() && self.ready() == 0
+    }
+
+    /// Whether there is something to read, the end of the stream included.
+    pub fn is_readable(&mut self) -> bool {
+        self.due().is_some() || self.ready() > 0 || self.is_finished()
+    }
+
+    /// Copies the next octets to `out` without taking them, as far as they are in the ring and nothing was
+    /// placed before them. Returns how many.
+    pub fn peek(&mut self, out: &mut [u8]) -> usize {
+        let octets = out.len().min(self.ready());
+        self.copy_from_ring(&mut out[..octets]);
+        octets
+    }
+
+    /// Has the notify of the reader called once when there is more to read. Look once more after this before
+    /// you sleep. Returns false if the stream has none.
+    pub fn arm(&self) -> bool {
+        self.shared.reader.arm()
+    }
+
+    /// What comes next in the stream, if it is not octets of the ring.
+    fn due(&mut self) -> Option<Due> {
+        if self.ahead.is_empty() && !self.shared.records.is_empty() {
+            let next = self.shared.records.pop();
+            self.ahead.extend(next.map(|record| Ahead { record, read: 0, saved: None }));
+        }
+        let Ahead { record, read, saved } = self.ahead.front()?;
+        if record.at != self.consumed {
+            return None;
+        }
+        let Record { rid, buffer, .. } = *record;
+        Some(match record.kind {
+            RecordKind::Placed { octets, .. } if saved.is_some() => Due::Saved { octets: octets - read },
+            RecordKind::Placed { offset, octets } => {
+                Due::Placed { rid, buffer, offset: offset + read, octets: octets - read }
+            }
+            RecordKind::Complete { total_octets } => Due::Complete { rid, buffer, total_octets },
+        })
+    }
+
+    /// Takes `octets` octets of what is due, or all of it if it has none.
+    fn take_due(&mut self, octets: u32) {
+        let Some(Ahead { record, read, .. }) = self.ahead.front_mut() else { return };
+        *read += octets;
+        let (record, read) = (*record, *read);
+        if matches!(record.kind, RecordKind::Placed { octets, .. } if read < octets) {
+            return;
+        }
+        if matches!(record.kind, RecordKind::Complete { .. }) && record.buffer == Buffer::Expected {
+            self.expected.remove(&record.rid);
+        }
+        self.ahead.pop_front();
+        self.note_room();
+    }
+
+    /// Takes the next octets of what is due, which has as many, and copies them to `out`.
+    fn copy_due(&mut self, out: &mut [u8]) {
+        let Some(Ahead { record, read, saved }) = self.ahead.front() else { return };
+        if let Some(saved) = saved {
+            let from = saved.len() - (placed_octets(record) - read) as usize;
+            out.copy_from_slice(&saved[from..from + out.len()]);
+        } else if let RecordKind::Placed { offset, .. } = record.kind {
+            self.copy_placed(record.rid, record.buffer, offset + read, out);
+        }
+        self.copied += out.len() as u64;
+        self.take_due(out.len() as u32);
+    }
+
+    fn copy_placed(&self, rid: Rid, buffer: Buffer, offset: u32, out: &mut [u8]) {
+        let read =
+            self.buffer(rid, buffer).is_some_and(|(memory, at)| memory.read(at + offset as usize, out));
+        debug_assert!(read, "a placement lies in its buffer");
+    }
+
+    /// Octets of the ring before the next record.
+    fn ready(&mut self) -> usize {
+        // The octets first: the records before them are there then.
+        let filled = self.shared.filled.load(Ordering::Acquire);
+        self.due();
+        let end = self.ahead.front().map_or(filled, |next| next.record.at.min(filled));
+        (end - self.consumed) as usize
+    }
+
+    fn copy(&mut self, out: &mut [u8]) {
+        self.copy_from_ring(out);
+        self.copied += out.len() as u64;
+        self.consumed += out.len() as u64;
+        self.shared.consumed.store(self.consumed, Ordering::Release);
+        self.note_room();
+    }
+
+    fn copy_from_ring(&self, out: &mut [u8]) {
+        let ring = &self.shared.receive_ring;
+        let [(first_at, first), (second_at, _)] = ring_parts(ring, self.consumed, out.len());
+        let (head, tail) = out.split_at_mut(first);
+        let read = ring.read(first_at, head) && ring.read(second_at, tail);
+        debug_assert!(read, "a ring has its own octets");
+    }
+
+    /// Tells a core that waits for it that there is room.
+    fn note_room(&self) {
+        fence(Ordering::SeqCst);
+        if self.shared.stalled.load(Ordering::Relaxed) && self.shared.stalled.swap(false, Ordering::AcqRel) {
+            self.shared.ring();
+        }
+    }
+
+    /// The octets read from here on are dropped: nobody reads them.
+    fn abandon(&self) {
+        self.shared.abandoned.store(true, Ordering::Release);
+        self.shared.ring();
+    }
+}
+
+/// Octets that were placed for a record.
+const fn placed_octets(record: &Record) -> u32 {
+    match record.kind {
+        RecordKind::Placed { octets, .. } => octets,
+        RecordKind::Complete { .. } => 0,
+    }
+}
+
+impl Drop for ByteReader {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}

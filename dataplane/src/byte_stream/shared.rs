@@ -1,0 +1,195 @@
+//! What an application and a core share of a byte stream: a ring of octets each way, what is said about them,
+//! and how far both have come.
+
+use std::sync::Arc;
+
+use crossbeam::atomic::AtomicCell;
+use crossbeam::utils::CachePadded;
+
+use super::outbound::Piece;
+use super::reader::ReaderCommand;
+use super::transfers::Record;
+use super::unsolicited::UnsolicitedPool;
+use crate::limits;
+use crate::memory::Region;
+use crate::notify::Notify;
+use crate::qp::shared::Doorbells;
+use crate::sync::{ArrayQueue, AtomicBool, AtomicU64, Ordering, fence};
+use crate::tcp::CloseReason;
+
+/// The sizes of a byte stream, and who is woken for it.
+#[derive(Clone)]
+pub struct ByteStreamConfig {
+    /// The ring of octets to be sent.
+    pub send_ring: Region,
+    /// The ring of octets received.
+    pub receive_ring: Region,
+    /// How many pieces may wait to be acknowledged: one for each write, and one for each section of it.
+    pub pieces: usize,
+    /// Buffers for transfers that nobody expects; none refuses them.
+    pub unsolicited: Option<UnsolicitedPool>,
+    /// Called once after each [`ByteReader::arm`](super::ByteReader::arm).
+    pub reader: Option<Arc<dyn Notify>>,
+    /// Called once after each [`ByteWriter::arm`](super::ByteWriter::arm).
+    pub writer: Option<Arc<dyn Notify>>,
+}
+
+impl ByteStreamConfig {
+    /// Rings of these sizes, for an application that only polls.
+    pub const fn new(send_ring: Region, receive_ring: Region) -> Self {
+        let pieces = limits::BYTE_STREAM_PIECES;
+        Self { send_ring, receive_ring, pieces, unsolicited: None, reader: None, writer: None }
+    }
+}
+
+/// One side that may sleep until the other has done something.
+pub(super) struct Sleeper {
+    armed: AtomicBool,
+    notify: Option<Arc<dyn Notify>>,
+}
+
+impl Sleeper {
+    const fn new(notify: Option<Arc<dyn Notify>>) -> Self {
+        Self { armed: AtomicBool::new(false), notify }
+    }
+
+    /// Has the next change notify. The caller looks once more after this, and then may sleep. Returns false
+    /// if there is nobody to notify.
+    pub(super) fn arm(&self) -> bool {
+        self.armed.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        self.notify.is_some()
+    }
+
+    /// Notifies, once after [`arm`](Self::arm), that something has changed.
+    pub(super) fn wake(&self) {
+        let Some(notify) = &self.notify else { return };
+        fence(Ordering::SeqCst);
+        if self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::AcqRel) {
+            notify.notify();
+        }
+    }
+}
+
+/// What an application and a core share of a byte stream.
+pub struct SharedByteStream {
+    name: u64,
+    doorbells: Arc<Doorbells>,
+    rung: CachePadded<AtomicBool>,
+
+    pub(super) send_ring: Region,
+    /// Written by the application, taken by the core.
+    pub(super) pieces: ArrayQueue<Piece>,
+    /// Pieces that the core may take: a message appears as a whole.
+    pub(super) committed: CachePadded<AtomicU64>,
+    /// Octets of the send ring that are free again, since the beginning.
+    pub(super) released_octets: CachePadded<AtomicU64>,
+    /// Pieces whose memory the core holds no more, since the beginning.
+    pub(super) released_pieces: AtomicU64,
+    /// The application sends nothing after its last piece.
+    pub(super) finished: AtomicBool,
+
+    pub(super) receive_ring: Region,
+    /// Octets that the core has put into the ring, since the beginning.
+    pub(super) filled: CachePadded<AtomicU64>,
+    /// Octets that the application has taken from it.
+    pub(super) consumed: CachePadded<AtomicU64>,
+    /// What is in the stream beside the octets of the ring.
+    pub(super) records: ArrayQueue<Record>,
+    pub(super) commands: ArrayQueue<ReaderCommand>,
+    /// Commands that the core has carried out, since the beginning.
+    pub(super) commands_done: AtomicU64,
+    /// The core waits for room in the ring or among the records.
+    pub(super) stalled: AtomicBool,
+    pub(super) unsolicited: Option<UnsolicitedPool>,
+
+    /// The ends have agreed on the TCP RDMA option.
+    pub(super) rdma: AtomicBool,
+    /// The peer sends nothing after what is in the ring and the records.
+    pub(super) peer_finished: AtomicBool,
+    end: AtomicCell<Option<CloseReason>>,
+    /// The application reads no more.
+    pub(super) abandoned: AtomicBool,
+    pub(super) reader: Sleeper,
+    pub(super) writer: Sleeper,
+}
+
+impl SharedByteStream {
+    /// A stream of the connection that `name` names to the core of `doorbells`.
+    pub fn new(name: u64, doorbells: Arc<Doorbells>, config: ByteStreamConfig) -> Self {
+        Self {
+            name,
+            doorbells,
+            rung: CachePadded::new(AtomicBool::new(false)),
+            send_ring: config.send_ring,
+            pieces: ArrayQueue::new(config.pieces.clamp(1, limits::BYTE_STREAM_PIECES)),
+            committed: CachePadded::new(AtomicU64::new(0)),
+            released_octets: CachePadded::new(AtomicU64::new(0)),
+            released_pieces: AtomicU64::new(0),
+            finished: AtomicBool::new(false),
+            receive_ring: config.receive_ring,
+            filled: CachePadded::new(AtomicU64::new(0)),
+            consumed: CachePadded::new(AtomicU64::new(0)),
+            records: ArrayQueue::new(limits::BYTE_STREAM_RECORDS),
+            commands: ArrayQueue::new(limits::BYTE_STREAM_COMMANDS),
+            commands_done: AtomicU64::new(0),
+            stalled: AtomicBool::new(false),
+            unsolicited: config.unsolicited,
+            rdma: AtomicBool::new(false),
+            peer_finished: AtomicBool::new(false),
+            end: AtomicCell::new(None),
+            abandoned: AtomicBool::new(false),
+            reader: Sleeper::new(config.reader),
+            writer: Sleeper::new(config.writer),
+        }
+    }
+
+    /// Notes whether the ends have agreed on the TCP RDMA option.
+    pub fn set_rdma_option(&self, agreed: bool) {
+        self.rdma.store(agreed, Ordering::Release);
+    }
+
+    /// Whether the ends have agreed on the TCP RDMA option. Known as soon as the core has the stream.
+    pub fn has_rdma_option(&self) -> bool {
+        self.rdma.load(Ordering::Acquire)
+    }
+
+    /// Why the connection is closed; `None` while it is open.
+    pub fn end(&self) -> Option<CloseReason> {
+        self.end.load()
+    }
+
+    /// Tells the core that there is work: octets to be sent, room for octets received, a command.
+    pub(super) fn ring(&self) {
+        if !self.rung.swap(true, Ordering::AcqRel) {
+            self.doorbells.ring_byte_stream(self.name);
+        }
+    }
+
+    /// Clears the bell: the core looks for work after this.
+    pub fn clear_bell(&self) {
+        // A swap, not a store: either the application's swap comes first and the core sees its work, or it
+        // comes later and rings again.
+        self.rung.swap(false, Ordering::AcqRel);
+    }
+
+    /// Tells the application that the connection is closed.
+    pub fn set_end(&self, reason: CloseReason) {
+        self.end.store(Some(reason));
+        self.reader.wake();
+        self.writer.wake();
+    }
+}
+
+impl std::fmt::Debug for SharedByteStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SharedByteStream").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A ring of octets: positions count from the beginning of the stream.
+pub(super) fn ring_parts(ring: &Region, position: u64, octets: usize) -> [(usize, usize); 2] {
+    let at = (position % ring.len() as u64) as usize;
+    let first = octets.min(ring.len() - at);
+    [(at, first), (0, octets - first)]
+}

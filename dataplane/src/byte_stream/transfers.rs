@@ -1,0 +1,308 @@
+//! The transfers of one connection: which names the application expects, where their octets go, and which of
+//! them have come.
+
+use std::collections::VecDeque;
+
+use super::intervals::Intervals;
+use super::unsolicited::UnsolicitedPool;
+use crate::limits;
+use crate::memory::Region;
+use crate::wire::tcp_rdma::{Rid, Transfer};
+
+/// A buffer that octets of a transfer are placed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Buffer {
+    /// The one that the application has named for the transfer.
+    Expected,
+    /// One of the buffers for unsolicited transfers.
+    Unsolicited(u16),
+}
+
+/// What is in a stream beside octets that are read from the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    /// Octets of the ring before it, since the beginning.
+    pub(super) at: u64,
+    pub(super) rid: Rid,
+    pub(super) buffer: Buffer,
+    pub(super) kind: RecordKind,
+}
+
+/// What a [`Record`] says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RecordKind {
+    /// These octets of the stream are in the buffer.
+    Placed {
+        /// From this offset on.
+        offset: u32,
+        /// How many.
+        octets: u32,
+    },
+    /// All octets of the transfer are in the buffer: its name is free.
+    Complete {
+        /// How many there are.
+        total_octets: u32,
+    },
+}
+
+/// What became of annotated segments, by cause. All octets were read from the stream where nothing was
+/// placed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransferCounters {
+    /// Segments of which octets were placed.
+    pub segments_placed: u64,
+    /// Of these, beyond a gap.
+    pub segments_placed_out_of_order: u64,
+    /// Octets placed.
+    pub octets_placed: u64,
+    /// The data offset or length exceeded the payload.
+    // Requirements: TRO-3.1.2-01, TRO-3.1.3-01
+    pub outside_payload: u64,
+    /// The name was not known, and the peer did not call the transfer unsolicited.
+    pub unknown_rid: u64,
+    /// The octets would have left the buffer, or exceeded the total.
+    // Requirements: TRO-6.1-01
+    pub out_of_bounds: u64,
+    /// The total was not the one of before.
+    // Requirements: TRO-3.1.4-01
+    pub total_changed: u64,
+    /// Octets of the buffer were to be written for a second place of the stream.
+    pub overlapping: u64,
+    /// An unsolicited transfer found no buffer, or no place for its name.
+    // Requirements: TRO-6.1-03
+    pub over_quota: u64,
+    /// Too many separate pieces.
+    pub too_scattered: u64,
+    /// Placements that octets earlier in the stream took the place of.
+    pub placements_revoked: u64,
+}
+
+/// Which transfer a placement belongs to, and since when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TransferId {
+    slot: u16,
+    /// Changes when the transfer ends, and when its octets beyond gaps count no more.
+    epoch: u32,
+}
+
+#[derive(Debug)]
+struct Slot {
+    rid: Rid,
+    buffer: Buffer,
+    memory: Region,
+    /// Where the buffer begins in `memory`, and its octets.
+    offset: usize,
+    octets: u64,
+    total_octets: Option<u32>,
+    /// Nothing more is placed: the peer contradicts itself.
+    refused: bool,
+    /// Offsets of octets in stream order, or whose segment came in order: they stay.
+    kept: Intervals,
+    /// Offsets of octets placed beyond a gap: whatever fills the gap may take their places.
+    tentative: Intervals,
+    /// Octets whose turn in the stream has come.
+    delivered: u64,
+}
+
+/// The transfers of one connection.
+// Requirements: TRO-6.1-02
+#[derive(Debug)]
+pub(super) struct Transfers {
+    /// By name.
+    names: Vec<(Rid, u16)>,
+    slots: Vec<Option<Slot>>,
+    epochs: Vec<u32>,
+    free: Vec<u16>,
+    pool: Option<UnsolicitedPool>,
+    /// Unsolicited buffers that are free, the longest first.
+    free_buffers: VecDeque<u16>,
+    pub(super) counters: TransferCounters,
+}
+
+impl Transfers {
+    pub(super) fn new(pool: Option<UnsolicitedPool>) -> Self {
+        let most = limits::TRANSFERS_PER_STREAM;
+        Self {
+            names: Vec::with_capacity(most),
+            slots: (0..most).map(|_| None).collect(),
+            epochs: vec![0; most],
+            free: (0..most as u16).rev().collect(),
+            free_buffers: pool.as_ref().map(UnsolicitedPool::all).unwrap_or_default(),
+            pool,
+            counters: TransferCounters::default(),
+        }
+    }
+
+    fn find(&self, rid: Rid) -> Option<u16> {
+        let at = self.names.binary_search_by_key(&rid, |name| name.0).ok()?;
+        Some(self.names[at].1)
+    }
+
+    /// Expects a transfer: its octets go to the `octets` octets at `offset` of `memory`. Returns false if
+    /// there are too many, or one of this name is under way.
+    pub(super) fn expect(&mut self, rid: Rid, memory: Region, offset: usize, octets: usize) -> bool {
+        self.open(rid, Buffer::Expected, (memory, offset, octets))
+    }
+
+    fn open(&mut self, rid: Rid, buffer: Buffer, (memory, offset, octets): (Region, usize, usize)) -> bool {
+        let Err(at) = self.names.binary_search_by_key(&rid, |name| name.0) else { return false };
+        let Some(slot) = self.free.pop() else { return false };
+        self.names.insert(at, (rid, slot));
+        self.slots[usize::from(slot)] = Some(Slot {
+            rid,
+            buffer,
+            memory,
+            offset,
+            octets: octets as u64,
+            total_octets: None,
+            refused: false,
+            kept: Intervals::default(),
+            tentative: Intervals::default(),
+            delivered: 0,
+        });
+        true
+    }
+
+    /// Ends the transfer: nothing more is placed for its name.
+    pub(super) fn close(&mut self, rid: Rid) {
+        if let Ok(at) = self.names.binary_search_by_key(&rid, |name| name.0) {
+            let (_, slot) = self.names.remove(at);
+            self.end(slot);
+        }
+    }
+
+    fn end(&mut self, slot: u16) {
+        let at = usize::from(slot);
+        self.slots[at] = None;
+        self.epochs[at] = self.epochs[at].wrapping_add(1);
+        self.free.push(slot);
+    }
+
+    /// Frees an unsolicited buffer, and ends the transfer that has it.
+    pub(super) fn release_buffer(&mut self, buffer: u16) {
+        let of = |slot: &&Slot| slot.buffer == Buffer::Unsolicited(buffer);
+        if let Some(rid) = self.slots.iter().flatten().find(of).map(|slot| slot.rid) {
+            self.close(rid);
+        }
+        let known = self.pool.as_ref().is_some_and(|pool| usize::from(buffer) < pool.count());
+        if known && !self.free_buffers.contains(&buffer) {
+            self.free_buffers.push_back(buffer);
+        }
+    }
+
+    /// Finds the transfer of an option, which begins with it if it is unsolicited.
+    fn find_or_open(&mut self, option: &Transfer) -> Option<u16> {
+        if let Some(slot) = self.find(option.rid) {
+            return Some(slot);
+        }
+        if !option.unsolicited {
+            self.counters.unknown_rid += 1;
+            return None;
+        }
+        let opened = self.open_unsolicited(option.rid);
+        self.counters.over_quota += u64::from(opened.is_none());
+        opened
+    }
+
+    fn open_unsolicited(&mut self, rid: Rid) -> Option<u16> {
+        let pool = self.pool.as_ref()?;
+        let buffer = *self.free_buffers.front()?;
+        let (memory, offset) = pool.buffer(buffer)?;
+        let target = (memory.clone(), offset, pool.buffer_octets());
+        if !self.open(rid, Buffer::Unsolicited(buffer), target) {
+            return None;
+        }
+        self.free_buffers.pop_front();
+        self.find(rid)
+    }
+
+    /// Checks that the octets `from..to` of the buffer of `option` may be written for a segment that is
+    /// `in_order`, or beyond a gap, and claims them. Returns the transfer.
+    pub(super) fn claim(
+        &mut self,
+        option: &Transfer,
+        (from, to): (u64, u64),
+        in_order: bool,
+    ) -> Option<TransferId> {
+        let at = usize::from(self.find_or_open(option)?);
+        let (counters, slot) = (&mut self.counters, self.slots[at].as_mut()?);
+        if slot.refused {
+            counters.total_changed += 1;
+            return None;
+        }
+        if let Some(total) = option.total_octets {
+            // Requirements: TRO-3.1.4-01
+            if slot.total_octets.is_some_and(|before| before != total) {
+                slot.refused = true;
+                counters.total_changed += 1;
+                return None;
+            }
+            if u64::from(total) > slot.octets {
+                counters.out_of_bounds += 1;
+                return None;
+            }
+            slot.total_octets = Some(total);
+        }
+        // Requirements: TRO-6.1-01
+        if to > slot.octets.min(slot.total_octets.map_or(u64::MAX, u64::from)) {
+            counters.out_of_bounds += 1;
+            return None;
+        }
+        if slot.kept.overlaps(from, to) || (!in_order && slot.tentative.overlaps(from, to)) {
+            counters.overlapping += 1;
+            return None;
+        }
+        if in_order && slot.tentative.overlaps(from, to) {
+            // What is earlier in the stream has the place. What was placed beyond the gap is read from the
+            // stream.
+            counters.placements_revoked += 1;
+            slot.tentative.clear();
+            self.epochs[at] = self.epochs[at].wrapping_add(1);
+        }
+        let claimed = if in_order { slot.kept.insert(from, to) } else { slot.tentative.insert(from, to) };
+        if !claimed {
+            counters.too_scattered += 1;
+            return None;
+        }
+        Some(TransferId { slot: at as u16, epoch: self.epochs[at] })
+    }
+
+    /// Writes `octets` to `at` of the transfer's buffer, which it has claimed.
+    pub(super) fn write(&self, transfer: TransferId, at: u64, octets: &[u8]) {
+        let Some(slot) = &self.slots[usize::from(transfer.slot)] else { return };
+        let written = slot.memory.write(slot.offset + at as usize, octets);
+        debug_assert!(written, "bounds were checked");
+    }
+
+    /// Whether a placement still counts.
+    pub(super) fn counts(&self, transfer: TransferId) -> bool {
+        let at = usize::from(transfer.slot);
+        self.epochs[at] == transfer.epoch && self.slots[at].is_some()
+    }
+
+    /// The name and the buffer of a placement that counts.
+    pub(super) fn names(&self, transfer: TransferId) -> Option<(Rid, Buffer)> {
+        self.slots[usize::from(transfer.slot)].as_ref().map(|slot| (slot.rid, slot.buffer))
+    }
+
+    /// The turn of a placement has come that counts, of `from..to`, and that was placed beyond a gap or not.
+    /// Returns false if it cannot be kept. The octets are then read from the stream.
+    pub(super) fn deliver(&mut self, transfer: TransferId, (from, to): (u64, u64), beyond_gap: bool) -> bool {
+        let Some(slot) = self.slots[usize::from(transfer.slot)].as_mut() else { return false };
+        if beyond_gap && !slot.kept.insert(from, to) {
+            self.counters.too_scattered += 1;
+            return false;
+        }
+        slot.delivered += to - from;
+        true
+    }
+
+    /// Ends the transfer if all of its octets are delivered. Returns how many.
+    pub(super) fn take_complete(&mut self, transfer: TransferId) -> Option<u32> {
+        let slot = self.slots[usize::from(transfer.slot)].as_ref()?;
+        let total = slot.total_octets.filter(|total| slot.delivered == u64::from(*total))?;
+        let rid = slot.rid;
+        self.close(rid);
+        Some(total)
+    }
+}

@@ -1,0 +1,180 @@
+//! The application's half of what is sent.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use super::outbound::{Piece, Source};
+use super::run::Section;
+use super::shared::{SharedByteStream, ring_parts};
+use crate::memory::Region;
+use crate::sync::Ordering;
+
+/// What is said about octets that are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Annotation {
+    /// The first octet begins a message: with the option it begins a segment, whose A bit is 1.
+    pub starts_message: bool,
+    /// They are of a section, from this offset of the receiver's buffer on.
+    pub section: Option<(Section, u32)>,
+}
+
+/// The end of a byte stream that writes.
+#[derive(Debug)]
+pub struct ByteWriter {
+    shared: Arc<SharedByteStream>,
+    /// Octets put into the ring, since the beginning.
+    written: u64,
+    /// Pieces handed over, since the beginning.
+    pieces: u64,
+    /// Memory that the core may still read, by the number of its piece. Dropped here, so that the core does
+    /// not have to free it.
+    lent: VecDeque<(u64, Region)>,
+    finished: bool,
+}
+
+impl ByteWriter {
+    /// The end of `shared` that writes. There is one.
+    pub const fn new(shared: Arc<SharedByteStream>) -> Self {
+        Self { shared, written: 0, pieces: 0, lent: VecDeque::new(), finished: false }
+    }
+
+    /// The stream.
+    pub const fn shared(&self) -> &Arc<SharedByteStream> {
+        &self.shared
+    }
+
+    /// Octets that can be written at once. With 0, one more write may also have to wait for pieces to be
+    /// acknowledged.
+    pub fn room(&self) -> usize {
+        if self.finished || self.shared.end().is_some() || self.shared.pieces.is_full() {
+            return 0;
+        }
+        let used = self.written - self.shared.released_octets.load(Ordering::Acquire);
+        self.shared.send_ring.len() - used as usize
+    }
+
+    /// Whether nothing written is kept any more: the peer has acknowledged all of it.
+    pub fn is_acknowledged(&self) -> bool {
+        self.shared.released_pieces.load(Ordering::Acquire) == self.pieces
+    }
+
+    /// Copies as many of `octets` as there is room for. Returns how many. The core learns of them with
+    /// [`commit`](Self::commit).
+    pub fn write(&mut self, octets: &[u8]) -> usize {
+        self.write_annotated(Annotation::default(), octets)
+    }
+
+    /// Copies as many of `buffers`, one after the other, as there is room for. Returns how many octets.
+    pub fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> usize {
+        let mut written = 0;
+        for buffer in buffers {
+            let octets = self.write(buffer);
+            written += octets;
+            if octets < buffer.len() {
+                break;
+            }
+        }
+        written
+    }
+
+    /// Copies as many of `octets` as there is room for, annotated. Returns how many. The rest is written with
+    /// an offset that is larger by as many, and does not start a message.
+    ///
+    /// With no octets it is a transfer of nothing, if the annotation names a section
+    /// (draft-csapuntz-tcprdma-00 §5.1.2): it goes with the octets written before it, or after it.
+    /// Returns 0 then, whether or not there was room for it: see [`room`](Self::room).
+    pub fn write_annotated(&mut self, annotation: Annotation, octets: &[u8]) -> usize {
+        let room = self.room();
+        let Some(taken) = octets.get(..octets.len().min(room)) else { return 0 };
+        if room == 0 || (taken.is_empty() && annotation.section.is_none()) {
+            return 0;
+        }
+        let [(first_at, first), (second_at, _)] =
+            ring_parts(&self.shared.send_ring, self.written, taken.len());
+        let (head, tail) = taken.split_at(first);
+        let ring = &self.shared.send_ring;
+        if !(ring.write(first_at, head) && ring.write(second_at, tail)) {
+            debug_assert!(false, "a ring takes what there is room for");
+            return 0;
+        }
+        let source = Source::Ring(self.written);
+        self.written += taken.len() as u64;
+        self.push(annotation, source, taken.len() as u32);
+        taken.len()
+    }
+
+    /// Sends the `octets` octets at `offset` of `memory` without copying them before they go into frames.
+    /// They must not change until [`is_acknowledged`](Self::is_acknowledged) says so of all that is written,
+    /// or [`released_pieces`](Self::released_pieces) has passed the number that this returns: a
+    /// retransmission reads them again. `None`, and nothing is sent, if there is no room for another piece,
+    /// the range does not lie inside, or it is longer than 2^31.
+    pub fn write_memory(
+        &mut self,
+        annotation: Annotation,
+        memory: &Region,
+        offset: usize,
+        octets: usize,
+    ) -> Option<u64> {
+        let inside = memory.contains(offset, octets) && octets > 0 && octets <= 1 << 31;
+        if self.finished || self.shared.end().is_some() || self.shared.pieces.is_full() || !inside {
+            return None;
+        }
+        self.free_lent();
+        self.lent.push_back((self.pieces, memory.clone()));
+        self.push(annotation, Source::Memory(memory.clone(), offset), octets as u32);
+        Some(self.pieces)
+    }
+
+    /// How many pieces the core holds no more, since the beginning.
+    pub fn released_pieces(&self) -> u64 {
+        self.shared.released_pieces.load(Ordering::Acquire)
+    }
+
+    fn push(&mut self, annotation: Annotation, source: Source, octets: u32) {
+        let Annotation { starts_message, section } = annotation;
+        let pushed = self.shared.pieces.push(Piece { octets, source, starts_message, section });
+        debug_assert!(pushed.is_ok(), "room for it was seen, and nobody else pushes");
+        self.pieces += 1;
+    }
+
+    fn free_lent(&mut self) {
+        let released = self.released_pieces();
+        while self.lent.front().is_some_and(|(number, _)| *number < released) {
+            self.lent.pop_front();
+        }
+    }
+
+    /// Hands what was written to the core.
+    pub fn commit(&mut self) {
+        if self.shared.committed.load(Ordering::Relaxed) != self.pieces {
+            self.shared.committed.store(self.pieces, Ordering::Release);
+            self.shared.ring();
+        }
+    }
+
+    /// Hands what was written to the core, and a FIN after it: nothing more can be written.
+    pub fn finish(&mut self) {
+        self.finished = true;
+        self.shared.committed.store(self.pieces, Ordering::Release);
+        self.shared.finished.store(true, Ordering::Release);
+        self.shared.ring();
+    }
+
+    /// Whether [`finish`](Self::finish) was called.
+    pub const fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// Has the notify of the writer called once when there is more room, or the connection is closed. Look
+    /// once more after this before you sleep. Returns false if the stream has none.
+    pub fn arm(&self) -> bool {
+        self.shared.writer.arm()
+    }
+}
+
+impl Drop for ByteWriter {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}

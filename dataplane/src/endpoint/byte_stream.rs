@@ -1,0 +1,204 @@
+//! A connection whose octets are an application's byte stream (`crate::byte_stream`), with the TCP RDMA
+//! option or without.
+
+use std::sync::Arc;
+
+use crate::byte_stream::{Arrived, ByteRun, SharedByteStream};
+use crate::device::Frame;
+use crate::tcp::{self, Changes, CloseReason, Pools};
+use crate::wire::plain_segment::PlainSegment;
+use crate::wire::tcp::{Flags, Header, SeqNumber};
+use crate::wire::tcp_rdma::{RdmaOption, Transfer};
+
+use super::connection::{Chunk, Connection, Mode};
+use super::in_place::Plain;
+use super::stream_halves::StreamHalves;
+use super::{Endpoint, Outcome};
+
+/// A segment that describes octets of a transfer.
+pub(super) struct TransferSegment {
+    option: Transfer,
+    seq: SeqNumber,
+    payload_octets: usize,
+    /// RCV.NXT before it.
+    expected: SeqNumber,
+}
+
+impl<F: Frame> Endpoint<'_, F> {
+    /// Gives the octets of the connection, which is in streaming mode, to the application of `shared`.
+    pub fn attach(&mut self, shared: Arc<SharedByteStream>) -> Outcome {
+        let connection = &mut *self.connection;
+        if !matches!(connection.mode, Mode::Streaming) || connection.close_notified {
+            shared.set_end(CloseReason::Aborted);
+            return Outcome::NONE;
+        }
+        let annotates = connection.tcp.rdma_option_negotiated();
+        shared.set_rdma_option(annotates);
+        let start = connection.send_end();
+        connection.mode = Mode::Bytes(Box::new(StreamHalves::new(shared, start, annotates)));
+        connection.unconsumed_octets = 0;
+        let finish_notified = connection.finish_notified;
+        self.leave_backlog();
+        let outcome = self.on_byte_stream_bell();
+        if finish_notified && let Mode::Bytes(stream) = &self.connection.mode {
+            // Control had its FIN before; what control has not consumed comes before it.
+            stream.inbound.finish();
+        }
+        outcome
+    }
+
+    /// Handles the bell of the byte stream: there are octets to be sent, commands, or room.
+    pub fn on_byte_stream_bell(&mut self) -> Outcome {
+        let Mode::Bytes(stream) = &mut self.connection.mode else { return Outcome::NONE };
+        stream.shared.clear_bell();
+        stream.inbound.take_commands();
+        if self.connection.has_pending_octets() || self.connection.has_unnotified_finish() {
+            self.resume_receive();
+        }
+        Outcome::DIRTY
+    }
+
+    /// Places the octets of a transfer, now that TCP has its segment; `beyond_gap` are those that it keeps
+    /// beyond a gap.
+    // Requirements: TRO-3.1.2-01, TRO-3.1.3-01, TRO-6.1-01, TRO-6.1-02
+    pub(super) fn place_transfer(
+        &mut self,
+        segment: &TransferSegment,
+        beyond_gap: Option<(SeqNumber, SeqNumber)>,
+    ) {
+        let Connection { tcp, mode: Mode::Bytes(stream), .. } = &mut *self.connection else { return };
+        let (queue, held) = (tcp.received(), &self.context.pools.held);
+        let end = segment.seq + segment.payload_octets as u32;
+        let (kept, in_order) = match beyond_gap {
+            Some(kept) => (kept, false),
+            None if queue.nxt() != segment.expected => {
+                ((segment.seq.later(segment.expected), end.earlier(queue.nxt())), true)
+            }
+            // Nothing in it is new, or it was refused.
+            None => return,
+        };
+        let (unread, next) = (queue.unread(), stream.inbound.position());
+        let position = |seq: SeqNumber| next.saturating_add_signed(i64::from(seq - unread));
+        if segment.seq - unread < 0 && next < u64::from((unread - segment.seq).unsigned_abs()) {
+            // It begins before the stream did.
+            return;
+        }
+        let arrived = Arrived {
+            payload: position(segment.seq),
+            payload_octets: segment.payload_octets,
+            kept: (position(kept.0), position(kept.1)),
+            in_order,
+        };
+        let copied = &mut self.context.statistics.bytes_copied_rx;
+        stream.inbound.place(&segment.option, &arrived, |at, octets, write| {
+            *copied += octets as u64;
+            queue.for_each_kept_slice(held, unread + (at - next) as u32, octets, write);
+        });
+    }
+
+    /// Hands octets that are in order to the application, as far as it has room.
+    pub(super) fn hand_over_bytes(&mut self) {
+        if self.connection.close_notified {
+            return self.discard_received();
+        }
+        let Connection { tcp, mode: Mode::Bytes(stream), .. } = &mut *self.connection else { return };
+        loop {
+            let (queue, held) = (tcp.received(), &self.context.pools.held);
+            let available = queue.available();
+            let copied = stream.inbound.octets_copied;
+            let octets = stream.inbound.hand_over(available, |skip, octets, write| {
+                queue.for_each_slice(held, skip, octets, write);
+            });
+            self.context.statistics.bytes_copied_rx += stream.inbound.octets_copied - copied;
+            tcp.consume(&mut self.context.pools, octets);
+            if !stream.inbound.note_stalled(octets < available) {
+                return;
+            }
+        }
+    }
+
+    /// Frees what the peer has acknowledged.
+    pub(super) fn release_bytes(&mut self) {
+        let Connection { tcp, mode: Mode::Bytes(stream), .. } = &mut *self.connection else { return };
+        stream.outbound.note_acknowledged(tcp.acknowledged());
+        stream.outbound.release(tcp.oldest_kept(&self.context.pools));
+    }
+
+    /// Handles a segment in the usual form, if it is the next one in order and the application has room for
+    /// its octets.
+    pub(super) fn on_plain_bytes(&mut self, segment: &PlainSegment, frame: F) -> Plain<F> {
+        let payload = frame.piece(0).and_then(|first| first.get(segment.payload_offset..segment.end()));
+        let pools = &mut self.context.pools;
+        let Connection { tcp, mode: Mode::Bytes(stream), close_notified: false, .. } = &mut *self.connection
+        else {
+            return Plain::General(frame);
+        };
+        let expected = stream.inbound.takes(segment.payload_octets) && tcp.predicts(self.now, segment, pools);
+        let Some(payload) = payload.filter(|_| expected) else { return Plain::General(frame) };
+        let changes = tcp.take_predicted(self.now, segment, pools);
+        let octets = stream.inbound.hand_over(payload.len(), |skip, octets, write| {
+            if let Some(slice) = payload.get(skip..skip + octets) {
+                write(slice);
+            }
+        });
+        debug_assert_eq!(octets, payload.len(), "there was room for all");
+        tcp.pass(octets);
+        self.context.statistics.bytes_copied_rx += octets as u64;
+        self.connection.note_changes(self.now, changes);
+        if changes.contains(Changes::ACKNOWLEDGED) {
+            self.complete_sends();
+        }
+        Plain::Consumed(frame, changes)
+    }
+}
+
+impl Connection {
+    /// Returns what a segment says about octets of a transfer, if that counts: the ends have agreed on the
+    /// option, an application reads the stream, and the segment is an ordinary one.
+    // Requirements: A-23, TRO-3.2-01
+    pub(super) fn expects_transfer(&self, header: &Header, payload_octets: usize) -> Option<TransferSegment> {
+        if !self.carries_bytes() || !self.tcp.rdma_option_negotiated() {
+            return None;
+        }
+        let Some(RdmaOption::Transfer(option)) = header.options.rdma else { return None };
+        if header.flags.intersects(Flags::SYN | Flags::RST) || payload_octets == 0 {
+            return None;
+        }
+        let expected = self.tcp.received().nxt();
+        Some(TransferSegment { option, seq: header.seq, payload_octets, expected })
+    }
+
+    /// Returns true if its application has written octets that TCP does not have yet.
+    pub(super) fn has_unqueued_bytes(&self) -> bool {
+        matches!(&self.mode, Mode::Bytes(stream) if stream.outbound.unqueued_octets() > 0)
+    }
+}
+
+/// Moves octets of a byte stream to TCP in runs of one segment each: those that can be sent at once, and one
+/// more, so that TCP has data waiting. After the last the connection closes.
+pub(super) fn queue_bytes<F>(connection: &mut Connection, pools: &mut Pools<Chunk, F>) {
+    let Connection { tcp, mode: Mode::Bytes(stream), stream: before, closing, .. } = connection else {
+        return;
+    };
+    stream.outbound.take_pieces();
+    if before.unqueued_octets() > 0 {
+        return;
+    }
+    while tcp.may_send()
+        && let Some(next) = stream.outbound.next_run(tcp.emss_octets() as u32)
+    {
+        if !queue_run(tcp, pools, next.run) {
+            return;
+        }
+        stream.outbound.note_queued(&next);
+        stream.outbound.take_pieces();
+    }
+    *closing |= stream.outbound.is_finished();
+}
+
+fn queue_run<F>(tcp: &mut tcp::Connection, pools: &mut Pools<Chunk, F>, run: ByteRun) -> bool {
+    if tcp.has_unsent() && tcp.send_room() < run.octets as usize {
+        return false;
+    }
+    tcp.queue(pools, Chunk::Bytes(run), 0, run.octets)
+}
