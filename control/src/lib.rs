@@ -61,6 +61,7 @@ mod vocabulary;
 
 pub use engine::startup;
 pub use handles::batch::SendBatch;
+pub use handles::byte_stream::{ByteStream, ByteStreamReader, ByteStreamWriter, Piece};
 pub use handles::clock::now;
 pub use handles::cm;
 pub use handles::completion::CompletionQueue;
@@ -81,6 +82,7 @@ pub use handles::tcp_listener::TcpListener;
 pub use handles::tcp_stream::TcpStream;
 pub use handles::window::{DeallocateError, MemoryWindow};
 pub use vocabulary::advertisement::{Advertisement, NotAnAdvertisement};
+pub use vocabulary::byte_stream::{ByteStreamConfig, ByteStreamError, UnsolicitedConfig};
 pub use vocabulary::connect::{ConnectConfig, ConnectError, Connected, Revision, STARTUP_TIMEOUT};
 pub use vocabulary::device::{CrcPolicy, DeviceConfig, MemorySource, StartError, Stopped, Usage};
 pub use vocabulary::device_name::{
@@ -97,6 +99,7 @@ pub use vocabulary::startup::{Peer, ReadDepths, ReadsWanted, RtrKinds, StartupFa
 pub use vocabulary::stream::{
     StreamConfig, SwitchError, TcpListenConfig, TcpStreamError, UnnegotiatedConfig,
 };
+pub use warpline_dataplane::byte_stream::{Annotation, Buffer as TransferBuffer, ReadItem, Section};
 pub use warpline_dataplane::ddp::DdpError;
 pub use warpline_dataplane::limits;
 pub use warpline_dataplane::memory::{Access, Binding, FastRegistration, Region, STag};
@@ -122,6 +125,11 @@ pub use warpline_dataplane::tcp::{Behaviour, CloseReason, Counters, EcnPolicy, K
 pub use warpline_dataplane::time;
 pub use warpline_dataplane::wire::ethernet::MacAddress;
 pub use warpline_dataplane::wire::mpa::StartupError;
+
+/// The TCP RDMA option (draft-csapuntz-tcprdma-00): the names of transfers, by protocol.
+pub mod tcp_rdma {
+    pub use warpline_dataplane::wire::tcp_rdma::{CifsRid, HttpRid, NfsRid, ReservedBits, Rid, ScsiRid};
+}
 
 /// The example of README.md, compiled by the tests.
 #[cfg(all(doctest, feature = "dpdk"))]

@@ -76,6 +76,11 @@ impl QueuePairs {
         }
     }
 
+    /// Returns the doorbells of the core.
+    pub(super) const fn doorbells(&self) -> &Arc<Doorbells> {
+        &self.doorbells
+    }
+
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }

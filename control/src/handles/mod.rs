@@ -3,6 +3,7 @@
 //! shares with the core.
 
 pub mod batch;
+pub mod byte_stream;
 pub(crate) mod clock;
 pub mod cm;
 pub mod completion;
@@ -26,6 +27,7 @@ pub mod posting;
 pub mod protection_domain;
 pub mod queue_pair;
 mod registered;
+mod section_read;
 pub mod shared_receive_queue;
 pub mod tcp_listener;
 pub mod tcp_stream;

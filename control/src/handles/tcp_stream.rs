@@ -8,12 +8,14 @@ use std::time::Duration;
 use warpline_dataplane::ring::Direction;
 use warpline_dataplane::tcp::CloseReason;
 
+use super::byte_stream::{self, ByteStream};
 use super::connection_request::ConnectionRequest;
 use super::context::DeviceContext;
 use super::queue_pair::QueuePair;
 use crate::engine::interface::reply::Reply;
 use crate::engine::interface::request::{Request, StreamRequest};
 use crate::engine::interface::shared_stream::SharedStream;
+use crate::vocabulary::byte_stream::{ByteStreamConfig, ByteStreamError};
 use crate::vocabulary::connect::{self, ConnectConfig, ConnectError, Connected};
 use crate::vocabulary::device::Stopped;
 use crate::vocabulary::listen::ListenConfig;
@@ -33,11 +35,13 @@ use crate::vocabulary::stream::{SwitchError, TcpStreamError, UnnegotiatedConfig}
 pub struct TcpStream {
     context: Arc<DeviceContext>,
     shared: Arc<SharedStream>,
+    /// The connection is that of a byte stream now.
+    given_away: bool,
 }
 
 impl TcpStream {
     pub(crate) const fn new(context: Arc<DeviceContext>, shared: Arc<SharedStream>) -> Self {
-        Self { context, shared }
+        Self { context, shared, given_away: false }
     }
 
     /// Returns the peer's address and port.
@@ -130,6 +134,21 @@ impl TcpStream {
         self.shared.wait_closed(timeout)
     }
 
+    /// Makes the connection a [`ByteStream`]: its octets go between the application and the core directly, at
+    /// the speed of the data plane, and with the TCP RDMA option if the ends have agreed on it. Octets that
+    /// were not read are the first that it reads. MPA does not start on it any more.
+    ///
+    /// # Errors
+    ///
+    /// [`ByteStreamError`].
+    pub fn into_byte_stream(mut self, config: &ByteStreamConfig) -> Result<ByteStream, ByteStreamError> {
+        let (config, events) = byte_stream::prepare(&self.context, config)?;
+        let connection = self.shared.connection;
+        let shared = self.ask(|reply| StreamRequest::Attach { connection, config, reply })??;
+        self.given_away = true;
+        Ok(ByteStream::new(self.context.clone(), connection, self.shared.pair, shared, events))
+    }
+
     /// Starts MPA as its Initiator, at once or after streaming bytes: our last one is followed by the
     /// Request, and the next one of the peer belongs to its Reply. Returns when sends may be posted. The
     /// address and TCP part of `config` are ignored; [`Revision::TwoThenOne`](crate::Revision::TwoThenOne) is
@@ -207,6 +226,9 @@ impl TcpStream {
 
 impl Drop for TcpStream {
     fn drop(&mut self) {
+        if self.given_away {
+            return;
+        }
         self.shared.abandon();
         // A stopped device has closed everything.
         let _ = self.send(StreamRequest::Abandon { connection: self.shared.connection });

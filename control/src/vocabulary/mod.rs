@@ -2,6 +2,7 @@
 //! here acts.
 
 pub mod advertisement;
+pub mod byte_stream;
 pub mod connect;
 pub mod device;
 pub mod device_name;

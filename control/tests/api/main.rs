@@ -4,6 +4,7 @@
 
 mod addressing;
 mod bad_input;
+mod byte_streams;
 mod cm;
 #[path = "../common/mod.rs"]
 mod common;

@@ -54,6 +54,12 @@ impl Context<'_> {
         self.close_after(Box::default())
     }
 
+    /// Sends a FIN after all that an application has written to the core, for as long as the peer takes it.
+    pub(super) fn disconnect(&mut self) -> Phase {
+        self.command(Command::Disconnect { connection: self.id, within_ns: Some(LINGER_NS) });
+        Phase::Closing { abort_at: Instant::NEVER }
+    }
+
     /// Resets a connection that no application waits for.
     pub(super) fn reset(&mut self) -> Phase {
         self.command(Command::Abort { connection: self.id });

@@ -29,6 +29,8 @@ pub(super) fn on_stream(cx: &mut Context<'_>, phase: Phase, octets: &[u8]) -> Ph
         }
         Phase::AwaitingReply(awaiting) => initiating::on_octets(cx, awaiting, octets),
         Phase::Operating(operating) => on_stream_operating(cx, operating, octets),
+        // They came before the core knew whose they are, and it gives them to the application itself.
+        phase @ Phase::Bytes(_) => phase,
         Phase::Closing { abort_at } => {
             cx.take_octets(octets.len());
             Phase::Closing { abort_at }
@@ -81,7 +83,7 @@ pub(super) fn on_peer_finished(cx: &mut Context<'_>, phase: Phase) -> Phase {
         }
         Phase::AwaitingReply(awaiting) => initiating::fail(cx, awaiting, StartupFault::Closed),
         Phase::Operating(operating) => Phase::Operating(on_peer_finished_operating(cx, operating)),
-        phase @ (Phase::Streaming(_) | Phase::Closing { .. }) => phase,
+        phase @ (Phase::Streaming(_) | Phase::Bytes(_) | Phase::Closing { .. }) => phase,
     }
 }
 
@@ -137,6 +139,8 @@ pub(super) fn on_closed(cx: &mut Context<'_>, phase: Phase, reason: CloseReason)
                 cx.queue_pairs.unbind(&qp);
             }
         }
+        // One that the core has not taken yet learns of the end here.
+        Phase::Bytes(stream) => stream.set_end(reason),
         Phase::Streaming(_) | Phase::Closing { .. } => {}
     }
     None
@@ -151,6 +155,6 @@ pub(super) fn on_deadline(cx: &mut Context<'_>, phase: Phase) -> Phase {
         }
         Phase::AwaitingReply(awaiting) => initiating::fail(cx, awaiting, StartupFault::TimedOut),
         Phase::PendingAccept(pending) => responding::on_deadline(cx, pending),
-        Phase::Streaming(_) | Phase::Operating(_) | Phase::Closing { .. } => cx.reset(),
+        Phase::Streaming(_) | Phase::Bytes(_) | Phase::Operating(_) | Phase::Closing { .. } => cx.reset(),
     }
 }

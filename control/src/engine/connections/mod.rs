@@ -128,6 +128,11 @@ impl Connections {
         for stream in self.table.values().filter_map(|connection| connection.phase.stream()) {
             stream.set_stopped();
         }
+        for connection in self.table.values() {
+            if let Phase::Bytes(stream) = &connection.phase {
+                stream.set_end(CloseReason::Aborted);
+            }
+        }
     }
 
     fn stream_of(&self, id: ConnectionId) -> Option<&Arc<SharedStream>> {
@@ -278,11 +283,16 @@ impl Connections {
             }
             StreamRequest::Finish { connection } => step.out.command(Command::Close { connection }),
             StreamRequest::Abort { connection } => {
-                if self.stream_of(connection).is_some() {
+                let phase = self.table.get(&connection).map(|connection| &connection.phase);
+                if matches!(phase, Some(Phase::Bytes(_))) || self.stream_of(connection).is_some() {
                     step.out.command(Command::Abort { connection });
                 }
             }
             StreamRequest::Abandon { connection } => self.advance(step, connection, streaming::abandon),
+            StreamRequest::Attach { connection, config, reply } => match self.find(step, connection) {
+                Some((mut cx, phase)) => *phase = streaming::attach(&mut cx, take(phase), config, reply),
+                None => step.out.reply(reply, Err(SwitchError::NotStreaming)),
+            },
             StreamRequest::Initiate { connection, qp, remote, config, reply } => {
                 self.initiate(step, connection, ConnectAttempt::new(qp, remote, config, reply));
             }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use warpline_dataplane::byte_stream::SharedByteStream;
 use warpline_dataplane::qp::shared::SharedQp;
 use warpline_dataplane::ring::ListenAddress;
 use warpline_dataplane::tcp::CloseReason;
@@ -22,6 +23,8 @@ use crate::vocabulary::stream::SwitchError;
 pub(super) enum Phase {
     /// Streaming mode: the octets are the application's.
     Streaming(Arc<SharedStream>),
+    /// An application has the octets, from the core directly.
+    Bytes(Arc<SharedByteStream>),
     /// This end is the Responder, and the Request is not complete.
     AwaitingRequest(AwaitingRequest),
     /// The application decides about a Request.
@@ -142,7 +145,7 @@ impl Phase {
             Self::PendingAccept(pending) => pending.stream.as_ref(),
             Self::AwaitingReply(awaiting) => awaiting.attempt.stream.as_ref(),
             Self::Operating(operating) => operating.stream.as_ref(),
-            Self::AwaitingRequest(_) | Self::Closing { .. } => None,
+            Self::AwaitingRequest(_) | Self::Bytes(_) | Self::Closing { .. } => None,
         }
     }
 
@@ -153,7 +156,7 @@ impl Phase {
             Self::AwaitingReply(awaiting) => awaiting.initiator.deadline(),
             Self::Closing { abort_at } => *abort_at,
             Self::PendingAccept(pending) => pending.due,
-            Self::Streaming(_) | Self::Operating(_) => Instant::NEVER,
+            Self::Streaming(_) | Self::Bytes(_) | Self::Operating(_) => Instant::NEVER,
         }
     }
 }

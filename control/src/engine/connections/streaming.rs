@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use warpline_dataplane::byte_stream::{ByteStreamConfig, SharedByteStream};
 use warpline_dataplane::qp::shared::SharedQp;
 use warpline_dataplane::ring::{Command, Direction, FullOperation};
 
@@ -24,6 +25,7 @@ use crate::vocabulary::stream::{SwitchError, UnnegotiatedConfig};
 pub(super) fn abandon(cx: &mut Context<'_>, phase: Phase) -> Phase {
     match phase {
         Phase::Streaming(stream) => cx.abandon(&stream),
+        Phase::Bytes(_) => cx.disconnect(),
         phase => {
             if let Some(stream) = phase.stream() {
                 cx.discard_pending(stream);
@@ -31,6 +33,31 @@ pub(super) fn abandon(cx: &mut Context<'_>, phase: Phase) -> Phase {
             phase
         }
     }
+}
+
+/// Gives the octets of the connection to the application, from the core directly: those that it has not read
+/// yet, and all after them.
+pub(super) fn attach(
+    cx: &mut Context<'_>,
+    phase: Phase,
+    config: ByteStreamConfig,
+    reply: Reply<Result<Arc<SharedByteStream>, SwitchError>>,
+) -> Phase {
+    let Phase::Streaming(before) = &phase else {
+        cx.out.reply(reply, Err(SwitchError::NotStreaming));
+        return phase;
+    };
+    if before.finished() {
+        cx.out.reply(reply, Err(SwitchError::NotStreaming));
+        return phase;
+    }
+    // What the application has not read is not consumed: the core hands it over once more.
+    before.take_pending();
+    let doorbells = cx.queue_pairs.doorbells().clone();
+    let stream = Arc::new(SharedByteStream::new(cx.id.to_bits(), doorbells, config));
+    cx.command(Command::AttachByteStream { connection: cx.id, stream: stream.clone() });
+    cx.out.reply(reply, Ok(stream.clone()));
+    Phase::Bytes(stream)
 }
 
 /// Returns the stream of the connection, if MPA may start on it in both directions.

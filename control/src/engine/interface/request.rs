@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam::channel::Receiver;
+use warpline_dataplane::byte_stream::{ByteStreamConfig, SharedByteStream};
 use warpline_dataplane::memory::{Access, ProtectionDomainId, Region, STag};
 use warpline_dataplane::qp::shared::{CompletionRings, SharedQp};
 use warpline_dataplane::qp::shared_receive_queue::SharedReceiveQueue;
@@ -193,6 +194,12 @@ pub(crate) enum StreamRequest {
         direction: Direction,
         config: UnnegotiatedConfig,
         reply: Reply<Result<(), SwitchError>>,
+    },
+    /// The application takes the octets from the core, and gives them to it, directly.
+    Attach {
+        connection: ConnectionId,
+        config: ByteStreamConfig,
+        reply: Reply<Result<Arc<SharedByteStream>, SwitchError>>,
     },
     /// A rejection that leaves the connection to the application.
     RejectToStream {

@@ -1,0 +1,324 @@
+//! Tests of byte streams: ordinary TCP whose octets the application and the core share, with and without the
+//! TCP RDMA option.
+
+use std::io::{self, Read};
+use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
+
+use crate::common::{FAR, NEAR, PATIENCE, PORT, Pair, config as device, link};
+use warpline::tcp_rdma::{HttpRid, Rid};
+use warpline::{
+    Annotation, Behaviour, ByteStream, ByteStreamConfig, ByteStreamError, CloseReason, Device, Piece,
+    ReadItem, Region, Section, StreamConfig, SwitchError, TcpListenConfig, TransferBuffer, UnsolicitedConfig,
+};
+
+const NOW: Duration = Duration::ZERO;
+
+/// A connection as two byte streams, near opened it; with the option or without.
+fn streams(near: &Device, far: &Device, option: bool, config: &ByteStreamConfig) -> (ByteStream, ByteStream) {
+    let tcp = option.then(|| Behaviour { rdma_option: true, ..Behaviour::default() });
+    let listener = far.listen_streams(PORT, &TcpListenConfig { tcp, ..TcpListenConfig::default() }).unwrap();
+    let connect = StreamConfig { tcp, ..StreamConfig::default() };
+    let near = near.connect_stream(SocketAddr::from((FAR, PORT)), &connect).unwrap();
+    let far = listener.accept(PATIENCE).unwrap();
+    (near.into_byte_stream(config).unwrap(), far.into_byte_stream(config).unwrap())
+}
+
+fn numbered(octets: u32) -> Vec<u8> {
+    (0..octets).map(|octet| (octet % 251) as u8).collect()
+}
+
+fn rid(index: u32) -> Rid {
+    HttpRid { request_index: index }.into()
+}
+
+fn solicited(index: u32, total: usize) -> Section {
+    Section { rid: rid(index), unsolicited: false, total_octets: Some(total as u32) }
+}
+
+#[test]
+fn octets_go_both_ways_and_each_half_closes() {
+    for (option, events) in [(false, true), (true, true), (false, false)] {
+        let pair = Pair::new();
+        let config = ByteStreamConfig { events, ..ByteStreamConfig::default() };
+        let (mut near, mut far) = streams(&pair.near, &pair.far, option, &config);
+        let octets = numbered(3_000_000);
+        thread::scope(|scope| {
+            for stream in [&mut near, &mut far] {
+                let ByteStream { reader, writer } = stream;
+                scope.spawn(|| writer.write_all(&octets, PATIENCE).unwrap());
+                scope.spawn(|| {
+                    let mut read = vec![0; octets.len()];
+                    reader.read_exact(&mut read, PATIENCE).unwrap();
+                    assert!(read == octets);
+                });
+            }
+        });
+        assert_eq!(near.has_rdma_option(), option);
+        near.writer.finish();
+        assert!(matches!(near.writer.write(b"x", NOW), Err(ByteStreamError::Finished)));
+        assert_eq!(far.reader.read(&mut [0; 8], PATIENCE).unwrap(), 0);
+        // The other half is as open as before.
+        far.writer.write_all(b"later", PATIENCE).unwrap();
+        let mut read = [0; 5];
+        near.reader.read_exact(&mut read, PATIENCE).unwrap();
+        assert_eq!(&read, b"later");
+        far.writer.finish();
+        assert_eq!(near.reader.read(&mut [0; 8], PATIENCE).unwrap(), 0);
+        near.wait_closed(PATIENCE).unwrap();
+        far.wait_closed(PATIENCE).unwrap();
+    }
+}
+
+// Requirements: TRO-3.1.5-01, TRO-3.1.7-01, TRO-5.2.1-01
+#[test]
+fn a_transfer_is_not_copied_again() {
+    let pair = Pair::new();
+    let (mut near, mut far) = streams(&pair.near, &pair.far, true, &ByteStreamConfig::default());
+    let body = numbered(1_000_000);
+    let memory = Region::heap(body.len()).unwrap();
+    near.reader.expect(rid(0), &memory, 0..body.len()).unwrap();
+    near.writer.write_all(b"GET", PATIENCE).unwrap();
+    let mut request = [0; 3];
+    far.reader.read_exact(&mut request, PATIENCE).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            far.writer.write_message(b"header", PATIENCE).unwrap();
+            far.writer.write_section(solicited(0, body.len()), 0, &body, PATIENCE).unwrap();
+            far.writer.write_all(b"trailer", PATIENCE).unwrap();
+            far.writer.finish();
+        });
+        let mut header = [0; 6];
+        near.reader.read_exact(&mut header, PATIENCE).unwrap();
+        assert_eq!(&header, b"header");
+        let in_place = near.reader.read_section(rid(0), (&memory, 0..body.len()), PATIENCE).unwrap();
+        assert_eq!(in_place, body.len());
+    });
+    let mut read = vec![0; body.len()];
+    assert!(memory.read(0, &mut read));
+    assert!(read == body);
+    let mut rest = Vec::new();
+    near.reader.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b"trailer");
+    assert_eq!(near.reader.bytes_copied(), 13, "header and trailer alone");
+}
+
+/// Reads the next part of the stream, which is not octets.
+fn next_item(stream: &mut ByteStream) -> ReadItem {
+    stream.reader.read_item(&mut [0; 64], PATIENCE).unwrap()
+}
+
+// Requirements: TRO-3.1.7-01, TRO-6.1-03
+#[test]
+fn unsolicited_transfers_get_buffers_until_there_are_none() {
+    let pair = Pair::new();
+    let config = ByteStreamConfig {
+        unsolicited: Some(UnsolicitedConfig { count: 2, bytes: 100 }),
+        ..ByteStreamConfig::default()
+    };
+    let (mut near, mut far) = streams(&pair.near, &pair.far, true, &config);
+    let unsolicited = |index, total| Section { unsolicited: true, ..solicited(index, total) };
+    let mut send = |index, octets: &[u8]| {
+        near.writer.write_section(unsolicited(index, octets.len()), 0, octets, PATIENCE).unwrap();
+        near.writer.wait_acknowledged(PATIENCE).unwrap();
+    };
+    for (index, buffer) in [(0, 0), (1, 1)] {
+        send(index, &numbered(90));
+        let buffer = TransferBuffer::Unsolicited(buffer);
+        assert_eq!(next_item(&mut far), ReadItem::Placed { rid: rid(index), buffer, offset: 0, octets: 90 });
+        assert_eq!(next_item(&mut far), ReadItem::Complete { rid: rid(index), buffer, total_octets: 90 });
+        let (memory, at) = far.reader.buffer(rid(index), buffer).unwrap();
+        let mut placed = [0; 90];
+        assert!(memory.read(at, &mut placed));
+        assert_eq!(placed[..], numbered(90));
+    }
+    // There is no other; these octets, and those that fit no buffer, are read as any.
+    send(2, b"third");
+    assert_eq!(next_item(&mut far), ReadItem::Octets(5));
+    far.reader.release(1, PATIENCE).unwrap();
+    send(3, &[7; 101]);
+    far.reader.read_exact(&mut [0; 101], PATIENCE).unwrap();
+    far.reader.release(1, PATIENCE).unwrap();
+    send(4, b"fifth");
+    let buffer = TransferBuffer::Unsolicited(1);
+    assert_eq!(next_item(&mut far), ReadItem::Placed { rid: rid(4), buffer, offset: 0, octets: 5 });
+}
+
+// Requirements: TRO-3.1.4-03, TRO-5.1.2-02
+#[test]
+fn a_transfer_of_nothing_completes() {
+    let pair = Pair::new();
+    let (mut near, mut far) = streams(&pair.near, &pair.far, true, &ByteStreamConfig::default());
+    let memory = Region::heap(100).unwrap();
+    near.reader.expect(rid(0), &memory, 0..100).unwrap();
+    far.writer.cork();
+    far.writer.write_message(b"failed", PATIENCE).unwrap();
+    far.writer.write_section(solicited(0, 0), 0, b"", PATIENCE).unwrap();
+    far.writer.uncork();
+    let mut read = [0; 6];
+    near.reader.read_exact(&mut read, PATIENCE).unwrap();
+    assert_eq!(&read, b"failed");
+    let expected = ReadItem::Complete { rid: rid(0), buffer: TransferBuffer::Expected, total_octets: 0 };
+    assert_eq!(next_item(&mut near), expected);
+    // The name is free again.
+    near.reader.expect(rid(0), &memory, 0..100).unwrap();
+}
+
+#[test]
+fn without_the_option_sections_are_octets() {
+    let pair = Pair::new();
+    let (mut near, mut far) = streams(&pair.near, &pair.far, false, &ByteStreamConfig::default());
+    let memory = Region::heap(70_000).unwrap();
+    near.reader.expect(rid(0), &memory, 0..70_000).unwrap();
+    let body = numbered(70_000);
+    far.writer.write_message(b"header", PATIENCE).unwrap();
+    far.writer.write_section(solicited(0, body.len()), 0, &body, PATIENCE).unwrap();
+    near.reader.read_exact(&mut [0; 6], PATIENCE).unwrap();
+    let in_place = near.reader.read_section(rid(0), (&memory, 0..70_000), PATIENCE).unwrap();
+    assert_eq!(in_place, 0);
+    let mut read = vec![0; body.len()];
+    assert!(memory.read(0, &mut read));
+    assert!(read == body);
+}
+
+/// What was placed elsewhere in the buffer than the section has it is brought to its place, and so is what
+/// was not placed.
+// Requirements: A-25
+#[test]
+fn a_section_that_was_placed_wrongly_is_put_right() {
+    let pair = Pair::new();
+    let (mut near, mut far) = streams(&pair.near, &pair.far, true, &ByteStreamConfig::default());
+    let memory = Region::heap(3000).unwrap();
+    near.reader.expect(rid(0), &memory, 0..3000).unwrap();
+    let body = numbered(3000);
+    // The second third goes where the third one belongs, and the other way round; the first is not placed.
+    far.writer.write_all(&body[..1000], PATIENCE).unwrap();
+    far.writer.write_section(solicited(0, 3000), 2000, &body[1000..2000], PATIENCE).unwrap();
+    far.writer.write_section(solicited(0, 3000), 1000, &body[2000..], PATIENCE).unwrap();
+    // A later octet of the stream is placed where the first third belongs.
+    far.writer.write_section(solicited(0, 3000), 0, b"later", PATIENCE).unwrap();
+    far.writer.wait_acknowledged(PATIENCE).unwrap();
+    let in_place = near.reader.read_section(rid(0), (&memory, 0..3000), PATIENCE).unwrap();
+    assert_eq!(in_place, 0);
+    let mut read = vec![0; 3000];
+    assert!(memory.read(0, &mut read));
+    assert!(read == body);
+    let mut later = [0; 5];
+    near.reader.read_exact(&mut later, PATIENCE).unwrap();
+    assert_eq!(&later, b"later", "it was kept, though its place was written");
+}
+
+#[test]
+fn lent_memory_is_read_in_place_until_it_is_acknowledged() {
+    let pair = Pair::new();
+    let (mut near, mut far) = streams(&pair.near, &pair.far, true, &ByteStreamConfig::default());
+    let memory = Region::heap(200_000).unwrap();
+    let octets = numbered(200_000);
+    assert!(memory.write(0, &octets));
+    let piece = Piece { memory: memory.clone(), range: 0..200_000 };
+    let number = near.writer.write_memory(Annotation::default(), &piece, PATIENCE).unwrap();
+    let mut read = vec![0; 200_000];
+    far.reader.read_exact(&mut read, PATIENCE).unwrap();
+    assert!(read == octets);
+    near.writer.wait_acknowledged(PATIENCE).unwrap();
+    assert!(near.writer.acknowledged() >= number);
+    for range in [0..0, 0..200_001, 199_999..200_001] {
+        let piece = Piece { memory: memory.clone(), range };
+        let refused = near.writer.write_memory(Annotation::default(), &piece, NOW);
+        assert!(matches!(refused, Err(ByteStreamError::OutsideMemory)));
+    }
+    let buffers = [io::IoSlice::new(b"one "), io::IoSlice::new(b""), io::IoSlice::new(b"two")];
+    assert_eq!(near.writer.write_vectored(&buffers, PATIENCE).unwrap(), 7);
+    far.reader.read_exact(&mut read[..7], PATIENCE).unwrap();
+    assert_eq!(&read[..7], b"one two");
+}
+
+/// Octets that wait in the stream before it is a byte stream are its first; one that has finished becomes
+/// none.
+#[test]
+fn what_came_before_is_read_first() {
+    let pair = Pair::new();
+    let listener = pair.far.listen_streams(PORT, &TcpListenConfig::default()).unwrap();
+    let near = pair.near.connect_stream((FAR, PORT).into(), &StreamConfig::default()).unwrap();
+    let far = listener.accept(PATIENCE).unwrap();
+    near.write_all(b"read, and left", PATIENCE).unwrap();
+    far.write_all(b"written before", PATIENCE).unwrap();
+    let mut read = [0; 6];
+    far.read_exact(&mut read, PATIENCE).unwrap();
+    near.finish();
+    let mut far = far.into_byte_stream(&ByteStreamConfig::default()).unwrap();
+    let mut rest = Vec::new();
+    far.reader.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b"and left");
+    far.writer.write_all(b", written after", PATIENCE).unwrap();
+    far.writer.finish();
+    let mut read = [0; 29];
+    near.read_exact(&mut read, PATIENCE).unwrap();
+    assert_eq!(&read, b"written before, written after");
+    assert!(matches!(
+        near.into_byte_stream(&ByteStreamConfig::default()),
+        Err(ByteStreamError::Switch(SwitchError::NotStreaming))
+    ));
+}
+
+#[test]
+fn an_abort_a_drop_and_a_stop_are_told_apart() {
+    let config = ByteStreamConfig::default();
+    let pair = Pair::new();
+    let (near, mut far) = streams(&pair.near, &pair.far, false, &config);
+    drop(near);
+    assert_eq!(far.reader.read(&mut [0; 8], PATIENCE).unwrap(), 0, "closed in an orderly way");
+    drop(far);
+    let (near, mut far) = streams(&pair.near, &pair.far, false, &config);
+    near.abort();
+    let reset = |error| matches!(error, ByteStreamError::Closed(CloseReason::Reset));
+    assert!(reset(far.reader.read(&mut [0; 8], PATIENCE).unwrap_err()));
+    assert!(reset(far.writer.write(b"x", PATIENCE).unwrap_err()));
+    assert!(reset(far.wait_closed(PATIENCE).unwrap_err()));
+    drop(far);
+    let (mut near, far) = streams(&pair.near, &pair.far, false, &config);
+    assert!(matches!(near.reader.read(&mut [0; 8], NOW), Err(ByteStreamError::TimedOut)));
+    assert!(near.reader.arm(), "there is nothing to read");
+    drop((pair.far, far));
+    // The far device is gone and says nothing; this end writes until nobody answers.
+    near.abort();
+    assert!(near.reader.read(&mut [0; 8], PATIENCE).is_err());
+}
+
+/// One thread polls both cores and uses both streams: nothing waits.
+#[test]
+fn an_application_that_polls_the_cores_itself() {
+    let (near, far) = link();
+    let (near, mut near_driver) = Device::start_manual(near, &device(NEAR)).unwrap();
+    let (far, mut far_driver) = Device::start_manual(far, &device(FAR)).unwrap();
+    let config = ByteStreamConfig { events: false, ..ByteStreamConfig::default() };
+    let (mut near, mut far) = near_driver.run(|| far_driver.run(|| streams(&near, &far, true, &config)));
+    let body = numbered(300_000);
+    let memory = Region::heap(body.len()).unwrap();
+    near.reader.expect(rid(9), &memory, 0..body.len()).unwrap();
+    let (mut written, mut placed) = (0, 0);
+    let begin = std::time::Instant::now();
+    while placed < body.len() {
+        assert!(begin.elapsed() < PATIENCE, "{placed} octets placed");
+        near_driver.poll_once();
+        far_driver.poll_once();
+        let room = far.writer.room().min(body.len() - written);
+        if room > 0 {
+            let part = &body[written..written + room];
+            far.writer.write_section(solicited(9, body.len()), written as u32, part, NOW).unwrap();
+            written += room;
+        }
+        match near.reader.read_item(&mut [0; 64], NOW) {
+            Ok(ReadItem::Placed { offset, octets, .. }) => {
+                assert_eq!(offset as usize, placed);
+                placed += octets as usize;
+            }
+            Err(ByteStreamError::TimedOut) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    let mut read = vec![0; body.len()];
+    assert!(memory.read(0, &mut read));
+    assert!(read == body);
+}
