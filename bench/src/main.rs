@@ -24,6 +24,7 @@ mod placement;
 mod reassembly;
 mod segments;
 mod setup;
+mod tcp_rdma;
 mod times;
 
 use std::process::ExitCode;
@@ -67,6 +68,9 @@ enum Command {
     /// Measure how fast one core sends into a device that drops frames, and how fast it receives from a
     /// generator: packets a second, and processor cycles a packet and a byte.
     LineRate(line_rate::LineRate),
+    /// Measure a stream of transfers over TCP, placed by the TCP RDMA option or read: how fast, and how often
+    /// a byte is copied.
+    TcpRdma(tcp_rdma::TcpRdma),
     /// Measure the time that a cache line takes from one core to another and back.
     CacheLine(cache_line::CacheLine),
     /// Join two devices by a wire with faults: loss, delay, reordering, duplication, corruption.
@@ -96,6 +100,7 @@ fn main() -> ExitCode {
         Command::Ping(args) => ping::run(&args),
         Command::Floor(args) => floor::run(&args),
         Command::LineRate(args) => line_rate::run(&args),
+        Command::TcpRdma(args) => tcp_rdma::run(&args),
         Command::CacheLine(args) => cache_line::run(&args),
         Command::Impair(args) => impair::run(&args),
         Command::Reassembly(args) => reassembly::run(&args),

@@ -1,0 +1,267 @@
+//! `tcp-rdma`: a stream of transfers over ordinary TCP, placed by the TCP RDMA option
+//! (draft-csapuntz-tcprdma-00) or read and copied: how fast, and how often each byte is copied.
+
+mod receiving;
+mod sending;
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use warpline::open::{self, Eal};
+use warpline::tcp_rdma::{HttpRid, Rid};
+use warpline::{
+    Behaviour, ByteStream, ByteStreamConfig, Device, DeviceConfig, DeviceName, Region, Statistics,
+    StreamConfig, TcpListenConfig,
+};
+
+use crate::arguments::{Switch, parse_size};
+use crate::device::{BenchDevice, config};
+use crate::endpoint::{Driver, Endpoint};
+use crate::ends;
+use crate::error::BenchError;
+use crate::json::write_json;
+use crate::placement::{Placement, keep_off};
+use receiving::Receiving;
+use sending::Sending;
+
+const PORT: u16 = 7475;
+/// How long connecting may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Transfers that the receiver has buffers for, and has asked for.
+const OUTSTANDING: u32 = 16;
+/// Bytes that wait to be read, where bytes are not placed.
+const RECEIVE_BYTES: usize = 1 << 20;
+
+/// `tcp-rdma`.
+#[derive(Args, Debug)]
+pub struct TcpRdma {
+    /// The largest IP packets, in bytes.
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', default_values_t = [1500, 9000],
+          value_parser = clap::value_parser!(u16).range(576..=9600))]
+    mtu: Vec<u16>,
+    /// Whether the ends use the option.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Use::On, Use::Off])]
+    option: Vec<Use>,
+    /// Bytes of a transfer.
+    #[arg(long, short = 's', value_name = "BYTES", value_parser = parse_size, default_value = "64k")]
+    size: u32,
+    /// How long to measure each, in seconds.
+    #[arg(long, short = 'D', value_name = "S", default_value_t = 1.0)]
+    duration: f64,
+    /// The CPUs that poll: one for each end, or a single one for both. Without it, the idlest two that are
+    /// free, or the idlest one.
+    #[arg(long, value_name = "CPU", value_delimiter = ',', num_args = 1..=2)]
+    cpus: Vec<usize>,
+    /// More arguments for DPDK's EAL, as one string: "--no-huge -m 512".
+    #[arg(long, value_name = "ARGS", default_value = "", allow_hyphen_values = true)]
+    eal: String,
+    /// Write the results as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Whether the ends use the option.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Use {
+    /// Transfers are placed.
+    On,
+    /// They are read.
+    Off,
+}
+
+impl std::fmt::Display for Use {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if *self == Self::On { "on" } else { "off" })
+    }
+}
+
+/// One result.
+#[derive(Serialize, Debug)]
+struct Row {
+    test: &'static str,
+    option: Use,
+    mtu: u16,
+    size: u32,
+    seconds: f64,
+    /// Bytes delivered in that time.
+    bytes: u64,
+    gbit_per_s: f64,
+    /// Times that a byte delivered was copied at the receiver, and at the sender.
+    copies_received: f64,
+    copies_sent: f64,
+    /// Transfers whose bytes were compared.
+    compared: u64,
+}
+
+/// Measures and reports.
+///
+/// # Errors
+///
+/// [`BenchError`].
+pub fn run(args: &TcpRdma) -> Result<(), BenchError> {
+    if !(0.01..=3600.0).contains(&args.duration) {
+        return Err(BenchError::Options("--duration is 0.01 to 3600 seconds".into()));
+    }
+    let placement = Placement::choose(&args.cpus)?;
+    let eal = open::eal(&[], &args.eal)?;
+    keep_off(&placement.cpus());
+    eprintln!("{placement}");
+    println!("option    MTU    size     Gb/s   copies at the receiver   at the sender   transfers compared");
+    let mut rows = Vec::new();
+    for &mtu in &args.mtu {
+        for &option in &args.option {
+            let row = measure(args, eal, placement, (mtu, option))?;
+            let Row { size, gbit_per_s, copies_received, copies_sent, compared, .. } = row;
+            println!(
+                "{option:6} {mtu:6} {size:7} {gbit_per_s:8.2} {copies_received:24.3} {copies_sent:15.3} \
+                 {compared:20}"
+            );
+            rows.push(row);
+        }
+    }
+    match &args.json {
+        Some(path) => write_json(path, &rows, true),
+        None => Ok(()),
+    }
+}
+
+/// The name of transfer `number`: they repeat after 2^32.
+fn rid(number: u64) -> Rid {
+    HttpRid { request_index: number as u32 }.into()
+}
+
+/// The ends, before they are polled.
+struct EndsToStart {
+    near: Device,
+    far: Device,
+    near_driver: Driver,
+    far_driver: Driver,
+}
+
+fn start(eal: Eal, mtu: u16) -> Result<EndsToStart, BenchError> {
+    let ring = "ring".parse::<DeviceName>()?.with_option("mtu", mtu)?;
+    let (near, far) = open::ring_pair(eal, &open::wire_config(&ring))?;
+    let on_ring = |host| -> DeviceConfig { config(Switch::On, ends::on_ring(&ring, host)) };
+    let (near, near_driver) = Device::start_manual(BenchDevice::new(near, None, "ring")?, &on_ring(1))?;
+    let (far, far_driver) = Device::start_manual(BenchDevice::new(far, None, "ring")?, &on_ring(2))?;
+    Ok(EndsToStart { near, far, near_driver: Driver::new(near_driver), far_driver: Driver::new(far_driver) })
+}
+
+/// Transfers from the near end to the far one, and returns the result.
+fn measure(
+    args: &TcpRdma,
+    eal: Eal,
+    placement: Placement,
+    (mtu, option): (u16, Use),
+) -> Result<Row, BenchError> {
+    let EndsToStart { near, far, near_driver, far_driver } = start(eal, mtu)?;
+    let ring_bytes = args.size as usize * OUTSTANDING as usize;
+    let memory = |device: &Device| -> Result<Region, BenchError> {
+        let allocated = device.config().memory.allocate(ring_bytes);
+        allocated.ok_or_else(|| BenchError::Memory(format!("{ring_bytes} bytes")))
+    };
+    let (source, target) = (memory(&near)?, memory(&far)?);
+    sending::fill(&source);
+    let duration = Duration::from_secs_f64(args.duration);
+    thread::scope(|scope| {
+        let (send_stream, near_stream) = mpsc::channel();
+        let (receive_stream, far_stream) = mpsc::channel();
+        let (report, reported) = mpsc::channel();
+        // Cores are polled until their devices are gone.
+        let stop = Arc::new(AtomicBool::new(false));
+        let polling = |stop: &Arc<AtomicBool>| {
+            let stop = stop.clone();
+            move || {
+                if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            }
+        };
+        let mut sending = Sending::new(near_stream, source, args.size);
+        let mut receiving =
+            Receiving::new((far_stream, report), target, args.size, option == Use::On, duration);
+        let near_polling = polling(&stop);
+        let far_polling = polling(&stop);
+        let send = move |_: &mut Driver| {
+            sending.step();
+            near_polling()
+        };
+        let receive = move |_: &mut Driver| {
+            receiving.step();
+            far_polling()
+        };
+        let ends = match placement {
+            Placement::Apart { near, far } => vec![
+                Endpoint::start(scope, near_driver, near, send),
+                Endpoint::start(scope, far_driver, far, receive),
+            ],
+            Placement::Together(cpu) => {
+                vec![Endpoint::start(scope, near_driver.with_other_end(far_driver, receive), cpu, send)]
+            }
+        };
+        let connected = connect(&near, &far, option);
+        let received = match connected {
+            Ok((near_stream, far_stream)) => {
+                // Both ends are polled until they are stopped.
+                let _ = receive_stream.send(far_stream);
+                let _ = send_stream.send(near_stream);
+                reported.recv().unwrap_or_else(|_| Err(BenchError::Setup("the receiver has ended".into())))
+            }
+            Err(error) => Err(error),
+        };
+        let statistics = near.statistics().and_then(|near| Ok((near, far.statistics()?)));
+        drop((near, far));
+        stop.store(true, Ordering::Relaxed);
+        for end in ends {
+            end.join()?;
+        }
+        let statistics = statistics?;
+        Ok(row(args, (mtu, option), &received?, &statistics))
+    })
+}
+
+fn row(
+    args: &TcpRdma,
+    (mtu, option): (u16, Use),
+    received: &receiving::Received,
+    (near, far): &(Statistics, Statistics),
+) -> Row {
+    let seconds = received.elapsed.as_secs_f64();
+    let bytes = received.measured_bytes;
+    // All that was delivered, from the first byte on: the counters of the core have no beginning.
+    let delivered = received.delivered_bytes.max(1) as f64;
+    Row {
+        test: "tcp-rdma",
+        option,
+        mtu,
+        size: args.size,
+        seconds,
+        bytes,
+        gbit_per_s: bytes as f64 * 8.0 / seconds / 1e9,
+        copies_received: (far.bytes_copied_rx + received.copied_bytes) as f64 / delivered,
+        copies_sent: near.bytes_copied_tx as f64 / delivered,
+        compared: received.compared,
+    }
+}
+
+/// Connects the near end to the far one; both are polled meanwhile.
+fn connect(near: &Device, far: &Device, option: Use) -> Result<(ByteStream, ByteStream), BenchError> {
+    let setup = |error: &dyn std::fmt::Display| BenchError::Setup(error.to_string());
+    let tcp = Some(Behaviour { rdma_option: option == Use::On, ..near.config().tcp });
+    let listening = TcpListenConfig { tcp, ..TcpListenConfig::default() };
+    let listener = far.listen_streams(PORT, &listening).map_err(|error| setup(&error))?;
+    let remote = (far.config().addresses[0].address, PORT).into();
+    let opening = StreamConfig { tcp, ..StreamConfig::default() };
+    let near = near.connect_stream(remote, &opening).map_err(|error| setup(&error))?;
+    let far = listener.accept(PATIENCE).map_err(|error| setup(&error))?;
+    let rings =
+        ByteStreamConfig { receive_bytes: RECEIVE_BYTES, events: false, ..ByteStreamConfig::default() };
+    let near = near.into_byte_stream(&rings).map_err(|error| setup(&error))?;
+    let far = far.into_byte_stream(&rings).map_err(|error| setup(&error))?;
+    Ok((near, far))
+}
