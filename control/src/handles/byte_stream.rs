@@ -102,28 +102,23 @@ impl ByteStream {
         self.reader.link.pair.local
     }
 
-    /// Returns true if the ends have agreed on the TCP RDMA option. Known once the core has the stream, which
-    /// is before its first byte is read.
+    /// Returns true if the ends have agreed on the TCP RDMA option.
     pub fn has_rdma_option(&self) -> bool {
-        self.reader.link.shared.has_rdma_option()
+        self.writer.has_rdma_option()
     }
 
     /// Resets the connection.
     pub fn abort(&self) {
-        self.reader.link.abort();
+        self.writer.abort();
     }
 
     /// Waits until both ends have finished.
     ///
     /// # Errors
     ///
-    /// [`ByteStreamError::Closed`] when the connection ended otherwise, [`ByteStreamError::TimedOut`].
+    /// As [`ByteStreamWriter::wait_closed`].
     pub fn wait_closed(&mut self, timeout: Duration) -> Result<(), ByteStreamError> {
-        self.writer.wait(timeout, |writer| match writer.link.shared.end() {
-            Some(CloseReason::Finished) => Some(Ok(())),
-            Some(reason) => Some(Err(ByteStreamError::Closed(reason))),
-            None => None,
-        })
+        self.writer.wait_closed(timeout)
     }
 }
 
@@ -271,6 +266,15 @@ impl ByteStreamReader {
     /// Returns the memory of a buffer and the place where it begins there.
     pub fn buffer(&self, rid: Rid, buffer: Buffer) -> Option<(&Region, usize)> {
         self.reader.buffer(rid, buffer)
+    }
+
+    /// Copies from `offset` of unsolicited buffer `buffer` to `out`. Returns false if there is no such
+    /// buffer, or the range does not lie in it.
+    #[must_use]
+    pub fn copy_unsolicited(&self, buffer: u16, offset: usize, out: &mut [u8]) -> bool {
+        let Some(pool) = self.reader.unsolicited() else { return false };
+        let inside = offset.checked_add(out.len()).is_some_and(|end| end <= pool.buffer_octets());
+        inside && pool.buffer(buffer).is_some_and(|(memory, at)| memory.read(at + offset, out))
     }
 
     /// Reads the next `range.len()` bytes of the stream into `range` of `memory`, of which transfer `rid`,
@@ -492,7 +496,13 @@ impl ByteStreamWriter {
         self.wait(timeout, |this| this.writer.is_acknowledged().then_some(Ok(())))
     }
 
-    fn write_annotated(
+    /// Writes all of `bytes`, with what `annotation` says about them. Without bytes, see
+    /// [`write_section`](Self::write_section).
+    ///
+    /// # Errors
+    ///
+    /// As [`write_all`](Self::write_all).
+    pub fn write_annotated(
         &mut self,
         mut annotation: Annotation,
         mut bytes: &[u8],
@@ -574,6 +584,30 @@ impl ByteStreamWriter {
     /// Closes our half of the connection after everything written. The peer's half stays open.
     pub fn finish(&mut self) {
         self.writer.finish();
+    }
+
+    /// Returns true if the ends have agreed on the TCP RDMA option. Known once the core has the stream, which
+    /// is before its first byte is read.
+    pub fn has_rdma_option(&self) -> bool {
+        self.link.shared.has_rdma_option()
+    }
+
+    /// Resets the connection.
+    pub fn abort(&self) {
+        self.link.abort();
+    }
+
+    /// Waits until both ends have finished.
+    ///
+    /// # Errors
+    ///
+    /// [`ByteStreamError::Closed`] when the connection ended otherwise, [`ByteStreamError::TimedOut`].
+    pub fn wait_closed(&mut self, timeout: Duration) -> Result<(), ByteStreamError> {
+        self.wait(timeout, |this| match this.link.shared.end() {
+            Some(CloseReason::Finished) => Some(Ok(())),
+            Some(reason) => Some(Err(ByteStreamError::Closed(reason))),
+            None => None,
+        })
     }
 
     /// How long [`io::Write`] waits; without limit at first.

@@ -371,6 +371,31 @@
 #define WARPLINE_STREAM_RECEIVE 2
 
 /**
+ * The next part of a stream is bytes, which were copied.
+ */
+#define WARPLINE_READ_BYTES 1
+
+/**
+ * The next part is in a buffer already.
+ */
+#define WARPLINE_READ_PLACED 2
+
+/**
+ * All bytes of a transfer are in its buffer, and were reported: its name is free.
+ */
+#define WARPLINE_READ_COMPLETE 3
+
+/**
+ * The peer sends nothing more.
+ */
+#define WARPLINE_READ_FINISHED 4
+
+/**
+ * `buffer` of a transfer that was expected.
+ */
+#define WARPLINE_BUFFER_EXPECTED UINT32_MAX
+
+/**
  * The most bytes of an address as a string, with the zero byte at its end.
  */
 #define WARPLINE_MAX_ADDRESS 46
@@ -414,6 +439,12 @@
  * Nobody polls the device's core any more.
  */
 #define WARPLINE_EVENT_DEVICE_FATAL 7
+
+/**
+ * A TCP connection whose bytes the program and the core share, without a thread between them. One thread may
+ * read while another writes.
+ */
+struct warpline_byte_stream;
 
 /**
  * Where the events of ids arrive, in the order in which they happened: `struct rdma_event_channel`. One
@@ -934,6 +965,126 @@ struct warpline_cm_event {
      * `WARPLINE_CM_EVENT_CONNECT_REQUEST` they are the peer's own, 0 if its Request has none.
      */
     struct warpline_conn_reply conn;
+};
+
+/**
+ * How TCP connections are opened or taken in streaming mode.
+ */
+struct warpline_stream_attr {
+    /**
+     * `sizeof(struct warpline_stream_attr)`.
+     */
+    size_t size;
+    /**
+     * To open: milliseconds it may take; 0 for ten seconds.
+     */
+    uint32_t timeout_ms;
+    /**
+     * To listen: connections that wait for the application, at most; 0 for 128.
+     */
+    uint32_t backlog;
+    /**
+     * Not 0: the TCP RDMA option is offered to the peer, or accepted from it.
+     */
+    uint32_t rdma_option;
+    /**
+     * 0.
+     */
+    uint32_t reserved;
+};
+
+/**
+ * The sizes of a byte stream.
+ */
+struct warpline_byte_stream_attr {
+    /**
+     * `sizeof(struct warpline_byte_stream_attr)`.
+     */
+    size_t size;
+    /**
+     * Bytes that may be written and not acknowledged by the peer; 0 for 1 MiB.
+     */
+    size_t send_bytes;
+    /**
+     * Bytes that wait to be read, beside those in TCP's window; 0 for 1 MiB.
+     */
+    size_t receive_bytes;
+    /**
+     * Buffers for transfers that nobody expects, and the bytes of each; 0 for none.
+     */
+    size_t unsolicited_count;
+    /**
+     * See `unsolicited_count`.
+     */
+    size_t unsolicited_bytes;
+};
+
+/**
+ * The next part of a stream.
+ */
+struct warpline_read_part {
+    /**
+     * The name of the transfer.
+     */
+    uint64_t rid;
+    /**
+     * `WARPLINE_READ_*`.
+     */
+    uint32_t kind;
+    /**
+     * Bytes of the part; of a complete transfer, all that it had.
+     */
+    uint32_t length;
+    /**
+     * Where in the buffer they begin.
+     */
+    uint32_t offset;
+    /**
+     * The number of an unsolicited buffer, or `WARPLINE_BUFFER_EXPECTED`.
+     */
+    uint32_t buffer;
+};
+
+/**
+ * What is said about bytes that are written.
+ */
+struct warpline_annotation {
+    /**
+     * `sizeof(struct warpline_annotation)`.
+     */
+    size_t size;
+    /**
+     * The name of the transfer, 46 bits, if `in_section`.
+     */
+    uint64_t rid;
+    /**
+     * The place of the first byte in the peer's buffer.
+     */
+    uint32_t buffer_offset;
+    /**
+     * Bytes of the whole transfer, if `total_known`.
+     */
+    uint32_t total_bytes;
+    /**
+     * The first byte begins a message.
+     */
+    bool starts_message;
+    /**
+     * The bytes are a section of a transfer.
+     */
+    bool in_section;
+    /**
+     * The peer does not expect the transfer.
+     */
+    bool unsolicited;
+    /**
+     * See `total_bytes`.
+     */
+    bool total_known;
+    /**
+     * 0.
+     */
+    uint32_t reserved;
 };
 
 /**
@@ -1768,6 +1919,201 @@ int warpline_stream_start_unnegotiated(struct warpline_stream *stream,
                                        uint8_t version,
                                        uint16_t ird,
                                        uint16_t ord);
+
+/**
+ * Opens a TCP connection as `warpline_stream_connect` does, with what `attr` says; null for the defaults.
+ */
+int warpline_stream_open(struct warpline_device *device,
+                         const char *address,
+                         uint16_t port,
+                         const struct warpline_stream_attr *attr,
+                         struct warpline_stream **stream);
+
+/**
+ * Takes connections as `warpline_stream_listen` does, with what `attr` says; null for the defaults.
+ */
+int warpline_stream_listen_with(struct warpline_device *device,
+                                uint16_t port,
+                                const struct warpline_stream_attr *attr,
+                                struct warpline_stream_listener **listener);
+
+/**
+ * Makes a byte stream of a connection in streaming mode, and returns the handle `stream` to the library,
+ * also if it fails. `attr` may be null for the defaults. Bytes that were not read are the first that the
+ * byte stream reads. MPA does not start on it any more.
+ *
+ * - `-EINVAL`: MPA has started on it, or this end has finished
+ * - `-ENOMEM`: there is no memory for its rings
+ * - `-ENODEV`: the device has stopped
+ */
+int warpline_byte_stream_create(struct warpline_stream *stream,
+                                const struct warpline_byte_stream_attr *attr,
+                                struct warpline_byte_stream **byte_stream);
+
+/**
+ * Returns a byte stream to the library: what was written is still sent, and the connection is closed. Null
+ * is nothing.
+ */
+void warpline_byte_stream_destroy(struct warpline_byte_stream *byte_stream);
+
+/**
+ * Whether the ends have agreed on the TCP RDMA option; false for null. Known before the first byte is read.
+ */
+bool warpline_byte_stream_has_rdma_option(const struct warpline_byte_stream *byte_stream);
+
+/**
+ * Reads the bytes that have arrived, at most `length`, to `place`, wherever they are: those of a transfer
+ * are copied from its buffer. Waits for the first for `timeout_ms` milliseconds, or for ever if that is
+ * negative. Returns how many; 0 when the peer has finished and all was read.
+ *
+ * - `-ETIMEDOUT`: nothing came
+ * - `-ECONNRESET`: the connection ended otherwise
+ */
+int warpline_byte_stream_read(struct warpline_byte_stream *byte_stream,
+                              void *place,
+                              size_t length,
+                              int32_t timeout_ms);
+
+/**
+ * Takes the next part of the stream and describes it in `part`: bytes that were not placed are copied to
+ * `place`, at most `length`. Waits as `warpline_byte_stream_read` does. Returns how many bytes were copied.
+ *
+ * - `-ETIMEDOUT`: nothing came
+ * - `-ECONNRESET`: the connection ended otherwise
+ */
+int warpline_byte_stream_read_part(struct warpline_byte_stream *byte_stream,
+                                   void *place,
+                                   size_t length,
+                                   int32_t timeout_ms,
+                                   struct warpline_read_part *part);
+
+/**
+ * Has the bytes of transfer `rid` placed in the `length` bytes at `offset` of registered memory as they
+ * arrive. Ask before the peer can know that name. The memory is held until the transfer is complete or
+ * cancelled, or the stream is destroyed.
+ *
+ * - `-EINVAL`: the range does not lie in the memory, a transfer of this name is expected, or the name has
+ *   more than 46 bits
+ */
+int warpline_byte_stream_expect(struct warpline_byte_stream *byte_stream,
+                                uint64_t rid,
+                                struct warpline_mr *mr,
+                                size_t offset,
+                                size_t length);
+
+/**
+ * Reads the next `length` bytes of the stream, the whole of transfer `rid`, which is expected at the
+ * same place, into registered memory from `offset` on. Bytes that were placed there are not copied. Bytes
+ * that were placed elsewhere, by an option that was changed on its way, or not at all, are brought to
+ * their place. Waits `timeout_ms` each time there is nothing to read.
+ *
+ * - `-ETIMEDOUT`: nothing came
+ * - `-ECONNRESET`, `-EPIPE`: the connection, or the peer's half of it, ended before
+ * - `-EINVAL`: the range does not lie in the memory
+ */
+int warpline_byte_stream_read_section(struct warpline_byte_stream *byte_stream,
+                                      uint64_t rid,
+                                      struct warpline_mr *mr,
+                                      size_t offset,
+                                      size_t length,
+                                      int32_t timeout_ms);
+
+/**
+ * Copies from an unsolicited buffer that a part was placed in: `length` bytes from `offset` of it on.
+ *
+ * - `-EINVAL`: there is no such buffer, or the range does not lie in it
+ */
+int warpline_byte_stream_copy_unsolicited(struct warpline_byte_stream *byte_stream,
+                                          uint32_t buffer,
+                                          size_t offset,
+                                          void *place,
+                                          size_t length);
+
+/**
+ * Gives an unsolicited buffer back.
+ *
+ * - `-EINVAL`: there is no such buffer
+ */
+int warpline_byte_stream_release(struct warpline_byte_stream *byte_stream, uint32_t buffer);
+
+/**
+ * Ends transfer `rid`, and waits for `timeout_ms` milliseconds until nothing more is placed in its buffer.
+ *
+ * - `-ETIMEDOUT`: the core did not answer
+ */
+int warpline_byte_stream_cancel(struct warpline_byte_stream *byte_stream, uint64_t rid, int32_t timeout_ms);
+
+/**
+ * Writes as many of `length` bytes from `start` as there is room for; waits for room for one for
+ * `timeout_ms` milliseconds, or for ever if that is negative. Returns how many.
+ *
+ * - `-ETIMEDOUT`: there was no room
+ * - `-EPIPE`: this end has finished
+ * - `-ECONNRESET`: the connection has ended
+ */
+int warpline_byte_stream_write(struct warpline_byte_stream *byte_stream,
+                               const void *start,
+                               size_t length,
+                               int32_t timeout_ms);
+
+/**
+ * Writes all of `length` bytes from `start`, with what `annotation` says about them; null for nothing.
+ * Waits `timeout_ms` each time there is no room. With no bytes and a section, it is a transfer of nothing,
+ * which goes with the bytes before it while the stream is corked, or with those after it.
+ *
+ * Fails as `warpline_byte_stream_write` does; some bytes may be written then.
+ */
+int warpline_byte_stream_write_annotated(struct warpline_byte_stream *byte_stream,
+                                         const struct warpline_annotation *annotation,
+                                         const void *start,
+                                         size_t length,
+                                         int32_t timeout_ms);
+
+/**
+ * Has what is written wait if `corked`; else sends what has waited. Parts of a message that were written
+ * together are cut into segments together.
+ */
+int warpline_byte_stream_cork(struct warpline_byte_stream *byte_stream, bool corked);
+
+/**
+ * Closes our half of the connection after everything written. The peer's half stays open.
+ */
+int warpline_byte_stream_finish(struct warpline_byte_stream *byte_stream);
+
+/**
+ * Resets the connection.
+ */
+int warpline_byte_stream_abort(struct warpline_byte_stream *byte_stream);
+
+/**
+ * Waits until both ends have finished.
+ *
+ * - `-ETIMEDOUT`: they have not, after `timeout_ms` milliseconds
+ * - `-ECONNRESET`: the connection ended otherwise
+ */
+int warpline_byte_stream_wait_closed(struct warpline_byte_stream *byte_stream, int32_t timeout_ms);
+
+/**
+ * The file descriptor that becomes readable, once after `warpline_byte_stream_arm_read`, when there is more
+ * to read. It is the library's: do not close it.
+ */
+int warpline_byte_stream_read_fd(const struct warpline_byte_stream *byte_stream);
+
+/**
+ * Has the descriptor of `warpline_byte_stream_read_fd` become readable at the next change, and clears it.
+ * Returns 1 if there is nothing to read, so that the thread may sleep; else 0.
+ */
+int warpline_byte_stream_arm_read(struct warpline_byte_stream *byte_stream);
+
+/**
+ * As `warpline_byte_stream_read_fd`, for room to write.
+ */
+int warpline_byte_stream_write_fd(const struct warpline_byte_stream *byte_stream);
+
+/**
+ * As `warpline_byte_stream_arm_read`, for room to write.
+ */
+int warpline_byte_stream_arm_write(struct warpline_byte_stream *byte_stream);
 
 /**
  * Takes connections to `port` at `address`, one of the device's; at every IPv4 address for `"0.0.0.0"`, at

@@ -7,8 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use warpline::cm::CmError;
 use warpline::{
-    AnswerError, CloseError, ConnectError, CreateError, DeallocateError, DeregisterError, ListenError,
-    MemoryError, PostError, StartError, Stopped, SwitchError, TcpStreamError,
+    AnswerError, ByteStreamError, CloseError, ConnectError, CreateError, DeallocateError, DeregisterError,
+    ListenError, MemoryError, PostError, StartError, Stopped, SwitchError, TcpStreamError,
 };
 
 /// Why a call fails: a number for the program, words for its user.
@@ -204,6 +204,22 @@ impl From<TcpStreamError> for Failure {
             TcpStreamError::Finished => libc::EPIPE,
             TcpStreamError::NotStreaming => libc::EINVAL,
             TcpStreamError::Stopped(_) => libc::ENODEV,
+        };
+        Self::of(code, &error)
+    }
+}
+
+impl From<ByteStreamError> for Failure {
+    fn from(error: ByteStreamError) -> Self {
+        use ByteStreamError as Error;
+        let code = match error {
+            Error::TimedOut => libc::ETIMEDOUT,
+            Error::Closed(_) => libc::ECONNRESET,
+            Error::PeerFinished | Error::Finished => libc::EPIPE,
+            Error::OutsideMemory | Error::NameInUse => libc::EINVAL,
+            Error::NoMemory | Error::NoDescriptor(_) => libc::ENOMEM,
+            Error::Switch(error) => return error.into(),
+            Error::Stopped(_) => libc::ENODEV,
         };
         Self::of(code, &error)
     }

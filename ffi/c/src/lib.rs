@@ -19,6 +19,7 @@
 
 pub mod address;
 pub mod advertisement;
+pub mod byte_stream;
 pub mod cm;
 pub mod completion;
 pub mod connection;

@@ -1,6 +1,7 @@
 //! Handles that tests cannot misuse: each is good for as long as it lives, is given back once, and its calls
 //! get pointers that are good. What is asked of C is so kept here, and tests are safe.
 
+mod byte_stream;
 mod cm;
 mod stream;
 

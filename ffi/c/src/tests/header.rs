@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// In the order in which a reader wants them.
-const SOURCES: [&str; 15] = [
+const SOURCES: [&str; 16] = [
     "error",
     "device",
     "memory",
@@ -16,6 +16,7 @@ const SOURCES: [&str; 15] = [
     "cm/channel",
     "cm/id",
     "stream",
+    "byte_stream",
     "pointer",
     "address",
     "event",

@@ -1,6 +1,7 @@
 //! The functions as C calls them, over a link in memory.
 
 mod addresses;
+mod byte_streams;
 mod cm;
 mod ends;
 mod failures;

@@ -1,0 +1,152 @@
+//! Byte streams, and the TCP RDMA option.
+
+use std::thread;
+
+use super::ends::*;
+use super::handles::*;
+use crate::byte_stream::*;
+use crate::device::*;
+
+const OPTION: StreamAttr =
+    StreamAttr { size: size_of::<StreamAttr>(), timeout_ms: 0, backlog: 0, rdma_option: 1, reserved: 0 };
+
+const ATTR: ByteStreamAttr = ByteStreamAttr {
+    size: size_of::<ByteStreamAttr>(),
+    send_bytes: 0,
+    receive_bytes: 0,
+    unsolicited_count: 2,
+    unsolicited_bytes: 100,
+};
+
+const PLAIN: Annotated = Annotated {
+    size: size_of::<Annotated>(),
+    rid: 0,
+    buffer_offset: 0,
+    total_bytes: 0,
+    starts_message: false,
+    in_section: false,
+    unsolicited: false,
+    total_known: false,
+    reserved: 0,
+};
+
+/// A section of transfer `rid` with this total.
+const fn section(rid: u64, total_bytes: u32) -> Annotated {
+    Annotated { rid, total_bytes, in_section: true, total_known: true, ..PLAIN }
+}
+
+type Ends = (Handle<ByteStream>, Handle<ByteStream>);
+
+fn streams(near: &Handle<Device>, far: &Handle<Device>) -> Ends {
+    let listener = far.listen_streams_with(PORT, &OPTION).unwrap();
+    let near = near.open_stream(FAR, PORT, Some(&OPTION)).unwrap();
+    let far = listener.accept(PATIENCE).unwrap();
+    (near.into_byte_stream(None).unwrap(), far.into_byte_stream(Some(&ATTR)).unwrap())
+}
+
+fn say(stream: &Handle<ByteStream>, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        let written = stream.write(bytes, PATIENCE);
+        assert!(written > 0, "{written} {}", last_error());
+        bytes = &bytes[written as usize..];
+    }
+}
+
+fn hear(stream: &Handle<ByteStream>, bytes: &[u8]) {
+    let (mut read, mut filled) = (vec![0; bytes.len()], 0);
+    while filled < bytes.len() {
+        let more = stream.read(&mut read[filled..], PATIENCE);
+        assert!(more > 0, "{more} {}", last_error());
+        filled += more as usize;
+    }
+    assert!(read == bytes);
+}
+
+fn numbered(bytes: u32) -> Vec<u8> {
+    (0..bytes).map(|byte| (byte % 251) as u8).collect()
+}
+
+#[test]
+fn bytes_go_both_ways_and_each_half_closes() {
+    let (near_device, far_device) = devices();
+    let (near, far) = streams(&near_device, &far_device);
+    drop((near_device, far_device));
+    let bytes = numbered(3_000_000);
+    thread::scope(|scope| {
+        for stream in [&near, &far] {
+            scope.spawn(|| say(stream, &bytes));
+            scope.spawn(|| hear(stream, &bytes));
+        }
+    });
+    assert!(near.has_rdma_option() && far.has_rdma_option());
+    assert_eq!(near.read(&mut [0; 8], 1), -libc::ETIMEDOUT);
+    // Nothing to read, and room to write: only the reader may sleep.
+    assert_eq!(far.arm(), [1, 0]);
+    let [read_fd, write_fd] = far.fds();
+    assert!(write_fd > 0 && !readable(read_fd, 1));
+    assert_eq!(near.finish(), 0);
+    assert!(readable(read_fd, PATIENCE));
+    assert_eq!(near.write(b"x", 1), -libc::EPIPE);
+    assert_eq!(far.read(&mut [0; 8], PATIENCE), 0);
+    assert_eq!(far.wait_closed(1), -libc::ETIMEDOUT);
+    assert_eq!((far.finish(), near.wait_closed(PATIENCE), far.wait_closed(PATIENCE)), (0, 0, 0));
+}
+
+// Requirements: TRO-3.1.5-01, TRO-3.1.7-01, TRO-5.1.2-02
+#[test]
+fn transfers_are_placed() {
+    let (near_device, far_device) = devices();
+    let (near, far) = streams(&near_device, &far_device);
+    let end = End::new(&near_device);
+    let body = numbered(3000);
+    assert_eq!(near.expect(7, &end.mr, 100, 3000), 0);
+    assert_eq!(near.expect(7, &end.mr, 100, 3000), -libc::EINVAL, "it is expected already");
+    assert_eq!(near.expect(8, &end.mr, BYTES - 1, 2), -libc::EINVAL);
+    assert_eq!(near.expect(1 << 46, &end.mr, 0, 1), -libc::EINVAL);
+    assert_eq!(near.expect(8, &end.mr, usize::MAX, 2), -libc::EINVAL);
+    let header = Annotated { starts_message: true, ..PLAIN };
+    assert_eq!(far.cork(true), 0);
+    assert_eq!(far.write_annotated(&header, b"header", PATIENCE), 0);
+    assert_eq!(far.write_annotated(&section(7, 3000), &body, PATIENCE), 0);
+    assert_eq!(far.cork(false), 0);
+    hear(&near, b"header");
+    assert_eq!(near.read_section(7, &end.mr, (100, 3000), PATIENCE), 0, "{}", last_error());
+    assert_eq!(end.get(100, 3000), body);
+    let mut place = [0; 64];
+    let part = near.read_part(&mut place, PATIENCE).unwrap();
+    let ReadPart { rid, kind, length, buffer, .. } = part;
+    assert_eq!((rid, kind, length, buffer), (7, WARPLINE_READ_COMPLETE, 3000, WARPLINE_BUFFER_EXPECTED));
+
+    // An unsolicited one, and one of nothing.
+    assert_eq!(near.cork(true), 0);
+    let unsolicited = Annotated { unsolicited: true, ..section(9, 50) };
+    assert_eq!(near.write_annotated(&unsolicited, &body[..50], PATIENCE), 0);
+    assert_eq!(near.write(b"end", PATIENCE), 3);
+    assert_eq!(near.cork(false), 0);
+    let part = far.read_part(&mut place, PATIENCE).unwrap();
+    assert_eq!((part.kind, part.offset, part.length), (WARPLINE_READ_PLACED, 0, 50));
+    let mut copy = [0; 50];
+    assert_eq!(far.copy_unsolicited(part.buffer, 0, &mut copy), 0);
+    assert_eq!(copy[..], body[..50]);
+    assert_eq!(far.copy_unsolicited(part.buffer, 51, &mut copy), -libc::EINVAL);
+    assert_eq!(far.copy_unsolicited(2, 0, &mut copy), -libc::EINVAL);
+    assert_eq!(far.read_part(&mut place, PATIENCE).unwrap().kind, WARPLINE_READ_COMPLETE);
+    assert_eq!(far.release(part.buffer), 0);
+    let part = far.read_part(&mut place, PATIENCE).unwrap();
+    assert_eq!((part.kind, part.length, &place[..3]), (WARPLINE_READ_BYTES, 3, &b"end"[..]));
+    assert_eq!(near.expect(10, &end.mr, 0, 10), 0);
+    assert_eq!(near.cancel(10, PATIENCE), 0);
+    assert_eq!(near.expect(10, &end.mr, 0, 10), 0, "the name is free");
+    assert_eq!(far.abort(), 0);
+    assert_eq!(near.read(&mut place, PATIENCE), -libc::ECONNRESET);
+    assert_eq!(near.read_part(&mut place, PATIENCE).unwrap_err(), -libc::ECONNRESET);
+}
+
+#[test]
+fn wrong_attributes_are_refused() {
+    let (near, _far) = devices();
+    let refused = |attr: StreamAttr| near.open_stream(FAR, PORT, Some(&attr)).unwrap_err();
+    assert_eq!(refused(StreamAttr { reserved: 1, ..OPTION }), -libc::EINVAL);
+    assert_eq!(refused(StreamAttr { size: 8, ..OPTION }), -libc::EINVAL);
+    assert_eq!(refused(StreamAttr { timeout_ms: 1000, ..OPTION }), -libc::ECONNREFUSED);
+}
