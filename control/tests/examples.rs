@@ -88,6 +88,34 @@ fn a_file_is_fetched() {
     assert!(fs::read(directory.0.join("received/original")).unwrap() == octets);
 }
 
+/// Three clients each, with the TCP RDMA option and without.
+// Requirements: TRO-5.2.1-01, TRO-5.2.2-01, TRO-5.2.3-01
+#[test]
+fn files_are_got_and_posted_by_http() {
+    let output = finish(start(&mut example("http")), "http");
+    assert!(output.status.success(), "http: {output:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    let client = |option, placed| {
+        format!(
+            "14 responses, 1 connections, the last one {option} the option: 20781875 bytes of bodies, \
+             {placed} placed, "
+        )
+    };
+    let (with, without) = (client("with", 20_781_875), client("without", 0));
+    let [server_with, server_without] = [1_386_732, 0]
+        .map(|placed| format!("the server: 62345625 bytes sent, 10386732 received, {placed} of them placed"));
+    let expected = [&with, &with, &with, &server_with, &without, &without, &without, &server_without];
+    assert_eq!(said.lines().count(), expected.len(), "{said}");
+    for (line, expected) in said.lines().zip(expected) {
+        let copied = line.strip_prefix(expected.as_str()).unwrap_or_else(|| panic!("{said}"));
+        if let Some(copied) = copied.strip_suffix(" copied") {
+            let copied: u64 = copied.parse().unwrap();
+            let heads = if *expected == with { copied } else { copied - 20_781_875 };
+            assert!((14 * 30..14 * 100).contains(&heads), "heads of {heads} bytes");
+        }
+    }
+}
+
 /// The programs of the tutorial, in two processes, as it starts them.
 #[test]
 fn the_tutorial_works() {

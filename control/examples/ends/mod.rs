@@ -23,11 +23,13 @@ use warpline::{
 pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// The TCP port that servers listen at.
+#[allow(dead_code, reason = "HTTP has its own")]
 pub const PORT: u16 = 7471;
 /// How long anything may take.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs both ends, or the one that the command line names.
+#[allow(dead_code, reason = "one example has arguments of its own")]
 pub fn run(
     server: impl FnOnce(&Device) -> Outcome + Send,
     client: impl FnOnce(&Device, SocketAddr) -> Outcome,
@@ -44,7 +46,9 @@ pub fn run(
     }
 }
 
-fn both(
+/// Runs both ends in this process.
+#[allow(dead_code, reason = "most examples run what the command line names")]
+pub fn both(
     server: impl FnOnce(&Device) -> Outcome + Send,
     client: impl FnOnce(&Device, SocketAddr) -> Outcome,
 ) -> Outcome {
@@ -62,6 +66,7 @@ fn both(
 }
 
 /// Connects to the server, which may still be setting up.
+#[allow(dead_code, reason = "not every example has queue pairs")]
 pub fn connect(qp: &QueuePair, server: SocketAddr) -> Outcome<Connected> {
     let begin = Instant::now();
     loop {
@@ -74,6 +79,7 @@ pub fn connect(qp: &QueuePair, server: SocketAddr) -> Outcome<Connected> {
 }
 
 /// Waits for the next completion, which must be a success.
+#[allow(dead_code, reason = "not every example has queue pairs")]
 pub fn next(completions: &CompletionQueue) -> Outcome<Completion> {
     let completion = completions.wait(PATIENCE).ok_or("nothing was completed in time")?;
     match completion.status {

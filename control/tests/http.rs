@@ -1,0 +1,396 @@
+//! Tests of the HTTP example: what its server refuses and what it does not, octet by octet, and what becomes
+//! of its client's buffers when a response is not what they expect.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use warpline::{
+    Behaviour, ByteStream, ByteStreamConfig, ByteStreamError, Device, Section, StreamConfig, TcpListener,
+};
+
+use crate::client::{Body, Client};
+use crate::common::{FAR, PATIENCE, PORT, Pair};
+use crate::files::Directory;
+use crate::message::{HEAD_BYTES_MAX, Refused};
+use crate::server::Totals;
+
+#[path = "../examples/http/client.rs"]
+#[allow(dead_code, reason = "the program saves files")]
+mod client;
+mod common;
+#[path = "../examples/http/files.rs"]
+mod files;
+#[path = "../examples/http/message.rs"]
+mod message;
+#[path = "../examples/http/server.rs"]
+mod server;
+#[path = "../examples/http/transfer.rs"]
+mod transfer;
+
+/// What the example's parts have from its other ones.
+mod ends {
+    pub use crate::common::PATIENCE;
+
+    pub type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+}
+
+/// Runs `client` beside a server of `directory`; returns what that has done.
+fn served(directory: &Path, rdma_option: bool, client: impl FnOnce(&Device) + Send) -> Totals {
+    let pair = Pair::new();
+    let (stop, totals) = (AtomicBool::new(false), Totals::default());
+    let listener = server::listen(&pair.far, PORT, rdma_option).unwrap();
+    let directory = Directory::open(directory).unwrap();
+    thread::scope(|scope| {
+        let (stop, totals, far) = (&stop, &totals, &pair.far);
+        let server = scope.spawn(move || server::serve(far, &listener, &directory, (stop, totals)).unwrap());
+        // However the client ends, the server does too.
+        let client = thread::scope(|scope| scope.spawn(|| client(&pair.near)).join());
+        stop.store(true, Ordering::Relaxed);
+        server.join().unwrap();
+        if let Err(panic) = client {
+            std::panic::resume_unwind(panic);
+        }
+    });
+    totals
+}
+
+fn connect(near: &Device, rdma_option: bool) -> ByteStream {
+    let tcp = Some(Behaviour { rdma_option, ..Behaviour::default() });
+    let config = StreamConfig { tcp, ..StreamConfig::default() };
+    let stream = near.connect_stream(SocketAddr::from((FAR, PORT)), &config).unwrap();
+    stream.into_byte_stream(&ByteStreamConfig::default()).unwrap()
+}
+
+/// A connection with the option on which request 0 was answered: what arrives before the server has made it a
+/// byte stream is not placed.
+fn connect_and_ask(near: &Device) -> ByteStream {
+    let mut stream = connect(near, true);
+    stream.writer.write_all(b"HEAD /file HTTP/1.1\r\nHost: x\r\n\r\n", PATIENCE).unwrap();
+    transfer::read_head(&mut stream.reader, message::response).unwrap().unwrap();
+    stream
+}
+
+/// Sends `request` on a connection of its own and returns all that comes back.
+fn ask(near: &Device, request: &[u8]) -> String {
+    let mut stream = connect(near, false);
+    stream.writer.write_all(request, PATIENCE).unwrap();
+    stream.writer.finish();
+    rest(&mut stream)
+}
+
+fn rest(stream: &mut ByteStream) -> String {
+    let mut answer = Vec::new();
+    std::io::Read::read_to_end(&mut stream.reader, &mut answer).unwrap();
+    String::from_utf8(answer).unwrap()
+}
+
+fn status(near: &Device, request: &str) -> u16 {
+    let answer = ask(near, request.as_bytes());
+    let (head, len) = message::response(answer.as_bytes()).unwrap().unwrap();
+    assert_eq!((answer.len(), head.body_bytes), (len, Some(0)), "{answer}");
+    head.status
+}
+
+/// A directory with files, and one beside it that nobody may reach.
+fn directories() -> (tempfile::TempDir, std::path::PathBuf) {
+    let outer = tempfile::tempdir().unwrap();
+    let inner = outer.path().join("served");
+    fs::create_dir_all(inner.join("below")).unwrap();
+    fs::create_dir(outer.path().join("other")).unwrap();
+    fs::write(outer.path().join("other/secret"), "secret").unwrap();
+    fs::write(inner.join("file"), "contents").unwrap();
+    fs::write(inner.join("below/a b"), "blank").unwrap();
+    symlink("../other/secret", inner.join("link-out")).unwrap();
+    symlink(outer.path().join("other/secret"), inner.join("absolute-link")).unwrap();
+    symlink("../other", inner.join("directory-out")).unwrap();
+    symlink("file", inner.join("link-within")).unwrap();
+    (outer, inner)
+}
+
+#[test]
+fn no_target_leads_out_of_the_directory() {
+    let (outer, inner) = directories();
+    let secret = outer.path().join("other/secret");
+    served(&inner, false, |near| {
+        let get = |target: &str| ask(near, format!("GET {target} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes());
+        for target in ["/file", "//file", "/link-within", "/below/../file", "/file?query", "/f%69le"] {
+            assert!(get(target).ends_with("\r\n\r\ncontents"), "{target}: {}", get(target));
+        }
+        assert!(get("/below/a%20b").ends_with("\r\n\r\nblank"));
+        let absolute = format!("/{}", secret.display());
+        let outside = [
+            "/../other/secret",
+            "/below/../../other/secret",
+            "/%2e%2e/other/secret",
+            "/..%2fother%2fsecret",
+            "/link-out",
+            "/absolute-link",
+            "/directory-out/secret",
+            "/proc/self/root/etc/passwd",
+            absolute.as_str(),
+            "/",
+            "/below",
+            "/none",
+            "/file%00",
+            "/file%",
+            "/file%zz",
+        ];
+        for target in outside {
+            assert!(get(target).starts_with("HTTP/1.1 404 "), "{target}: {}", get(target));
+        }
+        for target in ["/../new", "/directory-out/new", "/%2e%2e/new", "/..", "/", "/none/new", "/below"] {
+            let put = format!("PUT {target} HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nnew");
+            assert!(ask(near, put.as_bytes()).starts_with("HTTP/1.1 404 "), "{target}");
+        }
+        // The link is replaced; where it led is as it was.
+        let put = b"PUT /link-out HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nnew";
+        assert!(ask(near, put).starts_with("HTTP/1.1 201 "));
+    });
+    assert_eq!(fs::read_to_string(&secret).unwrap(), "secret");
+    assert_eq!(fs::read_to_string(inner.join("link-out")).unwrap(), "new");
+    for place in [outer.path(), &outer.path().join("other"), &inner, &inner.join("below")] {
+        for entry in fs::read_dir(place).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            assert!(name != "new" && !name.contains("part"), "{name} in {}", place.display());
+        }
+    }
+}
+
+#[test]
+fn what_is_no_request_is_refused() {
+    let (_outer, inner) = directories();
+    served(&inner, false, |near| {
+        let host = "Host: x\r\n";
+        let cases = [
+            (400, "GET\r\n\r\n".to_owned()),
+            (400, "GET /file HTTP/2.0\r\n\r\n".to_owned()),
+            (400, "GET /file HTTP/1.1\r\n\r\n".to_owned()),
+            (400, format!("GET /file HTTP/1.1\r\n{host}{host}\r\n")),
+            (400, format!("GET file HTTP/1.1\r\n{host}\r\n")),
+            (400, format!("GET http://x/file HTTP/1.1\r\n{host}\r\n")),
+            (400, format!("GET /file HTTP/1.1\r\n{host}Content-Length: 3\r\n\r\nabc")),
+            (400, format!("PUT /new HTTP/1.1\r\n{host}Content-Length: +3\r\n\r\nabc")),
+            (400, format!("PUT /new HTTP/1.1\r\n{host}Content-Length: 99999999999999999999\r\n\r\n")),
+            (400, format!("PUT /new HTTP/1.1\r\n{host}Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd")),
+            (
+                400,
+                format!("PUT /new HTTP/1.1\r\n{host}Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"),
+            ),
+            (400, format!("GET /file HTTP/1.1\r\n{host}Bad Field: 3\r\n\r\n")),
+            (405, format!("DELETE /file HTTP/1.1\r\n{host}\r\n")),
+            (411, format!("PUT /new HTTP/1.1\r\n{host}\r\n")),
+            (411, format!("POST /new HTTP/1.1\r\n{host}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n")),
+            (413, format!("PUT /new HTTP/1.1\r\n{host}Content-Length: 4294967297\r\n\r\nabc")),
+            (431, format!("GET /file HTTP/1.1\r\n{host}{}\r\n", "X: y\r\n".repeat(message::FIELDS_MAX))),
+            (431, format!("GET /{} HTTP/1.1\r\n{host}\r\n", "x".repeat(HEAD_BYTES_MAX))),
+        ];
+        for (expected, request) in cases {
+            assert_eq!(status(near, &request), expected, "{request:.200}");
+        }
+        // One field fewer, and a head of the greatest length, are taken.
+        let most = "X: y\r\n".repeat(message::FIELDS_MAX - 1);
+        assert!(
+            ask(near, format!("GET /file HTTP/1.1\r\n{host}{most}\r\n").as_bytes()).ends_with("contents")
+        );
+        let longest = format!("GET /{{}} HTTP/1.1\r\n{host}\r\n").len() - 2;
+        let target = "x".repeat(HEAD_BYTES_MAX - longest);
+        assert_eq!(status(near, &format!("GET /{target} HTTP/1.1\r\n{host}\r\n")), 404);
+    });
+    assert!(!inner.join("new").exists());
+}
+
+#[test]
+fn requests_follow_each_other_and_come_in_pieces() {
+    let (_outer, inner) = directories();
+    let totals = served(&inner, false, |near| {
+        let many = b"HEAD /file HTTP/1.1\r\nHost: x\r\n\r\n\
+            GET /none HTTP/1.1\r\nHost: x\r\n\r\n\
+            PUT /new HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nfirst\
+            POST /new HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\nsecond\
+            GET /new HTTP/1.1\r\nHost: x\r\n\r\n\
+            GET /file HTTP/1.1\r\nHost: x\r\nConnection: x, Close\r\n\r\n\
+            GET /file HTTP/1.1\r\nHost: x\r\n\r\n";
+        let expected = "HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n\
+            HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n\
+            HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n\
+            HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n\
+            HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecond\
+            HTTP/1.1 200 OK\r\nContent-Length: 8\r\nConnection: close\r\n\r\ncontents";
+        assert_eq!(ask(near, many), expected);
+        let mut slow = connect(near, false);
+        for byte in many {
+            slow.writer.write_all(&[*byte], PATIENCE).unwrap();
+        }
+        assert_eq!(rest(&mut slow), expected);
+        // HTTP/1.0 closes by itself.
+        let old = ask(near, b"GET /file HTTP/1.0\r\n\r\nGET /file HTTP/1.0\r\n\r\n");
+        assert_eq!(old, "HTTP/1.1 200 OK\r\nContent-Length: 8\r\nConnection: close\r\n\r\ncontents");
+    });
+    assert_eq!(totals.requests.into_inner(), 6 + 6 + 1);
+}
+
+#[test]
+fn a_client_that_waits_for_a_word_gets_it() {
+    let (_outer, inner) = directories();
+    served(&inner, false, |near| {
+        let mut stream = connect(near, false);
+        let head = b"PUT /new HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n";
+        stream.writer.write_all(head, PATIENCE).unwrap();
+        let mut word = [0; 25];
+        stream.reader.read_exact(&mut word, PATIENCE).unwrap();
+        assert_eq!(&word, b"HTTP/1.1 100 Continue\r\n\r\n");
+        stream.writer.write_all(b"abc", PATIENCE).unwrap();
+        stream.writer.finish();
+        assert!(rest(&mut stream).starts_with("HTTP/1.1 201 "));
+    });
+    assert_eq!(fs::read_to_string(inner.join("new")).unwrap(), "abc");
+}
+
+#[test]
+fn a_body_that_breaks_off_leaves_nothing() {
+    let (_outer, inner) = directories();
+    served(&inner, false, |near| {
+        assert_eq!(ask(near, b"PUT /file HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc"), "");
+    });
+    assert_eq!(fs::read_to_string(inner.join("file")).unwrap(), "contents");
+    assert_eq!(fs::read_dir(&inner).unwrap().count(), 6, "no part of an upload");
+}
+
+/// More unsolicited transfers than there are buffers: each buffer is given back.
+// Requirements: TRO-5.2.3-01, TRO-6.1-03
+#[test]
+fn unsolicited_buffers_are_given_back() {
+    let (_outer, inner) = directories();
+    let posts = 5 * transfer::UNSOLICITED_BUFFERS as u64;
+    let totals = served(&inner, true, |near| {
+        let mut client = Client::new(near, SocketAddr::from((FAR, PORT)), true);
+        // As in `connect_and_ask`.
+        client.get(&["/file"], |_, _| Ok(())).unwrap();
+        for number in 0..posts {
+            let body = [number as u8; 10_000];
+            assert_eq!(client.post("/new", &mut &body[..], body.len() as u64).unwrap(), 201);
+            assert_eq!(fs::read(inner.join("new")).unwrap(), body);
+        }
+    });
+    assert_eq!(totals.placed_bytes.into_inner(), posts * 10_000);
+}
+
+/// A transfer of nothing has a buffer too.
+#[test]
+fn buffers_of_empty_transfers_are_given_back() {
+    let (_outer, inner) = directories();
+    let empty = 3 * transfer::UNSOLICITED_BUFFERS as u32;
+    let totals = served(&inner, true, |near| {
+        let mut stream = connect_and_ask(near);
+        let mut put = |index: u32, body: &[u8]| {
+            let head = format!("PUT /new HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len() + 1);
+            stream.writer.cork();
+            stream.writer.write_message(head.as_bytes(), PATIENCE).unwrap();
+            let section = transfer::section(index, body.len() as u64, true).unwrap();
+            stream.writer.write_section(section, 0, body, PATIENCE).unwrap();
+            stream.writer.write_all(b".", PATIENCE).unwrap();
+            stream.writer.uncork();
+            let head = transfer::read_head(&mut stream.reader, message::response).unwrap().unwrap();
+            assert_eq!(head.status, 201);
+        };
+        (1..empty).for_each(|index| put(index, b""));
+        put(empty, b"body");
+    });
+    assert_eq!(totals.placed_bytes.into_inner(), 4);
+    assert_eq!(fs::read_to_string(inner.join("new")).unwrap(), "body.");
+}
+
+/// A transfer that goes on after the body's end is not read as a request.
+#[test]
+fn a_transfer_longer_than_its_body_is_refused() {
+    let (_outer, inner) = directories();
+    let totals = served(&inner, true, |near| {
+        let mut stream = connect_and_ask(near);
+        let head = b"PUT /new HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n";
+        stream.writer.write_message(head, PATIENCE).unwrap();
+        let section = Section { total_octets: Some(9), ..transfer::section(1, 5, true).unwrap() };
+        stream.writer.write_section(section, 0, b"bodyGET /", PATIENCE).unwrap();
+        stream.writer.finish();
+        assert_eq!(rest(&mut stream), "");
+    });
+    assert_eq!(totals.requests.into_inner(), 2);
+    assert!(!inner.join("new").exists());
+}
+
+/// Takes one connection and says `answers` for each head that it reads.
+fn puppet(listener: &TcpListener, answers: &[(&[u8], Option<Section>, &[u8])]) {
+    let stream = listener.accept(PATIENCE).unwrap();
+    let mut stream = stream.into_byte_stream(&ByteStreamConfig::default()).unwrap();
+    for (head, section, body) in answers {
+        transfer::read_head(&mut stream.reader, message::request).unwrap().unwrap();
+        stream.writer.write_message(head, PATIENCE).unwrap();
+        match section {
+            Some(section) => stream.writer.write_section(*section, 0, body, PATIENCE).unwrap(),
+            None => stream.writer.write_all(body, PATIENCE).unwrap(),
+        }
+    }
+    stream.writer.finish();
+    // The client has read everything when it finishes.
+    let finished = stream.reader.read(&mut [0; 1], PATIENCE);
+    assert!(matches!(finished, Ok(0) | Err(ByteStreamError::Closed(_))), "{finished:?}");
+}
+
+/// Bodies that are shorter or longer than the response to HEAD said, without the option, under a wrong name:
+/// the client has what the stream says.
+#[test]
+fn a_client_believes_the_stream() {
+    /// A head, the index in the name of the transfer, a body, and how many bytes of it are placed.
+    type Case = (&'static [u8], Option<u32>, &'static [u8], u64);
+    let ok: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n";
+    let cases: [Case; 6] = [
+        (ok, Some(1), b"contents", 8),
+        (ok, None, b"contents", 0),
+        (ok, Some(0), b"contents", 0),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", Some(1), b"abc", 0),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n", Some(1), b"longer than", 0),
+        (b"HTTP/1.1 200 OK\r\n\r\n", None, b"to the end", 0),
+    ];
+    for (number, (head, index, body, placed)) in cases.into_iter().enumerate() {
+        let pair = Pair::new();
+        let listener = server::listen(&pair.far, PORT, true).unwrap();
+        let section = index.and_then(|index| transfer::section(index, body.len() as u64, false));
+        thread::scope(|scope| {
+            scope.spawn(|| puppet(&listener, &[(ok, None, b""), (head, section, body)]));
+            let mut client = Client::new(&pair.near, SocketAddr::from((FAR, PORT)), true);
+            let mut got = Vec::new();
+            client
+                .get(&["/file"], |_, body| {
+                    match body {
+                        Body::Part(part) => got.extend_from_slice(part),
+                        Body::Buffer(memory) => {
+                            got.resize(memory.len(), 0);
+                            assert!(memory.read(0, &mut got));
+                        }
+                    }
+                    Ok(())
+                })
+                .unwrap();
+            client.close();
+            assert_eq!(got, body, "case {number}");
+            assert_eq!(client.totals().placed_bytes, placed, "case {number}");
+        });
+    }
+}
+
+#[test]
+fn a_client_refuses_what_it_does_not_understand() {
+    for head in ["HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "HTTP/1.1 2x0 OK\r\n\r\n"] {
+        let pair = Pair::new();
+        let listener = server::listen(&pair.far, PORT, true).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| puppet(&listener, &[(head.as_bytes(), None, b"")]));
+            let mut client = Client::new(&pair.near, SocketAddr::from((FAR, PORT)), true);
+            let error = client.get(&["/file"], |_, _| Ok(())).unwrap_err();
+            assert_eq!(error.downcast_ref::<Refused>().is_some(), head.contains("2x0"), "{error}");
+        });
+    }
+}
