@@ -116,6 +116,27 @@ fn files_are_got_and_posted_by_http() {
     }
 }
 
+/// READs of the last one find the end of the file; two fail.
+// Requirements: TRO-5.1.1-01, TRO-5.1.2-01, TRO-5.1.2-02, TRO-5.1.3-01
+#[test]
+fn blocks_are_read_and_written_in_the_shape_of_nfs() {
+    let output = finish(start(&mut example("nfs_shaped")), "nfs_shaped");
+    assert!(output.status.success(), "nfs_shaped: {output:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 3, "{said}");
+    assert!(
+        lines.contains(&"the server: 219 calls, 6666666 bytes written, 6666666 of them placed")
+            && lines.contains(&"219 replies, 6666671 bytes read, 6666671 placed, 2 transfers of nothing"),
+        "{said}"
+    );
+    let last = lines.iter().find_map(|line| line.split_once(" replies out of order, "));
+    let (out_of_order, copied) = last.unwrap_or_else(|| panic!("{said}"));
+    let copied: u64 = copied.strip_suffix(" bytes copied").unwrap().parse().unwrap();
+    assert!(out_of_order.parse::<u64>().unwrap() > 0, "{said}");
+    assert!(copied < 219 * 100, "heads of replies alone: {said}");
+}
+
 /// The programs of the tutorial, in two processes, as it starts them.
 #[test]
 fn the_tutorial_works() {
