@@ -139,6 +139,7 @@ impl<'s> Connection<'s> {
             return self.send_head(200, bytes, request.keep_alive);
         }
         // Head and body go together.
+        self.sender.wait(&mut self.stream.writer)?;
         self.stream.writer.cork();
         self.send_head(200, bytes, request.keep_alive)?;
         let section: Option<Section> = transfer::section(index, bytes, false);

@@ -152,6 +152,11 @@ impl FileSender {
         Ok(Self { pieces: pieces.ok_or("no memory")?, next: 0, scratch: vec![0; PIECE_BYTES] })
     }
 
+    /// Waits until a piece can be filled. Waiting sends what is corked, so a head is written after it.
+    pub fn wait(&self, writer: &mut ByteStreamWriter) -> Outcome {
+        wait_for_piece(writer, self.pieces[self.next].1)
+    }
+
     /// Sends the next `bytes` bytes of `file`, as a section of a transfer if one is named.
     pub fn send(
         &mut self,
