@@ -7,7 +7,7 @@ use crate::byte_stream::{Arrived, ByteRun, SharedByteStream};
 use crate::device::Frame;
 use crate::tcp::{self, Changes, CloseReason, Pools};
 use crate::wire::plain_segment::PlainSegment;
-use crate::wire::tcp::{Flags, Header, SeqNumber};
+use crate::wire::tcp::{Header, SeqNumber};
 use crate::wire::tcp_rdma::{RdmaOption, Transfer};
 
 use super::connection::{Chunk, Connection, Mode};
@@ -157,13 +157,10 @@ impl Connection {
     /// option, an application reads the stream, and the segment is an ordinary one.
     // Requirements: A-23, TRO-3.2-01
     pub(super) fn expects_transfer(&self, header: &Header, payload_octets: usize) -> Option<TransferSegment> {
-        if !self.carries_bytes() || !self.tcp.rdma_option_negotiated() {
+        if !self.carries_bytes() || payload_octets == 0 {
             return None;
         }
-        let Some(RdmaOption::Transfer(option)) = header.options.rdma else { return None };
-        if header.flags.intersects(Flags::SYN | Flags::RST) || payload_octets == 0 {
-            return None;
-        }
+        let Some(RdmaOption::Transfer(option)) = self.tcp.received_rdma_option(header) else { return None };
         let expected = self.tcp.received().nxt();
         Some(TransferSegment { option, seq: header.seq, payload_octets, expected })
     }

@@ -17,20 +17,16 @@ impl Connection {
         self.receive.rdma_option
     }
 
-    /// Returns the RDMA option of a segment that has arrived with `payload_octets` octets of payload, if it
-    /// counts: the ends have agreed on the option, the segment is neither a SYN nor a RST, the option is not
-    /// the offer of a SYN, and it does not describe octets beyond the payload. Otherwise the segment is like
-    /// one without it.
-    // Requirements: TRO-3.1.2-01, TRO-3.1.3-01, TRO-3.2-01
-    pub fn received_rdma_option(&self, header: &Header, payload_octets: usize) -> Option<RdmaOption> {
+    /// Returns the RDMA option of a segment that has arrived, if it counts: the ends have agreed on the
+    /// option, the segment is neither a SYN nor a RST, and the option is not the offer of a SYN. Otherwise the
+    /// segment is like one without it. Whether it describes octets of the payload is left to the stream, which
+    /// counts those that do not.
+    // Requirements: TRO-3.2-01
+    pub fn received_rdma_option(&self, header: &Header) -> Option<RdmaOption> {
         if !self.receive.rdma_option || header.flags.intersects(Flags::SYN | Flags::RST) {
             return None;
         }
-        header.options.rdma.filter(|option| match option {
-            RdmaOption::Permitted => false,
-            RdmaOption::Aligned { .. } => true,
-            RdmaOption::Transfer(transfer) => transfer.fits(payload_octets),
-        })
+        header.options.rdma.filter(|option| *option != RdmaOption::Permitted)
     }
 
     /// Takes the offer of the peer's SYN. The draft says only that the form of two octets may be used; it is
