@@ -59,6 +59,21 @@ impl EngineKind {
             Self::Portable => true,
         }
     }
+
+    /// Returns the bytes from which on a copy and its CRC take less time in one pass than in two; `None` if
+    /// they never do.
+    ///
+    /// A sender copies what another core wrote last, or what no cache holds, so the time of a copy is that of
+    /// its loads. The more of them are on their way at once, the less it is, and a processor looks ahead by a
+    /// number of instructions. With AVX-512 a pass that sums as well has three instructions for 64 bytes.
+    /// With the CRC instruction it has three for 8: beside it, a copy of 32 bytes at a time and a sum of the
+    /// copy, which the first cache holds, are faster at all lengths. In caches the opposite can be true.
+    pub const fn one_pass_min_len(self) -> Option<usize> {
+        match self {
+            Self::Avx512 => Some(512),
+            Self::Sse42 | Self::CrcFast | Self::Portable => None,
+        }
+    }
 }
 
 /// An engine that this processor supports.
@@ -81,6 +96,15 @@ impl Engine {
     /// Returns the kind of the engine.
     pub const fn kind(self) -> EngineKind {
         self.0
+    }
+
+    /// Returns true if a copy of `len` bytes and its CRC take less time in one pass than in two.
+    #[inline]
+    pub const fn prefers_one_pass(self, len: usize) -> bool {
+        match self.0.one_pass_min_len() {
+            Some(min_len) => len >= min_len,
+            None => false,
+        }
     }
 
     /// Returns the CRC of some bytes followed by `bytes`, when `crc` is that of the former. The CRC of no
@@ -108,7 +132,7 @@ impl Engine {
         assert_eq!(source.len(), target.len(), "a copy is as long as its source");
         match self.0 {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
-            EngineKind::Avx512 | EngineKind::Sse42 => {
+            EngineKind::Avx512 | EngineKind::Sse42 if self.0.one_pass_min_len().is_some() => {
                 let spans = Spans { source: source.as_ptr(), target: target.as_mut_ptr() };
                 // SAFETY: these are slices of that length, and a mutable one overlaps no other.
                 unsafe { self.update::<CopyPass>(crc, spans, source.len()) }
@@ -120,7 +144,7 @@ impl Engine {
         }
     }
 
-    /// See [`Digest::copy_shared`]. Returns `None` and does nothing if the engine cannot do both in one pass.
+    /// See [`Digest::copy_shared`]. Returns `None` and does nothing if the engine is not faster so.
     ///
     /// # Safety
     ///
@@ -133,6 +157,7 @@ impl Engine {
         if !matches!(self.0, EngineKind::Avx512 | EngineKind::Sse42) {
             return None;
         }
+        self.0.one_pass_min_len()?;
         let spans = Spans { source, target: target.as_mut_ptr() };
         // SAFETY: the caller's promise, and that of a mutable slice.
         Some(unsafe { self.update::<CopyShared>(crc, spans, target.len()) })
@@ -204,14 +229,14 @@ impl Digest {
     }
 
     /// Adds the bytes of `source` as [`update`](Self::update) does, and copies them to `target`, which must
-    /// have the same length, in one pass.
+    /// have the same length, in one pass if the engine is faster so.
     #[inline]
     pub fn copy(&mut self, source: &[u8], target: &mut [u8]) {
         self.crc = self.engine.copy_and_append(self.crc, source, target);
     }
 
     /// Adds bytes of memory that others may write at the same time, and copies them to `target`, in one pass.
-    /// Returns false and does nothing if the engine cannot do both in one pass.
+    /// Returns false and does nothing if two passes are faster with the engine, or it has no such pass.
     ///
     /// # Safety
     ///

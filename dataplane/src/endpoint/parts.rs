@@ -8,8 +8,8 @@
 
 use crate::device::Frame;
 use crate::memory::RetainedMemory;
-use crate::mpa::builder::write_long;
-use crate::mpa::fpdu;
+use crate::mpa::builder::{self, write_long};
+use crate::mpa::fpdu::{self, Passes};
 use crate::net::header_template::HeaderTemplate;
 use crate::qp::run::Source;
 use crate::statistics::Statistics;
@@ -27,8 +27,7 @@ pub struct Parts<'e, F> {
     train: &'e mut Train<Chunk>,
     /// Their payload is from here.
     memory: RetainedMemory<'e>,
-    /// They have CRCs.
-    crc: bool,
+    passes: Passes,
     statistics: &'e mut Statistics,
 }
 
@@ -50,7 +49,7 @@ impl<F: Frame> Endpoint<'_, F> {
             && run.octets == segment.octets
             && run.octets as usize == fpdu::unmarked_len(run.first.ulpdu_octets())
             && slice.len == run.first.octets
-            && slice.len as usize >= fpdu::ONE_PASS_MIN_LEN
+            && slice.len as usize >= builder::LONG_MIN_LEN
             && self.queue_pair.is_some();
         if !usual {
             return None;
@@ -63,7 +62,7 @@ impl<F: Frame> Endpoint<'_, F> {
         }
         Some(Parts {
             now: self.now,
-            crc: operating.crc,
+            passes: Passes::summed(operating.crc, slice.len as usize),
             tcp: &mut self.connection.tcp,
             memory,
             pools: &mut context.pools,
@@ -101,7 +100,7 @@ impl<F: Frame> Parts<'_, F> {
         let octets = template.octets() + segment.octets as usize;
         let Some((payload, room)) = payload.zip(frame.append(octets)) else { return Some(false) };
         template.begin(room, segment.seq, push);
-        if !write_long(&mut room[template.octets()..], &run.first.header, &payload, self.crc) {
+        if !write_long(&mut room[template.octets()..], &run.first.header, &payload, self.passes) {
             return Some(false);
         }
         self.statistics.fpdus_sent += 1;

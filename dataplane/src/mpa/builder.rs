@@ -9,7 +9,10 @@ use crate::memory::{Region, Target};
 use crate::wire::ddp;
 
 // A short payload is copied in one pass and summed in another, which takes less time.
-const _: () = assert!(limits::SHORT_WRITE_BYTES as usize <= fpdu::ONE_PASS_MIN_LEN);
+const _: () = assert!(limits::SHORT_WRITE_BYTES as usize <= LONG_MIN_LEN);
+
+/// From this many bytes of payload on [`write_long`] is worth its checks.
+pub const LONG_MIN_LEN: usize = 512;
 
 /// Writes FPDUs one after the other.
 pub struct FpduWriter<'o> {
@@ -115,17 +118,16 @@ pub fn write_short(out: &mut [u8], header: &ddp::Tagged, payload: &Target<'_>) -
 }
 
 /// Writes the FPDU whose payload is all of `payload` to `out`, of which it takes all in a stream without
-/// Markers, with a CRC if `crc` is true. The payload is long enough that it is summed as it is copied.
-/// Returns false, and `out` is unspecified, if `out` is too short.
+/// Markers. Returns false, and `out` is unspecified, if `out` is too short.
 #[inline]
 #[must_use]
-pub fn write_long(out: &mut [u8], header: &ddp::Header, payload: &Target<'_>, crc: bool) -> bool {
+pub fn write_long(out: &mut [u8], header: &ddp::Header, payload: &Target<'_>, passes: Passes) -> bool {
     match header {
         ddp::Header::Tagged(header) => {
-            write_headed::<{ LENGTH_LEN + ddp::Tagged::LEN }>(out, payload, crc, |out| header.emit(out))
+            write_headed::<{ LENGTH_LEN + ddp::Tagged::LEN }>(out, payload, passes, |out| header.emit(out))
         }
         ddp::Header::Untagged(header) => {
-            write_headed::<{ LENGTH_LEN + ddp::Untagged::LEN }>(out, payload, crc, |out| header.emit(out))
+            write_headed::<{ LENGTH_LEN + ddp::Untagged::LEN }>(out, payload, passes, |out| header.emit(out))
         }
     }
 }
@@ -135,7 +137,7 @@ pub fn write_long(out: &mut [u8], header: &ddp::Header, payload: &Target<'_>, cr
 fn write_headed<const HEAD_LEN: usize>(
     out: &mut [u8],
     payload: &Target<'_>,
-    crc: bool,
+    passes: Passes,
     emit: impl FnOnce(&mut [u8]) -> usize,
 ) -> bool {
     let ulpdu_len = HEAD_LEN - LENGTH_LEN + payload.octets();
@@ -149,10 +151,17 @@ fn write_headed<const HEAD_LEN: usize>(
     head[..LENGTH_LEN].copy_from_slice(&(ulpdu_len as u16).to_be_bytes());
     emit(&mut head[LENGTH_LEN..]);
     let Some((place, tail)) = rest.split_at_mut_checked(payload.octets()) else { return false };
-    if !crc {
-        return payload.read(0, place);
-    }
     let mut digest = Digest::new();
+    if !(passes.crc && passes.one) {
+        let copied = payload.read(0, place);
+        if passes.crc
+            && let Some((covered, field)) = out.split_last_chunk_mut()
+        {
+            digest.update(covered);
+            *field = digest.finish().to_le_bytes();
+        }
+        return copied;
+    }
     digest.update(head);
     let Some((pad, field)) = tail.split_last_chunk_mut() else { return false };
     if !payload.read_summed(0, place, &mut digest) {
@@ -359,8 +368,8 @@ mod tests {
         let tagged = ddp::Tagged { last: false, version: 1, rsvd_ulp: 0x40, stag: STag(7), to: 1 << 40 };
         let untagged = ddp::Untagged { last: false, version: 1, rsvd_ulp: [3; 5], queue: 0, msn: 4, mo: 8 };
         for header in [ddp::Header::Tagged(tagged), ddp::Header::Untagged(untagged)] {
-            for len in (fpdu::ONE_PASS_MIN_LEN..fpdu::ONE_PASS_MIN_LEN + 5).chain([1428, 8927]) {
-                for crc in [false, true] {
+            for len in (LONG_MIN_LEN..LONG_MIN_LEN + 5).chain([1428, 8927]) {
+                for (crc, one) in [(false, false), (true, false), (true, true)] {
                     let payload = memory.target(7, len).expect("it is inside");
                     let mut expected = vec![0xee; fpdu::unmarked_len(header.header_len() + len)];
                     let mut out = expected.clone();
@@ -373,8 +382,8 @@ mod tests {
                         true
                     };
                     assert!(writer.push(&emitted[..header_len], len, fill) && writer.is_full());
-                    assert!(write_long(&mut out, &header, &payload, crc));
-                    assert_eq!(out, expected, "{len}, {crc}");
+                    assert!(write_long(&mut out, &header, &payload, Passes { crc, one }));
+                    assert_eq!(out, expected, "{len}, {crc}, {one}");
                 }
             }
         }

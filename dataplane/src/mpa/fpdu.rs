@@ -6,7 +6,7 @@
 
 use core::ops::Range;
 
-use crate::crc32c::{Digest, checksum};
+use crate::crc32c::{Digest, Engine, checksum};
 use crate::wire::ddp::{Tagged, Untagged};
 use crate::wire::mpa::Marker;
 
@@ -21,10 +21,6 @@ pub const LENGTH_LEN: usize = 2;
 
 /// Octets of the CRC field.
 pub const CRC_LEN: usize = 4;
-
-/// From this many bytes of payload on one pass that copies and sums takes less time than two passes, one of
-/// which sums header, payload and PAD.
-pub const ONE_PASS_MIN_LEN: usize = 512;
 
 /// FPDU octets between two Markers.
 const BETWEEN_MARKERS: usize = Marker::INTERVAL - Marker::LEN;
@@ -214,23 +210,8 @@ pub fn encode(
     encode_in_passes(out, position, framing, header, payload_len, false, |at, out, _| fill(at, out))
 }
 
-/// Writes an FPDU as [`encode`] does. If `fill` is called with a digest, it must add what it writes: a long
-/// payload without Markers is copied and summed in one pass.
-#[must_use]
-pub fn encode_summed(
-    out: &mut [u8],
-    position: u64,
-    framing: Framing,
-    header: &[u8],
-    payload_len: usize,
-    fill: impl FnMut(usize, &mut [u8], Option<&mut Digest>) -> bool,
-) -> bool {
-    let one_pass = framing.crc && payload_len >= ONE_PASS_MIN_LEN;
-    encode_in_passes(out, position, framing, header, payload_len, one_pass, fill)
-}
-
-/// [`encode_summed`]: `fill` has a digest if `one_pass` is true and there are no Markers. Otherwise the CRC
-/// is computed at last.
+/// Writes an FPDU as [`encode`] does. If `fill` is called with a digest, it must add what it writes: that is
+/// so if `one_pass` is true and there are no Markers. Otherwise the CRC is computed at last.
 #[inline]
 fn encode_in_passes(
     out: &mut [u8],
@@ -256,20 +237,21 @@ fn encode_in_passes(
 #[derive(Clone, Copy, Debug)]
 pub struct Passes {
     /// There is a CRC.
-    crc: bool,
-    /// The payload is summed as it is copied.
-    one: bool,
+    pub(super) crc: bool,
+    /// The payload is summed as it is copied; otherwise all that the CRC covers is summed at last. Has no
+    /// meaning without a CRC.
+    pub(super) one: bool,
 }
 
 impl Passes {
-    /// Returns the passes of [`encode_summed`].
+    /// Returns the passes that take the least time with the engine in use.
     #[inline]
-    pub const fn summed(crc: bool, payload_len: usize) -> Self {
-        Self { crc, one: crc && payload_len >= ONE_PASS_MIN_LEN }
+    pub fn summed(crc: bool, payload_len: usize) -> Self {
+        Self { crc, one: crc && Engine::best().prefers_one_pass(payload_len) }
     }
 }
 
-/// Does what [`encode_summed`] does in a stream without Markers, where every field lies in one piece.
+/// Does what [`encode`] does in a stream without Markers, where every field lies in one piece.
 /// `put_header` and `fill` are called once each; `fill` must add what it writes to the digest, if it is
 /// called with one.
 #[inline]
@@ -433,13 +415,13 @@ mod tests {
     #[test]
     fn one_pass_writes_the_same_fpdu() {
         let payload: Vec<u8> = (0..9000_usize).map(|at| (at * 7 + at / 251) as u8).collect();
-        for (markers, crc) in [(false, true), (true, true), (false, false)] {
+        for (markers, one_pass) in [(false, true), (true, true), (false, false), (true, false)] {
             for (position, len) in [(0, 0), (4, 511), (8, 512), (12, 1411), (100, 1412), (508, 8999)] {
                 let payload = &payload[..len];
                 let mut out = vec![0xee; wire_len(position, 18 + len, markers)];
-                let framing = Framing { markers, crc };
+                let framing = Framing { markers, crc: true };
                 let mut summed = 0;
-                assert!(encode_summed(&mut out, position, framing, &[1; 18], len, |at, out, digest| {
+                let fill = |at: usize, out: &mut [u8], digest: Option<&mut Digest>| {
                     let payload = &payload[at..at + out.len()];
                     match digest {
                         Some(digest) => {
@@ -449,13 +431,10 @@ mod tests {
                         None => out.copy_from_slice(payload),
                     }
                     true
-                }));
-                assert_eq!(out, encoded(position, markers, crc, &[1; 18], payload), "{framing:?}, {len}");
-                assert_eq!(
-                    summed,
-                    if crc && !markers && len >= ONE_PASS_MIN_LEN { len } else { 0 },
-                    "{framing:?}, {len}"
-                );
+                };
+                assert!(encode_in_passes(&mut out, position, framing, &[1; 18], len, one_pass, fill));
+                assert_eq!(out, encoded(position, markers, true, &[1; 18], payload), "{framing:?}, {len}");
+                assert_eq!(summed, if one_pass && !markers { len } else { 0 }, "{framing:?}, {len}");
             }
         }
     }
