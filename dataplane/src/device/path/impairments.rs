@@ -36,6 +36,8 @@ pub struct Impairments {
     /// middlebox that recomputes lengths and checksums. Segments with SYN, RST or URG, and those whose
     /// checksums do not hold, pass unchanged.
     pub resegment: f64,
+    /// What happens to the TCP RDMA option of segments.
+    pub rdma_option: OptionFaults,
     /// Shortest delay of a frame, in nanoseconds.
     pub delay_min_ns: u64,
     /// Longest delay of a frame, in nanoseconds.
@@ -68,6 +70,7 @@ impl Default for Impairments {
             corrupt_payload: 0.0,
             corrupt_payload_spares: 0,
             resegment: 0.0,
+            rdma_option: OptionFaults::NONE,
             delay_min_ns: DEFAULT_DELAY_NS,
             delay_max_ns: DEFAULT_DELAY_NS,
             rate_bits_per_second: None,
@@ -77,6 +80,27 @@ impl Default for Impairments {
             mtu_octets: None,
         }
     }
+}
+
+/// What a middlebox does to the TCP RDMA option (draft-csapuntz-tcprdma-00) of IPv4 segments with data, whose
+/// checksums it computes again. Probabilities are per segment, 0.0 to 1.0.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OptionFaults {
+    /// Probability that the option is overwritten with NOPs.
+    pub strip: f64,
+    /// Probability that a segment with the option is cut into two or three, each with all of the option, as
+    /// ports with TSO do.
+    pub split: f64,
+    /// Probability that a segment gets the option of the one before: in the place of its own, or beside its
+    /// other options.
+    pub replicate: f64,
+    /// Probability that a field of the option is changed.
+    pub alter: f64,
+}
+
+impl OptionFaults {
+    /// Options pass as they are.
+    pub const NONE: Self = Self { strip: 0.0, split: 0.0, replicate: 0.0, alter: 0.0 };
 }
 
 /// The counters of one direction of a link, in frames.
@@ -115,6 +139,12 @@ pub struct Statistics {
     pub split: u64,
     /// Frames that disappeared into the one before.
     pub merged: u64,
+    /// Segments whose TCP RDMA option was taken away.
+    pub options_stripped: u64,
+    /// Segments that got the TCP RDMA option of the one before.
+    pub options_replicated: u64,
+    /// Segments whose TCP RDMA option was changed.
+    pub options_altered: u64,
     /// Segments the middlebox would have cut or joined, but whose checksum did not hold: a fault of the
     /// sender.
     pub bad_checksums: u64,

@@ -5,6 +5,7 @@
 
 use crate::device::{ChecksumRequest, IpVersion};
 
+pub(super) mod rdma_option;
 #[cfg(test)]
 mod tests;
 

@@ -8,7 +8,7 @@ pub(super) mod sample;
 
 use std::collections::VecDeque;
 
-pub use self::impairments::{Impairments, Statistics, Verdict};
+pub use self::impairments::{Impairments, OptionFaults, Statistics, Verdict};
 
 use self::middlebox::{ETHERNET_OCTETS, Segment};
 use crate::time::{Instant, SECOND};
@@ -92,6 +92,8 @@ pub(super) struct Path {
     line_free: Instant,
     /// When the last frame that was not reordered arrives: no frame with a shorter delay overtakes it.
     last_arrival: Instant,
+    /// The TCP RDMA option of the last segment that had one, if some are put on others.
+    last_option: Option<middlebox::rdma_option::Copied>,
 }
 
 impl Path {
@@ -105,6 +107,7 @@ impl Path {
             queue: VecDeque::new(),
             line_free: Instant::ZERO,
             last_arrival: Instant::ZERO,
+            last_option: None,
         }
     }
 
@@ -170,7 +173,18 @@ impl Path {
     }
 
     /// Cuts or joins the frame, or leaves it alone, and carries what results.
-    fn pass_middlebox(&mut self, now: Instant, parcel: Parcel, buffers: &mut Buffers) {
+    fn pass_middlebox(&mut self, now: Instant, mut parcel: Parcel, buffers: &mut Buffers) {
+        if self.impairments.rdma_option != OptionFaults::NONE
+            && let Some(segment) = Segment::locate(parcel.frame())
+            && segment.checksums_hold(parcel.frame())
+        {
+            self.change_option(&mut parcel, segment);
+            let segment = Segment::locate(parcel.frame());
+            let has_option = |segment| middlebox::rdma_option::locate(parcel.frame(), segment).is_some();
+            if segment.is_some_and(has_option) && self.chance(self.impairments.rdma_option.split) {
+                return self.carry_in_pieces(now, parcel, buffers);
+            }
+        }
         if self.chance(self.impairments.resegment)
             && let Some(segment) = Segment::locate(parcel.frame())
         {
@@ -184,6 +198,37 @@ impl Path {
             }
         }
         self.carry(now, parcel, buffers);
+    }
+
+    /// Takes away, replaces or alters the TCP RDMA option of a segment, as chance has it.
+    fn change_option(&mut self, parcel: &mut Parcel, segment: Segment) {
+        use middlebox::rdma_option;
+        let (faults, mtu_octets) = (self.impairments.rdma_option, self.mtu_octets());
+        let before = self.last_option;
+        let own = rdma_option::locate(parcel.frame(), segment);
+        if let Some(option) = own.clone() {
+            self.last_option = Some(rdma_option::copy(parcel.frame(), option));
+        }
+        if let Some(option) = own.clone()
+            && self.chance(faults.strip)
+        {
+            self.statistics.options_stripped += 1;
+            return rdma_option::strip(parcel.frame_mut(), segment, option);
+        }
+        if let Some(copied) = before
+            && self.chance(faults.replicate)
+            && let Some(octets) = rdma_option::put(&mut parcel.buffer, segment, &copied, mtu_octets)
+        {
+            self.statistics.options_replicated += 1;
+            parcel.octets = octets;
+            return;
+        }
+        if let Some(option) = own
+            && self.chance(faults.alter)
+        {
+            self.statistics.options_altered += 1;
+            rdma_option::alter(parcel.frame_mut(), segment, option, |bound| self.rng.usize(0..bound));
+        }
     }
 
     /// Joins the frame to the last one on its way, if it continues it.

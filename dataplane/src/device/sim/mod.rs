@@ -40,7 +40,7 @@ use crate::waker::Waker;
 use crate::wire::ethernet::MacAddress;
 use super_frame::SuperFrame;
 
-pub use super::path::{Impairments, Statistics, Verdict};
+pub use super::path::{Impairments, OptionFaults, Statistics, Verdict};
 
 /// One end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

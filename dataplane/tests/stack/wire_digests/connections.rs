@@ -1,7 +1,7 @@
 //! Two cores with connections between them: work of every kind on perfect and bad paths, and every way to
 //! end.
 
-use warpline_dataplane::device::sim::{End, EndConfig, Impairments};
+use warpline_dataplane::device::sim::{End, EndConfig, Impairments, OptionFaults};
 use warpline_dataplane::memory::STag;
 use warpline_dataplane::qp::work::{Operation, Slice};
 use warpline_dataplane::ring::{AfterStream, Command, Event};
@@ -46,6 +46,7 @@ const PERFECT: Impairments = Impairments {
     corrupt_payload: 0.0,
     corrupt_payload_spares: 0,
     resegment: 0.0,
+    rdma_option: OptionFaults::NONE,
     delay_min_ns: 5_000,
     delay_max_ns: 9_000,
     rate_bits_per_second: None,

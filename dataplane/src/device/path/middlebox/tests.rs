@@ -214,3 +214,70 @@ fn offload_over_ipv6_touches_the_segment_alone() {
     let whole = [pseudo, frame[54..].to_vec()].concat();
     assert_eq!(sample::ones_complement_sum(&whole), 0xffff);
 }
+
+/// A transfer's option of 20 octets, a total of 4000.
+const OPTION: [u8; 20] = [25, 20, 0x80, 0, 0, 0, 0, 7, 0, 0, 3, 0xe8, 0, 10, 0, 20, 0, 0, 0x0f, 0xa0];
+
+fn with_option(payload: &[u8]) -> (Vec<u8>, Segment) {
+    let options = [&TIMESTAMPS[..], &OPTION].concat();
+    let frame = Sample { payload, options: &options, ..Sample::default() }.frame();
+    let segment = located(&frame);
+    (frame, segment)
+}
+
+#[test]
+fn options_are_found_taken_away_and_changed() {
+    let payload = counting(50);
+    let (frame, segment) = with_option(&payload);
+    let option = rdma_option::locate(&frame, segment).expect("an option");
+    assert_eq!(frame[option.clone()], OPTION);
+    let mut stripped = frame.clone();
+    rdma_option::strip(&mut stripped, segment, option.clone());
+    assert_eq!(rdma_option::locate(&stripped, segment), None);
+    let reading = sample::read(&stripped).expect("a valid segment");
+    assert_eq!((reading.options, reading.payload), (&[&TIMESTAMPS[..], &[1; 20]].concat()[..], &payload[..]));
+
+    let mut rng = fastrand::Rng::with_seed(1);
+    let mut changed = [0; 20];
+    for _ in 0..2000 {
+        let mut altered = frame.clone();
+        rdma_option::alter(&mut altered, segment, option.clone(), |bound| rng.usize(0..bound));
+        let reading = sample::read(&altered).expect("a valid segment");
+        assert_eq!((&reading.options[..12], reading.payload), (&TIMESTAMPS[..], &payload[..]));
+        assert_ne!(reading.options[12..], OPTION, "something is changed");
+        for (count, (octet, before)) in changed.iter_mut().zip(reading.options[12..].iter().zip(&OPTION)) {
+            *count += u32::from(octet != before);
+        }
+    }
+    // All but the kind, and the high bits of the name.
+    assert_eq!(changed.map(|count| count == 0), core::array::from_fn(|at| at == 0 || at == 3));
+}
+
+#[test]
+fn options_are_put_on_other_segments() {
+    let payload = counting(50);
+    let (frame, segment) = with_option(&payload);
+    let copied = rdma_option::copy(&frame, rdma_option::locate(&frame, segment).expect("an option"));
+    for (options, mtu_octets, may) in [
+        (&[][..], 110, true),
+        (&[][..], 109, false),
+        (&TIMESTAMPS[..], 1500, true),
+        (&[1; 20], 1500, true),
+        (&[1; 24], 1500, false),
+        (&[25, 4, 0x80, 0], 1500, false),
+    ] {
+        let mut buffer = Sample { payload: &payload, options, ..Sample::default() }.frame();
+        let segment = located(&buffer);
+        buffer.resize(1514, 0);
+        let octets = rdma_option::put(&mut buffer, segment, &copied, mtu_octets);
+        assert_eq!(octets.is_some(), may, "{options:?}, {mtu_octets}");
+        let Some(octets) = octets else { continue };
+        let reading = sample::read(&buffer[..octets]).expect("a valid segment");
+        assert_eq!((reading.options, reading.payload), (&[options, &OPTION].concat()[..], &payload[..]));
+    }
+    let mut buffer = frame;
+    buffer[segment.tcp + 20 + 12 + 11] ^= 0xff;
+    let octets = rdma_option::put(&mut buffer, segment, &copied, 1500).expect("in the place of its own");
+    let reading = sample::read(&buffer[..octets]).expect("a valid segment");
+    assert_eq!(reading.options[12..], OPTION);
+}
