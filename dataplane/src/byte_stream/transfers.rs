@@ -77,6 +77,36 @@ pub struct TransferCounters {
     pub placements_revoked: u64,
 }
 
+impl TransferCounters {
+    /// Adds those of another connection.
+    pub const fn add(&mut self, other: &Self) {
+        let Self {
+            segments_placed,
+            segments_placed_out_of_order,
+            octets_placed,
+            outside_payload,
+            unknown_rid,
+            out_of_bounds,
+            total_changed,
+            overlapping,
+            over_quota,
+            too_scattered,
+            placements_revoked,
+        } = *other;
+        self.segments_placed += segments_placed;
+        self.segments_placed_out_of_order += segments_placed_out_of_order;
+        self.octets_placed += octets_placed;
+        self.outside_payload += outside_payload;
+        self.unknown_rid += unknown_rid;
+        self.out_of_bounds += out_of_bounds;
+        self.total_changed += total_changed;
+        self.overlapping += overlapping;
+        self.over_quota += over_quota;
+        self.too_scattered += too_scattered;
+        self.placements_revoked += placements_revoked;
+    }
+}
+
 /// Which transfer a placement belongs to, and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TransferId {

@@ -25,6 +25,7 @@ mod transmit;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::byte_stream::TransferCounters;
 use crate::conn::{ConnectionId, InitialNumbers, Listeners, Ports, SynCookies, Table, TimeWaitTable};
 use crate::device::{Device, RxInterrupt};
 use crate::endpoint::{Context, CutRunStore, Endpoint, Endpoints, Outcome, QueuePairs};
@@ -94,6 +95,7 @@ impl<D: Device> Core<D> {
             holds_stream: config.holds_stream,
             events: Events::new(rings.events.clone()),
             statistics: Statistics::default(),
+            transfers: TransferCounters::default(),
         };
         let port_secrets =
             [Purpose::PortOffsets, Purpose::PortCounters].map(|purpose| secret.derive(purpose));

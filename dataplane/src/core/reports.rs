@@ -1,5 +1,6 @@
 //! The reports of a core about itself.
 
+use crate::byte_stream::TransferCounters;
 use crate::device::Device;
 use crate::statistics::Statistics;
 
@@ -20,6 +21,15 @@ impl<D: Device> Core<D> {
         statistics.nodes_visited = context.pools.held.visits() + context.placed_sends.visits();
         statistics.searches_refused = context.pools.scan_budget.refused();
         statistics
+    }
+
+    /// Returns what became of segments with the TCP RDMA option, summed over all connections so far.
+    pub fn transfer_counters(&self) -> TransferCounters {
+        let mut counters = self.endpoints.context.transfers;
+        for connection in self.endpoints.table.iter() {
+            counters.add(&connection.transfer_counters());
+        }
+        counters
     }
 
     /// Returns how much of its tables is in use. Visits every queue pair and listener: for tests and tools.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::byte_stream::{Arrived, ByteRun, SharedByteStream};
+use crate::byte_stream::{Arrived, ByteRun, SharedByteStream, TransferCounters};
 use crate::device::Frame;
 use crate::tcp::{self, Changes, CloseReason, Pools};
 use crate::wire::plain_segment::PlainSegment;
@@ -163,6 +163,14 @@ impl Connection {
         let Some(RdmaOption::Transfer(option)) = self.tcp.received_rdma_option(header) else { return None };
         let expected = self.tcp.received().nxt();
         Some(TransferSegment { option, seq: header.seq, payload_octets, expected })
+    }
+
+    /// Returns what became of the segments with the TCP RDMA option that it has received.
+    pub fn transfer_counters(&self) -> TransferCounters {
+        match &self.mode {
+            Mode::Bytes(stream) => *stream.inbound.counters(),
+            _ => TransferCounters::default(),
+        }
     }
 
     /// Returns true if its application has written octets that TCP does not have yet.

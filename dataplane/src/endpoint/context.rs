@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::byte_stream::TransferCounters;
 use crate::conn::{ConnectionId, Listeners};
 use crate::memory::StagTable;
 use crate::ordered::OrderedPool;
@@ -40,4 +41,6 @@ pub struct Context<F> {
     pub events: Events,
     /// The counters of the core.
     pub statistics: Statistics,
+    /// The transfers of connections that are over.
+    pub transfers: TransferCounters,
 }
