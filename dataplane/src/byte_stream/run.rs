@@ -97,3 +97,6 @@ impl SectionPart {
         if from < to { Some((from - skip, to - from)) } else { None }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@
 mod addressing;
 mod alignment;
 mod behaviour;
+mod byte_streams;
 mod challenges;
 mod changing_memory;
 mod closing;

@@ -19,9 +19,9 @@ use warpline_dataplane::wire::ddp::Header;
 use warpline_dataplane::wire::rdmap::Control;
 
 #[derive(Debug, PartialEq)]
-struct Record {
-    label: String,
-    octets: Vec<u8>,
+pub struct Record {
+    pub label: String,
+    pub octets: Vec<u8>,
 }
 
 /// Reads the records of a vector file. A line that is neither a comment, nor a record's opening line, nor
@@ -63,7 +63,7 @@ fn directory() -> PathBuf {
 }
 
 /// The octets of all records of a file, of which there must be `COUNT`.
-fn load<const COUNT: usize>(file: &str) -> [Record; COUNT] {
+pub fn load<const COUNT: usize>(file: &str) -> [Record; COUNT] {
     let text = fs::read_to_string(directory().join(file).with_extension("hex")).expect(file);
     let records = records(&text).unwrap_or_else(|error| panic!("{file}: {error}"));
     records

@@ -49,7 +49,7 @@ pub struct Host {
 }
 
 impl Host {
-    fn new(device: SimDevice, host: u8, seed: u64, tables: Tables) -> Self {
+    fn new(device: SimDevice, host: u8, seed: u64, tables: Tables, change: impl Fn(&mut Config)) -> Self {
         let rings = Rings::new();
         let mut config = Config {
             window_bytes: WINDOW_OCTETS,
@@ -57,6 +57,7 @@ impl Host {
             ..Config::new(address(host).into(), 24, [seed, u64::from(host)])
         };
         config.addresses.push(Cidr::new(address_v6(host).into(), 64));
+        change(&mut config);
         let core = Core::with_tables(device, config, rings.clone(), tables);
         let completions = Arc::new(CompletionRing::new(4096));
         let qp = Arc::new(SharedQp::new(
@@ -160,11 +161,22 @@ impl Pair {
 
     /// Two hosts with tables of other sizes.
     pub fn with_tables(seed: u64, a: EndConfig, b: EndConfig, tables: Tables) -> Self {
+        Self::with_config(seed, a, b, tables, |_| ())
+    }
+
+    /// The same, with cores whose usual configuration `change` changes.
+    pub fn with_config(
+        seed: u64,
+        a: EndConfig,
+        b: EndConfig,
+        tables: Tables,
+        change: impl Fn(&mut Config),
+    ) -> Self {
         let (device_a, device_b) = sim::link(seed, a, b);
         let network = device_a.network();
         Self {
-            a: Host::new(device_a, 1, seed, tables),
-            b: Host::new(device_b, 2, seed, tables),
+            a: Host::new(device_a, 1, seed, tables, &change),
+            b: Host::new(device_b, 2, seed, tables, &change),
             now: Instant::from_nanos(1),
             network,
             over_ipv6: false,

@@ -1,0 +1,559 @@
+//! Bad options from a peer made of frames: each has its documented result, is counted under its cause, writes
+//! nothing out of bounds, and leaves the stream whole (draft-csapuntz-tcprdma-00 §3.1, §6.1).
+
+use super::{attach, config, rid, with_option};
+use crate::common::raw::{PEER_ISS, RawPeer};
+use crate::common::{PORT, pattern};
+use warpline_dataplane::byte_stream::{
+    Buffer, ByteReader, ByteStreamConfig, ByteWriter, ReadItem, TransferCounters, UnsolicitedPool,
+};
+use warpline_dataplane::limits;
+use warpline_dataplane::memory::Region;
+use warpline_dataplane::ring::{Command, ConnectionId, Event};
+use warpline_dataplane::tcp::Behaviour;
+use warpline_dataplane::wire::tcp::{Flags, Header, Options, SeqNumber};
+use warpline_dataplane::wire::tcp_rdma::{RdmaOption, Transfer};
+
+const ACK: Flags = Flags::ACK;
+const GUARD: u8 = 0xa5;
+const NAME: u64 = 0x2abb_ccdd_eeff;
+/// Where the buffer begins in its memory, and its octets.
+const AT: usize = 64;
+const BUFFER: usize = 300;
+
+/// A receiver with a byte stream, and what its peer has sent.
+struct Receiver {
+    peer: RawPeer,
+    reader: ByteReader,
+    _writer: ByteWriter,
+    /// Octets before and after the buffer are guards.
+    memory: Region,
+    /// The core's next sequence number.
+    ack: SeqNumber,
+    stream: Vec<u8>,
+    /// Octets of the stream that were read.
+    position: usize,
+}
+
+fn guarded(octets: usize) -> Region {
+    let memory = Region::heap(octets).unwrap();
+    assert!(memory.write(0, &vec![GUARD; octets]));
+    memory
+}
+
+fn octets_of(memory: &Region) -> Vec<u8> {
+    let mut octets = vec![0; memory.len()];
+    assert!(memory.read(0, &mut octets));
+    octets
+}
+
+/// An option about all of a payload of `octets`.
+fn whole(octets: usize) -> Transfer {
+    Transfer {
+        rid: rid(NAME),
+        message_aligned: false,
+        unsolicited: false,
+        buffer_offset: 0,
+        data_offset: 0,
+        data_octets: octets as u16,
+        total_octets: None,
+    }
+}
+
+fn accept(peer: &mut RawPeer, option: bool, source_port: u16) -> (ConnectionId, SeqNumber) {
+    let rdma = option.then_some(RdmaOption::Permitted);
+    let options = Options { mss: Some(1460), rdma, ..Options::default() };
+    let syn = Header { options, source_port, ..peer.header(Flags::SYN, PEER_ISS, SeqNumber(0)) };
+    peer.inject(&RawPeer::segment(&syn, &[]));
+    peer.settle();
+    let answer = peer.expect_one();
+    let next = answer.header.seq + 1;
+    let header = Header { source_port, ..peer.header(ACK, PEER_ISS + 1, next) };
+    peer.inject(&RawPeer::segment(&header, &[]));
+    peer.settle();
+    match peer.events.pop() {
+        Some(Event::Accepted { connection, .. }) => (connection, next),
+        event => panic!("not accepted: {event:?}"),
+    }
+}
+
+impl Receiver {
+    fn new() -> Self {
+        Self::with(true, config(4096, 65_536))
+    }
+
+    fn with(option: bool, config: ByteStreamConfig) -> Self {
+        let mut peer = RawPeer::new();
+        peer.command(Command::Listen { address: None, port: PORT, backlog: 8, tcp: Some(with_option()) });
+        let (connection, ack) = accept(&mut peer, option, crate::common::raw::PEER_PORT);
+        let (writer, reader) = attach(&peer.rings, connection, config);
+        peer.settle();
+        let memory = guarded(AT + BUFFER + AT);
+        Self { peer, reader, _writer: writer, memory, ack, stream: Vec::new(), position: 0 }
+    }
+
+    /// Expects the transfer [`NAME`] in the buffer.
+    fn expecting() -> Self {
+        let mut receiver = Self::new();
+        receiver.expect();
+        receiver
+    }
+
+    fn expect(&mut self) {
+        assert!(self.reader.expect(rid(NAME), &self.memory, AT, BUFFER));
+        self.peer.settle();
+        assert!(self.reader.has_settled());
+    }
+
+    fn counters(&self) -> TransferCounters {
+        self.peer.core.transfer_counters()
+    }
+
+    /// Makes octets of the stream up to `end`.
+    fn grow(&mut self, end: usize) {
+        let more = pattern(end as u64, end.saturating_sub(self.stream.len()));
+        self.stream.extend(more);
+    }
+
+    /// Sends the `octets` octets at `at` of the stream with an option.
+    fn send(&mut self, at: usize, octets: usize, rdma: Option<RdmaOption>) {
+        self.grow(at + octets);
+        let header = self.peer.header(ACK | Flags::PSH, PEER_ISS + 1 + at as u32, self.ack);
+        let options = Options { rdma, ..Options::default() };
+        let frame = RawPeer::segment(&Header { options, ..header }, &self.stream[at..at + octets]);
+        self.peer.inject(&frame);
+        self.peer.settle();
+        self.peer.sent.clear();
+    }
+
+    /// Sends the next `octets` octets with an option.
+    fn send_next(&mut self, octets: usize, option: Transfer) {
+        self.send(self.stream.len(), octets, Some(RdmaOption::Transfer(option)));
+    }
+
+    /// Reads all there is; returns what was told beside octets, which are those of the stream.
+    #[track_caller]
+    fn read(&mut self) -> Vec<ReadItem> {
+        let (mut items, mut out) = (Vec::new(), vec![0; 70_000]);
+        loop {
+            let item = self.reader.read(&mut out, usize::MAX);
+            match item {
+                ReadItem::Octets(octets) => {
+                    assert!(out[..octets] == self.stream[self.position..self.position + octets]);
+                    self.position += octets;
+                    continue;
+                }
+                ReadItem::Placed { rid, buffer, offset, octets } => {
+                    let octets = octets as usize;
+                    let (memory, at) = self.reader.buffer(rid, buffer).expect("a buffer");
+                    assert!(memory.read(at + offset as usize, &mut out[..octets]));
+                    assert!(out[..octets] == self.stream[self.position..self.position + octets]);
+                    self.position += octets;
+                }
+                ReadItem::Nothing => break,
+                ReadItem::Complete { .. } | ReadItem::Finished => {}
+            }
+            items.push(item);
+        }
+        items
+    }
+
+    /// All of the stream was read, and no guard was written.
+    #[track_caller]
+    fn is_whole(&mut self) {
+        assert_eq!(self.position, self.stream.len(), "all of the stream was read");
+        let octets = octets_of(&self.memory);
+        let guards = octets[..AT].iter().chain(&octets[AT + BUFFER..]);
+        assert!(guards.copied().all(|octet| octet == GUARD), "written outside of the buffer");
+    }
+
+    /// Nothing was placed: all octets come from the ring.
+    #[track_caller]
+    fn nothing_is_placed(&mut self) {
+        assert_eq!(self.read(), []);
+        self.is_whole();
+        assert!(octets_of(&self.memory).iter().all(|octet| *octet == GUARD), "the buffer is as before");
+    }
+}
+
+fn placed(offset: u32, octets: u32) -> ReadItem {
+    ReadItem::Placed { rid: rid(NAME), buffer: Buffer::Expected, offset, octets }
+}
+
+fn complete(total_octets: u32) -> ReadItem {
+    ReadItem::Complete { rid: rid(NAME), buffer: Buffer::Expected, total_octets }
+}
+
+/// What is inside of the payload is placed, and nothing else.
+// Requirements: TRO-3.1.2-01, TRO-3.1.3-01, TRO-3.1.3-02
+#[test]
+fn octets_outside_of_the_payload_do_not_exist() {
+    for (data_offset, data_octets, outside) in [
+        (0, 100, false),
+        (0, 101, true),
+        (100, 0, false),
+        (101, 0, true),
+        (60, 40, false),
+        (60, 41, true),
+        (0xffff, 1, true),
+        (1, 0xffff, true),
+        (0xffff, 0xffff, true),
+    ] {
+        let mut receiver = Receiver::expecting();
+        receiver.send_next(100, Transfer { data_offset, data_octets, ..whole(0) });
+        let counters = receiver.counters();
+        assert_eq!(counters.outside_payload, u64::from(outside), "{data_offset} {data_octets}");
+        assert_eq!(counters.segments_placed, u64::from(!outside));
+        if outside {
+            receiver.nothing_is_placed();
+        } else {
+            let octets = u32::from(data_octets);
+            assert_eq!(receiver.read(), if octets > 0 { vec![placed(0, octets)] } else { vec![] });
+            receiver.is_whole();
+        }
+    }
+}
+
+/// One octet over, far over, and offsets that wrap.
+// Requirements: TRO-6.1-01
+#[test]
+fn offsets_are_checked_against_the_buffer() {
+    const LAST: u32 = BUFFER as u32 - 100;
+    for (buffer_offset, total_octets, inside) in [
+        (LAST, None, true),
+        (LAST + 1, None, false),
+        (BUFFER as u32, None, false),
+        (u32::MAX, None, false),
+        (u32::MAX - 98, None, false),
+        (u32::MAX - 99, None, false),
+        (0_u32.wrapping_sub(AT as u32), None, false),
+        (LAST, Some(BUFFER as u32), true),
+        (0, Some(BUFFER as u32 + 1), false),
+        (0, Some(u32::MAX), false),
+        // Beyond the total, though in the buffer.
+        (101, Some(200), false),
+        (0, Some(99), false),
+        (0, Some(0), false),
+    ] {
+        let mut receiver = Receiver::expecting();
+        receiver.send_next(100, Transfer { buffer_offset, total_octets, ..whole(100) });
+        let counters = receiver.counters();
+        let counted = (counters.out_of_bounds, counters.octets_placed);
+        assert_eq!(counted, if inside { (0, 100) } else { (1, 0) }, "{buffer_offset} {total_octets:?}");
+        if inside {
+            assert_eq!(receiver.read(), [placed(buffer_offset, 100)]);
+            receiver.is_whole();
+        } else {
+            receiver.nothing_is_placed();
+        }
+    }
+}
+
+/// A buffer of no octets takes a transfer of nothing, and no other.
+// Requirements: TRO-6.1-01, TRO-3.1.4-03
+#[test]
+fn a_buffer_of_nothing_takes_nothing() {
+    let mut receiver = Receiver::new();
+    assert!(receiver.reader.expect(rid(NAME), &receiver.memory, AT, 0));
+    receiver.peer.settle();
+    receiver.send_next(10, Transfer { data_octets: 1, ..whole(0) });
+    assert_eq!(receiver.counters().out_of_bounds, 1);
+    receiver.nothing_is_placed();
+    receiver.send_next(10, Transfer { total_octets: Some(0), ..whole(0) });
+    assert_eq!(receiver.read(), [complete(0)]);
+    receiver.is_whole();
+}
+
+// Requirements: TRO-3.1.7-01
+#[test]
+fn unknown_names_are_read_from_the_stream() {
+    let mut receiver = Receiver::expecting();
+    receiver.send_next(100, Transfer { rid: rid(NAME - 1), ..whole(100) });
+    assert_eq!(receiver.counters().unknown_rid, 1);
+    receiver.nothing_is_placed();
+    // Unsolicited, and there are no buffers for such.
+    receiver.send_next(100, Transfer { rid: rid(NAME - 1), unsolicited: true, ..whole(100) });
+    assert_eq!(receiver.counters().over_quota, 1);
+    receiver.nothing_is_placed();
+}
+
+/// A peer that contradicts itself about the total: nothing more is placed.
+// Requirements: TRO-3.1.4-01
+#[test]
+fn a_total_that_changes_ends_placing() {
+    let mut receiver = Receiver::expecting();
+    let option = |buffer_offset, total| Transfer { buffer_offset, total_octets: total, ..whole(50) };
+    receiver.send_next(50, option(0, Some(200)));
+    // The shorter form says nothing about it.
+    receiver.send_next(50, option(50, None));
+    receiver.send_next(50, option(100, Some(201)));
+    receiver.send_next(50, option(150, Some(200)));
+    assert_eq!(receiver.counters().total_changed, 2);
+    assert_eq!(receiver.read(), [placed(0, 50), placed(50, 50)]);
+    receiver.is_whole();
+    // Another transfer may have the name.
+    assert!(receiver.reader.cancel(rid(NAME)));
+    receiver.peer.settle();
+    receiver.reader.save_placed(rid(NAME));
+    receiver.expect();
+    receiver.send_next(50, option(0, Some(50)));
+    assert_eq!(receiver.read(), [placed(0, 50), complete(50)]);
+    receiver.is_whole();
+}
+
+/// The name of a transfer that is under way: what it places anew is read from the stream, and what it adds
+/// belongs to the same transfer.
+// Requirements: TRO-3.1.1-01
+#[test]
+fn a_name_used_again_is_the_same_transfer() {
+    let mut receiver = Receiver::expecting();
+    receiver.send_next(100, Transfer { total_octets: Some(150), ..whole(100) });
+    receiver.send_next(100, Transfer { total_octets: Some(150), ..whole(100) });
+    assert_eq!(receiver.counters().overlapping, 1);
+    assert_eq!(receiver.read(), [placed(0, 100)]);
+    assert!(!receiver.reader.expect(rid(NAME), &receiver.memory, AT, BUFFER), "it is expected already");
+    receiver.send_next(50, Transfer { buffer_offset: 100, total_octets: Some(150), ..whole(50) });
+    assert_eq!(receiver.read(), [placed(100, 50), complete(150)]);
+    receiver.is_whole();
+    // After that the name is nobody's.
+    receiver.send_next(50, whole(50));
+    assert_eq!(receiver.counters().unknown_rid, 1);
+    assert_eq!(receiver.read(), []);
+    receiver.is_whole();
+}
+
+/// Overlapping placements in order: the first in the stream has the octets of the buffer.
+// Requirements: A-25
+#[test]
+fn overlapping_placements_do_not_overwrite() {
+    for (second, octets) in [(0, 100), (99, 1), (50, 100), (0, 1)] {
+        let mut receiver = Receiver::expecting();
+        receiver.send_next(100, whole(100));
+        receiver.send_next(octets as usize, Transfer { buffer_offset: second, ..whole(octets as usize) });
+        assert_eq!(receiver.counters().overlapping, 1, "{second} {octets}");
+        assert_eq!(receiver.read(), [placed(0, 100)]);
+        receiver.is_whole();
+    }
+}
+
+/// The same beyond a gap: what comes first in the stream has the octets, whatever arrives first.
+// Requirements: A-25
+#[test]
+fn earlier_octets_take_the_place_of_later_ones() {
+    for second in [0, 50, 99] {
+        let mut receiver = Receiver::expecting();
+        receiver.send(100, 100, Some(RdmaOption::Transfer(Transfer { buffer_offset: second, ..whole(100) })));
+        assert_eq!(receiver.counters().segments_placed_out_of_order, 1);
+        assert_eq!(receiver.read(), [], "its turn has not come");
+        receiver.send(0, 100, Some(RdmaOption::Transfer(whole(100))));
+        let counters = receiver.counters();
+        assert_eq!((counters.placements_revoked, counters.overlapping), (1, 0), "{second}");
+        assert_eq!(receiver.read(), [placed(0, 100)]);
+        receiver.is_whole();
+    }
+    // Two beyond the gap: the first to arrive has them.
+    let mut receiver = Receiver::expecting();
+    receiver.send(200, 100, Some(RdmaOption::Transfer(whole(100))));
+    receiver.send(100, 100, Some(RdmaOption::Transfer(whole(100))));
+    assert_eq!(receiver.counters().overlapping, 1);
+    receiver.send(0, 100, None);
+    assert_eq!(receiver.read(), [placed(0, 100)]);
+    receiver.is_whole();
+}
+
+/// A segment that repeats octets which were placed beyond a gap, at another place: the stream stays whole.
+#[test]
+fn octets_sent_twice_are_told_once() {
+    for (at, octets, buffer_offset) in [(0, 300, 0), (50, 150, 150), (0, 150, 100), (150, 150, 100)] {
+        let mut receiver = Receiver::expecting();
+        let first = Transfer { buffer_offset: 100, ..whole(100) };
+        receiver.send(100, 100, Some(RdmaOption::Transfer(first)));
+        let again = Transfer { buffer_offset, ..whole(octets) };
+        receiver.send(at, octets, Some(RdmaOption::Transfer(again)));
+        receiver.send(0, 100, None);
+        receiver.send(200, 100, None);
+        receiver.read();
+        receiver.is_whole();
+    }
+}
+
+/// A name counts on its own connection only.
+// Requirements: TRO-6.1-02
+#[test]
+fn names_of_another_connection_have_no_effect() {
+    let mut receiver = Receiver::expecting();
+    let port = crate::common::raw::PEER_PORT + 1;
+    let (connection, ack) = accept(&mut receiver.peer, true, port);
+    let (_writer, mut reader) = attach(&receiver.peer.rings, connection, config(4096, 4096));
+    receiver.peer.settle();
+    let options = Options { rdma: Some(RdmaOption::Transfer(whole(100))), ..Options::default() };
+    let header = Header { source_port: port, options, ..receiver.peer.header(ACK, PEER_ISS + 1, ack) };
+    receiver.peer.inject(&RawPeer::segment(&header, &[7; 100]));
+    receiver.peer.settle();
+    assert_eq!(receiver.counters().unknown_rid, 1);
+    let mut out = [0; 200];
+    assert_eq!(reader.read(&mut out, usize::MAX), ReadItem::Octets(100));
+    assert_eq!(out[..100], [7; 100]);
+    receiver.nothing_is_placed();
+}
+
+/// A flood of small transfers fills the buffers that there are, and no more; each is free again when the
+/// application says so.
+// Requirements: TRO-6.1-03
+#[test]
+fn unsolicited_transfers_have_a_quota() {
+    const COUNT: u64 = 4;
+    const OCTETS: usize = 64;
+    let memory = guarded(COUNT as usize * OCTETS + 32);
+    let pool = UnsolicitedPool::new(memory.clone(), OCTETS);
+    let mut receiver = Receiver::with(true, ByteStreamConfig { unsolicited: pool, ..config(4096, 65_536) });
+    let option =
+        |number: u64| Transfer { rid: rid(number), unsolicited: true, total_octets: Some(10), ..whole(10) };
+    for number in 0..100 {
+        receiver.send_next(10, option(number));
+    }
+    assert_eq!(receiver.counters().over_quota, 100 - COUNT);
+    assert_eq!(receiver.counters().segments_placed, COUNT);
+    let items = receiver.read();
+    assert_eq!(items.len() as u64, 2 * COUNT, "{items:?}");
+    receiver.is_whole();
+    assert!(receiver.reader.release(2));
+    receiver.peer.settle();
+    for number in 100..103 {
+        receiver.send_next(10, option(number));
+    }
+    assert_eq!(receiver.counters().over_quota, 100 - COUNT + 2);
+    let (name, buffer) = (rid(100), Buffer::Unsolicited(2));
+    let expected = [
+        ReadItem::Placed { rid: name, buffer, offset: 0, octets: 10 },
+        ReadItem::Complete { rid: name, buffer, total_octets: 10 },
+    ];
+    assert_eq!(receiver.read(), expected);
+    // Each has its own octets, and nothing beyond them.
+    let octets = octets_of(&memory);
+    for (index, buffer) in octets.chunks(OCTETS).enumerate() {
+        let from = if index < COUNT as usize { 10 } else { 0 };
+        assert!(buffer[from..].iter().all(|octet| *octet == GUARD), "buffer {index}");
+    }
+}
+
+/// Many names, each with little: no more than there may be, and those that are expected are not crowded out
+/// of the stream.
+// Requirements: TRO-6.1-03
+#[test]
+fn scattered_pieces_are_bounded() {
+    let mut receiver = Receiver::new();
+    let memory = guarded(4096);
+    assert!(receiver.reader.expect(rid(NAME), &memory, 0, 4096));
+    receiver.peer.settle();
+    // Every other octet, backwards, so that no two pieces are neighbours.
+    for piece in 0..100_u32 {
+        receiver.send_next(1, Transfer { buffer_offset: 4000 - 2 * piece, ..whole(1) });
+    }
+    let counters = receiver.counters();
+    assert_eq!(counters.segments_placed, limits::TRANSFER_INTERVALS as u64, "{counters:?}");
+    assert_eq!(counters.too_scattered, 100 - limits::TRANSFER_INTERVALS as u64, "{counters:?}");
+    receiver.read();
+    receiver.is_whole();
+}
+
+/// Kind 25 with every length but the four of the draft is no option: its octets are skipped, or the segment
+/// is malformed; nothing is placed.
+// Requirements: TRO-3.1-01
+#[test]
+fn other_lengths_place_nothing() {
+    for len in (0..=40_u8).filter(|len| ![16, 20].contains(len)) {
+        let mut receiver = Receiver::expecting();
+        receiver.grow(100);
+        let header = receiver.peer.header(ACK | Flags::PSH, PEER_ISS + 1, receiver.ack);
+        let mut segment = vec![0; header.header_len()];
+        header.emit(&mut segment);
+        let mut list = [0; 40];
+        list[0] = 25;
+        list[1] = len;
+        // Two data octets: in the form of 16 octets these would be placed.
+        list[15] = 2;
+        segment.extend(list);
+        segment[12] = 15 << 4;
+        segment.extend(&receiver.stream);
+        receiver.peer.inject(&sealed(&segment));
+        receiver.peer.settle();
+        assert_eq!(receiver.counters(), TransferCounters::default(), "{len}");
+        receiver.read();
+        if receiver.position == 0 {
+            // The whole segment was malformed; it comes again.
+            receiver.send(0, 100, None);
+        }
+        receiver.nothing_is_placed();
+    }
+    // The judge of the above: the form of 16 octets is placed.
+    let mut receiver = Receiver::expecting();
+    receiver.send_next(100, whole(2));
+    assert_eq!(receiver.counters().octets_placed, 2);
+}
+
+/// A TCP segment to the core in a frame, with its checksum.
+fn sealed(segment: &[u8]) -> Vec<u8> {
+    use crate::common::address;
+    use warpline_dataplane::wire::{checksum, ipv4::Protocol, tcp};
+    let mut segment = segment.to_vec();
+    tcp::set_checksum(&mut segment, 0);
+    let mut sum = checksum::ipv4_pseudo_header(address(2), address(1), Protocol::TCP.0, segment.len() as u16);
+    sum.add(&segment);
+    tcp::set_checksum(&mut segment, sum.finish());
+    RawPeer::packet(Protocol::TCP, &segment)
+}
+
+/// On segments that TCP does not take: with SYN or RST, outside of the window, without acceptable
+/// acknowledgement, and of octets that came before.
+// Requirements: A-23, TRO-3.2-01
+#[test]
+fn segments_that_tcp_refuses_place_nothing() {
+    let window = 256 << 10;
+    let cases: [(Flags, i64, i64); 6] = [
+        (Flags::SYN | ACK, 0, 0),
+        (ACK, window + 4096, 0),
+        (ACK, -200, 0),
+        (ACK, 0, 1 << 30),
+        (Flags::RST | ACK, 1000, 0),
+        (Flags::SYN, 0, 0),
+    ];
+    for (flags, seq, ack) in cases {
+        let mut receiver = Receiver::expecting();
+        receiver.grow(100);
+        let header = receiver.peer.header(flags, PEER_ISS + 1 + seq as u32, receiver.ack + ack as u32);
+        let options = Options { rdma: Some(RdmaOption::Transfer(whole(100))), ..Options::default() };
+        let frame = RawPeer::segment(&Header { options, ..header }, &receiver.stream);
+        receiver.peer.inject(&frame);
+        receiver.peer.settle();
+        assert_eq!(receiver.counters().octets_placed, 0, "{flags:?} {seq} {ack}");
+        receiver.send(0, 100, None);
+        receiver.nothing_is_placed();
+    }
+}
+
+/// A segment of which a part is beyond the window: that part is not placed.
+#[test]
+fn octets_beyond_the_window_are_not_placed() {
+    let mut receiver = Receiver::expecting();
+    receiver.send_next(100, Transfer { total_octets: Some(200), ..whole(100) });
+    // Octets that came before, and more: only these are placed.
+    let option = Transfer { buffer_offset: 50, total_octets: Some(200), ..whole(150) };
+    receiver.send(50, 150, Some(RdmaOption::Transfer(option)));
+    assert_eq!(receiver.counters().octets_placed, 200);
+    assert_eq!(receiver.read(), [placed(0, 100), placed(100, 100), complete(200)]);
+    receiver.is_whole();
+}
+
+/// Without the agreement of both SYNs the option means nothing.
+// Requirements: A-23, TRO-3.2-01
+#[test]
+fn connections_without_agreement_place_nothing() {
+    let mut receiver = Receiver::with(false, config(4096, 4096));
+    assert!(!receiver.reader.shared().has_rdma_option());
+    receiver.expect();
+    receiver.send_next(100, Transfer { unsolicited: true, ..whole(100) });
+    assert_eq!(receiver.counters(), TransferCounters::default());
+    receiver.nothing_is_placed();
+    assert!(!Behaviour::default().rdma_option, "it is off by default");
+}

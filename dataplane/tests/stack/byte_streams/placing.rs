@@ -1,0 +1,79 @@
+//! Transfers between two ends over a faithful path: one test per rule of the receiver's and the sender's.
+
+use super::wire::{Capture, fields};
+use super::{MESSAGE, PLAIN, attach_host, config, connect, of_section, rid, with_option};
+use crate::common::{Pair, pattern};
+use warpline_dataplane::byte_stream::{Buffer, ByteReader, ByteWriter, ReadItem, Section};
+use warpline_dataplane::device::sim::{End, EndConfig, Verdict};
+use warpline_dataplane::memory::Region;
+use warpline_dataplane::wire::tcp_rdma::Rid;
+
+struct Ends {
+    pair: Pair,
+    writer: ByteWriter,
+    reader: ByteReader,
+    _others: (ByteWriter, ByteReader),
+}
+
+fn ends() -> Ends {
+    let mut pair = Pair::new(1, EndConfig::a(), EndConfig::b());
+    connect(&mut pair, [with_option(); 2]);
+    let (writer, other_reader) = attach_host(&pair.a, config(1 << 20, 64));
+    let (other_writer, reader) = attach_host(&pair.b, config(64, 1 << 20));
+    Ends { pair, writer, reader, _others: (other_writer, other_reader) }
+}
+
+fn section(name: Rid, total: u32) -> Section {
+    Section { rid: name, unsolicited: false, total_octets: Some(total) }
+}
+
+impl Ends {
+    fn expect(&mut self, name: Rid, memory: &Region) {
+        assert!(self.reader.expect(name, memory, 0, memory.len()));
+        assert!(self.pair.run_until(1, |_| self.reader.has_settled()));
+    }
+
+    /// Reads until `octets` octets of the stream were told, and returns how.
+    fn read(&mut self, octets: usize) -> Vec<ReadItem> {
+        let (mut items, mut told, mut out) = (Vec::new(), 0, vec![0; 1 << 20]);
+        let arrived = self.pair.run_until(60, |_| {
+            loop {
+                let item = self.reader.read(&mut out, usize::MAX);
+                told += match item {
+                    ReadItem::Octets(octets) => octets,
+                    ReadItem::Placed { octets, .. } => octets as usize,
+                    ReadItem::Nothing => break,
+                    ReadItem::Complete { .. } | ReadItem::Finished => 0,
+                };
+                items.push(item);
+            }
+            told >= octets
+        });
+        assert!(arrived, "{told} of {octets} octets");
+        items
+    }
+}
+
+fn complete(name: Rid, total_octets: u32) -> ReadItem {
+    ReadItem::Complete { rid: name, buffer: Buffer::Expected, total_octets }
+}
+
+/// A failed READ of NFS: the reply's header, a transfer of nothing, and the next reply.
+// Requirements: TRO-5.1.2-02, TRO-3.1.3-02, TRO-3.1.4-03
+#[test]
+fn a_transfer_of_nothing_is_complete() {
+    let mut ends = ends();
+    let memory = Region::heap(1).unwrap();
+    ends.expect(rid(1), &memory);
+    let capture = Capture::start(&ends.pair.network, End::A, |_, _| Verdict::Pass);
+    assert_eq!(ends.writer.write_annotated(MESSAGE, &[1; 40]), 40);
+    ends.writer.write_annotated(of_section(section(rid(1), 0), 0), &[]);
+    assert_eq!(ends.writer.write_annotated(MESSAGE, &[2; 40]), 40);
+    ends.writer.commit();
+    let items = ends.read(80);
+    assert_eq!(items, [ReadItem::Octets(40), complete(rid(1), 0), ReadItem::Octets(40)]);
+    let segments = capture.segments();
+    let first = segments.iter().find(|segment| !segment.payload.is_empty()).expect("data");
+    let option = fields(&first.rdma[0].1).expect("a transfer");
+    assert_eq!((option.aligned, option.data_offset, option.data_len, option.total), (true, 40, 0, Some(0)));
+}
