@@ -319,9 +319,13 @@ impl Transfers {
     /// Returns false if it cannot be kept. The octets are then read from the stream.
     pub(super) fn deliver(&mut self, transfer: TransferId, (from, to): (u64, u64), beyond_gap: bool) -> bool {
         let Some(slot) = self.slots[usize::from(transfer.slot)].as_mut() else { return false };
-        if beyond_gap && !slot.kept.insert(from, to) {
-            self.counters.too_scattered += 1;
-            return false;
+        if beyond_gap {
+            if !slot.kept.insert(from, to) {
+                self.counters.too_scattered += 1;
+                return false;
+            }
+            // Its place among the tentative ones is free for others, if there is room for two halves.
+            slot.tentative.remove(from, to);
         }
         slot.delivered += to - from;
         true

@@ -58,6 +58,36 @@ fn complete(name: Rid, total_octets: u32) -> ReadItem {
     ReadItem::Complete { rid: name, buffer: Buffer::Expected, total_octets }
 }
 
+/// A long transfer with more gaps than there may be intervals, one after the other: each gap is closed before
+/// the next is there, so all octets are placed.
+#[test]
+fn gaps_that_are_closed_count_no_more() {
+    const OCTETS: usize = 600_000;
+    let mut ends = ends();
+    let memory = Region::heap(OCTETS).unwrap();
+    ends.expect(rid(1), &memory);
+    // Every twentieth segment is lost once.
+    let (mut segments, mut most) = (0, None::<u32>);
+    let _capture = Capture::start(&ends.pair.network, End::A, move |segment, _| {
+        let is_new = most.is_none_or(|most| segment.seq.wrapping_sub(most).cast_signed() > 0);
+        if segment.payload.is_empty() || !is_new {
+            return Verdict::Pass;
+        }
+        most = Some(segment.seq);
+        segments += 1;
+        if segments % 20 == 0 { Verdict::Drop } else { Verdict::Pass }
+    });
+    let octets = pattern(5, OCTETS);
+    assert_eq!(ends.writer.write_annotated(of_section(section(rid(1), OCTETS as u32), 0), &octets), OCTETS);
+    ends.writer.commit();
+    let items = ends.read(OCTETS);
+    let counters = ends.pair.b.core.transfer_counters();
+    assert!(counters.segments_placed_out_of_order > 100, "{counters:?}");
+    assert_eq!((counters.too_scattered, counters.octets_placed), (0, OCTETS as u64), "{counters:?}");
+    assert_eq!(items.last(), Some(&complete(rid(1), OCTETS as u32)));
+    assert!(crate::common::holds(&memory, 0, &octets));
+}
+
 /// A failed READ of NFS: the reply's header, a transfer of nothing, and the next reply.
 // Requirements: TRO-5.1.2-02, TRO-3.1.3-02, TRO-3.1.4-03
 #[test]
