@@ -220,13 +220,21 @@ impl Transfers {
         }
     }
 
-    /// Finds the transfer of an option, which begins with it if it is unsolicited.
-    fn find_or_open(&mut self, option: &Transfer) -> Option<u16> {
+    /// Finds the transfer of an option, which begins with it if it is unsolicited. Its octets end at `to`.
+    fn find_or_open(&mut self, option: &Transfer, to: u64) -> Option<u16> {
         if let Some(slot) = self.find(option.rid) {
             return Some(slot);
         }
         if !option.unsolicited {
             self.counters.unknown_rid += 1;
+            return None;
+        }
+        // The application could not release a buffer that it is never told of.
+        // Requirements: TRO-6.1-01
+        let total = option.total_octets.map(u64::from);
+        let longest = self.pool.as_ref().map_or(u64::MAX, |pool| pool.buffer_octets() as u64);
+        if to > total.unwrap_or(longest).min(longest) || total.is_some_and(|total| total > longest) {
+            self.counters.out_of_bounds += 1;
             return None;
         }
         let opened = self.open_unsolicited(option.rid);
@@ -254,7 +262,7 @@ impl Transfers {
         (from, to): (u64, u64),
         in_order: bool,
     ) -> Option<TransferId> {
-        let at = usize::from(self.find_or_open(option)?);
+        let at = usize::from(self.find_or_open(option, to)?);
         let (counters, slot) = (&mut self.counters, self.slots[at].as_mut()?);
         if slot.refused {
             counters.total_changed += 1;

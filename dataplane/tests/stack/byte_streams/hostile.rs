@@ -437,6 +437,30 @@ fn unsolicited_transfers_have_a_quota() {
     }
 }
 
+/// A transfer too long for an unsolicited buffer takes none, and none is lost to the application.
+// Requirements: TRO-6.1-01, TRO-6.1-03
+#[test]
+fn transfers_that_do_not_fit_take_no_unsolicited_buffer() {
+    let pool = UnsolicitedPool::new(guarded(100), 50);
+    let mut receiver = Receiver::with(true, ByteStreamConfig { unsolicited: pool, ..config(4096, 65_536) });
+    let option = |number: u64, octets, total_octets| Transfer {
+        rid: rid(number),
+        unsolicited: true,
+        total_octets,
+        ..whole(octets)
+    };
+    for number in 0..10 {
+        receiver.send_next(51, option(number, 51, None));
+        receiver.send_next(10, option(10 + number, 10, Some(51)));
+    }
+    assert_eq!(receiver.counters().out_of_bounds, 20);
+    assert_eq!(receiver.read(), []);
+    receiver.send_next(50, option(20, 50, Some(50)));
+    assert_eq!(receiver.counters().segments_placed, 1);
+    assert_eq!(receiver.read().len(), 2);
+    receiver.is_whole();
+}
+
 /// Many names, each with little: no more than there may be, and those that are expected are not crowded out
 /// of the stream.
 // Requirements: TRO-6.1-03
