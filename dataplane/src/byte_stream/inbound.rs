@@ -109,6 +109,9 @@ impl Inbound {
         arrived: &Arrived,
         copy: impl FnOnce(u64, usize, &mut dyn FnMut(&[u8])),
     ) {
+        if self.shared.abandoned.load(Ordering::Acquire) {
+            return;
+        }
         if !option.fits(arrived.payload_octets) {
             self.transfers.counters.outside_payload += 1;
             return;

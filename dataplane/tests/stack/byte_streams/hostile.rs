@@ -581,3 +581,17 @@ fn connections_without_agreement_place_nothing() {
     receiver.nothing_is_placed();
     assert!(!Behaviour::default().rdma_option, "it is off by default");
 }
+
+/// After the reader is gone, nothing is written any more.
+#[test]
+fn nothing_is_placed_for_a_reader_that_is_gone() {
+    let Receiver { mut peer, reader, _writer, memory, ack, .. } = Receiver::expecting();
+    drop(reader);
+    peer.settle();
+    let options = Options { rdma: Some(RdmaOption::Transfer(whole(100))), ..Options::default() };
+    let header = Header { options, ..peer.header(ACK | Flags::PSH, PEER_ISS + 1, ack) };
+    peer.inject(&RawPeer::segment(&header, &[7; 100]));
+    peer.settle();
+    assert_eq!(peer.sent.back().expect("an acknowledgement").header.ack, PEER_ISS + 101, "it is taken");
+    assert!(octets_of(&memory).iter().all(|octet| *octet == GUARD), "and not placed");
+}
