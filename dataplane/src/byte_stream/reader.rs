@@ -251,6 +251,12 @@ impl ByteReader {
             self.copy_placed(rid, buffer, offset + read, &mut copy);
             self.ahead[at].saved = Some(copy);
         }
+        // Its end is not reported either: the name may be another transfer's by then.
+        let is_its_end = |next: &Ahead| {
+            let Record { rid: name, buffer, kind, .. } = next.record;
+            (name, buffer) == (rid, Buffer::Expected) && matches!(kind, RecordKind::Complete { .. })
+        };
+        self.ahead.retain(|next| !is_its_end(next));
         self.expected.remove(&rid);
     }
 

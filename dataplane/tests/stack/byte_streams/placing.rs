@@ -107,3 +107,30 @@ fn a_transfer_of_nothing_is_complete() {
     let option = fields(&first.rdma[0].1).expect("a transfer");
     assert_eq!((option.aligned, option.data_offset, option.data_len, option.total), (true, 40, 0, Some(0)));
 }
+
+/// The end of a cancelled transfer, which was complete before, is not the end of the next of its name.
+#[test]
+fn a_name_cancelled_after_its_end_is_free() {
+    let mut ends = ends();
+    let [first, second] = [100, 100].map(|octets| Region::heap(octets).unwrap());
+    ends.expect(rid(1), &first);
+    assert_eq!(ends.writer.write_annotated(of_section(section(rid(1), 100), 0), &[1; 100]), 100);
+    ends.writer.commit();
+    assert!(ends.pair.run_until(1, |pair| pair.b.core.transfer_counters().octets_placed == 100));
+    // Complete, and nothing of it was read.
+    assert!(ends.reader.cancel(rid(1)));
+    assert!(ends.pair.run_until(1, |_| ends.reader.has_settled()));
+    ends.reader.save_placed(rid(1));
+    ends.expect(rid(1), &second);
+    assert_eq!(ends.writer.write_annotated(of_section(section(rid(1), 100), 0), &[2; 100]), 100);
+    ends.writer.commit();
+    let mut out = [0; 300];
+    assert_eq!(ends.reader.read(&mut out, usize::MAX), ReadItem::Octets(100), "copied aside");
+    assert_eq!(out[..100], [1; 100]);
+    let placed = ReadItem::Placed { rid: rid(1), buffer: Buffer::Expected, offset: 0, octets: 100 };
+    assert_eq!(ends.read(100), [placed, complete(rid(1), 100)]);
+    let (memory, at) = (&second, 0);
+    let mut octets = [0; 100];
+    assert!(memory.read(at, &mut octets));
+    assert_eq!(octets, [2; 100]);
+}
