@@ -139,10 +139,20 @@ impl Outbound {
         let mut cursor = self.cursor;
         let begin = (self.cursor.number - self.first) as usize;
         for Placed { piece, .. } in self.pieces.range(begin.min(self.pieces.len())..) {
-            let Some(longer) = self.with(&run, piece, cursor.octets, room) else {
-                if piece.is_transfer_of_nothing() && run.part.is_none() && self.annotates {
+            let mut longer = self.with(&run, piece, cursor.octets, room);
+            if longer.is_none() && run.octets == 0 {
+                // No octet can go with the transfer of nothing before it: it is not sent.
+                run.part = None;
+                longer = self.with(&run, piece, cursor.octets, room);
+            }
+            let Some(longer) = longer else {
+                let goes_with_these = run.part.is_none() && !piece.starts_message;
+                if piece.is_transfer_of_nothing()
+                    && goes_with_these
+                    && let Some(shorter) = self.cut(room.saturating_sub(ZERO_LENGTH_ROOM))
+                {
                     // It needs an octet to go with: some are left for the next run.
-                    return self.cut(room.saturating_sub(ZERO_LENGTH_ROOM));
+                    return Some(shorter);
                 }
                 break;
             };
@@ -168,10 +178,13 @@ impl Outbound {
             }
             longer.starts_message = true;
         }
-        let section = piece.section.filter(|_| self.annotates);
-        if let Some((section, buffer_offset)) = section {
-            let next =
-                SectionPart { section, at: run.octets, octets: 0, buffer_offset: buffer_offset + skip };
+        let section = piece.section.filter(|_| self.annotates).and_then(|(section, buffer_offset)| {
+            let room_in_buffer = u32::MAX.saturating_sub(buffer_offset).saturating_sub(skip);
+            // Octets beyond what an offset can say go without annotation.
+            (room_in_buffer > 0).then_some((section, buffer_offset.saturating_add(skip), room_in_buffer))
+        });
+        if let Some((section, buffer_offset, _)) = section {
+            let next = SectionPart { section, at: run.octets, octets: 0, buffer_offset };
             longer.part = Some(match run.part {
                 None => next,
                 Some(part) if part.is_continued_by(&next) => part,
@@ -179,7 +192,8 @@ impl Outbound {
             });
         }
         let limit = room.saturating_sub(longer.option_octets());
-        let taken = limit.saturating_sub(run.octets).min(piece.octets - skip);
+        let in_buffer = section.map_or(u32::MAX, |(_, _, octets)| octets);
+        let taken = limit.saturating_sub(run.octets).min(piece.octets - skip).min(in_buffer);
         if taken == 0 && piece.octets > skip || run.octets > limit {
             return None;
         }
@@ -273,3 +287,6 @@ impl SectionPart {
             && self.buffer_offset.checked_add(self.octets) == Some(next.buffer_offset)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -88,6 +88,30 @@ fn gaps_that_are_closed_count_no_more() {
     assert!(crate::common::holds(&memory, 0, &octets));
 }
 
+/// Transfers of nothing that no octet can carry do not stop the stream: two in a row, or one right before a
+/// section of another transfer.
+#[test]
+fn transfers_of_nothing_do_not_stop_the_stream() {
+    for second_is_nothing in [false, true] {
+        let mut ends = ends();
+        let memory = Region::heap(100).unwrap();
+        for name in 1..4 {
+            ends.expect(rid(name), &memory);
+        }
+        ends.writer.write_annotated(of_section(section(rid(1), 0), 0), &[]);
+        if second_is_nothing {
+            ends.writer.write_annotated(of_section(section(rid(2), 0), 0), &[]);
+        }
+        assert_eq!(ends.writer.write_annotated(of_section(section(rid(3), 100), 0), &[7; 100]), 100);
+        assert_eq!(ends.writer.write(&[8; 50]), 50);
+        ends.writer.commit();
+        let items = ends.read(150);
+        assert!(items.contains(&complete(rid(3), 100)), "{items:?}");
+        let acknowledged = ends.pair.run_until(10, |_| ends.writer.is_acknowledged());
+        assert!(acknowledged, "all pieces are released");
+    }
+}
+
 /// A failed READ of NFS: the reply's header, a transfer of nothing, and the next reply.
 // Requirements: TRO-5.1.2-02, TRO-3.1.3-02, TRO-3.1.4-03
 #[test]
@@ -133,4 +157,25 @@ fn a_name_cancelled_after_its_end_is_free() {
     let mut octets = [0; 100];
     assert!(memory.read(at, &mut octets));
     assert_eq!(octets, [2; 100]);
+}
+
+/// A section whose offsets leave what the option can say is cut there: its rest goes without annotation.
+// Requirements: TRO-3.1.5-01
+#[test]
+fn offsets_beyond_the_field_are_not_sent() {
+    let mut ends = ends();
+    let capture = Capture::start(&ends.pair.network, End::A, |_, _| Verdict::Pass);
+    let far = Section { rid: rid(1), unsolicited: false, total_octets: None };
+    assert_eq!(ends.writer.write_annotated(of_section(far, u32::MAX - 2000), &[1; 3000]), 3000);
+    assert_eq!(ends.writer.write_annotated(PLAIN, &[2; 10]), 10);
+    ends.writer.commit();
+    ends.read(3010);
+    for segment in capture.segments() {
+        for (_, option) in &segment.rdma {
+            if let Some(option) = fields(option) {
+                let end = u64::from(option.buffer_offset) + option.data_len as u64;
+                assert!(option.buffer_offset >= u32::MAX - 2000 && end <= 1 << 32, "{option:?}");
+            }
+        }
+    }
 }

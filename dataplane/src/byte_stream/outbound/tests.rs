@@ -1,0 +1,105 @@
+//! Tests of how pieces become runs: each octet is in one run, with what was said about it.
+
+use proptest::prelude::*;
+
+use super::super::{Annotation, ByteStreamConfig, ByteWriter};
+use super::*;
+use crate::ring::Rings;
+use crate::wire::tcp_rdma::Rid;
+
+const START: SeqNumber = SeqNumber(0xffff_fe00);
+const RING_OCTETS: usize = 40_000;
+
+#[derive(Clone, Debug)]
+struct Written {
+    octets: u32,
+    starts_message: bool,
+    /// Its number, and whether its total is known; the offset in the buffer.
+    section: Option<(u64, bool, u32)>,
+    lent: bool,
+}
+
+fn written() -> impl Strategy<Value = Written> {
+    let octets = prop_oneof![0_u32..4, 1_u32..200, 1_u32..1500];
+    let section = proptest::option::of((0_u64..3, any::<bool>(), 0_u32..3000));
+    (octets, any::<bool>(), section, any::<bool>()).prop_map(|(octets, starts_message, section, lent)| {
+        // Octets of no section: at least one.
+        let octets = if section.is_none() { octets.max(1) } else { octets };
+        Written { octets, starts_message, section, lent: lent && octets > 0 }
+    })
+}
+
+fn section((number, total_known, _): (u64, bool, u32)) -> Section {
+    let total_octets = total_known.then_some(10_000);
+    Section { rid: Rid::new(number).unwrap(), unsolicited: number == 2, total_octets }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    // Requirements: TRO-3.1.6-01, TRO-3.1.8-01, TRO-3.1.8-03, TRO-4-03
+    #[test]
+    fn each_octet_is_in_one_run(
+        all in proptest::collection::vec(written(), 1..24),
+        rooms in proptest::collection::vec(41_u32..1600, 1..8),
+        annotates in any::<bool>(),
+    ) {
+        let config = ByteStreamConfig::new(Region::heap(RING_OCTETS).unwrap(), Region::heap(1).unwrap());
+        let shared = Arc::new(SharedByteStream::new(0, Rings::new().doorbells, config));
+        let mut writer = ByteWriter::new(shared.clone());
+        let mut outbound = Outbound::new(shared, START, annotates);
+        let (mut stream, mut targets, mut starts) = (Vec::new(), Vec::new(), Vec::new());
+        for one in &all {
+            let octets: Vec<u8> = (0..one.octets).map(|at| (stream.len() as u32 + at * 7) as u8).collect();
+            let annotation = Annotation {
+                starts_message: one.starts_message,
+                section: one.section.map(|named| (section(named), named.2)),
+            };
+            if one.lent {
+                let memory = Region::heap(octets.len()).unwrap();
+                prop_assert!(memory.write(0, &octets));
+                prop_assert!(writer.write_memory(annotation, &memory, 0, octets.len()).is_some());
+            } else {
+                prop_assert_eq!(writer.write_annotated(annotation, &octets), octets.len());
+            }
+            for at in 0..one.octets {
+                targets.push(one.section.map(|named| (section(named), named.2 + at)));
+                starts.push(one.starts_message && at == 0);
+            }
+            stream.extend(octets);
+        }
+        writer.commit();
+        outbound.take_pieces();
+        let mut at = 0;
+        for room in rooms.iter().cycle() {
+            let Some(next) = outbound.next_run(*room) else { break };
+            let run = next.run;
+            prop_assert!(run.octets > 0 && run.octets + run.option_octets() <= *room, "{run:?} in {room}");
+            let end = at + run.octets as usize;
+            let mut octets = vec![0; run.octets as usize];
+            prop_assert!(outbound.copy(START + at as u32, &mut octets));
+            prop_assert_eq!(&octets, &stream[at..end]);
+            if annotates {
+                prop_assert!(!starts[at + 1..end].contains(&true), "a message begins inside");
+                prop_assert!(run.starts_message || !starts[at]);
+                let part = run.part.map_or(0..0, |part| part.at..part.at + part.octets);
+                for (octet, target) in (0..).zip(&targets[at..end]) {
+                    let said = run.part.filter(|_| part.contains(&octet));
+                    let said = said.map(|part| (part.section, part.buffer_offset + octet - part.at));
+                    prop_assert_eq!(said, *target, "octet {} of {:?}", octet, run);
+                }
+            } else {
+                prop_assert_eq!((run.starts_message, run.part), (false, None));
+            }
+            outbound.note_queued(&next);
+            at = end;
+        }
+        prop_assert_eq!(at, stream.len(), "all octets are sent");
+        prop_assert_eq!(outbound.unqueued_octets(), 0);
+        // All is released that is acknowledged: but for transfers of nothing at the end, all of it.
+        outbound.note_acknowledged(START + at as u32);
+        outbound.release(START + at as u32);
+        let nothing_left = all.iter().rev().take_while(|one| one.octets == 0).count() as u64;
+        prop_assert!(writer.released_pieces() + nothing_left >= all.len() as u64);
+    }
+}
