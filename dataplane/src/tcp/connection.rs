@@ -217,7 +217,8 @@ impl Connection {
     /// Consumes `octets` octets in order.
     pub fn consume<P, F>(&mut self, pools: &mut Pools<P, F>, octets: usize) {
         self.receive.queue.consume(&mut pools.held, octets);
-        if self.receive.may_grow_window(&self.config) {
+        // After its FIN the peer needs no window. It may be gone, and would answer with a RST.
+        if !self.receive.peer_finished() && self.receive.may_grow_window(&self.config) {
             self.ack.owe_one();
         }
     }

@@ -88,8 +88,13 @@ impl Connection {
         }
         if header.flags.contains(Flags::RST) {
             if header.seq == nxt {
-                let refused = self.state == State::SynReceived;
-                self.enter_closed(if refused { CloseReason::Refused } else { CloseReason::Reset });
+                self.enter_closed(match self.state {
+                    State::SynReceived => CloseReason::Refused,
+                    // Both ends have everything, whoever sends the RST (RFC 1337 §3): octets that the user
+                    // has not got yet are not lost.
+                    State::TimeWait => CloseReason::Finished,
+                    _ => CloseReason::Reset,
+                });
                 return Ok(Changes::CLOSED);
             }
             self.owe_ack();

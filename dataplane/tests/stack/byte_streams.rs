@@ -3,6 +3,7 @@
 //! compared with the stream.
 
 mod annotations;
+mod endings;
 mod hostile;
 mod placing;
 mod tables;
