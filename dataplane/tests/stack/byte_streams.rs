@@ -6,6 +6,7 @@ mod annotations;
 mod endings;
 mod hostile;
 mod placing;
+mod simulation;
 mod tables;
 mod wire;
 
