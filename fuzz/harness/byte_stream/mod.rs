@@ -1,0 +1,311 @@
+//! The receiver of a byte stream (draft-csapuntz-tcprdma-00): segments with any option arrive in any order,
+//! while the application expects, cancels, releases and reads.
+//!
+//! The stream is known, so every octet that the reader is told is compared with it, wherever it was placed.
+//! Octets outside of buffers, and in buffers whose transfers are over, do not change.
+//!
+//! [`run`] takes one input; libFuzzer drives it from `fuzz/`, the tests replay seeds and regressions.
+#![allow(dead_code, reason = "the input is used in part")]
+
+mod arrivals;
+#[path = "../receive/input.rs"]
+mod input;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrivals::Arrivals;
+use input::Input;
+use warpline_dataplane::byte_stream::{
+    Buffer, ByteReader, ByteStreamConfig, Inbound, ReadItem, SharedByteStream, TransferCounters,
+    UnsolicitedPool,
+};
+use warpline_dataplane::memory::Region;
+use warpline_dataplane::qp::shared::Doorbells;
+use warpline_dataplane::ring::Rings;
+use warpline_dataplane::wire::tcp_rdma::{Rid, Transfer};
+
+/// Octets of the stream.
+const STREAM: usize = 1500;
+/// Octets of each buffer, and of the guards between them.
+const BUFFER: usize = 256;
+const GUARD_OCTETS: usize = 32;
+const BUFFERS: usize = 4;
+/// Names that transfers have.
+const NAMES: usize = 5;
+/// Octets outside of buffers.
+const GUARD: u8 = 0xa5;
+/// Octets of a buffer that is the application's.
+const OWN: u8 = 0xc3;
+
+thread_local! {
+    /// Those of all runs: nobody serves them.
+    static DOORBELLS: Arc<Doorbells> = Rings::new().doorbells;
+}
+
+/// What happened in a run, for tests that check the coverage of inputs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    pub counters: TransferCounters,
+    pub complete: u64,
+    pub saved: u64,
+}
+
+/// An octet of the stream.
+fn octet(position: u64) -> u8 {
+    (position.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+}
+
+fn name(index: usize) -> Rid {
+    Rid::new((index as u64 + 1) << 38 | 3).expect("46 bits")
+}
+
+fn filled(octets: usize) -> Region {
+    let region = Region::heap(octets).expect("memory");
+    assert!(region.write(0, &vec![GUARD; octets]));
+    region
+}
+
+struct World {
+    inbound: Inbound,
+    reader: ByteReader,
+    arrivals: Arrivals,
+    memory: Region,
+    pool: Option<Region>,
+    /// Which buffer a name has that is expected.
+    expected: BTreeMap<Rid, usize>,
+    /// Whether each buffer may change.
+    in_use: [bool; BUFFERS],
+    cancelled: Vec<Rid>,
+    /// Octets of the stream that were read.
+    position: u64,
+    outcome: Outcome,
+}
+
+/// Runs one input.
+///
+/// # Panics
+///
+/// If the reader is told anything but the stream, or octets change that must not.
+pub fn run(octets: &[u8]) -> Outcome {
+    let mut input = Input::new(octets);
+    let mut world = World::new(&mut input);
+    while !input.is_empty() {
+        world.step(&mut input);
+    }
+    world.finish();
+    DOORBELLS.with(|doorbells| while doorbells.take_byte_stream().is_some() {});
+    world.outcome.counters = *world.inbound.counters();
+    world.outcome
+}
+
+impl World {
+    fn new(input: &mut Input<'_>) -> Self {
+        let ring = 1 + [0, 7, 99, 2047][input.below(4)];
+        let (count, octets) = (input.below(4), 1 + input.below(BUFFER));
+        let pool = (count > 0).then(|| filled(count * octets + GUARD_OCTETS.min(octets - 1)));
+        let unsolicited = pool.clone().and_then(|memory| UnsolicitedPool::new(memory, octets));
+        let receive_ring = Region::heap(ring).expect("memory");
+        let config = ByteStreamConfig {
+            unsolicited,
+            ..ByteStreamConfig::new(Region::heap(1).expect("memory"), receive_ring)
+        };
+        let shared = Arc::new(SharedByteStream::new(0, DOORBELLS.with(Arc::clone), config));
+        Self {
+            inbound: Inbound::new(shared.clone()),
+            reader: ByteReader::new(shared),
+            arrivals: Arrivals::new(STREAM),
+            memory: filled(BUFFERS * (BUFFER + GUARD_OCTETS) + GUARD_OCTETS),
+            pool,
+            expected: BTreeMap::new(),
+            in_use: [false; BUFFERS],
+            cancelled: Vec::new(),
+            position: 0,
+            outcome: Outcome::default(),
+        }
+    }
+
+    fn step(&mut self, input: &mut Input<'_>) {
+        match input.below(10) {
+            0..4 => self.segment(input),
+            4 => self.expect(input),
+            5 => {
+                let rid = name(input.below(NAMES));
+                if self.reader.cancel(rid) {
+                    self.cancelled.push(rid);
+                }
+            }
+            6 => self.take_commands(),
+            7 => self.hand_over(),
+            8 => self.read(input),
+            _ => self.read_plain(input),
+        }
+    }
+
+    fn segment(&mut self, input: &mut Input<'_>) {
+        let from = self.arrivals.next().saturating_add_signed(i64::from(input.i16() % 700));
+        let octets = 1 + usize::from(input.octet());
+        let shape = input.octet();
+        let number = |input: &mut Input<'_>, wide: bool| {
+            if wide { input.u32() } else { u32::from(input.octet()) }
+        };
+        let option = (shape & 1 != 0).then(|| Transfer {
+            rid: name(input.below(NAMES)),
+            message_aligned: false,
+            unsolicited: shape & 2 != 0,
+            buffer_offset: number(input, shape & 4 != 0),
+            data_offset: number(input, shape & 8 != 0) as u16,
+            data_octets: if shape & 16 != 0 { octets as u16 } else { number(input, shape & 32 != 0) as u16 },
+            total_octets: (shape & 64 != 0).then(|| number(input, shape & 128 != 0)),
+        });
+        let Some(arrived) = self.arrivals.arrive(from, octets, self.inbound.position()) else { return };
+        if let Some(option) = option {
+            self.inbound.place(&option, &arrived, |at, octets, write| slices(at, octets, write));
+        }
+        self.check_memory();
+    }
+
+    fn expect(&mut self, input: &mut Input<'_>) {
+        let (rid, buffer, octets) = (name(input.below(NAMES)), input.below(BUFFERS), input.below(BUFFER + 1));
+        let at = begin(buffer);
+        let free = !self.in_use[buffer] && !self.cancelled.contains(&rid);
+        if free && self.reader.expect(rid, &self.memory, at, octets) {
+            self.in_use[buffer] = true;
+            self.expected.insert(rid, buffer);
+        }
+    }
+
+    fn take_commands(&mut self) {
+        self.inbound.take_commands();
+        if !self.reader.has_settled() {
+            return;
+        }
+        for rid in core::mem::take(&mut self.cancelled) {
+            self.reader.save_placed(rid);
+            self.outcome.saved += 1;
+            if let Some(buffer) = self.expected.remove(&rid) {
+                self.own(buffer);
+            }
+        }
+    }
+
+    /// The buffer is the application's, which writes something else into it.
+    fn own(&mut self, buffer: usize) {
+        self.in_use[buffer] = false;
+        assert!(self.memory.write(begin(buffer), &[OWN; BUFFER]));
+    }
+
+    fn hand_over(&mut self) {
+        let next = self.inbound.position();
+        let available = (self.arrivals.next() - next) as usize;
+        let taken = self.inbound.hand_over(available, |skip, octets, write| {
+            slices(next + skip as u64, octets, write);
+        });
+        assert!(taken <= available);
+        assert_eq!(self.inbound.position(), next + taken as u64);
+        self.check_memory();
+    }
+
+    fn read(&mut self, input: &mut Input<'_>) {
+        let mut out = vec![0; input.below(200)];
+        let most = usize::from(input.octet());
+        self.read_item(&mut out, most);
+    }
+
+    /// Returns false if there was nothing.
+    fn read_item(&mut self, out: &mut [u8], most: usize) -> bool {
+        let item = self.reader.read(out, most);
+        match item {
+            ReadItem::Octets(octets) => self.compare(&out[..octets]),
+            ReadItem::Placed { rid, buffer, offset, octets } => {
+                let (memory, at) = self.reader.buffer(rid, buffer).expect("a buffer");
+                let mut placed = vec![0; octets as usize];
+                assert!(memory.read(at + offset as usize, &mut placed));
+                self.compare(&placed);
+            }
+            ReadItem::Complete { rid, buffer: Buffer::Expected, .. } => {
+                self.outcome.complete += 1;
+                if !self.cancelled.contains(&rid)
+                    && let Some(buffer) = self.expected.remove(&rid)
+                {
+                    self.own(buffer);
+                }
+            }
+            ReadItem::Complete { buffer: Buffer::Unsolicited(index), .. } => {
+                self.outcome.complete += 1;
+                // More than the core takes at once is forgotten here.
+                self.reader.release(index);
+            }
+            ReadItem::Finished | ReadItem::Nothing => return false,
+        }
+        true
+    }
+
+    fn read_plain(&mut self, input: &mut Input<'_>) {
+        let mut out = vec![0; usize::from(input.octet())];
+        let peeked = self.reader.peek(&mut out);
+        let expected = (0..peeked as u64).map(|at| octet(self.position + at));
+        assert!(out[..peeked].iter().copied().eq(expected), "other octets ahead");
+        let octets = self.reader.read_plain(&mut out);
+        self.compare(&out[..octets]);
+    }
+
+    fn compare(&mut self, octets: &[u8]) {
+        let expected = (0..octets.len() as u64).map(|at| octet(self.position + at));
+        assert!(octets.iter().copied().eq(expected), "other octets than the stream's at {}", self.position);
+        self.position += octets.len() as u64;
+        assert!(self.position <= self.inbound.position(), "octets that are not handed over");
+    }
+
+    /// Octets outside of buffers are as before, and so are those of buffers that are not in use.
+    fn check_memory(&self) {
+        let mut octets = vec![0; self.memory.len()];
+        assert!(self.memory.read(0, &mut octets));
+        let mut at = 0;
+        for (buffer, in_use) in self.in_use.iter().enumerate() {
+            let begin = begin(buffer);
+            assert!(octets[at..begin].iter().all(|octet| *octet == GUARD), "written before buffer {buffer}");
+            at = begin + BUFFER;
+            let own = |octet: u8| octets[begin..at].iter().all(|other| *other == octet);
+            assert!(*in_use || own(OWN) || own(GUARD), "written after its end: buffer {buffer}");
+        }
+        assert!(octets[at..].iter().all(|octet| *octet == GUARD), "written after the last buffer");
+    }
+
+    /// Everything arrives, and everything is read.
+    fn finish(&mut self) {
+        let mut out = vec![0; 500];
+        for _ in 0..3 * STREAM {
+            while let Some(arrived) = self.arrivals.fill(self.inbound.position()) {
+                assert!(arrived.in_order);
+            }
+            self.take_commands();
+            self.hand_over();
+            let mut any = false;
+            while self.read_item(&mut out, usize::MAX) {
+                any = true;
+            }
+            if self.position == STREAM as u64 && !any {
+                break;
+            }
+        }
+        assert_eq!(self.position, STREAM as u64, "all of the stream was read");
+        if let (Some(pool), Some(memory)) = (self.reader.unsolicited(), &self.pool) {
+            let end = pool.count() * pool.buffer_octets();
+            let mut guard = vec![0; memory.len() - end];
+            assert!(memory.read(end, &mut guard));
+            assert!(guard.iter().all(|octet| *octet == GUARD), "written after the last unsolicited buffer");
+        }
+    }
+}
+
+/// Where a buffer begins.
+fn begin(buffer: usize) -> usize {
+    GUARD_OCTETS + buffer * (BUFFER + GUARD_OCTETS)
+}
+
+/// Octets of the stream, in slices of a few.
+fn slices(at: u64, octets: usize, write: &mut dyn FnMut(&[u8])) {
+    let all: Vec<u8> = (0..octets as u64).map(|skip| octet(at + skip)).collect();
+    all.chunks(37).for_each(write);
+}
