@@ -44,7 +44,7 @@ impl Arena {
 
     pub fn config(&self, rng: &mut fastrand::Rng) -> ByteStreamConfig {
         let ring =
-            |rng: &mut fastrand::Rng| [rng.usize(1..100), rng.usize(100..3000), 100_000][rng.usize(..3)];
+            |rng: &mut fastrand::Rng| [rng.usize(16..100), rng.usize(100..3000), 100_000][rng.usize(..3)];
         let unsolicited = self.pool.as_ref().map(|(pool, ..)| pool.clone());
         ByteStreamConfig { unsolicited, ..super::super::config(ring(rng), ring(rng)) }
     }
