@@ -18,9 +18,9 @@ impl Connection {
     }
 
     /// Returns the RDMA option of a segment that has arrived, if it counts: the ends have agreed on the
-    /// option, the segment is neither a SYN nor a RST, and the option is not the offer of a SYN. Otherwise the
-    /// segment is like one without it. Whether it describes octets of the payload is left to the stream, which
-    /// counts those that do not.
+    /// option, the segment is neither a SYN nor a RST, and the option is not the offer of a SYN. Otherwise
+    /// the segment is like one without it. Whether it describes octets of the payload is left to the stream,
+    /// which counts those that do not.
     // Requirements: TRO-3.2-01
     pub fn received_rdma_option(&self, header: &Header) -> Option<RdmaOption> {
         if !self.receive.rdma_option || header.flags.intersects(Flags::SYN | Flags::RST) {
