@@ -79,7 +79,7 @@ fn random_inputs_run() {
                         }
                     }
                 }
-                6 | 7 => octets.extend([4, rng.u8(..3), rng.u8(..), rng.u8(128..), 6]),
+                6 | 7 => octets.extend([4, rng.u8(..3), rng.u8(..), [39, 59, 60, 200][rng.usize(..4)], 6]),
                 8 => octets.extend([8, rng.u8(..), rng.u8(..)]),
                 9 => octets.extend([7, 9, rng.u8(..)]),
                 10 => octets.extend([5, rng.u8(..3), 6]),

@@ -167,7 +167,8 @@ impl World {
 
     fn expect(&mut self, input: &mut Input<'_>) {
         let (rid, buffer, octets) = (name(input.below(NAMES)), input.below(BUFFERS), input.below(BUFFER + 1));
-        let at = begin(buffer);
+        // A guard follows right after it.
+        let at = begin(buffer) + BUFFER - octets;
         let free = !self.in_use[buffer] && !self.cancelled.contains(&rid);
         if free && self.reader.expect(rid, &self.memory, at, octets) {
             self.in_use[buffer] = true;

@@ -119,6 +119,9 @@ fn run(seed: u64, seen: &mut Seen) {
     let [arena_a, arena_b] = arenas;
     let mut ways =
         [Way::new(plan_a, (writer_a, reader_b), arena_b), Way::new(plan_b, (writer_b, reader_a), arena_a)];
+    for way in &mut ways {
+        way.receiver.is_faithful = path.is_faithful();
+    }
     // Small rings take many polls, and an idle one takes up to a second.
     let end = pair.now + 200_000 * SECOND;
     while !ways.iter().all(Way::is_over) {

@@ -122,6 +122,8 @@ pub struct Receiver {
     finished: bool,
     /// It reads as one that does not know the option.
     pub plain: bool,
+    /// Options arrive as they were sent.
+    pub is_faithful: bool,
     /// It drops its end after so many octets.
     drops_at: usize,
     /// Unsolicited buffers to be released.
@@ -151,6 +153,7 @@ impl Receiver {
             transfers: plan.transfers.into_iter().map(transfer).collect(),
             position: 0,
             finished: false,
+            is_faithful: false,
             plain: rng.u8(..4) == 0,
             drops_at: if rng.u8(..10) == 0 { rng.usize(..10_000) } else { usize::MAX },
             to_release: VecDeque::new(),
@@ -362,6 +365,12 @@ impl Receiver {
                 };
                 assert!(inside, "outside of a buffer: {item:?}");
                 let placed = octets_of(memory, at..at + octets);
+                if self.is_faithful {
+                    let sections = &self.gates.sections;
+                    let section = sections.iter().find(|(_, range, _)| range.contains(&self.position));
+                    let (_, range, from) = section.expect("octets of a section");
+                    assert_eq!(offset as usize, from + self.position - range.start, "another place");
+                }
                 self.compare(&placed, stream);
                 self.position += octets;
                 self.octets_placed += octets as u64;
