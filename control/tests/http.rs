@@ -304,21 +304,49 @@ fn buffers_of_empty_transfers_are_given_back() {
     assert_eq!(fs::read_to_string(inner.join("new")).unwrap(), "body.");
 }
 
-/// A transfer that goes on after the body's end is not read as a request.
+/// A transfer that goes on after the body's end is not read as a request, in the segment of that end or in
+/// another one.
 #[test]
 fn a_transfer_longer_than_its_body_is_refused() {
+    for cut in [5, 9] {
+        let (_outer, inner) = directories();
+        let totals = served(&inner, true, |near| {
+            let mut stream = connect_and_ask(near);
+            let head = b"PUT /new HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n";
+            stream.writer.write_message(head, PATIENCE).unwrap();
+            let section = Section { total_octets: Some(9), ..transfer::section(1, 5, true).unwrap() };
+            let (body, rest_of_it) = b"bodyGET /".split_at(cut);
+            stream.writer.write_section(section, 0, body, PATIENCE).unwrap();
+            stream.writer.wait_acknowledged(PATIENCE).unwrap();
+            stream.writer.write_section(section, cut as u32, rest_of_it, PATIENCE).unwrap();
+            stream.writer.finish();
+            // With the body's end in a segment of its own, it may have been answered before the rest came.
+            let answer = rest(&mut stream);
+            let answered = answer == "HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n";
+            assert!(answer.is_empty() || (cut == 5 && answered), "{answer}");
+            assert_eq!(inner.join("new").exists(), answered);
+        });
+        assert_eq!(totals.requests.into_inner(), 2);
+    }
+}
+
+/// A peer that does not say how long its transfers are has its buffers back too.
+#[test]
+fn buffers_of_transfers_of_unknown_length_are_given_back() {
     let (_outer, inner) = directories();
+    let posts = 3 * transfer::UNSOLICITED_BUFFERS as u32;
     let totals = served(&inner, true, |near| {
         let mut stream = connect_and_ask(near);
-        let head = b"PUT /new HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n";
-        stream.writer.write_message(head, PATIENCE).unwrap();
-        let section = Section { total_octets: Some(9), ..transfer::section(1, 5, true).unwrap() };
-        stream.writer.write_section(section, 0, b"bodyGET /", PATIENCE).unwrap();
-        stream.writer.finish();
-        assert_eq!(rest(&mut stream), "");
+        for index in 1..=posts {
+            let head = b"PUT /new HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n";
+            stream.writer.write_message(head, PATIENCE).unwrap();
+            let section = Section { total_octets: None, ..transfer::section(index, 5, true).unwrap() };
+            stream.writer.write_section(section, 0, b"bytes", PATIENCE).unwrap();
+            let head = transfer::read_head(&mut stream.reader, message::response).unwrap().unwrap();
+            assert_eq!(head.status, 201);
+        }
     });
-    assert_eq!(totals.requests.into_inner(), 2);
-    assert!(!inner.join("new").exists());
+    assert_eq!(totals.placed_bytes.into_inner(), u64::from(posts) * 5);
 }
 
 /// Takes one connection and says `answers` for each head that it reads.

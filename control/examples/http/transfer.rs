@@ -16,6 +16,8 @@ use crate::message::{HEAD_BYTES_MAX, Parsed};
 pub const UNSOLICITED_BYTES: usize = 256 << 10;
 /// How many such buffers a connection has.
 pub const UNSOLICITED_BUFFERS: usize = 8;
+/// How long the end of a transfer is waited for whose length the peer has not said.
+const END_OF_TRANSFER: Duration = Duration::from_millis(10);
 /// Bytes of a piece of a file.
 const PIECE_BYTES: usize = 256 << 10;
 /// Pieces of a connection that are under way at a time: all of a file that is in memory.
@@ -101,7 +103,7 @@ impl BodyReader {
                         self.held.insert(buffer);
                     }
                 }
-                // One with bytes is given back below.
+                // One with bytes is given back after them.
                 ReadItem::Complete {
                     buffer: TransferBuffer::Unsolicited(buffer), total_octets: 0, ..
                 } => {
@@ -112,10 +114,31 @@ impl BodyReader {
                 ReadItem::Finished => return Err(ByteStreamError::PeerFinished.into()),
             }
         }
-        while let Some(buffer) = self.held.pop_first() {
-            reader.release(buffer, PATIENCE)?;
-        }
+        self.give_back(reader)?;
         Ok(read)
+    }
+
+    /// Gives the buffers back that the body was in: when their transfers are complete, or after a moment if
+    /// the peer has not said how long they are.
+    fn give_back(&mut self, reader: &mut ByteStreamReader) -> Outcome {
+        while !self.held.is_empty() {
+            match reader.read_item(&mut [], END_OF_TRANSFER) {
+                Ok(ReadItem::Complete { buffer: TransferBuffer::Unsolicited(buffer), .. }) => {
+                    self.held.remove(&buffer);
+                    reader.release(buffer, PATIENCE)?;
+                }
+                // The buffer may have the beginning of what follows the body.
+                Ok(ReadItem::Placed { .. }) => return Err("a transfer goes beyond its message".into()),
+                Ok(ReadItem::Complete { .. }) => {}
+                Ok(_) | Err(ByteStreamError::TimedOut) => {
+                    while let Some(buffer) = self.held.pop_first() {
+                        reader.release(buffer, PATIENCE)?;
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     fn copy(

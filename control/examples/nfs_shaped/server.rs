@@ -13,8 +13,8 @@ use nfs3_types::nfs3::{self, READ3args, nfs_fh3, nfsstat3, post_op_attr, stable_
 use nfs3_types::rpc::{self, accept_stat_data, accepted_reply, msg_body, msg_type, opaque_auth, reply_body};
 use nfs3_types::xdr_codec::{Error, Opaque};
 use warpline::{
-    ByteStream, ByteStreamConfig, ByteStreamReader, ByteStreamWriter, ReadItem, TransferBuffer,
-    UnsolicitedConfig,
+    ByteStream, ByteStreamConfig, ByteStreamError, ByteStreamReader, ByteStreamWriter, ReadItem,
+    TransferBuffer, UnsolicitedConfig,
 };
 
 use crate::ends::{Outcome, PATIENCE};
@@ -26,6 +26,8 @@ pub const DATA_BYTES_MAX: u32 = 128 << 10;
 const UNSOLICITED_BUFFERS: usize = 16;
 /// RFC 1813 §2.4.
 const HANDLE_BYTES_MAX: u32 = 64;
+/// How long the end of a transfer is waited for whose length the peer has not said.
+const END_OF_TRANSFER: Duration = Duration::from_millis(10);
 /// Calls that were read and not answered, at most.
 const CALLS: usize = 64;
 /// Calls that are gathered, to be answered in reverse order, and for how long.
@@ -276,8 +278,28 @@ fn read_data(record: &mut Record<'_>, bytes: usize, data: &mut Vec<u8>) -> std::
         };
         record.took(read);
     }
-    for buffer in held {
-        record.stream.release(buffer, PATIENCE).map_err(std::io::Error::other)?;
-    }
+    give_back(record.stream, held)?;
     Ok(placed)
+}
+
+/// Gives buffers back: when their transfers are complete, or after a moment if the peer has not said how long
+/// they are.
+fn give_back(stream: &mut ByteStreamReader, mut held: Vec<u16>) -> std::io::Result<()> {
+    while !held.is_empty() {
+        let given = match stream.read_item(&mut [], END_OF_TRANSFER) {
+            Ok(ReadItem::Complete { buffer: TransferBuffer::Unsolicited(buffer), .. }) => {
+                held.retain(|of| *of != buffer);
+                vec![buffer]
+            }
+            // The buffer may have the beginning of what follows the data.
+            Ok(ReadItem::Placed { .. }) => return Err(std::io::Error::other("not the data of a WRITE")),
+            Ok(ReadItem::Complete { .. }) => Vec::new(),
+            Ok(_) | Err(ByteStreamError::TimedOut) => std::mem::take(&mut held),
+            Err(error) => return Err(std::io::Error::other(error)),
+        };
+        for buffer in given {
+            stream.release(buffer, PATIENCE).map_err(std::io::Error::other)?;
+        }
+    }
+    Ok(())
 }
