@@ -12,13 +12,15 @@ mod x86_64;
 use std::sync::OnceLock;
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-use x86_64::{Copy as CopyPass, CopyShared, Spans, Sum, avx512, crc_instruction};
+use x86_64::{Copy as CopyPass, CopyShared, Spans, Sum, avx2, avx512, crc_instruction};
 
 /// A way to compute CRC32c. All return the same results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineKind {
     /// Carry-less multiplication of 512 bits, for x86-64.
     Avx512,
+    /// The CRC instruction and carry-less multiplication of 256 bits at the same time, for x86-64.
+    Avx2,
     /// The CRC instruction in three streams, for x86-64.
     Sse42,
     /// The crc-fast crate, which has kernels for x86-64 and aarch64.
@@ -29,7 +31,7 @@ pub enum EngineKind {
 
 impl EngineKind {
     /// All kinds, the fastest first.
-    pub const ALL: [Self; 4] = [Self::Avx512, Self::Sse42, Self::CrcFast, Self::Portable];
+    pub const ALL: [Self; 5] = [Self::Avx512, Self::Avx2, Self::Sse42, Self::CrcFast, Self::Portable];
 
     /// Returns true if this processor has the instructions that the engine needs, or is made for.
     fn is_supported(self) -> bool {
@@ -43,12 +45,18 @@ impl EngineKind {
                     && Self::Sse42.is_supported()
             }
             #[cfg(all(target_arch = "x86_64", not(miri)))]
+            Self::Avx2 => {
+                std::arch::is_x86_feature_detected!("avx2")
+                    && std::arch::is_x86_feature_detected!("vpclmulqdq")
+                    && Self::Sse42.is_supported()
+            }
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
             Self::Sse42 => {
                 std::arch::is_x86_feature_detected!("sse4.2")
                     && std::arch::is_x86_feature_detected!("pclmulqdq")
             }
             #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-            Self::Avx512 | Self::Sse42 => false,
+            Self::Avx512 | Self::Avx2 | Self::Sse42 => false,
             #[cfg(target_arch = "aarch64")]
             Self::CrcFast => {
                 std::arch::is_aarch64_feature_detected!("aes")
@@ -63,15 +71,15 @@ impl EngineKind {
     /// Returns the bytes from which on a copy and its CRC take less time in one pass than in two; `None` if
     /// they never do.
     ///
-    /// A sender copies what another core wrote last, or what no cache holds, so the time of a copy is that of
-    /// its loads. The more of them are on their way at once, the less it is, and a processor looks ahead by a
-    /// number of instructions. With AVX-512 a pass that sums as well has three instructions for 64 bytes.
-    /// With the CRC instruction it has three for 8: beside it, a copy of 32 bytes at a time and a sum of the
-    /// copy, which the first cache holds, are faster at all lengths. In caches the opposite can be true.
+    /// A sender copies what no cache of its own holds, so the time of a copy is that of its loads. The more of
+    /// them are on their way at once, the less it is, and a processor looks ahead by a number of instructions.
+    /// With AVX-512 a pass that sums as well has four instructions for 64 bytes. With the CRC instruction it
+    /// has two for 8: beside it, a copy of 32 bytes at a time and a sum of the copy, which the first cache
+    /// holds, are faster at all lengths, though not if that cache held the source too.
     pub const fn one_pass_min_len(self) -> Option<usize> {
         match self {
             Self::Avx512 => Some(512),
-            Self::Sse42 | Self::CrcFast | Self::Portable => None,
+            Self::Avx2 | Self::Sse42 | Self::CrcFast | Self::Portable => None,
         }
     }
 }
@@ -114,10 +122,18 @@ impl Engine {
     pub fn append(self, crc: u32, bytes: &[u8]) -> u32 {
         match self.0 {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
-            EngineKind::Avx512 | EngineKind::Sse42 => {
+            EngineKind::Avx512 | EngineKind::Avx2 | EngineKind::Sse42 => {
                 let spans = Spans { source: bytes.as_ptr(), target: core::ptr::null_mut() };
-                // SAFETY: the source is a slice, and this pass has no target.
-                unsafe { self.update::<Sum>(crc, spans, bytes.len()) }
+                // SAFETY: there is no such engine unless the processor has the instructions. The source is a
+                // slice, and this pass has no target.
+                let remainder = unsafe {
+                    match self.0 {
+                        EngineKind::Avx512 => avx512::update::<Sum>(!crc, spans, bytes.len()),
+                        EngineKind::Avx2 => avx2::update(!crc, spans, bytes.len()),
+                        _ => crc_instruction::update(!crc, spans, bytes.len()),
+                    }
+                };
+                !remainder
             }
             EngineKind::CrcFast => append_fast(crc, bytes),
             _ => portable::append(crc, bytes),
@@ -132,10 +148,11 @@ impl Engine {
         assert_eq!(source.len(), target.len(), "a copy is as long as its source");
         match self.0 {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
-            EngineKind::Avx512 | EngineKind::Sse42 if self.0.one_pass_min_len().is_some() => {
+            EngineKind::Avx512 => {
                 let spans = Spans { source: source.as_ptr(), target: target.as_mut_ptr() };
-                // SAFETY: these are slices of that length, and a mutable one overlaps no other.
-                unsafe { self.update::<CopyPass>(crc, spans, source.len()) }
+                // SAFETY: there is no such engine unless the processor has the instructions. These are slices
+                // of that length, and a mutable one overlaps no other.
+                !unsafe { avx512::update::<CopyPass>(!crc, spans, source.len()) }
             }
             _ => {
                 target.copy_from_slice(source);
@@ -144,7 +161,7 @@ impl Engine {
         }
     }
 
-    /// See [`Digest::copy_shared`]. Returns `None` and does nothing if the engine is not faster so.
+    /// See [`Digest::copy_shared`]. Returns `None` and does nothing if the engine has no such pass.
     ///
     /// # Safety
     ///
@@ -154,33 +171,11 @@ impl Engine {
     #[inline]
     #[allow(unsafe_code)]
     unsafe fn copy_shared_and_append(self, crc: u32, source: *const u8, target: &mut [u8]) -> Option<u32> {
-        if !matches!(self.0, EngineKind::Avx512 | EngineKind::Sse42) {
-            return None;
-        }
-        self.0.one_pass_min_len()?;
+        let EngineKind::Avx512 = self.0 else { return None };
         let spans = Spans { source, target: target.as_mut_ptr() };
-        // SAFETY: the caller's promise, and that of a mutable slice.
-        Some(unsafe { self.update::<CopyShared>(crc, spans, target.len()) })
-    }
-
-    /// Returns the CRC after `len` bytes of the source, when `crc` is the one before.
-    ///
-    /// # Safety
-    ///
-    /// See [`Spans`].
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    #[inline]
-    #[allow(unsafe_code)]
-    unsafe fn update<P: x86_64::Pass>(self, crc: u32, spans: Spans, len: usize) -> u32 {
         // SAFETY: there is no such engine unless the processor has the instructions. The rest is the caller's
-        // promise.
-        let remainder = unsafe {
-            match self.0 {
-                EngineKind::Avx512 => avx512::update::<P>(!crc, spans, len),
-                _ => crc_instruction::update::<P>(!crc, spans, len),
-            }
-        };
-        !remainder
+        // promise, and that of a mutable slice.
+        Some(!unsafe { avx512::update::<CopyShared>(!crc, spans, target.len()) })
     }
 }
 
@@ -229,14 +224,14 @@ impl Digest {
     }
 
     /// Adds the bytes of `source` as [`update`](Self::update) does, and copies them to `target`, which must
-    /// have the same length, in one pass if the engine is faster so.
+    /// have the same length, in one pass if the engine has one.
     #[inline]
     pub fn copy(&mut self, source: &[u8], target: &mut [u8]) {
         self.crc = self.engine.copy_and_append(self.crc, source, target);
     }
 
     /// Adds bytes of memory that others may write at the same time, and copies them to `target`, in one pass.
-    /// Returns false and does nothing if two passes are faster with the engine, or it has no such pass.
+    /// Returns false and does nothing if the engine has no such pass.
     ///
     /// # Safety
     ///

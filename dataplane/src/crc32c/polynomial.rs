@@ -15,7 +15,7 @@ pub(super) const fn times_x(value: u32) -> u32 {
 }
 
 /// Returns the product of `a` and `b`.
-const fn multiply(a: u32, mut b: u32) -> u32 {
+pub(super) const fn multiply(a: u32, mut b: u32) -> u32 {
     let mut product = 0;
     let mut bit = 32;
     while bit > 0 {

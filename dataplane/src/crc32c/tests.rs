@@ -100,6 +100,19 @@ fn engines_agree_at_every_alignment() {
     }
 }
 
+/// Lengths around one and several rounds of the engines that have rounds.
+#[test]
+fn engines_agree_on_long_inputs() {
+    let bytes = some_bytes(70_100);
+    for len in (9300..9500).chain(18_700..18_950).chain([40_001, 65_535, 65_536, 69_999]) {
+        let bytes = &bytes[len % 64..][..len];
+        let expected = crc32c::crc32c_append(7, bytes);
+        for engine in engines() {
+            assert_eq!(engine.append(7, bytes), expected, "{engine:?}: {len} bytes");
+        }
+    }
+}
+
 /// Returns a copy in an allocation of exactly its length, where a memory checker notices a read beyond it.
 fn exactly(bytes: &[u8]) -> Box<[u8]> {
     bytes.into()

@@ -1,10 +1,8 @@
 //! Folding of 256 bytes at a time with carry-less multiplication of 512 bits.
 //!
-//! A block of 64 bytes is four lanes of 128 bits. To fold a lane over n bits is to multiply it by x^n, modulo
-//! the polynomial: the product can be added to the lane n bits later in the message, and the remainder of the
-//! whole stays the same. n need not be a multiple of a lane. The first 1 to 64 bytes of a message are read as
-//! a block of their own, with zeros for the bytes after them, and folded over their own length; whole blocks
-//! follow. For example, 150 bytes are blocks of 22, 64 and 64 bytes.
+//! A block of 64 bytes is four lanes, which [`multipliers`](super::multipliers) says how to fold. The first 1
+//! to 64 bytes of a message are read as a block of their own, with zeros for the bytes after them, and folded
+//! over their own length; whole blocks follow. For example, 150 bytes are blocks of 22, 64 and 64 bytes.
 
 use core::arch::x86_64::{
     __m128i, __m512i, _mm_crc32_u64, _mm_cvtsi32_si128, _mm_cvtsi128_si64, _mm_extract_epi64, _mm_load_si128,
@@ -14,7 +12,7 @@ use core::arch::x86_64::{
     _mm512_xor_si512, _mm512_zextsi128_si512,
 };
 
-use super::super::polynomial::power_of_x;
+use super::multipliers::Multipliers;
 use super::{Pass, Spans, crc_instruction, take_64, take_end_of_64};
 
 const BLOCK: usize = 64;
@@ -22,32 +20,9 @@ const BLOCK: usize = 64;
 /// Blocks that are folded independently, to hide the time of a multiplication.
 const STREAMS: usize = 4;
 
-/// What the two halves of a lane are multiplied by.
-#[derive(Clone, Copy)]
-#[repr(C, align(16))]
-struct Multipliers {
-    low: u64,
-    high: u64,
-}
-
-impl Multipliers {
-    /// Those that fold a lane over so many bytes.
-    const fn folding_over(bytes: usize) -> Self {
-        let bits = 8 * bytes.cast_signed();
-        // The low half comes 64 bits before the high one. The product of two reflected numbers is one power
-        // of x too high.
-        Self { low: reflected(power_of_x(bits + 64 - 1)), high: reflected(power_of_x(bits - 1)) }
-    }
-}
-
-/// A remainder as the 64 bits of a factor.
-const fn reflected(remainder: u32) -> u64 {
-    (remainder as u64) << 32
-}
-
 /// `OVER_BYTES[n]` folds over `n` bytes.
 static OVER_BYTES: [Multipliers; BLOCK + 1] = {
-    let mut multipliers = [Multipliers { low: 0, high: 0 }; BLOCK + 1];
+    let mut multipliers = [Multipliers::ZERO; BLOCK + 1];
     let mut bytes = 0;
     while bytes <= BLOCK {
         multipliers[bytes] = Multipliers::folding_over(bytes);
@@ -68,7 +43,7 @@ struct LaneMultipliers([Multipliers; 4]);
 
 /// Folds each lane of the last blocks over all lanes after it, to the last of all.
 static TO_LAST_LANE: [LaneMultipliers; LAST_BLOCKS] = {
-    let mut multipliers = [LaneMultipliers([Multipliers { low: 0, high: 0 }; 4]); LAST_BLOCKS];
+    let mut multipliers = [LaneMultipliers([Multipliers::ZERO; 4]); LAST_BLOCKS];
     let lanes = 4 * LAST_BLOCKS;
     let mut lane = 0;
     while lane < lanes {

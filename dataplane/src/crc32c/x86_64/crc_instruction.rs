@@ -7,8 +7,8 @@ use core::arch::x86_64::{
     __m128i, _mm_clmulepi64_si128, _mm_crc32_u64, _mm_cvtsi64_si128, _mm_cvtsi128_si64, _mm_xor_si128,
 };
 
-use super::super::polynomial::power_of_x;
-use super::{Pass, Spans, take_1, take_4, take_8};
+use super::super::polynomial::{multiply, power_of_x};
+use super::{Pass, Spans, Sum, take_1, take_4, take_8};
 
 /// From this many bytes on three streams are faster than one.
 const STREAMS_MIN_LEN: usize = 160;
@@ -16,13 +16,17 @@ const STREAMS_MIN_LEN: usize = 160;
 /// Words of 8 bytes in one stream at most. Longer inputs take several rounds.
 const MAX_WORDS: usize = 64;
 
+/// Words that a remainder can be shifted over at most.
+pub const MAX_SHIFT: usize = 1023;
+
 /// `SHIFTS[n]` multiplies a remainder by x^(64 n), when the low half of the product is then summed as a
 /// message of 8 bytes: that multiplies by x^32, and the product of two reflected numbers by x.
-static SHIFTS: [u32; 2 * MAX_WORDS + 1] = {
-    let mut shifts = [0; 2 * MAX_WORDS + 1];
-    let mut words = 0;
+static SHIFTS: [u32; MAX_SHIFT + 1] = {
+    const WORD: u32 = power_of_x(64);
+    let mut shifts = [power_of_x(-33); MAX_SHIFT + 1];
+    let mut words = 1;
     while words < shifts.len() {
-        shifts[words] = power_of_x(64 * words.cast_signed() - 33);
+        shifts[words] = multiply(shifts[words - 1], WORD);
         words += 1;
     }
     shifts
@@ -36,13 +40,13 @@ static SHIFTS: [u32; 2 * MAX_WORDS + 1] = {
 /// See [`Spans`].
 #[inline]
 #[target_feature(enable = "sse4.2,pclmulqdq")]
-pub unsafe fn update<P: Pass>(remainder: u32, spans: Spans, len: usize) -> u32 {
+pub unsafe fn update(remainder: u32, spans: Spans, len: usize) -> u32 {
     // SAFETY: the caller's promise.
     unsafe {
         if len < STREAMS_MIN_LEN {
-            update_short::<P>(remainder, spans, len)
+            update_short::<Sum>(remainder, spans, len)
         } else {
-            update_long::<P>(remainder, spans, len)
+            update_long(remainder, spans, len)
         }
     }
 }
@@ -79,20 +83,20 @@ pub unsafe fn update_short<P: Pass>(remainder: u32, spans: Spans, len: usize) ->
 /// See [`Spans`].
 #[inline(never)]
 #[target_feature(enable = "sse4.2,pclmulqdq")]
-unsafe fn update_long<P: Pass>(remainder: u32, spans: Spans, len: usize) -> u32 {
+unsafe fn update_long(remainder: u32, spans: Spans, len: usize) -> u32 {
     let mut at = (len - 1) % 8 + 1;
     // SAFETY: there are at least 8 bytes. Those after the first are taken once more.
-    let first = unsafe { take_8::<P>(spans, 0) };
+    let first = unsafe { take_8::<Sum>(spans, 0) };
     let mut remainder = update_partial(remainder, first, at);
     while len - at >= STREAMS_MIN_LEN / 2 {
         let words = ((len - at) / 24).min(MAX_WORDS);
         // SAFETY: three times so many words are left.
-        remainder = unsafe { update_streams::<P>(remainder, spans.after(at), words) };
+        remainder = unsafe { update_streams(remainder, spans.after(at), words) };
         at += 24 * words;
     }
     while at < len {
         // SAFETY: a multiple of 8 bytes is left.
-        remainder = _mm_crc32_u64(remainder, unsafe { take_8::<P>(spans, at) });
+        remainder = _mm_crc32_u64(remainder, unsafe { take_8::<Sum>(spans, at) });
         at += 8;
     }
     remainder as u32
@@ -101,7 +105,7 @@ unsafe fn update_long<P: Pass>(remainder: u32, spans: Spans, len: usize) -> u32 
 /// Returns the remainder after the `len` low bytes of `bytes`, 1 to 8, when `remainder` is the one before.
 #[inline]
 #[target_feature(enable = "sse4.2")]
-fn update_partial(remainder: u32, bytes: u64, len: usize) -> u64 {
+pub fn update_partial(remainder: u32, bytes: u64, len: usize) -> u64 {
     debug_assert!((1..=8).contains(&len));
     // Zero bytes before the first do not change a remainder of 0: the bytes become the last of 8. What is
     // left of the remainder after so few bytes is not shifted out and stays.
@@ -147,7 +151,7 @@ unsafe fn update_under_8<P: Pass>(remainder: u32, spans: Spans, len: usize) -> u
 /// See [`Spans`].
 #[inline]
 #[target_feature(enable = "sse4.2,pclmulqdq")]
-unsafe fn update_streams<P: Pass>(remainder: u64, spans: Spans, words: usize) -> u64 {
+unsafe fn update_streams(remainder: u64, spans: Spans, words: usize) -> u64 {
     debug_assert!((1..=MAX_WORDS).contains(&words));
     let stream = 8 * words;
     let (mut a, mut b, mut c) = (remainder, 0, 0);
@@ -155,23 +159,23 @@ unsafe fn update_streams<P: Pass>(remainder: u64, spans: Spans, words: usize) ->
     // SAFETY: `at` is the place of each word of a stream in turn, but for the last word in the third.
     unsafe {
         while at < stream - 8 {
-            a = _mm_crc32_u64(a, take_8::<P>(spans, at));
-            b = _mm_crc32_u64(b, take_8::<P>(spans, at + stream));
-            c = _mm_crc32_u64(c, take_8::<P>(spans, at + 2 * stream));
+            a = _mm_crc32_u64(a, take_8::<Sum>(spans, at));
+            b = _mm_crc32_u64(b, take_8::<Sum>(spans, at + stream));
+            c = _mm_crc32_u64(c, take_8::<Sum>(spans, at + 2 * stream));
             at += 8;
         }
-        a = _mm_crc32_u64(a, take_8::<P>(spans, at));
-        b = _mm_crc32_u64(b, take_8::<P>(spans, at + stream));
+        a = _mm_crc32_u64(a, take_8::<Sum>(spans, at));
+        b = _mm_crc32_u64(b, take_8::<Sum>(spans, at + stream));
     }
     let joined = _mm_cvtsi128_si64(_mm_xor_si128(shift(a, 2 * words), shift(b, words))) as u64;
     // SAFETY: this is the last word of the third stream.
-    _mm_crc32_u64(c, unsafe { take_8::<P>(spans, at + 2 * stream) } ^ joined)
+    _mm_crc32_u64(c, unsafe { take_8::<Sum>(spans, at + 2 * stream) } ^ joined)
 }
 
 /// Multiplies a remainder as [`SHIFTS`] says, over so many words.
 #[inline]
 #[target_feature(enable = "sse4.2,pclmulqdq")]
-fn shift(remainder: u64, words: usize) -> __m128i {
+pub fn shift(remainder: u64, words: usize) -> __m128i {
     let remainder = _mm_cvtsi64_si128(remainder.cast_signed());
     let multiplier = _mm_cvtsi64_si128(i64::from(SHIFTS[words]));
     _mm_clmulepi64_si128(remainder, multiplier, 0)

@@ -1,10 +1,12 @@
-//! Kernels for x86-64. Each is compiled three times: to sum bytes, to sum and copy them, and to sum and copy
-//! bytes that others may write at the same time.
+//! Kernels for x86-64. That of AVX-512 is compiled three times: to sum bytes, to sum and copy them, and to
+//! sum and copy bytes that others may write at the same time. The others only sum.
 
 #![allow(unsafe_code)]
 
+pub(super) mod avx2;
 pub(super) mod avx512;
 pub(super) mod crc_instruction;
+mod multipliers;
 
 use core::arch::asm;
 use core::arch::x86_64::{
