@@ -71,11 +71,12 @@ impl EngineKind {
     /// Returns the bytes from which on a copy and its CRC take less time in one pass than in two; `None` if
     /// they never do.
     ///
-    /// A sender copies what no cache of its own holds, so the time of a copy is that of its loads. The more of
-    /// them are on their way at once, the less it is, and a processor looks ahead by a number of instructions.
-    /// With AVX-512 a pass that sums as well has four instructions for 64 bytes. With the CRC instruction it
-    /// has two for 8: beside it, a copy of 32 bytes at a time and a sum of the copy, which the first cache
-    /// holds, are faster at all lengths, though not if that cache held the source too.
+    /// A sender copies what no cache of its own holds, so a copy takes the time of its loads. The more of
+    /// them are on their way at once, the shorter it is, and a processor looks ahead by a number of
+    /// instructions. With AVX-512 a pass that sums as well has five instructions for 64 bytes. With the CRC
+    /// instruction it has three for 8, also if 256 bits are folded beside it. There, a copy of 32 bytes at a
+    /// time and a sum of the copy, which the first cache holds, are faster at all lengths, though not if that
+    /// cache held the source too.
     pub const fn one_pass_min_len(self) -> Option<usize> {
         match self {
             Self::Avx512 => Some(512),

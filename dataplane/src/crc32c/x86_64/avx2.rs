@@ -21,7 +21,8 @@ const ROUND_MIN_LEN: usize = 512;
 /// Bytes that a step takes from the vectors.
 const BLOCK: usize = 64;
 
-/// Words of 8 bytes that a step takes from each of the three streams.
+/// Words of 8 bytes that a step takes from each of the three streams. On a Zen 3, nine CRC instructions take
+/// nine cycles, the four multiplications of a block eight, and a step of both ten.
 const STREAM_WORDS: usize = 3;
 
 /// Words that a step takes.
@@ -34,7 +35,7 @@ const MAX_STEPS: usize = 68;
 const _: () = {
     let words = MAX_STEPS * STEP_WORDS + STEP_WORDS - 1;
     let vectors = MAX_STEPS * BLOCK / 8;
-    assert!((words - vectors) / 3 * 2 + vectors <= MAX_SHIFT + 1);
+    assert!(words - (words - vectors) / 3 - 1 <= MAX_SHIFT);
 };
 
 /// Folds each lane over a block.
