@@ -172,7 +172,8 @@ pub struct ByteStreamReader {
 
 impl ByteStreamReader {
     /// Reads what there is, at least one byte, wherever it lies: bytes of a transfer are copied from their
-    /// buffer. Returns 0 when the peer has finished and all was read, or if `out` is empty.
+    /// buffer. An unsolicited buffer is given back when the end of its transfer is read so. Returns 0 when
+    /// the peer has finished and all was read, or if `out` is empty.
     ///
     /// # Errors
     ///
@@ -254,7 +255,8 @@ impl ByteStreamReader {
         Ok(())
     }
 
-    /// Gives the unsolicited buffer `buffer` back: another transfer may have it.
+    /// Gives the unsolicited buffer `buffer` back, after [`ReadItem::Complete`], or, for a transfer whose
+    /// total is not known, when all of it was read: another transfer may have it from then on.
     ///
     /// # Errors
     ///

@@ -31,6 +31,7 @@ pub(super) struct Piece {
 }
 
 impl Piece {
+    // Requirements: TRO-5.1.2-02
     const fn is_transfer_of_nothing(&self) -> bool {
         self.octets == 0 && self.section.is_some()
     }

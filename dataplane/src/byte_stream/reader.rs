@@ -133,7 +133,9 @@ impl ByteReader {
         self.ask(ReaderCommand::Cancel(rid))
     }
 
-    /// Gives an unsolicited buffer back. Returns false as [`cancel`](Self::cancel) does.
+    /// Gives an unsolicited buffer back, when its transfer is complete, or, if its total is not known, when
+    /// all of it was read: another transfer may have the buffer from then on. Returns false as
+    /// [`cancel`](Self::cancel) does.
     pub fn release(&mut self, buffer: u16) -> bool {
         self.ask(ReaderCommand::Release(buffer))
     }
@@ -204,6 +206,8 @@ impl ByteReader {
     /// Reads octets of the stream wherever they are: those that were placed are copied from their buffer. A
     /// reader that does not know the option reads so. Returns how many; 0 if there are none for now, or the
     /// peer [has finished](Self::is_finished).
+    ///
+    /// The buffer of an unsolicited transfer whose end is read so is given back.
     // Requirements: A-25
     pub fn read_plain(&mut self, out: &mut [u8]) -> usize {
         let mut filled = 0;
@@ -215,7 +219,13 @@ impl ByteReader {
                     self.copy_due(&mut out[filled..filled + octets]);
                     octets
                 }
-                Some(Due::Complete { .. }) => {
+                Some(Due::Complete { buffer, .. }) => {
+                    // Nobody else learns of it, so nobody else could give the buffer back.
+                    if let Buffer::Unsolicited(buffer) = buffer
+                        && !self.release(buffer)
+                    {
+                        break;
+                    }
                     self.take_due(0);
                     continue;
                 }

@@ -17,6 +17,20 @@ pub struct Section {
 }
 
 impl Section {
+    /// Returns a section of a transfer that the receiver has asked for: the data of an NFS READ reply, of a
+    /// response to an HTTP GET, and all that a CIFS server sends (draft-csapuntz-tcprdma-00 §5).
+    // Requirements: TRO-5.1.2-01, TRO-5.2.2-01, TRO-5.3.2-01
+    pub const fn solicited(rid: Rid, total_octets: Option<u32>) -> Self {
+        Self { rid, unsolicited: false, total_octets }
+    }
+
+    /// Returns a section of a transfer that the receiver does not expect: the data of an NFS WRITE call, of
+    /// an HTTP POST or PUT, and all that a CIFS client sends.
+    // Requirements: TRO-5.1.3-01, TRO-5.2.3-01, TRO-5.3.2-02
+    pub const fn unsolicited(rid: Rid, total_octets: Option<u32>) -> Self {
+        Self { rid, unsolicited: true, total_octets }
+    }
+
     /// The octets that its option takes in a TCP header.
     pub(super) const fn option_octets(&self) -> u32 {
         if self.total_octets.is_some() { 20 } else { 16 }

@@ -174,6 +174,8 @@ impl Transfers {
         self.open(rid, Buffer::Expected, (memory, offset, octets))
     }
 
+    // Two requests at once do not share a name.
+    // Requirements: TRO-5.3.1-01
     fn open(&mut self, rid: Rid, buffer: Buffer, (memory, offset, octets): (Region, usize, usize)) -> bool {
         let Err(at) = self.names.binary_search_by_key(&rid, |name| name.0) else { return false };
         let Some(slot) = self.free.pop() else { return false };
@@ -339,7 +341,9 @@ impl Transfers {
         true
     }
 
-    /// Ends the transfer if all of its octets are delivered. Returns how many.
+    /// Ends the transfer if all of its octets are delivered. Returns how many. One without a total, whose
+    /// option has 16 octets, is ended by the application.
+    // Requirements: TRO-5.2.2-02
     pub(super) fn take_complete(&mut self, transfer: TransferId) -> Option<u32> {
         let slot = self.slots[usize::from(transfer.slot)].as_ref()?;
         let total = slot.total_octets.filter(|total| slot.delivered == u64::from(*total))?;

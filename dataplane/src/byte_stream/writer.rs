@@ -13,7 +13,9 @@ use crate::sync::Ordering;
 /// What is said about octets that are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Annotation {
-    /// The first octet begins a message: with the option it begins a segment, whose A bit is 1.
+    /// The first octet begins a message: with the option it begins a segment, whose A bit is 1. In ONC RPC it
+    /// is the first of the record mark, in CIFS that of the `NetBIOS` length.
+    // Requirements: TRO-5.1.4-01, TRO-5.3.3-01
     pub starts_message: bool,
     /// They are of a section, from this offset of the receiver's buffer on.
     pub section: Option<(Section, u32)>,

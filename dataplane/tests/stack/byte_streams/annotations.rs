@@ -142,9 +142,8 @@ struct Seen {
     crowded: usize,
 }
 
-/// Judges each segment of a stream.
-// Requirements: TRO-3.1-01, TRO-3.1.1-01, TRO-3.1.5-01, TRO-3.1.6-01, TRO-3.1.8-01, TRO-3.1.8-02
-// Requirements: TRO-3.1.8-03, TRO-3.2-01, TRO-3.3-02, TRO-4-03
+/// Judges each segment of a stream: its options are well formed, and say what the stream does.
+// Requirements: TRO-3.1-01, TRO-3.1.1-01, TRO-3.1.5-01, TRO-3.1.8-01, TRO-4-03
 fn judge(stream: &Stream, segments: &[Segment], seen: &mut Seen) {
     let syn = segments.iter().find(|segment| segment.flags & SYN != 0).expect("a SYN");
     let first = syn.seq.wrapping_add(1);
@@ -340,6 +339,7 @@ fn write(writer: &mut ByteWriter, stream: &Stream, part: usize, skip: usize, at:
     Some(writer.write_annotated(annotation, rest))
 }
 
+// Requirements: TRO-3.1.6-01, TRO-3.1.8-02, TRO-3.1.8-03, TRO-3.3-02, TRO-5.1.4-01, TRO-5.3.3-01
 #[test]
 fn each_octet_of_a_section_is_annotated_and_no_other() {
     let seeds: u64 = std::env::var("WARPLINE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(200);
