@@ -166,6 +166,13 @@ def line_rate_case(direction: str, mtu: int, size: int) -> str:
     return f"{direction} {mtu} {size}"
 
 
+def figures_of_streams(reports: list[dict[str, Any]]) -> Result:
+    """The figures of tcp-rdma, which has one row."""
+    (row,) = reports
+    figures = ("gbit_per_s", "copies_received", "copies_sent")
+    return Result({figure: float(row[figure]) for figure in figures}, reports=reports)
+
+
 def ours(
     name: str,
     about: str,
@@ -208,6 +215,14 @@ def bandwidth(test: str, size: str, mtu: int, *options: str) -> Callable[[Settin
     ]
 
 
+def stream(mtu: int, option: str) -> Callable[[Setting], list[str]]:
+    """The words of tcp-rdma in one case."""
+    return lambda setting: [
+        *("tcp-rdma", "--mtu", str(mtu), "--option", option, "--size", "64k"),
+        *("--duration", f"{setting.duration:g}"),
+    ]
+
+
 def sweep(test: str, mtu: int) -> Callable[[Setting], list[str]]:
     """The words of a bandwidth test over all sizes, a second each: the shortest time there is."""
     return lambda _: [test, "--mtu", str(mtu), "--all", "--duration", "1"]
@@ -241,6 +256,11 @@ def own_measurements() -> list[Measurement]:
             words = bandwidth("write-bw", "64k", mtu, *options)
             found.append(
                 ours(f"write-bw-64k-{mtu}-{suffix}", f"RDMA Write, 64 KiB, MTU {mtu}, {about}", words)
+            )
+        for option, how in (("on", "with the TCP RDMA option"), ("off", "without an option")):
+            about = f"TCP stream of 64 KiB transfers, {how}, MTU {mtu}"
+            found.append(
+                ours(f"stream-64k-{mtu}-option-{option}", about, stream(mtu, option), figures_of_streams)
             )
     for test, about in (("write", "RDMA Write"), ("send", "Send")):
         for packing, how in (("on", "packed"), ("off", "a frame each")):

@@ -69,6 +69,12 @@ def of_bandwidth() -> list[Comparison]:
             ours = (f"{test}-bw-64k-{mtu}", rate)
             for name, other in others.items():
                 found.append(Comparison(f"MTU {mtu}: {about} / {other}", ours, (name, rate)))
+        for option in ("on", "off"):
+            streams = (f"stream-64k-{mtu}-option-{option}", rate)
+            about = f"MTU {mtu}: TCP stream, option {option} / iperf3 over veth, offloads on"
+            found.append(Comparison(about, streams, (f"iperf3-veth-{mtu}", rate)))
+        options = [(f"stream-64k-{mtu}-option-{option}", rate) for option in ("on", "off")]
+        found.append(Comparison(f"MTU {mtu}: TCP stream, option on / off", options[0], options[1]))
     for name, other in (
         ("iperf3-veth-1500", "iperf3 over veth, offloads on"),
         ("iperf3-lo", "iperf3 over lo"),
