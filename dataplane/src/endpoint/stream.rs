@@ -28,7 +28,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// again.
     pub(super) fn release_stream(&mut self) {
         let connection = &mut *self.connection;
-        let octets = connection.stream.release(connection.tcp.acknowledged());
+        let octets = connection.stream.release(connection.tcp.oldest_kept(&self.context.pools));
         if octets > 0 && self.context.holds_stream && !connection.close_notified {
             self.context.events.push(Event::StreamAcknowledged { connection: self.id, octets });
         }

@@ -613,3 +613,27 @@ fn the_switch_is_at_its_octet_whatever_arrives_when() {
         assert!(heard.len() >= spoken.len() && holds(&streaming.memory, 64, b"and on"), "seed {seed}");
     }
 }
+
+/// A middlebox cuts a segment, and its second part is lost: the peer acknowledges the first alone. The octets
+/// of both were given by two commands; the segment is still sent again as a whole.
+#[test]
+fn a_segment_that_is_acknowledged_in_part_can_be_sent_again() {
+    let mut streaming = Streaming::new();
+    let connection = streaming.connection;
+    for octets in [&[1; 100][..], &[2; 1000]] {
+        let stream = Command::Stream { connection, octets: octets.into(), then: AfterStream::Stay };
+        streaming.peer.command(stream);
+    }
+    streaming.peer.settle();
+    let sent = streaming.sent();
+    assert_eq!(sent.len(), 1100);
+    assert_eq!(streaming.heard, streaming.ack + 1100, "in one segment");
+    streaming.ack += 500;
+    streaming.peer.send(Flags::ACK, streaming.seq, streaming.ack, &[]);
+    streaming.peer.pass_s(3);
+    let again = streaming.sent();
+    let rest = &sent[500..];
+    assert!(again.windows(rest.len()).any(|part| part == rest), "{} octets were sent again", again.len());
+    streaming.acknowledge();
+    assert_eq!(streaming.acknowledged(), 1100);
+}
