@@ -61,7 +61,8 @@ impl<'o> FpduWriter<'o> {
         Some((position, room))
     }
 
-    /// Appends the FPDU of a DDP segment, whose payload `fill` writes as in [`fpdu::encode_summed`].
+    /// Appends the FPDU of a DDP segment, whose payload `fill` writes as in [`fpdu::encode`]. If `fill` is
+    /// called with a digest, it must add what it writes.
     #[inline]
     #[must_use]
     pub fn push_segment(
