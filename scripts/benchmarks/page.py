@@ -1,6 +1,7 @@
 """The report of scripts/bench as one page of HTML, with its plots inside and no scripts."""
 
 import html
+import re
 from typing import Any
 
 from benchmarks import plots
@@ -66,6 +67,19 @@ def page(report: dict[str, Any]) -> str:
         f"<title>warpline: measurements</title>\n<style>{STYLE}</style></head>\n"
         f"<body>\n{body}\n</body></html>\n"
     )
+
+
+def pictures(page: str) -> dict[str, str]:
+    """The plots of a page as pictures of their own, by the names of files."""
+    found = {}
+    plot = re.compile(r'<svg (viewBox="[^"]*" role="img" aria-label="([^"]*)")>(.*?)</svg>', re.S)
+    for match in plot.finditer(page):
+        attributes, name, content = match.groups()
+        file = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+        head = f'<svg xmlns="http://www.w3.org/2000/svg" {attributes} font-family="sans-serif">'
+        back = '<rect width="100%" height="100%" style="fill: var(--paper)"/>'
+        found[f"{file}.svg"] = f"{head}\n<style>{STYLE}</style>\n{back}{content}</svg>\n"
+    return found
 
 
 def escaped(value: Any) -> str:
@@ -152,6 +166,8 @@ def compared(by_name: dict[str, Any], mtu: int) -> str:
         (f"write-bw-64k-{mtu}-no-crc", "RDMA Write, CRC off"),
         (f"read-bw-64k-{mtu}", "RDMA Read"),
         (f"send-bw-64k-{mtu}", "Send"),
+        (f"stream-64k-{mtu}-option-on", "TCP stream, TCP RDMA option on"),
+        (f"stream-64k-{mtu}-option-off", "TCP stream, option off"),
         (f"iperf3-veth-{mtu}", "iperf3 over veth, offloads on"),
         (f"iperf3-veth-{mtu}-no-offloads", "iperf3 over veth, offloads off"),
         ("iperf3-lo", "iperf3 over lo"),

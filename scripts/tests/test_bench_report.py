@@ -329,6 +329,16 @@ class PageTest(unittest.TestCase):
                     value = float(shape.get(name, "0"))
                     self.assertTrue(0 <= value <= 1000, (shape.tag, name, value))
 
+    def test_plots_are_files_too(self) -> None:
+        made = page.page(self.report())
+        pictures = page.pictures(made)
+        self.assertEqual(len(pictures), made.count("<svg"))
+        for name, picture in pictures.items():
+            self.assertRegex(name, r"^[a-z0-9-]+\.svg$")
+            root = xml.etree.ElementTree.fromstring(picture)
+            self.assertEqual(root.tag, "{http://www.w3.org/2000/svg}svg")
+            self.assertGreater(len(root), 2)
+
     def test_says_what_was_measured(self) -> None:
         made = page.page(self.report())
         for words in (
