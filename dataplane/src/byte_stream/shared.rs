@@ -49,8 +49,8 @@ pub(super) struct Sleeper {
 }
 
 impl Sleeper {
-    const fn new(notify: Option<Arc<dyn Notify>>) -> Self {
-        Self { armed: AtomicBool::new(false), notify }
+    fn new(notify: Option<Arc<dyn Notify>>) -> Self {
+        Self { armed: AtomicBool::default(), notify }
     }
 
     /// Has the next change notify. The caller looks once more after this, and then may sleep. Returns false

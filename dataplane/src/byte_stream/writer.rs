@@ -49,7 +49,7 @@ impl ByteWriter {
     /// Octets that can be written at once. With 0, one more write may also have to wait for pieces to be
     /// acknowledged.
     pub fn room(&self) -> usize {
-        if self.finished || self.shared.end().is_some() || self.shared.pieces.is_full() {
+        if self.finished || self.shared.end().is_some() || self.is_full() {
             return 0;
         }
         let used = self.written - self.shared.released_octets.load(Ordering::Acquire);
@@ -119,7 +119,7 @@ impl ByteWriter {
         octets: usize,
     ) -> Option<u64> {
         let inside = memory.contains(offset, octets) && octets > 0 && octets <= 1 << 31;
-        if self.finished || self.shared.end().is_some() || self.shared.pieces.is_full() || !inside {
+        if self.finished || self.shared.end().is_some() || self.is_full() || !inside {
             return None;
         }
         self.free_lent();
@@ -131,6 +131,11 @@ impl ByteWriter {
     /// How many pieces the core holds no more, since the beginning.
     pub fn released_pieces(&self) -> u64 {
         self.shared.released_pieces.load(Ordering::Acquire)
+    }
+
+    /// Whether as many pieces wait as may.
+    fn is_full(&self) -> bool {
+        self.shared.pieces.len() == self.shared.pieces.capacity()
     }
 
     fn push(&mut self, annotation: Annotation, source: Source, octets: u32) {
