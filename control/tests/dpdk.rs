@@ -10,6 +10,9 @@ use common::{End, FAR, NEAR, PATIENCE, PORT, config};
 use warpline::open::{self, Eal, ExternalPieces, OpenError, WireConfig};
 use warpline::{Access, Addressing, Device, DeviceConfig, ListenConfig, PollThread, Status};
 
+/// The largest IP packet of the wire.
+const MTU_BYTES: u64 = 9000;
+
 /// One test: the EAL starts once per process.
 #[test]
 fn a_wire_between_two_devices_carries_a_write() {
@@ -47,7 +50,7 @@ fn a_wire_between_two_devices_carries_a_write() {
 
 /// A Write over a wire, by copy and by reference.
 fn carry_a_write(eal: Eal, external_pieces: ExternalPieces) {
-    let wire = WireConfig { mtu_bytes: 9000, external_pieces, ..WireConfig::default() };
+    let wire = WireConfig { mtu_bytes: MTU_BYTES as usize, external_pieces, ..WireConfig::default() };
     let (near, far) = open::ring_pair(eal, &wire).unwrap();
     let start = |device, address| {
         let config = DeviceConfig { memory: open::hugepages(eal), ..config(address) };
@@ -86,11 +89,18 @@ fn carry_a_write(eal: Eal, external_pieces: ExternalPieces) {
     // In copy mode each octet is copied once to send; by reference only the small end of the message is
     // copied.
     let slept = 4 * 8;
-    let copied = near.statistics().unwrap().bytes_copied_tx - slept;
+    let statistics = near.statistics().unwrap();
+    let copied = statistics.bytes_copied_tx - slept;
     let from_memory = octets.len() as u64;
+    // A core that did not run for a while is probed: what is sent again is copied again.
+    let again = statistics.tcp.retransmitted_segments * MTU_BYTES;
     match external_pieces {
-        ExternalPieces::Copied => assert_eq!(copied, 2 * from_memory),
-        ExternalPieces::Shared => assert!(copied - from_memory < 1024, "{copied} octets copied"),
+        ExternalPieces::Copied => {
+            assert!((2 * from_memory..=2 * from_memory + again).contains(&copied), "{copied}, {again} again");
+        }
+        ExternalPieces::Shared => {
+            assert!(copied - from_memory < 1024 + again, "{copied} octets copied, {again} again");
+        }
     }
     assert_eq!(far.statistics().unwrap().bytes_copied_rx, 2 * from_memory + slept);
 }
