@@ -52,8 +52,14 @@ pub const CASES: [Case; 9] = [
 
 /// Many connections of little data each, whose state is in no first-level cache: for a count of cache lines, not
 /// of instructions.
-pub const SPREAD: Case =
-    Case { name: "spread-64", packing: false, connections: 1024, turns: 256, warm_up_messages: 4096, ..SMALL };
+pub const SPREAD: Case = Case {
+    name: "spread-64",
+    packing: false,
+    connections: 1024,
+    turns: 256,
+    warm_up_messages: 4096,
+    ..SMALL
+};
 
 const LARGE: Case = Case {
     name: "",
