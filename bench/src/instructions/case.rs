@@ -28,8 +28,8 @@ pub struct Case {
     pub markers: bool,
     /// Whether the two ends have IPv6 addresses.
     pub over_ipv6: bool,
-    /// Connections that take turns, each with a queue pair and one Write outstanding; 1 has as many as the writer
-    /// may post.
+    /// Connections that take turns, each with a queue pair and one Write outstanding; one alone has as many
+    /// as the writer may post.
     pub connections: u32,
     /// Messages before anything is measured.
     pub warm_up_messages: u64,
@@ -50,8 +50,8 @@ pub const CASES: [Case; 9] = [
     Case { name: "ping-64", unit: "ping", pattern: Pattern::Ping, turns: 512, ..SMALL },
 ];
 
-/// Many connections of little data each, whose state is in no first-level cache: for a count of cache lines, not
-/// of instructions.
+/// Many connections of little data each, whose state is in no first-level cache: for a count of cache lines,
+/// not of instructions.
 pub const SPREAD: Case = Case {
     name: "spread-64",
     packing: false,
