@@ -31,8 +31,8 @@ pub enum Phase {
 
 /// What the target's thread has to do.
 enum Order {
-    /// Take a turn at this time, counted or not. The answer says whether there was anything to do.
-    Turn(Instant, bool),
+    /// Take a turn at this time, counted or not, and post or not. The answer says whether there was anything to do.
+    Turn { now: Instant, counted: bool, post: bool },
     /// Return the counts.
     Counts,
     /// A phase has ended.
@@ -78,8 +78,8 @@ fn serve(eal: Eal, mut target: Target, orders: &mpsc::Receiver<Order>, replies: 
     let _lcore = eal.register_thread().ok();
     while let Ok(order) = orders.recv() {
         let reply = match order {
-            Order::Turn(now, true) => Reply::Turned(target_turn(&mut target, now)),
-            Order::Turn(now, false) => Reply::Turned(target.turn(now)),
+            Order::Turn { now, counted: true, post } => Reply::Turned(target_turn(&mut target, now, post)),
+            Order::Turn { now, counted: false, post } => Reply::Turned(target.turn(now, post)),
             Order::Counts => Reply::Counts(target.counts()),
             Order::EndPhase => {
                 end_of_phase();
@@ -115,7 +115,7 @@ impl Baton {
         Ok([after[0].since(&before[0]), after[1].since(&before[1])])
     }
 
-    /// Gives both ends turns until `messages` Writes have completed: the windows are open then, and the
+    /// Gives both ends turns until `messages` messages have completed: the windows are open then, and the
     /// caches of packet buffers are filled.
     ///
     /// # Errors
@@ -123,7 +123,7 @@ impl Baton {
     /// [`BenchError::Peer`] when Writes fail or do not complete.
     pub fn warm_up(&mut self, messages: u64) -> Result<(), BenchError> {
         for _ in 0..TURNS_MAX {
-            if self.writer.counts()?.messages >= messages {
+            if self.counts()?.iter().any(|counts| counts.messages >= messages) {
                 return Ok(());
             }
             self.turns(Phase::Unmeasured)?;
@@ -140,7 +140,7 @@ impl Baton {
         let mut idle = 0;
         for _ in 0..TURNS_MAX {
             let writer = self.writer.turn(self.now, false)?;
-            let target = self.target(false)?;
+            let target = self.target(false, false)?;
             idle = if writer || target || !self.writer.is_done() { 0 } else { idle + 1 };
             if idle == IDLE_TURNS {
                 return Ok(());
@@ -157,12 +157,12 @@ impl Baton {
         } else {
             self.writer.turn(self.now, post)?;
         }
-        self.target(counted).map(|_| ())
+        self.target(counted, post).map(|_| ())
     }
 
     /// Gives the target a turn, and lets time pass.
-    fn target(&mut self, counted: bool) -> Result<bool, BenchError> {
-        let turned = self.ask(Order::Turn(self.now, counted))?;
+    fn target(&mut self, counted: bool, post: bool) -> Result<bool, BenchError> {
+        let turned = self.ask(Order::Turn { now: self.now, counted, post })?;
         self.now += TURN_NS;
         Ok(matches!(turned, Reply::Turned(true)))
     }

@@ -3,8 +3,12 @@
 /// What the ends do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// The writer posts as much as may be outstanding.
+    /// The writer posts as many Writes as may be outstanding.
     Stream,
+    /// The same with Sends, for which the target has receives posted.
+    Sends,
+    /// The target posts as many Reads of the writer's memory as may be outstanding.
+    Reads,
     /// The writer posts one Write, and the next when the target has answered it by a Write of its own.
     Ping,
 }
@@ -38,7 +42,7 @@ pub struct Case {
 }
 
 /// All cases but [`SPREAD`]. A turn moves 32 segments at most, or 16 messages, or half of a ping.
-pub const CASES: [Case; 9] = [
+pub const CASES: [Case; 11] = [
     Case { name: "segment-1500", turns: 128, ..LARGE },
     Case { name: "segment-9000", mtu: 9000, turns: 64, ..LARGE },
     Case { name: "packed-64", turns: 256, ..SMALL },
@@ -46,6 +50,8 @@ pub const CASES: [Case; 9] = [
     Case { name: "markers-1500", markers: true, turns: 64, ..LARGE },
     Case { name: "markers-9000", markers: true, mtu: 9000, turns: 64, ..LARGE },
     Case { name: "markers-packed-64", markers: true, turns: 128, ..SMALL },
+    Case { name: "send-1500", pattern: Pattern::Sends, turns: 64, ..LARGE },
+    Case { name: "read-1500", pattern: Pattern::Reads, turns: 64, ..LARGE },
     Case { name: "ipv6-1500", over_ipv6: true, turns: 64, ..LARGE },
     Case { name: "ping-64", unit: "ping", pattern: Pattern::Ping, turns: 512, ..SMALL },
 ];

@@ -67,7 +67,8 @@ fn queue_pairs(device: &Device, case: &Case) -> Result<Unconnected, BenchError> 
         .map_err(|error| BenchError::Setup(error.to_string()))?;
     let region =
         |access| domain.allocate(REGION_BYTES, access).map_err(|error| BenchError::Memory(error.to_string()));
-    let (source, exposed) = (region(Access::empty())?, region(Access::REMOTE_WRITE)?);
+    let anything = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::LOCAL_WRITE;
+    let (source, exposed) = (region(Access::empty())?, region(anything)?);
     let advertisement = exposed.advertisement(0, REGION_BYTES as u32);
     let advertisement = advertisement.ok_or_else(|| BenchError::Memory("no range".into()))?;
     Ok(Unconnected { qps, completions, source, exposed, advertisement })
@@ -88,7 +89,7 @@ impl Unconnected {
         let sink =
             Advertisement::decode(private_data).map_err(|error| BenchError::Setup(error.to_string()))?;
         let Self { qps, completions, source, exposed, .. } = self;
-        Ok(Lane { qps, completions, source, exposed, sink, size: case.size })
+        Ok(Lane { qps, completions, source, exposed, sink, size: case.size, pattern: case.pattern })
     }
 }
 
@@ -136,6 +137,9 @@ fn target(
         }
         lane.connected(case, &of_peer)
     })?;
+    if case.pattern == Pattern::Sends {
+        (0..DEPTH).try_for_each(|number| lane.post_receive(number))?;
+    }
     let pings = (case.pattern == Pattern::Ping).then(Pings::default);
-    Ok(Target { driver, lane, pings, failed: None })
+    Ok(Target { driver, lane, pings, posted: 0, completed: 0, failed: None })
 }

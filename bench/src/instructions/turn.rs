@@ -3,17 +3,18 @@
 use serde::Serialize;
 use warpline::time::Instant;
 use warpline::{
-    Advertisement, Completion, CompletionQueue, CoreDriver, MemoryRegion, QueuePair, SendBatch, Statistics,
-    Status,
+    Advertisement, Completion, CompletionKind, CompletionQueue, CoreDriver, MemoryRegion, QueuePair,
+    SendBatch, Statistics, Status,
 };
 
+use super::case::Pattern;
 use super::pings::Pings;
 use crate::device::BenchDevice;
 use crate::error::BenchError;
 
-/// Writes outstanding at most.
+/// Messages outstanding at most.
 pub const DEPTH: u64 = 128;
-/// Writes posted in a turn at most.
+/// Messages posted in a turn at most.
 const BATCH: u64 = 16;
 const _: () = assert!(BATCH as usize <= SendBatch::CAPACITY);
 
@@ -24,7 +25,8 @@ pub struct Counts {
     pub polls: u64,
     /// Of these, those that found nothing to do.
     pub idle_polls: u64,
-    /// Writes of the writer that completed; answers of the target that were posted.
+    /// Writes and Sends of the writer, and Reads of the target, that completed; answers of the target that were
+    /// posted.
     pub messages: u64,
     /// FPDUs sent by the writer, received by the target.
     pub fpdus: u64,
@@ -79,6 +81,8 @@ pub struct Lane {
     pub sink: Advertisement,
     /// Bytes of a message.
     pub size: u32,
+    /// What the ends do.
+    pub pattern: Pattern,
 }
 
 impl Lane {
@@ -90,6 +94,37 @@ impl Lane {
     /// Returns how many Writes one queue pair has posted before the next one's turn.
     fn writes_in_a_row(&self) -> u64 {
         if self.qps.len() == 1 { u64::MAX } else { 1 }
+    }
+
+    /// Posts messages `posted` to `end`.
+    fn post(&self, mut posted: u64, end: u64) -> Result<(), BenchError> {
+        let Self { source, exposed, sink, size, pattern, .. } = self;
+        let slots = u64::from(sink.len / size);
+        while posted < end {
+            let batch_end = end.min(posted.saturating_add(self.writes_in_a_row()));
+            let mut batch = self.qp(posted).batch();
+            for number in posted..batch_end {
+                let at = number % slots * u64::from(*size);
+                match pattern {
+                    Pattern::Stream | Pattern::Ping => {
+                        batch.write(number, source.slice(at as usize, *size), sink, at)
+                    }
+                    Pattern::Sends => batch.send(number, source.slice(at as usize, *size)),
+                    Pattern::Reads => batch.read(number, exposed.slice(at as usize, *size), sink, at),
+                }
+                .map_err(|error| BenchError::Peer(error.to_string()))?;
+            }
+            batch.commit().map_err(|error| BenchError::Peer(error.to_string()))?;
+            posted = batch_end;
+        }
+        Ok(())
+    }
+
+    /// Posts the receive of a message.
+    pub fn post_receive(&self, number: u64) -> Result<(), BenchError> {
+        let at = number % u64::from(self.sink.len / self.size) * u64::from(self.size);
+        let posted = self.qp(number).post_receive(number, self.exposed.slice(at as usize, self.size));
+        posted.map_err(|error| BenchError::Peer(error.to_string()))
     }
 }
 
@@ -115,9 +150,14 @@ impl Writer {
     /// Takes what has completed, posts Writes, and polls its core.
     fn stream(&mut self, now: Instant, post: bool) -> Result<bool, BenchError> {
         self.take_completions();
-        let count = (self.completed + DEPTH - self.posted).min(BATCH);
+        let mut count = (self.completed + DEPTH - self.posted).min(BATCH);
+        if self.lane.pattern == Pattern::Reads {
+            // The target may send once this end, the Initiator, has (RFC 5044 §7.1.2): one Read the other way.
+            count = 1 - self.posted;
+        }
         if post && count > 0 {
-            self.post(self.posted + count)?;
+            self.lane.post(self.posted, self.posted + count)?;
+            self.posted += count;
         }
         Ok(self.driver.poll_at(now))
     }
@@ -148,24 +188,6 @@ impl Writer {
         }
     }
 
-    /// Posts Writes up to `end`.
-    fn post(&mut self, end: u64) -> Result<(), BenchError> {
-        let Lane { source, sink, size, .. } = &self.lane;
-        let slots = u64::from(sink.len / size);
-        while self.posted < end {
-            let batch_end = end.min(self.posted.saturating_add(self.lane.writes_in_a_row()));
-            let mut batch = self.lane.qp(self.posted).batch();
-            for number in self.posted..batch_end {
-                let at = number % slots * u64::from(*size);
-                let local = source.slice(at as usize, *size);
-                batch.write(number, local, sink, at).map_err(|error| BenchError::Peer(error.to_string()))?;
-            }
-            batch.commit().map_err(|error| BenchError::Peer(error.to_string()))?;
-            self.posted = batch_end;
-        }
-        Ok(())
-    }
-
     pub fn counts(&self) -> Result<Counts, BenchError> {
         counts(self.failed, &self.driver, self.completed)
     }
@@ -193,31 +215,62 @@ pub struct Target {
     pub lane: Lane,
     /// Its answers, if the writer pings it.
     pub pings: Option<Pings>,
+    /// Its Reads.
+    pub posted: u64,
+    pub completed: u64,
     /// The first completion that was no success.
     pub failed: Option<Status>,
 }
 
 impl Target {
-    /// Polls its core and looks for completions, as an application does, and answers a ping. Returns true if
-    /// there was anything.
-    pub fn turn(&mut self, now: Instant) -> bool {
-        let mut worked = self.driver.poll_at(now);
-        while let Some(completion) = self.lane.completions.poll() {
-            if completion.status != Status::Success {
-                self.failed.get_or_insert(completion.status);
-            }
+    /// Polls its core and looks for completions, as an application does, and answers a ping, or reads. Returns
+    /// true if there was anything to do, or is anything outstanding.
+    pub fn turn(&mut self, now: Instant, post: bool) -> bool {
+        let reads = self.lane.pattern == Pattern::Reads;
+        if reads && post {
+            let count = (self.completed + DEPTH - self.posted).min(BATCH);
+            let end = self.posted + count;
+            let posted = self.lane.post(self.posted, end);
+            self.note(&posted);
+            self.posted = end;
         }
+        let mut worked = self.driver.poll_at(now);
+        self.take_completions();
         if let Some(pings) = &mut self.pings {
-            if pings.look(&self.lane) && pings.post(&self.lane).is_err() {
-                self.failed.get_or_insert(Status::Flushed);
+            if pings.look(&self.lane) {
+                let posted = pings.post(&self.lane);
+                self.note(&posted);
             }
             worked |= self.driver.poll_at(now);
         }
-        worked
+        worked || reads && self.completed < self.posted
+    }
+
+    fn take_completions(&mut self) {
+        while let Some(completion) = self.lane.completions.poll() {
+            self.completed += 1;
+            if completion.status != Status::Success {
+                self.failed.get_or_insert(completion.status);
+            } else if completion.kind == CompletionKind::Receive {
+                let posted = self.lane.post_receive(completion.id);
+                self.note(&posted);
+            }
+        }
+    }
+
+    fn note(&mut self, posted: &Result<(), BenchError>) {
+        if posted.is_err() {
+            self.failed.get_or_insert(Status::Flushed);
+        }
     }
 
     pub fn counts(&self) -> Result<Counts, BenchError> {
-        counts(self.failed, &self.driver, self.pings.as_ref().map_or(0, |pings| pings.posted))
+        let messages = match &self.pings {
+            Some(pings) => pings.posted,
+            None if self.lane.pattern == Pattern::Reads => self.completed,
+            None => 0,
+        };
+        counts(self.failed, &self.driver, messages)
     }
 }
 
@@ -233,6 +286,6 @@ pub fn writer_turn(writer: &mut Writer, now: Instant, post: bool) -> Result<bool
 
 /// A turn of the target that is counted.
 #[inline(never)]
-pub fn target_turn(target: &mut Target, now: Instant) -> bool {
-    target.turn(now)
+pub fn target_turn(target: &mut Target, now: Instant, post: bool) -> bool {
+    target.turn(now, post)
 }

@@ -75,9 +75,9 @@ impl super::Connection {
     }
 }
 
-/// RDMA Writes that were placed one after the other, and are not counted yet.
+/// Segments that were placed in a run, and are not counted yet.
 #[derive(Default)]
-struct Writes {
+struct Run {
     fpdus: u64,
     wire_octets: usize,
     payload_octets: usize,
@@ -87,22 +87,27 @@ impl<F: Frame> RdmapStream<'_, F> {
     /// Takes the FPDUs that `octets`, the next in order, begin with, as long as they are whole and valid.
     /// Returns how many octets they have, and the result of the last.
     fn consume_fpdus(&mut self, octets: &[u8]) -> (usize, Step) {
-        let mut writes = Writes::default();
+        let mut run = Run::default();
         let mut consumed = 0;
         while let Some(rest) = octets.get(consumed..).filter(|rest| !rest.is_empty())
             && let Some(fpdu) = self.operating.fpdus.next_in(rest)
         {
-            let stags = &self.context.stags;
-            if let Some(payload_octets) = self.qp.receiver.on_write(&fpdu.ulpdu, &self.qp.shared, stags) {
+            let (qp, stags) = (&mut *self.qp, &self.context.stags);
+            let (ulpdu, outbound) = (&fpdu.ulpdu, &mut qp.reads.outbound);
+            let placed = qp
+                .receiver
+                .on_write(ulpdu, &qp.shared, stags)
+                .or_else(|| qp.receiver.on_middle(ulpdu, &qp.shared, stags, outbound));
+            if let Some(payload_octets) = placed {
                 consumed += fpdu.wire_len;
                 // Where the next FPDU begins says where its Markers stand.
                 self.operating.fpdus.pass(fpdu.wire_len);
-                writes.fpdus += 1;
-                writes.wire_octets += fpdu.wire_len;
-                writes.payload_octets += payload_octets;
+                run.fpdus += 1;
+                run.wire_octets += fpdu.wire_len;
+                run.payload_octets += payload_octets;
                 continue;
             }
-            self.note_writes(&core::mem::take(&mut writes));
+            self.note_run(&core::mem::take(&mut run));
             if self.qp.receive_wait.is_allowed()
                 && self.qp.receiver.lacks_receive(&self.qp.shared, &rest, &fpdu.located)
             {
@@ -116,20 +121,20 @@ impl<F: Frame> RdmapStream<'_, F> {
                 last => return (consumed, last),
             }
         }
-        self.note_writes(&writes);
+        self.note_run(&run);
         (consumed, Step::Next)
     }
 
-    /// Counts RDMA Writes, as [`on_fpdu`] counts any FPDU.
+    /// Counts the segments of a run, as [`on_fpdu`] counts any FPDU.
     #[inline]
-    fn note_writes(&mut self, writes: &Writes) {
-        if writes.fpdus == 0 {
+    fn note_run(&mut self, run: &Run) {
+        if run.fpdus == 0 {
             return;
         }
         let statistics = &mut self.context.statistics;
-        statistics.bytes_verified += writes.wire_octets as u64;
-        statistics.fpdus_received += writes.fpdus;
-        statistics.bytes_copied_rx += writes.payload_octets as u64;
+        statistics.bytes_verified += run.wire_octets as u64;
+        statistics.fpdus_received += run.fpdus;
+        statistics.bytes_copied_rx += run.payload_octets as u64;
         self.operating.crc_retries = 0;
         self.operating.on_fpdu(&self.qp.shared);
         self.qp.receive_wait.end();

@@ -6,6 +6,7 @@ use crate::device::Frame;
 use crate::limits;
 use crate::mpa::MpaError;
 use crate::qp::error::StreamError;
+use crate::qp::reads::Reads;
 use crate::qp::run::{FpduRun, SegmentRoom};
 use crate::qp::sender::Sender;
 use crate::rdmap::RdmapError;
@@ -188,7 +189,7 @@ impl<F> RdmapStream<'_, F> {
                 return;
             }
             qp.sender.advance(&run, 0, tcp.queued_end(), &mut qp.reads);
-            if !queue_parts(tcp, pools, &mut qp.sender, run, room) {
+            if !queue_parts(tcp, pools, (&mut qp.sender, &mut qp.reads), run, room) {
                 return;
             }
         }
@@ -201,11 +202,11 @@ impl<F> RdmapStream<'_, F> {
 fn queue_parts<F>(
     tcp: &mut tcp::Connection,
     pools: &mut tcp::Pools<Chunk, F>,
-    sender: &mut Sender,
+    (sender, reads): (&mut Sender, &mut Reads),
     mut run: FpduRun,
     mut segment: SegmentRoom,
 ) -> bool {
-    let parts = sender.parts_alike(&run);
+    let parts = sender.parts_alike(&run, reads);
     if parts == 0 {
         return true;
     }
@@ -214,7 +215,7 @@ fn queue_parts<F>(
     if !segment.markers {
         let fit = (room / run.octets as usize).min(parts as usize) as u32;
         let queued = tcp.queue_more(pools, fit);
-        sender.advance_parts(queued, run.first.octets);
+        sender.advance_parts(&run, queued, reads);
         return queued == parts;
     }
     for _ in 0..parts {
@@ -233,7 +234,7 @@ fn queue_parts<F>(
         if !queued {
             return false;
         }
-        sender.advance_parts(1, run.first.octets);
+        sender.advance_parts(&run, 1, reads);
     }
     true
 }

@@ -239,6 +239,12 @@ impl InboundReads {
         true
     }
 
+    /// Notes that another `octets` octets of the next response are queued, which do not complete it.
+    #[inline]
+    pub(super) const fn advance_inside(&mut self, octets: u32) {
+        self.offset += octets;
+    }
+
     /// Removes the responses that the peer has acknowledged, up to `acknowledged`.
     #[inline]
     pub fn complete(&mut self, stags: &mut StagTable, acknowledged: SeqNumber) {

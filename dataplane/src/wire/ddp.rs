@@ -89,6 +89,7 @@ impl Untagged {
     /// Octets of the header.
     pub const LEN: usize = 18;
 
+    #[inline]
     fn parse(octets: &[u8]) -> Option<Self> {
         let mut octets = Reader(octets);
         let [control] = octets.take()?;

@@ -12,6 +12,7 @@ mod placed;
 mod received;
 mod requests;
 mod rnr;
+mod runs;
 mod sends;
 mod tagged;
 mod ulpdu;

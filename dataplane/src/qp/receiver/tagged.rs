@@ -3,9 +3,8 @@
 use super::ulpdu::{Memory, Ulpdu};
 use super::{ReceiveContext, Received, Receiver};
 use crate::ddp::DdpError;
-use crate::memory::{Access, AccessError, StagTable, Target};
+use crate::memory::{Access, AccessError, StagTable};
 use crate::mpa::receiver::Octets;
-use crate::mpa::whole::{self, CutUlpdu};
 use crate::qp::error::StreamError;
 use crate::qp::reads::OutboundReads;
 use crate::qp::shared::SharedQp;
@@ -36,55 +35,6 @@ impl Receiver {
         }
         context.reads.outbound.deliver(header.last, octets);
         Ok(if header.last { Received::ResponseCompleted { octets } } else { Received::Placed { octets } })
-    }
-
-    /// Places the segment of an RDMA Write in `ulpdu`, as `on_tagged` does. Returns the
-    /// octets of its payload; `None`, and nothing is placed, if it is anything else, or not valid.
-    #[inline]
-    pub fn on_write(&self, ulpdu: &whole::Ulpdu<'_>, shared: &SharedQp, stags: &StagTable) -> Option<usize> {
-        match ulpdu {
-            whole::Ulpdu::InOnePiece(ulpdu) => {
-                let header = Tagged::parse(ulpdu)?;
-                let payload = ulpdu.get(Tagged::LEN..)?;
-                let target = self.check_write(&header, payload.len(), shared, stags)?;
-                target.write(0, payload).then_some(payload.len())
-            }
-            whole::Ulpdu::Cut(ulpdu) => self.on_cut_write(ulpdu, shared, stags),
-        }
-    }
-
-    /// [`on_write`](Self::on_write) of a segment that Markers cut.
-    fn on_cut_write(&self, ulpdu: &CutUlpdu<'_>, shared: &SharedQp, stags: &StagTable) -> Option<usize> {
-        let header = Tagged::parse(&ulpdu.first_octets::<{ Tagged::LEN }>()?)?;
-        let payload_octets = ulpdu.octets() - Tagged::LEN;
-        let target = self.check_write(&header, payload_octets, shared, stags)?;
-        let mut placed = 0;
-        for piece in ulpdu.pieces(Tagged::LEN) {
-            if !target.write(placed, piece) {
-                debug_assert!(placed == 0, "all of the segment was checked before");
-                return None;
-            }
-            placed += piece.len();
-        }
-        Some(payload_octets)
-    }
-
-    /// Returns the memory of an RDMA Write of `payload_octets` octets, as `check_tagged` does; `None` if it
-    /// is anything else, has no payload, or is not valid.
-    #[inline]
-    fn check_write<'t>(
-        &self,
-        header: &Tagged,
-        payload_octets: usize,
-        shared: &SharedQp,
-        stags: &'t StagTable,
-    ) -> Option<Target<'t>> {
-        let control = Control::from_octet(header.rsvd_ulp);
-        let is_write = control.opcode == Opcode::Write && control.version == self.version;
-        if payload_octets == 0 || !is_write || header.version != self.version || self.indications.are_due() {
-            return None;
-        }
-        stags.check(header.stag, shared.accessor(), Access::REMOTE_WRITE, header.to, payload_octets).ok()
     }
 
     /// Checks a tagged segment: the fields of DDP (RFC 5041 §7.1), then RDMAP's version and opcode (RFC 5040

@@ -122,20 +122,36 @@ impl Sender {
     /// Example: of a message of 65536 octets whose first FPDU has 1428 octets of payload, 44 follow, and then
     /// the last one with 1276.
     #[inline]
-    pub fn parts_alike(&self, run: &FpduRun) -> u32 {
-        let inside = self.offset > 0 && matches!(run.origin, Origin::Requests(_)) && run.more == 0;
-        if !inside || self.terminate.is_some() || self.provider_message.is_some() {
+    pub fn parts_alike(&self, run: &FpduRun, reads: &Reads) -> u32 {
+        if run.more > 0 || self.terminate.is_some() || self.provider_message.is_some() {
             return 0;
         }
-        let message = self.active.get(self.queued).and_then(|wqe| wqe.message());
-        message
-            .map_or(0, |message| (message.octets - self.offset).saturating_sub(1) / run.first.octets.max(1))
+        let (octets, offset) = match run.origin {
+            Origin::Requests(_) => {
+                let message = self.active.get(self.queued).and_then(|wqe| wqe.message());
+                (message.map_or(0, |message| message.octets), self.offset)
+            }
+            Origin::Response => {
+                reads.inbound.next().map_or((0, 0), |(response, offset)| (response.message.octets, offset))
+            }
+            Origin::Terminate | Origin::Provider => return 0,
+        };
+        if offset == 0 {
+            // The run has ended its message.
+            return 0;
+        }
+        octets.saturating_sub(offset).saturating_sub(1) / run.first.octets.max(1)
     }
 
-    /// Notes that `count` more parts of a message are queued: the next of those that are
-    /// [alike](Self::parts_alike), of `octets` octets of payload each.
+    /// Notes that `count` more parts of the message of `run` are queued: the next of those that are
+    /// [alike](Self::parts_alike).
     #[inline]
-    pub const fn advance_parts(&mut self, count: u32, octets: u32) {
-        self.offset += count * octets;
+    pub fn advance_parts(&mut self, run: &FpduRun, count: u32, reads: &mut Reads) {
+        let octets = count * run.first.octets;
+        match run.origin {
+            Origin::Requests(_) => self.offset += octets,
+            Origin::Response => reads.inbound.advance_inside(octets),
+            Origin::Terminate | Origin::Provider => debug_assert_eq!(octets, 0, "it has no parts"),
+        }
     }
 }
