@@ -67,6 +67,19 @@ impl<F: Frame> Endpoint<'_, F> {
         Ok(self.connection.tcp.poll_transmit(self.now, &mut self.context.pools))
     }
 
+    /// Returns true if [`next_segment`](Self::next_segment), which has returned a segment in this turn, would
+    /// return `None` now and change nothing: TCP has nothing to send, and the queue pair nothing for it.
+    /// Returns false if another look is needed to know.
+    #[inline]
+    pub fn has_sent_all(&mut self) -> bool {
+        self.rdmap().is_some_and(|stream| {
+            stream.tcp.is_silent()
+                && stream.stream.unqueued_octets() == 0
+                && !stream.operating.failed
+                && stream.qp.sender.has_queued_all(&stream.qp.shared, &stream.qp.reads)
+        })
+    }
+
     /// Returns the segments that may follow `first`, which [`next_segment`](Self::next_segment) has just
     /// returned, in a train; `None` if there are none, or the next segment need not be like `first`. They are
     /// all as long as `first` if `alike` is true.

@@ -190,6 +190,19 @@ impl Sender {
             || !reads.outbound.is_empty()
     }
 
+    /// Whether there is nothing to [take](Self::take_posted), to [carry out](Self::carry_out), to flush or to
+    /// [queue](Self::peek) for now, in a stream that has not ended.
+    #[inline]
+    pub fn has_queued_all(&self, shared: &SharedQp, reads: &Reads) -> bool {
+        self.queued == self.active.len()
+            && self.provider_message.is_none()
+            && self.terminate.is_none()
+            && self.after_close.is_none()
+            && reads.inbound.next().is_none()
+            && !shared.has_posted_sends()
+            && !shared.state().is_over()
+    }
+
     /// Whether requests may lie in the queue that are not taken yet and are not to be flushed.
     pub fn may_be_posted(&self, shared: &SharedQp) -> bool {
         self.after_close.is_none() && shared.has_posted_sends()
