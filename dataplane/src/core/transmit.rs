@@ -270,7 +270,7 @@ fn send_super_frames<D: Device>(
     has_frames.then_some(sent)
 }
 
-/// Builds the frame of a segment, which has `headers` octets of headers; returns `None` if its octets cannot be
+/// Builds the frame of a segment with `headers` octets of headers; returns `None` if its octets cannot be
 /// had.
 fn build<D: Device>(
     host: &Host<D>,

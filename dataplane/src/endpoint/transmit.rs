@@ -111,8 +111,10 @@ impl<F: Frame> Endpoint<'_, F> {
         let connection = &mut *self.connection;
         self.context.cut_runs.acknowledge(self.id, connection.tcp.acknowledged());
         // Acknowledged octets that control has no copy of yet outlive TCP.
-        let has_pending = connection.has_pending_octets() && !connection.close_notified;
-        if connection.tcp.state() == State::Closed && !more && !has_pending {
+        if connection.tcp.state() == State::Closed
+            && !more
+            && (connection.close_notified || !connection.has_pending_octets())
+        {
             self.on_closed();
             return Turn::Closed;
         }

@@ -32,6 +32,14 @@ pub enum Egress {
     Loopback,
 }
 
+impl Egress {
+    /// Returns true for [`Loopback`](Self::Loopback).
+    #[inline]
+    pub const fn is_loopback(self) -> bool {
+        matches!(self, Self::Loopback)
+    }
+}
+
 /// The way of a flow's packets out of the host.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowPath {
@@ -74,7 +82,7 @@ impl<D: Device> Host<D> {
     /// nothing else reads the octets then.
     pub fn takes_references(&self, egress: Egress) -> bool {
         let offloads = self.capabilities.gather && self.capabilities.transmit_checksums;
-        offloads && egress != Egress::Loopback
+        offloads && !egress.is_loopback()
     }
 
     /// Returns the octets of all headers of a segment of `key`.
@@ -101,14 +109,13 @@ impl<D: Device> Host<D> {
         ecn: u8,
     ) {
         let FlowPath { key, egress, .. } = *path;
-        let tcp_octets = header.header_len();
-        let segment_octets = tcp_octets + payload_octets;
         let (link, rest) = frame.first_mut().split_at_mut(self.link_octets());
         let ethertype = if key.remote.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
         self.write_link(link, self.destination_mac(egress), ethertype);
         let (ip, segment) = rest.split_at_mut(network_octets(key.remote));
+        let tcp_octets = header.emit_with(segment, self.rdma_option_kind);
+        let segment_octets = tcp_octets + payload_octets;
         self.write_network(ip, path, segment_octets, ecn);
-        header.emit_with(segment, self.rdma_option_kind);
         tcp::set_ports(segment, key.local_port, key.remote_port);
         let checksum = self.segment_checksum(path, tcp_octets, segment_octets);
         checksum.begin(segment);
@@ -119,9 +126,8 @@ impl<D: Device> Host<D> {
     /// the device takes no super-frames.
     pub fn super_frame_room(&self, egress: Egress, headers: usize) -> Option<SuperFrameRoom> {
         let Capabilities { super_frame_bytes, super_frame_pieces, mtu_bytes, .. } = self.capabilities;
-        let taken = super_frame_bytes > mtu_bytes
-            && self.capabilities.transmit_checksums
-            && egress != Egress::Loopback;
+        let taken =
+            super_frame_bytes > mtu_bytes && self.capabilities.transmit_checksums && !egress.is_loopback();
         let most = super_frame_bytes.min(usize::from(u16::MAX)) + self.link_octets();
         let octets = most.saturating_sub(headers);
         // The headers are in the first piece, and each FPDU by reference adds its payload and what follows.

@@ -2,7 +2,7 @@
 
 use super::Host;
 use super::flow::FlowKey;
-use super::headers::{Egress, FlowPath};
+use super::headers::FlowPath;
 use crate::device::{ChecksumRequest, Device, Frame};
 use crate::wire::checksum::{self, Sum};
 use crate::wire::ipv4::Protocol;
@@ -38,7 +38,7 @@ impl<D: Device> Host<D> {
         tcp_octets: usize,
         segment_octets: usize,
     ) -> SegmentChecksum {
-        let by = if path.egress == Egress::Loopback {
+        let by = if path.egress.is_loopback() {
             By::Nobody
         } else if self.capabilities.transmit_checksums {
             By::Device(self.checksum_request(path.key.remote, tcp_octets))

@@ -48,7 +48,7 @@ impl<D: Device> Host<D> {
     /// itself when the frames before have been received; to the device,
     /// [`has_room_for_turn`](Self::has_room_for_turn) has made sure.
     pub fn has_room(&self, egress: Egress) -> bool {
-        egress != Egress::Loopback || self.loopback.has_room()
+        !egress.is_loopback() || self.loopback.has_room()
     }
 
     /// Returns true if there is room in the queue to the device for all that a connection sends in its turn.

@@ -119,8 +119,9 @@ impl Sender {
             return;
         }
         loop {
-            self.take_short_writes(shared, stags);
-            if self.active.len() >= shared.send_depth() || !self.take_one(shared, stags) {
+            let has_more = self.take_short_writes(shared, stags);
+            let is_full = self.active.len() >= shared.send_depth();
+            if !has_more || is_full || !self.take_one(shared, stags) {
                 return;
             }
         }
@@ -376,8 +377,10 @@ impl Sender {
     ) {
         reads.inbound.complete(stags, acknowledged);
         while self.finish_short_writes(shared, stags, acknowledged) {}
-        self.finish_acknowledged(shared, stags, &reads.outbound, acknowledged);
-        self.note_acknowledged(acknowledged);
+        if !self.active.is_empty() {
+            self.finish_acknowledged(shared, stags, &reads.outbound, acknowledged);
+            self.note_acknowledged(acknowledged);
+        }
         self.flush_after_close(shared);
     }
 

@@ -260,9 +260,10 @@ impl Options {
             && self.rdma.is_none()
     }
 
+    /// Octets of all options, which are [usual](Self::is_usual) or not.
     #[inline]
-    fn len(&self) -> usize {
-        if self.is_usual() {
+    fn len(&self, usual: bool) -> usize {
+        if usual {
             return if self.timestamps.is_some() { USUAL_LEN } else { 0 };
         }
         match self.sack_blocks() {
@@ -387,7 +388,7 @@ impl Header {
     /// Octets of the header with its options, a multiple of four, 20..=60.
     #[inline]
     pub fn header_len(&self) -> usize {
-        Self::MIN_LEN + self.options.len()
+        Self::MIN_LEN + self.options.len(self.options.is_usual())
     }
 
     /// Writes the header to the first [`header_len`](Self::header_len) octets of `out`, the checksum field
@@ -399,15 +400,16 @@ impl Header {
     }
 
     /// Writes as [`emit`](Self::emit) does, with an RDMA option of the kind `rdma_kind` instead of
-    /// [`tcp_rdma::DEFAULT_KIND`].
+    /// [`tcp_rdma::DEFAULT_KIND`]. Returns the octets of the header.
     #[inline]
-    pub fn emit_with(&self, out: &mut [u8], rdma_kind: u8) {
-        let header_len = self.header_len();
+    pub fn emit_with(&self, out: &mut [u8], rdma_kind: u8) -> usize {
+        let usual = self.options.is_usual();
+        let header_len = Self::MIN_LEN + self.options.len(usual);
         debug_assert!(out.len() >= header_len, "{} octets are no room for {header_len}", out.len());
-        let Some(out) = out.get_mut(..header_len) else {
-            return;
+        let Some(out) = out.get_mut(..header_len) else { return header_len };
+        let Some((fixed, options)) = out.split_first_chunk_mut::<{ Self::MIN_LEN }>() else {
+            return header_len;
         };
-        let Some((fixed, options)) = out.split_first_chunk_mut::<{ Self::MIN_LEN }>() else { return };
         fixed[0..2].copy_from_slice(&self.source_port.to_be_bytes());
         fixed[2..4].copy_from_slice(&self.destination_port.to_be_bytes());
         fixed[4..8].copy_from_slice(&self.seq.0.to_be_bytes());
@@ -416,11 +418,12 @@ impl Header {
         fixed[14..16].copy_from_slice(&self.window.to_be_bytes());
         fixed[16..18].copy_from_slice(&[0, 0]);
         fixed[18..20].copy_from_slice(&self.urgent.to_be_bytes());
-        if !self.options.is_usual() {
+        if !usual {
             self.options.emit(&mut Writer(options), rdma_kind);
         } else if let Some((clock, out)) = self.options.timestamps.zip(options.first_chunk_mut()) {
             *out = clock.after_nops();
         }
+        header_len
     }
 }
 
