@@ -67,3 +67,16 @@ fn an_unknown_case_is_refused() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("no case 'packed-65', only segment-1500"), "{said}");
 }
+
+/// The state of each of 1024 connections is used once before it is another's turn again.
+#[test]
+fn many_connections_take_turns() {
+    let reports = run("spread", "spread-64");
+    let (writer, target) = (&reports[0]["writer"], &reports[0]["target"]);
+    assert_eq!(writer["messages"], 16 * 256, "four for each connection");
+    for counted in [&writer["data_segments_sent"], &writer["fpdus"], &target["fpdus"], &target["frames_sent"]]
+    {
+        assert_eq!(counted, &writer["messages"], "a segment and an acknowledgement each");
+    }
+    assert_eq!((&writer["idle_polls"], &target["idle_polls"]), (&0.into(), &0.into()));
+}

@@ -3,13 +3,14 @@
 import collections
 import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 # A function, a source file or an object, by a number that stands for its name from its first use on.
 NAMED = re.compile(r"(fn|fl|fi|fe|ob|cfn|cfi|cfl|cob|calls)=(.*)")
 REFERENCE = re.compile(r"\((\d+)\)(?: (.*))?")
-# The position of a line, relative to the one before or not, and its instructions.
-COST = re.compile(r"[-+*\d]\S* (\d+)")
+# The position of a line, relative to the one before or not, and how often each event happened there, but for
+# those that did not at the end of the list.
+COST = re.compile(r"[-+*\d]\S* (\d[\d ]*)")
 # Kinds of names that share one numbering.
 NUMBERING = {"fn": "fn", "cfn": "fn", "ob": "ob", "cob": "ob"}
 
@@ -24,7 +25,8 @@ class Place:
 
 @dataclasses.dataclass
 class Profile:
-    """Instructions by place, and those of calls by the place of the caller and the function called."""
+    """Instructions, or other events, by place, and those of calls by the place of the caller and the function
+    called."""
 
     own: collections.Counter[Place] = dataclasses.field(default_factory=collections.Counter)
     called: collections.Counter[tuple[Place, str]] = dataclasses.field(default_factory=collections.Counter)
@@ -45,9 +47,10 @@ class Profile:
         return {function: (inclusive[function], own[function]) for function in inclusive}
 
 
-def read_profile(lines: Iterable[str]) -> Profile:
-    """The profile in the lines of one file of callgrind's."""
+def read_profile(lines: Iterable[str], events: Collection[str] = ("Ir",)) -> Profile:
+    """The profile of these events together in the lines of one file of callgrind's."""
     profile = Profile()
+    columns: list[int] = []
     names: dict[tuple[str, str], str] = {}
 
     def resolved(kind: str, text: str) -> str:
@@ -76,12 +79,15 @@ def read_profile(lines: Iterable[str]) -> Profile:
                     calling = True
                 case _:
                     resolved(kind, text)
+        elif line.startswith("events:"):
+            columns = [column for column, event in enumerate(line.split()[1:]) if event in events]
         elif cost := COST.fullmatch(line.rstrip("\n")):
-            instructions = int(cost[1])
+            counts = cost[1].split()
+            happened = sum(int(counts[column]) for column in columns if column < len(counts))
             place = Place(function, file)
             if calling:
-                profile.called[place, called] += instructions
+                profile.called[place, called] += happened
             else:
-                profile.own[place] += instructions
+                profile.own[place] += happened
             calling = False
     return profile

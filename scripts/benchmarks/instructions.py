@@ -1,5 +1,6 @@
 """Instructions a segment and a message at either end, counted by callgrind."""
 
+import contextlib
 import dataclasses
 import json
 import pathlib
@@ -7,6 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from benchmarks.callgrind import Place, Profile, read_profile
@@ -115,13 +117,17 @@ def copies_payload(place: Place) -> bool:
     return COPY_FILES in place.file or place.function == COPY_FUNCTION
 
 
-def measure(program: pathlib.Path) -> list[Phase]:
-    """Runs the program under callgrind, and returns what each of its phases took."""
+@contextlib.contextmanager
+def callgrind_run(
+    program: pathlib.Path, options: Iterable[str] = (), arguments: Iterable[str] = ()
+) -> Iterator[tuple[list[dict[str, Any]], pathlib.Path]]:
+    """Runs the program under callgrind with `options`. Yields the program's reports and the folder with
+    callgrind's counts."""
     with tempfile.TemporaryDirectory(prefix="warpline-instructions-") as name:
         folder = pathlib.Path(name)
         report, counts = folder / "report.json", folder / "counts"
-        command = [*CALLGRIND, f"--callgrind-out-file={counts}", str(program)]
-        command += [*PROGRAM_ARGUMENTS, "--json", str(report)]
+        command = [*CALLGRIND, *options, f"--callgrind-out-file={counts}", str(program)]
+        command += [*PROGRAM_ARGUMENTS, "--json", str(report), *arguments]
         try:
             run = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
         except FileNotFoundError:
@@ -130,10 +136,18 @@ def measure(program: pathlib.Path) -> list[Phase]:
             raise Unusable("no end after 150 s under callgrind") from None
         if run.returncode != 0 or not report.exists():
             raise Unusable(f"{' '.join(command)} failed:\n{run.stderr}")
-        return phases(json.loads(report.read_text()), folder)
+        yield json.loads(report.read_text()), folder
 
 
-def phases(reports: list[dict[str, Any]], folder: pathlib.Path) -> list[Phase]:
+def measure(program: pathlib.Path) -> list[Phase]:
+    """Runs the program under callgrind, and returns what each of its phases took."""
+    with callgrind_run(program) as (reports, folder):
+        return phases(reports, folder)
+
+
+def phases(
+    reports: list[dict[str, Any]], folder: pathlib.Path, events: Collection[str] = ("Ir",)
+) -> list[Phase]:
     """Joins the program's reports with callgrind's: each phase has a part of each end's thread, in order."""
     found = []
     for number, facts in enumerate(reports):
@@ -143,7 +157,7 @@ def phases(reports: list[dict[str, Any]], folder: pathlib.Path) -> list[Phase]:
             files = list(folder.glob(f"counts.{part}-*"))
             if len(files) != 1:
                 raise Unusable(f"callgrind wrote {len(files)} files for part {part}")
-            profiles[end] = read_profile(files[0].read_text().splitlines())
+            profiles[end] = read_profile(files[0].read_text().splitlines(), events)
         phase = Phase(facts["name"], facts["unit"], facts, profiles)
         validate(phase)
         found.append(phase)

@@ -76,6 +76,13 @@ class CallgrindTest(unittest.TestCase):
         place = Place("core::poll_once", "/x/dataplane/src/memory/copy.rs")
         self.assertEqual(self.profile.own[place], 200)
 
+    def test_events_are_added_by_name_and_may_be_left_out_at_the_end(self) -> None:
+        lines = ["events: Ir D1mr D1mw DLmr", "fl=(1) /x/a.rs", "fn=(1) a::b", "10 5 3 2 1", "+1 7 4", "* 9"]
+        misses = read_profile(lines, ("D1mr", "D1mw"))
+        self.assertEqual(misses.own, {Place("a::b", "/x/a.rs"): 9})
+        self.assertEqual(read_profile(lines).total(), 21)
+        self.assertEqual(read_profile(lines, ("DLmr",)).total(), 1)
+
     def test_only_what_copies_payload_is_a_copy(self) -> None:
         kinds = instructions.instructions_by_kind(self.profile)
         # 60 of memcpy's were called from the file that copies payload, 40 from elsewhere.

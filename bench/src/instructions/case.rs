@@ -28,13 +28,16 @@ pub struct Case {
     pub markers: bool,
     /// Whether the two ends have IPv6 addresses.
     pub over_ipv6: bool,
+    /// Connections that take turns, each with a queue pair and one Write outstanding; one alone has as many
+    /// as the writer may post.
+    pub connections: u32,
     /// Messages before anything is measured.
     pub warm_up_messages: u64,
     /// Turns of each end in the measured phase.
     pub turns: u32,
 }
 
-/// All cases. A turn moves 32 segments at most, or 16 messages, or half of a ping.
+/// All cases but [`SPREAD`]. A turn moves 32 segments at most, or 16 messages, or half of a ping.
 pub const CASES: [Case; 9] = [
     Case { name: "segment-1500", turns: 128, ..LARGE },
     Case { name: "segment-9000", mtu: 9000, turns: 64, ..LARGE },
@@ -47,6 +50,17 @@ pub const CASES: [Case; 9] = [
     Case { name: "ping-64", unit: "ping", pattern: Pattern::Ping, turns: 512, ..SMALL },
 ];
 
+/// Many connections of little data each, whose state is in no first-level cache: for a count of cache lines,
+/// not of instructions.
+pub const SPREAD: Case = Case {
+    name: "spread-64",
+    packing: false,
+    connections: 1024,
+    turns: 256,
+    warm_up_messages: 4096,
+    ..SMALL
+};
+
 const LARGE: Case = Case {
     name: "",
     unit: "segment",
@@ -56,6 +70,7 @@ const LARGE: Case = Case {
     packing: true,
     markers: false,
     over_ipv6: false,
+    connections: 1,
     warm_up_messages: 64,
     turns: 0,
 };

@@ -23,7 +23,7 @@ use warpline::open::{self, Eal};
 use crate::error::BenchError;
 use crate::json::write_json;
 use baton::Phase;
-use case::{CASES, Case};
+use case::{CASES, Case, SPREAD};
 use turn::Counts;
 
 /// What the two ends did in a phase.
@@ -46,16 +46,18 @@ struct PhaseReport {
 ///
 /// [`BenchError`].
 pub fn run(args: &Instructions) -> Result<(), BenchError> {
-    let unknown = args.cases.iter().find(|name| CASES.iter().all(|case| case.name != **name));
-    if let Some(name) = unknown {
-        let names: Vec<_> = CASES.iter().map(|case| case.name).collect();
+    let known = || CASES.iter().chain([&SPREAD]);
+    if let Some(name) = args.cases.iter().find(|name| known().all(|case| case.name != **name)) {
+        let names: Vec<_> = known().map(|case| case.name).collect();
         return Err(BenchError::Setup(format!("there is no case '{name}', only {}", names.join(", "))));
     }
     let eal = open::eal(&[], &args.eal)?;
     let mut reports = Vec::new();
-    for case in
-        CASES.iter().filter(|case| args.cases.is_empty() || args.cases.iter().any(|name| name == case.name))
-    {
+    let is_asked_for = |case: &&Case| match args.cases.as_slice() {
+        [] => case.connections == 1,
+        names => names.iter().any(|name| name == case.name),
+    };
+    for case in known().filter(is_asked_for) {
         reports.extend(transfer(eal, case)?);
     }
     if let Some(path) = &args.json {

@@ -23,7 +23,7 @@ impl Pings {
         let inside = lane.source.write(at + lane.size as usize - 1, &[mark(lane, self.posted)]);
         debug_assert!(inside, "the source is as large as the sink");
         let local = lane.source.slice(at, lane.size);
-        let posted = lane.qp.post_write(self.posted, local, &lane.sink, at as u64);
+        let posted = lane.qp(self.posted).post_write(self.posted, local, &lane.sink, at as u64);
         posted.map_err(|error| BenchError::Peer(error.to_string()))?;
         self.posted += 1;
         Ok(())

@@ -56,25 +56,26 @@ pub fn connect(eal: Eal, case: &Case) -> Result<(Writer, Target), BenchError> {
 
 type Started = (Device, CoreDriver<BenchDevice>);
 
-/// Makes a queue pair, and its memory.
-fn queue_pair(device: &Device, case: &Case) -> Result<Unconnected, BenchError> {
+/// Makes the queue pairs of an end, and their memory.
+fn queue_pairs(device: &Device, case: &Case) -> Result<Unconnected, BenchError> {
     let domain = device.protection_domain();
     let completions = CompletionQueue::new(2 * DEPTH as usize);
     let config = QpConfig { send_depth: DEPTH as usize, packing: case.packing, ..QpConfig::default() };
-    let qp = domain
-        .queue_pair(&config, &completions, &completions)
+    let qps = (0..case.connections)
+        .map(|_| domain.queue_pair(&config, &completions, &completions))
+        .collect::<Result<_, _>>()
         .map_err(|error| BenchError::Setup(error.to_string()))?;
     let region =
         |access| domain.allocate(REGION_BYTES, access).map_err(|error| BenchError::Memory(error.to_string()));
     let (source, exposed) = (region(Access::empty())?, region(Access::REMOTE_WRITE)?);
     let advertisement = exposed.advertisement(0, REGION_BYTES as u32);
     let advertisement = advertisement.ok_or_else(|| BenchError::Memory("no range".into()))?;
-    Ok(Unconnected { qp, completions, source, exposed, advertisement })
+    Ok(Unconnected { qps, completions, source, exposed, advertisement })
 }
 
-/// A queue pair whose peer's memory is not known yet.
+/// Queue pairs whose peer's memory is not known yet.
 struct Unconnected {
-    qp: QueuePair,
+    qps: Vec<QueuePair>,
     completions: CompletionQueue,
     source: MemoryRegion,
     exposed: MemoryRegion,
@@ -86,8 +87,8 @@ impl Unconnected {
     fn connected(self, case: &Case, private_data: &[u8]) -> Result<Lane, BenchError> {
         let sink =
             Advertisement::decode(private_data).map_err(|error| BenchError::Setup(error.to_string()))?;
-        let Self { qp, completions, source, exposed, .. } = self;
-        Ok(Lane { qp, completions, source, exposed, sink, size: case.size })
+        let Self { qps, completions, source, exposed, .. } = self;
+        Ok(Lane { qps, completions, source, exposed, sink, size: case.size })
     }
 }
 
@@ -98,13 +99,17 @@ fn writer(
     listening: mpsc::Receiver<()>,
 ) -> Result<Writer, BenchError> {
     let lane = driver.run(move || -> Result<_, BenchError> {
-        let lane = queue_pair(&device, case)?;
+        let lane = queue_pairs(&device, case)?;
         let failed = |_| BenchError::Setup("the target did not start".into());
         listening.recv_timeout(TIMEOUT).map_err(failed)?;
         let private_data = lane.advertisement.encode().to_vec();
         let config = ConnectConfig { private_data, markers: case.markers, ..ConnectConfig::default() };
-        let connected = lane.qp.connect(peer, &config).map_err(|error| BenchError::Connect(peer, error))?;
-        lane.connected(case, &connected.private_data)
+        let mut of_peer = Box::<[u8]>::default();
+        for qp in &lane.qps {
+            let connected = qp.connect(peer, &config).map_err(|error| BenchError::Connect(peer, error))?;
+            of_peer = connected.private_data;
+        }
+        lane.connected(case, &of_peer)
     })?;
     let polled = Vec::with_capacity(2 * DEPTH as usize);
     let pings = (case.pattern == Pattern::Ping).then(Pings::default);
@@ -118,15 +123,18 @@ fn target(
 ) -> Result<Target, BenchError> {
     let setup = |error: &dyn std::error::Error| BenchError::Setup(error.to_string());
     let lane = driver.run(move || -> Result<_, BenchError> {
-        let lane = queue_pair(&device, case)?;
+        let lane = queue_pairs(&device, case)?;
         let listen = ListenConfig { markers: case.markers, ..ListenConfig::default() };
         let listener = device.listen(PORT, &listen).map_err(|error| setup(&error))?;
         // The receiver is gone if the writer has failed, and reported that.
         let _ = listening.send(());
-        let request = listener.accept(TIMEOUT).map_err(|error| setup(&error))?;
-        let private_data = request.private_data().to_vec();
-        request.accept(&lane.qp, &lane.advertisement.encode()).map_err(|error| setup(&error))?;
-        lane.connected(case, &private_data)
+        let mut of_peer = Box::<[u8]>::default();
+        for qp in &lane.qps {
+            let request = listener.accept(TIMEOUT).map_err(|error| setup(&error))?;
+            of_peer = request.private_data().into();
+            request.accept(qp, &lane.advertisement.encode()).map_err(|error| setup(&error))?;
+        }
+        lane.connected(case, &of_peer)
     })?;
     let pings = (case.pattern == Pattern::Ping).then(Pings::default);
     Ok(Target { driver, lane, pings, failed: None })

@@ -66,9 +66,10 @@ impl Counts {
     }
 }
 
-/// A queue pair, and the memory of both ends.
+/// The queue pairs of an end, and the memory of both ends.
 pub struct Lane {
-    pub qp: QueuePair,
+    /// At least one; they take turns.
+    pub qps: Vec<QueuePair>,
     pub completions: CompletionQueue,
     /// The memory that Writes come from.
     pub source: MemoryRegion,
@@ -78,6 +79,18 @@ pub struct Lane {
     pub sink: Advertisement,
     /// Bytes of a message.
     pub size: u32,
+}
+
+impl Lane {
+    /// Returns the queue pair of Write `number`.
+    pub fn qp(&self, number: u64) -> &QueuePair {
+        &self.qps[number as usize % self.qps.len()]
+    }
+
+    /// Returns how many Writes one queue pair has posted before the next one's turn.
+    fn writes_in_a_row(&self) -> u64 {
+        if self.qps.len() == 1 { u64::MAX } else { 1 }
+    }
 }
 
 /// The end that writes.
@@ -104,7 +117,7 @@ impl Writer {
         self.take_completions();
         let count = (self.completed + DEPTH - self.posted).min(BATCH);
         if post && count > 0 {
-            self.post(count)?;
+            self.post(self.posted + count)?;
         }
         Ok(self.driver.poll_at(now))
     }
@@ -135,17 +148,21 @@ impl Writer {
         }
     }
 
-    fn post(&mut self, count: u64) -> Result<(), BenchError> {
-        let Lane { qp, source, sink, size, .. } = &self.lane;
+    /// Posts Writes up to `end`.
+    fn post(&mut self, end: u64) -> Result<(), BenchError> {
+        let Lane { source, sink, size, .. } = &self.lane;
         let slots = u64::from(sink.len / size);
-        let mut batch = qp.batch();
-        for number in self.posted..self.posted + count {
-            let at = number % slots * u64::from(*size);
-            let local = source.slice(at as usize, *size);
-            batch.write(number, local, sink, at).map_err(|error| BenchError::Peer(error.to_string()))?;
+        while self.posted < end {
+            let batch_end = end.min(self.posted.saturating_add(self.lane.writes_in_a_row()));
+            let mut batch = self.lane.qp(self.posted).batch();
+            for number in self.posted..batch_end {
+                let at = number % slots * u64::from(*size);
+                let local = source.slice(at as usize, *size);
+                batch.write(number, local, sink, at).map_err(|error| BenchError::Peer(error.to_string()))?;
+            }
+            batch.commit().map_err(|error| BenchError::Peer(error.to_string()))?;
+            self.posted = batch_end;
         }
-        batch.commit().map_err(|error| BenchError::Peer(error.to_string()))?;
-        self.posted += count;
         Ok(())
     }
 

@@ -33,7 +33,9 @@ pub trait Keyed {
     fn key(&self) -> &FlowKey;
 }
 
-/// A place for a connection. The generation outlives the connection, so that old names find nothing.
+/// A place for a connection. The generation outlives the connection, so that old names find nothing. It
+/// begins a cache line, so the connection can say which of its fields share one.
+#[repr(C, align(64))]
 struct Slot<C> {
     generation: u32,
     /// The connection is in [`Table::dirty`].

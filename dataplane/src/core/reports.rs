@@ -14,7 +14,7 @@ impl<D: Device> Core<D> {
         let mut statistics = context.statistics.clone();
         statistics.add_host(self.host.counters());
         for connection in self.endpoints.table.iter() {
-            statistics.tcp.add(connection.tcp.counters());
+            statistics.tcp.add(&connection.tcp.counters());
         }
         statistics.held_frames = context.pools.held.frames() as u64;
         statistics.held_frames_peak = context.pools.held.frames_peak() as u64;

@@ -190,7 +190,7 @@ impl<F: Frame> Endpoint<'_, F> {
         self.leave_backlog();
         self.connection.tcp.release(&mut self.context.pools);
         self.context.cut_runs.remove(self.id);
-        self.context.statistics.tcp.add(self.connection.tcp.counters());
+        self.context.statistics.tcp.add(&self.connection.tcp.counters());
         self.context.transfers.add(&self.connection.transfer_counters());
         if let Mode::Lingering { kept_octets } = self.connection.mode {
             self.context.lingering_octets -= kept_octets;

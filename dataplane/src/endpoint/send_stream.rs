@@ -6,9 +6,14 @@ use crate::limits;
 use crate::wire::tcp::SeqNumber;
 
 /// Streaming octets that the peer has not acknowledged yet, one piece for each command. A retransmission is
-/// built from them; each piece is freed when all of it is acknowledged.
+/// built from them; each piece is freed when all of it is acknowledged. A connection in Full Operation keeps
+/// nothing of its startup, so a pointer is all that this takes of it.
+#[derive(Debug, Default)]
+pub struct SendStream(Option<Box<Kept>>);
+
+/// The octets that are kept, of which there is at least one.
 #[derive(Debug)]
-pub struct SendStream {
+struct Kept {
     pieces: VecDeque<Box<[u8]>>,
     /// The place of the first octet kept.
     start: SeqNumber,
@@ -21,51 +26,70 @@ pub struct SendStream {
 impl SendStream {
     /// Returns no octets.
     pub const fn new() -> Self {
-        Self { pieces: VecDeque::new(), start: SeqNumber(0), octets: 0, queued: 0 }
+        Self(None)
     }
 
     /// Returns `octets`, of which the first is at `start` and TCP has the first `queued` in its queue.
     pub fn resumed(octets: Box<[u8]>, start: SeqNumber, queued: u32) -> Self {
         debug_assert!(queued as usize <= octets.len(), "more queued than there is");
         let kept = octets.len() as u32;
-        Self { pieces: VecDeque::from([octets]), start, octets: kept, queued }
+        Self(Some(Box::new(Kept { pieces: VecDeque::from([octets]), start, octets: kept, queued })))
     }
 
     /// Returns how many octets are kept.
-    pub const fn octets(&self) -> u32 {
-        self.octets
+    pub fn octets(&self) -> u32 {
+        self.0.as_ref().map_or(0, |kept| kept.octets)
     }
 
     /// Keeps `octets`. `end` is the place after everything that TCP has queued. Returns false, and keeps
     /// nothing, if that would be more than [`STREAM_SEND_BYTES`](limits::STREAM_SEND_BYTES).
     pub fn push(&mut self, octets: Box<[u8]>, end: SeqNumber) -> bool {
-        if octets.len() + self.octets as usize > limits::STREAM_SEND_BYTES {
+        if octets.len() + self.octets() as usize > limits::STREAM_SEND_BYTES {
             return false;
         }
         if octets.is_empty() {
             return true;
         }
-        if self.pieces.is_empty() {
-            self.start = end;
-        }
-        self.octets += octets.len() as u32;
-        self.pieces.push_back(octets);
+        let none = || Box::new(Kept { pieces: VecDeque::new(), start: end, octets: 0, queued: 0 });
+        let kept = self.0.get_or_insert_with(none);
+        kept.octets += octets.len() as u32;
+        kept.pieces.push_back(octets);
         true
     }
 
     /// Returns how many octets TCP has not queued yet.
-    pub const fn unqueued_octets(&self) -> u32 {
-        self.octets - self.queued
+    #[inline]
+    pub fn unqueued_octets(&self) -> u32 {
+        self.0.as_ref().map_or(0, |kept| kept.octets - kept.queued)
     }
 
     /// Notes that TCP has queued the next `octets` octets.
     pub fn note_queued(&mut self, octets: u32) {
-        self.queued += octets;
-        debug_assert!(self.queued <= self.octets, "more queued than there is");
+        debug_assert!(octets <= self.unqueued_octets(), "more queued than there is");
+        if let Some(kept) = &mut self.0 {
+            kept.queued += octets;
+        }
     }
 
     /// Copies the octets at `place` to `out`. Returns false if some of them are not kept.
     pub fn copy(&self, place: SeqNumber, out: &mut [u8]) -> bool {
+        self.0.as_ref().map_or(out.is_empty(), |kept| kept.copy(place, out))
+    }
+
+    /// Frees the pieces that are acknowledged whole. Returns how many octets they had.
+    #[inline]
+    pub fn release(&mut self, acknowledged: SeqNumber) -> u32 {
+        let Some(kept) = &mut self.0 else { return 0 };
+        let freed = kept.release(acknowledged);
+        if kept.pieces.is_empty() {
+            self.0 = None;
+        }
+        freed
+    }
+}
+
+impl Kept {
+    fn copy(&self, place: SeqNumber, out: &mut [u8]) -> bool {
         let Ok(mut skip) = usize::try_from(place - self.start) else { return false };
         let mut filled = 0;
         for piece in &self.pieces {
@@ -83,14 +107,13 @@ impl SendStream {
         filled == out.len()
     }
 
-    /// Frees the pieces that are acknowledged whole. Returns how many octets they had.
-    pub fn release(&mut self, acknowledged: SeqNumber) -> u32 {
+    fn release(&mut self, acknowledged: SeqNumber) -> u32 {
         let mut freed = 0;
         while let Some(piece) = self.pieces.front() {
             let octets = piece.len() as u32;
             // A piece that is not queued whole ends after everything that can be acknowledged.
             if self.start + octets > acknowledged || octets > self.queued {
-                return freed;
+                break;
             }
             self.pieces.pop_front();
             self.start += octets;
@@ -98,15 +121,7 @@ impl SendStream {
             self.queued -= octets;
             freed += octets;
         }
-        // A connection in Full Operation keeps nothing of its startup.
-        self.pieces = VecDeque::new();
         freed
-    }
-}
-
-impl Default for SendStream {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -152,7 +167,7 @@ mod tests {
         assert!(!stream.copy(END + 2, &mut [0]), "freed");
         stream.note_queued(2);
         assert_eq!((stream.release(END + 9), stream.unqueued_octets()), (6, 0));
-        assert_eq!(stream.pieces.capacity(), 0);
+        assert!(stream.0.is_none(), "nothing is kept");
         // The next octets begin where TCP's queue ends.
         assert!(stream.push(b"j".as_slice().into(), END + 20));
         assert!(stream.copy(END + 20, &mut [0]));

@@ -88,6 +88,9 @@ impl<F: Frame> Endpoint<'_, F> {
 
 /// Returns how many streaming octets control may have a copy of now, if there is room for events.
 pub(super) fn octets_for_control(connection: &Connection) -> usize {
+    if !connection.receives_stream() {
+        return 0;
+    }
     let room = limits::STREAM_UNCONSUMED_BYTES.saturating_sub(connection.unconsumed_octets as usize);
     connection.uncopied_octets().min(room)
 }

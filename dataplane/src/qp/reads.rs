@@ -266,11 +266,12 @@ impl InboundReads {
 
 /// The RDMA Reads and Atomic Operations of a queue pair, in both directions.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct Reads {
-    /// Requested by this end.
-    pub outbound: OutboundReads,
     /// Requested by the peer.
     pub inbound: InboundReads,
+    /// Requested by this end.
+    pub outbound: OutboundReads,
 }
 
 impl Reads {

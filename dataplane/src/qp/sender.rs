@@ -24,19 +24,17 @@ use crate::wire::tcp::SeqNumber;
 
 /// The send half of a queue pair at its core.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Sender {
     /// Entries in the order of posting, from the oldest not completed. At most the depth of the queue, and
     /// one more if the last request is two messages.
     active: ActiveQueue,
-    /// Entries completed before these; it wraps.
-    completed: u32,
-    /// The first request that was posted after this end had closed. It and those after it are flushed when
-    /// all before it are complete.
-    after_close: Option<Wqe>,
     /// How many entries of `active` are wholly acknowledged.
     acknowledged: usize,
     /// How many entries of `active` are wholly queued to TCP, or carried out.
     queued: usize,
+    /// Entries completed before these; it wraps.
+    completed: u32,
     /// Octets of the next entry that are queued.
     offset: u32,
     /// The MSNs of the next messages.
@@ -47,12 +45,15 @@ pub struct Sender {
     /// are ordered only among their own kind.
     // Requirements: RDMAP-5.5-05, RDMAP-5.5-09
     response_next: bool,
+    terminate_queued: bool,
     /// A message of the provider, which goes before anything else.
     provider_message: Option<ProviderMessage>,
     /// The Terminate Message, once there is one to send. Nothing follows it.
     // Requirements: RDMAP-5.4-04
     terminate: Option<ArrayVec<u8, { limits::TERMINATE_BYTES }>>,
-    terminate_queued: bool,
+    /// The first request that was posted after this end had closed. It and those after it are flushed when
+    /// all before it are complete.
+    after_close: Option<Wqe>,
 }
 
 impl Sender {

@@ -16,8 +16,16 @@ pub(super) enum AckTiming {
 }
 
 /// The acknowledgements of one connection.
+///
+/// The blocks come first, and are not looked at while `has_blocks` is false: what each segment needs are the
+/// last octets of this.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct AckState {
+    /// The blocks to report: none unless `sack` is set.
+    sack_blocks: SackBlocks,
+    /// There are blocks to report.
+    has_blocks: bool,
     /// The acknowledgement number that was last sent.
     pub(super) last_sent: SeqNumber,
     /// Segments with data that have come since then.
@@ -26,25 +34,28 @@ pub(super) struct AckState {
     immediate_segments: u8,
     /// Acknowledgements to be sent now.
     pub(super) owed: u8,
+    /// Both ends understand selective acknowledgements.
+    pub(super) sack: bool,
     /// The acknowledgement number of an ACK that is to be sent with the ECN echo of before the last change of
     /// marks.
     pub(super) before_ce_change: Option<SeqNumber>,
-    /// Both ends understand selective acknowledgements.
-    pub(super) sack: bool,
-    /// The blocks to report: none unless `sack` is set.
-    sack_blocks: SackBlocks,
 }
 
 impl AckState {
+    /// Where what each segment needs begins: it goes on to the end.
+    #[cfg(test)]
+    pub(super) const HOT_OFFSET: usize = core::mem::offset_of!(Self, has_blocks);
+
     pub(super) fn new() -> Self {
         Self {
+            sack_blocks: SackBlocks::default(),
+            has_blocks: false,
             last_sent: SeqNumber(0),
             unacknowledged_segments: 0,
             immediate_segments: 0,
             owed: 0,
             before_ce_change: None,
             sack: false,
-            sack_blocks: SackBlocks::default(),
         }
     }
 
@@ -65,6 +76,7 @@ impl AckState {
     pub(super) fn on_held(&mut self, block: Block) {
         if self.sack {
             self.sack_blocks.on_held(block);
+            self.has_blocks = true;
         }
     }
 
@@ -72,17 +84,22 @@ impl AckState {
     pub(super) const fn on_duplicate(&mut self, block: Block) {
         if self.sack {
             self.sack_blocks.on_duplicate(block);
+            self.has_blocks = true;
         }
     }
 
     /// Removes the blocks before `next`, which are in order now.
     pub(super) fn on_in_order(&mut self, next: SeqNumber) {
-        self.sack_blocks.on_in_order(next);
+        if self.has_blocks {
+            self.sack_blocks.on_in_order(next);
+            self.has_blocks = !self.sack_blocks.is_empty();
+        }
     }
 
     /// Replaces the blocks held beyond gaps by `held`.
     pub(super) fn replace_held(&mut self, held: impl IntoIterator<Item = Block>) {
         self.sack_blocks.clear();
+        self.has_blocks = !self.sack_blocks.is_empty();
         for block in held {
             self.on_held(block);
         }
@@ -90,7 +107,12 @@ impl AckState {
 
     /// Returns the blocks for an acknowledgement that is sent now.
     pub(super) fn report(&mut self) -> Blocks {
-        if self.sack_blocks.is_empty() { Blocks::new() } else { self.sack_blocks.report() }
+        if !self.has_blocks {
+            return Blocks::new();
+        }
+        let blocks = self.sack_blocks.report();
+        self.has_blocks = !self.sack_blocks.is_empty();
+        blocks
     }
 
     /// Acknowledges the next segments with data at once. The peer's congestion window is small after a loss
@@ -129,7 +151,7 @@ impl AckState {
     pub(super) fn on_sent(&mut self, next: SeqNumber, has_gap: bool) {
         self.last_sent = next;
         self.unacknowledged_segments = 0;
-        if !has_gap && self.sack_blocks.is_empty() {
+        if !has_gap && !self.has_blocks {
             self.owed = 0;
         }
     }

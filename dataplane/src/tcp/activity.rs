@@ -1,4 +1,4 @@
-//! When things last happened on a connection, for its timers and timeouts.
+//! When data was last sent and acknowledged on a connection, for its timers and timeouts.
 
 use crate::time::Instant;
 
@@ -10,12 +10,10 @@ pub(super) struct Activity {
     /// When data was last acknowledged, or first became outstanding after that: the user timeout counts from
     /// here.
     pub(super) last_progress: Instant,
-    /// When an acceptable segment last came from the peer.
-    pub(super) last_received: Instant,
 }
 
 impl Activity {
     pub(super) const fn new() -> Self {
-        Self { data_sent_at: Instant::ZERO, last_progress: Instant::ZERO, last_received: Instant::ZERO }
+        Self { data_sent_at: Instant::ZERO, last_progress: Instant::ZERO }
     }
 }

@@ -28,32 +28,41 @@ use super::timestamps::TimestampClock;
 /// One TCP connection, in one part for each mechanism. Methods of the connection change the parts, and keep
 /// what must hold between them: with [`State::Closed`], for example, no timer runs, and only then
 /// `reset_owed` may be set.
+///
+/// The fields are in an order that keeps together what each segment needs (test
+/// `what_each_segment_needs_is_together`): a connection that was idle long enough to leave the caches costs a
+/// wait for memory for each line of it.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Connection {
+    // What hardly ever changes.
+    pub(super) config: Config,
+    pub(super) counters: Counters,
+    // What each segment needs, in either direction.
+    pub(super) ack: AckState,
+    pub(super) receive: ReceiveState,
     pub(super) state: State,
     pub(super) close_reason: CloseReason,
-    pub(super) config: Config,
     /// A RST is to be sent; set by [`reset`](Self::reset) alone.
     pub(super) reset_owed: bool,
-    pub(super) send: SendState,
-    pub(super) receive: ReceiveState,
-    pub(super) ack: AckState,
-    pub(super) probe: ProbeState,
-    pub(super) path: PathMss,
-    pub(super) congestion: Congestion,
-    pub(super) rtt: RttEstimator,
-    pub(super) recovery: Recovery,
-    pub(super) pacer: Pacer,
     pub(super) ecn: Ecn,
+    pub(super) path: PathMss,
+    pub(super) probe: ProbeState,
     pub(super) timestamps: TimestampClock,
-    pub(super) challenges: Challenges,
-    pub(super) activity: Activity,
     pub(super) timers: Timers,
-    pub(super) counters: Counters,
+    pub(super) send: SendState,
+    pub(super) recovery: Recovery,
+    // What data that is sent and acknowledged needs besides.
+    pub(super) rtt: RttEstimator,
+    pub(super) activity: Activity,
+    pub(super) pacer: Pacer,
+    pub(super) congestion: Congestion,
+    // What only an attack needs.
+    pub(super) challenges: Challenges,
 }
 
 // Memory for a hundred thousand idle connections is mostly this (test `memory_per_connection`).
-const _: () = assert!(size_of::<Connection>() <= 776);
+const _: () = assert!(size_of::<Connection>() <= 800);
 
 impl Connection {
     fn new(state: State, config: Config, iss: SeqNumber) -> Self {
@@ -65,7 +74,7 @@ impl Connection {
             config,
             reset_owed: false,
             send: SendState::new(iss, iss + 1),
-            receive: ReceiveState::new(config.window_octets),
+            receive: ReceiveState::new(&config),
             ack: AckState::new(),
             probe: ProbeState::new(),
             path,
@@ -126,8 +135,8 @@ impl Connection {
     }
 
     /// The counters.
-    pub const fn counters(&self) -> &Counters {
-        &self.counters
+    pub const fn counters(&self) -> Counters {
+        Counters { held_frames_peak: self.receive.held_frames_peak, ..self.counters }
     }
 
     /// The round-trip time estimate.
@@ -218,7 +227,7 @@ impl Connection {
     pub fn consume<P, F>(&mut self, pools: &mut Pools<P, F>, octets: usize) {
         self.receive.queue.consume(&mut pools.held, octets);
         // After its FIN the peer needs no window. It may be gone, and would answer with a RST.
-        if !self.receive.peer_finished() && self.receive.may_grow_window(&self.config) {
+        if !self.receive.peer_finished() && self.receive.may_grow_window() {
             self.ack.owe_one();
         }
     }
@@ -344,5 +353,27 @@ impl Connection {
         let window = self.congestion.window_octets();
         let slow_start = window < self.congestion.threshold_octets();
         Some(Pace::new(window, rtt_ns, slow_start, self.path.emss_octets()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::mem::offset_of;
+
+    use super::*;
+
+    /// Cache lines from the one with octet `first` of a connection to the one with the octet before `end`, if
+    /// octet 0 begins a line.
+    const fn lines(first: usize, end: usize) -> usize {
+        end.div_ceil(64) - first / 64
+    }
+
+    #[test]
+    fn what_each_segment_needs_is_together() {
+        let first = offset_of!(Connection, ack) + AckState::HOT_OFFSET;
+        let end = offset_of!(Connection, recovery) + Recovery::HOT_OCTETS;
+        assert!(lines(first, end) <= 5, "{first} to {end}");
+        let both_ways = offset_of!(Connection, rtt);
+        assert!(lines(first, both_ways) <= 7, "{first} to {both_ways}");
     }
 }

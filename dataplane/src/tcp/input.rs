@@ -155,14 +155,14 @@ impl Connection {
         if changes.contains(Changes::CLOSED) {
             return Disposition::changed(changes);
         }
-        if payload.octets > 0 && now - self.activity.last_received >= limits::MIN_RTO_NS {
+        if payload.octets > 0 && now - self.receive.last_arrival >= limits::MIN_RTO_NS {
             // A peer that was silent for so long may have had a retransmission timeout: its congestion window
             // is one segment.
             self.ack.expect_small_window();
         }
         // Only after these checks the segment is certain to be the peer's (RFC 5961 §5). A forged timestamp
         // would make the connection refuse genuine segments.
-        self.activity.last_received = now;
+        self.receive.last_arrival = now;
         if let Some(clock) = header.options.timestamps.filter(|_| self.timestamps.negotiated) {
             self.timestamps.take(now, clock.value, header.seq, self.ack.last_sent);
         }
@@ -208,8 +208,7 @@ impl Connection {
         let nxt = self.receive.queue.nxt();
         let insertion =
             self.receive.queue.insert(&mut pools.held, header.seq, payload.offset, octets, payload.frame);
-        self.counters.held_frames_peak =
-            self.counters.held_frames_peak.max(self.receive.queue.frames() as u32);
+        self.receive.held_frames_peak = self.receive.held_frames_peak.max(self.receive.queue.frames() as u32);
         if header.seq < nxt {
             self.note_duplicate(header.seq, (octets as u32).min((nxt - header.seq) as u32));
         }
@@ -247,7 +246,7 @@ impl Connection {
     /// joined: every second one is acknowledged (RFC 5681 §4.2).
     #[inline]
     pub(super) fn holds_several(&self, octets: usize) -> bool {
-        octets > usize::from(self.config.mss_octets)
+        octets > usize::from(self.receive.mss_octets)
     }
 
     /// RFC 5681 §4.2: a segment that fills a gap, or leaves one, is acknowledged at once. So is one with PSH:

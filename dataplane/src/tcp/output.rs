@@ -248,7 +248,7 @@ impl Connection {
             seq,
             ack: if acknowledges { self.receive.next() } else { SeqNumber(0) },
             flags,
-            window: if acknowledges { self.receive.offer_window(&self.config) } else { 0 },
+            window: if acknowledges { self.receive.offer_window() } else { 0 },
             urgent: 0,
             options: Options { timestamps, ..Options::default() },
         }

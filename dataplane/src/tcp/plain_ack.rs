@@ -44,7 +44,7 @@ impl Connection {
         } else {
             return None;
         };
-        self.activity.last_received = now;
+        self.receive.last_arrival = now;
         if let Some(clock) = segment.timestamps.filter(|_| self.timestamps.negotiated) {
             self.timestamps.take(now, clock.value, segment.seq, self.ack.last_sent);
         }

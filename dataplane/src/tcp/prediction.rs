@@ -64,10 +64,10 @@ impl Connection {
         } else if let Ok(acknowledged) = self.on_ack(now, &segment.header(), false, pools) {
             changes |= acknowledged;
         }
-        if now - self.activity.last_received >= limits::MIN_RTO_NS {
+        if now - self.receive.last_arrival >= limits::MIN_RTO_NS {
             self.ack.expect_small_window();
         }
-        self.activity.last_received = now;
+        self.receive.last_arrival = now;
         if let Some(clock) = segment.timestamps.filter(|_| self.timestamps.negotiated) {
             self.timestamps.take(now, clock.value, segment.seq, self.ack.last_sent);
         }
@@ -76,7 +76,7 @@ impl Connection {
             self.timers.clear(Timer::DelayedAck);
         }
         self.receive.queue.advance(segment.payload_octets);
-        self.counters.held_frames_peak = self.counters.held_frames_peak.max(1);
+        self.receive.held_frames_peak = self.receive.held_frames_peak.max(1);
         self.ack.on_in_order(self.receive.queue.nxt());
         let at_once = segment.push || self.holds_several(segment.payload_octets);
         self.owe_ack_for_data(now, at_once);
@@ -95,7 +95,7 @@ impl Connection {
     #[inline]
     pub fn pass(&mut self, octets: usize) {
         self.receive.queue.pass(octets);
-        if self.receive.may_grow_window(&self.config) {
+        if self.receive.may_grow_window() {
             self.ack.owe_one();
         }
     }

@@ -16,7 +16,7 @@ impl Connection {
         let interval_ns = self.rtt.base_rto_ns() << self.probe.persist_backoff.min(16);
         let mut at = now + interval_ns.min(limits::MAX_RTO_NS);
         if let Some(limit_ns) = self.user_timeout_ns().filter(|_| self.probe.unanswered > 0) {
-            at = at.min((self.activity.last_received + limit_ns).max(now + limits::MIN_RTO_NS));
+            at = at.min((self.receive.last_arrival + limit_ns).max(now + limits::MIN_RTO_NS));
         }
         self.timers.set(Timer::Persist, at);
     }
@@ -25,7 +25,7 @@ impl Connection {
     pub(super) fn on_persist_timeout(&mut self, now: Instant) {
         let silent = self.probe.unanswered >= limits::RETRANSMIT_ATTEMPTS;
         let overdue = self.probe.unanswered > 0
-            && self.user_timeout_ns().is_some_and(|limit_ns| now - self.activity.last_received >= limit_ns);
+            && self.user_timeout_ns().is_some_and(|limit_ns| now - self.receive.last_arrival >= limit_ns);
         if silent || overdue {
             return self.reset(CloseReason::TimedOut);
         }
@@ -47,10 +47,10 @@ impl Connection {
         let Some(keepalive) = self.config.behaviour.keepalive else { return };
         let idle_ns = u64::from(keepalive.idle_ms) * MILLISECOND;
         let in_flight = self.send.flight_octets() > 0;
-        if now - self.activity.last_received < idle_ns || in_flight {
+        if now - self.receive.last_arrival < idle_ns || in_flight {
             // The peer has sent something meanwhile, or the retransmission timer watches over it.
             self.probe.keepalives = 0;
-            let from = if in_flight { now } else { self.activity.last_received };
+            let from = if in_flight { now } else { self.receive.last_arrival };
             self.timers.set(Timer::Keepalive, from + idle_ns);
             return;
         }

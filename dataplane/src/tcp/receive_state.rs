@@ -1,6 +1,7 @@
 //! The receive half of a connection: the receive sequence variables of RFC 9293 §3.3.1, the frames received,
 //! the window that this end has offered, and the peer's FIN.
 
+use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
 use super::config::Config;
@@ -24,6 +25,14 @@ pub(super) enum PeerFin {
 /// however much waits unread.
 #[derive(Debug)]
 pub(super) struct ReceiveState {
+    /// When an acceptable segment last came from the peer; [`Instant::ZERO`] before the first.
+    pub(super) last_arrival: Instant,
+    /// The largest window to offer, in octets.
+    window_max_octets: u32,
+    /// The largest segment that this end accepts, in octets: the least by which the window is moved.
+    pub(super) mss_octets: u16,
+    /// The most frames that were held at a time, of [`Counters`](super::Counters).
+    pub(super) held_frames_peak: u32,
     /// IRS: the sequence number of the peer's SYN.
     pub(super) irs: SeqNumber,
     /// The octets received and not consumed.
@@ -39,17 +48,26 @@ pub(super) struct ReceiveState {
 }
 
 impl ReceiveState {
-    /// The state before the peer's SYN has come, for a window of `window_octets` octets.
-    pub(super) fn new(window_octets: u32) -> Self {
+    /// The state before the peer's SYN has come, with the window of `config`.
+    pub(super) fn new(config: &Config) -> Self {
         let start = SeqNumber(0);
         Self {
+            last_arrival: Instant::ZERO,
+            window_max_octets: config.window_octets,
+            mss_octets: config.mss_octets,
+            held_frames_peak: 0,
             irs: start,
             queue: ReceiveQueue::new(start),
             edge: start,
-            scale: scale_for(window_octets),
+            scale: scale_for(config.window_octets),
             rdma_option: false,
             fin: PeerFin::NotSeen,
         }
+    }
+
+    /// Limits the window to offer to `octets` octets.
+    pub(super) fn limit_window(&mut self, octets: u32) {
+        self.window_max_octets = self.window_max_octets.min(octets);
     }
 
     /// The peer's SYN has come with the sequence number `irs`.
@@ -108,17 +126,17 @@ impl ReceiveState {
     /// Octets that could be taken beyond RCV.NXT. What waits beyond a gap, or is placed there, lies inside
     /// the window already; what is in order and not consumed makes it smaller.
     // Requirements: DDP-A-02, DDP-A-03
-    fn room_octets(&self, config: &Config) -> u32 {
-        config.window_octets.saturating_sub(self.queue.available() as u32)
+    fn room_octets(&self) -> u32 {
+        self.window_max_octets.saturating_sub(self.queue.available() as u32)
     }
 
     /// Moves the right edge as far as silly-window avoidance allows (RFC 9293 §3.8.6.2.2). Returns the window
     /// field.
-    pub(super) fn offer_window(&mut self, config: &Config) -> u16 {
+    pub(super) fn offer_window(&mut self) -> u16 {
         let nxt = self.next();
-        let edge = nxt + self.room_octets(config);
+        let edge = nxt + self.room_octets();
         let gain = (edge - self.edge).max(0) as u32;
-        if gain >= u32::from(config.mss_octets).min(config.window_octets / 2) {
+        if gain >= u32::from(self.mss_octets).min(self.window_max_octets / 2) {
             self.edge = edge;
         }
         self.window_from(nxt)
@@ -135,9 +153,10 @@ impl ReceiveState {
     }
 
     /// Whether the window could be offered much larger than the peer has it.
-    pub(super) fn may_grow_window(&self, config: &Config) -> bool {
+    pub(super) fn may_grow_window(&self) -> bool {
         let offered = (self.edge - self.next()).max(0) as u32;
-        offered < config.window_octets / 2 && self.room_octets(config) >= offered + config.window_octets / 4
+        let most = self.window_max_octets;
+        offered < most / 2 && self.room_octets() >= offered + most / 4
     }
 }
 

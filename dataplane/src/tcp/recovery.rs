@@ -72,19 +72,27 @@ impl Resent {
 
 /// The state needed to undo a reduction.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 struct Undo {
-    /// The first octet retransmitted.
-    from: SeqNumber,
     /// Our timestamp clock when the first segment was retransmitted.
     clock: Option<u32>,
+    /// The first octet retransmitted.
+    from: SeqNumber,
     /// Segments retransmitted that the peer has not reported as duplicates yet.
     resent: Resent,
 }
 
-/// The loss recovery of one connection.
+/// The loss recovery of one connection. It begins with what says whether there is anything to recover, which
+/// each segment needs; the first octets of `undo` are part of that.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub(super) struct Recovery {
     pub(super) phase: Phase,
+    pub(super) tail_probe: Option<TailProbe>,
+    /// Duplicate acknowledgements, counted if there are no selective ones.
+    pub(super) duplicate_acks: u32,
+    pub(super) tail_probe_owed: bool,
+    undo: Option<Undo>,
     pub(super) rack: Rack,
     /// SND.NXT when the last recovery began: the recovery ends when this is acknowledged (RFC 6582
     /// `recover`).
@@ -92,14 +100,13 @@ pub(super) struct Recovery {
     /// No further reduction for marked packets before this is acknowledged: one a round trip (RFC 3168
     /// §6.1.2).
     pub(super) ecn_until: SeqNumber,
-    pub(super) tail_probe: Option<TailProbe>,
-    pub(super) tail_probe_owed: bool,
-    /// Duplicate acknowledgements, counted if there are no selective ones.
-    pub(super) duplicate_acks: u32,
-    undo: Option<Undo>,
 }
 
 impl Recovery {
+    /// How many octets, the first ones, say whether anything is to be recovered: what each segment needs.
+    #[cfg(test)]
+    pub(super) const HOT_OCTETS: usize = core::mem::offset_of!(Self, undo) + size_of::<u32>();
+
     pub(super) const fn new(start: SeqNumber) -> Self {
         Self {
             phase: Phase::Open,

@@ -49,14 +49,14 @@ impl Connection {
         self.receive.begin(syn.seq);
         self.send.begin(syn);
         self.ack.last_sent = syn.seq + 1;
-        self.activity.last_received = now;
+        self.receive.last_arrival = now;
         if let Some(scale) = syn.options.window_scale {
             // A shift above 14 is taken as 14 (RFC 7323 §2.3).
             self.send.scale = scale.min(14);
         } else {
             (self.send.scale, self.receive.scale) = (0, 0);
             // The unscaled window field limits the window that can be offered.
-            self.config.window_octets = self.config.window_octets.min(0xffff);
+            self.receive.limit_window(0xffff);
         }
         // Requirements: MPA-A.3-04
         self.ack.sack = syn.options.sack_permitted && self.config.behaviour.sack;

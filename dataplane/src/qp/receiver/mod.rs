@@ -41,12 +41,13 @@ pub use ulpdu::Fault;
 
 /// The receive half of a queue pair at its core.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Receiver {
+    current: Option<Current>,
     /// Buffers, oldest first. At most the queue's depth.
     buffers: VecDeque<ReceiveRequest>,
-    current: Option<Current>,
-    /// The oldest buffer is not accessible: that has ended the stream.
-    bad_buffer: bool,
+    /// Segments placed out of order that wait for their Delivery, in stream order.
+    placed: OrderedSet,
     /// The MSN expected next on queue 0, that of Sends.
     // Requirements: DDP-4.3-08
     expected_msn: u32,
@@ -54,13 +55,13 @@ pub struct Receiver {
     expected_request: u32,
     /// The MSN expected next on queue 3, that of Atomic Responses.
     expected_response: u32,
+    /// The oldest buffer is not accessible: that has ended the stream.
+    bad_buffer: bool,
     /// The version of DDP and RDMAP.
     // Requirements: RDMAC-C.1-02
     version: u8,
     /// The ready-to-receive indications that may come.
     indications: Indications,
-    /// Segments placed out of order that wait for their Delivery, in stream order.
-    placed: OrderedSet,
 }
 
 /// The state that a receiver works on besides its own.
