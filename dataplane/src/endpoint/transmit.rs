@@ -15,7 +15,7 @@ use crate::time::Instant;
 
 use super::Endpoint;
 use super::byte_stream::queue_bytes;
-use super::connection::Chunk;
+use super::connection::{Chunk, Mode};
 use super::rdmap_stream::RdmapStream;
 use super::stream::{octets_for_control, queue_stream};
 
@@ -85,14 +85,18 @@ impl<F: Frame> Endpoint<'_, F> {
     /// all as long as `first` if `alike` is true.
     ///
     /// Within a turn nothing arrives, and everything that could be queued is: while TCP has unsent segments,
-    /// `next_segment` would change nothing but TCP, and return the next of these. A stream that has failed
-    /// has a Terminate to queue.
+    /// `next_segment` would change nothing but TCP, and return the next of these. What an application posts
+    /// or writes meanwhile follows after the train. A stream that has failed has a Terminate to queue.
     pub fn train_after(&mut self, first: &Outgoing<Chunk>, alike: bool) -> Option<Train<Chunk>> {
-        let stream = self.rdmap()?;
-        if stream.operating.failed || stream.stream.unqueued_octets() > 0 {
+        let has_queued_all = match &self.connection.mode {
+            Mode::FullOperation(operating) => self.queue_pair.is_some() && !operating.failed,
+            Mode::Bytes(_) => true,
+            Mode::Streaming | Mode::Lingering { .. } => false,
+        };
+        if !has_queued_all || self.connection.stream.unqueued_octets() > 0 {
             return None;
         }
-        stream.tcp.train_after(first, alike)
+        self.connection.tcp.train_after(first, alike)
     }
 
     /// Returns the next segment of a train, and true if it has PSH.
