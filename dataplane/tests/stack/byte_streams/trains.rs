@@ -14,7 +14,7 @@ const OCTETS: usize = 300_000;
 /// Those of the first octets that are a transfer, if the ends have the option.
 const TRANSFER_OCTETS: usize = 100_000;
 
-/// Sends a stream over a device that takes super-frames of so many octets. Returns the frames on the wire, and
+/// Sends a stream over a device that takes super-frames of so many octets. Returns the frames on the wire and
 /// the counters of the end that sends.
 fn run(behaviour: Behaviour, super_frame_bytes: usize) -> (Vec<Vec<u8>>, Statistics) {
     let end = |config: EndConfig| EndConfig {
