@@ -31,7 +31,8 @@ pub enum Phase {
 
 /// What the target's thread has to do.
 enum Order {
-    /// Take a turn at this time, counted or not, and post or not. The answer says whether there was anything to do.
+    /// Take a turn at this time, counted or not, and post or not. The answer says whether there was
+    /// anything to do.
     Turn { now: Instant, counted: bool, post: bool },
     /// Return the counts.
     Counts,

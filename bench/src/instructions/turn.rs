@@ -3,8 +3,8 @@
 use serde::Serialize;
 use warpline::time::Instant;
 use warpline::{
-    Advertisement, Completion, CompletionKind, CompletionQueue, CoreDriver, MemoryRegion, QueuePair,
-    SendBatch, Statistics, Status,
+    Advertisement, Completion, CompletionKind, CompletionQueue, CoreDriver, MemoryRegion, PostError,
+    QueuePair, SendBatch, Statistics, Status,
 };
 
 use super::case::Pattern;
@@ -25,8 +25,8 @@ pub struct Counts {
     pub polls: u64,
     /// Of these, those that found nothing to do.
     pub idle_polls: u64,
-    /// Writes and Sends of the writer, and Reads of the target, that completed; answers of the target that were
-    /// posted.
+    /// Writes and Sends of the writer, and Reads of the target, that completed; answers of the target that
+    /// were posted.
     pub messages: u64,
     /// FPDUs sent by the writer, received by the target.
     pub fpdus: u64,
@@ -97,22 +97,36 @@ impl Lane {
     }
 
     /// Posts messages `posted` to `end`.
-    fn post(&self, mut posted: u64, end: u64) -> Result<(), BenchError> {
+    fn post(&self, posted: u64, end: u64) -> Result<(), BenchError> {
         let Self { source, exposed, sink, size, pattern, .. } = self;
-        let slots = u64::from(sink.len / size);
+        match pattern {
+            Pattern::Stream | Pattern::Ping => self.post_with(posted, end, |batch, number, at| {
+                batch.write(number, source.slice(at as usize, *size), sink, at)
+            }),
+            Pattern::Sends => self.post_with(posted, end, |batch, number, at| {
+                batch.send(number, source.slice(at as usize, *size))
+            }),
+            Pattern::Reads => self.post_with(posted, end, |batch, number, at| {
+                batch.read(number, exposed.slice(at as usize, *size), sink, at)
+            }),
+        }
+    }
+
+    /// Posts messages `posted` to `end`, each of which `add` adds to a batch by its number and its place.
+    #[inline]
+    fn post_with(
+        &self,
+        mut posted: u64,
+        end: u64,
+        add: impl Fn(&mut SendBatch<'_>, u64, u64) -> Result<(), PostError>,
+    ) -> Result<(), BenchError> {
+        let slots = u64::from(self.sink.len / self.size);
         while posted < end {
             let batch_end = end.min(posted.saturating_add(self.writes_in_a_row()));
             let mut batch = self.qp(posted).batch();
             for number in posted..batch_end {
-                let at = number % slots * u64::from(*size);
-                match pattern {
-                    Pattern::Stream | Pattern::Ping => {
-                        batch.write(number, source.slice(at as usize, *size), sink, at)
-                    }
-                    Pattern::Sends => batch.send(number, source.slice(at as usize, *size)),
-                    Pattern::Reads => batch.read(number, exposed.slice(at as usize, *size), sink, at),
-                }
-                .map_err(|error| BenchError::Peer(error.to_string()))?;
+                let at = number % slots * u64::from(self.size);
+                add(&mut batch, number, at).map_err(|error| BenchError::Peer(error.to_string()))?;
             }
             batch.commit().map_err(|error| BenchError::Peer(error.to_string()))?;
             posted = batch_end;
@@ -152,7 +166,7 @@ impl Writer {
         self.take_completions();
         let mut count = (self.completed + DEPTH - self.posted).min(BATCH);
         if self.lane.pattern == Pattern::Reads {
-            // The target may send once this end, the Initiator, has (RFC 5044 §7.1.2): one Read the other way.
+            // The target may send once this end, the Initiator, has (RFC 5044 §7.1.2): one Read back.
             count = 1 - self.posted;
         }
         if post && count > 0 {
@@ -223,8 +237,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// Polls its core and looks for completions, as an application does, and answers a ping, or reads. Returns
-    /// true if there was anything to do, or is anything outstanding.
+    /// Polls its core and looks for completions, as an application does, and answers a ping, or reads.
+    /// Returns true if there was anything to do, or is anything outstanding.
     pub fn turn(&mut self, now: Instant, post: bool) -> bool {
         let reads = self.lane.pattern == Pattern::Reads;
         if reads && post {

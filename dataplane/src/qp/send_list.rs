@@ -42,7 +42,11 @@ impl SendList {
     /// # Errors
     ///
     /// [`PostError::BatchFull`].
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "a request that is built for it is not built then, only its short form"
+    )]
+    #[inline(always)]
     pub fn push(&mut self, request: SendRequest) -> Result<(), PostError> {
         if self.wqes.is_full() {
             return Err(PostError::BatchFull);

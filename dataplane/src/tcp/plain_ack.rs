@@ -57,11 +57,26 @@ impl Connection {
     #[inline]
     pub(super) fn advances_plainly(&self, ack: SeqNumber) -> bool {
         debug_assert!(!self.send.fin.is_queued() || self.state != State::Established, "a FIN needs more");
-        ack > self.send.una
-            && ack <= self.send.queue.nxt()
-            && self.recovery.is_at_rest()
-            && !self.send.queue.has_holes()
-            && !self.timers.is_set(Timer::Reorder)
+        ack > self.send.una && ack <= self.send.queue.nxt() && self.suspects_no_loss()
+    }
+
+    /// Returns true if the acknowledgement number `ack` of a segment with data, in the
+    /// [usual form](PlainSegment), acknowledges nothing new, and no loss is known or suspected: it is no
+    /// duplicate acknowledgement (RFC 5681 §2), and changes no more than the window.
+    #[inline]
+    pub(super) fn repeats_plainly<P>(&self, ack: SeqNumber, segments: &SegmentPool<P>) -> bool {
+        ack == self.send.una
+            && (self.awaits_no_acknowledgement()
+                || self.send.queue.outstanding_octets() > 0
+                    && self.suspects_no_loss()
+                    && !self.may_have_lost(segments))
+    }
+
+    /// Returns true if no loss is known or suspected, and nothing that was done about one could still be
+    /// undone.
+    #[inline]
+    pub(super) fn suspects_no_loss(&self) -> bool {
+        self.recovery.is_at_rest() && !self.send.queue.has_holes() && !self.timers.is_set(Timer::Reorder)
     }
 
     /// Takes the acknowledgement of a segment for which [`advances_plainly`](Self::advances_plainly) holds.

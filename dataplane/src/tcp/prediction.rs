@@ -56,7 +56,7 @@ impl Connection {
         pools: &mut Pools<P, F>,
     ) -> Changes {
         let mut changes = Changes::DATA;
-        if segment.ack == self.send.una && self.awaits_no_acknowledgement() {
+        if self.repeats_plainly(segment.ack, &pools.segments) {
             self.note_plain_window(segment);
         } else if self.advances_plainly(segment.ack) {
             self.advance_plainly(now, segment, pools);

@@ -10,13 +10,12 @@ use crate::memory::{Access, StagTable, Target};
 use crate::mpa::whole::{self, CutUlpdu};
 use crate::qp::reads::OutboundReads;
 use crate::qp::shared::SharedQp;
-use crate::rdmap::message::SEND_QUEUE;
-use crate::wire::ddp::{Header, Tagged};
+use crate::wire::ddp::{Header, Tagged, Untagged};
 use crate::wire::rdmap::{Control, Opcode};
 
 impl Receiver {
-    /// Checks and places the segment of an RDMA Write in `ulpdu`, the next in stream order. Returns the octets
-    /// of its payload; `None`, and nothing has changed, if it is anything else, or not valid.
+    /// Checks and places the segment of an RDMA Write in `ulpdu`, the next in stream order. Returns the
+    /// octets of its payload; `None`, and nothing has changed, if it is anything else, or not valid.
     #[inline]
     pub fn on_write(&self, ulpdu: &whole::Ulpdu<'_>, shared: &SharedQp, stags: &StagTable) -> Option<usize> {
         match ulpdu {
@@ -26,13 +25,17 @@ impl Receiver {
                 let target = self.check_write(&header, payload.len(), shared, stags)?;
                 target.write(0, payload).then_some(payload.len())
             }
-            whole::Ulpdu::Cut(ulpdu) => {
-                let header = Tagged::parse(&ulpdu.first_octets::<{ Tagged::LEN }>()?)?;
-                let payload_octets = ulpdu.octets() - Tagged::LEN;
-                let target = self.check_write(&header, payload_octets, shared, stags)?;
-                write_pieces(&target, ulpdu, Tagged::LEN).then_some(payload_octets)
-            }
+            whole::Ulpdu::Cut(ulpdu) => self.on_cut_write(ulpdu, shared, stags),
         }
+    }
+
+    /// [`on_write`](Self::on_write) of a segment that Markers cut.
+    #[inline(never)]
+    fn on_cut_write(&self, ulpdu: &CutUlpdu<'_>, shared: &SharedQp, stags: &StagTable) -> Option<usize> {
+        let header = Tagged::parse(&ulpdu.first_octets::<{ Tagged::LEN }>()?)?;
+        let payload_octets = ulpdu.octets() - Tagged::LEN;
+        let target = self.check_write(&header, payload_octets, shared, stags)?;
+        write_pieces(&target, ulpdu, Tagged::LEN).then_some(payload_octets)
     }
 
     /// Returns the memory of an RDMA Write of `payload_octets` octets, as `check_tagged` does; `None` if it
@@ -65,70 +68,66 @@ impl Receiver {
     ) -> Option<usize> {
         match ulpdu {
             whole::Ulpdu::InOnePiece(ulpdu) => {
-                let (header, header_octets) = Header::parse(ulpdu, ulpdu.len()).ok()?;
-                let payload = ulpdu.get(header_octets..)?;
-                let target = self.check_middle(&header, payload.len(), shared, stags, outbound)?;
-                target.write(0, payload).then_some(())?;
-                Some(self.deliver_middle(&header, payload.len(), outbound))
+                let header = ulpdu.first_chunk()?;
+                let write = |target: &Target<'_>, from: usize| target.write(0, &ulpdu[from..]);
+                self.continue_message(header, ulpdu.len(), (shared, stags, outbound), write)
             }
             whole::Ulpdu::Cut(ulpdu) => {
-                let prefix = ulpdu.first_octets::<{ Header::MAX_LEN }>()?;
-                let (header, header_octets) = Header::parse(&prefix, prefix.len()).ok()?;
-                let payload_octets = ulpdu.octets() - header_octets;
-                let target = self.check_middle(&header, payload_octets, shared, stags, outbound)?;
-                write_pieces(&target, ulpdu, header_octets).then_some(())?;
-                Some(self.deliver_middle(&header, payload_octets, outbound))
+                let header = ulpdu.first_octets()?;
+                let write = |target: &Target<'_>, from| write_pieces(target, ulpdu, from);
+                self.continue_message(&header, ulpdu.octets(), (shared, stags, outbound), write)
             }
         }
     }
 
-    /// Returns the memory of a segment that continues a message and does not end it; `None` if it does not,
-    /// or is not valid.
+    /// Takes a segment of `ulpdu_octets` octets that begins with `header`, if it continues a message; `write`
+    /// writes its payload from that octet of it on.
     #[inline]
-    fn check_middle<'t>(
+    fn continue_message(
+        &mut self,
+        header: &[u8; Header::MAX_LEN],
+        ulpdu_octets: usize,
+        (shared, stags, outbound): (&SharedQp, &StagTable, &mut OutboundReads),
+        write: impl FnOnce(&Target<'_>, usize) -> bool,
+    ) -> Option<usize> {
+        if let Some(tagged) = Tagged::parse(header) {
+            let octets = ulpdu_octets - Tagged::LEN;
+            let target = self.check_response(&tagged, octets, shared, stags, outbound)?;
+            write(&target, Tagged::LEN).then_some(())?;
+            outbound.deliver(false, octets);
+            return Some(octets);
+        }
+        let octets = ulpdu_octets - Untagged::LEN;
+        let current = self.current.as_mut()?;
+        let to = current.continued_by(header, octets)?;
+        let local = Access::LOCAL_WRITE;
+        let target = stags.check(to.stag, shared.accessor(), local, to.to, octets).ok()?;
+        write(&target, Untagged::LEN).then_some(())?;
+        current.placed += octets as u32;
+        Some(octets)
+    }
+
+    /// Returns the memory of a segment in the middle of the Read Response under way; `None` if it is anything
+    /// else, or not valid.
+    #[inline]
+    fn check_response<'t>(
         &self,
-        header: &Header,
-        payload_octets: usize,
+        header: &Tagged,
+        octets: usize,
         shared: &SharedQp,
         stags: &'t StagTable,
         outbound: &OutboundReads,
     ) -> Option<Target<'t>> {
-        let control = Control::from_octet(header.ulp_control());
-        if payload_octets == 0 || header.last() || !self.expects(header.version(), control) {
+        let control = Control::from_octet(header.rsvd_ulp);
+        let is_next = control.opcode == Opcode::ReadResponse
+            && self.expects(header.version, control)
+            && !header.last
+            && octets > 0
+            && outbound.check_turn(header, octets).is_ok();
+        if !is_next {
             return None;
         }
-        let (stag, to) = match header {
-            Header::Tagged(header) => {
-                let is_next = control.opcode == Opcode::ReadResponse
-                    && outbound.check_turn(header, payload_octets).is_ok();
-                is_next.then_some((header.stag, header.to))?
-            }
-            Header::Untagged(header) => {
-                let current = self.current.as_ref()?;
-                let is_next = control.opcode.is_send()
-                    && header.queue == SEND_QUEUE
-                    && header.msn == self.expected_msn
-                    && header.mo == current.placed;
-                // A buffer of several ranges goes the general way.
-                let [buffer] = current.request.local.as_slice() else { return None };
-                let fits = payload_octets <= buffer.len.saturating_sub(current.placed) as usize;
-                let to = buffer.to.wrapping_add(u64::from(current.placed));
-                (is_next && fits).then_some((buffer.stag, to))?
-            }
-        };
-        stags.check(stag, shared.accessor(), Access::LOCAL_WRITE, to, payload_octets).ok()
-    }
-
-    /// Delivers a segment that [`check_middle`](Self::check_middle) was asked about and that is placed.
-    /// Returns the octets of its payload.
-    #[inline]
-    fn deliver_middle(&mut self, header: &Header, octets: usize, outbound: &mut OutboundReads) -> usize {
-        match (header, &mut self.current) {
-            (Header::Tagged(_), _) => outbound.deliver(false, octets),
-            (Header::Untagged(_), Some(current)) => current.placed += octets as u32,
-            (Header::Untagged(_), None) => debug_assert!(false, "no message is under way"),
-        }
-        octets
+        stags.check(header.stag, shared.accessor(), Access::LOCAL_WRITE, header.to, octets).ok()
     }
 
     /// Returns true if a segment with these versions is of this stream, and no indication is expected.

@@ -77,7 +77,7 @@ impl Receiver {
         let current = match self.current {
             Some(current) => current,
             None => match self.buffers.front() {
-                Some(&request) => Current { request, placed: 0 },
+                Some(&request) => Current::new(request, header),
                 None => return Err(DdpError::NoBuffer),
             },
         };
@@ -206,9 +206,11 @@ mod tests {
         let mut receiver = Receiver::new(1);
         receiver.buffers.push_back(request);
         let mo = u32::MAX - 4;
-        receiver.current = Some(Current { request, placed: mo });
         let header =
             Untagged { last: false, version: 1, rsvd_ulp: [0x43, 0, 0, 0, 0], queue: SEND_QUEUE, msn: 1, mo };
+        let mut current = Current::new(request, &header);
+        current.placed = mo;
+        receiver.current = Some(current);
         assert_eq!(receiver.in_turn(&header, 4).map(|current| current.placed), Ok(mo));
         assert_eq!(receiver.in_turn(&header, 5).map(|current| current.placed), Err(DdpError::TooLong));
     }

@@ -2,8 +2,8 @@
 //! other takes all of them the general way.
 
 use super::*;
-use crate::device::Device;
 use crate::device::sim::{self, EndConfig, SimDevice, SimFrame};
+use crate::device::{Device, Frame};
 use crate::rate_limit::RateLimit;
 use crate::tcp::congestion::Algorithm;
 use crate::tcp::receive_queue::HeldPool;
@@ -43,21 +43,33 @@ impl End {
         Self { tcp: Connection::connect(config, ISS), pools, device, short, silent: 0 }
     }
 
-    /// Takes a segment without payload. Returns what has changed, and true if it went the short way.
-    fn receive(&mut self, now: Instant, header: &Header) -> (Changes, bool) {
+    /// Takes a segment with `octets` octets of payload, and consumes what is in order. Returns what has
+    /// changed, and true if it went the short way.
+    fn receive(&mut self, now: Instant, header: &Header, octets: usize) -> (Changes, bool) {
         self.pools.scan_budget.begin_poll();
-        if self.short
-            && let Some(segment) = plain(header)
+        let segment = plain(header, octets).filter(|_| self.short);
+        if let Some(segment) = &segment
+            && octets > 0
+            && self.tcp.predicts(now, segment, &self.pools)
         {
+            let changes = self.tcp.take_predicted(now, segment, &mut self.pools);
+            self.tcp.pass(octets);
+            return (changes, true);
+        }
+        if let Some(segment) = segment {
             let before = format!("{:?}", self.tcp);
             match self.tcp.take_plain_ack(now, &segment, &mut self.pools) {
                 Some(changes) => return (changes, true),
                 None => assert_eq!(before, format!("{:?}", self.tcp), "a refusal changes nothing"),
             }
         }
-        let frame = self.device.allocate().expect("a frame");
-        let payload = Payload { frame, offset: 0, octets: 0, ecn: EcnField::NotCapable };
-        (self.tcp.on_segment(now, header, payload, &mut self.pools).changes, false)
+        let mut frame = self.device.allocate().expect("a frame");
+        frame.append(octets).expect("room");
+        let payload = Payload { frame, offset: 0, octets, ecn: EcnField::NotCapable };
+        let changes = self.tcp.on_segment(now, header, payload, &mut self.pools).changes;
+        let in_order = self.tcp.received().available();
+        self.tcp.consume(&mut self.pools, in_order);
+        (changes, false)
     }
 
     /// Sends the segment in flight after the first `skip` again, as if a spurious recovery had ended before
@@ -87,7 +99,7 @@ impl End {
 }
 
 /// `header` in the usual form of a segment, if it has that.
-fn plain(header: &Header) -> Option<PlainSegment> {
+fn plain(header: &Header, payload_octets: usize) -> Option<PlainSegment> {
     let timestamps = header.options.timestamps;
     let usual = header.flags.difference(Flags::PSH) == Flags::ACK
         && header.options == Options { timestamps, ..Options::default() };
@@ -100,7 +112,7 @@ fn plain(header: &Header) -> Option<PlainSegment> {
         timestamps,
         ecn: 0,
         payload_offset: 0,
-        payload_octets: 0,
+        payload_octets,
     })
 }
 
@@ -170,7 +182,7 @@ fn acknowledgement(rng: &mut fastrand::Rng, peer: &Peer, now: Instant, tcp: &Con
 /// selective acknowledgements.
 #[test]
 fn a_plain_acknowledgement_changes_what_the_general_way_would() {
-    let (mut plain, mut plain_after_loss, mut general, mut silent) = (0, 0, 0, 0);
+    let (mut plain, mut with_data, mut plain_after_loss, mut general, mut silent) = (0, 0, 0, 0, 0);
     for seed in 0..200 {
         let mut rng = fastrand::Rng::with_seed(seed);
         let algorithms = [Algorithm::Cubic, Algorithm::NewReno, Algorithm::Dctcp];
@@ -187,12 +199,13 @@ fn a_plain_acknowledgement_changes_what_the_general_way_would() {
         let syn_ack = Flags::SYN | Flags::ACK | if rng.bool() { Flags::ECE } else { Flags::empty() };
         for end in &mut ends {
             assert_eq!(end.send(now, 32).len(), 1, "a SYN");
-            end.receive(now + round_trip_ns, &peer.segment(now, syn_ack, PEER_ISS, ISS + 1));
+            end.receive(now + round_trip_ns, &peer.segment(now, syn_ack, PEER_ISS, ISS + 1), 0);
         }
         now += round_trip_ns;
         for step in 0..300 {
             now += rng.u64(..round_trip_ns);
             let header = acknowledgement(&mut rng, &peer, now, &ends[0].tcp);
+            let carried = if rng.u8(..4) == 0 { rng.usize(1..1448) } else { 0 };
             let [arrives, expires] = [4, 5].map(|odds| rng.u8(..odds) > 0);
             if rng.u8(..30) == 0 {
                 now += rng.u64(..400_000_000);
@@ -205,7 +218,7 @@ fn a_plain_acknowledgement_changes_what_the_general_way_would() {
                 for number in 0..queued as u32 {
                     end.tcp.queue(&mut end.pools, step * 100 + number, 0, octets);
                 }
-                let received = arrives.then(|| end.receive(now, &header));
+                let received = arrives.then(|| end.receive(now, &header, carried));
                 if !expires {
                     let _ = end.tcp.on_timer(now, &mut end.pools);
                 }
@@ -225,13 +238,17 @@ fn a_plain_acknowledgement_changes_what_the_general_way_would() {
             assert_eq!(ends[0].pools.segments.used(), ends[1].pools.segments.used(), "seed {seed}");
             let took_short_way = short.is_some_and(|(_, short)| short);
             plain += usize::from(took_short_way);
+            with_data += usize::from(took_short_way && carried > 0);
             general += usize::from(short.is_some() && !took_short_way);
             let repaired = ends[0].tcp.counters().retransmitted_segments > 0;
             plain_after_loss += usize::from(took_short_way && repaired);
         }
         silent += ends[0].silent;
     }
-    let enough = plain > 5000 && plain_after_loss > 500 && general > 5000;
+    let enough = plain > 5000 && with_data > 1000 && plain_after_loss > 500 && general > 5000;
     assert!(silent > 500, "{silent} times silent");
-    assert!(enough, "{plain} plain ones, {plain_after_loss} after a loss, {general} others");
+    assert!(
+        enough,
+        "{plain} plain ones, {with_data} of them with data, {plain_after_loss} after a loss, {general} others"
+    );
 }
