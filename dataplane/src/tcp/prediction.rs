@@ -85,7 +85,7 @@ impl Connection {
     /// its timers runs: an acknowledgement that acknowledges nothing new then changes no more than the
     /// window.
     #[inline]
-    const fn awaits_no_acknowledgement(&self) -> bool {
+    pub(super) const fn awaits_no_acknowledgement(&self) -> bool {
         self.send.queue.is_empty() && self.recovery.is_at_rest() && !self.timers.repairs()
     }
 
