@@ -65,7 +65,7 @@ impl<D: Device> Core<D> {
         match self.time_waits.on_segment(now, &key, &state, (header, payload_octets), challenges) {
             TimeWaitOutcome::Reopen(iss_min) => Ok(Some(iss_min)),
             TimeWaitOutcome::Reply(acknowledgement) => {
-                self.host.send_bare(key, acknowledgement);
+                self.host.send_bare(key, &acknowledgement);
                 Err(DropCause::Duplicate)
             }
             TimeWaitOutcome::Drop(cause) => Err(cause),
@@ -161,7 +161,7 @@ impl<D: Device> Core<D> {
         if let Some(syn_ack) = syn_ack
             && let Some(egress) = self.host.egress_of_reply(key.remote, frame)
         {
-            self.host.send_bare_by(egress, key, syn_ack.header);
+            self.host.send_bare_by(egress, key, &syn_ack.header);
             self.endpoints.context.statistics.syn_cookies_sent += 1;
         }
     }

@@ -18,7 +18,8 @@ use super::Core;
 
 impl<D: Device> Core<D> {
     /// Handles a frame if it has the next segment in order of a connection that takes FPDUs, and those of
-    /// `rest`, the rest of the burst, that go on with its train. Returns any other frame.
+    /// `rest`, the rest of the burst, that go on with its train; or a plain acknowledgement alone. Returns
+    /// any other frame.
     #[inline]
     pub(super) fn on_plain_frame(
         &mut self,
@@ -33,8 +34,17 @@ impl<D: Device> Core<D> {
         let Some(segment) = self.host.recognize(&frame) else { return Some(frame) };
         let Some(slot) = self.slot_of(&segment.tuple) else { return Some(frame) };
         let Some(mut endpoint) = self.endpoints.at(now, slot) else { return Some(frame) };
-        let outcome = match endpoint.on_plain_segment(&segment, frame) {
+        let handled = if segment.payload_octets == 0 {
+            endpoint.on_plain_ack(&segment, frame)
+        } else {
+            endpoint.on_plain_segment(&segment, frame)
+        };
+        let outcome = match handled {
             Plain::General(frame) => return Some(frame),
+            Plain::Acknowledged(frame, outcome) => {
+                self.host.recycle(frame);
+                outcome
+            }
             Plain::Consumed(leader, changes) => {
                 endpoint.context.statistics.segments_predicted += 1;
                 let mut dropped_surplus = false;

@@ -195,6 +195,6 @@ impl<D: Device> Core<D> {
             reset.flags |= Flags::ACK;
             reset.ack = header.seq + payload_octets as u32 + control.bits().count_ones();
         }
-        self.host.send_bare(key, reset);
+        self.host.send_bare(key, &reset);
     }
 }

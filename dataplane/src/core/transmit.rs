@@ -128,7 +128,7 @@ fn send_segments<D: Device>(
             continue;
         }
         let payload = outgoing.segment.as_ref().map_or(0, |segment| segment.octets as usize);
-        let Some(frame) = build(host, endpoint, &path, outgoing, by_reference, frame) else {
+        let Some(frame) = build(host, endpoint, &path, &outgoing, headers, by_reference, frame) else {
             // It stays unacknowledged, so TCP sends it again.
             host.count_no_buffer();
             continue;
@@ -143,6 +143,10 @@ fn send_segments<D: Device>(
         }
         if last && !endpoint.connection.tcp.has_unsent() {
             host.flush(endpoint.now);
+        }
+        if endpoint.has_sent_all() {
+            host.prefetch_spare();
+            return false;
         }
     }
     true
@@ -240,7 +244,7 @@ fn send_super_frames<D: Device>(
         }
         if whole {
             let cut = (ecn.bits(), segment_octets as u16);
-            host.write_super_headers(&mut frame, path, header.clone(), payload_octets, cut);
+            host.write_super_headers(&mut frame, path, &header, payload_octets, cut);
             host.note_joined(payload_octets / segment_octets - 1);
             host.send(endpoint.now, path.egress, frame);
         } else {
@@ -266,16 +270,17 @@ fn send_super_frames<D: Device>(
     has_frames.then_some(sent)
 }
 
-/// Builds the frame of a segment; returns `None` if its octets cannot be had.
+/// Builds the frame of a segment with `headers` octets of headers; returns `None` if its octets cannot be
+/// had.
 fn build<D: Device>(
     host: &Host<D>,
     endpoint: &mut Endpoint<'_, D::Frame>,
     path: &FlowPath,
-    outgoing: Outgoing<Chunk>,
+    outgoing: &Outgoing<Chunk>,
+    headers: usize,
     by_reference: bool,
     mut frame: D::Frame,
 ) -> Option<D::Frame> {
-    let headers = host.headers_octets(path.key, &outgoing.header);
     let mut payload_octets = 0;
     if let Some(segment) = &outgoing.segment {
         endpoint.write_payload(segment, by_reference, headers, &mut frame).then_some(())?;
@@ -283,6 +288,6 @@ fn build<D: Device>(
     } else {
         frame.append(headers)?;
     }
-    host.write_headers(&mut frame, path, outgoing.header, payload_octets, outgoing.ecn.bits());
+    host.write_headers(&mut frame, path, &outgoing.header, payload_octets, outgoing.ecn.bits());
     Some(frame)
 }

@@ -19,6 +19,8 @@ use super::{Endpoint, Outcome};
 pub enum Plain<F> {
     /// Nothing has changed: the segment goes the general way.
     General(F),
+    /// It had no payload. The frame is of no more use.
+    Acknowledged(F, Outcome),
     /// All of its payload is consumed. The frame is of no more use; this has changed in TCP.
     Consumed(F, Changes),
     /// The rest of it is in the receive queue.

@@ -25,6 +25,7 @@ mod operating;
 mod out_of_order;
 mod parts;
 mod payload;
+mod plain_ack;
 mod queue_pair;
 mod queue_pairs;
 mod rdmap_stream;

@@ -15,7 +15,7 @@ use crate::time::Instant;
 
 use super::Endpoint;
 use super::byte_stream::queue_bytes;
-use super::connection::Chunk;
+use super::connection::{Chunk, Mode};
 use super::rdmap_stream::RdmapStream;
 use super::stream::{octets_for_control, queue_stream};
 
@@ -67,19 +67,36 @@ impl<F: Frame> Endpoint<'_, F> {
         Ok(self.connection.tcp.poll_transmit(self.now, &mut self.context.pools))
     }
 
+    /// Returns true if [`next_segment`](Self::next_segment), which has returned a segment in this turn, would
+    /// return `None` now and change nothing: TCP has nothing to send, and the queue pair nothing for it.
+    /// Returns false if another look is needed to know.
+    #[inline]
+    pub fn has_sent_all(&mut self) -> bool {
+        self.rdmap().is_some_and(|stream| {
+            stream.tcp.is_silent()
+                && stream.stream.unqueued_octets() == 0
+                && !stream.operating.failed
+                && stream.qp.sender.has_queued_all(&stream.qp.shared, &stream.qp.reads)
+        })
+    }
+
     /// Returns the segments that may follow `first`, which [`next_segment`](Self::next_segment) has just
     /// returned, in a train; `None` if there are none, or the next segment need not be like `first`. They are
     /// all as long as `first` if `alike` is true.
     ///
     /// Within a turn nothing arrives, and everything that could be queued is: while TCP has unsent segments,
-    /// `next_segment` would change nothing but TCP, and return the next of these. A stream that has failed
-    /// has a Terminate to queue.
+    /// `next_segment` would change nothing but TCP, and return the next of these. What an application posts
+    /// or writes meanwhile follows after the train. A stream that has failed has a Terminate to queue.
     pub fn train_after(&mut self, first: &Outgoing<Chunk>, alike: bool) -> Option<Train<Chunk>> {
-        let stream = self.rdmap()?;
-        if stream.operating.failed || stream.stream.unqueued_octets() > 0 {
+        let has_queued_all = match &self.connection.mode {
+            Mode::FullOperation(operating) => self.queue_pair.is_some() && !operating.failed,
+            Mode::Bytes(_) => true,
+            Mode::Streaming | Mode::Lingering { .. } => false,
+        };
+        if !has_queued_all || self.connection.stream.unqueued_octets() > 0 {
             return None;
         }
-        stream.tcp.train_after(first, alike)
+        self.connection.tcp.train_after(first, alike)
     }
 
     /// Returns the next segment of a train, and true if it has PSH.
@@ -98,8 +115,10 @@ impl<F: Frame> Endpoint<'_, F> {
         let connection = &mut *self.connection;
         self.context.cut_runs.acknowledge(self.id, connection.tcp.acknowledged());
         // Acknowledged octets that control has no copy of yet outlive TCP.
-        let has_pending = connection.has_pending_octets() && !connection.close_notified;
-        if connection.tcp.state() == State::Closed && !more && !has_pending {
+        if connection.tcp.state() == State::Closed
+            && !more
+            && (connection.close_notified || !connection.has_pending_octets())
+        {
             self.on_closed();
             return Turn::Closed;
         }

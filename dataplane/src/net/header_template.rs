@@ -3,10 +3,10 @@
 
 use super::Host;
 use super::flow::FlowKey;
-use super::headers::{Egress, FlowPath, network_octets};
-use crate::device::{ChecksumRequest, Device, Frame};
-use crate::wire::checksum::{self, Sum};
-use crate::wire::ipv4::{self, Protocol};
+use super::headers::{FlowPath, network_octets};
+use super::segment_checksum::SegmentChecksum;
+use crate::device::{Device, Frame};
+use crate::wire::ipv4;
 use crate::wire::tcp::{self, Flags, Header, SeqNumber};
 use crate::wire::{ethernet, ipv6};
 
@@ -28,18 +28,7 @@ pub struct HeaderTemplate {
     tcp_at: usize,
     /// The host computes the checksum of IPv4.
     computes_ip: bool,
-    checksum: Checksum,
-}
-
-/// The TCP checksum of the segments.
-#[derive(Clone, Copy, Debug)]
-enum Checksum {
-    /// It stays as it is in the template: the sum of the pseudo-header, and nobody looks at it.
-    Unused,
-    /// The device completes it.
-    Offloaded(ChecksumRequest),
-    /// It is computed over the segment, after this sum of the pseudo-header.
-    Computed(Sum),
+    checksum: SegmentChecksum,
 }
 
 impl HeaderTemplate {
@@ -86,16 +75,7 @@ impl HeaderTemplate {
     /// Has the checksum of the segment in `frame`, headers and payload, filled in.
     #[inline]
     pub fn finish<F: Frame>(&self, frame: &mut F) {
-        match self.checksum {
-            Checksum::Unused => {}
-            Checksum::Offloaded(request) => frame.request_checksums(request),
-            Checksum::Computed(mut sum) => {
-                if let Some(segment) = frame.first_mut().get_mut(self.tcp_at..) {
-                    sum.add(segment);
-                    tcp::set_checksum(segment, sum.finish());
-                }
-            }
-        }
+        self.checksum.finish(frame, self.tcp_at);
     }
 
     /// Makes it the template of segments with `payload_octets` of payload.
@@ -122,12 +102,8 @@ impl HeaderTemplate {
         } else {
             ipv6::set_payload_len(ip, segment_octets as u16);
         }
-        let FlowKey { local, remote, .. } = self.key;
-        let sum = checksum::pseudo_header(local, remote, Protocol::TCP.0, segment_octets as u16);
-        match &mut self.checksum {
-            Checksum::Unused | Checksum::Offloaded(_) => tcp::set_checksum(tcp, !sum.finish()),
-            Checksum::Computed(before) => *before = sum,
-        }
+        self.checksum.resize(&self.key, segment_octets);
+        self.checksum.begin(tcp);
     }
 }
 
@@ -141,7 +117,7 @@ impl<D: Device> Host<D> {
         octets: usize,
         payload_octets: usize,
     ) -> Option<HeaderTemplate> {
-        let FlowPath { key, egress, .. } = *path;
+        let key = path.key;
         let mut headers = [0; ROOM];
         headers.get_mut(..octets)?.copy_from_slice(frame.piece(0)?.get(..octets)?);
         let network_at = self.link_octets();
@@ -149,20 +125,8 @@ impl<D: Device> Host<D> {
         let tcp = headers.get_mut(tcp_at..octets)?;
         *tcp.get_mut(tcp::FLAGS_OFFSET)? &= !Flags::PSH.bits();
         let tcp_octets = tcp.len();
-        let checksum = if egress == Egress::Loopback {
-            Checksum::Unused
-        } else if self.capabilities.transmit_checksums {
-            Checksum::Offloaded(self.checksum_request(key.remote, tcp_octets))
-        } else {
-            tcp::set_checksum(tcp, 0);
-            let segment_octets = (tcp_octets + payload_octets) as u16;
-            Checksum::Computed(checksum::pseudo_header(
-                key.local,
-                key.remote,
-                Protocol::TCP.0,
-                segment_octets,
-            ))
-        };
+        let checksum = self.segment_checksum(path, tcp_octets, tcp_octets + payload_octets);
+        checksum.begin(tcp);
         let computes_ip = !self.capabilities.transmit_ip_checksums;
         Some(HeaderTemplate {
             headers,

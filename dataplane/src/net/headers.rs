@@ -32,6 +32,14 @@ pub enum Egress {
     Loopback,
 }
 
+impl Egress {
+    /// Returns true for [`Loopback`](Self::Loopback).
+    #[inline]
+    pub const fn is_loopback(self) -> bool {
+        matches!(self, Self::Loopback)
+    }
+}
+
 /// The way of a flow's packets out of the host.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowPath {
@@ -74,7 +82,7 @@ impl<D: Device> Host<D> {
     /// nothing else reads the octets then.
     pub fn takes_references(&self, egress: Egress) -> bool {
         let offloads = self.capabilities.gather && self.capabilities.transmit_checksums;
-        offloads && egress != Egress::Loopback
+        offloads && !egress.is_loopback()
     }
 
     /// Returns the octets of all headers of a segment of `key`.
@@ -91,51 +99,35 @@ impl<D: Device> Host<D> {
     }
 
     /// Writes the Ethernet, IP and TCP headers before the payload, which is already in the frame. The ports
-    /// of `header` are those of the flow; `ecn` are the two ECN bits of the IP header.
+    /// are those of the flow, whatever `header` has; `ecn` are the two ECN bits of the IP header.
     pub fn write_headers(
         &self,
         frame: &mut D::Frame,
         path: &FlowPath,
-        mut header: Header,
+        header: &Header,
         payload_octets: usize,
         ecn: u8,
     ) {
         let FlowPath { key, egress, .. } = *path;
-        (header.source_port, header.destination_port) = (key.local_port, key.remote_port);
-        let segment_octets = header.header_len() + payload_octets;
-        let looped = egress == Egress::Loopback;
-        // The host does not verify the checksums of frames to itself.
-        let offload = self.capabilities.transmit_checksums || looped;
-        let octets = frame.first_mut();
-        let link_octets = self.link_octets();
-        let (link, rest) = octets.split_at_mut(link_octets);
+        let (link, rest) = frame.first_mut().split_at_mut(self.link_octets());
         let ethertype = if key.remote.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
         self.write_link(link, self.destination_mac(egress), ethertype);
         let (ip, segment) = rest.split_at_mut(network_octets(key.remote));
+        let tcp_octets = header.emit_with(segment, self.rdma_option_kind);
+        let segment_octets = tcp_octets + payload_octets;
         self.write_network(ip, path, segment_octets, ecn);
-        header.emit_with(segment, self.rdma_option_kind);
-        let mut sum = checksum::pseudo_header(key.local, key.remote, Protocol::TCP.0, segment_octets as u16);
-        if offload {
-            // The device completes the sum over the segment; the field holds the pseudo-header's.
-            tcp::set_checksum(segment, !sum.finish());
-            if !looped {
-                frame.request_checksums(self.checksum_request(key.remote, header.header_len()));
-            }
-        } else {
-            // The whole segment lies in this piece: payload goes by reference only with the device's
-            // checksums.
-            sum.add(&segment[..segment_octets]);
-            tcp::set_checksum(segment, sum.finish());
-        }
+        tcp::set_ports(segment, key.local_port, key.remote_port);
+        let checksum = self.segment_checksum(path, tcp_octets, segment_octets);
+        checksum.begin(segment);
+        checksum.finish(frame, self.link_octets() + network_octets(key.remote));
     }
 
     /// Returns the room for payload in a super-frame by `egress` after `headers` octets of headers; `None` if
     /// the device takes no super-frames.
     pub fn super_frame_room(&self, egress: Egress, headers: usize) -> Option<SuperFrameRoom> {
         let Capabilities { super_frame_bytes, super_frame_pieces, mtu_bytes, .. } = self.capabilities;
-        let taken = super_frame_bytes > mtu_bytes
-            && self.capabilities.transmit_checksums
-            && egress != Egress::Loopback;
+        let taken =
+            super_frame_bytes > mtu_bytes && self.capabilities.transmit_checksums && !egress.is_loopback();
         let most = super_frame_bytes.min(usize::from(u16::MAX)) + self.link_octets();
         let octets = most.saturating_sub(headers);
         // The headers are in the first piece, and each FPDU by reference adds its payload and what follows.
@@ -149,7 +141,7 @@ impl<D: Device> Host<D> {
         &self,
         frame: &mut D::Frame,
         path: &FlowPath,
-        header: Header,
+        header: &Header,
         payload_octets: usize,
         (ecn, segment_octets): (u8, u16),
     ) {

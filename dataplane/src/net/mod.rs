@@ -30,6 +30,7 @@ pub(crate) mod plain;
 mod reassembly;
 mod recent_hops;
 mod segment;
+mod segment_checksum;
 mod transmit;
 
 pub(crate) use host::{Config, Host};

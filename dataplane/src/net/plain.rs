@@ -163,7 +163,7 @@ mod tests {
         let octets = sender.headers_octets(key, &header);
         let mut frame = sender.empty_frame().expect("a frame");
         frame.append(octets + PAYLOAD.len()).expect("room")[octets..].copy_from_slice(PAYLOAD);
-        sender.write_headers(&mut frame, &path, header, PAYLOAD.len(), 0b10);
+        sender.write_headers(&mut frame, &path, &header, PAYLOAD.len(), 0b10);
         frame.piece(0).expect("octets").to_vec()
     }
 

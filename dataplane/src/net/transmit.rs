@@ -30,6 +30,15 @@ impl<D: Device> Host<D> {
         self.spare.push(frame);
     }
 
+    /// Has the processor fetch the next [`empty_frame`](Self::empty_frame), as for one that was
+    /// [kept](Self::keep_spare).
+    #[inline]
+    pub fn prefetch_spare(&mut self) {
+        if let Some(frame) = self.spare.last_mut() {
+            frame.prefetch_empty();
+        }
+    }
+
     /// Counts a frame that could not be sent for want of a buffer.
     pub const fn count_no_buffer(&mut self) {
         self.counters.drops.count(DropCause::NoTransmitBuffer);
@@ -39,7 +48,7 @@ impl<D: Device> Host<D> {
     /// itself when the frames before have been received; to the device,
     /// [`has_room_for_turn`](Self::has_room_for_turn) has made sure.
     pub fn has_room(&self, egress: Egress) -> bool {
-        egress != Egress::Loopback || self.loopback.has_room()
+        !egress.is_loopback() || self.loopback.has_room()
     }
 
     /// Returns true if there is room in the queue to the device for all that a connection sends in its turn.
@@ -77,16 +86,16 @@ impl<D: Device> Host<D> {
 
     /// Sends a segment that belongs to no connection, such as a RST. The peer's hardware address is not asked
     /// for: without it, nothing is sent.
-    pub fn send_bare(&mut self, key: FlowKey, header: Header) {
+    pub fn send_bare(&mut self, key: FlowKey, header: &Header) {
         if let Some(egress) = self.known_egress(key.remote) {
             self.send_bare_by(egress, key, header);
         }
     }
 
     /// Sends as [`send_bare`](Self::send_bare) does, by `egress`.
-    pub fn send_bare_by(&mut self, egress: Egress, key: FlowKey, header: Header) {
+    pub fn send_bare_by(&mut self, egress: Egress, key: FlowKey, header: &Header) {
         let Some(mut frame) = self.empty_frame() else { return };
-        let octets = self.headers_octets(key, &header);
+        let octets = self.headers_octets(key, header);
         if frame.append(octets).is_some() {
             let path = FlowPath { key, flow_label: self.flow_label(&key), egress };
             self.write_headers(&mut frame, &path, header, 0, 0);

@@ -120,8 +120,9 @@ impl Sender {
             return;
         }
         loop {
-            self.take_short_writes(shared, stags);
-            if self.active.len() >= shared.send_depth() || !self.take_one(shared, stags) {
+            let has_more = self.take_short_writes(shared, stags);
+            let is_full = self.active.len() >= shared.send_depth();
+            if !has_more || is_full || !self.take_one(shared, stags) {
                 return;
             }
         }
@@ -189,6 +190,19 @@ impl Sender {
             || self.queued < self.active.len()
             || reads.inbound.next().is_some()
             || !reads.outbound.is_empty()
+    }
+
+    /// Whether there is nothing to [take](Self::take_posted), to [carry out](Self::carry_out), to flush or to
+    /// [queue](Self::peek) for now, in a stream that has not ended.
+    #[inline]
+    pub fn has_queued_all(&self, shared: &SharedQp, reads: &Reads) -> bool {
+        self.queued == self.active.len()
+            && self.provider_message.is_none()
+            && self.terminate.is_none()
+            && self.after_close.is_none()
+            && reads.inbound.next().is_none()
+            && !shared.has_posted_sends()
+            && !shared.state().is_over()
     }
 
     /// Whether requests may lie in the queue that are not taken yet and are not to be flushed.
@@ -364,8 +378,10 @@ impl Sender {
     ) {
         reads.inbound.complete(stags, acknowledged);
         while self.finish_short_writes(shared, stags, acknowledged) {}
-        self.finish_acknowledged(shared, stags, &reads.outbound, acknowledged);
-        self.note_acknowledged(acknowledged);
+        if !self.active.is_empty() {
+            self.finish_acknowledged(shared, stags, &reads.outbound, acknowledged);
+            self.note_acknowledged(acknowledged);
+        }
         self.flush_after_close(shared);
     }
 

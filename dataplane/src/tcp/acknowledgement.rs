@@ -5,15 +5,18 @@ use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, SeqNumber};
 
 use super::congestion::{AckSample, CongestionControl, Signal};
+use super::counters::Counters;
+use super::rack::Rack;
 use super::recovery::{DUPLICATE_THRESHOLD, Phase};
 use super::sack_blocks::Block;
-use super::send_queue::{Segment, SegmentState, SendPayload, Verdict};
+use super::send_queue::{Segment, SegmentState, SendPayload, SendQueue, Verdict};
 use super::timers::Timer;
+use super::timestamps::{TimestampClock, is_before};
 use super::{Changes, Connection, Pools, Refusal, State};
 
 /// The octets that one acknowledgement delivered.
 #[derive(Clone, Copy, Debug, Default)]
-struct Delivery {
+pub(super) struct Delivery {
     /// Octets by which SND.UNA moved.
     acked_octets: u32,
     /// Octets newly delivered, in whole segments, selectively acknowledged ones included.
@@ -33,6 +36,64 @@ struct Delivery {
 struct Selective {
     blocks: arrayvec::ArrayVec<Block, 4>,
     duplicate: Option<Block>,
+}
+
+/// The acknowledgement number of a segment without that of the FIN, and its timestamp echo.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Acknowledged {
+    pub(super) ack: SeqNumber,
+    pub(super) echo: Option<u32>,
+}
+
+/// The segments that one acknowledgement delivers, while they are noted.
+struct Deliveries<'c> {
+    now: Instant,
+    acknowledged: Acknowledged,
+    /// The least round-trip time in nanoseconds; 0 if none is known.
+    least_ns: u64,
+    /// Where the last recovery began.
+    until: SeqNumber,
+    /// Where the tail probe ends that is under way.
+    probe_end: Option<SeqNumber>,
+    clocks: &'c TimestampClock,
+    rack: &'c mut Rack,
+    counters: &'c mut Counters,
+    delivery: Delivery,
+}
+
+impl Deliveries<'_> {
+    /// Notes that the `count` segments of a series are delivered, of which `segment` is the first.
+    #[inline]
+    fn note(&mut self, segment: &Segment<()>, count: u32) {
+        if segment.state == SegmentState::Sacked {
+            return;
+        }
+        let ambiguous = segment.retransmitted() && self.is_ambiguous(segment);
+        let (now, delivery) = (self.now, &mut self.delivery);
+        self.counters.reordered_segments += self.rack.on_delivered(now, segment, count, ambiguous);
+        if !segment.retransmitted() {
+            let rtt_ns = now - segment.sent_at;
+            delivery.rtt_ns = Some(delivery.rtt_ns.map_or(rtt_ns, |least| least.min(rtt_ns)));
+            delivery.original |= segment.end() <= self.until;
+        }
+        delivery.octets += segment.octets * count;
+        delivery.largest_octets = delivery.largest_octets.max(segment.octets);
+    }
+
+    /// RFC 8985 §6.2 step 2: the acknowledgement of a retransmitted segment may be for its first
+    /// transmission. The timestamp echo is valid only for octets acknowledged in order: the peer does not
+    /// take timestamps of segments beyond a hole (RFC 7323 §4.3). A tail probe is sent so late that a short
+    /// round-trip time is more likely that of a small segment.
+    fn is_ambiguous(&self, segment: &Segment<()>) -> bool {
+        let Acknowledged { ack, echo } = self.acknowledged;
+        let too_soon = self.now - segment.sent_at < self.least_ns && self.probe_end != Some(segment.end());
+        let older_echo = || {
+            self.clocks.negotiated
+                && segment.end() <= ack
+                && echo.is_some_and(|echo| is_before(echo, self.clocks.value(segment.sent_at)))
+        };
+        too_soon || older_echo()
+    }
 }
 
 impl Connection {
@@ -74,16 +135,18 @@ impl Connection {
         let flight = self.send.flight_octets();
         let outstanding = self.send.queue.outstanding_octets();
         let una = self.send.una;
-        let delivery = self.deliver(now, data_ack, header, &selective, pools);
+        let echo = header.options.timestamps.map(|clock| clock.echo);
+        let delivery = self.deliver(now, Acknowledged { ack: data_ack, echo }, &selective, pools);
         self.send.una = ack;
         if ack > una {
             self.note_progress(now, &delivery);
         }
         self.judge_tail_probe(now, ack, &selective, duplicate && !delivery.newly_sacked);
         self.count_duplicates(duplicate, ack > una, &delivery);
-        self.repair(now, header, ack > una, outstanding, &delivery, pools);
+        self.repair(now, ack, ack > una, outstanding, &delivery, pools);
         self.take_back_if_spurious(now, header, &selective, pools);
-        self.grow(now, header, una, flight, &delivery);
+        let ece = self.ecn.is_negotiated() && header.flags.contains(Flags::ECE);
+        self.grow(now, ece, una, flight, &delivery);
         self.rearm(now, ack > una, fin_acked);
         let mut changes = Changes::empty();
         if ack > una {
@@ -126,56 +189,86 @@ impl Connection {
     fn deliver<P: SendPayload, F>(
         &mut self,
         now: Instant,
-        data_ack: SeqNumber,
-        header: &Header,
+        acknowledged: Acknowledged,
         selective: &Selective,
         pools: &mut Pools<P, F>,
     ) -> Delivery {
-        let mut delivery =
-            Delivery { acked_octets: (data_ack - self.send.una).max(0) as u32, ..Delivery::default() };
-        let (rack, counters) = (&mut self.recovery.rack, &mut self.counters);
-        let (clocks, least_ns, until) =
-            (self.timestamps, self.rtt.least_ns().unwrap_or(0), self.recovery.until);
-        let echo = header.options.timestamps.map(|clock| clock.echo);
-        let probe = self.recovery.tail_probe.map(|probe| probe.end);
-        let mut on_delivered = |segment: &Segment<()>, count: u32| {
-            if segment.state == SegmentState::Sacked {
-                return;
-            }
-            // RFC 8985 §6.2 step 2: the acknowledgement of a retransmitted segment may be for its first
-            // transmission. The timestamp echo is valid only for octets acknowledged in order: the peer does
-            // not take timestamps of segments beyond a hole (RFC 7323 §4.3). A tail probe is sent so late
-            // that a short round-trip time is more likely that of a small segment.
-            let too_soon = || now - segment.sent_at < least_ns && probe != Some(segment.end());
-            let older_echo = || {
-                clocks.negotiated
-                    && segment.end() <= data_ack
-                    && echo
-                        .is_some_and(|echo| super::timestamps::is_before(echo, clocks.value(segment.sent_at)))
-            };
-            let ambiguous = segment.retransmitted() && (too_soon() || older_echo());
-            counters.reordered_segments += rack.on_delivered(now, segment, count, ambiguous);
-            if !segment.retransmitted() {
-                let rtt_ns = now - segment.sent_at;
-                delivery.rtt_ns = Some(delivery.rtt_ns.map_or(rtt_ns, |least| least.min(rtt_ns)));
-                delivery.original |= segment.end() <= until;
-            }
-            delivery.octets += segment.octets * count;
-            delivery.largest_octets = delivery.largest_octets.max(segment.octets);
+        let (queue, mut deliveries) = self.deliveries(now, acknowledged);
+        let mut note = |segment: &Segment<()>, count| deliveries.note(segment, count);
+        queue.acknowledge(&mut pools.segments, acknowledged.ack, &mut note);
+        let sacked_before = queue.sacked_segments();
+        queue.mark_sacked(&mut pools.segments, &mut pools.scan_budget, &selective.blocks, &mut note);
+        let newly_sacked = queue.sacked_segments() > sacked_before;
+        Delivery { newly_sacked, ..deliveries.delivery }
+    }
+
+    /// Removes acknowledged segments from the queue, in which there is no hole: those that were sent once
+    /// together, any others as [`deliver`](Self::deliver) does.
+    #[inline]
+    pub(super) fn deliver_in_order<P: SendPayload, F>(
+        &mut self,
+        now: Instant,
+        acknowledged: Acknowledged,
+        pools: &mut Pools<P, F>,
+    ) -> Delivery {
+        let oldest_end = self.send.queue.oldest(&pools.segments).map(Segment::end);
+        let in_order = oldest_end.is_none_or(|end| self.recovery.rack.is_in_order(end));
+        let mut delivery = Delivery {
+            acked_octets: (acknowledged.ack - self.send.una).max(0) as u32,
+            ..Delivery::default()
         };
-        self.send.queue.acknowledge(&mut pools.segments, data_ack, &mut on_delivered);
-        let sacked_before = self.send.queue.sacked_segments();
-        self.send.queue.mark_sacked(
-            &mut pools.segments,
-            &mut pools.scan_budget,
-            &selective.blocks,
-            &mut on_delivered,
-        );
-        delivery.newly_sacked = self.send.queue.sacked_segments() > sacked_before;
+        if in_order {
+            let segments = self.send.queue.acknowledge_sent_once(&mut pools.segments, acknowledged.ack);
+            if segments.count > 0 {
+                self.recovery.rack.on_delivered_in_order(now, &segments);
+                delivery.octets = segments.octets;
+                delivery.largest_octets = segments.largest_octets;
+                delivery.rtt_ns = Some(now - segments.sent_at);
+            }
+        }
+        let oldest = self.send.queue.oldest(&pools.segments);
+        if oldest.is_some_and(|oldest| oldest.end() <= acknowledged.ack) {
+            self.deliver_others(now, acknowledged, &mut delivery, pools);
+        }
         delivery
     }
 
-    fn note_progress(&mut self, now: Instant, delivery: &Delivery) {
+    /// Removes the acknowledged segments that are left after those which were sent once and in order.
+    #[cold]
+    fn deliver_others<P: SendPayload, F>(
+        &mut self,
+        now: Instant,
+        acknowledged: Acknowledged,
+        delivery: &mut Delivery,
+        pools: &mut Pools<P, F>,
+    ) {
+        let others = self.deliver(now, acknowledged, &Selective::default(), pools);
+        delivery.octets += others.octets;
+        delivery.largest_octets = delivery.largest_octets.max(others.largest_octets);
+        delivery.rtt_ns = delivery.rtt_ns.into_iter().chain(others.rtt_ns).min();
+        delivery.original |= others.original;
+    }
+
+    /// The send queue, and what is to be noted of the segments that an acknowledgement delivers.
+    #[inline]
+    fn deliveries(&mut self, now: Instant, acknowledged: Acknowledged) -> (&mut SendQueue, Deliveries<'_>) {
+        let acked_octets = (acknowledged.ack - self.send.una).max(0) as u32;
+        let deliveries = Deliveries {
+            now,
+            acknowledged,
+            least_ns: self.rtt.least_ns().unwrap_or(0),
+            until: self.recovery.until,
+            probe_end: self.recovery.tail_probe.map(|probe| probe.end),
+            clocks: &self.timestamps,
+            rack: &mut self.recovery.rack,
+            counters: &mut self.counters,
+            delivery: Delivery { acked_octets, ..Delivery::default() },
+        };
+        (&mut self.send.queue, deliveries)
+    }
+
+    #[inline]
+    pub(super) fn note_progress(&mut self, now: Instant, delivery: &Delivery) {
         self.activity.last_progress = now;
         self.path.on_delivered(delivery.largest_octets);
         match delivery.rtt_ns {
@@ -228,10 +321,10 @@ impl Connection {
     }
 
     /// Ends a recovery that is complete, finds further losses, and sets the window while they are repaired.
-    fn repair<P: SendPayload, F>(
+    pub(super) fn repair<P: SendPayload, F>(
         &mut self,
         now: Instant,
-        header: &Header,
+        ack: SeqNumber,
         advanced: bool,
         outstanding: u32,
         delivery: &Delivery,
@@ -262,7 +355,7 @@ impl Connection {
         let found = if self.ack.sack {
             self.detect_losses(now, pools)
         } else {
-            self.detect_losses_by_duplicates(now, header, advanced, outstanding, pools)
+            self.detect_losses_by_duplicates(now, ack, advanced, outstanding, pools)
         };
         let (emss, pipe) = (self.path.emss_octets(), self.pipe_octets());
         if let Phase::Fast(prr) = &mut self.recovery.phase {
@@ -278,7 +371,7 @@ impl Connection {
     fn detect_losses_by_duplicates<P: SendPayload, F>(
         &mut self,
         now: Instant,
-        header: &Header,
+        ack: SeqNumber,
         advanced: bool,
         outstanding: u32,
         pools: &mut Pools<P, F>,
@@ -288,7 +381,7 @@ impl Connection {
             && self.recovery.is_open()
             && self.recovery.duplicate_acks == DUPLICATE_THRESHOLD
             // §3.2 step 1: not for segments that an earlier recovery retransmitted.
-            && header.ack >= self.recovery.until;
+            && ack >= self.recovery.until;
         if !partial && !third {
             return false;
         }
@@ -333,8 +426,7 @@ impl Connection {
     }
 
     /// Reports delivered octets and ECN marks to congestion control (RFC 3168 §6.1.2).
-    fn grow(&mut self, now: Instant, header: &Header, una: SeqNumber, flight: u32, delivery: &Delivery) {
-        let ece = self.ecn.is_negotiated() && header.flags.contains(Flags::ECE);
+    pub(super) fn grow(&mut self, now: Instant, ece: bool, una: SeqNumber, flight: u32, delivery: &Delivery) {
         let in_recovery = matches!(self.recovery.phase, Phase::Fast(_));
         if delivery.acked_octets > 0 {
             let slow_start = self.congestion.window_octets() < self.congestion.threshold_octets();
@@ -363,7 +455,8 @@ impl Connection {
     }
 
     /// RFC 6298 §5.2, §5.3; RFC 8985 §7.2.
-    fn rearm(&mut self, now: Instant, advanced: bool, fin_acked: bool) {
+    #[inline]
+    pub(super) fn rearm(&mut self, now: Instant, advanced: bool, fin_acked: bool) {
         let outstanding = self.send.queue.outstanding_octets() > 0 || self.send.queue.sacked_octets() > 0;
         if !outstanding && (!self.send.fin.is_sent() || fin_acked) {
             self.timers.clear(Timer::Retransmit);

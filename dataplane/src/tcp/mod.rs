@@ -25,6 +25,7 @@ mod output;
 mod pacing;
 mod path_mss;
 mod path_mtu;
+mod plain_ack;
 mod pools;
 mod prediction;
 mod probe;

@@ -57,6 +57,19 @@ impl Connection {
         None
     }
 
+    /// Whether [`poll_transmit`](Self::poll_transmit) would return nothing on an established connection:
+    /// everything queued was sent, nothing is lost, and nothing is owed.
+    #[inline]
+    pub fn is_silent(&self) -> bool {
+        self.state == State::Established
+            && !self.has_unsent()
+            && self.send.queue.lost_octets() == 0
+            && !self.recovery.tail_probe_owed
+            && !self.probe.owed
+            && self.ack.owed == 0
+            && self.ack.before_ce_change.is_none()
+    }
+
     /// The next segment with data: lost segments first, then those never sent.
     fn poll_data<P: SendPayload, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) -> Option<Outgoing<P>> {
         if self.send.queue.is_empty() {

@@ -38,7 +38,7 @@ impl Connection {
     /// Returns true if the segment has the timestamps option exactly if the ends have agreed on it, and its
     /// timestamp is not old (RFC 7323 §3.2, §5.3).
     #[inline]
-    fn is_clock_of(&self, now: Instant, segment: &PlainSegment) -> bool {
+    pub(super) fn is_clock_of(&self, now: Instant, segment: &PlainSegment) -> bool {
         match segment.timestamps {
             Some(clock) => !self.timestamps.negotiated || !self.timestamps.is_old(now, clock.value),
             None => !self.timestamps.negotiated,
@@ -57,8 +57,10 @@ impl Connection {
     ) -> Changes {
         let mut changes = Changes::DATA;
         if segment.ack == self.send.una && self.awaits_no_acknowledgement() {
-            self.probe.on_ack();
-            self.note_window(segment.seq, segment.ack, self.send.scaled(segment.window));
+            self.note_plain_window(segment);
+        } else if self.advances_plainly(segment.ack) {
+            self.advance_plainly(now, segment, pools);
+            changes |= Changes::ACKNOWLEDGED;
         } else if let Ok(acknowledged) = self.on_ack(now, &segment.header(), false, pools) {
             changes |= acknowledged;
         }

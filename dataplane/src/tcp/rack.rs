@@ -4,7 +4,7 @@ use crate::limits;
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
-use super::send_queue::{Segment, Verdict};
+use super::send_queue::{Segment, SentOnce, Verdict};
 
 /// The RACK state of one connection.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +61,12 @@ impl Rack {
         self.sent_at.as_nanos() > 0
     }
 
+    /// Whether a segment sent after `segment` was delivered.
+    #[inline]
+    pub(super) fn has_overtaken<P>(&self, segment: &Segment<P>) -> bool {
+        is_after((self.sent_at, self.end), (segment.sent_at, segment.end()))
+    }
+
     /// Notes `count` delivered segments of a series, the first of which is `segment` (§6.2 steps 2, 3).
     /// Returns how many of them show reordering. `ambiguous` says that the acknowledgement may be for an
     /// earlier transmission; then it is one segment.
@@ -80,10 +86,28 @@ impl Rack {
         };
         self.highest = self.highest.later(last.end());
         self.reordering_seen |= reordered > 0;
-        if !ambiguous && sent_after(&last, self.sent_at, self.end) {
+        if !ambiguous && is_after((last.sent_at, last.end()), (self.sent_at, self.end)) {
             (self.sent_at, self.end, self.rtt_ns) = (last.sent_at, last.end(), now - last.sent_at);
         }
         reordered
+    }
+
+    /// Returns true if a segment that ends at `end` or later would show no reordering if it were delivered
+    /// now.
+    #[inline]
+    pub(super) fn is_in_order(&self, end: SeqNumber) -> bool {
+        self.highest <= end
+    }
+
+    /// Notes delivered segments, of which each was sent once and is [in order](Self::is_in_order), as
+    /// [`on_delivered`](Self::on_delivered) does.
+    #[inline]
+    pub(super) fn on_delivered_in_order(&mut self, now: Instant, segments: &SentOnce) {
+        let SentOnce { end, sent_at, .. } = *segments;
+        self.highest = end;
+        if is_after((sent_at, end), (self.sent_at, self.end)) {
+            (self.sent_at, self.end, self.rtt_ns) = (sent_at, end, now - sent_at);
+        }
     }
 
     /// Notes a D-SACK: a retransmission was spurious. The window grows by a quarter of the least round-trip
@@ -124,7 +148,7 @@ impl Rack {
         let window_ns = self.window_ns(tolerance);
         let rack = *self;
         move |segment| {
-            if !sent_before(segment, rack.sent_at, rack.end) {
+            if !rack.has_overtaken(segment) {
                 // Segments sent once were sent in order: all that follow were sent later.
                 return if segment.retransmitted() { Verdict::Keep } else { Verdict::Stop };
             }
@@ -144,13 +168,11 @@ impl Rack {
     }
 }
 
-/// RACK_sent_after of §6.2; sequence numbers break ties.
-fn sent_after(segment: &Segment<()>, at: Instant, end: SeqNumber) -> bool {
-    segment.sent_at > at || (segment.sent_at == at && segment.end() > end)
-}
-
-fn sent_before(segment: &Segment<()>, at: Instant, end: SeqNumber) -> bool {
-    segment.sent_at < at || (segment.sent_at == at && segment.end() < end)
+/// RACK_sent_after of §6.2, of segments by when they were sent and where they end; sequence numbers break
+/// ties.
+#[inline]
+fn is_after(a: (Instant, SeqNumber), b: (Instant, SeqNumber)) -> bool {
+    a.0 > b.0 || (a.0 == b.0 && a.1 > b.1)
 }
 
 #[cfg(test)]

@@ -95,6 +95,12 @@ impl SendQueue {
         self.sacked_segments
     }
 
+    /// Whether a segment is lost or selectively acknowledged.
+    #[inline]
+    pub const fn has_holes(&self) -> bool {
+        self.lost_octets > 0 || self.sacked_segments > 0
+    }
+
     /// The sequence number after the highest octet selectively acknowledged, if any is.
     pub const fn sacked_end(&self) -> Option<SeqNumber> {
         if self.sacked_segments > 0 { Some(self.sacked_end) } else { None }
@@ -215,6 +221,7 @@ impl SendQueue {
     }
 
     /// The oldest unacknowledged segment, if it was ever sent.
+    #[inline]
     pub fn oldest<'p, P>(&self, pool: &'p SegmentPool<P>) -> Option<&'p Segment<P>> {
         let series = pool.get(self.series.front()?)?;
         Some(&series.first).filter(|segment| segment.transmissions > 0)
@@ -396,6 +403,44 @@ impl SendQueue {
         }
     }
 
+    /// Frees, as [`acknowledge`](Self::acknowledge) does, the segments that `ack` covers wholly, up to the
+    /// first that is not in flight or was sent again. Without a [hole](Self::has_holes) those before it were
+    /// sent in order, so the last of them says what is to be known of all.
+    #[inline]
+    pub fn acknowledge_sent_once<P: SendPayload>(
+        &mut self,
+        pool: &mut SegmentPool<P>,
+        ack: SeqNumber,
+    ) -> SentOnce {
+        debug_assert!(!self.has_holes(), "the last segment was not the last to be delivered");
+        let mut sum = SentOnce::default();
+        while let Some(front) = self.series.front() {
+            let Some(series) = pool.get(front) else { break };
+            let first = &series.first;
+            if first.end() > ack || first.transmissions != 1 || first.state != SegmentState::InFlight {
+                break;
+            }
+            let is_whole = series.end() <= ack;
+            let count = if is_whole { series.count } else { (ack - first.seq) as u32 / first.octets.max(1) };
+            let octets = first.octets * count;
+            sum.octets += octets;
+            sum.count += count;
+            sum.largest_octets = sum.largest_octets.max(first.octets);
+            (sum.end, sum.sent_at) = (first.seq + octets, first.sent_at);
+            if !is_whole {
+                pool.drop_first(front, count);
+                break;
+            }
+            if self.lost_from == Some(front) {
+                self.lost_from = pool.next(front);
+            }
+            pool.drop_front(&mut self.series, count);
+        }
+        self.in_flight_octets -= sum.octets;
+        self.len -= sum.count;
+        sum
+    }
+
     /// Takes `count` segments of `octets` octets together out of the sum of those in `state`.
     #[inline]
     const fn take_out(&mut self, state: SegmentState, octets: u32, count: u32) {
@@ -565,6 +610,22 @@ fn count_alike(
         budget.spend_one();
     }
     count
+}
+
+/// Segments sent once and in order that an acknowledgement covers
+/// ([`SendQueue::acknowledge_sent_once`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SentOnce {
+    /// How many they are.
+    pub count: u32,
+    /// Octets of all.
+    pub octets: u32,
+    /// Octets of the largest.
+    pub largest_octets: u32,
+    /// The sequence number after the last, if there is any.
+    pub end: SeqNumber,
+    /// When the last was sent.
+    pub sent_at: Instant,
 }
 
 /// The verdict on a segment in flight, for [`SendQueue::mark_lost`].

@@ -52,11 +52,9 @@ pub fn sum(octets: &[u8]) -> Sum {
 /// `dst`.
 #[inline]
 pub fn ipv4_pseudo_header(src: Ipv4Addr, dst: Ipv4Addr, protocol: u8, length: u16) -> Sum {
-    let mut sum = sum(&src.octets());
-    sum.add(&dst.octets());
-    sum.add(&[0, protocol]);
-    sum.add(&length.to_be_bytes());
-    sum
+    let word = |octets: [u8; 4]| u64::from(u32::from_ne_bytes(octets));
+    let [high, low] = length.to_be_bytes();
+    Sum { total: word(src.octets()) + word(dst.octets()) + word([0, protocol, high, low]), odd: false }
 }
 
 /// As [`ipv4_pseudo_header`], for IPv6; ICMPv6 checksums cover it too (RFC 8200 §8.1).

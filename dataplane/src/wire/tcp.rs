@@ -111,6 +111,16 @@ pub struct Timestamps {
     pub echo: u32,
 }
 
+impl Timestamps {
+    /// The option after two NOPs, as RFC 7323 appendix A recommends.
+    #[inline]
+    const fn after_nops(self) -> [u8; USUAL_LEN] {
+        let [v0, v1, v2, v3] = self.value.to_be_bytes();
+        let [e0, e1, e2, e3] = self.echo.to_be_bytes();
+        [NOP, NOP, TIMESTAMPS, USUAL_LEN as u8 - 2, v0, v1, v2, v3, e0, e1, e2, e3]
+    }
+}
+
 /// The options of a header.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Options {
@@ -137,6 +147,9 @@ const WINDOW_SCALE: u8 = 3;
 const SACK_PERMITTED: u8 = 4;
 pub(super) const SACK: u8 = 5;
 pub(super) const TIMESTAMPS: u8 = 8;
+
+/// Octets of the timestamps option with two NOPs.
+const USUAL_LEN: usize = 12;
 
 /// The largest window scale (RFC 7323 §2.3); a larger one is used as this.
 const WINDOW_SCALE_MAX: u8 = 14;
@@ -237,7 +250,22 @@ impl Options {
         self.sack.len().min(room.saturating_sub(4) / 8)
     }
 
-    fn len(&self) -> usize {
+    /// Whether there is no option but perhaps timestamps, as in nearly all segments.
+    #[inline]
+    const fn is_usual(&self) -> bool {
+        self.mss.is_none()
+            && self.window_scale.is_none()
+            && !self.sack_permitted
+            && self.sack.is_empty()
+            && self.rdma.is_none()
+    }
+
+    /// Octets of all options, which are [usual](Self::is_usual) or not.
+    #[inline]
+    fn len(&self, usual: bool) -> usize {
+        if usual {
+            return if self.timestamps.is_some() { USUAL_LEN } else { 0 };
+        }
         match self.sack_blocks() {
             0 => self.fixed_len(),
             blocks => self.fixed_len() + 4 + 8 * blocks,
@@ -360,7 +388,7 @@ impl Header {
     /// Octets of the header with its options, a multiple of four, 20..=60.
     #[inline]
     pub fn header_len(&self) -> usize {
-        Self::MIN_LEN + self.options.len()
+        Self::MIN_LEN + self.options.len(self.options.is_usual())
     }
 
     /// Writes the header to the first [`header_len`](Self::header_len) octets of `out`, the checksum field
@@ -372,24 +400,30 @@ impl Header {
     }
 
     /// Writes as [`emit`](Self::emit) does, with an RDMA option of the kind `rdma_kind` instead of
-    /// [`tcp_rdma::DEFAULT_KIND`].
+    /// [`tcp_rdma::DEFAULT_KIND`]. Returns the octets of the header.
     #[inline]
-    pub fn emit_with(&self, out: &mut [u8], rdma_kind: u8) {
-        let header_len = self.header_len();
+    pub fn emit_with(&self, out: &mut [u8], rdma_kind: u8) -> usize {
+        let usual = self.options.is_usual();
+        let header_len = Self::MIN_LEN + self.options.len(usual);
         debug_assert!(out.len() >= header_len, "{} octets are no room for {header_len}", out.len());
-        let Some(out) = out.get_mut(..header_len) else {
-            return;
+        let Some(out) = out.get_mut(..header_len) else { return header_len };
+        let Some((fixed, options)) = out.split_first_chunk_mut::<{ Self::MIN_LEN }>() else {
+            return header_len;
         };
-        let mut out = Writer(out);
-        out.put(self.source_port.to_be_bytes());
-        out.put(self.destination_port.to_be_bytes());
-        out.put(self.seq.0.to_be_bytes());
-        out.put(self.ack.0.to_be_bytes());
-        out.put([(header_len / 4) as u8 * 16, self.flags.bits()]);
-        out.put(self.window.to_be_bytes());
-        out.put([0, 0]);
-        out.put(self.urgent.to_be_bytes());
-        self.options.emit(&mut out, rdma_kind);
+        fixed[0..2].copy_from_slice(&self.source_port.to_be_bytes());
+        fixed[2..4].copy_from_slice(&self.destination_port.to_be_bytes());
+        fixed[4..8].copy_from_slice(&self.seq.0.to_be_bytes());
+        fixed[8..12].copy_from_slice(&self.ack.0.to_be_bytes());
+        fixed[12..14].copy_from_slice(&[(header_len / 4) as u8 * 16, self.flags.bits()]);
+        fixed[14..16].copy_from_slice(&self.window.to_be_bytes());
+        fixed[16..18].copy_from_slice(&[0, 0]);
+        fixed[18..20].copy_from_slice(&self.urgent.to_be_bytes());
+        if !usual {
+            self.options.emit(&mut Writer(options), rdma_kind);
+        } else if let Some((clock, out)) = self.options.timestamps.zip(options.first_chunk_mut()) {
+            *out = clock.after_nops();
+        }
+        header_len
     }
 }
 
@@ -398,6 +432,15 @@ impl Header {
 pub fn set_checksum(segment: &mut [u8], value: u16) {
     if let Some(field) = segment.get_mut(CHECKSUM_OFFSET..).and_then(<[u8]>::first_chunk_mut) {
         *field = value.to_be_bytes();
+    }
+}
+
+/// Writes the ports to the header at the start of `segment`.
+#[inline]
+pub fn set_ports(segment: &mut [u8], source: u16, destination: u16) {
+    if let Some(field) = segment.first_chunk_mut::<{ Header::MIN_LEN }>() {
+        field[0..2].copy_from_slice(&source.to_be_bytes());
+        field[2..4].copy_from_slice(&destination.to_be_bytes());
     }
 }
 

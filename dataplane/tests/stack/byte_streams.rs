@@ -8,6 +8,7 @@ mod hostile;
 mod placing;
 mod simulation;
 mod tables;
+mod trains;
 mod wire;
 
 use std::sync::Arc;

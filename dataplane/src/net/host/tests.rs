@@ -172,7 +172,7 @@ fn a_neighbour_with_our_hardware_address_is_reached_over_the_wire() {
     let key = flow();
     let egress = host.resolve(key, NOW).expect("a static neighbour");
     assert_eq!(egress, Egress::Wire(EndConfig::a().mac));
-    host.send_bare_by(egress, key, Header { flags: Flags::SYN, ..Header::default() });
+    host.send_bare_by(egress, key, &Header { flags: Flags::SYN, ..Header::default() });
     let frames = sent(&mut host, &mut wire);
     let is_syn = |octets: &&Vec<u8>| {
         octets.get(12..14) == Some(&[8, 0]) && octets.get(23) == Some(&6) && octets.get(47) == Some(&2)
@@ -186,7 +186,7 @@ fn an_own_address_is_reached_by_loopback() {
     let (mut host, mut wire) = host(config());
     let key = FlowKey { remote: V4.into(), ..flow() };
     assert_eq!(host.resolve(key, NOW), Some(Egress::Loopback));
-    host.send_bare(key, Header { flags: Flags::RST, ..Header::default() });
+    host.send_bare(key, &Header { flags: Flags::RST, ..Header::default() });
     let Some(Ok(Inbound::Segment(segment))) = host.receive_looped(NOW) else { panic!("no segment") };
     assert_eq!((segment.key.local_port, segment.key.remote_port), (key.remote_port, key.local_port));
     assert!(sent(&mut host, &mut wire).is_empty());
@@ -238,7 +238,7 @@ fn a_segment_arrives_as_it_was_sent() {
         let mut frame = sender.empty_frame().unwrap();
         let headers = sender.headers_octets(key, &header);
         frame.append(headers + payload.len()).unwrap()[headers..].copy_from_slice(payload);
-        sender.write_headers(&mut frame, &path, header.clone(), payload.len(), 0b10);
+        sender.write_headers(&mut frame, &path, &header, payload.len(), 0b10);
         sender.send(NOW, path.egress, frame);
         sender.flush(NOW);
         let mut burst = receiver.take_burst(NOW + 1_000_000).unwrap();
@@ -287,7 +287,7 @@ fn a_template_has_the_headers_of_each_segment() {
                     match template {
                         Some((template, true)) => template.finish(&mut frame),
                         Some((template, false)) => template.write(&mut frame, seq, push, octets),
-                        None => host.write_headers(&mut frame, &path, Header { seq, ..header }, octets, 2),
+                        None => host.write_headers(&mut frame, &path, &Header { seq, ..header }, octets, 2),
                     }
                     let template = host.header_template(&frame, &path, headers, octets).expect("headers");
                     (frame.piece(0).expect("octets").to_vec(), template)

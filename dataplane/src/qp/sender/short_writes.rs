@@ -17,36 +17,62 @@ use crate::memory::{Readable, STag};
 use crate::qp::cqe;
 use crate::qp::lender::marked_id;
 use crate::qp::work::CompletionKind;
-use crate::qp::wqe::CompactWqe;
 use crate::rdmap::message;
 use crate::wire::ddp::{Header, Tagged};
 use crate::wire::tcp::SeqNumber;
 
+/// Why no more short Writes were taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TakenUntil {
+    /// Nothing more is posted.
+    Empty,
+    /// The next request is to be taken another way, or there is no room for any.
+    Other,
+    /// The free entries in a row are filled.
+    Full,
+}
+
 impl Sender {
-    /// Takes the next posted requests as long as they are short Writes that pass the check.
-    pub(super) fn take_short_writes(&mut self, shared: &SharedQp, stags: &mut StagTable) {
+    /// Takes the next posted requests as long as they are short Writes that pass the check. Returns true if
+    /// the next one may be another request, or there is no room for it.
+    pub(super) fn take_short_writes(&mut self, shared: &SharedQp, stags: &mut StagTable) -> bool {
         // The free entries are in a row, or in two.
-        while self.take_short_writes_in_a_row(shared, stags) {}
+        loop {
+            match self.take_short_writes_in_a_row(shared, stags) {
+                TakenUntil::Full => {}
+                until => return until == TakenUntil::Other,
+            }
+        }
     }
 
-    /// Takes short Writes to free entries that are in a row in memory. Returns true if it has filled them.
-    fn take_short_writes_in_a_row(&mut self, shared: &SharedQp, stags: &mut StagTable) -> bool {
+    /// Takes short Writes to free entries that are in a row in memory. Returns why it has ended.
+    fn take_short_writes_in_a_row(&mut self, shared: &SharedQp, stags: &mut StagTable) -> TakenUntil {
         let version = self.numbers.version;
         let free = shared.send_depth().saturating_sub(self.active.len());
         let places = self.active.next_run();
         let most = free.min(places.len());
         let mut taken = 0;
+        let mut until = if most == 0 { TakenUntil::Other } else { TakenUntil::Full };
         // Most are from the same memory.
         let mut last: Option<(STag, Readable<'_>)> = None;
         let mut posted = shared.posted_sends();
         for place in places.iter_mut().take(most) {
-            let Some(request) = posted.front().filter(CompactWqe::is_short_write) else { break };
+            let Some(request) = posted.front() else {
+                until = TakenUntil::Empty;
+                break;
+            };
             let local = request.local();
+            if !request.is_short_write() {
+                until = TakenUntil::Other;
+                break;
+            }
             if last.as_ref().is_none_or(|(stag, _)| *stag != local.stag) {
                 last = stags.readable(local.stag, shared.accessor()).map(|memory| (local.stag, memory));
             }
-            let Some((_, memory)) = &mut last else { break };
-            if !memory.retain(local.to, local.len as usize) {
+            let retained =
+                last.as_mut().is_some_and(|(_, memory)| memory.retain(local.to, local.len as usize));
+            if !retained {
+                until = TakenUntil::Other;
                 break;
             }
             place.take_short_write(request, version);
@@ -54,7 +80,7 @@ impl Sender {
             taken += 1;
         }
         self.active.push_many(taken);
-        taken == most && taken > 0
+        until
     }
 
     /// Extends `run` by the requests from index `next` on as long as they are short Writes that fit a segment
@@ -219,6 +245,6 @@ impl Sender {
         self.completed = self.completed.wrapping_add(done as u32);
         self.acknowledged = self.acknowledged.saturating_sub(done);
         self.queued = self.queued.saturating_sub(done);
-        is_all
+        is_all && !self.active.is_empty()
     }
 }

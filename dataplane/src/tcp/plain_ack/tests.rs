@@ -1,0 +1,237 @@
+//! Two connections get the same segments. One takes the plain acknowledgements among them the short way, the
+//! other takes all of them the general way.
+
+use super::*;
+use crate::device::Device;
+use crate::device::sim::{self, EndConfig, SimDevice, SimFrame};
+use crate::rate_limit::RateLimit;
+use crate::tcp::congestion::Algorithm;
+use crate::tcp::receive_queue::HeldPool;
+use crate::tcp::scan_budget::ScanBudget;
+use crate::tcp::send_queue::Verdict;
+use crate::tcp::{Behaviour, Config, EcnField, EcnPolicy, Payload};
+use crate::wire::tcp::{Flags, Header, Options, Timestamps};
+use crate::wire::tuple::{Tuple, Tuple4};
+
+const ISS: SeqNumber = SeqNumber(u32::MAX - 20_000);
+const PEER_ISS: SeqNumber = SeqNumber(7000);
+const MSS: u16 = 1460;
+
+/// A segment as it is sent: its header, and its number and octets.
+type Sent = (Header, Option<(u32, u32)>);
+
+struct End {
+    tcp: Connection,
+    pools: Pools<u32, SimFrame>,
+    device: SimDevice,
+    /// Whether it takes plain acknowledgements the short way.
+    short: bool,
+    /// How often it had nothing to send and could tell in advance.
+    silent: usize,
+}
+
+impl End {
+    fn new(behaviour: Behaviour, short: bool) -> Self {
+        let config = Config { mss_octets: MSS, window_octets: 1 << 20, timestamp_offset: 99, behaviour };
+        let pools = Pools {
+            segments: SegmentPool::new(4000),
+            held: HeldPool::new(8, 8),
+            challenges: RateLimit::new(100, [1, 2]),
+            scan_budget: ScanBudget::new(),
+        };
+        let (device, _) = sim::link(1, EndConfig::a(), EndConfig::b());
+        Self { tcp: Connection::connect(config, ISS), pools, device, short, silent: 0 }
+    }
+
+    /// Takes a segment without payload. Returns what has changed, and true if it went the short way.
+    fn receive(&mut self, now: Instant, header: &Header) -> (Changes, bool) {
+        self.pools.scan_budget.begin_poll();
+        if self.short
+            && let Some(segment) = plain(header)
+        {
+            let before = format!("{:?}", self.tcp);
+            match self.tcp.take_plain_ack(now, &segment, &mut self.pools) {
+                Some(changes) => return (changes, true),
+                None => assert_eq!(before, format!("{:?}", self.tcp), "a refusal changes nothing"),
+            }
+        }
+        let frame = self.device.allocate().expect("a frame");
+        let payload = Payload { frame, offset: 0, octets: 0, ecn: EcnField::NotCapable };
+        (self.tcp.on_segment(now, header, payload, &mut self.pools).changes, false)
+    }
+
+    /// Sends the segment in flight after the first `skip` again, as if a spurious recovery had ended before
+    /// that one was acknowledged.
+    fn resend_one(&mut self, now: Instant, skip: usize) {
+        let queue = &mut self.tcp.send.queue;
+        if self.tcp.recovery.is_at_rest() && !queue.has_holes() {
+            let Pools { segments, scan_budget, .. } = &mut self.pools;
+            let mut verdicts = [Verdict::Keep].repeat(skip).into_iter().chain([Verdict::Lost]);
+            queue.mark_lost(segments, scan_budget, |_| verdicts.next().unwrap_or(Verdict::Stop));
+            queue.resend_lost(segments, now);
+        }
+    }
+
+    /// Sends up to `most` segments.
+    fn send(&mut self, now: Instant, most: usize) -> Vec<Sent> {
+        let next = |_| {
+            let silent = self.tcp.is_silent();
+            let next = self.tcp.poll_transmit(now, &mut self.pools);
+            assert!(!silent || next.is_none(), "a silent connection sends nothing");
+            self.silent += usize::from(silent);
+            next
+        };
+        let sent = (0..most).map_while(next);
+        sent.map(|out| (out.header, out.segment.map(|part| (part.payload, part.octets)))).collect()
+    }
+}
+
+/// `header` in the usual form of a segment, if it has that.
+fn plain(header: &Header) -> Option<PlainSegment> {
+    let timestamps = header.options.timestamps;
+    let usual = header.flags.difference(Flags::PSH) == Flags::ACK
+        && header.options == Options { timestamps, ..Options::default() };
+    usual.then_some(PlainSegment {
+        tuple: Tuple::V4(Tuple4 { addresses: [0; 8], ports: [0; 4] }),
+        seq: header.seq,
+        ack: header.ack,
+        push: header.flags.contains(Flags::PSH),
+        window: header.window,
+        timestamps,
+        ecn: 0,
+        payload_offset: 0,
+        payload_octets: 0,
+    })
+}
+
+/// What the peer of a connection offers and does.
+struct Peer {
+    sack: bool,
+    timestamps: bool,
+}
+
+impl Peer {
+    fn segment(&self, now: Instant, flags: Flags, seq: SeqNumber, ack: SeqNumber) -> Header {
+        let syn = flags.contains(Flags::SYN);
+        let value = (now.as_nanos() / 1_000_000) as u32;
+        Header {
+            seq,
+            ack,
+            flags,
+            window: 20_000,
+            options: Options {
+                mss: syn.then_some(MSS),
+                window_scale: syn.then_some(3),
+                sack_permitted: syn && self.sack,
+                timestamps: self.timestamps.then_some(Timestamps { value, echo: value.wrapping_add(99) }),
+                ..Options::default()
+            },
+            ..Header::default()
+        }
+    }
+}
+
+/// An acknowledgement of the peer, most of them plain.
+fn acknowledgement(rng: &mut fastrand::Rng, peer: &Peer, now: Instant, tcp: &Connection) -> Header {
+    let (una, nxt) = (tcp.send.una, tcp.send.queue.nxt());
+    let flight = (nxt - una).max(0).cast_unsigned();
+    let ack = match rng.u8(..8) {
+        0 => una,
+        1 => una - rng.u32(..3000),
+        2 => nxt + rng.u32(..2),
+        3 => una + rng.u32(..=flight),
+        4 => una + flight.min(1448),
+        _ => nxt,
+    };
+    let mut header = peer.segment(now, Flags::ACK, tcp.receive.next(), ack);
+    match rng.u8(..24) {
+        0 => header.flags |= Flags::ECE,
+        1 => header.flags |= Flags::PSH,
+        2 if peer.sack && ack + 3000 < nxt => header.options.sack.push((ack + 1448, ack + 3000)),
+        3 if peer.sack => header.options.sack.push((ack - 1448, ack)),
+        4 => header.window = rng.u16(..400),
+        5 => header.seq += [1, u32::MAX, 1 << 29][rng.usize(..3)],
+        6 => header.options.timestamps = None,
+        7 => header.options.timestamps = Some(Timestamps { value: 1, echo: 1 }),
+        8 => {
+            // An echo from before a retransmission, perhaps.
+            if let Some(clock) = &mut header.options.timestamps {
+                clock.echo = clock.echo.wrapping_sub(rng.u32(..100));
+            }
+        }
+        9 if rng.u8(..20) == 0 => header.flags |= [Flags::FIN, Flags::RST][rng.usize(..2)],
+        _ => {}
+    }
+    header
+}
+
+/// Random work: after each step every field of the connection is the same, over losses, timeouts, tail
+/// probes, ECN echoes, closed windows, closes, and segments sent again, with and without timestamps and
+/// selective acknowledgements.
+#[test]
+fn a_plain_acknowledgement_changes_what_the_general_way_would() {
+    let (mut plain, mut plain_after_loss, mut general, mut silent) = (0, 0, 0, 0);
+    for seed in 0..200 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let algorithms = [Algorithm::Cubic, Algorithm::NewReno, Algorithm::Dctcp];
+        let behaviour = Behaviour {
+            congestion: algorithms[rng.usize(..3)],
+            ecn: if rng.bool() { EcnPolicy::Request } else { EcnPolicy::Off },
+            nagle: rng.u8(..4) == 0,
+            ..Behaviour::default()
+        };
+        let peer = Peer { sack: rng.u8(..4) > 0, timestamps: rng.u8(..4) > 0 };
+        let mut ends = [true, false].map(|short| End::new(behaviour, short));
+        let mut now = Instant::from_nanos(1_000_000_000);
+        let round_trip_ns = [50_000, 20_000_000][rng.usize(..2)];
+        let syn_ack = Flags::SYN | Flags::ACK | if rng.bool() { Flags::ECE } else { Flags::empty() };
+        for end in &mut ends {
+            assert_eq!(end.send(now, 32).len(), 1, "a SYN");
+            end.receive(now + round_trip_ns, &peer.segment(now, syn_ack, PEER_ISS, ISS + 1));
+        }
+        now += round_trip_ns;
+        for step in 0..300 {
+            now += rng.u64(..round_trip_ns);
+            let header = acknowledgement(&mut rng, &peer, now, &ends[0].tcp);
+            let [arrives, expires] = [4, 5].map(|odds| rng.u8(..odds) > 0);
+            if rng.u8(..30) == 0 {
+                now += rng.u64(..400_000_000);
+            }
+            let [queued, most] = [rng.usize(..12), rng.usize(..20)];
+            let octets = if rng.bool() { 1448 } else { rng.u32(1..1448) };
+            let resends = (rng.u8(..16) == 0).then(|| rng.usize(..3));
+            let closes = rng.u16(..1000) == 0;
+            let results = ends.each_mut().map(|end| {
+                for number in 0..queued as u32 {
+                    end.tcp.queue(&mut end.pools, step * 100 + number, 0, octets);
+                }
+                let received = arrives.then(|| end.receive(now, &header));
+                if !expires {
+                    let _ = end.tcp.on_timer(now, &mut end.pools);
+                }
+                if let Some(skip) = resends {
+                    end.resend_one(now, skip);
+                }
+                if closes {
+                    end.tcp.close();
+                }
+                (received, end.send(now, most))
+            });
+            let [(short, sent), (long, sent_by_other)] = results;
+            assert_eq!(short.map(|(changes, _)| changes), long.map(|(changes, _)| changes), "seed {seed}");
+            assert_eq!(sent, sent_by_other, "seed {seed}");
+            let [tcp, expected] = ends.each_ref().map(|end| format!("{:#?}", end.tcp));
+            assert_eq!(tcp, expected, "seed {seed}, step {step}: {header:?}");
+            assert_eq!(ends[0].pools.segments.used(), ends[1].pools.segments.used(), "seed {seed}");
+            let took_short_way = short.is_some_and(|(_, short)| short);
+            plain += usize::from(took_short_way);
+            general += usize::from(short.is_some() && !took_short_way);
+            let repaired = ends[0].tcp.counters().retransmitted_segments > 0;
+            plain_after_loss += usize::from(took_short_way && repaired);
+        }
+        silent += ends[0].silent;
+    }
+    let enough = plain > 5000 && plain_after_loss > 500 && general > 5000;
+    assert!(silent > 500, "{silent} times silent");
+    assert!(enough, "{plain} plain ones, {plain_after_loss} after a loss, {general} others");
+}
