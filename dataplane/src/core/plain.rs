@@ -1,19 +1,32 @@
 //! Segments in the usual form: recognized, found and consumed in one go, without the steps of the general
-//! path ([`super::receive`]).
+//! path ([`super::receive`]). Those that follow such a segment in the burst, and have its headers but for few
+//! fields, are a train: they are compared with it, and neither parsed nor looked up.
+
+use std::vec::Drain;
 
 use crate::device::Device;
-use crate::endpoint::{Outcome, Plain};
+use crate::endpoint::{Followers, Outcome, Plain};
+use crate::net::Host;
 use crate::net::flow::FlowKey;
+use crate::net::plain::follower;
+use crate::tcp::Arrivals;
 use crate::time::Instant;
+use crate::wire::plain_segment::PlainSegment;
 use crate::wire::tuple::Tuple;
 
 use super::Core;
 
 impl<D: Device> Core<D> {
-    /// Handles a frame if it has the next segment in order of a connection that takes FPDUs, or a plain
-    /// acknowledgement alone. Returns any other frame.
+    /// Handles a frame if it has the next segment in order of a connection that takes FPDUs, and those of
+    /// `rest`, the rest of the burst, that go on with its train; or a plain acknowledgement alone. Returns
+    /// any other frame.
     #[inline]
-    pub(super) fn on_plain_frame(&mut self, now: Instant, frame: D::Frame) -> Option<D::Frame> {
+    pub(super) fn on_plain_frame(
+        &mut self,
+        now: Instant,
+        frame: D::Frame,
+        rest: &mut Drain<'_, D::Frame>,
+    ) -> Option<D::Frame> {
         #[cfg(feature = "testing")]
         if super::testing::GeneralPathOnly::is_in_force() {
             return Some(frame);
@@ -32,10 +45,16 @@ impl<D: Device> Core<D> {
                 self.host.recycle(frame);
                 outcome
             }
-            Plain::Consumed(frame, changes) => {
-                self.host.recycle(frame);
-                self.endpoints.context.statistics.segments_predicted += 1;
-                Outcome { dirty: true, changes, ..Outcome::NONE }
+            Plain::Consumed(leader, changes) => {
+                endpoint.context.statistics.segments_predicted += 1;
+                let mut dropped_surplus = false;
+                let mut train = Train { host: &mut self.host, first: &segment, leader, rest };
+                if !train.rest.as_slice().is_empty() {
+                    dropped_surplus = endpoint.on_followers(&segment, &mut train);
+                }
+                let Train { host, leader, .. } = train;
+                host.recycle(leader);
+                Outcome { dirty: true, changes, dropped_surplus, ..Outcome::NONE }
             }
             Plain::Kept(outcome) => outcome,
         };
@@ -59,5 +78,35 @@ impl<D: Device> Core<D> {
         }
         self.endpoints.table.remember(*tuple, slot);
         Some(slot)
+    }
+}
+
+/// The segments of a train after its first, in the rest of a burst.
+struct Train<'c, 'b, D: Device> {
+    host: &'c mut Host<D>,
+    first: &'c PlainSegment,
+    /// The frame of `first`.
+    leader: D::Frame,
+    rest: &'c mut Drain<'b, D::Frame>,
+}
+
+impl<D: Device> Followers<D::Frame> for Train<'_, '_, D> {
+    #[inline]
+    fn next(&mut self, arrivals: &Arrivals) -> Option<(usize, D::Frame)> {
+        #[cfg(feature = "testing")]
+        if super::testing::NoTrains::is_in_force() {
+            return None;
+        }
+        let frame = self.rest.as_slice().first()?;
+        let payload_octets = follower(self.first, &self.leader, frame, arrivals.next())?;
+        if !arrivals.fits(payload_octets) {
+            return None;
+        }
+        Some((payload_octets, self.rest.next()?))
+    }
+
+    #[inline]
+    fn is_consumed(&mut self, frame: D::Frame) {
+        self.host.recycle(frame);
     }
 }

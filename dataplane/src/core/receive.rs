@@ -21,12 +21,14 @@ impl<D: Device> Core<D> {
     /// Takes a burst of frames from the device. Returns true if there were any.
     pub(super) fn receive(&mut self, now: Instant) -> bool {
         let Some(mut burst) = self.host.take_burst(now) else { return false };
-        for frame in burst.drain(..) {
-            if let Some(frame) = self.on_plain_frame(now, frame) {
+        let mut frames = burst.drain(..);
+        while let Some(frame) = frames.next() {
+            if let Some(frame) = self.on_plain_frame(now, frame, &mut frames) {
                 let inbound = self.host.receive(now, frame);
                 self.on_inbound(now, inbound);
             }
         }
+        drop(frames);
         self.host.end_burst(burst);
         true
     }

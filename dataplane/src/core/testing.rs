@@ -10,6 +10,7 @@ use crate::tcp;
 
 thread_local! {
     static GENERAL_PATH_ONLY: Cell<bool> = const { Cell::new(false) };
+    static NO_TRAINS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Has the cores of this thread take every segment the general way, until it is dropped.
@@ -34,6 +35,31 @@ impl GeneralPathOnly {
 impl Drop for GeneralPathOnly {
     fn drop(&mut self) {
         GENERAL_PATH_ONLY.set(false);
+    }
+}
+
+/// Has the cores of this thread look at each segment that arrives on its own, until it is dropped.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct NoTrains(());
+
+impl NoTrains {
+    /// Begins that.
+    #[must_use]
+    pub fn begin() -> Self {
+        NO_TRAINS.set(true);
+        Self(())
+    }
+
+    /// Returns true while there is one on this thread.
+    pub(super) fn is_in_force() -> bool {
+        NO_TRAINS.get()
+    }
+}
+
+impl Drop for NoTrains {
+    fn drop(&mut self) {
+        NO_TRAINS.set(false);
     }
 }
 

@@ -6,7 +6,7 @@
 
 use crate::device::Frame;
 use crate::mpa::whole::Whole;
-use crate::tcp::Changes;
+use crate::tcp::{Arrivals, Changes};
 use crate::wire::plain_segment::PlainSegment;
 
 use super::connection::Mode;
@@ -55,17 +55,61 @@ impl<F: Frame> Endpoint<'_, F> {
         if consumed == segment.payload_octets && matches!(last, Step::Next) {
             return Plain::Consumed(frame, changes);
         }
-        if consumed < segment.payload_octets {
-            let tcp = &mut self.connection.tcp;
-            tcp.keep(&mut self.context.pools, segment.payload_offset + consumed, frame);
+        let rest = (consumed < segment.payload_octets).then_some(segment.payload_offset + consumed);
+        let dropped_surplus = self.keep_rest(frame, rest, &last);
+        Plain::Kept(Outcome { dirty: true, changes, dropped_surplus, ..Outcome::NONE })
+    }
+
+    /// Keeps the rest of a segment's payload, which begins at `rest` of its frame, if there is one, and does
+    /// what follows from the `last` FPDU before it. Returns true if octets beyond a gap were dropped.
+    fn keep_rest(&mut self, frame: F, rest: Option<usize>, last: &Step) -> bool {
+        if let Some(offset) = rest {
+            self.connection.tcp.keep(&mut self.context.pools, offset, frame);
         }
         match last {
             Step::Next | Step::Wait => self.receive_in_order(),
-            ended => self.end_receive(&ended),
+            ended => self.end_receive(ended),
         }
-        let dropped_surplus = self.drop_unacked_surplus();
-        Plain::Kept(Outcome { dirty: true, changes, dropped_surplus, ..Outcome::NONE })
+        self.drop_unacked_surplus()
     }
+
+    /// Handles the segments of a train after `first`, which was [consumed](Plain::Consumed): nothing but
+    /// RCV.NXT and what follows from their payload changes. Returns true if octets beyond a gap were dropped.
+    #[inline]
+    pub fn on_followers(&mut self, first: &PlainSegment, followers: &mut impl Followers<F>) -> bool {
+        let takes_fpdus = self.connection.takes_fpdus();
+        let arrivals = self.connection.tcp.arrivals_after(first, &self.context.pools);
+        let Some(mut arrivals) = arrivals.filter(|_| takes_fpdus) else { return false };
+        let Some(mut stream) = self.rdmap() else { return false };
+        let mut octets = 0;
+        let mut kept = None;
+        while let Some((payload_octets, frame)) = followers.next(&arrivals) {
+            arrivals.take(payload_octets);
+            let payload =
+                frame.piece(0).and_then(|piece| piece.get(first.payload_offset..)?.get(..payload_octets));
+            let (consumed, last) = stream.consume_fpdus(payload.unwrap_or_default());
+            octets += consumed;
+            if consumed < payload_octets || !matches!(last, Step::Next) {
+                let rest = (consumed < payload_octets).then_some(first.payload_offset + consumed);
+                kept = Some((frame, rest, last));
+                break;
+            }
+            followers.is_consumed(frame);
+            stream.context.statistics.segments_predicted += 1;
+        }
+        stream.tcp.end_arrivals(&arrivals, octets);
+        kept.is_some_and(|(frame, rest, last)| self.keep_rest(frame, rest, &last))
+    }
+}
+
+/// The segments that follow one in the usual form in a burst.
+pub trait Followers<F> {
+    /// Takes the next frame, if it has the segment that `arrivals` expects, and that fits the window. Returns
+    /// the octets of its payload, too, which begins where that of the first does.
+    fn next(&mut self, arrivals: &Arrivals) -> Option<(usize, F)>;
+
+    /// Takes a frame that is of no more use.
+    fn is_consumed(&mut self, frame: F);
 }
 
 impl super::Connection {

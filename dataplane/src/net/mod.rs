@@ -26,7 +26,7 @@ pub mod neighbours;
 mod next_hop;
 mod own_addresses;
 mod path_mtu;
-mod plain;
+pub(crate) mod plain;
 mod reassembly;
 mod recent_hops;
 mod segment;

@@ -3,11 +3,12 @@
 use std::net::IpAddr;
 
 use super::Host;
-use crate::device::{ChecksumStatus, Device, Frame};
+use crate::device::{ChecksumStatus, Device, Frame, ReceivedChecksums};
 use crate::wire::checksum;
 use crate::wire::ethernet::{self, EtherType};
 use crate::wire::ipv4::{self, Protocol};
 use crate::wire::plain_segment::PlainSegment;
+use crate::wire::tcp::SeqNumber;
 use crate::wire::tuple::Tuple;
 
 impl<D: Device> Host<D> {
@@ -27,12 +28,7 @@ impl<D: Device> Host<D> {
             IPV6 => PlainSegment::parse_ipv6(octets, LINK)?,
             _ => return None,
         };
-        let checksums = frame.checksums();
-        // The header of IPv6 has no checksum.
-        let good_ip = checksums.ip == ChecksumStatus::Good || matches!(segment.tuple, Tuple::V6(_));
-        let good = (good_ip || ip_checksum_holds(checksums.ip, octets))
-            && (checksums.tcp == ChecksumStatus::Good || tcp_checksum_holds(checksums.tcp, &segment, octets));
-        good.then_some(segment)
+        checksums_hold(frame.checksums(), &segment.tuple, segment.end(), octets).then_some(segment)
     }
 
     /// Returns true if a segment may come from and to these addresses, as [`receive`](Self::receive) checks
@@ -45,12 +41,35 @@ impl<D: Device> Host<D> {
     }
 }
 
+/// Returns the octets of payload of the segment in `frame`, if its headers are those of `first`, which
+/// [`recognize`](Host::recognize) has returned for the frame `leader`, but for what differs in the segments
+/// of a train; it begins at `seq`, and its checksums hold. `recognize` then returns it, too.
+#[inline]
+pub fn follower<F: Frame>(first: &PlainSegment, leader: &F, frame: &F, seq: SeqNumber) -> Option<usize> {
+    let (link, first_packet) = leader.piece(0)?.split_first_chunk::<LINK>()?;
+    let octets = frame.piece(0)?;
+    let packet = octets.strip_prefix(link)?;
+    let payload_octets = first.follower(first_packet, packet, seq)?;
+    let end = first.payload_offset + payload_octets;
+    checksums_hold(frame.checksums(), &first.tuple, end, octets).then_some(payload_octets)
+}
+
 /// Octets of the Ethernet header.
 const LINK: usize = ethernet::Header::LEN;
 
 /// The EtherTypes of IP, as a frame has them.
 const IPV4: [u8; 2] = EtherType::IPV4.0.to_be_bytes();
 const IPV6: [u8; 2] = EtherType::IPV6.0.to_be_bytes();
+
+/// Returns true if the checksums hold of the segment between `tuple` that ends at `end` in `frame`: the
+/// device says so, or it does not know and they are correct.
+#[inline]
+fn checksums_hold(device: ReceivedChecksums, tuple: &Tuple, end: usize, frame: &[u8]) -> bool {
+    // The header of IPv6 has no checksum.
+    let good_ip = device.ip == ChecksumStatus::Good || matches!(tuple, Tuple::V6(_));
+    (good_ip || ip_checksum_holds(device.ip, frame))
+        && (device.tcp == ChecksumStatus::Good || tcp_checksum_holds(device.tcp, tuple, end, frame))
+}
 
 /// Returns true if the device has not found the checksum of the IPv4 header in `frame` wrong, and it is
 /// correct.
@@ -60,15 +79,15 @@ fn ip_checksum_holds(device: ChecksumStatus, frame: &[u8]) -> bool {
     device == ChecksumStatus::Unknown && header.is_some_and(ipv4::verify_checksum)
 }
 
-/// Returns true if the device has not found the TCP checksum of the segment in `frame` wrong, and it is
-/// correct.
+/// Returns true if the device has not found the TCP checksum of the segment in `frame` wrong, which ends at
+/// `end`, and it is correct.
 #[inline(never)]
-fn tcp_checksum_holds(device: ChecksumStatus, segment: &PlainSegment, frame: &[u8]) -> bool {
-    let transport = LINK + segment.tuple.network_octets();
-    let Some(octets) = frame.get(transport..segment.end()) else { return false };
+fn tcp_checksum_holds(device: ChecksumStatus, tuple: &Tuple, end: usize, frame: &[u8]) -> bool {
+    let transport = LINK + tuple.network_octets();
+    let Some(octets) = frame.get(transport..end) else { return false };
     let length = octets.len() as u16;
     let protocol = Protocol::TCP.0;
-    let mut sum = match &segment.tuple {
+    let mut sum = match tuple {
         Tuple::V4(tuple) => {
             checksum::ipv4_pseudo_header(tuple.source(), tuple.destination(), protocol, length)
         }

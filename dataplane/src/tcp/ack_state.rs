@@ -135,6 +135,16 @@ impl AckState {
         }
     }
 
+    /// `segments` more with data have come in order after one that [`on_data`](Self::on_data) has taken, and
+    /// nothing was sent in between: each is a second one at least, and is acknowledged at once.
+    pub(super) fn on_more_data(&mut self, segments: u32) {
+        debug_assert!(self.unacknowledged_segments > 0 && segments > 0, "no second segment");
+        let segments = segments.min(u8::MAX.into()) as u8;
+        self.unacknowledged_segments = self.unacknowledged_segments.saturating_add(segments);
+        self.immediate_segments = self.immediate_segments.saturating_sub(segments);
+        self.owe_one();
+    }
+
     /// RFC 8257 §3.2: the marks have changed. What came before, up to `next`, is acknowledged with the echo
     /// of before. Returns true if there is anything to acknowledge so.
     pub(super) const fn on_ce_change(&mut self, next: SeqNumber) -> bool {

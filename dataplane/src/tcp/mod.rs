@@ -9,6 +9,7 @@
 mod ack_state;
 mod acknowledgement;
 mod activity;
+mod arrivals;
 mod challenge;
 mod config;
 pub mod congestion;
@@ -48,6 +49,7 @@ mod timers;
 mod timestamps;
 mod train;
 
+pub use arrivals::Arrivals;
 pub use config::{Behaviour, Config, Keepalive};
 pub use connection::Connection;
 pub use counters::Counters;

@@ -15,6 +15,7 @@ pub mod ipv4;
 pub mod ipv6;
 pub mod mpa;
 pub mod plain_segment;
+mod plain_train;
 pub mod quoted;
 pub mod rdmap;
 pub mod stag;

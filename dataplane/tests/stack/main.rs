@@ -5,6 +5,7 @@
 
 mod addressing;
 mod alignment;
+mod arrival_trains;
 mod behaviour;
 mod byte_streams;
 mod challenges;
