@@ -59,15 +59,14 @@ impl Arrivals {
 
 impl Connection {
     /// Returns the train that `first` leads, a predicted segment whose payload is consumed; `None` if each
-    /// segment after it is to be looked at on its own, because octets of this end are not acknowledged.
+    /// segment after it is to be looked at on its own, because this end has to see to a loss.
     #[inline]
     pub fn arrivals_after<P, F>(&self, first: &PlainSegment, pools: &Pools<P, F>) -> Option<Arrivals> {
         let next = first.seq + first.payload_octets as u32;
         let leads = self.state == State::Established
             && self.receive.is_drained()
             && self.receive.queue.nxt() == next
-            && self.send.una == first.ack
-            && self.awaits_no_acknowledgement()
+            && self.repeats_plainly(first.ack, &pools.segments)
             && pools.held.free_frames() > 0;
         leads.then(|| Arrivals {
             next,

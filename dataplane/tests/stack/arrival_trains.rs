@@ -12,7 +12,7 @@ use warpline_dataplane::core::testing::NoTrains;
 use warpline_dataplane::memory::{Access, Grant, Region, STag};
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
-use warpline_dataplane::qp::work::QpNumber;
+use warpline_dataplane::qp::work::{Operation, QpNumber, SendRequest, Slice};
 use warpline_dataplane::ring::{AfterStream, Command, ConnectionId, Event, FullOperation};
 use warpline_dataplane::statistics::Statistics;
 use warpline_dataplane::wire::checksum;
@@ -21,9 +21,14 @@ use warpline_dataplane::wire::tcp::{Flags, Header, Options, SeqNumber, Timestamp
 
 const SINK: STag = STag::new(2, 0x2222);
 const SINK_OCTETS: usize = 1 << 20;
+const SOURCE: STag = STag::new(3, 0x3333);
+const SOURCE_OCTETS: usize = 5000;
 const MARKERS: bool = false;
 const CODE_POINT_ECT: u8 = 0b10;
 const CODE_POINT_CE: u8 = 0b11;
+
+/// Writes that the core posts at most.
+const WRITES: usize = 512;
 
 /// The peer of a core that writes to it.
 struct Writer {
@@ -31,7 +36,9 @@ struct Writer {
     connection: ConnectionId,
     qp: Arc<SharedQp>,
     sink: Region,
+    /// What its segments acknowledge, and up to where the core has sent.
     ack: SeqNumber,
+    sent_to: SeqNumber,
     /// The first sequence number of FPDUs.
     start: SeqNumber,
     timestamps: Option<Timestamps>,
@@ -70,6 +77,8 @@ impl Writer {
         let sink = region_of(&vec![0; SINK_OCTETS]);
         let grant = Grant::new(sink.clone(), PD, 0, Access::REMOTE_WRITE);
         peer.command(Command::Register { stag: SINK, grant });
+        let source = region_of(&[7; SOURCE_OCTETS]);
+        peer.command(Command::Register { stag: SOURCE, grant: Grant::new(source, PD, 0, Access::empty()) });
         peer.command(Command::Listen { address: None, port: PORT, backlog: 1, tcp: None });
         let mut timestamps = timestamps.then_some(Timestamps { value: 1000, echo: 0 });
         let options = Options { sack_permitted: true, timestamps, ..Options::default() };
@@ -88,15 +97,21 @@ impl Writer {
             _ => None,
         });
         let connection = connection.expect("a connection");
-        let rings = CompletionRings::shared(Arc::new(CompletionRing::new(1)));
-        let depths = QueueDepths { send: 1, receive: 1 };
+        let rings = CompletionRings::shared(Arc::new(CompletionRing::new(WRITES)));
+        let depths = QueueDepths { send: WRITES, receive: 1 };
         let qp = Arc::new(SharedQp::new(QpNumber(1), PD, depths, rings, peer.rings.doorbells.clone()));
         peer.command(Command::CreateQp(qp.clone()));
         let operation = FullOperation { markers_received: MARKERS, ..FullOperation::new(QpNumber(1), false) };
         let then = AfterStream::FullOperation(operation);
         peer.command(Command::Stream { connection, octets: Box::new([]), then });
         peer.come_to_rest();
-        Self { peer, connection, qp, sink, ack, start, timestamps }
+        Self { peer, connection, qp, sink, ack, sent_to: ack, start, timestamps }
+    }
+
+    /// Has the core write `octets` octets in the next turn.
+    fn post(&self, octets: u32) {
+        let local = Slice { stag: SOURCE, to: 0, len: octets };
+        self.qp.post_send(SendRequest::new(1, Operation::Write { stag: SINK, to: 0 }, local)).unwrap();
     }
 
     fn frame(&self, segment: &Segment) -> Vec<u8> {
@@ -125,9 +140,14 @@ impl Writer {
             self.peer.inject(&frame);
         }
         self.peer.settle();
+        let sent: Vec<_> = self.peer.sent.drain(..).collect();
+        for sent in &sent {
+            let end = sent.header.seq + sent.payload.len() as u32;
+            self.sent_to = if end > self.sent_to { end } else { self.sent_to };
+        }
         Shown {
             connection: format!("{:?}", self.peer.core.tcp(self.connection)),
-            sent: self.peer.sent.drain(..).collect(),
+            sent,
             events: format!("{:?}", std::mem::take(&mut self.peer.events)),
             error: self.qp.error(),
             statistics: self.peer.core.statistics(),
@@ -208,15 +228,24 @@ fn on_the_way(rng: &mut fastrand::Rng, burst: &[Segment]) -> Vec<Segment> {
 fn a_train_is_taken_as_its_segments_are_one_by_one() {
     let seeds = std::env::var("WARPLINE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(60);
     let data = pattern(3, 400_000);
+    let mut sent_octets = 0;
     for seed in 0..seeds {
         let mut rng = fastrand::Rng::with_seed(seed);
         let timestamps = rng.bool();
         let window_octets = [65_535, 30_000][seed as usize % 2];
         let mut writers = [0, 1].map(|_| Writer::new(timestamps, window_octets));
         let start = writers[0].start;
+        let sends_from = writers[0].sent_to;
         let fpdus = fpdus(&mut rng, start, &data);
         let segments = segments(&mut rng, start, &fpdus);
+        let mut choice = rng.fork();
         let mut take = |burst: &[Segment]| {
+            let octets = (choice.u8(..4) == 0).then(|| choice.u32(1..SOURCE_OCTETS as u32));
+            let acknowledges = choice.u8(..3) == 0;
+            for writer in &mut writers {
+                octets.inspect(|octets| writer.post(*octets));
+                writer.ack = if acknowledges { writer.sent_to } else { writer.ack };
+            }
             let [trains, alone] = &mut writers;
             let in_trains = trains.take(burst);
             let _alone = NoTrains::begin();
@@ -249,5 +278,7 @@ fn a_train_is_taken_as_its_segments_are_one_by_one() {
                 segments.len()
             );
         }
+        sent_octets += i64::from(writers[0].sent_to - sends_from);
     }
+    assert!(sent_octets > 10_000 * i64::from(seeds as u32), "{sent_octets} octets the other way");
 }
