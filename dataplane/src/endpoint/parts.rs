@@ -13,17 +13,16 @@ use crate::mpa::fpdu::{self, Passes};
 use crate::net::header_template::HeaderTemplate;
 use crate::qp::run::Source;
 use crate::statistics::Statistics;
-use crate::tcp::{self, Pools, Train};
+use crate::tcp::{self, Train};
 use crate::time::Instant;
 
 use super::Endpoint;
 use super::connection::{Chunk, Mode};
 
 /// The segments of a train that are left of a series, each one FPDU whose payload is copied.
-pub struct Parts<'e, F> {
+pub struct Parts<'e> {
     now: Instant,
     tcp: &'e mut tcp::Connection,
-    pools: &'e mut Pools<Chunk, F>,
     train: &'e mut Train<Chunk>,
     /// Their payload is from here.
     memory: RetainedMemory<'e>,
@@ -36,7 +35,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// are none, or they are not parts of a message in a stream without Markers whose payload is copied from
     /// registered memory: constant memory goes by reference if that is allowed.
     #[inline]
-    pub fn parts<'s>(&'s mut self, train: &'s mut Train<Chunk>, by_reference: bool) -> Option<Parts<'s, F>> {
+    pub fn parts<'s>(&'s mut self, train: &'s mut Train<Chunk>, by_reference: bool) -> Option<Parts<'s>> {
         if train.in_series() == 0 {
             return None;
         }
@@ -65,14 +64,13 @@ impl<F: Frame> Endpoint<'_, F> {
             passes: Passes::summed(operating.crc, slice.len as usize),
             tcp: &mut self.connection.tcp,
             memory,
-            pools: &mut context.pools,
             statistics: &mut context.statistics,
             train,
         })
     }
 }
 
-impl<F: Frame> Parts<'_, F> {
+impl Parts<'_> {
     /// Returns the time of the turn.
     pub const fn now(&self) -> Instant {
         self.now
@@ -89,11 +87,11 @@ impl<F: Frame> Parts<'_, F> {
     }
 
     /// Writes the next segment to `frame`, which is empty, with the headers of `template`, which
-    /// [fits](Self::fit) it. Returns false if
-    /// the payload or room for it cannot be had, and `None` if there is no segment for now.
+    /// [fits](Self::fit) it, if any are [`left`](Self::left). Returns false if the payload or room for it
+    /// cannot be had, and `None` if there is no segment for now.
     #[inline]
-    pub fn write_next(&mut self, template: &HeaderTemplate, frame: &mut F) -> Option<bool> {
-        let (segment, push) = self.tcp.next_of_train(self.now, self.pools, self.train)?;
+    pub fn write_next<F: Frame>(&mut self, template: &HeaderTemplate, frame: &mut F) -> Option<bool> {
+        let (segment, push) = self.tcp.next_in_series(self.now, self.train)?;
         let Chunk::Fpdus(run) = &segment.payload else { return Some(false) };
         let Source::Memory(slice) = run.first.source else { return Some(false) };
         let payload = self.memory.target(slice.to, slice.len as usize);

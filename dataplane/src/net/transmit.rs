@@ -13,9 +13,13 @@ impl<D: Device> Host<D> {
     /// Returns an empty frame to fill, or `None`, counted, if the device has none.
     #[inline]
     pub fn empty_frame(&mut self) -> Option<D::Frame> {
-        if self.spare.is_empty() {
-            self.device.allocate_burst(&mut self.spare, limits::EMPTY_FRAMES);
-        }
+        self.spare.pop().or_else(|| self.first_of_burst())
+    }
+
+    /// Fetches a burst of empty frames and returns one, or `None`, counted, if the device has none.
+    #[inline(never)]
+    fn first_of_burst(&mut self) -> Option<D::Frame> {
+        self.device.allocate_burst(&mut self.spare, limits::EMPTY_FRAMES);
         let frame = self.spare.pop();
         if frame.is_none() {
             self.count_no_buffer();
@@ -117,6 +121,7 @@ impl<D: Device> Host<D> {
     }
 
     /// Queues a frame to the host itself.
+    #[inline(never)]
     pub(super) fn loop_back(&mut self, frame: D::Frame) {
         if self.loopback.push(frame).is_err() {
             self.count_no_buffer();
@@ -129,6 +134,7 @@ impl<D: Device> Host<D> {
     }
 
     /// Hands the device as many of the queued frames as it takes.
+    #[inline(never)]
     pub fn flush(&mut self, now: Instant) {
         if !self.to_send.is_empty() {
             self.counters.frames_sent += self.device.transmit(now, &mut self.to_send) as u64;

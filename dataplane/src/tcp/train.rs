@@ -118,28 +118,57 @@ impl Connection {
         pools: &mut Pools<P, F>,
         train: &'t mut Train<P>,
     ) -> Option<(&'t Segment<P>, bool)> {
-        if let Some(TrainPace { pace, .. }) = &train.pace
-            && self.pacer.wait_until(now, pace).is_some()
-        {
+        if train.in_series > 0 {
+            return self.next_in_series(now, train);
+        }
+        if self.has_to_wait(now, train) {
             return None;
         }
-        if train.in_series > 0 {
-            if train.segment.octets > train.left_octets {
-                return None;
-            }
-            train.in_series -= 1;
-            train.segment.move_on(1);
-        } else {
-            self.note_sent_of(now, pools, train);
-            let (next, count) = self.send.queue.peek_series(&pools.segments)?;
-            let most = train.most_octets.min(train.left_octets);
-            let has_option = self.payload_option_octets(&next.payload) > 0;
-            if has_option || !(train.least_octets..=most).contains(&next.octets) {
-                return None;
-            }
-            debug_assert!(next.transmissions == 0, "a segment is unsent before its first transmission");
-            (train.segment, train.in_series) = (*next, count - 1);
+        self.note_sent_of(now, pools, train);
+        let (next, count) = self.send.queue.peek_series(&pools.segments)?;
+        let most = train.most_octets.min(train.left_octets);
+        let has_option = self.payload_option_octets(&next.payload) > 0;
+        if has_option || !(train.least_octets..=most).contains(&next.octets) {
+            return None;
         }
+        debug_assert!(next.transmissions == 0, "a segment is unsent before its first transmission");
+        (train.segment, train.in_series) = (*next, count - 1);
+        Some(self.send_of_train(now, train))
+    }
+
+    /// Returns the next segment of the series under way, as [`next_of_train`](Self::next_of_train) does.
+    #[expect(
+        clippy::inline_always,
+        reason = "most segments of a busy connection are sent by it, and it is shorter than a call of it"
+    )]
+    #[inline(always)]
+    pub fn next_in_series<'t, P: SendPayload>(
+        &mut self,
+        now: Instant,
+        train: &'t mut Train<P>,
+    ) -> Option<(&'t Segment<P>, bool)> {
+        debug_assert!(train.in_series > 0, "the series has ended");
+        if self.has_to_wait(now, train) || train.segment.octets > train.left_octets {
+            return None;
+        }
+        train.in_series -= 1;
+        train.segment.move_on(1);
+        Some(self.send_of_train(now, train))
+    }
+
+    /// Returns true if the next segment has to wait for its pace.
+    #[inline]
+    fn has_to_wait<P>(&self, now: Instant, train: &Train<P>) -> bool {
+        train.pace.as_ref().is_some_and(|TrainPace { pace, .. }| self.pacer.wait_until(now, pace).is_some())
+    }
+
+    /// Notes in a train that its segment is sent at `now`. Returns it, and true if it has PSH.
+    #[inline]
+    fn send_of_train<'t, P: SendPayload>(
+        &mut self,
+        now: Instant,
+        train: &'t mut Train<P>,
+    ) -> (&'t Segment<P>, bool) {
         train.unnoted += 1;
         train.left_octets -= train.segment.octets;
         if let Some(pace) = &train.pace {
@@ -152,7 +181,7 @@ impl Connection {
             "the network takes it"
         );
         debug_assert!(end <= self.send.window_end(), "the peer takes it");
-        Some((&train.segment, end == self.send.queue.end()))
+        (&train.segment, end == self.send.queue.end())
     }
 
     /// Notes the end of a train sent at `now`. Of a segment sent, only the probe timer depends on how much is

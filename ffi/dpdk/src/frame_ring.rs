@@ -102,26 +102,21 @@ impl FrameSender {
         }
     }
 
-    /// Sends the frames of `frames`, none of which is missing, and for which there is [`room`](Self::room).
+    /// Sends `frames`, for which there is [`room`](Self::room).
     #[inline]
-    pub fn send(&mut self, frames: &mut [Option<Mbuf>]) {
+    pub fn send(&mut self, frames: impl DoubleEndedIterator<Item = Mbuf> + ExactSizeIterator) {
         let count = frames.len();
         debug_assert!(self.room(count) == count, "{count} frames, and no room for them");
-        debug_assert!(
-            frames.iter().all(Option::is_some),
-            "a slot without a frame ends what the receiver sees"
-        );
+        let slots = self.ring.slots();
+        let after = self.ring.after(self.next, count);
+        let mut slot = after;
         // The first slot last: the receiver, which waits for that, finds all of them together, and does not
         // take the line away while it is being written.
-        let fill = |(slot, frame): (&AtomicPtr<_>, &mut Option<Mbuf>)| {
-            let raw = frame.take().map_or(ptr::null_mut(), |frame| frame.into_raw().as_ptr());
-            slot.store(raw, Ordering::Release);
-        };
-        let (wrapped, first) = self.ring.slots().split_at(self.next);
-        let (front, back) = frames.split_at_mut(count.min(first.len()));
-        wrapped[..back.len()].iter().zip(back).rev().for_each(fill);
-        first[..front.len()].iter().zip(front).rev().for_each(fill);
-        self.next = self.ring.after(self.next, count);
+        for frame in frames.rev() {
+            slot = slot.checked_sub(1).unwrap_or(slots.len() - 1);
+            slots[slot].store(frame.into_raw().as_ptr(), Ordering::Release);
+        }
+        self.next = after;
     }
 }
 

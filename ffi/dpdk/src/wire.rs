@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
+use arrayvec::ArrayVec;
 use dpdk_sys as sys;
 
 use crate::eal::Eal;
@@ -167,21 +168,23 @@ impl WireEnd {
         // This end is the only sender, so room can only grow until the frames are sent.
         let taken = self.outgoing.room(frames.len());
         let mut left = taken;
+        let mut octets = 0;
         while left > 0 {
-            let mut crossing = [const { None }; Self::CHUNK_FRAMES];
-            let mut count = 0;
-            while count < Self::CHUNK_FRAMES
+            let mut crossing = ArrayVec::<_, { Self::CHUNK_FRAMES }>::new();
+            while !crossing.is_full()
                 && left > 0
                 && let Some(frame) = frames.pop_front()
             {
                 left -= 1;
                 if let Some(frame) = self.cross(frame) {
-                    crossing[count] = Some(frame);
-                    count += 1;
+                    octets += frame.len() as u64;
+                    crossing.push(frame);
                 }
             }
-            self.outgoing.send(&mut crossing[..count]);
+            self.statistics.sent_frames += crossing.len() as u64;
+            self.outgoing.send(crossing.drain(..));
         }
+        self.statistics.sent_bytes += octets;
         if taken > 0
             && let Some(Hook(hook)) = self.departure.get()
         {
@@ -211,8 +214,6 @@ impl WireEnd {
             frame = self.copied(&frame)?;
         }
         frame.forget_sender(received);
-        self.statistics.sent_frames += 1;
-        self.statistics.sent_bytes += octets as u64;
         Some(frame)
     }
 
