@@ -86,8 +86,16 @@ impl<F: Frame> Endpoint<'_, F> {
         {
             // Not cut, and copied on any device.
             let Some(room) = frame.append(headers + segment.octets as usize) else { return false };
+            let room = &mut room[headers..];
             let (payload, statistics, _) = self.payload();
-            return payload.build_run(run, segment.seq, &mut room[headers..], statistics);
+            return match payload.build_short_write(run, room) {
+                Some(octets) => {
+                    statistics.fpdus_sent += 1;
+                    statistics.bytes_copied_tx += u64::from(octets);
+                    true
+                }
+                None => payload.build_run(run, segment.seq, room, statistics),
+            };
         }
         if let Some(alone) = self.alone(segment, by_reference) {
             let Some(room) = frame.append(headers + segment.octets as usize) else { return false };
@@ -228,6 +236,28 @@ impl<'e> PayloadSources<'e> {
         let begun = short.built > 0 || build(&run.first);
         let built = begun && qp.sender.all_behind(run, short.built.max(1), build);
         built && writer.is_full()
+    }
+
+    /// Builds a run of one FPDU, if that is Tagged and short, its payload from registered memory, and in a
+    /// stream without Markers. Returns the octets of its payload; `None`, and `out` is unspecified, if it is
+    /// anything else, or its memory cannot be had.
+    #[inline]
+    fn build_short_write(&self, run: &FpduRun, out: &mut [u8]) -> Option<u32> {
+        let (operating, _) = self.operating()?;
+        let FpduDescriptor { header: ddp::Header::Tagged(header), source: Source::Memory(local), .. } =
+            &run.first
+        else {
+            return None;
+        };
+        if run.fpdus() > 1 || operating.markers_sent || local.len == 0 {
+            return None;
+        }
+        let payload = self.stags.retained(local.stag, local.to, local.len as usize)?;
+        write_short(out, header, &payload).then_some(())?;
+        if operating.crc {
+            fill_in_crcs(out, Engine::best());
+        }
+        Some(local.len)
     }
 
     /// Builds the first FPDUs of a run in a stream without Markers, as long as they are short Writes.

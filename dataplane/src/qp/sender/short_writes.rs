@@ -134,6 +134,15 @@ impl Sender {
         if self.offset > 0 {
             return 0;
         }
+        if run.fpdus() == 1 {
+            let next = self.active.get_mut(self.queued);
+            let Some(wqe) = next.filter(|wqe| wqe.short_octets > 0 && wqe.octets == run.first.octets) else {
+                return 0;
+            };
+            wqe.stage = Stage::Queued(end);
+            self.queued += 1;
+            return 1;
+        }
         // Only the first and the last may be a part of their message.
         let is_whole = |index, octets| self.active.get(index).is_some_and(|wqe| wqe.octets == octets);
         let mut queued = self.queued..self.queued + (run.fpdus() - before);
