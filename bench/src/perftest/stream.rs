@@ -49,8 +49,6 @@ pub struct Stream {
     next_sample: u64,
     sample_interval: u64,
     slots: [Slot; SAMPLE_SLOTS],
-    /// Requests that are posted together.
-    batch: Vec<SendRequest>,
 }
 
 impl Stream {
@@ -77,7 +75,6 @@ impl Stream {
             next_sample: if samples { 0 } else { u64::MAX },
             sample_interval: plan.sample_interval(),
             slots: [Slot::Free; SAMPLE_SLOTS],
-            batch: Vec::with_capacity(SendBatch::CAPACITY),
         }
     }
 
@@ -207,22 +204,32 @@ impl Stream {
         if until <= self.posted || self.checking {
             return Ok(());
         }
-        // Kept from one batch to the next: a `SendBatch` would be moved when it is committed.
-        let mut batch = core::mem::take(&mut self.batch);
+        let mut batch = qp.batch();
         for number in self.posted..until {
-            let mut request = self.request(number, local, content);
             self.without_completion += 1;
-            request.signaled = self.without_completion == self.plan.completion_each || number + 1 == end;
-            if request.signaled {
+            let signaled = self.without_completion == self.plan.completion_each || number + 1 == end;
+            if signaled {
                 self.without_completion = 0;
             }
-            batch.push(request);
+            // Most that are measured are Writes or Sends of registered memory. Such a one becomes the short
+            // form at once if it is built where it is pushed.
+            let pushed = match self.plan.verb {
+                Verb::Write if !self.plan.inline && number < self.next_sample => {
+                    let (stag, to) = (self.sink.stag, self.sink.to + u64::from(self.next_place()));
+                    let payload = local.slice(self.offsets.advance(), self.plan.size);
+                    let operation = Operation::Write { stag, to };
+                    batch.push(SendRequest { signaled, ..SendRequest::new(number, operation, payload) })
+                }
+                Verb::Send if !self.plan.inline => {
+                    let payload = local.slice(self.offsets.advance(), self.plan.size);
+                    batch.push(SendRequest { signaled, ..SendRequest::new(number, Operation::SEND, payload) })
+                }
+                _ => batch.push(SendRequest { signaled, ..self.request(number, local, content) }),
+            };
+            pushed.map_err(|error| error.to_string())?;
         }
         self.posted = until;
-        let posted = qp.post_many(&batch);
-        batch.clear();
-        self.batch = batch;
-        posted.map_err(|error| error.to_string())
+        batch.commit().map_err(|error| error.to_string())
     }
 
     /// Returns the request of message `number`, the next.
