@@ -42,7 +42,7 @@ pub struct Case {
 }
 
 /// All cases but [`SPREAD`]. A turn moves 32 segments at most, or 16 messages, or half of a ping.
-pub const CASES: [Case; 11] = [
+pub const CASES: [Case; 12] = [
     Case { name: "segment-1500", turns: 128, ..LARGE },
     Case { name: "segment-9000", mtu: 9000, turns: 64, ..LARGE },
     Case { name: "packed-64", turns: 256, ..SMALL },
@@ -51,6 +51,7 @@ pub const CASES: [Case; 11] = [
     Case { name: "markers-9000", markers: true, mtu: 9000, turns: 64, ..LARGE },
     Case { name: "markers-packed-64", markers: true, turns: 128, ..SMALL },
     Case { name: "send-1500", pattern: Pattern::Sends, turns: 64, ..LARGE },
+    Case { name: "send-packed-64", pattern: Pattern::Sends, turns: 128, ..SMALL },
     Case { name: "read-1500", pattern: Pattern::Reads, turns: 64, ..LARGE },
     Case { name: "ipv6-1500", over_ipv6: true, turns: 64, ..LARGE },
     Case { name: "ping-64", unit: "ping", pattern: Pattern::Ping, turns: 512, ..SMALL },
