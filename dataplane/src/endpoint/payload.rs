@@ -39,7 +39,7 @@ struct Alone<'e> {
     framing: Framing,
 }
 
-/// FPDUs of short Writes at the front of a segment.
+/// FPDUs of short messages at the front of a segment.
 #[derive(Default)]
 struct ShortFpdus {
     /// How many were built.
@@ -81,14 +81,14 @@ impl<F: Frame> Endpoint<'_, F> {
         frame: &mut F,
     ) -> bool {
         if let Chunk::Fpdus(run) = &segment.payload
-            && run.first.octets < limits::SHORT_WRITE_BYTES
+            && run.first.octets < limits::SHORT_MESSAGE_BYTES
             && run.octets == segment.octets
         {
             // Not cut, and copied on any device.
             let Some(room) = frame.append(headers + segment.octets as usize) else { return false };
             let room = &mut room[headers..];
             let (payload, statistics, _) = self.payload();
-            return match payload.build_short_write(run, room) {
+            return match payload.build_short_message(run, room) {
                 Some(octets) => {
                     statistics.fpdus_sent += 1;
                     statistics.bytes_copied_tx += u64::from(octets);
@@ -220,7 +220,7 @@ impl<'e> PayloadSources<'e> {
         let short = if operating.markers_sent {
             ShortFpdus::default()
         } else {
-            self.build_short_writes(run, qp, operating.crc.then(Engine::best), out)
+            self.build_short_messages(run, qp, operating.crc.then(Engine::best), out)
         };
         statistics.fpdus_sent += short.built as u64;
         statistics.bytes_copied_tx += short.payload_octets;
@@ -238,32 +238,31 @@ impl<'e> PayloadSources<'e> {
         built && writer.is_full()
     }
 
-    /// Builds a run of one FPDU, if that is Tagged and short, its payload from registered memory, and in a
-    /// stream without Markers. Returns the octets of its payload; `None`, and `out` is unspecified, if it is
+    /// Builds a run of one FPDU, which is short, if its payload is from registered memory, in a stream
+    /// without Markers. Returns the octets of its payload; `None`, and `out` is unspecified, if it is
     /// anything else, or its memory cannot be had.
     #[inline]
-    fn build_short_write(&self, run: &FpduRun, out: &mut [u8]) -> Option<u32> {
+    fn build_short_message(&self, run: &FpduRun, out: &mut [u8]) -> Option<u32> {
         let (operating, _) = self.operating()?;
-        let FpduDescriptor { header: ddp::Header::Tagged(header), source: Source::Memory(local), .. } =
-            &run.first
-        else {
-            return None;
-        };
+        let FpduDescriptor { header, source: Source::Memory(local), .. } = &run.first else { return None };
         if run.fpdus() > 1 || operating.markers_sent || local.len == 0 {
             return None;
         }
         let payload = self.stags.retained(local.stag, local.to, local.len as usize)?;
-        write_short(out, header, &payload).then_some(())?;
+        let emit = |out: &mut [u8]| {
+            header.emit(out);
+        };
+        write_short(out, header.header_len(), &payload, emit).then_some(())?;
         if operating.crc {
             fill_in_crcs(out, Engine::best());
         }
         Some(local.len)
     }
 
-    /// Builds the first FPDUs of a run in a stream without Markers, as long as they are short Writes.
+    /// Builds the first FPDUs of a run in a stream without Markers, as long as they are short messages.
     // Not inlined: its loop needs the registers.
     #[inline(never)]
-    fn build_short_writes(
+    fn build_short_messages(
         &self,
         run: &FpduRun,
         qp: &QueuePair,
@@ -271,9 +270,10 @@ impl<'e> PayloadSources<'e> {
         out: &mut [u8],
     ) -> ShortFpdus {
         let (mut filled, mut payload_octets) = (0, 0);
-        // Most Writes of a segment are from the same memory.
+        // Most messages of a segment are from the same memory.
         let mut last: Option<(STag, RetainedMemory<'_>)> = None;
-        let built = qp.sender.each_short_write(run, |octets, header, local| {
+        let built = qp.sender.each_short_message(run, |message| {
+            let (octets, local) = (message.fpdu_octets(), message.local());
             let memory = match last {
                 Some((stag, memory)) if stag == local.stag => memory,
                 _ => {
@@ -284,7 +284,7 @@ impl<'e> PayloadSources<'e> {
             };
             let Some(payload) = memory.target(local.to, local.len as usize) else { return false };
             let Some(room) = out.get_mut(filled..filled + octets) else { return false };
-            let written = write_short(room, header, &payload);
+            let written = write_short(room, message.header_len(), &payload, |out| message.emit_header(out));
             if written {
                 filled += octets;
                 payload_octets += u64::from(local.len);

@@ -9,7 +9,7 @@ use crate::memory::{Region, Target};
 use crate::wire::ddp;
 
 // A short payload is copied in one pass and summed in another, which takes less time.
-const _: () = assert!(limits::SHORT_WRITE_BYTES as usize <= LONG_MIN_LEN);
+const _: () = assert!(limits::SHORT_MESSAGE_BYTES as usize <= LONG_MIN_LEN);
 
 /// From this many bytes of payload on [`write_long`] is worth its checks.
 pub const LONG_MIN_LEN: usize = 512;
@@ -98,23 +98,28 @@ impl<'o> FpduWriter<'o> {
     }
 }
 
-/// Writes the FPDU of a Tagged segment whose payload is all of `payload`, and short, to `out`, of which it
-/// takes all in a stream without Markers. Its CRC field is zero: [`fill_in_crcs`] fills in those of a segment
-/// at once, so that this loop and that one have the registers that they need. Returns false, and `out` is
-/// unspecified, if `out` is too short.
+/// Writes the FPDU of a segment whose payload is all of `payload`, and short, to `out`, of which it takes all
+/// in a stream without Markers. `emit` writes the header, which has `header_len` octets. The CRC field is
+/// zero: [`fill_in_crcs`] fills in those of a segment at once, so that this loop and that one have the
+/// registers that they need. Returns false, and `out` is unspecified, if `out` is too short.
 #[inline]
 #[must_use]
-pub fn write_short(out: &mut [u8], header: &ddp::Tagged, payload: &Target<'_>) -> bool {
-    const HEAD_LEN: usize = LENGTH_LEN + ddp::Tagged::LEN;
-    let ulpdu_len = ddp::Tagged::LEN + payload.octets();
+pub fn write_short(
+    out: &mut [u8],
+    header_len: usize,
+    payload: &Target<'_>,
+    emit: impl FnOnce(&mut [u8]),
+) -> bool {
+    let ulpdu_len = header_len + payload.octets();
     debug_assert_eq!(out.len(), fpdu::unmarked_len(ulpdu_len), "the room of another FPDU");
     // PAD, if there is any, and the CRC field. The payload goes over the rest.
     // MPA-4.1-04, C00-6-02
     let Some(last) = out.last_chunk_mut() else { return false };
     *last = [0; 4 + fpdu::CRC_LEN];
-    let Some((head, rest)) = out.split_first_chunk_mut::<HEAD_LEN>() else { return false };
-    head[..LENGTH_LEN].copy_from_slice(&(ulpdu_len as u16).to_be_bytes());
-    header.emit(&mut head[LENGTH_LEN..]);
+    let Some((length, ulpdu)) = out.split_first_chunk_mut::<LENGTH_LEN>() else { return false };
+    *length = (ulpdu_len as u16).to_be_bytes();
+    let Some((header, rest)) = ulpdu.split_at_mut_checked(header_len) else { return false };
+    emit(header);
     rest.get_mut(..payload.octets()).is_some_and(|room| payload.read(0, room))
 }
 
@@ -324,7 +329,7 @@ mod tests {
         }
     }
 
-    /// A short Write makes the same FPDU as any other segment.
+    /// A short message makes the same FPDU as any other segment.
     #[test]
     fn short_fpdus_are_like_others() {
         let octets: Vec<u8> = (1..=255).cycle().take(600).collect();
@@ -333,12 +338,17 @@ mod tests {
         let mut stags = StagTable::with_slots(1);
         stags.insert(stag, Grant::new(region, pd, 0, Access::empty())).expect("a slot");
         let target = |at: u64, len| stags.check(stag, Accessor { pd, stream: 1 }, Access::empty(), at, len);
-        let header =
+        let tagged =
             ddp::Tagged { last: true, version: 1, rsvd_ulp: 0x40, stag: STag(0x0102_0304), to: 1 << 40 };
-        for len in 1..limits::SHORT_WRITE_BYTES as usize {
+        let untagged = ddp::Untagged { last: true, version: 1, rsvd_ulp: [3; 5], queue: 0, msn: 4, mo: 0 };
+        let headers = [ddp::Header::Tagged(tagged), ddp::Header::Untagged(untagged)];
+        for (header, len) in headers
+            .iter()
+            .flat_map(|header| (1..limits::SHORT_MESSAGE_BYTES as usize).map(move |len| (header, len)))
+        {
             for crc in [None, Some(Engine::best())] {
                 let payload = target(7, len).expect("it is inside");
-                let mut expected = vec![0xee; fpdu::unmarked_len(ddp::Tagged::LEN + len)];
+                let mut expected = vec![0xee; fpdu::unmarked_len(header.header_len() + len)];
                 let mut out = expected.clone();
                 let framing = Framing { markers: false, crc: crc.is_some() };
                 let mut writer = FpduWriter::new(&mut expected, 0, framing);
@@ -346,8 +356,9 @@ mod tests {
                     out.copy_from_slice(&octets[7 + at..7 + at + out.len()]);
                     true
                 };
-                assert!(writer.push_segment(&ddp::Header::Tagged(header), len, fill) && writer.is_full());
-                assert!(write_short(&mut out, &header, &payload));
+                assert!(writer.push_segment(header, len, fill) && writer.is_full());
+                let emit = |out: &mut [u8]| assert_eq!(header.emit(out), header.header_len());
+                assert!(write_short(&mut out, header.header_len(), &payload, emit));
                 if let Some(engine) = crc {
                     fill_in_crcs(&mut out, engine);
                 }

@@ -11,11 +11,11 @@ use super::work::{Completion, CompletionKind, Operation, SendRequest, Status};
 use super::wqe::{CompactWqe, Wqe};
 use crate::ddp::segmentation::Message;
 use crate::limits;
-use crate::memory::{Access, StagTable};
+use crate::memory::{Access, STag, StagTable};
 use crate::mpa::fpdu;
 use crate::rdmap::message;
 use crate::wire::atomic::{AtomicRequest, Masked, VALUE_OCTETS};
-use crate::wire::ddp::Tagged;
+use crate::wire::ddp::{Tagged, Untagged};
 use crate::wire::rdmap::{Opcode, ReadRequest};
 use crate::wire::tcp::SeqNumber;
 
@@ -71,7 +71,7 @@ pub struct ActiveWqe {
     pub octets: u32,
     /// Frames can refer to its payload in place.
     pub refers: bool,
-    /// Octets of its FPDU without Markers, if it is a [short Write](super::sender), otherwise 0.
+    /// Octets of its FPDU without Markers, if it is a [short message](super::sender), otherwise 0.
     pub short_octets: u16,
 }
 
@@ -125,20 +125,31 @@ impl ActiveWqe {
         self.short_octets = 0;
     }
 
-    /// Makes this entry that of a short Write, which is checked.
+    /// Makes this entry that of a short message, which is checked, with the next message number if it takes
+    /// one.
     #[inline]
-    pub(super) fn take_short_write(&mut self, request: CompactWqe, version: u8) {
-        debug_assert!(request.is_short_write(), "another request");
-        let ((stag, to), octets) = (request.remote(), request.local().len);
+    pub(super) fn take_short_message(&mut self, request: CompactWqe, numbers: &mut MessageNumbers) {
+        debug_assert!(request.is_short_message(), "another request");
+        let (version, octets) = (numbers.version, request.local().len);
         self.request.set_compact(request);
-        self.effect = Effect::Message(message::write(version, stag, to, octets));
+        // Each written in place, for one kind or the other.
+        if request.is_write() {
+            let (stag, to) = request.remote();
+            self.effect = Effect::Message(message::write(version, stag, to, octets));
+            self.kind = Some(CompletionKind::Write);
+            self.short_octets = fpdu::unmarked_len(Tagged::LEN + octets as usize) as u16;
+        } else {
+            let opcode = Opcode::send(false, request.is_solicited());
+            let msn = take_number(&mut numbers.send);
+            self.effect = Effect::Message(message::send(version, opcode, STag::default(), msn, octets));
+            self.kind = Some(CompletionKind::Send);
+            self.short_octets = fpdu::unmarked_len(Untagged::LEN + octets as usize) as u16;
+        }
         self.status = Status::Success;
         self.stage = Stage::Waiting;
         self.response = None;
-        self.kind = Some(CompletionKind::Write);
         self.octets = octets;
         self.refers = false;
-        self.short_octets = fpdu::unmarked_len(Tagged::LEN + octets as usize) as u16;
     }
 
     /// Notes the result of the request's check. A request that failed it takes no message number.

@@ -120,7 +120,7 @@ impl Sender {
             return;
         }
         loop {
-            let has_more = self.take_short_writes(shared, stags);
+            let has_more = self.take_short_messages(shared, stags);
             let is_full = self.active.len() >= shared.send_depth();
             if !has_more || is_full || !self.take_one(shared, stags) {
                 return;
@@ -254,7 +254,7 @@ impl Sender {
     /// them. The caller queues them and calls [`advance`](Self::advance), or calls this again later.
     // Requirements: DDP-5.3-02, RDMAP-5.1-04, RDMAP-5.2.1-03, RDMAP-5.3-03, RDMAP-5.5-06, DDP-5.3-03
     pub fn peek(&self, room: &SegmentRoom, reads: &Reads) -> Option<FpduRun> {
-        if let Some(run) = self.peek_short_write(room, reads) {
+        if let Some(run) = self.peek_short_message(room, reads) {
             let alone = !room.packing || self.queued + 1 >= self.active.len();
             return Some(if alone { run } else { self.pack(run, self.queued + 1, 0, room, &reads.outbound) });
         }
@@ -338,7 +338,7 @@ impl Sender {
                 wqe.stage = Stage::Queued(end);
             }
         }
-        let short = self.advance_short_writes(run, before, end);
+        let short = self.advance_short_messages(run, before, end);
         for place in before + short..run.fpdus() {
             let octets = match place {
                 0 => run.first.octets,
@@ -377,7 +377,7 @@ impl Sender {
         acknowledged: SeqNumber,
     ) {
         reads.inbound.complete(stags, acknowledged);
-        while self.finish_short_writes(shared, stags, acknowledged) {}
+        while self.finish_short_messages(shared, stags, acknowledged) {}
         if !self.active.is_empty() {
             self.finish_acknowledged(shared, stags, &reads.outbound, acknowledged);
             self.note_acknowledged(acknowledged);
@@ -597,6 +597,6 @@ fn each_memory(request: &Wqe, mut f: impl FnMut(STag)) {
 const _: () = assert!(limits::TERMINATE_BYTES + ddp::Untagged::LEN <= mpa::fpdu::MULPDU_MIN);
 
 mod packing;
-mod short_writes;
+mod short_messages;
 #[cfg(test)]
 mod tests;

@@ -96,13 +96,26 @@ impl CompactWqe {
         if self.flags.contains(WqeFlags::READ) && !reads { Err(PostError::NoReads) } else { Ok(()) }
     }
 
-    /// Whether it is a [short Write](super::sender): of few octets from one range, and not fenced.
+    /// Whether it is a [short message](super::sender): a Write or a Send of few octets from one range, that
+    /// invalidates nothing and is not fenced.
     #[inline]
-    pub(super) fn is_short_write(&self) -> bool {
-        let does = self.flags.difference(WqeFlags::SIGNALED);
+    pub(super) fn is_short_message(&self) -> bool {
+        let free = WqeFlags::SIGNALED.union(WqeFlags::SOLICITED).union(WqeFlags::WRITE);
         // One comparison for both ends: no octets, less one, are many.
-        does == WqeFlags::WRITE.union(WqeFlags::LOCAL)
-            && self.local.len.wrapping_sub(1) < limits::SHORT_WRITE_BYTES - 1
+        self.flags.difference(free) == WqeFlags::LOCAL
+            && self.local.len.wrapping_sub(1) < limits::SHORT_MESSAGE_BYTES - 1
+    }
+
+    /// Whether a short message is a Write. If not, it is a Send.
+    #[inline]
+    pub(super) fn is_write(&self) -> bool {
+        self.flags.contains(WqeFlags::WRITE)
+    }
+
+    /// Whether it asks for a solicited event.
+    #[inline]
+    pub(super) fn is_solicited(&self) -> bool {
+        self.flags.contains(WqeFlags::SOLICITED)
     }
 
     /// The peer's STag and Tagged Offset that a short Write writes to.
@@ -188,7 +201,7 @@ impl CompactWqe {
 
     #[inline]
     fn operation(&self) -> Operation {
-        let (stag, solicited) = (self.stag, self.flags.contains(WqeFlags::SOLICITED));
+        let (stag, solicited) = (self.stag, self.is_solicited());
         if self.flags.contains(WqeFlags::WRITE) {
             Operation::Write { stag, to: self.operand }
         } else if self.flags.contains(WqeFlags::READ) {

@@ -312,11 +312,11 @@ fn nagle_gathers_what_comes_meanwhile() {
     }
 }
 
-/// A Write of few octets from one range takes a shorter way through the stack than one that gathers them
-/// from two. Whatever waits together, is cut by the end of a segment, is lost or acknowledged in part: both
+/// A Write or a Send of few octets from one range takes a shorter way through the stack than one that gathers
+/// them from two. Whatever waits together, is cut by the end of a segment, is lost or acknowledged in part: both
 /// put the same octets on the wire, in the same segments, and complete at the same time.
 #[test]
-fn short_writes_go_out_like_gathered_ones() {
+fn short_messages_go_out_like_gathered_ones() {
     for seed in 0..40 {
         let mut rng = fastrand::Rng::with_seed(seed);
         let (packing, markers) = (rng.u8(..4) > 0, rng.u8(..4) == 0);
@@ -332,7 +332,11 @@ fn short_writes_go_out_like_gathered_ones() {
                 let gathered = [local(0, cut), local(cut, octets)];
                 let payloads =
                     [SliceList::from(local(0, octets)), SliceList::try_from(&gathered[..]).unwrap()];
-                let operation = Operation::Write { stag: SINK, to: id << 33 };
+                let operation = match rng.u8(..5) {
+                    0 => Operation::Send { invalidate: None, solicited: true },
+                    1 => Operation::Send { invalidate: (rng.u8(..4) == 0).then_some(SINK), solicited: false },
+                    _ => Operation::Write { stag: SINK, to: id << 33 },
+                };
                 let (signaled, fenced) = (rng.u8(..3) > 0, rng.u8(..20) == 0);
                 for (writer, payload) in writers.iter_mut().zip(payloads) {
                     let request =

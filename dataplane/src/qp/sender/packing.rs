@@ -40,7 +40,7 @@ impl Sender {
         if first.is_some_and(|wqe| wqe.refers) && run.first.octets >= room.alone_from {
             return run;
         }
-        let short = if room.markers { 0 } else { self.pack_short_writes(&mut run, next, room.emss_octets) };
+        let short = if room.markers { 0 } else { self.pack_short_messages(&mut run, next, room.emss_octets) };
         for index in next + short..self.active.len() {
             if run.fpdus() == limits::FPDUS_PER_SEGMENT {
                 break;

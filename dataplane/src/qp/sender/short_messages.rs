@@ -1,12 +1,12 @@
-//! Short Writes: RDMA Writes of few octets, from one range of memory, that are not fenced. Most small
-//! messages are such, and many of them share a segment, so what each one takes counts.
+//! Short messages: RDMA Writes and Sends of few octets, from one range of memory, that invalidate nothing and
+//! are not fenced. Most small messages are such, and many of them share a segment, so what each one takes
+//! counts.
 //!
-//! A short Write is one message and one FPDU, unless the segment has no room for all of it. Nothing answers
-//! it, its payload is always copied, and its work request has no box. So it is taken, packed, built and
-//! completed by a few steps without branches for other requests. All of these find it by
-//! [`short_octets`](ActiveWqe::short_octets) of its entry. The entry is like any other beyond that: every
-//! step that a short Write does not fit, such as that of a part of it, is left to the general way, with the
-//! same result.
+//! A short message is one FPDU, unless the segment has no room for all of it. Nothing answers it, its payload
+//! is always copied, and its work request has no box. So it is taken, packed, built and completed by a few
+//! steps without branches for other requests. All of these find it by [`short_octets`](ActiveWqe::short_octets)
+//! of its entry. The entry is like any other beyond that: every step that a short message does not fit, such
+//! as that of a part of it, is left to the general way, with the same result.
 
 use super::{
     ActiveWqe, Effect, FpduDescriptor, FpduRun, Origin, Reads, SegmentRoom, Sender, SharedQp, Slice, Source,
@@ -14,14 +14,15 @@ use super::{
 };
 use crate::limits;
 use crate::memory::{Readable, STag};
+use crate::mpa;
 use crate::qp::cqe;
 use crate::qp::lender::marked_id;
 use crate::qp::work::CompletionKind;
 use crate::rdmap::message;
-use crate::wire::ddp::{Header, Tagged};
+use crate::wire::ddp::{Header, Tagged, Untagged};
 use crate::wire::tcp::SeqNumber;
 
-/// Why no more short Writes were taken.
+/// Why no more short messages were taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TakenUntil {
     /// Nothing more is posted.
@@ -32,23 +33,85 @@ enum TakenUntil {
     Full,
 }
 
+/// A short message that is whole in its FPDU.
+pub struct ShortMessage<'s> {
+    wqe: &'s ActiveWqe,
+    version: u8,
+}
+
+impl ShortMessage<'_> {
+    /// The octets of its FPDU, in a stream without Markers.
+    #[inline]
+    pub fn fpdu_octets(&self) -> usize {
+        usize::from(self.wqe.short_octets)
+    }
+
+    /// Its payload.
+    #[inline]
+    pub const fn local(&self) -> Slice {
+        self.wqe.request.compact().local()
+    }
+
+    /// Octets of the header of its FPDU.
+    #[inline]
+    pub fn header_len(&self) -> usize {
+        if self.wqe.request.compact().is_write() { Tagged::LEN } else { Untagged::LEN }
+    }
+
+    /// Writes the header of its FPDU to `out`.
+    #[inline]
+    pub fn emit_header(&self, out: &mut [u8]) {
+        if self.wqe.request.compact().is_write() {
+            self.write_header().emit(out);
+        } else {
+            self.emit_send_header(out);
+        }
+    }
+
+    // Not inlined: the loop over many Writes needs the registers.
+    #[inline(never)]
+    fn emit_send_header(&self, out: &mut [u8]) {
+        self.header().emit(out);
+    }
+
+    /// The header of its FPDU.
+    #[inline]
+    fn header(&self) -> Header {
+        match (&self.wqe.effect, self.wqe.request.compact().is_write()) {
+            (Effect::Message(message), false) => message.segment(0, mpa::fpdu::MULPDU_MAX).0,
+            _ => Header::Tagged(self.write_header()),
+        }
+    }
+
+    /// The header of its FPDU, if it is a Write.
+    #[inline]
+    fn write_header(&self) -> Tagged {
+        let Self { wqe, version } = *self;
+        // From the request, whose line of the entry is needed anyway.
+        let (stag, to) = wqe.request.compact().remote();
+        let message = message::write(version, stag, to, wqe.octets);
+        debug_assert_eq!(wqe.effect, Effect::Message(message), "another message was numbered");
+        Tagged { last: true, version, rsvd_ulp: message.rsvd_ulp[0], stag, to }
+    }
+}
+
 impl Sender {
-    /// Takes the next posted requests as long as they are short Writes that pass the check. Returns true if
+    /// Takes the next posted requests as long as they are short messages that pass the check. Returns true if
     /// the next one may be another request, or there is no room for it.
-    pub(super) fn take_short_writes(&mut self, shared: &SharedQp, stags: &mut StagTable) -> bool {
+    pub(super) fn take_short_messages(&mut self, shared: &SharedQp, stags: &mut StagTable) -> bool {
         // The free entries are in a row, or in two.
         loop {
-            match self.take_short_writes_in_a_row(shared, stags) {
+            match self.take_short_messages_in_a_row(shared, stags) {
                 TakenUntil::Full => {}
                 until => return until == TakenUntil::Other,
             }
         }
     }
 
-    /// Takes short Writes to free entries that are in a row in memory. Returns why it has ended.
-    fn take_short_writes_in_a_row(&mut self, shared: &SharedQp, stags: &mut StagTable) -> TakenUntil {
-        let version = self.numbers.version;
+    /// Takes short messages to free entries that are in a row in memory. Returns why it has ended.
+    fn take_short_messages_in_a_row(&mut self, shared: &SharedQp, stags: &mut StagTable) -> TakenUntil {
         let free = shared.send_depth().saturating_sub(self.active.len());
+        let numbers = &mut self.numbers;
         let places = self.active.next_run();
         let most = free.min(places.len());
         let mut taken = 0;
@@ -62,7 +125,7 @@ impl Sender {
                 break;
             };
             let local = request.local();
-            if !request.is_short_write() {
+            if !request.is_short_message() {
                 until = TakenUntil::Other;
                 break;
             }
@@ -75,7 +138,7 @@ impl Sender {
                 until = TakenUntil::Other;
                 break;
             }
-            place.take_short_write(request, version);
+            place.take_short_message(request, numbers);
             posted.advance();
             taken += 1;
         }
@@ -83,10 +146,10 @@ impl Sender {
         until
     }
 
-    /// Extends `run` by the requests from index `next` on as long as they are short Writes that fit a segment
+    /// Extends `run` by the requests from index `next` on as long as they are short messages that fit a segment
     /// of `emss_octets` without Markers, as [`pack`](Self::pack) does. Returns how many.
     #[inline]
-    pub(super) fn pack_short_writes(&self, run: &mut FpduRun, next: usize, emss_octets: usize) -> usize {
+    pub(super) fn pack_short_messages(&self, run: &mut FpduRun, next: usize, emss_octets: usize) -> usize {
         let (mut octets, mut last_octets, mut count) = (run.octets, run.last_octets, 0);
         let most = limits::FPDUS_PER_SEGMENT.saturating_sub(run.fpdus());
         'fits: for part in self.active.in_a_row(next..next + most) {
@@ -103,23 +166,20 @@ impl Sender {
         usize::from(count)
     }
 
-    /// The FPDU of the next request, as [`peek`](Self::peek) returns it, if that is a short Write which fits
+    /// The FPDU of the next request, as [`peek`](Self::peek) returns it, if that is a short message which fits
     /// the segment whole, and nothing else may go before it.
     #[inline]
-    pub(super) fn peek_short_write(&self, room: &SegmentRoom, reads: &Reads) -> Option<FpduRun> {
+    pub(super) fn peek_short_message(&self, room: &SegmentRoom, reads: &Reads) -> Option<FpduRun> {
         let next = self.active.get(self.queued).filter(|wqe| wqe.short_octets > 0)?;
         let local = next.request.compact().local();
         let is_first = self.provider_message.is_none() && self.terminate.is_none() && self.offset == 0;
-        let fits = !room.markers && Tagged::LEN + local.len as usize <= room.mulpdu();
+        let header = ShortMessage { wqe: next, version: self.numbers.version }.header();
+        let fits = !room.markers && header.header_len() + local.len as usize <= room.mulpdu();
         if !is_first || !fits || reads.inbound.next().is_some() {
             return None;
         }
         Some(FpduRun {
-            first: FpduDescriptor {
-                header: Header::Tagged(self.short_header(next)),
-                octets: local.len,
-                source: Source::Memory(local),
-            },
+            first: FpduDescriptor { header, octets: local.len, source: Source::Memory(local) },
             octets: u32::from(next.short_octets),
             origin: Origin::Requests(self.number(self.queued)),
             more: 0,
@@ -127,10 +187,10 @@ impl Sender {
         })
     }
 
-    /// Notes that the FPDUs of `run` after the first `before` are queued, as long as they are whole short
-    /// Writes, as [`advance`](Self::advance) does. Returns how many.
+    /// Notes that the FPDUs of `run` after the first `before` are queued, as long as they are whole
+    /// short messages, as [`advance`](Self::advance) does. Returns how many.
     #[inline]
-    pub(super) fn advance_short_writes(&mut self, run: &FpduRun, before: usize, end: SeqNumber) -> usize {
+    pub(super) fn advance_short_messages(&mut self, run: &FpduRun, before: usize, end: SeqNumber) -> usize {
         if self.offset > 0 {
             return 0;
         }
@@ -166,11 +226,10 @@ impl Sender {
         count
     }
 
-    /// Calls `f` for the first FPDUs of a run that is not yet acknowledged, with the octets of the FPDU, its
-    /// header and its payload, as long as each is a whole short Write and `f` returns true. Returns how often
-    /// it did.
+    /// Calls `f` for the first FPDUs of a run that is not yet acknowledged, as long as each is a whole short
+    /// message and `f` returns true. Returns how often it did.
     #[inline]
-    pub fn each_short_write(&self, run: &FpduRun, mut f: impl FnMut(usize, &Tagged, Slice) -> bool) -> usize {
+    pub fn each_short_message(&self, run: &FpduRun, mut f: impl FnMut(ShortMessage<'_>) -> bool) -> usize {
         let Origin::Requests(number) = run.origin else { return 0 };
         let first = number.wrapping_sub(self.completed) as usize;
         // Only the first and the last may be a part of their message.
@@ -185,8 +244,7 @@ impl Sender {
                 if wqe.short_octets == 0 {
                     return whole;
                 }
-                let header = self.short_header(wqe);
-                if !f(usize::from(wqe.short_octets), &header, wqe.request.compact().local()) {
+                if !f(ShortMessage { wqe, version: self.numbers.version }) {
                     return whole;
                 }
                 whole += 1;
@@ -195,20 +253,10 @@ impl Sender {
         whole
     }
 
-    /// The header of the FPDU of `wqe`, a short Write.
-    #[inline]
-    fn short_header(&self, wqe: &ActiveWqe) -> Tagged {
-        let (stag, to) = wqe.request.compact().remote();
-        let version = self.numbers.version;
-        let message = message::write(version, stag, to, wqe.octets);
-        debug_assert_eq!(wqe.effect, Effect::Message(message), "another message was numbered");
-        Tagged { last: true, version, rsvd_ulp: message.rsvd_ulp[0], stag, to }
-    }
-
-    /// Completes the oldest requests as long as they are short Writes that TCP has acknowledged. Returns true
+    /// Completes the oldest requests as long as they are short messages that TCP has acknowledged. Returns true
     /// if it may be called again for more.
     // Requirements: RDMAP-5.5-07
-    pub(super) fn finish_short_writes(
+    pub(super) fn finish_short_messages(
         &mut self,
         shared: &SharedQp,
         stags: &mut StagTable,
@@ -245,7 +293,8 @@ impl Sender {
             if request.is_signaled() {
                 let (id, lender) = request.id_and_lender();
                 let id = marked_id(id, lender);
-                let words = cqe::plain_words(shared.number, CompletionKind::Write, wqe.octets, id);
+                let kind = if request.is_write() { CompletionKind::Write } else { CompletionKind::Send };
+                let words = cqe::plain_words(shared.number, kind, wqe.octets, id);
                 completions.push_words(&words);
             }
         }
