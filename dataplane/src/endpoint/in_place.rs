@@ -143,7 +143,8 @@ impl<F: Frame> RdmapStream<'_, F> {
             let placed = qp
                 .receiver
                 .on_write(ulpdu, &qp.shared, stags)
-                .or_else(|| qp.receiver.on_middle(ulpdu, &qp.shared, stags, outbound));
+                .or_else(|| qp.receiver.on_middle(ulpdu, &qp.shared, stags, outbound))
+                .or_else(|| qp.receiver.on_whole_send(ulpdu, &qp.shared, stags));
             if let Some(payload_octets) = placed {
                 consumed += fpdu.wire_len;
                 // Where the next FPDU begins says where its Markers stand.

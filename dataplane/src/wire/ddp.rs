@@ -89,10 +89,14 @@ impl Untagged {
     /// Octets of the header.
     pub const LEN: usize = 18;
 
+    /// Parses the header of a segment; `None` if it is tagged, or shorter.
     #[inline]
-    fn parse(octets: &[u8]) -> Option<Self> {
+    pub fn parse(octets: &[u8]) -> Option<Self> {
         let mut octets = Reader(octets);
         let [control] = octets.take()?;
+        if control & TAGGED != 0 {
+            return None;
+        }
         let rsvd_ulp = octets.take()?;
         let queue = u32::from_be_bytes(octets.take()?);
         let msn = u32::from_be_bytes(octets.take()?);
@@ -253,6 +257,8 @@ mod tests {
             }
             let (header, parsed_len) = Header::parse(&octets[..header_len], 40).unwrap();
             assert_eq!((parsed_len, header.header_len()), (header_len, header_len));
+            let kinds = (Tagged::parse(&octets).is_some(), Untagged::parse(&octets).is_some());
+            assert_eq!(kinds, (header_len == 14, header_len == 18), "a segment is one or the other");
         }
     }
 

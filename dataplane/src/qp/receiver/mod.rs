@@ -16,6 +16,7 @@ mod runs;
 mod sends;
 mod tagged;
 mod ulpdu;
+mod whole_sends;
 
 use std::collections::VecDeque;
 

@@ -132,7 +132,7 @@ impl Receiver {
 
     /// Returns true if a segment with these versions is of this stream, and no indication is expected.
     #[inline]
-    const fn expects(&self, version: u8, control: Control) -> bool {
+    pub(super) const fn expects(&self, version: u8, control: Control) -> bool {
         version == self.version && control.version == self.version && !self.indications.are_due()
     }
 }
