@@ -313,8 +313,8 @@ fn nagle_gathers_what_comes_meanwhile() {
 }
 
 /// A Write or a Send of few octets from one range takes a shorter way through the stack than one that gathers
-/// them from two. Whatever waits together, is cut by the end of a segment, is lost or acknowledged in part: both
-/// put the same octets on the wire, in the same segments, and complete at the same time.
+/// them from two. Whatever waits together, is cut by the end of a segment, is lost or acknowledged in part:
+/// both put the same octets on the wire, in the same segments, and complete at the same time.
 #[test]
 fn short_messages_go_out_like_gathered_ones() {
     for seed in 0..40 {

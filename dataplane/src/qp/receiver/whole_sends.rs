@@ -1,10 +1,10 @@
 //! Sends of one segment into one range of memory, the first of their receive: most messages of protocols that
 //! exchange small ones.
 //!
-//! Such a segment begins and ends its message, so nothing of it is kept for later: a few comparisons, the copy
-//! of its payload, and a completion. Everything else, and what is not valid, is left to
-//! [`Receiver::on_ulpdu`], which says why; for a segment that is taken here, it would place the same octets and
-//! change the same fields.
+//! Such a segment begins and ends its message, so nothing of it is kept for later: a few comparisons, the
+//! copy of its payload, and a completion. Everything else, and what is not valid, is left to
+//! [`Receiver::on_ulpdu`], which says why; for a segment that is taken here, it would place the same octets
+//! and change the same fields.
 
 use super::Receiver;
 use crate::memory::{Access, StagTable};
@@ -17,9 +17,9 @@ use crate::wire::rdmap::Control;
 
 impl Receiver {
     /// Checks, places and delivers the Send in `ulpdu`, the next in stream order, if it is whole, invalidates
-    /// nothing, and the first range of a posted receive takes it. Returns the octets of its payload; `None`, and
-    /// nothing of the message is placed or delivered, if it is anything else, or not valid.
-    // Requirements: DDP-4.3-08, DDP-5.3-06, DDP-5.4-01, DDP-7.1-02 to DDP-7.1-05
+    /// nothing, and the first range of a posted receive takes it. Returns the octets of its payload; `None`,
+    /// and nothing of the message is placed or delivered, if it is anything else, or not valid.
+    // Requirements: DDP-4.3-08, DDP-5.4-01, DDP-7.1-02 to DDP-7.1-05
     #[inline]
     pub fn on_whole_send(
         &mut self,

@@ -4,9 +4,10 @@
 //!
 //! A short message is one FPDU, unless the segment has no room for all of it. Nothing answers it, its payload
 //! is always copied, and its work request has no box. So it is taken, packed, built and completed by a few
-//! steps without branches for other requests. All of these find it by [`short_octets`](ActiveWqe::short_octets)
-//! of its entry. The entry is like any other beyond that: every step that a short message does not fit, such
-//! as that of a part of it, is left to the general way, with the same result.
+//! steps without branches for other requests. All of these find it by
+//! [`short_octets`](ActiveWqe::short_octets) of its entry. The entry is like any other beyond that: every
+//! step that a short message does not fit, such as that of a part of it, is left to the general way, with the
+//! same result.
 
 use super::{
     ActiveWqe, Effect, FpduDescriptor, FpduRun, Origin, Reads, SegmentRoom, Sender, SharedQp, Slice, Source,
@@ -146,8 +147,8 @@ impl Sender {
         until
     }
 
-    /// Extends `run` by the requests from index `next` on as long as they are short messages that fit a segment
-    /// of `emss_octets` without Markers, as [`pack`](Self::pack) does. Returns how many.
+    /// Extends `run` by the requests from index `next` on as long as they are short messages that fit a
+    /// segment of `emss_octets` without Markers, as [`pack`](Self::pack) does. Returns how many.
     #[inline]
     pub(super) fn pack_short_messages(&self, run: &mut FpduRun, next: usize, emss_octets: usize) -> usize {
         let (mut octets, mut last_octets, mut count) = (run.octets, run.last_octets, 0);
@@ -166,8 +167,8 @@ impl Sender {
         usize::from(count)
     }
 
-    /// The FPDU of the next request, as [`peek`](Self::peek) returns it, if that is a short message which fits
-    /// the segment whole, and nothing else may go before it.
+    /// The FPDU of the next request, as [`peek`](Self::peek) returns it, if that is a short message which
+    /// fits the segment whole, and nothing else may go before it.
     #[inline]
     pub(super) fn peek_short_message(&self, room: &SegmentRoom, reads: &Reads) -> Option<FpduRun> {
         let next = self.active.get(self.queued).filter(|wqe| wqe.short_octets > 0)?;
@@ -253,8 +254,8 @@ impl Sender {
         whole
     }
 
-    /// Completes the oldest requests as long as they are short messages that TCP has acknowledged. Returns true
-    /// if it may be called again for more.
+    /// Completes the oldest requests as long as they are short messages that TCP has acknowledged. Returns
+    /// true if it may be called again for more.
     // Requirements: RDMAP-5.5-07
     pub(super) fn finish_short_messages(
         &mut self,
