@@ -16,6 +16,7 @@ impl QueuePair {
     /// # Errors
     ///
     /// [`PostError`]; nothing is posted then.
+    #[inline]
     pub fn post_send(&self, id: u64, local: impl Into<Payload>) -> Result<(), PostError> {
         self.post(SendRequest::new(id, Operation::SEND, local))
     }
@@ -26,6 +27,7 @@ impl QueuePair {
     /// # Errors
     ///
     /// [`PostError`]; nothing is posted then.
+    #[inline]
     pub fn post_write(
         &self,
         id: u64,
@@ -42,6 +44,7 @@ impl QueuePair {
     /// # Errors
     ///
     /// [`PostError`]; nothing is posted then.
+    #[inline]
     pub fn post_read(
         &self,
         id: u64,
@@ -114,6 +117,7 @@ impl QueuePair {
     }
 
     /// Returns an RDMA Write of `local` to byte `offset` of `remote`.
+    #[inline]
     pub(crate) fn write_request(
         id: u64,
         local: impl Into<Payload>,
@@ -126,6 +130,7 @@ impl QueuePair {
     }
 
     /// Returns an RDMA Read into `local` from byte `offset` of `remote`.
+    #[inline]
     pub(crate) fn read_request(
         id: u64,
         local: impl Into<Payload>,
@@ -142,6 +147,7 @@ impl QueuePair {
     /// # Errors
     ///
     /// [`PostError`]; nothing is posted then.
+    #[inline]
     pub fn post(&self, request: SendRequest) -> Result<(), PostError> {
         self.shared.post_send(request)
     }

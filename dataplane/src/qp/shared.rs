@@ -192,8 +192,25 @@ impl SharedQp {
     /// # Errors
     ///
     /// See [`PostError`]; nothing is posted then.
+    // Inlined: a request that is built for it is not built then, only its short form.
+    #[inline]
     pub fn post_send(&self, request: SendRequest) -> Result<(), PostError> {
-        self.post_sends(core::slice::from_ref(&request)).map_err(|bad| bad.error)
+        let posted = match CompactWqe::new(&request) {
+            Some(wqe) => self.post_compact(&wqe),
+            None => self.post_sends(core::slice::from_ref(&request)),
+        };
+        posted.map_err(|bad| bad.error)
+    }
+
+    /// Posts a short request.
+    #[inline(never)]
+    fn post_compact(&self, wqe: &CompactWqe) -> Result<(), BadRequest> {
+        self.post_each(
+            core::slice::from_ref(wqe),
+            |reads| wqe.check_shape(reads).err().map(|error| (0, error)),
+            |wqes| wqes.iter().filter(|wqe| wqe.is_signaled()).count() as u32,
+            |wqe, _, after_close| wqe.words(after_close),
+        )
     }
 
     /// Posts send work requests in this order, with one doorbell for all.
