@@ -12,8 +12,8 @@ use warpline::tcp_rdma::{HttpRid, Rid};
 use warpline::{Behaviour, ByteStream, ByteStreamConfig, Device, Region, StreamConfig};
 
 use crate::ends::{Outcome, PATIENCE};
-use crate::message::{self, Response};
-use crate::transfer::{self, BodyReader, FileSender, UNSOLICITED_BYTES};
+use crate::message::{self, Framing, Response};
+use crate::transfer::{self, BodyReader, Collector, FileSender, UNSOLICITED_BYTES};
 
 /// Requests that wait for their responses, at most.
 const PIPELINED: usize = 8;
@@ -42,6 +42,7 @@ pub struct Client<'d> {
     /// closes resets what it has not read.
     persistent: bool,
     connection: Option<Connection>,
+    head: Collector,
     body: BodyReader,
     totals: Totals,
 }
@@ -72,6 +73,7 @@ impl<'d> Client<'d> {
             rdma_option,
             persistent: false,
             connection: None,
+            head: Collector::default(),
             body: BodyReader::new(),
             totals: Totals::default(),
         }
@@ -95,7 +97,10 @@ impl<'d> Client<'d> {
         let heads: Vec<_> = targets.iter().map(|target| ("HEAD", *target, None)).collect();
         let mut lengths = Vec::new();
         let note = |_, response: &Response| {
-            lengths.push(response.body_bytes);
+            lengths.push(match response.body {
+                Framing::Length(bytes) => Some(bytes),
+                _ => None,
+            });
             Ok(())
         };
         self.exchange(&heads, note, |_, _| Ok(()))?;
@@ -114,7 +119,7 @@ impl<'d> Client<'d> {
     /// Posts `bytes` bytes of `file` to `target`: as an unsolicited transfer if the server's buffers for such
     /// have room for it. Returns the status.
     pub fn post(&mut self, target: &str, file: &mut impl Read, bytes: u64) -> Outcome<u16> {
-        let mut sender = FileSender::new(self.device.config())?;
+        let mut sender = FileSender::default();
         let (device, server, option) = (self.device, self.server, self.rdma_option);
         let Connection { stream, next_index } = match &mut self.connection {
             Some(connection) => connection,
@@ -128,7 +133,14 @@ impl<'d> Client<'d> {
             format!("POST {target} HTTP/1.1\r\nHost: {}\r\nContent-Length: {bytes}\r\n\r\n", self.server);
         stream.writer.cork();
         stream.writer.write_message(head.as_bytes(), PATIENCE)?;
-        sender.send(&mut stream.writer, file, bytes, unsolicited)?;
+        let mut sent = 0;
+        while sent < bytes {
+            let section = unsolicited.map(|section| (section, sent as u32));
+            let source = |part: &mut [u8]| file.read_exact(part);
+            sent += sender.send(&mut stream.writer, source, bytes - sent, section, PATIENCE)?;
+            // The first piece goes with the head.
+            stream.writer.uncork();
+        }
         stream.writer.uncork();
         let pending = Pending { rid: HttpRid { request_index: index }.into(), buffer: None };
         let mut status = 0;
@@ -206,20 +218,20 @@ impl<'d> Client<'d> {
         let Connection { stream, .. } = self.connection.as_mut().ok_or("no connection")?;
         let reader = &mut stream.reader;
         let response = loop {
-            let response = transfer::read_head(reader, message::response)?.ok_or("no response")?;
+            let response = self.head.read(reader, message::response, PATIENCE)?.ok_or("no response")?;
             if response.status >= 200 {
                 break response;
             }
         };
         self.totals.responses += 1;
-        if response.encoded {
-            return Err("the length of the body is not known: this client has no transfer codings".into());
-        }
         head(&response)?;
         let bodiless = method == "HEAD" || matches!(response.status, 204 | 304);
-        let bytes = if bodiless { Some(0) } else { response.body_bytes };
+        let framing = if bodiless { Framing::Length(0) } else { response.body };
+        if framing == Framing::OtherCoding {
+            return Err("the body has a transfer coding that this client does not know".into());
+        }
         match buffer {
-            Some(memory) if bytes == Some(memory.len() as u64) && response.status == 200 => {
+            Some(memory) if framing == Framing::Length(memory.len() as u64) && response.status == 200 => {
                 let placed = reader.read_section(rid, (&memory, 0..memory.len()), PATIENCE)?;
                 self.totals.placed_bytes += placed as u64;
                 self.totals.body_bytes += memory.len() as u64;
@@ -229,14 +241,15 @@ impl<'d> Client<'d> {
                 if expected.is_some() {
                     reader.cancel(rid, PATIENCE)?;
                 }
-                let read = self.body.read(reader, bytes, |part| sink(Body::Part(part)))?;
-                self.totals.body_bytes += read;
-                if read == 0 && !bodiless {
+                self.body.begin(framing, u64::MAX);
+                self.body.read_all(reader, PATIENCE, |part| sink(Body::Part(part)))?;
+                self.totals.body_bytes += self.body.bytes;
+                if self.body.bytes == 0 && !bodiless {
                     sink(Body::Part(&[]))?;
                 }
             }
         }
-        let open = response.keep_alive && (bodiless || bytes.is_some());
+        let open = response.keep_alive && framing != Framing::Unsaid;
         self.persistent |= open;
         if !open {
             self.close();

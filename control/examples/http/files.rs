@@ -2,13 +2,16 @@
 //! (openat2 with `RESOLVE_BENEATH`), so neither `..` nor a symbolic link leads out of it, whoever changes the
 //! directory meanwhile.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, openat2, renameat, unlinkat};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, RenameFlags, ResolveFlags, openat2, renameat, renameat_with, unlinkat,
+};
+use rustix::io::Errno;
 
 /// A directory whose files are served.
 #[derive(Debug)]
@@ -38,12 +41,12 @@ impl Directory {
         Ok(Self { root, uploads: AtomicU64::new(0) })
     }
 
-    /// Opens the file of a target, and returns its length.
+    /// Opens the file of a target, and returns what is known of it.
     ///
     /// # Errors
     ///
     /// That there is no such file below the directory.
-    pub fn read(&self, target: &str) -> io::Result<(File, u64)> {
+    pub fn read(&self, target: &str) -> io::Result<(File, Metadata)> {
         // A FIFO without a writer must not hold up the server.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = File::from(self.below(&relative(target)?, flags)?);
@@ -51,7 +54,7 @@ impl Directory {
         if !meta.is_file() {
             return Err(io::ErrorKind::NotFound.into());
         }
-        Ok((file, meta.len()))
+        Ok((file, meta))
     }
 
     /// Makes the file of a target, in a directory that is there.
@@ -81,15 +84,26 @@ impl Directory {
 }
 
 impl Upload {
-    /// Gives the file its name; a file or link that has it is replaced, not followed.
+    /// Gives the file its name; a file or link that has it is replaced, not followed. Returns true if the
+    /// name is new.
     ///
     /// # Errors
     ///
     /// That the name is a directory's.
-    pub fn keep(mut self) -> io::Result<()> {
-        renameat(&self.parent, &self.part, &self.parent, &self.name)?;
+    pub fn keep(mut self) -> io::Result<bool> {
+        let names = (&self.part, &self.name);
+        let created =
+            match renameat_with(&self.parent, names.0, &self.parent, names.1, RenameFlags::NOREPLACE) {
+                Ok(()) => true,
+                // Not every file system can tell.
+                Err(Errno::EXIST | Errno::INVAL) => {
+                    renameat(&self.parent, names.0, &self.parent, names.1)?;
+                    false
+                }
+                Err(error) => return Err(error.into()),
+            };
         self.kept = true;
-        Ok(())
+        Ok(created)
     }
 }
 

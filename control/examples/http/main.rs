@@ -9,13 +9,18 @@
 //! ```
 //!
 //! DEVICE names the device and its address: `af_packet:eth1,address=198.18.0.1/24`.
+//!
+//! It is an example. It can be left running, and clients can neither leave its directory nor take its memory,
+//! but it has no TLS, no access control and no log, and everybody who reaches it may write to the directory.
 
 mod client;
+mod conditions;
 #[path = "../ends/mod.rs"]
 mod ends;
 mod files;
 mod message;
 mod server;
+mod session;
 mod transfer;
 
 use std::env;
@@ -28,6 +33,7 @@ use std::thread;
 use client::Client;
 use ends::Outcome;
 use files::Directory;
+use server::{Patience, Site};
 use warpline::Device;
 
 /// The port of HTTP.
@@ -48,12 +54,9 @@ fn main() -> Outcome {
             let device = Device::open(&device.parse()?)?;
             let listener = server::listen(&device, PORT, true)?;
             eprintln!("ready");
-            server::serve(
-                &device,
-                &listener,
-                &directory,
-                (&AtomicBool::new(false), &server::Totals::default()),
-            )
+            let totals = server::Totals::default();
+            let site = Site { directory: &directory, totals: &totals, patience: Patience::default() };
+            server::serve(&listener, &site, &AtomicBool::new(false))
         }
         ["client", device, server, "get", directory, ref targets @ ..] => {
             let (device, server) = (Device::open(&device.parse()?)?, server.parse()?);
@@ -70,7 +73,7 @@ fn main() -> Outcome {
             let status = client.post(target, &mut file, bytes)?;
             report(client);
             println!("{bytes} bytes posted, status {status}");
-            if status == 201 { Ok(()) } else { Err(format!("status {status}").into()) }
+            if matches!(status, 201 | 204) { Ok(()) } else { Err(format!("status {status}").into()) }
         }
         _ => Err("arguments: none; server DEVICE DIRECTORY; client DEVICE SERVER:PORT get DIRECTORY \
                   TARGET...; client DEVICE SERVER:PORT post FILE TARGET"
@@ -104,7 +107,9 @@ fn demonstrate(rdma_option: bool) -> Outcome {
     let (stop, totals) = (AtomicBool::new(false), server::Totals::default());
     let serve = |device: &Device| {
         let listener = server::listen(device, PORT, rdma_option)?;
-        server::serve(device, &listener, &Directory::open(directory.path())?, (&stop, &totals))
+        let directory = Directory::open(directory.path())?;
+        let site = Site { directory: &directory, totals: &totals, patience: Patience::default() };
+        server::serve(&listener, &site, &stop)
     };
     let ask = |device: &Device, server: SocketAddr| {
         let server = SocketAddr::new(server.ip(), PORT);
@@ -151,7 +156,7 @@ fn one_client(device: &Device, server: SocketAddr, rdma_option: bool) -> Outcome
     }
     for (name, bytes) in POSTED {
         match client.post(&format!("/{name}"), &mut &contents(bytes)[..], bytes as u64)? {
-            201 => {}
+            201 | 204 => {}
             status => return Err(format!("{name}: status {status}").into()),
         }
     }

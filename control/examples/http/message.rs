@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use crate::conditions::Conditions;
+
 /// The longest head, first line and header fields together. What is longer is refused.
 pub const HEAD_BYTES_MAX: usize = 16 << 10;
 /// The most header fields.
@@ -15,49 +17,68 @@ pub enum Method {
     Head,
     Post,
     Put,
-    Other,
+    /// One that HTTP has and the server has not (RFC 9110 §15.5.6).
+    NotAllowed,
+    /// One that HTTP has not (RFC 9110 §15.6.2).
+    Unknown,
+}
+
+/// How the length of a body is known (RFC 9112 §6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// There is neither field: a request has no body, that of a response ends with the connection.
+    Unsaid,
+    /// `Content-Length`.
+    Length(u64),
+    /// `Transfer-Encoding: chunked`.
+    Chunked,
+    /// Another transfer coding: where the body ends cannot be known here.
+    OtherCoding,
 }
 
 /// The head of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Request {
     pub method: Method,
-    /// As it stands in the first line.
+    /// The path and query: of a target in absolute form what follows the authority (RFC 9112 §3.2.2).
     pub target: String,
-    /// `Content-Length`, if there is one.
-    pub body_bytes: Option<u64>,
-    /// There is a `Transfer-Encoding`: the length of the body is not known.
-    pub encoded: bool,
+    pub body: Framing,
+    /// The connection stays open after the response.
     pub keep_alive: bool,
+    /// The client speaks HTTP/1.0, and has to be told that the connection stays open.
+    pub is_old: bool,
     /// The client waits for a word before it sends the body (RFC 9110 §10.1.1).
     pub expects_continue: bool,
+    /// `Range`, as it stands there.
+    pub range: Option<String>,
+    pub conditions: Conditions,
 }
 
 /// The head of a response.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Response {
     pub status: u16,
-    /// `Content-Length`; without, the body ends with the connection.
-    pub body_bytes: Option<u64>,
-    /// There is a `Transfer-Encoding`.
-    pub encoded: bool,
+    pub body: Framing,
     pub keep_alive: bool,
 }
 
-/// Why a head is refused.
+/// Why a message is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// It is not of HTTP/1.1, or contradicts itself.
     Malformed,
-    /// It has more bytes or fields than are taken.
+    /// Its head has more bytes or fields than are taken.
     TooLong,
+    /// Its body is longer than is taken.
+    TooLarge,
 }
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Malformed => "the head of a message is malformed",
+            Self::Malformed => "a message is malformed",
             Self::TooLong => "the head of a message is too long",
+            Self::TooLarge => "the body of a message is too long",
         })
     }
 }
@@ -76,10 +97,10 @@ pub fn request(bytes: &[u8]) -> Parsed<Request> {
         return Err(Refused::Malformed);
     };
     let fields = Fields::read(head.headers, version)?;
-    // RFC 9112 §3.2: a request of HTTP/1.1 names its host once. §6.1: both framings at once is an attack.
+    // RFC 9112 §3.2: a request of HTTP/1.1 names its host once, in whatever form its target is.
     let hosts = head.headers.iter().filter(|field| field.name.eq_ignore_ascii_case("host")).count();
     let wants_host = version == 1;
-    if hosts > 1 || (wants_host && hosts == 0) || !target.starts_with('/') {
+    if hosts > 1 || (wants_host && hosts == 0) {
         return Err(Refused::Malformed);
     }
     let method = match method {
@@ -87,17 +108,43 @@ pub fn request(bytes: &[u8]) -> Parsed<Request> {
         "HEAD" => Method::Head,
         "POST" => Method::Post,
         "PUT" => Method::Put,
-        _ => Method::Other,
+        "DELETE" | "PATCH" | "OPTIONS" | "TRACE" | "CONNECT" => Method::NotAllowed,
+        _ => Method::Unknown,
+    };
+    let target = match origin_form(target) {
+        Some(target) => target.to_owned(),
+        // The forms of OPTIONS and CONNECT (RFC 9112 §3.2.3, §3.2.4).
+        None if method == Method::NotAllowed => target.to_owned(),
+        None => return Err(Refused::Malformed),
     };
     let request = Request {
         method,
-        target: target.to_owned(),
-        body_bytes: fields.body_bytes,
-        encoded: fields.encoded,
+        target,
+        body: fields.body,
         keep_alive: fields.keep_alive,
+        is_old: version == 0,
         expects_continue: fields.expects_continue,
+        range: text(head.headers, "range").map(str::to_owned),
+        conditions: Conditions::read(|name| text(head.headers, name)),
     };
     Ok(Some((request, len)))
+}
+
+/// Returns the path and query of a target in origin form or absolute form (RFC 9112 §3.2.1, §3.2.2).
+fn origin_form(target: &str) -> Option<&str> {
+    if target.starts_with('/') {
+        return Some(target);
+    }
+    let (scheme, rest) = target.split_once("://")?;
+    if !scheme.eq_ignore_ascii_case("http") {
+        return None;
+    }
+    let authority = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let path = &rest[authority..];
+    if authority == 0 {
+        return None;
+    }
+    Some(if path.starts_with('/') { path } else { "/" })
 }
 
 /// Takes the head of a response apart.
@@ -106,8 +153,8 @@ pub fn response(bytes: &[u8]) -> Parsed<Response> {
     let mut head = httparse::Response::new(&mut fields);
     let Some(len) = whole(head.parse(bytes), bytes.len())? else { return Ok(None) };
     let (Some(status), Some(version)) = (head.code, head.version) else { return Err(Refused::Malformed) };
-    let Fields { body_bytes, encoded, keep_alive, .. } = Fields::read(head.headers, version)?;
-    Ok(Some((Response { status, body_bytes, encoded, keep_alive }, len)))
+    let Fields { body, keep_alive, .. } = Fields::read(head.headers, version)?;
+    Ok(Some((Response { status, body, keep_alive }, len)))
 }
 
 /// Returns the length of a head that is whole.
@@ -122,37 +169,50 @@ fn whole(parsed: httparse::Result<usize>, bytes: usize) -> Result<Option<usize>,
 
 /// The header fields that both kinds of heads have.
 struct Fields {
-    body_bytes: Option<u64>,
-    encoded: bool,
+    body: Framing,
     keep_alive: bool,
     expects_continue: bool,
 }
 
 impl Fields {
     fn read(headers: &[httparse::Header<'_>], version: u8) -> Result<Self, Refused> {
-        let mut fields =
-            Self { body_bytes: None, encoded: false, keep_alive: version == 1, expects_continue: false };
+        let (mut length, mut codings) = (None, Vec::new());
+        let (mut keeps, mut closes, mut expects_continue) = (version == 1, false, false);
         for header in headers {
             let has = |word: &str| list(header.value).any(|of| of.eq_ignore_ascii_case(word.as_bytes()));
             if header.name.eq_ignore_ascii_case("content-length") {
                 let bytes = digits(header.value).ok_or(Refused::Malformed)?;
-                if fields.body_bytes.is_some_and(|before| before != bytes) {
+                if length.is_some_and(|before| before != bytes) {
                     return Err(Refused::Malformed);
                 }
-                fields.body_bytes = Some(bytes);
+                length = Some(bytes);
             } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
-                fields.encoded = true;
+                codings.extend(list(header.value).filter(|coding| !coding.is_empty()));
             } else if header.name.eq_ignore_ascii_case("connection") {
-                fields.keep_alive = (fields.keep_alive || has("keep-alive")) && !has("close");
+                keeps |= has("keep-alive");
+                closes |= has("close");
             } else if header.name.eq_ignore_ascii_case("expect") {
-                fields.expects_continue = version == 1 && has("100-continue");
+                expects_continue = version == 1 && has("100-continue");
             }
         }
-        if fields.encoded && fields.body_bytes.is_some() {
-            return Err(Refused::Malformed);
-        }
-        Ok(fields)
+        let body = match (codings.as_slice(), length) {
+            ([], None) => Framing::Unsaid,
+            ([], Some(bytes)) => Framing::Length(bytes),
+            // RFC 9112 §6.1: both framings at once are an attack, and HTTP/1.0 has no transfer codings.
+            (_, Some(_)) => return Err(Refused::Malformed),
+            _ if version == 0 => return Err(Refused::Malformed),
+            ([coding], None) if coding.eq_ignore_ascii_case(b"chunked") => Framing::Chunked,
+            (_, None) => Framing::OtherCoding,
+        };
+        Ok(Self { body, keep_alive: keeps && !closes, expects_continue })
     }
+}
+
+/// Returns the value of the only field `name`, if it is text.
+fn text<'h>(headers: &[httparse::Header<'h>], name: &str) -> Option<&'h str> {
+    let mut values = headers.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
+    let value = values.next().filter(|_| values.next().is_none())?.value;
+    str::from_utf8(value.trim_ascii()).ok()
 }
 
 /// The parts of a list with commas.
@@ -171,12 +231,19 @@ pub const fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",
         201 => "Created",
+        204 => "No Content",
+        206 => "Partial Content",
+        304 => "Not Modified",
         400 => "Bad Request",
         404 => "Not Found",
         405 => "Method Not Allowed",
+        408 => "Request Timeout",
         411 => "Length Required",
+        412 => "Precondition Failed",
         413 => "Content Too Large",
+        416 => "Range Not Satisfiable",
         431 => "Request Header Fields Too Large",
+        501 => "Not Implemented",
         _ => "Internal Server Error",
     }
 }

@@ -1,31 +1,34 @@
-//! A server of the files of a directory: GET and HEAD, POST and PUT.
-//!
-//! The body of the response to request n of a connection is transfer n (draft-csapuntz-tcprdma-00 §5.2.1): a
-//! client that expects it finds it in its buffer. Bodies of requests that come as unsolicited transfers
-//! (§5.2.3) are written to their files from the buffers for such. To a peer without the option all of this is
-//! HTTP/1.1 as ever.
+//! A server of the files of a directory: GET and HEAD with ranges and conditions, POST and PUT. A few threads
+//! serve all connections: each sleeps until the file descriptors of one of its byte streams say that there is
+//! something to do.
 
-use std::io::Write;
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use warpline::{
-    Behaviour, ByteStream, Device, Section, TcpListenConfig, TcpListener, TcpStream, TcpStreamError,
-};
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::fd::OwnedFd;
+use warpline::{Behaviour, ByteStream, Device, TcpListenConfig, TcpListener, TcpStreamError};
 
-use crate::ends::{Outcome, PATIENCE};
+use crate::ends::Outcome;
 use crate::files::Directory;
-use crate::message::{self, Method, Refused, Request};
-use crate::transfer::{self, BodyReader, FileSender};
+use crate::session::{Session, Turn};
+use crate::transfer;
 
 /// Connections that are served at a time. More wait in the backlog.
-const CONNECTIONS_MAX: usize = 64;
-/// The longest body that is taken.
-const UPLOAD_BYTES_MAX: u64 = 4 << 30;
-/// How long and for how many bytes a client may go on sending after a response that ends the connection: it
-/// must not be reset before it has read why.
-const LINGER: (Duration, u64) = (Duration::from_millis(500), 4 << 20);
+pub const CONNECTIONS_MAX: usize = 256;
+/// Threads that serve them.
+const WORKERS: usize = 2;
+/// How often a thread looks whether it is to stop.
+const STOP_LOOK: Duration = Duration::from_millis(50);
+/// Events taken from the kernel at a time.
+const EVENTS: usize = 64;
+/// The token of a worker's own file descriptor; the others are those of slots.
+const INBOX: u64 = u64::MAX;
 
 /// What a server has done.
 #[derive(Debug, Default)]
@@ -40,163 +43,270 @@ pub struct Totals {
     pub placed_bytes: AtomicU64,
 }
 
+/// How long the server waits for a client.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// Between requests.
+    pub idle: Duration,
+    /// The same while others wait for a place.
+    pub crowded_idle: Duration,
+    /// From the first byte of a head to its last.
+    pub head: Duration,
+    /// For the next byte of a body, or for room to send one.
+    pub stall: Duration,
+    /// For the client to close, after the last response.
+    pub linger: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            idle: Duration::from_mins(1),
+            crowded_idle: Duration::from_secs(1),
+            head: Duration::from_secs(20),
+            stall: Duration::from_secs(20),
+            linger: Duration::from_millis(500),
+        }
+    }
+}
+
+/// What all connections share.
+#[derive(Debug)]
+pub struct Site<'s> {
+    pub directory: &'s Directory,
+    pub totals: &'s Totals,
+    pub patience: Patience,
+}
+
 /// Listens at `port`, offering the option or not.
 pub fn listen(device: &Device, port: u16, rdma_option: bool) -> Outcome<TcpListener> {
     let tcp = Some(Behaviour { rdma_option, ..device.config().tcp });
     Ok(device.listen_streams(port, &TcpListenConfig { tcp, ..TcpListenConfig::default() })?)
 }
 
-/// Serves `directory` until `stop` is set.
-pub fn serve(
-    device: &Device,
-    listener: &TcpListener,
-    directory: &Directory,
-    (stop, totals): (&AtomicBool, &Totals),
-) -> Outcome {
-    let served = AtomicUsize::new(0);
+/// Serves `site` until `stop` is set.
+pub fn serve(listener: &TcpListener, site: &Site<'_>, stop: &AtomicBool) -> Outcome {
+    let workers = (0..WORKERS).map(|_| Worker::new(stop)).collect::<Result<Vec<_>, _>>()?;
     thread::scope(|scope| {
-        while !stop.load(Ordering::Relaxed) {
-            if served.load(Ordering::Relaxed) >= CONNECTIONS_MAX {
-                thread::sleep(Duration::from_millis(1));
-                continue;
-            }
-            let stream = match listener.accept(Duration::from_millis(50)) {
-                Ok(stream) => stream,
-                Err(TcpStreamError::TimedOut) => continue,
-                Err(error) => return Err(error.into()),
-            };
-            served.fetch_add(1, Ordering::Relaxed);
-            let served = &served;
-            scope.spawn(move || {
-                let peer = stream.remote();
-                if let Err(error) = Connection::serve(device, stream, directory, totals) {
-                    eprintln!("{peer}: {error}");
-                }
-                served.fetch_sub(1, Ordering::Relaxed);
-            });
-        }
-        Ok(())
+        let threads: Vec<_> = workers.iter().map(|worker| scope.spawn(|| worker.serve(site))).collect();
+        let accepted = accept(listener, &workers, stop);
+        // A thread that could not go on ends the server, and an accept that failed ends the threads.
+        stop.store(true, Ordering::Relaxed);
+        let served = threads.into_iter().map(|thread| thread.join().map_err(|_| "a thread panicked")?);
+        served.fold(accepted, Outcome::and)
     })
 }
 
-/// A connection that is served.
-struct Connection<'s> {
-    stream: ByteStream,
-    directory: &'s Directory,
-    totals: &'s Totals,
-    sender: FileSender,
-    body: BodyReader,
-}
-
-/// Whether another request is read.
-#[derive(PartialEq, Eq)]
-enum Next {
-    Request,
-    Close,
-}
-
-impl<'s> Connection<'s> {
-    fn serve(device: &Device, stream: TcpStream, directory: &'s Directory, totals: &'s Totals) -> Outcome {
-        totals.connections.fetch_add(1, Ordering::Relaxed);
-        let stream = stream.into_byte_stream(&transfer::server_stream())?;
-        let sender = FileSender::new(device.config())?;
-        let mut connection = Self { stream, directory, totals, sender, body: BodyReader::new() };
-        let mut index = 0;
-        while connection.answer_next(index)? == Next::Request {
-            index += 1;
+/// Hands connections to the worker with the fewest.
+fn accept(listener: &TcpListener, workers: &[Worker<'_>], stop: &AtomicBool) -> Outcome {
+    while !stop.load(Ordering::Relaxed) {
+        let served: usize = workers.iter().map(Worker::load).sum();
+        let full = served >= CONNECTIONS_MAX;
+        for worker in workers {
+            worker.crowded.store(full, Ordering::Relaxed);
         }
-        connection.close()
-    }
-
-    /// Reads request `index` and answers it.
-    fn answer_next(&mut self, index: u32) -> Outcome<Next> {
-        let request = match transfer::read_head(&mut self.stream.reader, message::request) {
-            Ok(Some(request)) => request,
-            Ok(None) => return Ok(Next::Close),
-            Err(error) => return self.refuse_head(error),
+        if full {
+            thread::sleep(Duration::from_millis(1));
+            continue;
+        }
+        let stream = match listener.accept(STOP_LOOK) {
+            Ok(stream) => stream,
+            Err(TcpStreamError::TimedOut) => continue,
+            Err(error) => return Err(error.into()),
         };
-        self.totals.requests.fetch_add(1, Ordering::Relaxed);
-        let next = if request.keep_alive { Next::Request } else { Next::Close };
-        match request.method {
-            Method::Get | Method::Head if request.encoded || request.body_bytes.unwrap_or(0) > 0 => {
-                self.refuse(400)
-            }
-            Method::Get | Method::Head => self.send_file(&request, index).map(|()| next),
-            Method::Post | Method::Put => match request.body_bytes {
-                None => self.refuse(411),
-                Some(bytes) if bytes > UPLOAD_BYTES_MAX => self.refuse(413),
-                Some(bytes) => self.receive_file(&request, bytes, next),
-            },
-            Method::Other => self.refuse(405),
+        let peer = stream.remote();
+        match (stream.into_byte_stream(&transfer::server_stream()), workers.iter().min_by_key(|of| of.load()))
+        {
+            (Ok(stream), Some(worker)) => worker.give(stream)?,
+            // The client has gone, or there is no memory for another one: the others go on.
+            (Err(error), _) => eprintln!("{peer}: {error}"),
+            (Ok(_), None) => {}
         }
     }
+    Ok(())
+}
 
-    fn send_file(&mut self, request: &Request, index: u32) -> Outcome {
-        let Ok((mut file, bytes)) = self.directory.read(&request.target) else {
-            return self.send_head(404, 0, request.keep_alive);
-        };
-        if request.method == Method::Head || bytes == 0 {
-            return self.send_head(200, bytes, request.keep_alive);
-        }
-        // Head and body go together.
-        self.sender.wait(&mut self.stream.writer)?;
-        self.stream.writer.cork();
-        self.send_head(200, bytes, request.keep_alive)?;
-        let section: Option<Section> = transfer::section(index, bytes, false);
-        self.sender.send(&mut self.stream.writer, &mut file, bytes, section)?;
-        self.totals.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
+/// A thread that serves connections.
+struct Worker<'s> {
+    stop: &'s AtomicBool,
+    inbox: Mutex<Vec<ByteStream>>,
+    /// Readable when there is something in the inbox.
+    given: OwnedFd,
+    /// Connections given and not over.
+    load: AtomicUsize,
+    /// Others wait for places.
+    crowded: AtomicBool,
+}
+
+impl<'s> Worker<'s> {
+    fn new(stop: &'s AtomicBool) -> Outcome<Self> {
+        Ok(Self {
+            stop,
+            inbox: Mutex::default(),
+            given: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            load: AtomicUsize::new(0),
+            crowded: AtomicBool::new(false),
+        })
+    }
+
+    fn load(&self) -> usize {
+        self.load.load(Ordering::Relaxed)
+    }
+
+    fn give(&self, stream: ByteStream) -> Outcome {
+        self.load.fetch_add(1, Ordering::Relaxed);
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
+        rustix::io::write(&self.given, &1_u64.to_ne_bytes())?;
         Ok(())
     }
 
-    fn receive_file(&mut self, request: &Request, bytes: u64, next: Next) -> Outcome<Next> {
-        let Ok(mut upload) = self.directory.write(&request.target) else { return self.refuse(404) };
-        if request.expects_continue {
-            self.stream.writer.write_all(b"HTTP/1.1 100 Continue\r\n\r\n", PATIENCE)?;
-        }
-        let before = self.body.placed_bytes;
-        self.body.read(&mut self.stream.reader, Some(bytes), |part| Ok(upload.file.write_all(part)?))?;
-        self.totals.received_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.totals.placed_bytes.fetch_add(self.body.placed_bytes - before, Ordering::Relaxed);
-        let status = if upload.keep().is_ok() { 201 } else { 404 };
-        self.send_head(status, 0, request.keep_alive)?;
-        Ok(next)
-    }
-
-    fn send_head(&mut self, status: u16, bytes: u64, keep_alive: bool) -> Outcome {
-        let reason = message::reason(status);
-        let close = if keep_alive { "" } else { "Connection: close\r\n" };
-        let allow = if status == 405 { "Allow: GET, HEAD, POST, PUT\r\n" } else { "" };
-        let head = format!("HTTP/1.1 {status} {reason}\r\nContent-Length: {bytes}\r\n{allow}{close}\r\n");
-        Ok(self.stream.writer.write_message(head.as_bytes(), PATIENCE)?)
-    }
-
-    fn refuse_head(&mut self, error: Box<dyn std::error::Error + Send + Sync>) -> Outcome<Next> {
-        match error.downcast_ref() {
-            Some(Refused::Malformed) => self.refuse(400),
-            Some(Refused::TooLong) => self.refuse(431),
-            None => Err(error),
-        }
-    }
-
-    /// Answers a request whose body is not read: nothing can follow it.
-    fn refuse(&mut self, status: u16) -> Outcome<Next> {
-        self.send_head(status, 0, false)?;
-        Ok(Next::Close)
-    }
-
-    fn close(mut self) -> Outcome {
-        self.stream.writer.finish();
-        let (time, bytes) = LINGER;
-        let (begin, mut dropped) = (Instant::now(), 0);
-        let mut scratch = [0; 4096];
-        while begin.elapsed() < time && dropped < bytes {
-            match self.stream.reader.read(&mut scratch, Duration::from_millis(50)) {
-                Ok(0) => break,
-                Ok(read) => dropped += read as u64,
-                Err(warpline::ByteStreamError::TimedOut) => {}
+    fn serve(&self, site: &Site<'_>) -> Outcome {
+        let mut sessions = Sessions { epoll: epoll::create(CreateFlags::CLOEXEC)?, slots: Vec::new() };
+        epoll::add(&sessions.epoll, &self.given, EventData::new_u64(INBOX), EventFlags::IN)?;
+        let mut ready = VecDeque::new();
+        let mut events = Vec::<Event>::with_capacity(EVENTS);
+        let mut look_at = Instant::now();
+        while !self.stop.load(Ordering::Relaxed) {
+            let now = Instant::now();
+            let left = if ready.is_empty() { look_at.saturating_duration_since(now) } else { Duration::ZERO };
+            let left = Timespec::try_from(left.min(STOP_LOOK)).ok();
+            events.clear();
+            match epoll::wait(&sessions.epoll, rustix::buffer::spare_capacity(&mut events), left.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
+            for event in &events {
+                match event.data.u64() {
+                    INBOX => self.take_in(&mut sessions, site, &mut ready)?,
+                    token => sessions.wake(token, &mut ready),
+                }
+            }
+            let now = Instant::now();
+            for slot in std::mem::take(&mut ready) {
+                self.turn(&mut sessions, slot, &mut ready, |session| session.run(now));
+            }
+            let crowded = self.crowded.load(Ordering::Relaxed);
+            if now >= look_at || crowded {
+                look_at = now + STOP_LOOK;
+                for slot in sessions.due(now, crowded) {
+                    self.turn(&mut sessions, slot, &mut ready, |session| session.expire(now));
+                }
+            }
+            if let Some(soonest) = sessions.soonest(crowded) {
+                look_at = look_at.min(soonest);
+            }
         }
         Ok(())
     }
+
+    fn take_in<'t>(
+        &self,
+        sessions: &mut Sessions<'t>,
+        site: &'t Site<'t>,
+        ready: &mut VecDeque<usize>,
+    ) -> Outcome {
+        let _ = rustix::io::read(&self.given, &mut [0; 8]);
+        for stream in std::mem::take(&mut *self.inbox.lock().unwrap_or_else(PoisonError::into_inner)) {
+            ready.push_back(sessions.add(Session::new(site, stream, Instant::now()))?);
+        }
+        Ok(())
+    }
+
+    /// Gives the session at `slot` a turn, and ends it if it is over.
+    fn turn<'t>(
+        &self,
+        sessions: &mut Sessions<'t>,
+        slot: usize,
+        ready: &mut VecDeque<usize>,
+        turn: impl FnOnce(&mut Session<'t>) -> Outcome<Turn>,
+    ) {
+        let Some(Slot { session, is_ready }) = sessions.slots.get_mut(slot).and_then(Option::as_mut) else {
+            return;
+        };
+        *is_ready = false;
+        match turn(session) {
+            Ok(Turn::Again) => {
+                *is_ready = true;
+                ready.push_back(slot);
+                return;
+            }
+            Ok(Turn::Waits) => return,
+            Ok(Turn::Over) => {}
+            Err(error) => eprintln!("{}: {error}", session.remote()),
+        }
+        sessions.remove(slot);
+        self.load.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The sessions of a worker.
+struct Sessions<'s> {
+    epoll: OwnedFd,
+    slots: Vec<Option<Slot<'s>>>,
+}
+
+struct Slot<'s> {
+    session: Session<'s>,
+    /// It is among those that have a turn.
+    is_ready: bool,
+}
+
+impl<'s> Sessions<'s> {
+    /// Takes a session in, ready for its first turn. Returns its slot.
+    fn add(&mut self, session: Session<'s>) -> Outcome<usize> {
+        let slot = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
+        for (which, event) in descriptors(&session).into_iter().enumerate() {
+            let token = EventData::new_u64((2 * slot + which) as u64);
+            epoll::add(&self.epoll, event, token, EventFlags::IN)?;
+        }
+        if slot == self.slots.len() {
+            self.slots.push(None);
+        }
+        self.slots[slot] = Some(Slot { session, is_ready: true });
+        Ok(slot)
+    }
+
+    /// Notes that the file descriptor of `token` is readable. Its session may have gone meanwhile.
+    fn wake(&mut self, token: u64, ready: &mut VecDeque<usize>) {
+        let slot = (token / 2) as usize;
+        let Some(Slot { session, is_ready }) = self.slots.get_mut(slot).and_then(Option::as_mut) else {
+            return;
+        };
+        let event = if token.is_multiple_of(2) {
+            session.stream.reader.event_fd()
+        } else {
+            session.stream.writer.event_fd()
+        };
+        if let Some(event) = event {
+            event.clear();
+        }
+        if !std::mem::replace(is_ready, true) {
+            ready.push_back(slot);
+        }
+    }
+
+    /// Returns the slots of the sessions whose deadlines are over.
+    fn due(&self, now: Instant, crowded: bool) -> Vec<usize> {
+        let slots = self.slots.iter().enumerate();
+        let due = |slot: &Slot<'_>| !slot.is_ready && slot.session.deadline(crowded) <= now;
+        slots.filter_map(|(at, slot)| slot.as_ref().filter(|slot| due(slot)).map(|_| at)).collect()
+    }
+
+    fn soonest(&self, crowded: bool) -> Option<Instant> {
+        self.slots.iter().flatten().map(|slot| slot.session.deadline(crowded)).min()
+    }
+
+    fn remove(&mut self, slot: usize) {
+        if let Some(Slot { session, .. }) = self.slots[slot].take() {
+            for event in descriptors(&session) {
+                // The core may hold them open for a moment.
+                let _ = epoll::delete(&self.epoll, event);
+            }
+        }
+    }
+}
+
+fn descriptors<'e>(session: &'e Session<'_>) -> impl IntoIterator<Item = impl AsFd + 'e> {
+    let ByteStream { reader, writer } = &session.stream;
+    [reader.event_fd(), writer.event_fd()].into_iter().flatten()
 }

@@ -65,6 +65,7 @@ class Seen:
 def play_all(network: AfPacket, size_mib: int) -> Iterator[tuple[str, Callable[[], str]]]:
     """The cases, each a name and what plays it."""
     yield "curl gets and posts", lambda: _curl(network, size_mib)
+    yield "curl asks for parts, what is new, and sends chunks", lambda: _asked(network)
     yield "curl is refused", lambda: _refused(network)
     yield "we get from Python's http.server", lambda: _get(network, size_mib, _python)
     yield "we get from nginx", lambda: _get(network, size_mib, _nginx)
@@ -173,6 +174,45 @@ def _curl(network: AfPacket, size_mib: int) -> str:
     )
 
 
+def _asked(network: AfPacket) -> str:
+    """What curl asks for beyond whole files."""
+    if not shutil.which("curl"):
+        raise NotHere("curl is not installed")
+    root, received = _root(network, 300_000)
+    large = (root / "large").read_bytes()
+    url = f"http://{OUR_ADDRESS}"
+    status = ["--write-out", "%{http_code}"]
+    got = received / "got"
+    cases: dict[str, tuple[list[str], str, bytes | None]] = {
+        "a part": (["--range", "1000-200999", f"{url}/large"], "206", large[1000:201_000]),
+        "the end": (["--range", "-500", f"{url}/large"], "206", large[-500:]),
+        "nothing new": (["--time-cond", str(root / "large"), f"{url}/large"], "304", None),
+        "absolute form": (["--request-target", f"{url}/large", f"{url}/none"], "200", large),
+    }
+    upload = ["--header", "Transfer-Encoding: chunked", "--upload-file", str(root / "large")]
+    try:
+        _our_server(network, root)
+        for name, (words, expected, contents) in cases.items():
+            got.unlink(missing_ok=True)
+            told = _curl_once(network, *status, "--output", str(got), *words)
+            if told != expected:
+                raise RigError(f"{name}: status {told} instead of {expected}")
+            if contents is not None and got.read_bytes() != contents:
+                raise RigError(f"{name}: other bytes than asked for")
+        told = _curl_once(network, *status, "--output", "/dev/null", *upload, f"{url}/chunked")
+        if told != "201":
+            raise RigError(f"chunks: status {told} instead of 201")
+        # HTTP/1.0 keeps a connection that it asks to be kept.
+        old = ["--http1.0", "--header", "Connection: keep-alive", "--output", "/dev/null", f"{url}/small-1"]
+        connections = _curl_once(network, "--write-out", "%{num_connects}", *old, "--next", *old)
+    finally:
+        network.stop_all()
+    _same(root / "large", root / "chunked")
+    if not connections.startswith("1"):
+        raise RigError(f"connections of HTTP/1.0: {connections}")
+    return f"{', '.join(cases)}, chunks up; contents equal"
+
+
 def _refused(network: AfPacket) -> str:
     """What the server does not do it says by a status that curl understands."""
     if not shutil.which("curl"):
@@ -184,7 +224,9 @@ def _refused(network: AfPacket) -> str:
         "404": [f"{url}/none"],
         " 404": ["--path-as-is", f"{url}/../http-root/large"],
         "405": ["--request", "DELETE", f"{url}/large"],
-        "411": ["--header", "Transfer-Encoding: chunked", "--upload-file", str(root / "large"), f"{url}/new"],
+        "411": ["--request", "PUT", f"{url}/new"],
+        "416": ["--range", "100-", f"{url}/large"],
+        "501": ["--header", "Transfer-Encoding: gzip", "--request", "PUT", f"{url}/new"],
         "431": ["--header", f"X: {'x' * 20000}", f"{url}/large"],
         "400": ["--header", "Host:", f"{url}/large"],
     }
