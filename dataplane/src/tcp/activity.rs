@@ -7,8 +7,8 @@ use crate::time::Instant;
 pub(super) struct Activity {
     /// When a SYN or new data was last sent.
     pub(super) data_sent_at: Instant,
-    /// When data was last acknowledged, or first became outstanding after that: the user timeout counts from
-    /// here.
+    /// When data was last acknowledged, or data or a FIN first became outstanding after that, or data began
+    /// to wait for the peer's window: the user timeout counts from here. Idle time is before it.
     pub(super) last_progress: Instant,
 }
 

@@ -37,6 +37,10 @@ impl Connection {
             return Some(outgoing);
         }
         if self.send.fin.is_due() && !self.has_unsent() {
+            if !self.send.fin.is_sent() && self.send.flight_octets() == 0 {
+                // The user timeout of the FIN: the time before it was idle (RFC 5482 §2).
+                self.activity.last_progress = now;
+            }
             self.send.fin = Fin::Sent;
             self.arm_retransmit(now);
             let header = self.header(now, self.send.queue.end(), Flags::FIN | Flags::ACK);
@@ -203,6 +207,7 @@ impl Connection {
             return true;
         }
         if !self.timers.is_set(Timer::Persist) {
+            self.activity.last_progress = now;
             self.arm_persist(now);
         }
         false

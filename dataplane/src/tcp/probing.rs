@@ -16,16 +16,22 @@ impl Connection {
         let interval_ns = self.rtt.base_rto_ns() << self.probe.persist_backoff.min(16);
         let mut at = now + interval_ns.min(limits::MAX_RTO_NS);
         if let Some(limit_ns) = self.user_timeout_ns().filter(|_| self.probe.unanswered > 0) {
-            at = at.min((self.receive.last_arrival + limit_ns).max(now + limits::MIN_RTO_NS));
+            at = at.min((self.silent_since() + limit_ns).max(now + limits::MIN_RTO_NS));
         }
         self.timers.set(Timer::Persist, at);
+    }
+
+    /// Since when probes of the window are unanswered: the peer's last segment, or later, when data began to
+    /// wait for the window.
+    fn silent_since(&self) -> Instant {
+        self.receive.last_arrival.max(self.activity.last_progress)
     }
 
     /// RFC 9293 §3.8.6.1: a closed window is probed for ever, as long as the peer answers.
     pub(super) fn on_persist_timeout(&mut self, now: Instant) {
         let silent = self.probe.unanswered >= limits::RETRANSMIT_ATTEMPTS;
         let overdue = self.probe.unanswered > 0
-            && self.user_timeout_ns().is_some_and(|limit_ns| now - self.receive.last_arrival >= limit_ns);
+            && self.user_timeout_ns().is_some_and(|limit_ns| now - self.silent_since() >= limit_ns);
         if silent || overdue {
             return self.reset(CloseReason::TimedOut);
         }
