@@ -31,15 +31,18 @@ impl<D: Device> Core<D> {
         payload: Payload<D::Frame>,
     ) -> Result<(), DropCause> {
         let iss_min = self.on_segment_in_time_wait(now, key, header, payload.octets)?;
-        let kind = header.flags & (Flags::SYN | Flags::ACK | Flags::RST | Flags::FIN);
+        let kind = header.flags & (Flags::SYN | Flags::ACK | Flags::RST);
         if let Some(listener) = self.endpoints.context.listeners.find(key.local, key.local_port) {
             if kind == Flags::SYN {
+                // RFC 9293 §3.10.7.2: what comes with it, a FIN too, may be taken later. The peer sends it
+                // again.
                 return self.on_syn(now, listener, key, header, iss_min, &payload.frame);
             }
-            if kind.contains(Flags::ACK)
-                && !kind.intersects(Flags::SYN | Flags::RST)
-                && self.syn_cookies.expected(now)
-            {
+            if kind.is_empty() {
+                // RFC 9293 §3.10.7.2, fourth: text, or a FIN, of no connection.
+                return Err(DropCause::WrongState);
+            }
+            if kind == Flags::ACK && self.syn_cookies.expected(now) {
                 if let Some(syn) = self.syn_cookies.check(now, &key, header) {
                     return self.on_cookie(now, listener, key, &syn, header, payload);
                 }
