@@ -81,13 +81,14 @@ impl TimeWaitState {
             // later.
             return Disposition::Acknowledge;
         }
-        let end = header.seq + payload_octets as u32 + u32::from(flags.contains(Flags::FIN));
+        let octets = payload_octets as u32 + u32::from(flags.contains(Flags::FIN));
+        let end = header.seq + octets;
         if flags.contains(Flags::FIN) && end == self.rcv_nxt && !self.is_old(header) {
             return Disposition::AcknowledgeFin;
         }
-        // A segment at RCV.NXT is the peer's last acknowledgement, or has data after the FIN, which no peer
-        // sends.
-        if header.seq == self.rcv_nxt { Disposition::Drop } else { Disposition::Acknowledge }
+        // Only a segment without text or FIN is acceptable, at RCV.NXT: the window is closed. It is the
+        // peer's last acknowledgement.
+        if header.seq == self.rcv_nxt && octets == 0 { Disposition::Drop } else { Disposition::Acknowledge }
     }
 
     /// Returns the least initial sequence number of a new connection between the same ports: after everything
@@ -364,9 +365,9 @@ mod tests {
             (fin, END - 1, 0, Disposition::AcknowledgeFin),
             (fin, END - 101, 100, Disposition::AcknowledgeFin),
             (fin, END - 2, 0, Disposition::Acknowledge),
-            (fin, END, 0, Disposition::Drop),
+            (fin, END, 0, Disposition::Acknowledge),
             (ack, END, 0, Disposition::Drop),
-            (ack, END, 100, Disposition::Drop),
+            (ack, END, 100, Disposition::Acknowledge),
             (ack, END - 1, 0, Disposition::Acknowledge),
             (ack, END - 200, 100, Disposition::Acknowledge),
             (ack, END + 100, 0, Disposition::Acknowledge),
