@@ -2,7 +2,8 @@
 //!
 //! Without it, two ends with different sequence numbers would answer each other for ever, and an attacker who
 //! knows addresses and ports could make a connection send an acknowledgement for each forged RST or SYN.
-//! A duplicate, old or out-of-window segment with data is answered each time: see [`is_challenged`].
+//! A duplicate, old or out-of-window segment with data is answered each time, except in SYN-RECEIVED: see
+//! [`is_challenged`].
 //!
 //! Each connection has a limit far below that of the core, and the limit of the core is random in each second
 //! (see [`rate_limit`](crate::rate_limit)). So an attacker who counts the answers on a connection of his own

@@ -108,6 +108,11 @@ impl Connection {
         self.state
     }
 
+    /// Whether the handshake is not complete.
+    pub(super) const fn is_opening(&self) -> bool {
+        matches!(self.state, State::SynSent | State::SynReceived)
+    }
+
     /// Why the connection is closed; valid in state [`State::Closed`].
     pub const fn close_reason(&self) -> CloseReason {
         self.close_reason

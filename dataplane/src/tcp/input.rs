@@ -47,7 +47,9 @@ impl Connection {
             },
         };
         let refusal = disposition.refusal;
-        if refusal.is_some_and(|refusal| is_challenged(refusal, header, payload_octets))
+        // The address of a peer that has not completed the handshake is not proved: each answer to it counts.
+        let is_unproved = self.state == State::SynReceived;
+        if refusal.is_some_and(|refusal| is_unproved || is_challenged(refusal, header, payload_octets))
             && self.ack.owed > owed
             && !self.may_challenge(now, &mut pools.challenges)
         {
@@ -64,24 +66,20 @@ impl Connection {
         let length = payload_octets as u32
             + u32::from(header.flags.contains(Flags::SYN))
             + u32::from(header.flags.contains(Flags::FIN));
+        if self.state == State::SynReceived
+            && header.flags.contains(Flags::SYN)
+            && header.seq == self.receive.irs
+        {
+            return self.check_repeated_syn(header);
+        }
         if !self.receive.in_window(header.seq, length) {
-            let peers_syn = self.state == State::SynReceived
-                && header.flags.contains(Flags::SYN)
-                && header.seq == self.receive.irs;
-            if peers_syn && header.flags.contains(Flags::ACK) && header.ack == self.send.iss + 1 {
-                // Simultaneous open (RFC 9293 §3.5, figure 7): another SYN-ACK in return would go on for
-                // ever. The acknowledgement in this one completes the handshake.
+            if !header.flags.contains(Flags::RST) {
                 self.owe_ack();
-                return Ok(Changes::empty());
-            }
-            if peers_syn {
-                // The peer has not received our SYN.
-                self.send.handshake.syn_owed = true;
-            } else if !header.flags.contains(Flags::RST) {
-                self.owe_ack();
-                // Only the part before RCV.NXT has come before.
+                // Only the part before RCV.NXT has come before; in SYN-RECEIVED none has.
                 let received = (self.receive.queue.nxt() - header.seq).max(0).cast_unsigned();
-                self.note_duplicate(header.seq, received.min(payload_octets as u32));
+                if self.state != State::SynReceived {
+                    self.note_duplicate(header.seq, received.min(payload_octets as u32));
+                }
             }
             let old = header.seq < nxt;
             return Err(if old { Refusal::Duplicate } else { Refusal::OutsideWindow });
@@ -108,6 +106,22 @@ impl Connection {
             return Err(Refusal::WrongState);
         }
         Ok(Changes::empty())
+    }
+
+    /// The peer's SYN has come again, perhaps with text, which makes it reach into the window.
+    fn check_repeated_syn(&mut self, header: &Header) -> Result<Changes, Refusal> {
+        if header.flags.contains(Flags::RST) {
+            return Err(Refusal::Duplicate);
+        }
+        if header.flags.contains(Flags::ACK) && header.ack == self.send.iss + 1 {
+            // Simultaneous open (RFC 9293 §3.5, figure 7): another SYN-ACK in return would go on for ever.
+            // The acknowledgement in this one completes the handshake.
+            self.owe_ack();
+            return Ok(Changes::empty());
+        }
+        // The peer has not received our SYN.
+        self.send.handshake.syn_owed = true;
+        Err(Refusal::Duplicate)
     }
 
     /// RFC 7323 §3.2, §5.3: an old duplicate is recognized by its timestamp. A RST is checked by its sequence

@@ -27,8 +27,8 @@ impl Connection {
         if self.state == State::Closed {
             return None;
         }
-        if matches!(self.state, State::SynSent | State::SynReceived) {
-            return self.poll_syn(now);
+        if self.is_opening() {
+            return self.poll_syn(now).or_else(|| self.poll_ack(now));
         }
         if let Some(ack) = self.ack.before_ce_change.take() {
             return Some(Outgoing::control(self.earlier_acknowledgement(now, ack)));
@@ -51,14 +51,20 @@ impl Connection {
             // One sequence number before SND.UNA: the peer answers with its window, and no FPDU is cut.
             return Some(Outgoing::control(self.header(now, self.send.una - 1, Flags::ACK)));
         }
-        if self.ack.owed > 0 {
-            self.ack.owed -= 1;
-            let mut header = self.header(now, self.send.next(), Flags::ACK);
-            header.options.sack = self.ack.report();
-            self.note_ack_sent();
-            return Some(Outgoing::control(header));
+        self.poll_ack(now)
+    }
+
+    /// The acknowledgement that is owed. In SYN-RECEIVED it answers a segment that is not acceptable (RFC
+    /// 9293 §3.10.7.4, RFC 5961 §3); in SYN-SENT none is owed.
+    fn poll_ack<P>(&mut self, now: Instant) -> Option<Outgoing<P>> {
+        if self.ack.owed == 0 {
+            return None;
         }
-        None
+        self.ack.owed -= 1;
+        let mut header = self.header(now, self.send.next(), Flags::ACK);
+        header.options.sack = self.ack.report();
+        self.note_ack_sent();
+        Some(Outgoing::control(header))
     }
 
     /// Whether [`poll_transmit`](Self::poll_transmit) would return nothing on an established connection:

@@ -92,7 +92,7 @@ impl Connection {
     }
 
     fn on_retransmit_timeout<P: SendPayload, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) {
-        let opening = matches!(self.state, State::SynSent | State::SynReceived);
+        let opening = self.is_opening();
         let attempts = if opening { limits::SYN_ATTEMPTS } else { limits::RETRANSMIT_ATTEMPTS };
         if self.rtt.timeouts_in_a_row() + 1 >= attempts || self.user_timeout_passed(now) {
             return self.reset(CloseReason::TimedOut);
