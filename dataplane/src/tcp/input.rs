@@ -39,7 +39,7 @@ impl Connection {
         let (owed, payload_octets) = (self.ack.owed, payload.octets);
         let mut disposition = match self.state {
             State::Closed => Disposition::refused(Refusal::WrongState),
-            State::SynSent => self.on_segment_in_syn_sent(now, header),
+            State::SynSent => self.on_segment_in_syn_sent(now, header, payload, pools),
             _ => match self.check(now, header, payload.octets) {
                 Err(refusal) => Disposition::refused(refusal),
                 Ok(Changes::CLOSED) => Disposition::changed(Changes::CLOSED),
@@ -180,6 +180,19 @@ impl Connection {
         if let Some(clock) = header.options.timestamps.filter(|_| self.timestamps.negotiated) {
             self.timestamps.take(now, clock.value, header.seq, self.ack.last_sent);
         }
+        self.on_text(now, header, payload, pools, changes)
+    }
+
+    /// RFC 9293 §3.10.7.4, seventh and eighth: takes the payload and the FIN. Adds what they change to
+    /// `changes`.
+    pub(super) fn on_text<P, F: Frame>(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        payload: Payload<F>,
+        pools: &mut Pools<P, F>,
+        mut changes: Changes,
+    ) -> Disposition {
         let (mut beyond_gap, mut refusal) = (None, None);
         if payload.octets > 0 {
             match self.on_data(now, header, payload, pools, &mut changes) {
@@ -187,7 +200,7 @@ impl Connection {
                 Err(error) => refusal = Some(error),
             }
         } else if header.flags.contains(Flags::FIN) {
-            self.receive.on_fin(header.seq);
+            self.receive.on_fin(text_seq(header));
             self.owe_ack();
         }
         changes |= self.take_fin(now);
@@ -209,10 +222,11 @@ impl Connection {
         {
             return Err(Refusal::WrongState);
         }
-        let room = (self.receive.edge - header.seq).max(0) as usize;
+        let seq = text_seq(header);
+        let room = (self.receive.edge - seq).max(0) as usize;
         let octets = payload.octets.min(room);
         if octets == payload.octets && header.flags.contains(Flags::FIN) {
-            self.receive.on_fin(header.seq + octets as u32);
+            self.receive.on_fin(seq + octets as u32);
         }
         let window_reduced = header.flags.contains(Flags::CWR);
         let changed = self.ecn.on_data(payload.ecn == EcnField::CongestionExperienced, window_reduced);
@@ -221,10 +235,10 @@ impl Connection {
         }
         let nxt = self.receive.queue.nxt();
         let insertion =
-            self.receive.queue.insert(&mut pools.held, header.seq, payload.offset, octets, payload.frame);
+            self.receive.queue.insert(&mut pools.held, seq, payload.offset, octets, payload.frame);
         self.receive.held_frames_peak = self.receive.held_frames_peak.max(self.receive.queue.frames() as u32);
-        if header.seq < nxt {
-            self.note_duplicate(header.seq, (octets as u32).min((nxt - header.seq) as u32));
+        if seq < nxt {
+            self.note_duplicate(seq, (octets as u32).min((nxt - seq) as u32));
         }
         match insertion {
             Insertion::InOrder { filled_gap } => {
@@ -245,7 +259,7 @@ impl Connection {
                 Ok(Some((from, to)))
             }
             Insertion::Duplicate => {
-                self.note_duplicate(header.seq, octets as u32);
+                self.note_duplicate(seq, octets as u32);
                 self.owe_ack();
                 Err(Refusal::Duplicate)
             }
@@ -303,4 +317,9 @@ impl Connection {
     fn may_challenge(&mut self, now: Instant, core: &mut RateLimit) -> bool {
         self.challenges.take(now) && core.take(now)
     }
+}
+
+/// The sequence number of a segment's text, or of its FIN if it has none: a SYN comes before them.
+fn text_seq(header: &Header) -> SeqNumber {
+    header.seq + u32::from(header.flags.contains(Flags::SYN))
 }

@@ -1,6 +1,7 @@
 //! The handshake: the SYNs of both ends and the options they agree on (RFC 9293 §3.5, RFC 7323 §2, RFC 2018
 //! §2, RFC 3168 §6.1.1).
 
+use crate::device::Frame;
 use crate::limits;
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, Options};
@@ -9,13 +10,19 @@ use super::congestion::{Algorithm, Congestion, CongestionControl};
 use super::ecn::Ecn;
 use super::path_mss::PathMss;
 use super::timers::Timer;
-use super::{Changes, Connection, Disposition, Outgoing, Refusal, State};
+use super::{Changes, Connection, Disposition, Outgoing, Payload, Pools, Refusal, State};
 
 /// Octets of the timestamps option in each segment, padding included.
 const TIMESTAMPS_OCTETS: u16 = 12;
 
 impl Connection {
-    pub(super) fn on_segment_in_syn_sent(&mut self, now: Instant, header: &Header) -> Disposition {
+    pub(super) fn on_segment_in_syn_sent<P, F: Frame>(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        payload: Payload<F>,
+        pools: &mut Pools<P, F>,
+    ) -> Disposition {
         let acknowledges = header.flags.contains(Flags::ACK);
         if acknowledges && header.ack != self.send.iss + 1 {
             // The caller answers with a RST (RFC 9293 §3.10.7.3).
@@ -41,7 +48,13 @@ impl Connection {
         self.take_window(header);
         self.establish(now);
         self.ack.owed = 1;
-        Disposition::changed(Changes::ESTABLISHED)
+        if payload.octets == 0 && !header.flags.contains(Flags::FIN) {
+            return Disposition::changed(Changes::ESTABLISHED);
+        }
+        // RFC 9293 §3.10.7.3: text and FIN that come with the SYN-ACK count as in any other segment. Our SYN
+        // has offered a window for them.
+        self.receive.edge = self.receive.queue.nxt() + self.syn_window_octets();
+        self.on_text(now, header, payload, pools, Changes::ESTABLISHED)
     }
 
     /// Takes the peer's SYN: the start of its stream, its window and its options.
@@ -136,12 +149,16 @@ impl Connection {
             flags |= Flags::ECE | Flags::CWR;
         }
         let mut header = self.header(now, self.send.iss, flags);
-        // A SYN's window is not scaled (RFC 7323 §2.2).
-        let window = self.config.window_octets.min(0xffff);
+        let window = self.syn_window_octets();
         header.window = window as u16;
         self.receive.edge = self.receive.edge.later(self.receive.queue.nxt() + window);
         header.options = self.syn_options(now, answers);
         Some(Outgoing::control(header))
+    }
+
+    /// The window that a SYN offers: it is not scaled (RFC 7323 §2.2).
+    fn syn_window_octets(&self) -> u32 {
+        self.config.window_octets.min(0xffff)
     }
 
     /// A SYN-ACK offers only options that the SYN has offered (RFC 7323 §2.2, §3.2, RFC 2018 §2).
