@@ -65,8 +65,8 @@ pub enum DropCause {
     IcmpRefused,
     /// A packet whose reply would exceed a rate limit.
     RateLimited,
-    /// The frames of a connection that was reset because it held them for long without progress while frames
-    /// were short.
+    /// The frames of a connection that was reset because it held more than its share for long, while another
+    /// found none.
     HeldTooLong,
     /// A frame that could not be sent: no buffer was free.
     NoTransmitBuffer,

@@ -47,11 +47,16 @@ pub const HELD_FRAMES_RESERVED: usize = 2 * RECEIVE_BURST_FRAMES;
 pub const HELD_SHARE_IN_ORDER: usize = 4;
 /// The same for octets beyond a gap, which must leave room for the octets that fill it.
 pub const HELD_SHARE_BEYOND_GAP: usize = 2;
-/// While frames are short, how often connections that hold some are looked at.
+/// Connections before Full Operation together may hold one in so many of a core's frames: their peers are
+/// strangers, and a startup frame takes one for a moment. A single one still has a window of full frames.
+pub const HELD_PART_IN_STARTUP: usize = 4;
+/// While frames are short, how often connections that hold some are looked at, at most.
 pub const HELD_LOOK_NS: u64 = 250 * MILLISECOND;
-/// Looks at which a connection that holds frames has consumed nothing since the last, before it may be failed
-/// for them: four seconds, in which a peer that lives has sent again what is missing several times.
-pub const HELD_LOOKS_WITHOUT_PROGRESS: u8 = 16;
+/// How long a connection holds its fair share of the frames or more, at each look, before it may be failed
+/// for them: long enough for a peer that lives to send again what is missing several times.
+pub const HELD_PATIENCE_NS: u64 = 4 * SECOND;
+/// The least looks in that time: a peer without room looks for it less and less often.
+pub const HELD_LOOKS: u8 = 4;
 /// Connections failed at one look: others have their turn.
 pub const HELD_FAILURES_PER_LOOK: usize = 64;
 /// Records of bytes placed beyond gaps that one connection may have: as many as Markers can open in a window

@@ -16,7 +16,8 @@ pub enum RnrPolicy {
     /// The message waits for a receive, as verbs' `rnr_retry` has a sender wait. All that the peer sends
     /// after it waits too, its RDMA Read Responses included: TCP's window closes, and the peer is held up.
     /// The stream ends as with [`Terminate`](Self::Terminate) when no receive was posted in time; earlier,
-    /// but not within four seconds, when the device runs short of the frames that its connections hold.
+    /// but not within four seconds, when the device runs short of the frames that its connections hold and
+    /// this one holds its fair share of them or more.
     Wait {
         /// How long each message waits.
         timeout: Duration,

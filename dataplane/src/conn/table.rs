@@ -141,11 +141,6 @@ impl<C: Keyed> Table<C> {
         self.slots.iter().filter_map(|slot| slot.connection.as_ref())
     }
 
-    /// Returns all connections, to change them.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut C> {
-        self.slots.iter_mut().filter_map(|slot| slot.connection.as_mut())
-    }
-
     /// Adds a connection, whose addresses and ports no other has. It has a turn to send. Returns its slot;
     /// `None` if the table is full.
     pub fn insert(&mut self, connection: C) -> Option<u32> {

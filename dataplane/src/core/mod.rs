@@ -61,8 +61,10 @@ pub struct Core<D: Device> {
     resets: RateLimit,
     /// Data arrived in this poll that the application may answer.
     data_arrived: bool,
-    /// When stalled connections are looked for next, if frames are short.
+    /// When connections that hold frames are looked at next, if these are short.
     evict_at: Instant,
+    /// When they were looked at last.
+    looked_at: Instant,
     rings: Rings,
     /// Dropped last: the frames above go back to its device.
     host: Host<D>,
@@ -114,6 +116,7 @@ impl<D: Device> Core<D> {
             resets: RateLimit::new(limits::RESETS_PER_SECOND, secret.derive(Purpose::Resets)),
             data_arrived: false,
             evict_at: Instant::ZERO,
+            looked_at: Instant::ZERO,
             rings,
             host: Host::new(device, config.into_host(), secret),
         }

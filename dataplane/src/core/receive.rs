@@ -13,7 +13,7 @@ use crate::net::icmp_errors::IcmpErrorKind;
 use crate::net::inbound::{IcmpError, Inbound, Segment};
 use crate::tcp::{Changes, EcnField, Payload, Refusal};
 use crate::time::Instant;
-use crate::wire::tcp::{Flags, Header};
+use crate::wire::tcp::{Flags, Header, SeqNumber};
 
 use super::Core;
 
@@ -110,8 +110,10 @@ impl<D: Device> Core<D> {
         if outcome.reset {
             self.send_reset(now, *key, header, payload_octets);
         }
-        if refusal == Refusal::NoRoom {
-            self.evict_stalled(now);
+        let is_next = |at: SeqNumber| header.seq <= at;
+        let found = self.endpoints.table.at(slot);
+        if refusal == Refusal::NoRoom && found.is_some_and(|found| is_next(found.tcp.received().nxt())) {
+            self.relieve_shortage(now, slot);
         }
         Err(match refusal {
             Refusal::OutsideWindow => DropCause::OutsideWindow,
@@ -141,7 +143,7 @@ impl<D: Device> Core<D> {
         }
         if outcome.dropped_surplus {
             self.endpoints.context.statistics.count(DropCause::NoRoomForFrame);
-            self.evict_stalled(now);
+            self.relieve_shortage(now, slot);
         }
         self.endpoints.context.pools.held.note_peak();
     }

@@ -5,7 +5,7 @@
 //! that is Delivered, neither Responses nor the peer's FIN. TCP acknowledges the octets as they arrive, so
 //! the window closes by as many, the peer probes it, and nothing that was acknowledged is dropped. The wait
 //! ends when a receive is posted, or with the error that the Send is without waiting (RFC 5041 §7.1): at its
-//! deadline, or earlier when other connections lack the frames held here ([`super::stall`]).
+//! deadline, or earlier when other connections lack the frames held here ([`super::shortage`]).
 
 use crate::device::Frame;
 use crate::time::Instant;

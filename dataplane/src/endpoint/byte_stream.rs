@@ -36,6 +36,7 @@ impl<F: Frame> Endpoint<'_, F> {
         shared.set_rdma_option(annotates);
         let start = connection.send_end();
         connection.mode = Mode::Bytes(Box::new(StreamHalves::new(shared, start, annotates)));
+        connection.tcp.leave_startup(&mut self.context.pools);
         connection.unconsumed_octets = 0;
         let finish_notified = connection.finish_notified;
         self.leave_backlog();

@@ -10,9 +10,9 @@ use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 use crate::wire::tcp_rdma::RdmaOption;
 
+use super::holding_tracker::HoldingTracker;
 use super::operating::Operating;
 use super::send_stream::SendStream;
-use super::stall_tracker::StallTracker;
 use super::stream_halves::StreamHalves;
 
 /// The source of the octets of a TCP segment.
@@ -114,8 +114,8 @@ pub struct Connection {
     pub close_notified: bool,
     /// The TCP connection.
     pub tcp: tcp::Connection,
-    /// How long it has held frames without progress.
-    pub stall: StallTracker,
+    /// How long it has held its fair share of the frames, or more.
+    pub holding: HoldingTracker,
     /// Which end opened it.
     pub open_kind: OpenKind,
     /// Streaming octets that control has a copy of and has not consumed: the first of those in TCP's receive
@@ -140,7 +140,8 @@ impl Keyed for Connection {
 
 impl Connection {
     /// Returns a connection whose handshake begins.
-    pub fn new(key: FlowKey, flow_label: u32, open_kind: OpenKind, tcp: tcp::Connection) -> Self {
+    pub fn new(key: FlowKey, flow_label: u32, open_kind: OpenKind, mut tcp: tcp::Connection) -> Self {
+        tcp.enter_startup();
         Self {
             key,
             flow_label,
@@ -149,7 +150,7 @@ impl Connection {
             mode: Mode::Streaming,
             stream: SendStream::new(),
             unconsumed_octets: 0,
-            stall: StallTracker::new(),
+            holding: HoldingTracker::new(),
             finish_notified: false,
             open_notified: false,
             unreachable: false,

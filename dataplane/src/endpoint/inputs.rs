@@ -58,6 +58,7 @@ impl<F: Frame> Endpoint<'_, F> {
         if self.is_newly_bound() {
             let send_start = self.connection.send_end();
             self.begin(Operating::new(operation, send_start), &operation);
+            self.connection.tcp.leave_startup(&mut self.context.pools);
             self.connection.unconsumed_octets = 0;
             self.leave_backlog();
         } else {
@@ -87,6 +88,7 @@ impl<F: Frame> Endpoint<'_, F> {
             }
         }
         if direction.receives() {
+            self.connection.tcp.leave_startup(&mut self.context.pools);
             self.connection.unconsumed_octets = 0;
             // The peer's end means something else after FPDUs.
             // Requirements: A-09

@@ -34,6 +34,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Drops what arrives from now on, and sends only the octets kept.
     pub(super) fn begin_to_linger(&mut self) {
         self.discard_received();
+        self.connection.tcp.leave_startup(&mut self.context.pools);
         self.connection.closing = true;
         self.connection.mode = Mode::Lingering { kept_octets: self.connection.stream.octets() as usize };
     }

@@ -15,6 +15,7 @@ mod connection;
 mod context;
 mod cut_runs;
 mod endpoints;
+mod holding_tracker;
 mod icmp;
 mod in_place;
 mod inputs;
@@ -32,8 +33,7 @@ mod rdmap_stream;
 mod receive;
 mod receive_wait;
 mod send_stream;
-mod stall;
-mod stall_tracker;
+mod shortage;
 mod stream;
 mod stream_halves;
 mod transmit;
@@ -76,8 +76,7 @@ pub struct Outcome {
     pub dirty: bool,
     /// The changes in TCP.
     pub changes: Changes,
-    /// The connection gave octets back for want of frames: connections that hold frames without progress are
-    /// in the way.
+    /// The connection gave octets back for want of frames: connections that hold many are in the way.
     pub dropped_surplus: bool,
     /// The segment is answered with a RST: it is of an older connection between the same ports.
     pub reset: bool,

@@ -51,6 +51,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Handles a segment of the connection.
     pub fn on_segment(&mut self, header: &Header, payload: Payload<F>) -> Outcome {
         let (connection, context) = (&mut *self.connection, &mut *self.context);
+        debug_assert_eq!(connection.receives_stream(), connection.tcp.received().is_in_startup());
         // Streaming octets, and those after a message that waits, stay: they may not take the frames that
         // FPDUs need to pass through.
         let passes =

@@ -266,6 +266,16 @@ impl Connection {
         true
     }
 
+    /// Counts the frames that it holds among those of connections before Full Operation.
+    pub fn enter_startup(&mut self) {
+        self.receive.queue.enter_startup();
+    }
+
+    /// Counts them no longer among those.
+    pub fn leave_startup<P, F>(&mut self, pools: &mut Pools<P, F>) {
+        self.receive.queue.leave_startup(&mut pools.held);
+    }
+
     /// Marks `from..to`, beyond a gap, as placed (see [`ReceiveQueue::place`]).
     pub fn place<P, F>(&mut self, pools: &mut Pools<P, F>, from: SeqNumber, to: SeqNumber) {
         self.receive.queue.place(&mut pools.held, from, to);

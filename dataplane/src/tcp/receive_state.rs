@@ -73,7 +73,7 @@ impl ReceiveState {
     /// The peer's SYN has come with the sequence number `irs`.
     pub(super) fn begin(&mut self, irs: SeqNumber) {
         self.irs = irs;
-        self.queue = ReceiveQueue::new(irs + 1);
+        self.queue.restart(irs + 1);
         self.edge = irs + 1;
     }
 

@@ -2,11 +2,14 @@
 //! that they make a core hold are bounded, no other connection is affected, and when frames are short, these
 //! connections are failed.
 
+mod crowds;
+
 use std::sync::Arc;
 
 use crate::common::raw::{PEER_ISS, RawPeer};
 use crate::common::{PD, PORT, holds, region_of};
 use crate::mpa_oracle::{Sender, Stream};
+use warpline_dataplane::core::Config;
 use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::limits;
@@ -37,6 +40,13 @@ struct Remote {
     ack: SeqNumber,
 }
 
+/// A connection's peer before Full Operation.
+struct Stranger {
+    port: u16,
+    connection: ConnectionId,
+    ack: SeqNumber,
+}
+
 struct World {
     peer: RawPeer,
     completions: Arc<CompletionRing>,
@@ -47,7 +57,11 @@ struct World {
 
 impl World {
     fn new(tables: Tables) -> Self {
-        let peer = RawPeer::with_tables(RawPeer::config(), 1500, tables);
+        Self::with(RawPeer::config(), tables)
+    }
+
+    fn with(config: Config, tables: Tables) -> Self {
+        let peer = RawPeer::with_tables(config, 1500, tables);
         let data = crate::common::pattern(1, SINK_OCTETS);
         let sink = region_of(&vec![0; SINK_OCTETS]);
         let grant = Grant::new(sink.clone(), PD, 0, Access::REMOTE_WRITE);
@@ -71,9 +85,9 @@ impl World {
         self.open_with(None)
     }
 
-    /// The same; a Send without a receive waits.
-    fn open_with(&mut self, receive_wait_ns: Option<u64>) -> Remote {
-        let (port, number) = (self.next_port, QpNumber(u32::from(self.next_port) - 10_000));
+    /// A connection before Full Operation.
+    fn accept(&mut self) -> Stranger {
+        let port = self.next_port;
         self.next_port += 1;
         self.inject(port, Flags::SYN, PEER_ISS, SeqNumber(0), &[]);
         let ack = self.peer.sent.drain(..).next_back().expect("a SYN in answer").header.seq + 1;
@@ -82,7 +96,13 @@ impl World {
             Event::Accepted { connection, .. } => Some(connection),
             _ => None,
         });
-        let connection = accepted.expect("a connection");
+        Stranger { port, connection: accepted.expect("a connection"), ack }
+    }
+
+    /// A connection in Full Operation; a Send without a receive waits.
+    fn open_with(&mut self, receive_wait_ns: Option<u64>) -> Remote {
+        let Stranger { port, connection, ack } = self.accept();
+        let number = QpNumber(u32::from(port) - 10_000);
         let rings = CompletionRings::shared(self.completions.clone());
         let qp = Arc::new(SharedQp::new(
             number,
@@ -239,7 +259,7 @@ fn when_frames_are_short_the_silent_are_failed() {
         assert!(tries < 100, "never");
     }
     let waited_ns = tries * 100 * MILLISECOND;
-    let patience_ns = u64::from(limits::HELD_LOOKS_WITHOUT_PROGRESS) * limits::HELD_LOOK_NS;
+    let patience_ns = limits::HELD_PATIENCE_NS;
     assert!((patience_ns..2 * patience_ns).contains(&waited_ns), "{waited_ns} ns");
     world.arrives(&remote, seq + 500, &fpdu[500..]);
     world.expect_placed(&remote);

@@ -116,6 +116,8 @@ impl<F: Frame> Held<F> {
 pub struct HeldPool<F> {
     nodes: OrderedPool<Held<F>>,
     frames_max: usize,
+    /// Those of them that connections before Full Operation hold.
+    pub(super) frames_in_startup: usize,
     /// Records of placed octets.
     placed_runs: usize,
     placed_runs_max: usize,
@@ -130,6 +132,7 @@ impl<F> HeldPool<F> {
         Self {
             nodes: OrderedPool::new(frames + placed_runs),
             frames_max: frames,
+            frames_in_startup: 0,
             placed_runs: 0,
             placed_runs_max: placed_runs,
             passing: false,
@@ -180,9 +183,27 @@ impl<F> HeldPool<F> {
         self.spare() < limits::HELD_FRAMES_PER_CONNECTION / limits::HELD_SHARE_IN_ORDER
     }
 
-    /// Whether more than three quarters of the frames are kept.
-    pub const fn is_crowded(&self) -> bool {
-        self.free_frames() < self.frames_max / 4
+    /// Frames that connections of a kind may hold together: those before Full Operation, or all.
+    pub const fn bound(&self, in_startup: bool) -> usize {
+        if in_startup { self.frames_max / limits::HELD_PART_IN_STARTUP } else { self.frames_max }
+    }
+
+    /// Frames kept by connections before Full Operation.
+    pub const fn frames_in_startup(&self) -> usize {
+        self.frames_in_startup
+    }
+
+    /// Whether connections of a kind keep more than three quarters of the frames that they may hold: those
+    /// before Full Operation, or all.
+    pub const fn is_crowded(&self, in_startup: bool) -> bool {
+        let kept = if in_startup { self.frames_in_startup } else { self.frames() };
+        kept > self.bound(in_startup) / 4 * 3
+    }
+
+    /// Whether a connection that holds `frames` frames can go on without another: the longest FPDU fits, and
+    /// it has no small part of them all.
+    pub const fn is_well_off(&self, frames: usize) -> bool {
+        frames >= limits::HELD_FRAMES_IN_ORDER || frames >= self.frames_max / 8
     }
 
     /// Whether a connection that holds `frames` frames holds more than its share.
@@ -190,16 +211,25 @@ impl<F> HeldPool<F> {
         frames > limits::HELD_SHARE_IN_ORDER * self.spare()
     }
 
+    /// Frames that a connection may still hold, without the reserve.
+    const fn spare_for(&self, in_startup: bool) -> usize {
+        let spare = self.spare();
+        let in_bound = self.bound(true).saturating_sub(self.frames_in_startup);
+        if in_startup && in_bound < spare { in_bound } else { spare }
+    }
+
     /// Whether a connection that holds `frames` frames may have one more for octets in order.
     #[inline]
-    pub(super) const fn takes_in_order(&self, frames: usize) -> bool {
-        self.passing || frames < limits::HELD_SHARE_IN_ORDER * self.spare()
+    pub(super) const fn takes_in_order(&self, frames: usize, in_startup: bool) -> bool {
+        self.passing || frames < limits::HELD_SHARE_IN_ORDER * self.spare_for(in_startup)
     }
 
     /// The same for octets beyond a gap: they wait, and leave a part to what comes in order, which fills gaps
     /// and frees frames.
-    pub(super) const fn takes_beyond_gap(&self, frames: usize) -> bool {
-        frames < limits::HELD_SHARE_BEYOND_GAP * self.spare() && self.free_frames() > self.frames() / 8
+    pub(super) const fn takes_beyond_gap(&self, frames: usize, in_startup: bool) -> bool {
+        frames < limits::HELD_SHARE_BEYOND_GAP * self.spare_for(in_startup)
+            && self.free_frames() > self.frames() / 8
+            && (!in_startup || self.spare_for(true) > self.frames_in_startup / 8)
     }
 
     /// Records kept.

@@ -48,6 +48,8 @@ pub struct ReceiveQueue {
     held: OrderedSet,
     /// Records of placed octets among them.
     placed_runs: u16,
+    /// Its frames count among those of connections before Full Operation.
+    in_startup: bool,
     /// The sequence number of the first octet not consumed.
     unread: SeqNumber,
     /// RCV.NXT: the sequence number of the next octet expected.
@@ -59,7 +61,33 @@ pub struct ReceiveQueue {
 impl ReceiveQueue {
     /// An empty queue that expects `start`.
     pub const fn new(start: SeqNumber) -> Self {
-        Self { held: OrderedSet::new(), placed_runs: 0, unread: start, nxt: start, end: start }
+        let held = OrderedSet::new();
+        Self { held, placed_runs: 0, in_startup: false, unread: start, nxt: start, end: start }
+    }
+
+    /// Expects `start` from now on. The queue is empty.
+    pub fn restart(&mut self, start: SeqNumber) {
+        debug_assert!(self.is_drained(), "its frames would be lost");
+        *self = Self { in_startup: self.in_startup, ..Self::new(start) };
+    }
+
+    /// Counts its frames among those of connections before Full Operation, which have a bound of their own.
+    /// It is empty.
+    pub fn enter_startup(&mut self) {
+        debug_assert!(self.is_drained(), "frames are counted when they come");
+        self.in_startup = true;
+    }
+
+    /// Counts its frames no longer among those of connections before Full Operation.
+    pub fn leave_startup<F>(&mut self, pool: &mut HeldPool<F>) {
+        if core::mem::take(&mut self.in_startup) {
+            pool.frames_in_startup -= self.frames();
+        }
+    }
+
+    /// Whether its frames count among those of connections before Full Operation.
+    pub const fn is_in_startup(&self) -> bool {
+        self.in_startup
     }
 
     /// RCV.NXT.
@@ -123,7 +151,7 @@ impl ReceiveQueue {
     pub fn keep<F: Frame>(&mut self, pool: &mut HeldPool<F>, offset: usize, frame: F) {
         let held = Held::in_frame(self.unread, self.available() as u32, offset as u32, frame);
         let kept = pool.append(&mut self.held, held);
-        debug_assert!(kept.is_ok(), "there was room");
+        debug_assert!(kept.is_ok() && !self.in_startup, "there was room, and it is for FPDUs");
     }
 
     /// Keeps the new ones of the `octets` octets at `offset` in `frame`, whose first sequence number is
@@ -159,7 +187,9 @@ impl ReceiveQueue {
         if self.gather_small(pool, &held) {
             return self.close_gaps(pool, end);
         }
-        if self.frames() >= limits::HELD_FRAMES_PER_CONNECTION || !pool.takes_in_order(self.frames()) {
+        if self.frames() >= limits::HELD_FRAMES_PER_CONNECTION
+            || !pool.takes_in_order(self.frames(), self.in_startup)
+        {
             return Insertion::NoRoom;
         }
         let kept = if self.has_gap() || self.placed_runs > 0 {
@@ -168,7 +198,10 @@ impl ReceiveQueue {
             pool.append(&mut self.held, held)
         };
         match kept {
-            Ok(()) => self.close_gaps(pool, end),
+            Ok(()) => {
+                pool.frames_in_startup += usize::from(self.in_startup);
+                self.close_gaps(pool, end)
+            }
             Err(_) => Insertion::NoRoom,
         }
     }
@@ -214,7 +247,7 @@ impl ReceiveQueue {
     fn insert_beyond_gap<F>(&mut self, pool: &mut HeldPool<F>, mut held: Held<F>) -> Insertion {
         // A part of the bound is left to what comes in order: it fills gaps and frees frames.
         let bound = limits::HELD_FRAMES_PER_CONNECTION - limits::HELD_FRAMES_IN_ORDER;
-        if self.frames() >= bound || !pool.takes_beyond_gap(self.frames()) {
+        if self.frames() >= bound || !pool.takes_beyond_gap(self.frames(), self.in_startup) {
             return Insertion::NoRoom;
         }
         if pool.holder(&self.held, held.seq).is_some() {
@@ -233,6 +266,7 @@ impl ReceiveQueue {
         let (from, to) = (held.seq, held.end());
         match pool.insert(&mut self.held, held) {
             Ok(()) => {
+                pool.frames_in_startup += usize::from(self.in_startup);
                 self.end = self.end.later(to);
                 Insertion::OutOfOrder { from, to }
             }
@@ -293,12 +327,17 @@ impl ReceiveQueue {
             }
             let removed = pool.pop_first(&mut self.held);
             self.placed_runs -= u16::from(removed.is_some_and(|held| held.is_placed()));
+            if self.in_startup {
+                pool.frames_in_startup -= 1;
+            }
         }
     }
 
     fn remove<F>(&mut self, pool: &mut HeldPool<F>, seq: SeqNumber) {
         let removed = pool.remove(&mut self.held, seq);
-        self.placed_runs -= u16::from(removed.is_some_and(|held| held.is_placed()));
+        self.placed_runs -= u16::from(removed.as_ref().is_some_and(Held::is_placed));
+        // Nothing is placed before Full Operation.
+        pool.frames_in_startup -= usize::from(self.in_startup && removed.is_some());
     }
 
     /// Drops `octets` octets in order, from `start` octets after the first unread one, as if they had not
@@ -330,7 +369,9 @@ impl ReceiveQueue {
 
     /// Frees every frame; RCV.NXT stays.
     pub fn clear<F>(&mut self, pool: &mut HeldPool<F>) {
-        while pool.pop_first(&mut self.held).is_some() {}
+        while pool.pop_first(&mut self.held).is_some() {
+            pool.frames_in_startup -= usize::from(self.in_startup);
+        }
         self.placed_runs = 0;
         self.unread = self.nxt;
         self.end = self.nxt;
