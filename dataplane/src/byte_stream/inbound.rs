@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::intervals::BufferRange;
 use super::reader::ReaderCommand;
 use super::shared::{SharedByteStream, ring_parts};
 use super::transfers::{Record, RecordKind, TransferCounters, TransferId, Transfers};
@@ -29,11 +30,17 @@ pub struct Arrived {
 struct Placement {
     /// The position of the first octet.
     at: u64,
-    octets: u32,
-    /// Its offset in the buffer.
-    offset: u32,
+    /// Where they are in the buffer.
+    range: BufferRange,
     transfer: TransferId,
     beyond_gap: bool,
+}
+
+impl Placement {
+    /// The position after the last octet.
+    fn end(&self) -> u64 {
+        self.at + u64::from(self.range.octets())
+    }
 }
 
 /// What an application receives, at its core.
@@ -123,27 +130,26 @@ impl Inbound {
         if at > end || (at == end && option.data_octets > 0) || !self.has_room_for_placement(at) {
             return;
         }
-        let from = u64::from(option.buffer_offset) + (at - data);
-        let to = from + (end - at);
-        if to > u64::from(u32::MAX) {
+        // The offset of each octet has 32 bits, so a range may end at 2^32.
+        let range = u32::try_from(u64::from(option.buffer_offset) + (at - data));
+        let Some(range) = range.ok().and_then(|offset| BufferRange::new(offset, (end - at) as u32)) else {
             self.transfers.counters.out_of_bounds += 1;
             return;
-        }
-        let Some(transfer) = self.transfers.claim(option, (from, to), arrived.in_order) else { return };
-        let octets = (end - at) as usize;
+        };
+        let Some(transfer) = self.transfers.claim(option, range, arrived.in_order) else { return };
+        let octets = range.octets() as usize;
         if octets > 0 {
-            let (transfers, mut place) = (&self.transfers, from);
+            let (transfers, mut place) = (&self.transfers, u64::from(range.offset()));
             copy(at, octets, &mut |slice| {
                 transfers.write(transfer, place, slice);
                 place += slice.len() as u64;
             });
         }
         let beyond_gap = !arrived.in_order;
-        let placement = Placement { at, octets: octets as u32, offset: from as u32, transfer, beyond_gap };
         let index = self
             .placements
-            .partition_point(|before| before.at < at || (before.at == at && before.octets == 0));
-        self.placements.insert(index, placement);
+            .partition_point(|before| before.at < at || (before.at == at && before.range.octets() == 0));
+        self.placements.insert(index, Placement { at, range, transfer, beyond_gap });
         let counters = &mut self.transfers.counters;
         counters.segments_placed += 1;
         counters.segments_placed_out_of_order += u64::from(beyond_gap);
@@ -154,7 +160,7 @@ impl Inbound {
         let room = self.placements.len() < limits::PLACEMENTS_PER_STREAM;
         self.transfers.counters.too_scattered += u64::from(!room);
         // One placement has a position for itself: a transfer of nothing goes before others there.
-        room && !self.placements.iter().rev().take(1).any(|last| last.at == at && last.octets == 0)
+        room && !self.placements.iter().rev().take(1).any(|last| last.at == at && last.range.octets() == 0)
     }
 
     /// Hands the next `available` octets in stream order to the application, as far as it has room. `copy` is
@@ -221,8 +227,7 @@ impl Inbound {
                 continue;
             }
             // In order are the octets of whole segments, so its octets are too.
-            return (placement.at + u64::from(placement.octets) <= end && placement.at <= end)
-                .then_some(placement);
+            return (placement.end() <= end).then_some(placement);
         }
         None
     }
@@ -230,12 +235,12 @@ impl Inbound {
     /// Hands a placement to the application, whose turn has come. Returns false if it does not count after
     /// all; its octets follow from the stream then.
     fn deliver(&mut self, placement: &Placement) -> bool {
-        let Placement { octets, offset, transfer, beyond_gap, .. } = *placement;
+        let Placement { range, transfer, beyond_gap, .. } = *placement;
         let Some((rid, buffer)) = self.transfers.names(transfer) else { return false };
-        let range = (u64::from(offset), u64::from(offset) + u64::from(octets));
         if !self.transfers.deliver(transfer, range, beyond_gap) {
             return false;
         }
+        let (offset, octets) = (range.offset(), range.octets());
         self.position += u64::from(octets);
         let record = Record { at: self.filled, rid, buffer, kind: RecordKind::Placed { offset, octets } };
         if octets > 0 {

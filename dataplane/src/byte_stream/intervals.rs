@@ -1,65 +1,136 @@
-//! Sets of offsets, as a few intervals.
+//! Ranges of a buffer, and sets of offsets as a few intervals.
 
 use arrayvec::ArrayVec;
 
 use crate::limits;
 
+/// Octets of a buffer of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferRange {
+    offset: u32,
+    octets: u32,
+}
+
+impl BufferRange {
+    /// Returns the `octets` octets from `offset` on; `None` if the offset of the last has more than 32 bits.
+    ///
+    /// Example: 10 octets from 2^32 - 10 on are a range, whose end is 2^32; 11 are none.
+    pub const fn new(offset: u32, octets: u32) -> Option<Self> {
+        if octets > 0 && offset.checked_add(octets - 1).is_none() {
+            return None;
+        }
+        Some(Self { offset, octets })
+    }
+
+    /// Returns the offset of the first octet.
+    pub const fn offset(self) -> u32 {
+        self.offset
+    }
+
+    /// Returns the number of octets.
+    pub const fn octets(self) -> u32 {
+        self.octets
+    }
+
+    /// Returns the offset after the last octet, at most 2^32.
+    pub const fn end(self) -> u64 {
+        self.offset as u64 + self.octets as u64
+    }
+
+    /// Returns its interval, if it has octets.
+    const fn interval(self) -> Option<Interval> {
+        match self.octets.checked_sub(1) {
+            Some(after_first) => Some(Interval { first: self.offset, last: self.offset + after_first }),
+            None => None,
+        }
+    }
+}
+
+/// Offsets from the first to the last, which belongs to them: so 32 bits are enough for an end of 2^32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Interval {
+    first: u32,
+    last: u32,
+}
+
+impl Interval {
+    /// Returns true if `next` begins right after it.
+    const fn touches(self, next: Self) -> bool {
+        // One that ends at 2^32 has nothing after it.
+        matches!(self.last.checked_add(1), Some(after) if after == next.first)
+    }
+}
+
 /// A set of offsets in a buffer. Neighbouring intervals are one.
 #[derive(Clone, Debug, Default)]
 pub struct Intervals {
-    /// First and one after the last offset, in order, with a gap between any two.
-    runs: ArrayVec<(u64, u64), { limits::TRANSFER_INTERVALS }>,
+    /// In order, with a gap between any two.
+    runs: ArrayVec<Interval, { limits::TRANSFER_INTERVALS }>,
 }
 
 impl Intervals {
-    /// Whether any of `from..to` is in the set.
-    pub fn overlaps(&self, from: u64, to: u64) -> bool {
-        let at = self.runs.partition_point(|run| run.1 <= from);
-        from < to && self.runs.get(at).is_some_and(|run| run.0 < to)
+    /// Returns true if any octet of `range` is in the set.
+    pub fn overlaps(&self, range: BufferRange) -> bool {
+        let Some(new) = range.interval() else { return false };
+        let at = self.runs.partition_point(|run| run.last < new.first);
+        self.runs.get(at).is_some_and(|run| run.first <= new.last)
     }
 
-    /// Adds `from..to`, of which no offset is in the set. Returns false, and adds nothing, if that takes more
+    /// Adds `range`, of which no octet is in the set. Returns false, and adds nothing, if that takes more
     /// intervals than there may be.
-    pub fn insert(&mut self, from: u64, to: u64) -> bool {
-        debug_assert!(!self.overlaps(from, to), "no offset is added twice");
-        if from >= to {
-            return true;
-        }
-        let at = self.runs.partition_point(|run| run.1 <= from);
-        let joins_before = at > 0 && self.runs[at - 1].1 == from;
-        let joins_after = self.runs.get(at).is_some_and(|run| run.0 == to);
+    pub fn insert(&mut self, range: BufferRange) -> bool {
+        debug_assert!(!self.overlaps(range), "no offset is added twice");
+        let Some(new) = range.interval() else { return true };
+        let at = self.runs.partition_point(|run| run.last < new.first);
+        let joins_before = at > 0 && self.runs[at - 1].touches(new);
+        let joins_after = self.runs.get(at).is_some_and(|run| new.touches(*run));
         match (joins_before, joins_after) {
             (true, true) => {
-                self.runs[at - 1].1 = self.runs[at].1;
+                self.runs[at - 1].last = self.runs[at].last;
                 self.runs.remove(at);
             }
-            (true, false) => self.runs[at - 1].1 = to,
-            (false, true) => self.runs[at].0 = from,
+            (true, false) => self.runs[at - 1].last = new.last,
+            (false, true) => self.runs[at].first = new.first,
             (false, false) if self.runs.is_full() => return false,
-            (false, false) => self.runs.insert(at, (from, to)),
+            (false, false) => self.runs.insert(at, new),
         }
         true
     }
 
-    /// Removes `from..to`, if it lies in one interval. Returns false, and removes nothing, if that takes more
+    /// Removes `range`, if it lies in one interval. Returns false, and removes nothing, if that takes more
     /// intervals than there may be.
-    pub fn remove(&mut self, from: u64, to: u64) -> bool {
-        let at = self.runs.partition_point(|run| run.1 <= from);
-        let holds = |run: &(u64, u64)| run.0 <= from && to <= run.1 && from < to;
+    pub fn remove(&mut self, range: BufferRange) -> bool {
+        let Some(old) = range.interval() else { return true };
+        let at = self.runs.partition_point(|run| run.last < old.first);
+        let holds = |run: &Interval| run.first <= old.first && old.last <= run.last;
         let Some(run) = self.runs.get(at).copied().filter(holds) else { return true };
-        match (run.0 == from, run.1 == to) {
+        match (run.first == old.first, run.last == old.last) {
             (true, true) => {
                 self.runs.remove(at);
             }
-            (true, false) => self.runs[at].0 = to,
-            (false, true) => self.runs[at].1 = from,
+            (true, false) => self.runs[at].first = old.last + 1,
+            (false, true) => self.runs[at].last = old.first - 1,
             (false, false) if self.runs.is_full() => return false,
             (false, false) => {
-                self.runs[at].1 = from;
-                self.runs.insert(at + 1, (to, run.1));
+                self.runs[at].last = old.first - 1;
+                self.runs.insert(at + 1, Interval { first: old.last + 1, last: run.last });
             }
         }
         true
+    }
+
+    /// Returns true if the set is all offsets below `end`, and no other.
+    pub fn is_all_below(&self, end: u32) -> bool {
+        match (self.runs.as_slice(), end.checked_sub(1)) {
+            ([], None) => true,
+            ([run], Some(last)) => *run == (Interval { first: 0, last }),
+            _ => false,
+        }
+    }
+
+    /// Returns the offset after the last one of the set, at most 2^32; 0 if there is none.
+    pub fn end(&self) -> u64 {
+        self.runs.last().map_or(0, |run| u64::from(run.last) + 1)
     }
 
     /// Removes all.
@@ -70,53 +141,66 @@ impl Intervals {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;
 
     /// How many intervals a set has.
-    fn runs(set: &std::collections::BTreeSet<u64>) -> usize {
+    fn runs(set: &BTreeSet<u64>) -> usize {
         set.iter().filter(|offset| !set.contains(&(**offset + 1))).count()
     }
 
+    /// Checks that `set` has the offsets of `model`, which all lie in 220 octets from `base` on.
+    fn check(set: &Intervals, model: &BTreeSet<u64>, base: u32) -> Result<(), TestCaseError> {
+        for skip in 0..220 {
+            let Some(offset) = base.checked_add(skip) else { break };
+            let one = BufferRange::new(offset, 1).unwrap();
+            prop_assert_eq!(set.overlaps(one), model.contains(&u64::from(offset)), "{}", offset);
+        }
+        prop_assert_eq!(set.end(), model.last().map_or(0, |last| last + 1));
+        let all_below = (0..model.len() as u64).eq(model.iter().copied());
+        prop_assert_eq!(set.is_all_below(model.len() as u32), all_below);
+        prop_assert!(!set.is_all_below(model.len() as u32 + 1));
+        Ok(())
+    }
+
     proptest! {
+        /// At the beginning of a buffer, and up to the last offset that 32 bits can say.
         #[test]
         fn they_are_a_set(
-            ranges in proptest::collection::vec((0_u64..200, 0_u64..12, any::<bool>()), 0..80),
+            ranges in proptest::collection::vec((0_u32..200, 0_u32..12, any::<bool>()), 0..160),
+            at_end in any::<bool>(),
         ) {
+            let base = if at_end { u32::MAX - 199 } else { 0 };
             let mut set = Intervals::default();
-            let mut model = std::collections::BTreeSet::new();
-            for (from, octets, adds) in ranges {
-                let (to, before) = (from + octets, model.clone());
-                if !adds {
-                    let runs = runs(&model);
-                    let inside = (from..to).all(|offset| model.contains(&offset));
-                    if !inside {
-                        continue;
-                    }
-                    if set.remove(from, to) {
-                        model.retain(|offset| !(from..to).contains(offset));
+            let mut model = BTreeSet::new();
+            for (skip, octets, adds) in ranges {
+                let offset = base + skip;
+                let offsets = u64::from(offset)..u64::from(offset) + u64::from(octets);
+                let Some(range) = BufferRange::new(offset, octets) else {
+                    prop_assert!(offsets.end > 1 << 32);
+                    continue;
+                };
+                prop_assert!(offsets.end <= 1 << 32);
+                prop_assert_eq!(range.end(), offsets.end);
+                let overlaps = offsets.clone().any(|offset| model.contains(&offset));
+                prop_assert_eq!(set.overlaps(range), overlaps);
+                if adds && !overlaps {
+                    if set.insert(range) {
+                        model.extend(offsets);
                     } else {
-                        prop_assert_eq!(runs, limits::TRANSFER_INTERVALS);
+                        prop_assert_eq!(runs(&model), limits::TRANSFER_INTERVALS);
                     }
-                    for offset in 0..220 {
-                        prop_assert_eq!(set.overlaps(offset, offset + 1), model.contains(&offset));
+                } else if !adds && offsets.clone().all(|offset| model.contains(&offset)) {
+                    if set.remove(range) {
+                        model.retain(|offset| !offsets.contains(offset));
+                    } else {
+                        prop_assert_eq!(runs(&model), limits::TRANSFER_INTERVALS);
                     }
-                    continue;
                 }
-                let overlaps = (from..to).any(|offset| model.contains(&offset));
-                prop_assert_eq!(set.overlaps(from, to), overlaps);
-                if overlaps {
-                    continue;
-                }
-                if set.insert(from, to) {
-                    model.extend(from..to);
-                } else {
-                    prop_assert_eq!(runs(&before), limits::TRANSFER_INTERVALS);
-                }
-                for offset in 0..220 {
-                    prop_assert_eq!(set.overlaps(offset, offset + 1), model.contains(&offset));
-                }
+                check(&set, &model, base)?;
             }
         }
     }

@@ -180,9 +180,10 @@ impl Outbound {
             longer.starts_message = true;
         }
         let section = piece.section.filter(|_| self.annotates).and_then(|(section, buffer_offset)| {
-            let room_in_buffer = u32::MAX.saturating_sub(buffer_offset).saturating_sub(skip);
-            // Octets beyond what an offset can say go without annotation.
-            (room_in_buffer > 0).then_some((section, buffer_offset.saturating_add(skip), room_in_buffer))
+            // Octets beyond what an offset can say go without annotation. The last has offset 2^32 - 1
+            //
+            let offset = buffer_offset.checked_add(skip)?;
+            Some((section, offset, (u32::MAX - offset).saturating_add(1)))
         });
         if let Some((section, buffer_offset, _)) = section {
             let next = SectionPart { section, at: run.octets, octets: 0, buffer_offset };

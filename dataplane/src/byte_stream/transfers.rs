@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::intervals::Intervals;
+use super::intervals::{BufferRange, Intervals};
 use super::unsolicited::UnsolicitedPool;
 use crate::limits;
 use crate::memory::Region;
@@ -63,7 +63,7 @@ pub struct TransferCounters {
     /// The octets would have left the buffer, or exceeded the total.
     // Requirements: TRO-6.1-01
     pub out_of_bounds: u64,
-    /// The total was not the one of before.
+    /// The total was not the one of before, or less than what had been placed.
     // Requirements: TRO-3.1.4-01
     pub total_changed: u64,
     /// Octets of the buffer were to be written for a second place of the stream.
@@ -130,8 +130,33 @@ struct Slot {
     kept: Intervals,
     /// Offsets of octets placed beyond a gap: whatever fills the gap may take their places.
     tentative: Intervals,
-    /// Octets whose turn in the stream has come.
+    /// Octets whose turn in the stream has come: all of them are kept.
     delivered: u64,
+}
+
+impl Slot {
+    /// Takes the total of an option. Returns false if the peer contradicts itself: the total is another than
+    /// before, or octets beyond it have been placed. It is refused then, unless all of it has been placed:
+    /// such a segment takes nothing away from a transfer that is whole, and when the application reads must
+    /// not decide what becomes of it.
+    ///
+    /// Example: 200 to 249 are placed by an option of 16 octets. A total of 249 is a contradiction, 250 not.
+    // Requirements: TRO-3.1.4-01
+    fn take_total(&mut self, total: u32) -> bool {
+        let placed_end = self.kept.end().max(self.tentative.end());
+        let fits = self.total_octets.map_or(u64::from(total) >= placed_end, |before| before == total);
+        if fits {
+            self.total_octets = Some(total);
+        } else {
+            self.refused = !self.is_whole();
+        }
+        fits
+    }
+
+    /// Returns true if all octets of the transfer have been placed, and stay.
+    fn is_whole(&self) -> bool {
+        self.total_octets.is_some_and(|total| self.kept.is_all_below(total))
+    }
 }
 
 /// The transfers of one connection.
@@ -222,8 +247,8 @@ impl Transfers {
         }
     }
 
-    /// Finds the transfer of an option, which begins with it if it is unsolicited. Its octets end at `to`.
-    fn find_or_open(&mut self, option: &Transfer, to: u64) -> Option<u16> {
+    /// Finds the transfer of an option, which begins with it if it is unsolicited. Its octets end at `end`.
+    fn find_or_open(&mut self, option: &Transfer, end: u64) -> Option<u16> {
         if let Some(slot) = self.find(option.rid) {
             return Some(slot);
         }
@@ -235,7 +260,7 @@ impl Transfers {
         // Requirements: TRO-6.1-01
         let total = option.total_octets.map(u64::from);
         let longest = self.pool.as_ref().map_or(u64::MAX, |pool| pool.buffer_octets() as u64);
-        if to > total.unwrap_or(longest).min(longest) || total.is_some_and(|total| total > longest) {
+        if end > longest || total.is_some_and(|total| total > longest) {
             self.counters.out_of_bounds += 1;
             return None;
         }
@@ -256,50 +281,43 @@ impl Transfers {
         self.find(rid)
     }
 
-    /// Checks that the octets `from..to` of the buffer of `option` may be written for a segment that is
+    /// Checks that the octets `range` of the buffer of `option` may be written for a segment that is
     /// `in_order`, or beyond a gap, and claims them. Returns the transfer.
     pub(super) fn claim(
         &mut self,
         option: &Transfer,
-        (from, to): (u64, u64),
+        range: BufferRange,
         in_order: bool,
     ) -> Option<TransferId> {
-        let at = usize::from(self.find_or_open(option, to)?);
+        if option.total_octets.is_some_and(|total| range.end() > u64::from(total)) {
+            // It contradicts itself: nothing that it says counts.
+            self.counters.out_of_bounds += 1;
+            return None;
+        }
+        let at = usize::from(self.find_or_open(option, range.end())?);
         let (counters, slot) = (&mut self.counters, self.slots[at].as_mut()?);
-        if slot.refused {
+        if slot.refused || option.total_octets.is_some_and(|total| !slot.take_total(total)) {
             counters.total_changed += 1;
             return None;
         }
-        if let Some(total) = option.total_octets {
-            // Requirements: TRO-3.1.4-01
-            if slot.total_octets.is_some_and(|before| before != total) {
-                slot.refused = true;
-                counters.total_changed += 1;
-                return None;
-            }
-            if u64::from(total) > slot.octets {
-                counters.out_of_bounds += 1;
-                return None;
-            }
-            slot.total_octets = Some(total);
-        }
         // Requirements: TRO-6.1-01
-        if to > slot.octets.min(slot.total_octets.map_or(u64::MAX, u64::from)) {
+        let most = slot.total_octets.map_or(slot.octets, u64::from);
+        if range.end() > most || most > slot.octets {
             counters.out_of_bounds += 1;
             return None;
         }
-        if slot.kept.overlaps(from, to) || (!in_order && slot.tentative.overlaps(from, to)) {
+        if slot.kept.overlaps(range) || (!in_order && slot.tentative.overlaps(range)) {
             counters.overlapping += 1;
             return None;
         }
-        if in_order && slot.tentative.overlaps(from, to) {
+        if in_order && slot.tentative.overlaps(range) {
             // What is earlier in the stream has the place. What was placed beyond the gap is read from the
             // stream.
             counters.placements_revoked += 1;
             slot.tentative.clear();
             self.epochs[at] = self.epochs[at].wrapping_add(1);
         }
-        let claimed = if in_order { slot.kept.insert(from, to) } else { slot.tentative.insert(from, to) };
+        let claimed = if in_order { slot.kept.insert(range) } else { slot.tentative.insert(range) };
         if !claimed {
             counters.too_scattered += 1;
             return None;
@@ -325,19 +343,19 @@ impl Transfers {
         self.slots[usize::from(transfer.slot)].as_ref().map(|slot| (slot.rid, slot.buffer))
     }
 
-    /// The turn of a placement has come that counts, of `from..to`, and that was placed beyond a gap or not.
-    /// Returns false if it cannot be kept. The octets are then read from the stream.
-    pub(super) fn deliver(&mut self, transfer: TransferId, (from, to): (u64, u64), beyond_gap: bool) -> bool {
+    /// Notes that the turn of a placement has come, which counts, and was made beyond a gap or not. Returns
+    /// false if it cannot be kept. The octets are then read from the stream.
+    pub(super) fn deliver(&mut self, transfer: TransferId, range: BufferRange, beyond_gap: bool) -> bool {
         let Some(slot) = self.slots[usize::from(transfer.slot)].as_mut() else { return false };
         if beyond_gap {
-            if !slot.kept.insert(from, to) {
+            if !slot.kept.insert(range) {
                 self.counters.too_scattered += 1;
                 return false;
             }
             // Its place among the tentative ones is free for others, if there is room for two halves.
-            slot.tentative.remove(from, to);
+            slot.tentative.remove(range);
         }
-        slot.delivered += to - from;
+        slot.delivered += u64::from(range.octets());
         true
     }
 
@@ -346,7 +364,12 @@ impl Transfers {
     // Requirements: TRO-5.2.2-02
     pub(super) fn take_complete(&mut self, transfer: TransferId) -> Option<u32> {
         let slot = self.slots[usize::from(transfer.slot)].as_ref()?;
+        // What is kept covers the transfer, and nothing of what is kept waits for its turn. The number of
+        // octets alone would not do: 50 from 200 on and 50 from 0 on are not a transfer of 100.
         let total = slot.total_octets.filter(|total| slot.delivered == u64::from(*total))?;
+        if !slot.is_whole() {
+            return None;
+        }
         let rid = slot.rid;
         self.close(rid);
         Some(total)

@@ -2,6 +2,7 @@
 //! while the application expects, cancels, releases and reads.
 //!
 //! The stream is known, so every octet that the reader is told is compared with it, wherever it was placed.
+//! When a transfer is complete, each octet of its buffer is one that the reader was told of.
 //! Octets outside of buffers, and in buffers whose transfers are over, do not change.
 //!
 //! [`run`] takes one input; libFuzzer drives it from `fuzz/`, the tests replay seeds and regressions.
@@ -72,11 +73,15 @@ struct World {
     arrivals: Arrivals,
     memory: Region,
     pool: Option<Region>,
-    /// Which buffer a name has that is expected.
-    expected: BTreeMap<Rid, usize>,
+    /// Which buffer a name has that is expected, and where it begins in the memory.
+    expected: BTreeMap<Rid, (usize, usize)>,
     /// Whether each buffer may change.
     in_use: [bool; BUFFERS],
     cancelled: Vec<Rid>,
+    /// For each buffer with octets of a transfer: the position of the octet that was told for each offset.
+    told: BTreeMap<(Rid, Option<u16>), BTreeMap<u32, u64>>,
+    /// Octets were read without being told where they were placed.
+    reads_plainly: bool,
     /// Octets of the stream that were read.
     position: u64,
     outcome: Outcome,
@@ -120,6 +125,8 @@ impl World {
             expected: BTreeMap::new(),
             in_use: [false; BUFFERS],
             cancelled: Vec::new(),
+            told: BTreeMap::new(),
+            reads_plainly: false,
             position: 0,
             outcome: Outcome::default(),
         }
@@ -172,7 +179,7 @@ impl World {
         let free = !self.in_use[buffer] && !self.cancelled.contains(&rid);
         if free && self.reader.expect(rid, &self.memory, at, octets) {
             self.in_use[buffer] = true;
-            self.expected.insert(rid, buffer);
+            self.expected.insert(rid, (buffer, at));
         }
     }
 
@@ -183,8 +190,9 @@ impl World {
         }
         for rid in core::mem::take(&mut self.cancelled) {
             self.reader.save_placed(rid);
+            self.told.remove(&(rid, None));
             self.outcome.saved += 1;
-            if let Some(buffer) = self.expected.remove(&rid) {
+            if let Some((buffer, _)) = self.expected.remove(&rid) {
                 self.own(buffer);
             }
         }
@@ -222,24 +230,53 @@ impl World {
                 let (memory, at) = self.reader.buffer(rid, buffer).expect("a buffer");
                 let mut placed = vec![0; octets as usize];
                 assert!(memory.read(at + offset as usize, &mut placed));
+                let told = self.told.entry((rid, number(buffer))).or_default();
+                told.extend((0..octets).map(|skip| (offset + skip, self.position + u64::from(skip))));
                 self.compare(&placed);
             }
-            ReadItem::Complete { rid, buffer: Buffer::Expected, .. } => {
-                self.outcome.complete += 1;
-                if !self.cancelled.contains(&rid)
-                    && let Some(buffer) = self.expected.remove(&rid)
-                {
-                    self.own(buffer);
-                }
-            }
-            ReadItem::Complete { buffer: Buffer::Unsolicited(index), .. } => {
-                self.outcome.complete += 1;
-                // More than the core takes at once is forgotten here.
-                self.reader.release(index);
+            ReadItem::Complete { rid, buffer, total_octets } => {
+                self.check_complete(rid, buffer, total_octets);
+                self.end(rid, buffer);
             }
             ReadItem::Finished | ReadItem::Nothing => return false,
         }
         true
+    }
+
+    /// All octets of the transfer were told, no other, and they are in its buffer now.
+    fn check_complete(&mut self, rid: Rid, buffer: Buffer, total_octets: u32) {
+        let told = self.told.remove(&(rid, number(buffer))).unwrap_or_default();
+        if self.reads_plainly || self.cancelled.contains(&rid) {
+            return;
+        }
+        assert!(told.keys().copied().eq(0..total_octets), "complete with {total_octets}: {:?}", told.keys());
+        let (memory, at) = self.reader.buffer(rid, buffer).or_else(|| self.memory_of(rid)).expect("a buffer");
+        let mut octets = vec![0; total_octets as usize];
+        assert!(memory.read(at, &mut octets));
+        let stream = told.values().map(|position| octet(*position));
+        assert!(octets.into_iter().eq(stream), "complete, and other octets than the stream's");
+    }
+
+    /// The buffer of a transfer that the reader expects no more.
+    fn memory_of(&self, rid: Rid) -> Option<(&Region, usize)> {
+        self.expected.get(&rid).map(|(_, at)| (&self.memory, *at))
+    }
+
+    fn end(&mut self, rid: Rid, buffer: Buffer) {
+        self.outcome.complete += 1;
+        match buffer {
+            Buffer::Expected => {
+                if !self.cancelled.contains(&rid)
+                    && let Some((buffer, _)) = self.expected.remove(&rid)
+                {
+                    self.own(buffer);
+                }
+            }
+            // More than the core takes at once is forgotten here.
+            Buffer::Unsolicited(index) => {
+                self.reader.release(index);
+            }
+        }
     }
 
     fn read_plain(&mut self, input: &mut Input<'_>) {
@@ -248,6 +285,7 @@ impl World {
         let expected = (0..peeked as u64).map(|at| octet(self.position + at));
         assert!(out[..peeked].iter().copied().eq(expected), "other octets ahead");
         let octets = self.reader.read_plain(&mut out);
+        self.reads_plainly |= octets > 0;
         self.compare(&out[..octets]);
     }
 
@@ -297,6 +335,14 @@ impl World {
             assert!(memory.read(end, &mut guard));
             assert!(guard.iter().all(|octet| *octet == GUARD), "written after the last unsolicited buffer");
         }
+    }
+}
+
+/// The number of an unsolicited buffer.
+fn number(buffer: Buffer) -> Option<u16> {
+    match buffer {
+        Buffer::Expected => None,
+        Buffer::Unsolicited(index) => Some(index),
     }
 }
 

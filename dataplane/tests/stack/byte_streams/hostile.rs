@@ -288,7 +288,9 @@ fn a_total_that_changes_ends_placing() {
     receiver.send_next(50, option(50, None));
     receiver.send_next(50, option(100, Some(201)));
     receiver.send_next(50, option(150, Some(200)));
-    assert_eq!(receiver.counters().total_changed, 2);
+    receiver.send_next(50, option(100, None));
+    receiver.send_next(50, option(150, None));
+    assert_eq!(receiver.counters().total_changed, 4);
     assert_eq!(receiver.read(), [placed(0, 50), placed(50, 50)]);
     receiver.is_whole();
     // Another transfer may have the name.
@@ -298,6 +300,66 @@ fn a_total_that_changes_ends_placing() {
     receiver.expect();
     receiver.send_next(50, option(0, Some(50)));
     assert_eq!(receiver.read(), [placed(0, 50), complete(50)]);
+    receiver.is_whole();
+}
+
+/// A total that is less than what the form of 16 octets has placed before: the transfer never is complete,
+/// however many octets were placed. As many as the total would not be all of it.
+// Requirements: TRO-3.1.4-01
+#[test]
+fn a_total_below_what_is_placed_completes_nothing() {
+    for (first, total, contradicts) in [(200, 100, true), (200, 249, true), (51, 100, true), (50, 100, false)]
+    {
+        let mut receiver = Receiver::expecting();
+        receiver.send_next(50, Transfer { buffer_offset: first, ..whole(50) });
+        let option = Transfer { total_octets: Some(total), ..whole(50) };
+        receiver.send_next(50, option);
+        assert_eq!(receiver.counters().total_changed, u64::from(contradicts), "{first} {total}");
+        let mut expected = vec![placed(first, 50)];
+        if !contradicts {
+            expected.extend([placed(0, 50), complete(100)]);
+        }
+        assert_eq!(receiver.read(), expected, "{first} {total}");
+        receiver.is_whole();
+        // Nothing more is placed for the name.
+        receiver.send_next(10, Transfer { buffer_offset: 100, ..whole(10) });
+        assert_eq!(receiver.read(), []);
+        receiver.is_whole();
+    }
+}
+
+/// As many octets as the total, but not all of them, and beyond a gap: a transfer is complete when its
+/// octets are, and not before all of them are in stream order.
+#[test]
+fn a_transfer_is_complete_when_all_octets_are_placed() {
+    let mut receiver = Receiver::expecting();
+    let option = |buffer_offset| Transfer { buffer_offset, total_octets: Some(150), ..whole(50) };
+    receiver.send(50, 50, Some(RdmaOption::Transfer(option(50))));
+    receiver.send(100, 50, Some(RdmaOption::Transfer(option(100))));
+    assert_eq!(receiver.counters().octets_placed, 100);
+    assert_eq!(receiver.read(), []);
+    receiver.send(0, 50, Some(RdmaOption::Transfer(option(0))));
+    assert_eq!(receiver.read(), [placed(0, 50), placed(50, 50), placed(100, 50), complete(150)]);
+    receiver.is_whole();
+}
+
+/// A segment that contradicts a transfer which is whole, and waits to be read, takes nothing from it: what
+/// becomes of the transfer does not depend on when the application reads.
+#[test]
+fn a_transfer_that_is_whole_stays_so() {
+    // The ring is full, so nothing is handed over.
+    let mut receiver = Receiver::with(true, config(4096, 10));
+    receiver.expect();
+    receiver.send_next(20, whole(0));
+    receiver.send_next(50, Transfer { total_octets: Some(50), ..whole(50) });
+    receiver.send_next(50, Transfer { buffer_offset: 50, total_octets: Some(100), ..whole(50) });
+    assert_eq!(receiver.counters().total_changed, 1);
+    let mut items = Vec::new();
+    while receiver.position < receiver.stream.len() {
+        items.extend(receiver.read());
+        receiver.peer.settle();
+    }
+    assert_eq!(items, [placed(0, 50), complete(50)]);
     receiver.is_whole();
 }
 

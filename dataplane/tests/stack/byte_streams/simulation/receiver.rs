@@ -1,7 +1,7 @@
 //! An application that expects transfers, reads what it is told, cancels, and compares everything with the
-//! stream.
+//! stream; and the buffer of a transfer that is complete with all of its octets.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use super::super::rid;
@@ -117,6 +117,8 @@ pub struct Receiver {
     arena: Arena,
     pub gates: Gates,
     pub transfers: Vec<Transfer>,
+    /// For each buffer with octets of a transfer: the place in the stream of the octet at each offset.
+    told: BTreeMap<(u64, Option<u16>), BTreeMap<usize, usize>>,
     /// Octets of the stream that were read.
     position: usize,
     finished: bool,
@@ -151,6 +153,7 @@ impl Receiver {
             arena,
             gates: Gates { ready: vec![false; plan.transfers.len()], ..Gates::default() },
             transfers: plan.transfers.into_iter().map(transfer).collect(),
+            told: BTreeMap::new(),
             position: 0,
             finished: false,
             is_faithful: false,
@@ -284,6 +287,7 @@ impl Receiver {
                 transfer.state = State::Over;
                 if transfer.plan.kind == Kind::Expected {
                     reader.save_placed(rid(transfer.plan.rid));
+                    self.told.remove(&(transfer.plan.rid, None));
                     own(&self.arena, at);
                 }
             }
@@ -372,15 +376,59 @@ impl Receiver {
                     assert_eq!(offset as usize, from + self.position - range.start, "another place");
                 }
                 self.compare(&placed, stream);
+                let told = self.told.entry((rid.get(), number(buffer))).or_default();
+                told.extend((0..octets).map(|skip| (offset as usize + skip, self.position + skip)));
                 self.position += octets;
                 self.octets_placed += octets as u64;
             }
             ReadItem::Complete { rid, buffer, total_octets } => {
+                self.check_complete(rid.get(), buffer, total_octets, stream);
                 self.note_complete(rid.get(), buffer, total_octets);
             }
             ReadItem::Finished | ReadItem::Nothing => {}
         }
         item
+    }
+
+    /// All octets of a transfer were told, no other, and they are in its buffer: if options arrive as they
+    /// were sent, each at the place that the sender has named.
+    fn check_complete(&mut self, name: u64, buffer: Buffer, total: u32, stream: &[u8]) {
+        let told = self.told.remove(&(name, number(buffer))).unwrap_or_default();
+        let is_cancelled =
+            |transfer: &Transfer| transfer.plan.rid == name && transfer.state == State::Cancelled;
+        if self.transfers.iter().any(is_cancelled) {
+            return;
+        }
+        assert!(told.keys().copied().eq(0..total as usize), "complete with {total}: {:?}", told.keys());
+        for (offset, position) in told.iter().filter(|_| self.is_faithful) {
+            let is_there = |(transfer, range, from): &(usize, Range<usize>, usize)| {
+                self.transfers[*transfer].plan.rid == name
+                    && range.contains(position)
+                    && from + position - range.start == *offset
+            };
+            assert!(self.gates.sections.iter().any(is_there), "{position} of the stream at {offset}");
+        }
+        // The buffer of an expected transfer is the reader's no more: the arena has it.
+        let arena = &self.arena;
+        let is_its = |transfer: &&Transfer| transfer.plan.rid == name && transfer.state == State::Open;
+        let (memory, at) = match buffer {
+            Buffer::Expected => {
+                let transfer = self
+                    .transfers
+                    .iter()
+                    .position(|transfer| is_its(&transfer) && transfer.plan.kind == Kind::Expected);
+                (&arena.memory, arena.buffers[transfer.expect("one that is open")].start)
+            }
+            Buffer::Unsolicited(index) => {
+                let (pool, ..) = arena.pool.as_ref().expect("a pool");
+                pool.buffer(index).expect("a buffer")
+            }
+        };
+        let octets = octets_of(memory, at..at + total as usize);
+        assert!(
+            octets.iter().eq(told.values().map(|position| &stream[*position])),
+            "other octets in the buffer"
+        );
     }
 
     fn compare(&self, octets: &[u8], stream: &[u8]) {
@@ -450,6 +498,14 @@ impl Receiver {
                 assert!(guard.iter().all(|octet| *octet == GUARD), "written between unsolicited buffers");
             }
         }
+    }
+}
+
+/// The number of an unsolicited buffer.
+fn number(buffer: Buffer) -> Option<u16> {
+    match buffer {
+        Buffer::Expected => None,
+        Buffer::Unsolicited(index) => Some(index),
     }
 }
 
