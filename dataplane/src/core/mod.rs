@@ -92,6 +92,7 @@ impl<D: Device> Core<D> {
             listeners: Listeners::new(tables.connections, secret.derive(Purpose::BacklogShares)),
             shared_receive_waiters: VecDeque::with_capacity(tables.queue_pairs),
             cut_runs: CutRunStore::new(tables.cut_octets),
+            local_operations_left: limits::LOCAL_OPERATIONS_PER_POLL,
             lingering_octets: 0,
             doorbells: rings.doorbells.clone(),
             holds_stream: config.holds_stream,
@@ -162,6 +163,7 @@ impl<D: Device> Core<D> {
         self.data_arrived = false;
         self.endpoints.context.listeners.begin_poll();
         self.endpoints.context.pools.scan_budget.begin_poll();
+        self.endpoints.context.local_operations_left = limits::LOCAL_OPERATIONS_PER_POLL;
         let mut busy = self.receive(now);
         busy |= self.receive_looped(now);
         busy |= self.detect_duplicates(now);

@@ -31,6 +31,9 @@ pub struct Context<F> {
     pub shared_receive_waiters: VecDeque<ConnectionId>,
     /// FPDUs that were sent in part.
     pub cut_runs: CutRunStore,
+    /// Requests that put nothing on the wire that may still be carried out in this poll, besides one in each
+    /// turn.
+    pub local_operations_left: usize,
     /// Octets kept for connections whose queue pairs are destroyed.
     pub lingering_octets: usize,
     /// A shared receive queue rings it when a receive is posted that connections wait for.

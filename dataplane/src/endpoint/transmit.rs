@@ -180,6 +180,12 @@ impl<F> RdmapStream<'_, F> {
             qp.sender.take_posted(&qp.shared, stags);
             // Requests that put nothing on the wire do not wait for the peer's first FPDU.
             while qp.sender.carry_out(&qp.shared, stags, &qp.reads) {
+                if context.local_operations_left == 0 {
+                    // The others have their turn in the next poll.
+                    qp.shared.ring();
+                    break;
+                }
+                context.local_operations_left -= 1;
                 qp.sender.take_posted(&qp.shared, stags);
             }
             qp.sender.flush_after_close(&qp.shared);

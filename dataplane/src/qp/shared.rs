@@ -312,7 +312,7 @@ impl SharedQp {
 
     /// Rings the doorbell for work that waits, posted by an application or left by the core for its next
     /// poll.
-    pub(super) fn ring(&self) {
+    pub(crate) fn ring(&self) {
         if !self.rung.swap(true, Ordering::AcqRel) {
             self.doorbells.ring(self.number);
         }

@@ -1,5 +1,6 @@
 //! Tests of an end's grants, changed by work requests and by the peer's Sends.
 
+use warpline_dataplane::limits;
 use warpline_dataplane::memory::{Access, Binding, FastRegistration, Grant, RemoveError, STag};
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::work::{CompletionKind, Operation, Payload, Status};
@@ -166,4 +167,37 @@ fn what_cannot_be_granted() {
         let statuses: Vec<_> = bench.completions_of_b(2).iter().map(|done| done.status).collect();
         assert_eq!(statuses, [expected, Status::Flushed], "{operation:?}");
     }
+}
+
+/// Requests that put nothing on the wire are carried out in the order of posting, and only so many in one
+/// poll, however many are posted: frames that arrive meanwhile do not wait for them.
+#[test]
+fn changes_of_grants_do_not_hold_the_core() {
+    let mut bench = bench();
+    bench.pair.step();
+    let (mut posted, mut done, mut polls) = (0, 0, 0);
+    let total = 4000;
+    while done < total {
+        // An application that posts more whenever there is room.
+        while posted < total && posted < done + 1000 {
+            let window = WINDOW.with_key((posted / 2) as u16);
+            let operation = match posted % 2 {
+                0 => Operation::Bind(binding(window)),
+                _ => Operation::LocalInvalidate { stag: window },
+            };
+            bench.pair.b.post(posted, operation, Payload::EMPTY);
+            posted += 1;
+        }
+        bench.pair.b.core.poll_once(bench.pair.now);
+        bench.pair.now += 1000;
+        let completions = bench.pair.b.poll_completions();
+        for (at, completion) in completions.iter().enumerate() {
+            assert_eq!((completion.id, completion.status), (done + at as u64, Status::Success));
+        }
+        done += completions.len() as u64;
+        polls += 1;
+        assert!(completions.len() <= limits::LOCAL_OPERATIONS_PER_POLL + 1, "{}", completions.len());
+        assert!(!completions.is_empty(), "{done} of {total}, nothing in poll {polls}");
+    }
+    assert_eq!(polls, total.div_ceil(limits::LOCAL_OPERATIONS_PER_POLL as u64 + 1));
 }
