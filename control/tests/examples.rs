@@ -1,4 +1,5 @@
 //! Tests that the examples run, and that docs/tutorial.md shows their code and output.
+#![cfg(feature = "dpdk")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,12 +1,19 @@
 //! Finds libdpdk, compiles the shim over its inline functions and generates the bindings.
+//!
+//! Where docs.rs makes documentation (`DOCS_RS` is set) there is no DPDK, and nothing is linked: the bindings
+//! of DPDK 22.11 in `src/documentation.rs` stand for those that a build generates.
 
 use std::env;
+use std::fs;
 use std::panic;
 use std::path::PathBuf;
 use std::process::Command;
 
 /// The oldest release whose structures and names this crate was written against.
 const OLDEST_DPDK: &str = "22.11";
+
+/// Bindings for documentation, which a test keeps up to date.
+const KEPT_BINDINGS: &str = "src/documentation.rs";
 
 const PACKAGES: &str = "apt-get install gcc libc6-dev pkg-config libdpdk-dev libclang1-14 \
     libclang-common-14-dev (Debian 12 names)";
@@ -31,9 +38,24 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=src/inlined.c");
     println!("cargo::rerun-if-changed=src/inlined.h");
-    if let Err(reason) = build() {
+    println!("cargo::rerun-if-env-changed=DOCS_RS");
+    let made = if env::var_os("DOCS_RS").is_some() { take_kept_bindings() } else { build() };
+    if let Err(reason) = made {
         println!("cargo::error={reason}");
     }
+}
+
+/// Takes the bindings that are kept for documentation.
+fn take_kept_bindings() -> Result<(), String> {
+    println!("cargo::rerun-if-changed={KEPT_BINDINGS}");
+    fs::copy(KEPT_BINDINGS, bindings()?)
+        .map_err(|error| format!("the bindings cannot be copied from {KEPT_BINDINGS}: {error}"))?;
+    Ok(())
+}
+
+/// Returns where the crate looks for its bindings.
+fn bindings() -> Result<PathBuf, String> {
+    Ok(PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?).join("bindings.rs"))
 }
 
 fn build() -> Result<(), String> {
@@ -61,7 +83,6 @@ fn build() -> Result<(), String> {
         println!("cargo::rustc-link-lib=dylib={name}");
     }
 
-    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?).join("bindings.rs");
     // bindgen panics when libclang is missing; the backtrace would bury what to do.
     panic::set_hook(Box::new(|_| {}));
     let libclang = panic::catch_unwind(bindgen::clang_version);
@@ -85,7 +106,7 @@ fn build() -> Result<(), String> {
         .use_core()
         .generate()
         .map_err(|error| one_line(&format!("bindgen: {error}; needed: {PACKAGES}")))?
-        .write_to_file(out)
+        .write_to_file(bindings()?)
         .map_err(|error| format!("the bindings cannot be written: {error}"))
 }
 
