@@ -32,6 +32,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/** The version of this header: see `warpline_version`. */
+#define WARPLINE_VERSION "0.1.0"
+#define WARPLINE_VERSION_MAJOR 0
+#define WARPLINE_VERSION_MINOR 1
+#define WARPLINE_VERSION_PATCH 0
+
 /**
  * `lcore` of a `warpline_device_attr` counts.
  */
@@ -144,6 +150,91 @@
  * Of a received message: its sender asked to wake a sleeper.
  */
 #define WARPLINE_WC_SOLICITED 4
+
+/**
+ * Status of a `warpline_wc`, with the numbers of `enum ibv_wc_status`: success.
+ */
+#define WARPLINE_WC_SUCCESS 0
+
+/**
+ * The local buffers are too short or too long for the message.
+ */
+#define WARPLINE_WC_LOC_LEN_ERR 1
+
+/**
+ * The queue pair could not do what was asked of it.
+ */
+#define WARPLINE_WC_LOC_QP_OP_ERR 2
+
+/**
+ * A local buffer is not registered, or not for this.
+ */
+#define WARPLINE_WC_LOC_PROT_ERR 4
+
+/**
+ * The connection was over before this request's turn came.
+ */
+#define WARPLINE_WC_WR_FLUSH_ERR 5
+
+/**
+ * A memory window could not be bound.
+ */
+#define WARPLINE_WC_MW_BIND_ERR 6
+
+/**
+ * The peer's response is invalid.
+ */
+#define WARPLINE_WC_BAD_RESP_ERR 7
+
+/**
+ * The peer tried to access memory of this end that was not granted.
+ */
+#define WARPLINE_WC_LOC_ACCESS_ERR 8
+
+/**
+ * The peer has found a request of this end invalid.
+ */
+#define WARPLINE_WC_REM_INV_REQ_ERR 9
+
+/**
+ * The peer has not granted the access to its memory.
+ */
+#define WARPLINE_WC_REM_ACCESS_ERR 10
+
+/**
+ * The peer could not carry out the operation.
+ */
+#define WARPLINE_WC_REM_OP_ERR 11
+
+/**
+ * TCP gave up retransmitting.
+ */
+#define WARPLINE_WC_RETRY_EXC_ERR 12
+
+/**
+ * The peer had no receive posted for the message.
+ */
+#define WARPLINE_WC_RNR_RETRY_EXC_ERR 13
+
+/**
+ * The peer has ended the connection.
+ */
+#define WARPLINE_WC_REM_ABORT_ERR 16
+
+/**
+ * The stream cannot go on.
+ */
+#define WARPLINE_WC_FATAL_ERR 19
+
+/**
+ * An expected message did not come in time.
+ */
+#define WARPLINE_WC_RESP_TIMEOUT_ERR 20
+
+/**
+ * Anything else.
+ */
+#define WARPLINE_WC_GENERAL_ERR 21
 
 /**
  * No connection yet; receives may be posted.
@@ -632,7 +723,7 @@ struct warpline_wc {
      */
     uint64_t immediate;
     /**
-     * 0 for success, else as `enum ibv_wc_status` has it: see `warpline_wc_status_text`.
+     * `WARPLINE_WC_SUCCESS`, or why it failed: `WARPLINE_WC_LOC_LEN_ERR` to `WARPLINE_WC_GENERAL_ERR`.
      */
     uint32_t status;
     /**
@@ -1110,6 +1201,12 @@ extern "C" {
 #endif // __cplusplus
 
 /**
+ * Returns the version of the library, such as `"0.1.0"`: that of the loaded library, where
+ * `WARPLINE_VERSION` is that of the header with which the program was compiled. Never null; good for ever.
+ */
+const char *warpline_version(void);
+
+/**
  * Why the last call of this thread that failed did so, in a sentence that says what to do. Empty before the
  * first failure. It is good until the next call of this thread. Never null.
  */
@@ -1263,7 +1360,7 @@ uint32_t warpline_mw_stag(const struct warpline_mw *mw);
  * `mr` must have been registered with the right `WARPLINE_ACCESS_WINDOW_BIND`, and with
  * `WARPLINE_ACCESS_LOCAL_WRITE` if the peer is to change anything. `access` are rights of peers, and
  * `WARPLINE_ACCESS_ZERO_BASED` if need be. What the registration does not allow makes the work request fail
- * with the status 6, "memory window bind error", which ends the connection.
+ * with `WARPLINE_WC_MW_BIND_ERR`, which ends the connection.
  *
  * - `-EINVAL`: a wrong right, or a handle that is on its way back
  */
@@ -1297,7 +1394,7 @@ void warpline_mw_destroy(struct warpline_mw *mw);
  *
  * `access` is no more than at first, with or without `WARPLINE_ACCESS_ZERO_BASED`. With `one_stream`, the
  * memory is for the queue pair alone that the work request is posted to, whose peer may then invalidate it.
- * What is not allowed makes the work request fail with the status 4, "local protection error", which ends
+ * What is not allowed makes the work request fail with `WARPLINE_WC_LOC_PROT_ERR`, which ends
  * the connection.
  *
  * - `-EINVAL`: a wrong right, or a handle that is on its way back
@@ -1403,7 +1500,13 @@ int warpline_cq_clear(struct warpline_cq *cq);
 uint32_t warpline_cq_number(const struct warpline_cq *cq);
 
 /**
- * What `status` of a `warpline_wc` means. Never null; good for ever.
+ * Returns the name of a status in this header, such as `"WARPLINE_WC_WR_FLUSH_ERR"`. Never null; good for
+ * ever.
+ */
+const char *warpline_wc_status_name(uint32_t status);
+
+/**
+ * What a status means, in words. Never null; good for ever.
  */
 const char *warpline_wc_status_text(uint32_t status);
 

@@ -1,9 +1,9 @@
 //! Completion queues.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{CStr, c_char, c_int};
 use std::os::fd::AsRawFd;
 
-use warpline::{Completion, CompletionKind, CompletionQueue, Notice, WcStatus, limits};
+use warpline::{Completion, CompletionKind, CompletionQueue, Notice, limits};
 
 use crate::error::{Failure, guard, guard_or};
 use crate::pointer::{borrow, hand_out, patience, take_back};
@@ -37,6 +37,41 @@ pub const WARPLINE_WC_WITH_INVALIDATE: u32 = 2;
 /// Of a received message: its sender asked to wake a sleeper.
 pub const WARPLINE_WC_SOLICITED: u32 = 4;
 
+/// Status of a `warpline_wc`, with the numbers of `enum ibv_wc_status`: success.
+pub const WARPLINE_WC_SUCCESS: u32 = 0;
+/// The local buffers are too short or too long for the message.
+pub const WARPLINE_WC_LOC_LEN_ERR: u32 = 1;
+/// The queue pair could not do what was asked of it.
+pub const WARPLINE_WC_LOC_QP_OP_ERR: u32 = 2;
+/// A local buffer is not registered, or not for this.
+pub const WARPLINE_WC_LOC_PROT_ERR: u32 = 4;
+/// The connection was over before this request's turn came.
+pub const WARPLINE_WC_WR_FLUSH_ERR: u32 = 5;
+/// A memory window could not be bound.
+pub const WARPLINE_WC_MW_BIND_ERR: u32 = 6;
+/// The peer's response is invalid.
+pub const WARPLINE_WC_BAD_RESP_ERR: u32 = 7;
+/// The peer tried to access memory of this end that was not granted.
+pub const WARPLINE_WC_LOC_ACCESS_ERR: u32 = 8;
+/// The peer has found a request of this end invalid.
+pub const WARPLINE_WC_REM_INV_REQ_ERR: u32 = 9;
+/// The peer has not granted the access to its memory.
+pub const WARPLINE_WC_REM_ACCESS_ERR: u32 = 10;
+/// The peer could not carry out the operation.
+pub const WARPLINE_WC_REM_OP_ERR: u32 = 11;
+/// TCP gave up retransmitting.
+pub const WARPLINE_WC_RETRY_EXC_ERR: u32 = 12;
+/// The peer had no receive posted for the message.
+pub const WARPLINE_WC_RNR_RETRY_EXC_ERR: u32 = 13;
+/// The peer has ended the connection.
+pub const WARPLINE_WC_REM_ABORT_ERR: u32 = 16;
+/// The stream cannot go on.
+pub const WARPLINE_WC_FATAL_ERR: u32 = 19;
+/// An expected message did not come in time.
+pub const WARPLINE_WC_RESP_TIMEOUT_ERR: u32 = 20;
+/// Anything else.
+pub const WARPLINE_WC_GENERAL_ERR: u32 = 21;
+
 /// The completion of a work request.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +80,7 @@ pub struct Wc {
     pub wr_id: u64,
     /// With `WARPLINE_WC_WITH_IMMEDIATE`, the eight bytes as an integer, most significant first on the wire.
     pub immediate: u64,
-    /// 0 for success, else as `enum ibv_wc_status` has it: see `warpline_wc_status_text`.
+    /// `WARPLINE_WC_SUCCESS`, or why it failed: `WARPLINE_WC_LOC_LEN_ERR` to `WARPLINE_WC_GENERAL_ERR`.
     pub status: u32,
     /// Which of `WARPLINE_WC_SEND` to `WARPLINE_WC_RECEIVE`.
     pub opcode: u32,
@@ -207,29 +242,59 @@ pub unsafe extern "C" fn warpline_cq_number(cq: *const Cq) -> u32 {
     unsafe { cq.as_ref() }.map_or(0, |cq| cq.0.number().0)
 }
 
-const STATUSES: [(WcStatus, &std::ffi::CStr); 17] = [
-    (WcStatus::Success, c"success"),
-    (WcStatus::LocalLengthError, c"local length error"),
-    (WcStatus::LocalQpOperation, c"local QP operation error"),
-    (WcStatus::LocalProtection, c"local protection error"),
-    (WcStatus::WorkRequestFlushed, c"work request flushed"),
-    (WcStatus::MemoryWindowBind, c"memory window bind error"),
-    (WcStatus::BadResponse, c"bad response"),
-    (WcStatus::LocalAccess, c"local access error"),
-    (WcStatus::RemoteInvalidRequest, c"remote invalid request"),
-    (WcStatus::RemoteAccess, c"remote access error"),
-    (WcStatus::RemoteOperation, c"remote operation error"),
-    (WcStatus::RetryExceeded, c"retries exceeded"),
-    (WcStatus::RnrRetryExceeded, c"the peer had no receive posted"),
-    (WcStatus::RemoteAborted, c"aborted by the peer"),
-    (WcStatus::Fatal, c"fatal error"),
-    (WcStatus::ResponseTimeout, c"response timeout"),
-    (WcStatus::General, c"general error"),
-];
+/// A status: its name in the header, and what it means.
+struct StatusWords {
+    status: u32,
+    name: &'static CStr,
+    text: &'static CStr,
+}
 
-/// What `status` of a `warpline_wc` means. Never null; good for ever.
+macro_rules! statuses {
+    ($($name:ident $text:literal)*) => {
+        [$(StatusWords {
+            status: $name,
+            name: match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!("a name has no zero byte"),
+            },
+            text: $text,
+        }),*]
+    };
+}
+
+const STATUSES: [StatusWords; 17] = statuses! {
+    WARPLINE_WC_SUCCESS c"success"
+    WARPLINE_WC_LOC_LEN_ERR c"local length error"
+    WARPLINE_WC_LOC_QP_OP_ERR c"local QP operation error"
+    WARPLINE_WC_LOC_PROT_ERR c"local protection error"
+    WARPLINE_WC_WR_FLUSH_ERR c"work request flushed"
+    WARPLINE_WC_MW_BIND_ERR c"memory window bind error"
+    WARPLINE_WC_BAD_RESP_ERR c"bad response"
+    WARPLINE_WC_LOC_ACCESS_ERR c"local access error"
+    WARPLINE_WC_REM_INV_REQ_ERR c"remote invalid request"
+    WARPLINE_WC_REM_ACCESS_ERR c"remote access error"
+    WARPLINE_WC_REM_OP_ERR c"remote operation error"
+    WARPLINE_WC_RETRY_EXC_ERR c"retries exceeded"
+    WARPLINE_WC_RNR_RETRY_EXC_ERR c"the peer had no receive posted"
+    WARPLINE_WC_REM_ABORT_ERR c"aborted by the peer"
+    WARPLINE_WC_FATAL_ERR c"fatal error"
+    WARPLINE_WC_RESP_TIMEOUT_ERR c"response timeout"
+    WARPLINE_WC_GENERAL_ERR c"general error"
+};
+
+fn words_of(status: u32) -> Option<&'static StatusWords> {
+    STATUSES.iter().find(|words| words.status == status)
+}
+
+/// Returns the name of a status in this header, such as `"WARPLINE_WC_WR_FLUSH_ERR"`. Never null; good for
+/// ever.
+#[unsafe(no_mangle)]
+pub extern "C" fn warpline_wc_status_name(status: u32) -> *const c_char {
+    words_of(status).map_or(c"unknown status", |words| words.name).as_ptr()
+}
+
+/// What a status means, in words. Never null; good for ever.
 #[unsafe(no_mangle)]
 pub extern "C" fn warpline_wc_status_text(status: u32) -> *const c_char {
-    let known = STATUSES.iter().find(|(word, _)| u32::from(*word as u8) == status);
-    known.map_or(c"unknown status", |(_, text)| text).as_ptr()
+    words_of(status).map_or(c"unknown status", |words| words.text).as_ptr()
 }

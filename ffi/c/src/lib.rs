@@ -33,5 +33,6 @@ pub mod queue_pair;
 pub mod stream;
 #[cfg(test)]
 mod tests;
+pub mod version;
 pub mod window;
 pub mod work;

@@ -119,7 +119,7 @@ pub unsafe extern "C" fn warpline_mw_stag(mw: *const Mw) -> u32 {
 /// `mr` must have been registered with the right `WARPLINE_ACCESS_WINDOW_BIND`, and with
 /// `WARPLINE_ACCESS_LOCAL_WRITE` if the peer is to change anything. `access` are rights of peers, and
 /// `WARPLINE_ACCESS_ZERO_BASED` if need be. What the registration does not allow makes the work request fail
-/// with the status 6, "memory window bind error", which ends the connection.
+/// with `WARPLINE_WC_MW_BIND_ERR`, which ends the connection.
 ///
 /// - `-EINVAL`: a wrong right, or a handle that is on its way back
 #[unsafe(no_mangle)]
@@ -182,7 +182,7 @@ pub unsafe extern "C" fn warpline_mw_destroy(mw: *mut Mw) {
 ///
 /// `access` is no more than at first, with or without `WARPLINE_ACCESS_ZERO_BASED`. With `one_stream`, the
 /// memory is for the queue pair alone that the work request is posted to, whose peer may then invalidate it.
-/// What is not allowed makes the work request fail with the status 4, "local protection error", which ends
+/// What is not allowed makes the work request fail with `WARPLINE_WC_LOC_PROT_ERR`, which ends
 /// the connection.
 ///
 /// - `-EINVAL`: a wrong right, or a handle that is on its way back

@@ -2,6 +2,7 @@
 //! and run.
 #![allow(missing_docs)]
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -101,6 +102,28 @@ fn a_program_with_the_static_library() {
     let program = installed.compile("ping_pong", flags);
     assert!(!printed(Command::new("ldd").arg(&program)).contains("libwarpline"));
     assert_eq!(printed(Command::new(&program).arg("200")), "200 pings answered\n");
+}
+
+/// Nothing else: another symbol could meet one of the program, or of another library in it.
+#[test]
+fn the_library_exports_the_functions_of_the_header() {
+    let installed = Installed::new("symbols");
+    let header = std::fs::read_to_string(installed.0.join("include/warpline.h")).unwrap();
+    let declared: BTreeSet<&str> = header
+        .lines()
+        .filter(|line| !line.trim_start().starts_with('*'))
+        .flat_map(|line| line.split(|character: char| character.is_whitespace() || character == '*'))
+        .filter_map(|word| word.split_once('('))
+        .map(|(name, _)| name)
+        .filter(|name| name.starts_with("warpline_"))
+        .collect();
+    assert!(declared.len() > 100 && declared.contains("warpline_device_open"), "{declared:?}");
+    for (library, kind) in [("lib/libwarpline.so", "--dynamic"), ("lib/libwarpline.a", "--extern-only")] {
+        let list = ["--defined-only", "--format=posix", kind];
+        let exported = printed(Command::new("nm").args(list).arg(installed.0.join(library)));
+        let names = exported.lines().filter_map(|line| line.split_once(' ')).map(|(name, _)| name);
+        assert_eq!(names.collect::<BTreeSet<&str>>(), declared, "{library}");
+    }
 }
 
 /// Both ends by one thread that sleeps until something happens.

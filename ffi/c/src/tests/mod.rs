@@ -7,6 +7,7 @@ mod ends;
 mod failures;
 mod handles;
 mod header;
+mod names;
 mod operations;
 mod sizes;
 mod startup;
