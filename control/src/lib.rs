@@ -119,7 +119,7 @@ pub use warpline_dataplane::qp::work::{
 };
 pub use warpline_dataplane::rdmap::RdmapError;
 pub use warpline_dataplane::ring::Direction;
-pub use warpline_dataplane::statistics::Statistics;
+pub use warpline_dataplane::statistics::{DropCause, Drops, NamedValue, Statistics};
 pub use warpline_dataplane::tcp::congestion::Algorithm;
 pub use warpline_dataplane::tcp::{Behaviour, CloseReason, Counters, EcnPolicy, Keepalive, Snapshot};
 pub use warpline_dataplane::time;

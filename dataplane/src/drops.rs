@@ -1,5 +1,7 @@
 //! The causes of drops, on every layer, and their counters.
 
+use crate::named::NamedValue;
+
 /// Why a frame, or a part of it, was dropped. Every drop is counted under one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -111,6 +113,20 @@ impl DropCause {
     ];
 }
 
+impl DropCause {
+    /// Returns its name in reports: `tcp_checksum`.
+    pub fn name(self) -> String {
+        let mut name = String::new();
+        for character in format!("{self:?}").chars() {
+            if character.is_uppercase() && !name.is_empty() {
+                name.push('_');
+            }
+            name.extend(character.to_lowercase());
+        }
+        name
+    }
+}
+
 /// Drops by cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drops([u64; DropCause::COUNT]);
@@ -134,6 +150,11 @@ impl Drops {
         }
     }
 
+    /// Returns the drops of each cause with its name.
+    pub(crate) fn named(&self) -> Vec<NamedValue> {
+        DropCause::ALL.into_iter().map(|cause| NamedValue::new(cause.name(), self.get(cause))).collect()
+    }
+
     /// Returns how many drops there were for `cause`.
     pub const fn get(&self, cause: DropCause) -> u64 {
         self.0[cause as usize]
@@ -149,5 +170,7 @@ mod tests {
         for (index, cause) in DropCause::ALL.into_iter().enumerate() {
             assert_eq!(cause as usize, index);
         }
+        assert_eq!(DropCause::TcpChecksum.name(), "tcp_checksum");
+        assert_eq!(DropCause::Malformed.name(), "malformed");
     }
 }

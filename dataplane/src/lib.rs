@@ -26,6 +26,7 @@ mod keyed_hash;
 pub mod limits;
 pub mod memory;
 pub mod mpa;
+mod named;
 pub mod net;
 pub mod notify;
 mod ordered;

@@ -1,6 +1,8 @@
 //! The counters of a core.
 
 pub use crate::drops::{DropCause, Drops};
+pub use crate::named::NamedValue;
+use crate::named::named_values;
 use crate::net::counters::Counters;
 use crate::tcp;
 
@@ -86,8 +88,99 @@ impl Statistics {
         self.drops.add(&host.drops);
     }
 
+    /// Returns all counters with their names: those of drops as `drops.tcp_checksum`, those of TCP as
+    /// `tcp.timeouts`.
+    pub fn named(&self) -> Vec<NamedValue> {
+        let Self {
+            frames_received,
+            frames_sent,
+            frames_looped,
+            datagrams_reassembled,
+            fpdus_received,
+            segments_predicted,
+            nudges_sent,
+            fpdus_placed_out_of_order,
+            receives_awaited,
+            held_frames,
+            held_frames_peak,
+            fpdus_sent,
+            bytes_verified,
+            nodes_visited,
+            bytes_copied_rx,
+            bytes_copied_tx,
+            connections_opened,
+            time_waits_evicted,
+            time_waits_reused,
+            syn_cookies_sent,
+            syn_cookies_good,
+            syn_cookies_bad,
+            searches_refused,
+            starts_refused,
+            streams_failed,
+            polls,
+            idle_polls,
+            drops,
+            tcp,
+        } = self;
+        let mut values = named_values![
+            frames_received,
+            frames_sent,
+            frames_looped,
+            datagrams_reassembled,
+            fpdus_received,
+            segments_predicted,
+            nudges_sent,
+            fpdus_placed_out_of_order,
+            receives_awaited,
+            held_frames,
+            held_frames_peak,
+            fpdus_sent,
+            bytes_verified,
+            nodes_visited,
+            bytes_copied_rx,
+            bytes_copied_tx,
+            connections_opened,
+            time_waits_evicted,
+            time_waits_reused,
+            syn_cookies_sent,
+            syn_cookies_good,
+            syn_cookies_bad,
+            searches_refused,
+            starts_refused,
+            streams_failed,
+            polls,
+            idle_polls
+        ];
+        values.extend(drops.named().into_iter().map(|drop| drop.within("drops")));
+        values.extend(tcp.named().into_iter().map(|counter| counter.within("tcp")));
+        values
+    }
+
     /// Returns how many drops there were for `cause`.
     pub const fn dropped(&self, cause: DropCause) -> u64 {
         self.drops.get(cause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each counter is listed under its own name with its own value.
+    #[test]
+    fn every_counter_is_listed() {
+        let mut statistics = Statistics { polls: 3, streams_failed: 5, ..Statistics::default() };
+        statistics.count(DropCause::TcpChecksum);
+        statistics.tcp.timeouts = 7;
+        let listed = statistics.named();
+        let names: std::collections::BTreeSet<_> = listed.iter().map(|value| value.name.as_str()).collect();
+        assert_eq!(names.len(), listed.len(), "no name stands for two");
+        // Debug names every field: those of Drops are a list without names.
+        let fields = format!("{statistics:?}").matches(": ").count() - 2;
+        assert_eq!(listed.len(), fields + DropCause::COUNT);
+        let counted = listed.iter().filter(|value| value.value > 0);
+        let counted: Vec<_> = counted.map(|value| (value.name.as_str(), value.value)).collect();
+        let expected = [("streams_failed", 5), ("polls", 3), ("drops.tcp_checksum", 1), ("tcp.timeouts", 7)];
+        assert_eq!(counted, expected);
     }
 }

@@ -24,8 +24,8 @@ use std::sync::Arc;
 use warpline_dataplane::memory::Grant;
 use warpline_dataplane::qp::async_event::{AsyncEvent, AsyncEvents};
 use warpline_dataplane::qp::shared::Doorbells;
-use warpline_dataplane::qp::work::QpNumber;
-use warpline_dataplane::ring::{Command, Event};
+
+use warpline_dataplane::ring::{Command, ConnectionId, Event};
 use warpline_dataplane::statistics::Statistics;
 use warpline_dataplane::tcp::Snapshot;
 use warpline_dataplane::time::Instant;
@@ -129,7 +129,11 @@ impl Engine {
                 self.statistics.push_back(reply);
                 self.out.command(Command::ReportStatistics);
             }
-            Request::ConnectionReport { qp, reply } => self.report_connection(qp, reply),
+            Request::ConnectionReport { qp, reply } => match self.queue_pairs.connection_of(qp) {
+                Some(connection) => self.report_connection(connection, reply),
+                None => self.out.reply(reply, None),
+            },
+            Request::StreamReport { connection, reply } => self.report_connection(connection, reply),
             Request::Usage { reply } => {
                 let usage = self.usage();
                 self.out.reply(reply, usage);
@@ -137,15 +141,10 @@ impl Engine {
         }
     }
 
-    /// Asks the core for the state of the TCP connection of a queue pair.
-    fn report_connection(&mut self, number: QpNumber, reply: Reply<Option<Snapshot>>) {
-        match self.queue_pairs.connection_of(number) {
-            Some(connection) => {
-                self.snapshots.push_back(reply);
-                self.out.command(Command::ReportConnection { connection });
-            }
-            None => self.out.reply(reply, None),
-        }
+    /// Asks the core for the state of a TCP connection.
+    fn report_connection(&mut self, connection: ConnectionId, reply: Reply<Option<Snapshot>>) {
+        self.snapshots.push_back(reply);
+        self.out.command(Command::ReportConnection { connection });
     }
 
     /// Takes in an event of the core.

@@ -15,7 +15,7 @@ use warpline_dataplane::byte_stream::{
 };
 use warpline_dataplane::memory::Region;
 use warpline_dataplane::ring::ConnectionId;
-use warpline_dataplane::tcp::CloseReason;
+use warpline_dataplane::tcp::{CloseReason, Snapshot};
 use warpline_dataplane::wire::tcp_rdma::Rid;
 
 use super::context::DeviceContext;
@@ -23,6 +23,7 @@ use super::event_fd::EventFd;
 use super::section_read::SectionRead;
 use crate::engine::interface::request::{Request, StreamRequest};
 use crate::vocabulary::byte_stream::{ByteStreamConfig, ByteStreamError};
+use crate::vocabulary::device::Stopped;
 use crate::vocabulary::socket_pair::SocketPair;
 
 /// A TCP connection whose bytes the application and the core share, from
@@ -105,6 +106,16 @@ impl ByteStream {
     /// Returns true if the ends have agreed on the TCP RDMA option.
     pub fn has_rdma_option(&self) -> bool {
         self.writer.has_rdma_option()
+    }
+
+    /// Returns the state of its TCP at this moment: round-trip time, windows, what is in flight, what was
+    /// sent again and why. `None` once it is closed.
+    ///
+    /// # Errors
+    ///
+    /// [`Stopped`].
+    pub fn tcp(&self) -> Result<Option<Snapshot>, Stopped> {
+        self.writer.tcp()
     }
 
     /// Resets the connection.
@@ -592,6 +603,16 @@ impl ByteStreamWriter {
     /// is before its first byte is read.
     pub fn has_rdma_option(&self) -> bool {
         self.link.shared.has_rdma_option()
+    }
+
+    /// Returns the state of its TCP at this moment: round-trip time, windows, what is in flight, what was
+    /// sent again and why. `None` once it is closed.
+    ///
+    /// # Errors
+    ///
+    /// [`Stopped`].
+    pub fn tcp(&self) -> Result<Option<Snapshot>, Stopped> {
+        self.link.context.ask(|reply| Request::StreamReport { connection: self.link.connection, reply })
     }
 
     /// Resets the connection.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use warpline_dataplane::ring::Direction;
-use warpline_dataplane::tcp::CloseReason;
+use warpline_dataplane::tcp::{CloseReason, Snapshot};
 
 use super::byte_stream::{self, ByteStream};
 use super::connection_request::ConnectionRequest;
@@ -132,6 +132,16 @@ impl TcpStream {
     /// `timeout`.
     pub fn wait_closed(&self, timeout: Duration) -> Result<(), TcpStreamError> {
         self.shared.wait_closed(timeout)
+    }
+
+    /// Returns the state of its TCP at this moment: round-trip time, windows, what is in flight, what was
+    /// sent again and why. `None` once it is closed.
+    ///
+    /// # Errors
+    ///
+    /// [`Stopped`].
+    pub fn tcp(&self) -> Result<Option<Snapshot>, Stopped> {
+        self.context.ask(|reply| Request::StreamReport { connection: self.shared.connection, reply })
     }
 
     /// Makes the connection a [`ByteStream`]: its octets go between the application and the core directly, at

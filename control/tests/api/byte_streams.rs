@@ -104,6 +104,21 @@ fn a_transfer_is_not_copied_again() {
     assert_eq!(near.reader.bytes_copied(), 13, "header and trailer alone");
 }
 
+#[test]
+fn a_byte_stream_reports_on_its_connection() {
+    let pair = Pair::new();
+    let (mut near, mut far) = streams(&pair.near, &pair.far, true, &ByteStreamConfig::default());
+    near.writer.write_all(&numbered(100_000), PATIENCE).unwrap();
+    far.reader.read_exact(&mut vec![0; 100_000], PATIENCE).unwrap();
+    near.writer.wait_acknowledged(PATIENCE).unwrap();
+    let tcp = near.tcp().unwrap().unwrap();
+    assert!(tcp.rdma_option && tcp.counters.data_segments_sent > 11, "{tcp:?}");
+    assert_eq!((tcp.outstanding_bytes, tcp.unsent_bytes), (0, 0));
+    near.abort();
+    assert!(near.wait_closed(PATIENCE).is_err());
+    assert_eq!(near.tcp(), Ok(None));
+}
+
 /// Reads the next part of the stream, which is not octets.
 fn next_item(stream: &mut ByteStream) -> ReadItem {
     stream.reader.read_item(&mut [0; 64], PATIENCE).unwrap()

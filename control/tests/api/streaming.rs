@@ -88,6 +88,27 @@ fn octets_go_both_ways_and_each_half_closes() {
     eventually_unused(&pair.far);
 }
 
+/// The state of TCP, with each number under its name, until the connection is over.
+#[test]
+fn a_stream_reports_on_its_connection() {
+    let pair = Pair::new();
+    let (near, far) = streams(&pair.near, &pair.far);
+    say(&near, &numbered(100_000));
+    expect(&far, &numbered(100_000));
+    eventually("all is acknowledged", || {
+        near.tcp().unwrap().is_some_and(|tcp| tcp.outstanding_bytes == 0 && tcp.smoothed_rtt_ns.is_some())
+    });
+    let tcp = near.tcp().unwrap().unwrap();
+    assert!(tcp.counters.data_segments_sent > 11, "{tcp:?}");
+    let value = |name: &str| tcp.named().into_iter().find(|value| value.name == name).unwrap().value;
+    assert_eq!(value("data_segments_sent"), tcp.counters.data_segments_sent);
+    assert_eq!(value("smoothed_rtt_ns"), tcp.smoothed_rtt_ns.unwrap());
+    assert_eq!((value("emss_bytes"), value("sack")), (u64::from(tcp.emss_bytes), 1));
+    near.abort();
+    assert_eq!(near.wait_closed(PATIENCE), Err(TcpStreamError::Closed(CloseReason::Aborted)));
+    assert_eq!(near.tcp(), Ok(None));
+}
+
 #[test]
 fn an_abort_and_a_drop_are_told_apart() {
     let pair = Pair::new();

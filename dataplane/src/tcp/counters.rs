@@ -1,5 +1,7 @@
 //! The counters of a connection.
 
+use crate::named::{NamedValue, named_values};
+
 /// Counters of one connection, or of all connections of a core together. They only grow. Counters of rare
 /// events have 32 bits, to keep idle connections small.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,5 +93,53 @@ impl Counters {
         self.path_mtu_reductions += path_mtu_reductions;
         self.held_frames_peak = self.held_frames_peak.max(*held_frames_peak);
         self.forgotten_runs += forgotten_runs;
+    }
+
+    /// Returns all counters with their names.
+    pub fn named(&self) -> Vec<NamedValue> {
+        let Self {
+            data_segments_sent,
+            retransmitted_segments,
+            retransmitted_after_timeout,
+            retransmitted_as_probe,
+            fast_retransmits,
+            timeouts,
+            undone_reductions,
+            ecn_reductions,
+            duplicate_deliveries,
+            reneged,
+            reordered_segments,
+            out_of_order_segments,
+            out_of_order_bytes,
+            placed_bytes,
+            window_probes,
+            keepalive_probes,
+            cut_segments,
+            path_mtu_reductions,
+            held_frames_peak,
+            forgotten_runs,
+        } = self;
+        named_values![
+            data_segments_sent,
+            retransmitted_segments,
+            retransmitted_after_timeout,
+            retransmitted_as_probe,
+            fast_retransmits,
+            timeouts,
+            undone_reductions,
+            ecn_reductions,
+            duplicate_deliveries,
+            reneged,
+            reordered_segments,
+            out_of_order_segments,
+            out_of_order_bytes,
+            placed_bytes,
+            window_probes,
+            keepalive_probes,
+            cut_segments,
+            path_mtu_reductions,
+            held_frames_peak,
+            forgotten_runs
+        ]
     }
 }

@@ -2,6 +2,7 @@
 
 use super::congestion::{Algorithm, CongestionControl};
 use super::{Connection, Counters, State};
+use crate::named::{NamedValue, named_values};
 
 /// One connection at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +53,66 @@ pub struct Snapshot {
     pub placed_runs: usize,
     /// The counters.
     pub counters: Counters,
+}
+
+impl Snapshot {
+    /// Returns all its numbers and counters with their names; round-trip times only once they are known.
+    /// State and algorithm are not numbers.
+    pub fn named(&self) -> Vec<NamedValue> {
+        let Self {
+            state: _,
+            congestion: _,
+            emss_bytes,
+            sack,
+            timestamps,
+            ecn,
+            rdma_option,
+            window_bytes,
+            threshold_bytes,
+            peer_window_bytes,
+            outstanding_bytes,
+            in_flight_bytes,
+            sacked_bytes,
+            lost_bytes,
+            unsent_bytes,
+            smoothed_rtt_ns,
+            rtt_variation_ns,
+            least_rtt_ns,
+            rto_ns,
+            reordering_seen,
+            held_frames,
+            placed_runs,
+            counters,
+        } = self;
+        let (held_frames, placed_runs) = (&(*held_frames as u64), &(*placed_runs as u64));
+        let mut values = named_values![
+            emss_bytes,
+            sack,
+            timestamps,
+            ecn,
+            rdma_option,
+            window_bytes,
+            threshold_bytes,
+            peer_window_bytes,
+            outstanding_bytes,
+            in_flight_bytes,
+            sacked_bytes,
+            lost_bytes,
+            unsent_bytes,
+            rto_ns,
+            reordering_seen,
+            held_frames,
+            placed_runs,
+        ];
+        let known = [
+            ("smoothed_rtt_ns", smoothed_rtt_ns),
+            ("rtt_variation_ns", rtt_variation_ns),
+            ("least_rtt_ns", least_rtt_ns),
+        ];
+        values.extend(known.iter().filter_map(|(name, time)| time.map(|ns| NamedValue::new(*name, ns))));
+        values.extend(counters.named());
+        values
+    }
 }
 
 impl Connection {

@@ -532,6 +532,11 @@
 #define WARPLINE_EVENT_DEVICE_FATAL 7
 
 /**
+ * The most bytes of a counter's name, with the zero byte at its end.
+ */
+#define WARPLINE_MAX_COUNTER_NAME 56
+
+/**
  * A TCP connection whose bytes the program and the core share, without a thread between them. One thread may
  * read while another writes.
  */
@@ -1194,6 +1199,21 @@ struct warpline_event {
      * Of `WARPLINE_EVENT_QP_FATAL` to `_QP_ACCESS_ERROR`, why: as `status` of `warpline_wc`.
      */
     uint32_t status;
+};
+
+/**
+ * A counter, or another number of a connection.
+ */
+struct warpline_counter {
+    /**
+     * What it counts, with its unit where it is not a number of things: `"frames_received"`,
+     * `"drops.tcp_checksum"`, `"tcp.timeouts"`, `"smoothed_rtt_ns"`.
+     */
+    char name[NAME];
+    /**
+     * The value. Of what is true or false, 1 or 0.
+     */
+    uint64_t value;
 };
 
 #ifdef __cplusplus
@@ -2319,6 +2339,37 @@ int warpline_event_fd(const struct warpline_device *device);
  * What an event is called. Never null; good for ever.
  */
 const char *warpline_event_text(uint32_t event);
+
+/**
+ * Writes the counters of a device to `counters`, which has room for `room` of them; null if that is 0.
+ * Returns how many there are: with more room than that, `counters` has all. A program looks for a counter
+ * by its name: later versions have more of them, in another order.
+ *
+ * Counters only grow, but for `"held_frames"`, which is the number of frames held now. Those of TCP are the
+ * sum over all connections so far.
+ *
+ * - `-EINVAL`: a pointer is null
+ * - `-ENODEV`: the device has stopped
+ */
+int warpline_device_counters(const struct warpline_device *device,
+                             struct warpline_counter *counters,
+                             uint32_t room);
+
+/**
+ * Writes the state of a queue pair's TCP connection at this moment, and its counters: windows, what is in
+ * flight, round-trip times once they are known, what was sent again and why. Otherwise as
+ * `warpline_device_counters`.
+ *
+ * - `-ENOTCONN`: it has no connection yet, or none any more
+ */
+int warpline_qp_counters(const struct warpline_qp *qp, struct warpline_counter *counters, uint32_t room);
+
+/**
+ * Writes the same of a connection in streaming mode. See `warpline_qp_counters`.
+ */
+int warpline_stream_counters(const struct warpline_stream *stream,
+                             struct warpline_counter *counters,
+                             uint32_t room);
 
 #ifdef __cplusplus
 }  // extern "C"

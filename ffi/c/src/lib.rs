@@ -30,6 +30,7 @@ mod extensible;
 pub mod memory;
 mod pointer;
 pub mod queue_pair;
+pub mod statistics;
 pub mod stream;
 #[cfg(test)]
 mod tests;

@@ -129,6 +129,11 @@ pub(crate) enum Request {
         qp: QpNumber,
         reply: Reply<Option<Snapshot>>,
     },
+    /// Of a connection in streaming mode, or of a byte stream.
+    StreamReport {
+        connection: ConnectionId,
+        reply: Reply<Option<Snapshot>>,
+    },
     Usage {
         reply: Reply<Usage>,
     },

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// In the order in which a reader wants them.
-const SOURCES: [&str; 17] = [
+const SOURCES: [&str; 18] = [
     "version",
     "error",
     "device",
@@ -21,6 +21,7 @@ const SOURCES: [&str; 17] = [
     "pointer",
     "address",
     "event",
+    "statistics",
 ];
 
 /// The version that a program is compiled with, for the preprocessor too.

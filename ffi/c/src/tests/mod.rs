@@ -11,6 +11,7 @@ mod names;
 mod operations;
 mod sizes;
 mod startup;
+mod statistics;
 mod streaming;
 mod waiting;
 mod windows;

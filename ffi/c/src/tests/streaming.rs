@@ -11,17 +11,17 @@ use crate::device::*;
 use crate::stream::*;
 use crate::work::*;
 
-type Ends<T> = (Handle<T>, Handle<T>);
+pub(super) type Ends<T> = (Handle<T>, Handle<T>);
 
 /// A connection in streaming mode: near opened it.
-fn streams(near: &Handle<Device>, far: &Handle<Device>) -> Ends<Stream> {
+pub(super) fn streams(near: &Handle<Device>, far: &Handle<Device>) -> Ends<Stream> {
     let listener = far.listen_streams(PORT).unwrap();
     assert_eq!(listener.accept(1).unwrap_err(), -libc::ETIMEDOUT);
     let near = near.connect_stream(FAR, PORT).unwrap();
     (near, listener.accept(PATIENCE).unwrap())
 }
 
-fn say(stream: &Handle<Stream>, mut bytes: &[u8]) {
+pub(super) fn say(stream: &Handle<Stream>, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         let written = stream.write(bytes, PATIENCE);
         assert!(written > 0, "{written} {}", last_error());
@@ -29,7 +29,7 @@ fn say(stream: &Handle<Stream>, mut bytes: &[u8]) {
     }
 }
 
-fn expect(stream: &Handle<Stream>, bytes: &[u8]) {
+pub(super) fn expect(stream: &Handle<Stream>, bytes: &[u8]) {
     let (mut read, mut filled) = (vec![0; bytes.len()], 0);
     while filled < bytes.len() {
         let more = stream.read(&mut read[filled..], PATIENCE);
