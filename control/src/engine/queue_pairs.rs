@@ -142,10 +142,11 @@ impl QueuePairs {
         match self.of(qp).map(|entry| entry.config) {
             // An operation may rule packing out.
             // Requirements: C00-7.3-02
-            Some(QpConfig { packing, crc_retries, rnr, .. }) => FullOperation {
-                packing: operation.packing && packing,
-                crc_retries,
-                receive_wait_ns: match rnr {
+            Some(config) => FullOperation {
+                packing: operation.packing && config.packing,
+                crc_retries: config.crc_retries,
+                peer_timeouts: config.peer_timeouts(),
+                receive_wait_ns: match config.rnr {
                     RnrPolicy::Terminate => None,
                     RnrPolicy::Wait { timeout } => Some(nanos(timeout)),
                 },

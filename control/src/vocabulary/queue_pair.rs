@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use warpline_dataplane::limits;
 use warpline_dataplane::qp::error::StreamError;
+use warpline_dataplane::tcp::{Keepalive, PeerTimeouts};
 
 use super::device::Stopped;
 
@@ -50,10 +51,51 @@ pub struct QpConfig {
     /// [`TimedOut`](warpline_dataplane::tcp::CloseReason::TimedOut). `None`: it waits for the peer however
     /// long that takes.
     pub disconnect_timeout: Option<Duration>,
+    /// How long bytes of this end may go unacknowledged before the connection fails as
+    /// [`TimedOut`](warpline_dataplane::tcp::CloseReason::TimedOut): TCP's user timeout (RFC 9293 §3.9.1, RFC
+    /// 5482), in whole milliseconds. It holds from Full Operation on, in place of
+    /// [`Behaviour::user_timeout_ms`](warpline_dataplane::tcp::Behaviour::user_timeout_ms); `None` leaves
+    /// that. A peer that keeps its window closed, and answers, is not given up.
+    pub user_timeout: Option<Duration>,
+    /// When a peer that is silent while nothing of this end waits for it is probed and given up (RFC 9293
+    /// §3.8.4). It holds from Full Operation on, in place of
+    /// [`Behaviour::keepalive`](warpline_dataplane::tcp::Behaviour::keepalive); `None` leaves that.
+    pub keepalive: Option<Keepalive>,
+}
+
+impl QpConfig {
+    /// Returns the same configuration, with a peer that is gone given up after `silence`, whether or not
+    /// bytes wait for its acknowledgement: [`user_timeout`](Self::user_timeout) and
+    /// [`keepalive`](Self::keepalive) together. At least a millisecond, at most 49 days.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use warpline::QpConfig;
+    ///
+    /// let config = QpConfig::default().give_up_after(Duration::from_secs(10));
+    /// assert_eq!(config.user_timeout, Some(Duration::from_secs(10)));
+    /// assert_eq!(config.keepalive.map(|keepalive| keepalive.idle_ms), Some(5000));
+    /// ```
+    #[must_use]
+    pub fn give_up_after(self, silence: Duration) -> Self {
+        let keepalive = Keepalive::within_ms(whole_milliseconds(silence));
+        Self { user_timeout: Some(silence), keepalive: Some(keepalive), ..self }
+    }
+
+    /// Returns when TCP gives the peer up.
+    pub(crate) fn peer_timeouts(&self) -> PeerTimeouts {
+        let user_timeout_ms = self.user_timeout.map(whole_milliseconds);
+        PeerTimeouts { user_timeout_ms, keepalive: self.keepalive }
+    }
+}
+
+fn whole_milliseconds(time: Duration) -> u32 {
+    u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1)
 }
 
 impl Default for QpConfig {
-    /// Returns 128 work requests each way, packing, a few retries, and a minute after a disconnect.
+    /// Returns 128 work requests each way, packing, a few retries, a minute after a disconnect, and otherwise
+    /// the timeouts of TCP.
     fn default() -> Self {
         Self {
             send_depth: 128,
@@ -63,6 +105,8 @@ impl Default for QpConfig {
             crc_retries: limits::CRC_RETRIES,
             rnr: RnrPolicy::Terminate,
             disconnect_timeout: Some(Duration::from_nanos(limits::DISCONNECT_TIMEOUT_NS)),
+            user_timeout: None,
+            keepalive: None,
         }
     }
 }

@@ -9,6 +9,7 @@ use warpline::{
     PostError, QpConfig, QpState, Status, StreamError,
 };
 use warpline_dataplane::ddp::DdpError;
+use warpline_dataplane::device::sim::{End as LinkEnd, Impairments};
 
 /// Our FIN follows everything posted, and the peer answers with its own; ambiguity A-09.
 // Requirements: MPA-3-11, MPA-7.2-02, DDP-3-09, DDP-6.2.1-01, DDP-6.2.1-02, DDP-6.2.1-05
@@ -120,6 +121,38 @@ fn a_disconnect_has_a_deadline() {
     let given_up = Err(CloseError::Failed(StreamError::Tcp(CloseReason::TimedOut)));
     assert_eq!(near.qp.wait_closed(PATIENCE), given_up);
     assert_eq!(far.qp.wait_closed(PATIENCE), Err(CloseError::Failed(StreamError::Tcp(CloseReason::Reset))));
+}
+
+/// A peer that is gone without a word is given up in the time that the queue pair is configured with: by the
+/// end whose bytes nobody acknowledges, and by the end that only waits (RFC 9293 §3.9.1, §3.8.4). Between
+/// living ends the same timeouts end nothing.
+#[test]
+fn a_peer_that_is_gone_is_given_up() {
+    let pair = Pair::new();
+    let listener = pair.far.listen(PORT, &ListenConfig::default()).unwrap();
+    let silence = Duration::from_millis(1500);
+    let config = QpConfig::default().give_up_after(silence);
+    let (near, far) = (End::with(&pair.near, &config), End::with(&pair.far, &config));
+    thread::scope(|scope| {
+        let connecting = scope.spawn(|| near.connect(b""));
+        listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
+        connecting.join().unwrap().unwrap();
+    });
+    near.write(1, &far, 1);
+    assert_eq!(near.completion().status, Status::Success);
+    thread::sleep(2 * silence);
+    assert_eq!((near.qp.state(), far.qp.state()), (QpState::ReadyToSend, QpState::ReadyToSend));
+    near.write(2, &far, 1);
+    assert_eq!(near.completion().status, Status::Success, "they have been idle, and are there");
+
+    for end in [LinkEnd::A, LinkEnd::B] {
+        pair.network.set_impairments(end, Impairments { loss: 1.0, ..Impairments::default() });
+    }
+    near.write(3, &far, 1);
+    let gone = Err(CloseError::Failed(StreamError::Tcp(CloseReason::TimedOut)));
+    assert_eq!((near.qp.wait_closed(PATIENCE), far.qp.wait_closed(PATIENCE)), (gone, gone));
+    let status = near.completion().status;
+    assert_eq!(status, Status::Failed(StreamError::Tcp(CloseReason::TimedOut)));
 }
 
 /// Both ends close at once.

@@ -109,6 +109,7 @@ impl<F: Frame> Endpoint<'_, F> {
         debug_assert!(matches!(self.connection.mode, Mode::Streaming), "each connection begins once");
         debug_assert!(self.queue_pair.is_some(), "the core has bound the queue pair");
         self.connection.mode = Mode::FullOperation(operating);
+        self.connection.tcp.set_peer_timeouts(self.now, operation.peer_timeouts);
         if let Some(qp) = self.queue_pair.as_deref_mut() {
             qp.begin(operation);
         }

@@ -3,6 +3,7 @@
 use crate::limits;
 use crate::mpa::enhanced::{ReadDepths, ReadyToReceive};
 use crate::qp::work::QpNumber;
+use crate::tcp::PeerTimeouts;
 use crate::wire::ddp::DDP_VERSION;
 
 /// How a connection runs in Full Operation: DDP begins at both ends and in both directions together.
@@ -36,6 +37,8 @@ pub struct FullOperation {
     /// Whether an Initiator nudges a peer that stays silent after its first FPDU: one that negotiates
     /// indications (RFC 6581 §9.2), which are what a nudge looks like.
     pub nudges: bool,
+    /// When TCP gives the peer up.
+    pub peer_timeouts: PeerTimeouts,
 }
 
 impl FullOperation {
@@ -55,6 +58,7 @@ impl FullOperation {
             ready: ReadyToReceive::None,
             depths: ReadDepths { ird: 0, ord: 0 },
             nudges: false,
+            peer_timeouts: PeerTimeouts { user_timeout_ms: None, keepalive: None },
         }
     }
 

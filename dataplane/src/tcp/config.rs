@@ -72,6 +72,15 @@ impl Behaviour {
     }
 }
 
+/// When a connection gives its peer up, where that differs from its [`Behaviour`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeerTimeouts {
+    /// As [`Behaviour::user_timeout_ms`]; `None` leaves it.
+    pub user_timeout_ms: Option<u32>,
+    /// As [`Behaviour::keepalive`]; `None` leaves it.
+    pub keepalive: Option<Keepalive>,
+}
+
 /// When an idle peer is probed, and when it is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
@@ -81,6 +90,20 @@ pub struct Keepalive {
     pub interval_ms: u32,
     /// Probes without an answer after which the connection has failed.
     pub probes: u8,
+}
+
+impl Keepalive {
+    /// Returns probes that give a peer up after `silence_ms` milliseconds without a segment of it: half of
+    /// the time is idle, then three probes share the rest.
+    pub const fn within_ms(silence_ms: u32) -> Self {
+        let idle_ms = silence_ms / 2;
+        let interval_ms = (silence_ms - idle_ms) / 3;
+        Self {
+            idle_ms: if idle_ms == 0 { 1 } else { idle_ms },
+            interval_ms: if interval_ms == 0 { 1 } else { interval_ms },
+            probes: 3,
+        }
+    }
 }
 
 impl Default for Keepalive {

@@ -50,7 +50,7 @@ mod timestamps;
 mod train;
 
 pub use arrivals::Arrivals;
-pub use config::{Behaviour, Config, Keepalive};
+pub use config::{Behaviour, Config, Keepalive, PeerTimeouts};
 pub use connection::Connection;
 pub use counters::Counters;
 pub use disposition::{Changes, Disposition, Refusal};

@@ -4,12 +4,31 @@ use crate::limits;
 use crate::time::{Instant, MILLISECOND};
 
 use super::timers::Timer;
-use super::{CloseReason, Connection};
+use super::{CloseReason, Connection, PeerTimeouts};
 
 impl Connection {
     /// The user timeout in nanoseconds, if there is one (RFC 9293 §3.9.1).
     pub(super) fn user_timeout_ns(&self) -> Option<u64> {
         self.config.behaviour.user_timeout_ms.map(|limit_ms| u64::from(limit_ms) * MILLISECOND)
+    }
+
+    /// Gives the peer up as `timeouts` has it, from now on (RFC 9293 §3.8.4, §3.9.1: both may change while a
+    /// connection is open).
+    pub fn set_peer_timeouts(&mut self, now: Instant, timeouts: PeerTimeouts) {
+        if let Some(limit_ms) = timeouts.user_timeout_ms {
+            self.config.behaviour.user_timeout_ms = Some(limit_ms);
+            // A timer that is set was set by the old timeout.
+            let due = self.activity.last_progress + u64::from(limit_ms) * MILLISECOND;
+            let retransmit = self.timers.at(Timer::Retransmit);
+            if retransmit != Instant::NEVER {
+                self.timers.set(Timer::Retransmit, retransmit.min(due.max(now)));
+            }
+        }
+        if timeouts.keepalive.is_some() {
+            self.config.behaviour.keepalive = timeouts.keepalive;
+            self.probe.keepalives = 0;
+            self.arm_keepalive(now);
+        }
     }
 
     pub(super) fn arm_persist(&mut self, now: Instant) {

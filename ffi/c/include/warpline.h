@@ -788,6 +788,24 @@ struct warpline_qp_attr {
      * Must be 0.
      */
     uint8_t reserved[7];
+    /**
+     * Milliseconds that bytes of ours may go unacknowledged before the connection fails with `-ETIMEDOUT`
+     * (RFC 9293, section 3.9.1); 0 for as long as TCP retransmits, some five minutes.
+     */
+    uint32_t user_timeout_ms;
+    /**
+     * Milliseconds of silence, while nothing of ours waits for an acknowledgement, after which the peer is
+     * probed (RFC 9293, section 3.8.4); 0 for no probes.
+     */
+    uint32_t keepalive_idle_ms;
+    /**
+     * Milliseconds between probes; 0 for a third of the idle time.
+     */
+    uint32_t keepalive_interval_ms;
+    /**
+     * Probes without an answer after which the connection fails with `-ETIMEDOUT`, 255 at most; 0 for 3.
+     */
+    uint32_t keepalive_probes;
 };
 
 /**

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::time::Duration;
 
-use warpline::{QpConfig, QpState, QueuePair, RnrPolicy, SharedReceiveQueue, limits};
+use warpline::{Keepalive, QpConfig, QpState, QueuePair, RnrPolicy, SharedReceiveQueue, limits};
 
 use crate::completion::Cq;
 use crate::error::{Failure, guard, guard_or};
@@ -49,6 +49,16 @@ pub struct QpAttr {
     pub keep_open: bool,
     /// Must be 0.
     pub reserved: [u8; 7],
+    /// Milliseconds that bytes of ours may go unacknowledged before the connection fails with `-ETIMEDOUT`
+    /// (RFC 9293, section 3.9.1); 0 for as long as TCP retransmits, some five minutes.
+    pub user_timeout_ms: u32,
+    /// Milliseconds of silence, while nothing of ours waits for an acknowledgement, after which the peer is
+    /// probed (RFC 9293, section 3.8.4); 0 for no probes.
+    pub keepalive_idle_ms: u32,
+    /// Milliseconds between probes; 0 for a third of the idle time.
+    pub keepalive_interval_ms: u32,
+    /// Probes without an answer after which the connection fails with `-ETIMEDOUT`, 255 at most; 0 for 3.
+    pub keepalive_probes: u32,
 }
 
 // SAFETY: `repr(C)`, the size comes first, all zeros are a value, and there is no padding at the end.
@@ -57,12 +67,13 @@ unsafe impl Extensible for QpAttr {
 }
 
 impl QpAttr {
-    fn config(self) -> Result<QpConfig, Failure> {
+    pub(crate) fn config(self) -> Result<QpConfig, Failure> {
         if self.reserved != [0; 7] {
             return Err(Failure::invalid("a reserved field is not 0"));
         }
         let usual = QpConfig::default();
         let or = |depth: u32, usual| if depth == 0 { usual } else { depth as usize };
+        let keepalive = self.keepalive()?;
         Ok(QpConfig {
             send_depth: or(self.send_depth, usual.send_depth),
             receive_depth: or(self.recv_depth, usual.receive_depth),
@@ -76,8 +87,22 @@ impl QpAttr {
                 u32::MAX => None,
                 ms => Some(Duration::from_millis(ms.into())),
             },
+            user_timeout: match self.user_timeout_ms {
+                0 => usual.user_timeout,
+                ms => Some(Duration::from_millis(ms.into())),
+            },
+            keepalive,
             ..usual
         })
+    }
+
+    fn keepalive(&self) -> Result<Option<Keepalive>, Failure> {
+        let idle_ms = self.keepalive_idle_ms;
+        let or = |given: u32, usual| if given == 0 { usual } else { given };
+        let probes = u8::try_from(or(self.keepalive_probes, 3));
+        let probes = probes.map_err(|_| Failure::invalid("there are more than 255 keepalive probes"))?;
+        let interval_ms = or(self.keepalive_interval_ms, (idle_ms / 3).max(1));
+        Ok((idle_ms > 0).then_some(Keepalive { idle_ms, interval_ms, probes }))
     }
 }
 

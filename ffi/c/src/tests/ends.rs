@@ -46,6 +46,10 @@ pub const QP_ATTR: QpAttr = QpAttr {
     disconnect_timeout_ms: 0,
     keep_open: false,
     reserved: [0; 7],
+    user_timeout_ms: 0,
+    keepalive_idle_ms: 0,
+    keepalive_interval_ms: 0,
+    keepalive_probes: 0,
 };
 
 pub fn devices() -> (Handle<Device>, Handle<Device>) {

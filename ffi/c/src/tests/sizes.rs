@@ -55,7 +55,7 @@ fn an_older_structure_lacks_fields_and_a_newer_one_has_more() {
 #[test]
 fn structures_end_with_their_last_field() {
     assert_eq!(offset_of!(DeviceAttr, reserved) + 4, size_of::<DeviceAttr>());
-    assert_eq!(offset_of!(QpAttr, reserved) + 7, size_of::<QpAttr>());
+    assert_eq!(offset_of!(QpAttr, keepalive_probes) + 4, size_of::<QpAttr>());
     assert_eq!(offset_of!(ListenAttr, reserved) + 5, size_of::<ListenAttr>());
     assert_eq!(offset_of!(ConnParam, local_address) + 8, size_of::<ConnParam>());
     assert_eq!(offset_of!(SendWr, grant) + 8, size_of::<SendWr>());
@@ -114,4 +114,27 @@ fn every_call_looks_at_the_size() {
     assert_eq!(results, [-libc::EINVAL; 2], "{}", last_error());
     assert!(last_error().contains("reserved"));
     assert!(made.is_null() && listener.is_null() && opened.is_null());
+}
+
+/// The timeouts of a peer that is gone. A structure of the first version has none.
+#[test]
+fn a_queue_pair_has_timeouts_of_its_peer() {
+    let ms = std::time::Duration::from_millis;
+    let config = |attr: QpAttr| attr.config().map_err(|_| last_error());
+    let usual = config(QP_ATTR).unwrap();
+    assert_eq!((usual.user_timeout, usual.keepalive), (None, None));
+    let attr = QpAttr { user_timeout_ms: 10_000, keepalive_idle_ms: 6_000, ..QP_ATTR };
+    let probing = warpline::Keepalive { idle_ms: 6_000, interval_ms: 2_000, probes: 3 };
+    let given = config(attr).unwrap();
+    assert_eq!((given.user_timeout, given.keepalive), (Some(ms(10_000)), Some(probing)));
+    let attr = QpAttr { keepalive_interval_ms: 7, keepalive_probes: 255, ..attr };
+    let probing = warpline::Keepalive { interval_ms: 7, probes: 255, ..probing };
+    assert_eq!(config(attr).unwrap().keepalive, Some(probing));
+    assert!(config(QpAttr { keepalive_probes: 256, ..attr }).is_err());
+
+    let mut first = [0u64; 4];
+    first[0] = 32;
+    // SAFETY: aligned, and as long as its size says.
+    let old = unsafe { extensible::<QpAttr>(first.as_ptr().cast()) };
+    assert_eq!(old.ok().map(|attr| (attr.size, attr.user_timeout_ms)), Some((32, 0)));
 }
