@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use warpline::open::{self, DpdkDevice, Eal};
@@ -11,6 +12,9 @@ use crate::error::BenchError;
 
 /// Largest message of a benchmark, in bytes: a round of one message then still fits its region.
 pub const MESSAGE_BYTES_MAX: u32 = 64 << 20;
+
+/// Seconds after which a silent end is given up, unless the command line has others.
+pub const TIMEOUT_SECONDS: &str = "10";
 
 /// The largest region, in bytes: an advertisement has room for it and the slots for samples of perftest's
 /// tests.
@@ -30,6 +34,13 @@ impl Switch {
     pub fn is_on(self) -> bool {
         self == Self::On
     }
+}
+
+/// Parses the seconds that the other end may be silent.
+pub fn parse_timeout(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
+    let seconds = seconds.map(Duration::from_secs_f64);
+    seconds.ok_or_else(|| format!("'{text}' is not a timeout: write 0.1 to 3600 seconds"))
 }
 
 /// Parses a number of bytes of a message with an optional k (1024) or M (1024 k).
@@ -99,6 +110,10 @@ pub struct DeviceArguments {
     /// Connect to the other end at this address and port.
     #[arg(value_name = "HOST:PORT")]
     peer: Option<SocketAddr>,
+    /// How long the other end may be silent, in seconds, before it is given up: while it is to answer, and
+    /// while a connection to it is open.
+    #[arg(long, value_name = "S", value_parser = parse_timeout, default_value = TIMEOUT_SECONDS)]
+    timeout: Duration,
 }
 
 /// The end of the connections that a process with one end is.
@@ -123,6 +138,11 @@ impl DeviceArguments {
     /// Returns true if this process listens.
     pub const fn listens(&self) -> bool {
         self.listen.is_some()
+    }
+
+    /// Returns how long the other end may be silent.
+    pub const fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     /// Returns the ends in this process.

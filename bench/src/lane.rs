@@ -1,5 +1,7 @@
 //! One queue pair of `ping`, with the small buffers for its messages of 16 bytes.
 
+use std::time::Duration;
+
 use warpline::{
     Access, Advertisement, Completion, CompletionKind, CompletionQueue, Device, MemoryRegion,
     ProtectionDomain, QpConfig, QpState, QueuePair, Status,
@@ -26,12 +28,12 @@ pub struct Lane {
 
 impl Lane {
     /// Returns a queue pair for `depth` Writes outstanding, which may share segments if `packing`, with
-    /// receives posted.
+    /// receives posted. A peer that is silent for `timeout` is given up.
     ///
     /// # Errors
     ///
     /// [`BenchError::Setup`], [`BenchError::Memory`].
-    pub fn new(device: &Device, depth: u32, packing: bool) -> Result<Self, BenchError> {
+    pub fn new(device: &Device, depth: u32, packing: bool, timeout: Duration) -> Result<Self, BenchError> {
         let domain = device.protection_domain();
         let memory = |octets, access| {
             domain.allocate(octets, access).map_err(|error| BenchError::Memory(error.to_string()))
@@ -42,6 +44,7 @@ impl Lane {
         let completions = CompletionQueue::new(depth + 1 + INBOX_MESSAGES);
         let config =
             QpConfig { send_depth: depth + 1, receive_depth: INBOX_MESSAGES, packing, ..QpConfig::default() };
+        let config = config.give_up_after(timeout);
         let qp = domain
             .queue_pair(&config, &completions, &completions)
             .map_err(|error| BenchError::Setup(error.to_string()))?;

@@ -19,7 +19,8 @@ fn turn() -> MutexGuard<'static, ()> {
 
 fn bench(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_warpline-bench"));
-    command.args(arguments);
+    // Long enough for any machine, however busy: no test waits for it to pass.
+    command.args(arguments).args(["--timeout", "120"]);
     command
 }
 

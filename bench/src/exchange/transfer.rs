@@ -16,6 +16,8 @@ const MESSAGE_OCTETS: usize = 1 << 20;
 /// RDMA Writes under way.
 const WRITES: usize = 16;
 const MESSAGE: u32 = Advertisement::MESSAGE_LEN as u32;
+/// How long the peer may be silent, within the time for everything.
+const SILENCE: Duration = Duration::from_secs(10);
 /// How long a connection that failed may take to close.
 const CLOSE: Duration = Duration::from_secs(10);
 
@@ -114,6 +116,7 @@ impl<'a> Exchange<'a> {
         let deadline = Instant::now() + arguments.timeout;
         let completions = CompletionQueue::new(2 * WRITES);
         let config = QpConfig { send_depth: WRITES + 2, receive_depth: 2, ..QpConfig::default() };
+        let config = config.give_up_after(arguments.timeout.min(SILENCE));
         let qp = domain.queue_pair(&config, &completions, &completions).map_err(Failure::local)?;
         let source = domain.allocate(file.len().max(1), Access::empty()).map_err(Failure::local)?;
         let messages =

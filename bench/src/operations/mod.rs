@@ -79,7 +79,7 @@ fn obey(
     if command == "new" {
         // A listener answers by its own depths, so it comes and goes with them.
         (*session, *listener) = (None, None);
-        let new = Session::new(device, words)?;
+        let new = Session::new(device, arguments.timeout, words)?;
         let config = new.listen(ListenConfig { backlog: 1, ..ListenConfig::default() });
         *listener = Some(device.listen(arguments.listen, &config).map_err(Failure::local)?);
         *session = Some(new);

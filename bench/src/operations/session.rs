@@ -17,8 +17,6 @@ use crate::failure::Failure;
 const GUARD_OCTETS: usize = 4096;
 const GUARD: u8 = 0xa5;
 const COMPLETIONS: usize = 256;
-/// How long the other end may take for its part of anything.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Registered memory between two guards.
 struct Memory {
@@ -36,11 +34,13 @@ pub struct Session {
     domain: ProtectionDomain,
     depths: ReadDepths,
     markers: bool,
+    /// How long the other end may be silent.
+    timeout: Duration,
 }
 
 impl Session {
     /// Returns a queue pair in a Protection Domain of its own.
-    pub fn new(device: &Device, words: &mut Words<'_>) -> Result<Self, Failure> {
+    pub fn new(device: &Device, timeout: Duration, words: &mut Words<'_>) -> Result<Self, Failure> {
         let mut depths = ReadDepths { ird: 0, ord: 0 };
         if let Some(ird) = words.option("ird=") {
             depths.ird = super::words::number(ird)?;
@@ -51,10 +51,10 @@ impl Session {
         let markers = words.has("markers");
         let domain = device.protection_domain();
         let completions = CompletionQueue::new(COMPLETIONS);
-        let qp =
-            domain.queue_pair(&QpConfig::default(), &completions, &completions).map_err(Failure::local)?;
+        let config = QpConfig::default().give_up_after(timeout);
+        let qp = domain.queue_pair(&config, &completions, &completions).map_err(Failure::local)?;
         let (device, memory) = (device.clone(), BTreeMap::new());
-        Ok(Self { device, qp, completions, memory, domain, depths, markers })
+        Ok(Self { device, qp, completions, memory, domain, depths, markers, timeout })
     }
 
     /// Returns `config` with the session's own choices for a listener.
@@ -67,7 +67,7 @@ impl Session {
     }
 
     pub fn accept(&self, listener: &Listener) -> Result<Value, Failure> {
-        let accepted = listener.accept(PATIENCE)?.accept(&self.qp, b"")?;
+        let accepted = listener.accept(self.timeout)?.accept(&self.qp, b"")?;
         Ok(json!({"ird": accepted.depths.ird, "ord": accepted.depths.ord}))
     }
 
@@ -78,6 +78,7 @@ impl Session {
             revision: Revision::Two,
             terms: Terms { depths: self.depths, ..Terms::initiator() },
             markers: self.markers,
+            timeout: self.timeout,
             ..ConnectConfig::default()
         };
         let connected = self.qp.connect(remote, &config)?;

@@ -12,7 +12,6 @@ use super::lane::{Lane, Role};
 use super::latency::{self, Pings};
 use super::plan::{Figure, Plan};
 use super::settings::Settings;
-use super::sizes::TIMEOUT;
 use super::supplies::Supplies;
 use crate::endpoint::{Driver, received};
 use crate::error::BenchError;
@@ -42,6 +41,7 @@ fn connect_one(peer: SocketAddr, settings: &Settings, supplies: &Supplies) -> Re
     let config = ConnectConfig {
         markers: settings.common.markers.is_on(),
         private_data: supplies.plan.encode(lane.advertisement()?),
+        timeout: lane.timeout(),
         ..ConnectConfig::default()
     };
     let config = settings.common.setup.connect(Revision::TwoThenOne, config);
@@ -196,7 +196,8 @@ pub fn step(lane: &mut Lane) -> Result<(), BenchError> {
 /// Ends the test on all lanes, and waits for the other end's reports.
 fn finish(driver: &mut Driver, lanes: &mut [Lane]) -> Result<(), BenchError> {
     lanes.iter().try_for_each(Lane::finish)?;
-    let mut deadline = Instant::now() + TIMEOUT;
+    let timeout = lanes.first().map_or(Duration::ZERO, Lane::timeout);
+    let mut deadline = Instant::now() + timeout;
     let mut compared = 0;
     loop {
         let mut done = true;
@@ -209,7 +210,7 @@ fn finish(driver: &mut Driver, lanes: &mut [Lane]) -> Result<(), BenchError> {
         }
         let compared_now = lanes.iter().map(|lane| lane.compared().0 + lane.arrived()).sum();
         if compared_now != compared {
-            (compared, deadline) = (compared_now, Instant::now() + TIMEOUT);
+            (compared, deadline) = (compared_now, Instant::now() + timeout);
         }
         if Instant::now() > deadline {
             return Err(BenchError::Peer("no report of what arrived came in time".into()));

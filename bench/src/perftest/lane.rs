@@ -14,7 +14,6 @@ use super::latency::answered_by_message;
 use super::plan::{Figure, PING_SLOTS, Plan, Verb, Verify};
 use super::receives::{Receives, WORDS};
 use super::settings::Settings;
-use super::sizes::TIMEOUT;
 use super::stream::Stream;
 use super::supplies::{PATIENCE, Supplies};
 use super::verify::{After, Verification};
@@ -86,6 +85,8 @@ pub struct Lane {
     said_sent: bool,
     said_report: bool,
     report: PeerReport,
+    /// How long the other end may be silent.
+    timeout: Duration,
 }
 
 impl Lane {
@@ -95,7 +96,7 @@ impl Lane {
     ///
     /// [`BenchError::Setup`], [`BenchError::Memory`].
     pub fn new(supplies: &Supplies, settings: &Settings, role: Role) -> Result<Self, BenchError> {
-        let plan = supplies.plan;
+        let (plan, timeout) = (supplies.plan, settings.common.device.timeout());
         let answers = plan.figure == Figure::Latency && answered_by_message(plan.verb);
         let arriving = role == Role::Listening || plan.bidirectional || answers;
         let shared = if arriving { supplies.shared_receives(settings)? } else { None };
@@ -107,8 +108,8 @@ impl Lane {
             send_depth: depth,
             receive_depth: receives.count(),
             packing: settings.common.packing.is_on(),
-            rnr: RnrPolicy::Wait { timeout: TIMEOUT },
-            ..QpConfig::default()
+            rnr: RnrPolicy::Wait { timeout },
+            ..QpConfig::default().give_up_after(timeout)
         };
         let qp = match srq {
             Some(srq) => supplies.domain.queue_pair_sharing(&srq, &config, &completions, &completions),
@@ -143,6 +144,7 @@ impl Lane {
             said_sent: false,
             said_report: false,
             report: PeerReport::default(),
+            timeout,
         };
         if answers && plan.verb == Verb::Write {
             (0..u64::from(PING_SLOTS)).for_each(|number| lane.unmark(number));
@@ -237,6 +239,11 @@ impl Lane {
     /// Returns true if nothing is left to compare, at either end.
     pub fn is_compared(&self) -> bool {
         self.verification.is_idle() && self.stream.as_ref().is_none_or(Stream::has_no_samples)
+    }
+
+    /// How long the other end may be silent.
+    pub const fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     /// Returns the other end's report.
@@ -529,6 +536,6 @@ impl Lane {
     pub fn close(self) {
         self.qp.disconnect();
         // The other end may be gone already.
-        let _ = self.qp.wait_closed(TIMEOUT);
+        let _ = self.qp.wait_closed(self.timeout);
     }
 }

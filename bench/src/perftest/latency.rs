@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use super::client::{Measured, Run, step};
 use super::lane::Lane;
 use super::plan::Verb;
-use super::sizes::TIMEOUT;
 use crate::endpoint::Driver;
 use crate::error::BenchError;
 use crate::times::Times;
@@ -76,7 +75,7 @@ fn ping(driver: &mut Driver, lane: &mut Lane, number: u64, verb: Verb) -> Result
             driver.pause();
         }
         polls += 1;
-        if polls.is_multiple_of(POLLS) && start.elapsed() > TIMEOUT {
+        if polls.is_multiple_of(POLLS) && start.elapsed() > lane.timeout() {
             return Err(lane.failed(&format!("no answer in time to ping {number}")));
         }
     }

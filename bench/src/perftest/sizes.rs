@@ -1,7 +1,5 @@
 //! Sizes of messages and of the memory that they go to, and how long a test takes.
 
-use std::time::Duration;
-
 /// Bytes of a region unless a message needs more or --region says so: sixteen times the 64 KiB that perftest
 /// writes over and over.
 pub const REGION_BYTES: u32 = 1 << 20;
@@ -11,8 +9,6 @@ pub const SECONDS: u32 = 1;
 pub const PINGS: u64 = 1000;
 /// Seconds between two lines of --run-infinitely: as perftest has it.
 pub const INTERVAL_SECONDS: u32 = 5;
-/// How long the other end may take to answer.
-pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Returns the sizes of perftest's `-a`, in bytes.
 pub fn sweep() -> Vec<u32> {

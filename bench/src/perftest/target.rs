@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use warpline::{AcceptError, Advertisement, ConnectionRequest, Device, ListenConfig, Listener};
 
@@ -88,19 +88,26 @@ pub fn serve(
 ) -> Result<u64, BenchError> {
     /// How long a connection is waited for before looking at those there are.
     const PATIENCE: Duration = Duration::from_millis(20);
-    let config = ListenConfig { markers: settings.common.markers.is_on(), ..ListenConfig::default() };
+    let config = ListenConfig {
+        markers: settings.common.markers.is_on(),
+        startup_timeout: settings.common.device.timeout(),
+        ..ListenConfig::default()
+    };
     let config = settings.common.setup.listen(config);
     let listener = device.listen(port, &config).map_err(|error| BenchError::Setup(error.to_string()))?;
     listening();
     let (mut open, mut over, mut corrupt) = (0u32, false, 0);
+    let timeout = settings.common.device.timeout();
     let mut acceptor = Acceptor { device, settings, budget: Budget::default(), shared: None };
     let mut result = Ok(());
+    let mut waiting_since = None;
     while (!over || open > 0) && !cancelled.load(Ordering::Relaxed) {
         let request = next_request(&listener, PATIENCE)?;
         // First: a client opens the connections for a size when it has closed those for the size before.
         while let Ok(ended) = lanes.ended.try_recv() {
             open -= 1;
             over |= ended.result.is_err();
+            waiting_since = Some(Instant::now());
             corrupt += ended.accepted.lane.compared().1;
             result = result.and(ended.result);
         }
@@ -110,6 +117,11 @@ pub fn serve(
             if lanes.give.send(accepted).is_err() {
                 return Err(BenchError::Setup("the target's core has stopped".into()));
             }
+        }
+        // A client measures sizes one after the other. The first may come at any time.
+        if open == 0 && !over && waiting_since.is_some_and(|since: Instant| since.elapsed() > timeout) {
+            let seconds = timeout.as_secs_f64();
+            return Err(BenchError::Peer(format!("it has not connected for its next size in {seconds} s")));
         }
     }
     result.map(|()| corrupt)

@@ -1,7 +1,5 @@
 //! The command line of `ping`.
 
-use std::time::Duration;
-
 use clap::Args;
 
 use crate::arguments::{DeviceArguments, RunArguments, Switch, parse_size};
@@ -46,10 +44,6 @@ pub struct Ping {
     #[arg(long, short = 'V', value_enum, default_value_t = Switch::On, num_args = 0..=1,
           default_missing_value = "on")]
     pub validate: Switch,
-    /// How long the other end may take to connect, to send a message or to close, in seconds.
-    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=3600),
-          default_value_t = 20)]
-    pub timeout: u32,
     /// Serve N clients, then end; without it, serve until interrupted.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), requires = "listen")]
     pub clients: Option<u32>,
@@ -62,11 +56,6 @@ pub struct Ping {
 }
 
 impl Ping {
-    /// Returns how long the other end may take.
-    pub fn timeout(&self) -> Duration {
-        Duration::from_secs(self.timeout.into())
-    }
-
     /// Returns the Private Data of this end's startup frame.
     pub fn private_data(&self) -> Vec<u8> {
         (0..self.private_data).map(|n| (n % 251) as u8).collect()

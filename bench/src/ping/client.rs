@@ -46,7 +46,7 @@ impl Client {
     ///
     /// [`BenchError`].
     pub fn connect(device: &Device, peer: SocketAddr, args: &Ping) -> Result<(Self, Connected), BenchError> {
-        let lane = Lane::new(device, DEPTH, true)?;
+        let lane = Lane::new(device, DEPTH, true, args.device.timeout())?;
         let buffer = |access| {
             let memory = lane.domain.allocate(args.size as usize, access);
             memory.map_err(|error| BenchError::Memory(error.to_string()))
@@ -56,7 +56,7 @@ impl Client {
             private_data: args.private_data(),
             markers: args.markers.is_on(),
             nudges: args.nudges.is_on(),
-            timeout: args.timeout(),
+            timeout: args.device.timeout(),
             ..ConnectConfig::default()
         };
         let config = args.setup.connect(Revision::TwoThenOne, config);
@@ -68,7 +68,7 @@ impl Client {
             content: Content::new(args.size as usize),
             state: ClientState::default(),
             validate: args.validate.is_on(),
-            timeout: args.timeout(),
+            timeout: args.device.timeout(),
         };
         Ok((client, connected))
     }

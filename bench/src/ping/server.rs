@@ -10,8 +10,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use warpline::{
-    AcceptError, Access, Advertisement, Behaviour, Completion, CompletionKind, ConnectionRequest, Device,
-    Keepalive, ListenConfig, Listener, MemoryRegion, Operation, STag, SendRequest,
+    AcceptError, Access, Advertisement, Completion, CompletionKind, ConnectionRequest, Device, ListenConfig,
+    Listener, MemoryRegion, Operation, STag, SendRequest,
 };
 
 use super::arguments::Ping;
@@ -184,8 +184,7 @@ pub fn work(stop: Arc<AtomicBool>) -> (Sessions, Work) {
 pub fn listen(device: &Device, port: u16, args: &Ping) -> Result<Listener, BenchError> {
     let config = ListenConfig {
         markers: args.markers.is_on(),
-        startup_timeout: args.timeout(),
-        tcp: Some(behaviour()),
+        startup_timeout: args.device.timeout(),
         ..ListenConfig::default()
     };
     let config = args.setup.listen(config);
@@ -210,7 +209,7 @@ pub fn serve(
     let mut patience_ends = None;
     while all.count < wanted {
         if stop.load(Ordering::Relaxed) {
-            let ends = *patience_ends.get_or_insert_with(|| Instant::now() + args.timeout());
+            let ends = *patience_ends.get_or_insert_with(|| Instant::now() + args.device.timeout());
             if open == 0 || Instant::now() > ends {
                 break;
             }
@@ -244,13 +243,6 @@ pub fn serve(
         }
     }
     Ok(all.reported)
-}
-
-/// Returns the behaviour of the server's connections: TCP probes a client that has been silent for a minute,
-/// and aborts its connection if it does not answer.
-fn behaviour() -> Behaviour {
-    let keepalive = Keepalive { idle_ms: 60_000, interval_ms: 5_000, probes: 4 };
-    Behaviour { keepalive: Some(keepalive), ..Behaviour::default() }
 }
 
 fn hand_over(sessions: &Sessions, session: Session) -> Result<(), BenchError> {
@@ -321,7 +313,7 @@ fn start(
     args: &Ping,
     served: Served,
 ) -> Result<Session, BenchError> {
-    let lane = Lane::new(device, DEPTH, true)?;
+    let lane = Lane::new(device, DEPTH, true, args.device.timeout())?;
     let buffer = buffer(&lane, args.size)?;
     let accepted = request.accept(&lane.qp, &args.private_data());
     let accepted = accepted.map_err(|error| BenchError::Setup(error.to_string()))?;

@@ -20,7 +20,7 @@ use warpline::{
     StreamConfig, TcpListenConfig,
 };
 
-use crate::arguments::{Switch, parse_size};
+use crate::arguments::{Switch, TIMEOUT_SECONDS, parse_size, parse_timeout};
 use crate::device::{BenchDevice, config};
 use crate::endpoint::{Driver, Endpoint};
 use crate::ends;
@@ -31,8 +31,6 @@ use receiving::Receiving;
 use sending::Sending;
 
 const PORT: u16 = 7475;
-/// How long connecting may take.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Transfers that the receiver has buffers for, and has asked for.
 const OUTSTANDING: u32 = 16;
 /// Bytes that wait to be read, where bytes are not placed.
@@ -61,6 +59,9 @@ pub struct TcpRdma {
     /// More arguments for DPDK's EAL, as one string: "--no-huge -m 512".
     #[arg(long, value_name = "ARGS", default_value = "", allow_hyphen_values = true)]
     eal: String,
+    /// How long an end may be silent, in seconds, before the other gives it up.
+    #[arg(long, value_name = "S", value_parser = parse_timeout, default_value = TIMEOUT_SECONDS)]
+    timeout: Duration,
     /// Write the results as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -204,7 +205,7 @@ fn measure(
                 vec![Endpoint::start(scope, near_driver.with_other_end(far_driver, receive), cpu, send)]
             }
         };
-        let connected = connect(&near, &far, option);
+        let connected = connect(&near, &far, option, args.timeout);
         let received = match connected {
             Ok((near_stream, far_stream)) => {
                 // Both ends are polled until they are stopped.
@@ -250,15 +251,22 @@ fn row(
 }
 
 /// Connects the near end to the far one; both are polled meanwhile.
-fn connect(near: &Device, far: &Device, option: Use) -> Result<(ByteStream, ByteStream), BenchError> {
+fn connect(
+    near: &Device,
+    far: &Device,
+    option: Use,
+    timeout: Duration,
+) -> Result<(ByteStream, ByteStream), BenchError> {
     let setup = |error: &dyn std::fmt::Display| BenchError::Setup(error.to_string());
-    let tcp = Some(Behaviour { rdma_option: option == Use::On, ..near.config().tcp });
+    let user_timeout_ms = u32::try_from(timeout.as_millis()).ok();
+    let tcp = Behaviour { rdma_option: option == Use::On, user_timeout_ms, ..near.config().tcp };
+    let tcp = Some(tcp);
     let listening = TcpListenConfig { tcp, ..TcpListenConfig::default() };
     let listener = far.listen_streams(PORT, &listening).map_err(|error| setup(&error))?;
     let remote = (far.config().addresses[0].address, PORT).into();
-    let opening = StreamConfig { tcp, ..StreamConfig::default() };
+    let opening = StreamConfig { tcp, timeout, ..StreamConfig::default() };
     let near = near.connect_stream(remote, &opening).map_err(|error| setup(&error))?;
-    let far = listener.accept(PATIENCE).map_err(|error| setup(&error))?;
+    let far = listener.accept(timeout).map_err(|error| setup(&error))?;
     let rings =
         ByteStreamConfig { receive_bytes: RECEIVE_BYTES, events: false, ..ByteStreamConfig::default() };
     let near = near.into_byte_stream(&rings).map_err(|error| setup(&error))?;
