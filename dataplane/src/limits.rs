@@ -136,8 +136,9 @@ pub const BYTE_STREAM_COMMANDS: usize = 512;
 /// Transfers of the TCP RDMA option that may be under way on a connection, at most.
 pub const TRANSFERS_PER_STREAM: usize = 256;
 
-/// Separate pieces of a buffer that a transfer may have filled, at most, and as many beyond gaps.
-pub const TRANSFER_INTERVALS: usize = 16;
+/// Separate pieces of a buffer that a transfer may have filled, at most, and as many beyond gaps: a window of
+/// full Ethernet frames of which every tenth is lost.
+pub const TRANSFER_INTERVALS: usize = 64;
 
 /// Placements on a connection whose turn in the stream has not come, at most.
 pub const PLACEMENTS_PER_STREAM: usize = 1024;

@@ -41,6 +41,17 @@ impl Placement {
     fn end(&self) -> u64 {
         self.at + u64::from(self.range.octets())
     }
+
+    /// Returns it and `next` as one, if `next` is the same claim on the next octets of the stream, for the
+    /// next octets of the buffer.
+    fn joined(&self, next: &Self) -> Option<Self> {
+        let continues = self.end() == next.at
+            && self.range.end() == u64::from(next.range.offset())
+            && (self.transfer, self.beyond_gap) == (next.transfer, next.beyond_gap);
+        let octets = self.range.octets().checked_add(next.range.octets()).filter(|_| continues)?;
+        let range = BufferRange::new(self.range.offset(), octets)?;
+        (self.range.octets() > 0 && next.range.octets() > 0).then_some(Self { range, ..*self })
+    }
 }
 
 /// What an application receives, at its core.
@@ -146,14 +157,31 @@ impl Inbound {
             });
         }
         let beyond_gap = !arrived.in_order;
-        let index = self
-            .placements
-            .partition_point(|before| before.at < at || (before.at == at && before.range.octets() == 0));
-        self.placements.insert(index, Placement { at, range, transfer, beyond_gap });
+        self.note(Placement { at, range, transfer, beyond_gap });
         let counters = &mut self.transfers.counters;
         counters.segments_placed += 1;
         counters.segments_placed_out_of_order += u64::from(beyond_gap);
         counters.octets_placed += octets as u64;
+    }
+
+    /// Adds a placement to those whose turn has not come, as one with its neighbours where they continue each
+    /// other: small segments of one train take no more room than large ones.
+    fn note(&mut self, mut placement: Placement) {
+        let Placement { at, .. } = placement;
+        let mut index = self
+            .placements
+            .partition_point(|before| before.at < at || (before.at == at && before.range.octets() == 0));
+        if let Some(joined) = self.placements.get(index).and_then(|after| placement.joined(after)) {
+            placement = joined;
+            self.placements.remove(index);
+        }
+        let before = index.checked_sub(1).and_then(|before| self.placements.get(before));
+        if let Some(joined) = before.and_then(|before| before.joined(&placement)) {
+            placement = joined;
+            index -= 1;
+            self.placements.remove(index);
+        }
+        self.placements.insert(index, placement);
     }
 
     fn has_room_for_placement(&mut self, at: u64) -> bool {
@@ -285,3 +313,6 @@ impl Inbound {
         self.shared.reader.wake();
     }
 }
+
+#[cfg(test)]
+mod tests;

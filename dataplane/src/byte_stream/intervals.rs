@@ -68,6 +68,17 @@ pub struct Intervals {
     runs: ArrayVec<Interval, { limits::TRANSFER_INTERVALS }>,
 }
 
+/// What [`Intervals::insert_or_close_gap`] has added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inserted {
+    /// The offsets.
+    Alone,
+    /// The offsets, and those of a gap.
+    WithGap,
+    /// Nothing.
+    Not,
+}
+
 impl Intervals {
     /// Returns true if any octet of `range` is in the set.
     pub fn overlaps(&self, range: BufferRange) -> bool {
@@ -95,6 +106,26 @@ impl Intervals {
             (false, false) => self.runs.insert(at, new),
         }
         true
+    }
+
+    /// Adds `range`, of which no octet is in the set. If that takes more intervals than there may be, the
+    /// narrowest gap in which `others` has nothing is closed: its offsets are in the set from then on.
+    pub fn insert_or_close_gap(&mut self, range: BufferRange, others: &Self) -> Inserted {
+        if self.insert(range) {
+            return Inserted::Alone;
+        }
+        let gap = |at: usize| {
+            let (before, after) = (self.runs.get(at)?, self.runs.get(at + 1)?);
+            BufferRange::new(before.last + 1, after.first - before.last - 1)
+        };
+        let holds_range =
+            |gap: BufferRange| gap.offset() <= range.offset() && u64::from(range.offset()) < gap.end();
+        let free = |at: &usize| gap(*at).is_some_and(|gap| !others.overlaps(gap) && !holds_range(gap));
+        let octets = |at: &usize| gap(*at).map(BufferRange::octets);
+        let Some(at) = (0..self.runs.len()).filter(free).min_by_key(octets) else { return Inserted::Not };
+        self.runs[at].last = self.runs[at + 1].last;
+        self.runs.remove(at + 1);
+        if self.insert(range) { Inserted::WithGap } else { Inserted::Not }
     }
 
     /// Removes `range`, if it lies in one interval. Returns false, and removes nothing, if that takes more
@@ -164,6 +195,61 @@ mod tests {
         prop_assert_eq!(set.is_all_below(model.len() as u32), all_below);
         prop_assert!(!set.is_all_below(model.len() as u32 + 1));
         Ok(())
+    }
+
+    /// As many intervals as there may be, of ten offsets each, with gaps of ten and one of five.
+    fn full() -> Intervals {
+        let mut set = Intervals::default();
+        for run in 0..limits::TRANSFER_INTERVALS as u32 {
+            assert!(set.insert(range(run * 20, run * 20 + if run == 3 { 15 } else { 10 })));
+        }
+        set
+    }
+
+    /// The offsets from `from` to the one before `to`.
+    fn range(from: u32, to: u32) -> BufferRange {
+        BufferRange::new(from, to - from).unwrap()
+    }
+
+    #[test]
+    fn the_narrowest_gap_that_nobody_needs_is_closed() {
+        let end = limits::TRANSFER_INTERVALS as u32 * 20;
+        let mut set = full();
+        assert_eq!(set.insert_or_close_gap(range(end, end + 5), &Intervals::default()), Inserted::WithGap);
+        assert!((60..90).all(|offset| set.overlaps(range(offset, offset + 1))), "of five offsets");
+        assert!(
+            set.overlaps(range(end, end + 5))
+                && !set.overlaps(range(10, 20))
+                && !set.overlaps(range(90, 100))
+        );
+        // Of those that are left the first.
+        let mut others = Intervals::default();
+        assert!(others.insert(range(19, 20)));
+        assert_eq!(set.insert_or_close_gap(range(end + 10, end + 15), &others), Inserted::WithGap);
+        assert!(
+            set.overlaps(range(30, 40)) && !set.overlaps(range(10, 20)),
+            "others have something in the first"
+        );
+    }
+
+    #[test]
+    fn no_gap_is_closed_that_the_offsets_or_others_lie_in() {
+        let mut set = full();
+        let mut others = Intervals::default();
+        for run in 0..limits::TRANSFER_INTERVALS as u32 - 1 {
+            assert!(others.insert(range(run * 20 + 17, run * 20 + 18)));
+        }
+        let before = set.clone();
+        let end = limits::TRANSFER_INTERVALS as u32 * 20;
+        assert_eq!(set.insert_or_close_gap(range(end, end + 5), &others), Inserted::Not);
+        assert_eq!(set.runs, before.runs);
+        assert!(others.remove(range(17, 18)));
+        assert_eq!(
+            set.insert_or_close_gap(range(12, 15), &others),
+            Inserted::Not,
+            "it is in the only free one"
+        );
+        assert_eq!(set.runs, before.runs);
     }
 
     proptest! {

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::intervals::{BufferRange, Intervals};
+use super::intervals::{BufferRange, Inserted, Intervals};
 use super::unsolicited::UnsolicitedPool;
 use crate::limits;
 use crate::memory::Region;
@@ -128,6 +128,8 @@ struct Slot {
     refused: bool,
     /// Offsets of octets in stream order, or whose segment came in order: they stay.
     kept: Intervals,
+    /// A gap of `kept` was closed: octets of the transfer are not in the buffer, and never will be.
+    has_closed_gap: bool,
     /// Offsets of octets placed beyond a gap: whatever fills the gap may take their places.
     tentative: Intervals,
     /// Octets whose turn in the stream has come: all of them are kept.
@@ -153,9 +155,18 @@ impl Slot {
         fits
     }
 
-    /// Returns true if all octets of the transfer have been placed, and stay.
+    /// Returns true if all octets of the transfer have been placed, and stay. Those of a closed gap have not.
     fn is_whole(&self) -> bool {
-        self.total_octets.is_some_and(|total| self.kept.is_all_below(total))
+        !self.has_closed_gap && self.total_octets.is_some_and(|total| self.kept.is_all_below(total))
+    }
+
+    /// Keeps octets where they are placed. Where there are too many gaps, one is given up: what belongs there
+    /// is read from the stream, and all that follows is placed. Else a burst of losses, each of which leaves
+    /// octets that found no interval, would end the placing of a long transfer for good.
+    fn keep(&mut self, range: BufferRange) -> bool {
+        let inserted = self.kept.insert_or_close_gap(range, &self.tentative);
+        self.has_closed_gap |= inserted == Inserted::WithGap;
+        inserted != Inserted::Not
     }
 }
 
@@ -214,6 +225,7 @@ impl Transfers {
             total_octets: None,
             refused: false,
             kept: Intervals::default(),
+            has_closed_gap: false,
             tentative: Intervals::default(),
             delivered: 0,
         });
@@ -317,7 +329,7 @@ impl Transfers {
             slot.tentative.clear();
             self.epochs[at] = self.epochs[at].wrapping_add(1);
         }
-        let claimed = if in_order { slot.kept.insert(range) } else { slot.tentative.insert(range) };
+        let claimed = if in_order { slot.keep(range) } else { slot.tentative.insert(range) };
         if !claimed {
             counters.too_scattered += 1;
             return None;
@@ -348,12 +360,12 @@ impl Transfers {
     pub(super) fn deliver(&mut self, transfer: TransferId, range: BufferRange, beyond_gap: bool) -> bool {
         let Some(slot) = self.slots[usize::from(transfer.slot)].as_mut() else { return false };
         if beyond_gap {
-            if !slot.kept.insert(range) {
+            // Its place among the tentative ones is free for others, if there is room for two halves.
+            slot.tentative.remove(range);
+            if !slot.keep(range) {
                 self.counters.too_scattered += 1;
                 return false;
             }
-            // Its place among the tentative ones is free for others, if there is room for two halves.
-            slot.tentative.remove(range);
         }
         slot.delivered += u64::from(range.octets());
         true

@@ -5,6 +5,7 @@
 mod annotations;
 mod endings;
 mod hostile;
+mod narrowing;
 mod placing;
 mod simulation;
 mod tables;

@@ -232,7 +232,7 @@ fn expected(stream: &Stream, range: std::ops::Range<usize>, aligned: bool) -> Op
 }
 
 /// An ICMP message to the sender of `frame`: the next link takes packets of `mtu` octets (RFC 1191 §4).
-fn too_big(frame: &[u8], mtu: u16) -> Vec<u8> {
+pub(super) fn too_big(frame: &[u8], mtu: u16) -> Vec<u8> {
     let sum = |octets: &[u8]| {
         let words =
             octets.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(*word.get(1).unwrap_or(&0)));

@@ -1,0 +1,81 @@
+//! Tests of placements that wait for their turn.
+
+use super::super::{Buffer, ByteReader, ByteStreamConfig, ReadItem};
+use super::*;
+use crate::memory::Region;
+use crate::ring::Rings;
+use crate::wire::tcp_rdma::Rid;
+
+const RID: Rid = Rid::new(5).expect("46 bits");
+/// Octets of a segment: small ones, of which more than there may be placements lie in a window.
+const SEGMENT: usize = 10;
+const SEGMENTS: usize = 2 * limits::PLACEMENTS_PER_STREAM;
+
+fn octet(position: usize) -> u8 {
+    (position ^ (position >> 8)) as u8
+}
+
+/// Places segment `number` of a transfer that begins with octet 0.
+fn place(inbound: &mut Inbound, number: usize, in_order: bool) {
+    let begin = number * SEGMENT;
+    let option = Transfer {
+        rid: RID,
+        message_aligned: false,
+        unsolicited: false,
+        buffer_offset: begin as u32,
+        data_offset: 0,
+        data_octets: SEGMENT as u16,
+        total_octets: Some((SEGMENTS * SEGMENT) as u32),
+    };
+    let payload = begin as u64;
+    let kept = (payload, payload + SEGMENT as u64);
+    let arrived = Arrived { payload, payload_octets: SEGMENT, kept, in_order };
+    inbound.place(&option, &arrived, |at, octets, write| {
+        let octets: Vec<u8> = (at as usize..at as usize + octets).map(octet).collect();
+        write(&octets);
+    });
+}
+
+/// Segments beyond a gap, from the first on, from the last on, and every second first: as they continue each
+/// other, they are one placement, however many they are.
+#[test]
+fn segments_that_continue_each_other_are_one_placement() {
+    // All but the first segment, which is missing. Every second first is as many pieces as there may be.
+    let ascending: Vec<usize> = (1..SEGMENTS).collect();
+    let descending = ascending.iter().rev().copied().collect();
+    let few = limits::TRANSFER_INTERVALS;
+    let (odd, even): (Vec<usize>, Vec<usize>) = (1..2 * few).partition(|number| number % 2 == 1);
+    let alternating = odd.into_iter().chain(even).chain(2 * few..SEGMENTS).collect();
+    for order in [ascending, descending, alternating] {
+        let ring = || Region::heap(64).expect("memory");
+        let shared =
+            Arc::new(SharedByteStream::new(0, Rings::new().doorbells, ByteStreamConfig::new(ring(), ring())));
+        let (mut inbound, mut reader) = (Inbound::new(shared.clone()), ByteReader::new(shared));
+        let memory = Region::heap(SEGMENTS * SEGMENT).expect("memory");
+        assert!(reader.expect(RID, &memory, 0, memory.len()));
+        inbound.take_commands();
+        for number in order {
+            place(&mut inbound, number, false);
+        }
+        assert_eq!(inbound.placements.len(), 1);
+        place(&mut inbound, 0, true);
+        let octets = SEGMENTS * SEGMENT;
+        assert_eq!(inbound.hand_over(octets, |_, _, _| panic!("octets are copied")), octets);
+        let placed = |offset: usize, octets: usize| ReadItem::Placed {
+            rid: RID,
+            buffer: Buffer::Expected,
+            offset: offset as u32,
+            octets: octets as u32,
+        };
+        let mut read = || reader.read(&mut [], usize::MAX);
+        // The one that came in order stays whatever comes: it is a placement for itself.
+        assert_eq!(read(), placed(0, SEGMENT));
+        assert_eq!(read(), placed(SEGMENT, octets - SEGMENT));
+        let complete = ReadItem::Complete { rid: RID, buffer: Buffer::Expected, total_octets: octets as u32 };
+        assert_eq!((read(), read()), (complete, ReadItem::Nothing));
+        assert_eq!(inbound.counters().too_scattered, 0);
+        let mut written = vec![0; octets];
+        assert!(memory.read(0, &mut written));
+        assert!(written.iter().enumerate().all(|(at, value)| *value == octet(at)));
+    }
+}
