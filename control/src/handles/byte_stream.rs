@@ -18,10 +18,10 @@ use warpline_dataplane::ring::ConnectionId;
 use warpline_dataplane::tcp::{CloseReason, Snapshot};
 use warpline_dataplane::wire::tcp_rdma::Rid;
 
+use super::byte_stream_handle::{ByteStreamHandle, Link};
 use super::context::DeviceContext;
 use super::event_fd::EventFd;
 use super::section_read::SectionRead;
-use crate::engine::interface::request::{Request, StreamRequest};
 use crate::vocabulary::byte_stream::{ByteStreamConfig, ByteStreamError};
 use crate::vocabulary::device::Stopped;
 use crate::vocabulary::socket_pair::SocketPair;
@@ -73,7 +73,8 @@ impl ByteStream {
             Some([reader, writer]) => [Some(reader), Some(writer)],
             None => [None, None],
         };
-        let link = Arc::new(Link { context, connection, pair, shared: shared.clone() });
+        let link =
+            Arc::new(Link::new(ByteStreamHandle { context, connection, pair, shared: shared.clone() }));
         let reader = ByteReader::new(shared.clone());
         let writer = ByteWriter::new(shared);
         Self {
@@ -95,12 +96,12 @@ impl ByteStream {
 
     /// Returns the peer's address and port.
     pub fn remote(&self) -> SocketAddr {
-        self.reader.link.pair.remote
+        self.reader.link.handle().remote()
     }
 
     /// Returns our address and port.
     pub fn local(&self) -> SocketAddr {
-        self.reader.link.pair.local
+        self.reader.link.handle().local()
     }
 
     /// Returns true if the ends have agreed on the TCP RDMA option.
@@ -118,7 +119,12 @@ impl ByteStream {
         self.writer.tcp()
     }
 
-    /// Resets the connection.
+    /// Returns a handle for other threads, which can reset the connection while its halves wait.
+    pub fn handle(&self) -> ByteStreamHandle {
+        self.writer.link.handle().clone()
+    }
+
+    /// Resets the connection. Where its halves are in use elsewhere, [`handle`](Self::handle) does it.
     pub fn abort(&self) {
         self.writer.abort();
     }
@@ -130,36 +136,6 @@ impl ByteStream {
     /// As [`ByteStreamWriter::wait_closed`].
     pub fn wait_closed(&mut self, timeout: Duration) -> Result<(), ByteStreamError> {
         self.writer.wait_closed(timeout)
-    }
-}
-
-/// What both halves hold.
-struct Link {
-    context: Arc<DeviceContext>,
-    connection: ConnectionId,
-    pair: SocketPair,
-    shared: Arc<SharedByteStream>,
-}
-
-impl Link {
-    fn abort(&self) {
-        // A stopped device has closed everything.
-        let _ = self.context.send(Request::Stream(StreamRequest::Abort { connection: self.connection }));
-    }
-
-    /// The error of a connection that has ended, if it is one.
-    fn end(&self) -> Option<ByteStreamError> {
-        match self.shared.end() {
-            Some(CloseReason::Finished) | None => None,
-            Some(reason) => Some(ByteStreamError::Closed(reason)),
-        }
-    }
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        // As above.
-        let _ = self.context.send(Request::Stream(StreamRequest::Abandon { connection: self.connection }));
     }
 }
 
@@ -194,7 +170,7 @@ impl ByteStreamReader {
             return Ok(0);
         }
         self.wait(timeout, |this| match this.reader.read_plain(out) {
-            0 if this.reader.is_finished() => Some(this.link.end().map_or(Ok(0), Err)),
+            0 if this.reader.is_finished() => Some(this.link.handle().end().map_or(Ok(0), Err)),
             0 => None,
             read => Some(Ok(read)),
         })
@@ -225,7 +201,7 @@ impl ByteStreamReader {
     pub fn read_item(&mut self, out: &mut [u8], timeout: Duration) -> Result<ReadItem, ByteStreamError> {
         self.wait(timeout, |this| match this.reader.read(out, usize::MAX) {
             ReadItem::Nothing => None,
-            ReadItem::Finished => Some(this.link.end().map_or(Ok(ReadItem::Finished), Err)),
+            ReadItem::Finished => Some(this.link.handle().end().map_or(Ok(ReadItem::Finished), Err)),
             item => Some(Ok(item)),
         })
     }
@@ -306,7 +282,7 @@ impl ByteStreamReader {
         (memory, range): (&Region, Range<usize>),
         timeout: Duration,
     ) -> Result<usize, ByteStreamError> {
-        let mut section = SectionRead::new(rid, memory, range, !self.link.shared.has_rdma_option());
+        let mut section = SectionRead::new(rid, memory, range, !self.link.handle().shared.has_rdma_option());
         let mut scratch = [0; 16 << 10];
         while section.left() > 0 {
             let left = section.left();
@@ -321,7 +297,9 @@ impl ByteStreamReader {
                     section.take_placed((rid, buffer, offset, octets), found)?;
                 }
                 ReadItem::Complete { .. } | ReadItem::Nothing => {}
-                ReadItem::Finished => return Err(self.link.end().unwrap_or(ByteStreamError::PeerFinished)),
+                ReadItem::Finished => {
+                    return Err(self.link.handle().end().unwrap_or(ByteStreamError::PeerFinished));
+                }
             }
         }
         if !section.aside.is_empty() {
@@ -388,7 +366,7 @@ impl io::Read for ByteStreamReader {
 
 impl fmt::Debug for ByteStreamReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ByteStreamReader").field("pair", &self.link.pair).finish_non_exhaustive()
+        f.debug_struct("ByteStreamReader").field("pair", &self.link.handle().pair).finish_non_exhaustive()
     }
 }
 
@@ -602,7 +580,7 @@ impl ByteStreamWriter {
     /// Returns true if the ends have agreed on the TCP RDMA option. Known once the core has the stream, which
     /// is before its first byte is read.
     pub fn has_rdma_option(&self) -> bool {
-        self.link.shared.has_rdma_option()
+        self.link.handle().has_rdma_option()
     }
 
     /// Returns the state of its TCP at this moment: round-trip time, windows, what is in flight, what was
@@ -612,12 +590,12 @@ impl ByteStreamWriter {
     ///
     /// [`Stopped`].
     pub fn tcp(&self) -> Result<Option<Snapshot>, Stopped> {
-        self.link.context.ask(|reply| Request::StreamReport { connection: self.link.connection, reply })
+        self.link.handle().tcp()
     }
 
     /// Resets the connection.
     pub fn abort(&self) {
-        self.link.abort();
+        self.link.handle().abort();
     }
 
     /// Waits until both ends have finished.
@@ -626,7 +604,7 @@ impl ByteStreamWriter {
     ///
     /// [`ByteStreamError::Closed`] when the connection ended otherwise, [`ByteStreamError::TimedOut`].
     pub fn wait_closed(&mut self, timeout: Duration) -> Result<(), ByteStreamError> {
-        self.wait(timeout, |this| match this.link.shared.end() {
+        self.wait(timeout, |this| match this.link.handle().shared.end() {
             Some(CloseReason::Finished) => Some(Ok(())),
             Some(reason) => Some(Err(ByteStreamError::Closed(reason))),
             None => None,
@@ -648,7 +626,7 @@ impl ByteStreamWriter {
     /// then may the thread sleep.
     pub fn arm(&self) -> bool {
         self.writer.arm();
-        self.writer.room() == 0 && self.link.shared.end().is_none()
+        self.writer.room() == 0 && self.link.handle().shared.end().is_none()
     }
 
     /// Calls `attempt` until it returns something, for at most `timeout`.
@@ -659,8 +637,9 @@ impl ByteStreamWriter {
     ) -> Result<T, ByteStreamError> {
         let mut deadline = Deadline::new(timeout);
         let mut attempt = |this: &mut Self| {
-            attempt(this)
-                .or_else(|| this.link.shared.end().map(|reason| Err(ByteStreamError::Closed(reason))))
+            attempt(this).or_else(|| {
+                this.link.handle().shared.end().map(|reason| Err(ByteStreamError::Closed(reason)))
+            })
         };
         loop {
             if let Some(result) = attempt(self) {
@@ -692,13 +671,13 @@ impl io::Write for ByteStreamWriter {
 
 impl fmt::Debug for ByteStreamWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ByteStreamWriter").field("pair", &self.link.pair).finish_non_exhaustive()
+        f.debug_struct("ByteStreamWriter").field("pair", &self.link.handle().pair).finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for ByteStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ByteStream").field("pair", &self.reader.link.pair).finish_non_exhaustive()
+        f.debug_struct("ByteStream").field("pair", &self.reader.link.handle().pair).finish_non_exhaustive()
     }
 }
 

@@ -4,6 +4,7 @@
 
 pub mod batch;
 pub mod byte_stream;
+pub mod byte_stream_handle;
 pub(crate) mod clock;
 pub mod cm;
 pub mod completion;

@@ -71,6 +71,27 @@ fn octets_go_both_ways_and_each_half_closes() {
     }
 }
 
+/// Both halves are in use by threads that wait: a handle ends the connection.
+#[test]
+fn a_handle_aborts_what_waits() {
+    let pair = Pair::new();
+    let (near, far) = streams(&pair.near, &pair.far, true, &ByteStreamConfig::default());
+    let handle = near.handle();
+    assert!(handle.has_rdma_option());
+    assert_eq!((handle.local(), handle.remote()), (near.local(), near.remote()));
+    let ByteStream { mut reader, mut writer } = near;
+    let closed = |result| matches!(result, Err(ByteStreamError::Closed(CloseReason::Aborted)));
+    thread::scope(|scope| {
+        let reads = scope.spawn(move || closed(reader.read(&mut [0; 8], PATIENCE).map(drop)));
+        let waits = scope.spawn(move || closed(writer.wait_closed(PATIENCE)));
+        handle.abort();
+        assert!(reads.join().unwrap() && waits.join().unwrap());
+    });
+    // Both halves are gone, and the handle does nothing.
+    handle.abort();
+    drop(far);
+}
+
 // Requirements: TRO-3.1.5-01, TRO-3.1.7-01, TRO-5.2.1-01
 #[test]
 fn a_transfer_is_not_copied_again() {

@@ -538,7 +538,8 @@
 
 /**
  * A TCP connection whose bytes the program and the core share, without a thread between them. One thread may
- * read while another writes.
+ * read while another writes. `warpline_byte_stream_abort` and `warpline_byte_stream_has_rdma_option` never
+ * wait for the threads that read, write or wait.
  */
 struct warpline_byte_stream;
 
@@ -2098,7 +2099,8 @@ int warpline_byte_stream_create(struct warpline_stream *stream,
 void warpline_byte_stream_destroy(struct warpline_byte_stream *byte_stream);
 
 /**
- * Whether the ends have agreed on the TCP RDMA option; false for null. Known before the first byte is read.
+ * Whether the ends have agreed on the TCP RDMA option; false for null. Known before the first byte is read,
+ * and returned at once whatever other threads do with the stream.
  */
 bool warpline_byte_stream_has_rdma_option(const struct warpline_byte_stream *byte_stream);
 
@@ -2222,7 +2224,8 @@ int warpline_byte_stream_cork(struct warpline_byte_stream *byte_stream, bool cor
 int warpline_byte_stream_finish(struct warpline_byte_stream *byte_stream);
 
 /**
- * Resets the connection.
+ * Resets the connection, whatever other threads do with the stream: those that read, write or wait return
+ * `-ECONNRESET`. Does not wait for them, and does nothing if the connection has ended.
  */
 int warpline_byte_stream_abort(struct warpline_byte_stream *byte_stream);
 

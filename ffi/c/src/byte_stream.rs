@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use warpline::tcp_rdma::Rid;
 use warpline::{
-    Annotation, Behaviour, ByteStreamConfig, ByteStreamReader, ByteStreamWriter, ReadItem, Section,
-    StreamConfig, TcpListenConfig, TransferBuffer, UnsolicitedConfig,
+    Annotation, Behaviour, ByteStreamConfig, ByteStreamHandle, ByteStreamReader, ByteStreamWriter, ReadItem,
+    Section, StreamConfig, TcpListenConfig, TransferBuffer, UnsolicitedConfig,
 };
 
 use crate::device::Device;
@@ -172,8 +172,10 @@ impl From<ReadItem> for ReadPart {
 }
 
 /// A TCP connection whose bytes the program and the core share, without a thread between them. One thread may
-/// read while another writes.
+/// read while another writes. `warpline_byte_stream_abort` and `warpline_byte_stream_has_rdma_option` never
+/// wait for the threads that read, write or wait.
 pub struct ByteStream {
+    handle: ByteStreamHandle,
     reader: Mutex<ByteStreamReader>,
     writer: Mutex<ByteStreamWriter>,
 }
@@ -272,8 +274,10 @@ pub unsafe extern "C" fn warpline_byte_stream_create(
         // SAFETY: as above.
         unsafe {
             hand_out(byte_stream, || {
-                let warpline::ByteStream { reader, writer } = stream.0.into_byte_stream(&config)?;
-                Ok(ByteStream { reader: Mutex::new(reader), writer: Mutex::new(writer) })
+                let stream = stream.0.into_byte_stream(&config)?;
+                let handle = stream.handle();
+                let warpline::ByteStream { reader, writer } = stream;
+                Ok(ByteStream { handle, reader: Mutex::new(reader), writer: Mutex::new(writer) })
             })?;
         }
         Ok(0)
@@ -288,13 +292,14 @@ pub unsafe extern "C" fn warpline_byte_stream_destroy(byte_stream: *mut ByteStre
     guard_or((), || drop(unsafe { take_back(byte_stream) }));
 }
 
-/// Whether the ends have agreed on the TCP RDMA option; false for null. Known before the first byte is read.
+/// Whether the ends have agreed on the TCP RDMA option; false for null. Known before the first byte is read,
+/// and returned at once whatever other threads do with the stream.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_byte_stream_has_rdma_option(byte_stream: *const ByteStream) -> bool {
     guard_or(false, || {
         // SAFETY: the caller keeps C's contract.
         let stream = unsafe { byte_stream.as_ref() };
-        stream.is_some_and(|stream| stream.writer().has_rdma_option())
+        stream.is_some_and(|stream| stream.handle.has_rdma_option())
     })
 }
 
@@ -539,12 +544,13 @@ pub unsafe extern "C" fn warpline_byte_stream_finish(byte_stream: *mut ByteStrea
     })
 }
 
-/// Resets the connection.
+/// Resets the connection, whatever other threads do with the stream: those that read, write or wait return
+/// `-ECONNRESET`. Does not wait for them, and does nothing if the connection has ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_byte_stream_abort(byte_stream: *mut ByteStream) -> c_int {
     guard(|| {
         // SAFETY: the caller keeps C's contract.
-        unsafe { borrow(byte_stream)? }.writer().abort();
+        unsafe { borrow(byte_stream)? }.handle.abort();
         Ok(0)
     })
 }

@@ -1,6 +1,8 @@
 //! Byte streams, and the TCP RDMA option.
 
-use std::thread;
+use std::fs;
+use std::sync::mpsc;
+use std::thread::{self, Scope, ScopedJoinHandle};
 
 use super::ends::*;
 use super::handles::*;
@@ -140,6 +142,57 @@ fn transfers_are_placed() {
     assert_eq!(far.abort(), 0);
     assert_eq!(near.read(&mut place, PATIENCE), -libc::ECONNRESET);
     assert_eq!(near.read_part(&mut place, PATIENCE).unwrap_err(), -libc::ECONNRESET);
+}
+
+/// Calls `wait` in a thread of `scope`, and returns once that thread sleeps.
+fn asleep<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    wait: impl FnOnce() -> T + Send + 'scope,
+) -> ScopedJoinHandle<'scope, T> {
+    let (say, told) = mpsc::channel();
+    let thread = scope.spawn(move || {
+        // SAFETY: the call has no conditions.
+        say.send(unsafe { libc::gettid() }).unwrap();
+        wait()
+    });
+    let path = format!("/proc/self/task/{}/stat", told.recv().unwrap());
+    // The state comes after the name, which is in parentheses (proc_pid_stat(5)).
+    let state = |stat: &str| stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+    while state(&fs::read_to_string(&path).unwrap()) != Some('S') {
+        thread::yield_now();
+    }
+    thread
+}
+
+/// A thread that waits keeps no other one from asking, or from ending the connection.
+#[test]
+fn a_stream_is_aborted_while_threads_write_read_and_wait() {
+    let (near_device, far_device) = devices();
+    let (near, far) = streams(&near_device, &far_device);
+    // The far end reads nothing.
+    let bytes = numbered(1 << 20);
+    while near.write(&bytes, 1) != -libc::ETIMEDOUT {}
+    thread::scope(|scope| {
+        let writes = asleep(scope, || near.write(b"x", PATIENCE));
+        let reads = asleep(scope, || near.read(&mut [0; 8], PATIENCE));
+        assert!(near.has_rdma_option());
+        assert_eq!(near.abort(), 0);
+        assert_eq!(writes.join().unwrap(), -libc::ECONNRESET);
+        assert_eq!(reads.join().unwrap(), -libc::ECONNRESET);
+        assert_eq!(far.wait_closed(PATIENCE), -libc::ECONNRESET);
+    });
+    drop((near, far));
+    let (near, far) = streams(&near_device, &far_device);
+    thread::scope(|scope| {
+        let waits = asleep(scope, || near.wait_closed(PATIENCE));
+        let reads = asleep(scope, || near.read_part(&mut [0; 8], PATIENCE).map(|part| part.kind));
+        assert!(near.has_rdma_option());
+        assert_eq!((near.abort(), near.abort()), (0, 0));
+        assert_eq!(waits.join().unwrap(), -libc::ECONNRESET);
+        assert_eq!(reads.join().unwrap(), Err(-libc::ECONNRESET));
+        assert_eq!(far.read(&mut [0; 8], PATIENCE), -libc::ECONNRESET);
+        assert_eq!(near.abort(), 0, "it has ended");
+    });
 }
 
 #[test]

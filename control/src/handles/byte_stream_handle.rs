@@ -1,0 +1,95 @@
+//! What the threads of an application share of a byte stream, beside its two halves.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use warpline_dataplane::byte_stream::SharedByteStream;
+use warpline_dataplane::ring::ConnectionId;
+use warpline_dataplane::tcp::{CloseReason, Snapshot};
+
+use super::context::DeviceContext;
+use crate::engine::interface::request::{Request, StreamRequest};
+use crate::vocabulary::byte_stream::ByteStreamError;
+use crate::vocabulary::device::Stopped;
+use crate::vocabulary::socket_pair::SocketPair;
+
+/// Resets and observes a byte stream while other threads read, write or wait on its halves, from
+/// [`ByteStream::handle`](crate::ByteStream::handle). No method waits for another thread. A handle does not
+/// keep the connection open.
+#[derive(Clone)]
+pub struct ByteStreamHandle {
+    pub(super) context: Arc<DeviceContext>,
+    pub(super) connection: ConnectionId,
+    pub(super) pair: SocketPair,
+    pub(super) shared: Arc<SharedByteStream>,
+}
+
+impl ByteStreamHandle {
+    /// Resets the connection. Threads that wait on it return
+    /// [`ByteStreamError::Closed`]. Does nothing if the connection has ended.
+    pub fn abort(&self) {
+        // A stopped device has closed everything.
+        let _ = self.context.send(Request::Stream(StreamRequest::Abort { connection: self.connection }));
+    }
+
+    /// Returns true if the ends have agreed on the TCP RDMA option. Known once the core has the stream, which
+    /// is before its first byte is read.
+    pub fn has_rdma_option(&self) -> bool {
+        self.shared.has_rdma_option()
+    }
+
+    /// Returns the state of its TCP at this moment; `None` once it is closed.
+    ///
+    /// # Errors
+    ///
+    /// [`Stopped`].
+    pub fn tcp(&self) -> Result<Option<Snapshot>, Stopped> {
+        self.context.ask(|reply| Request::StreamReport { connection: self.connection, reply })
+    }
+
+    /// Returns the peer's address and port.
+    pub const fn remote(&self) -> SocketAddr {
+        self.pair.remote
+    }
+
+    /// Returns our address and port.
+    pub const fn local(&self) -> SocketAddr {
+        self.pair.local
+    }
+
+    /// Returns the error of a connection that has ended, if it is one.
+    pub(super) fn end(&self) -> Option<ByteStreamError> {
+        match self.shared.end() {
+            Some(CloseReason::Finished) | None => None,
+            Some(reason) => Some(ByteStreamError::Closed(reason)),
+        }
+    }
+}
+
+impl fmt::Debug for ByteStreamHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ByteStreamHandle").field("pair", &self.pair).finish_non_exhaustive()
+    }
+}
+
+/// What both halves of a byte stream hold: after the last of them the connection is closed.
+pub(super) struct Link(ByteStreamHandle);
+
+impl Link {
+    pub(super) const fn new(handle: ByteStreamHandle) -> Self {
+        Self(handle)
+    }
+
+    pub(super) const fn handle(&self) -> &ByteStreamHandle {
+        &self.0
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        let Self(ByteStreamHandle { context, connection, .. }) = self;
+        // A stopped device has closed everything.
+        let _ = context.send(Request::Stream(StreamRequest::Abandon { connection: *connection }));
+    }
+}
