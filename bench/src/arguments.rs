@@ -191,12 +191,16 @@ impl DeviceArguments {
         Ok(open::eal(&[], &self.eal)?)
     }
 
-    /// Opens the port of `device`, which a thread on the CPU `cpu` is to poll.
+    /// Opens the port of `device`, which a thread on the CPU `cpu` is to poll. Prints what may keep its
+    /// frames from passing.
     ///
     /// # Errors
     ///
     /// [`BenchError::Open`].
     pub fn open_port(&self, device: &DeviceName, cpu: usize) -> Result<DpdkDevice, BenchError> {
+        for warning in open::inspect(device)? {
+            eprintln!("warning: {warning}");
+        }
         let eal = open::eal(&[device], &beside(&self.eal, cpu))?;
         Ok(open::port(eal, device)?)
     }

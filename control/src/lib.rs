@@ -57,6 +57,8 @@
 
 mod engine;
 mod handles;
+#[cfg(feature = "dpdk")]
+mod host;
 mod vocabulary;
 
 pub use engine::startup;

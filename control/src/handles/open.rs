@@ -36,8 +36,12 @@ use dpdk::{EalBuilder, Memory, Mempool, MempoolConfig, Mtu, Pci, Port, PortConfi
 pub use warpline_dataplane::device::dpdk::{DpdkDevice, PoolTooSmall, SUPER_FRAME_MAX_BYTES};
 use warpline_dataplane::memory::Region;
 
+pub use crate::host::claim::Owner;
+pub use crate::host::survey::{HostFault, HostWarning};
+
 use super::device::Device;
 use super::vdev::{PortArguments, pci_argument, port_arguments, queue_size};
+use crate::host::survey::{Survey, survey};
 use crate::vocabulary::device::{DeviceConfig, MemorySource, StartError};
 use crate::vocabulary::device_name::{DeviceKind, DeviceName};
 use crate::vocabulary::poll_thread::PollThread;
@@ -79,13 +83,13 @@ pub enum OpenError {
     /// A ring joins two devices.
     #[error("a ring has both ends in this process: open it as a pair")]
     RingIsAPair,
-    /// The kernel has no such interface.
-    #[error("device '{name}': there is no interface '{}'; there are {existing}", name.target())]
-    NoInterface {
+    /// The device could not work on its interface of the kernel.
+    #[error("device '{name}': {fault}")]
+    Host {
         /// The device.
         name: Box<DeviceName>,
-        /// The interfaces of this network namespace.
-        existing: String,
+        /// Why, and the remedy.
+        fault: HostFault,
     },
     /// The driver refuses the device.
     #[error("device '{name}': {error}")]
@@ -229,13 +233,16 @@ fn data_octets(mtu_octets: u16) -> u16 {
     mtu_octets.saturating_add(SPARE_OCTETS).max(MempoolConfig::default().data_octets)
 }
 
-/// Opens the port of `device` with one queue pair, for IP packets up to its MTU.
+/// Opens the port of `device` with one queue pair, for IP packets up to its MTU. Before that, looks at the
+/// interface of the kernel under it, if there is one: it must exist, be up, carry such packets, and neither
+/// the kernel nor another device may have one of the addresses.
 ///
 /// # Errors
 ///
 /// [`OpenError`].
 pub fn port(eal: Eal, device: &DeviceName) -> Result<DpdkDevice, OpenError> {
     let PortArguments { port, vdev } = unused_port_arguments(eal, device).ok_or(OpenError::RingIsAPair)?;
+    let Survey { claims, .. } = surveyed(device)?;
     // Before the device, which may make an interface appear or a peer connect.
     let pool = port_pool(eal, device)?;
     // One in DPDK's notation may stand in the EAL's arguments already.
@@ -252,12 +259,13 @@ pub fn port(eal: Eal, device: &DeviceName) -> Result<DpdkDevice, OpenError> {
             add()?;
         }
     }
-    start_port(eal, &port, device, pool).inspect_err(|_| {
+    let opened = start_port(eal, &port, device, pool).inspect_err(|_| {
         if vdev.is_some() {
             // What the driver says of that matters less than why the port did not start.
             let _ = eal.remove_vdev(&port);
         }
-    })
+    });
+    Ok(opened?.keeping(claims))
 }
 
 /// Returns how DPDK opens `device`; `None` for a ring. A virtual device gets a name that no port has: the
@@ -275,22 +283,21 @@ fn unused_port_arguments(eal: Eal, device: &DeviceName) -> Option<PortArguments>
 }
 
 fn refused(device: &DeviceName, error: VdevError) -> OpenError {
-    let name = Box::new(device.clone());
-    match (device.kind(), interfaces()) {
-        (DeviceKind::AfPacket | DeviceKind::AfXdp, Some(existing))
-            if !existing.iter().any(|interface| interface == device.target()) =>
-        {
-            OpenError::NoInterface { name, existing: existing.join(", ") }
-        }
-        _ => OpenError::Refused { name, error },
-    }
+    OpenError::Refused { name: Box::new(device.clone()), error }
 }
 
-/// Returns the names of the interfaces in this network namespace: in /proc/net/dev each begins a line, after
-/// two lines of headings, and ends with a colon.
-fn interfaces() -> Option<Vec<String>> {
-    let text = std::fs::read_to_string("/proc/net/dev").ok()?;
-    Some(text.lines().skip(2).filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned())).collect())
+/// Checks that `device` can work on its interface of the kernel, if it has one. Returns what may still keep
+/// its frames from passing.
+///
+/// # Errors
+///
+/// [`OpenError::Host`], as [`port`] would report it.
+pub fn inspect(device: &DeviceName) -> Result<Vec<HostWarning>, OpenError> {
+    Ok(surveyed(device)?.warnings)
+}
+
+fn surveyed(device: &DeviceName) -> Result<Survey, OpenError> {
+    survey(device).map_err(|fault| OpenError::Host { name: Box::new(device.clone()), fault })
 }
 
 /// Starts the port `name` of `device` with one queue pair and `pool`.
@@ -318,6 +325,8 @@ impl Device {
     ///
     /// [`OpenError`].
     pub fn open(name: &DeviceName) -> Result<Self, OpenError> {
+        // Before DPDK starts, which takes a while.
+        inspect(name)?;
         let eal = eal(&[name], "")?;
         let config = DeviceConfig { memory: hugepages(eal), ..name.config() };
         Ok(Self::start(port(eal, name)?, &config, PollThread::default())?)

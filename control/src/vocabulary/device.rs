@@ -7,7 +7,9 @@ use std::sync::Arc;
 use warpline_dataplane::core::Config;
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::Region;
-use warpline_dataplane::net::addresses::{Addresses, Cidr, Route, Routes, is_host_address};
+use warpline_dataplane::net::addresses::{
+    Addresses, Cidr, Route, Routes, is_directed_broadcast, is_host_address, is_network_address,
+};
 use warpline_dataplane::net::neighbours::StaticNeighbour;
 use warpline_dataplane::tcp::Behaviour;
 use warpline_dataplane::wire::tcp_rdma;
@@ -131,6 +133,14 @@ pub enum StartError {
     /// The address is not that of a host.
     #[error("{0} is not the address of a host: give the device a unicast address of its network")]
     Address(IpAddr),
+    /// The address is that of its network, not of a host in it.
+    #[error("{0} is the address of the network itself: give the device another address of {network}",
+        network = .0.network())]
+    NetworkAddress(Cidr),
+    /// All stations of the network have the address.
+    #[error("{0} is the broadcast address of its network: give the device another address of {network}",
+        network = .0.network())]
+    BroadcastAddress(Cidr),
     /// No address, or too many.
     #[error("{0} addresses: a device has one to {max}", max = limits::ADDRESSES_PER_CORE)]
     AddressCount(usize),
@@ -209,6 +219,12 @@ pub(crate) fn check(config: &DeviceConfig) -> Result<(Addresses, Routes), StartE
             return Err(StartError::Address(own.address));
         }
         check_prefix(*own)?;
+        if is_network_address(*own) {
+            return Err(StartError::NetworkAddress(*own));
+        }
+        if is_directed_broadcast(&[*own], own.address) {
+            return Err(StartError::BroadcastAddress(*own));
+        }
     }
     for route in &config.routes {
         check_prefix(route.destination)?;

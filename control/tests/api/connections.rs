@@ -320,6 +320,13 @@ fn a_device_needs_an_address_of_a_host() {
     {
         assert!(matches!(address(wrong), StartError::Address(_)), "{wrong}");
     }
+    for (own, network) in [("198.18.0.0/24", true), ("198.18.1.255/23", false), ("fd00::/64", true)] {
+        match address(own) {
+            StartError::NetworkAddress(wrong) => assert!(network && wrong.to_string() == own),
+            StartError::BroadcastAddress(wrong) => assert!(!network && wrong.to_string() == own),
+            other => panic!("{own}: {other}"),
+        }
+    }
     assert!(matches!(start(|c| c.addresses.clear()), StartError::AddressCount(0)));
     assert!(matches!(start(|c| c.addresses = vec![c.addresses[0]; 9]), StartError::AddressCount(9)));
     assert!(matches!(start(|c| c.addresses[0].prefix_bits = 33), StartError::Prefix(_)));

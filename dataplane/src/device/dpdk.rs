@@ -1,6 +1,8 @@
 //! DPDK ports as devices.
 
+use std::any::Any;
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 
 use dpdk::{ExternalPieces, Headers, Mbuf, Mempool, PortCapabilities, QueuePair, RunningPort, WireEnd};
@@ -32,12 +34,19 @@ pub struct PoolTooSmall {
 }
 
 /// A queue pair of a port, or one end of a wire in memory, with the pool that its frames are made from.
-#[derive(Debug)]
 pub struct DpdkDevice {
     link: Link,
     pool: Mempool,
     mac: MacAddress,
     capabilities: Capabilities,
+    /// Dropped when the port is closed.
+    _kept: Vec<Box<dyn Any + Send>>,
+}
+
+impl fmt::Debug for DpdkDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DpdkDevice").field("link", &self.link).field("mac", &self.mac).finish_non_exhaustive()
+    }
 }
 
 /// Returns the largest IP packet of a super-frame that a port with buffers of `data_octets` octets takes; the
@@ -128,7 +137,14 @@ impl DpdkDevice {
         if data_octets < frame_octets {
             return Err(PoolTooSmall { frame_bytes: frame_octets, data_bytes: data_octets });
         }
-        Ok(Self { link, pool, mac: MacAddress(mac), capabilities })
+        Ok(Self { link, pool, mac: MacAddress(mac), capabilities, _kept: Vec::new() })
+    }
+
+    /// Keeps `right`, such as a claim to an address, as long as the device is open.
+    #[must_use]
+    pub fn keeping(mut self, right: impl Any + Send) -> Self {
+        self._kept.push(Box::new(right));
+        self
     }
 }
 

@@ -33,6 +33,21 @@ impl Cidr {
     pub fn contains(&self, address: IpAddr) -> bool {
         self.address.is_ipv4() == address.is_ipv4() && common_bits(self.address, address) >= self.prefix_bits
     }
+
+    /// Returns the network: its prefix, with zeros for the address after it.
+    #[must_use]
+    pub fn network(&self) -> Self {
+        let bits = u32::from(self.address_bits().saturating_sub(self.prefix_bits));
+        let address = match self.address {
+            IpAddr::V4(address) => {
+                IpAddr::from((u32::MAX.checked_shl(bits).unwrap_or(0) & u32::from(address)).to_be_bytes())
+            }
+            IpAddr::V6(address) => {
+                IpAddr::from((u128::MAX.checked_shl(bits).unwrap_or(0) & u128::from(address)).to_be_bytes())
+            }
+        };
+        Self { address, ..*self }
+    }
 }
 
 impl fmt::Display for Cidr {
@@ -105,6 +120,13 @@ pub fn is_directed_broadcast(addresses: &[Cidr], address: IpAddr) -> bool {
         let host_bits = u32::MAX.checked_shr(own.prefix_bits.into()).unwrap_or(0);
         own.prefix_bits <= 30 && own.contains(address) && v4.to_bits() & host_bits == host_bits
     })
+}
+
+/// Returns true if `own` is its network's own address: all bits after the prefix are zero. In IPv4 that is
+/// the broadcast address of old hosts (RFC 1122 §3.3.6), in IPv6 the anycast address of all routers (RFC
+/// 4291 §2.6.1). Networks of one or two addresses have none (RFC 3021 §2.1, RFC 6164 §5.1).
+pub fn is_network_address(own: Cidr) -> bool {
+    own.address_bits().saturating_sub(own.prefix_bits) >= 2 && own.network() == own
 }
 
 /// Returns the upper 64 bits of an IPv6 address: the network that one site, and often one host, has (RFC 4291
@@ -196,6 +218,25 @@ mod tests {
         ] {
             assert!(cidr(network).contains(ip(inside)), "{network} {inside}");
             assert!(!cidr(network).contains(ip(outside)), "{network} {outside}");
+        }
+    }
+
+    #[test]
+    fn a_network_of_three_or_more_has_an_address_of_its_own() {
+        for (own, network, is_its_own) in [
+            ("198.18.0.1/24", "198.18.0.0/24", false),
+            ("198.18.0.0/24", "198.18.0.0/24", true),
+            ("198.19.0.0/15", "198.18.0.0/15", false),
+            ("198.18.0.0/31", "198.18.0.0/31", false),
+            ("198.18.0.1/32", "198.18.0.1/32", false),
+            ("198.18.0.1/0", "0.0.0.0/0", false),
+            ("fd00::1/64", "fd00::/64", false),
+            ("fd00::/64", "fd00::/64", true),
+            ("fd00::/127", "fd00::/127", false),
+            ("fd00::1/0", "::/0", false),
+        ] {
+            assert_eq!(cidr(own).network(), cidr(network), "{own}");
+            assert_eq!(is_network_address(cidr(own)), is_its_own, "{own}");
         }
     }
 

@@ -1,0 +1,215 @@
+//! Tests of what the benchmark says about the machine around a device: its interface, and what else uses it.
+//! They need root, for network namespaces.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Two network namespaces with a veth pair between them: `e1` in the peer's, `e2` in the device's.
+struct Namespaces {
+    peer: String,
+    ours: String,
+}
+
+impl Namespaces {
+    /// Returns `None`, and says so, where namespaces cannot be made.
+    fn new() -> Option<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        if !std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0) {
+            eprintln!("skipped: needs root");
+            return None;
+        }
+        let unique = format!("host-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let both = Self { peer: format!("{unique}-a"), ours: format!("{unique}-b") };
+        ip(&["netns", "add", &both.peer]);
+        ip(&["netns", "add", &both.ours]);
+        ip(&[
+            "-n", &both.peer, "link", "add", "e1", "type", "veth", "peer", "name", "e2", "netns", &both.ours,
+        ]);
+        for (namespace, interface) in [(&both.peer, "e1"), (&both.ours, "e2")] {
+            ip(&["-n", namespace, "link", "set", interface, "up"]);
+        }
+        ip(&["-n", &both.peer, "address", "add", "198.18.0.1/24", "dev", "e1"]);
+        Some(both)
+    }
+
+    /// Runs `ip` in the device's namespace.
+    fn ours(&self, arguments: &str) {
+        ip(&[&["-n", &self.ours], &arguments.split(' ').collect::<Vec<_>>()[..]].concat());
+    }
+
+    fn bench(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.ours, "timeout", "60", env!("CARGO_BIN_EXE_warpline-bench")]);
+        command.args(arguments);
+        command
+    }
+
+    /// Runs a benchmark that has to fail, and returns the line that says why.
+    fn refusal(&self, arguments: &[&str]) -> String {
+        let output = self.bench(arguments).output().unwrap();
+        assert!(!output.status.success(), "{arguments:?}");
+        last_line(&output)
+    }
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        for namespace in [&self.peer, &self.ours] {
+            let _ = Command::new("ip").args(["netns", "delete", namespace]).status();
+        }
+    }
+}
+
+fn ip(arguments: &[&str]) {
+    let output = Command::new("ip").args(arguments).output().expect("ip of iproute2");
+    assert!(output.status.success(), "ip {}: {output:?}", arguments.join(" "));
+}
+
+fn last_line(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr);
+    text.trim_end().lines().last().unwrap_or_default().to_owned()
+}
+
+/// A benchmark that runs until it is dropped.
+struct Running(Child);
+
+impl Running {
+    /// Starts it, and returns when it has printed a line that contains `text`, with all lines until then.
+    fn until(mut command: Command, text: &str) -> (Self, Vec<String>) {
+        let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let running = Self(child);
+        let mut said = Vec::new();
+        while let Some(line) = lines.next() {
+            said.push(line);
+            if said.last().is_some_and(|line| line.contains(text)) {
+                return (running, said);
+            }
+        }
+        panic!("no '{text}' in {said:?}");
+    }
+
+    /// The number of the benchmark, which timeout(1) started.
+    fn pid(&self) -> u32 {
+        let children = format!("/proc/{0}/task/{0}/children", self.0.id());
+        std::fs::read_to_string(children).unwrap().trim().parse().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // timeout(1) passes the signal on.
+        let _ = Command::new("kill").arg(self.0.id().to_string()).status();
+        let _ = self.0.wait();
+    }
+}
+
+const LISTEN: [&str; 4] = ["write-bw", "--device", "af_packet:e2", "--listen"];
+
+#[test]
+fn an_address_that_the_kernel_has_is_refused() {
+    let Some(namespaces) = Namespaces::new() else { return };
+    namespaces.ours("address add 198.18.0.2/24 dev e2");
+    namespaces.ours("address add fd00::2/64 dev e2 nodad");
+    assert_eq!(
+        namespaces.refusal(&[&LISTEN[..], &["198.18.0.2:4791"]].concat()),
+        "warpline-bench: device 'af_packet:e2,address=198.18.0.2/24': the kernel has 198.18.0.2 too, on \
+         'e2', and would refuse what peers send to it: give the device another address of 198.18.0.0/24, or \
+         take this one from the kernel: ip address delete 198.18.0.2/24 dev e2"
+    );
+    assert_eq!(
+        namespaces.refusal(&[&LISTEN[..], &["[fd00::2]:4791"]].concat()),
+        "warpline-bench: device 'af_packet:e2,address=fd00::2/64': the kernel has fd00::2 too, on 'e2', and \
+         would refuse what peers send to it: give the device another address of fd00::/64, or take this one \
+         from the kernel: ip address delete fd00::2/64 dev e2"
+    );
+    // The kernel answers for an address of another interface, too.
+    namespaces.ours("link add e3 type veth peer name e4");
+    namespaces.ours("address add 198.18.0.3/24 dev e3");
+    let refusal = namespaces.refusal(&[&LISTEN[..], &["198.18.0.3:4791"]].concat());
+    assert!(refusal.ends_with("ip address delete 198.18.0.3/24 dev e3"), "{refusal}");
+    // The remedy of the message.
+    namespaces.ours("address delete 198.18.0.2/24 dev e2");
+    let listening = namespaces.bench(&[&LISTEN[..], &["198.18.0.2:4791"]].concat());
+    let (_running, said) = Running::until(listening, "waiting at 198.18.0.2:4791");
+    assert_eq!(said.len(), 1, "{said:?}");
+}
+
+#[test]
+fn an_address_on_an_interface_serves_one_process() {
+    let Some(namespaces) = Namespaces::new() else { return };
+    let listening = namespaces.bench(&[&LISTEN[..], &["198.18.0.2:4791"]].concat());
+    let (running, _) = Running::until(listening, "waiting at");
+    let pid = running.pid();
+    assert_eq!(
+        namespaces.refusal(&["ping", "--device", "af_packet:e2,address=198.18.0.2", "198.18.0.1:7174"]),
+        format!(
+            "warpline-bench: device 'af_packet:e2,address=198.18.0.2/24': process {pid} (warpline-bench) has \
+             198.18.0.2 on 'e2' already: give this device another address, or end it: kill {pid}"
+        )
+    );
+    // Another address, and the same once its process has ended.
+    let other = namespaces.bench(&[&LISTEN[..], &["198.18.0.3:4791"]].concat());
+    drop(Running::until(other, "waiting at 198.18.0.3:4791"));
+    drop(running);
+    let again = namespaces.bench(&[&LISTEN[..], &["198.18.0.2:4791"]].concat());
+    drop(Running::until(again, "waiting at 198.18.0.2:4791"));
+}
+
+#[test]
+fn an_interface_that_cannot_carry_the_frames_is_refused() {
+    let Some(namespaces) = Namespaces::new() else { return };
+    let refusal = |device: &str| {
+        let refusal = namespaces.refusal(&["write-bw", "--device", device, "--listen", "198.18.0.2:4791"]);
+        let prefix = format!("warpline-bench: device '{}': ", device.replace(',', ",address=198.18.0.2/24,"));
+        let plain = format!("warpline-bench: device '{device},address=198.18.0.2/24': ");
+        let message = refusal.strip_prefix(&plain).or_else(|| refusal.strip_prefix(&prefix));
+        message.unwrap_or_else(|| panic!("{refusal}")).to_owned()
+    };
+    assert_eq!(refusal("af_packet:e9"), "there is no interface 'e9'; there are lo, e2");
+    assert_eq!(
+        refusal("af_packet:lo"),
+        "'lo' reaches no other station: use the device ring for both ends in one process, or a veth pair (ip \
+         link add e1 type veth peer name e2) for two"
+    );
+    assert_eq!(
+        refusal("af_packet:e2,mtu=9000"),
+        "interface 'e2' carries packets of 1500 bytes, not 9000: write mtu=1500, or raise it at both ends of \
+         the link: ip link set e2 mtu 9000"
+    );
+    namespaces.ours("link set e2 down");
+    for device in ["af_packet:e2", "af_xdp:e2"] {
+        assert_eq!(refusal(device), "interface 'e2' is down; bring it up: ip link set e2 up");
+    }
+}
+
+#[test]
+fn an_interface_without_carrier_is_a_warning() {
+    let Some(namespaces) = Namespaces::new() else { return };
+    ip(&["-n", &namespaces.peer, "link", "set", "e1", "down"]);
+    let listening = namespaces.bench(&[&LISTEN[..], &["198.18.0.2:4791"]].concat());
+    let (_running, said) = Running::until(listening, "waiting at");
+    assert_eq!(
+        said[0],
+        "warning: interface 'e2' has no carrier: its cable, or the other end of its veth pair, is down"
+    );
+}
+
+#[test]
+fn addresses_of_no_single_host_are_refused() {
+    let Some(namespaces) = Namespaces::new() else { return };
+    for (listen, own, what) in [
+        ("198.18.0.0:1", "198.18.0.0/24", "the address of the network itself"),
+        ("198.18.0.255:1", "198.18.0.255/24", "the broadcast address of its network"),
+        ("[fd00::]:1", "fd00::/64", "the address of the network itself"),
+    ] {
+        let refusal = namespaces.refusal(&[&LISTEN[..], &[listen]].concat());
+        let network = if own.contains(':') { "fd00::/64" } else { "198.18.0.0/24" };
+        assert_eq!(
+            refusal,
+            format!("warpline-bench: {own} is {what}: give the device another address of {network}")
+        );
+    }
+}

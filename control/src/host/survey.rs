@@ -1,0 +1,176 @@
+//! A survey of the interface under a device, before it is opened.
+
+use std::net::IpAddr;
+
+use warpline_dataplane::net::addresses::Cidr;
+
+use super::claim::{AddressKey, Claim, Owner, claim};
+use super::interfaces::{self, Interface};
+use crate::vocabulary::device_name::{DeviceKind, DeviceName};
+
+/// Why a device on an interface of the kernel could not work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostFault {
+    /// The kernel has no such interface.
+    #[error("there is no interface '{interface}'; there are {existing}")]
+    NoInterface {
+        /// The name asked for.
+        interface: String,
+        /// The interfaces of this network namespace.
+        existing: String,
+    },
+    /// Nothing but this machine is at the other end of a loopback interface.
+    #[error(
+        "'{interface}' reaches no other station: use the device ring for both ends in one process, or a veth \
+         pair (ip link add e1 type veth peer name e2) for two"
+    )]
+    Loopback {
+        /// The interface.
+        interface: String,
+    },
+    /// The interface is down.
+    #[error("interface '{interface}' is down; bring it up: ip link set {interface} up")]
+    InterfaceDown {
+        /// The interface.
+        interface: String,
+    },
+    /// The device's packets are larger than those of the interface.
+    #[error(
+        "interface '{interface}' carries packets of {carries} bytes, not {asked}: write mtu={carries}, or \
+         raise it at both ends of the link: ip link set {interface} mtu {asked}"
+    )]
+    Mtu {
+        /// The interface.
+        interface: String,
+        /// Its MTU, in bytes.
+        carries: u32,
+        /// The device's, in bytes.
+        asked: u16,
+    },
+    /// The kernel has the device's address, too, and would refuse connections to it.
+    #[error(
+        "the kernel has {} too, on '{interface}', and would refuse what peers send to it: give the device \
+         another address of {}, or take this one from the kernel: ip address delete {address} dev \
+         {interface}",
+        .address.address,
+        .address.network()
+    )]
+    KernelHasAddress {
+        /// The interface with the address.
+        interface: String,
+        /// The address.
+        address: Cidr,
+    },
+    /// Another device has the address on the same interface.
+    #[error("{owner} has {address} on '{interface}' already: {}", remedy(.owner))]
+    AddressInUse {
+        /// The interface.
+        interface: String,
+        /// The address.
+        address: IpAddr,
+        /// What has it.
+        owner: Owner,
+    },
+}
+
+/// What may keep a device from working, though it can be opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostWarning {
+    /// The interface is up, but not what it is attached to.
+    #[error("interface '{interface}' has no carrier: its cable, or the other end of its veth pair, is down")]
+    NoCarrier {
+        /// The interface.
+        interface: String,
+    },
+}
+
+fn remedy(owner: &Owner) -> String {
+    let other = "give this device another address";
+    if owner.is_this_process() { other.into() } else { format!("{other}, or end it: kill {}", owner.pid) }
+}
+
+/// What is known of the interface under a device that may be opened.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    /// The claims to the device's addresses: they belong to the device.
+    pub(crate) claims: Vec<Claim>,
+    pub(crate) warnings: Vec<HostWarning>,
+}
+
+/// Looks at the interface under `device`, and claims the device's addresses on it.
+///
+/// # Errors
+///
+/// [`HostFault`]. Where the kernel does not list its interfaces, all that fails is the device itself.
+pub(crate) fn survey(device: &DeviceName) -> Result<Survey, HostFault> {
+    if !matches!(device.kind(), DeviceKind::AfPacket | DeviceKind::AfXdp | DeviceKind::Tap) {
+        return Ok(Survey::default());
+    }
+    let Ok(interfaces) = interfaces::list() else { return Ok(Survey::default()) };
+    check(device, &interfaces)?;
+    // A tap that does not exist yet comes with the device.
+    let Some(interface) = interfaces.iter().find(|one| one.name == device.target()) else {
+        return Ok(Survey::default());
+    };
+    Ok(Survey { claims: claims(device, interface)?, warnings: warnings(device, interface) })
+}
+
+/// Checks that `device` can work on its interface.
+fn check(device: &DeviceName, interfaces: &[Interface]) -> Result<(), HostFault> {
+    if device.kind() != DeviceKind::Tap {
+        check_interface(device, interfaces)?;
+    }
+    // The kernel answers for an address of its own on whichever interface a packet comes.
+    let taken = interfaces.iter().find_map(|interface| {
+        let is_own = |has: &&Cidr| device.addresses().iter().any(|own| own.address == has.address);
+        interface.addresses.iter().find(is_own).map(|address| (interface.name.clone(), *address))
+    });
+    match taken {
+        Some((interface, address)) => Err(HostFault::KernelHasAddress { interface, address }),
+        None => Ok(()),
+    }
+}
+
+/// Checks the interface of a device that does not make it, nor bring it up.
+fn check_interface(device: &DeviceName, interfaces: &[Interface]) -> Result<(), HostFault> {
+    let name = || device.target().to_owned();
+    let Some(interface) = interfaces.iter().find(|one| one.name == device.target()) else {
+        let existing: Vec<&str> = interfaces.iter().map(|one| one.name.as_str()).collect();
+        return Err(HostFault::NoInterface { interface: name(), existing: existing.join(", ") });
+    };
+    if interface.is_loopback {
+        return Err(HostFault::Loopback { interface: name() });
+    }
+    if !interface.is_up {
+        return Err(HostFault::InterfaceDown { interface: name() });
+    }
+    if u32::from(device.mtu()) > interface.mtu {
+        return Err(HostFault::Mtu { interface: name(), carries: interface.mtu, asked: device.mtu() });
+    }
+    Ok(())
+}
+
+fn claims(device: &DeviceName, interface: &Interface) -> Result<Vec<Claim>, HostFault> {
+    let mut claims = Vec::new();
+    for own in device.addresses() {
+        let address = own.address;
+        let key = AddressKey { interface: interface.index, vlan: device.vlan(), address };
+        let claim = claim(key).map_err(|owner| HostFault::AddressInUse {
+            interface: interface.name.clone(),
+            address,
+            owner,
+        })?;
+        claims.extend(claim);
+    }
+    Ok(claims)
+}
+
+fn warnings(device: &DeviceName, interface: &Interface) -> Vec<HostWarning> {
+    let mut warnings = Vec::new();
+    if device.kind() != DeviceKind::Tap && !interface.has_carrier {
+        warnings.push(HostWarning::NoCarrier { interface: interface.name.clone() });
+    }
+    warnings
+}
