@@ -16,6 +16,7 @@ mod interrupt;
 mod json;
 mod lane;
 mod line_rate;
+mod notices;
 mod operations;
 mod pattern;
 mod perftest;

@@ -1,9 +1,9 @@
 //! Tests of what the benchmark says about the machine around a device: its interface, and what else uses it.
 //! They need root, for network namespaces.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Lines};
 use std::os::unix::fs::MetadataExt;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Two network namespaces with a veth pair between them: `e1` in the peer's, `e2` in the device's.
@@ -73,16 +73,20 @@ fn last_line(output: &Output) -> String {
 }
 
 /// A benchmark that runs until it is dropped.
-struct Running(Child);
+struct Running {
+    child: Child,
+    /// What it prints to standard error.
+    lines: Lines<BufReader<ChildStderr>>,
+}
 
 impl Running {
     /// Starts it, and returns when it has printed a line that contains `text`, with all lines until then.
     fn until(mut command: Command, text: &str) -> (Self, Vec<String>) {
         let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
-        let running = Self(child);
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut running = Self { child, lines };
         let mut said = Vec::new();
-        while let Some(line) = lines.next() {
+        while let Some(Ok(line)) = running.lines.next() {
             said.push(line);
             if said.last().is_some_and(|line| line.contains(text)) {
                 return (running, said);
@@ -91,9 +95,14 @@ impl Running {
         panic!("no '{text}' in {said:?}");
     }
 
+    /// Waits for a line.
+    fn says(&mut self, line: &str) {
+        assert_eq!(self.lines.next().map(Result::unwrap).as_deref(), Some(line));
+    }
+
     /// The number of the benchmark, which timeout(1) started.
     fn pid(&self) -> u32 {
-        let children = format!("/proc/{0}/task/{0}/children", self.0.id());
+        let children = format!("/proc/{0}/task/{0}/children", self.child.id());
         std::fs::read_to_string(children).unwrap().trim().parse().unwrap()
     }
 }
@@ -101,8 +110,8 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         // timeout(1) passes the signal on.
-        let _ = Command::new("kill").arg(self.0.id().to_string()).status();
-        let _ = self.0.wait();
+        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+        let _ = self.child.wait();
     }
 }
 
@@ -212,4 +221,42 @@ fn addresses_of_no_single_host_are_refused() {
             format!("warpline-bench: {own} is {what}: give the device another address of {network}")
         );
     }
+}
+
+/// Linux leaves the checksums of what it sends through a veth pair to a device that is not there.
+#[test]
+fn the_kernel_connects_with_the_offloads_of_its_veth_pair() {
+    let Some(namespaces) = Namespaces::new() else { return };
+    ip(&["-n", &namespaces.peer, "address", "add", "fd00::1/64", "dev", "e1", "nodad"]);
+    let listening = namespaces.bench(&[
+        "write-bw",
+        "--device",
+        "af_packet:e2,address=fd00::2/64,address=198.18.0.2/24",
+        "--listen",
+        "198.18.0.2:4791",
+    ]);
+    let (_running, _) = Running::until(listening, "waiting at");
+    for address in ["198.18.0.2", "fd00::2"] {
+        let connect = format!(": < /dev/tcp/{address}/4791");
+        let words = ["netns", "exec", &namespaces.peer, "timeout", "20", "bash", "-c", &connect];
+        let output = Command::new("ip").args(words).output().unwrap();
+        assert!(output.status.success(), "{address}: {output:?}");
+    }
+}
+
+#[test]
+fn another_station_with_the_address_is_a_warning() {
+    let Some(namespaces) = Namespaces::new() else { return };
+    let listening = namespaces.bench(&[&LISTEN[..], &["198.18.0.2:4791"]].concat());
+    let (mut running, _) = Running::until(listening, "waiting at");
+    ip(&["-n", &namespaces.peer, "address", "flush", "dev", "e1"]);
+    ip(&["-n", &namespaces.peer, "address", "add", "198.18.0.2/24", "dev", "e1"]);
+    ip(&["-n", &namespaces.peer, "link", "set", "e1", "address", "02:00:00:00:00:77"]);
+    // The kernel asks for a neighbour, and says with that who it is.
+    let ask = "echo > /dev/udp/198.18.0.9/9";
+    ip(&["netns", "exec", &namespaces.peer, "bash", "-c", ask]);
+    running.says(
+        "warning: another station, 02:00:00:00:00:77, uses 198.18.0.2, too, and peers reach now one, now the \
+         other: give one of them another address",
+    );
 }

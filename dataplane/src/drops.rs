@@ -25,6 +25,10 @@ pub enum DropCause {
     IpChecksum,
     /// A wrong TCP checksum.
     TcpChecksum,
+    /// A TCP checksum that its sender has left to a device: the field holds the sum of the pseudo-header
+    /// alone. Linux sends such segments through virtual interfaces (`ethtool -K INTERFACE tx off` has it
+    /// compute them). A device that knows of it accepts them.
+    PartialChecksum,
     /// A wrong ICMP checksum.
     IcmpChecksum,
     /// An IP fragment that no valid datagram has: too long, too small, one too many.
@@ -89,6 +93,7 @@ impl DropCause {
         Self::AddressConflict,
         Self::IpChecksum,
         Self::TcpChecksum,
+        Self::PartialChecksum,
         Self::IcmpChecksum,
         Self::Fragment,
         Self::FragmentOverlap,

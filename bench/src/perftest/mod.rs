@@ -56,6 +56,7 @@ use crate::ends;
 use crate::error::BenchError;
 use crate::interrupt;
 use crate::json::write_json;
+use crate::notices::Notices;
 use crate::placement::{Placement, keep_off};
 use client::{Job, Run};
 use lane::Lane;
@@ -161,6 +162,7 @@ fn run_target(
     cpu: usize,
 ) -> Result<(), BenchError> {
     let (device, driver) = Device::start_manual(device, config)?;
+    let _notices = Notices::print(&device);
     let corrupt = std::thread::scope(|scope| {
         let (lanes, step) = target::work();
         let driver = Driver::new(driver).sleeping(settings.common.events);
@@ -195,6 +197,7 @@ fn run_client(
         Some(ring) => (Some(ring.device), ring.polled_here, Some(ring.cancelled)),
         None => (None, None, None),
     };
+    let _notices = target.is_none().then(|| Notices::print(&device));
     let driver = Driver::new(driver).sleeping(settings.common.events);
     let driver = match polled_here {
         Some((other, step)) => driver.with_other_end(other, step),

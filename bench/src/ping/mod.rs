@@ -24,6 +24,7 @@ use crate::ends;
 use crate::error::BenchError;
 use crate::interrupt;
 use crate::json::write_json;
+use crate::notices::Notices;
 use crate::placement::{Placement, keep_off, pin_to};
 use client::{Client, Pinged};
 use report::{HEADING, Report};
@@ -128,12 +129,14 @@ fn run_server(
     interrupted: &Arc<AtomicBool>,
 ) -> Result<(), BenchError> {
     let (device, driver) = Device::start_manual(ours.device, &ours.config)?;
+    let notices = Notices::print(&device);
     let served = std::thread::scope(|scope| {
         let (sessions, step) = server::work(interrupted.clone());
         let core = Endpoint::start(scope, Driver::new(driver), ours.cpu, step);
         eprintln!("waiting at {local}");
         let served = server::listen(&device, local.port(), args)
             .and_then(|listener| server::serve(&device, &listener, args, &sessions, interrupted));
+        drop(notices);
         end(device, sessions);
         core.join()?;
         served
@@ -156,6 +159,7 @@ fn run_client(
 ) -> Result<(), BenchError> {
     // The device's own threads start before this one is pinned: they inherit where it may run.
     let (device, driver) = Device::start_manual(ours.device, &ours.config)?;
+    let notices = served_here.is_none().then(|| Notices::print(&device));
     pin_to(ours.cpu)?;
     let _lcore = Eal::current().and_then(|eal| eal.register_thread().ok());
     let (mut driver, stop) = match served_here {
@@ -181,6 +185,7 @@ fn run_client(
         result = connect_and_ping(&mut pinged).and_then(|(_, result)| result);
     }
     let nudges = driver.run(|| device.statistics())?.nudges_sent;
+    drop(notices);
     driver.run(|| drop(device));
     linger(&mut driver);
     if let Some(stop) = stop {

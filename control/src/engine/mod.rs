@@ -22,6 +22,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use warpline_dataplane::memory::Grant;
+use warpline_dataplane::net::notice::Notice;
 use warpline_dataplane::qp::async_event::{AsyncEvent, AsyncEvents};
 use warpline_dataplane::qp::shared::Doorbells;
 
@@ -171,6 +172,7 @@ impl Engine {
             Event::Deregistered { stag, result } => {
                 registrations.on_deregistered(now, step.out, stag, result);
             }
+            Event::Notice(notice) => self.events.report(async_event(notice)),
             Event::Statistics(statistics) => {
                 if let Some(reply) = self.statistics.pop_front() {
                     self.out.reply(reply, *statistics);
@@ -262,5 +264,15 @@ impl Engine {
                 + self.queue_pairs.refused()
                 + self.connections.refused(),
         }
+    }
+}
+
+/// Returns the asynchronous event for a notice of the core's host.
+const fn async_event(notice: Notice) -> AsyncEvent {
+    match notice {
+        Notice::AddressConflict { address, mac, abandoned } => {
+            AsyncEvent::AddressConflict { address, mac, abandoned }
+        }
+        Notice::PartialChecksum { peer } => AsyncEvent::PartialChecksum { peer },
     }
 }

@@ -242,7 +242,7 @@ fn data_octets(mtu_octets: u16) -> u16 {
 /// [`OpenError`].
 pub fn port(eal: Eal, device: &DeviceName) -> Result<DpdkDevice, OpenError> {
     let PortArguments { port, vdev } = unused_port_arguments(eal, device).ok_or(OpenError::RingIsAPair)?;
-    let Survey { claims, .. } = surveyed(device)?;
+    let Survey { claims, has_partial_checksums, .. } = surveyed(device)?;
     // Before the device, which may make an interface appear or a peer connect.
     let pool = port_pool(eal, device)?;
     // One in DPDK's notation may stand in the EAL's arguments already.
@@ -265,7 +265,7 @@ pub fn port(eal: Eal, device: &DeviceName) -> Result<DpdkDevice, OpenError> {
             let _ = eal.remove_vdev(&port);
         }
     });
-    Ok(opened?.keeping(claims))
+    Ok(opened?.accepting_partial_checksums(has_partial_checksums).keeping(claims))
 }
 
 /// Returns how DPDK opens `device`; `None` for a ring. A virtual device gets a name that no port has: the

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use warpline_dataplane::net::addresses::Cidr;
 
@@ -22,6 +22,9 @@ pub(crate) struct Interface {
     pub(crate) is_loopback: bool,
     /// The largest IP packet, in bytes.
     pub(crate) mtu: u32,
+    /// Its frames stay in this machine's memory (veth, bridge, tap, ...): the kernel then leaves TCP
+    /// checksums to a device that never computes them.
+    pub(crate) is_virtual: bool,
     /// The kernel's addresses on it.
     pub(crate) addresses: Vec<Cidr>,
 }
@@ -88,10 +91,15 @@ fn interface(link: &LinkMessage) -> Option<Interface> {
     let flags = link.header.flags;
     let mut name = None;
     let mut mtu = u32::MAX;
+    let mut is_virtual = false;
     for attribute in &link.attributes {
         match attribute {
             LinkAttribute::IfName(text) => name = Some(text.clone()),
             LinkAttribute::Mtu(bytes) => mtu = *bytes,
+            // Drivers of hardware have no kind.
+            LinkAttribute::LinkInfo(infos) => {
+                is_virtual = infos.iter().any(|info| matches!(info, LinkInfo::Kind(_)));
+            }
             _ => {}
         }
     }
@@ -102,6 +110,7 @@ fn interface(link: &LinkMessage) -> Option<Interface> {
         has_carrier: flags.contains(LinkFlags::LowerUp),
         is_loopback: flags.contains(LinkFlags::Loopback),
         mtu,
+        is_virtual,
         addresses: Vec::new(),
     })
 }

@@ -96,6 +96,8 @@ fn remedy(owner: &Owner) -> String {
 pub(crate) struct Survey {
     /// The claims to the device's addresses: they belong to the device.
     pub(crate) claims: Vec<Claim>,
+    /// Frames come from the memory of this machine, and their TCP checksums may be partial.
+    pub(crate) has_partial_checksums: bool,
     pub(crate) warnings: Vec<HostWarning>,
 }
 
@@ -114,7 +116,11 @@ pub(crate) fn survey(device: &DeviceName) -> Result<Survey, HostFault> {
     let Some(interface) = interfaces.iter().find(|one| one.name == device.target()) else {
         return Ok(Survey::default());
     };
-    Ok(Survey { claims: claims(device, interface)?, warnings: warnings(device, interface) })
+    Ok(Survey {
+        claims: claims(device, interface)?,
+        has_partial_checksums: interface.is_virtual && device.kind() != DeviceKind::Tap,
+        warnings: warnings(device, interface),
+    })
 }
 
 /// Checks that `device` can work on its interface.

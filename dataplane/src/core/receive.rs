@@ -11,6 +11,7 @@ use crate::net::flow::FlowKey;
 use crate::net::headers::min_headers_octets;
 use crate::net::icmp_errors::IcmpErrorKind;
 use crate::net::inbound::{IcmpError, Inbound, Segment};
+use crate::ring::Event;
 use crate::tcp::{Changes, EcnField, Payload, Refusal};
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, SeqNumber};
@@ -73,6 +74,20 @@ impl<D: Device> Core<D> {
         };
         if let Err(cause) = handled {
             self.endpoints.context.statistics.count(cause);
+            if matches!(cause, DropCause::AddressConflict | DropCause::PartialChecksum) {
+                self.report_notice();
+            }
+        }
+    }
+
+    /// Hands control what the host has found. Without room for it a later finding is handed over.
+    #[cold]
+    fn report_notice(&mut self) {
+        let events = &mut self.endpoints.context.events;
+        if events.has_room()
+            && let Some(notice) = self.host.take_notice()
+        {
+            events.push(Event::Notice(notice));
         }
     }
 

@@ -5,6 +5,7 @@
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
 pub mod fault;
+pub(crate) mod partial_checksum;
 pub mod path;
 pub mod pcapng;
 pub mod sim;

@@ -45,14 +45,20 @@ impl<D: Device> Host<D> {
         }
     }
 
-    /// Handles another station that advertises a tentative address, or probes for it with this nonce: the
-    /// host abandons the address.
-    pub(super) fn on_rival(&mut self, address: Ipv6Addr, nonce: Option<[u8; 6]>) -> DropCause {
+    /// Handles another station, `mac`, that advertises a tentative address, or probes for it with this nonce:
+    /// the host abandons the address.
+    pub(super) fn on_rival(
+        &mut self,
+        address: Ipv6Addr,
+        nonce: Option<[u8; 6]>,
+        mac: MacAddress,
+    ) -> DropCause {
         if nonce == Some(self.own.nonce()) {
             // RFC 7527 §4: the host's own probe, looped back by the link.
             return DropCause::OtherAddress;
         }
         self.own.give_up(address);
+        self.note_conflict(address.into(), mac, true);
         self.recent_hops.forget();
         DropCause::AddressConflict
     }
@@ -66,6 +72,7 @@ impl<D: Device> Host<D> {
         }
         if self.own.may_defend(now) {
             self.announce(address);
+            self.note_conflict(address, mac, false);
         }
         DropCause::AddressConflict
     }

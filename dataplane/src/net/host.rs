@@ -11,6 +11,7 @@ use super::counters::Counters;
 use super::flow::FlowKey;
 use super::loopback::Loopback;
 use super::neighbours::{Neighbours, StaticNeighbour};
+use super::notice::Notices;
 use super::own_addresses::OwnAddresses;
 use super::path_mtu::PathMtus;
 use super::reassembly::Reassembly;
@@ -63,6 +64,7 @@ pub struct Host<D: Device> {
     /// Bounds the replies to echo requests.
     pub(super) echo_replies: RateLimit,
     pub(super) counters: Counters,
+    pub(super) notices: Notices,
 
     /// An empty burst, which keeps its allocation.
     burst: Vec<D::Frame>,
@@ -108,6 +110,7 @@ impl<D: Device> Host<D> {
                 secret.derive(Purpose::EchoReplies),
             ),
             counters: Counters::default(),
+            notices: Notices::default(),
             burst: Vec::with_capacity(limits::RECEIVE_BURST_FRAMES),
             spent: Vec::with_capacity(limits::RECEIVE_BURST_FRAMES),
             loopback: Loopback::new(capabilities.frames),

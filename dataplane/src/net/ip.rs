@@ -69,7 +69,7 @@ impl<D: Device> Host<D> {
             ingress,
         };
         match header.protocol {
-            Protocol::TCP => segment::receive(frame, &packet, self.rdma_option_kind).map(Inbound::Segment),
+            Protocol::TCP => self.on_segment(frame, &packet),
             Protocol::ICMP => self.on_icmp(now, frame, &packet),
             _ => Err(DropCause::OtherProtocol),
         }
@@ -115,12 +115,19 @@ impl<D: Device> Host<D> {
             ingress,
         };
         match upper.protocol {
-            Protocol::TCP if !header.destination.is_multicast() => {
-                segment::receive(frame, &packet, self.rdma_option_kind).map(Inbound::Segment)
-            }
+            Protocol::TCP if !header.destination.is_multicast() => self.on_segment(frame, &packet),
             Protocol::ICMPV6 => self.on_icmpv6(now, frame, &packet, (header.source, header.destination)),
             _ => Err(DropCause::OtherProtocol),
         }
+    }
+
+    #[inline]
+    fn on_segment(&mut self, frame: D::Frame, packet: &Packet) -> Result<Inbound<D::Frame>, DropCause> {
+        let received = segment::receive(frame, packet, self.rdma_option_kind);
+        if matches!(received, Err(DropCause::PartialChecksum)) {
+            self.note_partial_checksum(packet.source);
+        }
+        received.map(Inbound::Segment)
     }
 
     /// Checks that a packet is for the host: for an address of its own in a frame to its hardware address, or

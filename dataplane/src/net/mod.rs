@@ -24,6 +24,7 @@ mod neighbor_discovery;
 mod neighbour_entries;
 pub mod neighbours;
 mod next_hop;
+pub mod notice;
 mod own_addresses;
 mod path_mtu;
 pub(crate) mod plain;

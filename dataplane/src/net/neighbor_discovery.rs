@@ -28,7 +28,7 @@ impl<D: Device> Host<D> {
             return Err(DropCause::Malformed);
         }
         if probe && self.own.is_tentative(target) {
-            return Err(self.on_rival(target, solicitation.nonce));
+            return Err(self.on_rival(target, solicitation.nonce, link_source));
         }
         // RFC 4862 §5.4.3: a solicitation for a tentative address gets no advertisement.
         if !self.own.contains(target.into()) {
@@ -69,7 +69,7 @@ impl<D: Device> Host<D> {
             return Err(DropCause::Malformed);
         }
         if self.own.is_tentative(target) {
-            return Err(self.on_rival(target, None));
+            return Err(self.on_rival(target, None, target_mac.unwrap_or_default()));
         }
         let address = IpAddr::from(target);
         if self.own.contains(address) {

@@ -4,6 +4,7 @@ use super::flow::FlowKey;
 use super::headers::Ingress;
 use super::inbound::Segment;
 use super::ip::Packet;
+use crate::device::partial_checksum::is_partial;
 use crate::device::{ChecksumStatus, Frame};
 use crate::drops::DropCause;
 use crate::wire::checksum::{self, Sum};
@@ -14,7 +15,7 @@ use crate::wire::tcp::Header;
 ///
 /// # Errors
 ///
-/// [`DropCause::TcpChecksum`], [`DropCause::Malformed`].
+/// [`DropCause::TcpChecksum`], [`DropCause::PartialChecksum`], [`DropCause::Malformed`].
 #[inline]
 pub(super) fn receive<F: Frame>(
     frame: F,
@@ -26,7 +27,7 @@ pub(super) fn receive<F: Frame>(
         _ if packet.ingress == Ingress::Loopback => {}
         ChecksumStatus::Good => {}
         ChecksumStatus::Unknown if checksum_holds(&frame, packet, segment_octets) => {}
-        ChecksumStatus::Bad | ChecksumStatus::Unknown => return Err(DropCause::TcpChecksum),
+        ChecksumStatus::Bad | ChecksumStatus::Unknown => return Err(checksum_fault(&frame)),
     }
     let first = frame.piece(0).unwrap_or_default();
     let head = first.get(packet.transport..packet.end.min(first.len())).ok_or(DropCause::Malformed)?;
@@ -45,6 +46,16 @@ pub(super) fn receive<F: Frame>(
         frame,
         ecn: packet.ecn,
     })
+}
+
+/// Returns what is wrong with a checksum that does not hold.
+#[cold]
+fn checksum_fault(frame: &impl Frame) -> DropCause {
+    if is_partial(frame.piece(0).unwrap_or_default(), frame.len()) {
+        DropCause::PartialChecksum
+    } else {
+        DropCause::TcpChecksum
+    }
 }
 
 /// Returns true if the checksum over the pseudo-header and the segment, in all the pieces of the frame, is

@@ -1,6 +1,7 @@
 //! Asynchronous events of verbs: events of queue pairs and queues that no work request reports.
 
 use core::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::error::StreamError;
@@ -10,6 +11,7 @@ use super::work::QpNumber;
 use crate::limits;
 use crate::notify::Notify;
 use crate::sync::{ArrayQueue, AtomicU64, Ordering};
+use crate::wire::ethernet::MacAddress;
 
 /// An asynchronous event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +63,57 @@ pub enum AsyncEvent {
     },
     /// No thread polls the device's core any more (`DEVICE_FATAL`).
     DeviceFatal,
+    /// Another station on the link uses an address of the device (RFC 5227 §2.4, RFC 4862 §5.4): peers reach
+    /// now one, now the other. Reported once in ten seconds at most.
+    AddressConflict {
+        /// The address.
+        address: IpAddr,
+        /// The other station's hardware address.
+        mac: MacAddress,
+        /// Whether the device has given the address up: the other station had it first. Else it keeps the
+        /// address, and has announced it again.
+        abandoned: bool,
+    },
+    /// A segment was dropped because its TCP checksum is partial: its sender has left it to a device that the
+    /// frame never passed, as Linux does on virtual interfaces. Reported for the first one.
+    PartialChecksum {
+        /// The sender.
+        peer: IpAddr,
+    },
+}
+
+impl fmt::Display for AsyncEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CommunicationEstablished { qp } => {
+                write!(f, "queue pair {}: the peer's first message came", qp.0)
+            }
+            Self::QpFatal { qp, error }
+            | Self::QpRequestError { qp, error }
+            | Self::QpAccessError { qp, error } => write!(f, "queue pair {}: {error}", qp.0),
+            Self::LastReceiveReached { qp } => write!(f, "queue pair {}: the last receive is complete", qp.0),
+            Self::SharedReceiveLimit { srq } => {
+                write!(f, "shared receive queue {}: fewer receives than its limit", srq.0)
+            }
+            Self::CompletionQueueOverflow { cq } => write!(f, "completion queue {}: no entry was left", cq.0),
+            Self::DeviceFatal => f.write_str("the device is polled no more"),
+            Self::AddressConflict { address, mac, abandoned: false } => write!(
+                f,
+                "another station, {mac}, uses {address}, too, and peers reach now one, now the other: give \
+                 one of them another address"
+            ),
+            Self::AddressConflict { address, mac, abandoned: true } => write!(
+                f,
+                "another station, {mac}, has {address}, and the device has given it up: give it another \
+                 address"
+            ),
+            Self::PartialChecksum { peer } => write!(
+                f,
+                "segments of {peer} come without TCP checksums and are dropped: its kernel leaves them to a \
+                 device that they never pass; at the peer: ethtool -K INTERFACE tx off"
+            ),
+        }
+    }
 }
 
 impl AsyncEvent {

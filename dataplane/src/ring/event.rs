@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use crate::conn::{ConnectionId, ListenAddress};
 use crate::limits;
 use crate::memory::{InsertError, RemoveError, STag};
+use crate::net::notice::Notice;
 use crate::qp::error::StreamError;
 use crate::qp::work::QpNumber;
 use crate::statistics::Statistics;
@@ -103,6 +104,8 @@ pub enum Event {
         /// `Ok` if it is unreachable now; else it stays as it was.
         result: Result<(), RemoveError>,
     },
+    /// Something about the link that only people can mend.
+    Notice(Notice),
     /// The answer to [`Command::ReportStatistics`](super::Command::ReportStatistics).
     Statistics(Box<Statistics>),
     /// The answer to [`Command::ReportConnection`](super::Command::ReportConnection): its TCP at that moment,

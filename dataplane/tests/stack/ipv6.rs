@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crate::common::address_v6;
 use crate::common::link::{
-    Link, Octets, frame, icmpv6_frame, icmpv6_in, ip_packet, ipv6_in, segment, tcp_in,
+    Link, Octets, conflicts, frame, icmpv6_frame, icmpv6_in, ip_packet, ipv6_in, segment, tcp_in,
 };
 use warpline_dataplane::core::Config;
 use warpline_dataplane::net::addresses::Cidr;
@@ -324,13 +324,18 @@ fn an_address_is_probed_before_it_is_used() {
 /// RFC 4862 §5.4.3, §5.4.4: a probe of another's, or an advertisement, and the address is not ours.
 #[test]
 fn an_address_that_another_has_is_not_used() {
-    let rival = MacAddress([2, 0, 0, 0, 0, 9]);
-    for rival in [taken!("dad_solicitation").to_vec(), advertisement(rival, ours(), ALL_NODES, false, 255)] {
+    let other = MacAddress([2, 0, 0, 0, 0, 9]);
+    for (rival, mac) in [
+        // Linux has the hardware address in this frame that the core has here.
+        (taken!("dad_solicitation").to_vec(), OUR_MAC),
+        (advertisement(other, ours(), ALL_NODES, false, 255), other),
+    ] {
         let mut link = Link::new(Config { duplicate_address_detection: true, ..config() }, OUR_MAC);
         link.pass_ms(1000);
         probe_in(&link.one());
         link.inject(&rival);
         assert_eq!(link.dropped(DropCause::AddressConflict), 1);
+        assert_eq!(conflicts(&mut link), [(ours().into(), mac, true)]);
         link.pass_ms(3000);
         link.inject(taken!("solicitation"));
         link.nothing();

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::common::address;
-use crate::common::link::{Link, Octets, arp_frame, arp_in, frame, ip_packet, ipv6_in, segment};
+use crate::common::link::{Link, Octets, arp_frame, arp_in, conflicts, frame, ip_packet, ipv6_in, segment};
 use warpline_dataplane::core::Config;
 use warpline_dataplane::limits;
 use warpline_dataplane::net::addresses::{Cidr, Route};
@@ -133,13 +133,16 @@ fn a_probe_for_our_address_is_answered_and_a_claim_to_it_contradicted() {
     let (to, packet) = arp_in(&link.one());
     assert_eq!((to, packet.sender_mac, packet.sender_ip), (EVERYBODY, OUR_MAC, ours()));
     assert_eq!(link.dropped(DropCause::AddressConflict), 20);
+    assert_eq!(conflicts(&mut link), [(ours().into(), FORGER, false)], "reported with the defence");
     link.pass_ms(10_001);
     link.inject(&announcement(FORGER, ours()));
     arp_in(&link.one());
+    assert_eq!(conflicts(&mut link).len(), 1);
     // Our own announcement, looped back.
     link.inject(&announcement(OUR_MAC, ours()));
     link.nothing();
     assert_eq!(link.dropped(DropCause::AddressConflict), 21);
+    assert!(conflicts(&mut link).is_empty());
 }
 
 /// A forger on the link claims the peer's address: by announcements, unsolicited replies, and requests. While

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::common::raw::{OUR_MAC, PEER_ISS, PEER_MAC, RawPeer};
 use crate::common::{PD, PORT, QP, address};
 use warpline_dataplane::limits;
+use warpline_dataplane::net::notice::Notice;
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
 use warpline_dataplane::ring::{Command, ConnectError, Event, FullOperation};
 use warpline_dataplane::statistics::DropCause;
@@ -160,6 +161,45 @@ fn damage_is_counted_by_cause() {
     peer.inject(&good);
     peer.pass_ms(50);
     assert_eq!(streamed(&mut peer), b"payload");
+}
+
+/// A sender that leaves the checksum to its device puts the sum of the pseudo-header into the field. Where
+/// the device does not vouch for such a segment it is dropped under a cause of its own, and the first is
+/// reported.
+#[test]
+fn a_partial_checksum_has_a_cause_of_its_own() {
+    let (mut peer, next) = accepted();
+    let good = RawPeer::segment(&peer.header(ACK, PEER_ISS + 1, next), b"payload");
+    let ip = ethernet::Header::LEN;
+    let pseudo_header = {
+        // RFC 9293 §3.1: addresses, zero, protocol and length, of which this is the ones' complement sum.
+        let length = (good.len() - ip - 20) as u16;
+        let mut octets = good[ip + 12..ip + 20].to_vec();
+        octets.extend([0, 6]);
+        octets.extend(length.to_be_bytes());
+        let words = octets.chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+        let sum: u32 = words.sum();
+        ((sum & 0xffff) + (sum >> 16)) as u16
+    };
+    let mut partial = good.clone();
+    partial[ip + 36..ip + 38].copy_from_slice(&pseudo_header.to_be_bytes());
+    for _ in 0..3 {
+        peer.inject(&partial);
+        peer.settle();
+    }
+    let dropped = |peer: &RawPeer, cause| peer.core.statistics().dropped(cause);
+    assert_eq!(dropped(&peer, DropCause::PartialChecksum), 3);
+    assert_eq!(dropped(&peer, DropCause::TcpChecksum), 0);
+    let [Event::Notice(notice)] = peer.events[..] else { panic!("{:?}", peer.events) };
+    assert_eq!(notice, Notice::PartialChecksum { peer: address(2).into() });
+    peer.expect_nothing();
+    peer.inject(&good);
+    peer.pass_ms(50);
+    peer.events.clear();
+    partial[ip + 37] ^= 1;
+    peer.inject(&partial);
+    peer.settle();
+    assert_eq!(dropped(&peer, DropCause::TcpChecksum), 1);
 }
 
 /// Segments from random octets: no panic, no event, the connection lives.

@@ -532,6 +532,22 @@
 #define WARPLINE_EVENT_DEVICE_FATAL 7
 
 /**
+ * Another station on the link uses an address of the device, which keeps it.
+ */
+#define WARPLINE_EVENT_ADDRESS_CONFLICT 8
+
+/**
+ * Another station on the link has an address of the device, which has given it up.
+ */
+#define WARPLINE_EVENT_ADDRESS_ABANDONED 9
+
+/**
+ * The first segment was dropped whose TCP checksum its sender has left to a device that it never passed: on
+ * a Linux peer, `ethtool -K INTERFACE tx off` has the kernel compute them.
+ */
+#define WARPLINE_EVENT_PARTIAL_CHECKSUM 10
+
+/**
  * The most bytes of a counter's name, with the zero byte at its end.
  */
 #define WARPLINE_MAX_COUNTER_NAME 56
@@ -1218,6 +1234,15 @@ struct warpline_event {
      * Of `WARPLINE_EVENT_QP_FATAL` to `_QP_ACCESS_ERROR`, why: as `status` of `warpline_wc`.
      */
     uint32_t status;
+    /**
+     * Of `WARPLINE_EVENT_ADDRESS_*` the address, of `WARPLINE_EVENT_PARTIAL_CHECKSUM` the peer's, as a
+     * string.
+     */
+    char address[WARPLINE_MAX_ADDRESS];
+    /**
+     * Of `WARPLINE_EVENT_ADDRESS_*`, the hardware address of the other station.
+     */
+    uint8_t mac[6];
 };
 
 /**

@@ -1,13 +1,14 @@
 //! Asynchronous events, which belong to no work request.
 
 use std::ffi::{c_char, c_int};
+use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 
-use warpline::{AsyncEvent, Status, StreamError};
+use warpline::{AsyncEvent, MacAddress, Status, StreamError};
 
 use crate::device::Device;
 use crate::error::{Failure, guard};
-use crate::pointer::{borrow, patience};
+use crate::pointer::{WARPLINE_MAX_ADDRESS, borrow, patience};
 
 /// The first message of the peer has arrived at the end that was connected to.
 pub const WARPLINE_EVENT_COMMUNICATION_ESTABLISHED: u32 = 0;
@@ -26,9 +27,17 @@ pub const WARPLINE_EVENT_CQ_ERROR: u32 = 6;
 /// Nobody polls the device's core any more.
 pub const WARPLINE_EVENT_DEVICE_FATAL: u32 = 7;
 
+/// Another station on the link uses an address of the device, which keeps it.
+pub const WARPLINE_EVENT_ADDRESS_CONFLICT: u32 = 8;
+/// Another station on the link has an address of the device, which has given it up.
+pub const WARPLINE_EVENT_ADDRESS_ABANDONED: u32 = 9;
+/// The first segment was dropped whose TCP checksum its sender has left to a device that it never passed: on
+/// a Linux peer, `ethtool -K INTERFACE tx off` has the kernel compute them.
+pub const WARPLINE_EVENT_PARTIAL_CHECKSUM: u32 = 10;
+
 /// Something that happened.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// `WARPLINE_EVENT_*`.
     pub event: u32,
@@ -36,15 +45,44 @@ pub struct Event {
     pub number: u32,
     /// Of `WARPLINE_EVENT_QP_FATAL` to `_QP_ACCESS_ERROR`, why: as `status` of `warpline_wc`.
     pub status: u32,
+    /// Of `WARPLINE_EVENT_ADDRESS_*` the address, of `WARPLINE_EVENT_PARTIAL_CHECKSUM` the peer's, as a
+    /// string.
+    pub address: [c_char; WARPLINE_MAX_ADDRESS as usize],
+    /// Of `WARPLINE_EVENT_ADDRESS_*`, the hardware address of the other station.
+    pub mac: [u8; 6],
+}
+
+impl Default for Event {
+    fn default() -> Self {
+        Self::new(0, 0)
+    }
+}
+
+impl Event {
+    const fn new(event: u32, number: u32) -> Self {
+        Self { event, number, status: 0, address: [0; _], mac: [0; 6] }
+    }
+
+    fn about(event: u32, address: IpAddr, mac: MacAddress) -> Self {
+        let mut about = Self { mac: mac.0, ..Self::new(event, 0) };
+        let text = address.to_string();
+        // The last byte stays zero.
+        for (place, octet) in
+            about.address.iter_mut().take(WARPLINE_MAX_ADDRESS as usize - 1).zip(text.bytes())
+        {
+            *place = c_char::from_ne_bytes([octet]);
+        }
+        about
+    }
 }
 
 impl From<AsyncEvent> for Event {
     fn from(event: AsyncEvent) -> Self {
         let ended = |event, number, error: StreamError| {
             let status = u32::from(Status::Failed(error).wc_status() as u8);
-            Self { event, number, status }
+            Self { status, ..Self::new(event, number) }
         };
-        let plain = |event, number| Self { event, number, status: 0 };
+        let plain = Self::new;
         match event {
             AsyncEvent::CommunicationEstablished { qp } => {
                 plain(WARPLINE_EVENT_COMMUNICATION_ESTABLISHED, qp.0)
@@ -56,6 +94,15 @@ impl From<AsyncEvent> for Event {
             AsyncEvent::SharedReceiveLimit { srq } => plain(WARPLINE_EVENT_SRQ_LIMIT, srq.0),
             AsyncEvent::CompletionQueueOverflow { cq } => plain(WARPLINE_EVENT_CQ_ERROR, cq.0),
             AsyncEvent::DeviceFatal => plain(WARPLINE_EVENT_DEVICE_FATAL, 0),
+            AsyncEvent::AddressConflict { address, mac, abandoned: false } => {
+                Self::about(WARPLINE_EVENT_ADDRESS_CONFLICT, address, mac)
+            }
+            AsyncEvent::AddressConflict { address, mac, abandoned: true } => {
+                Self::about(WARPLINE_EVENT_ADDRESS_ABANDONED, address, mac)
+            }
+            AsyncEvent::PartialChecksum { peer } => {
+                Self::about(WARPLINE_EVENT_PARTIAL_CHECKSUM, peer, MacAddress::default())
+            }
         }
     }
 }
@@ -105,7 +152,45 @@ pub extern "C" fn warpline_event_text(event: u32) -> *const c_char {
         WARPLINE_EVENT_SRQ_LIMIT => c"shared receive queue: limit reached",
         WARPLINE_EVENT_CQ_ERROR => c"completion queue: no place for a completion",
         WARPLINE_EVENT_DEVICE_FATAL => c"device: fatal error",
+        WARPLINE_EVENT_ADDRESS_CONFLICT => c"device: another station uses an address of its own",
+        WARPLINE_EVENT_ADDRESS_ABANDONED => c"device: another station has an address, which is given up",
+        WARPLINE_EVENT_PARTIAL_CHECKSUM => c"device: segments come without TCP checksums and are dropped",
         _ => c"unknown event",
     }
     .as_ptr()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CStr;
+
+    use super::*;
+
+    #[test]
+    fn an_event_about_the_link_names_the_station() {
+        let mac = MacAddress([2, 0, 0, 0, 0, 9]);
+        let longest = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff".parse().unwrap();
+        for (event, number, address, text) in [
+            (
+                AsyncEvent::AddressConflict { address: [198, 18, 0, 2].into(), mac, abandoned: false },
+                WARPLINE_EVENT_ADDRESS_CONFLICT,
+                "198.18.0.2",
+                "device: another station uses an address of its own",
+            ),
+            (
+                AsyncEvent::AddressConflict { address: longest, mac, abandoned: true },
+                WARPLINE_EVENT_ADDRESS_ABANDONED,
+                "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
+                "device: another station has an address, which is given up",
+            ),
+        ] {
+            let event = Event::from(event);
+            assert_eq!((event.event, event.mac), (number, mac.0));
+            // SAFETY: the last byte of the array is zero.
+            let written = unsafe { CStr::from_ptr(event.address.as_ptr()) };
+            assert_eq!(written.to_str(), Ok(address));
+            // SAFETY: a string that lives for ever.
+            assert_eq!(unsafe { CStr::from_ptr(warpline_event_text(number)) }.to_str(), Ok(text));
+        }
+    }
 }

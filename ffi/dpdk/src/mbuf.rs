@@ -359,6 +359,18 @@ impl Mbuf {
         );
     }
 
+    /// Notes that the octets after the IP header are intact though the checksum over them is not there, as a
+    /// port does that knows of it (`RTE_MBUF_F_RX_L4_CKSUM_NONE`).
+    #[inline]
+    pub fn assume_l4_intact(&mut self) {
+        let head = self.head.as_ptr();
+        // SAFETY: `head` is valid and owned by `self`.
+        unsafe {
+            (*head).ol_flags = (*head).ol_flags & !sys::constant_RTE_MBUF_F_RX_L4_CKSUM_MASK
+                | sys::constant_RTE_MBUF_F_RX_L4_CKSUM_NONE;
+        }
+    }
+
     /// Makes the frame look as if it had just been received: of all that its sender noted on it, only what
     /// says where the octets are remains, and `received` is what the receiver learns.
     #[inline]

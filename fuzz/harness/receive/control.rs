@@ -186,6 +186,7 @@ impl Control {
             Event::Deregistered { stag, result } => self.on_deregistered(*stag, result.is_ok()),
             Event::ConnectFailed { .. }
             | Event::StreamAcknowledged { .. }
+            | Event::Notice(_)
             | Event::Statistics(_)
             | Event::ConnectionReport(_) => {}
         }

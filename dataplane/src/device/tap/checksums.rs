@@ -2,28 +2,12 @@
 //! without a physical wire (the other end of a ring, virtio, a kernel's tap device) leaves them to hardware
 //! that the frame never passes. A capture of such a frame as it is would show intact octets as damaged.
 
-use core::net::IpAddr;
-
+use crate::device::partial_checksum::{TCP_FIELD, TcpPacket};
 use crate::device::{ChecksumStatus, Frame};
 use crate::wire::checksum::{self, Sum};
-use crate::wire::ethernet::{self, EtherType};
-use crate::wire::ipv4::{self, Protocol};
-use crate::wire::ipv6;
 
 /// Where the checksum of an IPv4 header lies in it.
 const IPV4_FIELD: usize = 10;
-/// Where the checksum of a segment lies in its TCP header.
-const TCP_FIELD: usize = 16;
-
-/// A packet that carries TCP, and where its parts lie in its frame.
-struct Packet {
-    source: IpAddr,
-    destination: IpAddr,
-    network: usize,
-    transport: usize,
-    end: usize,
-}
-
 /// Fills in, in `copy` of the first octets of `frame`, the checksums that were left to hardware, where the
 /// device says that the octets are good: an IPv4 field of 0, and a TCP field with the sum of the
 /// pseudo-header, in a super-frame without its length. The frame stays as it is.
@@ -33,7 +17,7 @@ pub(super) fn fill_in(copy: &mut [u8], frame: &impl Frame) {
         return;
     }
     let first = frame.piece(0).unwrap_or_default();
-    let Some(packet) = locate(first, frame.len()) else { return };
+    let Some(packet) = TcpPacket::locate(first, frame.len()) else { return };
     let mut put = |at: usize, value: u16| {
         if let Some(field) = copy.get_mut(at..at + 2) {
             field.copy_from_slice(&value.to_be_bytes());
@@ -48,69 +32,15 @@ pub(super) fn fill_in(copy: &mut [u8], frame: &impl Frame) {
     {
         put(at, checksum::sum(header).finish());
     }
-    let segment_octets = packet.end.saturating_sub(packet.transport);
     let at = packet.transport + TCP_FIELD;
     if vouched.tcp == ChecksumStatus::Good
-        && segment_octets >= TCP_FIELD + 2
-        && let Some(missing) =
-            field(at).and_then(|field| missing_length(&packet, segment_octets as u16, field))
+        && let Some(missing) = packet.partial_checksum(first).map(|partial| partial.missing_length)
     {
         // The field holds the rest of the pseudo-header's sum, so the segment's own is the whole.
         let mut sum = Sum::default();
         sum.add(&missing.to_be_bytes());
         add_octets(&mut sum, frame, packet.transport, packet.end);
         put(at, sum.finish());
-    }
-}
-
-/// Returns what the length still adds to a TCP field that holds the sum of the pseudo-header: nothing, or in
-/// a super-frame all of it. `None` if the field holds something else.
-fn missing_length(packet: &Packet, segment_octets: u16, field: u16) -> Option<u16> {
-    let sum_with = |length: u16| {
-        checksum::pseudo_header(packet.source, packet.destination, Protocol::TCP.0, length).folded()
-    };
-    if field == sum_with(segment_octets) {
-        Some(0)
-    } else if field == sum_with(0) {
-        Some(segment_octets)
-    } else {
-        None
-    }
-}
-
-/// Returns the packet in a frame of `octets` octets that begins with `first`, unless it is something else
-/// than a segment of TCP or a part of one.
-fn locate(first: &[u8], octets: usize) -> Option<Packet> {
-    let (link, mut network) = ethernet::Header::parse(first).ok()?;
-    let mut ethertype = link.ethertype;
-    if ethertype == EtherType::VLAN {
-        ethertype = ethernet::Tag::parse(first.get(network..)?).ok()?.ethertype;
-        network += ethernet::Tag::LEN;
-    }
-    let packet = first.get(network..)?;
-    match ethertype {
-        EtherType::IPV4 => {
-            let (header, header_octets) = ipv4::Header::parse_for(packet, octets - network).ok()?;
-            (header.protocol == Protocol::TCP && !header.is_fragment()).then_some(Packet {
-                source: header.source.into(),
-                destination: header.destination.into(),
-                network,
-                transport: network + header_octets,
-                end: network + usize::from(header.total_len),
-            })
-        }
-        EtherType::IPV6 => {
-            let header = ipv6::Header::parse_for(packet, octets - network).ok()?;
-            let upper = ipv6::upper(&header, packet).ok()?;
-            (upper.protocol == Protocol::TCP && upper.fragment.is_none()).then_some(Packet {
-                source: header.source.into(),
-                destination: header.destination.into(),
-                network,
-                transport: network + upper.offset,
-                end: network + ipv6::Header::LEN + usize::from(header.payload_len),
-            })
-        }
-        _ => None,
     }
 }
 

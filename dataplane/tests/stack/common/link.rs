@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device::sim::{self, EndConfig, SimDevice};
 use warpline_dataplane::device::{Device, Frame};
+use warpline_dataplane::net::notice::Notice;
 use warpline_dataplane::ring::{Command, Event, Rings};
 use warpline_dataplane::statistics::DropCause;
 use warpline_dataplane::time::{Instant, MILLISECOND};
@@ -230,4 +231,14 @@ pub fn icmpv6_frame(
     icmpv6::set_checksum(&mut message, source, destination);
     let packet = ip_packet(source.into(), destination.into(), Protocol::ICMPV6, hop_limit, &message);
     frame(destination_mac, source_mac, EtherType::IPV6, &packet)
+}
+
+/// Takes the core's reports of other stations with its addresses: the address, the station, and whether the
+/// address was given up.
+pub fn conflicts(link: &mut Link) -> Vec<(IpAddr, MacAddress, bool)> {
+    let conflict = |event: Event| match event {
+        Event::Notice(Notice::AddressConflict { address, mac, abandoned }) => (address, mac, abandoned),
+        other => panic!("{other:?}"),
+    };
+    link.events.drain(..).map(conflict).collect()
 }

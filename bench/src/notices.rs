@@ -1,0 +1,55 @@
+//! Prints what a device finds out about its link while it runs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use warpline::{AsyncEvent, Device};
+
+/// How often a device is asked.
+const INTERVAL: Duration = Duration::from_millis(200);
+
+/// A thread that prints the notices of a device, until this is dropped: before the last handle of the device,
+/// which it keeps.
+pub struct Notices {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Notices {
+    /// Prints the notices of `device`.
+    pub fn print(device: &Device) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let thread = thread::spawn({
+            let (stop, device) = (stop.clone(), device.clone());
+            move || {
+                while !stop.load(Ordering::Relaxed) {
+                    while let Some(event) = device.poll_event() {
+                        if concerns_link(event) {
+                            eprintln!("warning: {event}");
+                        }
+                    }
+                    thread::park_timeout(INTERVAL);
+                }
+            }
+        });
+        Self { stop, thread: Some(thread) }
+    }
+}
+
+/// Returns true for events that no measurement reports by itself.
+const fn concerns_link(event: AsyncEvent) -> bool {
+    matches!(event, AsyncEvent::AddressConflict { .. } | AsyncEvent::PartialChecksum { .. })
+}
+
+impl Drop for Notices {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // It has reported its own panic.
+            let _ = thread.join();
+        }
+    }
+}
