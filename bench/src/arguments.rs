@@ -9,6 +9,7 @@ use warpline::open::{self, DpdkDevice, Eal};
 use warpline::{Cidr, DeviceKind, DeviceName, parse_interface_address};
 
 use crate::error::BenchError;
+use crate::output::OutputFile;
 
 /// Largest message of a benchmark, in bytes: a round of one message then still fits its region.
 pub const MESSAGE_BYTES_MAX: u32 = 64 << 20;
@@ -77,12 +78,33 @@ pub struct RunArguments {
     /// two that are free, or the idlest one.
     #[arg(long, value_name = "CPU", value_delimiter = ',', num_args = 1..=2)]
     pub cpus: Vec<usize>,
-    /// Write all frames to a capture in the pcapng format. Slows the run.
+    /// Write all frames to a capture in the pcapng format; - is standard output. Slows the run.
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
-    /// Write the results as JSON.
+    /// Write the results as JSON; - is standard output.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+/// The files that a command writes, open.
+#[derive(Debug)]
+pub struct RunFiles {
+    /// The capture.
+    pub pcap: Option<OutputFile>,
+    /// The results.
+    pub json: Option<OutputFile>,
+}
+
+impl RunArguments {
+    /// Opens the files that the command writes.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`OutputFile::open`].
+    pub fn open_files(&self) -> Result<RunFiles, BenchError> {
+        let [pcap, json] = [&self.pcap, &self.json].map(|path| OutputFile::open_some(path.as_deref()));
+        Ok(RunFiles { pcap: pcap?, json: json? })
+    }
 }
 
 /// The device that frames go through, and the end of the connections that this process is.
@@ -135,11 +157,6 @@ pub enum Ends {
 }
 
 impl DeviceArguments {
-    /// Returns true if this process listens.
-    pub const fn listens(&self) -> bool {
-        self.listen.is_some()
-    }
-
     /// Returns how long the other end may be silent.
     pub const fn timeout(&self) -> Duration {
         self.timeout

@@ -11,7 +11,8 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::error::BenchError;
-use crate::json::write_json;
+use crate::interrupt;
+use crate::output::{OutputFile, say};
 use crate::placement::{Placement, pin_to};
 
 /// Round trips between two readings of the clock, which takes about as long as one of them.
@@ -51,6 +52,7 @@ struct Report {
 ///
 /// [`BenchError`].
 pub fn run(args: &CacheLine) -> Result<(), BenchError> {
+    let json = OutputFile::open_some(args.json.as_deref())?;
     let [near, far] = Placement::choose(&args.cpus)?.cpus()[..] else {
         return Err(BenchError::Options(
             "a cache line moves between two CPUs, and two are not free: name them with --cpus".into(),
@@ -66,15 +68,13 @@ pub fn run(args: &CacheLine) -> Result<(), BenchError> {
         p50_ns: ns(times.value_at_quantile(0.5)),
         p99_ns: ns(times.value_at_quantile(0.99)),
     };
-    println!(
+    say!(
         "a cache line from CPU {near} to CPU {far} and back: {:.0} ns (median of the means of {ROUND_TRIPS}; \
          {:.0} at least)",
-        report.p50_ns, report.min_ns
+        report.p50_ns,
+        report.min_ns
     );
-    match &args.json {
-        Some(path) => write_json(path, &[report], false),
-        None => Ok(()),
-    }
+    json.map_or(Ok(()), |file| file.write_json(&[report], false))
 }
 
 /// Returns the means of [`ROUND_TRIPS`] round trips each, in picoseconds.
@@ -112,7 +112,7 @@ fn serve(ball: &AtomicU64, duration: Duration) -> Histogram<u64> {
         Histogram::new_with_max(LONGEST_PS, 3).expect("the bounds are in order, the digits at most five");
     let begin = Instant::now();
     let mut number = 0;
-    while times.is_empty() || begin.elapsed() < duration {
+    while times.is_empty() || interrupt::goes_on(begin, duration) {
         let start = Instant::now();
         for _ in 0..ROUND_TRIPS {
             ball.store(number + 1, Ordering::Release);

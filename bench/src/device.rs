@@ -2,9 +2,6 @@
 //! compiled once.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::BufWriter;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,12 +13,10 @@ use warpline::{CrcPolicy, DeviceConfig, MacAddress, MemorySource};
 
 use crate::arguments::Switch;
 use crate::error::BenchError;
+use crate::output::OutputFile;
 
 /// Bytes in flight on a connection: some tens of jumbo frames, which stay in a core's cache.
 const WINDOW_BYTES: u32 = 512 << 10;
-/// Bytes of a capture that are kept before they are written out.
-const CAPTURE_BUFFER_BYTES: usize = 1 << 20;
-
 /// Returns `config` with what all benchmarks have: their window, hugepages where there are some, and the CRC
 /// as the command line has it.
 pub fn config(crc: Switch, config: DeviceConfig) -> DeviceConfig {
@@ -35,7 +30,7 @@ pub fn config(crc: Switch, config: DeviceConfig) -> DeviceConfig {
 
 /// Returns the configuration of a capture of all frames. Frames carry [`warpline::now`]: the capture has the
 /// time of day at which that was zero.
-pub fn capture_config(interface: &str) -> TapConfig {
+fn capture_config(interface: &str) -> TapConfig {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let origin = since_1970.saturating_sub(Duration::from_nanos(warpline::now().as_nanos()));
     TapConfig {
@@ -52,24 +47,40 @@ pub enum BenchDevice {
     /// As it is.
     Plain(DpdkDevice),
     /// Captured to a file.
-    Captured(Box<Tap<DpdkDevice, BufWriter<File>>>),
+    Captured(Box<Tap<DpdkDevice, OutputFile>>),
     /// One that a benchmark makes itself.
     Own(Box<dyn Device<Frame = Mbuf> + Send>),
 }
 
 impl BenchDevice {
-    /// Wraps `device`, and captures its frames to `path` if there is one.
+    /// Wraps `device`, and captures its frames to `file` if there is one.
     ///
     /// # Errors
     ///
     /// [`BenchError::File`].
-    pub fn new(device: DpdkDevice, path: Option<&Path>, interface: &str) -> Result<Self, BenchError> {
-        let Some(path) = path else { return Ok(Self::Plain(device)) };
-        let failed = |error| BenchError::File(path.into(), error);
-        let file = BufWriter::with_capacity(CAPTURE_BUFFER_BYTES, File::create(path).map_err(failed)?);
-        let config = capture_config(interface);
-        Ok(Self::Captured(Box::new(Tap::new(device, file, &config).map_err(failed)?)))
+    pub fn new(device: DpdkDevice, file: Option<OutputFile>, interface: &str) -> Result<Self, BenchError> {
+        let Some(file) = file else { return Ok(Self::Plain(device)) };
+        Ok(Self::Captured(Box::new(captured(device, file, interface)?)))
     }
+}
+
+/// Returns `device` with its frames captured to `file`. A write that fails then ends the command
+/// ([`interrupt`](crate::interrupt)).
+///
+/// # Errors
+///
+/// [`BenchError::File`].
+pub fn captured<D: Device>(
+    device: D,
+    file: OutputFile,
+    interface: &str,
+) -> Result<Tap<D, OutputFile>, BenchError> {
+    let path = file.path().to_owned();
+    let failed = |error| BenchError::File(path.clone(), error);
+    let mut tap = Tap::new(device, file.begin()?, &capture_config(interface)).map_err(failed)?;
+    // A file that takes nothing is noticed before anything is measured.
+    tap.flush().map_err(failed)?;
+    Ok(tap)
 }
 
 impl Device for BenchDevice {

@@ -10,6 +10,7 @@ use warpline::{CoreDriver, Statistics};
 
 use crate::device::BenchDevice;
 use crate::error::BenchError;
+use crate::interrupt;
 use crate::placement::pin_to;
 
 /// The work of the other end between the polls of its core; breaks when the core is not needed any more.
@@ -18,7 +19,8 @@ type Step = Box<dyn FnMut(&mut Driver) -> ControlFlow<()> + Send>;
 /// The core of an endpoint, polled by the thread that works with it, and the other end's core where one CPU
 /// polls both.
 pub struct Driver {
-    core: CoreDriver<BenchDevice>,
+    /// `None` once it is [given up](Self::give_up).
+    core: Option<CoreDriver<BenchDevice>>,
     other: Option<Box<OtherEnd>>,
     /// The thread sleeps while there is nothing to do.
     sleeps: bool,
@@ -44,7 +46,7 @@ impl OtherEnd {
 impl Driver {
     /// Drives `core` alone.
     pub fn new(core: CoreDriver<BenchDevice>) -> Self {
-        Self { core, other: None, sleeps: false }
+        Self { core: Some(core), other: None, sleeps: false }
     }
 
     /// Returns the same driver; its thread sleeps while there is nothing to do if `sleeps`.
@@ -72,8 +74,10 @@ impl Driver {
         /// Other threads hand work over without waking this one.
         const LONGEST: Duration = Duration::from_millis(1);
         // Frames for the other end come from this one alone: only its timers can be due.
-        let other = self.other.as_ref().map(|other| other.driver.core.time_to_next_deadline());
-        self.core.wait(other.map_or(LONGEST, |deadline| deadline.min(LONGEST)));
+        let other = self.other.as_ref().map(|other| other.driver.time_to_next_deadline());
+        if let Some(core) = &mut self.core {
+            core.wait(other.map_or(LONGEST, |deadline| deadline.min(LONGEST)));
+        }
     }
 
     /// Drives `other` after each poll of this core, too, and calls `step` after each poll of `other` until it
@@ -87,20 +91,46 @@ impl Driver {
 
     /// Does everything there is to do now at the ends it drives. Returns true if it did any work.
     pub fn poll_once(&mut self) -> bool {
-        let worked = self.core.poll_once();
+        let worked = self.core.as_mut().is_some_and(CoreDriver::poll_once);
         match &mut self.other {
             Some(other) => other.poll_once() | worked,
             None => worked,
         }
     }
 
+    /// Stops polling this core: its device has stopped, and what waits for it fails.
+    pub fn give_up(&mut self) {
+        self.core = None;
+    }
+
+    fn time_to_next_deadline(&self) -> Duration {
+        self.core.as_ref().map_or(Duration::MAX, CoreDriver::time_to_next_deadline)
+    }
+
+    fn statistics(&self) -> Statistics {
+        self.core.as_ref().map(CoreDriver::statistics).unwrap_or_default()
+    }
+
+    /// Makes `call` as [`run`](Self::run) does, unless the command [is to end](interrupt): the core is then
+    /// [given up](Self::give_up).
+    pub fn run_unless_interrupted<T: Send>(&mut self, call: impl FnOnce() -> T + Send) -> T {
+        self.run_until(call, interrupt::is_requested)
+    }
+
     /// Makes `call`, which waits for this core, on another thread, and polls until it returns.
     pub fn run<T: Send>(&mut self, call: impl FnOnce() -> T + Send) -> T {
+        self.run_until(call, || false)
+    }
+
+    fn run_until<T: Send>(&mut self, call: impl FnOnce() -> T + Send, gives_up: impl Fn() -> bool) -> T {
         /// Setting up is not measured: the thread that calls gets the CPU, which it may share with this one.
         const NAP: Duration = Duration::from_micros(20);
         thread::scope(|scope| {
             let call = scope.spawn(call);
             while !call.is_finished() {
+                if gives_up() {
+                    self.give_up();
+                }
                 if !self.poll_once() {
                     thread::sleep(NAP);
                 }
@@ -114,8 +144,8 @@ impl Driver {
         while self.other.as_ref().is_some_and(|other| !other.ended) {
             self.poll_once();
         }
-        let other = self.other.map(|other| other.driver.core.statistics());
-        Counters { own: self.core.statistics(), other }
+        let own = self.statistics();
+        Counters { own, other: self.other.map(|other| other.driver.statistics()) }
     }
 }
 

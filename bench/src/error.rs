@@ -66,6 +66,12 @@ pub enum BenchError {
     /// A file.
     #[error("{0}: {1}")]
     File(PathBuf, io::Error),
+    /// Nobody reads standard output any more.
+    #[error("standard output is closed")]
+    ClosedPipe,
+    /// A signal has ended the command too early.
+    #[error("interrupted before anything was measured")]
+    Interrupted,
     /// A call of the system.
     #[error(transparent)]
     Io(#[from] io::Error),

@@ -1,4 +1,5 @@
 //! Benchmarks and tools for warpline.
+#![warn(clippy::print_stdout, clippy::print_stderr, reason = "they panic when nobody reads: say! and note!")]
 
 mod arguments;
 mod cache_line;
@@ -13,11 +14,11 @@ mod impair;
 mod instructions;
 mod interop;
 mod interrupt;
-mod json;
 mod lane;
 mod line_rate;
 mod notices;
 mod operations;
+mod output;
 mod pattern;
 mod perftest;
 mod ping;
@@ -31,6 +32,9 @@ mod times;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use crate::error::BenchError;
+use crate::output::note;
 
 /// Benchmarks and tools for warpline, a software RNIC.
 #[derive(Parser, Debug)]
@@ -89,7 +93,20 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match CommandLine::parse().command {
+    interrupt::end_on_panics();
+    let command = CommandLine::parse().command;
+    match interrupt::watch().map_err(BenchError::Io).and_then(|()| interrupt::outcome(run(command))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            interrupt::end_for(&error);
+            note!("warpline-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<(), BenchError> {
+    match command {
         Command::WriteBw(args) => perftest::run(args),
         Command::ReadBw(args) => perftest::run(args),
         Command::SendBw(args) => perftest::run(args),
@@ -108,13 +125,6 @@ fn main() -> ExitCode {
         Command::Instructions(args) => instructions::run(&args),
         Command::Exchange(args) => exchange::run(&args),
         Command::Operations(args) => operations::run(&args),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("warpline-bench: {error}");
-            ExitCode::FAILURE
-        }
     }
 }
 

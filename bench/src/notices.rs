@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use warpline::{AsyncEvent, Device};
 
+use crate::output::note;
+
 /// How often a device is asked.
 const INTERVAL: Duration = Duration::from_millis(200);
 
@@ -27,7 +29,7 @@ impl Notices {
                 while !stop.load(Ordering::Relaxed) {
                     while let Some(event) = device.poll_event() {
                         if concerns_link(event) {
-                            eprintln!("warning: {event}");
+                            note!("warning: {event}");
                         }
                     }
                     thread::park_timeout(INTERVAL);

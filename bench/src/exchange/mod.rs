@@ -21,6 +21,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::BenchError;
 use crate::failure::Failure;
+use crate::output::say;
 use transfer::{Exchange, Target};
 
 /// Exchanges the files and prints the report.
@@ -29,7 +30,7 @@ use transfer::{Exchange, Target};
 ///
 /// [`BenchError::Failed`].
 pub fn run(arguments: &ExchangeArguments) -> Result<(), BenchError> {
-    println!("{}", outcome(arguments)?);
+    say!("{}", outcome(arguments)?);
     Ok(())
 }
 

@@ -1,15 +1,18 @@
 //! How the connection is opened, and MPA started on it.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use warpline::{
-    ConnectConfig, ConnectError, ConnectionRequest, Device, Direction, ListenConfig, Peer, QueuePair,
-    ReadDepths, Revision, StreamConfig, TcpListenConfig, TcpStream, UnnegotiatedConfig,
+    AcceptError, ConnectConfig, ConnectError, ConnectionRequest, Device, Direction, ListenConfig, Peer,
+    QueuePair, ReadDepths, Revision, StreamConfig, TcpListenConfig, TcpStream, TcpStreamError,
+    UnnegotiatedConfig,
 };
 
 use super::arguments::{ExchangeArguments, Opening, Role};
 use crate::failure::Failure;
+use crate::interrupt;
+use crate::output::note;
 
 /// The Initiator's last streaming message.
 const HELLO: &[u8] = b"Hello";
@@ -43,15 +46,41 @@ pub fn open(arguments: &ExchangeArguments, device: &Device, qp: &QueuePair) -> R
     }
     match (arguments.connect, arguments.listen) {
         (Some(peer), _) => {
-            eprintln!("ready");
+            note!("ready");
             let connected = qp.connect(peer, &connect_config(arguments))?;
             Ok(Agreed { peer: Some(connected.peer), version: connected.version, depths: connected.depths })
         }
         (None, port) => {
             let config = listen_config(arguments);
             let listener = device.listen(port.unwrap_or_default(), &config).map_err(Failure::local)?;
-            eprintln!("ready");
-            answer(arguments, listener.accept(arguments.timeout)?, qp)
+            note!("ready");
+            answer(
+                arguments,
+                accept(arguments, &AcceptError::TimedOut, |patience| listener.accept(patience))?,
+                qp,
+            )
+        }
+    }
+}
+
+/// Waits for the other end by `wait`, which does so for as long as it is told, until it comes, its time is
+/// over or a signal comes. `timed_out` is what `wait` returns when it has not come.
+fn accept<T, E: Into<Failure> + PartialEq>(
+    arguments: &ExchangeArguments,
+    timed_out: &E,
+    wait: impl Fn(Duration) -> Result<T, E>,
+) -> Result<T, Failure> {
+    /// How often a signal is looked for.
+    const LOOK: Duration = Duration::from_millis(100);
+    let deadline = Instant::now() + arguments.timeout;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match wait(left.min(LOOK)) {
+            Err(error) if error == *timed_out && interrupt::is_requested() => {
+                return Err(Failure::local("interrupted"));
+            }
+            Err(error) if error == *timed_out && !left.is_zero() => {}
+            accepted => return accepted.map_err(Into::into),
         }
     }
 }
@@ -74,7 +103,7 @@ fn listen_config(arguments: &ExchangeArguments) -> ListenConfig {
 fn open_stream(arguments: &ExchangeArguments, device: &Device) -> Result<TcpStream, Failure> {
     match (arguments.connect, arguments.listen) {
         (Some(peer), _) => {
-            eprintln!("ready");
+            note!("ready");
             let config = StreamConfig { timeout: arguments.startup_timeout, ..StreamConfig::default() };
             Ok(device.connect_stream(peer, &config)?)
         }
@@ -82,8 +111,8 @@ fn open_stream(arguments: &ExchangeArguments, device: &Device) -> Result<TcpStre
             let config = TcpListenConfig { backlog: 1, ..TcpListenConfig::default() };
             let listener =
                 device.listen_streams(port.unwrap_or_default(), &config).map_err(Failure::local)?;
-            eprintln!("ready");
-            Ok(listener.accept(arguments.timeout)?)
+            note!("ready");
+            accept(arguments, &TcpStreamError::TimedOut, |patience| listener.accept(patience))
         }
     }
 }

@@ -10,6 +10,7 @@ use warpline::{
 use super::arguments::ExchangeArguments;
 use super::opening::{self, Agreed};
 use crate::failure::Failure;
+use crate::interrupt;
 
 /// Largest RDMA Write.
 const MESSAGE_OCTETS: usize = 1 << 20;
@@ -191,6 +192,7 @@ impl<'a> Exchange<'a> {
                     (_, id) => self.done_completed |= id == id::DONE,
                 },
                 None if state != QpState::ReadyToSend => return Err(Failure::early_close()),
+                None if interrupt::is_requested() => return Err(Failure::local("interrupted")),
                 None if Instant::now() >= self.deadline => {
                     return Err(Failure::of("the exchange was not over in time", "tcp:timeout"));
                 }

@@ -19,6 +19,7 @@ use warpline_dataplane::crc32c;
 
 use super::rates::{REPEATS, Rates, gbit_per_s};
 use crate::error::BenchError;
+use crate::interrupt;
 use crate::placement::pin_to;
 
 /// The most frames in flight that are tried.
@@ -250,7 +251,7 @@ impl Core<'_> {
         let (mut at, mut all) = (0, 0);
         let mut repeat = || {
             let (start, mut octets) = (Instant::now(), 0);
-            while start.elapsed() < period {
+            while interrupt::goes_on(start, period) {
                 for _ in 0..LOOKS {
                     if arriving.receive(&mut frames, self.tuning.batch) == 0 {
                         std::hint::spin_loop();

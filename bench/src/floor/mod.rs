@@ -16,7 +16,8 @@ use serde::Serialize;
 use warpline::{Region, open};
 
 use crate::error::BenchError;
-use crate::json::write_json;
+use crate::interrupt;
+use crate::output::{OutputFile, say};
 use crate::placement::{Placement, keep_off, pin_to};
 use hand_off::{FRAMES_MAX, Place, Shape, Tuning};
 use rates::Rates;
@@ -59,7 +60,7 @@ struct Report {
     rates: Rates,
     figures: Vec<Figure>,
     half_round_trip: Option<HalfRoundTrip>,
-    packet_rate: PacketRates,
+    packet_rate: Option<PacketRates>,
 }
 
 /// Measures and reports.
@@ -68,19 +69,20 @@ struct Report {
 ///
 /// [`BenchError`].
 pub fn run(args: &Floor) -> Result<(), BenchError> {
+    let json = OutputFile::open_some(args.json.as_deref())?;
     let eal = open::eal(&[], &args.eal)?;
     let placement = Placement::choose(&args.cpus)?;
     let cpus = placement.cpus();
     let [first, ..] = cpus[..] else { return Err(BenchError::Pin(0)) };
     keep_off(&cpus);
-    println!("memory: {}", eal.memory_mode());
+    say!("memory: {}", eal.memory_mode());
     match cpus[..] {
-        [near, far] => println!("hand-off from CPU {near} to CPU {far}; one core is CPU {near}"),
-        _ => println!("one CPU is free, CPU {first}: no hand-off is measured, which takes two"),
+        [near, far] => say!("hand-off from CPU {near} to CPU {far}; one core is CPU {near}"),
+        _ => say!("one CPU is free, CPU {first}: no hand-off is measured, which takes two"),
     }
     pin_to(first)?;
     let _lcore = eal.register_thread().ok();
-    println!("{:<14}{:>6}{:>12}{:>6}{:>10}  least to greatest", "", "MTU", "region", "CRC", "Gb/s");
+    say!("{:<14}{:>6}{:>12}{:>6}{:>10}  least to greatest", "", "MTU", "region", "CRC", "Gb/s");
     let mut figures = Vec::new();
     for &region_bytes in &args.region {
         let regions = Regions::new(eal, region_bytes as usize)?;
@@ -92,21 +94,32 @@ pub fn run(args: &Floor) -> Result<(), BenchError> {
     }
     let duration = Duration::from_secs_f64(args.duration);
     let half_round_trip = match cpus[..] {
-        [near, far] => Some(ring::measure(&pool(eal, 1500)?, [near, far], duration)?),
+        [near, far] if !interrupt::is_requested() => {
+            Some(ring::measure(&pool(eal, 1500)?, [near, far], duration)?)
+        }
         _ => None,
     };
     if let Some(times) = half_round_trip {
-        println!(
+        say!(
             "{} bytes over a bare ring, half round trip: median {:.0} ns, 99 % {:.0} ns, least {:.0} ns",
-            times.frame_bytes, times.median_ns, times.p99_ns, times.min_ns
+            times.frame_bytes,
+            times.median_ns,
+            times.p99_ns,
+            times.min_ns
         );
     }
-    let packet_rate = vdev::measure(eal, duration)?;
-    println!(
-        "{}: {:.1} Mpps sent, {:.1} Mpps received, of {} bytes",
-        packet_rate.device, packet_rate.transmit_mpps, packet_rate.receive_mpps, packet_rate.frame_bytes
-    );
-    let Some(first) = figures.first() else { return Ok(()) };
+    let packet_rate = if interrupt::is_requested() { None } else { Some(vdev::measure(eal, duration)?) };
+    let packet_rate = packet_rate.filter(|_| !interrupt::is_requested());
+    if let Some(rate) = &packet_rate {
+        say!(
+            "{}: {:.1} Mpps sent, {:.1} Mpps received, of {} bytes",
+            rate.device,
+            rate.transmit_mpps,
+            rate.receive_mpps,
+            rate.frame_bytes
+        );
+    }
+    let Some(first) = figures.first() else { return Err(BenchError::Interrupted) };
     let report = Report {
         test: "floor",
         cpus,
@@ -116,7 +129,7 @@ pub fn run(args: &Floor) -> Result<(), BenchError> {
         half_round_trip,
         packet_rate,
     };
-    args.json.as_ref().map_or(Ok(()), |path| write_json(path, &[report], false))
+    json.map_or(Ok(()), |file| file.write_json(&[report], false))
 }
 
 /// The memory that payload is copied from and to.
@@ -174,20 +187,29 @@ fn measure(
     let figure = |kind, rates, tuning| {
         let region_bytes = regions.source.len();
         let figure = Figure { kind, mtu, payload_bytes, region_bytes, crc, rates, tuning };
-        println!("{}", figure.line());
+        say!("{}", figure.line());
         figure
     };
+    // What a signal cuts short is no figure.
+    let measured = |kind, rates, tuning| (!interrupt::is_requested()).then(|| figure(kind, rates, tuning));
     let frames = filled_frames(&pool, payload_bytes);
-    let mut figures =
-        vec![figure("one-core", one_core::measure(&frames, &regions.destination, crc, duration), None)];
+    let mut figures = Vec::new();
+    figures.extend(measured(
+        "one-core",
+        one_core::measure(&frames, &regions.destination, crc, duration),
+        None,
+    ));
     drop(frames);
     if let [near, far] = *cpus {
         let Regions { source, destination } = regions;
         let place = Place { source, destination, cpus: [near, far] };
         for (kind, by_reference) in [("hand-off", false), ("by-reference", true)] {
+            if interrupt::is_requested() {
+                break;
+            }
             let shape = Shape { payload_bytes, crc, by_reference };
             let (rates, tuning) = hand_off::measure(shape, place, &pool, duration)?;
-            figures.push(figure(kind, rates, Some(tuning)));
+            figures.extend(measured(kind, rates, Some(tuning)));
         }
     }
     Ok(figures)

@@ -9,6 +9,7 @@ use warpline::Region;
 use warpline_dataplane::crc32c;
 
 use super::rates::{REPEATS, Rates, gbit_per_s};
+use crate::interrupt;
 
 /// Measures for about `duration`.
 pub fn measure(frames: &[Mbuf], destination: &Region, crc: bool, duration: Duration) -> Rates {
@@ -19,7 +20,7 @@ fn repeat(frames: &[Mbuf], destination: &Region, crc: bool, duration: Duration) 
     let start = Instant::now();
     let mut octets = 0;
     let mut at = 0;
-    while start.elapsed() < duration {
+    while interrupt::goes_on(start, duration) {
         for frame in frames {
             let payload = frame.first();
             if crc {

@@ -10,6 +10,7 @@ use dpdk::{HandoffReceiver, HandoffSender, Mbuf, Mempool, handoff};
 use serde::Serialize;
 
 use crate::error::BenchError;
+use crate::interrupt;
 use crate::placement::pin_to;
 
 /// Bytes of the frame: an FPDU of 64 bytes of payload with all headers.
@@ -88,7 +89,7 @@ fn exchange(
     let mut frames = vec![frame];
     let mut times = Vec::new();
     let begin = Instant::now();
-    while times.is_empty() || begin.elapsed() < duration {
+    while times.is_empty() || interrupt::goes_on(begin, duration) {
         let start = Instant::now();
         for _ in 0..ROUND_TRIPS {
             frames.iter_mut().for_each(touch);

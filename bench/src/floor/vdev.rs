@@ -8,6 +8,7 @@ use serde::Serialize;
 use warpline::open::OpenError;
 
 use crate::error::BenchError;
+use crate::interrupt;
 
 /// Bytes of the frames.
 const FRAME_BYTES: usize = 64;
@@ -72,7 +73,7 @@ fn repeat(duration: Duration, mut burst: impl FnMut() -> usize) -> f64 {
     /// Bursts between two readings of the clock.
     const BURSTS: u32 = 256;
     let (start, mut frames) = (Instant::now(), 0);
-    while start.elapsed() < duration {
+    while interrupt::goes_on(start, duration) {
         frames += (0..BURSTS).map(|_| burst()).sum::<usize>();
     }
     frames as f64 / start.elapsed().as_secs_f64() / 1e6

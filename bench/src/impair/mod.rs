@@ -21,7 +21,8 @@ use warpline::link::fault::{Fault, Statistics};
 use warpline::open;
 
 use crate::error::BenchError;
-use crate::json::write_json;
+use crate::interrupt;
+use crate::output::{OutputFile, note, say};
 use forwarder::{Forwarder, Punctuality};
 
 /// The counters of a direction.
@@ -80,12 +81,13 @@ struct Report {
     punctuality: Punctuality,
 }
 
-/// Forwards until the time is over, or without one until standard input ends, and reports.
+/// Forwards until the time is over, or without one until standard input ends, or until a signal, and reports.
 ///
 /// # Errors
 ///
 /// [`BenchError`].
 pub fn run(args: &Impair) -> Result<(), BenchError> {
+    let json = OutputFile::open_some(args.json.as_deref())?;
     let [left, right] = args.devices()?;
     let eal = open::eal(&[&left, &right], &args.eal)?;
     let (left, right) = (open::port(eal, &left)?, open::port(eal, &right)?);
@@ -97,8 +99,8 @@ pub fn run(args: &Impair) -> Result<(), BenchError> {
         Some(seconds) => Box::new(move || started.elapsed() >= Duration::from_secs(seconds.into())),
         None => end_of_input(),
     };
-    eprintln!("ready");
-    while !over() {
+    note!("ready");
+    while !over() && !interrupt::is_requested() {
         if let Some(nap) = forwarder.poll(warpline::now())
             && !args.spin
         {
@@ -115,10 +117,7 @@ pub fn run(args: &Impair) -> Result<(), BenchError> {
         punctuality: forwarder.punctuality(),
     };
     print(&report);
-    match &args.json {
-        Some(path) => write_json(path, &[report], false),
-        None => Ok(()),
-    }
+    json.map_or(Ok(()), |file| file.write_json(&[report], false))
 }
 
 /// Returns a predicate that is true once standard input has ended: by Ctrl-D, or with the program that
@@ -136,7 +135,7 @@ fn end_of_input() -> Box<dyn Fn() -> bool> {
 }
 
 fn print(report: &Report) {
-    println!(
+    say!(
         "{:<14} {:>10} {:>10} {:>8} {:>10} {:>9} {:>9} {:>7} {:>7} {:>10} {:>8}",
         "direction",
         "received",
@@ -151,7 +150,7 @@ fn print(report: &Report) {
         "oversize"
     );
     for (name, way) in [("left to right", &report.to_right), ("right to left", &report.to_left)] {
-        println!(
+        say!(
             "{name:<14} {:>10} {:>10} {:>8} {:>10} {:>9} {:>9} {:>7} {:>7} {:>10} {:>8}",
             way.received,
             way.delivered,
@@ -166,9 +165,11 @@ fn print(report: &Report) {
         );
     }
     let Punctuality { polls, late_polls, latest_us } = report.punctuality;
-    println!(
+    say!(
         "{:.1} s, seed {}; {polls} polls, {late_polls} more than a millisecond after the one before, \
          {latest_us} us at worst; {} frames not delivered",
-        report.duration_s, report.seed, report.not_delivered
+        report.duration_s,
+        report.seed,
+        report.not_delivered
     );
 }

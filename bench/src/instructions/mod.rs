@@ -21,7 +21,7 @@ use serde::Serialize;
 use warpline::open::{self, Eal};
 
 use crate::error::BenchError;
-use crate::json::write_json;
+use crate::output::OutputFile;
 use baton::Phase;
 use case::{CASES, Case, SPREAD};
 use turn::Counts;
@@ -51,6 +51,7 @@ pub fn run(args: &Instructions) -> Result<(), BenchError> {
         let names: Vec<_> = known().map(|case| case.name).collect();
         return Err(BenchError::Setup(format!("there is no case '{name}', only {}", names.join(", "))));
     }
+    let json = OutputFile::open_some(args.json.as_deref())?;
     let eal = open::eal(&[], &args.eal)?;
     let mut reports = Vec::new();
     let is_asked_for = |case: &&Case| match args.cases.as_slice() {
@@ -60,10 +61,7 @@ pub fn run(args: &Instructions) -> Result<(), BenchError> {
     for case in known().filter(is_asked_for) {
         reports.extend(transfer(eal, case)?);
     }
-    if let Some(path) = &args.json {
-        write_json(path, &reports, true)?;
-    }
-    Ok(())
+    json.map_or(Ok(()), |file| file.write_json(&reports, true))
 }
 
 /// Runs a case, and then as many idle polls at either end.

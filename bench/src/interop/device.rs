@@ -1,15 +1,14 @@
 //! The device of an end that `scripts/interop` drives.
 
-use std::fs::File;
 use std::path::PathBuf;
 
 use clap::Args;
-use warpline::link::tap::Tap;
 use warpline::{CrcPolicy, Device, DeviceConfig, DeviceName, PollThread, open};
 
 use crate::arguments::Switch;
-use crate::device::capture_config;
+use crate::device::captured;
 use crate::failure::Failure;
+use crate::output::OutputFile;
 
 /// The device.
 #[derive(Args, Clone, Debug)]
@@ -31,17 +30,15 @@ pub struct DeviceOption {
 impl DeviceOption {
     /// Starts the device with a thread that polls it.
     pub fn start(&self) -> Result<Device, Failure> {
+        let capture = OutputFile::open_some(self.pcap.as_deref()).map_err(Failure::local)?;
         let eal = open::eal(&[&self.device], &self.eal).map_err(Failure::local)?;
         let port = open::port(eal, &self.device).map_err(Failure::local)?;
         let crc = if self.crc.is_on() { CrcPolicy::Always } else { CrcPolicy::OffIfPeerAgrees };
         let config = DeviceConfig { crc, memory: open::hugepages(eal), ..self.device.config() };
-        let started = match &self.pcap {
+        let started = match capture {
             None => Device::start(port, &config, PollThread::default()),
-            Some(path) => {
-                let unreadable = |error| Failure::local(format!("{}: {error}", path.display()));
-                let file = File::create(path).map_err(unreadable)?;
-                let tap =
-                    Tap::new(port, file, &capture_config(self.device.kind().word())).map_err(unreadable)?;
+            Some(file) => {
+                let tap = captured(port, file, self.device.kind().word()).map_err(Failure::local)?;
                 Device::start(tap, &config, PollThread::default())
             }
         };

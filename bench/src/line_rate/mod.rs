@@ -26,7 +26,8 @@ use warpline_dataplane::mpa::Framing;
 use crate::arguments::Switch;
 use crate::device::{BenchDevice, config};
 use crate::error::BenchError;
-use crate::json::write_json;
+use crate::interrupt;
+use crate::output::{OutputFile, say};
 use crate::placement::{Placement, pin_to};
 use arguments::Direction;
 use cycles::cycles;
@@ -52,18 +53,22 @@ const WARM_UP: Duration = Duration::from_millis(50);
 ///
 /// [`BenchError`].
 pub fn run(args: &LineRate) -> Result<(), BenchError> {
+    let json = OutputFile::open_some(args.json.as_deref())?;
     let eal = open::eal(&[], &args.eal)?;
     let wanted: Vec<_> = args.cpu.into_iter().collect();
     let [cpu, ..] = Placement::choose(&wanted)?.cpus()[..] else { return Err(BenchError::Pin(0)) };
-    println!("memory: {}; polling: CPU {cpu}", eal.memory_mode());
-    println!("{HEADING}");
+    say!("memory: {}; polling: CPU {cpu}", eal.memory_mode());
+    say!("{HEADING}");
     let mut rows = Vec::new();
     for row in rows_of(args) {
+        if interrupt::is_requested() {
+            break;
+        }
         let row = measure(eal, args, row, cpu)?;
-        println!("{}", row.line());
+        say!("{}", row.line());
         rows.push(row);
     }
-    args.json.as_ref().map_or(Ok(()), |path| write_json(path, &rows, true))
+    json.map_or(Ok(()), |file| file.write_json(&rows, true))
 }
 
 /// Returns each combination of what the lists have.
@@ -206,7 +211,7 @@ impl Core {
         /// Polls between two readings of the clock.
         const POLLS: u32 = 64;
         let start = Instant::now();
-        while start.elapsed() < duration {
+        while interrupt::goes_on(start, duration) {
             for _ in 0..POLLS {
                 if self.row.transmits() {
                     self.post()?;

@@ -32,13 +32,18 @@ mod words;
 
 pub use arguments::OperationsArguments;
 
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use warpline::{Device, ListenConfig, Listener};
 
 use crate::error::BenchError;
 use crate::failure::Failure;
+use crate::interrupt;
+use crate::output::{note, say};
 use session::Session;
 use words::Words;
 
@@ -54,17 +59,37 @@ pub fn run(arguments: &OperationsArguments) -> Result<(), BenchError> {
 fn obey_all(arguments: &OperationsArguments) -> Result<(), Failure> {
     let device = arguments.device.start()?;
     let (mut listener, mut session) = (None, None);
-    eprintln!("ready");
-    for line in io::stdin().lock().lines() {
-        let line = line.map_err(Failure::local)?;
+    note!("ready");
+    let lines = lines();
+    while let Some(line) = next_line(&lines)? {
         let mut words = Words::of(&line);
         let answer = obey(arguments, &device, &mut listener, &mut session, &mut words)
             .and_then(|answer| words.end().map(|()| answer))
             .unwrap_or_else(|failure| json!({"refused": failure.to_string(), "code": failure.code}));
-        let mut out = io::stdout().lock();
-        writeln!(out, "{answer}").and_then(|()| out.flush()).map_err(Failure::local)?;
+        say!("{answer}");
     }
     Ok(())
+}
+
+/// Returns the lines of standard input as they come: a read does not end on a signal.
+fn lines() -> mpsc::Receiver<io::Result<String>> {
+    let (give, lines) = mpsc::channel();
+    thread::spawn(move || io::stdin().lock().lines().try_for_each(|line| give.send(line)));
+    lines
+}
+
+/// Returns the next line; `None` after the last one, or if the command is to end.
+fn next_line(lines: &mpsc::Receiver<io::Result<String>>) -> Result<Option<String>, Failure> {
+    /// How often a signal is looked for.
+    const LOOK: Duration = Duration::from_millis(50);
+    while !interrupt::is_requested() {
+        match lines.recv_timeout(LOOK) {
+            Ok(line) => return line.map(Some).map_err(Failure::local),
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    Ok(None)
 }
 
 /// Returns the answer to a command.

@@ -15,6 +15,7 @@ use super::settings::Settings;
 use super::supplies::Supplies;
 use crate::endpoint::{Driver, received};
 use crate::error::BenchError;
+use crate::interrupt;
 
 /// Turns of the loop between two looks at the clock.
 const TURNS: u32 = 64;
@@ -69,14 +70,12 @@ pub struct Run {
     pub keeps_times: bool,
     /// Messages that are complete, for others to see.
     pub progress: Arc<AtomicU64>,
-    /// Ends it.
-    pub stop: Arc<AtomicBool>,
 }
 
 impl Run {
-    /// Returns true if it is to end after `active`.
+    /// Returns true if it is to end after `active`, or the command is to end.
     pub fn is_over(&self, active: Duration) -> bool {
-        self.duration.is_some_and(|duration| active >= duration) || self.stop.load(Ordering::Relaxed)
+        self.duration.is_some_and(|duration| active >= duration) || interrupt::is_requested()
     }
 }
 
@@ -107,9 +106,16 @@ pub struct Job {
     pub answer: mpsc::Sender<(Vec<Lane>, Result<Measured, BenchError>)>,
 }
 
-/// Returns the work between polls: does the jobs that come over `jobs`.
-pub fn work(jobs: mpsc::Receiver<Job>) -> impl FnMut(&mut Driver) -> ControlFlow<()> + Send {
+/// Returns the work between polls: does the jobs that come over `jobs`. If the command is to end while it is
+/// `connecting`, the core is given up, and so is the connection.
+pub fn work(
+    jobs: mpsc::Receiver<Job>,
+    connecting: Arc<AtomicBool>,
+) -> impl FnMut(&mut Driver) -> ControlFlow<()> + Send {
     move |driver| {
+        if interrupt::is_requested() && connecting.load(Ordering::Relaxed) {
+            driver.give_up();
+        }
         if let Some(Job { mut lanes, run, answer }) = received(&jobs)? {
             let measured = measure(driver, &mut lanes, &run);
             // Fails only when the program is ending.

@@ -196,8 +196,9 @@ impl Lane {
         }
     }
 
-    /// Has this end send no more.
+    /// Has this end send no more, and wait for no more.
     pub fn stop(&mut self) {
+        self.wanted = 0;
         if let Some(stream) = &mut self.stream {
             stream.stop();
         }
@@ -254,6 +255,11 @@ impl Lane {
     /// Returns how many bytes this end has compared, and how many of them were wrong.
     pub const fn compared(&self) -> (u64, u64) {
         (self.verification.compared_bytes, self.verification.corrupt_bytes)
+    }
+
+    /// Breaks when the connection is over, however it ended.
+    pub fn is_over(&self) -> ControlFlow<()> {
+        if self.qp.state() == QpState::Error { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
     /// Does everything there is to do at this end; breaks when the connection is over, in an orderly way.

@@ -11,6 +11,7 @@ use super::lane::Lane;
 use super::plan::Verb;
 use crate::endpoint::Driver;
 use crate::error::BenchError;
+use crate::interrupt;
 use crate::times::Times;
 
 /// Polls between two looks at the clock.
@@ -39,7 +40,11 @@ pub fn ping_all(driver: &mut Driver, lane: &mut Lane, run: &Run) -> Result<Measu
     let start = Instant::now();
     let mut number = 0;
     while run.messages.is_none_or(|messages| number < messages) && !run.is_over(start.elapsed()) {
-        let latency = ping(driver, lane, number, run.plan.verb)? / parts;
+        let latency = match ping(driver, lane, number, run.plan.verb) {
+            // The pings before it count.
+            Err(BenchError::Interrupted) if number > 0 => break,
+            latency => latency? / parts,
+        };
         pings.times.record(latency);
         if run.keeps_times {
             pings.in_order.push(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
@@ -75,6 +80,9 @@ fn ping(driver: &mut Driver, lane: &mut Lane, number: u64, verb: Verb) -> Result
             driver.pause();
         }
         polls += 1;
+        if polls.is_multiple_of(POLLS) && interrupt::is_requested() {
+            return Err(BenchError::Interrupted);
+        }
         if polls.is_multiple_of(POLLS) && start.elapsed() > lane.timeout() {
             return Err(lane.failed(&format!("no answer in time to ping {number}")));
         }

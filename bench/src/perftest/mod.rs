@@ -49,14 +49,14 @@ use std::time::Duration;
 use warpline::open;
 use warpline::{Device, DeviceConfig, DeviceName, Statistics};
 
-use crate::arguments::{End, Ends};
+use crate::arguments::{End, Ends, RunFiles};
 use crate::device::{BenchDevice, config};
 use crate::endpoint::{Driver, Endpoint};
 use crate::ends;
 use crate::error::BenchError;
 use crate::interrupt;
-use crate::json::write_json;
 use crate::notices::Notices;
+use crate::output::{OutputFile, note, say};
 use crate::placement::{Placement, keep_off};
 use client::{Job, Run};
 use lane::Lane;
@@ -78,21 +78,22 @@ const PORT: u16 = 7471;
 pub fn run(settings: impl Into<Settings>) -> Result<(), BenchError> {
     let mut settings = settings.into();
     settings.check()?;
+    let RunFiles { pcap, json } = settings.common.run.open_files()?;
     let (name, end) = match settings.common.device.ends()? {
-        Ends::Both(ring) => return run_ring(settings, &ring),
+        Ends::Both(ring) => return run_ring(settings, &ring, RunFiles { pcap, json }),
         Ends::One(name, end) => (name, end),
     };
     let cpu = ends::cpu(end, &settings.common.run.cpus);
     let port = settings.common.device.open_port(&name, cpu)?;
     keep_off(&[cpu]);
     settings.common.run.cpus = vec![cpu];
-    let device = BenchDevice::new(port, settings.common.run.pcap.as_deref(), name.kind().word())?;
+    let device = BenchDevice::new(port, pcap, name.kind().word())?;
     let config = config(settings.common.crc, name.config());
     match end {
         End::Listening(local) => run_target(&settings, device, &config, local, cpu),
         End::Connecting(peer) => {
             let near = Near { name: &name, device, config, cpu };
-            run_client(&settings, near, peer, None)
+            run_client(&settings, near, peer, json, None)
         }
     }
 }
@@ -107,24 +108,24 @@ struct RingTarget<'r> {
 }
 
 /// Runs both ends in this process, each on a CPU of its own where two are free.
-fn run_ring(mut settings: Settings, ring: &DeviceName) -> Result<(), BenchError> {
+fn run_ring(mut settings: Settings, ring: &DeviceName, files: RunFiles) -> Result<(), BenchError> {
     let placement = Placement::choose(&settings.common.run.cpus)?;
     settings.common.run.cpus = placement.cpus();
     let settings = &settings;
     let eal = settings.common.device.start_eal()?;
     keep_off(&placement.cpus());
-    println!("memory: {}", eal.memory_mode());
-    println!("{placement}");
+    say!("memory: {}", eal.memory_mode());
+    say!("{placement}");
     let wire = open::wire_config(ring);
     let (near, far) = open::ring_pair(eal, &wire)?;
-    let near = BenchDevice::new(near, settings.common.run.pcap.as_deref(), "ring")?;
+    let near = BenchDevice::new(near, files.pcap, "ring")?;
     let far = BenchDevice::new(far, None, "ring")?;
     let [near_config, far_config] = [1, 2].map(|host| config(settings.common.crc, ends::on_ring(ring, host)));
     let (target, driver) = Device::start_manual(far, &far_config)?;
     let peer = SocketAddr::new(far_config.addresses[0].address, PORT);
     let cancelled = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let (lanes, step) = target::work();
+        let (lanes, step) = target::work(|| false);
         let driver = Driver::new(driver).sleeping(settings.common.events);
         let (cpu, core, mut polled_here) = match placement {
             Placement::Apart { near, far } => (near, Some(Endpoint::start(scope, driver, far, step)), None),
@@ -133,7 +134,10 @@ fn run_ring(mut settings: Settings, ring: &DeviceName) -> Result<(), BenchError>
         let (ready, is_ready) = mpsc::channel::<()>();
         let server = scope.spawn({
             let (target, cancelled) = (target.clone(), &cancelled);
-            move || target::serve(&target, PORT, settings, &lanes, cancelled, || drop(ready))
+            move || {
+                let is_over = || cancelled.load(Ordering::Relaxed);
+                target::serve(&target, PORT, settings, &lanes, is_over, || drop(ready))
+            }
         });
         // A target that has failed reports that itself: in either case the channel ends.
         let _ = match &mut polled_here {
@@ -142,13 +146,13 @@ fn run_ring(mut settings: Settings, ring: &DeviceName) -> Result<(), BenchError>
         };
         let target = RingTarget { device: &target, polled_here, cancelled: &cancelled };
         let near = Near { name: ring, device: near, config: near_config, cpu };
-        let measured = run_client(settings, near, peer, Some(target));
-        if measured.is_err() {
+        let measured = run_client(settings, near, peer, files.json, Some(target));
+        if measured.is_err() || interrupt::is_requested() {
             cancelled.store(true, Ordering::Relaxed);
         }
         let served = server.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         if let Some(core) = core {
-            println!("{}", tcp_summary("target", &core.join()?.own));
+            say!("{}", tcp_summary("target", &core.join()?.own));
         }
         measured.and(served.map(drop))
     })
@@ -164,14 +168,15 @@ fn run_target(
     let (device, driver) = Device::start_manual(device, config)?;
     let _notices = Notices::print(&device);
     let corrupt = std::thread::scope(|scope| {
-        let (lanes, step) = target::work();
+        let (lanes, step) = target::work(interrupt::is_requested);
         let driver = Driver::new(driver).sleeping(settings.common.events);
         let core = Endpoint::start(scope, driver, cpu, step);
-        eprintln!("waiting at {local}");
-        let served = target::serve(&device, local.port(), settings, &lanes, &AtomicBool::new(false), || ());
+        note!("waiting at {local}");
+        let over = interrupt::is_requested;
+        let served = target::serve(&device, local.port(), settings, &lanes, over, || ());
         drop(lanes);
         let counters = core.join()?;
-        println!("{}", tcp_summary("target", &counters.own));
+        say!("{}", tcp_summary("target", &counters.own));
         served
     })?;
     if corrupt > 0 { Err(BenchError::Corrupt(corrupt)) } else { Ok(()) }
@@ -190,6 +195,7 @@ fn run_client(
     settings: &Settings,
     near: Near<'_>,
     peer: SocketAddr,
+    json: Option<OutputFile>,
     ring: Option<RingTarget<'_>>,
 ) -> Result<(), BenchError> {
     let (device, driver) = Device::start_manual(near.device, &near.config)?;
@@ -205,23 +211,26 @@ fn run_client(
     };
     let reports = std::thread::scope(|scope| {
         let (jobs, taken) = mpsc::channel();
-        let core = Endpoint::start(scope, driver, near.cpu, client::work(taken));
-        let client = Client { settings, name: near.name, device: &device, peer, target, jobs };
+        let connecting = Arc::new(AtomicBool::new(false));
+        let core = Endpoint::start(scope, driver, near.cpu, client::work(taken, connecting.clone()));
+        let client = Client { settings, name: near.name, device: &device, peer, target, jobs, connecting };
         let measured = client.measure_all();
-        if let (Err(_), Some(cancelled)) = (&measured, cancelled) {
+        if let Some(cancelled) = cancelled
+            && (measured.is_err() || interrupt::is_requested())
+        {
             // Before the thread is waited for: it may poll for the target until that has ended.
             cancelled.store(true, Ordering::Relaxed);
         }
         drop(client);
         let counters = core.join()?;
-        println!("{}", tcp_summary("client", &counters.own));
+        say!("{}", tcp_summary("client", &counters.own));
         if let Some(target) = &counters.other {
-            println!("{}", tcp_summary("target", target));
+            say!("{}", tcp_summary("target", target));
         }
         measured
     })?;
-    if let Some(path) = &settings.common.run.json {
-        write_json(path, &reports, settings.swept)?;
+    if let Some(file) = json {
+        file.write_json(&reports, settings.swept)?;
     }
     match reports.iter().map(|report| report.transfer.corrupt_bytes).sum() {
         0 => check_limits(settings, &reports),
@@ -255,29 +264,38 @@ struct Client<'c> {
     /// The other end, if it is in this process.
     target: Option<&'c Device>,
     jobs: mpsc::Sender<Job>,
+    /// Set while it waits for a connection to another process.
+    connecting: Arc<AtomicBool>,
 }
 
 impl Client<'_> {
-    /// Measures every size.
+    /// Measures every size, or those for which there is time until a signal.
     fn measure_all(&self) -> Result<Vec<Report>, BenchError> {
-        let infinite = self.settings.bandwidth.run_infinitely;
-        let interrupted = if infinite { interrupt::flag()? } else { Arc::default() };
-        println!("{}", heading(self.settings));
+        say!("{}", heading(self.settings));
         let mut reports = Vec::new();
         for size in &self.settings.sizes {
-            let report = self.measure(&self.settings.plan(*size), &interrupted)?;
-            println!("{}", report.line());
-            report.time_lines().iter().for_each(|line| println!("{line}"));
+            let report = match self.measure(&self.settings.plan(*size)) {
+                Err(_) if interrupt::is_requested() && !reports.is_empty() => break,
+                Err(_) if interrupt::is_requested() => return Err(BenchError::Interrupted),
+                report => report?,
+            };
+            say!("{}", report.line());
+            report.time_lines().iter().for_each(|line| say!("{line}"));
             reports.push(report);
+            if interrupt::is_requested() {
+                break;
+            }
         }
-        println!("{}", compared_line(&reports));
+        say!("{}", compared_line(&reports));
         Ok(reports)
     }
 
     /// Connects, measures one size, and closes.
-    fn measure(&self, plan: &Plan, interrupted: &AtomicBool) -> Result<Report, BenchError> {
-        let &Self { settings, name, device, peer, target, ref jobs } = self;
+    fn measure(&self, plan: &Plan) -> Result<Report, BenchError> {
+        let &Self { settings, name, device, peer, target, ref jobs, ref connecting } = self;
+        connecting.store(target.is_none(), Ordering::Relaxed);
         let lanes = client::connect(device, peer, settings, plan)?;
+        connecting.store(false, Ordering::Relaxed);
         let (messages, infinite) = (settings.messages(), settings.bandwidth.run_infinitely);
         let seconds = Duration::from_secs(settings.seconds().into());
         let run = Run {
@@ -286,14 +304,13 @@ impl Client<'_> {
             duration: (messages.is_none() && !infinite).then_some(seconds),
             keeps_times: settings.latency.report_unsorted,
             progress: Arc::new(AtomicU64::new(0)),
-            stop: Arc::new(AtomicBool::new(false)),
         };
         let before = Snapshot::take(device, target)?;
         let (answer, answered) = mpsc::channel();
         let stopped = |_| BenchError::Setup("the core of this end has stopped".into());
         jobs.send(Job { lanes, run: run.clone(), answer }).map_err(stopped)?;
         let (lanes, measured) = if infinite {
-            progress::wait_for_signal(&answered, &run, seconds, interrupted)?
+            progress::wait_for_signal(&answered, &run, seconds)?
         } else {
             progress::wait(&answered, &run, settings.bandwidth.qps)?
         };

@@ -2,7 +2,7 @@
 //! end.
 
 use std::io::IsTerminal;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use super::lane::Lane;
 use super::report::{Rate, rate_line};
 use super::snapshot::gbit_per_s;
 use crate::error::BenchError;
+use crate::output::say;
 
 /// The queue pairs of a measurement, and its result.
 pub type Answer = (Vec<Lane>, Result<Measured, BenchError>);
@@ -51,7 +52,7 @@ pub fn wait(answer: &mpsc::Receiver<Answer>, run: &Run, qps: u32) -> Result<Answ
     }
 }
 
-/// Prints a line for each `interval` until `interrupted`, then has the run stop, and waits for `answer`.
+/// Prints a line for each `interval` until `answer` comes: the run stops when the command is to end.
 ///
 /// # Errors
 ///
@@ -60,7 +61,6 @@ pub fn wait_for_signal(
     answer: &mpsc::Receiver<Answer>,
     run: &Run,
     interval: Duration,
-    interrupted: &AtomicBool,
 ) -> Result<Answer, BenchError> {
     let (mut since, mut before, mut peak) = (Instant::now(), 0, 0.0);
     loop {
@@ -69,16 +69,14 @@ pub fn wait_for_signal(
             Err(mpsc::RecvTimeoutError::Disconnected) => return Err(stopped()),
             Err(mpsc::RecvTimeoutError::Timeout) => {}
         }
-        if interrupted.load(Ordering::Relaxed) {
-            run.stop.store(true, Ordering::Relaxed);
-        } else if since.elapsed() >= interval {
+        if since.elapsed() >= interval {
             let (now, seconds) = (run.progress.load(Ordering::Relaxed), since.elapsed().as_secs_f64());
             let messages = now - before;
             let average = gbit_per_s(messages, run.plan.size, seconds);
             peak = average.max(peak);
             let mmsg_per_s = messages as f64 / seconds / 1e6;
             let rate = Rate { gbit_per_s: average, peak_gbit_per_s: peak, mmsg_per_s };
-            println!("{}", rate_line(run.plan.size, messages, &rate).trim_end());
+            say!("{}", rate_line(run.plan.size, messages, &rate).trim_end());
             (since, before) = (Instant::now(), now);
         }
     }

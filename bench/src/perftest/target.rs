@@ -1,7 +1,6 @@
 //! The end that listens.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -15,6 +14,7 @@ use super::settings::Settings;
 use super::supplies::Supplies;
 use crate::endpoint::{Driver, received};
 use crate::error::BenchError;
+use crate::output::note;
 
 /// A connection, and the memory that it keeps in use.
 pub struct AcceptedLane {
@@ -45,16 +45,25 @@ pub struct Lanes {
 /// The target's work between polls.
 pub type Work = Box<dyn FnMut(&mut Driver) -> ControlFlow<()> + Send>;
 
-/// Returns the target's work between polls, and the way to it.
-pub fn work() -> (Lanes, Work) {
+/// Returns the target's work between polls, and the way to it. Once `closes` returns true, all connections
+/// are closed, and nothing else is done on them.
+pub fn work(closes: impl Fn() -> bool + Send + 'static) -> (Lanes, Work) {
     let (give, taken) = mpsc::channel();
     let (end, ended) = mpsc::channel();
     let mut lanes: Vec<AcceptedLane> = Vec::new();
+    let mut closing = false;
     let step = move |_: &mut Driver| {
         lanes.extend(received(&taken)?);
+        if closes() && !closing {
+            closing = true;
+            for accepted in &lanes {
+                accepted.lane.qp.disconnect();
+            }
+        }
         let mut index = 0;
         while index < lanes.len() {
-            let result = match lanes[index].lane.step() {
+            let lane = &mut lanes[index].lane;
+            let result = match if closing { Ok(lane.is_over()) } else { lane.step() } {
                 Ok(ControlFlow::Continue(())) => {
                     index += 1;
                     continue;
@@ -71,7 +80,8 @@ pub fn work() -> (Lanes, Work) {
 }
 
 /// Calls `listening` once it listens, and takes connections at `port` until all have ended and no more are to
-/// come: the last size was measured, or a connection has failed in its test, or `cancelled`. A client that
+/// come: the last size was measured, or a connection has failed in its test, or it `is_over`; then those that
+/// are open have a moment to close. A client that
 /// this end has no room for, or that fails before its test, is rejected, and others may come. Returns the
 /// number of bytes that it found to be wrong.
 ///
@@ -83,11 +93,13 @@ pub fn serve(
     port: u16,
     settings: &Settings,
     lanes: &Lanes,
-    cancelled: &AtomicBool,
+    is_over: impl Fn() -> bool,
     listening: impl FnOnce(),
 ) -> Result<u64, BenchError> {
     /// How long a connection is waited for before looking at those there are.
     const PATIENCE: Duration = Duration::from_millis(20);
+    /// How long the other end may take to close when this one is to end.
+    const CLOSING: Duration = Duration::from_secs(1);
     let config = ListenConfig {
         markers: settings.common.markers.is_on(),
         startup_timeout: settings.common.device.timeout(),
@@ -101,7 +113,14 @@ pub fn serve(
     let mut acceptor = Acceptor { device, settings, budget: Budget::default(), shared: None };
     let mut result = Ok(());
     let mut waiting_since = None;
-    while (!over || open > 0) && !cancelled.load(Ordering::Relaxed) {
+    let mut closing_since = None;
+    while !over || open > 0 {
+        if is_over() {
+            let since = *closing_since.get_or_insert_with(Instant::now);
+            if open == 0 || since.elapsed() > CLOSING {
+                break;
+            }
+        }
         let request = next_request(&listener, PATIENCE)?;
         // First: a client opens the connections for a size when it has closed those for the size before.
         while let Ok(ended) = lanes.ended.try_recv() {
@@ -137,7 +156,7 @@ fn next_request(listener: &Listener, patience: Duration) -> Result<Option<Connec
         Ok(request) => Ok(Some(request)),
         Err(AcceptError::TimedOut) => Ok(None),
         Err(error @ AcceptError::Startup { .. }) => {
-            eprintln!("warpline-bench: {error}");
+            note!("warpline-bench: {error}");
             Ok(None)
         }
         Err(error) => Err(BenchError::Setup(error.to_string())),
@@ -160,14 +179,14 @@ impl Acceptor<'_> {
         let (accepted, advertisement) = match self.prepare(request.private_data(), open) {
             Ok(prepared) => prepared,
             Err(reason) => {
-                eprintln!("warpline-bench: {remote}: {reason}");
+                note!("warpline-bench: {remote}: {reason}");
                 // The other end may be gone already.
                 let _ = request.reject(reason.as_bytes());
                 return None;
             }
         };
         if let Err(error) = request.accept(&accepted.lane.qp, &advertisement.encode()) {
-            eprintln!("warpline-bench: {remote}: {error}");
+            note!("warpline-bench: {remote}: {error}");
             return None;
         }
         Some(accepted)

@@ -1,7 +1,6 @@
 //! The end that pings.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use warpline::{Access, ConnectConfig, Connected, Device, MemoryRegion, Revision};
@@ -11,6 +10,7 @@ use super::content::Content;
 use super::protocol::{ClientAction, ClientState, OutOfPlace};
 use crate::endpoint::Driver;
 use crate::error::BenchError;
+use crate::interrupt;
 use crate::lane::Lane;
 use crate::times::Times;
 
@@ -82,14 +82,16 @@ impl Client {
         &mut self,
         driver: &mut Driver,
         count: u64,
-        interrupted: &AtomicBool,
         pinged: &mut Pinged,
     ) -> Result<(), BenchError> {
         for number in 0..count {
-            if interrupted.load(Ordering::Relaxed) {
+            if interrupt::is_requested() {
                 break;
             }
-            pinged.times.record(self.ping(driver, number)?);
+            match self.ping(driver, number) {
+                Err(BenchError::Interrupted) => break,
+                time => pinged.times.record(time?),
+            }
             if self.validate {
                 pinged.corrupt_bytes += self.corrupt_bytes();
             }
@@ -127,7 +129,13 @@ impl Client {
                 std::hint::spin_loop();
             }
             polls += 1;
-            if polls % POLLS == 0 && start.elapsed() > self.timeout {
+            if polls % POLLS > 0 {
+                continue;
+            }
+            if interrupt::is_requested() {
+                return Err(BenchError::Interrupted);
+            }
+            if start.elapsed() > self.timeout {
                 return Err(self.lane.failed(&format!("no answer in time in ping {number}")));
             }
         }

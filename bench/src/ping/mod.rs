@@ -13,18 +13,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use warpline::open::{self, Eal};
 use warpline::{Device, DeviceConfig, DeviceName};
 
-use crate::arguments::{End, Ends, RunArguments};
+use crate::arguments::{End, Ends, RunArguments, RunFiles};
 use crate::device::{BenchDevice, config};
 use crate::endpoint::{Driver, Endpoint};
 use crate::ends;
 use crate::error::BenchError;
 use crate::interrupt;
-use crate::json::write_json;
 use crate::notices::Notices;
+use crate::output::{OutputFile, note, say};
 use crate::placement::{Placement, keep_off, pin_to};
 use client::{Client, Pinged};
 use report::{HEADING, Report};
@@ -45,19 +44,19 @@ const LINGER: Duration = Duration::from_millis(200);
 ///
 /// [`BenchError`].
 pub fn run(args: &Ping) -> Result<(), BenchError> {
-    let interrupted = interrupt::flag()?;
+    let RunFiles { pcap, json } = args.run.open_files()?;
     let (name, end) = match args.device.ends()? {
-        Ends::Both(ring) => return run_ring(args, &ring, &interrupted),
+        Ends::Both(ring) => return run_ring(args, &ring, RunFiles { pcap, json }),
         Ends::One(name, end) => (name, end),
     };
     let cpu = ends::cpu(end, &args.run.cpus);
     let port = args.device.open_port(&name, cpu)?;
     keep_off(&[cpu]);
-    let device = BenchDevice::new(port, args.run.pcap.as_deref(), name.kind().word())?;
+    let device = BenchDevice::new(port, pcap, name.kind().word())?;
     let ours = Ours { name: &name, device, config: config(args.crc, name.config()), cpu };
     match end {
-        End::Listening(local) => run_server(args, ours, local, &interrupted),
-        End::Connecting(peer) => run_client(args, ours, peer, &interrupted, None),
+        End::Listening(local) => run_server(args, ours, local, json),
+        End::Connecting(peer) => run_client(args, ours, peer, json, None),
     }
 }
 
@@ -74,14 +73,14 @@ struct Ours<'n> {
 type ServedHere = (Driver, server::Work, Arc<AtomicBool>);
 
 /// Runs both ends in this process, each on a CPU of its own where two are free.
-fn run_ring(args: &Ping, ring: &DeviceName, interrupted: &AtomicBool) -> Result<(), BenchError> {
+fn run_ring(args: &Ping, ring: &DeviceName, files: RunFiles) -> Result<(), BenchError> {
     let placement = Placement::choose(&args.run.cpus)?;
     let eal = args.device.start_eal()?;
     keep_off(&placement.cpus());
-    eprintln!("{placement}");
+    note!("{placement}");
     let wire = open::wire_config(ring);
     let (near, far) = open::ring_pair(eal, &wire)?;
-    let near = BenchDevice::new(near, args.run.pcap.as_deref(), "ring")?;
+    let near = BenchDevice::new(near, files.pcap, "ring")?;
     let far = BenchDevice::new(far, None, "ring")?;
     let [near_config, far_config] = [1, 2].map(|host| config(args.crc, ends::on_ring(ring, host)));
     let (served, driver) = Device::start_manual(far, &far_config)?;
@@ -89,7 +88,10 @@ fn run_ring(args: &Ping, ring: &DeviceName, interrupted: &AtomicBool) -> Result<
     let serving = Ping { count: None, run: RunArguments { json: None, ..args.run.clone() }, ..args.clone() };
     let stop = Arc::new(AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let (sessions, step) = server::work(stop.clone());
+        let (sessions, step) = server::work({
+            let stop = stop.clone();
+            move || stop.load(Ordering::Relaxed)
+        });
         let driver = Driver::new(driver);
         let (cpu, core, mut served_here) = match placement {
             Placement::Apart { near, far } => (near, Some(Endpoint::start(scope, driver, far, step)), None),
@@ -114,7 +116,7 @@ fn run_ring(args: &Ping, ring: &DeviceName, interrupted: &AtomicBool) -> Result<
         };
         let peer = SocketAddr::new(far_config.addresses[0].address, PORT);
         let near = Ours { name: ring, device: near, config: near_config, cpu };
-        let pinged = run_client(args, near, peer, interrupted, served_here);
+        let pinged = run_client(args, near, peer, files.json, served_here);
         stop.store(true, Ordering::Relaxed);
         let served = server.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         core.map(Endpoint::join).transpose()?;
@@ -126,22 +128,22 @@ fn run_server(
     args: &Ping,
     ours: Ours<'_>,
     local: SocketAddr,
-    interrupted: &Arc<AtomicBool>,
+    json: Option<OutputFile>,
 ) -> Result<(), BenchError> {
     let (device, driver) = Device::start_manual(ours.device, &ours.config)?;
     let notices = Notices::print(&device);
     let served = std::thread::scope(|scope| {
-        let (sessions, step) = server::work(interrupted.clone());
+        let (sessions, step) = server::work(interrupt::is_requested);
         let core = Endpoint::start(scope, Driver::new(driver), ours.cpu, step);
-        eprintln!("waiting at {local}");
+        note!("waiting at {local}");
         let served = server::listen(&device, local.port(), args)
-            .and_then(|listener| server::serve(&device, &listener, args, &sessions, interrupted));
+            .and_then(|listener| server::serve(&device, &listener, args, &sessions, interrupt::flag()));
         drop(notices);
         end(device, sessions);
         core.join()?;
         served
     })?;
-    report_as_json(args, &served)
+    json.map_or(Ok(()), |file| file.write_json(&served, true))
 }
 
 /// Ends a server. The core is polled until the device has sent its last frame, for example a rejection.
@@ -154,7 +156,7 @@ fn run_client(
     args: &Ping,
     ours: Ours<'_>,
     peer: SocketAddr,
-    interrupted: &AtomicBool,
+    json: Option<OutputFile>,
     served_here: Option<ServedHere>,
 ) -> Result<(), BenchError> {
     // The device's own threads start before this one is pinned: they inherit where it may run.
@@ -169,17 +171,19 @@ fn run_client(
     let count = args.count.unwrap_or(PINGS);
     let mut pinged = Pinged::default();
     let mut connect_and_ping = |pinged: &mut Pinged| {
-        let (mut client, connected) = driver.run(|| Client::connect(&device, peer, args))?;
+        let connected = driver.run_unless_interrupted(|| Client::connect(&device, peer, args));
+        let interrupted = |error| if interrupt::is_requested() { BenchError::Interrupted } else { error };
+        let (mut client, connected) = connected.map_err(interrupted)?;
         if args.connections == 1 {
-            eprintln!("connected to {peer}");
+            note!("connected to {peer}");
         }
-        let result = client.ping_all(&mut driver, count, interrupted, pinged);
+        let result = client.ping_all(&mut driver, count, pinged);
         driver.run(|| client.close());
         Ok((connected, result))
     };
     let (connected, mut result) = connect_and_ping(&mut pinged)?;
     for _ in 1..args.connections {
-        if result.is_err() || interrupted.load(Ordering::Relaxed) {
+        if result.is_err() || interrupt::is_requested() {
             break;
         }
         result = connect_and_ping(&mut pinged).and_then(|(_, result)| result);
@@ -193,8 +197,10 @@ fn run_client(
     }
     driver.finish();
     let report = Report::new(args, ours.name, &connected, &pinged, nudges);
-    println!("{HEADING}\n{}", report.line());
-    report_as_json(args, &[report])?;
+    say!("{HEADING}\n{}", report.line());
+    if let Some(file) = json {
+        file.write_json(&[report], false)?;
+    }
     result?;
     if pinged.corrupt_bytes > 0 { Err(BenchError::Corrupt(pinged.corrupt_bytes)) } else { Ok(()) }
 }
@@ -206,9 +212,4 @@ fn linger(driver: &mut Driver) {
     while Instant::now() < end {
         driver.poll_once();
     }
-}
-
-fn report_as_json(args: &Ping, results: &[impl Serialize]) -> Result<(), BenchError> {
-    let Some(path) = &args.run.json else { return Ok(()) };
-    write_json(path, results, args.device.listens())
 }

@@ -4,7 +4,6 @@
 //! client's exchange between its polls.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -21,6 +20,7 @@ use crate::arguments::MESSAGE_BYTES_MAX;
 use crate::endpoint::{Driver, received};
 use crate::error::BenchError;
 use crate::lane::Lane;
+use crate::output::{note, say};
 
 /// Work requests outstanding: a Read or a Write, and the messages before and after it.
 const DEPTH: u32 = 4;
@@ -154,15 +154,15 @@ pub struct Sessions {
 /// The work of the core's thread between polls.
 pub type Work = Box<dyn FnMut(&mut Driver) -> ControlFlow<()> + Send>;
 
-/// Returns the work of the core's thread between polls, and the way to it. Once `stop` is set, clients are
-/// closed.
-pub fn work(stop: Arc<AtomicBool>) -> (Sessions, Work) {
+/// Returns the work of the core's thread between polls, and the way to it. Once `stops` returns true, clients
+/// are closed.
+pub fn work(stops: impl Fn() -> bool + Send + 'static) -> (Sessions, Work) {
     let (give, taken) = mpsc::channel();
     let (hand_back, back) = mpsc::channel();
     let mut sessions: Vec<Session> = Vec::new();
     let step = move |_: &mut Driver| {
         sessions.extend(received(&taken)?);
-        let stop = stop.load(Ordering::Relaxed);
+        let stop = stops();
         let mut index = 0;
         while index < sessions.len() {
             match sessions[index].step(stop) {
@@ -266,12 +266,12 @@ impl Outcomes {
     }
 
     fn add(&mut self, served: Served) {
-        println!("{served}");
+        say!("{served}");
         self.count += 1;
         if self.reported.len() < self.room {
             self.reported.push(served);
         } else if self.room > 0 && self.count == self.room + 1 {
-            eprintln!("warpline-bench: the report has the first {REPORTED} clients, no more");
+            note!("warpline-bench: the report has the first {REPORTED} clients, no more");
         }
     }
 }
@@ -289,7 +289,7 @@ fn accept(device: &Device, listener: &Listener, args: &Ping) -> Result<Accepted,
         Ok(request) => request,
         Err(AcceptError::TimedOut) => return Ok(Accepted::Nobody),
         Err(error @ AcceptError::Startup { .. }) => {
-            eprintln!("warpline-bench: {error}");
+            note!("warpline-bench: {error}");
             return Ok(Accepted::Nobody);
         }
         Err(error) => return Err(BenchError::Setup(error.to_string())),
@@ -318,7 +318,7 @@ fn start(
     let accepted = request.accept(&lane.qp, &args.private_data());
     let accepted = accepted.map_err(|error| BenchError::Setup(error.to_string()))?;
     let served = Served { agreed: accepted.depths.into(), ..served };
-    eprintln!("{}: connected", served.remote);
+    note!("{}: connected", served.remote);
     let (exchange, limit) = (Server::default(), args.count);
     Ok(Session { lane, buffer, exchange, too_large: None, limit, closing: false, served })
 }

@@ -15,13 +15,12 @@ mod sender;
 
 pub use arguments::Reassembly;
 
-use std::path::Path;
-
 use warpline::link::sim::{self, EndConfig, Impairments};
 use warpline::time::{Instant, MICROSECOND};
 
 use crate::error::BenchError;
-use crate::json::write_json;
+use crate::interrupt;
+use crate::output::{OutputFile, say};
 use outcome::Outcome;
 use receiver::Receiver;
 use scenario::{EMSS, Framing, HEADERS};
@@ -71,14 +70,19 @@ fn measure(args: &Reassembly, connections: u32, framing: Framing) -> Result<Outc
 ///
 /// [`BenchError`].
 pub fn run(args: &Reassembly) -> Result<(), BenchError> {
+    let svg = OutputFile::open_some(args.svg.as_deref())?;
+    let json = OutputFile::open_some(args.json.as_deref())?;
     let mut outcomes = Vec::new();
-    println!(
+    say!(
         " connections  framing               frames held   bytes held   document  out of order   copied/byte"
     );
     for connections in &args.connections {
         for framing in Framing::ALL {
+            if interrupt::is_requested() {
+                break;
+            }
             let outcome = measure(args, *connections, framing)?;
-            println!(
+            say!(
                 " {:<12} {:<21} {:>11} {:>12} {:>10} {:>13} {:>13.3}",
                 outcome.connections,
                 framing.name(),
@@ -91,13 +95,13 @@ pub fn run(args: &Reassembly) -> Result<(), BenchError> {
             outcomes.push(outcome);
         }
     }
-    if let Some(path) = &args.svg {
-        write(path, &plot::svg(&outcomes))?;
+    if outcomes.is_empty() {
+        return Err(BenchError::Interrupted);
     }
-    if let Some(path) = &args.json {
-        write_json(path, &outcomes, true)?;
+    if let Some(file) = svg {
+        file.replace(plot::svg(&outcomes).as_bytes())?;
     }
-    Ok(())
+    json.map_or(Ok(()), |file| file.write_json(&outcomes, true))
 }
 
 /// Returns the prediction of RFC 5044 appendix B.2: `K1 * EMSS * number_of_connections` where FPDUs are not
@@ -108,8 +112,4 @@ fn predicted(connections: u32, framing: Framing) -> String {
         Framing::AlignedMarkers => "constant".to_owned(),
         Framing::Aligned => String::new(),
     }
-}
-
-fn write(path: &Path, text: &str) -> Result<(), BenchError> {
-    std::fs::write(path, text).map_err(|error| BenchError::File(path.into(), error))
 }

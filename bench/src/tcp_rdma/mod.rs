@@ -25,7 +25,8 @@ use crate::device::{BenchDevice, config};
 use crate::endpoint::{Driver, Endpoint};
 use crate::ends;
 use crate::error::BenchError;
-use crate::json::write_json;
+use crate::interrupt;
+use crate::output::{OutputFile, note, say};
 use crate::placement::{Placement, keep_off};
 use receiving::Receiving;
 use sending::Sending;
@@ -62,7 +63,7 @@ pub struct TcpRdma {
     /// How long an end may be silent, in seconds, before the other gives it up.
     #[arg(long, value_name = "S", value_parser = parse_timeout, default_value = TIMEOUT_SECONDS)]
     timeout: Duration,
-    /// Write the results as JSON.
+    /// Write the results as JSON; - is standard output.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -110,27 +111,31 @@ pub fn run(args: &TcpRdma) -> Result<(), BenchError> {
     if !(0.01..=3600.0).contains(&args.duration) {
         return Err(BenchError::Options("--duration is 0.01 to 3600 seconds".into()));
     }
+    let json = OutputFile::open_some(args.json.as_deref())?;
     let placement = Placement::choose(&args.cpus)?;
     let eal = open::eal(&[], &args.eal)?;
     keep_off(&placement.cpus());
-    eprintln!("{placement}");
-    println!("option    MTU    size     Gb/s   copies at the receiver   at the sender   transfers compared");
+    note!("{placement}");
+    say!("option    MTU    size     Gb/s   copies at the receiver   at the sender   transfers compared");
     let mut rows = Vec::new();
     for &mtu in &args.mtu {
         for &option in &args.option {
+            if interrupt::is_requested() {
+                break;
+            }
             let row = measure(args, eal, placement, (mtu, option))?;
             let Row { size, gbit_per_s, copies_received, copies_sent, compared, .. } = row;
-            println!(
+            say!(
                 "{option:6} {mtu:6} {size:7} {gbit_per_s:8.2} {copies_received:24.3} {copies_sent:15.3} \
                  {compared:20}"
             );
             rows.push(row);
         }
     }
-    match &args.json {
-        Some(path) => write_json(path, &rows, true),
-        None => Ok(()),
+    if rows.is_empty() {
+        return Err(BenchError::Interrupted);
     }
+    json.map_or(Ok(()), |file| file.write_json(&rows, true))
 }
 
 /// The name of transfer `number`: they repeat after 2^32.

@@ -8,6 +8,7 @@ use warpline::{ByteStream, ByteStreamError, ReadItem, Region};
 use super::sending::pattern;
 use super::{OUTSTANDING, rid};
 use crate::error::BenchError;
+use crate::interrupt;
 
 /// One transfer in so many is compared.
 const COMPARED_EACH: u64 = 64;
@@ -205,7 +206,7 @@ impl Receiving {
             }
             return None;
         };
-        if now - begin < self.duration {
+        if now - begin < self.duration && !interrupt::is_requested() {
             return None;
         }
         if self.corrupt_bytes > 0 {
