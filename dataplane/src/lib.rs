@@ -17,6 +17,7 @@
 pub mod byte_stream;
 mod conn;
 pub mod core;
+mod counters;
 pub mod crc32c;
 pub mod ddp;
 pub mod device;

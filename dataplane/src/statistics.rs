@@ -81,11 +81,13 @@ impl Statistics {
 
     /// Adds the counters of the IP host.
     pub(crate) fn add_host(&mut self, host: &Counters) {
-        self.frames_received += host.frames_received;
-        self.frames_sent += host.frames_sent;
-        self.frames_looped += host.frames_looped;
-        self.datagrams_reassembled += host.datagrams_reassembled;
-        self.drops.add(&host.drops);
+        // Each by its name, so that another counter of the host does not compile without a place here.
+        let Counters { frames_received, frames_sent, frames_looped, datagrams_reassembled, drops } = host;
+        self.frames_received += frames_received;
+        self.frames_sent += frames_sent;
+        self.frames_looped += frames_looped;
+        self.datagrams_reassembled += datagrams_reassembled;
+        self.drops.add(drops);
     }
 
     /// Returns all counters with their names: those of drops as `drops.tcp_checksum`, those of TCP as
@@ -182,5 +184,38 @@ mod tests {
         let counted: Vec<_> = counted.map(|value| (value.name.as_str(), value.value)).collect();
         let expected = [("streams_failed", 5), ("polls", 3), ("drops.tcp_checksum", 1), ("tcp.timeouts", 7)];
         assert_eq!(counted, expected);
+    }
+
+    #[test]
+    fn each_counter_of_the_host_is_added() {
+        let mut drops = Drops::default();
+        drops.count(DropCause::Malformed);
+        let host = Counters {
+            frames_received: 1,
+            frames_sent: 2,
+            frames_looped: 4,
+            datagrams_reassembled: 8,
+            drops: drops.clone(),
+        };
+        let before = Statistics {
+            frames_received: 100,
+            frames_sent: 200,
+            frames_looped: 400,
+            datagrams_reassembled: 800,
+            drops,
+            ..Statistics::default()
+        };
+        let mut statistics = before.clone();
+        statistics.add_host(&host);
+        assert_eq!(statistics.dropped(DropCause::Malformed), 2);
+        let expected = Statistics {
+            frames_received: 101,
+            frames_sent: 202,
+            frames_looped: 404,
+            datagrams_reassembled: 808,
+            drops: statistics.drops.clone(),
+            ..before
+        };
+        assert_eq!(statistics, expected);
     }
 }

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use super::intervals::{BufferRange, Inserted, Intervals};
 use super::unsolicited::UnsolicitedPool;
+use crate::counters::counters;
 use crate::limits;
 use crate::memory::Region;
 use crate::wire::tcp_rdma::{Rid, Transfer};
@@ -45,65 +46,40 @@ pub(super) enum RecordKind {
     },
 }
 
-/// What became of annotated segments, by cause. All octets were read from the stream where nothing was
-/// placed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TransferCounters {
-    /// Segments of which octets were placed.
-    pub segments_placed: u64,
-    /// Of these, beyond a gap.
-    pub segments_placed_out_of_order: u64,
-    /// Octets placed.
-    pub octets_placed: u64,
-    /// The data offset or length exceeded the payload.
-    // Requirements: TRO-3.1.2-01, TRO-3.1.3-01
-    pub outside_payload: u64,
-    /// The name was not known, and the peer did not call the transfer unsolicited.
-    pub unknown_rid: u64,
-    /// The octets would have left the buffer, or exceeded the total.
-    // Requirements: TRO-6.1-01
-    pub out_of_bounds: u64,
-    /// The total was not the one of before, or less than what had been placed.
-    // Requirements: TRO-3.1.4-01
-    pub total_changed: u64,
-    /// Octets of the buffer were to be written for a second place of the stream.
-    pub overlapping: u64,
-    /// An unsolicited transfer found no buffer, or no place for its name.
-    // Requirements: TRO-6.1-03
-    pub over_quota: u64,
-    /// Too many separate pieces.
-    pub too_scattered: u64,
-    /// Placements that octets earlier in the stream took the place of.
-    pub placements_revoked: u64,
-}
-
-impl TransferCounters {
-    /// Adds those of another connection.
-    pub const fn add(&mut self, other: &Self) {
-        let Self {
-            segments_placed,
-            segments_placed_out_of_order,
-            octets_placed,
-            outside_payload,
-            unknown_rid,
-            out_of_bounds,
-            total_changed,
-            overlapping,
-            over_quota,
-            too_scattered,
-            placements_revoked,
-        } = *other;
-        self.segments_placed += segments_placed;
-        self.segments_placed_out_of_order += segments_placed_out_of_order;
-        self.octets_placed += octets_placed;
-        self.outside_payload += outside_payload;
-        self.unknown_rid += unknown_rid;
-        self.out_of_bounds += out_of_bounds;
-        self.total_changed += total_changed;
-        self.overlapping += overlapping;
-        self.over_quota += over_quota;
-        self.too_scattered += too_scattered;
-        self.placements_revoked += placements_revoked;
+counters! {
+    /// What became of annotated segments, by cause. All octets were read from the stream where nothing was
+    /// placed.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct TransferCounters {
+        sums {
+            /// Segments of which octets were placed.
+            pub segments_placed: u64,
+            /// Of these, beyond a gap.
+            pub segments_placed_out_of_order: u64,
+            /// Octets placed.
+            pub octets_placed: u64,
+            /// The data offset or length exceeded the payload.
+            // Requirements: TRO-3.1.2-01, TRO-3.1.3-01
+            pub outside_payload: u64,
+            /// The name was not known, and the peer did not call the transfer unsolicited.
+            pub unknown_rid: u64,
+            /// The octets would have left the buffer, or exceeded the total.
+            // Requirements: TRO-6.1-01
+            pub out_of_bounds: u64,
+            /// The total was not the one of before, or less than what had been placed.
+            // Requirements: TRO-3.1.4-01
+            pub total_changed: u64,
+            /// Octets of the buffer were to be written for a second place of the stream.
+            pub overlapping: u64,
+            /// An unsolicited transfer found no buffer, or no place for its name.
+            // Requirements: TRO-6.1-03
+            pub over_quota: u64,
+            /// Too many separate pieces.
+            pub too_scattered: u64,
+            /// Placements that octets earlier in the stream took the place of.
+            pub placements_revoked: u64,
+        }
+        peaks {}
     }
 }
 
