@@ -7,6 +7,8 @@ pub use core::hint::spin_loop;
 #[cfg(not(loom))]
 pub use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
+pub use crossbeam::atomic::AtomicCell;
+#[cfg(not(loom))]
 pub use crossbeam::queue::ArrayQueue;
 
 #[cfg(loom)]
@@ -14,7 +16,7 @@ pub use loom::hint::spin_loop;
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(loom)]
-pub use model::{ArrayQueue, HandedOver, Words};
+pub use model::{ArrayQueue, AtomicCell, HandedOver, Words};
 
 /// Words that one thread writes and another reads later. They order nothing: what hands them over does, such
 /// as a store and a load of an atomic variable beside them.
@@ -48,13 +50,13 @@ impl<const N: usize> Words<N> {
 /// A value that one thread stores and another loads later. Like [`Words`], it orders nothing.
 #[cfg(not(loom))]
 #[derive(Debug)]
-pub struct HandedOver<T: Copy>(crossbeam::atomic::AtomicCell<T>);
+pub struct HandedOver<T: Copy>(AtomicCell<T>);
 
 #[cfg(not(loom))]
 impl<T: Copy> HandedOver<T> {
     /// Returns `value`.
     pub const fn new(value: T) -> Self {
-        Self(crossbeam::atomic::AtomicCell::new(value))
+        Self(AtomicCell::new(value))
     }
 
     /// Stores `value`.
@@ -186,6 +188,39 @@ mod model {
         /// Returns true if the queue was empty at some moment.
         pub fn is_empty(&self) -> bool {
             self.head.load(Ordering::Acquire) == self.tail.load(Ordering::Acquire)
+        }
+    }
+
+    /// Replaces `crossbeam::atomic::AtomicCell`, and promises less: what was done before a store happens
+    /// before a load that returns its value. Those of crossbeam are in one order with all others.
+    #[derive(Debug)]
+    pub struct AtomicCell<T: Copy> {
+        // The lock is of the standard library, so it orders nothing in the model.
+        values: std::sync::Mutex<Vec<T>>,
+        /// Which of the values the cell has.
+        current: AtomicUsize,
+    }
+
+    impl<T: Copy> AtomicCell<T> {
+        /// Returns `value`.
+        pub fn new(value: T) -> Self {
+            Self { values: std::sync::Mutex::new(vec![value]), current: AtomicUsize::new(0) }
+        }
+
+        /// Stores `value`.
+        pub fn store(&self, value: T) {
+            let index = {
+                let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+                values.push(value);
+                values.len() - 1
+            };
+            self.current.store(index, Ordering::Release);
+        }
+
+        /// Loads the value.
+        pub fn load(&self) -> T {
+            let index = self.current.load(Ordering::Acquire);
+            self.values.lock().unwrap_or_else(PoisonError::into_inner)[index]
         }
     }
 

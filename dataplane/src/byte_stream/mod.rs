@@ -15,6 +15,8 @@
 
 mod inbound;
 mod intervals;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod outbound;
 mod reader;
 mod run;

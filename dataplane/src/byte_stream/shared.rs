@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use crossbeam::atomic::AtomicCell;
 use crossbeam::utils::CachePadded;
 
 use super::outbound::Piece;
@@ -14,8 +13,12 @@ use crate::limits;
 use crate::memory::Region;
 use crate::notify::Notify;
 use crate::qp::shared::Doorbells;
-use crate::sync::{ArrayQueue, AtomicBool, AtomicU64, Ordering, fence};
+use crate::sync::{ArrayQueue, AtomicBool, AtomicCell, AtomicU64, Ordering, fence};
 use crate::tcp::CloseReason;
+
+// The model of memory follows every place of a queue: a few do there.
+const RECORDS: usize = if cfg!(loom) { 2 } else { limits::BYTE_STREAM_RECORDS };
+const COMMANDS: usize = if cfg!(loom) { 2 } else { limits::BYTE_STREAM_COMMANDS };
 
 /// The sizes of a byte stream, and who is woken for it.
 #[derive(Clone)]
@@ -130,8 +133,8 @@ impl SharedByteStream {
             receive_ring: config.receive_ring,
             filled: CachePadded::new(AtomicU64::new(0)),
             consumed: CachePadded::new(AtomicU64::new(0)),
-            records: ArrayQueue::new(limits::BYTE_STREAM_RECORDS),
-            commands: ArrayQueue::new(limits::BYTE_STREAM_COMMANDS),
+            records: ArrayQueue::new(RECORDS),
+            commands: ArrayQueue::new(COMMANDS),
             commands_done: AtomicU64::new(0),
             stalled: AtomicBool::new(false),
             unsolicited: config.unsolicited,
