@@ -3,16 +3,12 @@
 //! which tries every order of what two threads do, and of what the memory shows them.
 
 #[cfg(not(loom))]
-pub use core::hint::spin_loop;
-#[cfg(not(loom))]
 pub use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 pub use crossbeam::atomic::AtomicCell;
 #[cfg(not(loom))]
 pub use crossbeam::queue::ArrayQueue;
 
-#[cfg(loom)]
-pub use loom::hint::spin_loop;
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(loom)]
@@ -45,28 +41,55 @@ impl<const N: usize> Words<N> {
         const { assert!(M <= N) };
         core::array::from_fn(|at| self.0[at].load(Ordering::Relaxed))
     }
+
+    /// Reads all words, which another thread may write meanwhile: then they are worth nothing.
+    #[inline]
+    pub fn read_unclaimed(&self) -> [u64; N] {
+        self.read()
+    }
+}
+
+/// A value of eight bytes or less in a word of its own: an `AtomicCell` of it has no lock, which could keep a
+/// core from going on while a thread that holds it is not scheduled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(align(8))]
+pub struct OneWord<T: Copy>(pub T);
+
+impl<T: Copy> OneWord<T> {
+    /// Returns a cell with `value`, without a lock.
+    #[cfg(not(loom))]
+    pub const fn cell(value: T) -> AtomicCell<Self> {
+        const { assert!(AtomicCell::<Self>::is_lock_free()) };
+        AtomicCell::new(Self(value))
+    }
+
+    /// Returns a cell with `value`.
+    #[cfg(loom)]
+    pub fn cell(value: T) -> AtomicCell<Self> {
+        AtomicCell::new(Self(value))
+    }
 }
 
 /// A value that one thread stores and another loads later. Like [`Words`], it orders nothing.
 #[cfg(not(loom))]
 #[derive(Debug)]
-pub struct HandedOver<T: Copy>(AtomicCell<T>);
+pub struct HandedOver<T: Copy>(AtomicCell<OneWord<T>>);
 
 #[cfg(not(loom))]
 impl<T: Copy> HandedOver<T> {
     /// Returns `value`.
     pub const fn new(value: T) -> Self {
-        Self(AtomicCell::new(value))
+        Self(OneWord::cell(value))
     }
 
     /// Stores `value`.
     pub fn store(&self, value: T) {
-        self.0.store(value);
+        self.0.store(OneWord(value));
     }
 
-    /// Loads the value.
-    pub fn load(&self) -> T {
-        self.0.load()
+    /// Loads the value. Another thread may store one meanwhile: then it is worth nothing.
+    pub fn load_unclaimed(&self) -> T {
+        self.0.load().0
     }
 }
 
@@ -78,7 +101,7 @@ mod model {
 
     use loom::cell::UnsafeCell;
     use loom::sync::Mutex;
-    use loom::sync::atomic::{AtomicUsize, Ordering};
+    use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
     /// Replaces `crossbeam::queue::ArrayQueue`, and promises less: what was done before a push happens before
     /// the pop of that element, and a push or a pop orders hardly anything else. Those of crossbeam are
@@ -225,10 +248,14 @@ mod model {
     }
 
     /// Words as the model sees them: it fails where a thread touches them that another has not handed them
-    /// to.
+    /// to, unless it reads them [unclaimed](Words::read_unclaimed).
     // The lock is of the standard library, so it orders nothing in the model.
     #[derive(Debug)]
-    pub struct Words<const N: usize>(std::sync::Mutex<Touched<N>>);
+    pub struct Words<const N: usize> {
+        touched: std::sync::Mutex<Touched<N>>,
+        /// The first word again: who reads unclaimed may be interrupted by who writes.
+        first: AtomicU64,
+    }
 
     /// The words, and a note of who touches them.
     #[derive(Debug)]
@@ -240,21 +267,32 @@ mod model {
     impl<const N: usize> Words<N> {
         /// Returns zeros.
         pub fn new() -> Self {
-            Self(std::sync::Mutex::new(Touched { access: UnsafeCell::new(()), words: [0; N] }))
+            let touched = Touched { access: UnsafeCell::new(()), words: [0; N] };
+            Self { touched: std::sync::Mutex::new(touched), first: AtomicU64::new(0) }
         }
 
         /// Writes the first words.
         pub fn write(&self, words: &[u64]) {
-            let mut touched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut touched = self.touched.lock().unwrap_or_else(PoisonError::into_inner);
             touched.access.with_mut(|_| ());
             touched.words[..words.len()].copy_from_slice(words);
+            drop(touched);
+            self.first.store(words.first().copied().unwrap_or_default(), Ordering::Relaxed);
         }
 
         /// Reads the first `M` words.
         pub fn read<const M: usize>(&self) -> [u64; M] {
-            let touched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let touched = self.touched.lock().unwrap_or_else(PoisonError::into_inner);
             touched.access.with(|_| ());
             core::array::from_fn(|at| touched.words[at])
+        }
+
+        /// Reads all words, which another thread may write meanwhile.
+        pub fn read_unclaimed(&self) -> [u64; N] {
+            let first = self.first.load(Ordering::Relaxed);
+            let mut words = self.touched.lock().unwrap_or_else(PoisonError::into_inner).words;
+            words[0] = first;
+            words
         }
     }
 
@@ -275,11 +313,9 @@ mod model {
             touched.1 = value;
         }
 
-        /// Loads the value.
-        pub fn load(&self) -> T {
-            let touched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            touched.0.with(|_| ());
-            touched.1
+        /// Loads the value. Another thread may store one meanwhile.
+        pub fn load_unclaimed(&self) -> T {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).1
         }
     }
 }

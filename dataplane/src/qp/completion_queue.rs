@@ -11,7 +11,7 @@ use super::cqe::{self, CQE_WORDS};
 use super::slot::Slots;
 use super::work::{Completion, Status};
 use crate::notify::Notify;
-use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, HandedOver, Ordering, fence, spin_loop};
+use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, HandedOver, Ordering, fence};
 
 pub use super::numbers::CqNumber;
 
@@ -109,41 +109,56 @@ impl CompletionRing {
     /// Takes the oldest completion.
     #[inline]
     pub fn poll(&self) -> Option<Completion> {
-        self.take(1).next()
+        let completion = self.take_one();
+        if completion.is_some() {
+            self.unreserve(1);
+        }
+        completion
     }
 
-    /// Moves the oldest completions to the front of `completions`, as many as fit. Returns how many.
+    /// Moves the oldest completions to the front of `completions`, as many as fit. Returns how many. If other
+    /// threads poll the queue too, the places after those may have been written to.
     #[inline]
     pub fn poll_many(&self, completions: &mut [Completion]) -> usize {
-        let taken = self.take(completions.len());
-        let count = taken.len();
-        for (place, completion) in completions.iter_mut().zip(taken) {
-            *place = completion;
+        loop {
+            let first = self.first_unclaimed();
+            let mut count = 0;
+            for place in completions.iter_mut() {
+                let Some(completion) = self.read(first + count) else { break };
+                *place = completion;
+                count += 1;
+            }
+            if self.take(first, count) {
+                return count as usize;
+            }
         }
-        count
     }
 
     /// Appends the oldest completions to `completions`, as many as it has room for without allocating.
     /// Returns how many.
     #[inline]
     pub fn poll_into(&self, completions: &mut Vec<Completion>) -> usize {
-        let (first, count) = self.claim(completions.capacity() - completions.len());
-        for position in first..first + count {
-            let slot = self.slots.slot(position);
-            let words = slot.read();
-            // Each is put together where it stays.
-            completions.push(cqe::plain_success(words));
-            if cqe::has_flags(words)
-                && let Some(completion) = completions.last_mut()
+        let before = completions.len();
+        loop {
+            let first = self.first_unclaimed();
+            let mut position = first;
+            while completions.len() < completions.capacity()
+                && let Some(words) = self.slots.read(position)
             {
-                *completion = self.with_flags(words, position);
+                // Each is put together where it stays.
+                completions.push(cqe::plain_success(words));
+                if cqe::has_flags(words)
+                    && let Some(completion) = completions.last_mut()
+                {
+                    *completion = self.with_flags(words, position);
+                }
+                position += 1;
             }
-            slot.free();
+            if self.take(first, position - first) {
+                return (position - first) as usize;
+            }
+            completions.truncate(before);
         }
-        if count > 0 {
-            self.unreserve(count as u32);
-        }
-        count as usize
     }
 
     /// Takes completions, oldest first, until none is left. Their entries become free all at once when the
@@ -152,54 +167,65 @@ impl CompletionRing {
         Drain { ring: self, taken: 0 }
     }
 
-    /// Takes the completions that are there now, oldest first, but at most `max`, in one step. Their entries
-    /// become free all at once when the iterator is dropped, and with them what was not taken from it. Until
-    /// they are read, a core may wait for their slots: the caller takes them without delay.
+    /// Takes the oldest completion, whose entry the caller frees.
     #[inline]
-    fn take(&self, max: usize) -> Taken<'_> {
-        let (first, count) = self.claim(max);
-        Taken { ring: self, next: first, end: first + count, count: count as u32 }
-    }
-
-    /// Claims the oldest completions, at most `max`, for this thread. Returns the position of the first, and
-    /// how many there are.
-    #[inline]
-    fn claim(&self, max: usize) -> (u64, u64) {
-        let mut first = self.polled.load(Ordering::Relaxed);
+    fn take_one(&self) -> Option<Completion> {
         loop {
-            let count = self.slots.count_written(first, max as u64);
-            if count == 0 {
-                // Another thread may have taken the one that was the oldest.
-                let now = self.polled.load(Ordering::Relaxed);
-                if now == first {
-                    return (first, 0);
-                }
-                first = now;
-                continue;
-            }
-            let order = Ordering::Relaxed;
-            match self.polled.compare_exchange_weak(first, first + count, order, order) {
-                Ok(_) => return (first, count),
-                Err(now) => first = now,
+            let first = self.first_unclaimed();
+            let completion = self.read(first);
+            if self.claim(first, u64::from(completion.is_some())) {
+                return completion;
             }
         }
+    }
+
+    /// The position of the oldest completion that no thread has claimed.
+    #[inline]
+    fn first_unclaimed(&self) -> u64 {
+        self.polled.load(Ordering::Relaxed)
+    }
+
+    /// Claims the `count` completions from position `first` on, which this thread has read. Returns false if
+    /// another thread has claimed the first of them meanwhile: then what was read is worth nothing, because
+    /// its slots may have been written over.
+    ///
+    /// A thread reads before it claims, so nothing that it still has to do stands between a core and a slot.
+    /// Example: in a ring of four, one thread claims positions 0 to 2 and is not scheduled for long, and
+    /// another takes position 3. That frees an entry, and the core writes position 4 to the slot of position
+    /// 0 at once.
+    #[inline]
+    fn claim(&self, first: u64, count: u64) -> bool {
+        if count == 0 {
+            return self.first_unclaimed() == first;
+        }
+        // Release and Acquire: what was read before any of these exchanges was read before the entry of a
+        // later one is free.
+        let (done, otherwise) = (Ordering::AcqRel, Ordering::Relaxed);
+        self.polled.compare_exchange(first, first + count, done, otherwise).is_ok()
+    }
+
+    /// Claims them, and frees their entries.
+    #[inline]
+    fn take(&self, first: u64, count: u64) -> bool {
+        let claimed = self.claim(first, count);
+        if claimed && count > 0 {
+            self.unreserve(count as u32);
+        }
+        claimed
     }
 
     /// The completion at `position`, which has these words, some of them flags.
     #[cold]
     #[inline(never)]
     fn with_flags(&self, words: [u64; CQE_WORDS], position: u64) -> Completion {
-        cqe::completion(words, || self.failures[self.slots.index(position)].load())
+        cqe::completion(words, || self.failures[self.slots.index(position)].load_unclaimed())
     }
 
-    /// Reads the completion at `position`, which this thread has claimed, and frees its slot.
+    /// The completion at `position`, if it is there; it is valid once it is [claimed](Self::claim).
     #[inline]
-    fn read(&self, position: u64) -> Completion {
-        let slot = self.slots.slot(position);
-        let failure = || self.failures[self.slots.index(position)].load();
-        let completion = cqe::completion(slot.read(), failure);
-        slot.free();
-        completion
+    fn read(&self, position: u64) -> Option<Completion> {
+        let words = self.slots.read(position)?;
+        Some(if cqe::has_flags(words) { self.with_flags(words, position) } else { cqe::plain_success(words) })
     }
 
     /// Arms the queue: the next completion that `notice` covers calls `notify`, once. Arming for
@@ -268,22 +294,6 @@ impl CompletionRing {
         CompletionBatch { ring: self, next, end: next + u64::from(count), notice: None }
     }
 
-    /// Waits until `position` may be written. A thread that polls has freed the entry, but another one may
-    /// not have read the slot, and the status beside it, yet.
-    #[inline]
-    fn await_free(&self, position: u64) {
-        while !self.slots.slot(position).is_free() {
-            spin_loop();
-        }
-    }
-
-    /// Writes the words of a completion to `position`.
-    #[inline]
-    fn write(&self, position: u64, words: &[u64; CQE_WORDS]) {
-        self.await_free(position);
-        self.slots.slot(position).write(position, words);
-    }
-
     /// Sends the notification that completions are due, of which `notice` covers one.
     fn announce(&self, notify: &dyn Notify, notice: Notice) {
         fence(Ordering::SeqCst);
@@ -313,7 +323,6 @@ impl CompletionBatch<'_> {
     pub(super) fn push(&mut self, completion: Completion) {
         if completion.status != Status::Success {
             let ring = self.ring;
-            ring.await_free(self.next);
             ring.failures[ring.slots.index(self.next)].store(completion.status);
         }
         if Notice::Solicited.is_due(&completion) {
@@ -326,7 +335,7 @@ impl CompletionBatch<'_> {
     #[inline]
     pub(super) fn push_words(&mut self, words: &[u64; CQE_WORDS]) {
         debug_assert!(self.next < self.end, "more completions than the batch is for");
-        self.ring.write(self.next, words);
+        self.ring.slots.slot(self.next).write(self.next, words);
         self.next += 1;
         self.notice = Some(self.notice.unwrap_or(Notice::Next));
     }
@@ -363,12 +372,9 @@ impl Iterator for Drain<'_> {
     type Item = Completion;
 
     fn next(&mut self) -> Option<Completion> {
-        let (position, count) = self.ring.claim(1);
-        if count == 0 {
-            return None;
-        }
+        let completion = self.ring.take_one()?;
         self.taken += 1;
-        Some(self.ring.read(position))
+        Some(completion)
     }
 }
 
@@ -376,49 +382,6 @@ impl Drop for Drain<'_> {
     fn drop(&mut self) {
         if self.taken > 0 {
             self.ring.unreserve(self.taken);
-        }
-    }
-}
-
-/// Completions that a thread has taken from a queue. See [`CompletionRing::take`].
-#[derive(Debug)]
-struct Taken<'a> {
-    ring: &'a CompletionRing,
-    next: u64,
-    end: u64,
-    count: u32,
-}
-
-impl Iterator for Taken<'_> {
-    type Item = Completion;
-
-    #[inline]
-    fn next(&mut self) -> Option<Completion> {
-        if self.next == self.end {
-            return None;
-        }
-        let completion = self.ring.read(self.next);
-        self.next += 1;
-        Some(completion)
-    }
-
-    #[inline]
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = (self.end - self.next) as usize;
-        (left, Some(left))
-    }
-}
-
-impl ExactSizeIterator for Taken<'_> {}
-
-impl Drop for Taken<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        for position in self.next..self.end {
-            self.ring.slots.slot(position).free();
-        }
-        if self.count > 0 {
-            self.ring.unreserve(self.count);
         }
     }
 }
@@ -458,6 +421,24 @@ mod tests {
     fn push(ring: &CompletionRing, completion: Completion) {
         assert_eq!(ring.reserve(1), 1);
         ring.push(completion);
+    }
+
+    /// A thread that polls has claimed a completion, and is not scheduled for long. The core goes on: an
+    /// entry that others have freed has a slot to write to.
+    #[test]
+    fn a_core_does_not_wait_for_a_poller() {
+        let ring = CompletionRing::new(4);
+        assert_eq!(ring.reserve(4), 4);
+        (0..4).for_each(|id| ring.push(completion(id)));
+        assert!(ring.read(0).is_some() && ring.claim(0, 1));
+        let rest: Vec<u64> = ring.drain().map(|completion| completion.id).collect();
+        assert_eq!(rest, [1, 2, 3]);
+        for id in 4..40 {
+            push(&ring, completion(id));
+            assert_eq!(ring.poll().map(|completion| completion.id), Some(id));
+        }
+        assert_eq!(ring.reserve(4), 3, "its entry is not free yet");
+        ring.unreserve(1);
     }
 
     #[test]

@@ -454,6 +454,30 @@ fn an_entry_is_read_before_it_is_used_again() {
     });
 }
 
+/// Of two threads that poll, one may be held up before it claims what it has read, while the other takes that
+/// and its entry is used again: what comes out is what was completed, each once.
+#[test]
+fn what_is_read_too_late_does_not_count() {
+    model(|| {
+        let ring = Arc::new(CompletionRing::new(1));
+        assert_eq!(ring.reserve(1), 1);
+        ring.push(completion(1, Status::Success));
+        let poller = {
+            let ring = ring.clone();
+            thread::spawn(move || ring.poll().map(|completion| completion.id))
+        };
+        let mut polled: Vec<u64> = ring.poll().map(|completion| completion.id).into_iter().collect();
+        let again = ring.reserve(1) == 1;
+        if again {
+            ring.push(completion(2, Status::Success));
+        }
+        polled.extend(poller.join().unwrap());
+        polled.extend(ring.drain().map(|completion| completion.id));
+        polled.sort_unstable();
+        assert_eq!(polled, if again { &[1, 2][..] } else { &[1] });
+    });
+}
+
 /// So is the status beside it: of two threads that poll, one frees an entry while the other has not read its
 /// own yet, whose slot is used again.
 #[test]

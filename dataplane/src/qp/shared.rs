@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use crossbeam::atomic::AtomicCell;
 use crossbeam::utils::CachePadded;
 
 use super::active_wqe::check_shape;
@@ -15,7 +14,7 @@ use super::work::{Completion, QpNumber, RECEIVE_WORDS, ReceiveRequest, SendReque
 use super::work_queue::{Untaken, WorkQueue};
 use super::wqe::{Boxes, CompactWqe, WQE_WORDS, Wqe};
 use crate::memory::{Accessor, ProtectionDomainId};
-use crate::sync::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering, fence};
+use crate::sync::{AtomicBool, AtomicCell, AtomicU8, AtomicU16, AtomicU64, OneWord, Ordering, fence};
 use crate::tcp::CloseReason;
 
 pub use super::completion_queue::CompletionRing;
@@ -74,7 +73,7 @@ pub struct SharedQp {
     abandoned: AtomicBool,
     /// How many Reads and Atomic Operations may be outstanding.
     ord: AtomicU16,
-    error: AtomicCell<Option<StreamError>>,
+    error: AtomicCell<OneWord<Option<StreamError>>>,
     events: Option<Arc<AsyncEvents>>,
     last_receive_reported: AtomicBool,
 }
@@ -105,7 +104,7 @@ impl SharedQp {
             state: AtomicU8::new(QpState::Idle as u8),
             abandoned: AtomicBool::new(false),
             ord: AtomicU16::new(0),
-            error: AtomicCell::new(None),
+            error: OneWord::cell(None),
             events: None,
             last_receive_reported: AtomicBool::new(false),
         }
@@ -138,7 +137,7 @@ impl SharedQp {
 
     /// The error that ended the stream, if one did.
     pub fn error(&self) -> Option<StreamError> {
-        self.error.load()
+        self.error.load().0
     }
 
     /// Send work requests the queue was made for.
@@ -444,8 +443,8 @@ impl SharedQp {
     /// Notes the error that ended the stream, for the core. The first one stays.
     // Requirements: RDMAP-7.1-03
     pub fn set_error(&self, error: StreamError) {
-        if self.error.load().is_none() {
-            self.error.store(Some(error));
+        if self.error().is_none() {
+            self.error.store(OneWord(Some(error)));
             // The application that aborts a connection needs no event.
             if error != StreamError::Tcp(CloseReason::Aborted) {
                 self.report(AsyncEvent::of_failure(self.number, error));

@@ -1,11 +1,10 @@
 //! The slots of the rings that applications and a core share. Position `p` of a ring of `n` slots is in slot
 //! `p % n`; `n` is a power of two.
 //!
-//! A slot says by its turn what it holds: `p + 1` from the moment that position `p` is written, 0 once a
-//! reader that shares the ring with others has freed it. So a reader finds out by one plain load whether
-//! there is anything, and the thread that has written it needs no atomic read-modify-write to hand it over.
-//! In a ring of four, the thread that writes position 6 fills slot 2 and sets its turn to 7; the reader that
-//! waits for position 6 sees 3 (or 0) before, and 7 after.
+//! A slot says by its turn what it holds: `p + 1` from the moment that position `p` is written. So a reader
+//! finds out by one plain load whether there is anything, and the thread that has written it needs no atomic
+//! read-modify-write to hand it over. In a ring of four, the thread that writes position 6 fills slot 2 and
+//! sets its turn to 7; the reader that waits for position 6 sees 3 before, and 7 after.
 
 use crate::sync::{AtomicU64, Ordering, Words};
 
@@ -24,20 +23,8 @@ impl<const N: usize> Slot<N> {
         self.words.read()
     }
 
-    /// Whether it was freed, or never written.
-    #[inline]
-    pub(super) fn is_free(&self) -> bool {
-        self.turn.load(Ordering::Acquire) == 0
-    }
-
-    /// Frees it: it was read.
-    #[inline]
-    pub(super) fn free(&self) {
-        self.turn.store(0, Ordering::Release);
-    }
-
-    /// Writes the first words of `position`, which its reader gets. The slot is free, or its reader has
-    /// finished with what it held.
+    /// Writes the first words of `position`, which its reader gets. The reader of what it held has finished
+    /// with that.
     #[inline]
     pub(super) fn write(&self, position: u64, words: &[u64]) {
         self.words.write(words);
@@ -53,7 +40,7 @@ pub(super) struct Slots<const N: usize> {
 }
 
 impl<const N: usize> Slots<N> {
-    /// At least `capacity` free slots, and at least one.
+    /// At least `capacity` slots, and at least one.
     pub(super) fn new(capacity: usize) -> Self {
         let slot = |_| Slot { turn: AtomicU64::new(0), words: Words::new() };
         let slots: Box<[Slot<N>]> = (0..capacity.max(1).next_power_of_two()).map(slot).collect();
@@ -77,24 +64,14 @@ impl<const N: usize> Slots<N> {
         &self.slots[self.index(position)]
     }
 
-    /// How many positions from `first` on are written, at most `max`.
+    /// What was written to `position`, if it was and is not written over. It may be written over while it is
+    /// read: the caller finds out afterwards whether it was.
     #[inline]
-    pub(super) fn count_written(&self, first: u64, max: u64) -> u64 {
-        // Copies, which no store can change: the loop need not load them again.
-        let (slots, mask) = (&*self.slots, self.mask);
-        let is_written = |position: u64| {
-            slots
-                .get(position as usize & mask)
-                .is_some_and(|slot| slot.turn.load(Ordering::Acquire) == position + 1)
-        };
-        let mut count = 0;
-        while count < max && is_written(first + count) {
-            count += 1;
-        }
-        count
+    pub(super) fn read(&self, position: u64) -> Option<[u64; N]> {
+        self.written(position).map(|slot| slot.words.read_unclaimed())
     }
 
-    /// The slot of `position`, if it is written, and neither freed nor written over.
+    /// The slot of `position`, if it is written, and not written over.
     #[inline]
     pub(super) fn written(&self, position: u64) -> Option<&Slot<N>> {
         let slot = self.slot(position);
