@@ -54,6 +54,7 @@ fn tcp(reason: CloseReason) -> String {
         CloseReason::Reset => "reset",
         CloseReason::TimedOut => "timeout",
         CloseReason::Aborted => "aborted",
+        _ => "other",
     };
     format!("tcp:{reason}")
 }
@@ -74,6 +75,7 @@ impl From<StreamError> for Failure {
             StreamError::Terminated { layer, error_type, code } => {
                 format!("terminated:{layer}:{error_type}:{code}")
             }
+            _ => "stream:other".into(),
         };
         Self::of(error, code)
     }
@@ -130,7 +132,7 @@ impl From<AcceptError> for Failure {
         match error {
             AcceptError::Startup { fault, .. } => Self::of(error, startup(fault)),
             AcceptError::TimedOut => Self::of(error, tcp(CloseReason::TimedOut)),
-            AcceptError::Stopped(_) => Self::local(error),
+            _ => Self::local(error),
         }
     }
 }
@@ -150,6 +152,7 @@ impl From<CloseError> for Failure {
         match error {
             CloseError::Failed(error) => error.into(),
             CloseError::NotYet => Self::of(error, tcp(CloseReason::TimedOut)),
+            _ => Self::local(error),
         }
     }
 }

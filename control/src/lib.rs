@@ -54,6 +54,12 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # What later versions add
+//!
+//! Errors, events, statuses and reports are `#[non_exhaustive]`: a match has an arm for what it does not
+//! know. Configurations get new fields: write them with `..QpConfig::default()` at the end, as the examples
+//! do.
 
 mod engine;
 mod handles;

@@ -5,6 +5,7 @@ use crate::named::NamedValue;
 /// Why a frame, or a part of it, was dropped. Every drop is counted under one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum DropCause {
     /// Shorter than its headers say, or with an invalid header field.
     Malformed,

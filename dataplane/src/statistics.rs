@@ -8,6 +8,7 @@ use crate::tcp;
 
 /// Counters of one core. But for the frames held now, they only grow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Statistics {
     /// Frames taken from the device.
     pub frames_received: u64,

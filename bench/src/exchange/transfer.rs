@@ -165,7 +165,7 @@ impl<'a> Exchange<'a> {
                 match self.qp.wait_closed(CLOSE) {
                     // The error of the stream says more than a flushed request.
                     Err(CloseError::Failed(error)) => Err(error.into()),
-                    Ok(()) | Err(CloseError::NotYet) => Err(failure),
+                    _ => Err(failure),
                 }
             }
         }

@@ -204,7 +204,6 @@ fn told(completion: &Completion) -> Value {
         CompletionKind::CompareSwap => "compare-swap",
         CompletionKind::LocalInvalidate => "local-invalidate",
         CompletionKind::Receive => "receive",
-        #[allow(unreachable_patterns, reason = "kinds that no command asks for")]
         _ => "other",
     };
     let status = match completion.status {
@@ -215,6 +214,7 @@ fn told(completion: &Completion) -> Value {
         Status::Failed(_) => "failed",
         Status::Flushed => "flushed",
         Status::Bind => "bind",
+        _ => "other",
     };
     json!({
         "id": completion.id,

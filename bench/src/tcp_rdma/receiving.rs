@@ -148,7 +148,7 @@ impl Receiving {
             Ok(ReadItem::Placed { octets, .. }) => self.delivered += u64::from(octets),
             Ok(ReadItem::Complete { .. }) => self.on_complete(),
             Ok(ReadItem::Octets(_) | ReadItem::Finished) => return Err(ByteStreamError::PeerFinished),
-            Ok(ReadItem::Nothing) | Err(ByteStreamError::TimedOut) => return Ok(false),
+            Ok(_) | Err(ByteStreamError::TimedOut) => return Ok(false),
             Err(error) => return Err(error),
         }
         Ok(true)

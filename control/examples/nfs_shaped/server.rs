@@ -273,8 +273,8 @@ fn read_data(record: &mut Record<'_>, bytes: usize, data: &mut Vec<u8>) -> std::
                 held.push(buffer);
                 0
             }
-            ReadItem::Complete { .. } | ReadItem::Nothing => 0,
             ReadItem::Finished => return Err(std::io::Error::other("the peer has finished")),
+            _ => 0,
         };
         record.took(read);
     }

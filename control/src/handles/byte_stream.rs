@@ -296,10 +296,11 @@ impl ByteStreamReader {
                     let found = self.reader.buffer(rid, buffer);
                     section.take_placed((rid, buffer, offset, octets), found)?;
                 }
-                ReadItem::Complete { .. } | ReadItem::Nothing => {}
                 ReadItem::Finished => {
                     return Err(self.link.handle().end().unwrap_or(ByteStreamError::PeerFinished));
                 }
+                // Nothing of the section.
+                _ => {}
             }
         }
         if !section.aside.is_empty() {

@@ -214,6 +214,7 @@ pub struct NotLent {
 
 /// Why a work request was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum LendError {
     /// The queue pair does not take it.
     #[error(transparent)]
@@ -228,6 +229,7 @@ pub enum LendError {
 
 /// A completion and what comes back with it.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Returned {
     /// The completion, by the name that was given to the request.
     pub completion: Completion,

@@ -12,6 +12,7 @@ use crate::vocabulary::memory::{Addressing, Sharing};
 
 /// Why memory is still registered.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum DeregisterError {
     /// Sends that are not completed read from it.
     #[error("sends still read from the memory: poll their completions, then deregister again")]

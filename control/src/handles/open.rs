@@ -70,6 +70,7 @@ const SPARE_OCTETS: u16 = 256;
 
 /// Why there is no device.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// An argument of the EAL lacks its value.
     #[error("EAL argument {0} lacks its value")]

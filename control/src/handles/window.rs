@@ -13,6 +13,7 @@ use crate::vocabulary::memory::Addressing;
 
 /// Why a window is still there.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum DeallocateError {
     /// Read Responses that the peer has not acknowledged read by it.
     #[error("responses to the peer still read by the window: try again, or end the connection")]

@@ -97,6 +97,7 @@ impl Default for ConnectConfig {
 
 /// What the peer said when it accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Connected {
     /// Its Private Data.
     pub private_data: Box<[u8]>,
@@ -112,6 +113,7 @@ pub struct Connected {
 
 /// Why a connection could not be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConnectError {
     /// There is no listener at that address and port.
     #[error("connection refused: there is no listener at that address and port")]

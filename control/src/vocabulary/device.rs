@@ -129,6 +129,7 @@ impl DeviceName {
 
 /// Why a device could not be started.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StartError {
     /// The address is not that of a host.
     #[error("{0} is not the address of a host: give the device a unicast address of its network")]
@@ -186,6 +187,7 @@ pub struct Stopped;
 
 /// Counts of what applications have of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Usage {
     /// Registered regions.
     pub regions: usize,

@@ -63,6 +63,7 @@ pub struct DeviceName {
 
 /// The kinds of devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum DeviceKind {
     /// A wire in memory.
     Ring,
@@ -97,6 +98,7 @@ enum Target {
 /// A text that names no device, and why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("device '{name}': {fault}")]
+#[non_exhaustive]
 pub struct DeviceNameError {
     name: String,
     fault: DeviceNameFault,
@@ -111,6 +113,7 @@ impl DeviceNameError {
 
 /// The error in a device name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DeviceNameFault {
     /// No kind has this name.
     #[error("there is no kind '{0}'; the kinds are {kinds}", kinds = kinds())]

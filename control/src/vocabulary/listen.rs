@@ -72,6 +72,7 @@ impl Default for ListenConfig {
 
 /// Why there is no listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ListenError {
     /// There is a listener at that port of that address, or of all addresses, or of one of them, and not both
     /// [share](ListenConfig::reuse_address) it.
@@ -90,6 +91,7 @@ pub enum ListenError {
 
 /// Why there is no connection request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum AcceptError {
     /// No peer connected in time.
     #[error("no peer connected in time")]
@@ -111,6 +113,7 @@ pub enum AcceptError {
 
 /// Why a connection request could not be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum AnswerError {
     /// The peer broke the rules of MPA startup while it waited for the answer, or gave up.
     #[error("MPA startup failed: {0}")]
@@ -162,6 +165,7 @@ impl From<Unacceptable> for AnswerError {
 
 /// How the connection that was accepted runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Accepted {
     /// The version of DDP and RDMAP: 1, or 0 with a peer of the RDMA Consortium's.
     // Requirements: RDMAC-C.2.4-03

@@ -35,6 +35,7 @@ pub enum Sharing {
 
 /// Why memory could not be registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum MemoryError {
     /// There is no such memory.
     #[error(

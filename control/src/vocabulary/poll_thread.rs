@@ -2,6 +2,7 @@
 
 /// The behaviour of a poll thread after a poll without work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Idle {
     /// Polls again at once: least latency, for a CPU of its own, of which it takes all.
     Spin,
@@ -27,6 +28,7 @@ pub struct PollThread {
 
 /// Why a poll thread could not be started.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum PollThreadError {
     /// The system started no thread.
     #[error("no thread for the core: {0}; check the limit on threads (ulimit -u)")]

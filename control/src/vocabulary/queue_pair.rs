@@ -10,6 +10,7 @@ use super::device::Stopped;
 
 /// The treatment of a message of the peer, a Send or Immediate Data, that finds no receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum RnrPolicy {
     /// It ends the stream: the peer gets a Terminate that says so (RFC 5041 §7.1).
     #[default]
@@ -113,6 +114,7 @@ impl Default for QpConfig {
 
 /// Why there is no queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CreateError {
     /// The device serves as many as it can.
     #[error("the device has as many queue pairs as it can: drop some")]
@@ -140,6 +142,7 @@ pub enum CreateError {
 
 /// Why a connection did not end in an orderly way, or not yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CloseError {
     /// It failed.
     #[error(transparent)]

@@ -45,6 +45,7 @@ pub enum Unacceptable {
 
 /// Why MPA startup failed at this end: MPA error 4 (RFC 5044 §8). The TCP connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum StartupFault {
     /// The received octets are not the startup frame that belongs here, or contradict themselves.
     #[error("{0}")]

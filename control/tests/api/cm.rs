@@ -398,7 +398,7 @@ fn failed_peers_take_no_room_of_others() {
     let asked = loop {
         peer.step();
         match channel.poll() {
-            Some(Event { kind: EventKind::ConnectRequest(asked), id }) if id == listener.number() => {
+            Some(Event { kind: EventKind::ConnectRequest(asked), id, .. }) if id == listener.number() => {
                 break asked;
             }
             Some(event) => panic!("{event:?}"),

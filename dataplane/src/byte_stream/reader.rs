@@ -23,6 +23,7 @@ pub(super) enum ReaderCommand {
 
 /// The next part of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ReadItem {
     /// So many octets, copied to the caller's slice.
     Octets(usize),

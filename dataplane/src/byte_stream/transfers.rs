@@ -50,6 +50,7 @@ counters! {
     /// What became of annotated segments, by cause. All octets were read from the stream where nothing was
     /// placed.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[non_exhaustive]
     pub struct TransferCounters {
         sums {
             /// Segments of which octets were placed.

@@ -15,6 +15,7 @@ use crate::wire::ethernet::MacAddress;
 
 /// An asynchronous event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AsyncEvent {
     /// The first message of the peer has arrived at the passive end, so that sends may leave (`COMM_EST`).
     CommunicationEstablished {

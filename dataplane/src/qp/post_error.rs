@@ -4,6 +4,7 @@ use super::state::QpState;
 
 /// Why a work request was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PostError {
     /// The queue holds as many requests as it was made for: poll completions first.
     #[error("the queue is full: poll completions first")]

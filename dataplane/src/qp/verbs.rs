@@ -11,6 +11,7 @@ use crate::tcp::CloseReason;
 /// on iWARP are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum WcStatus {
     /// Success.
     Success = 0,

@@ -273,6 +273,7 @@ pub enum CompletionKind {
 
 /// How a work request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Status {
     /// Success. For sends, TCP has the acknowledgement of the last byte, which does not mean that the peer
     /// has accepted the message; for receives, the message was Delivered.
@@ -297,6 +298,7 @@ pub enum Status {
 
 /// One entry of a completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Completion {
     /// The `wr_id` of the work request.
     pub id: u64,

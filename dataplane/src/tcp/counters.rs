@@ -6,6 +6,7 @@ counters! {
     /// Counters of one connection, or of all connections of a core together. They only grow. Counters of rare
     /// events have 32 bits, to keep idle connections small.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[non_exhaustive]
     pub struct Counters {
         sums {
             /// Segments with data sent, retransmissions included.

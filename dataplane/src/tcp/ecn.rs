@@ -2,6 +2,7 @@
 
 /// Whether a connection uses ECN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum EcnPolicy {
     /// Not used.
     Off,

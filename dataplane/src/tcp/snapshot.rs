@@ -6,6 +6,7 @@ use crate::named::{NamedValue, named_values};
 
 /// One connection at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Snapshot {
     /// Its state.
     pub state: State,

@@ -132,5 +132,6 @@ fn floor(cell: Cell) -> f64 {
         (Algorithm::NewReno, false) => 0.9,
         (Algorithm::Cubic, false) | (Algorithm::Dctcp, true) => 0.85,
         (Algorithm::Dctcp, false) => 0.7,
+        (other, _) => panic!("there is no theory of {other:?} here"),
     }
 }

@@ -2,8 +2,9 @@
  * warpline, a software RNIC: RDMA over Ethernet (iWARP) in user space, for C.
  *
  * Calls that can fail return an int: 0 or more for success, else the negative of a number of errno.h.
- * Each call lists its own; any may return -EINVAL for a null pointer, and -ENOTRECOVERABLE for a bug of
- * the library. warpline_last_error() returns the last failure of the calling thread as a sentence.
+ * Each call lists its own; any may return -EINVAL for a null pointer, -EIO for a failure that has no
+ * number of its own, and -ENOTRECOVERABLE for a bug of the library. warpline_last_error() returns the
+ * last failure of the calling thread as a sentence.
  *
  * Calls that make a handle write it to their last argument, which is of no use after a failure. Any
  * thread may use any handle, at the same time as others. Each handle is returned to the library once, by
@@ -546,6 +547,11 @@
  * a Linux peer, `ethtool -K INTERFACE tx off` has the kernel compute them.
  */
 #define WARPLINE_EVENT_PARTIAL_CHECKSUM 10
+
+/**
+ * Something that has no number here.
+ */
+#define WARPLINE_EVENT_OTHER UINT32_MAX
 
 /**
  * The most bytes of a counter's name, with the zero byte at its end.

@@ -166,7 +166,7 @@ impl From<ReadItem> for ReadPart {
                 offset: 0,
                 buffer: number(buffer),
             },
-            ReadItem::Finished | ReadItem::Nothing => none,
+            _ => none,
         }
     }
 }

@@ -348,10 +348,8 @@ pub unsafe extern "C" fn warpline_get_request(
                     match listener.0.accept(timeout.saturating_sub(start.elapsed())) {
                         Ok(request) => return Ok(Request { request }),
                         Err(AcceptError::Startup { .. }) => {}
-                        Err(error @ AcceptError::TimedOut) => {
-                            return Err(Failure::of(libc::ETIMEDOUT, &error));
-                        }
                         Err(AcceptError::Stopped(error)) => return Err(error.into()),
+                        Err(error) => return Err(Failure::of(libc::ETIMEDOUT, &error)),
                     }
                 }
             })?;

@@ -17,6 +17,9 @@ pub(crate) struct Failure {
     words: Words,
 }
 
+/// The number of a failure that has none of its own here.
+const OTHER: c_int = libc::EIO;
+
 /// Words that are put together only when somebody asks for them: posting must not allocate.
 enum Words {
     Fixed(&'static str),
@@ -75,6 +78,7 @@ impl From<PostError> for Failure {
             | Error::BatchFull
             | Error::SharedReceives
             | Error::OutsideAdvertisement { .. } => libc::EINVAL,
+            _ => OTHER,
         };
         Self { code, words: Words::Refused(error) }
     }
@@ -106,6 +110,7 @@ impl From<MemoryError> for Failure {
             MemoryError::TooManyRegions | MemoryError::Quota => libc::ENOSPC,
             MemoryError::OtherDomain | MemoryError::Wrap | MemoryError::Constant => libc::EINVAL,
             MemoryError::Stopped(_) => libc::ENODEV,
+            _ => OTHER,
         };
         Self::of(code, &error)
     }
@@ -121,6 +126,7 @@ impl From<&DeallocateError> for Failure {
     fn from(error: &DeallocateError) -> Self {
         let code = match error {
             DeallocateError::InUse(_) | DeallocateError::Unanswered(_) => libc::EBUSY,
+            _ => OTHER,
         };
         Self::of(code, error)
     }
@@ -132,6 +138,7 @@ impl From<CreateError> for Failure {
             CreateError::TooManyQueuePairs | CreateError::Quota => libc::ENOSPC,
             CreateError::OtherDomain | CreateError::TooDeep { .. } => libc::EINVAL,
             CreateError::Stopped(_) => libc::ENODEV,
+            _ => OTHER,
         };
         Self::of(code, &error)
     }
@@ -142,6 +149,7 @@ impl From<CloseError> for Failure {
         let code = match error {
             CloseError::Failed(_) => libc::ECONNABORTED,
             CloseError::NotYet => libc::ETIMEDOUT,
+            _ => OTHER,
         };
         Self::of(code, &error)
     }
@@ -154,6 +162,7 @@ impl From<ListenError> for Failure {
             ListenError::NoAddress(_) => libc::EADDRNOTAVAIL,
             ListenError::TooManyListeners => libc::ENOSPC,
             ListenError::Stopped(_) => libc::ENODEV,
+            _ => OTHER,
         };
         Self::of(code, &error)
     }
@@ -177,6 +186,7 @@ impl From<ConnectError> for Failure {
                 libc::EINVAL
             }
             ConnectError::Stopped(_) => libc::ENODEV,
+            _ => OTHER,
         };
         Self::of(code, &error)
     }
@@ -191,6 +201,7 @@ impl From<AnswerError> for Failure {
             AnswerError::QueuePairInUse => libc::EISCONN,
             AnswerError::OtherDevice | AnswerError::PrivateDataTooLong(_) => libc::EINVAL,
             AnswerError::Stopped => libc::ENODEV,
+            _ => OTHER,
         };
         Self::of(code, &error)
     }
@@ -204,6 +215,7 @@ impl From<TcpStreamError> for Failure {
             TcpStreamError::Finished => libc::EPIPE,
             TcpStreamError::NotStreaming => libc::EINVAL,
             TcpStreamError::Stopped(_) => libc::ENODEV,
+            _ => OTHER,
         };
         Self::of(code, &error)
     }
@@ -220,6 +232,7 @@ impl From<ByteStreamError> for Failure {
             Error::NoMemory | Error::NoDescriptor(_) => libc::ENOMEM,
             Error::Switch(error) => return error.into(),
             Error::Stopped(_) => libc::ENODEV,
+            _ => OTHER,
         };
         Self::of(code, &error)
     }
@@ -235,6 +248,7 @@ impl From<SwitchError> for Failure {
             SwitchError::Startup(_) => libc::EPROTO,
             SwitchError::Closed(_) => libc::ECONNRESET,
             SwitchError::Stopped(_) => libc::ENODEV,
+            _ => OTHER,
         };
         Self::of(code, &error)
     }
@@ -247,6 +261,7 @@ impl From<CmError> for Failure {
             CmError::Listen(error) => return error.into(),
             CmError::WrongState(_) | CmError::OtherDevice | CmError::PrivateDataTooLong(_) => libc::EINVAL,
             CmError::Stopped(_) => libc::ENODEV,
+            _ => OTHER,
         };
         Self::of(code, &error)
     }

@@ -26,7 +26,6 @@ pub const WARPLINE_EVENT_SRQ_LIMIT: u32 = 5;
 pub const WARPLINE_EVENT_CQ_ERROR: u32 = 6;
 /// Nobody polls the device's core any more.
 pub const WARPLINE_EVENT_DEVICE_FATAL: u32 = 7;
-
 /// Another station on the link uses an address of the device, which keeps it.
 pub const WARPLINE_EVENT_ADDRESS_CONFLICT: u32 = 8;
 /// Another station on the link has an address of the device, which has given it up.
@@ -34,6 +33,8 @@ pub const WARPLINE_EVENT_ADDRESS_ABANDONED: u32 = 9;
 /// The first segment was dropped whose TCP checksum its sender has left to a device that it never passed: on
 /// a Linux peer, `ethtool -K INTERFACE tx off` has the kernel compute them.
 pub const WARPLINE_EVENT_PARTIAL_CHECKSUM: u32 = 10;
+/// Something that has no number here.
+pub const WARPLINE_EVENT_OTHER: u32 = u32::MAX;
 
 /// Something that happened.
 #[repr(C)]
@@ -103,6 +104,7 @@ impl From<AsyncEvent> for Event {
             AsyncEvent::PartialChecksum { peer } => {
                 Self::about(WARPLINE_EVENT_PARTIAL_CHECKSUM, peer, MacAddress::default())
             }
+            _ => plain(WARPLINE_EVENT_OTHER, 0),
         }
     }
 }
@@ -155,6 +157,7 @@ pub extern "C" fn warpline_event_text(event: u32) -> *const c_char {
         WARPLINE_EVENT_ADDRESS_CONFLICT => c"device: another station uses an address of its own",
         WARPLINE_EVENT_ADDRESS_ABANDONED => c"device: another station has an address, which is given up",
         WARPLINE_EVENT_PARTIAL_CHECKSUM => c"device: segments come without TCP checksums and are dropped",
+        WARPLINE_EVENT_OTHER => c"another event",
         _ => c"unknown event",
     }
     .as_ptr()

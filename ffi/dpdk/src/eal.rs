@@ -93,6 +93,7 @@ impl LogLevel {
 
 /// Why the EAL did not start.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum EalError {
     /// It runs already.
     #[error("the EAL runs already in this process: take it from Eal::current()")]

@@ -33,6 +33,7 @@ impl Default for MempoolConfig {
 
 /// A pool could not be made.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum MempoolError {
     /// The memory is not there.
     #[error(

@@ -239,6 +239,7 @@ impl World {
                 self.end(rid, buffer);
             }
             ReadItem::Finished | ReadItem::Nothing => return false,
+            other => panic!("nothing is known of {other:?}"),
         }
         true
     }

@@ -27,6 +27,7 @@ pub struct IdNumber(pub u64);
 
 /// Something that happened to an id.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Event {
     /// The id; for a connection request, that of the listener.
     pub id: IdNumber,
@@ -36,6 +37,7 @@ pub struct Event {
 
 /// What happened: rdma_cm's `RDMA_CM_EVENT_*`.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum EventKind {
     /// The device that leads to the peer is known.
     AddressResolved,

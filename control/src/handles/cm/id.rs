@@ -26,6 +26,7 @@ const PORT_ATTEMPTS: usize = 16;
 
 /// Why an id does not do what it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CmError {
     /// Not in this order.
     #[error("the id is {0}: that comes at another time")]

@@ -23,6 +23,7 @@ pub use new_reno::NewReno;
 
 /// Which algorithm. Chosen per connection and per device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Algorithm {
     /// CUBIC (RFC 9438): the default of Linux and others on the open Internet.
     #[default]

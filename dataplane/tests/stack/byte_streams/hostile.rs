@@ -151,7 +151,7 @@ impl Receiver {
                     self.position += octets;
                 }
                 ReadItem::Nothing => break,
-                ReadItem::Complete { .. } | ReadItem::Finished => {}
+                _ => {}
             }
             items.push(item);
         }

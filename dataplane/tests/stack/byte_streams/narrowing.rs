@@ -92,7 +92,7 @@ fn run(path: Narrowing) -> Outcome {
                     read += some as usize;
                 }
                 ReadItem::Complete { .. } => complete += 1,
-                ReadItem::Nothing | ReadItem::Finished => break,
+                _ => break,
             }
         }
         read == octets.len()

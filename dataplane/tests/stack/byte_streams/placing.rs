@@ -43,7 +43,7 @@ impl Ends {
                     ReadItem::Octets(octets) => octets,
                     ReadItem::Placed { octets, .. } => octets as usize,
                     ReadItem::Nothing => break,
-                    ReadItem::Complete { .. } | ReadItem::Finished => 0,
+                    _ => 0,
                 };
                 items.push(item);
             }

@@ -34,6 +34,7 @@ pub fn average_window(algorithm: Algorithm, loss: f64, rtt_seconds: f64) -> f64 
     match algorithm {
         Algorithm::NewReno | Algorithm::Dctcp => reno,
         Algorithm::Cubic => reno.max(1.054 * (rtt_seconds / loss).powf(0.75)),
+        other => panic!("there is no theory of {other:?} here"),
     }
 }
 

@@ -76,12 +76,7 @@ impl Application {
             Status::Success => "ok".to_owned(),
             Status::Flushed => "flushed".to_owned(),
             Status::Failed(error) => format!("failed:{error:?}"),
-            status @ (Status::LocalLength
-            | Status::LocalOperation
-            | Status::LocalProtection
-            | Status::Bind) => {
-                format!("{status:?}")
-            }
+            status => format!("{status:?}"),
         })
     }
 
@@ -178,5 +173,6 @@ fn reason_word(reason: CloseReason) -> String {
         CloseReason::Reset => "reset".to_owned(),
         CloseReason::TimedOut => "timed-out".to_owned(),
         CloseReason::Aborted => "aborted".to_owned(),
+        other => panic!("no script has a word for {other:?}"),
     }
 }

@@ -69,7 +69,8 @@ impl Capture {
     /// Adds the counters of a core to the digest, but for those of the way that its segments took, and of the
     /// steps in its trees, which only the general way takes.
     pub fn add_counters(&self, counters: &Statistics) {
-        let mut counters = Statistics { segments_predicted: 0, ..counters.clone() };
+        let mut counters = counters.clone();
+        counters.segments_predicted = 0;
         counters.nodes_visited = 0;
         self.sent.lock().unwrap().digest.update(format!("{counters:?}"));
     }

@@ -167,6 +167,7 @@ impl CmChannel {
                 let failure = Failure::new(libc::ENODEV, "the device serves no more");
                 return Some(failed(WARPLINE_CM_EVENT_DEVICE_REMOVAL, failure));
             }
+            _ => return None,
         };
         Some(CmEvent { id, listen_id: null_mut(), event, status: 0, conn })
     }

@@ -6,6 +6,7 @@ use crate::errno::Errno;
 
 /// A port could not be opened or started.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum PortError {
     /// There is none of that name.
     #[error("there is no port `{name}`; the ports are: {known}")]

@@ -386,6 +386,7 @@ impl Receiver {
                 self.note_complete(rid.get(), buffer, total_octets);
             }
             ReadItem::Finished | ReadItem::Nothing => {}
+            other => panic!("nothing is known of {other:?}"),
         }
         item
     }
