@@ -72,6 +72,9 @@ pub const PLACED_SENDS_PER_CORE: usize = 8192;
 /// Chains of FPDUs looked for in what a segment beyond a gap belongs to. An FPDU that does not check out ends
 /// one; octets after the second such FPDU may wait.
 pub const PLACEMENT_ATTEMPTS: usize = 3;
+/// Runs of new octets taken of one segment that overlaps what waits beyond gaps: each but the last is copied
+/// to a frame of its own. As many gaps as such a segment has when its sender cut it in small ones before.
+pub const NEW_RUNS_PER_SEGMENT: usize = 16;
 /// Frames a connection keeps before small segments are appended by copy to the frame before them.
 pub const HELD_FRAMES_BEFORE_GATHERING: usize = 16;
 /// Payload of a segment that may be appended by copy to the frame before it, in bytes. Larger ones fill the

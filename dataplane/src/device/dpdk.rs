@@ -297,6 +297,10 @@ impl Frame for Mbuf {
         huge.is_some_and(|huge| self.append_external(huge.external_buffer(), offset, octets))
     }
 
+    fn copy_part(&self, offset: usize, octets: usize) -> Option<Self> {
+        self.copy_part(offset, octets)
+    }
+
     #[inline]
     fn prefetch_empty(&mut self) {
         self.prefetch_empty();

@@ -147,6 +147,16 @@ pub trait Frame: Send + 'static {
         false
     }
 
+    /// Returns another frame of the device with a copy of the `octets` octets from `offset` on, which the
+    /// frame has, and nothing before them; `None` if none is free, or the device makes none so.
+    fn copy_part(&self, offset: usize, octets: usize) -> Option<Self>
+    where
+        Self: Sized,
+    {
+        let _ = (offset, octets);
+        None
+    }
+
     /// Has the processor fetch what is written first to an empty frame, which will be needed soon.
     fn prefetch_empty(&mut self) {}
 

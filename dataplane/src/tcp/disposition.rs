@@ -49,7 +49,8 @@ pub enum Refusal {
 pub struct Disposition {
     /// What it has changed.
     pub changes: Changes,
-    /// The octets of it that are kept beyond a gap: from the first sequence number to the one after the last.
+    /// The first run of its octets that are kept beyond a gap: from the first sequence number to the one
+    /// after the last.
     // Requirements: MPA-A.3-01, MPA-A.3-03
     pub beyond_gap: Option<(SeqNumber, SeqNumber)>,
     /// Why its payload, or all of it, was refused.

@@ -191,36 +191,33 @@ impl Connection {
         header: &Header,
         payload: Payload<F>,
         pools: &mut Pools<P, F>,
-        mut changes: Changes,
+        changes: Changes,
     ) -> Disposition {
-        let (mut beyond_gap, mut refusal) = (None, None);
-        if payload.octets > 0 {
-            match self.on_data(now, header, payload, pools, &mut changes) {
-                Ok(kept) => beyond_gap = kept,
-                Err(error) => refusal = Some(error),
+        let mut disposition = if payload.octets > 0 {
+            self.on_data(now, header, payload, pools)
+        } else {
+            if header.flags.contains(Flags::FIN) {
+                self.receive.on_fin(text_seq(header));
+                self.owe_ack();
             }
-        } else if header.flags.contains(Flags::FIN) {
-            self.receive.on_fin(text_seq(header));
-            self.owe_ack();
-        }
-        changes |= self.take_fin(now);
-        Disposition { changes, beyond_gap, refusal }
+            Disposition::changed(Changes::empty())
+        };
+        disposition.changes |= changes | self.take_fin(now);
+        disposition
     }
 
-    /// Takes the payload. The FIN after it is noted if the whole payload fits the window. Returns the octets
-    /// that are kept beyond a gap.
+    /// Takes the payload. The FIN after it is noted if the whole payload fits the window.
     fn on_data<P, F: Frame>(
         &mut self,
         now: Instant,
         header: &Header,
         payload: Payload<F>,
         pools: &mut Pools<P, F>,
-        changes: &mut Changes,
-    ) -> Result<Option<(SeqNumber, SeqNumber)>, Refusal> {
+    ) -> Disposition {
         if !matches!(self.state, State::Established | State::FinWait1 | State::FinWait2)
             || self.peer_finished()
         {
-            return Err(Refusal::WrongState);
+            return Disposition::refused(Refusal::WrongState);
         }
         let seq = text_seq(header);
         let room = (self.receive.edge - seq).max(0) as usize;
@@ -233,39 +230,44 @@ impl Connection {
         if changed && self.ack.on_ce_change(self.receive.next()) {
             self.timers.clear(Timer::DelayedAck);
         }
-        let nxt = self.receive.queue.nxt();
-        let insertion =
-            self.receive.queue.insert(&mut pools.held, seq, payload.offset, octets, payload.frame);
-        self.receive.held_frames_peak = self.receive.held_frames_peak.max(self.receive.queue.frames() as u32);
-        if seq < nxt {
-            self.note_duplicate(seq, (octets as u32).min((nxt - seq) as u32));
+        let queue = &mut self.receive.queue;
+        if queue.may_hold(seq) {
+            // RFC 2883 §4.2: of several runs of duplicate octets the first is reported.
+            let duplicate = queue.first_duplicate(&pools.held, seq, seq + octets as u32);
+            duplicate.inspect(|block| self.ack.on_duplicate(*block));
         }
+        let insertion = queue.insert(&mut pools.held, seq, payload.offset, octets, payload.frame);
+        self.receive.held_frames_peak = self.receive.held_frames_peak.max(self.receive.queue.frames() as u32);
+        let refused_in_part = |all: bool| (!all).then_some(Refusal::NoRoom);
         match insertion {
-            Insertion::InOrder { filled_gap } => {
-                *changes |= Changes::DATA;
+            Insertion::InOrder { filled_gap, all } => {
                 self.ack.on_in_order(self.receive.queue.nxt());
                 if filled_gap {
                     self.ack.expect_small_window();
                 }
                 let many = self.holds_several(octets);
                 self.owe_ack_for_data(now, filled_gap || many || header.flags.contains(Flags::PSH));
-                Ok(None)
+                Disposition { refusal: refused_in_part(all), ..Disposition::changed(Changes::DATA) }
             }
-            Insertion::OutOfOrder { from, to } => {
+            Insertion::OutOfOrder { from, to, last, octets, all } => {
                 self.counters.out_of_order_segments += 1;
-                self.counters.out_of_order_bytes += u64::from((to - from).max(0).cast_unsigned());
-                self.ack.on_held((from, to));
+                self.counters.out_of_order_bytes += u64::from(octets);
+                self.ack.on_held((from, last));
                 self.owe_ack();
-                Ok(Some((from, to)))
+                let refusal = refused_in_part(all);
+                Disposition { changes: Changes::empty(), beyond_gap: Some((from, to)), refusal }
             }
             Insertion::Duplicate => {
-                self.note_duplicate(seq, octets as u32);
+                if seq >= self.receive.queue.nxt() && octets > 0 {
+                    // RFC 2883 §4 (4): the block that it lies in comes next.
+                    self.ack.on_held((seq, seq + octets as u32));
+                }
                 self.owe_ack();
-                Err(Refusal::Duplicate)
+                Disposition::refused(Refusal::Duplicate)
             }
             Insertion::NoRoom => {
                 self.owe_ack();
-                Err(Refusal::NoRoom)
+                Disposition::refused(Refusal::NoRoom)
             }
         }
     }

@@ -284,6 +284,22 @@ impl Mbuf {
         NonNull::new(copy).map(|copy| unsafe { Self::from_raw(copy) })
     }
 
+    /// Returns a frame with a copy of the `octets` octets from `offset` on, in buffers of the pool that the
+    /// first piece is from; `None` when it has too few, or the frame is shorter.
+    pub fn copy_part(&self, offset: usize, octets: usize) -> Option<Self> {
+        if offset.checked_add(octets)? > self.len() || octets == 0 {
+            return None;
+        }
+        // SAFETY: the chain is owned by `self`, and the pool of its first buffer is there as long as the
+        // buffer is out. The range lies inside the chain.
+        let copy = unsafe {
+            let pool = (*self.head.as_ptr()).pool;
+            sys::rte_pktmbuf_copy(self.head.as_ptr(), pool, offset as u32, octets as u32)
+        };
+        // SAFETY: the copy is a chain of fresh buffers without another owner.
+        NonNull::new(copy).map(|copy| unsafe { Self::from_raw(copy) })
+    }
+
     /// Returns the device's result for the IPv4 header checksum.
     #[inline]
     pub fn ip_checksum(&self) -> ChecksumStatus {

@@ -63,6 +63,22 @@ fn a_copy_is_like_its_original() {
     assert_eq!(octets(&copy), expected);
 }
 
+#[test]
+fn a_part_is_copied_from_any_piece() {
+    let pool = pool(3, 64);
+    let mut original = frame(&pool, &[1; 64]);
+    original.append_piece(64).unwrap().fill(2);
+    let part = original.copy_part(60, 10).unwrap();
+    assert_eq!(octets(&part), [1, 1, 1, 1, 2, 2, 2, 2, 2, 2]);
+    original.first_mut().fill(3);
+    assert_eq!(octets(&part)[..4], [1; 4], "it shares nothing");
+    assert!(original.copy_part(120, 8).is_none(), "no buffer is left");
+    drop(part);
+    assert_eq!(octets(&original.copy_part(127, 1).unwrap()), [2]);
+    assert!(original.copy_part(120, 9).is_none(), "beyond the end");
+    assert!(original.copy_part(0, 0).is_none(), "nothing");
+}
+
 /// The cache of a thread that ends is not lost.
 #[test]
 fn registered_threads_leave_their_caches_behind() {

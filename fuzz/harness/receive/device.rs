@@ -96,8 +96,8 @@ impl FuzzDevice {
     fn frame(&self, pieces: Vec<Vec<u8>>, checksums: ReceivedChecksums) -> FuzzFrame {
         self.port.alive.fetch_add(1, Ordering::Relaxed);
         let room = 14 + self.behaviour.mtu_octets;
-        let alive = self.port.alive.clone();
-        FuzzFrame { pieces, by_reference: false, room, checksums, request: None, alive }
+        let port = self.port.clone();
+        FuzzFrame { pieces, by_reference: false, room, checksums, request: None, port }
     }
 
     fn split(&self, octets: Vec<u8>) -> Vec<Vec<u8>> {
@@ -191,7 +191,7 @@ pub struct FuzzFrame {
     room: usize,
     checksums: ReceivedChecksums,
     request: Option<ChecksumRequest>,
-    alive: Arc<AtomicUsize>,
+    port: Port,
 }
 
 impl Frame for FuzzFrame {
@@ -226,6 +226,16 @@ impl Frame for FuzzFrame {
         true
     }
 
+    fn copy_part(&self, offset: usize, octets: usize) -> Option<Self> {
+        let part = self.pieces.concat().get(offset..offset.checked_add(octets)?)?.to_vec();
+        if self.port.alive() >= self.port.lock().limit {
+            return None;
+        }
+        self.port.alive.fetch_add(1, Ordering::Relaxed);
+        let (room, checksums, port) = (self.room, self.checksums, self.port.clone());
+        Some(Self { pieces: vec![part], by_reference: false, room, checksums, request: None, port })
+    }
+
     fn checksums(&self) -> ReceivedChecksums {
         self.checksums
     }
@@ -237,6 +247,6 @@ impl Frame for FuzzFrame {
 
 impl Drop for FuzzFrame {
     fn drop(&mut self) {
-        self.alive.fetch_sub(1, Ordering::Relaxed);
+        self.port.alive.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -460,6 +460,30 @@ impl Frame for SimFrame {
         true
     }
 
+    fn copy_part(&self, offset: usize, octets: usize) -> Option<Self> {
+        let part = self.buffer.get(offset..offset.checked_add(octets)?)?;
+        let mut shared = self.network.lock();
+        let end = self.end.index();
+        if shared.held_frames[end] >= shared.frame_limits[end] {
+            return None;
+        }
+        shared.held_frames[end] += 1;
+        let mut buffer = shared.buffers.take();
+        buffer.get_mut(..octets)?.copy_from_slice(part);
+        drop(shared);
+        Some(Self {
+            buffer,
+            octets,
+            end: self.end,
+            gather: self.gather,
+            piece_octets: self.piece_octets,
+            references: Vec::new(),
+            request: None,
+            segment_octets: None,
+            network: self.network.clone(),
+        })
+    }
+
     fn checksums(&self) -> ReceivedChecksums {
         ReceivedChecksums::default()
     }

@@ -78,6 +78,14 @@ impl<F> Held<F> {
         true
     }
 
+    /// Keeps the octets from `from` to `to` alone, which are among these.
+    pub(super) fn cut(mut self, from: SeqNumber, to: SeqNumber) -> Self {
+        self.trim_back(to);
+        let left = self.trim_front(from);
+        debug_assert!(left, "none of these octets");
+        self
+    }
+
     /// Drops the octets from `end` on.
     pub(super) fn trim_back(&mut self, end: SeqNumber) {
         self.octets = self.octets.min((end - self.seq).max(0) as u32);
@@ -85,6 +93,14 @@ impl<F> Held<F> {
 }
 
 impl<F: Frame> Held<F> {
+    /// Returns a copy of the octets from `from` to `to`, which are among these, in a frame of their own;
+    /// `None` if there is no frame for it.
+    pub(super) fn copy(&self, from: SeqNumber, to: SeqNumber) -> Option<Self> {
+        let (skip, octets) = ((from - self.seq).cast_unsigned(), (to - from).cast_unsigned());
+        let frame = self.frame.as_ref()?.copy_part((self.offset + skip) as usize, octets as usize)?;
+        Some(Self::in_frame(from, octets, 0, frame))
+    }
+
     /// Calls `f` with the slices that make up `octets` octets from `start` on. Octets that are placed have
     /// none.
     pub(super) fn pieces(&self, start: usize, octets: usize, f: &mut impl FnMut(&[u8])) {

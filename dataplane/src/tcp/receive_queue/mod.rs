@@ -26,18 +26,52 @@ pub enum Insertion {
     InOrder {
         /// Whether octets that had come out of order are now in order.
         filled_gap: bool,
+        /// Everything new in it is kept.
+        all: bool,
     },
     /// It lies beyond a gap and is kept.
     OutOfOrder {
         /// The first octet kept.
         from: SeqNumber,
-        /// The sequence number after the last.
+        /// The sequence number after the first run of octets kept.
         to: SeqNumber,
+        /// The sequence number after the last octet kept; between those kept lie others that had come before.
+        last: SeqNumber,
+        /// Octets kept.
+        octets: u32,
+        /// Everything new in it is kept.
+        all: bool,
     },
     /// Nothing in it is new.
     Duplicate,
     /// It is new, but a bound on frames is reached. The peer will send it again.
     NoRoom,
+}
+
+impl Insertion {
+    /// The result of two runs of one segment, this one and then `next`. What is in order makes all in order.
+    fn and_then(self, next: Self) -> Self {
+        match (self, next) {
+            (Self::InOrder { filled_gap, .. }, Self::InOrder { filled_gap: next, all }) => {
+                Self::InOrder { filled_gap: filled_gap || next, all }
+            }
+            (Self::OutOfOrder { from, to, octets, .. }, Self::OutOfOrder { last, octets: more, all, .. }) => {
+                Self::OutOfOrder { from, to, last, octets: octets + more, all }
+            }
+            (_, next) => next,
+        }
+    }
+
+    /// The same result for a segment of which something new is not kept.
+    fn in_part(self) -> Self {
+        match self {
+            Self::InOrder { filled_gap, .. } => Self::InOrder { filled_gap, all: false },
+            Self::OutOfOrder { from, to, last, octets, .. } => {
+                Self::OutOfOrder { from, to, last, octets, all: false }
+            }
+            Self::Duplicate | Self::NoRoom => Self::NoRoom,
+        }
+    }
 }
 
 /// The receive side of one connection.
@@ -157,6 +191,9 @@ impl ReceiveQueue {
     /// Keeps the new ones of the `octets` octets at `offset` in `frame`, whose first sequence number is
     /// `seq`. The caller has trimmed them to the window. Octets already held are neither replaced nor
     /// delivered twice.
+    ///
+    /// Example: 11 to 20 and 31 to 40 are held, and 1 to 50 come. 1 to 10, 21 to 30 and 41 to 50 are new, and
+    /// all is in order then.
     // Requirements: MPA-A.3-02, C00-5.1-05, DDP-3-12
     pub fn insert<F: Frame>(
         &mut self,
@@ -170,6 +207,76 @@ impl ReceiveQueue {
         if !held.trim_front(self.nxt) {
             return Insertion::Duplicate;
         }
+        if self.may_hold(held.seq) && self.new_run(pool, held.seq, held.end()) != Some((held.seq, held.end()))
+        {
+            return self.insert_new_runs(pool, held);
+        }
+        self.insert_run(pool, held)
+    }
+
+    /// Keeps the runs of new octets of a segment that overlaps what is held. A frame holds one run of octets,
+    /// so all runs but one are copied.
+    #[cold]
+    fn insert_new_runs<F: Frame>(&mut self, pool: &mut HeldPool<F>, held: Held<F>) -> Insertion {
+        let end = held.end();
+        let mut inserted = Insertion::Duplicate;
+        let (mut at, mut original) = (held.seq, Some(held));
+        for run in 1..=limits::NEW_RUNS_PER_SEGMENT {
+            let Some((from, to)) = self.new_run(pool, at, end) else { break };
+            let is_last = run == limits::NEW_RUNS_PER_SEGMENT || self.new_run(pool, to, end).is_none();
+            let copy = original.as_ref().filter(|_| !is_last).and_then(|held| held.copy(from, to));
+            let Some(part) = copy.or_else(|| original.take().map(|held| held.cut(from, to))) else { break };
+            match self.insert_run(pool, part) {
+                Insertion::NoRoom => break,
+                kept => inserted = inserted.and_then(kept),
+            }
+            at = to;
+        }
+        if self.new_run(pool, at, end).is_some() { inserted.in_part() } else { inserted }
+    }
+
+    /// The first run of octets from `from` to `end` that have not come, and lie after those in order.
+    fn new_run<F>(
+        &self,
+        pool: &HeldPool<F>,
+        from: SeqNumber,
+        end: SeqNumber,
+    ) -> Option<(SeqNumber, SeqNumber)> {
+        let mut from = from.later(self.nxt);
+        if pool.holder(&self.held, from).is_some() {
+            from = self.run_end(pool, from + 1);
+        }
+        let next = pool.first_from(&self.held, from, ANY).and_then(|node| pool.get(node));
+        let to = next.map_or(end, |next| next.seq.earlier(end));
+        (from < end).then_some((from, to))
+    }
+
+    /// Whether the octet at `at`, or one after it, may have come before.
+    #[inline]
+    pub fn may_hold(&self, at: SeqNumber) -> bool {
+        // `end` is `nxt` if nothing waits beyond a gap.
+        at < self.end
+    }
+
+    /// The first run of octets from `from` to `end` that have come before.
+    pub fn first_duplicate<F>(
+        &self,
+        pool: &HeldPool<F>,
+        from: SeqNumber,
+        end: SeqNumber,
+    ) -> Option<(SeqNumber, SeqNumber)> {
+        let start = if from < self.nxt || pool.holder(&self.held, from).is_some() {
+            from
+        } else {
+            pool.first_from(&self.held, from, ANY).and_then(|node| pool.get(node))?.seq
+        };
+        let to = if start < self.nxt { self.nxt } else { self.run_end(pool, start + 1) };
+        (start < end).then_some((start, to.earlier(end)))
+    }
+
+    /// Keeps octets of which none is held.
+    #[inline]
+    fn insert_run<F: Frame>(&mut self, pool: &mut HeldPool<F>, held: Held<F>) -> Insertion {
         if held.seq == self.nxt {
             self.insert_in_order(pool, held)
         } else {
@@ -177,12 +284,7 @@ impl ReceiveQueue {
         }
     }
 
-    fn insert_in_order<F: Frame>(&mut self, pool: &mut HeldPool<F>, mut held: Held<F>) -> Insertion {
-        if self.has_gap()
-            && let Some(next) = pool.first_from(&self.held, self.nxt, ANY).and_then(|node| pool.get(node))
-        {
-            held.trim_back(next.seq);
-        }
+    fn insert_in_order<F: Frame>(&mut self, pool: &mut HeldPool<F>, held: Held<F>) -> Insertion {
         let end = held.end();
         if self.gather_small(pool, &held) {
             return self.close_gaps(pool, end);
@@ -232,7 +334,7 @@ impl ReceiveQueue {
         if all_in_order {
             self.end = end;
         }
-        Insertion::InOrder { filled_gap: self.nxt != end }
+        Insertion::InOrder { filled_gap: self.nxt != end, all: true }
     }
 
     /// The end of the octets kept without a gap from `at` on. The octet before `at` is kept.
@@ -244,31 +346,18 @@ impl ReceiveQueue {
         last.map_or(at, Held::end)
     }
 
-    fn insert_beyond_gap<F>(&mut self, pool: &mut HeldPool<F>, mut held: Held<F>) -> Insertion {
+    fn insert_beyond_gap<F>(&mut self, pool: &mut HeldPool<F>, held: Held<F>) -> Insertion {
         // A part of the bound is left to what comes in order: it fills gaps and frees frames.
         let bound = limits::HELD_FRAMES_PER_CONNECTION - limits::HELD_FRAMES_IN_ORDER;
         if self.frames() >= bound || !pool.takes_beyond_gap(self.frames(), self.in_startup) {
             return Insertion::NoRoom;
         }
-        if pool.holder(&self.held, held.seq).is_some() {
-            let kept_to = self.run_end(pool, held.seq + 1);
-            if !held.trim_front(kept_to) {
-                return Insertion::Duplicate;
-            }
-        }
-        if held.seq < self.end
-            && let Some(next) = pool.first_from(&self.held, held.seq, ANY).and_then(|node| pool.get(node))
-        {
-            // Only the first gap that the segment reaches is filled; the peer sends the octets beyond `next`
-            // again.
-            held.trim_back(next.seq);
-        }
-        let (from, to) = (held.seq, held.end());
+        let (from, to, octets) = (held.seq, held.end(), held.octets);
         match pool.insert(&mut self.held, held) {
             Ok(()) => {
                 pool.frames_in_startup += usize::from(self.in_startup);
                 self.end = self.end.later(to);
-                Insertion::OutOfOrder { from, to }
+                Insertion::OutOfOrder { from, to, last: to, octets, all: true }
             }
             Err(_) => Insertion::NoRoom,
         }

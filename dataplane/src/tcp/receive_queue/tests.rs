@@ -10,6 +10,8 @@ struct TestFrame {
 }
 
 const HEADERS: usize = 5;
+const IN_ORDER: Insertion = Insertion::InOrder { filled_gap: false, all: true };
+const FILLED: Insertion = Insertion::InOrder { filled_gap: true, all: true };
 const RECORDS: usize = 24;
 
 impl TestFrame {
@@ -23,7 +25,7 @@ impl TestFrame {
 impl Frame for TestFrame {
     /// Two pieces, cut in the middle of the payload, so that the queue has to cross them.
     fn piece(&self, index: usize) -> Option<&[u8]> {
-        let cut = HEADERS + (self.octets.len() - HEADERS) / 2;
+        let cut = HEADERS + self.octets.len().saturating_sub(HEADERS) / 2;
         match index {
             0 if self.room < 64 => Some(&self.octets),
             0 => Some(&self.octets[..cut]),
@@ -41,6 +43,11 @@ impl Frame for TestFrame {
         let start = self.octets.len();
         self.octets.resize(start + octets, 0);
         Some(&mut self.octets[start..])
+    }
+
+    fn copy_part(&self, offset: usize, octets: usize) -> Option<Self> {
+        // In one piece.
+        Some(Self { octets: self.octets[offset..offset + octets].to_vec(), room: 63 })
     }
 
     fn checksums(&self) -> ReceivedChecksums {
@@ -65,7 +72,14 @@ impl Fixture {
     }
 
     fn beyond_gap(&self, from: u32, to: u32) -> Insertion {
-        Insertion::OutOfOrder { from: self.start + from, to: self.start + to }
+        self.runs_beyond_gap(from, to, to, to - from)
+    }
+
+    /// The insertion of `octets` octets in all, of which the first run is `from..to` and the last ends at
+    /// `last`.
+    fn runs_beyond_gap(&self, from: u32, to: u32, last: u32, octets: u32) -> Insertion {
+        let (from, to, last) = (self.start + from, self.start + to, self.start + last);
+        Insertion::OutOfOrder { from, to, last, octets, all: true }
     }
 
     fn insert(&mut self, from: usize, to: usize) -> Insertion {
@@ -118,10 +132,10 @@ fn gaps_are_filled_in_any_order() {
     assert_eq!(f.insert(60, 80), f.beyond_gap(60, 80));
     assert_eq!(f.insert(20, 40), Insertion::Duplicate);
     assert_eq!(f.check(), 0..0);
-    assert_eq!(f.insert(0, 30), Insertion::InOrder { filled_gap: true });
+    assert_eq!(f.insert(0, 30), FILLED);
     assert_eq!(f.check(), 0..40);
     assert!(f.queue.has_gap());
-    assert_eq!(f.insert(30, 70), Insertion::InOrder { filled_gap: true });
+    assert_eq!(f.insert(30, 70), FILLED);
     assert_eq!(f.check(), 0..80);
     assert!(!f.queue.has_gap());
     assert_eq!(f.insert(70, 75), Insertion::Duplicate);
@@ -141,6 +155,77 @@ fn a_duplicate_never_replaces() {
     assert_eq!(got[..10], altered[..10]);
 }
 
+/// RFC 9293 §3.10.7.4: of a segment that overlaps what is held, everything new is kept, in order and beyond a
+/// gap, and between octets that are placed too.
+#[test]
+fn all_that_is_new_is_kept() {
+    let mut f = Fixture::new(200, 16);
+    for (from, to) in [(20, 30), (40, 50), (50, 60), (80, 90)] {
+        f.insert(from, to);
+    }
+    assert!(f.place(50, 60));
+    assert_eq!(f.insert(10, 100), f.runs_beyond_gap(10, 20, 100, 50), "10, 10, 20 and 10 octets");
+    assert_eq!(f.queue.runs_beyond_gaps(&f.pool)[..], [(f.start + 10, f.start + 100)]);
+    assert_eq!(f.queue.frames(), 7, "three before it, and one for each run");
+    assert_eq!(f.insert(110, 120), f.beyond_gap(110, 120));
+    assert_eq!(f.insert(0, 130), FILLED);
+    assert_eq!((f.queue.nxt(), f.queue.has_gap()), (f.start + 130, false));
+    assert_eq!(f.check(), 0..50);
+    f.queue.consume(&mut f.pool, 50);
+    assert_eq!(f.queue.placed_next(&f.pool), Some(10));
+    f.queue.consume(&mut f.pool, 10);
+    assert_eq!(f.check(), 60..130);
+    f.queue.consume(&mut f.pool, 70);
+    assert_eq!((f.pool.frames(), f.pool.placed_runs()), (0, 0));
+}
+
+/// Runs of one segment are bounded, in number and by the frames there are; the rest comes again.
+#[test]
+fn runs_of_one_segment_are_bounded() {
+    let holes = 2 * limits::NEW_RUNS_PER_SEGMENT;
+    let mut f = Fixture::new(2 * holes, 8 * holes);
+    for n in 1..holes {
+        f.insert(2 * n + 1, 2 * n + 2);
+    }
+    let part = |f: &mut Fixture| f.insert(0, 2 * holes);
+    assert_eq!(part(&mut f), Insertion::InOrder { filled_gap: true, all: false });
+    // The first run has two octets, 0 and 1 before the one held at 3.
+    assert_eq!(f.check(), 0..2 * limits::NEW_RUNS_PER_SEGMENT + 2);
+    assert_eq!(part(&mut f), FILLED);
+    assert_eq!(f.check(), 0..2 * holes);
+    // With room for a few frames only.
+    let mut f = Fixture::new(100, 8);
+    for at in [10, 20, 30] {
+        f.insert(at, at + 1);
+    }
+    let Insertion::OutOfOrder { from, all, .. } = f.insert(5, 90) else { panic!("nothing is kept") };
+    assert_eq!((from, all), (f.start + 5, false));
+    let frames = f.pool.frames();
+    assert_eq!(f.insert(5, 90), Insertion::NoRoom);
+    assert_eq!(f.pool.frames(), frames);
+}
+
+/// RFC 2883 §4.2: of what has come before in a segment, the first run.
+#[test]
+fn the_first_duplicate_run_is_found() {
+    let mut f = Fixture::new(200, 16);
+    f.insert(0, 10);
+    for (from, to) in [(20, 30), (30, 35), (50, 60)] {
+        f.insert(from, to);
+    }
+    let first = |from: u32, to: u32| {
+        let run = f.queue.first_duplicate(&f.pool, f.start + from, f.start + to);
+        run.map(|(from, to)| ((from - f.start) as u32, (to - f.start) as u32))
+    };
+    assert_eq!(first(0, 5), Some((0, 5)));
+    assert_eq!(first(5, 55), Some((5, 10)), "in order");
+    assert_eq!(first(10, 55), Some((20, 35)), "beyond a gap");
+    assert_eq!(first(25, 55), Some((25, 35)));
+    assert_eq!(first(25, 28), Some((25, 28)));
+    assert_eq!(first(35, 52), Some((50, 52)));
+    assert_eq!((first(10, 20), first(35, 50), first(60, 70)), (None, None, None));
+}
+
 #[test]
 fn consumed_frames_are_free_again() {
     let mut f = Fixture::new(100, 4);
@@ -150,7 +235,7 @@ fn consumed_frames_are_free_again() {
     assert_eq!((f.check(), f.pool.frames()), (40..60, 1));
     f.queue.consume(&mut f.pool, 20);
     assert_eq!(f.pool.frames(), 0);
-    assert_eq!(f.insert(50, 70), Insertion::InOrder { filled_gap: false });
+    assert_eq!(f.insert(50, 70), IN_ORDER);
     assert_eq!(f.check(), 60..70);
 }
 
@@ -162,7 +247,7 @@ fn no_room_changes_nothing() {
     assert_eq!(f.insert(30, 40), Insertion::NoRoom);
     assert_eq!(f.check(), 0..10);
     f.queue.consume(&mut f.pool, 10);
-    assert_eq!(f.insert(10, 20), Insertion::InOrder { filled_gap: false });
+    assert_eq!(f.insert(10, 20), IN_ORDER);
 }
 
 /// A window of segments beyond a gap does not keep out those that fill it, though they are held for a while
@@ -174,8 +259,8 @@ fn what_lies_beyond_a_gap_leaves_room_for_what_fills_it() {
     let kept = |n: &usize| matches!(f.insert(n * segment, (n + 1) * segment), Insertion::OutOfOrder { .. });
     let held = (1..frames).take_while(kept).count();
     assert!(held > 600, "{held}");
-    assert_eq!(f.insert(0, 300), Insertion::InOrder { filled_gap: false });
-    assert_eq!(f.insert(300, segment), Insertion::InOrder { filled_gap: true });
+    assert_eq!(f.insert(0, 300), IN_ORDER);
+    assert_eq!(f.insert(300, segment), FILLED);
     assert_eq!(f.check(), 0..(1 + held) * segment);
 }
 
@@ -204,9 +289,9 @@ fn forgotten_octets_come_again() {
     let start = f.start;
     let runs = f.queue.runs_beyond_gaps(&f.pool);
     assert_eq!(runs[..], [(start + 35, start + 70), (start + 80, start + 90)], "what lies behind is kept");
-    assert_eq!(f.insert(20, 50), Insertion::InOrder { filled_gap: true });
+    assert_eq!(f.insert(20, 50), FILLED);
     assert_eq!(f.check(), 10..70);
-    assert_eq!(f.insert(70, 80), Insertion::InOrder { filled_gap: true });
+    assert_eq!(f.insert(70, 80), FILLED);
     assert_eq!(f.check(), 10..90);
     f.queue.clear(&mut f.pool);
     assert_eq!(f.pool.frames(), 0);
@@ -227,7 +312,12 @@ fn every_octet_comes_once_and_in_order() {
             let near = (f.queue.nxt() - f.start) as usize;
             let from = (near + rng.usize(..200)).saturating_sub(rng.usize(..100)).min(octets - 1);
             let to = (from + 1 + rng.usize(..150)).min(octets);
-            f.insert(from, to);
+            let inserted = f.insert(from, to);
+            let again = matches!(
+                inserted,
+                Insertion::InOrder { all: true, .. } | Insertion::OutOfOrder { all: true, .. }
+            );
+            assert!(!again || f.insert(from, to) == Insertion::Duplicate, "seed {seed}: not all was kept");
             let available = f.check();
             if rng.u32(..4) == 0 && !available.is_empty() {
                 let take = 1 + rng.usize(..available.len());
@@ -264,7 +354,7 @@ fn placed_octets_wait_without_a_frame() {
     assert_eq!(runs[..], [(f.start + 20, f.start + 100), (f.start + 140, f.start + 160)]);
     assert_eq!(f.insert(30, 90), Insertion::Duplicate, "MPA-A.3-02");
     assert_eq!(f.insert(90, 120), f.beyond_gap(100, 120));
-    assert_eq!(f.insert(0, 30), Insertion::InOrder { filled_gap: true });
+    assert_eq!(f.insert(0, 30), FILLED);
     assert_eq!((f.queue.nxt(), f.queue.available()), (f.start + 120, 120));
     assert_eq!((f.check(), f.queue.placed_next(&f.pool)), (0..20, None), "not before its turn");
     f.queue.consume(&mut f.pool, 20);
@@ -291,7 +381,7 @@ fn frames_are_not_cut_in_the_middle() {
     assert_eq!((f.queue.placed_runs(), f.queue.frames()), (2, 3));
     assert!(f.place(90, 95), "and what was between two records joins them");
     assert_eq!((f.queue.placed_runs(), f.queue.frames()), (1, 2));
-    assert_eq!(f.insert(0, 20), Insertion::InOrder { filled_gap: true });
+    assert_eq!(f.insert(0, 20), FILLED);
     assert_eq!(f.check(), 0..30);
 }
 
@@ -306,7 +396,7 @@ fn records_are_bounded() {
     f.insert(4 * RECORDS + 2, 4 * RECORDS + 4);
     assert!(!f.place(4 * RECORDS + 2, 4 * RECORDS + 4), "no record is left");
     assert_eq!((f.pool.frames(), f.pool.placed_runs()), (1, RECORDS));
-    assert_eq!(f.insert(0, 2), Insertion::InOrder { filled_gap: true });
+    assert_eq!(f.insert(0, 2), FILLED);
     f.queue.consume(&mut f.pool, 4);
     assert!(f.place(4 * RECORDS + 2, 4 * RECORDS + 4));
     f.queue.clear(&mut f.pool);
@@ -325,7 +415,7 @@ fn placed_octets_are_not_forgotten() {
     f.queue.forget(&mut f.pool, 5, 50);
     assert_eq!((f.check(), f.queue.nxt()), (0..5, f.start + 5));
     assert_eq!(f.queue.runs_beyond_gaps(&f.pool)[..], [(f.start + 20, f.start + 60)]);
-    assert_eq!(f.insert(5, 45), Insertion::InOrder { filled_gap: true });
+    assert_eq!(f.insert(5, 45), FILLED);
     f.queue.consume(&mut f.pool, 20);
     assert_eq!(f.queue.placed_next(&f.pool), Some(20));
     f.queue.forget(&mut f.pool, 0, 50);
@@ -350,7 +440,12 @@ fn every_octet_is_read_or_placed_once() {
             let near = (f.queue.nxt() - f.start) as usize;
             let from = (near + rng.usize(..400)).saturating_sub(rng.usize(..200)).min(octets - 1);
             let to = (from + 1 + rng.usize(..150)).min(octets);
-            f.insert(from, to);
+            let inserted = f.insert(from, to);
+            let again = matches!(
+                inserted,
+                Insertion::InOrder { all: true, .. } | Insertion::OutOfOrder { all: true, .. }
+            );
+            assert!(!again || f.insert(from, to) == Insertion::Duplicate, "seed {seed}: not all was kept");
             let (from, to) = (near + 1 + rng.usize(..400), 1 + rng.usize(..200));
             let to = (from + to).min(octets);
             if from < to && f.place(from, to) {
@@ -417,6 +512,10 @@ fn no_order_of_segments_makes_a_search_long() {
             let visits = most_visits(&mut f, (0..10).map(|_| (2 + 2 * again, 3 + 2 * again)));
             assert!(visits < SEARCH_VISITS_MAX, "{visits} nodes for a duplicate");
         }
+        // A segment over all holes: some of them are filled.
+        let visits = most_visits(&mut f, [(2, 2 * most)]);
+        let bound = SEARCH_VISITS_MAX * limits::NEW_RUNS_PER_SEGMENT as u64;
+        assert!(visits < bound, "{visits} nodes for a segment over all holes");
     }
 }
 
