@@ -152,6 +152,8 @@ pub struct Tracker {
     pub ack: Option<u32>,
     /// The right edge of the window it has offered.
     pub edge: Option<u32>,
+    /// It has acknowledged with another segment than a SYN-ACK.
+    acknowledged_alone: bool,
     pub timestamp: Option<u32>,
     /// The shift of the core's window; `None` while the peer cannot have received it.
     scale: Option<u8>,
@@ -217,6 +219,7 @@ impl Tracker {
             nxt: syn.seq.wrapping_add(1),
             ack: None,
             edge: None,
+            acknowledged_alone: false,
             timestamp: None,
             scale: None,
             offered_scale: None,
@@ -228,7 +231,17 @@ impl Tracker {
     /// Restarts from the core's SYN: a cookie may be returned twice.
     pub fn again(self, peer_edge: u32) -> Self {
         let nxt = self.iss.wrapping_add(1);
-        Self { nxt, ack: None, edge: None, timestamp: None, stream: Vec::new(), peer_edge, ..self }
+        let acknowledged_alone = false;
+        Self {
+            nxt,
+            ack: None,
+            edge: None,
+            acknowledged_alone,
+            timestamp: None,
+            stream: Vec::new(),
+            peer_edge,
+            ..self
+        }
     }
 
     /// Returns true if `syn` is a retransmission of this connection's SYN: not if its number or contents
@@ -291,6 +304,12 @@ impl Tracker {
             return;
         }
         let edge = sent.ack.wrapping_add(u32::from(sent.window) << scale);
+        if sent.flags & SYN != 0 && self.acknowledged_alone {
+            // A SYN-ACK that comes again, whose window is not scaled: the peer has a later segment, and does
+            // not take it (RFC 9293 §3.10.7.4, SND.WL1).
+            return;
+        }
+        self.acknowledged_alone |= sent.flags & SYN == 0;
         if let Some(known) = self.edge {
             assert!(distance(known, edge) >= 0, "DDP-A-04: the right edge went back: {self:?} {sent:?}");
         }
