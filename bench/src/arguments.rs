@@ -111,14 +111,17 @@ impl RunArguments {
 #[derive(Args, Debug, Clone)]
 pub struct DeviceArguments {
     /// The device: ring (both ends in this process), tap:INTERFACE, af_packet:INTERFACE, af_xdp:INTERFACE,
-    /// memif:PATH, vhost:PATH, virtio_user:PATH or pci:ADDRESS. Options follow after commas, as in
-    /// af_packet:eth1,mtu=9000,address=198.18.0.1/24. Without it, the device that the environment variable
-    /// WARPLINE_DEVICE names, or ring.
+    /// memif:PATH, vhost:PATH, virtio_user:PATH or pci:ADDRESS. Options follow
+    /// after commas, as in af_packet:eth1,mtu=9000,address=198.18.0.1/24. Without it, the device that the
+    /// environment variable WARPLINE_DEVICE names, or ring.
     #[arg(long, value_name = "NAME")]
     device: Option<DeviceName>,
     /// More arguments for DPDK's EAL, as one string: "--no-huge -m 512".
     #[arg(long, value_name = "ARGS", default_value = "", allow_hyphen_values = true)]
     eal: String,
+    /// Show what DPDK logs on standard error, as --eal "--log-level=*:info".
+    #[arg(long)]
+    verbose: bool,
     /// The largest IP packet in bytes, 576 to 9600 (default 1500): as mtu= of the device.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(576..=9600))]
     mtu: Option<u16>,
@@ -199,13 +202,17 @@ impl DeviceArguments {
         }
     }
 
+    fn eal_arguments(&self) -> String {
+        if self.verbose { format!("--log-level=*:info {}", self.eal) } else { self.eal.clone() }
+    }
+
     /// Starts DPDK's EAL for both ends of a ring.
     ///
     /// # Errors
     ///
     /// [`BenchError::Open`].
     pub fn start_eal(&self) -> Result<Eal, BenchError> {
-        Ok(open::eal(&[], &self.eal)?)
+        Ok(open::eal(&[], &self.eal_arguments())?)
     }
 
     /// Opens the port of `device`, which a thread on the CPU `cpu` is to poll. Prints what may keep its
@@ -218,7 +225,7 @@ impl DeviceArguments {
         for warning in open::inspect(device)? {
             eprintln!("warning: {warning}");
         }
-        let eal = open::eal(&[device], &beside(&self.eal, cpu))?;
+        let eal = open::eal(&[device], &beside(&self.eal_arguments(), cpu))?;
         Ok(open::port(eal, device)?)
     }
 }

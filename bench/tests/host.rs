@@ -109,9 +109,11 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // timeout(1) passes the signal on.
-        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
-        let _ = self.child.wait();
+        if matches!(self.child.try_wait(), Ok(None)) {
+            // timeout(1) passes the signal on.
+            let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+            let _ = self.child.wait();
+        }
     }
 }
 
@@ -259,4 +261,72 @@ fn another_station_with_the_address_is_a_warning() {
         "warning: another station, 02:00:00:00:00:77, uses 198.18.0.2, too, and peers reach now one, now the \
          other: give one of them another address",
     );
+}
+
+/// Each lacking privilege is named, with the command that grants it. DPDK's own lines stay inside the error.
+#[test]
+fn a_privilege_that_is_missing_is_named() {
+    let Some(namespaces) = Namespaces::new() else { return };
+    let program = env!("CARGO_BIN_EXE_warpline-bench");
+    let without = |capabilities: &str, device: &str| {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &namespaces.ours, "prlimit", "--memlock=65536:65536", "setpriv"]);
+        command.arg(format!("--bounding-set={capabilities}"));
+        let device = format!("{device},address=198.18.0.2/24");
+        command.args([program, "write-bw", "--device", &device, "--listen", "198.18.0.2:4791"]);
+        let output = command.output().unwrap();
+        assert!(!output.status.success(), "{capabilities} {device}");
+        let text = String::from_utf8(output.stderr).unwrap();
+        let text = text.trim_end().strip_prefix(&format!("warpline-bench: device '{device}': "));
+        text.unwrap_or_else(|| panic!("more than one line: {output:?}", output = output.status)).to_owned()
+    };
+    assert_eq!(
+        without("-net_raw", "af_packet:e2"),
+        format!(
+            "this process lacks CAP_NET_RAW: run it as root, or grant it: sudo setcap \
+             cap_net_raw,cap_net_admin,cap_ipc_lock+ep {program}"
+        )
+    );
+    assert_eq!(
+        without("-ipc_lock", "af_packet:e2"),
+        format!(
+            "this process may lock 64 KiB of memory, and the device needs 16384: run it as root, grant it \
+             CAP_IPC_LOCK: sudo setcap cap_net_raw,cap_net_admin,cap_ipc_lock+ep {program}, or raise the \
+             limit: ulimit -l 16384"
+        )
+    );
+    assert_eq!(
+        without("-net_admin,-sys_admin", "af_xdp:e2"),
+        format!(
+            "this process lacks CAP_NET_ADMIN and CAP_SYS_ADMIN: run it as root, or grant it: sudo setcap \
+             cap_net_raw,cap_net_admin,cap_sys_admin,cap_ipc_lock+ep {program}"
+        )
+    );
+    if std::path::Path::new("/dev/net/tun").exists() {
+        assert_eq!(
+            without("-net_admin", "tap:t0"),
+            format!(
+                "this process lacks CAP_NET_ADMIN: run it as root, or grant it: sudo setcap cap_net_admin+ep \
+                 {program}"
+            )
+        );
+    }
+}
+
+#[test]
+fn dpdk_writes_lines_of_its_own_only_if_asked() {
+    let refused = |verbose: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_warpline-bench"));
+        command.args(["write-bw", "--device", "eal:net_nonesuch0,address=198.18.0.2"]).args(verbose);
+        let output =
+            command.args(["--eal", "--no-huge -m 160", "--listen", "198.18.0.2:1"]).output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let expected = "warpline-bench: device 'eal:net_nonesuch0,address=198.18.0.2/24': DPDK has no driver for \
+                    `net_nonesuch0`: install its plug-in (librte-net-nonesuch23 in Debian 12), or write the \
+                    name of another driver with a number (net_tap0)\n";
+    assert_eq!(refused(&[]), expected);
+    let verbose = refused(&["--verbose"]);
+    assert!(verbose.contains("EAL: ") && verbose.ends_with(expected), "{verbose}");
 }

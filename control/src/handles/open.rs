@@ -27,21 +27,24 @@
 //! # }
 //! ```
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 pub use dpdk::{
-    Eal, EalError, ExternalPieces, Mbuf, MempoolError, PortError, VdevError, WireConfig, WireError,
+    Eal, EalError, ExternalPieces, LogLines, Mbuf, MempoolError, PortError, VdevError, WireConfig, WireError,
 };
-use dpdk::{EalBuilder, Memory, Mempool, MempoolConfig, Mtu, Pci, Port, PortConfig, wire};
+use dpdk::{EalBuilder, LogLevel, Memory, Mempool, MempoolConfig, Mtu, Pci, Port, PortConfig, wire};
 pub use warpline_dataplane::device::dpdk::{DpdkDevice, PoolTooSmall, SUPER_FRAME_MAX_BYTES};
 use warpline_dataplane::memory::Region;
 
 pub use crate::host::claim::Owner;
+pub use crate::host::privileges::{Capability, Missing};
 pub use crate::host::survey::{HostFault, HostWarning};
 
 use super::device::Device;
-use super::vdev::{PortArguments, pci_argument, port_arguments, queue_size};
+use super::vdev::{PortArguments, locked_kib, pci_argument, port_arguments, queue_size};
 use crate::host::survey::{Survey, survey};
+use crate::host::privileges;
 use crate::vocabulary::device::{DeviceConfig, MemorySource, StartError};
 use crate::vocabulary::device_name::{DeviceKind, DeviceName};
 use crate::vocabulary::poll_thread::PollThread;
@@ -92,6 +95,14 @@ pub enum OpenError {
         /// Why, and the remedy.
         fault: HostFault,
     },
+    /// This process lacks a right or a resource that the device needs.
+    #[error("device '{name}': {missing}")]
+    Missing {
+        /// The device.
+        name: Box<DeviceName>,
+        /// What it is, and the command that grants it.
+        missing: Missing,
+    },
     /// The driver refuses the device.
     #[error("device '{name}': {error}")]
     Refused {
@@ -139,6 +150,11 @@ pub fn eal(devices: &[&DeviceName], arguments: &str) -> Result<Eal, OpenError> {
             None => Ok(running),
         };
     }
+    for device in devices.iter().filter(|device| device.kind() == DeviceKind::Pci) {
+        if let Some(missing) = privileges::missing_for_pci(Path::new("/"), device.target()) {
+            return Err(OpenError::Missing { name: Box::new((*device).clone()), missing });
+        }
+    }
     let mut start = Eal::builder();
     let in_one_file = devices.iter().any(|device| device.kind() == DeviceKind::VirtioUser);
     if in_one_file {
@@ -183,6 +199,7 @@ fn with_arguments(
             }
             "--lcores" => builder.lcores(value()?),
             "--vdev" => builder.vdev(value()?),
+            "--log-level" => builder.log_level(LogLevel::Error).argument(format!("{name}={}", value()?)),
             "--file-prefix" => builder.file_prefix(value()?),
             "-a" | "--allow" => {
                 devices.push(value()?.to_owned());
@@ -244,12 +261,23 @@ fn data_octets(mtu_octets: u16) -> u16 {
 pub fn port(eal: Eal, device: &DeviceName) -> Result<DpdkDevice, OpenError> {
     let PortArguments { port, vdev } = unused_port_arguments(eal, device).ok_or(OpenError::RingIsAPair)?;
     let Survey { claims, has_partial_checksums, .. } = surveyed(device)?;
+    // What libbpf and libxdp print of it themselves is long.
+    if device.kind() == DeviceKind::AfXdp
+        && let Some(missing @ Missing::Capabilities { .. }) = privileges::missing(device, 0)
+    {
+        return Err(OpenError::Missing { name: Box::new(device.clone()), missing });
+    }
     // Before the device, which may make an interface appear or a peer connect.
     let pool = port_pool(eal, device)?;
     // One in DPDK's notation may stand in the EAL's arguments already.
     let vdev = vdev.filter(|_| device.kind() != DeviceKind::Eal || !Port::names(eal).contains(&port));
     if let Some(vdev) = &vdev {
-        let add = || eal.add_vdev(vdev).map_err(|error| refused(device, error));
+        let add = || {
+            eal.add_vdev(vdev).map_err(|error| {
+                let name = Box::new(device.clone());
+                explained(device, OpenError::Refused { name, error })
+            })
+        };
         add()?;
         // A port that was closed has left its device behind, by the name that the user gave it, and DPDK
         // takes that for the new one.
@@ -260,11 +288,12 @@ pub fn port(eal: Eal, device: &DeviceName) -> Result<DpdkDevice, OpenError> {
             add()?;
         }
     }
-    let opened = start_port(eal, &port, device, pool).inspect_err(|_| {
+    let opened = start_port(eal, &port, device, pool).map_err(|error| {
         if vdev.is_some() {
             // What the driver says of that matters less than why the port did not start.
             let _ = eal.remove_vdev(&port);
         }
+        explained(device, error)
     });
     Ok(opened?.accepting_partial_checksums(has_partial_checksums).keeping(claims))
 }
@@ -283,8 +312,12 @@ fn unused_port_arguments(eal: Eal, device: &DeviceName) -> Option<PortArguments>
     }
 }
 
-fn refused(device: &DeviceName, error: VdevError) -> OpenError {
-    OpenError::Refused { name: Box::new(device.clone()), error }
+/// Returns what this process lacks for `device`, if that can be why it did not open; else `error`.
+fn explained(device: &DeviceName, error: OpenError) -> OpenError {
+    match privileges::missing(device, locked_kib(device)) {
+        Some(missing) => OpenError::Missing { name: Box::new(device.clone()), missing },
+        None => error,
+    }
 }
 
 /// Checks that `device` can work on its interface of the kernel, if it has one. Returns what may still keep

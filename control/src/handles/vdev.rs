@@ -1,5 +1,7 @@
 //! DPDK's names for the devices that users name: ports and the arguments that make them.
 
+use std::fmt;
+
 use crate::vocabulary::device_name::{DeviceKind, DeviceName};
 
 /// How DPDK opens a device.
@@ -84,9 +86,32 @@ fn option<'d>(device: &'d DeviceName, wanted: &str) -> Option<&'d str> {
     device.driver_options().iter().find(|(option, _)| option == wanted).map(|(_, value)| value.as_str())
 }
 
+/// The geometry of the rings of a packet socket.
+struct AfPacketRing {
+    frame_bytes: u32,
+    block_bytes: u32,
+    frames: u32,
+}
+
+impl fmt::Display for AfPacketRing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { frame_bytes, block_bytes, frames } = self;
+        write!(f, "framesz={frame_bytes},blocksz={block_bytes},framecnt={frames}")
+    }
+}
+
+/// Returns the memory that the sockets of `device` lock, in KiB: of a packet socket two rings, one each way.
+pub(crate) fn locked_kib(device: &DeviceName) -> u64 {
+    if device.kind() != DeviceKind::AfPacket {
+        return 0;
+    }
+    let ring = af_packet_ring(device);
+    2 * u64::from(ring.frame_bytes) * u64::from(ring.frames) / 1024
+}
+
 /// Returns the geometry of the rings of a packet socket. A frame holds the largest packet; a block is whole
 /// pages for the kernel and whole frames for the driver, which expects them one after the other.
-fn af_packet_ring(device: &DeviceName) -> String {
+fn af_packet_ring(device: &DeviceName) -> AfPacketRing {
     let number = |wanted| option(device, wanted).and_then(|value| value.parse::<u32>().ok());
     let frame_bytes =
         (u32::from(device.mtu()) + AF_PACKET_SPARE_BYTES).next_multiple_of(AF_PACKET_ALIGN_BYTES);
@@ -98,7 +123,7 @@ fn af_packet_ring(device: &DeviceName) -> String {
     let block_bytes = number("blocksz").unwrap_or(block_bytes);
     let frames = if small { AF_PACKET_SMALL_FRAMES } else { AF_PACKET_LARGE_FRAMES };
     let frames = number("framecnt").unwrap_or(frames);
-    format!("framesz={frame_bytes},blocksz={block_bytes},framecnt={frames}")
+    AfPacketRing { frame_bytes, block_bytes, frames }
 }
 
 #[cfg(test)]
@@ -161,9 +186,7 @@ mod tests {
     fn every_ring_suits_kernel_and_driver() {
         for mtu in 576..=9600 {
             let ring = af_packet_ring(&format!("af_packet:e,mtu={mtu}").parse().unwrap());
-            let numbers: Vec<u32> =
-                ring.split(',').map(|part| part.split_once('=').unwrap().1.parse().unwrap()).collect();
-            let [frame, block, frames] = numbers[..] else { panic!("{ring}") };
+            let AfPacketRing { frame_bytes: frame, block_bytes: block, frames } = ring;
             assert!(frame >= mtu + 18 + 32 + 48 && frame - 32 <= (mtu + 256).max(2048), "{mtu}: {ring}");
             assert_eq!((block % 4096, block % frame, frames % (block / frame)), (0, 0, 0), "{mtu}: {ring}");
         }

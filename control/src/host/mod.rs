@@ -3,4 +3,5 @@
 
 pub(crate) mod claim;
 pub(crate) mod interfaces;
+pub(crate) mod privileges;
 pub(crate) mod survey;

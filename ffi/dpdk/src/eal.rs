@@ -12,6 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use dpdk_sys as sys;
 
 use crate::errno::Errno;
+use crate::log::{self, LogLines};
 
 /// Proof that the EAL runs. It does until the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,40 +106,89 @@ pub enum EalError {
     EarlierAttemptFailed,
     /// Hugepages were asked for and are not there.
     #[error(
-        "{needed} free hugepages of 2 MiB are needed and {free} are free: reserve more \
-         (sysctl vm.nr_hugepages={needed}) or choose ordinary memory"
+        "{needed} free hugepages of 2 MiB are needed and {free} are free: reserve more: sudo sysctl \
+         vm.nr_hugepages={}",
+        .total.saturating_add(*.needed) - .free.min(.needed)
     )]
     NoHugepages {
         /// Pages needed.
         needed: usize,
         /// Pages free.
         free: usize,
+        /// Pages there are.
+        total: usize,
     },
     /// An argument contains an octet 0.
     #[error("the EAL argument {0:?} contains an octet 0")]
     Argument(String),
     /// `rte_eal_init` failed.
-    #[error(
-        "the EAL did not start: {errno}; its arguments were `{arguments}`; look at the lines DPDK wrote \
-        above, or raise the log level; if hugepages ran out, choose ordinary memory"
-    )]
+    #[error("the EAL did not start: {errno}; its arguments were `{arguments}`{said}")]
     Init {
         /// DPDK's reason.
         errno: Errno,
         /// The arguments it was given.
         arguments: String,
+        /// What it said.
+        said: LogLines,
     },
 }
 
-/// A virtual device did not come up.
+/// A virtual device did not come up, or did not go.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "the virtual device `{device}` did not come up: {errno}; is its driver plug-in installed (package \
-    librte-net-...) and the name a driver's with a number (net_tap0)?"
-)]
-pub struct VdevError {
-    device: String,
-    errno: Errno,
+pub enum VdevError {
+    /// No driver has such a name.
+    #[error(
+        "DPDK has no driver for `{device}`: install its plug-in ({package} in Debian 12), or write the name \
+         of another driver with a number (net_tap0)"
+    )]
+    NoDriver {
+        /// The device.
+        device: String,
+        /// The package that would have the driver.
+        package: String,
+    },
+    /// The driver refuses it.
+    #[error("the driver refuses `{device}`: {errno}{said}")]
+    Refused {
+        /// The device.
+        device: String,
+        /// The driver's reason, as a number.
+        errno: Errno,
+        /// What it said.
+        said: LogLines,
+    },
+}
+
+impl VdevError {
+    fn new(device: &str, errno: Errno) -> Self {
+        let device = device.to_owned();
+        // No bus has recognised the name.
+        if errno.number() == libc::EFAULT {
+            return Self::NoDriver { package: package_of(&device), device };
+        }
+        Self::Refused { device, errno, said: log::take() }
+    }
+
+    /// Returns the error number of a driver that refuses the device.
+    pub const fn errno(&self) -> Option<Errno> {
+        match self {
+            Self::NoDriver { .. } => None,
+            Self::Refused { errno, .. } => Some(*errno),
+        }
+    }
+}
+
+/// Returns Debian's name for the package with the driver of a virtual device: of `net_af_packet0,iface=e1`,
+/// `librte-net-af-packet23`.
+fn package_of(device: &str) -> String {
+    /// The number of DPDK 22.11's interface.
+    const ABI: &str = "23";
+    let name = device.split(',').next().unwrap_or_default();
+    let driver = match name.trim_end_matches(|digit: char| digit.is_ascii_digit()) {
+        "net_virtio_user" => "net_virtio",
+        driver => driver,
+    };
+    format!("librte-{}{ABI}", driver.replace('_', "-"))
 }
 
 enum State {
@@ -159,7 +209,8 @@ pub struct EalBuilder {
     vdevs: Vec<String>,
     pci: Pci,
     file_prefix: Option<String>,
-    log_level: LogLevel,
+    /// `None` keeps the log for errors.
+    log_level: Option<LogLevel>,
     telemetry: bool,
     arguments: Vec<String>,
 }
@@ -210,10 +261,11 @@ impl EalBuilder {
         self
     }
 
-    /// Sets how much DPDK logs.
+    /// Has DPDK log to standard error, from `level` up. Without it DPDK writes nothing there, and what it
+    /// says of an error is in the error ([`LogLines`]).
     #[must_use]
     pub fn log_level(mut self, level: LogLevel) -> Self {
-        self.log_level = level;
+        self.log_level = Some(level);
         self
     }
 
@@ -254,6 +306,9 @@ impl EalBuilder {
             strings.iter().map(|string| string.as_ptr().cast_mut()).collect();
         let count = c_int::try_from(pointers.len()).unwrap_or(c_int::MAX);
         pointers.push(core::ptr::null_mut());
+        if self.log_level.is_none() {
+            log::keep();
+        }
         // SAFETY: `pointers` is an argument vector of `count` strings and a null, as for `main`. EAL reorders
         // the pointers and copies what it keeps; it does not write to the strings. The lock makes this the
         // only call.
@@ -269,7 +324,7 @@ impl EalBuilder {
         }
         if result < 0 {
             *state = State::Failed;
-            return Err(EalError::Init { errno, arguments: arguments[1..].join(" ") });
+            return Err(EalError::Init { errno, arguments: arguments[1..].join(" "), said: log::take() });
         }
         let eal = Eal { mode };
         *state = State::Running(eal);
@@ -278,12 +333,12 @@ impl EalBuilder {
 
     fn choose_memory(&self) -> Result<MemoryMode, EalError> {
         let needed = self.memory_mib.div_ceil(HUGEPAGE_MIB);
-        let free = free_hugepages();
+        let Hugepages { free, total } = Hugepages::count();
         match self.memory {
             Memory::Ordinary => Ok(MemoryMode::Ordinary),
             _ if free >= needed => Ok(MemoryMode::Hugepages),
             Memory::Auto => Ok(MemoryMode::Ordinary),
-            Memory::Hugepages => Err(EalError::NoHugepages { needed, free }),
+            Memory::Hugepages => Err(EalError::NoHugepages { needed, free, total }),
         }
     }
 
@@ -312,7 +367,7 @@ impl EalBuilder {
             Pci::All => {}
         }
         arguments.extend(self.vdevs.iter().map(|device| format!("--vdev={device}")));
-        arguments.push(format!("--log-level=*:{}", self.log_level.name()));
+        arguments.push(format!("--log-level=*:{}", self.log_level.unwrap_or_default().name()));
         if !self.telemetry {
             arguments.push("--no-telemetry".to_owned());
         }
@@ -330,7 +385,7 @@ impl Default for EalBuilder {
             vdevs: Vec::new(),
             pci: Pci::default(),
             file_prefix: None,
-            log_level: LogLevel::default(),
+            log_level: None,
             telemetry: false,
             arguments: Vec::new(),
         }
@@ -362,7 +417,7 @@ impl Eal {
     ///
     /// [`VdevError`] when no driver matches the name or the driver refuses.
     pub fn add_vdev(self, device: &str) -> Result<(), VdevError> {
-        let error = |errno| VdevError { device: device.to_owned(), errno };
+        let error = |errno| VdevError::new(device, errno);
         let text = CString::new(device).map_err(|_| error(Errno::INVALID))?;
         // SAFETY: the EAL runs (`self`), and the string lives through the call.
         Errno::check(control(|| unsafe { sys::rte_dev_probe(text.as_ptr()) })).map(drop).map_err(error)
@@ -374,7 +429,7 @@ impl Eal {
     ///
     /// [`VdevError`] when there is no such device or the driver refuses.
     pub fn remove_vdev(self, name: &str) -> Result<(), VdevError> {
-        let error = |errno| VdevError { device: name.to_owned(), errno };
+        let error = |errno| VdevError::new(name, errno);
         let text = CString::new(name).map_err(|_| error(Errno::INVALID))?;
         // SAFETY: the EAL runs (`self`), and both strings live through the call.
         let removed = control(|| unsafe { sys::rte_eal_hotplug_remove(c"vdev".as_ptr(), text.as_ptr()) });
@@ -387,18 +442,28 @@ impl Eal {
 pub(crate) fn control<T>(call: impl FnOnce() -> T) -> T {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    log::forget();
     call()
 }
 
 const HUGEPAGE_MIB: usize = 2;
 
-/// Returns the number of free 2 MiB hugepages that no process has reserved yet.
-fn free_hugepages() -> usize {
-    let read = |name| {
-        let path = Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB").join(name);
-        fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<usize>().ok()).unwrap_or(0)
-    };
-    read("free_hugepages").saturating_sub(read("resv_hugepages"))
+/// Hugepages of 2 MiB.
+struct Hugepages {
+    /// Those that no process has, or has reserved.
+    free: usize,
+    total: usize,
+}
+
+impl Hugepages {
+    fn count() -> Self {
+        let read = |name| {
+            let path = Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB").join(name);
+            fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<usize>().ok()).unwrap_or(0)
+        };
+        let free = read("free_hugepages").saturating_sub(read("resv_hugepages"));
+        Self { free, total: read("nr_hugepages") }
+    }
 }
 
 /// Removes the directory that EAL makes for every file prefix and never removes. Ours is empty: memory is

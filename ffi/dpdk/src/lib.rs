@@ -17,6 +17,7 @@ mod external;
 mod frame_ring;
 mod handoff;
 mod huge;
+mod log;
 mod mbuf;
 mod mempool;
 mod port;
@@ -30,6 +31,7 @@ pub use errno::Errno;
 pub use external::ExternalBuffer;
 pub use handoff::{HandoffReceiver, HandoffSender, handoff};
 pub use huge::{HugeRegion, HugeRegionError};
+pub use log::LogLines;
 pub use mbuf::{ChecksumStatus, Headers, IpVersion, Mbuf, Pieces};
 pub use mempool::{Mempool, MempoolConfig, MempoolError};
 pub use port::{

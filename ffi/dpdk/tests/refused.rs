@@ -14,7 +14,10 @@ fn a_failed_start_tells_why_and_is_final() {
 
     let error = builder.clone().vdev("net_nonesuch0").init().unwrap_err();
     assert!(matches!(error, EalError::Init { .. }), "{error}");
-    assert!(error.to_string().contains("--vdev=net_nonesuch0"), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("--vdev=net_nonesuch0"), "{text}");
+    // What DPDK logged is in the error.
+    assert!(text.contains("DPDK says: EAL: failed to parse device \"net_nonesuch0\""), "{text}");
     let error = builder.init().unwrap_err();
     assert!(matches!(error, EalError::EarlierAttemptFailed), "{error}");
     assert_eq!(Eal::current(), None);

@@ -9,6 +9,7 @@ use dpdk_sys as sys;
 use super::config::PortError;
 use crate::eal::control;
 use crate::errno::Errno;
+use crate::log;
 
 /// The exclusive right to a port in this process.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ impl Claim {
     }
 
     pub(super) fn refused(&self, step: &'static str) -> impl FnOnce(Errno) -> PortError {
-        move |errno| PortError::Refused { name: self.name.clone(), step, errno }
+        move |errno| PortError::Refused { name: self.name.clone(), step, errno, said: log::take() }
     }
 
     pub(super) fn info(&self) -> Result<sys::rte_eth_dev_info, PortError> {

@@ -3,6 +3,7 @@
 use dpdk_sys as sys;
 
 use crate::errno::Errno;
+use crate::log::LogLines;
 
 /// A port could not be opened or started.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +61,7 @@ pub enum PortError {
         data_octets: usize,
     },
     /// The driver refused a step.
-    #[error("`{name}`: {step} failed: {errno}")]
+    #[error("`{name}`: {step} failed: {errno}{said}")]
     Refused {
         /// The port.
         name: String,
@@ -68,6 +69,8 @@ pub enum PortError {
         step: &'static str,
         /// The driver's reason.
         errno: Errno,
+        /// What it said.
+        said: LogLines,
     },
 }
 
