@@ -330,3 +330,29 @@ fn dpdk_writes_lines_of_its_own_only_if_asked() {
     let verbose = refused(&["--verbose"]);
     assert!(verbose.contains("EAL: ") && verbose.ends_with(expected), "{verbose}");
 }
+
+/// A socket that a killed process has left behind is replaced, and one in use is not.
+#[test]
+fn a_socket_left_behind_is_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    for kind in ["memif", "vhost"] {
+        let device = format!("{kind}:{}", path.display());
+        let listen = || {
+            let mut command = Command::new("timeout");
+            command.args(["-s", "KILL", "60", env!("CARGO_BIN_EXE_warpline-bench"), "write-bw", "--device"]);
+            command.args([&device, "--listen", "198.18.0.2:4791", "--eal", "--no-huge -m 200"]);
+            command
+        };
+        let (mut running, _) = Running::until(listen(), "waiting at");
+        let pid = running.pid();
+        let output = listen().output().unwrap();
+        let text = last_line(&output);
+        let expected = format!("process {pid} (warpline-bench) listens at {} already: ", path.display());
+        assert!(!output.status.success() && text.contains(&expected), "{text}");
+        let kill = Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap();
+        assert!(kill.success() && running.child.wait().is_ok() && path.exists(), "{kind}: nothing is left");
+        drop(Running::until(listen(), "waiting at"));
+        let _ = std::fs::remove_file(&path);
+    }
+}

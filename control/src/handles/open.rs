@@ -39,12 +39,13 @@ use warpline_dataplane::memory::Region;
 
 pub use crate::host::claim::Owner;
 pub use crate::host::privileges::{Capability, Missing};
+pub use crate::host::sockets::SocketFault;
 pub use crate::host::survey::{HostFault, HostWarning};
 
 use super::device::Device;
 use super::vdev::{PortArguments, locked_kib, pci_argument, port_arguments, queue_size};
 use crate::host::survey::{Survey, survey};
-use crate::host::privileges;
+use crate::host::{privileges, sockets};
 use crate::vocabulary::device::{DeviceConfig, MemorySource, StartError};
 use crate::vocabulary::device_name::{DeviceKind, DeviceName};
 use crate::vocabulary::poll_thread::PollThread;
@@ -94,6 +95,14 @@ pub enum OpenError {
         name: Box<DeviceName>,
         /// Why, and the remedy.
         fault: HostFault,
+    },
+    /// The device cannot have its socket.
+    #[error("device '{name}': {fault}")]
+    Socket {
+        /// The device.
+        name: Box<DeviceName>,
+        /// Why, and the remedy.
+        fault: SocketFault,
     },
     /// This process lacks a right or a resource that the device needs.
     #[error("device '{name}': {missing}")]
@@ -267,6 +276,7 @@ pub fn port(eal: Eal, device: &DeviceName) -> Result<DpdkDevice, OpenError> {
     {
         return Err(OpenError::Missing { name: Box::new(device.clone()), missing });
     }
+    sockets::prepare(device).map_err(|fault| OpenError::Socket { name: Box::new(device.clone()), fault })?;
     // Before the device, which may make an interface appear or a peer connect.
     let pool = port_pool(eal, device)?;
     // One in DPDK's notation may stand in the EAL's arguments already.

@@ -50,8 +50,13 @@ impl Owner {
     pub(crate) fn of(stream: &UnixStream) -> Option<(Self, u32)> {
         let credentials = socket_peercred(stream).ok()?;
         let pid = credentials.pid.as_raw_nonzero().get().cast_unsigned();
+        Some((Self::with_pid(pid), credentials.uid.as_raw()))
+    }
+
+    /// Returns the process with the number `pid`.
+    pub(crate) fn with_pid(pid: u32) -> Self {
         let program = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        Some((Self { pid, program: program.trim().to_owned() }, credentials.uid.as_raw()))
+        Self { pid, program: program.trim().to_owned() }
     }
 
     /// Returns true if it is the process that asks.

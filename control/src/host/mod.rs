@@ -4,4 +4,5 @@
 pub(crate) mod claim;
 pub(crate) mod interfaces;
 pub(crate) mod privileges;
+pub(crate) mod sockets;
 pub(crate) mod survey;

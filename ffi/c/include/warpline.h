@@ -1286,8 +1286,9 @@ const char *warpline_last_error(void);
  * Opens the device `name` and starts a thread that polls it. A name is a kind, what the kind opens, and
  * options after commas, among them at least one address of the device:
  * `"af_packet:eth1,mtu=9000,address=198.18.0.1/24"`. The kinds are `tap:INTERFACE`, `af_packet:INTERFACE`,
- * `af_xdp:INTERFACE`, `memif:PATH`, `vhost:PATH`, `virtio_user:PATH`, `pci:ADDRESS` and `eal:PORT`, a device
- * in DPDK's notation. Options of all kinds are `address=ADDRESS/PREFIX`, `gateway=ADDRESS`,
+ * `af_xdp:INTERFACE`, `vhost:PATH`, `virtio_user:PATH`, `memif:PATH` (same trust domain only), `pci:ADDRESS`
+ * and `eal:PORT`, a device in DPDK's notation. Options of all kinds are `address=ADDRESS/PREFIX`,
+ * `gateway=ADDRESS`,
  * `route=NETWORK/PREFIX@GATEWAY`, `mtu=BYTES` and `vlan=NUMBER`. A null `name` stands for the value of the
  * environment variable `WARPLINE_DEVICE`; `attr` may be null for the defaults.
  *
@@ -1298,6 +1299,8 @@ const char *warpline_last_error(void);
  * - `-EINVAL`: an argument is wrong
  * - `-E2BIG`: `attr` has fields that this library does not know
  * - `-EALREADY`: the EAL runs, and `attr` has arguments for it
+ * - `-EPERM`: this process lacks a privilege; `warpline_last_error` names the command that grants it
+ * - `-EADDRINUSE`: the kernel or another process has an address of the device, or its socket
  * - `-ENODEV`: the EAL or the device does not start
  * - `-ENOMEM`: a thread, a file descriptor or memory is lacking
  * - `-ENOSYS`: the library was built without DPDK

@@ -92,8 +92,9 @@ unsafe fn device_name(name: *const c_char) -> Result<DeviceName, Failure> {
 /// Opens the device `name` and starts a thread that polls it. A name is a kind, what the kind opens, and
 /// options after commas, among them at least one address of the device:
 /// `"af_packet:eth1,mtu=9000,address=198.18.0.1/24"`. The kinds are `tap:INTERFACE`, `af_packet:INTERFACE`,
-/// `af_xdp:INTERFACE`, `memif:PATH`, `vhost:PATH`, `virtio_user:PATH`, `pci:ADDRESS` and `eal:PORT`, a device
-/// in DPDK's notation. Options of all kinds are `address=ADDRESS/PREFIX`, `gateway=ADDRESS`,
+/// `af_xdp:INTERFACE`, `vhost:PATH`, `virtio_user:PATH`, `memif:PATH` (same trust domain only), `pci:ADDRESS`
+/// and `eal:PORT`, a device in DPDK's notation. Options of all kinds are `address=ADDRESS/PREFIX`,
+/// `gateway=ADDRESS`,
 /// `route=NETWORK/PREFIX@GATEWAY`, `mtu=BYTES` and `vlan=NUMBER`. A null `name` stands for the value of the
 /// environment variable `WARPLINE_DEVICE`; `attr` may be null for the defaults.
 ///
@@ -104,6 +105,8 @@ unsafe fn device_name(name: *const c_char) -> Result<DeviceName, Failure> {
 /// - `-EINVAL`: an argument is wrong
 /// - `-E2BIG`: `attr` has fields that this library does not know
 /// - `-EALREADY`: the EAL runs, and `attr` has arguments for it
+/// - `-EPERM`: this process lacks a privilege; `warpline_last_error` names the command that grants it
+/// - `-EADDRINUSE`: the kernel or another process has an address of the device, or its socket
 /// - `-ENODEV`: the EAL or the device does not start
 /// - `-ENOMEM`: a thread, a file descriptor or memory is lacking
 /// - `-ENOSYS`: the library was built without DPDK
@@ -131,12 +134,18 @@ fn start_on_port(
     mut config: DeviceConfig,
     poll: PollThread,
 ) -> Result<Device, Failure> {
-    use warpline::open::{self, EalError, OpenError};
+    use warpline::open::{self, EalError, HostFault, OpenError, SocketFault};
 
     let failed = |error: OpenError| {
         let code = match error {
             OpenError::Argument(_) | OpenError::RingIsAPair => libc::EINVAL,
             OpenError::Eal(EalError::AlreadyInitialised) => libc::EALREADY,
+            OpenError::Missing { .. } => libc::EPERM,
+            OpenError::Host {
+                fault: HostFault::KernelHasAddress { .. } | HostFault::AddressInUse { .. },
+                ..
+            }
+            | OpenError::Socket { fault: SocketFault::InUse { .. }, .. } => libc::EADDRINUSE,
             OpenError::Mempool(_) | OpenError::PoolTooSmall(_) => libc::ENOMEM,
             _ => libc::ENODEV,
         };

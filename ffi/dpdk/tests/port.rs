@@ -87,3 +87,14 @@ fn wrong_names_are_told_clearly() {
     let error = Port::open(eal(), "net_nonesuch0").unwrap_err().to_string();
     assert!(error.contains("there is no port `net_nonesuch0`"), "{error}");
 }
+
+/// `net_vhost` takes a second try for a port that is set up, though its socket could not be made.
+#[test]
+fn a_port_whose_socket_cannot_be_made_does_not_start() {
+    eal().add_vdev("net_vhost3,iface=/nonexistent/socket,queues=1").unwrap();
+    let pool = pool(1023, 2048);
+    let port = Port::open(eal(), "net_vhost3").unwrap();
+    let error = port.start(&PortConfig::default(), std::slice::from_ref(&pool)).unwrap_err();
+    let PortError::Refused { said, .. } = &error else { panic!("{error}") };
+    assert!(said.to_string().contains("/nonexistent/socket"), "{error}");
+}

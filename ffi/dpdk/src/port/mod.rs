@@ -17,7 +17,7 @@ use dpdk_sys as sys;
 use crate::eal::{Eal, control};
 use crate::errno::Errno;
 use crate::mempool::Mempool;
-use claim::Claim;
+use claim::{Claim, driver};
 pub use config::{Mtu, Multicast, PortCapabilities, PortConfig, PortError, Rss, RssLayout};
 use interrupt::Interrupt;
 pub use interrupt::{RxInterrupt, RxTrigger};
@@ -113,8 +113,10 @@ impl Port {
         let plan = Plan::new(&self.claim, &info, config, pools)?;
         let set_up =
             |claim: &Claim, rx_interrupts| plan.carry_out(claim, &info, config, pools, rx_interrupts);
-        // A driver without receive interrupts ignores the wish for them, or refuses the port.
-        let mut rx_interrupts = config.rx_interrupts && set_up(&self.claim, true).is_ok();
+        // A driver without receive interrupts ignores the wish for them, or refuses the port. `net_vhost` has
+        // none that is of use, and takes a second try for a port that is set up, whatever the first one met.
+        let may_interrupt = config.rx_interrupts && driver(&info) != b"net_vhost";
+        let mut rx_interrupts = may_interrupt && set_up(&self.claim, true).is_ok();
         if !rx_interrupts {
             set_up(&self.claim, false)?;
         }
