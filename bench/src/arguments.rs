@@ -111,7 +111,7 @@ impl RunArguments {
 #[derive(Args, Debug, Clone)]
 pub struct DeviceArguments {
     /// The device: ring (both ends in this process), tap:INTERFACE, af_packet:INTERFACE, af_xdp:INTERFACE,
-    /// memif:PATH, vhost:PATH, virtio_user:PATH or pci:ADDRESS. Options follow
+    /// vhost:PATH, virtio_user:PATH, memif:PATH (same trust domain only) or pci:ADDRESS. Options follow
     /// after commas, as in af_packet:eth1,mtu=9000,address=198.18.0.1/24. Without it, the device that the
     /// environment variable WARPLINE_DEVICE names, or ring.
     #[arg(long, value_name = "NAME")]

@@ -344,7 +344,12 @@ fn a_socket_left_behind_is_replaced() {
             command.args([&device, "--listen", "198.18.0.2:4791", "--eal", "--no-huge -m 200"]);
             command
         };
-        let (mut running, _) = Running::until(listen(), "waiting at");
+        let (mut running, said) = Running::until(listen(), "waiting at");
+        // What the peer can do is said before.
+        assert_eq!(
+            said[0].starts_with("warning: memif is for processes that trust each other"),
+            kind == "memif"
+        );
         let pid = running.pid();
         let output = listen().output().unwrap();
         let text = last_line(&output);

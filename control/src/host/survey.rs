@@ -84,6 +84,12 @@ pub enum HostWarning {
         /// The interface.
         interface: String,
     },
+    /// What the peer of a memif can do to this process.
+    #[error(
+        "memif is for processes that trust each other: if the peer leaves during a transfer, DPDK's driver \
+         may end this process (SIGSEGV); vhost and virtio_user survive that"
+    )]
+    SharedMemory,
 }
 
 fn remedy(owner: &Owner) -> String {
@@ -108,7 +114,9 @@ pub(crate) struct Survey {
 /// [`HostFault`]. Where the kernel does not list its interfaces, all that fails is the device itself.
 pub(crate) fn survey(device: &DeviceName) -> Result<Survey, HostFault> {
     if !matches!(device.kind(), DeviceKind::AfPacket | DeviceKind::AfXdp | DeviceKind::Tap) {
-        return Ok(Survey::default());
+        let warnings =
+            Vec::from_iter((device.kind() == DeviceKind::Memif).then_some(HostWarning::SharedMemory));
+        return Ok(Survey { warnings, ..Survey::default() });
     }
     let Ok(interfaces) = interfaces::list() else { return Ok(Survey::default()) };
     check(device, &interfaces)?;

@@ -19,9 +19,9 @@ pub const DEVICE_VARIABLE: &str = "WARPLINE_DEVICE";
 /// | `tap:INTERFACE` | a TAP interface of the kernel, which appears with the device |
 /// | `af_packet:INTERFACE` | an interface of the kernel, through a packet socket |
 /// | `af_xdp:INTERFACE` | an interface of the kernel, through an AF_XDP socket |
-/// | `memif:PATH` | memory shared with another process, set up over the socket at `PATH` |
-/// | `vhost:PATH` | the host's end of a vhost-user socket |
-/// | `virtio_user:PATH` | the guest's end of a vhost-user socket; needs hugepages |
+/// | `memif:PATH` | memory shared with another process, set up over the socket at `PATH`; same trust domain only: either process can end or corrupt the other |
+/// | `vhost:PATH` | the host's end of a vhost-user socket, which survives its peer |
+/// | `virtio_user:PATH` | the guest's end of a vhost-user socket, which survives its peer; needs hugepages |
 /// | `pci:ADDRESS` | a PCI device that is bound to vfio-pci |
 /// | `eal:PORT` | a DPDK device in DPDK's own notation: `eal:net_null0,size=64` |
 ///
