@@ -10,6 +10,7 @@ use warpline::{Cidr, DeviceKind, DeviceName, parse_interface_address};
 
 use crate::error::BenchError;
 use crate::output::OutputFile;
+use crate::output::note;
 
 /// Largest message of a benchmark, in bytes: a round of one message then still fits its region.
 pub const MESSAGE_BYTES_MAX: u32 = 64 << 20;
@@ -223,7 +224,7 @@ impl DeviceArguments {
     /// [`BenchError::Open`].
     pub fn open_port(&self, device: &DeviceName, cpu: usize) -> Result<DpdkDevice, BenchError> {
         for warning in open::inspect(device)? {
-            eprintln!("warning: {warning}");
+            note!("warning: {warning}");
         }
         let eal = open::eal(&[device], &beside(&self.eal_arguments(), cpu))?;
         Ok(open::port(eal, device)?)
