@@ -108,7 +108,9 @@ pub use vocabulary::startup::{Peer, ReadDepths, ReadsWanted, RtrKinds, StartupFa
 pub use vocabulary::stream::{
     StreamConfig, SwitchError, TcpListenConfig, TcpStreamError, UnnegotiatedConfig,
 };
-pub use warpline_dataplane::byte_stream::{Annotation, Buffer as TransferBuffer, ReadItem, Section};
+pub use warpline_dataplane::byte_stream::{
+    Annotation, Buffer as TransferBuffer, ReadItem, Section, TransferCounters,
+};
 pub use warpline_dataplane::ddp::DdpError;
 pub use warpline_dataplane::limits;
 pub use warpline_dataplane::memory::{Access, Binding, FastRegistration, Region, STag};

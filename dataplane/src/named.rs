@@ -14,9 +14,9 @@ impl NamedValue {
         Self { name: name.into(), value }
     }
 
-    /// Returns it as a part of `structure`.
+    /// Returns it as a part of `structure`: `timeouts` as `tcp.timeouts`.
     #[must_use]
-    pub(crate) fn within(self, structure: &str) -> Self {
+    pub fn within(self, structure: &str) -> Self {
         Self { name: format!("{structure}.{}", self.name), ..self }
     }
 }

@@ -1,5 +1,6 @@
 //! The counters of a core.
 
+use crate::byte_stream::TransferCounters;
 pub use crate::drops::{DropCause, Drops};
 pub use crate::named::NamedValue;
 use crate::named::named_values;
@@ -72,6 +73,8 @@ pub struct Statistics {
     pub idle_polls: u64,
     /// The counters of TCP, summed over all connections so far.
     pub tcp: tcp::Counters,
+    /// What became of segments with the TCP RDMA option, summed over all byte streams so far.
+    pub transfers: TransferCounters,
 }
 
 impl Statistics {
@@ -92,7 +95,7 @@ impl Statistics {
     }
 
     /// Returns all counters with their names: those of drops as `drops.tcp_checksum`, those of TCP as
-    /// `tcp.timeouts`.
+    /// `tcp.timeouts`, those of transfers by the TCP RDMA option as `transfers.octets_placed`.
     pub fn named(&self) -> Vec<NamedValue> {
         let Self {
             frames_received,
@@ -124,6 +127,7 @@ impl Statistics {
             idle_polls,
             drops,
             tcp,
+            transfers,
         } = self;
         let mut values = named_values![
             frames_received,
@@ -156,6 +160,7 @@ impl Statistics {
         ];
         values.extend(drops.named().into_iter().map(|drop| drop.within("drops")));
         values.extend(tcp.named().into_iter().map(|counter| counter.within("tcp")));
+        values.extend(transfers.named().into_iter().map(|counter| counter.within("transfers")));
         values
     }
 
@@ -179,7 +184,7 @@ mod tests {
         let names: std::collections::BTreeSet<_> = listed.iter().map(|value| value.name.as_str()).collect();
         assert_eq!(names.len(), listed.len(), "no name stands for two");
         // Debug names every field: those of Drops are a list without names.
-        let fields = format!("{statistics:?}").matches(": ").count() - 2;
+        let fields = format!("{statistics:?}").matches(": ").count() - 3;
         assert_eq!(listed.len(), fields + DropCause::COUNT);
         let counted = listed.iter().filter(|value| value.value > 0);
         let counted: Vec<_> = counted.map(|value| (value.name.as_str(), value.value)).collect();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use warpline_dataplane::byte_stream::{
     self as dataplane, Annotation, Buffer, ByteReader, ByteWriter, ReadItem, Section, SharedByteStream,
-    UnsolicitedPool,
+    TransferCounters, UnsolicitedPool,
 };
 use warpline_dataplane::memory::Region;
 use warpline_dataplane::ring::ConnectionId;
@@ -309,6 +309,12 @@ impl ByteStreamReader {
             section.write_aside()?;
         }
         Ok(section.in_place)
+    }
+
+    /// Returns what became of the segments with the TCP RDMA option that have arrived: how many bytes were
+    /// placed, and why others were not.
+    pub fn transfer_counters(&self) -> TransferCounters {
+        self.link.handle().transfer_counters()
     }
 
     /// Returns true if everything was read and the peer sends nothing more.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use warpline_dataplane::byte_stream::SharedByteStream;
+use warpline_dataplane::byte_stream::{SharedByteStream, TransferCounters};
 use warpline_dataplane::ring::ConnectionId;
 use warpline_dataplane::tcp::{CloseReason, Snapshot};
 
@@ -37,6 +37,12 @@ impl ByteStreamHandle {
     /// is before its first byte is read.
     pub fn has_rdma_option(&self) -> bool {
         self.shared.has_rdma_option()
+    }
+
+    /// Returns what became of the segments with the TCP RDMA option that this end has received: how many
+    /// bytes were placed, and why others were not. Also of a connection that has ended.
+    pub fn transfer_counters(&self) -> TransferCounters {
+        self.shared.transfer_counters()
     }
 
     /// Returns the state of its TCP at this moment; `None` once it is closed.

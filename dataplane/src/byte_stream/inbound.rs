@@ -4,10 +4,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::counters::TransferCounters;
 use super::intervals::BufferRange;
 use super::reader::ReaderCommand;
 use super::shared::{SharedByteStream, ring_parts};
-use super::transfers::{Record, RecordKind, TransferCounters, TransferId, Transfers};
+use super::transfers::{Record, RecordKind, TransferId, Transfers};
 use crate::limits;
 use crate::sync::{Ordering, fence};
 use crate::wire::tcp_rdma::Transfer;
@@ -130,24 +131,32 @@ impl Inbound {
         if self.shared.abandoned.load(Ordering::Acquire) {
             return;
         }
-        if !option.fits(arrived.payload_octets) {
+        if option.fits(arrived.payload_octets) {
+            self.place_new(option, arrived, copy);
+        } else {
             self.transfers.counters.outside_payload += 1;
-            return;
         }
+        self.publish_counters();
+    }
+
+    /// Places the octets of a segment that have not come before.
+    fn place_new(
+        &mut self,
+        option: &Transfer,
+        arrived: &Arrived,
+        copy: impl FnOnce(u64, usize, &mut dyn FnMut(&[u8])),
+    ) {
         // A segment is kept in part if some of its octets have come before: the rest is placed.
         let data = arrived.payload + u64::from(option.data_offset);
         let end = (data + u64::from(option.data_octets)).min(arrived.kept.1);
         let at = data.max(arrived.kept.0).max(self.position);
-        if at > end || (at == end && option.data_octets > 0) || !self.has_room_for_placement(at) {
+        if at > end || (at == end && option.data_octets > 0) {
             return;
         }
-        // The offset of each octet has 32 bits, so a range may end at 2^32.
-        let range = u32::try_from(u64::from(option.buffer_offset) + (at - data));
-        let Some(range) = range.ok().and_then(|offset| BufferRange::new(offset, (end - at) as u32)) else {
-            self.transfers.counters.out_of_bounds += 1;
+        let Some((transfer, range)) = self.claim(option, arrived, at, end) else {
+            self.transfers.counters.octets_refused += end - at;
             return;
         };
-        let Some(transfer) = self.transfers.claim(option, range, arrived.in_order) else { return };
         let octets = range.octets() as usize;
         if octets > 0 {
             let (transfers, mut place) = (&self.transfers, u64::from(range.offset()));
@@ -162,6 +171,32 @@ impl Inbound {
         counters.segments_placed += 1;
         counters.segments_placed_out_of_order += u64::from(beyond_gap);
         counters.octets_placed += octets as u64;
+    }
+
+    /// Claims the place in its buffer for the octets of a segment from `at` on, up to `end`.
+    fn claim(
+        &mut self,
+        option: &Transfer,
+        arrived: &Arrived,
+        at: u64,
+        end: u64,
+    ) -> Option<(TransferId, BufferRange)> {
+        if !self.has_room_for_placement(at) {
+            return None;
+        }
+        // The offset of each octet has 32 bits, so a range may end at 2^32.
+        let skipped = at - (arrived.payload + u64::from(option.data_offset));
+        let range = u32::try_from(u64::from(option.buffer_offset) + skipped);
+        let Some(range) = range.ok().and_then(|offset| BufferRange::new(offset, (end - at) as u32)) else {
+            self.transfers.counters.out_of_bounds += 1;
+            return None;
+        };
+        let transfer = self.transfers.claim(option, range, arrived.in_order)?;
+        Some((transfer, range))
+    }
+
+    fn publish_counters(&self) {
+        self.shared.transfer_counters.publish(self.counters());
     }
 
     /// Adds a placement to those whose turn has not come, as one with its neighbours where they continue each
@@ -239,6 +274,9 @@ impl Inbound {
         }
         if self.filled != filled_before {
             self.shared.filled.store(self.filled, Ordering::Release);
+        }
+        if records > 0 {
+            self.publish_counters();
         }
         if self.filled != filled_before || records > 0 {
             self.shared.reader.wake();

@@ -13,6 +13,7 @@
 //! first one has it, and all other octets are read from the stream. What a reader is told, octet after octet,
 //! is the stream.
 
+mod counters;
 mod inbound;
 mod intervals;
 #[cfg(all(test, loom))]
@@ -25,11 +26,12 @@ mod transfers;
 mod unsolicited;
 mod writer;
 
+pub use counters::TransferCounters;
 pub use inbound::{Arrived, Inbound};
 pub use outbound::Outbound;
 pub use reader::{ByteReader, ReadItem};
 pub use run::{ByteRun, Section, SectionPart};
 pub use shared::{ByteStreamConfig, SharedByteStream};
-pub use transfers::{Buffer, TransferCounters};
+pub use transfers::Buffer;
 pub use unsolicited::UnsolicitedPool;
 pub use writer::{Annotation, ByteWriter};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crossbeam::utils::CachePadded;
 
+use super::counters::{PublishedCounters, TransferCounters};
 use super::outbound::Piece;
 use super::reader::ReaderCommand;
 use super::transfers::Record;
@@ -105,6 +106,7 @@ pub struct SharedByteStream {
     /// The core waits for room in the ring or among the records.
     pub(super) stalled: AtomicBool,
     pub(super) unsolicited: Option<UnsolicitedPool>,
+    pub(super) transfer_counters: PublishedCounters,
 
     /// The ends have agreed on the TCP RDMA option.
     pub(super) rdma: AtomicBool,
@@ -138,6 +140,7 @@ impl SharedByteStream {
             commands_done: AtomicU64::new(0),
             stalled: AtomicBool::new(false),
             unsolicited: config.unsolicited,
+            transfer_counters: PublishedCounters::default(),
             rdma: AtomicBool::new(false),
             peer_finished: AtomicBool::new(false),
             end: AtomicCell::new(None),
@@ -155,6 +158,11 @@ impl SharedByteStream {
     /// Whether the ends have agreed on the TCP RDMA option. Known as soon as the core has the stream.
     pub fn has_rdma_option(&self) -> bool {
         self.rdma.load(Ordering::Acquire)
+    }
+
+    /// Returns what became of the segments with the TCP RDMA option that this end has received so far.
+    pub fn transfer_counters(&self) -> TransferCounters {
+        self.transfer_counters.read()
     }
 
     /// Why the connection is closed; `None` while it is open.

@@ -3,9 +3,9 @@
 
 use std::collections::VecDeque;
 
+use super::counters::TransferCounters;
 use super::intervals::{BufferRange, Inserted, Intervals};
 use super::unsolicited::UnsolicitedPool;
-use crate::counters::counters;
 use crate::limits;
 use crate::memory::Region;
 use crate::wire::tcp_rdma::{Rid, Transfer};
@@ -44,44 +44,6 @@ pub(super) enum RecordKind {
         /// How many there are.
         total_octets: u32,
     },
-}
-
-counters! {
-    /// What became of annotated segments, by cause. All octets were read from the stream where nothing was
-    /// placed.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    #[non_exhaustive]
-    pub struct TransferCounters {
-        sums {
-            /// Segments of which octets were placed.
-            pub segments_placed: u64,
-            /// Of these, beyond a gap.
-            pub segments_placed_out_of_order: u64,
-            /// Octets placed.
-            pub octets_placed: u64,
-            /// The data offset or length exceeded the payload.
-            // Requirements: TRO-3.1.2-01, TRO-3.1.3-01
-            pub outside_payload: u64,
-            /// The name was not known, and the peer did not call the transfer unsolicited.
-            pub unknown_rid: u64,
-            /// The octets would have left the buffer, or exceeded the total.
-            // Requirements: TRO-6.1-01
-            pub out_of_bounds: u64,
-            /// The total was not the one of before, or less than what had been placed.
-            // Requirements: TRO-3.1.4-01
-            pub total_changed: u64,
-            /// Octets of the buffer were to be written for a second place of the stream.
-            pub overlapping: u64,
-            /// An unsolicited transfer found no buffer, or no place for its name.
-            // Requirements: TRO-6.1-03
-            pub over_quota: u64,
-            /// Too many separate pieces.
-            pub too_scattered: u64,
-            /// Placements that octets earlier in the stream took the place of.
-            pub placements_revoked: u64,
-        }
-        peaks {}
-    }
 }
 
 /// Which transfer a placement belongs to, and since when.
@@ -345,6 +307,7 @@ impl Transfers {
             }
         }
         slot.delivered += u64::from(range.octets());
+        self.counters.octets_delivered += u64::from(range.octets());
         true
     }
 

@@ -16,6 +16,7 @@ impl<D: Device> Core<D> {
         for connection in self.endpoints.table.iter() {
             statistics.tcp.add(&connection.tcp.counters());
         }
+        statistics.transfers = self.transfer_counters();
         statistics.held_frames = context.pools.held.frames() as u64;
         statistics.held_frames_peak = context.pools.held.frames_peak() as u64;
         statistics.nodes_visited = context.pools.held.visits() + context.placed_sends.visits();

@@ -2426,6 +2426,16 @@ int warpline_stream_counters(const struct warpline_stream *stream,
                              struct warpline_counter *counters,
                              uint32_t room);
 
+/**
+ * Writes what became of the segments with the TCP RDMA option that a byte stream has received, as
+ * `"transfers.octets_placed"` and the causes why others were not placed, and then the same as
+ * `warpline_stream_counters`, as long as there is a connection. Does not wait for threads that read, write
+ * or wait.
+ */
+int warpline_byte_stream_counters(const struct warpline_byte_stream *byte_stream,
+                                  struct warpline_counter *counters,
+                                  uint32_t room);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus

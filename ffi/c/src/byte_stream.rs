@@ -181,6 +181,10 @@ pub struct ByteStream {
 }
 
 impl ByteStream {
+    pub(crate) const fn handle(&self) -> &ByteStreamHandle {
+        &self.handle
+    }
+
     fn reader(&self) -> MutexGuard<'_, ByteStreamReader> {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -4,6 +4,7 @@ use std::ffi::{c_char, c_int};
 
 use warpline::{NamedValue, Snapshot};
 
+use crate::byte_stream::ByteStream;
 use crate::device::Device;
 use crate::error::{Failure, guard};
 use crate::pointer::borrow;
@@ -102,5 +103,26 @@ pub unsafe extern "C" fn warpline_stream_counters(
     guard(|| {
         // SAFETY: the caller keeps C's contract.
         unsafe { write_out(&of_connection(borrow(stream)?.0.tcp()?)?, counters, room) }
+    })
+}
+
+/// Writes what became of the segments with the TCP RDMA option that a byte stream has received, as
+/// `"transfers.octets_placed"` and the causes why others were not placed, and then the same as
+/// `warpline_stream_counters`, as long as there is a connection. Does not wait for threads that read, write
+/// or wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_byte_stream_counters(
+    byte_stream: *const ByteStream,
+    counters: *mut Counter,
+    room: u32,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller keeps C's contract.
+        let handle = unsafe { borrow(byte_stream)? }.handle();
+        let transfers = handle.transfer_counters().named();
+        let mut values: Vec<_> = transfers.into_iter().map(|counter| counter.within("transfers")).collect();
+        values.extend(handle.tcp()?.map(|snapshot| snapshot.named()).unwrap_or_default());
+        // SAFETY: as above.
+        unsafe { write_out(&values, counters, room) }
     })
 }

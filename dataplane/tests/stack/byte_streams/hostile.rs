@@ -105,8 +105,13 @@ impl Receiver {
         assert!(self.reader.has_settled());
     }
 
+    /// The counters of the stream, which are those of the core, if it has no other.
+    #[track_caller]
     fn counters(&self) -> TransferCounters {
-        self.peer.core.transfer_counters()
+        let counters = self.reader.shared().transfer_counters();
+        assert_eq!(counters, self.peer.core.transfer_counters());
+        assert_eq!(counters, self.peer.core.statistics().transfers);
+        counters
     }
 
     /// Makes octets of the stream up to `end`.
@@ -238,8 +243,12 @@ fn offsets_are_checked_against_the_buffer() {
         let mut receiver = Receiver::expecting();
         receiver.send_next(100, Transfer { buffer_offset, total_octets, ..whole(100) });
         let counters = receiver.counters();
-        let counted = (counters.out_of_bounds, counters.octets_placed);
-        assert_eq!(counted, if inside { (0, 100) } else { (1, 0) }, "{buffer_offset} {total_octets:?}");
+        let counted = [counters.out_of_bounds, counters.octets_placed, counters.octets_refused];
+        assert_eq!(
+            counted,
+            if inside { [0, 100, 0] } else { [1, 0, 100] },
+            "{buffer_offset} {total_octets:?}"
+        );
         if inside {
             assert_eq!(receiver.read(), [placed(buffer_offset, 100)]);
             receiver.is_whole();
@@ -453,7 +462,7 @@ fn names_of_another_connection_have_no_effect() {
     let header = Header { source_port: port, options, ..receiver.peer.header(ACK, PEER_ISS + 1, ack) };
     receiver.peer.inject(&RawPeer::segment(&header, &[7; 100]));
     receiver.peer.settle();
-    assert_eq!(receiver.counters().unknown_rid, 1);
+    assert_eq!(receiver.peer.core.transfer_counters().unknown_rid, 1);
     let mut out = [0; 200];
     assert_eq!(reader.read(&mut out, usize::MAX), ReadItem::Octets(100));
     assert_eq!(out[..100], [7; 100]);

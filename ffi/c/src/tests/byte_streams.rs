@@ -33,13 +33,13 @@ const PLAIN: Annotated = Annotated {
 };
 
 /// A section of transfer `rid` with this total.
-const fn section(rid: u64, total_bytes: u32) -> Annotated {
+pub const fn section(rid: u64, total_bytes: u32) -> Annotated {
     Annotated { rid, total_bytes, in_section: true, total_known: true, ..PLAIN }
 }
 
-type Ends = (Handle<ByteStream>, Handle<ByteStream>);
+pub type Ends = (Handle<ByteStream>, Handle<ByteStream>);
 
-fn streams(near: &Handle<Device>, far: &Handle<Device>) -> Ends {
+pub fn streams(near: &Handle<Device>, far: &Handle<Device>) -> Ends {
     let listener = far.listen_streams_with(PORT, &OPTION).unwrap();
     let near = near.open_stream(FAR, PORT, Some(&OPTION)).unwrap();
     let far = listener.accept(PATIENCE).unwrap();
