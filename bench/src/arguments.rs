@@ -9,8 +9,9 @@ use warpline::open::{self, DpdkDevice, Eal};
 use warpline::{Cidr, DeviceKind, DeviceName, parse_interface_address};
 
 use crate::error::BenchError;
-use crate::output::OutputFile;
-use crate::output::note;
+use crate::host_port::HostPort;
+use crate::output::{OutputFile, note};
+use crate::placement::parse_cpu;
 
 /// Largest message of a benchmark, in bytes: a round of one message then still fits its region.
 pub const MESSAGE_BYTES_MAX: u32 = 64 << 20;
@@ -77,7 +78,7 @@ pub fn parse_bytes(text: &str) -> Option<u32> {
 pub struct RunArguments {
     /// The CPUs that poll: one for each end in this process, or a single one for both. Without it, the idlest
     /// two that are free, or the idlest one.
-    #[arg(long, value_name = "CPU", value_delimiter = ',', num_args = 1..=2)]
+    #[arg(long, value_name = "CPU", value_delimiter = ',', num_args = 1..=2, value_parser = parse_cpu)]
     pub cpus: Vec<usize>,
     /// Write all frames to a capture in the pcapng format; - is standard output. Slows the run.
     #[arg(long, value_name = "FILE")]
@@ -115,7 +116,7 @@ pub struct DeviceArguments {
     /// vhost:PATH, virtio_user:PATH, memif:PATH (same trust domain only) or pci:ADDRESS. Options follow
     /// after commas, as in af_packet:eth1,mtu=9000,address=198.18.0.1/24. Without it, the device that the
     /// environment variable WARPLINE_DEVICE names, or ring.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, short, value_name = "NAME")]
     device: Option<DeviceName>,
     /// More arguments for DPDK's EAL, as one string: "--no-huge -m 512".
     #[arg(long, value_name = "ARGS", default_value = "", allow_hyphen_values = true)]
@@ -130,12 +131,18 @@ pub struct DeviceArguments {
     /// needed only for a prefix other than 24 (IPv4) or 64 (IPv6).
     #[arg(long, value_name = "ADDR/PREFIX", value_parser = parse_interface_address)]
     address: Option<Cidr>,
-    /// Wait for the other end at this address and port. An IPv6 address is in brackets.
+    /// Wait for the other end: ADDR:PORT or HOST:PORT, an address of the device. ADDR alone has the usual
+    /// port, PORT alone or 0.0.0.0:PORT is at all addresses of the device. An IPv6 address with a port is in
+    /// brackets, as in [fd00::2]:7471.
     #[arg(long, value_name = "ADDR:PORT", conflicts_with = "peer")]
-    listen: Option<SocketAddr>,
-    /// Connect to the other end at this address and port.
+    listen: Option<HostPort>,
+    /// Connect to the other end: HOST:PORT, ADDR:PORT or [IPV6]:PORT, where HOST is a name that this machine
+    /// resolves. Without a port it is the usual one, 7471 (ping: 7174).
     #[arg(value_name = "HOST:PORT")]
-    peer: Option<SocketAddr>,
+    peer: Option<HostPort>,
+    /// The port where none is given with a host or an address.
+    #[arg(long, short, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
     /// How long the other end may be silent, in seconds, before it is given up: while it is to answer, and
     /// while a connection to it is open.
     #[arg(long, value_name = "S", value_parser = parse_timeout, default_value = TIMEOUT_SECONDS)]
@@ -166,13 +173,13 @@ impl DeviceArguments {
         self.timeout
     }
 
-    /// Returns the ends in this process.
+    /// Returns the ends in this process; `port` is the usual one.
     ///
     /// # Errors
     ///
-    /// [`BenchError::Name`], [`BenchError::WhichEnd`], [`BenchError::ListenAddress`],
-    /// [`BenchError::RingHasBothEnds`].
-    pub fn ends(&self) -> Result<Ends, BenchError> {
+    /// [`BenchError::Name`], [`BenchError::WhichEnd`], [`BenchError::RingHasBothEnds`],
+    /// [`BenchError::ListenNowhere`], and those of [`HostPort::local`] and [`HostPort::peer`].
+    pub fn ends(&self, port: u16) -> Result<Ends, BenchError> {
         let mut device = match &self.device {
             Some(device) => device.clone(),
             None => DeviceName::from_environment()?.map_or_else(|| "ring".parse(), Ok)?,
@@ -187,16 +194,20 @@ impl DeviceArguments {
             let alone = self.listen.is_none() && self.peer.is_none() && device.addresses().is_empty();
             return if alone { Ok(Ends::Both(device)) } else { Err(BenchError::RingHasBothEnds) };
         }
-        match (self.listen, self.peer) {
+        let port = self.port.unwrap_or(port);
+        match (&self.listen, &self.peer) {
             (Some(listen), None) => {
+                let local = listen.local(device.addresses(), port)?;
                 if device.addresses().is_empty() {
-                    device = device.with_option("address", listen.ip())?;
-                } else if !device.addresses().iter().any(|own| own.address == listen.ip()) {
-                    return Err(BenchError::ListenAddress(listen.ip()));
+                    if local.ip().is_unspecified() {
+                        return Err(BenchError::ListenNowhere(device.to_string()));
+                    }
+                    device = device.with_option("address", local.ip())?;
                 }
-                Ok(Ends::One(device, End::Listening(listen)))
+                Ok(Ends::One(device, End::Listening(local)))
             }
             (None, Some(peer)) if !device.addresses().is_empty() => {
+                let peer = peer.peer(device.addresses(), port)?;
                 Ok(Ends::One(device, End::Connecting(peer)))
             }
             _ => Err(BenchError::WhichEnd(device.to_string())),
@@ -253,7 +264,7 @@ mod tests {
 
     fn ends(line: &[&str]) -> Result<Ends, String> {
         let line = Line::try_parse_from([&["x"], line].concat()).map_err(|error| error.to_string())?;
-        line.device.ends().map_err(|error| error.to_string())
+        line.device.ends(7471).map_err(|error| error.to_string())
     }
 
     fn one(device: &str, end: End) -> Ends {
@@ -300,6 +311,14 @@ mod tests {
         assert_eq!(ends(&["--device", "tap:t", "--address", "198.18.0.1/15", "198.18.0.2:7"]), Ok(expected));
         assert!(ends(&["--device", "tap:t", "198.18.0.2:7"]).unwrap_err().contains("--listen ADDR:PORT"));
         assert!(ends(&["--device", "tap:t"]).unwrap_err().contains("--listen ADDR:PORT"));
+        let usual = one("tap:t,address=198.18.0.1/15", End::Connecting("198.18.0.2:7471".parse().unwrap()));
+        let named = |more: &[&str]| ends(&[&["-d", "tap:t,address=198.18.0.1/15"], more].concat());
+        assert_eq!(named(&["198.18.0.2"]), Ok(usual));
+        let other = one("tap:t,address=198.18.0.1/15", End::Connecting("198.18.0.2:9".parse().unwrap()));
+        assert_eq!(named(&["198.18.0.2", "-p", "9"]), Ok(other));
+        let error = named(&["no-such-host.invalid:7"]).unwrap_err();
+        assert!(error.starts_with("no-such-host.invalid: "), "{error}");
+        assert!(named(&["0.0.0.0:7"]).unwrap_err().contains("connect to a host"));
     }
 
     #[test]
@@ -309,6 +328,12 @@ mod tests {
         assert_eq!(listening("tap:t"), Ok(one("tap:t,address=198.18.0.2/24", end)));
         assert_eq!(listening("tap:t,address=198.18.0.2/15"), Ok(one("tap:t,address=198.18.0.2/15", end)));
         assert!(listening("tap:t,address=198.18.0.9").unwrap_err().contains("no address of the device"));
+        let any = one("tap:t,address=198.18.0.2/24", End::Listening("0.0.0.0:7471".parse().unwrap()));
+        for listen in ["0.0.0.0", "0.0.0.0:7471", "7471", ":7471"] {
+            assert_eq!(ends(&["-d", "tap:t,address=198.18.0.2/24", "--listen", listen]).as_ref(), Ok(&any));
+            let nowhere = ends(&["-d", "tap:t", "--listen", listen]).unwrap_err();
+            assert!(nowhere.contains("give it address=ADDR/PREFIX"), "{nowhere}");
+        }
         let end = End::Listening("[fd00::2]:7".parse().unwrap());
         assert_eq!(
             ends(&["--device", "tap:t", "--listen", "[fd00::2]:7"]),

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::error::BenchError;
 use crate::interrupt;
 use crate::output::{OutputFile, say};
-use crate::placement::{Placement, pin_to};
+use crate::placement::{Placement, parse_cpu, pin_to};
 
 /// Round trips between two readings of the clock, which takes about as long as one of them.
 const ROUND_TRIPS: u64 = 100;
@@ -28,7 +28,7 @@ pub struct CacheLine {
           value_parser = clap::value_parser!(u64).range(1..=60))]
     duration: u64,
     /// The two CPUs. Without it, the idlest two.
-    #[arg(long, value_name = "CPU", value_delimiter = ',', num_args = 1..=2)]
+    #[arg(long, value_name = "CPU", value_delimiter = ',', num_args = 1..=2, value_parser = parse_cpu)]
     cpus: Vec<usize>,
     /// Write the result as JSON.
     #[arg(long, value_name = "FILE")]
@@ -55,7 +55,7 @@ pub fn run(args: &CacheLine) -> Result<(), BenchError> {
     let json = OutputFile::open_some(args.json.as_deref())?;
     let [near, far] = Placement::choose(&args.cpus)?.cpus()[..] else {
         return Err(BenchError::Options(
-            "a cache line moves between two CPUs, and two are not free: name them with --cpus".into(),
+            "a cache line moves between two CPUs: name both with --cpus, as two are not free".into(),
         ));
     };
     let times = measure(near, far, Duration::from_secs(args.duration))?;

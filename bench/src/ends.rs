@@ -3,19 +3,26 @@
 use warpline::{Cidr, DeviceConfig, DeviceName};
 
 use crate::arguments::End;
+use crate::error::BenchError;
+use crate::placement;
 
 /// Returns the CPU for the core of an end whose peer may be another process on this machine: the first of
 /// `wanted`, or else one at the end's own side of the list, so that the two keep out of each other's way.
-pub fn cpu(end: End, wanted: &[usize]) -> usize {
+///
+/// # Errors
+///
+/// [`BenchError::Pin`].
+pub fn cpu(end: End, wanted: &[usize]) -> Result<usize, BenchError> {
+    placement::check(wanted)?;
     if let Some(&cpu) = wanted.first() {
-        return cpu;
+        return Ok(cpu);
     }
     let cpus = core_affinity::get_core_ids().unwrap_or_default();
     let cpu = match end {
         End::Listening(_) => cpus.last(),
         End::Connecting(_) => cpus.first(),
     };
-    cpu.map_or(0, |cpu| cpu.id)
+    Ok(cpu.map_or(0, |cpu| cpu.id))
 }
 
 /// Returns the configuration of an end of `ring`: that of its name, with address 198.18.0.`host`.

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use crate::failure::Failure;
+use crate::placement;
 
 /// Why a measurement could not be made. Each message is one line that says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +28,10 @@ pub enum BenchError {
     )]
     Memory(String),
     /// A CPU that this process may not use.
-    #[error("CPU {0} cannot be used (taskset -p shows what is allowed)")]
+    #[error(
+        "CPU {0} cannot be used: this process may use {list} (taskset -p $$)",
+        list = placement::list_of_cpus()
+    )]
     Pin(usize),
     /// It is not clear which end this process is.
     #[error(
@@ -35,11 +39,29 @@ pub enum BenchError {
          (or address=ADDR/PREFIX in the name of the device)"
     )]
     WhichEnd(String),
+    /// An end that listens everywhere, and is nowhere.
+    #[error(
+        "--listen without an address takes those of the device, and {0} has none: give it \
+         address=ADDR/PREFIX, or say --listen ADDR:PORT"
+    )]
+    ListenNowhere(String),
+    /// A name has no address.
+    #[error("{0}: {1}")]
+    Resolve(String, String),
+    /// The other end has another version of IP.
+    #[error("{0}: the device has no address of that version of IP: give it one with address=ADDR/PREFIX")]
+    OtherVersion(IpAddr),
+    /// An end that connects to nobody.
+    #[error("connect to a host, as in 198.18.0.2:7471: an unspecified address is for --listen")]
+    NoHost,
     /// The address to listen at is not one of the device.
     #[error("{0} is no address of the device: name it in --address, or leave out --address")]
     ListenAddress(IpAddr),
     /// A ring needs no addresses.
-    #[error("the device ring has both ends in this process: leave out --listen, --address and HOST:PORT")]
+    #[error(
+        "the device ring has both ends in this process: name another with --device, or leave out --listen, \
+         --address and HOST:PORT"
+    )]
     RingHasBothEnds,
     /// Options that do not go together.
     #[error("{0}")]

@@ -10,6 +10,7 @@ mod error;
 mod exchange;
 mod failure;
 mod floor;
+mod host_port;
 mod impair;
 mod instructions;
 mod interop;

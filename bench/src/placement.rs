@@ -35,10 +35,8 @@ impl Placement {
     ///
     /// [`BenchError::Pin`] if this thread may run on no CPU, or not on one that is wanted.
     pub fn choose(wanted: &[usize]) -> Result<Self, BenchError> {
+        check(wanted)?;
         let allowed = allowed_cpus();
-        if let Some(cpu) = wanted.iter().find(|cpu| !allowed.contains(cpu)) {
-            return Err(BenchError::Pin(*cpu));
-        }
         match (wanted, &allowed[..]) {
             (&[near, far, ..], _) if near != far => Ok(Self::Apart { near, far }),
             (&[cpu, ..], _) | (_, &[cpu]) => Ok(Self::Together(cpu)),
@@ -87,6 +85,36 @@ fn allowed_cpus() -> Vec<usize> {
     sched_getaffinity(None)
         .map(|set| (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
         .unwrap_or_default()
+}
+
+/// Returns the CPUs that this thread may run on, as taskset(1) lists them: `0-3,8`.
+pub fn list_of_cpus() -> String {
+    ranges(&allowed_cpus())
+}
+
+/// Returns rising numbers as a list with ranges.
+fn ranges(numbers: &[usize]) -> String {
+    let runs = numbers.chunk_by(|before, after| before + 1 == *after);
+    let run = |run: &[usize]| match run {
+        [first, .., last] => format!("{first}-{last}"),
+        only => only.iter().map(usize::to_string).collect(),
+    };
+    runs.map(run).collect::<Vec<_>>().join(",")
+}
+
+/// Parses the number of a CPU.
+pub fn parse_cpu(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| format!("'{text}' is no CPU: this process may use {}", list_of_cpus()))
+}
+
+/// Refuses CPUs that this thread may not run on.
+///
+/// # Errors
+///
+/// [`BenchError::Pin`].
+pub fn check(wanted: &[usize]) -> Result<(), BenchError> {
+    let allowed = allowed_cpus();
+    wanted.iter().find(|cpu| !allowed.contains(cpu)).map_or(Ok(()), |cpu| Err(BenchError::Pin(*cpu)))
 }
 
 /// Returns the idle time of each CPU over `time`, in percent; empty where the kernel has no figures.
@@ -158,6 +186,17 @@ mod tests {
         assert_eq!(placed(&[60.0, 99.0, 5.0, 97.0]), Placement::Apart { near: 1, far: 3 });
         assert_eq!(placed(&[f64::NAN, f64::NAN]).cpus().len(), 2, "no CPU's idle time can be computed");
         assert_eq!(by_idle_time(&[2, 5], &BTreeMap::new()), Placement::Apart { near: 2, far: 5 });
+    }
+
+    #[test]
+    fn cpus_are_listed_by_ranges() {
+        assert_eq!(ranges(&[0, 1, 2, 5, 7, 8]), "0-2,5,7-8");
+        assert_eq!([ranges(&[3]), ranges(&[])], ["3", ""]);
+        let said = BenchError::Pin(1023).to_string();
+        assert_eq!(
+            said,
+            format!("CPU 1023 cannot be used: this process may use {} (taskset -p $$)", list_of_cpus())
+        );
     }
 
     #[test]

@@ -191,7 +191,10 @@ fn a_server_can_reject() {
 
 fn reject_one(server: &mut Server) {
     let output = server.client(&[]);
-    assert!(complaint(&output).contains("rejected the connection, with 20 bytes"), "{output:?}");
+    assert!(
+        complaint(&output).contains("rejected the connection with 20 bytes of Private Data: 00 01 02"),
+        "{output:?}"
+    );
     assert_eq!(server.served()[0]["ended"], "rejected");
 }
 

@@ -7,8 +7,13 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use crate::arguments::Switch;
+use crate::failure::Failure;
+use crate::host_port::HostPort;
 use crate::interop::device::DeviceOption;
 use crate::setup::Setup;
+
+/// The port of the other end without one.
+const PORT: u16 = 7471;
 
 /// `exchange`.
 #[derive(Args, Debug, Clone)]
@@ -19,9 +24,10 @@ pub struct ExchangeArguments {
     /// Wait for the other end at this port.
     #[arg(long, value_name = "PORT", required_unless_present = "connect", conflicts_with = "connect")]
     pub listen: Option<u16>,
-    /// Connect to the other end, at an address like `198.18.0.1:7471` or `[fd00::1]:7471`.
-    #[arg(long, value_name = "ADDR:PORT")]
-    pub connect: Option<SocketAddr>,
+    /// Connect to the other end, at an address like `198.18.0.1:7471` or `[fd00::1]:7471`, or a name that
+    /// this machine resolves. Without a port it is 7471.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub connect: Option<HostPort>,
     /// The file to write into the other end's memory.
     #[arg(long, value_name = "FILE")]
     pub send: PathBuf,
@@ -82,6 +88,17 @@ pub enum Role {
 }
 
 impl ExchangeArguments {
+    /// Returns where to connect to; `None` for the end that listens.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`HostPort::peer`].
+    pub fn remote(&self) -> Result<Option<SocketAddr>, Failure> {
+        let own = self.device.device.addresses();
+        let resolved = self.connect.as_ref().map(|peer| peer.peer(own, PORT)).transpose();
+        resolved.map_err(Failure::local)
+    }
+
     /// Returns true if this end is MPA's Initiator.
     pub fn initiator(&self) -> bool {
         self.opening.role.map_or(self.connect.is_some(), |role| role == Role::Initiator)

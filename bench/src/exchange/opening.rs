@@ -44,7 +44,7 @@ pub fn open(arguments: &ExchangeArguments, device: &Device, qp: &QueuePair) -> R
         let stream = open_stream(arguments, device)?;
         return start(arguments, &stream, qp);
     }
-    match (arguments.connect, arguments.listen) {
+    match (arguments.remote()?, arguments.listen) {
         (Some(peer), _) => {
             note!("ready");
             let connected = qp.connect(peer, &connect_config(arguments))?;
@@ -101,7 +101,7 @@ fn listen_config(arguments: &ExchangeArguments) -> ListenConfig {
 }
 
 fn open_stream(arguments: &ExchangeArguments, device: &Device) -> Result<TcpStream, Failure> {
-    match (arguments.connect, arguments.listen) {
+    match (arguments.remote()?, arguments.listen) {
         (Some(peer), _) => {
             note!("ready");
             let config = StreamConfig { timeout: arguments.startup_timeout, ..StreamConfig::default() };

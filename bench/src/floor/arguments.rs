@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::arguments::{Switch, parse_region};
+use crate::placement::parse_cpu;
 
 /// The smallest region.
 const REGION_LEAST: &str = "64k";
@@ -31,7 +32,8 @@ pub struct Floor {
     #[arg(long, short = 'D', value_name = "S", value_parser = parse_seconds, default_value = "1")]
     pub duration: f64,
     /// The CPUs that work: two for the hand-off. Without it, the idlest two that are free, or the idlest one.
-    #[arg(long, visible_alias = "cpu", value_name = "CPU", value_delimiter = ',', num_args = 1..=2)]
+    #[arg(long, visible_alias = "cpu", value_name = "CPU", value_delimiter = ',', num_args = 1..=2,
+          value_parser = parse_cpu)]
     pub cpus: Vec<usize>,
     /// Write the results as JSON.
     #[arg(long, value_name = "FILE")]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use crate::arguments::{Switch, parse_size};
+use crate::placement::parse_cpu;
 
 /// `line-rate`. Lists make a row of each combination.
 #[derive(Args, Debug, Clone)]
@@ -41,7 +42,7 @@ pub struct LineRate {
           default_value = "1")]
     pub duration: f64,
     /// The CPU of the core. Without it, the idlest.
-    #[arg(long, value_name = "CPU")]
+    #[arg(long, value_name = "CPU", value_parser = parse_cpu)]
     pub cpu: Option<usize>,
     /// Write the results as JSON.
     #[arg(long, value_name = "FILE")]

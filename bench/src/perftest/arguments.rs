@@ -45,6 +45,15 @@ pub struct Common {
     /// loop takes all of its CPU's time.
     #[arg(long, visible_alias = "cpu_util", conflicts_with = "listen")]
     pub cpu_util: bool,
+    /// Nothing: connections are always set up by a connection manager, MPA's. For command lines of perftest.
+    #[arg(long = "rdma_cm", short = 'R')]
+    pub rdma_cm: bool,
+    /// Nothing: the frequency of CPUs is not looked at. For command lines of perftest.
+    #[arg(short = 'F')]
+    pub frequency: bool,
+    /// Refused: a device has one port. See --device.
+    #[arg(long = "ib-port", short = 'i', value_name = "PORT", value_parser = refuse_ib_port)]
+    pub ib_port: Option<u8>,
     /// Ask the peer for MPA Markers, in both directions.
     #[arg(long, value_enum, default_value_t = Switch::Off)]
     pub markers: Switch,
@@ -228,6 +237,10 @@ command!(
     /// `atomic-lat`.
     AtomicLat { latency: Latency, atomic: Atomic }
 );
+
+fn refuse_ib_port(_: &str) -> Result<u8, String> {
+    Err("a device has one port, which is part of its name: leave out -i, and name the device with -d".into())
+}
 
 fn parse_limit(text: &str) -> Result<f64, String> {
     text.parse()

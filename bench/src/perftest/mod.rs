@@ -79,11 +79,11 @@ pub fn run(settings: impl Into<Settings>) -> Result<(), BenchError> {
     let mut settings = settings.into();
     settings.check()?;
     let RunFiles { pcap, json } = settings.common.run.open_files()?;
-    let (name, end) = match settings.common.device.ends()? {
+    let (name, end) = match settings.common.device.ends(PORT)? {
         Ends::Both(ring) => return run_ring(settings, &ring, RunFiles { pcap, json }),
         Ends::One(name, end) => (name, end),
     };
-    let cpu = ends::cpu(end, &settings.common.run.cpus);
+    let cpu = ends::cpu(end, &settings.common.run.cpus)?;
     let port = settings.common.device.open_port(&name, cpu)?;
     keep_off(&[cpu]);
     settings.common.run.cpus = vec![cpu];

@@ -45,11 +45,11 @@ const LINGER: Duration = Duration::from_millis(200);
 /// [`BenchError`].
 pub fn run(args: &Ping) -> Result<(), BenchError> {
     let RunFiles { pcap, json } = args.run.open_files()?;
-    let (name, end) = match args.device.ends()? {
+    let (name, end) = match args.device.ends(PORT)? {
         Ends::Both(ring) => return run_ring(args, &ring, RunFiles { pcap, json }),
         Ends::One(name, end) => (name, end),
     };
-    let cpu = ends::cpu(end, &args.run.cpus);
+    let cpu = ends::cpu(end, &args.run.cpus)?;
     let port = args.device.open_port(&name, cpu)?;
     keep_off(&[cpu]);
     let device = BenchDevice::new(port, pcap, name.kind().word())?;

@@ -27,7 +27,7 @@ use crate::ends;
 use crate::error::BenchError;
 use crate::interrupt;
 use crate::output::{OutputFile, note, say};
-use crate::placement::{Placement, keep_off};
+use crate::placement::{Placement, keep_off, parse_cpu};
 use receiving::Receiving;
 use sending::Sending;
 
@@ -55,7 +55,7 @@ pub struct TcpRdma {
     duration: f64,
     /// The CPUs that poll: one for each end, or a single one for both. Without it, the idlest two that are
     /// free, or the idlest one.
-    #[arg(long, value_name = "CPU", value_delimiter = ',', num_args = 1..=2)]
+    #[arg(long, value_name = "CPU", value_delimiter = ',', num_args = 1..=2, value_parser = parse_cpu)]
     cpus: Vec<usize>,
     /// More arguments for DPDK's EAL, as one string: "--no-huge -m 512".
     #[arg(long, value_name = "ARGS", default_value = "", allow_hyphen_values = true)]

@@ -122,10 +122,7 @@ pub enum ConnectError {
     #[error("the peer did not answer in time: check the address and the network")]
     TimedOut,
     /// The peer's application does not want the connection.
-    #[error(
-        "the peer's application rejected the connection, with {} bytes of Private Data",
-        private_data.len()
-    )]
+    #[error("the peer's application rejected the connection{}", reason(private_data))]
     Rejected {
         /// The peer's reason, in words of its own.
         private_data: Box<[u8]>,
@@ -187,6 +184,28 @@ pub enum ConnectError {
     Stopped(#[from] Stopped),
 }
 
+/// Returns the reason for a rejection as far as it can be read: text is quoted, other Private Data counted
+/// and its beginning shown.
+fn reason(private_data: &[u8]) -> String {
+    /// Bytes that are shown of what is no text.
+    const SHOWN: usize = 16;
+    if private_data.is_empty() {
+        return " without a reason".into();
+    }
+    // A C program's string has its NUL.
+    let text = private_data.strip_suffix(&[0]).unwrap_or(private_data);
+    match str::from_utf8(text) {
+        Ok(text) if !text.is_empty() && !text.contains(char::is_control) => format!(": \"{text}\""),
+        _ => {
+            let octets = private_data.iter().take(SHOWN).map(|octet| format!(" {octet:02x}"));
+            let more = if private_data.len() > SHOWN { " ..." } else { "" };
+            let unit = if private_data.len() == 1 { "byte" } else { "bytes" };
+            let octets = octets.collect::<String>();
+            format!(" with {} {unit} of Private Data:{octets}{more}", private_data.len())
+        }
+    }
+}
+
 /// Refuses Private Data that a startup frame with room for `most_octets` does not hold.
 // Requirements: MPA-7.1.1-18, MPAv2-9-02
 pub(crate) fn check_private_data(private_data: &[u8], max_len: usize) -> Result<(), PrivateDataTooLong> {
@@ -201,4 +220,33 @@ pub(crate) fn check(config: &ConnectConfig) -> Result<(), PrivateDataTooLong> {
         Revision::Zero | Revision::One | Revision::Two | Revision::TwoThenOne => PRIVATE_DATA_MAX_BYTES,
     };
     check_private_data(&config.private_data, max_len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the peer's application says is shown as it said it, if it is text that cannot harm a terminal.
+    #[test]
+    fn a_rejection_says_why() {
+        let said = |private_data: &[u8]| {
+            let peer = Peer { revision: 1, depths: None };
+            ConnectError::Rejected { private_data: private_data.into(), peer }.to_string()
+        };
+        let rejected = "the peer's application rejected the connection";
+        for (private_data, reason) in [
+            (&b""[..], " without a reason"),
+            (b"no room for 3 queue pairs", ": \"no room for 3 queue pairs\""),
+            (b"busy\0", ": \"busy\""),
+            ("f\u{fc}r dich nicht".as_bytes(), ": \"f\u{fc}r dich nicht\""),
+            (b"\0", " with 1 byte of Private Data: 00"),
+            (b"\x1b[2J", " with 4 bytes of Private Data: 1b 5b 32 4a"),
+            (
+                &[0xff; 17],
+                " with 17 bytes of Private Data: ff ff ff ff ff ff ff ff ff ff ff ff ff ff ff ff ...",
+            ),
+        ] {
+            assert_eq!(said(private_data), format!("{rejected}{reason}"));
+        }
+    }
 }
