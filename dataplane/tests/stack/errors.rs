@@ -6,6 +6,7 @@ mod endings;
 mod lingering;
 mod not_ready;
 mod requests;
+mod responses;
 pub mod target;
 
 use crate::common::{QP, holds};

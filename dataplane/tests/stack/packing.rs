@@ -1,6 +1,8 @@
 //! Tests of FPDUs that share a segment (RFC 5044 §4.5, App. A.1, A.2), checked on the wire by a parser of
 //! their own.
 
+mod cut_short_messages;
+
 use std::sync::Arc;
 
 use crate::common::raw::{PEER_ISS, RawPeer, Sent};
