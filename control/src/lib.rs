@@ -109,7 +109,7 @@ pub use vocabulary::stream::{
     StreamConfig, SwitchError, TcpListenConfig, TcpStreamError, UnnegotiatedConfig,
 };
 pub use warpline_dataplane::byte_stream::{
-    Annotation, Buffer as TransferBuffer, ReadItem, Section, TransferCounters,
+    Annotation, Buffer as TransferBuffer, ReadItem, Section, SectionError, TransferCounters,
 };
 pub use warpline_dataplane::ddp::DdpError;
 pub use warpline_dataplane::limits;

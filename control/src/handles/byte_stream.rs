@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use warpline_dataplane::byte_stream::{
-    self as dataplane, Annotation, Buffer, ByteReader, ByteWriter, ReadItem, Section, SharedByteStream,
-    TransferCounters, UnsolicitedPool,
+    self as dataplane, Annotation, Buffer, ByteReader, ByteWriter, ReadItem, Section, SectionError,
+    SentTransfers, SharedByteStream, TransferCounters, UnsolicitedPool,
 };
 use warpline_dataplane::memory::Region;
 use warpline_dataplane::ring::ConnectionId;
@@ -90,6 +90,7 @@ impl ByteStream {
                 event: writer_event,
                 timeout: Duration::MAX,
                 corked: false,
+                sent: SentTransfers::default(),
             },
         }
     }
@@ -388,6 +389,8 @@ pub struct ByteStreamWriter {
     event: Option<Arc<EventFd>>,
     timeout: Duration,
     corked: bool,
+    /// What was said about transfers, so that no section contradicts it.
+    sent: SentTransfers,
 }
 
 impl ByteStreamWriter {
@@ -435,13 +438,21 @@ impl ByteStreamWriter {
         self.write_annotated(Annotation { starts_message: true, section: None }, bytes, timeout)
     }
 
-    /// Writes all of `bytes` as a section of a transfer, for the peer's buffer from `buffer_offset` on. With
-    /// no bytes, it is a transfer of nothing, which goes with the bytes written before it while the stream is
-    /// [corked](Self::cork), or with those after it.
+    /// Writes all of `bytes` as a section of a transfer, for the peer's buffer from `buffer_offset` on.
+    ///
+    /// Without bytes, and with a total of 0, it is a transfer of nothing, as the reply to a READ that fails
+    /// has it (draft-csapuntz-tcprdma-00 §5.1.2). It needs a byte of no section to go with: the last one
+    /// written, while the stream is [corked](Self::cork). Without bytes and with another total, or none,
+    /// nothing is written.
+    ///
+    /// The sections of a transfer say the same total or none, have no byte of the buffer twice, and have none
+    /// beyond the total (§3.1.4). A transfer ends with its last byte; one without a total when
+    /// [`end_transfer`](Self::end_transfer) says so.
     ///
     /// # Errors
     ///
-    /// As [`write_all`](Self::write_all).
+    /// As [`write_all`](Self::write_all). [`ByteStreamError::Section`] if it contradicts a section before, or
+    /// a transfer of nothing has no byte to go with; nothing was written then.
     pub fn write_section(
         &mut self,
         section: Section,
@@ -459,7 +470,7 @@ impl ByteStreamWriter {
     ///
     /// # Errors
     ///
-    /// As [`write`](Self::write); [`ByteStreamError::OutsideMemory`].
+    /// As [`write`](Self::write); [`ByteStreamError::OutsideMemory`], [`ByteStreamError::Section`].
     pub fn write_memory(
         &mut self,
         annotation: Annotation,
@@ -471,9 +482,11 @@ impl ByteStreamWriter {
             return Err(ByteStreamError::OutsideMemory);
         }
         self.check_open()?;
+        self.check_section(&annotation, range.len())?;
         let number = self.wait(timeout, |this| {
             this.writer.write_memory(annotation, memory, range.start, range.len()).map(Ok)
         })?;
+        self.note_section(&annotation, range.len());
         self.send();
         Ok(number)
     }
@@ -499,25 +512,21 @@ impl ByteStreamWriter {
     ///
     /// # Errors
     ///
-    /// As [`write_all`](Self::write_all).
+    /// As [`write_section`](Self::write_section).
     pub fn write_annotated(
         &mut self,
         mut annotation: Annotation,
         mut bytes: &[u8],
         timeout: Duration,
     ) -> Result<(), ByteStreamError> {
+        self.check_section(&annotation, bytes.len())?;
         if bytes.is_empty() {
-            if annotation.section.is_some() {
-                self.check_open()?;
-                self.wait(timeout, |this| (this.writer.room() > 0).then_some(Ok(())))?;
-                self.writer.write_annotated(annotation, bytes);
-                self.send();
-            }
-            return Ok(());
+            return self.write_nothing(&annotation);
         }
         while !bytes.is_empty() {
             let written =
                 self.write_some(timeout, false, |writer| writer.write_annotated(annotation, bytes))?;
+            self.note_section(&annotation, written);
             bytes = &bytes[written..];
             annotation.starts_message = false;
             if let Some((_, offset)) = &mut annotation.section {
@@ -529,6 +538,37 @@ impl ByteStreamWriter {
             }
         }
         Ok(())
+    }
+
+    /// Ends transfer `rid`, of which not all was sent, or whose total is not known: the next section with this
+    /// name is of another transfer.
+    pub fn end_transfer(&mut self, rid: Rid) {
+        self.sent.end(rid);
+    }
+
+    // Requirements: TRO-5.1.2-02
+    fn write_nothing(&mut self, annotation: &Annotation) -> Result<(), ByteStreamError> {
+        let nothing = annotation.section.filter(|(section, _)| section.total_octets == Some(0));
+        let Some((section, buffer_offset)) = nothing else { return Ok(()) };
+        self.check_open()?;
+        if self.writer.write_nothing(section, buffer_offset) {
+            Ok(())
+        } else {
+            Err(SectionError::NothingToGoWith.into())
+        }
+    }
+
+    fn check_section(&self, annotation: &Annotation, bytes: usize) -> Result<(), SectionError> {
+        match &annotation.section {
+            Some((section, buffer_offset)) => self.sent.check(section, *buffer_offset, bytes),
+            None => Ok(()),
+        }
+    }
+
+    fn note_section(&mut self, annotation: &Annotation, bytes: usize) {
+        if let Some((section, buffer_offset)) = &annotation.section {
+            self.sent.note(section, *buffer_offset, bytes);
+        }
     }
 
     fn write_some(

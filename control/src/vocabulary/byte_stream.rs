@@ -2,6 +2,7 @@
 
 use std::io;
 
+use warpline_dataplane::byte_stream::SectionError;
 use warpline_dataplane::tcp::CloseReason;
 
 use super::device::Stopped;
@@ -61,6 +62,9 @@ pub enum ByteStreamError {
     /// A transfer of this name is expected already.
     #[error("a transfer of this name is expected already")]
     NameInUse,
+    /// The section contradicts what was said about its transfer before; nothing was written.
+    #[error(transparent)]
+    Section(#[from] SectionError),
     /// There is no memory for the rings.
     #[error("no memory is left for the rings of the stream")]
     NoMemory,

@@ -10,7 +10,8 @@ use crate::common::{FAR, NEAR, PATIENCE, PORT, Pair, config as device, link};
 use warpline::tcp_rdma::{CifsRid, HttpRid, NfsRid, Rid};
 use warpline::{
     Annotation, Behaviour, ByteStream, ByteStreamConfig, ByteStreamError, CloseReason, Device, Piece,
-    ReadItem, Region, Section, StreamConfig, SwitchError, TcpListenConfig, TransferBuffer, UnsolicitedConfig,
+    ReadItem, Region, Section, SectionError, StreamConfig, SwitchError, TcpListenConfig, TransferBuffer,
+    UnsolicitedConfig,
 };
 
 const NOW: Duration = Duration::ZERO;
@@ -224,6 +225,51 @@ fn a_transfer_of_nothing_completes() {
     assert_eq!(next_item(&mut near), expected);
     // The name is free again.
     near.reader.expect(rid(0), &memory, 0..100).unwrap();
+}
+
+/// A sender that contradicts itself is told so, and nothing of it is written.
+// Requirements: TRO-3.1.4-01, TRO-3.1.5-01, TRO-5.1.2-02
+#[test]
+fn sections_that_contradict_are_refused() {
+    let pair = Pair::new();
+    let (mut near, mut far) = streams(&pair.near, &pair.far, true, &ByteStreamConfig::default());
+    let writer = &mut near.writer;
+    let open = Section { total_octets: None, ..solicited(1, 0) };
+    let mut refused = |section, offset, bytes: &[u8], error: SectionError| {
+        let result = writer.write_section(section, offset, bytes, PATIENCE);
+        assert!(matches!(result, Err(ByteStreamError::Section(other)) if other == error), "{result:?}");
+        let memory = Region::heap(bytes.len().max(1)).unwrap();
+        let piece = Piece { memory, range: 0..bytes.len() };
+        let annotation = Annotation { starts_message: false, section: Some((section, offset)) };
+        if !bytes.is_empty() {
+            let result = writer.write_memory(annotation, &piece, PATIENCE);
+            assert!(matches!(result, Err(ByteStreamError::Section(other)) if other == error), "{result:?}");
+        }
+    };
+    refused(solicited(0, 4), 1, b"late", SectionError::BeyondTotal { end: 5, total: 4 });
+    refused(open, u32::MAX, b"ab", SectionError::BeyondOffsets);
+    refused(solicited(0, 0), 0, b"", SectionError::NothingToGoWith);
+    writer.write_section(solicited(0, 8), 0, b"half", PATIENCE).unwrap();
+    let mut refused = |section, offset, bytes: &[u8], error: SectionError| {
+        let result = writer.write_section(section, offset, bytes, PATIENCE);
+        assert!(matches!(result, Err(ByteStreamError::Section(other)) if other == error), "{result:?}");
+    };
+    refused(solicited(0, 9), 4, b"half", SectionError::TotalChanged { before: 8, total: 9 });
+    refused(solicited(0, 8), 3, b"half", SectionError::Overlapping);
+    refused(solicited(0, 8), 4, b"more than half", SectionError::BeyondTotal { end: 18, total: 8 });
+    // The name is free after the last byte, or when the application says so.
+    writer.write_section(solicited(0, 8), 4, b"half", PATIENCE).unwrap();
+    for _ in 0..2 {
+        writer.write_section(solicited(0, 5), 0, b"again", PATIENCE).unwrap();
+        writer.write_section(open, 0, b"open", PATIENCE).unwrap();
+        writer.end_transfer(rid(1));
+    }
+    // Without octets, and not a transfer of nothing: nothing is said.
+    writer.write_section(solicited(7, 5), 0, b"", PATIENCE).unwrap();
+    writer.finish();
+    let mut read = Vec::new();
+    far.reader.read_to_end(&mut read).unwrap();
+    assert_eq!(read, b"halfhalfagainopenagainopen");
 }
 
 #[test]

@@ -181,7 +181,7 @@ impl Inbound {
         at: u64,
         end: u64,
     ) -> Option<(TransferId, BufferRange)> {
-        if !self.has_room_for_placement(at) {
+        if !self.has_room_for_placement() {
             return None;
         }
         // The offset of each octet has 32 bits, so a range may end at 2^32.
@@ -203,6 +203,7 @@ impl Inbound {
     /// other: small segments of one train take no more room than large ones.
     fn note(&mut self, mut placement: Placement) {
         let Placement { at, .. } = placement;
+        // Transfers of nothing go before others at their position, and have none for themselves.
         let mut index = self
             .placements
             .partition_point(|before| before.at < at || (before.at == at && before.range.octets() == 0));
@@ -219,11 +220,10 @@ impl Inbound {
         self.placements.insert(index, placement);
     }
 
-    fn has_room_for_placement(&mut self, at: u64) -> bool {
+    fn has_room_for_placement(&mut self) -> bool {
         let room = self.placements.len() < limits::PLACEMENTS_PER_STREAM;
         self.transfers.counters.too_scattered += u64::from(!room);
-        // One placement has a position for itself: a transfer of nothing goes before others there.
-        room && !self.placements.iter().rev().take(1).any(|last| last.at == at && last.range.octets() == 0)
+        room
     }
 
     /// Hands the next `available` octets in stream order to the application, as far as it has room. `copy` is

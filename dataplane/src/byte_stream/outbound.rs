@@ -26,19 +26,20 @@ pub(super) struct Piece {
     pub(super) source: Source,
     /// The first octet begins a message.
     pub(super) starts_message: bool,
-    /// They are of this section, from this offset of the receiver's buffer on.
-    pub(super) section: Option<(Section, u32)>,
+    pub(super) transfer: PieceTransfer,
 }
 
-impl Piece {
+/// What a piece has of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PieceTransfer {
+    /// Nothing: its octets are of no section.
+    None,
+    /// Its octets are of this section, from this offset of the receiver's buffer on.
+    Section(Section, u32),
+    /// Its octets are of no section, and a transfer of nothing goes with the last of them.
     // Requirements: TRO-5.1.2-02
-    const fn is_transfer_of_nothing(&self) -> bool {
-        self.octets == 0 && self.section.is_some()
-    }
+    ThenNothing(Section, u32),
 }
-
-/// Octets that the longest option takes.
-const ZERO_LENGTH_ROOM: u32 = 20;
 
 /// A piece with its place in the stream.
 #[derive(Debug)]
@@ -140,23 +141,7 @@ impl Outbound {
         let mut cursor = self.cursor;
         let begin = (self.cursor.number - self.first) as usize;
         for Placed { piece, .. } in self.pieces.range(begin.min(self.pieces.len())..) {
-            let mut longer = self.with(&run, piece, cursor.octets, room);
-            if longer.is_none() && run.octets == 0 {
-                // No octet can go with the transfer of nothing before it: it is not sent.
-                run.part = None;
-                longer = self.with(&run, piece, cursor.octets, room);
-            }
-            let Some(longer) = longer else {
-                let goes_with_these = run.part.is_none() && !piece.starts_message;
-                if piece.is_transfer_of_nothing()
-                    && goes_with_these
-                    && let Some(shorter) = self.cut(room.saturating_sub(ZERO_LENGTH_ROOM))
-                {
-                    // It needs an octet to go with: some are left for the next run.
-                    return Some(shorter);
-                }
-                break;
-            };
+            let Some(longer) = self.with(&run, piece, cursor.octets, room) else { break };
             let taken = longer.octets - run.octets;
             run = longer;
             cursor.octets += taken;
@@ -179,32 +164,20 @@ impl Outbound {
             }
             longer.starts_message = true;
         }
-        let section = piece.section.filter(|_| self.annotates).and_then(|(section, buffer_offset)| {
-            // Octets beyond what an offset can say go without annotation. The last has offset 2^32 - 1
-            //
-            let offset = buffer_offset.checked_add(skip)?;
-            Some((section, offset, (u32::MAX - offset).saturating_add(1)))
-        });
-        if let Some((section, buffer_offset, _)) = section {
-            let next = SectionPart { section, at: run.octets, octets: 0, buffer_offset };
-            longer.part = Some(match run.part {
-                None => next,
-                Some(part) if part.is_continued_by(&next) => part,
-                Some(_) => return None,
-            });
-        }
-        let limit = room.saturating_sub(longer.option_octets());
-        let in_buffer = section.map_or(u32::MAX, |(_, _, octets)| octets);
-        let taken = limit.saturating_sub(run.octets).min(piece.octets - skip).min(in_buffer);
-        if taken == 0 && piece.octets > skip || run.octets > limit {
+        let left = piece.octets - skip;
+        let taken = match piece.transfer {
+            PieceTransfer::Section(section, buffer_offset) if self.annotates => {
+                longer.take_section(section, buffer_offset, skip, left, room)?
+            }
+            PieceTransfer::ThenNothing(section, buffer_offset) if self.annotates => {
+                longer.take_then_nothing(section, buffer_offset, left, room)
+            }
+            _ => left.min(longer.room_of(room)),
+        };
+        if taken == 0 || run.octets > room.saturating_sub(longer.option_octets()) {
             return None;
         }
         longer.octets += taken;
-        if section.is_some()
-            && let Some(part) = &mut longer.part
-        {
-            part.octets += taken;
-        }
         Some(longer)
     }
 
@@ -281,10 +254,61 @@ impl Outbound {
     }
 }
 
+impl ByteRun {
+    /// Octets that fit beside its own in a segment with room for `room` octets of payload and options.
+    const fn room_of(&self, room: u32) -> u32 {
+        room.saturating_sub(self.option_octets()).saturating_sub(self.octets)
+    }
+
+    /// Annotates octets of a section, `skip` octets into a piece, that come next, as many of `left` as fit.
+    /// Returns how many; `None` if it has a part of another section.
+    fn take_section(
+        &mut self,
+        section: Section,
+        buffer_offset: u32,
+        skip: u32,
+        left: u32,
+        room: u32,
+    ) -> Option<u32> {
+        // Octets beyond what an offset can say go without annotation. The last has offset 2^32 - 1.
+        let Some(buffer_offset) = buffer_offset.checked_add(skip) else {
+            return Some(left.min(self.room_of(room)));
+        };
+        let next = SectionPart { section, at: self.octets, octets: 0, buffer_offset };
+        let part = match self.part {
+            None => next,
+            Some(part) if part.is_continued_by(&next) => part,
+            Some(_) => return None,
+        };
+        self.part = Some(part);
+        let in_buffer = (u32::MAX - buffer_offset).saturating_add(1);
+        let taken = left.min(self.room_of(room)).min(in_buffer);
+        self.part = Some(SectionPart { octets: part.octets + taken, ..part });
+        Some(taken)
+    }
+
+    /// Takes the `left` octets of a piece that come next, and the transfer of nothing that goes with the last
+    /// of them. If its option does not fit, or a part of a section has the one of this segment, the last
+    /// octet is left for the next segment, so that it always has one to go with. Returns how many octets it
+    /// takes.
+    fn take_then_nothing(&mut self, section: Section, buffer_offset: u32, left: u32, room: u32) -> u32 {
+        if self.part.is_none() {
+            let nothing = SectionPart { section, at: self.octets + left, octets: 0, buffer_offset };
+            let whole = Self { part: Some(nothing), ..*self };
+            if left <= whole.room_of(room) {
+                *self = whole;
+                return left;
+            }
+        }
+        (left - 1).min(self.room_of(room))
+    }
+}
+
 impl SectionPart {
     /// Whether `next`, which comes right after this part in a run, is more of the same.
     fn is_continued_by(&self, next: &Self) -> bool {
         self.section == next.section
+            && self.octets > 0
             && self.at + self.octets == next.at
             && self.buffer_offset.checked_add(self.octets) == Some(next.buffer_offset)
     }

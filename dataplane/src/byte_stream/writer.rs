@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use super::outbound::{Piece, Source};
+use super::outbound::{Piece, PieceTransfer, Source};
 use super::run::Section;
 use super::shared::{SharedByteStream, ring_parts};
 use crate::memory::Region;
@@ -27,8 +27,10 @@ pub struct ByteWriter {
     shared: Arc<SharedByteStream>,
     /// Octets put into the ring, since the beginning.
     written: u64,
-    /// Pieces handed over, since the beginning.
+    /// Pieces written, since the beginning.
     pieces: u64,
+    /// The last of them, until another follows or it is committed: a transfer of nothing may go with it.
+    last: Option<Piece>,
     /// Memory that the core may still read, by the number of its piece. Dropped here, so that the core does
     /// not have to free it.
     lent: VecDeque<(u64, Region)>,
@@ -38,7 +40,7 @@ pub struct ByteWriter {
 impl ByteWriter {
     /// The end of `shared` that writes. There is one.
     pub const fn new(shared: Arc<SharedByteStream>) -> Self {
-        Self { shared, written: 0, pieces: 0, lent: VecDeque::new(), finished: false }
+        Self { shared, written: 0, pieces: 0, last: None, lent: VecDeque::new(), finished: false }
     }
 
     /// The stream.
@@ -83,13 +85,11 @@ impl ByteWriter {
     /// Copies as many of `octets` as there is room for, annotated. Returns how many. The rest is written with
     /// an offset that is larger by as many, and does not start a message.
     ///
-    /// With no octets it is a transfer of nothing, if the annotation names a section
-    /// (draft-csapuntz-tcprdma-00 §5.1.2): it goes with the octets written before it, or after it.
-    /// Returns 0 then, whether or not there was room for it: see [`room`](Self::room).
+    /// Without octets nothing is written: see [`write_nothing`](Self::write_nothing).
     pub fn write_annotated(&mut self, annotation: Annotation, octets: &[u8]) -> usize {
         let room = self.room();
         let Some(taken) = octets.get(..octets.len().min(room)) else { return 0 };
-        if room == 0 || (taken.is_empty() && annotation.section.is_none()) {
+        if taken.is_empty() {
             return 0;
         }
         let [(first_at, first), (second_at, _)] =
@@ -104,6 +104,21 @@ impl ByteWriter {
         self.written += taken.len() as u64;
         self.push(annotation, source, taken.len() as u32);
         taken.len()
+    }
+
+    /// Sends a transfer of nothing (draft-csapuntz-tcprdma-00 §5.1.2), whose total is 0, with the last octet
+    /// written. A segment has one option, so that octet is of no section, no other transfer of nothing goes
+    /// with it, and it is not [committed](Self::commit) yet. Returns false, and sends nothing, if there is no
+    /// such octet.
+    // Requirements: TRO-5.1.2-02, TRO-3.1.3-03
+    pub fn write_nothing(&mut self, section: Section, buffer_offset: u32) -> bool {
+        match &mut self.last {
+            Some(Piece { transfer: transfer @ PieceTransfer::None, .. }) => {
+                *transfer = PieceTransfer::ThenNothing(section, buffer_offset);
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Sends the `octets` octets at `offset` of `memory` without copying them before they go into frames.
@@ -135,14 +150,23 @@ impl ByteWriter {
 
     /// Whether as many pieces wait as may.
     fn is_full(&self) -> bool {
-        self.shared.pieces.len() == self.shared.pieces.capacity()
+        self.shared.pieces.len() + usize::from(self.last.is_some()) >= self.shared.pieces.capacity()
     }
 
     fn push(&mut self, annotation: Annotation, source: Source, octets: u32) {
         let Annotation { starts_message, section } = annotation;
-        let pushed = self.shared.pieces.push(Piece { octets, source, starts_message, section });
-        debug_assert!(pushed.is_ok(), "room for it was seen, and nobody else pushes");
+        let transfer =
+            section.map_or(PieceTransfer::None, |(section, offset)| PieceTransfer::Section(section, offset));
+        let before = self.last.replace(Piece { octets, source, starts_message, transfer });
+        self.hand_over(before);
         self.pieces += 1;
+    }
+
+    fn hand_over(&self, piece: Option<Piece>) {
+        if let Some(piece) = piece {
+            let pushed = self.shared.pieces.push(piece);
+            debug_assert!(pushed.is_ok(), "room for it was seen, and nobody else pushes");
+        }
     }
 
     fn free_lent(&mut self) {
@@ -155,6 +179,8 @@ impl ByteWriter {
     /// Hands what was written to the core.
     pub fn commit(&mut self) {
         if self.shared.committed.load(Ordering::Relaxed) != self.pieces {
+            let last = self.last.take();
+            self.hand_over(last);
             self.shared.committed.store(self.pieces, Ordering::Release);
             self.shared.ring();
         }
@@ -163,6 +189,8 @@ impl ByteWriter {
     /// Hands what was written to the core, and a FIN after it: nothing more can be written.
     pub fn finish(&mut self) {
         self.finished = true;
+        let last = self.last.take();
+        self.hand_over(last);
         self.shared.committed.store(self.pieces, Ordering::Release);
         self.shared.finished.store(true, Ordering::Release);
         self.shared.ring();

@@ -2235,16 +2235,28 @@ int warpline_byte_stream_write(struct warpline_byte_stream *byte_stream,
 
 /**
  * Writes all of `length` bytes from `start`, with what `annotation` says about them; null for nothing.
- * Waits `timeout_ms` each time there is no room. With no bytes and a section, it is a transfer of nothing,
- * which goes with the bytes before it while the stream is corked, or with those after it.
+ * Waits `timeout_ms` each time there is no room. With no bytes and a section whose total is 0, it is a
+ * transfer of nothing, which goes with the last byte written before it: that is of no section, and the
+ * stream is corked.
  *
  * Fails as `warpline_byte_stream_write` does; some bytes may be written then.
+ *
+ * - `-EINVAL`: the section contradicts one before it (another total, bytes beyond the total, bytes of the
+ *   buffer that were sent before), or a transfer of nothing has no byte to go with; nothing was written
  */
 int warpline_byte_stream_write_annotated(struct warpline_byte_stream *byte_stream,
                                          const struct warpline_annotation *annotation,
                                          const void *start,
                                          size_t length,
                                          int32_t timeout_ms);
+
+/**
+ * Ends transfer `rid`, of which not all was sent, or whose total is not known: the next section with this
+ * name is of another transfer.
+ *
+ * - `-EINVAL`: the name has more than 46 bits
+ */
+int warpline_byte_stream_end_transfer(struct warpline_byte_stream *byte_stream, uint64_t rid);
 
 /**
  * Has what is written wait if `corked`; else sends what has waited. Parts of a message that were written

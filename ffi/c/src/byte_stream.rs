@@ -501,10 +501,14 @@ pub unsafe extern "C" fn warpline_byte_stream_write(
 }
 
 /// Writes all of `length` bytes from `start`, with what `annotation` says about them; null for nothing.
-/// Waits `timeout_ms` each time there is no room. With no bytes and a section, it is a transfer of nothing,
-/// which goes with the bytes before it while the stream is corked, or with those after it.
+/// Waits `timeout_ms` each time there is no room. With no bytes and a section whose total is 0, it is a
+/// transfer of nothing, which goes with the last byte written before it: that is of no section, and the
+/// stream is corked.
 ///
 /// Fails as `warpline_byte_stream_write` does; some bytes may be written then.
+///
+/// - `-EINVAL`: the section contradicts one before it (another total, bytes beyond the total, bytes of the
+///   buffer that were sent before), or a transfer of nothing has no byte to go with; nothing was written
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_byte_stream_write_annotated(
     byte_stream: *mut ByteStream,
@@ -518,6 +522,20 @@ pub unsafe extern "C" fn warpline_byte_stream_write_annotated(
         let (stream, bytes, annotated) =
             unsafe { (borrow(byte_stream)?, list(start.cast::<u8>(), length)?, extensible(annotation)?) };
         stream.writer().write_annotated(annotated.annotation()?, bytes, patience(timeout_ms))?;
+        Ok(0)
+    })
+}
+
+/// Ends transfer `rid`, of which not all was sent, or whose total is not known: the next section with this
+/// name is of another transfer.
+///
+/// - `-EINVAL`: the name has more than 46 bits
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_byte_stream_end_transfer(byte_stream: *mut ByteStream, rid: u64) -> c_int {
+    guard(|| {
+        // SAFETY: the caller keeps C's contract.
+        let stream = unsafe { borrow(byte_stream)? };
+        stream.writer().end_transfer(name(rid)?);
         Ok(0)
     })
 }

@@ -228,7 +228,7 @@ impl From<ByteStreamError> for Failure {
             Error::TimedOut => libc::ETIMEDOUT,
             Error::Closed(_) => libc::ECONNRESET,
             Error::PeerFinished | Error::Finished => libc::EPIPE,
-            Error::OutsideMemory | Error::NameInUse => libc::EINVAL,
+            Error::OutsideMemory | Error::NameInUse | Error::Section(_) => libc::EINVAL,
             Error::NoMemory | Error::NoDescriptor(_) => libc::ENOMEM,
             Error::Switch(error) => return error.into(),
             Error::Stopped(_) => libc::ENODEV,

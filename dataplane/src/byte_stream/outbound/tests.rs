@@ -16,17 +16,26 @@ struct Written {
     starts_message: bool,
     /// Its number, and whether its total is known; the offset in the buffer.
     section: Option<(u64, bool, u32)>,
+    /// The number of a transfer of nothing that goes with octets of no section.
+    then_nothing: Option<u64>,
     lent: bool,
 }
 
 fn written() -> impl Strategy<Value = Written> {
-    let octets = prop_oneof![0_u32..4, 1_u32..200, 1_u32..1500];
+    let octets = prop_oneof![1_u32..4, 1_u32..200, 1_u32..1500];
     let section = proptest::option::of((0_u64..3, any::<bool>(), 0_u32..3000));
-    (octets, any::<bool>(), section, any::<bool>()).prop_map(|(octets, starts_message, section, lent)| {
-        // Octets of no section: at least one.
-        let octets = if section.is_none() { octets.max(1) } else { octets };
-        Written { octets, starts_message, section, lent: lent && octets > 0 }
-    })
+    let nothing = proptest::option::of(10_u64..13);
+    (octets, any::<bool>(), section, nothing, any::<bool>()).prop_map(
+        |(octets, starts_message, section, nothing, lent)| {
+            let then_nothing = nothing.filter(|_| section.is_none());
+            Written { octets, starts_message, section, then_nothing, lent }
+        },
+    )
+}
+
+/// A transfer of nothing.
+fn nothing(number: u64) -> Section {
+    Section { rid: Rid::new(number).unwrap(), unsolicited: true, total_octets: Some(0) }
 }
 
 fn section((number, total_known, _): (u64, bool, u32)) -> Section {
@@ -37,7 +46,7 @@ fn section((number, total_known, _): (u64, bool, u32)) -> Section {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
-    // Requirements: TRO-3.1.6-01, TRO-3.1.8-01, TRO-3.1.8-03, TRO-4-03
+    // Requirements: TRO-3.1.3-03, TRO-3.1.6-01, TRO-3.1.8-01, TRO-3.1.8-03, TRO-4-03, TRO-5.1.2-02
     #[test]
     fn each_octet_is_in_one_run(
         all in proptest::collection::vec(written(), 1..24),
@@ -49,6 +58,8 @@ proptest! {
         let mut writer = ByteWriter::new(shared.clone());
         let mut outbound = Outbound::new(shared, START, annotates);
         let (mut stream, mut targets, mut starts) = (Vec::new(), Vec::new(), Vec::new());
+        // Where each transfer of nothing is, and where it was found.
+        let (mut nothings, mut found) = (Vec::new(), Vec::new());
         for one in &all {
             let octets: Vec<u8> = (0..one.octets).map(|at| (stream.len() as u32 + at * 7) as u8).collect();
             let annotation = Annotation {
@@ -67,8 +78,15 @@ proptest! {
                 starts.push(one.starts_message && at == 0);
             }
             stream.extend(octets);
+            prop_assert!(one.section.is_none() || !writer.write_nothing(nothing(9), 0), "octets of a section");
+            if let Some(number) = one.then_nothing {
+                prop_assert!(writer.write_nothing(nothing(number), 0));
+                prop_assert!(!writer.write_nothing(nothing(9), 0), "these octets have one");
+                nothings.push((stream.len(), nothing(number)));
+            }
         }
         writer.commit();
+        prop_assert!(!writer.write_nothing(nothing(9), 0), "nothing that waits");
         outbound.take_pieces();
         let mut at = 0;
         for room in rooms.iter().cycle() {
@@ -83,6 +101,10 @@ proptest! {
                 prop_assert!(!starts[at + 1..end].contains(&true), "a message begins inside");
                 prop_assert!(run.starts_message || !starts[at]);
                 let part = run.part.map_or(0..0, |part| part.at..part.at + part.octets);
+                if let Some(part) = run.part.filter(|part| part.octets == 0) {
+                    found.push((at + part.at as usize, part.section));
+                    prop_assert!(part.at > 0, "an octet before it is in the segment");
+                }
                 for (octet, target) in (0..).zip(&targets[at..end]) {
                     let said = run.part.filter(|_| part.contains(&octet));
                     let said = said.map(|part| (part.section, part.buffer_offset + octet - part.at));
@@ -96,10 +118,11 @@ proptest! {
         }
         prop_assert_eq!(at, stream.len(), "all octets are sent");
         prop_assert_eq!(outbound.unqueued_octets(), 0);
-        // All is released that is acknowledged: but for transfers of nothing at the end, all of it.
+        prop_assert_eq!(found, if annotates { nothings } else { Vec::new() }, "each transfer of nothing, once");
+        // All is released that is acknowledged.
         outbound.note_acknowledged(START + at as u32);
         outbound.release(START + at as u32);
-        let nothing_left = all.iter().rev().take_while(|one| one.octets == 0).count() as u64;
-        prop_assert!(writer.released_pieces() + nothing_left >= all.len() as u64);
+        prop_assert_eq!(writer.released_pieces(), all.len() as u64);
+        prop_assert!(writer.is_acknowledged());
     }
 }

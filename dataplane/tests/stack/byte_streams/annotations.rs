@@ -29,8 +29,6 @@ struct Stream {
     starts: Vec<bool>,
     /// The places of transfers of nothing.
     nothing: Vec<(usize, Target)>,
-    /// Those among them that come after the header of a message of their own.
-    announced: Vec<(usize, Target)>,
     /// How it is written, up to the places where the writer hands it over.
     writes: Vec<Write>,
 }
@@ -68,13 +66,11 @@ impl Stream {
         if rng.u8(..6) == 0 {
             let nothing = Section { total_octets: Some(0), ..section };
             self.add(rng, of_section(nothing, 0), |_| 0);
-            let place = *self.nothing.last().expect("just added");
-            if starts_message {
-                self.announced.push(place);
-                // The next message begins here, and a segment with it.
-                self.end_write();
-                let starts = Annotation { starts_message: true, section: None };
-                self.add(rng, starts, len);
+            if rng.bool() {
+                // Octets of another section, or of another message, follow at once.
+                let starts_message = rng.bool();
+                let section = (!starts_message).then_some((section, 0));
+                self.add(rng, Annotation { starts_message, section }, len);
             }
             return self.end_write();
         }
@@ -148,7 +144,7 @@ fn judge(stream: &Stream, segments: &[Segment], seen: &mut Seen) {
     let syn = segments.iter().find(|segment| segment.flags & SYN != 0).expect("a SYN");
     let first = syn.seq.wrapping_add(1);
     let mut sent = vec![false; stream.octets.len()];
-    let mut announced = stream.announced.clone();
+    let mut nothing = stream.nothing.clone();
     let mut lengths = std::collections::HashMap::new();
     for segment in segments {
         assert!(segment.options_len <= 40 && segment.rdma.len() <= 1, "{segment:?}");
@@ -203,11 +199,11 @@ fn judge(stream: &Stream, segments: &[Segment], seen: &mut Seen) {
         let place = (begin + fields.data_offset, target);
         assert!(fields.data_offset <= segment.payload.len(), "{fields:?}");
         assert!(stream.nothing.contains(&place), "no such transfer of nothing: {place:?}");
-        announced.retain(|announced| *announced != place);
+        nothing.retain(|other| *other != place);
         seen.nothing += 1;
     }
     assert!(!sent.contains(&false), "all octets were on the wire");
-    assert_eq!(announced, [], "transfers of nothing that the wire never had");
+    assert_eq!(nothing, [], "transfers of nothing that the wire never had");
 }
 
 /// The option that the octets of `range` need: they have at most one part of one section.
@@ -329,6 +325,11 @@ fn write(writer: &mut ByteWriter, stream: &Stream, part: usize, skip: usize, at:
     let rest = &stream.octets[at..at + octets - skip];
     let section = annotation.section.map(|(section, offset)| (section, offset + skip as u32));
     let annotation = Annotation { starts_message: annotation.starts_message && skip == 0, section };
+    if octets == 0 {
+        let (section, offset) = annotation.section.expect("a transfer of nothing");
+        assert!(writer.write_nothing(section, offset), "octets of no section are right before it");
+        return Some(0);
+    }
     if lent {
         return writer.write_memory(annotation, &region_of(rest), 0, rest.len()).map(|_| rest.len());
     }

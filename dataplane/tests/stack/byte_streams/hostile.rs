@@ -273,6 +273,33 @@ fn a_buffer_of_nothing_takes_nothing() {
     receiver.is_whole();
 }
 
+/// A transfer of nothing on a segment without payload is no part of the stream: it is ignored. On one with
+/// payload it ends the transfer, once, also where other placements begin.
+// Requirements: TRO-3.1.3-03, TRO-3.1.4-03
+#[test]
+fn a_transfer_of_nothing_needs_payload() {
+    let mut receiver = Receiver::expecting();
+    let nothing = Transfer { total_octets: Some(0), ..whole(0) };
+    for _ in 0..2 {
+        receiver.send_next(0, nothing);
+    }
+    assert_eq!(receiver.counters(), TransferCounters::default());
+    receiver.nothing_is_placed();
+    // Beyond a gap: the end of this segment is the place of two others.
+    let other = rid(NAME + 1);
+    assert!(receiver.reader.expect(other, &receiver.memory, AT, BUFFER));
+    receiver.peer.settle();
+    receiver.send(10, 10, Some(RdmaOption::Transfer(Transfer { data_offset: 10, ..nothing })));
+    receiver.send(20, 10, Some(RdmaOption::Transfer(Transfer { rid: other, ..whole(10) })));
+    receiver.send(0, 10, None);
+    let in_buffer = ReadItem::Placed { rid: other, buffer: Buffer::Expected, offset: 0, octets: 10 };
+    assert_eq!(receiver.read(), [complete(0), in_buffer]);
+    receiver.send_next(10, nothing);
+    assert_eq!(receiver.counters().unknown_rid, 1, "its name is free");
+    receiver.read();
+    receiver.is_whole();
+}
+
 // Requirements: TRO-3.1.7-01
 #[test]
 fn unknown_names_are_read_from_the_stream() {

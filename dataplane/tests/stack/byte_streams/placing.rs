@@ -42,7 +42,7 @@ impl Ends {
                 told += match item {
                     ReadItem::Octets(octets) => octets,
                     ReadItem::Placed { octets, .. } => octets as usize,
-                    ReadItem::Nothing => break,
+                    ReadItem::Nothing | ReadItem::Finished => break,
                     _ => 0,
                 };
                 items.push(item);
@@ -88,28 +88,40 @@ fn gaps_that_are_closed_count_no_more() {
     assert!(crate::common::holds(&memory, 0, &octets));
 }
 
-/// Transfers of nothing that no octet can carry do not stop the stream: two in a row, or one right before a
-/// section of another transfer.
+/// A transfer of nothing that was taken is never lost, whatever is around it: sections of other transfers,
+/// other transfers of nothing, or the end of the stream. One that no octet can go with is not taken.
+// Requirements: TRO-3.1.3-03, TRO-5.1.2-02
 #[test]
-fn transfers_of_nothing_do_not_stop_the_stream() {
-    for second_is_nothing in [false, true] {
-        let mut ends = ends();
-        let memory = Region::heap(100).unwrap();
-        for name in 1..4 {
-            ends.expect(rid(name), &memory);
-        }
-        ends.writer.write_annotated(of_section(section(rid(1), 0), 0), &[]);
-        if second_is_nothing {
-            ends.writer.write_annotated(of_section(section(rid(2), 0), 0), &[]);
-        }
-        assert_eq!(ends.writer.write_annotated(of_section(section(rid(3), 100), 0), &[7; 100]), 100);
-        assert_eq!(ends.writer.write(&[8; 50]), 50);
-        ends.writer.commit();
-        let items = ends.read(150);
-        assert!(items.contains(&complete(rid(3), 100)), "{items:?}");
-        let acknowledged = ends.pair.run_until(10, |_| ends.writer.is_acknowledged());
-        assert!(acknowledged, "all pieces are released");
+fn transfers_of_nothing_are_not_lost() {
+    let mut ends = ends();
+    let memory = Region::heap(100).unwrap();
+    for name in 1..9 {
+        ends.expect(rid(name), &memory);
     }
+    let nothing = |name| section(rid(name), 0);
+    assert!(!ends.writer.write_nothing(nothing(1), 0), "at the beginning");
+    assert_eq!(ends.writer.write_annotated(of_section(section(rid(7), 100), 0), &[7; 100]), 100);
+    assert!(!ends.writer.write_nothing(nothing(1), 0), "octets of a section");
+    // One octet between two sections, two after one another, and the last octet of the stream.
+    assert_eq!(ends.writer.write(&[1]), 1);
+    assert!(ends.writer.write_nothing(nothing(1), 0));
+    assert!(!ends.writer.write_nothing(nothing(2), 0), "this octet has one");
+    assert_eq!(ends.writer.write_annotated(of_section(section(rid(8), 100), 0), &[8; 100]), 100);
+    for name in 2..4 {
+        assert_eq!(ends.writer.write(&[name]), 1);
+        assert!(ends.writer.write_nothing(nothing(name.into()), 0));
+    }
+    ends.writer.commit();
+    assert!(!ends.writer.write_nothing(nothing(4), 0), "all was handed over");
+    assert_eq!(ends.writer.write(&[4; 3000]), 3000);
+    assert!(ends.writer.write_nothing(nothing(4), 0));
+    ends.writer.finish();
+    let mut items = ends.read(3203);
+    items.retain(|item| matches!(item, ReadItem::Complete { .. }));
+    let expected = [(7, 100), (1, 0), (8, 100), (2, 0), (3, 0), (4, 0)];
+    assert_eq!(items, expected.map(|(name, total)| complete(rid(name), total)));
+    let acknowledged = ends.pair.run_until(10, |_| ends.writer.is_acknowledged());
+    assert!(acknowledged, "all pieces are released");
 }
 
 /// A failed READ of NFS: the reply's header, a transfer of nothing, and the next reply.
@@ -121,7 +133,7 @@ fn a_transfer_of_nothing_is_complete() {
     ends.expect(rid(1), &memory);
     let capture = Capture::start(&ends.pair.network, End::A, |_, _| Verdict::Pass);
     assert_eq!(ends.writer.write_annotated(MESSAGE, &[1; 40]), 40);
-    ends.writer.write_annotated(of_section(section(rid(1), 0), 0), &[]);
+    assert!(ends.writer.write_nothing(section(rid(1), 0), 0));
     assert_eq!(ends.writer.write_annotated(MESSAGE, &[2; 40]), 40);
     ends.writer.commit();
     let items = ends.read(80);

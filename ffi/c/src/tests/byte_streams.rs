@@ -136,6 +136,15 @@ fn transfers_are_placed() {
     assert_eq!(far.release(part.buffer), 0);
     let part = far.read_part(&mut place, PATIENCE).unwrap();
     assert_eq!((part.kind, part.length, &place[..3]), (WARPLINE_READ_BYTES, 3, &b"end"[..]));
+    // What contradicts a section before it is refused.
+    assert_eq!(near.write_annotated(&section(20, 0), &[], PATIENCE), -libc::EINVAL, "no byte to go with");
+    assert_eq!(near.write_annotated(&section(20, 9), &[0; 10], PATIENCE), -libc::EINVAL);
+    assert_eq!(near.write_annotated(&section(20, 10), &[0; 5], PATIENCE), 0);
+    assert_eq!(near.write_annotated(&section(20, 9), &[], PATIENCE), -libc::EINVAL, "{}", last_error());
+    assert_eq!(near.write_annotated(&section(20, 10), &[0; 5], PATIENCE), -libc::EINVAL);
+    assert_eq!(near.end_transfer(20), 0);
+    assert_eq!(near.end_transfer(1 << 46), -libc::EINVAL);
+    assert_eq!(near.write_annotated(&section(20, 9), &[0; 5], PATIENCE), 0);
     assert_eq!(near.expect(10, &end.mr, 0, 10), 0);
     assert_eq!(near.cancel(10, PATIENCE), 0);
     assert_eq!(near.expect(10, &end.mr, 0, 10), 0, "the name is free");

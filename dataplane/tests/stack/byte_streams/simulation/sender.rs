@@ -74,8 +74,15 @@ impl Sender {
                 let begin = self.written.len();
                 let annotation =
                     of_section(self.plan.transfers[transfer].section(), (offset + self.in_step) as u32);
-                if octets == 0 && self.writer.room() == 0 {
-                    return false;
+                if octets == 0 {
+                    // It goes with an octet of no section.
+                    if self.write(rng, Annotation::default(), 1) == 0 {
+                        return false;
+                    }
+                    let nothing = self.plan.transfers[transfer].section();
+                    assert!(self.writer.write_nothing(nothing, offset as u32));
+                    gates.note_sent(transfer, begin + 1..begin + 1, offset);
+                    return self.advance(0, 0);
                 }
                 let written = self.write(rng, annotation, octets - self.in_step);
                 gates.note_sent(transfer, begin..begin + written, offset + self.in_step);

@@ -72,6 +72,11 @@ impl Handle<ByteStream> {
         unsafe { warpline_byte_stream_read_section(self.raw, rid, mr.raw, offset, length, ms) }
     }
 
+    pub fn end_transfer(&self, rid: u64) -> i32 {
+        // SAFETY: the handle is good.
+        unsafe { warpline_byte_stream_end_transfer(self.raw, rid) }
+    }
+
     pub fn copy_unsolicited(&self, buffer: u32, offset: usize, place: &mut [u8]) -> i32 {
         let (start, length) = (place.as_mut_ptr().cast(), place.len());
         // SAFETY: the handle is good, and the place may be written.
