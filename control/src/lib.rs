@@ -139,7 +139,7 @@ pub use warpline_dataplane::wire::mpa::StartupError;
 
 /// The TCP RDMA option (draft-csapuntz-tcprdma-00): the names of transfers, by protocol.
 pub mod tcp_rdma {
-    pub use warpline_dataplane::wire::tcp_rdma::{CifsRid, HttpRid, NfsRid, ReservedBits, Rid, ScsiRid};
+    pub use warpline_dataplane::wire::tcp_rdma::{CifsRid, HttpRid, NfsRid, Rid, RidFormat, ScsiRid};
 }
 
 /// The example of README.md, compiled by the tests.

@@ -13,6 +13,7 @@ fn add(sum: &mut Outcome, one: &Outcome) {
     sum.counters.add(&one.counters);
     sum.complete += one.complete;
     sum.saved += one.saved;
+    sum.not_expected += one.not_expected;
 }
 
 #[track_caller]
@@ -30,6 +31,7 @@ fn reaches_everything(sum: &Outcome, at_least: u64) {
         counters.placements_revoked,
         sum.complete,
         sum.saved,
+        sum.not_expected,
     ] {
         assert!(count >= at_least, "{sum:?}");
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use warpline::tcp_rdma::{HttpRid, Rid};
+use warpline::tcp_rdma::{HttpRid, Rid, RidFormat};
 use warpline::{Behaviour, ByteStream, ByteStreamConfig, Device, Region, StreamConfig};
 
 use crate::ends::{Outcome, PATIENCE};
@@ -281,7 +281,8 @@ impl Connection {
             }
         };
         totals.connections += 1;
-        Ok(Self { stream: stream.into_byte_stream(&ByteStreamConfig::default())?, next_index: 0 })
+        let config = ByteStreamConfig { rid_format: RidFormat::Http, ..ByteStreamConfig::default() };
+        Ok(Self { stream: stream.into_byte_stream(&config)?, next_index: 0 })
     }
 }
 

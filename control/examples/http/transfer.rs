@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use warpline::tcp_rdma::RidFormat;
 use warpline::{
     Annotation, ByteStreamConfig, ByteStreamError, ByteStreamReader, ByteStreamWriter, Piece, ReadItem,
     Region, Section, TransferBuffer, UnsolicitedConfig,
@@ -34,6 +35,7 @@ pub fn server_stream() -> ByteStreamConfig {
         send_bytes: 64 << 10,
         receive_bytes: 256 << 10,
         unsolicited: Some(unsolicited),
+        rid_format: RidFormat::Http,
         ..ByteStreamConfig::default()
     }
 }

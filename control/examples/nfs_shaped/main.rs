@@ -18,6 +18,7 @@ use ends::{Outcome, PATIENCE, PORT};
 use nfs3_types::nfs3::{self, nfsstat3};
 use nfs3_types::xdr_codec::Opaque;
 use server::{DATA_BYTES_MAX, Files};
+use warpline::tcp_rdma::RidFormat;
 use warpline::{Behaviour, ByteStream, ByteStreamConfig, Device, Region, StreamConfig, TcpListenConfig};
 
 /// Bytes of each file; the last block is not a whole one.
@@ -65,10 +66,11 @@ fn client(device: &Device, server: SocketAddr) -> Outcome {
 /// Connects to the server, which may still be setting up.
 fn connect(device: &Device, server: SocketAddr) -> Outcome<ByteStream> {
     let config = StreamConfig { tcp: Some(behaviour(device)), ..StreamConfig::default() };
+    let names = ByteStreamConfig { rid_format: RidFormat::Nfs, ..ByteStreamConfig::default() };
     let begin = Instant::now();
     loop {
         match device.connect_stream(server, &config) {
-            Ok(stream) => return Ok(stream.into_byte_stream(&ByteStreamConfig::default())?),
+            Ok(stream) => return Ok(stream.into_byte_stream(&names)?),
             Err(error) if begin.elapsed() > PATIENCE => return Err(error.into()),
             Err(_) => thread::sleep(Duration::from_millis(20)),
         }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use nfs3_types::nfs3::{self, READ3args, nfs_fh3, nfsstat3, post_op_attr, stable_how, wcc_data, writeverf3};
 use nfs3_types::rpc::{self, accept_stat_data, accepted_reply, msg_body, msg_type, opaque_auth, reply_body};
 use nfs3_types::xdr_codec::{Error, Opaque};
+use warpline::tcp_rdma::RidFormat;
 use warpline::{
     ByteStream, ByteStreamConfig, ByteStreamError, ByteStreamReader, ByteStreamWriter, ReadItem,
     TransferBuffer, UnsolicitedConfig,
@@ -58,7 +59,8 @@ enum Answer {
 /// Returns how the byte stream of a server is set up.
 pub fn stream_config() -> ByteStreamConfig {
     let unsolicited = UnsolicitedConfig { count: UNSOLICITED_BUFFERS, bytes: DATA_BYTES_MAX as usize };
-    ByteStreamConfig { unsolicited: Some(unsolicited), ..ByteStreamConfig::default() }
+    let rid_format = RidFormat::Nfs;
+    ByteStreamConfig { unsolicited: Some(unsolicited), rid_format, ..ByteStreamConfig::default() }
 }
 
 /// Serves one client until it finishes.

@@ -2,6 +2,7 @@
 //! (draft-csapuntz-tcprdma-00). The threads of an application and the core share rings; the control thread
 //! has no part in what is read and written.
 
+use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -51,6 +52,7 @@ pub(super) fn prepare(
         let pool = UnsolicitedPool::new(memory, unsolicited.bytes).ok_or(ByteStreamError::NoMemory)?;
         rings.unsolicited = Some(pool);
     }
+    rings.rid_format = config.rid_format;
     let mut events = None;
     if config.events {
         let [reader, writer] = [Arc::new(EventFd::new()?), Arc::new(EventFd::new()?)];
@@ -83,6 +85,8 @@ impl ByteStream {
                 link: link.clone(),
                 event: reader_event,
                 timeout: Duration::MAX,
+                told: HashSet::new(),
+                met: VecDeque::new(),
             },
             writer: ByteStreamWriter {
                 writer,
@@ -156,6 +160,10 @@ pub struct ByteStreamReader {
     link: Arc<Link>,
     event: Option<Arc<EventFd>>,
     timeout: Duration,
+    /// Unsolicited buffers that the application was told of, and not of the end of their transfers.
+    told: HashSet<u16>,
+    /// Ends of such transfers, which [`read_section`](Self::read_section) has met.
+    met: VecDeque<ReadItem>,
 }
 
 impl ByteStreamReader {
@@ -200,11 +208,24 @@ impl ByteStreamReader {
     ///
     /// As [`read`](Self::read).
     pub fn read_item(&mut self, out: &mut [u8], timeout: Duration) -> Result<ReadItem, ByteStreamError> {
-        self.wait(timeout, |this| match this.reader.read(out, usize::MAX) {
+        if let Some(item) = self.met.pop_front() {
+            return Ok(item);
+        }
+        let item = self.wait(timeout, |this| match this.reader.read(out, usize::MAX) {
             ReadItem::Nothing => None,
             ReadItem::Finished => Some(this.link.handle().end().map_or(Ok(ReadItem::Finished), Err)),
             item => Some(Ok(item)),
-        })
+        })?;
+        match item {
+            ReadItem::Placed { buffer: Buffer::Unsolicited(buffer), .. } => {
+                self.told.insert(buffer);
+            }
+            ReadItem::Complete { buffer: Buffer::Unsolicited(buffer), .. } => {
+                self.told.remove(&buffer);
+            }
+            _ => {}
+        }
+        Ok(item)
     }
 
     /// Copies the next bytes to `out` without taking them, as far as they have come and no placed ones come
@@ -214,11 +235,13 @@ impl ByteStreamReader {
     }
 
     /// Has the bytes of transfer `rid` placed in `range` of `memory` as they arrive. Ask before the peer can
-    /// know that name.
+    /// know that name: if an unsolicited transfer has it, [`read_item`](Self::read_item) returns
+    /// [`ReadItem::NotExpected`], and nothing is placed in the memory.
     ///
     /// # Errors
     ///
-    /// [`ByteStreamError::OutsideMemory`], [`ByteStreamError::NameInUse`].
+    /// [`ByteStreamError::OutsideMemory`], [`ByteStreamError::NameInUse`]; [`ByteStreamError::TimedOut`] if
+    /// the core has not seen what was asked before, [`ByteStreamError::Closed`].
     pub fn expect(&mut self, rid: Rid, memory: &Region, range: Range<usize>) -> Result<(), ByteStreamError> {
         let len = range.len();
         if range.start > range.end || !memory.contains(range.start, len) || memory.is_constant() {
@@ -227,30 +250,41 @@ impl ByteStreamReader {
         if self.reader.buffer(rid, Buffer::Expected).is_some() {
             return Err(ByteStreamError::NameInUse);
         }
-        self.wait(self.timeout, |this| this.reader.expect(rid, memory, range.start, len).then_some(Ok(())))
+        self.wait(self.timeout, |this| {
+            if let Some(reason) = this.link.handle().shared.end() {
+                return Some(Err(ByteStreamError::Closed(reason)));
+            }
+            this.reader.expect(rid, memory, range.start, len).then_some(Ok(()))
+        })
     }
 
-    /// Ends transfer `rid` and waits until its buffer is the application's alone. The bytes of it that were
-    /// placed and not read are copied aside, to be read from there.
+    /// Ends transfer `rid` and waits until its buffer is the application's alone. The bytes
+    /// of it that were placed and not read are copied aside, to be read from there. On a connection that has
+    /// ended nothing is placed any more.
     ///
     /// # Errors
     ///
     /// [`ByteStreamError::TimedOut`].
     pub fn cancel(&mut self, rid: Rid, timeout: Duration) -> Result<(), ByteStreamError> {
-        self.wait(timeout, |this| this.reader.cancel(rid).then_some(Ok(())))?;
+        self.wait(timeout, |this| (this.reader.has_ended() || this.reader.cancel(rid)).then_some(Ok(())))?;
         self.wait(timeout, |this| this.reader.has_settled().then_some(Ok(())))?;
         self.reader.save_placed(rid);
         Ok(())
     }
 
     /// Gives the unsolicited buffer `buffer` back, after [`ReadItem::Complete`], or, for a transfer whose
-    /// total is not known, when all of it was read: another transfer may have it from then on.
+    /// total is not known, when all of it was read: another transfer may have it from then on. On a
+    /// connection that has ended there is no other.
     ///
     /// # Errors
     ///
     /// [`ByteStreamError::TimedOut`].
     pub fn release(&mut self, buffer: u16, timeout: Duration) -> Result<(), ByteStreamError> {
-        self.wait(timeout, |this| this.reader.release(buffer).then_some(Ok(())))
+        self.wait(timeout, |this| {
+            (this.reader.has_ended() || this.reader.release(buffer)).then_some(Ok(()))
+        })?;
+        self.told.remove(&buffer);
+        Ok(())
     }
 
     /// Returns the memory of a buffer and the place where it begins there.
@@ -262,9 +296,16 @@ impl ByteStreamReader {
     /// buffer, or the range does not lie in it.
     #[must_use]
     pub fn copy_unsolicited(&self, buffer: u16, offset: usize, out: &mut [u8]) -> bool {
-        let Some(pool) = self.reader.unsolicited() else { return false };
-        let inside = offset.checked_add(out.len()).is_some_and(|end| end <= pool.buffer_octets());
-        inside && pool.buffer(buffer).is_some_and(|(memory, at)| memory.read(at + offset, out))
+        let part = self.unsolicited_part(buffer, offset, out.len());
+        part.is_some_and(|(memory, at)| memory.read(at, out))
+    }
+
+    /// Returns the memory of bytes `offset..offset + len` of unsolicited buffer `buffer`, and where they
+    /// begin there; `None` if there is no such buffer, or the range does not lie in it.
+    pub fn unsolicited_part(&self, buffer: u16, offset: usize, len: usize) -> Option<(&Region, usize)> {
+        let pool = self.reader.unsolicited()?;
+        let inside = offset.checked_add(len).is_some_and(|end| end <= pool.buffer_octets());
+        pool.buffer(buffer).filter(|_| inside).map(|(memory, at)| (memory, at + offset))
     }
 
     /// Reads the next `range.len()` bytes of the stream into `range` of `memory`, of which transfer `rid`,
@@ -272,6 +313,9 @@ impl ByteStreamReader {
     /// copied. What was not placed is copied to its place, and what was placed elsewhere in the buffer, by an
     /// option that was damaged on its way or a peer that errs, is brought there: the stream decides. Returns
     /// how many bytes were in their place.
+    ///
+    /// If the end of another transfer comes meanwhile, the next [`read_item`](Self::read_item) returns it;
+    /// the unsolicited buffer of one that `read_item` has said nothing about is given back.
     ///
     /// # Errors
     ///
@@ -297,6 +341,13 @@ impl ByteStreamReader {
                     let found = self.reader.buffer(rid, buffer);
                     section.take_placed((rid, buffer, offset, octets), found)?;
                 }
+                ReadItem::Complete { rid: other, buffer, .. } if other != rid => {
+                    self.meet(item, buffer, timeout)?;
+                }
+                ReadItem::Complete { buffer: Buffer::Unsolicited(buffer), .. } => {
+                    self.release(buffer, timeout)?;
+                }
+                ReadItem::NotExpected { rid: other } if other != rid => self.met.push_back(item),
                 ReadItem::Finished => {
                     return Err(self.link.handle().end().unwrap_or(ByteStreamError::PeerFinished));
                 }
@@ -316,6 +367,18 @@ impl ByteStreamReader {
     /// placed, and why others were not.
     pub fn transfer_counters(&self) -> TransferCounters {
         self.link.handle().transfer_counters()
+    }
+
+    /// Takes the end of a transfer that is not read here.
+    fn meet(&mut self, end: ReadItem, buffer: Buffer, timeout: Duration) -> Result<(), ByteStreamError> {
+        match buffer {
+            // All of it was copied: nobody else would give the buffer back.
+            Buffer::Unsolicited(buffer) if !self.told.remove(&buffer) => self.release(buffer, timeout),
+            _ => {
+                self.met.push_back(end);
+                Ok(())
+            }
+        }
     }
 
     /// Returns true if everything was read and the peer sends nothing more.
@@ -343,7 +406,7 @@ impl ByteStreamReader {
     /// only then may the thread sleep.
     pub fn arm(&mut self) -> bool {
         self.reader.arm();
-        !self.reader.is_readable()
+        self.met.is_empty() && !self.reader.is_readable()
     }
 
     /// Calls `attempt` until it returns something, for at most `timeout`.
@@ -540,8 +603,8 @@ impl ByteStreamWriter {
         Ok(())
     }
 
-    /// Ends transfer `rid`, of which not all was sent, or whose total is not known: the next section with this
-    /// name is of another transfer.
+    /// Ends transfer `rid`, of which not all was sent, or whose total is not known: the next section with
+    /// this name is of another transfer.
     pub fn end_transfer(&mut self, rid: Rid) {
         self.sent.end(rid);
     }

@@ -1,5 +1,6 @@
 //! Registered memory.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use warpline_dataplane::memory::{Access, FastRegistration, Region, STag};
@@ -45,12 +46,18 @@ pub struct MemoryRegion {
     origin_to: u64,
     /// What of the memory is registered: the first byte, and how many.
     range: (usize, usize),
+    access: Access,
 }
 
 impl MemoryRegion {
     /// Returns all of `region`, registered as `registered`.
-    pub(crate) fn new(registered: Registered, region: Region, addressing: Addressing) -> Self {
-        Self { registered, origin_to: addressing.base_to(&region), range: (0, region.len()), region }
+    pub(crate) fn new(
+        registered: Registered,
+        region: Region,
+        access: Access,
+        addressing: Addressing,
+    ) -> Self {
+        Self { registered, origin_to: addressing.base_to(&region), range: (0, region.len()), region, access }
     }
 
     /// Bytes.
@@ -66,6 +73,21 @@ impl MemoryRegion {
     /// Returns its STag. [`fast_registration`](Self::fast_registration) assigns another one.
     pub const fn stag(&self) -> STag {
         self.registered.stag()
+    }
+
+    /// Returns what the STag permits: the rights of the registration, or of the last
+    /// [`fast_registration`](Self::fast_registration).
+    pub const fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Returns true if bytes `range` of the memory are registered: all of it, or what the last
+    /// [`fast_registration`](Self::fast_registration) says.
+    pub fn is_registered(&self, range: &Range<usize>) -> bool {
+        let (first, len) = self.range;
+        first <= range.start
+            && range.start <= range.end
+            && first.checked_add(len).is_some_and(|end| range.end <= end)
     }
 
     /// Returns true if what is sent from it is copied into frames: the memory may change, or the device
@@ -121,6 +143,7 @@ impl MemoryRegion {
             Addressing::ZeroBased => 0,
         };
         self.range = (offset, len);
+        self.access = access;
         self.origin_to = base_to.wrapping_sub(offset as u64);
         let all_streams = sharing == Sharing::AllStreams;
         FastRegistration { stag, offset: offset as u64, len: len as u64, base_to, access, all_streams }

@@ -98,7 +98,7 @@ impl ProtectionDomain {
             addressing,
             reply,
         })??;
-        Ok(MemoryRegion::new(Registered::new(self.context.clone(), stag), region, addressing))
+        Ok(MemoryRegion::new(Registered::new(self.context.clone(), stag), region, access, addressing))
     }
 
     /// Returns a window, bound to nothing yet. Waits for the core.

@@ -4,6 +4,7 @@ use std::io;
 
 use warpline_dataplane::byte_stream::SectionError;
 use warpline_dataplane::tcp::CloseReason;
+use warpline_dataplane::wire::tcp_rdma::RidFormat;
 
 use super::device::Stopped;
 use super::stream::SwitchError;
@@ -28,15 +29,24 @@ pub struct ByteStreamConfig {
     pub receive_bytes: usize,
     /// Buffers for transfers that nobody expects; without, such transfers are read as ordinary bytes.
     pub unsolicited: Option<UnsolicitedConfig>,
+    /// The format of the names of the peer's transfers: the bits that it has as zero are received as zeros
+    /// (draft-csapuntz-tcprdma-00 §5).
+    pub rid_format: RidFormat,
     /// Whether there are file descriptors to sleep on. A thread that only polls needs none, and costs no
     /// system call.
     pub events: bool,
 }
 
 impl Default for ByteStreamConfig {
-    /// Returns 1 MiB each way, no unsolicited buffers, and file descriptors.
+    /// Returns 1 MiB each way, no unsolicited buffers, names of all 46 bits, and file descriptors.
     fn default() -> Self {
-        Self { send_bytes: 1 << 20, receive_bytes: 1 << 20, unsolicited: None, events: true }
+        Self {
+            send_bytes: 1 << 20,
+            receive_bytes: 1 << 20,
+            unsolicited: None,
+            rid_format: RidFormat::Opaque,
+            events: true,
+        }
     }
 }
 

@@ -207,6 +207,72 @@ fn plain_readers_do_not_use_unsolicited_buffers_up() {
     assert_eq!(next_item(&mut far), ReadItem::Placed { rid: rid(3), buffer, offset: 0, octets: 4 });
 }
 
+/// A section that is read meets unsolicited transfers: what the application was told of it is told to the
+/// end, and the buffers of all others are given back.
+// Requirements: TRO-6.1-03
+#[test]
+fn a_section_does_not_use_unsolicited_buffers_up() {
+    let pair = Pair::new();
+    let config = ByteStreamConfig {
+        unsolicited: Some(UnsolicitedConfig { count: 2, bytes: 100 }),
+        ..ByteStreamConfig::default()
+    };
+    let (mut near, mut far) = streams(&pair.near, &pair.far, true, &config);
+    let unsolicited = |index, total| Section { unsolicited: true, ..solicited(index, total) };
+    let memory = Region::heap(100).unwrap();
+    for round in 0..5 {
+        let names = 10 * round;
+        // One that the application is told of, and whose end comes later.
+        near.writer.write_section(unsolicited(names, 8), 0, b"told", PATIENCE).unwrap();
+        let ReadItem::Placed { buffer, .. } = next_item(&mut far) else { panic!("it was not placed") };
+        let end = ReadItem::Complete { rid: rid(names), buffer, total_octets: 8 };
+        // Five that it is not told of, and its rest.
+        for other in 1..6 {
+            near.writer.write_section(unsolicited(names + other, 4), 0, b"none", PATIENCE).unwrap();
+            near.writer.wait_acknowledged(PATIENCE).unwrap();
+            if other == 5 {
+                near.writer.write_section(unsolicited(names, 8), 4, b"told", PATIENCE).unwrap();
+                near.writer.write_all(b"...", PATIENCE).unwrap();
+                far.reader.read_section(rid(9999), (&memory, 0..11), PATIENCE).unwrap();
+            } else {
+                near.writer.write_all(b"....", PATIENCE).unwrap();
+                far.reader.read_section(rid(9999), (&memory, 0..8), PATIENCE).unwrap();
+            }
+        }
+        assert!(!far.reader.arm(), "there is something to be read");
+        assert_eq!(next_item(&mut far), end);
+        let TransferBuffer::Unsolicited(buffer) = buffer else { panic!("it was not expected") };
+        far.reader.release(buffer, PATIENCE).unwrap();
+    }
+    // The core has seen all that was given back: both buffers are free.
+    far.reader.cancel(rid(9999), PATIENCE).unwrap();
+    for (index, buffer) in [(100, 0), (101, 1)] {
+        near.writer.write_section(unsolicited(index, 4), 0, b"last", PATIENCE).unwrap();
+        let ReadItem::Placed { buffer: placed, .. } = next_item(&mut far) else {
+            panic!("no buffer {buffer}")
+        };
+        assert!(matches!(placed, TransferBuffer::Unsolicited(_)));
+        assert!(matches!(next_item(&mut far), ReadItem::Complete { .. }));
+    }
+}
+
+/// On a connection that has ended, nothing waits for the core: it takes no requests any more.
+#[test]
+fn requests_on_a_connection_that_has_ended_return() {
+    let pair = Pair::new();
+    let (mut near, far) = streams(&pair.near, &pair.far, true, &ByteStreamConfig::default());
+    far.abort();
+    let error = near.reader.read(&mut [0; 8], PATIENCE).unwrap_err();
+    assert!(matches!(error, ByteStreamError::Closed(CloseReason::Reset)));
+    let memory = Region::heap(10).unwrap();
+    for name in 0..2000 {
+        let refused = near.reader.expect(rid(name), &memory, 0..10);
+        assert!(matches!(refused, Err(ByteStreamError::Closed(CloseReason::Reset))), "{refused:?}");
+        near.reader.release(0, Duration::MAX).unwrap();
+        near.reader.cancel(rid(name), Duration::MAX).unwrap();
+    }
+}
+
 // Requirements: TRO-3.1.4-03, TRO-5.1.2-02
 #[test]
 fn a_transfer_of_nothing_completes() {

@@ -105,7 +105,10 @@ impl Inbound {
             match command {
                 // A name that is under way stays what it is.
                 ReaderCommand::Expect { rid, memory, offset, octets } => {
-                    self.transfers.expect(rid, memory, offset, octets);
+                    if !self.transfers.expect(rid, memory, offset, octets) {
+                        let told = self.shared.not_expected.push(rid);
+                        debug_assert!(told.is_ok(), "the reader takes them before it asks for more");
+                    }
                 }
                 ReaderCommand::Cancel(rid) => self.transfers.close(rid),
                 ReaderCommand::Release(buffer) => self.transfers.release_buffer(buffer),
@@ -191,6 +194,8 @@ impl Inbound {
             self.transfers.counters.out_of_bounds += 1;
             return None;
         };
+        // Requirements: TRO-5.1.1-04, TRO-5.3.1-02
+        let option = &Transfer { rid: self.shared.rid_format.received(option.rid), ..*option };
         let transfer = self.transfers.claim(option, range, arrived.in_order)?;
         Some((transfer, range))
     }
@@ -290,12 +295,26 @@ impl Inbound {
         while let Some(placement) = self.placements.front().copied() {
             if placement.at < self.position || !self.transfers.counts(placement.transfer) {
                 self.placements.pop_front();
+                self.note_dropped(&placement);
                 continue;
             }
             // In order are the octets of whole segments, so its octets are too.
             return (placement.end() <= end).then_some(placement);
         }
         None
+    }
+
+    /// Frees the buffer of an unsolicited transfer whose last placement does not count: the application,
+    /// which was told of none, could not.
+    #[cold]
+    fn note_dropped(&mut self, dropped: &Placement) {
+        let Some(slot) = self.transfers.untold(dropped.transfer) else { return };
+        let is_its = |placement: &Placement| {
+            placement.transfer.slot == slot && self.transfers.counts(placement.transfer)
+        };
+        if !self.placements.iter().any(is_its) {
+            self.transfers.forget(slot);
+        }
     }
 
     /// Hands a placement to the application, whose turn has come. Returns false if it does not count after

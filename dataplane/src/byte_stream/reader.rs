@@ -48,6 +48,12 @@ pub enum ReadItem {
         /// How many octets it had; 0 for a transfer of nothing.
         total_octets: u32,
     },
+    /// The core does not [expect](ByteReader::expect) the transfer: an unsolicited one of its name is under
+    /// way, or there are too many. Nothing is placed in the buffer that was named: it is the application's.
+    NotExpected {
+        /// The name of the transfer.
+        rid: Rid,
+    },
     /// The peer sends nothing more.
     Finished,
     /// There is nothing to read for now.
@@ -92,6 +98,8 @@ pub struct ByteReader {
     ahead: VecDeque<Ahead>,
     /// The buffers of the transfers that the application expects.
     expected: HashMap<Rid, (Region, usize)>,
+    /// Names that the core does not expect, and the application was not told of.
+    not_expected: VecDeque<Rid>,
     commands: u64,
     /// Octets copied from the ring and from buffers.
     copied: u64,
@@ -100,7 +108,15 @@ pub struct ByteReader {
 impl ByteReader {
     /// The end of `shared` that reads. There is one.
     pub fn new(shared: Arc<SharedByteStream>) -> Self {
-        Self { shared, consumed: 0, ahead: VecDeque::new(), expected: HashMap::new(), commands: 0, copied: 0 }
+        Self {
+            shared,
+            consumed: 0,
+            ahead: VecDeque::new(),
+            expected: HashMap::new(),
+            not_expected: VecDeque::new(),
+            commands: 0,
+            copied: 0,
+        }
     }
 
     /// The stream.
@@ -116,7 +132,7 @@ impl ByteReader {
     /// Has octets of the transfer `rid` placed in the `octets` octets at `offset` of `memory`, as their
     /// segments arrive. Ask before the peer can know the name. Returns false if the range does not lie
     /// inside, the memory is constant, the transfer is expected already, or too much was asked that the core
-    /// has not seen yet.
+    /// has not seen yet. If the core cannot expect it, [`ReadItem::NotExpected`] says so.
     pub fn expect(&mut self, rid: Rid, memory: &Region, offset: usize, octets: usize) -> bool {
         if !memory.contains(offset, octets) || memory.is_constant() || self.expected.contains_key(&rid) {
             return false;
@@ -141,13 +157,27 @@ impl ByteReader {
         self.ask(ReaderCommand::Release(buffer))
     }
 
+    /// Takes the names that the core does not expect.
+    fn take_not_expected(&mut self) {
+        while let Some(rid) = self.shared.not_expected.pop() {
+            self.not_expected.push_back(rid);
+        }
+    }
+
     fn ask(&mut self, command: ReaderCommand) -> bool {
+        // As many commands as there may be find room for their answers.
+        self.take_not_expected();
         let asked = self.shared.commands.push(command).is_ok();
         if asked {
             self.commands += 1;
             self.shared.ring();
         }
         asked
+    }
+
+    /// Whether the connection has ended: the core takes no commands any more, and places nothing.
+    pub fn has_ended(&self) -> bool {
+        self.shared.end().is_some()
     }
 
     /// Whether the core has seen all that was asked: the buffers of transfers that were cancelled are the
@@ -174,6 +204,12 @@ impl ByteReader {
     pub fn read(&mut self, out: &mut [u8], most: usize) -> ReadItem {
         let finished = self.shared.peer_finished.load(Ordering::Acquire) || self.shared.end().is_some();
         let room = out.len().min(most);
+        self.take_not_expected();
+        if let Some(rid) = self.not_expected.pop_front() {
+            // Only now may the name be expected again, or the application could not tell the two apart.
+            self.expected.remove(&rid);
+            return ReadItem::NotExpected { rid };
+        }
         match self.due() {
             Some(Due::Placed { rid, buffer, offset, octets }) if most > 0 => {
                 let octets = (octets as usize).min(most) as u32;
@@ -211,6 +247,10 @@ impl ByteReader {
     /// The buffer of an unsolicited transfer whose end is read so is given back.
     // Requirements: A-25
     pub fn read_plain(&mut self, out: &mut [u8]) -> usize {
+        self.take_not_expected();
+        for rid in self.not_expected.drain(..) {
+            self.expected.remove(&rid);
+        }
         let mut filled = 0;
         while filled < out.len() {
             let room = out.len() - filled;
@@ -268,6 +308,8 @@ impl ByteReader {
             (name, buffer) == (rid, Buffer::Expected) && matches!(kind, RecordKind::Complete { .. })
         };
         self.ahead.retain(|next| !is_its_end(next));
+        self.take_not_expected();
+        self.not_expected.retain(|name| *name != rid);
         self.expected.remove(&rid);
     }
 
@@ -280,7 +322,8 @@ impl ByteReader {
 
     /// Whether there is something to read, the end of the stream included.
     pub fn is_readable(&mut self) -> bool {
-        self.due().is_some() || self.ready() > 0 || self.is_finished()
+        let is_told = !self.not_expected.is_empty() || !self.shared.not_expected.is_empty();
+        is_told || self.due().is_some() || self.ready() > 0 || self.is_finished()
     }
 
     /// Copies the next octets to `out` without taking them, as far as they are in the ring and nothing was

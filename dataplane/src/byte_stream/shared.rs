@@ -16,6 +16,7 @@ use crate::notify::Notify;
 use crate::qp::shared::Doorbells;
 use crate::sync::{ArrayQueue, AtomicBool, AtomicCell, AtomicU64, Ordering, fence};
 use crate::tcp::CloseReason;
+use crate::wire::tcp_rdma::{Rid, RidFormat};
 
 // The model of memory follows every place of a queue: a few do there.
 const RECORDS: usize = if cfg!(loom) { 2 } else { limits::BYTE_STREAM_RECORDS };
@@ -32,6 +33,8 @@ pub struct ByteStreamConfig {
     pub pieces: usize,
     /// Buffers for transfers that nobody expects; none refuses them.
     pub unsolicited: Option<UnsolicitedPool>,
+    /// The format of the names of the peer's transfers.
+    pub rid_format: RidFormat,
     /// Called once after each [`ByteReader::arm`](super::ByteReader::arm).
     pub reader: Option<Arc<dyn Notify>>,
     /// Called once after each [`ByteWriter::arm`](super::ByteWriter::arm).
@@ -42,7 +45,8 @@ impl ByteStreamConfig {
     /// Rings of these sizes, for an application that only polls.
     pub const fn new(send_ring: Region, receive_ring: Region) -> Self {
         let pieces = limits::BYTE_STREAM_PIECES;
-        Self { send_ring, receive_ring, pieces, unsolicited: None, reader: None, writer: None }
+        let rid_format = RidFormat::Opaque;
+        Self { send_ring, receive_ring, pieces, unsolicited: None, rid_format, reader: None, writer: None }
     }
 }
 
@@ -101,12 +105,15 @@ pub struct SharedByteStream {
     /// What is in the stream beside the octets of the ring.
     pub(super) records: ArrayQueue<Record>,
     pub(super) commands: ArrayQueue<ReaderCommand>,
+    /// Names that the reader has asked the core to expect, and the core does not.
+    pub(super) not_expected: ArrayQueue<Rid>,
     /// Commands that the core has carried out, since the beginning.
     pub(super) commands_done: AtomicU64,
     /// The core waits for room in the ring or among the records.
     pub(super) stalled: AtomicBool,
     pub(super) unsolicited: Option<UnsolicitedPool>,
     pub(super) transfer_counters: PublishedCounters,
+    pub(super) rid_format: RidFormat,
 
     /// The ends have agreed on the TCP RDMA option.
     pub(super) rdma: AtomicBool,
@@ -137,9 +144,11 @@ impl SharedByteStream {
             consumed: CachePadded::new(AtomicU64::new(0)),
             records: ArrayQueue::new(RECORDS),
             commands: ArrayQueue::new(COMMANDS),
+            not_expected: ArrayQueue::new(COMMANDS),
             commands_done: AtomicU64::new(0),
             stalled: AtomicBool::new(false),
             unsolicited: config.unsolicited,
+            rid_format: config.rid_format,
             transfer_counters: PublishedCounters::default(),
             rdma: AtomicBool::new(false),
             peer_finished: AtomicBool::new(false),

@@ -49,7 +49,7 @@ pub(super) enum RecordKind {
 /// Which transfer a placement belongs to, and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TransferId {
-    slot: u16,
+    pub(super) slot: u16,
     /// Changes when the transfer ends, and when its octets beyond gaps count no more.
     epoch: u32,
 }
@@ -144,9 +144,23 @@ impl Transfers {
     }
 
     /// Expects a transfer: its octets go to the `octets` octets at `offset` of `memory`. Returns false if
-    /// there are too many, or one of this name is under way.
+    /// there are too many, or one of this name is under way: an unsolicited one has taken it.
     pub(super) fn expect(&mut self, rid: Rid, memory: Region, offset: usize, octets: usize) -> bool {
         self.open(rid, Buffer::Expected, (memory, offset, octets))
+    }
+
+    /// Returns the number of the transfer, if it is an unsolicited one of which nothing was delivered.
+    pub(super) fn untold(&self, transfer: TransferId) -> Option<u16> {
+        let slot = self.slots[usize::from(transfer.slot)].as_ref()?;
+        (slot.buffer != Buffer::Expected && slot.delivered == 0).then_some(transfer.slot)
+    }
+
+    /// Ends an unsolicited transfer that the application was never told of, and frees its buffer.
+    pub(super) fn forget(&mut self, slot: u16) {
+        let slot = self.slots[usize::from(slot)].as_ref();
+        if let Some(Slot { buffer: Buffer::Unsolicited(buffer), .. }) = slot {
+            self.release_buffer(*buffer);
+        }
     }
 
     // Two requests at once do not share a name.
@@ -198,8 +212,9 @@ impl Transfers {
         }
     }
 
-    /// Finds the transfer of an option, which begins with it if it is unsolicited. Its octets end at `end`.
-    fn find_or_open(&mut self, option: &Transfer, end: u64) -> Option<u16> {
+    /// Finds the transfer of an option, which begins with it if it is unsolicited and has octets, or is of
+    /// nothing: only then is the application told of it. Its octets are those of `range`.
+    fn find_or_open(&mut self, option: &Transfer, range: BufferRange) -> Option<u16> {
         if let Some(slot) = self.find(option.rid) {
             return Some(slot);
         }
@@ -207,6 +222,10 @@ impl Transfers {
             self.counters.unknown_rid += 1;
             return None;
         }
+        if range.octets() == 0 && option.total_octets != Some(0) {
+            return None;
+        }
+        let end = range.end();
         // The application could not release a buffer that it is never told of.
         // Requirements: TRO-6.1-01
         let total = option.total_octets.map(u64::from);
@@ -245,7 +264,7 @@ impl Transfers {
             self.counters.out_of_bounds += 1;
             return None;
         }
-        let at = usize::from(self.find_or_open(option, range.end())?);
+        let at = usize::from(self.find_or_open(option, range)?);
         let (counters, slot) = (&mut self.counters, self.slots[at].as_mut()?);
         if slot.refused || option.total_octets.is_some_and(|total| !slot.take_total(total)) {
             counters.total_changed += 1;

@@ -15,7 +15,7 @@
 
 mod rid;
 
-pub use rid::{CifsRid, HttpRid, NfsRid, ReservedBits, Rid, ScsiRid};
+pub use rid::{CifsRid, HttpRid, NfsRid, Rid, RidFormat, ScsiRid};
 
 use super::tcp::{END, NOP, SACK, TIMESTAMPS};
 use super::{Reader, Writer};

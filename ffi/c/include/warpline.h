@@ -463,6 +463,26 @@
 #define WARPLINE_STREAM_RECEIVE 2
 
 /**
+ * All 46 bits of a RID are a name.
+ */
+#define WARPLINE_RID_OPAQUE 0
+
+/**
+ * The RID of NFS: operation index (8 bits), XID (32).
+ */
+#define WARPLINE_RID_NFS 1
+
+/**
+ * The RID of HTTP: request index (32 bits).
+ */
+#define WARPLINE_RID_HTTP 2
+
+/**
+ * The RID of CIFS: operation index (8 bits), PID (16), MID (16).
+ */
+#define WARPLINE_RID_CIFS 3
+
+/**
  * The next part of a stream is bytes, which were copied.
  */
 #define WARPLINE_READ_BYTES 1
@@ -481,6 +501,12 @@
  * The peer sends nothing more.
  */
 #define WARPLINE_READ_FINISHED 4
+
+/**
+ * Transfer `rid` cannot be expected: an unsolicited one has its name, or there are too many. Nothing is
+ * placed in the memory that `warpline_byte_stream_expect` has named.
+ */
+#define WARPLINE_READ_NOT_EXPECTED 5
 
 /**
  * `buffer` of a transfer that was expected.
@@ -1154,6 +1180,15 @@ struct warpline_byte_stream_attr {
      * See `unsolicited_count`.
      */
     size_t unsolicited_bytes;
+    /**
+     * The format of the names of the peer's transfers, `WARPLINE_RID_*`: the bits that it has as zero are
+     * received as zeros.
+     */
+    uint32_t rid_format;
+    /**
+     * 0.
+     */
+    uint32_t reserved;
 };
 
 /**
@@ -2118,7 +2153,7 @@ int warpline_stream_listen_with(struct warpline_device *device,
  * also if it fails. `attr` may be null for the defaults. Bytes that were not read are the first that the
  * byte stream reads. MPA does not start on it any more.
  *
- * - `-EINVAL`: MPA has started on it, or this end has finished
+ * - `-EINVAL`: MPA has started on it, this end has finished, or `attr` is wrong
  * - `-ENOMEM`: there is no memory for its rings
  * - `-ENODEV`: the device has stopped
  */
@@ -2169,8 +2204,13 @@ int warpline_byte_stream_read_part(struct warpline_byte_stream *byte_stream,
  * arrive. Ask before the peer can know that name. The memory is held until the transfer is complete or
  * cancelled, or the stream is destroyed.
  *
+ * If an unsolicited transfer has the name, `warpline_byte_stream_read_part` says
+ * `WARPLINE_READ_NOT_EXPECTED`.
+ *
  * - `-EINVAL`: the range does not lie in the memory, a transfer of this name is expected, or the name has
  *   more than 46 bits
+ * - `-EACCES`: the memory is not registered with `WARPLINE_ACCESS_LOCAL_WRITE`
+ * - `-ECONNRESET`: the connection has ended
  */
 int warpline_byte_stream_expect(struct warpline_byte_stream *byte_stream,
                                 uint64_t rid,
@@ -2187,6 +2227,7 @@ int warpline_byte_stream_expect(struct warpline_byte_stream *byte_stream,
  * - `-ETIMEDOUT`: nothing came
  * - `-ECONNRESET`, `-EPIPE`: the connection, or the peer's half of it, ended before
  * - `-EINVAL`: the range does not lie in the memory
+ * - `-EACCES`: the memory is not registered with `WARPLINE_ACCESS_LOCAL_WRITE`
  */
 int warpline_byte_stream_read_section(struct warpline_byte_stream *byte_stream,
                                       uint64_t rid,

@@ -1,19 +1,21 @@
 //! Byte streams: TCP at the speed of the data plane, and the TCP RDMA option (draft-csapuntz-tcprdma-00).
 
 use std::ffi::{c_char, c_int, c_void};
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use warpline::tcp_rdma::Rid;
+use warpline::tcp_rdma::{Rid, RidFormat};
 use warpline::{
-    Annotation, Behaviour, ByteStreamConfig, ByteStreamHandle, ByteStreamReader, ByteStreamWriter, ReadItem,
-    Section, StreamConfig, TcpListenConfig, TransferBuffer, UnsolicitedConfig,
+    Access, Annotation, Behaviour, ByteStreamConfig, ByteStreamHandle, ByteStreamReader, ByteStreamWriter,
+    ReadItem, Region, Section, StreamConfig, TcpListenConfig, TransferBuffer, UnsolicitedConfig,
 };
 
 use crate::device::Device;
 use crate::error::{Failure, guard, guard_or};
 use crate::extensible::{Extensible, extensible};
+use crate::flag::Flag;
 use crate::memory::Mr;
 use crate::pointer::{borrow, hand_out, list, patience, socket_address, take_back};
 use crate::stream::{Stream, StreamListener};
@@ -63,6 +65,35 @@ pub struct ByteStreamAttr {
     pub unsolicited_count: usize,
     /// See `unsolicited_count`.
     pub unsolicited_bytes: usize,
+    /// The format of the names of the peer's transfers, `WARPLINE_RID_*`: the bits that it has as zero are
+    /// received as zeros.
+    pub rid_format: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// All 46 bits of a RID are a name.
+pub const WARPLINE_RID_OPAQUE: u32 = 0;
+/// The RID of NFS: operation index (8 bits), XID (32).
+pub const WARPLINE_RID_NFS: u32 = 1;
+/// The RID of HTTP: request index (32 bits).
+pub const WARPLINE_RID_HTTP: u32 = 2;
+/// The RID of CIFS: operation index (8 bits), PID (16), MID (16).
+pub const WARPLINE_RID_CIFS: u32 = 3;
+
+impl ByteStreamAttr {
+    fn rid_format(&self) -> Result<RidFormat, Failure> {
+        if self.reserved != 0 {
+            return Err(Failure::invalid("a reserved field is not 0"));
+        }
+        match self.rid_format {
+            WARPLINE_RID_OPAQUE => Ok(RidFormat::Opaque),
+            WARPLINE_RID_NFS => Ok(RidFormat::Nfs),
+            WARPLINE_RID_HTTP => Ok(RidFormat::Http),
+            WARPLINE_RID_CIFS => Ok(RidFormat::Cifs),
+            _ => Err(Failure::invalid("the format of names is none of WARPLINE_RID_*")),
+        }
+    }
 }
 
 // SAFETY: as above.
@@ -83,13 +114,13 @@ pub struct Annotated {
     /// Bytes of the whole transfer, if `total_known`.
     pub total_bytes: u32,
     /// The first byte begins a message.
-    pub starts_message: bool,
+    pub starts_message: Flag,
     /// The bytes are a section of a transfer.
-    pub in_section: bool,
+    pub in_section: Flag,
     /// The peer does not expect the transfer.
-    pub unsolicited: bool,
+    pub unsolicited: Flag,
     /// See `total_bytes`.
-    pub total_known: bool,
+    pub total_known: Flag,
     /// 0.
     pub reserved: u32,
 }
@@ -101,14 +132,14 @@ unsafe impl Extensible for Annotated {
 
 impl Annotated {
     fn annotation(&self) -> Result<Annotation, Failure> {
-        let section = if self.in_section {
+        let section = if self.in_section.is_set() {
             let rid = name(self.rid)?;
-            let total_octets = self.total_known.then_some(self.total_bytes);
-            Some((Section { rid, unsolicited: self.unsolicited, total_octets }, self.buffer_offset))
+            let total_octets = self.total_known.is_set().then_some(self.total_bytes);
+            Some((Section { rid, unsolicited: self.unsolicited.is_set(), total_octets }, self.buffer_offset))
         } else {
             None
         };
-        Ok(Annotation { starts_message: self.starts_message, section })
+        Ok(Annotation { starts_message: self.starts_message.is_set(), section })
     }
 }
 
@@ -124,6 +155,9 @@ pub const WARPLINE_READ_PLACED: u32 = 2;
 pub const WARPLINE_READ_COMPLETE: u32 = 3;
 /// The peer sends nothing more.
 pub const WARPLINE_READ_FINISHED: u32 = 4;
+/// Transfer `rid` cannot be expected: an unsolicited one has its name, or there are too many. Nothing is
+/// placed in the memory that `warpline_byte_stream_expect` has named.
+pub const WARPLINE_READ_NOT_EXPECTED: u32 = 5;
 /// `buffer` of a transfer that was expected.
 pub const WARPLINE_BUFFER_EXPECTED: u32 = u32::MAX;
 
@@ -165,6 +199,12 @@ impl From<ReadItem> for ReadPart {
                 length: total_octets,
                 offset: 0,
                 buffer: number(buffer),
+            },
+            ReadItem::NotExpected { rid } => Self {
+                rid: rid.get(),
+                kind: WARPLINE_READ_NOT_EXPECTED,
+                buffer: WARPLINE_BUFFER_EXPECTED,
+                ..none
             },
             _ => none,
         }
@@ -250,7 +290,7 @@ pub unsafe extern "C" fn warpline_stream_listen_with(
 /// also if it fails. `attr` may be null for the defaults. Bytes that were not read are the first that the
 /// byte stream reads. MPA does not start on it any more.
 ///
-/// - `-EINVAL`: MPA has started on it, or this end has finished
+/// - `-EINVAL`: MPA has started on it, this end has finished, or `attr` is wrong
 /// - `-ENOMEM`: there is no memory for its rings
 /// - `-ENODEV`: the device has stopped
 #[unsafe(no_mangle)]
@@ -264,7 +304,7 @@ pub unsafe extern "C" fn warpline_byte_stream_create(
         let stream = unsafe { take_back(stream) }.ok_or(Failure::NULL)?;
         // SAFETY: as above.
         let attr = unsafe { extensible(attr)? };
-        let mut config = ByteStreamConfig::default();
+        let mut config = ByteStreamConfig { rid_format: attr.rid_format()?, ..ByteStreamConfig::default() };
         if attr.send_bytes != 0 {
             config.send_bytes = attr.send_bytes;
         }
@@ -366,12 +406,30 @@ pub unsafe extern "C" fn warpline_byte_stream_read_part(
     })
 }
 
+/// Returns the memory of a registration whose rights let `range` be written.
+fn placeable(mr: &Mr, range: &Range<usize>) -> Result<Region, Failure> {
+    mr.with(|memory| {
+        if !memory.access().contains(Access::LOCAL_WRITE) {
+            return Err(Failure::new(libc::EACCES, "the memory is not registered for local writes"));
+        }
+        if !memory.is_registered(range) {
+            return Err(Failure::invalid("the range does not lie in the memory that is registered"));
+        }
+        Ok(memory.region().clone())
+    })?
+}
+
 /// Has the bytes of transfer `rid` placed in the `length` bytes at `offset` of registered memory as they
 /// arrive. Ask before the peer can know that name. The memory is held until the transfer is complete or
 /// cancelled, or the stream is destroyed.
 ///
+/// If an unsolicited transfer has the name, `warpline_byte_stream_read_part` says
+/// `WARPLINE_READ_NOT_EXPECTED`.
+///
 /// - `-EINVAL`: the range does not lie in the memory, a transfer of this name is expected, or the name has
 ///   more than 46 bits
+/// - `-EACCES`: the memory is not registered with `WARPLINE_ACCESS_LOCAL_WRITE`
+/// - `-ECONNRESET`: the connection has ended
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_byte_stream_expect(
     byte_stream: *mut ByteStream,
@@ -385,7 +443,7 @@ pub unsafe extern "C" fn warpline_byte_stream_expect(
         let (stream, mr) = unsafe { (borrow(byte_stream)?, borrow(mr)?) };
         let rid = name(rid)?;
         let end = offset.checked_add(length).ok_or(Failure::invalid("the range is longer than memory"))?;
-        let memory = mr.with(|memory| memory.region().clone())?;
+        let memory = placeable(mr, &(offset..end))?;
         stream.reader().expect(rid, &memory, offset..end)?;
         Ok(0)
     })
@@ -399,6 +457,7 @@ pub unsafe extern "C" fn warpline_byte_stream_expect(
 /// - `-ETIMEDOUT`: nothing came
 /// - `-ECONNRESET`, `-EPIPE`: the connection, or the peer's half of it, ended before
 /// - `-EINVAL`: the range does not lie in the memory
+/// - `-EACCES`: the memory is not registered with `WARPLINE_ACCESS_LOCAL_WRITE`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_byte_stream_read_section(
     byte_stream: *mut ByteStream,
@@ -413,7 +472,7 @@ pub unsafe extern "C" fn warpline_byte_stream_read_section(
         let (stream, mr) = unsafe { (borrow(byte_stream)?, borrow(mr)?) };
         let rid = name(rid)?;
         let end = offset.checked_add(length).ok_or(Failure::invalid("the range is longer than memory"))?;
-        let memory = mr.with(|memory| memory.region().clone())?;
+        let memory = placeable(mr, &(offset..end))?;
         stream.reader().read_section(rid, (&memory, offset..end), patience(timeout_ms))?;
         Ok(0)
     })
@@ -436,12 +495,14 @@ pub unsafe extern "C" fn warpline_byte_stream_copy_unsolicited(
         if place.is_null() {
             return Err(Failure::NULL);
         }
-        let mut read = vec![0; length];
         let reader = stream.reader();
-        let copied =
-            u16::try_from(buffer).is_ok_and(|buffer| reader.copy_unsolicited(buffer, offset, &mut read));
-        if !copied {
-            return Err(Failure::invalid("the range does not lie in a buffer for unsolicited transfers"));
+        let outside = || Failure::invalid("the range does not lie in a buffer for unsolicited transfers");
+        let buffer = u16::try_from(buffer).map_err(|_| outside())?;
+        // Before memory is allocated for it: the caller's length may be anything.
+        let (memory, at) = reader.unsolicited_part(buffer, offset, length).ok_or_else(outside)?;
+        let mut read = vec![0; length];
+        if !memory.read(at, &mut read) {
+            return Err(outside());
         }
         // SAFETY: not null, so `length` bytes may be written: what C promises.
         unsafe { place.cast::<u8>().copy_from_nonoverlapping(read.as_ptr(), length) };

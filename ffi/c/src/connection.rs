@@ -12,6 +12,7 @@ use warpline::{
 use crate::device::Device;
 use crate::error::{Failure, guard, guard_or};
 use crate::extensible::{Extensible, extensible};
+use crate::flag::Flag;
 use crate::pointer::{borrow, hand_out, list, patience, socket_address, take_back};
 use crate::queue_pair::Qp;
 
@@ -59,16 +60,16 @@ pub struct ConnParam {
     /// To open: `WARPLINE_REVISION_*`.
     pub revision: u32,
     /// `ird` and `ord` of 0 mean none.
-    pub no_reads: bool,
+    pub no_reads: Flag,
     /// To open: the peer is asked to insert Markers, so that data which arrives out of order can be placed at
     /// once (RFC 5044, section 4.3). Linux siw refuses that.
-    pub markers: bool,
+    pub markers: Flag,
     /// To open: the peer may be one of the RDMA Consortium's, which answers in revision 0.
-    pub permissive: bool,
+    pub permissive: Flag,
     /// To open: a peer of revision 2 that stays silent after our first message is not sent RDMA Writes
     /// without payload, which it is otherwise, three at most: Linux siw may overlook that message until more
     /// bytes come.
-    pub no_nudges: bool,
+    pub no_nudges: Flag,
     /// To open with `warpline_connect`: our port; 0 for a free one.
     pub local_port: u16,
     /// To open with `warpline_connect`: our address; null for the one that leads to the peer.
@@ -106,8 +107,8 @@ impl ConnParam {
             WARPLINE_REVISION_0 => Revision::Zero,
             _ => return Err(Failure::invalid("the revision is none of WARPLINE_REVISION_*")),
         };
-        let Self { markers, permissive, no_nudges, .. } = *self;
-        let nudges = !no_nudges;
+        let [markers, permissive] = [self.markers.is_set(), self.permissive.is_set()];
+        let nudges = !self.no_nudges.is_set();
         let mut config =
             ConnectConfig { private_data, revision, markers, permissive, nudges, ..ConnectConfig::default() };
         // SAFETY: the caller's promise.
@@ -139,7 +140,7 @@ impl ConnParam {
     }
 
     fn depths(&self) -> Option<ReadDepths> {
-        let usual = self.ird == 0 && self.ord == 0 && !self.no_reads;
+        let usual = self.ird == 0 && self.ord == 0 && !self.no_reads.is_set();
         (!usual).then_some(ReadDepths { ird: self.ird, ord: self.ord })
     }
 
@@ -169,12 +170,12 @@ pub struct ListenAttr {
     /// ever. After that the peer is rejected.
     pub decision_timeout_ms: i32,
     /// Peers are asked to insert Markers (RFC 5044, section 4.3). Linux siw refuses that.
-    pub markers: bool,
+    pub markers: Flag,
     /// Peers of the RDMA Consortium's are taken too: those of revision 0, with Markers and CRCs.
-    pub permissive: bool,
+    pub permissive: Flag,
     /// Other listeners that say the same may have the same port at addresses that this one has too, as with
     /// `SO_REUSEADDR`.
-    pub reuse_address: bool,
+    pub reuse_address: Flag,
     /// Must be 0.
     pub reserved: [u8; 5],
 }
@@ -197,9 +198,8 @@ impl ListenAttr {
         if attr.reserved != [0; 5] {
             return Err(Failure::invalid("a reserved field is not 0"));
         }
-        let Self { markers, permissive, .. } = attr;
-        (config.markers, config.permissive) = (markers, permissive);
-        config.reuse_address = attr.reuse_address;
+        (config.markers, config.permissive) = (attr.markers.is_set(), attr.permissive.is_set());
+        config.reuse_address = attr.reuse_address.is_set();
         if attr.backlog != 0 {
             config.backlog = attr.backlog;
         }

@@ -8,6 +8,7 @@ use warpline::{Keepalive, QpConfig, QpState, QueuePair, RnrPolicy, SharedReceive
 use crate::completion::Cq;
 use crate::error::{Failure, guard, guard_or};
 use crate::extensible::{Extensible, extensible};
+use crate::flag::Flag;
 use crate::memory::Pd;
 use crate::pointer::{borrow, hand_out, patience, take_back};
 
@@ -46,7 +47,7 @@ pub struct QpAttr {
     pub disconnect_timeout_ms: u32,
     /// When the peer closes its half of the connection, ours stays open for sends until
     /// `warpline_disconnect`: see `warpline_wait_peer_closed`.
-    pub keep_open: bool,
+    pub keep_open: Flag,
     /// Must be 0.
     pub reserved: [u8; 7],
     /// Milliseconds that bytes of ours may go unacknowledged before the connection fails with `-ETIMEDOUT`
@@ -77,7 +78,7 @@ impl QpAttr {
         Ok(QpConfig {
             send_depth: or(self.send_depth, usual.send_depth),
             receive_depth: or(self.recv_depth, usual.receive_depth),
-            keep_open: self.keep_open,
+            keep_open: self.keep_open.is_set(),
             rnr: match self.rnr_timeout_ms {
                 0 => RnrPolicy::Terminate,
                 ms => RnrPolicy::Wait { timeout: Duration::from_millis(ms.into()) },

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use warpline::{Addressing, Binding, FastRegistration, MemoryRegion, MemoryWindow, STag, Sharing};
 
 use crate::error::{Failure, guard, guard_or};
+use crate::flag::Flag;
 use crate::memory::{Mr, Pd, rights};
 use crate::pointer::{borrow, hand_out, patience, take_back};
 
@@ -36,7 +37,7 @@ pub struct Grant {
     /// `WARPLINE_ACCESS_*`.
     pub access: u32,
     /// Whether it is for one queue pair alone.
-    pub one_stream: bool,
+    pub one_stream: Flag,
 }
 
 impl Grant {
@@ -60,7 +61,7 @@ impl Grant {
             len: self.length,
             base_to: self.to,
             access,
-            all_streams: !self.one_stream,
+            all_streams: !self.one_stream.is_set(),
         })
     }
 }
@@ -142,7 +143,7 @@ pub unsafe extern "C" fn warpline_mw_binding(
             let binding = window.binding(memory, (offset, length), allowed, addressing);
             let Binding { window: stag, registration, to: start, len: length, .. } = binding;
             let to = window.to(0);
-            Grant { to, length, start, stag: stag.0, mr_stag: registration.0, access, one_stream: true }
+            Grant { to, length, start, stag: stag.0, mr_stag: registration.0, access, one_stream: Flag::SET }
         };
         let bound = mr.with(|memory| mw.with(|window| bind(window, memory)))??;
         // SAFETY: not null, so it may be written, by C's contract.
@@ -207,7 +208,10 @@ pub unsafe extern "C" fn warpline_mr_fast_registration(
             mr.with(|memory| memory.fast_registration((offset, length), allowed, addressing, sharing))?;
         let FastRegistration { stag, offset: start, len: length, base_to: to, .. } = anew;
         // SAFETY: not null, so it may be written, by C's contract.
-        unsafe { grant.write(Grant { to, length, start, stag: stag.0, mr_stag: 0, access, one_stream }) };
+        unsafe {
+            let one_stream = one_stream.into();
+            grant.write(Grant { to, length, start, stag: stag.0, mr_stag: 0, access, one_stream });
+        };
         Ok(0)
     })
 }

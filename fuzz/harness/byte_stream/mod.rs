@@ -50,6 +50,7 @@ pub struct Outcome {
     pub counters: TransferCounters,
     pub complete: u64,
     pub saved: u64,
+    pub not_expected: u64,
 }
 
 /// An octet of the stream.
@@ -237,6 +238,14 @@ impl World {
             ReadItem::Complete { rid, buffer, total_octets } => {
                 self.check_complete(rid, buffer, total_octets);
                 self.end(rid, buffer);
+            }
+            ReadItem::NotExpected { rid } => {
+                self.outcome.not_expected += 1;
+                if !self.cancelled.contains(&rid)
+                    && let Some((buffer, _)) = self.expected.remove(&rid)
+                {
+                    self.own(buffer);
+                }
             }
             ReadItem::Finished | ReadItem::Nothing => return false,
             other => panic!("nothing is known of {other:?}"),

@@ -78,7 +78,7 @@ proptest! {
                 starts.push(one.starts_message && at == 0);
             }
             stream.extend(octets);
-            prop_assert!(one.section.is_none() || !writer.write_nothing(nothing(9), 0), "octets of a section");
+            prop_assert!(one.section.is_none() || !writer.write_nothing(nothing(9), 0), "of a section");
             if let Some(number) = one.then_nothing {
                 prop_assert!(writer.write_nothing(nothing(number), 0));
                 prop_assert!(!writer.write_nothing(nothing(9), 0), "these octets have one");
@@ -118,7 +118,7 @@ proptest! {
         }
         prop_assert_eq!(at, stream.len(), "all octets are sent");
         prop_assert_eq!(outbound.unqueued_octets(), 0);
-        prop_assert_eq!(found, if annotates { nothings } else { Vec::new() }, "each transfer of nothing, once");
+        prop_assert_eq!(found, if annotates { nothings } else { Vec::new() }, "of nothing, once");
         // All is released that is acknowledged.
         outbound.note_acknowledged(START + at as u32);
         outbound.release(START + at as u32);

@@ -1,8 +1,6 @@
 //! The identifier of a transfer (RID) and its formats in the protocols that use the TCP RDMA option
 //! (draft-csapuntz-tcprdma-00 §3.1.1, §5).
 
-use thiserror::Error;
-
 /// The identifier of a transfer, 46 bits (§3.1.1). The application finds the buffer by it, so two transfers
 /// that are under way at a time on one connection have different ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,6 +23,13 @@ impl Rid {
         (self.high() as u64) << 32 | self.low() as u64
     }
 
+    /// Returns the RID with the bits above the lowest `bits` as zeros.
+    const fn with_low_bits(self, bits: u32) -> Self {
+        let mask = (1 << bits) - 1;
+        let masked = self.get() & mask;
+        Self::from_parts((masked >> 32) as u16, masked as u32)
+    }
+
     /// Bits 32 to 45.
     const fn high(self) -> u16 {
         self.words[0]
@@ -40,10 +45,35 @@ impl Rid {
     }
 }
 
-/// A RID is not of the format that its protocol uses: bits are set that are always zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
-#[error("bits of the RID are set that its format has as zero")]
-pub struct ReservedBits;
+/// The protocol of a connection, which decides what the bits of its RIDs are (§5).
+///
+/// The bits that a format has as zero are sent as zero and "received as zeros by the receiver" (§5.1.1.3,
+/// §5.3.1.3): whatever a peer has set there, the transfer is the one that the other bits name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RidFormat {
+    /// All 46 bits are a name, as in SCSI (§5.4) and in protocols of the user's own.
+    #[default]
+    Opaque,
+    /// NFS: [`NfsRid`].
+    Nfs,
+    /// HTTP: [`HttpRid`].
+    Http,
+    /// CIFS: [`CifsRid`].
+    Cifs,
+}
+
+impl RidFormat {
+    /// Returns `rid` as a receiver takes it: the bits that the format has as zero are zeros.
+    // Requirements: TRO-5.1.1-04, TRO-5.3.1-02
+    pub const fn received(self, rid: Rid) -> Rid {
+        rid.with_low_bits(match self {
+            Self::Opaque => Rid::BITS,
+            Self::Nfs | Self::Cifs => 40,
+            Self::Http => 32,
+        })
+    }
+}
 
 /// The RID of NFS (§5.1.1): zero (6 bits), operation index (8), XID (32).
 // Requirements: TRO-5.1.1-01, TRO-5.1.1-04
@@ -71,12 +101,10 @@ impl From<NfsRid> for Rid {
     }
 }
 
-impl TryFrom<Rid> for NfsRid {
-    type Error = ReservedBits;
-
-    fn try_from(rid: Rid) -> Result<Self, ReservedBits> {
-        let (operation, xid) = operation_and_word(rid)?;
-        Ok(Self { xid, operation })
+impl From<Rid> for NfsRid {
+    /// Returns the fields of `rid`, whose other bits are received as zeros.
+    fn from(rid: Rid) -> Self {
+        Self { xid: rid.low(), operation: rid.high() as u8 }
     }
 }
 
@@ -94,14 +122,10 @@ impl From<HttpRid> for Rid {
     }
 }
 
-impl TryFrom<Rid> for HttpRid {
-    type Error = ReservedBits;
-
-    fn try_from(rid: Rid) -> Result<Self, ReservedBits> {
-        match operation_and_word(rid)? {
-            (0, request_index) => Ok(Self { request_index }),
-            _ => Err(ReservedBits),
-        }
+impl From<Rid> for HttpRid {
+    /// Returns the field of `rid`, whose other bits are received as zeros.
+    fn from(rid: Rid) -> Self {
+        Self { request_index: rid.low() }
     }
 }
 
@@ -125,12 +149,10 @@ impl From<CifsRid> for Rid {
     }
 }
 
-impl TryFrom<Rid> for CifsRid {
-    type Error = ReservedBits;
-
-    fn try_from(rid: Rid) -> Result<Self, ReservedBits> {
-        let (operation, word) = operation_and_word(rid)?;
-        Ok(Self { operation, pid: (word >> 16) as u16, mid: word as u16 })
+impl From<Rid> for CifsRid {
+    /// Returns the fields of `rid`, whose other bits are received as zeros.
+    fn from(rid: Rid) -> Self {
+        Self { operation: rid.high() as u8, pid: (rid.low() >> 16) as u16, mid: rid.low() as u16 }
     }
 }
 
@@ -149,12 +171,4 @@ impl From<Rid> for ScsiRid {
     fn from(rid: Rid) -> Self {
         Self(rid)
     }
-}
-
-/// Bits 32 to 39 and bits 0 to 31 of a RID whose bits 40 to 45 are zero.
-const fn operation_and_word(rid: Rid) -> Result<(u8, u32), ReservedBits> {
-    if rid.high() > u8::MAX as u16 {
-        return Err(ReservedBits);
-    }
-    Ok((rid.high() as u8, rid.low()))
 }

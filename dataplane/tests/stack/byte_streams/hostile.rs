@@ -12,7 +12,7 @@ use warpline_dataplane::memory::Region;
 use warpline_dataplane::ring::{Command, ConnectionId, Event};
 use warpline_dataplane::tcp::Behaviour;
 use warpline_dataplane::wire::tcp::{Flags, Header, Options, SeqNumber};
-use warpline_dataplane::wire::tcp_rdma::{RdmaOption, Transfer};
+use warpline_dataplane::wire::tcp_rdma::{RdmaOption, RidFormat, Transfer};
 
 const ACK: Flags = Flags::ACK;
 const GUARD: u8 = 0xa5;
@@ -496,6 +496,68 @@ fn names_of_another_connection_have_no_effect() {
     receiver.nothing_is_placed();
 }
 
+/// Bits that a protocol has as zero are received as zeros: a peer that sets them means the same transfer.
+/// Where the name has all 46 bits, it means another.
+// Requirements: TRO-5.1.1-04, TRO-5.3.1-02
+#[test]
+fn reserved_bits_of_names_are_received_as_zeros() {
+    for (format, bits) in
+        [(RidFormat::Nfs, 40), (RidFormat::Cifs, 40), (RidFormat::Http, 32), (RidFormat::Opaque, 46)]
+    {
+        let mut receiver =
+            Receiver::with(true, ByteStreamConfig { rid_format: format, ..config(4096, 65_536) });
+        let name = rid(0xccdd_eeff);
+        assert!(receiver.reader.expect(name, &receiver.memory, AT, BUFFER));
+        receiver.peer.settle();
+        for bit in 32..46 {
+            let option = Transfer { rid: rid(name.get() | 1 << bit), total_octets: Some(10), ..whole(10) };
+            let unknown = receiver.counters().unknown_rid;
+            receiver.send_next(10, option);
+            let is_unknown = receiver.counters().unknown_rid - unknown;
+            assert_eq!(is_unknown, u64::from(bit < bits), "{format:?} {bit}");
+            let items = receiver.read();
+            let named = ReadItem::Complete { rid: name, buffer: Buffer::Expected, total_octets: 10 };
+            assert_eq!(items.last(), (bit >= bits).then_some(&named), "{format:?} {bit}");
+            if bit >= bits {
+                assert!(receiver.reader.expect(name, &receiver.memory, AT, BUFFER));
+                receiver.peer.settle();
+            }
+        }
+        receiver.is_whole();
+    }
+}
+
+/// The U bit does not move a transfer: octets of a name that is expected go to the buffer that the
+/// application has named, also where there are buffers for unsolicited ones, and the other way round.
+// Requirements: TRO-3.1.7-01
+#[test]
+fn the_u_bit_does_not_decide_where_a_known_name_goes() {
+    let pool = UnsolicitedPool::new(guarded(200), 100);
+    let mut receiver = Receiver::with(true, ByteStreamConfig { unsolicited: pool, ..config(4096, 65_536) });
+    receiver.expect();
+    let option = |name, unsolicited, buffer_offset| Transfer {
+        rid: rid(name),
+        unsolicited,
+        buffer_offset,
+        total_octets: Some(20),
+        ..whole(10)
+    };
+    receiver.send_next(10, option(NAME, true, 0));
+    receiver.send_next(10, option(NAME, false, 10));
+    assert_eq!(receiver.read(), [placed(0, 10), placed(10, 10), complete(20)]);
+    // A transfer that has begun as an unsolicited one stays where it is.
+    let (name, buffer) = (rid(NAME + 1), Buffer::Unsolicited(0));
+    receiver.send_next(10, option(NAME + 1, true, 0));
+    receiver.send_next(10, option(NAME + 1, false, 10));
+    let expected = [
+        ReadItem::Placed { rid: name, buffer, offset: 0, octets: 10 },
+        ReadItem::Placed { rid: name, buffer, offset: 10, octets: 10 },
+        ReadItem::Complete { rid: name, buffer, total_octets: 20 },
+    ];
+    assert_eq!(receiver.read(), expected);
+    receiver.is_whole();
+}
+
 /// A flood of small transfers fills the buffers that there are, and no more; each is free again when the
 /// application says so.
 // Requirements: TRO-6.1-03
@@ -534,6 +596,83 @@ fn unsolicited_transfers_have_a_quota() {
         let from = if index < COUNT as usize { 10 } else { 0 };
         assert!(buffer[from..].iter().all(|octet| *octet == GUARD), "buffer {index}");
     }
+}
+
+/// Unsolicited transfers take a name and a buffer with their first octet, or if they are of nothing: what the
+/// application is never told of, it could not give back.
+// Requirements: TRO-6.1-03
+#[test]
+fn unsolicited_transfers_that_nobody_is_told_of_take_nothing() {
+    let pool = UnsolicitedPool::new(guarded(100), 100);
+    let mut receiver = Receiver::with(true, ByteStreamConfig { unsolicited: pool, ..config(4096, 65_536) });
+    let option = |number: u64, octets, total_octets| Transfer {
+        rid: rid(number),
+        unsolicited: true,
+        total_octets,
+        ..whole(octets)
+    };
+    let expected = |number, octets| {
+        let (rid, buffer) = (rid(number), Buffer::Unsolicited(0));
+        vec![
+            ReadItem::Placed { rid, buffer, offset: 0, octets },
+            ReadItem::Complete { rid, buffer, total_octets: octets },
+        ]
+    };
+    receiver.expect();
+    for number in 0..BUFFER as u32 / 20 {
+        receiver.send_next(10, option(number.into(), 0, None));
+        receiver.send_next(10, option(20 + u64::from(number), 0, Some(50)));
+        // Octets beyond a gap, which the segment in the gap has too, for another buffer: what was placed
+        // counts no more.
+        let at = receiver.stream.len();
+        receiver.send(at + 10, 10, Some(RdmaOption::Transfer(option(40 + u64::from(number), 10, None))));
+        let all = Transfer { buffer_offset: number * 20, ..whole(20) };
+        receiver.send(at, 20, Some(RdmaOption::Transfer(all)));
+        assert_eq!(receiver.read(), [placed(number * 20, 20)]);
+        assert_eq!(receiver.counters().segments_placed, 2 * u64::from(number) + 2);
+    }
+    receiver.send_next(50, option(99, 50, Some(50)));
+    assert_eq!(receiver.read(), expected(99, 50), "the only buffer: {:?}", receiver.counters());
+    receiver.is_whole();
+    assert!(receiver.reader.release(0));
+    receiver.peer.settle();
+    // One of nothing is reported, with a buffer to be given back.
+    receiver.send_next(10, option(100, 0, Some(0)));
+    assert_eq!(receiver.read(), expected(100, 0)[1..]);
+    assert_eq!(receiver.counters().over_quota, 0);
+}
+
+/// A name that an unsolicited transfer has taken cannot be expected: the reader is told, nothing is placed in
+/// the buffer, and the other transfer goes on.
+#[test]
+fn a_name_that_is_taken_is_not_expected() {
+    let pool = UnsolicitedPool::new(guarded(100), 100);
+    let mut receiver = Receiver::with(true, ByteStreamConfig { unsolicited: pool, ..config(4096, 65_536) });
+    let option =
+        |buffer_offset| Transfer { unsolicited: true, buffer_offset, total_octets: Some(20), ..whole(10) };
+    receiver.send_next(10, option(0));
+    receiver.expect();
+    assert!(receiver.reader.is_readable());
+    receiver.send_next(10, option(10));
+    let buffer = Buffer::Unsolicited(0);
+    let name = rid(NAME);
+    let placed = |offset| ReadItem::Placed { rid: name, buffer, offset, octets: 10 };
+    let complete = ReadItem::Complete { rid: name, buffer, total_octets: 20 };
+    let told = [ReadItem::NotExpected { rid: name }, placed(0), placed(10), complete];
+    assert_eq!(receiver.read(), told);
+    receiver.is_whole();
+    assert!(octets_of(&receiver.memory).iter().all(|octet| *octet == GUARD), "the buffer is as before");
+    // Now the name is free.
+    receiver.expect();
+    receiver.send_next(10, Transfer { total_octets: Some(10), ..whole(10) });
+    assert_eq!(receiver.read().len(), 2);
+    // More names than there may be: those beyond are told.
+    for number in 0..=limits::TRANSFERS_PER_STREAM as u64 {
+        assert!(receiver.reader.expect(rid(number), &receiver.memory, AT, BUFFER));
+        receiver.peer.settle();
+    }
+    let last = rid(limits::TRANSFERS_PER_STREAM as u64);
+    assert_eq!(receiver.read(), [ReadItem::NotExpected { rid: last }]);
 }
 
 /// A transfer too long for an unsolicited buffer takes none, and none is lost to the application.

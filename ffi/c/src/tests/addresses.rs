@@ -47,7 +47,7 @@ fn listen_at(
     port: u16,
     reuse: bool,
 ) -> Result<Handle<Listener>, i32> {
-    let attr = ListenAttr { reuse_address: reuse, ..LISTEN_ATTR };
+    let attr = ListenAttr { reuse_address: reuse.into(), ..LISTEN_ATTR };
     Handle::made(warpline_listener_destroy, |listener| {
         // SAFETY: the handle and the string are good, and the place may be written.
         unsafe { warpline_listen_at(device.raw(), address.as_ptr(), port, &raw const attr, listener) }

@@ -8,6 +8,8 @@ use super::ends::*;
 use super::handles::*;
 use crate::byte_stream::*;
 use crate::device::*;
+use crate::flag::Flag;
+use crate::memory::*;
 
 const OPTION: StreamAttr =
     StreamAttr { size: size_of::<StreamAttr>(), timeout_ms: 0, backlog: 0, rdma_option: 1, reserved: 0 };
@@ -18,6 +20,8 @@ const ATTR: ByteStreamAttr = ByteStreamAttr {
     receive_bytes: 0,
     unsolicited_count: 2,
     unsolicited_bytes: 100,
+    rid_format: WARPLINE_RID_NFS,
+    reserved: 0,
 };
 
 const PLAIN: Annotated = Annotated {
@@ -25,16 +29,16 @@ const PLAIN: Annotated = Annotated {
     rid: 0,
     buffer_offset: 0,
     total_bytes: 0,
-    starts_message: false,
-    in_section: false,
-    unsolicited: false,
-    total_known: false,
+    starts_message: Flag::CLEAR,
+    in_section: Flag::CLEAR,
+    unsolicited: Flag::CLEAR,
+    total_known: Flag::CLEAR,
     reserved: 0,
 };
 
 /// A section of transfer `rid` with this total.
 pub const fn section(rid: u64, total_bytes: u32) -> Annotated {
-    Annotated { rid, total_bytes, in_section: true, total_known: true, ..PLAIN }
+    Annotated { rid, total_bytes, in_section: Flag::SET, total_known: Flag::SET, ..PLAIN }
 }
 
 pub type Ends = (Handle<ByteStream>, Handle<ByteStream>);
@@ -106,7 +110,7 @@ fn transfers_are_placed() {
     assert_eq!(near.expect(8, &end.mr, BYTES - 1, 2), -libc::EINVAL);
     assert_eq!(near.expect(1 << 46, &end.mr, 0, 1), -libc::EINVAL);
     assert_eq!(near.expect(8, &end.mr, usize::MAX, 2), -libc::EINVAL);
-    let header = Annotated { starts_message: true, ..PLAIN };
+    let header = Annotated { starts_message: Flag::SET, ..PLAIN };
     assert_eq!(far.cork(true), 0);
     assert_eq!(far.write_annotated(&header, b"header", PATIENCE), 0);
     assert_eq!(far.write_annotated(&section(7, 3000), &body, PATIENCE), 0);
@@ -121,17 +125,21 @@ fn transfers_are_placed() {
 
     // An unsolicited one, and one of nothing.
     assert_eq!(near.cork(true), 0);
-    let unsolicited = Annotated { unsolicited: true, ..section(9, 50) };
+    // Bits that the format has as zero are received as zeros.
+    let unsolicited = Annotated { unsolicited: Flag::SET, ..section(1 << 45 | 9, 50) };
     assert_eq!(near.write_annotated(&unsolicited, &body[..50], PATIENCE), 0);
     assert_eq!(near.write(b"end", PATIENCE), 3);
     assert_eq!(near.cork(false), 0);
     let part = far.read_part(&mut place, PATIENCE).unwrap();
-    assert_eq!((part.kind, part.offset, part.length), (WARPLINE_READ_PLACED, 0, 50));
+    assert_eq!((part.kind, part.rid, part.offset, part.length), (WARPLINE_READ_PLACED, 9, 0, 50));
     let mut copy = [0; 50];
     assert_eq!(far.copy_unsolicited(part.buffer, 0, &mut copy), 0);
     assert_eq!(copy[..], body[..50]);
     assert_eq!(far.copy_unsolicited(part.buffer, 51, &mut copy), -libc::EINVAL);
     assert_eq!(far.copy_unsolicited(2, 0, &mut copy), -libc::EINVAL);
+    // A length that no memory has is refused before memory is asked for.
+    assert_eq!(far.copy_unsolicited_length(part.buffer, 0, &mut copy, isize::MAX as usize), -libc::EINVAL);
+    assert_eq!(far.copy_unsolicited_length(part.buffer, 1, &mut copy, usize::MAX), -libc::EINVAL);
     assert_eq!(far.read_part(&mut place, PATIENCE).unwrap().kind, WARPLINE_READ_COMPLETE);
     assert_eq!(far.release(part.buffer), 0);
     let part = far.read_part(&mut place, PATIENCE).unwrap();
@@ -204,11 +212,77 @@ fn a_stream_is_aborted_while_threads_write_read_and_wait() {
     });
 }
 
+/// Octets of transfers are placed where the registration lets them be: with the right to write, and inside
+/// of what is registered.
+#[test]
+fn transfers_respect_the_rights_of_memory() {
+    let (near_device, far_device) = devices();
+    let (near, _far) = streams(&near_device, &far_device);
+    let end = End::new(&near_device);
+    let read_only = end.pd.allocate(None, 64, WARPLINE_ACCESS_REMOTE_READ).unwrap();
+    assert_eq!(near.expect(1, &read_only, 0, 64), -libc::EACCES, "{}", last_error());
+    assert_eq!(near.read_section(1, &read_only, (0, 64), 1), -libc::EACCES);
+    let rights = WARPLINE_ACCESS_LOCAL_WRITE | WARPLINE_ACCESS_REMOTE_READ;
+    let memory = end.pd.allocate(None, 64, rights).unwrap();
+    assert_eq!(near.expect(1, &memory, 0, 64), 0, "{}", last_error());
+    // Of what is registered anew only a part, and after that without the right.
+    memory.fast_registration((16, 16), rights, true);
+    assert_eq!(near.expect(2, &memory, 15, 2), -libc::EINVAL);
+    assert_eq!(near.expect(2, &memory, 31, 2), -libc::EINVAL);
+    assert_eq!(near.expect(2, &memory, 16, 16), 0, "{}", last_error());
+    memory.fast_registration((0, 64), WARPLINE_ACCESS_REMOTE_READ, true);
+    assert_eq!(near.expect(3, &memory, 16, 16), -libc::EACCES);
+}
+
+/// Whatever byte a program leaves in a field that is true or false in C, it is read: what is not 0 is true.
+#[test]
+fn any_byte_is_a_boolean() {
+    let (near_device, far_device) = devices();
+    let (near, far) = streams(&near_device, &far_device);
+    for byte in [1, 2, 0x80, 0xff] {
+        let flag = Flag(byte);
+        let annotation = Annotated {
+            starts_message: flag,
+            in_section: flag,
+            unsolicited: flag,
+            total_known: flag,
+            ..section(u64::from(byte), 4)
+        };
+        assert_eq!(near.write_annotated(&annotation, b"body", PATIENCE), 0, "{}", last_error());
+        let mut place = [0; 8];
+        let part = far.read_part(&mut place, PATIENCE).unwrap();
+        assert_eq!((part.kind, part.rid, part.length), (WARPLINE_READ_PLACED, byte.into(), 4));
+        let part = far.read_part(&mut place, PATIENCE).unwrap();
+        assert_eq!((part.kind, part.length), (WARPLINE_READ_COMPLETE, 4));
+        assert_eq!(far.release(part.buffer), 0);
+    }
+}
+
+/// After the end of a connection calls return, however many there are.
+#[test]
+fn calls_on_a_connection_that_has_ended_return() {
+    let (near_device, far_device) = devices();
+    let (near, far) = streams(&near_device, &far_device);
+    let end = End::new(&near_device);
+    assert_eq!(far.abort(), 0);
+    assert_eq!(near.read(&mut [0; 8], PATIENCE), -libc::ECONNRESET);
+    for name in 0..2000 {
+        assert_eq!(near.expect(name, &end.mr, 0, 10), -libc::ECONNRESET);
+        assert_eq!(near.release(0), 0);
+        assert_eq!(near.cancel(name, PATIENCE), 0);
+    }
+}
+
 #[test]
 fn wrong_attributes_are_refused() {
-    let (near, _far) = devices();
+    let (near, far) = devices();
     let refused = |attr: StreamAttr| near.open_stream(FAR, PORT, Some(&attr)).unwrap_err();
     assert_eq!(refused(StreamAttr { reserved: 1, ..OPTION }), -libc::EINVAL);
     assert_eq!(refused(StreamAttr { size: 8, ..OPTION }), -libc::EINVAL);
     assert_eq!(refused(StreamAttr { timeout_ms: 1000, ..OPTION }), -libc::ECONNREFUSED);
+    for attr in [ByteStreamAttr { rid_format: 4, ..ATTR }, ByteStreamAttr { reserved: 1, ..ATTR }] {
+        let _listener = far.listen_streams_with(PORT, &OPTION).unwrap();
+        let stream = near.open_stream(FAR, PORT, Some(&OPTION)).unwrap();
+        assert_eq!(stream.into_byte_stream(Some(&attr)).unwrap_err(), -libc::EINVAL);
+    }
 }

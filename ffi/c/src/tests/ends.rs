@@ -8,6 +8,7 @@ use super::handles::*;
 use crate::completion::*;
 use crate::connection::*;
 use crate::device::*;
+use crate::flag::Flag;
 use crate::memory::*;
 use crate::queue_pair::*;
 use crate::work::*;
@@ -32,9 +33,9 @@ pub const LISTEN_ATTR: ListenAttr = ListenAttr {
     startup_timeout_ms: 0,
     first_message_timeout_ms: 0,
     decision_timeout_ms: 0,
-    markers: false,
-    permissive: false,
-    reuse_address: false,
+    markers: Flag::CLEAR,
+    permissive: Flag::CLEAR,
+    reuse_address: Flag::CLEAR,
     reserved: [0; 5],
 };
 
@@ -44,7 +45,7 @@ pub const QP_ATTR: QpAttr = QpAttr {
     recv_depth: 0,
     rnr_timeout_ms: 0,
     disconnect_timeout_ms: 0,
-    keep_open: false,
+    keep_open: Flag::CLEAR,
     reserved: [0; 7],
     user_timeout_ms: 0,
     keepalive_idle_ms: 0,
@@ -166,10 +167,10 @@ pub fn param(private_data: &[u8]) -> ConnParam {
         ird: 0,
         ord: 0,
         revision: WARPLINE_REVISION_USUAL,
-        no_reads: false,
-        markers: false,
-        permissive: false,
-        no_nudges: false,
+        no_reads: Flag::CLEAR,
+        markers: Flag::CLEAR,
+        permissive: Flag::CLEAR,
+        no_nudges: Flag::CLEAR,
         local_port: 0,
         local_address: null(),
     }

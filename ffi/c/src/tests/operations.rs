@@ -5,6 +5,7 @@ use std::ptr::null;
 use super::ends::*;
 use super::handles::*;
 use crate::completion::*;
+use crate::flag::Flag;
 use crate::memory::*;
 use crate::queue_pair::*;
 use crate::work::*;
@@ -43,7 +44,7 @@ fn a_connection_from_its_begin_to_its_end() {
 fn halves_close_one_by_one() {
     let (near_device, far_device) = devices();
     let (near, mut far) = (End::new(&near_device), End::new(&far_device));
-    let attr = QpAttr { keep_open: true, ..QP_ATTR };
+    let attr = QpAttr { keep_open: Flag::SET, ..QP_ATTR };
     far.qp = far.pd.qp(&far.cq, None, Some(&attr));
     connect(&far_device, &near, &far);
     near.post_recv(1, 100, 64);

@@ -8,6 +8,7 @@ use super::ends::*;
 use super::handles::*;
 use crate::connection::*;
 use crate::device::*;
+use crate::flag::Flag;
 use crate::stream::*;
 
 const REQUEST_KEY: &[u8; 16] = b"MPA ID Req Frame";
@@ -28,7 +29,7 @@ fn read(stream: &Handle<Stream>, bytes: usize) -> Vec<u8> {
 }
 
 fn wanting(revision: u32, markers: bool) -> ConnParam {
-    ConnParam { revision, markers, ..param(b"") }
+    ConnParam { revision, markers: markers.into(), ..param(b"") }
 }
 
 /// Flags and revision of the Request that a connection begins with.
@@ -70,7 +71,7 @@ fn a_request_asks_for_what_was_wanted() {
 #[test]
 fn nudges_are_as_was_wanted() {
     for no_nudges in [false, true] {
-        let param = ConnParam { no_nudges, ..param(b"") };
+        let param = ConnParam { no_nudges: no_nudges.into(), ..param(b"") };
         // SAFETY: there is no Private Data.
         let config = unsafe { param.connecting() }.ok().unwrap();
         assert_eq!(config.nudges, !no_nudges);
@@ -95,7 +96,12 @@ fn answered(listening: Option<&ListenAttr>, (flags, revision): (u8, u8)) -> (u8,
 // Requirements: MPA-7.1.1-03, MPA-7.1.1-08
 #[test]
 fn a_reply_asks_for_what_was_wanted() {
-    let attr = |markers, permissive| ListenAttr { backlog: 3, markers, permissive, ..LISTEN_ATTR };
+    let attr = |markers: bool, permissive: bool| ListenAttr {
+        backlog: 3,
+        markers: markers.into(),
+        permissive: permissive.into(),
+        ..LISTEN_ATTR
+    };
     assert_eq!(answered(None, (CRC, 1)), (CRC, 1));
     assert_eq!(answered(Some(&attr(false, false)), (0, 1)), (CRC, 1));
     assert_eq!(answered(Some(&attr(true, false)), (CRC, 1)), (MARKERS | CRC, 1));
@@ -110,7 +116,7 @@ fn a_stream_replies_as_was_wanted() {
     let near = near_device.connect_stream(FAR, PORT).unwrap();
     let far = listener.accept(PATIENCE).unwrap();
     assert_eq!(near.write(&[&REQUEST_KEY[..], &[CRC, 1, 0, 0]].concat(), PATIENCE), 20);
-    let attr = ListenAttr { markers: true, ..LISTEN_ATTR };
+    let attr = ListenAttr { markers: Flag::SET, ..LISTEN_ATTR };
     let request = far.respond_with(b"", Some(&attr));
     let end = End::new(&far_device);
     assert_eq!(request.unwrap().accept(&end.qp, &param(b"")), 0);
@@ -125,9 +131,9 @@ fn listeners_are_as_they_were_asked_for() {
         startup_timeout_ms: 70,
         first_message_timeout_ms,
         decision_timeout_ms: 2 * first_message_timeout_ms,
-        markers: true,
-        permissive: true,
-        reuse_address: true,
+        markers: Flag::SET,
+        permissive: Flag::SET,
+        reuse_address: Flag::SET,
         ..LISTEN_ATTR
     };
     let usual = warpline::ListenConfig::default();

@@ -385,6 +385,7 @@ impl Receiver {
                 self.check_complete(rid.get(), buffer, total_octets, stream);
                 self.note_complete(rid.get(), buffer, total_octets);
             }
+            ReadItem::NotExpected { rid } => self.note_not_expected(rid.get()),
             ReadItem::Finished | ReadItem::Nothing => {}
             other => panic!("nothing is known of {other:?}"),
         }
@@ -443,6 +444,19 @@ impl Receiver {
         for (transfer, range, _) in &self.gates.sections {
             let common = range.end.min(read.end).saturating_sub(range.start.max(read.start));
             self.transfers[*transfer].copied += common;
+        }
+    }
+
+    /// The buffer was never used: the transfer is read from the stream.
+    fn note_not_expected(&mut self, name: u64) {
+        for (at, transfer) in self.transfers.iter_mut().enumerate() {
+            let asked = matches!(transfer.state, State::Asked | State::Open);
+            if transfer.plan.rid == name && transfer.plan.kind == Kind::Expected && asked {
+                transfer.was_ready = false;
+                transfer.state = State::Over;
+                self.gates.ready[at] = true;
+                own(&self.arena, at);
+            }
         }
     }
 

@@ -83,6 +83,20 @@ impl Handle<ByteStream> {
         unsafe { warpline_byte_stream_copy_unsolicited(self.raw, buffer, offset, start, length) }
     }
 
+    /// With a length that is more than `place` has, and than any buffer.
+    pub fn copy_unsolicited_length(
+        &self,
+        buffer: u32,
+        offset: usize,
+        place: &mut [u8],
+        length: usize,
+    ) -> i32 {
+        let start = place.as_mut_ptr().cast();
+        assert!(length > isize::MAX as usize / 2, "it must be refused");
+        // SAFETY: the handle is good; the place is not written, as no buffer is so long.
+        unsafe { warpline_byte_stream_copy_unsolicited(self.raw, buffer, offset, start, length) }
+    }
+
     pub fn release(&self, buffer: u32) -> i32 {
         // SAFETY: the handle is good.
         unsafe { warpline_byte_stream_release(self.raw, buffer) }
