@@ -1,7 +1,8 @@
-//! Random work on several queue pairs, run on the stack over a network that loses, reorders and repeats, and
-//! on a model of plain memory: the same octets in all memory, the same completions in the same order on every
-//! queue. The model is written from RFC 5040, RFC 5041 and RFC 7306. It carries out requests in the order
-//! that all three documents fix; where they leave a choice, requests wait or are fenced.
+//! Random work on several queue pairs, run on the stack over a network that loses, reorders, repeats,
+//! damages, cuts and joins, and on a model of plain memory: the same octets in all memory, the same
+//! completions in the same order on every queue. The model is written from RFC 5040, RFC 5041 and RFC 7306.
+//! It carries out requests in the order that all three documents fix; where they leave a choice, requests
+//! wait or are fenced.
 //!
 //! The grants of an end change meanwhile: windows are bound and memory is registered again, and both ends
 //! invalidate. The model cannot determine when a name may be reused for other memory after the peer has read

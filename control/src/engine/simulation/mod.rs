@@ -1,6 +1,6 @@
-//! Two hosts, each a core and its control engine, in virtual time over a network that loses, reorders and
-//! duplicates: MPA startup, timeouts, listeners that come and go, streaming mode, and teardown, all by chance
-//! and all repeatable by seed.
+//! Two hosts, each a core and its control engine, in virtual time over a network that loses, reorders,
+//! duplicates, damages, cuts and joins: MPA startup, timeouts, listeners that come and go, streaming mode,
+//! and teardown, all by chance and all repeatable by seed.
 //!
 //! `WARPLINE_SEEDS` says how many seeds run, `WARPLINE_FIRST_SEED` which is the first.
 
@@ -19,7 +19,7 @@ use play::Play;
 
 /// Outcomes that the default seeds must reach: a change of the choices must not leave the simulation without
 /// any that matter.
-const OUTCOMES: [&str; 40] = [
+const OUTCOMES: [&str; 43] = [
     "connect: revision 0",
     "connect: revision 1",
     "connect: revision 2",
@@ -60,6 +60,9 @@ const OUTCOMES: [&str; 40] = [
     "closed: Reset",
     "memory: Quota",
     "memory: deregistered",
+    "path: damaged",
+    "path: cut",
+    "path: joined",
 ];
 
 fn environment(name: &str) -> Option<u64> {

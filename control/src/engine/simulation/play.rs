@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crossbeam::channel::{Receiver, TryRecvError};
 use fastrand::Rng;
-use warpline_dataplane::device::sim::{self, End, EndConfig, Impairments};
+use warpline_dataplane::device::sim::{self, End, EndConfig, Impairments, Network};
 use warpline_dataplane::time::{Instant, MILLISECOND, SECOND};
 
 use super::host::Host;
@@ -52,6 +52,7 @@ pub(super) struct Play {
     pub(super) rng: Rng,
     pub(super) now: Instant,
     pub(super) hosts: [Host; 2],
+    network: Network,
     agenda: BTreeMap<(Instant, u64), Action>,
     scheduled: u64,
     pending: Vec<Pending>,
@@ -99,6 +100,7 @@ impl Play {
                 play.note("refused by quota");
             }
         }
+        play.note_path();
         Report { outcomes: play.outcomes, trace: play.trace.finish() }
     }
 
@@ -110,6 +112,8 @@ impl Play {
                 loss: probability(0.1),
                 reorder: probability(0.1),
                 duplicate: probability(0.1),
+                corrupt_bits: probability(0.05),
+                resegment: probability(0.3),
                 delay_max_ns: rng.u64(100_000..20 * MILLISECOND),
                 ..Impairments::default()
             }
@@ -118,11 +122,13 @@ impl Play {
         let b = EndConfig { outbound: path(), ..EndConfig::b() };
         let (a, b) = sim::link(seed, a, b);
         debug_assert_eq!((a.end(), b.end()), (End::A, End::B));
+        let network = a.network();
         let hosts = [Host::new(a, address(0), &mut rng), Host::new(b, address(1), &mut rng)];
         Self {
             rng,
             now: Instant::from_nanos(1),
             hosts,
+            network,
             agenda: BTreeMap::new(),
             scheduled: 0,
             pending: Vec::new(),
@@ -222,6 +228,16 @@ impl Play {
             Err(error) => {
                 self.note(format!("queue pair: {error:?}"));
                 None
+            }
+        }
+    }
+
+    /// Notes what the network has done to frames.
+    fn note_path(&mut self) {
+        for path in [End::A, End::B].map(|end| self.network.statistics(end)) {
+            let done = [("damaged", path.corrupted_bits), ("cut", path.split), ("joined", path.merged)];
+            for (outcome, frames) in done.into_iter().filter(|(_, frames)| *frames > 0) {
+                *self.outcomes.entry(format!("path: {outcome}")).or_default() += frames;
             }
         }
     }

@@ -10,7 +10,7 @@ use super::hazards::{Needs, Touches};
 use super::pool::Pool;
 use super::receives::deliver;
 use super::work::{Effect, Work};
-use super::world::{DEPTH, Setup, World};
+use super::world::{DEPTH, Damage, Setup, World};
 
 /// An STag that names no memory.
 pub const NOWHERE: STag = STag(0xfeed_ffff);
@@ -37,15 +37,18 @@ pub struct Tally {
     pub remote_faults: u64,
     pub name_faults: u64,
     pub shared_receives: u64,
+    pub damage: Damage,
 }
 
 impl Tally {
-    fn fields(&mut self) -> [&mut u64; 17] {
+    fn fields(&mut self) -> [&mut u64; 23] {
         let Self { sends, writes, reads, atomics, immediates, .. } = self;
         let Self { shared_receives, binds, registrations, through_windows, through_renewed, .. } = self;
         let Self {
             invalidations, unsignaled, fences, inlined, local_faults, remote_faults, name_faults, ..
         } = self;
+        let Damage { inverted_bits, altered_payloads, cut, joined, wrong_checksums, wrong_crcs } =
+            &mut self.damage;
         [
             sends,
             writes,
@@ -64,6 +67,12 @@ impl Tally {
             remote_faults,
             name_faults,
             shared_receives,
+            inverted_bits,
+            altered_payloads,
+            cut,
+            joined,
+            wrong_checksums,
+            wrong_crcs,
         ]
     }
 
@@ -94,13 +103,18 @@ pub struct Play {
 
 impl Play {
     pub fn new(seed: u64) -> Self {
-        Self::watched(seed, |_| {})
+        Self::with(seed, |setup| setup.over_a_bad_path(seed), |_| {})
     }
 
-    /// As [`new`](Self::new); `watch` is called with the network before the first frame.
+    /// The same work over a path that loses and reorders, but leaves segments whole; `watch` is called with
+    /// the network before the first frame.
     pub fn watched(seed: u64, watch: impl FnOnce(&Network)) -> Self {
+        Self::with(seed, |setup| setup, watch)
+    }
+
+    fn with(seed: u64, path: impl FnOnce(Setup) -> Setup, watch: impl FnOnce(&Network)) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let setup = Setup::choose(&mut rng);
+        let setup = path(Setup::choose(&mut rng));
         let world = World::new(seed, &setup, watch);
         let mut next_stag = 1;
         let pools = [0, 1].map(|side| Pool::new(&mut rng, &world.hosts[side], &mut next_stag));
@@ -154,6 +168,7 @@ impl Play {
                 half.expect_memory(&format!("seed {}, connection {number}, side {side}", self.seed));
             }
         }
+        self.tally.damage = self.world.damage();
         self.tally
     }
 

@@ -12,6 +12,7 @@ use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepth
 use warpline_dataplane::qp::shared_receive_queue::{SharedReceiveQueue, SrqNumber};
 use warpline_dataplane::qp::work::{Completion, QpNumber};
 use warpline_dataplane::ring::{Command, ConnectionId, Event, FullOperation, Rings};
+use warpline_dataplane::statistics::DropCause;
 use warpline_dataplane::time::{Instant, MILLISECOND, SECOND};
 
 use super::pool;
@@ -61,6 +62,40 @@ impl Setup {
             waiting: rng.bool(),
         }
     }
+}
+
+impl Setup {
+    /// The same over a path that damages frames, cuts segments and joins them, too, in three of four seeds.
+    /// What a TCP checksum does not see, the CRC does; since a damaged length is found too late to be sent
+    /// again, such damage is done only where each segment is one FPDU, and to what follows its length.
+    #[must_use]
+    pub fn over_a_bad_path(self, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(!seed);
+        let mut impairments = self.impairments;
+        if rng.bool() {
+            impairments.corrupt_bits = rng.f64() * 0.03;
+        }
+        match (rng.bool(), self.packing) {
+            (true, false) => {
+                impairments.corrupt_payload = rng.f64() * 0.01;
+                impairments.corrupt_payload_spares = 8;
+            }
+            (true, true) => impairments.resegment = rng.f64() * 0.2,
+            (false, _) => {}
+        }
+        Self { impairments, ..self }
+    }
+}
+
+/// What a path has done to frames, and what the cores have dropped for it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Damage {
+    pub inverted_bits: u64,
+    pub altered_payloads: u64,
+    pub cut: u64,
+    pub joined: u64,
+    pub wrong_checksums: u64,
+    pub wrong_crcs: u64,
 }
 
 /// A core, its queue pairs and their completion queues.
@@ -208,6 +243,24 @@ impl World {
         while self.hosts.iter().any(|host| !host.rings.commands.is_empty()) {
             self.step();
         }
+    }
+
+    /// What became of frames on their way so far.
+    pub fn damage(&self) -> Damage {
+        let mut damage = Damage::default();
+        for path in [End::A, End::B].map(|end| self.network.statistics(end)) {
+            damage.inverted_bits += path.corrupted_bits;
+            damage.altered_payloads += path.corrupted_payload;
+            damage.cut += path.split;
+            damage.joined += path.merged;
+        }
+        for host in &self.hosts {
+            let drops = host.core.statistics();
+            let checksums = [DropCause::IpChecksum, DropCause::TcpChecksum];
+            damage.wrong_checksums += checksums.map(|cause| drops.dropped(cause)).iter().sum::<u64>();
+            damage.wrong_crcs += drops.dropped(DropCause::FpduCrc);
+        }
+        damage
     }
 
     /// Seconds of virtual time so far.
