@@ -16,6 +16,13 @@ use crate::wire::tuple::Tuple;
 
 use super::Core;
 
+/// A frame that goes the general way.
+pub(super) struct Other<F> {
+    pub(super) frame: F,
+    /// The host has recognized it: its checksums hold.
+    pub(super) recognized: bool,
+}
+
 impl<D: Device> Core<D> {
     /// Handles a frame if it has the next segment in order of a connection that takes FPDUs, and those of
     /// `rest`, the rest of the burst, that go on with its train; or a plain acknowledgement alone. Returns
@@ -26,21 +33,25 @@ impl<D: Device> Core<D> {
         now: Instant,
         frame: D::Frame,
         rest: &mut Drain<'_, D::Frame>,
-    ) -> Option<D::Frame> {
+    ) -> Option<Other<D::Frame>> {
         #[cfg(feature = "testing")]
         if super::testing::GeneralPathOnly::is_in_force() {
-            return Some(frame);
+            return Some(Other { frame, recognized: false });
         }
-        let Some(segment) = self.host.recognize(&frame) else { return Some(frame) };
-        let Some(slot) = self.slot_of(&segment.tuple) else { return Some(frame) };
-        let Some(mut endpoint) = self.endpoints.at(now, slot) else { return Some(frame) };
+        let Some(segment) = self.host.recognize(&frame) else {
+            return Some(Other { frame, recognized: false });
+        };
+        let Some(slot) = self.slot_of(&segment.tuple) else { return Some(Other { frame, recognized: true }) };
+        let Some(mut endpoint) = self.endpoints.at(now, slot) else {
+            return Some(Other { frame, recognized: true });
+        };
         let handled = if segment.payload_octets == 0 {
             endpoint.on_plain_ack(&segment, frame)
         } else {
             endpoint.on_plain_segment(&segment, frame)
         };
         let outcome = match handled {
-            Plain::General(frame) => return Some(frame),
+            Plain::General(frame) => return Some(Other { frame, recognized: true }),
             Plain::Acknowledged(frame, outcome) => {
                 self.host.recycle(frame);
                 outcome
@@ -98,10 +109,8 @@ impl<D: Device> Followers<D::Frame> for Train<'_, '_, D> {
             return None;
         }
         let frame = self.rest.as_slice().first()?;
-        let payload_octets = follower(self.first, &self.leader, frame, arrivals.next())?;
-        if !arrivals.fits(payload_octets) {
-            return None;
-        }
+        let fits = |payload_octets| arrivals.fits(payload_octets);
+        let payload_octets = follower(self.first, &self.leader, frame, arrivals.next(), fits)?;
         Some((payload_octets, self.rest.next()?))
     }
 

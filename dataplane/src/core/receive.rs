@@ -17,6 +17,7 @@ use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, SeqNumber};
 
 use super::Core;
+use super::plain::Other;
 
 impl<D: Device> Core<D> {
     /// Takes a burst of frames from the device. Returns true if there were any.
@@ -24,8 +25,12 @@ impl<D: Device> Core<D> {
         let Some(mut burst) = self.host.take_burst(now) else { return false };
         let mut frames = burst.drain(..);
         while let Some(frame) = frames.next() {
-            if let Some(frame) = self.on_plain_frame(now, frame, &mut frames) {
-                let inbound = self.host.receive(now, frame);
+            if let Some(Other { frame, recognized }) = self.on_plain_frame(now, frame, &mut frames) {
+                let inbound = if recognized {
+                    self.host.receive_recognized(now, frame)
+                } else {
+                    self.host.receive(now, frame)
+                };
                 self.on_inbound(now, inbound);
             }
         }

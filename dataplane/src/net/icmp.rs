@@ -73,7 +73,7 @@ impl<D: Device> Host<D> {
     /// Sends a reply to where the request came from.
     fn send_echo_reply(&mut self, frame: D::Frame, ingress: Ingress) {
         match ingress {
-            Ingress::Wire => self.queue_reply(frame),
+            Ingress::Wire | Ingress::Recognized => self.queue_reply(frame),
             Ingress::Loopback => self.loop_back(frame),
         }
     }

@@ -46,7 +46,7 @@ impl<D: Device> Host<D> {
         let (header, header_octets) =
             ipv4::Header::parse_for(octets, frame.len() - network).map_err(|_| DropCause::Malformed)?;
         match frame.checksums().ip {
-            _ if ingress == Ingress::Loopback => {}
+            _ if ingress.is_verified() => {}
             ChecksumStatus::Good => {}
             ChecksumStatus::Unknown if ipv4::verify_checksum(&octets[..header_octets]) => {}
             ChecksumStatus::Bad | ChecksumStatus::Unknown => return Err(DropCause::IpChecksum),
@@ -153,7 +153,7 @@ impl<D: Device> Host<D> {
     /// and only there.
     pub(super) fn check_ingress(&self, ingress: Ingress, source: IpAddr) -> Result<(), DropCause> {
         match ingress {
-            Ingress::Wire => self.check_source(source),
+            Ingress::Wire | Ingress::Recognized => self.check_source(source),
             Ingress::Loopback if self.own.contains(source) => Ok(()),
             Ingress::Loopback => Err(DropCause::BadSource),
         }

@@ -15,6 +15,28 @@ impl<D: Device> Host<D> {
     ///
     /// Why the frame was dropped.
     pub fn receive(&mut self, now: Instant, frame: D::Frame) -> Result<Inbound<D::Frame>, DropCause> {
+        self.receive_by(now, frame, Ingress::Wire)
+    }
+
+    /// Receives a frame that was [recognized](Self::recognize): its checksums are not computed again.
+    ///
+    /// # Errors
+    ///
+    /// Why the frame was dropped.
+    pub fn receive_recognized(
+        &mut self,
+        now: Instant,
+        frame: D::Frame,
+    ) -> Result<Inbound<D::Frame>, DropCause> {
+        self.receive_by(now, frame, Ingress::Recognized)
+    }
+
+    fn receive_by(
+        &mut self,
+        now: Instant,
+        frame: D::Frame,
+        ingress: Ingress,
+    ) -> Result<Inbound<D::Frame>, DropCause> {
         let octets = frame.piece(0).unwrap_or_default();
         let (header, mut network) = ethernet::Header::parse(octets).map_err(|_| DropCause::Malformed)?;
         if header.destination != self.mac && !header.destination.is_multicast() {
@@ -32,10 +54,8 @@ impl<D: Device> Host<D> {
         }
         match ethertype {
             EtherType::ARP => self.on_arp(now, &frame, network),
-            EtherType::IPV4 if header.destination == self.mac => {
-                self.on_ipv4(now, frame, network, Ingress::Wire)
-            }
-            EtherType::IPV6 => self.on_ipv6(now, frame, network, false, Ingress::Wire),
+            EtherType::IPV4 if header.destination == self.mac => self.on_ipv4(now, frame, network, ingress),
+            EtherType::IPV6 => self.on_ipv6(now, frame, network, false, ingress),
             _ => Err(DropCause::OtherProtocol),
         }
     }

@@ -32,6 +32,8 @@ mod reassembly;
 mod recent_hops;
 mod segment;
 mod segment_checksum;
+#[cfg(feature = "testing")]
+pub(crate) mod testing;
 mod transmit;
 
 pub(crate) use host::{Config, Host};

@@ -43,13 +43,20 @@ impl<D: Device> Host<D> {
 
 /// Returns the octets of payload of the segment in `frame`, if its headers are those of `first`, which
 /// [`recognize`](Host::recognize) has returned for the frame `leader`, but for what differs in the segments
-/// of a train; it begins at `seq`, and its checksums hold. `recognize` then returns it, too.
+/// of a train; it begins at `seq`, `fits` its payload, and its checksums hold. `recognize` then returns it,
+/// too.
 #[inline]
-pub fn follower<F: Frame>(first: &PlainSegment, leader: &F, frame: &F, seq: SeqNumber) -> Option<usize> {
+pub fn follower<F: Frame>(
+    first: &PlainSegment,
+    leader: &F,
+    frame: &F,
+    seq: SeqNumber,
+    fits: impl Fn(usize) -> bool,
+) -> Option<usize> {
     let (link, first_packet) = leader.piece(0)?.split_first_chunk::<LINK>()?;
     let octets = frame.piece(0)?;
     let packet = octets.strip_prefix(link)?;
-    let payload_octets = first.follower(first_packet, packet, seq)?;
+    let payload_octets = first.follower(first_packet, packet, seq).filter(|octets| fits(*octets))?;
     let end = first.payload_offset + payload_octets;
     checksums_hold(frame.checksums(), &first.tuple, end, octets).then_some(payload_octets)
 }
@@ -96,6 +103,8 @@ fn tcp_checksum_holds(device: ChecksumStatus, tuple: &Tuple, end: usize, frame: 
         }
     };
     device == ChecksumStatus::Unknown && {
+        #[cfg(feature = "testing")]
+        super::testing::note_sum();
         sum.add(octets);
         sum.finish() == 0
     }

@@ -8,7 +8,7 @@ use crate::common::raw::{PEER_ISS, RawPeer, Sent};
 use crate::common::{PD, PORT, holds, pattern, region_of};
 use crate::mpa_oracle::{Sender, Stream};
 use warpline_dataplane::core::Config;
-use warpline_dataplane::core::testing::NoTrains;
+use warpline_dataplane::core::testing::{NoTrains, checksums_computed};
 use warpline_dataplane::memory::{Access, Grant, Region, STag};
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
@@ -133,13 +133,18 @@ impl Writer {
         frame
     }
 
-    /// Has the segments of a burst arrive together.
+    /// Has the segments of a burst arrive together. The checksum of each is computed once, whatever way it
+    /// goes, unless it is wrong.
     fn take(&mut self, burst: &[Segment]) -> Shown {
         for segment in burst {
             let frame = self.frame(segment);
             self.peer.inject(&frame);
         }
+        let before = checksums_computed();
         self.peer.settle();
+        let (computed, segments) = (checksums_computed() - before, burst.len() as u64);
+        let damaged = burst.iter().filter(|segment| segment.damaged).count() as u64;
+        assert!((segments..=segments + 2 * damaged).contains(&computed), "{computed} sums: {burst:#?}");
         let sent: Vec<_> = self.peer.sent.drain(..).collect();
         for sent in &sent {
             let end = sent.header.seq + sent.payload.len() as u32;
