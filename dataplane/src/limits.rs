@@ -69,6 +69,8 @@ pub const PLACED_RUNS_PER_CORE: usize = 8192;
 pub const PLACED_SENDS_PER_CONNECTION: usize = 2048;
 /// The same over all connections of a core: some 40 bytes each.
 pub const PLACED_SENDS_PER_CORE: usize = 8192;
+/// A connection may have so many times as many records, and placed segments of Sends, as are left for all.
+pub const PLACED_SHARE: usize = 2;
 /// Chains of FPDUs looked for in what a segment beyond a gap belongs to. An FPDU that does not check out ends
 /// one; octets after the second such FPDU may wait.
 pub const PLACEMENT_ATTEMPTS: usize = 3;

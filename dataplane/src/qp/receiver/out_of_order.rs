@@ -18,9 +18,15 @@ use crate::rdmap::message::SEND_QUEUE;
 use crate::wire::ddp::Header;
 
 impl Receiver {
-    /// How many more segments whose Delivery must be remembered may be placed out of order.
+    /// How many more segments whose Delivery must be remembered may be placed out of order: the share of the
+    /// connection falls as others want some.
+    ///
+    /// Example: with 90 places free and a share of twice what is left, a connection that has none may place
+    /// 60 segments, which leave 30; one that has 30 may place 50, which leave 40.
     pub fn placement_room(&self, pool: &OrderedPool<PlacedSegment>) -> usize {
-        pool.free().min(limits::PLACED_SENDS_PER_CONNECTION.saturating_sub(self.placed.len()))
+        let (has, share) = (self.placed.len(), limits::PLACED_SHARE);
+        let within_share = (share * pool.free()).saturating_sub(has).div_ceil(share + 1);
+        within_share.min(limits::PLACED_SENDS_PER_CONNECTION.saturating_sub(has))
     }
 
     /// Whether a ULPDU, verified by MPA, may be placed out of order. Places nothing.
@@ -172,6 +178,27 @@ mod tests {
     fn segment(position: u64) -> PlacedSegment {
         let header = Untagged { last: true, version: 1, rsvd_ulp: [0; 5], queue: SEND_QUEUE, msn: 1, mo: 0 };
         PlacedSegment { position, header: Header::Untagged(header), segment_octets: 18 }
+    }
+
+    /// A connection whose peer never fills gaps, but sends much beyond them, leaves others some places.
+    #[test]
+    fn no_connection_takes_all_places() {
+        let mut pool = OrderedPool::new(90);
+        let mut receivers = [0; 8].map(|_| Receiver::new(1));
+        let rooms = receivers.each_mut().map(|receiver| {
+            let room = receiver.placement_room(&pool);
+            for n in 0..room {
+                assert!(receiver.placement_room(&pool) >= room - n, "as many as it was told");
+                receiver.remember(&mut pool, segment(24 * n as u64));
+            }
+            assert_eq!(receiver.placement_room(&pool), 0);
+            room
+        });
+        assert_eq!(rooms, [60, 20, 7, 2, 1, 0, 0, 0]);
+        // When the first is Delivered, the others may have more.
+        while pool.pop_first(&mut receivers[0].placed).is_some() {}
+        assert_eq!(receivers[7].placement_room(&pool), 40);
+        assert_eq!(receivers[1].placement_room(&pool), 34);
     }
 
     /// RFC 5041 §5.3 leaves the order of Placement to the network. Remembering a segment is cheap in any

@@ -254,8 +254,13 @@ impl<F> HeldPool<F> {
     }
 
     /// Whether there is room for another record. Each record has a node that no frame can take.
-    pub(super) const fn has_room_for_record(&self) -> bool {
+    const fn has_room_for_record(&self) -> bool {
         self.placed_runs < self.placed_runs_max
+    }
+
+    /// Whether a connection with `records` records may have one more. Its share falls as others want some.
+    pub(super) const fn takes_record(&self, records: usize) -> bool {
+        records < limits::PLACED_SHARE * (self.placed_runs_max - self.placed_runs)
     }
 
     /// Nodes visited so far: the work of searches.

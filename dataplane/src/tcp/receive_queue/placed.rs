@@ -113,7 +113,8 @@ impl ReceiveQueue {
     pub fn may_place_at<F>(&self, pool: &HeldPool<F>, stretch: &Stretch, from: SeqNumber) -> bool {
         // Without a gap or a frame between, the record before it takes it up.
         let joins = stretch.after_placed && from == stretch.start;
-        joins || (pool.has_room_for_record() && self.placed_runs() < limits::PLACED_RUNS_PER_CONNECTION)
+        let records = self.placed_runs();
+        joins || (pool.takes_record(records) && records < limits::PLACED_RUNS_PER_CONNECTION)
     }
 
     /// Whether an FPDU that begins at `at`, or one after it in the same frame, was [judged](Self::judge).

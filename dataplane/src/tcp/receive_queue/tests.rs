@@ -385,20 +385,33 @@ fn frames_are_not_cut_in_the_middle() {
     assert_eq!(f.check(), 0..30);
 }
 
-/// Records have a bound, and frames keep the nodes that are theirs.
+/// Records have a bound, of which a connection alone has two thirds and others find a part of the rest;
+/// frames keep the nodes that are theirs.
 #[test]
 fn records_are_bounded() {
-    let mut f = Fixture::new(4 * (RECORDS + 1), 2);
-    for n in 0..RECORDS {
+    const SHARE: usize = RECORDS * limits::PLACED_SHARE / (limits::PLACED_SHARE + 1);
+    let mut f = Fixture::new(4 * (SHARE + 1), 2);
+    for n in 0..SHARE {
         f.insert(4 * n + 2, 4 * n + 4);
         assert!(f.place(4 * n + 2, 4 * n + 4));
     }
-    f.insert(4 * RECORDS + 2, 4 * RECORDS + 4);
-    assert!(!f.place(4 * RECORDS + 2, 4 * RECORDS + 4), "no record is left");
-    assert_eq!((f.pool.frames(), f.pool.placed_runs()), (1, RECORDS));
+    f.insert(4 * SHARE + 2, 4 * SHARE + 4);
+    assert!(!f.place(4 * SHARE + 2, 4 * SHARE + 4), "no record is left");
+    assert_eq!((f.pool.frames(), f.pool.placed_runs()), (1, SHARE));
+    let mut first = core::mem::replace(&mut f.queue, ReceiveQueue::new(f.start));
+    let mut records = 0;
+    while {
+        f.insert(4 * records + 2, 4 * records + 4);
+        f.place(4 * records + 2, 4 * records + 4)
+    } {
+        records += 1;
+    }
+    assert_eq!(records, 6, "of the eight that the first has left");
+    f.queue.clear(&mut f.pool);
+    core::mem::swap(&mut f.queue, &mut first);
     assert_eq!(f.insert(0, 2), FILLED);
     f.queue.consume(&mut f.pool, 4);
-    assert!(f.place(4 * RECORDS + 2, 4 * RECORDS + 4));
+    assert!(f.place(4 * SHARE + 2, 4 * SHARE + 4));
     f.queue.clear(&mut f.pool);
     assert_eq!((f.pool.frames(), f.pool.placed_runs()), (0, 0));
 }
