@@ -317,6 +317,10 @@ impl ByteStreamReader {
     /// If the end of another transfer comes meanwhile, the next [`read_item`](Self::read_item) returns it;
     /// the unsolicited buffer of one that `read_item` has said nothing about is given back.
     ///
+    /// Bytes wait for their place in memory of their own, as many as `receive_bytes` of the
+    /// [configuration](ByteStreamConfig). Where the peer has more of them, the transfer is ended, and the rest
+    /// of the section is read without being placed.
+    ///
     /// # Errors
     ///
     /// As [`read_exact`](Self::read_exact).
@@ -328,9 +332,16 @@ impl ByteStreamReader {
         timeout: Duration,
     ) -> Result<usize, ByteStreamError> {
         let mut section = SectionRead::new(rid, memory, range, !self.link.handle().shared.has_rdma_option());
-        let mut scratch = [0; 16 << 10];
+        let aside_max = self.link.handle().shared.receive_bytes();
+        let mut scratch = [0; SCRATCH_BYTES];
         while section.left() > 0 {
-            let left = section.left();
+            if section.aside_bytes() > aside_max {
+                // Most is not placed: nothing of the rest is, so that it needs no memory beside its own.
+                self.cancel(rid, timeout)?;
+                section.write_aside()?;
+            }
+            // A part that was placed elsewhere is copied at most in such pieces.
+            let left = section.left().min(SCRATCH_BYTES);
             let item = self.wait(timeout, |this| match this.reader.read(&mut scratch, left) {
                 ReadItem::Nothing => None,
                 item => Some(Ok(item)),
@@ -355,8 +366,7 @@ impl ByteStreamReader {
                 _ => {}
             }
         }
-        if !section.aside.is_empty() {
-            // Nothing more is placed there, and what was, for other places of the stream, is kept.
+        if section.aside_bytes() > 0 {
             self.cancel(rid, timeout)?;
             section.write_aside()?;
         }
@@ -801,6 +811,9 @@ fn to_io(error: ByteStreamError) -> io::Error {
     };
     io::Error::new(kind, error)
 }
+
+/// Bytes that a section is read in, at most, where it lies in other places than its own.
+const SCRATCH_BYTES: usize = 16 << 10;
 
 /// The end of a wait.
 struct Deadline {

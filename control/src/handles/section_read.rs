@@ -15,17 +15,19 @@ pub(super) struct SectionRead<'m> {
     range: Range<usize>,
     /// Bytes read.
     at: usize,
-    /// Nothing is placed on this connection, so its bytes go to their place at once.
+    /// Nothing is placed for this transfer, or nothing more, so its bytes go to their place at once.
     direct: bool,
     /// Bytes that were in their place already.
     pub(super) in_place: usize,
     /// Bytes for a place that others may still be read from, by the place.
-    pub(super) aside: Vec<(usize, Vec<u8>)>,
+    aside: Vec<(usize, Vec<u8>)>,
+    /// How many those are.
+    aside_bytes: usize,
 }
 
 impl<'m> SectionRead<'m> {
     pub(super) const fn new(rid: Rid, memory: &'m Region, range: Range<usize>, direct: bool) -> Self {
-        Self { rid, memory, range, at: 0, direct, in_place: 0, aside: Vec::new() }
+        Self { rid, memory, range, at: 0, direct, in_place: 0, aside: Vec::new(), aside_bytes: 0 }
     }
 
     /// Bytes that are still to be read.
@@ -33,18 +35,25 @@ impl<'m> SectionRead<'m> {
         self.range.len() - self.at
     }
 
+    /// Bytes that were put aside, and take memory of their own.
+    pub(super) const fn aside_bytes(&self) -> usize {
+        self.aside_bytes
+    }
+
     /// Takes the next bytes, which were not placed.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(), ByteStreamError> {
         let place = self.range.start + self.at;
         if self.direct {
-            if !self.memory.write(place, bytes) {
-                return Err(ByteStreamError::OutsideMemory);
-            }
+            self.write(place, bytes)?;
         } else {
             self.put_aside(place, bytes);
         }
         self.at += bytes.len();
         Ok(())
+    }
+
+    fn write(&self, place: usize, bytes: &[u8]) -> Result<(), ByteStreamError> {
+        self.memory.write(place, bytes).then_some(()).ok_or(ByteStreamError::OutsideMemory)
     }
 
     /// Takes the next bytes, which were placed: `found` is the buffer.
@@ -57,31 +66,33 @@ impl<'m> SectionRead<'m> {
         let expected = rid == self.rid && buffer == Buffer::Expected && offset as usize == self.at;
         if expected {
             self.in_place += octets;
+            self.at += octets;
         } else {
             let (memory, start) = found.ok_or(ByteStreamError::OutsideMemory)?;
             let mut bytes = vec![0; octets];
             if !memory.read(start + offset as usize, &mut bytes) {
                 return Err(ByteStreamError::OutsideMemory);
             }
-            self.put_aside(self.range.start + self.at, &bytes);
+            self.take(&bytes)?;
         }
-        self.at += octets;
         Ok(())
     }
 
     fn put_aside(&mut self, place: usize, bytes: &[u8]) {
+        self.aside_bytes += bytes.len();
         match self.aside.last_mut() {
             Some((start, before)) if *start + before.len() == place => before.extend_from_slice(bytes),
             _ => self.aside.push((place, bytes.to_vec())),
         }
     }
 
-    /// Writes what was put aside to its place.
+    /// Writes what was put aside to its place, and all that follows at once: nothing more is placed for the
+    /// transfer, and what was, for other places of the stream, is kept elsewhere.
     pub(super) fn write_aside(&mut self) -> Result<(), ByteStreamError> {
-        for (place, bytes) in self.aside.drain(..) {
-            if !self.memory.write(place, &bytes) {
-                return Err(ByteStreamError::OutsideMemory);
-            }
+        self.direct = true;
+        self.aside_bytes = 0;
+        for (place, bytes) in std::mem::take(&mut self.aside) {
+            self.write(place, &bytes)?;
         }
         Ok(())
     }

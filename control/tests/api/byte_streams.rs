@@ -355,6 +355,44 @@ fn without_the_option_sections_are_octets() {
     assert!(read == body);
 }
 
+/// The ends have agreed on the option, and the peer places little or nothing: reading a section takes no more
+/// memory than the stream was given, however long the section is.
+#[test]
+fn memory_for_bytes_that_are_not_placed_is_bounded() {
+    const RING_BYTES: usize = 64 << 10;
+    let body = numbered(8 << 20);
+    for annotated in [0, body.len() / 2] {
+        let pair = Pair::new();
+        let config = ByteStreamConfig { receive_bytes: RING_BYTES, ..ByteStreamConfig::default() };
+        let (mut near, mut far) = streams(&pair.near, &pair.far, true, &config);
+        let memory = Region::heap(body.len()).unwrap();
+        near.reader.expect(rid(0), &memory, 0..body.len()).unwrap();
+        near.writer.write_all(b"GET", PATIENCE).unwrap();
+        far.reader.read_exact(&mut [0; 3], PATIENCE).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let (first, rest) = body.split_at(annotated);
+                far.writer.write_section(solicited(0, body.len()), 0, first, PATIENCE).unwrap();
+                far.writer.write_all(rest, PATIENCE).unwrap();
+            });
+            let mut in_place = 0;
+            let allocated = allocation_counter::measure(|| {
+                let place = (&memory, 0..body.len());
+                in_place = near.reader.read_section(rid(0), place, PATIENCE).unwrap();
+            });
+            assert_eq!(in_place, annotated);
+            assert!(allocated.bytes_max < 4 * RING_BYTES as u64, "{allocated:?}");
+        });
+        let mut read = vec![0; body.len()];
+        assert!(memory.read(0, &mut read));
+        assert!(read == body);
+        // Each byte that was not placed is copied once out of the ring.
+        assert_eq!(near.reader.bytes_copied(), (body.len() - annotated) as u64);
+        // The name is free.
+        near.reader.expect(rid(0), &memory, 0..1).unwrap();
+    }
+}
+
 /// What was placed elsewhere in the buffer than the section has it is brought to its place, and so is what
 /// was not placed.
 // Requirements: A-25

@@ -169,6 +169,11 @@ impl SharedByteStream {
         self.rdma.load(Ordering::Acquire)
     }
 
+    /// Returns the octets that its ring of received ones holds.
+    pub fn receive_bytes(&self) -> usize {
+        self.receive_ring.len()
+    }
+
     /// Returns what became of the segments with the TCP RDMA option that this end has received so far.
     pub fn transfer_counters(&self) -> TransferCounters {
         self.transfer_counters.read()
