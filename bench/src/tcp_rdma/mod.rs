@@ -4,6 +4,7 @@
 mod receiving;
 mod sending;
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +29,7 @@ use crate::error::BenchError;
 use crate::interrupt;
 use crate::output::{OutputFile, note, say};
 use crate::placement::{Placement, keep_off, parse_cpu};
-use receiving::Receiving;
+use receiving::{Form, Receiving};
 use sending::Sending;
 
 const PORT: u16 = 7475;
@@ -47,6 +48,10 @@ pub struct TcpRdma {
     /// Whether the ends use the option.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Use::On, Use::Off])]
     option: Vec<Use>,
+    /// Whether the sender says how long a transfer is (the option takes 20 bytes) or does not (16 bytes), as
+    /// an HTTP server that does not know it.
+    #[arg(long, value_enum, default_value_t = Switch::On)]
+    total: Switch,
     /// Bytes of a transfer.
     #[arg(long, short = 's', value_name = "BYTES", value_parser = parse_size, default_value = "64k")]
     size: u32,
@@ -63,6 +68,10 @@ pub struct TcpRdma {
     /// How long an end may be silent, in seconds, before the other gives it up.
     #[arg(long, value_name = "S", value_parser = parse_timeout, default_value = TIMEOUT_SECONDS)]
     timeout: Duration,
+    /// Write all frames to a capture in the pcapng format; - is standard output. Where there are several
+    /// measurements, each has a file of its own: f.pcapng becomes f-1500-on.pcapng. Slows the run.
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
     /// Write the results as JSON; - is standard output.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -100,6 +109,8 @@ struct Row {
     copies_sent: f64,
     /// Transfers whose bytes were compared.
     compared: u64,
+    /// What became of the segments that the receiver got with the option, by cause.
+    transfers: BTreeMap<String, u64>,
 }
 
 /// Measures and reports.
@@ -123,12 +134,16 @@ pub fn run(args: &TcpRdma) -> Result<(), BenchError> {
             if interrupt::is_requested() {
                 break;
             }
-            let row = measure(args, eal, placement, (mtu, option))?;
+            let capture = OutputFile::open_some(args.capture(mtu, option).as_deref())?;
+            let row = measure(args, eal, placement, (mtu, option), capture)?;
             let Row { size, gbit_per_s, copies_received, copies_sent, compared, .. } = row;
             say!(
                 "{option:6} {mtu:6} {size:7} {gbit_per_s:8.2} {copies_received:24.3} {copies_sent:15.3} \
                  {compared:20}"
             );
+            if option == Use::On {
+                say!("       {}", outcome(&row.transfers));
+            }
             rows.push(row);
         }
     }
@@ -136,6 +151,43 @@ pub fn run(args: &TcpRdma) -> Result<(), BenchError> {
         return Err(BenchError::Interrupted);
     }
     json.map_or(Ok(()), |file| file.write_json(&rows, true))
+}
+
+impl TcpRdma {
+    /// The capture of one measurement: the file that was asked for, if there is only one.
+    fn capture(&self, mtu: u16, option: Use) -> Option<PathBuf> {
+        let path = self.pcap.as_ref()?;
+        if self.mtu.len() * self.option.len() == 1 || path.as_os_str() == "-" {
+            return Some(path.clone());
+        }
+        let mut name = path.file_stem().unwrap_or_default().to_owned();
+        name.push(format!("-{mtu}-{option}"));
+        if let Some(extension) = path.extension() {
+            name.push(".");
+            name.push(extension);
+        }
+        Some(path.with_file_name(name))
+    }
+}
+
+/// What became of transfers, in a line: how many bytes were placed, and each cause why others were not.
+fn outcome(transfers: &BTreeMap<String, u64>) -> String {
+    const NO_CAUSES: [&str; 5] = [
+        "segments_placed",
+        "segments_placed_out_of_order",
+        "octets_placed",
+        "octets_delivered",
+        "octets_refused",
+    ];
+    let of = |name| transfers.get(name).copied().unwrap_or(0);
+    let (delivered, refused) = (of("octets_delivered"), of("octets_refused"));
+    let causes: Vec<_> = transfers
+        .iter()
+        .filter(|(name, count)| **count > 0 && !NO_CAUSES.contains(&name.as_str()))
+        .map(|(name, count)| format!("{} {count}", name.replace('_', " ")))
+        .collect();
+    let separator = if causes.is_empty() { "" } else { ": " };
+    format!("{delivered} bytes placed, {refused} not{separator}{}", causes.join(", "))
 }
 
 /// The name of transfer `number`: they repeat after 2^32.
@@ -151,11 +203,11 @@ struct EndsToStart {
     far_driver: Driver,
 }
 
-fn start(eal: Eal, mtu: u16) -> Result<EndsToStart, BenchError> {
+fn start(eal: Eal, mtu: u16, capture: Option<OutputFile>) -> Result<EndsToStart, BenchError> {
     let ring = "ring".parse::<DeviceName>()?.with_option("mtu", mtu)?;
     let (near, far) = open::ring_pair(eal, &open::wire_config(&ring))?;
     let on_ring = |host| -> DeviceConfig { config(Switch::On, ends::on_ring(&ring, host)) };
-    let (near, near_driver) = Device::start_manual(BenchDevice::new(near, None, "ring")?, &on_ring(1))?;
+    let (near, near_driver) = Device::start_manual(BenchDevice::new(near, capture, "ring")?, &on_ring(1))?;
     let (far, far_driver) = Device::start_manual(BenchDevice::new(far, None, "ring")?, &on_ring(2))?;
     Ok(EndsToStart { near, far, near_driver: Driver::new(near_driver), far_driver: Driver::new(far_driver) })
 }
@@ -166,8 +218,9 @@ fn measure(
     eal: Eal,
     placement: Placement,
     (mtu, option): (u16, Use),
+    capture: Option<OutputFile>,
 ) -> Result<Row, BenchError> {
-    let EndsToStart { near, far, near_driver, far_driver } = start(eal, mtu)?;
+    let EndsToStart { near, far, near_driver, far_driver } = start(eal, mtu, capture)?;
     let ring_bytes = args.size as usize * OUTSTANDING as usize;
     let memory = |device: &Device| -> Result<Region, BenchError> {
         let allocated = device.config().memory.allocate(ring_bytes);
@@ -188,9 +241,9 @@ fn measure(
                 if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             }
         };
-        let mut sending = Sending::new(near_stream, source, args.size);
-        let mut receiving =
-            Receiving::new((far_stream, report), target, args.size, option == Use::On, duration);
+        let mut sending = Sending::new(near_stream, source, args.size, args.total);
+        let form = Form { placed: option == Use::On, total: args.total.is_on() };
+        let mut receiving = Receiving::new((far_stream, report), target, args.size, form, duration);
         let near_polling = polling(&stop);
         let far_polling = polling(&stop);
         let send = move |_: &mut Driver| {
@@ -252,6 +305,7 @@ fn row(
         copies_received: (far.bytes_copied_rx + received.copied_bytes) as f64 / delivered,
         copies_sent: near.bytes_copied_tx as f64 / delivered,
         compared: received.compared,
+        transfers: far.transfers.named().into_iter().map(|counter| (counter.name, counter.value)).collect(),
     }
 }
 

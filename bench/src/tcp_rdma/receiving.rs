@@ -29,6 +29,15 @@ pub struct Received {
     pub compared: u64,
 }
 
+/// How transfers come.
+#[derive(Clone, Copy, Debug)]
+pub struct Form {
+    /// They are placed.
+    pub placed: bool,
+    /// The sender says how long each is, so that the stream reports when it is complete.
+    pub total: bool,
+}
+
 type Report = Sender<Result<Received, BenchError>>;
 
 /// The end that receives.
@@ -41,7 +50,9 @@ pub struct Receiving {
     /// The same, for a reader that copies.
     slots: Vec<u8>,
     size: usize,
-    placed: bool,
+    form: Form,
+    /// The transfer that is being ended, as nobody said how long it is.
+    ending: bool,
     duration: Duration,
     /// Transfers that are complete, and bytes of the next one.
     complete: u64,
@@ -61,17 +72,18 @@ impl Receiving {
         (opened, report): (Receiver<ByteStream>, Report),
         memory: Region,
         size: u32,
-        placed: bool,
+        form: Form,
         duration: Duration,
     ) -> Self {
         Self {
             opened,
             report: Some(report),
             stream: None,
-            slots: vec![0; if placed { 0 } else { memory.len() }],
+            slots: vec![0; if form.placed { 0 } else { memory.len() }],
             memory,
             size: size as usize,
-            placed,
+            form,
+            ending: false,
             duration,
             complete: 0,
             in_next: 0,
@@ -120,7 +132,7 @@ impl Receiving {
             if stream.writer.room() == 0 {
                 return Ok(());
             }
-            if self.placed {
+            if self.form.placed {
                 match stream.reader.expect(rid(number), &self.memory, at..at + self.size) {
                     Err(ByteStreamError::TimedOut) => return Ok(()),
                     result => result?,
@@ -134,7 +146,7 @@ impl Receiving {
 
     fn read_all(&mut self) -> Result<(), ByteStreamError> {
         for _ in 0..READS {
-            if !(if self.placed { self.read_placed()? } else { self.read_copied()? }) {
+            if !(if self.form.placed { self.read_placed()? } else { self.read_copied()? }) {
                 return Ok(());
             }
         }
@@ -144,8 +156,25 @@ impl Receiving {
     /// Takes the next part of the stream. Returns false if there is none for now.
     fn read_placed(&mut self) -> Result<bool, ByteStreamError> {
         let Some(stream) = &mut self.stream else { return Ok(false) };
+        if self.ending {
+            // All of it was read: its name and its place are free once the core has seen that.
+            match stream.reader.cancel(rid(self.complete), Duration::ZERO) {
+                Ok(()) => self.ending = false,
+                Err(ByteStreamError::TimedOut) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+            self.on_complete();
+            return Ok(true);
+        }
         match stream.reader.read_item(&mut [0; 64], Duration::ZERO) {
-            Ok(ReadItem::Placed { octets, .. }) => self.delivered += u64::from(octets),
+            Ok(ReadItem::Placed { octets, .. }) => {
+                self.delivered += u64::from(octets);
+                self.in_next += octets as usize;
+                if self.in_next == self.size {
+                    self.in_next = 0;
+                    self.ending = !self.form.total;
+                }
+            }
             Ok(ReadItem::Complete { .. }) => self.on_complete(),
             Ok(ReadItem::Octets(_) | ReadItem::Finished) => return Err(ByteStreamError::PeerFinished),
             Ok(_) | Err(ByteStreamError::TimedOut) => return Ok(false),
@@ -185,7 +214,7 @@ impl Receiving {
     fn compare(&mut self) {
         let at = self.slot(self.complete);
         let mut octets = vec![0; self.size];
-        if self.placed {
+        if self.form.placed {
             let read = self.memory.read(at, &mut octets);
             debug_assert!(read, "a slot lies in the memory");
         } else {

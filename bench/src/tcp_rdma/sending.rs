@@ -6,6 +6,7 @@ use std::time::Duration;
 use warpline::{Annotation, ByteStream, ByteStreamError, Piece, Region, Section};
 
 use super::rid;
+use crate::arguments::Switch;
 
 /// The value at `offset` of the memory that is sent: it differs within a word, a line and a transfer.
 pub fn pattern(offset: usize) -> u8 {
@@ -25,14 +26,16 @@ pub struct Sending {
     stream: Option<ByteStream>,
     memory: Region,
     size: u32,
+    /// Whether it says how long a transfer is.
+    total: Switch,
     /// Transfers that the receiver has asked for, and those sent.
     asked: u64,
     sent: u64,
 }
 
 impl Sending {
-    pub const fn new(opened: Receiver<ByteStream>, memory: Region, size: u32) -> Self {
-        Self { opened, stream: None, memory, size, asked: 0, sent: 0 }
+    pub const fn new(opened: Receiver<ByteStream>, memory: Region, size: u32, total: Switch) -> Self {
+        Self { opened, stream: None, memory, size, total, asked: 0, sent: 0 }
     }
 
     /// Does what there is to do now.
@@ -53,7 +56,8 @@ impl Sending {
         while self.sent < self.asked {
             let at = (self.sent * u64::from(self.size)) as usize % self.memory.len();
             let piece = Piece { memory: self.memory.clone(), range: at..at + self.size as usize };
-            let section = Section { rid: rid(self.sent), unsolicited: false, total_octets: Some(self.size) };
+            // Requirements: TRO-3.1.4-02
+            let section = Section::solicited(rid(self.sent), self.total.is_on().then_some(self.size));
             let annotation = Annotation { starts_message: true, section: Some((section, 0)) };
             if stream.writer.write_memory(annotation, &piece, Duration::ZERO).is_err() {
                 break;

@@ -87,6 +87,7 @@ impl ByteStream {
                 timeout: Duration::MAX,
                 told: HashSet::new(),
                 met: VecDeque::new(),
+                cancelling: None,
             },
             writer: ByteStreamWriter {
                 writer,
@@ -164,6 +165,8 @@ pub struct ByteStreamReader {
     told: HashSet<u16>,
     /// Ends of such transfers, which [`read_section`](Self::read_section) has met.
     met: VecDeque<ReadItem>,
+    /// The transfer that the core was asked to end in a call that did not wait for it long enough.
+    cancelling: Option<Rid>,
 }
 
 impl ByteStreamReader {
@@ -264,10 +267,17 @@ impl ByteStreamReader {
     ///
     /// # Errors
     ///
-    /// [`ByteStreamError::TimedOut`].
+    /// [`ByteStreamError::TimedOut`]. Another call goes on where this one has stopped: an application that
+    /// polls the cores itself calls it with [`Duration::ZERO`] between polls.
     pub fn cancel(&mut self, rid: Rid, timeout: Duration) -> Result<(), ByteStreamError> {
-        self.wait(timeout, |this| (this.reader.has_ended() || this.reader.cancel(rid)).then_some(Ok(())))?;
+        if self.cancelling != Some(rid) {
+            self.wait(timeout, |this| {
+                (this.reader.has_ended() || this.reader.cancel(rid)).then_some(Ok(()))
+            })?;
+            self.cancelling = Some(rid);
+        }
         self.wait(timeout, |this| this.reader.has_settled().then_some(Ok(())))?;
+        self.cancelling = None;
         self.reader.save_placed(rid);
         Ok(())
     }
@@ -318,8 +328,8 @@ impl ByteStreamReader {
     /// the unsolicited buffer of one that `read_item` has said nothing about is given back.
     ///
     /// Bytes wait for their place in memory of their own, as many as `receive_bytes` of the
-    /// [configuration](ByteStreamConfig). Where the peer has more of them, the transfer is ended, and the rest
-    /// of the section is read without being placed.
+    /// [configuration](ByteStreamConfig). Where the peer has more of them, the transfer is ended, and the
+    /// rest of the section is read without being placed.
     ///
     /// # Errors
     ///
