@@ -67,6 +67,8 @@ pub enum DropCause {
     FpduCrc,
     /// Octets after the error that ended a stream.
     AfterError,
+    /// Octets for an application that has left its byte stream; answered with RST.
+    AfterClose,
     /// An ICMP error that cannot be true, or changes nothing: about a segment that is not outstanding, with
     /// an impossible MTU, or about a connection that its peer has answered.
     IcmpRefused,
@@ -112,6 +114,7 @@ impl DropCause {
         Self::OldTimestamp,
         Self::FpduCrc,
         Self::AfterError,
+        Self::AfterClose,
         Self::IcmpRefused,
         Self::RateLimited,
         Self::HeldTooLong,

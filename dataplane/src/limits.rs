@@ -307,6 +307,17 @@ pub const PORT_COUNTERS: usize = 64;
 /// ours, before it is reset: a peer that has disappeared, or never closes its half, holds its queue pair no
 /// longer than this. Adapters wait as long.
 pub const DISCONNECT_TIMEOUT_NS: u64 = 60 * SECOND;
+/// How long a byte stream whose application has left may take to send what was written before, and to close,
+/// however much of it still moves: a peer that acknowledges an octet now and then holds its place no longer.
+/// As long as common stacks wait for a peer's FIN.
+pub const ORPHAN_NS: u64 = 60 * SECOND;
+/// Of the connections that a core has room for, those that applications have left may be one in so many: the
+/// others are for applications that are there.
+pub const ORPHAN_PART: usize = 2;
+/// The same for those to one IPv6 network of 64 bits.
+pub const ORPHAN_PART_OF_NETWORK: usize = 4;
+/// The same for those to one address.
+pub const ORPHAN_PART_OF_ADDRESS: usize = 16;
 /// How long a failed stream may take to send its Terminate and close before it is reset.
 pub const TERMINATE_LINGER_NS: u64 = 5 * SECOND;
 /// Octets on their way that are copied when a queue pair is destroyed whose Terminate is not acknowledged: as

@@ -33,6 +33,8 @@ pub enum Purpose {
     DuplicateDetection = 12,
     /// The hash of the peers in listeners' backlogs.
     BacklogShares = 13,
+    /// The hash of the peers of connections that applications have left.
+    Orphans = 14,
 }
 
 /// The secret of a core: different on every start, so that others can foresee nothing derived from it.

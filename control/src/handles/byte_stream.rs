@@ -28,8 +28,14 @@ use crate::vocabulary::device::Stopped;
 use crate::vocabulary::socket_pair::SocketPair;
 
 /// A TCP connection whose bytes the application and the core share, from
-/// [`TcpStream::into_byte_stream`](crate::TcpStream::into_byte_stream). Dropping both halves closes the
-/// connection in an orderly way.
+/// [`TcpStream::into_byte_stream`](crate::TcpStream::into_byte_stream).
+///
+/// Dropping both halves closes the connection: what was written is sent, and a FIN after it. If bytes have
+/// arrived that were not read, or others arrive after that, the connection is reset instead, and what was
+/// written may be lost (RFC 9293 §3.6.1, RFC 2525 §2.17): read to the peer's end where that matters. A peer
+/// that takes nothing for five seconds is reset too, and any peer after a minute. Of all connections there
+/// may be, those that were dropped and have not ended are half at most, to one address a sixteenth; others
+/// are reset at once.
 pub struct ByteStream {
     /// The half that reads.
     pub reader: ByteStreamReader,

@@ -67,6 +67,8 @@ pub struct Inbound {
     /// The position of the next octet in stream order.
     position: u64,
     commands_done: u64,
+    /// Octets came after the application had left, and were dropped.
+    dropped: bool,
     /// Octets copied to the ring.
     pub octets_copied: u64,
 }
@@ -82,6 +84,7 @@ impl Inbound {
             filled: 0,
             position: 0,
             commands_done: 0,
+            dropped: false,
             octets_copied: 0,
         }
     }
@@ -89,6 +92,13 @@ impl Inbound {
     /// The position of the next octet in stream order.
     pub const fn position(&self) -> u64 {
         self.position
+    }
+
+    /// Whether there is anything that the application has not read, and the core has no more.
+    pub fn has_unread(&self) -> bool {
+        self.dropped
+            || self.filled != self.shared.consumed.load(Ordering::Acquire)
+            || !self.shared.records.is_empty()
     }
 
     /// The counters of its transfers.
@@ -243,6 +253,7 @@ impl Inbound {
         let end = begin + available as u64;
         if self.shared.abandoned.load(Ordering::Acquire) {
             self.position = end;
+            self.dropped |= available > 0;
             return available;
         }
         let filled_before = self.filled;

@@ -80,6 +80,9 @@ impl<D: Device> Core<D> {
             Command::Disconnect { connection, within_ns } => {
                 self.with_endpoint(now, connection, |mut endpoint| endpoint.close(within_ns));
             }
+            Command::Abandon { connection, within_ns } => {
+                self.with_endpoint(now, connection, |mut endpoint| endpoint.abandon(within_ns));
+            }
             Command::Abort { connection } => {
                 self.with_endpoint(now, connection, |mut endpoint| endpoint.abort());
             }

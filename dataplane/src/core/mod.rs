@@ -26,7 +26,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::byte_stream::TransferCounters;
-use crate::conn::{ConnectionId, InitialNumbers, Listeners, Ports, SynCookies, Table, TimeWaitTable};
+use crate::conn::{
+    ConnectionId, InitialNumbers, Listeners, Orphans, Ports, SynCookies, Table, TimeWaitTable,
+};
 use crate::device::{Device, RxInterrupt};
 use crate::endpoint::{Context, CutRunStore, Endpoint, Endpoints, Outcome, QueuePairs};
 use crate::limits;
@@ -90,6 +92,7 @@ impl<D: Device> Core<D> {
             placed_sends: OrderedPool::new(tables.placed_sends),
             stags: StagTable::with_slots(tables.regions),
             listeners: Listeners::new(tables.connections, secret.derive(Purpose::BacklogShares)),
+            orphans: Orphans::new(tables.connections, secret.derive(Purpose::Orphans)),
             shared_receive_waiters: VecDeque::with_capacity(tables.queue_pairs),
             cut_runs: CutRunStore::new(tables.cut_octets),
             local_operations_left: limits::LOCAL_OPERATIONS_PER_POLL,

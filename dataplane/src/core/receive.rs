@@ -144,6 +144,7 @@ impl<D: Device> Core<D> {
             Refusal::WrongState => DropCause::WrongState,
             Refusal::RateLimited => DropCause::RateLimited,
             Refusal::OldTimestamp => DropCause::OldTimestamp,
+            Refusal::AfterClose => DropCause::AfterClose,
         })
     }
 

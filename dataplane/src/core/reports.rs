@@ -40,6 +40,7 @@ impl<D: Device> Core<D> {
             connections: self.endpoints.table.len(),
             time_waits: self.time_waits.len(),
             half_open: context.listeners.in_backlogs(),
+            orphans: context.orphans.len(),
             send_descriptors: context.pools.segments.used(),
             held_frames: context.pools.held.frames(),
             placed_runs: context.pools.held.placed_runs(),

@@ -53,6 +53,8 @@ pub struct Usage {
     pub time_waits: usize,
     /// Connections that count in the backlog of a listening port: not open, or not yet in Full Operation.
     pub half_open: usize,
+    /// Connections that applications have left.
+    pub orphans: usize,
     /// Descriptors of data sent or queued.
     pub send_descriptors: usize,
     /// Frames kept of octets not consumed yet.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::byte_stream::{Arrived, ByteRun, SharedByteStream, TransferCounters};
 use crate::device::Frame;
+use crate::limits;
 use crate::tcp::{self, Changes, CloseReason, Pools};
 use crate::wire::plain_segment::PlainSegment;
 use crate::wire::tcp::{Header, SeqNumber};
@@ -57,6 +58,24 @@ impl<F: Frame> Endpoint<'_, F> {
             self.resume_receive();
         }
         Outcome::DIRTY
+    }
+
+    /// Handles that the application has left. What it has not read is lost: the peer learns that by a RST
+    /// (RFC 9293 §3.6.1, RFC 2525 §2.17). Else what it has written is sent, and the connection closes, while
+    /// something moves within each `within_ns`, and by [`limits::ORPHAN_NS`].
+    pub fn abandon(&mut self, within_ns: u64) -> Outcome {
+        let connection = &mut *self.connection;
+        if connection.close_notified || connection.is_orphan() {
+            return Outcome::NONE;
+        }
+        let Mode::Bytes(stream) = &mut connection.mode else { return self.close(Some(within_ns)) };
+        let all_read = !stream.inbound.has_unread() && connection.tcp.received().is_drained();
+        if !all_read || !self.context.orphans.enter(connection.key.remote) {
+            return self.abort();
+        }
+        stream.orphan_until = self.now + limits::ORPHAN_NS;
+        connection.tcp.refuse_text();
+        self.close(Some(within_ns.min(limits::ORPHAN_NS)))
     }
 
     /// Places the octets of a transfer, now that TCP has its segment; `beyond_gap` are those that it keeps

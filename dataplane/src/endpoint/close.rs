@@ -188,6 +188,9 @@ impl<F: Frame> Endpoint<'_, F> {
             "a connection is closed for its users before it is removed"
         );
         self.leave_backlog();
+        if self.connection.is_orphan() {
+            self.context.orphans.leave(self.connection.key.remote);
+        }
         self.connection.tcp.release(&mut self.context.pools);
         self.context.cut_runs.remove(self.id);
         self.context.statistics.tcp.add(&self.connection.tcp.counters());

@@ -212,8 +212,22 @@ impl Connection {
     #[inline]
     pub fn note_changes(&mut self, now: Instant, changes: tcp::Changes) {
         if self.close_within_ns > 0 && !changes.is_empty() && !self.has_fixed_deadline() {
-            self.abort_at = now + self.close_within_ns;
+            self.abort_at = (now + self.close_within_ns).min(self.orphan_until());
         }
+    }
+
+    /// Returns when the connection is reset, whatever moves, because the application of its byte stream has
+    /// left.
+    const fn orphan_until(&self) -> Instant {
+        match &self.mode {
+            Mode::Bytes(stream) => stream.orphan_until,
+            Mode::Streaming | Mode::FullOperation(_) | Mode::Lingering { .. } => Instant::NEVER,
+        }
+    }
+
+    /// Returns true if the application of its byte stream has left, and it is still counted.
+    pub(super) fn is_orphan(&self) -> bool {
+        self.orphan_until() != Instant::NEVER
     }
 
     /// Returns true if the connection is only open for the Terminate of a stream that has failed.

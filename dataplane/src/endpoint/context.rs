@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::byte_stream::TransferCounters;
-use crate::conn::{ConnectionId, Listeners};
+use crate::conn::{ConnectionId, Listeners, Orphans};
 use crate::memory::StagTable;
 use crate::ordered::OrderedPool;
 use crate::qp::receiver::PlacedSegment;
@@ -26,6 +26,8 @@ pub struct Context<F> {
     pub stags: StagTable,
     /// The listeners, which count the connections in their backlogs.
     pub listeners: Listeners,
+    /// The connections that applications have left.
+    pub orphans: Orphans,
     /// Connections on which a message waits for a receive of a shared receive queue, the longest wait first.
     /// Each is in the list once.
     pub shared_receive_waiters: VecDeque<ConnectionId>,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::byte_stream::{Inbound, Outbound, SharedByteStream};
+use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
 /// Both halves of a byte stream at its core.
@@ -11,6 +12,8 @@ pub struct StreamHalves {
     pub(super) shared: Arc<SharedByteStream>,
     pub(super) inbound: Inbound,
     pub(super) outbound: Outbound,
+    /// When the connection is reset, because its application has left; [`Instant::NEVER`] while it is there.
+    pub(super) orphan_until: Instant,
 }
 
 impl StreamHalves {
@@ -19,6 +22,6 @@ impl StreamHalves {
     pub fn new(shared: Arc<SharedByteStream>, start: SeqNumber, annotates: bool) -> Self {
         let inbound = Inbound::new(shared.clone());
         let outbound = Outbound::new(shared.clone(), start, annotates);
-        Self { shared, inbound, outbound }
+        Self { shared, inbound, outbound, orphan_until: Instant::NEVER }
     }
 }

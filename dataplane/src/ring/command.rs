@@ -141,6 +141,17 @@ pub enum Command {
         /// The time, in nanoseconds; `None` without limit.
         within_ns: Option<u64>,
     },
+    /// The application of a byte stream has left: it reads and writes no more. A connection with octets that
+    /// it has not read is reset, and so is one on which octets arrive after this (RFC 9293 §3.6.1, RFC 2525
+    /// §2.17). Any other one sends what was written, and closes as after [`Disconnect`](Self::Disconnect),
+    /// but has [a deadline](crate::limits::ORPHAN_NS) besides. A connection is reset at once too if its peer,
+    /// or all peers, have [too many](crate::conn::Orphans) such connections.
+    Abandon {
+        /// The connection.
+        connection: ConnectionId,
+        /// The time in which something has to move, in nanoseconds.
+        within_ns: u64,
+    },
     /// Resets a connection.
     Abort {
         /// The connection.

@@ -46,6 +46,6 @@ pub(super) fn is_challenged(refusal: Refusal, header: &Header, payload_octets: u
         Refusal::Duplicate | Refusal::OutsideWindow | Refusal::OldTimestamp => {
             payload_octets == 0 || header.flags.contains(Flags::SYN)
         }
-        Refusal::NoRoom | Refusal::WrongState | Refusal::RateLimited => false,
+        Refusal::NoRoom | Refusal::WrongState | Refusal::RateLimited | Refusal::AfterClose => false,
     }
 }

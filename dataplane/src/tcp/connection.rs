@@ -300,6 +300,13 @@ impl Connection {
         self.send.fin = Fin::Queued;
     }
 
+    /// Resets the connection when text arrives from now on: its user has left, and the peer learns that what
+    /// it sends is lost (RFC 9293 §3.6.1, RFC 2525 §2.17). All text that has arrived was consumed.
+    pub fn refuse_text(&mut self) {
+        debug_assert!(self.receive.queue.is_drained(), "text of the user is lost without a word");
+        self.receive.refuse_text();
+    }
+
     /// Aborts the connection with a RST.
     pub fn abort(&mut self) {
         self.reset(CloseReason::Aborted);

@@ -193,6 +193,9 @@ impl Connection {
         pools: &mut Pools<P, F>,
         changes: Changes,
     ) -> Disposition {
+        if self.receive.refuses_text() {
+            return self.on_refused_text(now, header, payload.octets, changes);
+        }
         let mut disposition = if payload.octets > 0 {
             self.on_data(now, header, payload, pools)
         } else {
@@ -204,6 +207,35 @@ impl Connection {
         };
         disposition.changes |= changes | self.take_fin(now);
         disposition
+    }
+
+    /// RFC 9293 §3.6.1: new text for a user who has left, also text that is missing before a FIN, resets the
+    /// connection. What has come before, and a FIN in order, are taken as ever.
+    #[cold]
+    fn on_refused_text(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        octets: usize,
+        changes: Changes,
+    ) -> Disposition {
+        let (seq, nxt) = (text_seq(header), self.receive.queue.nxt());
+        let end = seq + octets as u32;
+        if (octets > 0 || header.flags.contains(Flags::FIN)) && end > nxt {
+            self.reset(CloseReason::Aborted);
+            let changes = changes | Changes::CLOSED;
+            return Disposition { changes, beyond_gap: None, refusal: Some(Refusal::AfterClose) };
+        }
+        if octets > 0 {
+            self.ack.on_duplicate((seq, end));
+            self.owe_ack();
+        }
+        if header.flags.contains(Flags::FIN) {
+            self.receive.on_fin(end);
+            self.owe_ack();
+        }
+        let refusal = (octets > 0).then_some(Refusal::Duplicate);
+        Disposition { changes: changes | self.take_fin(now), beyond_gap: None, refusal }
     }
 
     /// Takes the payload. The FIN after it is noted if the whole payload fits the window.

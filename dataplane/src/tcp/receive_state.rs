@@ -12,6 +12,8 @@ use super::receive_queue::ReceiveQueue;
 pub(super) enum PeerFin {
     /// It has not come.
     NotSeen,
+    /// It has not come, and the user takes no text before it.
+    NotSeenNoText,
     /// It has come with this sequence number; octets before it are missing.
     Seen(SeqNumber),
     /// It is in order, and counts in RCV.NXT.
@@ -86,6 +88,18 @@ impl ReceiveState {
     #[inline]
     pub(super) const fn is_drained(&self) -> bool {
         matches!(self.fin, PeerFin::NotSeen) && self.queue.is_drained()
+    }
+
+    /// The user takes no more text.
+    pub(super) const fn refuse_text(&mut self) {
+        if !self.peer_finished() {
+            self.fin = PeerFin::NotSeenNoText;
+        }
+    }
+
+    /// Whether text that is new ends the connection.
+    pub(super) const fn refuses_text(&self) -> bool {
+        matches!(self.fin, PeerFin::NotSeenNoText)
     }
 
     /// Whether the peer's FIN is in order.

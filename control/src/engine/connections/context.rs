@@ -54,9 +54,10 @@ impl Context<'_> {
         self.close_after(Box::default())
     }
 
-    /// Sends a FIN after all that an application has written to the core, for as long as the peer takes it.
-    pub(super) fn disconnect(&mut self) -> Phase {
-        self.command(Command::Disconnect { connection: self.id, within_ns: Some(LINGER_NS) });
+    /// Has the core end a byte stream whose application has left: after all that was written, if everything
+    /// was read.
+    pub(super) fn abandon_bytes(&mut self) -> Phase {
+        self.command(Command::Abandon { connection: self.id, within_ns: LINGER_NS });
         Phase::Closing { abort_at: Instant::NEVER }
     }
 

@@ -25,7 +25,7 @@ use crate::vocabulary::stream::{SwitchError, UnnegotiatedConfig};
 pub(super) fn abandon(cx: &mut Context<'_>, phase: Phase) -> Phase {
     match phase {
         Phase::Streaming(stream) => cx.abandon(&stream),
-        Phase::Bytes(_) => cx.disconnect(),
+        Phase::Bytes(_) => cx.abandon_bytes(),
         phase => {
             if let Some(stream) = phase.stream() {
                 cx.discard_pending(stream);
