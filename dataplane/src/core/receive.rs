@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::device::Device;
 use crate::drops::DropCause;
-use crate::endpoint::Outcome;
+use crate::endpoint::{Outcome, Unreachable};
 use crate::limits;
 use crate::net::flow::FlowKey;
 use crate::net::headers::min_headers_octets;
@@ -198,8 +198,9 @@ impl<D: Device> Core<D> {
                 }
                 outcome
             }
-            IcmpErrorKind::Hard => endpoint.on_unreachable(seq, true),
-            IcmpErrorKind::Soft => endpoint.on_unreachable(seq, false),
+            IcmpErrorKind::Refused => endpoint.on_unreachable(seq, Unreachable::Port),
+            IcmpErrorKind::Hard => endpoint.on_unreachable(seq, Unreachable::Protocol),
+            IcmpErrorKind::Soft => endpoint.on_unreachable(seq, Unreachable::ForNow),
         };
         self.apply(slot, outcome.ok_or(DropCause::IcmpRefused)?);
         Ok(())

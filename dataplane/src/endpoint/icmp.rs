@@ -8,6 +8,17 @@ use crate::wire::tcp::SeqNumber;
 use super::connection::OpenKind;
 use super::{Endpoint, Outcome};
 
+/// What did not take a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreachable {
+    /// The path, or a host on it, for now: a soft error.
+    ForNow,
+    /// The peer's host, which has no TCP: a hard error.
+    Protocol,
+    /// The peer's host, which has nobody at the port: a hard error.
+    Port,
+}
+
 impl<F: Frame> Endpoint<'_, F> {
     /// Handles that the path takes segments of at most `mss_octets` of payload, from an error about the
     /// segment at `seq`. Returns `None` if that segment is not outstanding (RFC 5927 §7).
@@ -19,9 +30,10 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Handles that the segment at `seq` did not reach the peer. A connection that the peer has never
-    /// answered ends with a hard error about its SYN; with a soft one it keeps trying (RFC 1122 §4.2.3.9, RFC
-    /// 5927 §5.2). Returns `None` for any other segment, or in any other state.
-    pub fn on_unreachable(&mut self, seq: SeqNumber, is_hard: bool) -> Option<Outcome> {
+    /// answered ends with a hard error about its SYN: an unreachable port refuses it, as a RST does. With a
+    /// soft one it keeps trying (RFC 1122 §4.2.3.9, RFC 5927 §5.2). Returns `None` for any other segment, or
+    /// in any other state.
+    pub fn on_unreachable(&mut self, seq: SeqNumber, what: Unreachable) -> Option<Outcome> {
         let connection = &mut *self.connection;
         let about_syn = connection.tcp.state() == tcp::State::SynSent
             && matches!(connection.open_kind, OpenKind::Active { .. })
@@ -31,10 +43,11 @@ impl<F: Frame> Endpoint<'_, F> {
             return None;
         }
         connection.unreachable = true;
-        if !is_hard {
-            return Some(Outcome::NONE);
+        match what {
+            Unreachable::ForNow => return Some(Outcome::NONE),
+            Unreachable::Protocol => connection.tcp.abort(),
+            Unreachable::Port => connection.tcp.refuse(),
         }
-        connection.tcp.abort();
         self.on_changes(Changes::CLOSED);
         Some(Outcome::DIRTY)
     }

@@ -48,6 +48,7 @@ pub use connection::{Chunk, Connection, Mode, OpenKind};
 pub use context::Context;
 pub use cut_runs::CutRunStore;
 pub use endpoints::Endpoints;
+pub use icmp::Unreachable;
 pub use in_place::{Followers, Plain};
 pub use queue_pair::QueuePair;
 pub use queue_pairs::QueuePairs;

@@ -17,8 +17,12 @@ pub enum IcmpErrorKind {
         /// The largest packet that the link takes, in octets; 0 from an old router, which does not say.
         mtu_octets: u16,
     },
-    /// The destination will never take the segment (RFC 1122 §4.2.3.9). This ends an attempt to open a
-    /// connection. Once the peer has answered, it is a passing failure or a forgery (RFC 5927 §5.2).
+    /// The destination has nobody at the port: it refuses the segment (RFC 1122 §4.2.3.9), as a host with a
+    /// TCP does with a RST. This ends an attempt to open a connection. Once the peer has answered, it is a
+    /// passing failure or a forgery (RFC 5927 §5.2).
+    Refused,
+    /// The destination will never take the segment, because it has no TCP. This is handled as
+    /// [`Refused`](Self::Refused).
     Hard,
     /// The condition may pass.
     Soft,
@@ -29,8 +33,10 @@ impl IcmpErrorKind {
     pub const fn of_icmp(code: u8, next_hop_mtu: u16) -> Self {
         match code {
             icmp::FRAGMENTATION_NEEDED => Self::PacketTooBig { mtu_octets: next_hop_mtu },
-            // Protocol, port.
-            2 | 3 => Self::Hard,
+            // Protocol.
+            2 => Self::Hard,
+            // Port.
+            3 => Self::Refused,
             _ => Self::Soft,
         }
     }
@@ -39,7 +45,7 @@ impl IcmpErrorKind {
     pub const fn of_icmpv6(code: u8) -> Self {
         match code {
             // Port.
-            4 => Self::Hard,
+            4 => Self::Refused,
             _ => Self::Soft,
         }
     }
@@ -50,7 +56,7 @@ impl IcmpErrorKind {
             Self::PacketTooBig { mtu_octets } => {
                 Self::PacketTooBig { mtu_octets: plausible_mtu(&segment, mtu_octets)? }
             }
-            Self::Hard | Self::Soft => self,
+            Self::Refused | Self::Hard | Self::Soft => self,
         };
         Ok(IcmpError { segment, kind })
     }
@@ -105,11 +111,10 @@ mod tests {
         for code in [0, 1, 5, 13] {
             assert_eq!(IcmpErrorKind::of_icmp(code, 0), IcmpErrorKind::Soft);
         }
-        for code in [2, 3] {
-            assert_eq!(IcmpErrorKind::of_icmp(code, 0), IcmpErrorKind::Hard);
-        }
+        assert_eq!(IcmpErrorKind::of_icmp(2, 0), IcmpErrorKind::Hard);
+        assert_eq!(IcmpErrorKind::of_icmp(3, 0), IcmpErrorKind::Refused);
         for code in 0..=7 {
-            let expected = if code == 4 { IcmpErrorKind::Hard } else { IcmpErrorKind::Soft };
+            let expected = if code == 4 { IcmpErrorKind::Refused } else { IcmpErrorKind::Soft };
             assert_eq!(IcmpErrorKind::of_icmpv6(code), expected);
         }
         assert_eq!(IcmpErrorKind::of_icmp(4, 1400), IcmpErrorKind::PacketTooBig { mtu_octets: 1400 });

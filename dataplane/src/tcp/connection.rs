@@ -326,6 +326,12 @@ impl Connection {
         }
     }
 
+    /// Closes a connection before the peer's SYN: the network says that nobody is at the peer's port.
+    pub fn refuse(&mut self) {
+        debug_assert_eq!(self.state, State::SynSent, "the peer has answered");
+        self.enter_closed(CloseReason::Refused);
+    }
+
     /// Frees everything that the connection holds of the pools. The connection must not be used afterwards.
     pub fn release<P, F>(&mut self, pools: &mut Pools<P, F>) {
         self.send.queue.clear(&mut pools.segments);

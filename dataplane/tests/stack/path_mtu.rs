@@ -212,7 +212,8 @@ fn failure(peer: &mut RawPeer) -> Option<ConnectError> {
     }
 }
 
-/// RFC 1122 §4.2.3.9: a hard error about our SYN ends the attempt, with its reason.
+/// RFC 1122 §4.2.3.9: a hard error about our SYN ends the attempt, with its reason. An unreachable port
+/// refuses it.
 #[test]
 fn a_hard_error_ends_an_attempt() {
     let mut peer = RawPeer::new();
@@ -222,7 +223,7 @@ fn a_hard_error_ends_an_attempt() {
     refuse(&mut peer, &other, PORT_UNREACHABLE, 0);
     assert_eq!(failure(&mut peer), None, "not about our SYN");
     refuse(&mut peer, &quoted, PORT_UNREACHABLE, 0);
-    assert_eq!(failure(&mut peer), Some(ConnectError::Unreachable));
+    assert_eq!(failure(&mut peer), Some(ConnectError::Closed(CloseReason::Refused)));
     assert_eq!(peer.core.usage().connections, 0);
     peer.pass_s(5);
     peer.expect_nothing();
