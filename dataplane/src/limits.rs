@@ -6,6 +6,10 @@ pub const REGIONS_PER_CORE: usize = 1 << 16;
 /// Frames taken from the device in one go: enough to amortise the call, few enough to stay in cache.
 pub const RECEIVE_BURST_FRAMES: usize = 32;
 
+/// Bursts of frames taken before timers that are due, at most: after a stall of the poll loop, the
+/// acknowledgements that timers wait for have arrived behind others. As many as a ring of the device holds.
+pub const BURSTS_BEFORE_TIMERS: usize = 64;
+
 /// Connections of a core that are found without the keyed hash, of each family of IP. A power of two; an
 /// entry takes 20 bytes over IPv4 and 44 over IPv6.
 pub const RECENT_FLOWS: usize = 256;

@@ -167,10 +167,12 @@ impl<D: Device> Core<D> {
         self.endpoints.context.listeners.begin_poll();
         self.endpoints.context.pools.scan_budget.begin_poll();
         self.endpoints.context.local_operations_left = limits::LOCAL_OPERATIONS_PER_POLL;
-        let mut busy = self.receive(now);
+        let count = self.receive(now);
+        let mut busy = count > 0;
         busy |= self.receive_looped(now);
         busy |= self.detect_duplicates(now);
-        busy | self.expire_timers(now)
+        let has_backlog = count == limits::RECEIVE_BURST_FRAMES || self.host.looped_frames() > 0;
+        busy | self.expire_timers(now, has_backlog)
     }
 
     fn end_poll(&mut self, busy: bool) -> bool {

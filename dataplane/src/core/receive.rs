@@ -20,9 +20,10 @@ use super::Core;
 use super::plain::Other;
 
 impl<D: Device> Core<D> {
-    /// Takes a burst of frames from the device. Returns true if there were any.
-    pub(super) fn receive(&mut self, now: Instant) -> bool {
-        let Some(mut burst) = self.host.take_burst(now) else { return false };
+    /// Takes a burst of frames from the device. Returns how many there were.
+    pub(super) fn receive(&mut self, now: Instant) -> usize {
+        let Some(mut burst) = self.host.take_burst(now) else { return 0 };
+        let count = burst.len();
         let mut frames = burst.drain(..);
         while let Some(frame) = frames.next() {
             if let Some(Other { frame, recognized }) = self.on_plain_frame(now, frame, &mut frames) {
@@ -36,7 +37,21 @@ impl<D: Device> Core<D> {
         }
         drop(frames);
         self.host.end_burst(burst);
-        true
+        count
+    }
+
+    /// Takes the frames that have arrived after a full burst, up to a bound. A timer is due, and may be so
+    /// only because the poll loop has stalled: what the timer waits for may be among the frames.
+    #[cold]
+    pub(super) fn receive_backlog(&mut self, now: Instant) {
+        for _ in 1..limits::BURSTS_BEFORE_TIMERS {
+            self.host.free_spent();
+            let count = self.receive(now);
+            self.receive_looped(now);
+            if count < limits::RECEIVE_BURST_FRAMES && self.host.looped_frames() == 0 {
+                return;
+            }
+        }
     }
 
     /// Takes the frames that were queued for the host itself before, a burst at most. Returns true if there

@@ -43,6 +43,7 @@ mod receiver_not_ready;
 mod run_to_completion;
 mod sack_work;
 mod sources;
+mod stalls;
 mod stream_order;
 mod streaming;
 mod super_frames;
