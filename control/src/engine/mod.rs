@@ -101,6 +101,7 @@ impl Engine {
                 step.out.reply(reply, created);
             }
             Request::DestroyQp { qp, reply } => {
+                connections.give_up(&mut step, qp);
                 let connection = step.queue_pairs.connection_of(qp);
                 let closing = connection.is_some_and(|id| connections.is_finishing(id));
                 step.queue_pairs.destroy(now, step.out, (qp, closing), reply);
@@ -122,6 +123,7 @@ impl Engine {
             Request::Stream(request) => connections.on_stream_request(&mut step, request),
             Request::Disconnect { qp } => connections.disconnect(&mut step, &qp),
             Request::Abort { qp } => {
+                connections.give_up(&mut step, qp);
                 if let Some(connection) = step.queue_pairs.connection_of(qp) {
                     step.out.command(Command::Abort { connection });
                 }

@@ -8,9 +8,9 @@ use crate::common::raw::RawPeer;
 use crate::common::{End, FAR, NEAR, PATIENCE, PORT, Pair, config, eventually, eventually_unused, link};
 use warpline::cm::{CmError, Event, EventChannel, EventKind, Id, IdNumber};
 use warpline::{
-    AsyncEvent, CloseError, CompletionQueue, ConnectConfig, ConnectError, ConnectionRequest, Device,
-    ListenConfig, ListenError, Listener, PollThread, QpConfig, QpState, QueuePair, ReadDepths, ReadsWanted,
-    Status, StreamError,
+    AsyncEvent, CloseError, CloseReason, CompletionQueue, ConnectConfig, ConnectError, ConnectionRequest,
+    Device, ListenConfig, ListenError, Listener, PollThread, QpConfig, QpState, QueuePair, ReadDepths,
+    ReadsWanted, Status, StreamError,
 };
 use warpline_dataplane::limits;
 
@@ -164,6 +164,34 @@ fn peers_that_are_not_there() {
         id.number(),
         EventKind::Unreachable(ConnectError::TimedOut | ConnectError::Unreachable)
     );
+}
+
+/// A queue pair that is dropped, or reset, while its connection is opened takes the connection with it: the
+/// peer's time to answer, here an hour, is not waited for.
+#[test]
+fn an_attempt_ends_with_its_queue_pair() {
+    let pair = Pair::new();
+    let channel = EventChannel::new([pair.near.clone()]).unwrap();
+    let config = ConnectConfig { timeout: Duration::from_secs(3600), ..ConnectConfig::default() };
+    for drops in [true, false] {
+        // No host has this address.
+        let id = resolved(&channel, at(Ipv4Addr::new(198, 18, 0, 77), PORT));
+        let end = End::new(&pair.near);
+        id.connect(&end.qp, &config).unwrap();
+        eventually("it is tried", || pair.near.usage().unwrap().connections == 1);
+        let kept = if drops {
+            drop(end);
+            None
+        } else {
+            end.qp.abort();
+            Some(end)
+        };
+        let error = expect!(&channel, id.number(), EventKind::ConnectError(error) => error);
+        assert!(matches!(error, ConnectError::Closed(CloseReason::Aborted)), "{error}");
+        eventually("it is gone", || pair.near.usage().unwrap().connections == 0);
+        drop(kept);
+    }
+    eventually_unused(&pair.near);
 }
 
 /// Each call has its time; one that comes at another changes nothing.

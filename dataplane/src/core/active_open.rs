@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::device::Device;
-use crate::endpoint::OpenKind;
+use crate::endpoint::{Connection, OpenKind};
 use crate::net::addresses;
 use crate::net::flow::FlowKey;
 use crate::ring::ConnectError;
@@ -44,6 +44,23 @@ impl<D: Device> Core<D> {
             endpoint.open_until(now + timeout_ns);
         }
         Ok(())
+    }
+
+    /// Ends the connection that is being opened for `token`, if there is one. Looks at every connection: an
+    /// application that opens one rarely changes its mind.
+    pub(super) fn give_up(&mut self, now: Instant, token: u64) {
+        let is_it = |connection: &&Connection| {
+            connection.open_kind == OpenKind::Active { token } && !connection.open_notified
+        };
+        let Some(key) = self.endpoints.table.iter().find(is_it).map(|connection| connection.key) else {
+            return;
+        };
+        if let Some(slot) = self.endpoints.table.find(&key)
+            && let Some(mut endpoint) = self.endpoints.at(now, slot)
+        {
+            let outcome = endpoint.abort();
+            self.apply(slot, outcome);
+        }
     }
 
     /// Returns our address for a connection to `remote`, and its port if control has chosen one. An

@@ -58,6 +58,7 @@ impl<D: Device> Core<D> {
                     self.push_event(Event::ConnectFailed { token, error });
                 }
             }
+            Command::GiveUp { token } => self.give_up(now, token),
             Command::Admit { connection } => self.with_endpoint(now, connection, |mut endpoint| {
                 endpoint.leave_backlog();
                 Outcome::NONE

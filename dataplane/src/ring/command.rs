@@ -141,6 +141,13 @@ pub enum Command {
         /// The time, in nanoseconds; `None` without limit.
         within_ns: Option<u64>,
     },
+    /// Gives up a connection that [`Connect`](Self::Connect) with this token opens: it is freed at once, and
+    /// [`Event::ConnectFailed`](super::Event::ConnectFailed) follows. Ignored if the connection is open or
+    /// has failed, which an event has said.
+    GiveUp {
+        /// The token.
+        token: u64,
+    },
     /// The application of a byte stream has left: it reads and writes no more. A connection with octets that
     /// it has not read is reset, and so is one on which octets arrive after this (RFC 9293 §3.6.1, RFC 2525
     /// §2.17). Any other one sends what was written, and closes as after [`Disconnect`](Self::Disconnect),

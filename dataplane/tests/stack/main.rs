@@ -19,6 +19,7 @@ mod enhanced;
 mod errors;
 mod framing;
 mod full_device;
+mod giving_up;
 mod held_frames;
 mod ipv6;
 mod matrix;

@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use warpline_dataplane::net::addresses::network_of;
 use warpline_dataplane::qp::shared::SharedQp;
+use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::ring::ListenAddress;
 use warpline_dataplane::ring::{self, AfterStream, Command, ConnectionId};
 use warpline_dataplane::tcp::CloseReason;
@@ -201,6 +202,11 @@ impl Connections {
         }
         let deadline = step.now + attempt.timeout_ns();
         self.openings.open(step.now, step.out, deadline, attempt);
+    }
+
+    /// Gives up the connection that is being opened for the queue pair `qp`, if there is one.
+    pub(super) fn give_up(&mut self, step: &mut Step<'_>, qp: QpNumber) {
+        self.openings.give_up(step.out, step.queue_pairs, qp);
     }
 
     pub(super) fn listen(

@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::ring::{self, Command};
+use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::Instant;
 
 use super::attempt::{ConnectAttempt, connect_error};
@@ -105,12 +107,26 @@ impl Openings {
 
     /// Replies in place of a core that is not polled.
     pub(super) fn on_deadline(&mut self, now: Instant, out: &mut Outbox, queue_pairs: &mut QueuePairs) {
-        for opening in self.table.values_mut() {
+        for (token, opening) in &mut self.table {
             let at = opening.deadline + UNANSWERED_NS;
             if now < at {
                 out.wake_at(at);
             } else if let Some(purpose) = opening.purpose.take() {
+                // Should the core be polled again, nothing of it is left there.
+                out.command(Command::GiveUp { token: *token });
                 fail(out, queue_pairs, purpose, ConnectError::TimedOut);
+            }
+        }
+    }
+
+    /// Gives up the connection that is being opened for the queue pair `qp`, if there is one.
+    pub(super) fn give_up(&mut self, out: &mut Outbox, queue_pairs: &mut QueuePairs, qp: QpNumber) {
+        let is_for_it =
+            |purpose: &Purpose| matches!(purpose, Purpose::Mpa(attempt) if attempt.qp.number == qp);
+        for (token, opening) in &mut self.table {
+            if let Some(purpose) = opening.purpose.take_if(|purpose| is_for_it(purpose)) {
+                out.command(Command::GiveUp { token: *token });
+                fail(out, queue_pairs, purpose, ConnectError::Closed(CloseReason::Aborted));
             }
         }
     }
