@@ -42,7 +42,12 @@ impl Notices {
 
 /// Returns true for events that no measurement reports by itself.
 const fn concerns_link(event: AsyncEvent) -> bool {
-    matches!(event, AsyncEvent::AddressConflict { .. } | AsyncEvent::PartialChecksum { .. })
+    matches!(
+        event,
+        AsyncEvent::AddressConflict { .. }
+            | AsyncEvent::PartialChecksum { .. }
+            | AsyncEvent::OversizedPacket { .. }
+    )
 }
 
 impl Drop for Notices {

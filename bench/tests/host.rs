@@ -246,6 +246,31 @@ fn the_kernel_connects_with_the_offloads_of_its_veth_pair() {
     }
 }
 
+/// Linux leaves it to that device as well to cut what it sends into segments. A packet socket cuts the
+/// packets to its buffers instead, unless it has larger ones.
+#[test]
+fn packets_that_are_cut_are_a_warning() {
+    let Some(namespaces) = Namespaces::new() else { return };
+    let send = |options: &str| {
+        let device = format!("af_packet:e2{options}");
+        let listening = namespaces.bench(&["write-bw", "--device", &device, "--listen", "198.18.0.2:4791"]);
+        let (mut running, _) = Running::until(listening, "waiting at");
+        let words = ["netns", "exec", &namespaces.peer, "timeout", "5", "bash", "-c"];
+        let zeros = "head -c 100000 /dev/zero > /dev/tcp/198.18.0.2/4791";
+        Command::new("ip").args(words).arg(zeros).output().unwrap();
+        running.lines.next().unwrap().unwrap()
+    };
+    assert_eq!(
+        send(""),
+        "warning: packets of 198.18.0.1 are longer than the MTU, and are cut and dropped: its kernel leaves \
+         segmentation to a device that they never pass; at the peer: ethtool -K INTERFACE tso off; or here, \
+         with af_packet: super_frames=on"
+    );
+    let first = send(",super_frames=on");
+    // What came is whole, and nothing that a peer begins with.
+    assert!(first.starts_with("warpline-bench: MPA startup with 198.18.0.1:"), "{first}");
+}
+
 #[test]
 fn another_station_with_the_address_is_a_warning() {
     let Some(namespaces) = Namespaces::new() else { return };

@@ -9,6 +9,10 @@ use crate::named::NamedValue;
 pub enum DropCause {
     /// Shorter than its headers say, or with an invalid header field.
     Malformed,
+    /// A packet that is longer than its frame, which is as long as the MTU or longer: the port has cut it to
+    /// its buffer. Linux sends such packets through virtual interfaces, and leaves it to a device to cut them
+    /// into segments (`ethtool -K INTERFACE tso off` has it do that).
+    OversizedPacket,
     /// An Ethernet destination that is not the host's.
     OtherMac,
     /// A tag of another VLAN than the host's, or none where the host has one.
@@ -88,6 +92,7 @@ impl DropCause {
     /// Every cause.
     pub const ALL: [Self; Self::COUNT] = [
         Self::Malformed,
+        Self::OversizedPacket,
         Self::OtherMac,
         Self::OtherVlan,
         Self::OtherProtocol,

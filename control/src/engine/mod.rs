@@ -276,5 +276,6 @@ const fn async_event(notice: Notice) -> AsyncEvent {
             AsyncEvent::AddressConflict { address, mac, abandoned }
         }
         Notice::PartialChecksum { peer } => AsyncEvent::PartialChecksum { peer },
+        Notice::OversizedPacket { peer } => AsyncEvent::OversizedPacket { peer },
     }
 }

@@ -65,6 +65,10 @@ const SUPER_FRAME_MBUFS_PER_ENTRY: u32 = 4;
 /// The largest IP packet that a buffer takes of other ports that carry super-frames, in several buffers each.
 /// Adapters have limits of about 16 KiB for one.
 const SUPER_FRAME_PIECE_BYTES: u16 = 9000;
+/// Buffers of a packet socket that takes super-frames, 64 MiB of them.
+const AF_PACKET_SUPER_FRAME_MBUFS: u32 = 1023;
+/// The largest IP packet that one takes, in bytes.
+const AF_PACKET_SUPER_FRAME_BYTES: u16 = 65_120;
 /// Buffers that a thread keeps at hand of a wire's pool: those of a few chunks, for the other end lacks what
 /// it keeps.
 const WIRE_CACHE_MBUFS: u32 = 32;
@@ -235,6 +239,8 @@ fn port_pool(eal: Eal, device: &DeviceName) -> Result<Mempool, MempoolError> {
             let mbufs = SUPER_FRAME_MBUFS_PER_ENTRY * u32::from(queue_size(device));
             (mbufs.next_power_of_two() - 1, SUPER_FRAME_MAX_BYTES as u16)
         }
+        // Its ring holds frames in one piece, and its driver wants each to fit a buffer.
+        (true, DeviceKind::AfPacket) => (AF_PACKET_SUPER_FRAME_MBUFS, AF_PACKET_SUPER_FRAME_BYTES),
         (true, _) => (PORT_MBUFS, device.mtu().max(SUPER_FRAME_PIECE_BYTES)),
     };
     let data_octets = data_octets(octets);

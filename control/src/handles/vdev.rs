@@ -25,6 +25,11 @@ const AF_PACKET_SMALL_BYTES: u32 = 2048;
 const AF_PACKET_SMALL_FRAMES: u32 = 4096;
 /// Frames of a ring with larger frames, which then is about as long in bytes.
 const AF_PACKET_LARGE_FRAMES: u32 = 512;
+/// Bytes of a frame that holds the largest segment that Linux hands to a device, of 64 KiB with its headers,
+/// and that fits the largest receive buffer.
+const AF_PACKET_SUPER_FRAME_BYTES: u32 = 65_408;
+/// Frames of a ring with these, in blocks of nearly 2 MiB.
+const AF_PACKET_SUPER_FRAMES: u32 = 256;
 const PAGE_BYTES: u32 = 4096;
 /// Entries of a queue of `net_virtio_user`.
 const VIRTIO_QUEUE_ENTRIES: u16 = 256;
@@ -113,15 +118,22 @@ pub(crate) fn locked_kib(device: &DeviceName) -> u64 {
 /// pages for the kernel and whole frames for the driver, which expects them one after the other.
 fn af_packet_ring(device: &DeviceName) -> AfPacketRing {
     let number = |wanted| option(device, wanted).and_then(|value| value.parse::<u32>().ok());
-    let frame_bytes =
-        (u32::from(device.mtu()) + AF_PACKET_SPARE_BYTES).next_multiple_of(AF_PACKET_ALIGN_BYTES);
+    let frame_bytes = if device.has_super_frames() {
+        AF_PACKET_SUPER_FRAME_BYTES
+    } else {
+        (u32::from(device.mtu()) + AF_PACKET_SPARE_BYTES).next_multiple_of(AF_PACKET_ALIGN_BYTES)
+    };
     let frame_bytes = number("framesz").unwrap_or(frame_bytes.max(AF_PACKET_SMALL_BYTES));
     let small = frame_bytes <= AF_PACKET_SMALL_BYTES;
     // The power of two in a page that a frame does not have.
     let frames = PAGE_BYTES >> frame_bytes.trailing_zeros().min(PAGE_BYTES.trailing_zeros());
     let block_bytes = if small { 1 << 16 } else { frame_bytes.saturating_mul(frames) };
     let block_bytes = number("blocksz").unwrap_or(block_bytes);
-    let frames = if small { AF_PACKET_SMALL_FRAMES } else { AF_PACKET_LARGE_FRAMES };
+    let frames = match frame_bytes {
+        _ if small => AF_PACKET_SMALL_FRAMES,
+        AF_PACKET_SUPER_FRAME_BYTES.. => AF_PACKET_SUPER_FRAMES,
+        _ => AF_PACKET_LARGE_FRAMES,
+    };
     let frames = number("framecnt").unwrap_or(frames);
     AfPacketRing { frame_bytes, block_bytes, frames }
 }
@@ -173,6 +185,7 @@ mod tests {
             ("af_packet:e", "framesz=2048,blocksz=65536,framecnt=4096"),
             ("af_packet:e,mtu=9000", "framesz=9216,blocksz=36864,framecnt=512"),
             ("af_packet:e,mtu=4000", "framesz=4224,blocksz=135168,framecnt=512"),
+            ("af_packet:e,super_frames=on", "framesz=65408,blocksz=2093056,framecnt=256"),
             ("af_packet:e,framecnt=64", "framesz=2048,blocksz=65536,framecnt=64"),
             ("af_packet:e,framesz=4096,blocksz=8192", "framesz=4096,blocksz=8192,framecnt=512"),
         ] {

@@ -206,7 +206,7 @@ impl DeviceKind {
         match self {
             Self::Ring => Some(&["super_frames"]),
             Self::Tap => Some(&["mac"]),
-            Self::AfPacket => Some(&["framesz", "blocksz", "framecnt"]),
+            Self::AfPacket => Some(&["framesz", "blocksz", "framecnt", "super_frames"]),
             Self::AfXdp => Some(&["start_queue", "force_copy", "busy_budget"]),
             Self::Memif => Some(&["role", "mac", "id", "secret", "bsize", "rsize"]),
             Self::Vhost => Some(&["client", "tso", "super_frames"]),

@@ -94,7 +94,10 @@ impl<D: Device> Core<D> {
         };
         if let Err(cause) = handled {
             self.endpoints.context.statistics.count(cause);
-            if matches!(cause, DropCause::AddressConflict | DropCause::PartialChecksum) {
+            if matches!(
+                cause,
+                DropCause::AddressConflict | DropCause::PartialChecksum | DropCause::OversizedPacket
+            ) {
                 self.report_notice();
             }
         }

@@ -7,7 +7,7 @@ use super::addresses::{is_directed_broadcast, is_host_address};
 use super::headers::Ingress;
 use super::inbound::Inbound;
 use super::segment;
-use crate::device::{ChecksumStatus, Device, Frame};
+use crate::device::{ChecksumStatus, Device, Frame, IpVersion};
 use crate::drops::DropCause;
 use crate::time::Instant;
 use crate::wire::ethernet;
@@ -43,8 +43,8 @@ impl<D: Device> Host<D> {
         ingress: Ingress,
     ) -> Result<Inbound<D::Frame>, DropCause> {
         let octets = frame.piece(0).unwrap_or_default().get(network..).unwrap_or_default();
-        let (header, header_octets) =
-            ipv4::Header::parse_for(octets, frame.len() - network).map_err(|_| DropCause::Malformed)?;
+        let (header, header_octets) = ipv4::Header::parse_for(octets, frame.len() - network)
+            .map_err(|_| self.unreadable(octets, IpVersion::V4))?;
         match frame.checksums().ip {
             _ if ingress.is_verified() => {}
             ChecksumStatus::Good => {}
@@ -86,8 +86,8 @@ impl<D: Device> Host<D> {
         ingress: Ingress,
     ) -> Result<Inbound<D::Frame>, DropCause> {
         let octets = frame.piece(0).unwrap_or_default().get(network..).unwrap_or_default();
-        let header =
-            ipv6::Header::parse_for(octets, frame.len() - network).map_err(|_| DropCause::Malformed)?;
+        let header = ipv6::Header::parse_for(octets, frame.len() - network)
+            .map_err(|_| self.unreadable(octets, IpVersion::V6))?;
         self.check_destination(&frame, header.destination)?;
         let upper = ipv6::upper(&header, octets).map_err(|dead| match dead {
             Dead::Malformed | Dead::TooMany => DropCause::Malformed,

@@ -3,8 +3,10 @@
 use std::net::IpAddr;
 
 use super::Host;
-use crate::device::Device;
+use crate::device::{Device, IpVersion};
+use crate::drops::DropCause;
 use crate::wire::ethernet::MacAddress;
+use crate::wire::{ipv4, ipv6};
 
 /// A finding of a host about its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +25,11 @@ pub enum Notice {
         /// The station that sent it.
         peer: IpAddr,
     },
+    /// The first packet was dropped because the port has cut it to its buffer.
+    OversizedPacket {
+        /// The station that sent it.
+        peer: IpAddr,
+    },
 }
 
 /// The notice that waits to be taken, and what was noted before.
@@ -30,6 +37,7 @@ pub enum Notice {
 pub(super) struct Notices {
     waiting: Option<Notice>,
     noted_partial_checksum: bool,
+    noted_oversized_packet: bool,
 }
 
 impl<D: Device> Host<D> {
@@ -47,6 +55,30 @@ impl<D: Device> Host<D> {
     pub(super) fn note_partial_checksum(&mut self, peer: IpAddr) {
         if !core::mem::replace(&mut self.notices.noted_partial_checksum, true) {
             self.notices.waiting = Some(Notice::PartialChecksum { peer });
+        }
+    }
+
+    /// Returns why a packet cannot be parsed of which `octets` have come: whether it was as long as the MTU
+    /// before something cut it.
+    #[cold]
+    pub(super) fn unreadable(&mut self, octets: &[u8], version: IpVersion) -> DropCause {
+        // What the header says, whatever has come of the packet.
+        let claimed: Option<(IpAddr, usize)> = match version {
+            IpVersion::V4 => ipv4::Header::parse_for(octets, usize::MAX)
+                .ok()
+                .map(|(header, _)| (header.source.into(), header.total_len.into())),
+            IpVersion::V6 => ipv6::Header::parse_for(octets, usize::MAX)
+                .ok()
+                .map(|header| (header.source.into(), ipv6::Header::LEN + usize::from(header.payload_len))),
+        };
+        match claimed {
+            Some((source, len)) if octets.len() >= self.capabilities.mtu_bytes && len > octets.len() => {
+                if !core::mem::replace(&mut self.notices.noted_oversized_packet, true) {
+                    self.notices.waiting = Some(Notice::OversizedPacket { peer: source });
+                }
+                DropCause::OversizedPacket
+            }
+            _ => DropCause::Malformed,
         }
     }
 }

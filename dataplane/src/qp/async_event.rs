@@ -81,6 +81,12 @@ pub enum AsyncEvent {
         /// The sender.
         peer: IpAddr,
     },
+    /// A packet was dropped because the port had cut it to its buffer: its sender has left it to a device to
+    /// cut it into segments, as Linux does on virtual interfaces. Reported for the first one.
+    OversizedPacket {
+        /// The sender.
+        peer: IpAddr,
+    },
 }
 
 impl fmt::Display for AsyncEvent {
@@ -112,6 +118,12 @@ impl fmt::Display for AsyncEvent {
                 f,
                 "segments of {peer} come without TCP checksums and are dropped: its kernel leaves them to a \
                  device that they never pass; at the peer: ethtool -K INTERFACE tx off"
+            ),
+            Self::OversizedPacket { peer } => write!(
+                f,
+                "packets of {peer} are longer than the MTU, and are cut and dropped: its kernel leaves \
+                 segmentation to a device that they never pass; at the peer: ethtool -K INTERFACE tso off; \
+                 or here, with af_packet: super_frames=on"
             ),
         }
     }

@@ -202,6 +202,27 @@ fn a_partial_checksum_has_a_cause_of_its_own() {
     assert_eq!(dropped(&peer, DropCause::TcpChecksum), 1);
 }
 
+/// Where a sender leaves segmentation to its device, and there is none, its packets are longer than the
+/// link's, and a port cuts them to its buffers. The first is reported.
+#[test]
+fn a_packet_that_was_cut_to_a_buffer_has_a_cause_of_its_own() {
+    let (mut peer, next) = accepted();
+    let whole = RawPeer::segment(&peer.header(ACK, PEER_ISS + 1, next), &[7; 20_000]);
+    let dropped = |peer: &RawPeer, cause| peer.core.statistics().dropped(cause);
+    // A header, 1500 octets of packet and a few that a buffer has beyond that; and less than a packet has.
+    for _ in 0..2 {
+        peer.inject(&whole[..14 + 1500]);
+        peer.settle();
+    }
+    assert_eq!((dropped(&peer, DropCause::OversizedPacket), dropped(&peer, DropCause::Malformed)), (2, 0));
+    let [Event::Notice(notice)] = peer.events[..] else { panic!("{:?}", peer.events) };
+    assert_eq!(notice, Notice::OversizedPacket { peer: address(2).into() });
+    peer.inject(&whole[..14 + 1499]);
+    peer.settle();
+    assert_eq!((dropped(&peer, DropCause::OversizedPacket), dropped(&peer, DropCause::Malformed)), (2, 1));
+    peer.expect_nothing();
+}
+
 /// Segments from random octets: no panic, no event, the connection lives.
 #[test]
 fn garbage_does_no_harm() {

@@ -36,6 +36,10 @@ pub const WARPLINE_EVENT_PARTIAL_CHECKSUM: u32 = 10;
 /// Something that has no number here.
 pub const WARPLINE_EVENT_OTHER: u32 = u32::MAX;
 
+/// The first packet was dropped that the port has cut to its buffer: on a Linux peer, `ethtool -K INTERFACE
+/// tso off` has the kernel cut what it sends into segments.
+pub const WARPLINE_EVENT_OVERSIZED_PACKET: u32 = 11;
+
 /// Something that happened.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +50,8 @@ pub struct Event {
     pub number: u32,
     /// Of `WARPLINE_EVENT_QP_FATAL` to `_QP_ACCESS_ERROR`, why: as `status` of `warpline_wc`.
     pub status: u32,
-    /// Of `WARPLINE_EVENT_ADDRESS_*` the address, of `WARPLINE_EVENT_PARTIAL_CHECKSUM` the peer's, as a
-    /// string.
+    /// Of `WARPLINE_EVENT_ADDRESS_*` the address, of `WARPLINE_EVENT_PARTIAL_CHECKSUM` and
+    /// `_OVERSIZED_PACKET` the peer's, as a string.
     pub address: [c_char; WARPLINE_MAX_ADDRESS as usize],
     /// Of `WARPLINE_EVENT_ADDRESS_*`, the hardware address of the other station.
     pub mac: [u8; 6],
@@ -104,6 +108,9 @@ impl From<AsyncEvent> for Event {
             AsyncEvent::PartialChecksum { peer } => {
                 Self::about(WARPLINE_EVENT_PARTIAL_CHECKSUM, peer, MacAddress::default())
             }
+            AsyncEvent::OversizedPacket { peer } => {
+                Self::about(WARPLINE_EVENT_OVERSIZED_PACKET, peer, MacAddress::default())
+            }
             _ => plain(WARPLINE_EVENT_OTHER, 0),
         }
     }
@@ -157,6 +164,7 @@ pub extern "C" fn warpline_event_text(event: u32) -> *const c_char {
         WARPLINE_EVENT_ADDRESS_CONFLICT => c"device: another station uses an address of its own",
         WARPLINE_EVENT_ADDRESS_ABANDONED => c"device: another station has an address, which is given up",
         WARPLINE_EVENT_PARTIAL_CHECKSUM => c"device: segments come without TCP checksums and are dropped",
+        WARPLINE_EVENT_OVERSIZED_PACKET => c"device: packets longer than the MTU are cut and dropped",
         WARPLINE_EVENT_OTHER => c"another event",
         _ => c"unknown event",
     }
