@@ -172,7 +172,7 @@ fn peers_that_are_not_there() {
 fn an_attempt_ends_with_its_queue_pair() {
     let pair = Pair::new();
     let channel = EventChannel::new([pair.near.clone()]).unwrap();
-    let config = ConnectConfig { timeout: Duration::from_secs(3600), ..ConnectConfig::default() };
+    let config = ConnectConfig { timeout: Duration::from_hours(1), ..ConnectConfig::default() };
     for drops in [true, false] {
         // No host has this address.
         let id = resolved(&channel, at(Ipv4Addr::new(198, 18, 0, 77), PORT));
