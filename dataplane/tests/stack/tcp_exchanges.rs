@@ -207,7 +207,7 @@ fn a_partial_checksum_has_a_cause_of_its_own() {
 #[test]
 fn a_packet_that_was_cut_to_a_buffer_has_a_cause_of_its_own() {
     let (mut peer, next) = accepted();
-    let whole = RawPeer::segment(&peer.header(ACK, PEER_ISS + 1, next), &[7; 20_000]);
+    let whole = RawPeer::segment(&peer.header(ACK, PEER_ISS + 1, next), &[7; 16_000]);
     let dropped = |peer: &RawPeer, cause| peer.core.statistics().dropped(cause);
     // A header, 1500 octets of packet and a few that a buffer has beyond that; and less than a packet has.
     for _ in 0..2 {

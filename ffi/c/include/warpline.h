@@ -580,6 +580,12 @@
 #define WARPLINE_EVENT_OTHER UINT32_MAX
 
 /**
+ * The first packet was dropped that the port has cut to its buffer: on a Linux peer, `ethtool -K INTERFACE
+ * tso off` has the kernel cut what it sends into segments.
+ */
+#define WARPLINE_EVENT_OVERSIZED_PACKET 11
+
+/**
  * The most bytes of a counter's name, with the zero byte at its end.
  */
 #define WARPLINE_MAX_COUNTER_NAME 56
@@ -1276,8 +1282,8 @@ struct warpline_event {
      */
     uint32_t status;
     /**
-     * Of `WARPLINE_EVENT_ADDRESS_*` the address, of `WARPLINE_EVENT_PARTIAL_CHECKSUM` the peer's, as a
-     * string.
+     * Of `WARPLINE_EVENT_ADDRESS_*` the address, of `WARPLINE_EVENT_PARTIAL_CHECKSUM` and
+     * `_OVERSIZED_PACKET` the peer's, as a string.
      */
     char address[WARPLINE_MAX_ADDRESS];
     /**
