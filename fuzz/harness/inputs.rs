@@ -17,7 +17,10 @@ pub struct Inputs {
 
 /// Returns the inputs of `target`.
 pub fn inputs(target: &str) -> Inputs {
-    let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz");
+    // Crates are one or two folders below the workspace.
+    let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut folders = crate_folder.ancestors().map(|folder| folder.join("fuzz"));
+    let fuzz = folders.find(|folder| folder.join("seeds").is_dir()).expect("the folder of seeds");
     let archive = std::fs::read(fuzz.join(format!("seeds/{target}.seeds"))).unwrap();
     let seeds = archive::unpack(&archive).expect("a whole archive");
     assert!(archive::pack(seeds.clone()) == archive, "the archive of {target} is not in order");
