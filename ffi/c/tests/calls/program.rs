@@ -22,7 +22,7 @@ use warpline_c::window::*;
 use warpline_c::work::*;
 
 use super::input::Input;
-use super::structures::{Bytes, Sized, booleans, numbers, or_null};
+use super::structures::{Bytes, Sized, numbers, or_null};
 use super::world::{NAMES, Shared, World};
 
 /// Milliseconds that a connection may take.
@@ -91,7 +91,7 @@ fn qp_attr(input: &mut Input<'_>) -> Sized<QpAttr> {
         numbers(offset_of!(QpAttr, recv_depth), 2),
         numbers(offset_of!(QpAttr, rnr_timeout_ms), 1),
         numbers(offset_of!(QpAttr, disconnect_timeout_ms), 4),
-        booleans(offset_of!(QpAttr, keep_open), 1),
+        numbers(offset_of!(QpAttr, keep_open), 1),
         numbers(offset_of!(QpAttr, reserved), 7),
     ];
     Sized::new(input, &attr, &plain)
@@ -105,7 +105,7 @@ fn listen_attr(input: &mut Input<'_>) -> Sized<ListenAttr> {
         numbers(offset_of!(ListenAttr, backlog), 4),
         numbers(offset_of!(ListenAttr, first_message_timeout_ms), 4),
         numbers(offset_of!(ListenAttr, decision_timeout_ms), 4),
-        booleans(offset_of!(ListenAttr, markers), 3),
+        numbers(offset_of!(ListenAttr, markers), 3),
         numbers(offset_of!(ListenAttr, reserved), 5),
     ];
     Sized::new(input, &attr, &plain)
@@ -124,7 +124,7 @@ fn with_param<T>(input: &mut Input<'_>, timeout_ms: u32, call: impl FnOnce(*cons
         numbers(offset_of!(ConnParam, ird), 2),
         numbers(offset_of!(ConnParam, ord), 2),
         numbers(offset_of!(ConnParam, revision), 1),
-        booleans(offset_of!(ConnParam, no_reads), 4),
+        numbers(offset_of!(ConnParam, no_reads), 4),
         numbers(offset_of!(ConnParam, local_port), 2),
     ];
     let param = Sized::new(input, &param, &plain);
@@ -510,7 +510,7 @@ fn byte_stream(world: &mut World, input: &mut Input<'_>) {
                 let plain = [
                     numbers(offset_of!(Annotated, buffer_offset), 4),
                     numbers(offset_of!(Annotated, total_bytes), 4),
-                    booleans(offset_of!(Annotated, starts_message), 4),
+                    numbers(offset_of!(Annotated, starts_message), 4),
                     numbers(offset_of!(Annotated, reserved), 4),
                 ];
                 let annotated = Sized::new(input, &annotated, &plain);

@@ -10,17 +10,11 @@ use super::input::Input;
 pub struct Field {
     offset: usize,
     len: usize,
-    bits: u8,
 }
 
-/// Numbers.
+/// Numbers, and booleans, which are true with every byte but 0.
 pub const fn numbers(offset: usize, len: usize) -> Field {
-    Field { offset, len, bits: 0xff }
-}
-
-/// Booleans, a byte each.
-pub const fn booleans(offset: usize, len: usize) -> Field {
-    Field { offset, len, bits: 1 }
+    Field { offset, len }
 }
 
 /// Memory of a structure whose first field is its size, on the heap and not one byte longer.
@@ -62,7 +56,7 @@ impl<T> Sized<T> {
             let place = field.offset + input.below(field.len);
             if place < size {
                 // SAFETY: it is inside.
-                unsafe { bytes.add(place).write(input.octet() & field.bits) };
+                unsafe { bytes.add(place).write(input.octet()) };
             }
         }
         if size > known && choice & 0x80 != 0 {
