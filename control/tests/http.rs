@@ -420,7 +420,7 @@ fn bodies_come_in_chunks() {
 }
 
 /// A body in chunks whose bytes are an unsolicited transfer, but for the lines around them.
-// Requirements: TRO-5.2.3-01
+// Requirements: TRO-5.2.1-02, TRO-5.2.2-03, TRO-5.2.3-01
 #[test]
 fn chunks_can_be_placed() {
     let (_outer, inner) = directories();
@@ -664,7 +664,7 @@ fn take(body: &Body<'_>, got: &mut Vec<u8>) {
 
 /// Bodies that are shorter or longer than the response to HEAD said, without the option, under a wrong name:
 /// the client has what the stream says.
-// Requirements: TRO-5.2.2-02
+// Requirements: TRO-5.2.1-02, TRO-5.2.2-02
 #[test]
 fn a_client_believes_the_stream() {
     /// A head, the index in the name of the transfer, a body, and how many bytes of it are placed.

@@ -152,6 +152,10 @@ pub const TRANSFER_INTERVALS: usize = 64;
 /// Placements on a connection whose turn in the stream has not come, at most.
 pub const PLACEMENTS_PER_STREAM: usize = 1024;
 
+/// Beginnings of messages on a byte stream whose turn in the stream has not come, at most. Those beyond are
+/// read as octets inside a message.
+pub const MESSAGE_STARTS_PER_STREAM: usize = 1024;
+
 /// Buffers for unsolicited transfers of a connection, at most.
 pub const UNSOLICITED_BUFFERS_PER_STREAM: usize = 256;
 /// Work requests that an application gathers on its stack to post them together: some 6 KiB.

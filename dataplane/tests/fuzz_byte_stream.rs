@@ -14,6 +14,7 @@ fn add(sum: &mut Outcome, one: &Outcome) {
     sum.complete += one.complete;
     sum.saved += one.saved;
     sum.not_expected += one.not_expected;
+    sum.message_starts += one.message_starts;
 }
 
 #[track_caller]
@@ -32,6 +33,7 @@ fn reaches_everything(sum: &Outcome, at_least: u64) {
         sum.complete,
         sum.saved,
         sum.not_expected,
+        sum.message_starts,
     ] {
         assert!(count >= at_least, "{sum:?}");
     }

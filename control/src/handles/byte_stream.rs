@@ -59,6 +59,7 @@ pub(super) fn prepare(
         rings.unsolicited = Some(pool);
     }
     rings.rid_format = config.rid_format;
+    rings.message_starts = config.message_starts;
     let mut events = None;
     if config.events {
         let [reader, writer] = [Arc::new(EventFd::new()?), Arc::new(EventFd::new()?)];

@@ -32,6 +32,9 @@ pub struct ByteStreamConfig {
     /// The format of the names of the peer's transfers: the bits that it has as zero are received as zeros
     /// (draft-csapuntz-tcprdma-00 §5).
     pub rid_format: RidFormat,
+    /// Whether [`read_item`](crate::ByteStreamReader::read_item) says where messages begin, as the peer's A
+    /// bits have it (draft-csapuntz-tcprdma-00 §3.1.6).
+    pub message_starts: bool,
     /// Whether there are file descriptors to sleep on. A thread that only polls needs none, and costs no
     /// system call.
     pub events: bool,
@@ -45,6 +48,7 @@ impl Default for ByteStreamConfig {
             receive_bytes: 1 << 20,
             unsolicited: None,
             rid_format: RidFormat::Opaque,
+            message_starts: false,
             events: true,
         }
     }

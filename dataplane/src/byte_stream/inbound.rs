@@ -8,10 +8,10 @@ use super::counters::TransferCounters;
 use super::intervals::BufferRange;
 use super::reader::ReaderCommand;
 use super::shared::{SharedByteStream, ring_parts};
-use super::transfers::{Record, RecordKind, TransferId, Transfers};
+use super::transfers::{Buffer, Record, RecordKind, TransferId, Transfers};
 use crate::limits;
 use crate::sync::{Ordering, fence};
-use crate::wire::tcp_rdma::Transfer;
+use crate::wire::tcp_rdma::{Rid, Transfer};
 
 /// Octets of a segment that TCP keeps, by positions of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,14 @@ impl Placement {
     }
 }
 
+/// The name and the buffer of a record that is of no transfer.
+const NO_TRANSFER: Record = Record {
+    at: 0,
+    rid: Rid::new(0).expect("46 bits"),
+    buffer: Buffer::Expected,
+    kind: RecordKind::MessageStart,
+};
+
 /// What an application receives, at its core.
 #[derive(Debug)]
 pub struct Inbound {
@@ -62,6 +70,11 @@ pub struct Inbound {
     transfers: Transfers,
     /// In stream order, without overlap.
     placements: VecDeque<Placement>,
+    /// Positions where messages begin and whose turn has not come, in order.
+    message_starts: VecDeque<u64>,
+    /// The last of those that the application was told of: a copy of its segment may come before its octets
+    /// find room.
+    last_message_start: Option<u64>,
     /// Octets in the ring so far, published or not.
     filled: u64,
     /// The position of the next octet in stream order.
@@ -81,6 +94,8 @@ impl Inbound {
             shared,
             transfers,
             placements: VecDeque::with_capacity(limits::PLACEMENTS_PER_STREAM),
+            message_starts: VecDeque::new(),
+            last_message_start: None,
             filled: 0,
             position: 0,
             commands_done: 0,
@@ -129,6 +144,22 @@ impl Inbound {
             self.commands_done += done as u64;
             self.shared.commands_done.store(self.commands_done, Ordering::Release);
             self.shared.reader.wake();
+        }
+    }
+
+    /// Notes that a message begins with the payload of a segment, if its application wants to be told. A copy
+    /// of the segment says the same.
+    // Requirements: TRO-3.1.6-01
+    pub fn note_message_start(&mut self, arrived: &Arrived) {
+        let position = arrived.payload;
+        let is_kept = position >= self.position && position < arrived.kept.1;
+        if !self.shared.message_starts || !is_kept || Some(position) == self.last_message_start {
+            return;
+        }
+        if let Err(at) = self.message_starts.binary_search(&position)
+            && self.message_starts.len() < limits::MESSAGE_STARTS_PER_STREAM
+        {
+            self.message_starts.insert(at, position);
         }
     }
 
@@ -222,11 +253,15 @@ impl Inbound {
         let mut index = self
             .placements
             .partition_point(|before| before.at < at || (before.at == at && before.range.octets() == 0));
-        if let Some(joined) = self.placements.get(index).and_then(|after| placement.joined(after)) {
+        // A message that begins between two is told between them.
+        let begins_message = |at: u64| self.message_starts.binary_search(&at).is_ok();
+        let after = self.placements.get(index).filter(|after| !begins_message(after.at));
+        if let Some(joined) = after.and_then(|after| placement.joined(after)) {
             placement = joined;
             self.placements.remove(index);
         }
         let before = index.checked_sub(1).and_then(|before| self.placements.get(before));
+        let before = before.filter(|_| !begins_message(at));
         if let Some(joined) = before.and_then(|before| before.joined(&placement)) {
             placement = joined;
             index -= 1;
@@ -261,6 +296,8 @@ impl Inbound {
         loop {
             let next = self.next_placement(end);
             let octets_end = next.map_or(end, |placement| placement.at);
+            let start = self.next_message_start(octets_end).filter(|start| *start < end);
+            let octets_end = start.unwrap_or(octets_end);
             if octets_end > self.position {
                 let wanted = (octets_end - self.position) as usize;
                 let taken = wanted.min(self.ring_room());
@@ -280,11 +317,20 @@ impl Inbound {
                     break;
                 }
             }
-            let Some(placement) = next else { break };
+            if start.is_none() && next.is_none() {
+                break;
+            }
             // A record for the octets, and one for the end of the transfer.
             if self.shared.records.len() + 2 > self.shared.records.capacity() {
                 break;
             }
+            if start.is_some() {
+                self.last_message_start = self.message_starts.pop_front();
+                self.push(Record { at: self.filled, kind: RecordKind::MessageStart, ..NO_TRANSFER });
+                records += 1;
+                continue;
+            }
+            let Some(placement) = next else { break };
             self.placements.pop_front();
             records += usize::from(self.deliver(&placement));
         }
@@ -298,6 +344,14 @@ impl Inbound {
             self.shared.reader.wake();
         }
         (self.position - begin) as usize
+    }
+
+    /// The first position up to `end` where a message begins. Those inside of placements are dropped.
+    fn next_message_start(&mut self, end: u64) -> Option<u64> {
+        while self.message_starts.front().is_some_and(|start| *start < self.position) {
+            self.message_starts.pop_front();
+        }
+        self.message_starts.front().copied().filter(|start| *start <= end)
     }
 
     /// The next placement that counts, if all of its octets come before `end`. Those that do not count are
@@ -361,7 +415,7 @@ impl Inbound {
     /// Whether octets that are next in the stream can be handed over from where they lie, all of `octets`: no
     /// placement is in the way.
     pub fn takes(&self, octets: usize) -> bool {
-        self.placements.is_empty() && self.ring_room() >= octets
+        self.placements.is_empty() && self.message_starts.is_empty() && self.ring_room() >= octets
     }
 
     /// Notes that octets wait for room, or do no more. Returns true if there is room after all.

@@ -48,6 +48,9 @@ pub enum ReadItem {
         /// How many octets it had; 0 for a transfer of nothing.
         total_octets: u32,
     },
+    /// The next octet begins a message (draft-csapuntz-tcprdma-00 §3.1.6), as the peer has said; nothing else
+    /// vouches for it. Only where [the stream](super::ByteStreamConfig::message_starts) says so.
+    MessageStart,
     /// The core does not [expect](ByteReader::expect) the transfer: an unsolicited one of its name is under
     /// way, or there are too many. Nothing is placed in the buffer that was named: it is the application's.
     NotExpected {
@@ -87,6 +90,7 @@ enum Due {
         buffer: Buffer,
         total_octets: u32,
     },
+    MessageStart,
 }
 
 /// The end of a byte stream that reads.
@@ -220,6 +224,10 @@ impl ByteReader {
                 self.take_due(0);
                 ReadItem::Complete { rid, buffer, total_octets }
             }
+            Some(Due::MessageStart) => {
+                self.take_due(0);
+                ReadItem::MessageStart
+            }
             Some(Due::Saved { octets }) if room > 0 => {
                 let octets = (octets as usize).min(room);
                 self.copy_due(&mut out[..octets]);
@@ -267,6 +275,10 @@ impl ByteReader {
                     {
                         break;
                     }
+                    self.take_due(0);
+                    continue;
+                }
+                Some(Due::MessageStart) => {
                     self.take_due(0);
                     continue;
                 }
@@ -357,6 +369,7 @@ impl ByteReader {
                 Due::Placed { rid, buffer, offset: offset + read, octets: octets - read }
             }
             RecordKind::Complete { total_octets } => Due::Complete { rid, buffer, total_octets },
+            RecordKind::MessageStart => Due::MessageStart,
         })
     }
 
@@ -438,7 +451,7 @@ impl ByteReader {
 const fn placed_octets(record: &Record) -> u32 {
     match record.kind {
         RecordKind::Placed { octets, .. } => octets,
-        RecordKind::Complete { .. } => 0,
+        RecordKind::Complete { .. } | RecordKind::MessageStart => 0,
     }
 }
 

@@ -46,7 +46,9 @@ pub struct SectionPart {
     pub at: u32,
     /// How many there are; 0 for a transfer of nothing.
     pub octets: u32,
-    /// The place of the first in the receiver's buffer.
+    /// The place of the first in the receiver's buffer. Octets between the sections of a transfer, as the
+    /// lines around the chunks of HTTP, do not count.
+    // Requirements: TRO-5.2.2-03
     pub buffer_offset: u32,
 }
 

@@ -35,6 +35,8 @@ pub struct ByteStreamConfig {
     pub unsolicited: Option<UnsolicitedPool>,
     /// The format of the names of the peer's transfers.
     pub rid_format: RidFormat,
+    /// Whether the reader is told where messages begin, by the A bit.
+    pub message_starts: bool,
     /// Called once after each [`ByteReader::arm`](super::ByteReader::arm).
     pub reader: Option<Arc<dyn Notify>>,
     /// Called once after each [`ByteWriter::arm`](super::ByteWriter::arm).
@@ -46,7 +48,16 @@ impl ByteStreamConfig {
     pub const fn new(send_ring: Region, receive_ring: Region) -> Self {
         let pieces = limits::BYTE_STREAM_PIECES;
         let rid_format = RidFormat::Opaque;
-        Self { send_ring, receive_ring, pieces, unsolicited: None, rid_format, reader: None, writer: None }
+        Self {
+            send_ring,
+            receive_ring,
+            pieces,
+            unsolicited: None,
+            rid_format,
+            message_starts: false,
+            reader: None,
+            writer: None,
+        }
     }
 }
 
@@ -114,6 +125,7 @@ pub struct SharedByteStream {
     pub(super) unsolicited: Option<UnsolicitedPool>,
     pub(super) transfer_counters: PublishedCounters,
     pub(super) rid_format: RidFormat,
+    pub(super) message_starts: bool,
 
     /// The ends have agreed on the TCP RDMA option.
     pub(super) rdma: AtomicBool,
@@ -149,6 +161,7 @@ impl SharedByteStream {
             stalled: AtomicBool::new(false),
             unsolicited: config.unsolicited,
             rid_format: config.rid_format,
+            message_starts: config.message_starts,
             transfer_counters: PublishedCounters::default(),
             rdma: AtomicBool::new(false),
             peer_finished: AtomicBool::new(false),

@@ -44,6 +44,8 @@ pub(super) enum RecordKind {
         /// How many there are.
         total_octets: u32,
     },
+    /// The octet after it begins a message. It is of no transfer: its name and buffer say nothing.
+    MessageStart,
 }
 
 /// Which transfer a placement belongs to, and since when.

@@ -16,9 +16,10 @@ use super::in_place::Plain;
 use super::stream_halves::StreamHalves;
 use super::{Endpoint, Outcome};
 
-/// A segment that describes octets of a transfer.
-pub(super) struct TransferSegment {
-    option: Transfer,
+/// A segment that describes octets of a transfer, or begins a message.
+pub(super) struct AnnotatedSegment {
+    option: Option<Transfer>,
+    message_aligned: bool,
     seq: SeqNumber,
     payload_octets: usize,
     /// RCV.NXT before it.
@@ -78,12 +79,12 @@ impl<F: Frame> Endpoint<'_, F> {
         self.close(Some(within_ns.min(limits::ORPHAN_NS)))
     }
 
-    /// Places the octets of a transfer, now that TCP has its segment; `beyond_gap` are those that it keeps
-    /// beyond a gap.
+    /// Takes what a segment says about its octets, now that TCP has it: places those of a transfer, and notes
+    /// where a message begins. `beyond_gap` are those that it keeps beyond a gap.
     // Requirements: TRO-3.1.2-01, TRO-3.1.3-01, TRO-6.1-01, TRO-6.1-02
-    pub(super) fn place_transfer(
+    pub(super) fn take_annotation(
         &mut self,
-        segment: &TransferSegment,
+        segment: &AnnotatedSegment,
         beyond_gap: Option<(SeqNumber, SeqNumber)>,
     ) {
         let Connection { tcp, mode: Mode::Bytes(stream), .. } = &mut *self.connection else { return };
@@ -109,8 +110,12 @@ impl<F: Frame> Endpoint<'_, F> {
             kept: (position(kept.0), position(kept.1)),
             in_order,
         };
+        if segment.message_aligned {
+            stream.inbound.note_message_start(&arrived);
+        }
+        let Some(option) = &segment.option else { return };
         let copied = &mut self.context.statistics.bytes_copied_rx;
-        stream.inbound.place(&segment.option, &arrived, |at, octets, write| {
+        stream.inbound.place(option, &arrived, |at, octets, write| {
             *copied += octets as u64;
             queue.for_each_kept_slice(held, unread + (at - next) as u32, octets, write);
         });
@@ -173,16 +178,20 @@ impl<F: Frame> Endpoint<'_, F> {
 }
 
 impl Connection {
-    /// Returns what a segment says about octets of a transfer, if that counts: the ends have agreed on the
-    /// option, an application reads the stream, and the segment is an ordinary one.
+    /// Returns what a segment says about its octets, if that counts: the ends have agreed on the option, an
+    /// application reads the stream, and the segment is an ordinary one.
     // Requirements: A-23, TRO-3.2-01
-    pub(super) fn expects_transfer(&self, header: &Header, payload_octets: usize) -> Option<TransferSegment> {
+    pub(super) fn annotation(&self, header: &Header, payload_octets: usize) -> Option<AnnotatedSegment> {
         if !self.carries_bytes() || payload_octets == 0 {
             return None;
         }
-        let Some(RdmaOption::Transfer(option)) = self.tcp.received_rdma_option(header) else { return None };
+        let (option, message_aligned) = match self.tcp.received_rdma_option(header)? {
+            RdmaOption::Transfer(option) => (Some(option), option.message_aligned),
+            RdmaOption::Aligned { message_aligned, .. } => (None, message_aligned),
+            RdmaOption::Permitted => return None,
+        };
         let expected = self.tcp.received().nxt();
-        Some(TransferSegment { option, seq: header.seq, payload_octets, expected })
+        Some(AnnotatedSegment { option, message_aligned, seq: header.seq, payload_octets, expected })
     }
 
     /// Returns what became of the segments with the TCP RDMA option that it has received.

@@ -509,6 +509,11 @@
 #define WARPLINE_READ_NOT_EXPECTED 5
 
 /**
+ * The next byte begins a message, as the peer has said.
+ */
+#define WARPLINE_READ_MESSAGE_START 6
+
+/**
  * `buffer` of a transfer that was expected.
  */
 #define WARPLINE_BUFFER_EXPECTED UINT32_MAX
@@ -1192,9 +1197,9 @@ struct warpline_byte_stream_attr {
      */
     uint32_t rid_format;
     /**
-     * 0.
+     * Not 0: `warpline_byte_stream_read_part` says where messages begin.
      */
-    uint32_t reserved;
+    uint32_t message_starts;
 };
 
 /**

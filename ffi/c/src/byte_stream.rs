@@ -68,8 +68,8 @@ pub struct ByteStreamAttr {
     /// The format of the names of the peer's transfers, `WARPLINE_RID_*`: the bits that it has as zero are
     /// received as zeros.
     pub rid_format: u32,
-    /// 0.
-    pub reserved: u32,
+    /// Not 0: `warpline_byte_stream_read_part` says where messages begin.
+    pub message_starts: u32,
 }
 
 /// All 46 bits of a RID are a name.
@@ -83,9 +83,6 @@ pub const WARPLINE_RID_CIFS: u32 = 3;
 
 impl ByteStreamAttr {
     fn rid_format(&self) -> Result<RidFormat, Failure> {
-        if self.reserved != 0 {
-            return Err(Failure::invalid("a reserved field is not 0"));
-        }
         match self.rid_format {
             WARPLINE_RID_OPAQUE => Ok(RidFormat::Opaque),
             WARPLINE_RID_NFS => Ok(RidFormat::Nfs),
@@ -158,6 +155,8 @@ pub const WARPLINE_READ_FINISHED: u32 = 4;
 /// Transfer `rid` cannot be expected: an unsolicited one has its name, or there are too many. Nothing is
 /// placed in the memory that `warpline_byte_stream_expect` has named.
 pub const WARPLINE_READ_NOT_EXPECTED: u32 = 5;
+/// The next byte begins a message, as the peer has said.
+pub const WARPLINE_READ_MESSAGE_START: u32 = 6;
 /// `buffer` of a transfer that was expected.
 pub const WARPLINE_BUFFER_EXPECTED: u32 = u32::MAX;
 
@@ -200,6 +199,7 @@ impl From<ReadItem> for ReadPart {
                 offset: 0,
                 buffer: number(buffer),
             },
+            ReadItem::MessageStart => Self { kind: WARPLINE_READ_MESSAGE_START, ..none },
             ReadItem::NotExpected { rid } => Self {
                 rid: rid.get(),
                 kind: WARPLINE_READ_NOT_EXPECTED,
@@ -304,7 +304,11 @@ pub unsafe extern "C" fn warpline_byte_stream_create(
         let stream = unsafe { take_back(stream) }.ok_or(Failure::NULL)?;
         // SAFETY: as above.
         let attr = unsafe { extensible(attr)? };
-        let mut config = ByteStreamConfig { rid_format: attr.rid_format()?, ..ByteStreamConfig::default() };
+        let mut config = ByteStreamConfig {
+            rid_format: attr.rid_format()?,
+            message_starts: attr.message_starts != 0,
+            ..ByteStreamConfig::default()
+        };
         if attr.send_bytes != 0 {
             config.send_bytes = attr.send_bytes;
         }

@@ -12,7 +12,7 @@ mod arrivals;
 #[path = "../receive/input.rs"]
 mod input;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrivals::Arrivals;
@@ -51,6 +51,7 @@ pub struct Outcome {
     pub complete: u64,
     pub saved: u64,
     pub not_expected: u64,
+    pub message_starts: u64,
 }
 
 /// An octet of the stream.
@@ -81,6 +82,8 @@ struct World {
     cancelled: Vec<Rid>,
     /// For each buffer with octets of a transfer: the position of the octet that was told for each offset.
     told: BTreeMap<(Rid, Option<u16>), BTreeMap<u32, u64>>,
+    /// Where messages begin, and the reader was not told so.
+    starts: BTreeSet<u64>,
     /// Octets were read without being told where they were placed.
     reads_plainly: bool,
     /// Octets of the stream that were read.
@@ -114,6 +117,7 @@ impl World {
         let receive_ring = Region::heap(ring).expect("memory");
         let config = ByteStreamConfig {
             unsolicited,
+            message_starts: true,
             ..ByteStreamConfig::new(Region::heap(1).expect("memory"), receive_ring)
         };
         let shared = Arc::new(SharedByteStream::new(0, DOORBELLS.with(Arc::clone), config));
@@ -127,6 +131,7 @@ impl World {
             in_use: [false; BUFFERS],
             cancelled: Vec::new(),
             told: BTreeMap::new(),
+            starts: BTreeSet::new(),
             reads_plainly: false,
             position: 0,
             outcome: Outcome::default(),
@@ -167,6 +172,11 @@ impl World {
             total_octets: (shape & 64 != 0).then(|| number(input, shape & 128 != 0)),
         });
         let Some(arrived) = self.arrivals.arrive(from, octets, self.inbound.position()) else { return };
+        if octets.is_multiple_of(5) {
+            // It may have come before: a start that was told is told once more only if it is still to come.
+            self.starts.insert(arrived.payload);
+            self.inbound.note_message_start(&arrived);
+        }
         if let Some(option) = option {
             self.inbound.place(&option, &arrived, |at, octets, write| slices(at, octets, write));
         }
@@ -238,6 +248,10 @@ impl World {
             ReadItem::Complete { rid, buffer, total_octets } => {
                 self.check_complete(rid, buffer, total_octets);
                 self.end(rid, buffer);
+            }
+            ReadItem::MessageStart => {
+                assert!(self.starts.remove(&self.position), "no message begins here, or it was told");
+                self.outcome.message_starts += 1;
             }
             ReadItem::NotExpected { rid } => {
                 self.outcome.not_expected += 1;

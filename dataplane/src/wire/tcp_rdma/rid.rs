@@ -112,7 +112,9 @@ impl From<Rid> for NfsRid {
 // Requirements: TRO-5.2.1-01
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HttpRid {
-    /// Which request of the connection the transfer belongs to. The first one is 0.
+    /// Which request of the connection the transfer belongs to. The first one is 0, and requests count
+    /// whether or not they have a transfer.
+    // Requirements: TRO-5.2.1-02
     pub request_index: u32,
 }
 

@@ -35,6 +35,14 @@ struct Receiver {
     position: usize,
 }
 
+/// What a reader is told.
+#[derive(Debug, PartialEq, Eq)]
+enum Told {
+    Start,
+    Octets(usize),
+    Item(ReadItem),
+}
+
 fn guarded(octets: usize) -> Region {
     let memory = Region::heap(octets).unwrap();
     assert!(memory.write(0, &vec![GUARD; octets]));
@@ -161,6 +169,32 @@ impl Receiver {
             items.push(item);
         }
         items
+    }
+
+    /// Reads all there is, and returns what was told in its order.
+    #[track_caller]
+    fn read_with_octets(&mut self) -> Vec<Told> {
+        let (mut told, mut out) = (Vec::new(), vec![0; 70_000]);
+        loop {
+            match self.reader.read(&mut out, usize::MAX) {
+                ReadItem::Octets(octets) => {
+                    assert!(out[..octets] == self.stream[self.position..self.position + octets]);
+                    self.position += octets;
+                    match told.last_mut() {
+                        Some(Told::Octets(before)) => *before += octets,
+                        _ => told.push(Told::Octets(octets)),
+                    }
+                }
+                ReadItem::MessageStart => told.push(Told::Start),
+                ReadItem::Nothing => return told,
+                item => {
+                    if let ReadItem::Placed { octets, .. } = item {
+                        self.position += octets as usize;
+                    }
+                    told.push(Told::Item(item));
+                }
+            }
+        }
     }
 
     /// All of the stream was read, and no guard was written.
@@ -721,6 +755,111 @@ fn scattered_pieces_are_bounded() {
     assert_eq!(counters.overlapping, GIVEN_UP, "{counters:?}");
     let items = receiver.read();
     assert!(!items.iter().any(|item| matches!(item, ReadItem::Complete { .. })), "{items:?}");
+    receiver.is_whole();
+}
+
+/// The A bit reaches a reader that asks for it: on segments in order, beyond gaps, sent twice, with a
+/// transfer or without, and also where placed octets continue each other.
+// Requirements: TRO-3.1.6-01, TRO-3.1.6-02
+#[test]
+fn message_starts_are_told_in_stream_order() {
+    let starts = ByteStreamConfig { message_starts: true, ..config(4096, 65_536) };
+    let mut receiver = Receiver::with(true, starts);
+    receiver.expect();
+    let aligned = |unsolicited| RdmaOption::Aligned { message_aligned: true, unsolicited };
+    let section = |buffer_offset| {
+        RdmaOption::Transfer(Transfer {
+            message_aligned: true,
+            buffer_offset,
+            total_octets: Some(60),
+            ..whole(30)
+        })
+    };
+    receiver.send(0, 10, Some(aligned(false)));
+    // A segment whose bits are all clear begins none, nor does one without the option.
+    let clear = RdmaOption::Aligned { message_aligned: false, unsolicited: true };
+    receiver.send(10, 10, Some(clear));
+    receiver.send(20, 10, None);
+    assert_eq!(receiver.read_with_octets(), [Told::Start, Told::Octets(30)]);
+    // Beyond a gap, twice, and two placements that continue each other.
+    for _ in 0..2 {
+        receiver.send(40, 30, Some(section(0)));
+        receiver.send(70, 30, Some(section(30)));
+        receiver.send(100, 10, Some(aligned(true)));
+    }
+    assert_eq!(receiver.read_with_octets(), []);
+    receiver.send(30, 10, Some(aligned(false)));
+    let told = receiver.read_with_octets();
+    let expected = [
+        Told::Start,
+        Told::Octets(10),
+        Told::Start,
+        Told::Item(placed(0, 30)),
+        Told::Start,
+        Told::Item(placed(30, 30)),
+        Told::Item(complete(60)),
+        Told::Start,
+        Told::Octets(10),
+    ];
+    assert_eq!(told, expected);
+    receiver.is_whole();
+    // A reader that does not ask is not told; neither is one that reads plainly.
+    let mut receiver = Receiver::expecting();
+    receiver.send(0, 10, Some(aligned(false)));
+    assert_eq!(receiver.read(), []);
+    let mut receiver =
+        Receiver::with(true, ByteStreamConfig { message_starts: true, ..config(4096, 65_536) });
+    for at in 0..5 {
+        receiver.send(10 * at, 10, Some(aligned(false)));
+    }
+    let mut out = [0; 100];
+    assert_eq!(receiver.reader.read_plain(&mut out), 50);
+    assert!(out[..50] == receiver.stream[..]);
+}
+
+/// A copy of a segment whose octets wait for room, and more after them: the beginning is told once.
+#[test]
+fn a_message_that_waits_for_room_begins_once() {
+    let narrow = ByteStreamConfig { message_starts: true, ..config(4096, 10) };
+    let mut receiver = Receiver::with(true, narrow);
+    let aligned = RdmaOption::Aligned { message_aligned: true, unsolicited: false };
+    receiver.send(0, 10, None);
+    receiver.send(10, 10, Some(aligned));
+    receiver.send(10, 20, Some(aligned));
+    let mut told = Vec::new();
+    while receiver.position < 30 {
+        told.extend(receiver.read_with_octets());
+        receiver.peer.settle();
+    }
+    let expected = [Told::Octets(10), Told::Start, Told::Octets(10), Told::Octets(10)];
+    assert_eq!(told, expected);
+    receiver.is_whole();
+}
+
+/// More messages than records wait for a reader that is slow: it is told of all of them.
+#[test]
+fn message_starts_wait_for_the_reader() {
+    let mut receiver =
+        Receiver::with(true, ByteStreamConfig { message_starts: true, ..config(4096, 65_536) });
+    let aligned = RdmaOption::Aligned { message_aligned: true, unsolicited: false };
+    let messages = 2 * limits::BYTE_STREAM_RECORDS;
+    let mut starts = 0;
+    let mut count = |receiver: &mut Receiver| {
+        let told = receiver.read_with_octets();
+        starts += told.iter().filter(|told| **told == Told::Start).count();
+    };
+    for message in 0..messages {
+        receiver.send(2 * message, 2, Some(aligned));
+        if message % 1000 == 999 {
+            count(&mut receiver);
+            receiver.peer.settle();
+        }
+    }
+    for _ in 0..4 {
+        count(&mut receiver);
+        receiver.peer.settle();
+    }
+    assert_eq!(starts, messages);
     receiver.is_whole();
 }
 

@@ -21,7 +21,7 @@ const ATTR: ByteStreamAttr = ByteStreamAttr {
     unsolicited_count: 2,
     unsolicited_bytes: 100,
     rid_format: WARPLINE_RID_NFS,
-    reserved: 0,
+    message_starts: 0,
 };
 
 const PLAIN: Annotated = Annotated {
@@ -212,6 +212,26 @@ fn a_stream_is_aborted_while_threads_write_read_and_wait() {
     });
 }
 
+/// Where messages begin is told to a program that asks for it.
+// Requirements: TRO-3.1.6-01
+#[test]
+fn message_starts_are_told() {
+    let (near_device, far_device) = devices();
+    let listener = far_device.listen_streams_with(PORT, &OPTION).unwrap();
+    let near = near_device.open_stream(FAR, PORT, Some(&OPTION)).unwrap().into_byte_stream(None).unwrap();
+    let attr = ByteStreamAttr { message_starts: 1, ..ATTR };
+    let far = listener.accept(PATIENCE).unwrap().into_byte_stream(Some(&attr)).unwrap();
+    let message = Annotated { starts_message: Flag::SET, ..PLAIN };
+    for round in 0..3 {
+        assert_eq!(near.write_annotated(&message, b"message", PATIENCE), 0);
+        let mut place = [0; 64];
+        let part = far.read_part(&mut place, PATIENCE).unwrap();
+        assert_eq!(part.kind, WARPLINE_READ_MESSAGE_START, "{round}");
+        let part = far.read_part(&mut place, PATIENCE).unwrap();
+        assert_eq!((part.kind, part.length, &place[..7]), (WARPLINE_READ_BYTES, 7, &b"message"[..]));
+    }
+}
+
 /// Octets of transfers are placed where the registration lets them be: with the right to write, and inside
 /// of what is registered.
 #[test]
@@ -280,9 +300,8 @@ fn wrong_attributes_are_refused() {
     assert_eq!(refused(StreamAttr { reserved: 1, ..OPTION }), -libc::EINVAL);
     assert_eq!(refused(StreamAttr { size: 8, ..OPTION }), -libc::EINVAL);
     assert_eq!(refused(StreamAttr { timeout_ms: 1000, ..OPTION }), -libc::ECONNREFUSED);
-    for attr in [ByteStreamAttr { rid_format: 4, ..ATTR }, ByteStreamAttr { reserved: 1, ..ATTR }] {
-        let _listener = far.listen_streams_with(PORT, &OPTION).unwrap();
-        let stream = near.open_stream(FAR, PORT, Some(&OPTION)).unwrap();
-        assert_eq!(stream.into_byte_stream(Some(&attr)).unwrap_err(), -libc::EINVAL);
-    }
+    let _listener = far.listen_streams_with(PORT, &OPTION).unwrap();
+    let stream = near.open_stream(FAR, PORT, Some(&OPTION)).unwrap();
+    let attr = ByteStreamAttr { rid_format: 4, ..ATTR };
+    assert_eq!(stream.into_byte_stream(Some(&attr)).unwrap_err(), -libc::EINVAL);
 }
