@@ -29,14 +29,16 @@ pub const MAX_RTO_NS: u64 = 60 * SECOND;
 pub const CLOCK_GRANULARITY_NS: u64 = 100 * MICROSECOND;
 
 /// Frames one connection may keep of bytes that are not consumed yet. The receive window bounds bytes; this
-/// bounds frames, for peers that send many small segments. A whole window of full Ethernet frames after a
-/// single loss fits.
-pub const HELD_FRAMES_PER_CONNECTION: usize = 2048;
-/// Of those, frames reserved for bytes that come in order: bytes beyond a gap must not keep out the bytes
-/// that fill it, or the peer would retransmit them for ever. An FPDU of the greatest length fits in segments
-/// that are too long to be gathered.
+/// bounds frames, for peers that send many small segments. A whole window of 2 MiB fits in segments that are
+/// too long to be gathered.
+pub const HELD_FRAMES_PER_CONNECTION: usize = (2 << 20) / GATHER_MAX_BYTES;
+/// Frames it may keep of bytes beyond a gap: they must not keep out the bytes that fill it, or the peer would
+/// retransmit them for ever. A whole window of full Ethernet frames after a single loss fits.
 // Requirements: MPA-A.5-03, C00-13-01
-pub const HELD_FRAMES_IN_ORDER: usize = (1 << 16) / GATHER_MAX_BYTES;
+pub const HELD_FRAMES_BEYOND_GAP: usize = 1920;
+/// Frames with which a connection can go on without another: an FPDU of the greatest length fits in segments
+/// that are too long to be gathered.
+pub const HELD_FRAMES_OF_FPDU: usize = (1 << 16) / GATHER_MAX_BYTES;
 /// Frames one core may keep for all its connections; never more than half of what its device has, so that
 /// others can still arrive.
 pub const HELD_FRAMES_PER_CORE: usize = 8192;
@@ -84,7 +86,7 @@ pub const NEW_RUNS_PER_SEGMENT: usize = 16;
 /// Frames a connection keeps before small segments are appended by copy to the frame before them.
 pub const HELD_FRAMES_BEFORE_GATHERING: usize = 16;
 /// Payload of a segment that may be appended by copy to the frame before it, in bytes. Larger ones fill the
-/// window before they fill the bound on frames.
+/// window before they fill the bound on frames, and are gathered only while frames are short.
 pub const GATHER_MAX_BYTES: usize = 512;
 
 /// EMSS when the peer names none (RFC 9293 §3.7.1).

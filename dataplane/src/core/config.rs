@@ -54,8 +54,11 @@ impl Config {
         let octets = 2 << 20;
         // A core holds a whole window of Ethernet's full frames after a single loss, or the peer sends much
         // of it again.
-        let beyond_gap = limits::HELD_FRAMES_PER_CONNECTION - limits::HELD_FRAMES_IN_ORDER;
+        let beyond_gap = limits::HELD_FRAMES_BEYOND_GAP;
         assert!(beyond_gap * 1428 >= octets as usize, "the frames held are too few for the window");
+        // It also holds one that an application does not read, whatever the length of the segments.
+        let in_order = limits::HELD_FRAMES_PER_CONNECTION;
+        assert!(in_order * limits::GATHER_MAX_BYTES >= octets as usize, "the frames are too few");
         octets
     };
 

@@ -219,7 +219,7 @@ impl<F> HeldPool<F> {
     /// Whether a connection that holds `frames` frames can go on without another: the longest FPDU fits, and
     /// it has no small part of them all.
     pub const fn is_well_off(&self, frames: usize) -> bool {
-        frames >= limits::HELD_FRAMES_IN_ORDER || frames >= self.frames_max / 8
+        frames >= limits::HELD_FRAMES_OF_FPDU || frames >= self.frames_max / 8
     }
 
     /// Whether a connection that holds `frames` frames holds more than its share.

@@ -153,6 +153,11 @@ impl ReceiveQueue {
         self.held.len() - self.placed_runs as usize
     }
 
+    /// The sequence number after the last octet kept.
+    pub const fn end(&self) -> SeqNumber {
+        self.end
+    }
+
     /// Whether octets wait beyond a gap.
     pub fn has_gap(&self) -> bool {
         self.end != self.nxt
@@ -236,7 +241,7 @@ impl ReceiveQueue {
     }
 
     /// The first run of octets from `from` to `end` that have not come, and lie after those in order.
-    fn new_run<F>(
+    pub fn new_run<F>(
         &self,
         pool: &HeldPool<F>,
         from: SeqNumber,
@@ -286,7 +291,7 @@ impl ReceiveQueue {
 
     fn insert_in_order<F: Frame>(&mut self, pool: &mut HeldPool<F>, held: Held<F>) -> Insertion {
         let end = held.end();
-        if self.gather_small(pool, &held) {
+        if self.gather(pool, &held) {
             return self.close_gaps(pool, end);
         }
         if self.frames() >= limits::HELD_FRAMES_PER_CONNECTION
@@ -308,10 +313,13 @@ impl ReceiveQueue {
         }
     }
 
-    /// Copies a small in-order segment to the end of the frame before it, once several frames are held.
-    fn gather_small<F: Frame>(&mut self, pool: &mut HeldPool<F>, held: &Held<F>) -> bool {
+    /// Copies an in-order segment to the end of the frame before it, if it fits there: a small one once
+    /// several frames are held, any while frames are short.
+    fn gather<F: Frame>(&mut self, pool: &mut HeldPool<F>, held: &Held<F>) -> bool {
         let octets = held.octets as usize;
-        if self.frames() < limits::HELD_FRAMES_BEFORE_GATHERING || octets > limits::GATHER_MAX_BYTES {
+        if self.frames() < limits::HELD_FRAMES_BEFORE_GATHERING
+            || (octets > limits::GATHER_MAX_BYTES && !pool.is_short())
+        {
             return false;
         }
         let Some(last) = pool.holder_mut(&self.held, self.nxt - 1) else { return false };
@@ -348,8 +356,9 @@ impl ReceiveQueue {
 
     fn insert_beyond_gap<F>(&mut self, pool: &mut HeldPool<F>, held: Held<F>) -> Insertion {
         // A part of the bound is left to what comes in order: it fills gaps and frees frames.
-        let bound = limits::HELD_FRAMES_PER_CONNECTION - limits::HELD_FRAMES_IN_ORDER;
-        if self.frames() >= bound || !pool.takes_beyond_gap(self.frames(), self.in_startup) {
+        if self.frames() >= limits::HELD_FRAMES_BEYOND_GAP
+            || !pool.takes_beyond_gap(self.frames(), self.in_startup)
+        {
             return Insertion::NoRoom;
         }
         let (from, to, octets) = (held.seq, held.end(), held.octets);

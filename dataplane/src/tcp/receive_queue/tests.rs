@@ -493,6 +493,22 @@ fn every_octet_is_read_or_placed_once() {
     assert!(placed_in_all > 100_000, "{placed_in_all} octets");
 }
 
+/// What a window offers is held until it is read, whatever the length of the segments: those of up to 512
+/// octets are gathered, of others there are not more than frames.
+#[test]
+fn a_window_is_held_in_segments_of_any_length() {
+    const WINDOW: usize = 2 << 20;
+    for octets in [513, 536, 768, 1023, 1428] {
+        let mut f = Fixture::new(WINDOW, limits::HELD_FRAMES_PER_CORE);
+        for from in (0..WINDOW).step_by(octets) {
+            let to = WINDOW.min(from + octets);
+            assert_eq!(f.insert(from, to), IN_ORDER, "{from} in segments of {octets}");
+        }
+        assert_eq!(f.queue.available(), WINDOW);
+        f.queue.clear(&mut f.pool);
+    }
+}
+
 /// The most nodes that one of `segments` has looked at.
 fn most_visits(f: &mut Fixture, segments: impl IntoIterator<Item = (usize, usize)>) -> u64 {
     let visits = |(from, to)| {
@@ -512,7 +528,7 @@ fn most_visits(f: &mut Fixture, segments: impl IntoIterator<Item = (usize, usize
 #[test]
 fn no_order_of_segments_makes_a_search_long() {
     const SEARCH_VISITS_MAX: u64 = 400;
-    let most = limits::HELD_FRAMES_PER_CONNECTION - limits::HELD_FRAMES_IN_ORDER;
+    let most = limits::HELD_FRAMES_BEYOND_GAP;
     let orders: [fn(usize, usize) -> usize; 3] =
         [|n, _| n, |n, count| count - 1 - n, |n, count| if n % 2 == 0 { n } else { count - n }];
     for order in orders {
@@ -537,7 +553,7 @@ fn no_order_of_segments_makes_a_search_long() {
 #[test]
 fn no_run_of_segments_is_walked() {
     const SEARCH_VISITS_MAX: u64 = 400;
-    let most = limits::HELD_FRAMES_PER_CONNECTION - limits::HELD_FRAMES_IN_ORDER;
+    let most = limits::HELD_FRAMES_BEYOND_GAP;
     let mut f = Fixture::new(3 * most, 8 * most);
     most_visits(&mut f, (0..most - 1).map(|n| (2 + n, 3 + n)));
     let end = most + 1;

@@ -47,7 +47,7 @@ impl Stranger {
 }
 
 /// A byte stream whose application does not read, and which has a whole window of acknowledged octets.
-fn paused_reader(world: &mut World) -> (Stranger, ByteReader, usize) {
+fn paused_reader(world: &mut World, segment_octets: usize) -> (Stranger, ByteReader, usize) {
     let mut stranger = world.accept();
     let rings = [4096, RING_OCTETS].map(|octets| Region::heap(octets).unwrap());
     let [send_ring, receive_ring] = rings;
@@ -57,11 +57,11 @@ fn paused_reader(world: &mut World) -> (Stranger, ByteReader, usize) {
     world.peer.command(Command::AttachByteStream { connection, stream: stream.clone() });
     world.peer.come_to_rest();
     // The ring takes half of them; the others fill a window without a scale.
-    let octets = 92 * PAYLOAD_OCTETS;
+    let octets = 2 * RING_OCTETS - 2 * PAYLOAD_OCTETS;
     let data = pattern(7, octets);
     let mut at = SeqNumber(0);
-    for (n, part) in data.chunks(PAYLOAD_OCTETS).enumerate() {
-        let seq = PEER_ISS + 1 + (n * PAYLOAD_OCTETS) as u32;
+    for (n, part) in data.chunks(segment_octets).enumerate() {
+        let seq = PEER_ISS + 1 + (n * segment_octets) as u32;
         world.inject(stranger.port, Flags::ACK, seq, stranger.ack, part);
         at = seq + part.len() as u32;
     }
@@ -111,7 +111,7 @@ fn is_heard(world: &World, connection: ConnectionId) -> bool {
 #[test]
 fn strangers_before_startup_do_not_crowd_out_tenants() {
     let mut world = World::new(Tables::default());
-    let (stranger, mut reader, octets) = paused_reader(&mut world);
+    let (stranger, mut reader, octets) = paused_reader(&mut world, PAYLOAD_OCTETS);
     let waiting = world.open_and_wait();
     let held_by_tenants = world.held();
     assert!(held_by_tenants > 40, "{held_by_tenants} frames");
@@ -219,4 +219,19 @@ fn strangers_compete_among_themselves() {
     let failed = strangers.iter().filter(|stranger| is_closed(&world, stranger.connection)).count();
     assert!((1..=bound / 4).contains(&failed), "{failed} failed");
     assert_eq!(world.peer.core.statistics().dropped(DropCause::HeldTooLong), failed as u64);
+}
+
+/// A reader pauses where frames are so few that each segment of a window in one of its own would not fit: they
+/// share frames, none is refused, and all octets are there when the reader goes on.
+#[test]
+fn segments_share_frames_that_are_short() {
+    for segment_octets in [513, 600, 700] {
+        let mut world = World::new(FEW);
+        let (_, mut reader, octets) = paused_reader(&mut world, segment_octets);
+        let held_octets = octets - RING_OCTETS;
+        assert!(held_octets / segment_octets > FEW.held_frames * 5 / 8, "one or two to a frame");
+        assert!(world.held() <= held_octets / segment_octets * 5 / 8, "{} frames", world.held());
+        assert_eq!(world.short_of_frames(), 0);
+        read_all(&mut world, &mut reader, octets);
+    }
 }

@@ -173,7 +173,7 @@ fn with_holes(count: usize) -> (Receiver, Run) {
 /// As many as are held beyond a gap.
 #[test]
 fn holes_do_not_make_segments_dear() {
-    with_holes(limits::HELD_FRAMES_PER_CONNECTION - limits::HELD_FRAMES_IN_ORDER - 1);
+    with_holes(limits::HELD_FRAMES_BEYOND_GAP - 1);
 }
 
 /// When the holes are filled, the stream continues as if there had been none.
