@@ -3,10 +3,13 @@
 
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
+
 use crate::byte_stream::{Arrived, ByteRun, SharedByteStream, TransferCounters};
 use crate::device::Frame;
 use crate::limits;
-use crate::tcp::{self, Changes, CloseReason, Pools};
+use crate::tcp::receive_queue::HeldPool;
+use crate::tcp::{self, Changes, CloseReason, Disposition, Pools};
 use crate::wire::plain_segment::PlainSegment;
 use crate::wire::tcp::{Header, SeqNumber};
 use crate::wire::tcp_rdma::{RdmaOption, Transfer};
@@ -24,7 +27,12 @@ pub(super) struct AnnotatedSegment {
     payload_octets: usize,
     /// RCV.NXT before it.
     expected: SeqNumber,
+    /// The runs of its octets that have not come before, the first ones.
+    new: NewRuns,
 }
+
+/// Runs of octets, each from the first to the one after the last.
+type NewRuns = ArrayVec<(SeqNumber, SeqNumber), { limits::NEW_RUNS_PER_SEGMENT }>;
 
 impl<F: Frame> Endpoint<'_, F> {
     /// Gives the octets of the connection, which is in streaming mode, to the application of `shared`.
@@ -79,25 +87,36 @@ impl<F: Frame> Endpoint<'_, F> {
         self.close(Some(within_ns.min(limits::ORPHAN_NS)))
     }
 
-    /// Takes what a segment says about its octets, now that TCP has it: places those of a transfer, and notes
-    /// where a message begins. `beyond_gap` are those that it keeps beyond a gap.
+    /// Takes what a segment says about its octets, now that TCP has it, with this result: places those of a
+    /// transfer, and notes where a message begins. Octets that had come before, and may be placed, keep their
+    /// place.
     // Requirements: TRO-3.1.2-01, TRO-3.1.3-01, TRO-6.1-01, TRO-6.1-02
-    pub(super) fn take_annotation(
-        &mut self,
-        segment: &AnnotatedSegment,
-        beyond_gap: Option<(SeqNumber, SeqNumber)>,
-    ) {
+    pub(super) fn take_annotation(&mut self, segment: &AnnotatedSegment, result: &Disposition) {
+        let queue = self.connection.tcp.received();
+        let in_order = queue.nxt() != segment.expected;
+        let kept_to = if in_order { queue.nxt() } else { queue.end() };
+        match result.beyond_gap {
+            // Not all that is new is kept.
+            Some(kept) if result.refusal.is_some() => self.take_run(segment, kept, false),
+            // Nothing in it is new, or it was refused.
+            None if !in_order => {}
+            _ if segment.option.as_ref().is_none_or(|option| option.data_octets == 0) => {
+                let end = segment.seq + segment.payload_octets as u32;
+                let kept = (segment.seq.later(segment.expected), end.earlier(kept_to));
+                self.take_run(segment, kept, in_order);
+            }
+            _ => {
+                for &(from, to) in segment.new.iter().filter(|(from, _)| *from < kept_to) {
+                    self.take_run(segment, (from, to.earlier(kept_to)), in_order);
+                }
+            }
+        }
+    }
+
+    /// Takes what a segment says about `kept`, a run of octets that TCP keeps of it.
+    fn take_run(&mut self, segment: &AnnotatedSegment, kept: (SeqNumber, SeqNumber), in_order: bool) {
         let Connection { tcp, mode: Mode::Bytes(stream), .. } = &mut *self.connection else { return };
         let (queue, held) = (tcp.received(), &self.context.pools.held);
-        let end = segment.seq + segment.payload_octets as u32;
-        let (kept, in_order) = match beyond_gap {
-            Some(kept) => (kept, false),
-            None if queue.nxt() != segment.expected => {
-                ((segment.seq.later(segment.expected), end.earlier(queue.nxt())), true)
-            }
-            // Nothing in it is new, or it was refused.
-            None => return,
-        };
         let (unread, next) = (queue.unread(), stream.inbound.position());
         let position = |seq: SeqNumber| next.saturating_add_signed(i64::from(seq - unread));
         if segment.seq - unread < 0 && next < u64::from((unread - segment.seq).unsigned_abs()) {
@@ -181,7 +200,12 @@ impl Connection {
     /// Returns what a segment says about its octets, if that counts: the ends have agreed on the option, an
     /// application reads the stream, and the segment is an ordinary one.
     // Requirements: A-23, TRO-3.2-01
-    pub(super) fn annotation(&self, header: &Header, payload_octets: usize) -> Option<AnnotatedSegment> {
+    pub(super) fn annotation<F>(
+        &self,
+        held: &HeldPool<F>,
+        header: &Header,
+        payload_octets: usize,
+    ) -> Option<AnnotatedSegment> {
         if !self.carries_bytes() || payload_octets == 0 {
             return None;
         }
@@ -190,8 +214,17 @@ impl Connection {
             RdmaOption::Aligned { message_aligned, .. } => (None, message_aligned),
             RdmaOption::Permitted => return None,
         };
-        let expected = self.tcp.received().nxt();
-        Some(AnnotatedSegment { option, message_aligned, seq: header.seq, payload_octets, expected })
+        let queue = self.tcp.received();
+        let (mut new, mut from, end) = (NewRuns::new(), header.seq, header.seq + payload_octets as u32);
+        while option.is_some()
+            && !new.is_full()
+            && let Some(run) = queue.new_run(held, from, end)
+        {
+            new.push(run);
+            from = run.1;
+        }
+        let expected = queue.nxt();
+        Some(AnnotatedSegment { option, message_aligned, seq: header.seq, payload_octets, expected, new })
     }
 
     /// Returns what became of the segments with the TCP RDMA option that it has received.

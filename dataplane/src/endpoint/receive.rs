@@ -57,10 +57,10 @@ impl<F: Frame> Endpoint<'_, F> {
         let passes =
             !connection.receives_stream() && !connection.awaits_receive() && !connection.carries_bytes();
         context.pools.held.expect_passing(passes);
-        let annotation = connection.annotation(header, payload.octets);
+        let annotation = connection.annotation(&context.pools.held, header, payload.octets);
         let disposition = connection.tcp.on_segment(self.now, header, payload, &mut context.pools);
         if let Some(annotation) = annotation {
-            self.take_annotation(&annotation, disposition.beyond_gap);
+            self.take_annotation(&annotation, &disposition);
         }
         let connection = &mut *self.connection;
         connection.note_changes(self.now, disposition.changes);

@@ -494,6 +494,37 @@ fn earlier_octets_take_the_place_of_later_ones() {
     receiver.is_whole();
 }
 
+/// A sender that cuts its segments anew sends octets again that wait beyond gaps, with those that are
+/// missing. The former keep their place in the buffer, the latter get theirs: the transfer is whole.
+// Requirements: A-25
+#[test]
+fn octets_that_come_again_with_others_do_not_revoke() {
+    let option = |offset: usize, octets: usize| {
+        let transfer = Transfer { buffer_offset: offset as u32, ..whole(octets) };
+        Some(RdmaOption::Transfer(Transfer { total_octets: Some(BUFFER as u32), ..transfer }))
+    };
+    // What waits beyond a gap, then the rest: over all of it, a part of it, or several runs of it.
+    let orders: [&[(usize, usize)]; 6] = [
+        &[(50, 100), (150, 200), (20, 260), (0, 20), (260, 300)],
+        &[(100, 200), (0, 300)],
+        &[(100, 200), (0, 150), (200, 300)],
+        &[(50, 100), (150, 200), (0, 300)],
+        &[(50, 100), (150, 200), (0, 160), (190, 300)],
+        &[(200, 300), (150, 250), (0, 200)],
+    ];
+    for order in orders {
+        let mut receiver = Receiver::expecting();
+        for &(from, to) in order {
+            receiver.send(from, to - from, option(from, to - from));
+        }
+        let counters = receiver.counters();
+        assert_eq!((counters.placements_revoked, counters.octets_placed), (0, 300), "{order:?}");
+        let items = receiver.read();
+        assert_eq!(items.last(), Some(&complete(300)), "{order:?}: {items:?}");
+        receiver.is_whole();
+    }
+}
+
 /// A segment that repeats octets which were placed beyond a gap, at another place: the stream stays whole.
 #[test]
 fn octets_sent_twice_are_told_once() {

@@ -221,7 +221,7 @@ fn strangers_compete_among_themselves() {
     assert_eq!(world.peer.core.statistics().dropped(DropCause::HeldTooLong), failed as u64);
 }
 
-/// A reader pauses where frames are so few that each segment of a window in one of its own would not fit: they
+/// A reader pauses where frames are too few for each segment of a window to have one of its own: segments
 /// share frames, none is refused, and all octets are there when the reader goes on.
 #[test]
 fn segments_share_frames_that_are_short() {
