@@ -37,13 +37,32 @@ hugepages() {
     fi
 }
 
-# Leaves with one clear line unless cargo is there, looking where rustup puts it as well.
+# The oldest Rust that compiles the workspace, as Cargo.toml names it.
+needed_rust() {
+    sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$scripts_folder/../Cargo.toml"
+}
+
+# Whether the cargo on PATH is as new as Cargo.toml needs. A distribution's package often is not.
+cargo_suffices() {
+    local version
+    # As in `cargo 1.95.0 (f2d3ce0bd 2026-03-21)`.
+    version=$(cargo --version 2>/dev/null | sed -n 's/^cargo \([0-9.]*\).*/\1/p')
+    [[ -n $version ]] && printf '%s\n' "$(needed_rust)" "$version" | sort --check=quiet --version-sort
+}
+
+# Leaves with one clear line unless there is a cargo that is new enough, looking where rustup puts it as well.
 need_cargo() {
-    if ! command -v cargo >/dev/null && [[ -x ${CARGO_HOME:-${HOME:-/root}/.cargo}/bin/cargo ]]; then
-        PATH="${CARGO_HOME:-${HOME:-/root}/.cargo}/bin:$PATH"
+    local rustup_bin="${CARGO_HOME:-${HOME:-/root}/.cargo}/bin"
+    if ! cargo_suffices && [[ -x $rustup_bin/cargo ]]; then
+        PATH="$rustup_bin:$PATH"
     fi
     if ! command -v cargo >/dev/null; then
-        echo "cargo is not on PATH: install a Rust toolchain, see https://rustup.rs" >&2
+        echo "cargo is not on PATH: install Rust $(needed_rust) or newer, see https://rustup.rs" >&2
+        exit 1
+    fi
+    if ! cargo_suffices; then
+        echo "$(cargo --version 2>&1 | head -n 1) is too old: warpline needs Rust $(needed_rust) or newer" \
+            "(rustup update, see https://rustup.rs)" >&2
         exit 1
     fi
 }
@@ -52,3 +71,8 @@ need_cargo() {
 target_directory() {
     cargo metadata --format-version 1 --no-deps --offline | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'
 }
+
+# What every script has: its head, for who asks for help.
+case ${1:-} in
+    -h | --help) usage 0 ;;
+esac

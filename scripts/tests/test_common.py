@@ -5,6 +5,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import tempfile
 import unittest
 
 SCRIPTS = pathlib.Path(__file__).resolve().parent.parent
@@ -56,6 +57,70 @@ class UsageTest(unittest.TestCase):
             self.assertEqual((run.returncode, run.stdout), (2, ""), path.name)
             head = path.read_text().splitlines()[1].removeprefix("# ")
             self.assertTrue(run.stderr.startswith(head), f"{path.name}: {run.stderr}")
+
+
+class HelpTest(unittest.TestCase):
+    def test_every_script_explains_itself(self) -> None:
+        """Every program under scripts/, in Python or for the shell, and none does anything else then."""
+        programs = [
+            path
+            for folder in (SCRIPTS, SCRIPTS / "interop")
+            for path in sorted(folder.iterdir())
+            if path.is_file() and os.access(path, os.X_OK)
+        ]
+        self.assertGreater(len(programs), 18)
+        for path in programs:
+            for option in ("--help", "-h"):
+                run = subprocess.run([path, option], capture_output=True, text=True, check=False, timeout=60)
+                self.assertEqual((run.returncode, run.stderr), (0, ""), f"{path.name} {option}")
+                self.assertGreater(len(run.stdout), 40, f"{path.name} {option}")
+
+
+class NeedCargoTest(unittest.TestCase):
+    def need_cargo(self, version: str | None, rustup: str | None = None) -> tuple[int, str]:
+        """The exit status and the last line of need_cargo, with a cargo of this version on PATH."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name, said in [("path", version), ("rustup/bin", rustup)]:
+                programs = pathlib.Path(folder, name)
+                programs.mkdir(parents=True)
+                if said is not None:
+                    cargo = programs / "cargo"
+                    cargo.write_text(f"#!/bin/sh\necho 'cargo {said} (0123456789 2026-01-01)'\n")
+                    cargo.chmod(0o755)
+            run = subprocess.run(
+                ["bash", "-c", ". scripts/common.sh; need_cargo; cargo --version"],
+                cwd=SCRIPTS.parent,
+                env={"PATH": f"{folder}/path:/usr/bin:/bin", "CARGO_HOME": f"{folder}/rustup"},
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=60,
+            )
+        lines = (run.stdout + run.stderr).splitlines()
+        return run.returncode, lines[-1]
+
+    def test_a_cargo_that_is_old_is_named(self) -> None:
+        manifest = (SCRIPTS.parent / "Cargo.toml").read_text()
+        match = re.search(r'^rust-version = "(\d+)\.(\d+)"$', manifest, re.MULTILINE)
+        assert match is not None
+        needed, older = ".".join(match.groups()), f"{match[1]}.{int(match[2]) - 1}.9"
+        for version in (f"{needed}.0", f"{match[1]}.{int(match[2]) + 10}.1-nightly", f"{needed}.0-beta.3"):
+            self.assertEqual(self.need_cargo(version)[0], 0, version)
+        expected = (
+            f"cargo {older} (0123456789 2026-01-01) is too old: warpline needs Rust {needed} or newer "
+            "(rustup update, see https://rustup.rs)"
+        )
+        self.assertEqual(self.need_cargo(older), (1, expected))
+        self.assertEqual(self.need_cargo("1.63.0"), (1, expected.replace(older, "1.63.0")))
+        self.assertEqual(self.need_cargo("1.63.0", f"{needed}.1")[0], 0, "rustup's is taken instead")
+
+    def test_the_documents_name_the_version(self) -> None:
+        manifest = (SCRIPTS.parent / "Cargo.toml").read_text()
+        needed = re.search(r'^rust-version = "(.*)"$', manifest, re.MULTILINE)
+        assert needed is not None
+        for document in ("README.md", "CONTRIBUTING.md", "docs/tutorial.md"):
+            text = (SCRIPTS.parent / document).read_text()
+            self.assertIn(f"Rust {needed[1]} or newer", text, document)
 
 
 class TestScriptTest(unittest.TestCase):
