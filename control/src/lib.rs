@@ -142,6 +142,37 @@ pub mod tcp_rdma {
     pub use warpline_dataplane::wire::tcp_rdma::{CifsRid, HttpRid, NfsRid, Rid, RidFormat, ScsiRid};
 }
 
+warpline_dataplane::debug_as_display!(
+    AcceptError,
+    AnswerError,
+    ByteStreamError,
+    CloseError,
+    ConnectError,
+    CreateError,
+    DeallocateError,
+    DeregisterError,
+    DeviceNameError,
+    DeviceNameFault,
+    LendError,
+    ListenError,
+    MemoryError,
+    NotAnAdvertisement,
+    NotLent,
+    PollThreadError,
+    StartError,
+    StartupFault,
+    Stopped,
+    SwitchError,
+    TcpStreamError,
+    cm::CmError,
+    host::survey::HostFault,
+    host::survey::HostWarning,
+    vocabulary::startup::PrivateDataTooLong,
+    vocabulary::startup::Unacceptable,
+);
+#[cfg(feature = "dpdk")]
+warpline_dataplane::debug_as_display!(open::OpenError);
+
 /// The example of README.md, compiled by the tests.
 #[cfg(all(doctest, feature = "dpdk"))]
 #[doc = include_str!("../README.md")]

@@ -50,3 +50,34 @@ pub mod wire;
 pub mod testing {
     pub use crate::endpoint::Connection;
 }
+
+/// Has errors print their sentence by `Debug` as by `Display`: a program whose `main` returns an error shows
+/// that, and `unwrap` does.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! debug_as_display {
+    ($($error:ty),+ $(,)?) => {
+        $(
+            impl ::core::fmt::Debug for $error {
+                fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                    ::core::fmt::Display::fmt(self, f)
+                }
+            }
+        )+
+    };
+}
+
+debug_as_display!(
+    ddp::DdpError,
+    mpa::MpaError,
+    net::addresses::NotCidr,
+    qp::error::StreamError,
+    qp::shared::BadRequest,
+    qp::shared::PostError,
+    qp::work::TooLongForInline,
+    qp::work::TooManySlices,
+    rdmap::RdmapError,
+    tcp::CloseReason,
+    tcp::congestion::UnknownAlgorithm,
+    wire::mpa::StartupError,
+);

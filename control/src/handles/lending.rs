@@ -203,7 +203,7 @@ impl From<Arc<Buffer>> for Loan {
 }
 
 /// A work request that was not taken, with the buffer that was to be lent.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("{error}")]
 pub struct NotLent {
     /// Why not.
@@ -213,7 +213,7 @@ pub struct NotLent {
 }
 
 /// Why a work request was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LendError {
     /// The queue pair does not take it.

@@ -12,7 +12,7 @@ use crate::vocabulary::advertisement::Advertisement;
 use crate::vocabulary::memory::{Addressing, Sharing};
 
 /// Why memory is still registered.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum DeregisterError {
     /// Sends that are not completed read from it.

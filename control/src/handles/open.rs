@@ -77,7 +77,7 @@ const WIRE_CACHE_MBUFS: u32 = 32;
 const SPARE_OCTETS: u16 = 256;
 
 /// Why there is no device.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// An argument of the EAL lacks its value.

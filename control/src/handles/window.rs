@@ -12,7 +12,7 @@ use crate::vocabulary::advertisement::Advertisement;
 use crate::vocabulary::memory::Addressing;
 
 /// Why a window is still there.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum DeallocateError {
     /// Read Responses that the peer has not acknowledged read by it.

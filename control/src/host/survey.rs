@@ -9,7 +9,7 @@ use super::interfaces::{self, Interface};
 use crate::vocabulary::device_name::{DeviceKind, DeviceName};
 
 /// Why a device on an interface of the kernel could not work.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostFault {
     /// The kernel has no such interface.
@@ -75,7 +75,7 @@ pub enum HostFault {
 }
 
 /// What may keep a device from working, though it can be opened.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostWarning {
     /// The interface is up, but not what it is attached to.

@@ -25,7 +25,7 @@ pub struct Advertisement {
 }
 
 /// A message that is not an advertisement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a message of {len} bytes is no advertisement: it has 16 (address 8, STag 4, length 4, big-endian)")]
 pub struct NotAnAdvertisement {
     /// The length of the message in bytes.

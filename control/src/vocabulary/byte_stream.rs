@@ -55,7 +55,7 @@ impl Default for ByteStreamConfig {
 }
 
 /// Why bytes of a byte stream were not read or written.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ByteStreamError {
     /// Nothing came, or nothing could be written, in time.

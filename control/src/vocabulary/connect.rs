@@ -112,7 +112,7 @@ pub struct Connected {
 }
 
 /// Why a connection could not be opened.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// There is no listener at that address and port.

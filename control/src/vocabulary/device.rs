@@ -128,7 +128,7 @@ impl DeviceName {
 }
 
 /// Why a device could not be started.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// The address is not that of a host.
@@ -181,7 +181,7 @@ pub enum StartError {
 }
 
 /// The device serves no more: its core is not polled any longer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the device has stopped: its core is polled no longer, start a new one")]
 pub struct Stopped;
 

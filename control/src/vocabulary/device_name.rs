@@ -96,7 +96,7 @@ enum Target {
 }
 
 /// A text that names no device, and why.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("device '{name}': {fault}")]
 #[non_exhaustive]
 pub struct DeviceNameError {
@@ -112,7 +112,7 @@ impl DeviceNameError {
 }
 
 /// The error in a device name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceNameFault {
     /// No kind has this name.

@@ -71,7 +71,7 @@ impl Default for ListenConfig {
 }
 
 /// Why there is no listener.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenError {
     /// There is a listener at that port of that address, or of all addresses, or of one of them, and not both
@@ -90,7 +90,7 @@ pub enum ListenError {
 }
 
 /// Why there is no connection request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptError {
     /// No peer connected in time.
@@ -112,7 +112,7 @@ pub enum AcceptError {
 }
 
 /// Why a connection request could not be answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnswerError {
     /// The peer broke the rules of MPA startup while it waited for the answer, or gave up.

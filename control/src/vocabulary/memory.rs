@@ -34,7 +34,7 @@ pub enum Sharing {
 }
 
 /// Why memory could not be registered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {
     /// There is no such memory.

@@ -27,7 +27,7 @@ pub struct PollThread {
 }
 
 /// Why a poll thread could not be started.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum PollThreadError {
     /// The system started no thread.

@@ -113,7 +113,7 @@ impl Default for QpConfig {
 }
 
 /// Why there is no queue pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CreateError {
     /// The device serves as many as it can.
@@ -141,7 +141,7 @@ pub enum CreateError {
 }
 
 /// Why a connection did not end in an orderly way, or not yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseError {
     /// It failed.

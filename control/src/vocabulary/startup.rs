@@ -14,7 +14,7 @@ pub const PRIVATE_DATA_MAX_BYTES: usize = StartupFrame::PRIVATE_DATA_MAX;
 pub const ENHANCED_PRIVATE_DATA_MAX_BYTES: usize = PRIVATE_DATA_MAX_BYTES - EnhancedData::LEN;
 
 /// More Private Data than a startup frame holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{len} bytes of Private Data: this startup frame holds at most {max_len}, send the rest after \
     the connection is up"
@@ -27,7 +27,7 @@ pub struct PrivateDataTooLong {
 }
 
 /// Why a Request cannot be accepted as the application wants it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unacceptable {
     /// Its Private Data has no room.
     #[error(transparent)]
@@ -44,7 +44,7 @@ pub enum Unacceptable {
 }
 
 /// Why MPA startup failed at this end: MPA error 4 (RFC 5044 §8). The TCP connection is closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartupFault {
     /// The received octets are not the startup frame that belongs here, or contradict themselves.

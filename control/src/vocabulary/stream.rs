@@ -48,7 +48,7 @@ impl Default for UnnegotiatedConfig {
 }
 
 /// Why bytes were not read or written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TcpStreamError {
     /// Nothing came, or nothing could be queued, in time.
@@ -69,7 +69,7 @@ pub enum TcpStreamError {
 }
 
 /// Why MPA did not start on a connection in streaming mode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SwitchError {
     /// Streaming bytes wait to be read. Nothing has changed: read them, then start.

@@ -5,9 +5,9 @@ use std::thread;
 
 use crate::common::{End, PATIENCE, PORT, Pair};
 use warpline::{
-    Access, CompletionQueue, ConnectConfig, InlineData, ListenConfig, Operation, Payload, PostError,
-    QpConfig, QpState, ReadDepths, Revision, SendRequest, Slice, SliceList, Status, StreamError, Terms,
-    TooLongForInline, TooManySlices, WcStatus,
+    Access, Advertisement, CloseError, CloseReason, CompletionQueue, ConnectConfig, DeviceName, InlineData,
+    ListenConfig, Operation, Payload, PostError, QpConfig, QpState, ReadDepths, Revision, SendRequest, Slice,
+    SliceList, Status, StreamError, Terms, TooLongForInline, TooManySlices, WcStatus,
 };
 use warpline_dataplane::limits;
 use warpline_dataplane::rdmap::RdmapError;
@@ -232,4 +232,34 @@ fn receives_that_may_not_be_written_end_one_stream() {
         neighbours.nobody_suffers();
         neighbours.again();
     }
+}
+
+/// A program whose `main` returns an error shows it by `Debug`: a sentence, not the name of a variant.
+#[test]
+fn errors_are_sentences_by_debug_too() {
+    fn same(error: &dyn std::error::Error) {
+        let (debug, display) = (format!("{error:?}"), error.to_string());
+        assert_eq!(debug, display);
+        assert!(display.contains(' '), "{display} is no sentence");
+    }
+    let pair = Pair::new();
+    let end = End::new(&pair.near);
+    let memory = |octets: u32| end.memory.slice(0, octets);
+    let advertised = end.memory.advertisement(0, 10).unwrap();
+    same(&end.qp.post_write(1, memory(20), &advertised, 0).unwrap_err());
+    same(&end.qp.post_send(1, memory(u32::MAX)).unwrap_err());
+    let nowhere = end.qp.connect("203.0.113.1:1".parse().unwrap(), &ConnectConfig::default());
+    same(&nowhere.unwrap_err());
+    let listener = pair.near.listen(PORT, &ListenConfig::default()).unwrap();
+    same(&pair.near.listen(PORT, &ListenConfig::default()).unwrap_err());
+    same(&listener.accept(std::time::Duration::ZERO).unwrap_err());
+    let too_deep = QpConfig { send_depth: usize::MAX, ..QpConfig::default() };
+    same(&end.domain.queue_pair(&too_deep, &end.completions, &end.completions).unwrap_err());
+    same(&end.qp.wait_closed(std::time::Duration::ZERO).unwrap_err());
+    same(&CloseError::Failed(StreamError::Tcp(CloseReason::TimedOut)));
+    same(&"teleport".parse::<DeviceName>().unwrap_err());
+    same(&Advertisement::decode(b"short").unwrap_err());
+    same(&"198.18.0.1/99".parse::<warpline::Cidr>().unwrap_err());
+    same(&InlineData::try_from(&[0; 1000][..]).unwrap_err());
+    same(&warpline::Stopped);
 }

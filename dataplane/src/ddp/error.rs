@@ -4,7 +4,7 @@ use thiserror::Error;
 
 /// An error in a segment, in the order of the numbers.
 // Requirements: DDP-7.2-01
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Error)]
 pub enum DdpError {
     /// An error of this end, not of the peer; also a segment shorter than its header (ambiguity A-06).
     #[error("local catastrophic error")]

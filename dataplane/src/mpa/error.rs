@@ -17,7 +17,7 @@ use thiserror::Error;
 ///
 /// After any of them nothing more is delivered, and nothing but the Terminate is sent. A Responder that has
 /// received no FPDU sends none (ambiguity A-07). draft-culley-iwarp-mpa-00 knows 1 to 3 (C00-9-01).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Error)]
 #[repr(u8)]
 pub enum MpaError {
     /// The TCP connection is closed, terminated or lost.

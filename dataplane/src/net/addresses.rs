@@ -57,7 +57,7 @@ impl fmt::Display for Cidr {
 }
 
 /// The text is not an address with a prefix.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not an address with its prefix: write it like 198.18.0.1/24 or fd00::1/64")]
 pub struct NotCidr(String);
 

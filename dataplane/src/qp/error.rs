@@ -6,7 +6,7 @@ use crate::rdmap::{RdmapError, layer};
 use crate::tcp::CloseReason;
 
 /// The error that ended a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamError {
     /// TCP lost the connection, or it closed in the middle of an FPDU (MPA error 1, RFC 5044 §8).

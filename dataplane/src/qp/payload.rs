@@ -17,7 +17,7 @@ pub struct Slice {
 }
 
 /// More ranges than [`SCATTER_GATHER_ELEMENTS`](limits::SCATTER_GATHER_ELEMENTS).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0} ranges are more than the {max} of a work request", max = limits::SCATTER_GATHER_ELEMENTS)]
 pub struct TooManySlices(pub usize);
 
@@ -104,7 +104,7 @@ impl TryFrom<&[Slice]> for SliceList {
 }
 
 /// More bytes than [`INLINE_BYTES`](limits::INLINE_BYTES).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0} bytes are more than the {max} that go inline", max = limits::INLINE_BYTES)]
 pub struct TooLongForInline(pub usize);
 

@@ -3,7 +3,7 @@
 use super::state::QpState;
 
 /// Why a work request was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
     /// The queue holds as many requests as it was made for: poll completions first.
@@ -45,7 +45,7 @@ pub enum PostError {
 
 /// The first work request of a list that was refused. Those before it are posted, those after it are not
 /// examined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("work request {posted} of the list was not taken: {error}")]
 pub struct BadRequest {
     /// How many requests were posted: the index of the one that was refused.

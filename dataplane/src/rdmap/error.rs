@@ -14,7 +14,7 @@ pub mod layer {
 
 /// An error of the RDMAP layer, in the order of the numbers.
 // Requirements: RDMAP-4.8-03
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Error)]
 pub enum RdmapError {
     /// An error of the sender of the Terminate, without a code.
     #[error("local catastrophic error")]

@@ -26,7 +26,7 @@ pub enum State {
 }
 
 /// Why a connection is closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseReason {
     /// Both ends closed, and all data was acknowledged.

@@ -97,7 +97,7 @@ pub enum Parsed<'a> {
 
 /// Why octets are not the startup frame that was expected. The connection is closed.
 // Requirements: MPA-7.1.2-04, MPA-7.1.2-12
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Error)]
 pub enum StartupError {
     /// The octets do not begin with the key.
     #[error("not an MPA startup frame")]

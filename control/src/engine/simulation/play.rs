@@ -1,7 +1,7 @@
 //! One run: virtual time, what applications will do, and the replies they wait for.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
+use std::fmt::Display;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -226,7 +226,7 @@ impl Play {
                 Some(qp)
             }
             Err(error) => {
-                self.note(format!("queue pair: {error:?}"));
+                self.note(format!("queue pair: {}", variant(&error)));
                 None
             }
         }
@@ -298,12 +298,15 @@ impl Play {
     }
 }
 
-/// Returns the name of a variant, and that of the variant inside, as far as outcomes differ by them.
-pub(super) fn variant(value: &impl Debug) -> String {
-    let text = format!("{value:?}");
-    let name = |text: &str| text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned();
-    match text.strip_prefix("Startup(") {
-        Some(fault) => format!("Startup({})", name(fault)),
-        None => name(&text),
+/// Returns the sentence of an error up to the first remedy, detail or number, as far as outcomes differ by it.
+pub(super) fn variant(value: &impl Display) -> String {
+    let text = value.to_string();
+    let clause = |text: &str| {
+        let text: String = text.chars().filter(|letter| !letter.is_ascii_digit()).collect();
+        text.split([':', ',', ';', '(']).next().unwrap_or_default().trim().to_owned()
+    };
+    match text.split_once("MPA startup failed: ") {
+        Some((_, fault)) => format!("startup, {}", clause(fault)),
+        None => clause(&text),
     }
 }

@@ -25,7 +25,7 @@ use crate::vocabulary::startup::{PrivateDataTooLong, ReadDepths, ReadsWanted, St
 const PORT_ATTEMPTS: usize = 16;
 
 /// Why an id does not do what it was asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CmError {
     /// Not in this order.

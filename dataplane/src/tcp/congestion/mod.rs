@@ -47,7 +47,7 @@ impl fmt::Display for Algorithm {
 }
 
 /// No algorithm has this name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no such congestion control: one of cubic, newreno, dctcp")]
 pub struct UnknownAlgorithm;
 
