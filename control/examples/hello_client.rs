@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use warpline::{
-    Access, Advertisement, Completion, CompletionQueue, ConnectConfig, Device, InlineData, Operation,
-    QpConfig, SendRequest, Status,
+    Access, Advertisement, Completion, CompletionQueue, ConnectConfig, Device, DeviceName, InlineData,
+    Operation, QpConfig, SendRequest, Status,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -23,10 +23,13 @@ fn done(completions: &CompletionQueue) -> Result<Completion, Box<dyn Error>> {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [device, server] = &arguments[..] else {
-        return Err("usage: hello_client DEVICE SERVER-ADDRESS".into());
+    let usage = "usage: hello_client DEVICE SERVER-ADDRESS";
+    let (name, server) = match &arguments[..] {
+        [name, server] => (name.parse()?, server),
+        [server] => (DeviceName::from_environment()?.ok_or(usage)?, server),
+        _ => return Err(usage.into()),
     };
-    let (device, server) = (Device::open(&device.parse()?)?, server.parse::<IpAddr>()?);
+    let (device, server) = (Device::open(&name)?, server.parse::<IpAddr>()?);
 
     let domain = device.protection_domain();
     let memory = domain.allocate(4096, Access::LOCAL_WRITE)?;

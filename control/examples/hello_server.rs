@@ -9,8 +9,11 @@ use warpline::{Access, CompletionQueue, Device, DeviceName, ListenConfig, QpConf
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // A device: a port, addresses, and a thread that polls it.
-    let name: DeviceName = std::env::args().nth(1).ok_or("usage: hello_server DEVICE")?.parse()?;
+    // A device: a port, addresses, and a thread that polls it. Without an argument, WARPLINE_DEVICE names it.
+    let name = match std::env::args().nth(1) {
+        Some(name) => name.parse()?,
+        None => DeviceName::from_environment()?.ok_or("usage: hello_server DEVICE")?,
+    };
     let device = Device::open(&name)?;
 
     // Memory that a peer may write, read, and count in.

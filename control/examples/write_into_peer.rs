@@ -6,10 +6,10 @@ use std::net::Ipv4Addr;
 use std::thread;
 use std::time::Duration;
 
-use warpline::open::{self, Eal, WireConfig};
+use warpline::open::{self, Eal};
 use warpline::{
-    Access, Advertisement, Completion, CompletionKind, CompletionQueue, ConnectConfig, Device, DeviceConfig,
-    ListenConfig, Listener, PollThread, QpConfig, Status,
+    Access, Advertisement, Cidr, Completion, CompletionKind, CompletionQueue, ConnectConfig, Device,
+    DeviceConfig, DeviceKind, DeviceName, ListenConfig, Listener, PollThread, QpConfig, Status,
 };
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -51,9 +51,18 @@ fn far_side(device: &Device, listener: &Listener) -> Outcome<()> {
 }
 
 fn main() -> Outcome<()> {
+    // A ring has both ends. WARPLINE_DEVICE may give it options, as in ring,mtu=9000.
+    let ring = DeviceName::from_environment()?.map_or_else(|| "ring".parse(), Ok)?;
+    if ring.kind() != DeviceKind::Ring {
+        return Err(format!("WARPLINE_DEVICE is {ring}, and this example runs on a ring: unset it").into());
+    }
     let eal: Eal = open::eal(&[], "")?;
-    let (near, far) = open::ring_pair(eal, &WireConfig::default())?;
-    let config = |address| DeviceConfig { memory: open::hugepages(eal), ..DeviceConfig::new(address, 24) };
+    let (near, far) = open::ring_pair(eal, &open::wire_config(&ring))?;
+    let config = |address: Ipv4Addr| DeviceConfig {
+        addresses: vec![Cidr::new(address.into(), 24)],
+        memory: open::hugepages(eal),
+        ..ring.config()
+    };
     let near = Device::start(near, &config(Ipv4Addr::new(198, 18, 0, 1)), PollThread::default())?;
     let far = Device::start(far, &config(FAR), PollThread::default())?;
     let listener = far.listen(PORT, &ListenConfig::default())?;

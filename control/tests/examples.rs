@@ -1,7 +1,9 @@
-//! Tests that the examples run, and that docs/tutorial.md shows their code and output.
+//! Tests that the examples run, that docs/tutorial.md shows their code and output, and that the commands of
+//! README.md and the tutorial that start them run as they stand there.
 #![cfg(feature = "dpdk")]
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -60,6 +62,48 @@ fn says(child: Child, name: &str) -> String {
 fn a_greeting_is_written() {
     let said = says(start(&mut example("write_into_peer")), "write_into_peer");
     assert_eq!(said, "44 bytes written into the peer's memory and verified");
+}
+
+/// Each example takes its device from the environment where it is not told one, and says what is wrong with
+/// it in words: `main` prints the sentence of its error.
+#[test]
+fn examples_obey_the_environment() {
+    let said = |name: &str, arguments: &[&str], device: Option<&str>| {
+        let mut program = example(name);
+        program.args(arguments).env_remove("WARPLINE_DEVICE");
+        if let Some(device) = device {
+            program.env("WARPLINE_DEVICE", device);
+        }
+        let output = finish(start(&mut program), name);
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    let unknown = "Error: device 'teleport': there is no kind 'teleport'; the kinds are ";
+    for (name, arguments) in [
+        ("hello_server", &[][..]),
+        ("hello_client", &["198.18.0.2"]),
+        ("ping_pong", &["server"]),
+        ("ping_pong", &["client", "198.18.0.2"]),
+        ("ping_pong", &[]),
+        ("key_value", &["server"]),
+        ("file_transfer", &["server"]),
+        ("nfs_shaped", &["client", "198.18.0.2"]),
+        ("http", &["server", "."]),
+        ("http", &["client", "198.18.0.2:80", "get", ".", "/x"]),
+        ("write_into_peer", &[]),
+    ] {
+        let (success, errors) = said(name, arguments, Some("teleport"));
+        assert!(!success && errors.starts_with(unknown), "{name} {arguments:?}: {errors}");
+        if !arguments.is_empty() {
+            let (success, errors) = said(name, arguments, None);
+            assert!(!success && !errors.contains("panicked"), "{name} {arguments:?}: {errors}");
+            assert!(errors.contains("DEVICE"), "{name} {arguments:?}: {errors}");
+        }
+    }
+    for name in ["ping_pong", "write_into_peer"] {
+        let (success, errors) = said(name, &[], Some("tap:t,address=198.18.0.1"));
+        assert!(!success && errors.contains("WARPLINE_DEVICE is tap:t"), "{errors}");
+        assert!(said(name, &[], Some("ring,mtu=9000")).0, "{name}");
+    }
 }
 
 #[test]
@@ -162,6 +206,98 @@ fn the_tutorial_works() {
     client.args([&device("client", 1), "198.18.0.2"]);
     assert_eq!(says(start(&mut client), "hello_client"), "written, read back and counted");
     assert_eq!(says(server, "hello_server"), "the client has written: hello");
+}
+
+/// The block of shell commands in a document that begins with `first`. The programs are those that `cargo
+/// test` has built beside this test.
+fn block(first: &str, document: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let text = fs::read_to_string(root.join(document)).unwrap();
+    let blocks = text.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let mut blocks = blocks.filter(|block| block.starts_with(first));
+    let found = blocks.next().unwrap_or_else(|| panic!("{document} has no commands that begin with {first}"));
+    assert!(blocks.next().is_none(), "two blocks begin with {first}");
+    let built = PathBuf::from(example("http").get_program());
+    found.replace("target/release/examples/", &format!("{}/", built.parent().unwrap().display()))
+}
+
+/// A shell that runs `script` in two minutes at most.
+fn shell(script: &str, home: &Path) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after", "10", "120", "bash", "-c", script]);
+    command.env("HOME", home).env_remove("WARPLINE_DEVICE");
+    command
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
+}
+
+/// The memory in hugepages of 2 MiB that nobody has reserved.
+fn free_hugepage_mib() -> u64 {
+    let free = fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
+    2 * free.ok().and_then(|pages| pages.trim().parse::<u64>().ok()).unwrap_or(0)
+}
+
+/// The commands of the tutorial, in two shells as it has them.
+#[test]
+fn the_tutorial_runs_as_it_stands() {
+    let (server, client) = (
+        block("target/release/examples/hello_server", "docs/tutorial.md"),
+        block("target/release/examples/hello_client", "docs/tutorial.md"),
+    );
+    if free_hugepage_mib() < 400 {
+        eprintln!("skipped: needs hugepages, the only memory that a peer of vhost-user may share");
+        return;
+    }
+    let directory = Directory::new("shells");
+    let server = start(&mut shell(&server, &directory.0));
+    let begin = Instant::now();
+    while !directory.0.join("hello.sock").exists() {
+        assert!(begin.elapsed() < PATIENCE, "the server makes no socket");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let client = says(start(&mut shell(&client, &directory.0)), "hello_client");
+    let server = says(server, "hello_server");
+    let tutorial =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("docs/tutorial.md"));
+    let promised = format!("The client prints `{client}`, the server `{server}`.");
+    assert!(tutorial.unwrap().contains(&promised), "{promised}");
+}
+
+/// The commands of README.md that serve files: each is typed when the one before it has had its effect, so
+/// one that fails is tried again.
+#[test]
+fn the_server_of_files_runs_as_it_stands() {
+    let block = block("cargo build --release --package warpline --examples\n", "README.md");
+    if !may_make_taps() {
+        eprintln!("skipped: needs root and /dev/net/tun");
+        return;
+    }
+    // Root needs no sudo, which may not be there.
+    let mut script = String::from("sudo() { if [ $BASHPID = $$ ]; then \"$@\"; else exec \"$@\"; fi; }\n");
+    for line in block.lines().skip(1) {
+        if line.ends_with('&') {
+            script += &format!("{line}\n");
+        } else {
+            script += "for attempt in $(seq 100); do\n";
+            script += &format!("if {line}\nthen break; fi; sleep 0.2; done 2>/dev/null\n");
+        }
+    }
+    script += "kill $(jobs -p); wait";
+    let directory = Directory::new("readme");
+    let mut command = Command::new("unshare");
+    let shell = shell(&script, &directory.0);
+    command.arg("--net").arg(shell.get_program()).args(shell.get_args()).env("HOME", &directory.0);
+    let output = finish(start(command.env_remove("WARPLINE_DEVICE")), "the commands of README.md");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("14 responses, 1 connections"), "{output:?}");
+    let copyright = fs::read_to_string("/usr/share/doc/base-files/copyright").unwrap_or_default();
+    assert!(!copyright.is_empty() && said.contains(&copyright), "{output:?}");
+}
+
+fn may_make_taps() -> bool {
+    is_root() && Path::new("/dev/net/tun").exists()
 }
 
 /// Every block of Rust in the tutorial appears in one of its programs, line by line.

@@ -2,11 +2,13 @@
 //! memory. With arguments one of them does:
 //!
 //! ```text
-//! EXAMPLE server DEVICE
-//! EXAMPLE client DEVICE SERVER-ADDRESS
+//! EXAMPLE server [DEVICE]
+//! EXAMPLE client [DEVICE] SERVER-ADDRESS
 //! ```
 //!
-//! DEVICE names the device and its address: `af_packet:eth1,address=198.18.0.1/24`.
+//! DEVICE names the device and its address: `af_packet:eth1,address=198.18.0.1/24`. Without it, the environment
+//! variable `WARPLINE_DEVICE` does; for both ends in this process it may name a ring with options, as in
+//! `ring,mtu=9000`.
 
 use std::env;
 use std::error::Error;
@@ -14,10 +16,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use warpline::open::{self, WireConfig};
+use warpline::open;
 use warpline::{
-    Completion, CompletionKind, CompletionQueue, ConnectConfig, Connected, Device, DeviceConfig, PollThread,
-    QueuePair, Status,
+    Cidr, Completion, CompletionKind, CompletionQueue, ConnectConfig, Connected, Device, DeviceConfig,
+    DeviceKind, DeviceName, PollThread, QueuePair, Status,
 };
 
 pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -38,11 +40,39 @@ pub fn run(
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         [] => both(server, client),
-        ["server", device] => server(&Device::open(&device.parse()?)?),
-        ["client", device, peer] => {
-            client(&Device::open(&device.parse()?)?, SocketAddr::new(peer.parse()?, PORT))
+        ["server"] => server(&open_device(None)?),
+        ["server", device] => server(&open_device(Some(device))?),
+        ["client", peer] => client(&open_device(None)?, SocketAddr::new(peer.parse()?, PORT)),
+        ["client", device, peer] => client(&open_device(Some(device))?, SocketAddr::new(peer.parse()?, PORT)),
+        _ => Err("arguments: none, or: server [DEVICE], or: client [DEVICE] SERVER-ADDRESS".into()),
+    }
+}
+
+/// Returns the device `name`, or without it the one that the environment names.
+pub fn device_name(name: Option<&str>) -> Outcome<DeviceName> {
+    match name {
+        Some(name) => Ok(name.parse()?),
+        None => {
+            let name = DeviceName::from_environment()?;
+            Ok(name.ok_or("no device is named: write its name, or set WARPLINE_DEVICE")?)
         }
-        _ => Err("arguments: none, or: server DEVICE, or: client DEVICE SERVER-ADDRESS".into()),
+    }
+}
+
+#[allow(dead_code, reason = "one example has arguments of its own")]
+fn open_device(name: Option<&str>) -> Outcome<Device> {
+    Ok(Device::open(&device_name(name)?)?)
+}
+
+/// Returns the wire for both ends in this process: the ring that the environment names, or the usual one.
+fn ring() -> Outcome<DeviceName> {
+    match DeviceName::from_environment()? {
+        None => Ok("ring".parse()?),
+        Some(ring) if ring.kind() == DeviceKind::Ring => Ok(ring),
+        Some(other) => Err(format!(
+            "WARPLINE_DEVICE is {other}, where one end runs: write server, or client SERVER-ADDRESS"
+        )
+        .into()),
     }
 }
 
@@ -52,10 +82,15 @@ pub fn both(
     server: impl FnOnce(&Device) -> Outcome + Send,
     client: impl FnOnce(&Device, SocketAddr) -> Outcome,
 ) -> Outcome {
+    let ring = ring()?;
     let eal = open::eal(&[], "")?;
-    let (near, far) = open::ring_pair(eal, &WireConfig::default())?;
+    let (near, far) = open::ring_pair(eal, &open::wire_config(&ring))?;
     let address = |host| IpAddr::from([198, 18, 0, host]);
-    let config = |host| DeviceConfig { memory: open::hugepages(eal), ..DeviceConfig::new(address(host), 24) };
+    let config = |host| DeviceConfig {
+        addresses: vec![Cidr::new(address(host), 24)],
+        memory: open::hugepages(eal),
+        ..ring.config()
+    };
     let near = Device::start(near, &config(1), PollThread::default())?;
     let far = Device::start(far, &config(2), PollThread::default())?;
     thread::scope(|scope| {

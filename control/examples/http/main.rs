@@ -3,12 +3,13 @@
 //!
 //! ```text
 //! http                                           both in this process, joined by a wire in memory
-//! http server DEVICE DIRECTORY                   serves the files of a directory at port 80
-//! http client DEVICE SERVER:PORT get DIRECTORY TARGET...   gets files into a directory
-//! http client DEVICE SERVER:PORT post FILE TARGET          posts a file
+//! http server [DEVICE] DIRECTORY                 serves the files of a directory at port 80
+//! http client [DEVICE] SERVER:PORT get DIRECTORY TARGET...   gets files into a directory
+//! http client [DEVICE] SERVER:PORT post FILE TARGET          posts a file
 //! ```
 //!
-//! DEVICE names the device and its address: `af_packet:eth1,address=198.18.0.1/24`.
+//! DEVICE names the device and its address: `af_packet:eth1,address=198.18.0.1/24`. Without it, the environment
+//! variable `WARPLINE_DEVICE` does.
 //!
 //! It is an example. It can be left running, and clients can neither leave its directory nor take its memory,
 //! but it has no TLS, no access control and no log, and everybody who reaches it may write to the directory.
@@ -40,7 +41,7 @@ use warpline::Device;
 const PORT: u16 = 80;
 
 fn main() -> Outcome {
-    let arguments: Vec<String> = env::args().skip(1).collect();
+    let arguments = with_device(env::args().skip(1).collect())?;
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         [] => {
@@ -75,10 +76,19 @@ fn main() -> Outcome {
             println!("{bytes} bytes posted, status {status}");
             if matches!(status, 201 | 204) { Ok(()) } else { Err(format!("status {status}").into()) }
         }
-        _ => Err("arguments: none; server DEVICE DIRECTORY; client DEVICE SERVER:PORT get DIRECTORY \
-                  TARGET...; client DEVICE SERVER:PORT post FILE TARGET"
+        _ => Err("arguments: none; server [DEVICE] DIRECTORY; client [DEVICE] SERVER:PORT get DIRECTORY \
+                  TARGET...; client [DEVICE] SERVER:PORT post FILE TARGET"
             .into()),
     }
+}
+
+/// Returns the arguments with the device that the environment names, where they name none.
+fn with_device(mut arguments: Vec<String>) -> Outcome<Vec<String>> {
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    if matches!(words[..], ["server", _] | ["client", _, "get" | "post", ..]) {
+        arguments.insert(1, ends::device_name(None)?.to_string());
+    }
+    Ok(arguments)
 }
 
 fn report(mut client: Client<'_>) {

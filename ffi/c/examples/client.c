@@ -3,7 +3,9 @@
  * (control/examples/hello_server.rs): it writes into the server's memory, reads it back, counts there, and
  * says so.
  *
- *   client DEVICE SERVER
+ *   client [DEVICE] SERVER
+ *
+ * Without DEVICE, the environment variable WARPLINE_DEVICE names it.
  */
 #include <string.h>
 #include <unistd.h>
@@ -14,16 +16,17 @@
 
 int main(int argc, char **argv)
 {
-    if (argc != 3) {
-        fprintf(stderr, "usage: client DEVICE SERVER\n");
+    if (argc != 2 && argc != 3) {
+        fprintf(stderr, "usage: client [DEVICE] SERVER\n");
         return 2;
     }
+    const char *name = argc == 3 ? argv[1] : NULL, *server = argv[argc - 1];
     struct warpline_device *device;
     struct warpline_pd *pd;
     struct warpline_cq *cq;
     struct warpline_qp *qp;
     struct warpline_mr *mr;
-    check("warpline_device_open", warpline_device_open(argv[1], NULL, &device));
+    check("warpline_device_open", warpline_device_open(name, NULL, &device));
     check("warpline_pd_create", warpline_pd_create(device, &pd));
     check("warpline_cq_create", warpline_cq_create(16, true, &cq));
     check("warpline_qp_create", warpline_qp_create(pd, cq, cq, NULL, NULL, &qp));
@@ -35,7 +38,7 @@ int main(int argc, char **argv)
     struct warpline_conn_reply reply;
     int connected;
     for (int attempt = 0; attempt < 15; attempt++) {
-        connected = warpline_connect(qp, argv[2], TCP_PORT, &param, &reply);
+        connected = warpline_connect(qp, server, TCP_PORT, &param, &reply);
         if (connected == 0)
             break;
         usleep(100000);

@@ -2,11 +2,12 @@
  * Ping-pong with RDMA Sends, both ends in one process on a link in memory, or each on a device of its own:
  *
  *   ping_pong [COUNT]
- *   ping_pong server DEVICE
+ *   ping_pong server [DEVICE]
+ *   ping_pong client SERVER
  *   ping_pong client DEVICE SERVER [COUNT]
  *
- * DEVICE names the device and its address: af_packet:eth1,address=198.18.0.1/24. WARPLINE_EAL, if it is set,
- * has more arguments for DPDK.
+ * DEVICE names the device and its address: af_packet:eth1,address=198.18.0.1/24. Without it, the environment
+ * variable WARPLINE_DEVICE does. WARPLINE_EAL, if it is set, has more arguments for DPDK.
  */
 #include <pthread.h>
 #include <string.h>
@@ -135,21 +136,24 @@ static int both_ends(int count)
 
 int main(int argc, char **argv)
 {
-    if (argc <= 2)
+    int is_server = argc > 1 && strcmp(argv[1], "server") == 0;
+    int is_client = argc > 1 && strcmp(argv[1], "client") == 0;
+    if (!is_server && !is_client && argc <= 2)
         return both_ends(argc == 2 ? atoi(argv[1]) : 1000);
-    int is_server = strcmp(argv[1], "server") == 0;
-    if (argc < (is_server ? 3 : 4))
+    if ((!is_server && !is_client) || argc > (is_server ? 3 : 5) || argc < (is_server ? 2 : 3))
         fail("usage: see the top of ping_pong.c");
+    /* Without a name, warpline_device_open takes that of the environment. */
+    const char *name = argc > (is_server ? 2 : 3) ? argv[2] : NULL;
     struct warpline_device_attr attr = {.size = sizeof attr, .eal = getenv("WARPLINE_EAL")};
     struct warpline_device *device;
-    check("warpline_device_open", warpline_device_open(argv[2], &attr, &device));
+    check("warpline_device_open", warpline_device_open(name, &attr, &device));
     if (is_server) {
         check("warpline_listen", warpline_listen(device, TCP_PORT, NULL, &listener));
         puts("listening");
         fflush(stdout);
         server(device);
     } else {
-        client(device, argv[3], argc > 4 ? atoi(argv[4]) : 1000);
+        client(device, argv[name ? 3 : 2], argc > 4 ? atoi(argv[4]) : 1000);
     }
     warpline_device_close(device);
     return 0;
