@@ -62,6 +62,10 @@ impl Sending {
             if stream.writer.write_memory(annotation, &piece, Duration::ZERO).is_err() {
                 break;
             }
+            if !self.total.is_on() {
+                // Only the sender can tell.
+                stream.writer.end_transfer(rid(self.sent));
+            }
             self.sent += 1;
         }
     }
