@@ -161,6 +161,115 @@ fn files_are_got_and_posted_by_http() {
     }
 }
 
+/// A segment with the TCP RDMA option that describes a transfer, as RFC 9293 and draft-csapuntz-tcprdma-00
+/// §3.1 say.
+#[derive(Debug)]
+struct Described {
+    source_port: u16,
+    /// Bits A and U.
+    aligned: bool,
+    unsolicited: bool,
+    rid: u64,
+    /// Octets of the option.
+    form: usize,
+    payload: Vec<u8>,
+}
+
+fn number(octets: &[u8]) -> u64 {
+    octets.iter().fold(0, |number, octet| number << 8 | u64::from(*octet))
+}
+
+/// Reads the segments of a frame that describe transfers.
+fn described(frame: &[u8]) -> Option<Described> {
+    if frame[12..14] != [8, 0] || frame[23] != 6 {
+        return None;
+    }
+    let packet = &frame[14..14 + number(&frame[16..18]) as usize];
+    let tcp = &packet[usize::from(packet[0] & 15) * 4..];
+    let (mut list, payload) = tcp.split_at(usize::from(tcp[12] >> 4) * 4);
+    list = &list[20..];
+    while let [kind, rest @ ..] = list
+        && *kind != 0
+    {
+        let len = if *kind == 1 { 1 } else { usize::from(rest[0]) };
+        if *kind == 25 && len >= 16 {
+            return Some(Described {
+                source_port: number(&tcp[..2]) as u16,
+                aligned: list[2] & 0x80 != 0,
+                unsolicited: list[2] & 0x40 != 0,
+                rid: number(&list[2..8]) & 0x3fff_ffff_ffff,
+                form: len,
+                payload: payload.to_vec(),
+            });
+        }
+        list = &list[len..];
+    }
+    None
+}
+
+/// Reads all such segments of a capture (draft-ietf-opsawg-pcapng §4.3).
+fn transfers_of(capture: &Path) -> Vec<Described> {
+    const ENHANCED_PACKET: usize = 6;
+    let capture = fs::read(capture).unwrap();
+    let word = |at: usize| u32::from_le_bytes(capture[at..at + 4].try_into().unwrap()) as usize;
+    let (mut at, mut segments) = (0, Vec::new());
+    while at < capture.len() {
+        if word(at) == ENHANCED_PACKET {
+            segments.extend(described(&capture[at + 28..at + 28 + word(at + 20)]));
+        }
+        at += word(at + 4);
+    }
+    assert!(segments.len() > 100, "{} segments", segments.len());
+    segments
+}
+
+/// What the client of HTTP gets, it has asked for; what it posts, the server does not expect. Names are the
+/// index of the request, and all other bits zero.
+// Requirements: TRO-5.2.1-01, TRO-5.2.2-01, TRO-5.2.3-01
+#[test]
+fn a_capture_shows_the_transfers_of_http() {
+    let directory = Directory::new("http-capture");
+    let capture = directory.0.join("http.pcapng");
+    let output = finish(start(example("http").arg("--pcap").arg(&capture)), "http");
+    assert!(output.status.success(), "{output:?}");
+    let segments = transfers_of(&capture);
+    for from_server in [true, false] {
+        let mut segments = segments.iter().filter(|segment| (segment.source_port == 80) == from_server);
+        assert!(segments.clone().count() > 50, "from the server: {from_server}");
+        let as_said = |segment: &Described| {
+            segment.unsolicited != from_server && segment.rid < 14 && segment.form == 20
+        };
+        assert!(segments.all(as_said), "from the server: {from_server}");
+    }
+}
+
+/// Replies to READ are expected, the data of WRITE is not. Bits 40 to 45 of names are zero, and so is the
+/// index of the operation, as in NFS version 3. A message begins with the record mark of ONC RPC.
+// Requirements: TRO-5.1.1-01, TRO-5.1.1-03, TRO-5.1.1-04, TRO-5.1.2-01, TRO-5.1.3-01, TRO-5.1.4-01
+#[test]
+fn a_capture_shows_the_transfers_of_nfs() {
+    let directory = Directory::new("nfs-capture");
+    let capture = directory.0.join("nfs.pcapng");
+    let output = finish(start(example("nfs_shaped").arg("--pcap").arg(&capture)), "nfs_shaped");
+    assert!(output.status.success(), "{output:?}");
+    let segments = transfers_of(&capture);
+    let mut seen = [[0; 2]; 2];
+    for Described { source_port, aligned, unsolicited, rid, payload, .. } in segments {
+        let from_server = source_port == 7471;
+        assert_eq!(unsolicited, !from_server);
+        assert_eq!(rid >> 32, 0, "{rid:x}");
+        seen[usize::from(from_server)][usize::from(aligned)] += 1;
+        if aligned {
+            // The last fragment of a record (RFC 5531 §11), its length, its XID, and 0 for a call or 1.
+            let [mark, xid, kind] = [0, 4, 8].map(|at| number(&payload[at..at + 4]));
+            let length = mark & 0x7fff_ffff;
+            assert!(mark >> 31 == 1 && length < 70_000, "{mark:x}");
+            assert_eq!((xid, kind), (rid, u64::from(from_server)));
+        }
+    }
+    assert!(seen.iter().flatten().all(|count| *count > 50), "{seen:?}");
+}
+
 /// READs of the last one find the end of the file; two fail.
 // Requirements: TRO-5.1.1-01, TRO-5.1.2-01, TRO-5.1.2-02, TRO-5.1.3-01
 #[test]

@@ -8,9 +8,12 @@
 //!
 //! DEVICE names the device and its address: `af_packet:eth1,address=198.18.0.1/24`. Without it, the environment
 //! variable `WARPLINE_DEVICE` does; for both ends in this process it may name a ring with options, as in
-//! `ring,mtu=9000`.
+//! `ring,mtu=9000`. With `--pcap FILE` the frames of the end that runs, of the client if both do, go to a
+//! capture.
 
-use std::env;
+#[allow(dead_code, reason = "not every example has arguments")]
+pub mod capture;
+
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
@@ -36,7 +39,7 @@ pub fn run(
     server: impl FnOnce(&Device) -> Outcome + Send,
     client: impl FnOnce(&Device, SocketAddr) -> Outcome,
 ) -> Outcome {
-    let arguments: Vec<String> = env::args().skip(1).collect();
+    let arguments = capture::arguments()?;
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         [] => both(server, client),
@@ -61,7 +64,7 @@ pub fn device_name(name: Option<&str>) -> Outcome<DeviceName> {
 
 #[allow(dead_code, reason = "one example has arguments of its own")]
 fn open_device(name: Option<&str>) -> Outcome<Device> {
-    Ok(Device::open(&device_name(name)?)?)
+    capture::open(&device_name(name)?)
 }
 
 /// Returns the wire for both ends in this process: the ring that the environment names, or the usual one.
@@ -91,7 +94,7 @@ pub fn both(
         memory: open::hugepages(eal),
         ..ring.config()
     };
-    let near = Device::start(near, &config(1), PollThread::default())?;
+    let near = capture::start(near, &config(1))?;
     let far = Device::start(far, &config(2), PollThread::default())?;
     thread::scope(|scope| {
         let server = scope.spawn(|| server(&far));

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! DEVICE names the device and its address: `af_packet:eth1,address=198.18.0.1/24`. Without it, the environment
-//! variable `WARPLINE_DEVICE` does.
+//! variable `WARPLINE_DEVICE` does. With `--pcap FILE` the frames of the end that runs go to a capture; of both
+//! in this process, those of the clients with the option.
 //!
 //! It is an example. It can be left running, and clients can neither leave its directory nor take its memory,
 //! but it has no TLS, no access control and no log, and everybody who reaches it may write to the directory.
@@ -24,7 +25,6 @@ mod server;
 mod session;
 mod transfer;
 
-use std::env;
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use client::Client;
-use ends::Outcome;
+use ends::{Outcome, capture};
 use files::Directory;
 use server::{Patience, Site};
 use warpline::Device;
@@ -41,7 +41,7 @@ use warpline::Device;
 const PORT: u16 = 80;
 
 fn main() -> Outcome {
-    let arguments = with_device(env::args().skip(1).collect())?;
+    let arguments = with_device(capture::arguments()?)?;
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         [] => {
@@ -52,7 +52,7 @@ fn main() -> Outcome {
         }
         ["server", device, directory] => {
             let directory = Directory::open(Path::new(directory))?;
-            let device = Device::open(&device.parse()?)?;
+            let device = capture::open(&device.parse()?)?;
             let listener = server::listen(&device, PORT, true)?;
             eprintln!("ready");
             let totals = server::Totals::default();
@@ -60,14 +60,14 @@ fn main() -> Outcome {
             server::serve(&listener, &site, &AtomicBool::new(false))
         }
         ["client", device, server, "get", directory, ref targets @ ..] => {
-            let (device, server) = (Device::open(&device.parse()?)?, server.parse()?);
+            let (device, server) = (capture::open(&device.parse()?)?, server.parse()?);
             let mut client = Client::new(&device, server, true);
             client::save(&mut client, Path::new(directory), targets)?;
             report(client);
             Ok(())
         }
         ["client", device, server, "post", file, target] => {
-            let (device, server) = (Device::open(&device.parse()?)?, server.parse()?);
+            let (device, server) = (capture::open(&device.parse()?)?, server.parse()?);
             let mut client = Client::new(&device, server, true);
             let mut file = File::open(file)?;
             let bytes = file.metadata()?.len();
