@@ -165,6 +165,8 @@ warpline_dataplane::debug_as_display!(
     SwitchError,
     TcpStreamError,
     cm::CmError,
+    host::privileges::Missing,
+    host::sockets::SocketFault,
     host::survey::HostFault,
     host::survey::HostWarning,
     vocabulary::startup::PrivateDataTooLong,

@@ -378,21 +378,20 @@ fn the_tutorial_runs_as_it_stands() {
 /// one that fails is tried again.
 #[test]
 fn the_server_of_files_runs_as_it_stands() {
-    let block = block("cargo build --release --package warpline --examples\n", "README.md");
+    let block = block("cargo build --release --package warpline --examples", "README.md");
     if !may_make_taps() {
         eprintln!("skipped: needs root and /dev/net/tun");
         return;
     }
     // Root needs no sudo, which may not be there.
     let mut script = String::from("sudo() { if [ $BASHPID = $$ ]; then \"$@\"; else exec \"$@\"; fi; }\n");
-    for line in block.lines().skip(1) {
+    script.extend(block.lines().skip(1).map(|line| {
         if line.ends_with('&') {
-            script += &format!("{line}\n");
+            format!("{line}\n")
         } else {
-            script += "for attempt in $(seq 100); do\n";
-            script += &format!("if {line}\nthen break; fi; sleep 0.2; done 2>/dev/null\n");
+            format!("for attempt in $(seq 100); do if {line}\nthen break; fi; sleep 0.2; done 2>/dev/null\n")
         }
-    }
+    }));
     script += "kill $(jobs -p); wait";
     let directory = Directory::new("readme");
     let mut command = Command::new("unshare");

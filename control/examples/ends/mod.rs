@@ -6,9 +6,9 @@
 //! EXAMPLE client [DEVICE] SERVER-ADDRESS
 //! ```
 //!
-//! DEVICE names the device and its address: `af_packet:eth1,address=198.18.0.1/24`. Without it, the environment
-//! variable `WARPLINE_DEVICE` does; for both ends in this process it may name a ring with options, as in
-//! `ring,mtu=9000`. With `--pcap FILE` the frames of the end that runs, of the client if both do, go to a
+//! DEVICE names the device and its address: `af_packet:eth1,address=198.18.0.1/24`. Without it, the
+//! environment variable `WARPLINE_DEVICE` does; for both ends in this process it may name a ring with options,
+//! as in `ring,mtu=9000`. With `--pcap FILE` the frames of the end that runs, of the client if both do, go to a
 //! capture.
 
 #[allow(dead_code, reason = "not every example has arguments")]

@@ -8,9 +8,9 @@
 //! http client [DEVICE] SERVER:PORT post FILE TARGET          posts a file
 //! ```
 //!
-//! DEVICE names the device and its address: `af_packet:eth1,address=198.18.0.1/24`. Without it, the environment
-//! variable `WARPLINE_DEVICE` does. With `--pcap FILE` the frames of the end that runs go to a capture; of both
-//! in this process, those of the clients with the option.
+//! DEVICE names the device and its address: `af_packet:eth1,address=198.18.0.1/24`. Without it, the
+//! environment variable `WARPLINE_DEVICE` does. With `--pcap FILE` the frames of the end that runs go to a
+//! capture; of both in this process, those of the clients with the option.
 //!
 //! It is an example. It can be left running, and clients can neither leave its directory nor take its memory,
 //! but it has no TLS, no access control and no log, and everybody who reaches it may write to the directory.

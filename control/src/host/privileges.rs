@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::vocabulary::device_name::{DeviceKind, DeviceName};
 
 /// A right or a resource that a device needs and that this process does not have.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Missing {
     /// Capabilities (capabilities(7)).

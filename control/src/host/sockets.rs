@@ -12,7 +12,7 @@ use super::claim::Owner;
 use crate::vocabulary::device_name::{DeviceKind, DeviceName};
 
 /// Why a device cannot have its socket.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SocketFault {
     /// Another process listens there.

@@ -104,6 +104,39 @@ fn a_program_with_the_static_library() {
     assert_eq!(printed(Command::new(&program).arg("200")), "200 pings answered\n");
 }
 
+/// The block of shell commands in README.md that begins with `first`.
+fn block(first: &str) -> String {
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let blocks = readme.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let found = blocks.filter(|block| block.starts_with(first)).collect::<Vec<_>>();
+    let [found] = found[..] else { panic!("README.md has {} blocks that begin with {first}", found.len()) };
+    found.to_owned()
+}
+
+/// The commands of README.md, as they stand there but for what is installed: the libraries that the tests
+/// have built, not a release.
+#[test]
+fn the_commands_of_the_readme_run_as_they_stand() {
+    let home = tempfile::tempdir().unwrap();
+    let block = block("scripts/install-c ~/warpline");
+    let (install, rest) = block.split_once('\n').unwrap();
+    let built = std::env::current_exe().unwrap();
+    let built = built.parent().unwrap().display();
+    let install = install.replacen("install-c", &format!("install-c --built {built}"), 1);
+    // What is compiled stays out of the sources.
+    let script = format!("set -e\n{install}\ncd\nln -s {}/ffi .\n{rest}", root().display());
+    let mut shell = Command::new("timeout");
+    let said = printed(
+        shell
+            .args(["120", "bash", "-c", &script])
+            .env("HOME", home.path())
+            .env_remove("WARPLINE_DEVICE")
+            .current_dir(root()),
+    );
+    let promised = block.rsplit('"').nth(1).unwrap();
+    assert_eq!(said.lines().last(), Some(promised), "{said}");
+}
+
 /// Nothing else: another symbol could meet one of the program, or of another library in it.
 #[test]
 fn the_library_exports_the_functions_of_the_header() {

@@ -298,7 +298,7 @@ impl Play {
     }
 }
 
-/// Returns the sentence of an error up to the first remedy, detail or number, as far as outcomes differ by it.
+/// Returns the sentence of an error up to the first remedy or detail, as far as outcomes differ by it.
 pub(super) fn variant(value: &impl Display) -> String {
     let text = value.to_string();
     let clause = |text: &str| {

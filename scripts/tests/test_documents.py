@@ -1,0 +1,51 @@
+"""Every block of shell commands in README.md and the tutorial is run by a test, or it is said why not."""
+
+import pathlib
+import re
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+DOCUMENTS = ("README.md", "docs/tutorial.md")
+TESTS = ("bench/tests/documents.rs", "control/tests/examples.rs", "ffi/c/tests/programs.rs")
+NOT_RUN = {
+    "scripts/demo": "minutes, and a release build; scripts/test runs the others",
+    "scripts/setup": "scripts/test begins with it",
+    "scripts/interop/siw": "boots a virtual machine; run before each release",
+}
+"""The first words of blocks that no test runs, and why."""
+
+
+def blocks() -> list[str]:
+    """The blocks of shell commands."""
+    found = []
+    for document in DOCUMENTS:
+        text = (ROOT / document).read_text()
+        found += re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        others = set(re.findall(r"^```(\w+)$", text, re.MULTILINE)) - {"sh", "rust"}
+        if others:
+            raise AssertionError(f"{document}: commands are in blocks of sh, not of {others}")
+    return found
+
+
+class DocumentsTest(unittest.TestCase):
+    def test_every_block_is_run(self) -> None:
+        tests = "\n".join((ROOT / test).read_text() for test in TESTS)
+        beginnings = re.findall(r'block\(\s*"([^"]+)"', tests)
+        self.assertGreater(len(beginnings), 6)
+        unrun = set(NOT_RUN)
+        for block in blocks():
+            line = block.splitlines()[0]
+            runs = [beginning for beginning in beginnings if line.startswith(beginning)]
+            left = [words for words in NOT_RUN if line.startswith(words)]
+            self.assertTrue(bool(runs) != bool(left), f"nobody runs, or leaves out for a reason: {line}")
+            unrun -= set(left)
+        self.assertEqual(unrun, set(), "no document has these any more")
+
+    def test_scripts_of_the_documents_exist(self) -> None:
+        for block in blocks():
+            for script in re.findall(r"^(scripts/\S+)", block, re.MULTILINE):
+                self.assertTrue((ROOT / script).stat().st_mode & 0o100, script)
+
+
+if __name__ == "__main__":
+    unittest.main()
