@@ -17,7 +17,12 @@ use warpline::{
 const NOW: Duration = Duration::ZERO;
 
 /// A connection as two byte streams, near opened it; with the option or without.
-fn streams(near: &Device, far: &Device, option: bool, config: &ByteStreamConfig) -> (ByteStream, ByteStream) {
+pub fn streams(
+    near: &Device,
+    far: &Device,
+    option: bool,
+    config: &ByteStreamConfig,
+) -> (ByteStream, ByteStream) {
     let tcp = option.then(|| Behaviour { rdma_option: true, ..Behaviour::default() });
     let listener = far.listen_streams(PORT, &TcpListenConfig { tcp, ..TcpListenConfig::default() }).unwrap();
     let connect = StreamConfig { tcp, ..StreamConfig::default() };

@@ -5,6 +5,7 @@
 mod addressing;
 mod bad_input;
 mod byte_streams;
+mod cifs_shaped;
 mod cm;
 #[path = "../common/mod.rs"]
 mod common;
