@@ -278,6 +278,48 @@ fn requests_on_a_connection_that_has_ended_return() {
     }
 }
 
+/// Records of ONC RPC, written together and in parts: the first octet of each mark begins a message, and no
+/// other octet does, however they are cut into segments.
+// Requirements: TRO-3.1.6-01, TRO-5.1.4-01, TRO-5.3.3-01
+#[test]
+fn messages_begin_with_their_marks() {
+    const RECORDS: usize = 50;
+    let pair = Pair::new();
+    let config = ByteStreamConfig { message_starts: true, ..ByteStreamConfig::default() };
+    let (mut near, mut far) = streams(&pair.near, &pair.far, true, &config);
+    let record = |number: usize| vec![number as u8; 1 + number * 97 % 4000];
+    near.writer.cork();
+    for number in 0..RECORDS {
+        let body = record(number);
+        let mark = (1 << 31 | body.len() as u32).to_be_bytes();
+        near.writer.write_message(&mark, PATIENCE).unwrap();
+        near.writer.write_all(&body, PATIENCE).unwrap();
+        if number % 3 == 0 {
+            near.writer.uncork();
+            near.writer.cork();
+        }
+    }
+    near.writer.uncork();
+    near.writer.finish();
+    let (mut records, mut out) = (Vec::<Vec<u8>>::new(), vec![0; 64 << 10]);
+    loop {
+        match far.reader.read_item(&mut out, PATIENCE).unwrap() {
+            ReadItem::MessageStart => records.push(Vec::new()),
+            ReadItem::Octets(octets) => {
+                records.last_mut().expect("a message").extend_from_slice(&out[..octets]);
+            }
+            ReadItem::Finished => break,
+            item => panic!("{item:?}"),
+        }
+    }
+    assert_eq!(records.len(), RECORDS);
+    for (number, octets) in records.iter().enumerate() {
+        let body = record(number);
+        assert_eq!(octets[..4], (1 << 31 | body.len() as u32).to_be_bytes(), "the mark of {number}");
+        assert_eq!(octets[4..], body, "{number}");
+    }
+}
+
 // Requirements: TRO-3.1.4-03, TRO-5.1.2-02
 #[test]
 fn a_transfer_of_nothing_completes() {
