@@ -170,7 +170,7 @@ impl Inbound {
         &mut self,
         option: &Transfer,
         arrived: &Arrived,
-        copy: impl FnOnce(u64, usize, &mut dyn FnMut(&[u8])),
+        copy: impl FnMut(u64, usize, &mut dyn FnMut(&[u8])),
     ) {
         if self.shared.abandoned.load(Ordering::Acquire) {
             return;
@@ -183,23 +183,66 @@ impl Inbound {
         self.publish_counters();
     }
 
-    /// Places the octets of a segment that have not come before.
+    /// Places the octets of a segment that are not placed yet. Those that came beyond a gap, and were placed
+    /// there by the same words, keep their place: to claim it again would revoke it.
     fn place_new(
         &mut self,
         option: &Transfer,
         arrived: &Arrived,
-        copy: impl FnOnce(u64, usize, &mut dyn FnMut(&[u8])),
+        mut copy: impl FnMut(u64, usize, &mut dyn FnMut(&[u8])),
     ) {
         // A segment is kept in part if some of its octets have come before: the rest is placed.
         let data = arrived.payload + u64::from(option.data_offset);
         let end = (data + u64::from(option.data_octets)).min(arrived.kept.1);
-        let at = data.max(arrived.kept.0).max(self.position);
+        let mut at = data.max(arrived.kept.0).max(self.position);
         if at > end || (at == end && option.data_octets > 0) {
             return;
         }
+        let mut placed = 0;
+        while let Some(same) = self.placed_alike(option, data, at, end) {
+            if at < same.at {
+                placed += u32::from(self.place_part(option, arrived, at, same.at, &mut copy));
+            }
+            at = same.end();
+        }
+        if at < end || option.data_octets == 0 {
+            placed += u32::from(self.place_part(option, arrived, at, end, &mut copy));
+        }
+        if placed > 0 {
+            let counters = &mut self.transfers.counters;
+            counters.segments_placed += 1;
+            counters.segments_placed_out_of_order += u64::from(!arrived.in_order);
+        }
+    }
+
+    /// The first placement of octets from `at` to `end` that is of the transfer that `option` names, at the
+    /// same place in its buffer. The octets that the option describes begin at position `data`.
+    fn placed_alike(&self, option: &Transfer, data: u64, at: u64, end: u64) -> Option<Placement> {
+        let rid = self.shared.rid_format.received(option.rid);
+        let first = self.placements.partition_point(|placement| placement.end() <= at);
+        let among = self.placements.range(first..).take_while(|placement| placement.at < end);
+        let alike = |placement: &&Placement| {
+            let described = u64::from(option.buffer_offset) + placement.at;
+            let is_there = described == u64::from(placement.range.offset()) + data;
+            let counts = self.transfers.counts(placement.transfer) && placement.range.octets() > 0;
+            let name = self.transfers.names(placement.transfer).filter(|_| counts);
+            is_there && name.is_some_and(|(name, _)| name == rid)
+        };
+        among.filter(|placement| placement.end() > at).find(alike).copied()
+    }
+
+    /// Places the octets of a segment from position `at` to `end`. Returns false if they are refused.
+    fn place_part(
+        &mut self,
+        option: &Transfer,
+        arrived: &Arrived,
+        at: u64,
+        end: u64,
+        copy: &mut impl FnMut(u64, usize, &mut dyn FnMut(&[u8])),
+    ) -> bool {
         let Some((transfer, range)) = self.claim(option, arrived, at, end) else {
             self.transfers.counters.octets_refused += end - at;
-            return;
+            return false;
         };
         let octets = range.octets() as usize;
         if octets > 0 {
@@ -209,12 +252,9 @@ impl Inbound {
                 place += slice.len() as u64;
             });
         }
-        let beyond_gap = !arrived.in_order;
-        self.note(Placement { at, range, transfer, beyond_gap });
-        let counters = &mut self.transfers.counters;
-        counters.segments_placed += 1;
-        counters.segments_placed_out_of_order += u64::from(beyond_gap);
-        counters.octets_placed += octets as u64;
+        self.note(Placement { at, range, transfer, beyond_gap: !arrived.in_order });
+        self.transfers.counters.octets_placed += octets as u64;
+        true
     }
 
     /// Claims the place in its buffer for the octets of a segment from `at` on, up to `end`.

@@ -88,28 +88,27 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Takes what a segment says about its octets, now that TCP has it, with this result: places those of a
-    /// transfer, and notes where a message begins. Octets that had come before, and may be placed, keep their
-    /// place.
+    /// transfer, and notes where a message begins.
     // Requirements: TRO-3.1.2-01, TRO-3.1.3-01, TRO-6.1-01, TRO-6.1-02
     pub(super) fn take_annotation(&mut self, segment: &AnnotatedSegment, result: &Disposition) {
         let queue = self.connection.tcp.received();
-        let in_order = queue.nxt() != segment.expected;
-        let kept_to = if in_order { queue.nxt() } else { queue.end() };
+        let end = segment.seq + segment.payload_octets as u32;
+        let has_data = segment.option.as_ref().is_some_and(|option| option.data_octets > 0);
         match result.beyond_gap {
-            // Not all that is new is kept.
-            Some(kept) if result.refusal.is_some() => self.take_run(segment, kept, false),
-            // Nothing in it is new, or it was refused.
-            None if !in_order => {}
-            _ if segment.option.as_ref().is_none_or(|option| option.data_octets == 0) => {
-                let end = segment.seq + segment.payload_octets as u32;
-                let kept = (segment.seq.later(segment.expected), end.earlier(kept_to));
-                self.take_run(segment, kept, in_order);
-            }
-            _ => {
+            // All that is new of it is kept; the first to come have the place in the buffer.
+            Some(_) if result.refusal.is_none() && has_data => {
+                let kept_to = queue.end();
                 for &(from, to) in segment.new.iter().filter(|(from, _)| *from < kept_to) {
-                    self.take_run(segment, (from, to.earlier(kept_to)), in_order);
+                    self.take_run(segment, (from, to.earlier(kept_to)), false);
                 }
             }
+            Some(kept) => self.take_run(segment, kept, false),
+            None if queue.nxt() != segment.expected => {
+                let kept = (segment.seq.later(segment.expected), end.earlier(queue.nxt()));
+                self.take_run(segment, kept, true);
+            }
+            // Nothing in it is new, or it was refused.
+            None => {}
         }
     }
 
