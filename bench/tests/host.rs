@@ -161,10 +161,19 @@ fn an_address_on_an_interface_serves_one_process() {
              198.18.0.2 on 'e2' already: give this device another address, or end it: kill {pid}"
         )
     );
+    // The kernel counts those who want the frames of all groups, and sets no flag for it.
+    let wanting = |name: &str, count: u32| {
+        let words = ["-d", "-n", &namespaces.ours, "link", "show", "dev", "e2"];
+        let text = String::from_utf8(Command::new("ip").args(words).output().unwrap().stdout).unwrap();
+        text.contains(&format!("{name} {count} ")) && !text.contains("PROMISC")
+    };
+    assert!(wanting("allmulti", 1) && wanting("promiscuity", 0));
     // Another address, and the same once its process has ended.
     let other = namespaces.bench(&[&LISTEN[..], &["198.18.0.3:4791"]].concat());
     drop(Running::until(other, "waiting at 198.18.0.3:4791"));
+    assert!(wanting("allmulti", 1), "one that ends takes nothing from another");
     drop(running);
+    assert!(wanting("allmulti", 0), "nothing is left");
     let again = namespaces.bench(&[&LISTEN[..], &["198.18.0.2:4791"]].concat());
     drop(Running::until(again, "waiting at 198.18.0.2:4791"));
 }

@@ -30,10 +30,12 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use dpdk::{
+    AllMulticast, EalBuilder, LogLevel, Memory, Mempool, MempoolConfig, Mtu, Pci, Port, PortConfig, wire,
+};
 pub use dpdk::{
     Eal, EalError, ExternalPieces, LogLines, Mbuf, MempoolError, PortError, VdevError, WireConfig, WireError,
 };
-use dpdk::{EalBuilder, LogLevel, Memory, Mempool, MempoolConfig, Mtu, Pci, Port, PortConfig, wire};
 pub use warpline_dataplane::device::dpdk::{DpdkDevice, PoolTooSmall, SUPER_FRAME_MAX_BYTES};
 use warpline_dataplane::memory::Region;
 
@@ -275,7 +277,7 @@ fn data_octets(mtu_octets: u16) -> u16 {
 /// [`OpenError`].
 pub fn port(eal: Eal, device: &DeviceName) -> Result<DpdkDevice, OpenError> {
     let PortArguments { port, vdev } = unused_port_arguments(eal, device).ok_or(OpenError::RingIsAPair)?;
-    let Survey { claims, has_partial_checksums, .. } = surveyed(device)?;
+    let Survey { interface, claims, has_partial_checksums, .. } = surveyed(device)?;
     // What libbpf and libxdp print of it themselves is long.
     if device.kind() == DeviceKind::AfXdp
         && let Some(missing @ Missing::Capabilities { .. }) = privileges::missing(device, 0)
@@ -304,14 +306,16 @@ pub fn port(eal: Eal, device: &DeviceName) -> Result<DpdkDevice, OpenError> {
             add()?;
         }
     }
-    let opened = start_port(eal, &port, device, pool).map_err(|error| {
+    let groups = interface.filter(|_| device.kind() == DeviceKind::AfPacket);
+    let groups = groups.and_then(|interface| AllMulticast::of_interface(interface).ok());
+    let opened = start_port(eal, &port, device, pool, groups.is_none()).map_err(|error| {
         if vdev.is_some() {
             // What the driver says of that matters less than why the port did not start.
             let _ = eal.remove_vdev(&port);
         }
         explained(device, error)
     });
-    Ok(opened?.accepting_partial_checksums(has_partial_checksums).keeping(claims))
+    Ok(opened?.accepting_partial_checksums(has_partial_checksums).keeping((claims, groups)))
 }
 
 /// Returns how DPDK opens `device`; `None` for a ring. A virtual device gets a name that no port has: the
@@ -350,13 +354,21 @@ fn surveyed(device: &DeviceName) -> Result<Survey, OpenError> {
     survey(device).map_err(|fault| OpenError::Host { name: Box::new(device.clone()), fault })
 }
 
-/// Starts the port `name` of `device` with one queue pair and `pool`.
-fn start_port(eal: Eal, name: &str, device: &DeviceName, pool: Mempool) -> Result<DpdkDevice, OpenError> {
+/// Starts the port `name` of `device` with one queue pair and `pool`. With `multicast` it is opened for
+/// frames to groups.
+fn start_port(
+    eal: Eal,
+    name: &str,
+    device: &DeviceName,
+    pool: Mempool,
+    multicast: bool,
+) -> Result<DpdkDevice, OpenError> {
     let port = Port::open(eal, name)?;
     // That driver cannot change what the interface beneath it has.
     let assume = name.starts_with("net_af_packet");
     let mtu = if assume { Mtu::Assume(device.mtu()) } else { Mtu::Set(device.mtu()) };
-    let mut config = PortConfig { mtu, super_frames: device.has_super_frames(), ..PortConfig::default() };
+    let super_frames = device.has_super_frames();
+    let mut config = PortConfig { mtu, super_frames, multicast, ..PortConfig::default() };
     if matches!(device.kind(), DeviceKind::Vhost | DeviceKind::VirtioUser) {
         // The length of a queue of virtio is an option of the device.
         let descriptors = queue_size(device);

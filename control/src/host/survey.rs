@@ -100,6 +100,8 @@ fn remedy(owner: &Owner) -> String {
 /// What is known of the interface under a device that may be opened.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
+    /// The number of the interface, if there is one yet.
+    pub(crate) interface: Option<u32>,
     /// The claims to the device's addresses: they belong to the device.
     pub(crate) claims: Vec<Claim>,
     /// Frames come from the memory of this machine, and their TCP checksums may be partial.
@@ -125,6 +127,7 @@ pub(crate) fn survey(device: &DeviceName) -> Result<Survey, HostFault> {
         return Ok(Survey::default());
     };
     Ok(Survey {
+        interface: Some(interface.index),
         claims: claims(device, interface)?,
         has_partial_checksums: interface.is_virtual && device.kind() != DeviceKind::Tap,
         warnings: warnings(device, interface),

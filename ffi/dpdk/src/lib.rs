@@ -35,8 +35,8 @@ pub use log::LogLines;
 pub use mbuf::{ChecksumStatus, Headers, IpVersion, Mbuf, Pieces};
 pub use mempool::{Mempool, MempoolConfig, MempoolError};
 pub use port::{
-    LinkState, Mtu, Multicast, Port, PortCapabilities, PortConfig, PortError, PortStatistics, QueuePair, Rss,
-    RssLayout, RunningPort, RxInterrupt, RxQueue, RxTrigger, TxQueue,
+    AllMulticast, LinkState, Mtu, Multicast, Port, PortCapabilities, PortConfig, PortError, PortStatistics,
+    QueuePair, Rss, RssLayout, RunningPort, RxInterrupt, RxQueue, RxTrigger, TxQueue,
 };
 pub use prefetch::{prefetch, prefetch_for_write};
 pub use thread::{RegisteredThread, ThreadError};

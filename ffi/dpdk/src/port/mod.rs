@@ -1,5 +1,6 @@
 //! Ethernet ports and their queues.
 
+mod all_multicast;
 mod claim;
 mod config;
 mod interrupt;
@@ -17,6 +18,7 @@ use dpdk_sys as sys;
 use crate::eal::{Eal, control};
 use crate::errno::Errno;
 use crate::mempool::Mempool;
+pub use all_multicast::AllMulticast;
 use claim::{Claim, driver};
 pub use config::{Mtu, Multicast, PortCapabilities, PortConfig, PortError, Rss, RssLayout};
 use interrupt::Interrupt;
