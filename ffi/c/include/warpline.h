@@ -2173,8 +2173,9 @@ int warpline_byte_stream_create(struct warpline_stream *stream,
                                 struct warpline_byte_stream **byte_stream);
 
 /**
- * Returns a byte stream to the library: what was written is still sent, and the connection is closed. Null
- * is nothing.
+ * Returns a byte stream to the library: what was written is still sent, and the connection is closed. If
+ * bytes have arrived that were not read, or others arrive after this, it is reset instead, and what was
+ * written may be lost: read to the peer's end where that matters. Null is nothing.
  */
 void warpline_byte_stream_destroy(struct warpline_byte_stream *byte_stream);
 

@@ -332,8 +332,9 @@ pub unsafe extern "C" fn warpline_byte_stream_create(
     })
 }
 
-/// Returns a byte stream to the library: what was written is still sent, and the connection is closed. Null
-/// is nothing.
+/// Returns a byte stream to the library: what was written is still sent, and the connection is closed. If
+/// bytes have arrived that were not read, or others arrive after this, it is reset instead, and what was
+/// written may be lost: read to the peer's end where that matters. Null is nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_byte_stream_destroy(byte_stream: *mut ByteStream) {
     // SAFETY: the caller keeps C's contract.
