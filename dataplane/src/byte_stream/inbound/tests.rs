@@ -1,6 +1,6 @@
 //! Tests of placements that wait for their turn.
 
-use super::super::{Buffer, ByteReader, ByteStreamConfig, ReadItem};
+use super::super::{Buffer, ByteReader, ByteStreamConfig, ReadItem, UnsolicitedPool};
 use super::*;
 use crate::memory::Region;
 use crate::ring::Rings;
@@ -78,4 +78,42 @@ fn segments_that_continue_each_other_are_one_placement() {
         assert!(memory.read(0, &mut written));
         assert!(written.iter().enumerate().all(|(at, value)| *value == octet(at)));
     }
+}
+
+/// An unsolicited transfer whose octets beyond a gap come again in another one gives its buffer back: its
+/// application was told of nothing, and could not.
+// Requirements: TRO-6.1-03
+#[test]
+fn a_transfer_that_nobody_is_told_of_gives_its_buffer_back() {
+    let region = |octets: usize| Region::heap(octets).expect("memory");
+    let unsolicited = UnsolicitedPool::new(region(100), 100);
+    let config = ByteStreamConfig { unsolicited, ..ByteStreamConfig::new(region(64), region(64)) };
+    let shared = Arc::new(SharedByteStream::new(0, Rings::new().doorbells, config));
+    let (mut inbound, mut reader) = (Inbound::new(shared.clone()), ByteReader::new(shared));
+    assert!(reader.expect(RID, &region(200), 0, 200));
+    inbound.take_commands();
+    let place = |inbound: &mut Inbound, name: Rid, begin: u64, octets: u32, in_order: bool| {
+        let option = Transfer {
+            rid: name,
+            message_aligned: false,
+            unsolicited: name != RID,
+            buffer_offset: if name == RID { begin as u32 } else { 0 },
+            data_offset: 0,
+            data_octets: octets as u16,
+            total_octets: None,
+        };
+        let kept = (begin, begin + u64::from(octets));
+        let arrived = Arrived { payload: begin, payload_octets: octets as usize, kept, in_order };
+        inbound.place(&option, &arrived, |_, octets, write| write(&vec![7; octets]));
+    };
+    for round in 0..10 {
+        let (begin, name) = (20 * round, Rid::new(100 + round).expect("46 bits"));
+        place(&mut inbound, name, begin + 10, 10, false);
+        place(&mut inbound, RID, begin, 20, true);
+        assert_eq!(inbound.hand_over(20, |_, _, _| panic!("octets are copied")), 20);
+        assert!(matches!(reader.read(&mut [], usize::MAX), ReadItem::Placed { rid: RID, octets: 20, .. }));
+        assert_eq!(reader.read(&mut [], usize::MAX), ReadItem::Nothing);
+        assert_eq!(inbound.counters().segments_placed, 2 * round + 2, "there was a buffer");
+    }
+    assert_eq!(inbound.counters().over_quota, 0);
 }

@@ -683,18 +683,10 @@ fn unsolicited_transfers_that_nobody_is_told_of_take_nothing() {
             ReadItem::Complete { rid, buffer, total_octets: octets },
         ]
     };
-    receiver.expect();
-    for number in 0..BUFFER as u32 / 20 {
-        receiver.send_next(10, option(number.into(), 0, None));
-        receiver.send_next(10, option(20 + u64::from(number), 0, Some(50)));
-        // Octets beyond a gap, which the segment in the gap has too, for another buffer: what was placed
-        // counts no more.
-        let at = receiver.stream.len();
-        receiver.send(at + 10, 10, Some(RdmaOption::Transfer(option(40 + u64::from(number), 10, None))));
-        let all = Transfer { buffer_offset: number * 20, ..whole(20) };
-        receiver.send(at, 20, Some(RdmaOption::Transfer(all)));
-        assert_eq!(receiver.read(), [placed(number * 20, 20)]);
-        assert_eq!(receiver.counters().segments_placed, 2 * u64::from(number) + 2);
+    for number in 0..20 {
+        receiver.send_next(10, option(number, 0, None));
+        receiver.send_next(10, option(20 + number, 0, Some(50)));
+        assert_eq!(receiver.read(), []);
     }
     receiver.send_next(50, option(99, 50, Some(50)));
     assert_eq!(receiver.read(), expected(99, 50), "the only buffer: {:?}", receiver.counters());
