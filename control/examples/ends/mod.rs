@@ -7,9 +7,9 @@
 //! ```
 //!
 //! DEVICE names the device and its address: `af_packet:eth1,address=198.18.0.1/24`. Without it, the
-//! environment variable `WARPLINE_DEVICE` does; for both ends in this process it may name a ring with options,
-//! as in `ring,mtu=9000`. With `--pcap FILE` the frames of the end that runs, of the client if both do, go to a
-//! capture.
+//! environment variable `WARPLINE_DEVICE` does; for both ends in this process it may name a ring with
+//! options, as in `ring,mtu=9000`. With `--pcap FILE` the frames of the end that runs, of the client if both
+//! do, go to a capture.
 
 #[allow(dead_code, reason = "not every example has arguments")]
 pub mod capture;
@@ -53,13 +53,11 @@ pub fn run(
 
 /// Returns the device `name`, or without it the one that the environment names.
 pub fn device_name(name: Option<&str>) -> Outcome<DeviceName> {
-    match name {
-        Some(name) => Ok(name.parse()?),
-        None => {
-            let name = DeviceName::from_environment()?;
-            Ok(name.ok_or("no device is named: write its name, or set WARPLINE_DEVICE")?)
-        }
+    if let Some(name) = name {
+        return Ok(name.parse()?);
     }
+    let name = DeviceName::from_environment()?;
+    Ok(name.ok_or("no device is named: write its name, or set WARPLINE_DEVICE")?)
 }
 
 #[allow(dead_code, reason = "one example has arguments of its own")]
