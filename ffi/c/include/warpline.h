@@ -1305,7 +1305,7 @@ struct warpline_counter {
      * What it counts, with its unit where it is not a number of things: `"frames_received"`,
      * `"drops.tcp_checksum"`, `"tcp.timeouts"`, `"smoothed_rtt_ns"`.
      */
-    char name[NAME];
+    char name[WARPLINE_MAX_COUNTER_NAME];
     /**
      * The value. Of what is true or false, 1 or 0.
      */

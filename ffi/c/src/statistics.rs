@@ -12,9 +12,7 @@ use crate::queue_pair::Qp;
 use crate::stream::Stream;
 
 /// The most bytes of a counter's name, with the zero byte at its end.
-pub const WARPLINE_MAX_COUNTER_NAME: u32 = 56;
-
-const NAME: usize = WARPLINE_MAX_COUNTER_NAME as usize;
+pub const WARPLINE_MAX_COUNTER_NAME: usize = 56;
 
 /// A counter, or another number of a connection.
 #[repr(C)]
@@ -22,16 +20,16 @@ const NAME: usize = WARPLINE_MAX_COUNTER_NAME as usize;
 pub struct Counter {
     /// What it counts, with its unit where it is not a number of things: `"frames_received"`,
     /// `"drops.tcp_checksum"`, `"tcp.timeouts"`, `"smoothed_rtt_ns"`.
-    pub name: [c_char; NAME],
+    pub name: [c_char; WARPLINE_MAX_COUNTER_NAME],
     /// The value. Of what is true or false, 1 or 0.
     pub value: u64,
 }
 
 impl From<&NamedValue> for Counter {
     fn from(named: &NamedValue) -> Self {
-        let mut name = [0; NAME];
+        let mut name = [0; WARPLINE_MAX_COUNTER_NAME];
         // A zero byte stays after the last. Names are those of fields: ASCII.
-        for (place, byte) in name[..NAME - 1].iter_mut().zip(named.name.bytes()) {
+        for (place, byte) in name[..WARPLINE_MAX_COUNTER_NAME - 1].iter_mut().zip(named.name.bytes()) {
             *place = c_char::try_from(byte).unwrap_or_default();
         }
         Self { name, value: named.value }

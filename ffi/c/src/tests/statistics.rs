@@ -12,7 +12,7 @@ use crate::byte_stream::*;
 use crate::statistics::*;
 use crate::work::*;
 
-const EMPTY: Counter = Counter { name: [0x55; WARPLINE_MAX_COUNTER_NAME as usize], value: u64::MAX };
+const EMPTY: Counter = Counter { name: [0x55; WARPLINE_MAX_COUNTER_NAME], value: u64::MAX };
 
 /// Asks how many counters there are, and then for all of them.
 fn all(call: impl Fn(*mut Counter, u32) -> c_int) -> BTreeMap<String, u64> {
@@ -31,7 +31,7 @@ fn all(call: impl Fn(*mut Counter, u32) -> c_int) -> BTreeMap<String, u64> {
         })
         .collect();
     assert_eq!(named.len(), count, "each has its own name");
-    assert!(named.keys().all(|name| name.len() + 1 < WARPLINE_MAX_COUNTER_NAME as usize), "none is cut");
+    assert!(named.keys().all(|name| name.len() + 1 < WARPLINE_MAX_COUNTER_NAME), "none is cut");
     named
 }
 
