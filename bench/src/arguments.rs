@@ -133,11 +133,11 @@ pub struct DeviceArguments {
     address: Option<Cidr>,
     /// Wait for the other end: ADDR:PORT or HOST:PORT, an address of the device. ADDR alone has the usual
     /// port, PORT alone or 0.0.0.0:PORT is at all addresses of the device. An IPv6 address with a port is in
-    /// brackets, as in [fd00::2]:7471.
+    /// brackets, as in `[fd00::2]:7471`.
     #[arg(long, value_name = "ADDR:PORT", conflicts_with = "peer")]
     listen: Option<HostPort>,
-    /// Connect to the other end: HOST:PORT, ADDR:PORT or [IPV6]:PORT, where HOST is a name that this machine
-    /// resolves. Without a port it is the usual one, 7471 (ping: 7174).
+    /// Connect to the other end: HOST:PORT, ADDR:PORT or `[IPV6]:PORT`, where HOST is a name that this
+    /// machine resolves. Without a port it is the usual one, 7471 (ping: 7174).
     #[arg(value_name = "HOST:PORT")]
     peer: Option<HostPort>,
     /// The port where none is given with a host or an address.

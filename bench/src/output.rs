@@ -1,7 +1,7 @@
 //! What commands write: lines for people, and files.
 //!
 //! Nothing here panics when a write fails, as `println!` does. The first failure has the command end in an
-//! orderly way ([`interrupt`](crate::interrupt)): a reader of standard output that has gone ends it as
+//! orderly way ([`crate::interrupt`]): a reader of standard output that has gone ends it as
 //! SIGPIPE ends other programs, in silence.
 
 use std::fmt;

@@ -234,7 +234,7 @@ fn the_help_names_the_forms_of_an_address() {
         Command::new(env!("CARGO_BIN_EXE_warpline-bench")).args(["write-bw", "--help"]).output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
     for form in [
-        "HOST:PORT, ADDR:PORT or [IPV6]:PORT",
+        "HOST:PORT, ADDR:PORT or `[IPV6]:PORT`",
         "Without a port it is the usual one, 7471",
         "PORT alone or 0.0.0.0:PORT is at all addresses",
         "--timeout <S>",

@@ -152,7 +152,7 @@ pub enum Command {
     /// it has not read is reset, and so is one on which octets arrive after this (RFC 9293 §3.6.1, RFC 2525
     /// §2.17). Any other one sends what was written, and closes as after [`Disconnect`](Self::Disconnect),
     /// but has [a deadline](crate::limits::ORPHAN_NS) besides. A connection is reset at once too if its peer,
-    /// or all peers, have [too many](crate::conn::Orphans) such connections.
+    /// or all peers, have too many such connections.
     Abandon {
         /// The connection.
         connection: ConnectionId,
