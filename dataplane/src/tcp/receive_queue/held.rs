@@ -199,9 +199,15 @@ impl<F> HeldPool<F> {
         self.spare() < limits::HELD_FRAMES_PER_CONNECTION / limits::HELD_SHARE_IN_ORDER
     }
 
-    /// Frames that connections of a kind may hold together: those before Full Operation, or all.
+    /// Frames that connections of a kind may hold together: those before Full Operation, or all. On a device
+    /// of very few frames a startup frame still finds one.
     pub const fn bound(&self, in_startup: bool) -> usize {
-        if in_startup { self.frames_max / limits::HELD_PART_IN_STARTUP } else { self.frames_max }
+        let part = self.frames_max / limits::HELD_PART_IN_STARTUP;
+        match (in_startup, part) {
+            (true, 0) => 1,
+            (true, part) => part,
+            (false, _) => self.frames_max,
+        }
     }
 
     /// Frames kept by connections before Full Operation.
