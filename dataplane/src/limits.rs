@@ -6,6 +6,8 @@ pub const REGIONS_PER_CORE: usize = 1 << 16;
 /// Frames taken from the device in one go: enough to amortise the call, few enough to stay in cache.
 pub const RECEIVE_BURST_FRAMES: usize = 32;
 
+/// A poll loop has stalled if it took nothing for so long: ten times what a full turn takes.
+pub const STALL_NS: u64 = 100 * MICROSECOND;
 /// Bursts of frames taken before timers that are due, at most: after a stall of the poll loop, the
 /// acknowledgements that timers wait for have arrived behind others. As many as a ring of the device holds.
 pub const BURSTS_BEFORE_TIMERS: usize = 64;

@@ -63,6 +63,8 @@ pub struct Core<D: Device> {
     resets: RateLimit,
     /// Data arrived in this poll that the application may answer.
     data_arrived: bool,
+    /// When the core took what had arrived last.
+    polled_at: Instant,
     /// When connections that hold frames are looked at next, if these are short.
     evict_at: Instant,
     /// When they were looked at last.
@@ -119,6 +121,7 @@ impl<D: Device> Core<D> {
             initial_numbers: InitialNumbers::new(config.secret),
             resets: RateLimit::new(limits::RESETS_PER_SECOND, secret.derive(Purpose::Resets)),
             data_arrived: false,
+            polled_at: Instant::ZERO,
             evict_at: Instant::ZERO,
             looked_at: Instant::ZERO,
             rings,
@@ -167,12 +170,24 @@ impl<D: Device> Core<D> {
         self.endpoints.context.listeners.begin_poll();
         self.endpoints.context.pools.scan_budget.begin_poll();
         self.endpoints.context.local_operations_left = limits::LOCAL_OPERATIONS_PER_POLL;
-        let count = self.receive(now);
-        let mut busy = count > 0;
-        busy |= self.receive_looped(now);
+        let has_stalled = now - core::mem::replace(&mut self.polled_at, now) > limits::STALL_NS;
+        let (mut bursts, mut busy) = (0, false);
+        loop {
+            let count = self.receive(now);
+            busy |= count > 0;
+            busy |= self.receive_looped(now);
+            bursts += 1;
+            let has_backlog = count == limits::RECEIVE_BURST_FRAMES || self.host.looped_frames() > 0;
+            // A timer may be due only because the poll loop has stalled: what the timer waits for may be
+            // among the frames that have arrived after this burst.
+            let is_late = has_stalled && has_backlog && self.endpoints.table.next_deadline() <= now;
+            if !is_late || bursts == limits::BURSTS_BEFORE_TIMERS {
+                break;
+            }
+            self.host.free_spent();
+        }
         busy |= self.detect_duplicates(now);
-        let has_backlog = count == limits::RECEIVE_BURST_FRAMES || self.host.looped_frames() > 0;
-        busy | self.expire_timers(now, has_backlog)
+        busy | self.expire_timers(now)
     }
 
     fn end_poll(&mut self, busy: bool) -> bool {

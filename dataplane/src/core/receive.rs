@@ -40,20 +40,6 @@ impl<D: Device> Core<D> {
         count
     }
 
-    /// Takes the frames that have arrived after a full burst, up to a bound. A timer is due, and may be so
-    /// only because the poll loop has stalled: what the timer waits for may be among the frames.
-    #[cold]
-    pub(super) fn receive_backlog(&mut self, now: Instant) {
-        for _ in 1..limits::BURSTS_BEFORE_TIMERS {
-            self.host.free_spent();
-            let count = self.receive(now);
-            self.receive_looped(now);
-            if count < limits::RECEIVE_BURST_FRAMES && self.host.looped_frames() == 0 {
-                return;
-            }
-        }
-    }
-
     /// Takes the frames that were queued for the host itself before, a burst at most. Returns true if there
     /// were any.
     #[inline]

@@ -7,20 +7,16 @@ use crate::time::Instant;
 use super::Core;
 
 impl<D: Device> Core<D> {
-    /// Has the connections whose timers are due handle that, and ends what is over in TIME-WAIT. With
-    /// `has_backlog`, more frames may have arrived: they are taken before. Returns true if any timer was due.
+    /// Has the connections whose timers are due handle that, and ends what is over in TIME-WAIT. Returns true
+    /// if any timer was due.
     #[inline]
-    pub(super) fn expire_timers(&mut self, now: Instant, mut has_backlog: bool) -> bool {
+    pub(super) fn expire_timers(&mut self, now: Instant) -> bool {
         self.time_waits.expire(now);
         let mut busy = false;
         for _ in 0..limits::TIMERS_PER_POLL {
             // A timer beyond that stays due until the next poll.
             let Some(slot) = self.endpoints.table.pop_due(now) else { break };
             busy = true;
-            if core::mem::take(&mut has_backlog) {
-                // What arrives may postpone the timer of this connection: then nothing of it is due.
-                self.receive_backlog(now);
-            }
             if let Some(mut endpoint) = self.endpoints.at(now, slot) {
                 let outcome = endpoint.on_timer();
                 self.apply(slot, outcome);
