@@ -8,6 +8,8 @@ use std::net::IpAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::process;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::socket_peercred;
 
@@ -75,6 +77,25 @@ impl fmt::Display for Owner {
     }
 }
 
+/// How long a process that has ended may still hold its claim: it gives memory and devices back first.
+const ENDING: Duration = Duration::from_millis(500);
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// Claims what `key` says for this process, and waits for another one that may just have been killed.
+///
+/// # Errors
+///
+/// As [`try_claim`].
+pub(crate) fn claim(key: AddressKey) -> Result<Option<Claim>, Owner> {
+    let begin = Instant::now();
+    loop {
+        match try_claim(key) {
+            Err(owner) if !owner.is_this_process() && begin.elapsed() < ENDING => thread::sleep(INTERVAL),
+            done => return done,
+        }
+    }
+}
+
 /// Claims what `key` says for this process.
 ///
 /// # Errors
@@ -82,7 +103,7 @@ impl fmt::Display for Owner {
 /// The process that has it. Only root and the own user count: a name in this namespace protects nobody from
 /// other users, and must not let them keep the device from this one. Where no socket can be bound for another
 /// reason there is no claim, and no error.
-pub(crate) fn claim(key: AddressKey) -> Result<Option<Claim>, Owner> {
+fn try_claim(key: AddressKey) -> Result<Option<Claim>, Owner> {
     let Ok(socket) = key.socket() else { return Ok(None) };
     match UnixListener::bind_addr(&socket) {
         Ok(listener) => Ok(Some(Claim { _socket: listener })),
