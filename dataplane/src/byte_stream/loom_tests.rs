@@ -90,15 +90,28 @@ struct Stream {
 
 impl Stream {
     fn new(octets: usize) -> Self {
-        let doorbells = Arc::new(Doorbells::new(1).with_byte_streams(1));
         let (reader, writer) = (Arc::new(Bell::default()), Arc::new(Bell::default()));
-        let ring = || Region::heap(octets).unwrap();
         let config = ByteStreamConfig {
-            pieces: 2,
             reader: Some(reader.clone()),
             writer: Some(writer.clone()),
-            ..ByteStreamConfig::new(ring(), ring())
+            ..Self::rings(octets)
         };
+        Self { reader, writer, ..Self::of(octets, config) }
+    }
+
+    /// Its application only polls: nothing that wakes it orders what the core does.
+    fn polled(octets: usize) -> Self {
+        Self::of(octets, Self::rings(octets))
+    }
+
+    fn rings(octets: usize) -> ByteStreamConfig {
+        let ring = || Region::heap(octets).unwrap();
+        ByteStreamConfig { pieces: 2, ..ByteStreamConfig::new(ring(), ring()) }
+    }
+
+    fn of(octets: usize, config: ByteStreamConfig) -> Self {
+        let doorbells = Arc::new(Doorbells::new(1).with_byte_streams(1));
+        let (reader, writer) = (Arc::new(Bell::default()), Arc::new(Bell::default()));
         let shared = Arc::new(SharedByteStream::new(STREAM, doorbells.clone(), config));
         let (send_ring, receive_ring) = (Touched::new(octets), Touched::new(octets));
         Self { shared, doorbells, reader, writer, send_ring, receive_ring }
@@ -403,21 +416,23 @@ fn a_second_piece_is_heard() {
     });
 }
 
-/// A message of two pieces appears as a whole.
+/// A message of two pieces appears as a whole. The core has the other thread here: `commit` loads how far it
+/// has come and then stores more, and the search tries no order in which another thread's load, once it came
+/// before this load, comes after that store.
 #[test]
 fn a_message_is_committed_as_a_whole() {
     model(|| {
         let stream = Stream::new(2);
         let (mut core, mut writing) = (stream.core(&[]), stream.writing());
-        let application = thread::spawn(move || {
-            writing.ring.write(0..2);
-            assert_eq!(writing.writer.write(&[1]) + writing.writer.write(&[2]), 2);
-            writing.writer.commit();
-            writing
+        let core = thread::spawn(move || {
+            core.send();
+            assert!(core.sent.is_empty() || core.sent == [1, 2], "{:?}", core.sent);
+            core
         });
-        core.send();
-        assert!(core.sent.is_empty() || core.sent == [1, 2], "{:?}", core.sent);
-        let _writing = application.join().unwrap();
+        writing.ring.write(0..2);
+        assert_eq!(writing.writer.write(&[1]) + writing.writer.write(&[2]), 2);
+        writing.writer.commit();
+        let mut core = core.join().unwrap();
         core.turn();
         assert_eq!(core.sent, [1, 2]);
     });
@@ -481,10 +496,15 @@ fn memory_that_is_acknowledged_was_read() {
     lends(|writer, _| writer.is_acknowledged());
 }
 
-/// A reader is told of the end after everything that came before it.
+/// A reader is told of the end after everything that came before it, whether it sleeps or polls.
 fn ends(event: impl Fn(&mut CoreHalf) + Send + Sync + Copy + 'static) {
+    ends_of(Stream::new, event);
+    ends_of(Stream::polled, event);
+}
+
+fn ends_of(stream: fn(usize) -> Stream, event: impl Fn(&mut CoreHalf) + Send + Sync + Copy + 'static) {
     model(move || {
-        let stream = Stream::new(1);
+        let stream = stream(1);
         let (mut core, mut reading) = (stream.core(&[1]), stream.reading());
         let application = thread::spawn(move || {
             let at_once = reading.reader.is_finished();
