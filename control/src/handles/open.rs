@@ -381,7 +381,8 @@ fn start_port(
 
 impl Device {
     /// Opens the device that `name` names and starts a core on it with a thread that polls it. Starts DPDK if
-    /// it does not run yet; memory comes from hugepages where DPDK has them.
+    /// it does not run yet; memory comes from hugepages where DPDK has them. What may keep the device from
+    /// working though it can be opened, [`inspect`] returns before.
     ///
     /// # Errors
     ///

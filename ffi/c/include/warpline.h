@@ -1356,6 +1356,21 @@ int warpline_device_open(const char *name,
                          struct warpline_device **device);
 
 /**
+ * Looks at the machine around the device `name` before it is opened, and writes to `warnings` what may keep
+ * it from working though it can be opened, a sentence a line: that its interface has no carrier, or what the
+ * peer of a memif can do to this process. `warpline_device_open` tells nobody of that. `name` may be null,
+ * as there.
+ *
+ * There is room for `room` bytes, with a zero byte at the end; `warnings` may be null if that is 0. Returns
+ * how many bytes all of them have without the zero byte: 0 if there is nothing to warn of, and `room` or
+ * more if they are cut.
+ *
+ * Fails as `warpline_device_open` does for what the machine refuses; a device that is open already has its
+ * own address (`-EADDRINUSE`).
+ */
+int warpline_device_inspect(const char *name, char *warnings, size_t room);
+
+/**
  * Opens two devices with a link in memory between them, without DPDK: for tests, and to try things out. Both
  * names are of the kind `ring`, such as `"ring,address=198.18.0.1/24"`. Each `attr` may be null for the
  * defaults.

@@ -134,32 +134,87 @@ fn start_on_port(
     mut config: DeviceConfig,
     poll: PollThread,
 ) -> Result<Device, Failure> {
-    use warpline::open::{self, EalError, HostFault, OpenError, SocketFault};
+    use warpline::open;
 
-    let failed = |error: OpenError| {
-        let code = match error {
-            OpenError::Argument(_) | OpenError::RingIsAPair => libc::EINVAL,
-            OpenError::Eal(EalError::AlreadyInitialised) => libc::EALREADY,
-            OpenError::Missing { .. } => libc::EPERM,
-            OpenError::Host {
-                fault: HostFault::KernelHasAddress { .. } | HostFault::AddressInUse { .. },
-                ..
-            }
-            | OpenError::Socket { fault: SocketFault::InUse { .. }, .. } => libc::EADDRINUSE,
-            OpenError::Mempool(_) | OpenError::PoolTooSmall(_) => libc::ENOMEM,
-            _ => libc::ENODEV,
-        };
-        Failure::of(code, &error)
-    };
-    let eal = open::eal(&[name], eal).map_err(failed)?;
+    let eal = open::eal(&[name], eal).map_err(|error| not_opened(&error))?;
     config.memory = open::hugepages(eal);
-    let port = open::port(eal, name).map_err(failed)?;
+    let port = open::port(eal, name).map_err(|error| not_opened(&error))?;
     Ok(Device(warpline::Device::start(port, &config, poll)?))
 }
 
+#[cfg(feature = "dpdk")]
+fn not_opened(error: &warpline::open::OpenError) -> Failure {
+    use warpline::open::{EalError, HostFault, OpenError, SocketFault};
+
+    let code = match error {
+        OpenError::Argument(_) | OpenError::RingIsAPair => libc::EINVAL,
+        OpenError::Eal(EalError::AlreadyInitialised) => libc::EALREADY,
+        OpenError::Missing { .. } => libc::EPERM,
+        OpenError::Host {
+            fault: HostFault::KernelHasAddress { .. } | HostFault::AddressInUse { .. },
+            ..
+        }
+        | OpenError::Socket { fault: SocketFault::InUse { .. }, .. } => libc::EADDRINUSE,
+        OpenError::Mempool(_) | OpenError::PoolTooSmall(_) => libc::ENOMEM,
+        _ => libc::ENODEV,
+    };
+    Failure::of(code, error)
+}
+
+#[cfg(not(feature = "dpdk"))]
+const NO_DPDK: Failure =
+    Failure::new(libc::ENOSYS, "this build of warpline has no DPDK: build it with the feature dpdk");
+
 #[cfg(not(feature = "dpdk"))]
 fn start_on_port(_: &DeviceName, _: &str, _: DeviceConfig, _: PollThread) -> Result<Device, Failure> {
-    Err(Failure::new(libc::ENOSYS, "this build of warpline has no DPDK: build it with the feature dpdk"))
+    Err(NO_DPDK)
+}
+
+/// Looks at the machine around the device `name` before it is opened, and writes to `warnings` what may keep
+/// it from working though it can be opened, a sentence a line: that its interface has no carrier, or what the
+/// peer of a memif can do to this process. `warpline_device_open` tells nobody of that. `name` may be null,
+/// as there.
+///
+/// There is room for `room` bytes, with a zero byte at the end; `warnings` may be null if that is 0. Returns
+/// how many bytes all of them have without the zero byte: 0 if there is nothing to warn of, and `room` or
+/// more if they are cut.
+///
+/// Fails as `warpline_device_open` does for what the machine refuses; a device that is open already has its
+/// own address (`-EADDRINUSE`).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_device_inspect(
+    name: *const c_char,
+    warnings: *mut c_char,
+    room: usize,
+) -> c_int {
+    guard(|| {
+        if warnings.is_null() && room > 0 {
+            return Err(Failure::NULL);
+        }
+        // SAFETY: the caller keeps C's contract.
+        let text = inspected(&unsafe { device_name(name)? })?;
+        if let Some(most) = room.checked_sub(1) {
+            let written = text.len().min(most);
+            // SAFETY: there is room for as many and the zero byte: the caller's promise.
+            unsafe {
+                warnings.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), written);
+                warnings.add(written).write(0);
+            }
+        }
+        Ok(c_int::try_from(text.len()).unwrap_or(c_int::MAX))
+    })
+}
+
+/// Returns the warnings of the host, a line each.
+#[cfg(feature = "dpdk")]
+fn inspected(name: &DeviceName) -> Result<String, Failure> {
+    let warnings = warpline::open::inspect(name).map_err(|error| not_opened(&error))?;
+    Ok(warnings.iter().flat_map(|warning| [warning.to_string(), "\n".into()]).collect())
+}
+
+#[cfg(not(feature = "dpdk"))]
+fn inspected(_: &DeviceName) -> Result<String, Failure> {
+    Err(NO_DPDK)
 }
 
 /// Opens two devices with a link in memory between them, without DPDK: for tests, and to try things out. Both

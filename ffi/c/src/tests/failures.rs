@@ -39,6 +39,38 @@ fn failures_are_those_of_the_thread() {
     assert_eq!(thread::spawn(last_error).join().unwrap(), "");
 }
 
+/// What may keep a device from working is told before it is opened, in as many bytes as there is room for;
+/// what does keep it from working is a failure.
+#[cfg(feature = "dpdk")]
+#[test]
+fn a_device_is_inspected_before_it_is_opened() {
+    const WARNING: &str = "memif is for processes that trust each other: if the peer leaves during a \
+                           transfer, DPDK's driver may end this process (SIGSEGV); vhost and virtio_user \
+                           survive that\n";
+    let inspect = |name: &CStr, text: &mut [u8]| {
+        // SAFETY: the name ends with a zero byte, and there is as much room.
+        let result = unsafe { warpline_device_inspect(name.as_ptr(), text.as_mut_ptr().cast(), text.len()) };
+        usize::try_from(result).map_err(|_| -result)
+    };
+    let memif = c"memif:/tmp/none.sock,address=198.18.0.1/24";
+    let mut text = [0x55; 256];
+    assert_eq!(inspect(memif, &mut text), Ok(WARNING.len()));
+    assert_eq!(CStr::from_bytes_until_nul(&text).unwrap().to_str().unwrap(), WARNING);
+    for room in [0, 1, 10, WARNING.len(), WARNING.len() + 1] {
+        let mut text = [0x55; 256];
+        assert_eq!(inspect(memif, &mut text[..room]), Ok(WARNING.len()));
+        if let Some(most) = room.checked_sub(1) {
+            assert_eq!((&text[..most], text[most]), (&WARNING.as_bytes()[..most], 0));
+        }
+        assert!(text[room..].iter().all(|byte| *byte == 0x55), "{room}");
+    }
+    let mut text = [0x55; 8];
+    assert_eq!(inspect(c"vhost:/tmp/none.sock,address=198.18.0.1/24", &mut text), Ok(0));
+    assert_eq!(text, [0, 0x55, 0x55, 0x55, 0x55, 0x55, 0x55, 0x55]);
+    assert_eq!(inspect(c"af_packet:none,address=198.18.0.1/24", &mut text), Err(libc::ENODEV));
+    assert!(last_error().contains("there is no interface 'none'"), "{}", last_error());
+}
+
 /// Null where the header does not allow it is an error in each call, and null is given back as nothing.
 #[test]
 fn null_is_told() {
@@ -55,6 +87,8 @@ fn null_is_told() {
             warpline_device_open(null(), null(), &raw mut device),
             warpline_device_open(c"none".as_ptr(), null(), &raw mut device),
             warpline_device_open(c"tap:tap0".as_ptr(), null(), null_mut()),
+            warpline_device_inspect(c"none".as_ptr(), null_mut(), 0),
+            warpline_device_inspect(c"memif:/x,address=198.18.0.1/24".as_ptr(), null_mut(), 1),
             warpline_device_open_pair(null(), null(), ring, null(), &raw mut device, &raw mut other),
             warpline_device_open_pair(ring, null(), null(), null(), &raw mut device, &raw mut other),
             warpline_device_open_pair(ring, null(), ring, null(), null_mut(), &raw mut other),
