@@ -165,15 +165,17 @@ warpline_dataplane::debug_as_display!(
     SwitchError,
     TcpStreamError,
     cm::CmError,
-    host::privileges::Missing,
-    host::sockets::SocketFault,
-    host::survey::HostFault,
-    host::survey::HostWarning,
     vocabulary::startup::PrivateDataTooLong,
     vocabulary::startup::Unacceptable,
 );
 #[cfg(feature = "dpdk")]
-warpline_dataplane::debug_as_display!(open::OpenError);
+warpline_dataplane::debug_as_display!(
+    host::privileges::Missing,
+    host::sockets::SocketFault,
+    host::survey::HostFault,
+    host::survey::HostWarning,
+    open::OpenError,
+);
 
 /// The example of README.md, compiled by the tests.
 #[cfg(all(doctest, feature = "dpdk"))]
