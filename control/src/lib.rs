@@ -69,8 +69,7 @@ mod vocabulary;
 
 pub use engine::startup;
 pub use handles::batch::SendBatch;
-pub use handles::byte_stream::{ByteStream, ByteStreamReader, ByteStreamWriter, Piece};
-pub use handles::byte_stream_handle::ByteStreamHandle;
+pub use handles::byte_stream::{ByteStream, ByteStreamHandle, ByteStreamReader, ByteStreamWriter, Piece};
 pub use handles::clock::now;
 pub use handles::cm;
 pub use handles::completion::CompletionQueue;

@@ -4,7 +4,6 @@
 
 pub mod batch;
 pub mod byte_stream;
-pub mod byte_stream_handle;
 pub(crate) mod clock;
 pub mod cm;
 pub mod completion;
@@ -28,7 +27,6 @@ pub mod posting;
 pub mod protection_domain;
 pub mod queue_pair;
 mod registered;
-mod section_read;
 pub mod shared_receive_queue;
 pub mod tcp_listener;
 pub mod tcp_stream;

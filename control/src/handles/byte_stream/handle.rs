@@ -8,7 +8,7 @@ use warpline_dataplane::byte_stream::{SharedByteStream, TransferCounters};
 use warpline_dataplane::ring::ConnectionId;
 use warpline_dataplane::tcp::{CloseReason, Snapshot};
 
-use super::context::DeviceContext;
+use super::super::context::DeviceContext;
 use crate::engine::interface::request::{Request, StreamRequest};
 use crate::vocabulary::byte_stream::ByteStreamError;
 use crate::vocabulary::device::Stopped;

@@ -1,0 +1,340 @@
+//! The half of a byte stream that reads.
+
+use std::collections::{HashSet, VecDeque};
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use warpline_dataplane::byte_stream::{Buffer, ByteReader, ReadItem, SharedByteStream, TransferCounters};
+use warpline_dataplane::memory::Region;
+use warpline_dataplane::wire::tcp_rdma::Rid;
+
+use super::super::event_fd::EventFd;
+use super::handle::Link;
+use super::section_read::SectionRead;
+use super::{Deadline, to_io};
+use crate::vocabulary::byte_stream::ByteStreamError;
+
+/// Bytes that a section is read in, at most, where it lies in other places than its own.
+const SCRATCH_BYTES: usize = 16 << 10;
+
+/// The half of a byte stream that reads. Its methods wait for at most the time that they are given, and with
+/// [`Duration::ZERO`] not at all.
+pub struct ByteStreamReader {
+    reader: ByteReader,
+    pub(super) link: Arc<Link>,
+    event: Option<Arc<EventFd>>,
+    timeout: Duration,
+    /// Unsolicited buffers that the application was told of, and not of the end of their transfers.
+    told: HashSet<u16>,
+    /// Ends of such transfers, which [`read_section`](Self::read_section) has met.
+    met: VecDeque<ReadItem>,
+    /// The transfer that the core was asked to end in a call that did not wait for it long enough.
+    cancelling: Option<Rid>,
+}
+
+impl ByteStreamReader {
+    pub(super) fn new(shared: Arc<SharedByteStream>, link: Arc<Link>, event: Option<Arc<EventFd>>) -> Self {
+        Self {
+            reader: ByteReader::new(shared),
+            link,
+            event,
+            timeout: Duration::MAX,
+            told: HashSet::new(),
+            met: VecDeque::new(),
+            cancelling: None,
+        }
+    }
+
+    /// Reads what there is, at least one byte, wherever it lies: bytes of a transfer are copied from their
+    /// buffer. An unsolicited buffer is given back when the end of its transfer is read so. Returns 0 when
+    /// the peer has finished and all was read, or if `out` is empty.
+    ///
+    /// # Errors
+    ///
+    /// [`ByteStreamError::TimedOut`], [`ByteStreamError::Closed`].
+    pub fn read(&mut self, out: &mut [u8], timeout: Duration) -> Result<usize, ByteStreamError> {
+        if out.is_empty() {
+            return Ok(0);
+        }
+        self.wait(timeout, |this| match this.reader.read_plain(out) {
+            0 if this.reader.is_finished() => Some(this.link.handle().end().map_or(Ok(0), Err)),
+            0 => None,
+            read => Some(Ok(read)),
+        })
+    }
+
+    /// Reads until `out` is full; waits `timeout` each time there is nothing to read.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read); [`ByteStreamError::PeerFinished`].
+    pub fn read_exact(&mut self, out: &mut [u8], timeout: Duration) -> Result<(), ByteStreamError> {
+        let mut filled = 0;
+        while filled < out.len() {
+            match self.read(&mut out[filled..], timeout)? {
+                0 => return Err(ByteStreamError::PeerFinished),
+                read => filled += read,
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the next part of the stream: bytes that were placed in a buffer are not copied.
+    /// [`ReadItem::Nothing`] is never returned.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    pub fn read_item(&mut self, out: &mut [u8], timeout: Duration) -> Result<ReadItem, ByteStreamError> {
+        if let Some(item) = self.met.pop_front() {
+            return Ok(item);
+        }
+        let item = self.wait(timeout, |this| match this.reader.read(out, usize::MAX) {
+            ReadItem::Nothing => None,
+            ReadItem::Finished => Some(this.link.handle().end().map_or(Ok(ReadItem::Finished), Err)),
+            item => Some(Ok(item)),
+        })?;
+        match item {
+            ReadItem::Placed { buffer: Buffer::Unsolicited(buffer), .. } => {
+                self.told.insert(buffer);
+            }
+            ReadItem::Complete { buffer: Buffer::Unsolicited(buffer), .. } => {
+                self.told.remove(&buffer);
+            }
+            _ => {}
+        }
+        Ok(item)
+    }
+
+    /// Copies the next bytes to `out` without taking them, as far as they have come and no placed ones come
+    /// before them. Returns how many; does not wait.
+    pub fn peek(&mut self, out: &mut [u8]) -> usize {
+        self.reader.peek(out)
+    }
+
+    /// Has the bytes of transfer `rid` placed in `range` of `memory` as they arrive. Ask before the peer can
+    /// know that name: if an unsolicited transfer has it, [`read_item`](Self::read_item) returns
+    /// [`ReadItem::NotExpected`], and nothing is placed in the memory.
+    ///
+    /// # Errors
+    ///
+    /// [`ByteStreamError::OutsideMemory`], [`ByteStreamError::NameInUse`]; [`ByteStreamError::TimedOut`] if
+    /// the core has not seen what was asked before, [`ByteStreamError::Closed`].
+    pub fn expect(&mut self, rid: Rid, memory: &Region, range: Range<usize>) -> Result<(), ByteStreamError> {
+        let len = range.len();
+        if range.start > range.end || !memory.contains(range.start, len) || memory.is_constant() {
+            return Err(ByteStreamError::OutsideMemory);
+        }
+        if self.reader.buffer(rid, Buffer::Expected).is_some() {
+            return Err(ByteStreamError::NameInUse);
+        }
+        self.wait(self.timeout, |this| {
+            if let Some(reason) = this.link.handle().shared.end() {
+                return Some(Err(ByteStreamError::Closed(reason)));
+            }
+            this.reader.expect(rid, memory, range.start, len).then_some(Ok(()))
+        })
+    }
+
+    /// Ends transfer `rid` and waits until its buffer is the application's alone. The bytes
+    /// of it that were placed and not read are copied aside, to be read from there. On a connection that has
+    /// ended nothing is placed any more.
+    ///
+    /// # Errors
+    ///
+    /// [`ByteStreamError::TimedOut`]. Another call goes on where this one has stopped: an application that
+    /// polls the cores itself calls it with [`Duration::ZERO`] between polls.
+    pub fn cancel(&mut self, rid: Rid, timeout: Duration) -> Result<(), ByteStreamError> {
+        if self.cancelling != Some(rid) {
+            self.wait(timeout, |this| {
+                (this.reader.has_ended() || this.reader.cancel(rid)).then_some(Ok(()))
+            })?;
+            self.cancelling = Some(rid);
+        }
+        self.wait(timeout, |this| this.reader.has_settled().then_some(Ok(())))?;
+        self.cancelling = None;
+        self.reader.save_placed(rid);
+        Ok(())
+    }
+
+    /// Gives the unsolicited buffer `buffer` back, after [`ReadItem::Complete`], or, for a transfer whose
+    /// total is not known, when all of it was read: another transfer may have it from then on. On a
+    /// connection that has ended there is no other.
+    ///
+    /// # Errors
+    ///
+    /// [`ByteStreamError::TimedOut`].
+    pub fn release(&mut self, buffer: u16, timeout: Duration) -> Result<(), ByteStreamError> {
+        self.wait(timeout, |this| {
+            (this.reader.has_ended() || this.reader.release(buffer)).then_some(Ok(()))
+        })?;
+        self.told.remove(&buffer);
+        Ok(())
+    }
+
+    /// Returns the memory of a buffer and the place where it begins there.
+    pub fn buffer(&self, rid: Rid, buffer: Buffer) -> Option<(&Region, usize)> {
+        self.reader.buffer(rid, buffer)
+    }
+
+    /// Copies from `offset` of unsolicited buffer `buffer` to `out`. Returns false if there is no such
+    /// buffer, or the range does not lie in it.
+    #[must_use]
+    pub fn copy_unsolicited(&self, buffer: u16, offset: usize, out: &mut [u8]) -> bool {
+        let part = self.unsolicited_part(buffer, offset, out.len());
+        part.is_some_and(|(memory, at)| memory.read(at, out))
+    }
+
+    /// Returns the memory of bytes `offset..offset + len` of unsolicited buffer `buffer`, and where they
+    /// begin there; `None` if there is no such buffer, or the range does not lie in it.
+    pub fn unsolicited_part(&self, buffer: u16, offset: usize, len: usize) -> Option<(&Region, usize)> {
+        let pool = self.reader.unsolicited()?;
+        let inside = offset.checked_add(len).is_some_and(|end| end <= pool.buffer_octets());
+        pool.buffer(buffer).filter(|_| inside).map(|(memory, at)| (memory, at + offset))
+    }
+
+    /// Reads the next `range.len()` bytes of the stream into `range` of `memory`, of which transfer `rid`,
+    /// expected to begin at its start, places what it can. Bytes that are in their place already are not
+    /// copied. What was not placed is copied to its place, and what was placed elsewhere in the buffer, by an
+    /// option that was damaged on its way or a peer that errs, is brought there: the stream decides. Returns
+    /// how many bytes were in their place.
+    ///
+    /// If the end of another transfer comes meanwhile, the next [`read_item`](Self::read_item) returns it;
+    /// the unsolicited buffer of one that `read_item` has said nothing about is given back.
+    ///
+    /// Bytes wait for their place in memory of their own, as many as `receive_bytes` of the
+    /// [configuration](crate::ByteStreamConfig). Where the peer has more of them, the transfer is ended, and
+    /// the rest of the section is read without being placed.
+    ///
+    /// # Errors
+    ///
+    /// As [`read_exact`](Self::read_exact).
+    // Requirements: A-25
+    pub fn read_section(
+        &mut self,
+        rid: Rid,
+        (memory, range): (&Region, Range<usize>),
+        timeout: Duration,
+    ) -> Result<usize, ByteStreamError> {
+        let mut section = SectionRead::new(rid, memory, range, !self.link.handle().shared.has_rdma_option());
+        let aside_max = self.link.handle().shared.receive_bytes();
+        let mut scratch = [0; SCRATCH_BYTES];
+        while section.left() > 0 {
+            if section.aside_bytes() > aside_max {
+                // Most is not placed: nothing of the rest is, so that it needs no memory beside its own.
+                self.cancel(rid, timeout)?;
+                section.write_aside()?;
+            }
+            // A part that was placed elsewhere is copied at most in such pieces.
+            let left = section.left().min(SCRATCH_BYTES);
+            let item = self.wait(timeout, |this| match this.reader.read(&mut scratch, left) {
+                ReadItem::Nothing => None,
+                item => Some(Ok(item)),
+            })?;
+            match item {
+                ReadItem::Octets(read) => section.take(&scratch[..read])?,
+                ReadItem::Placed { rid, buffer, offset, octets } => {
+                    let found = self.reader.buffer(rid, buffer);
+                    section.take_placed((rid, buffer, offset, octets), found)?;
+                }
+                ReadItem::Complete { rid: other, buffer, .. } if other != rid => {
+                    self.meet(item, buffer, timeout)?;
+                }
+                ReadItem::Complete { buffer: Buffer::Unsolicited(buffer), .. } => {
+                    self.release(buffer, timeout)?;
+                }
+                ReadItem::NotExpected { rid: other } if other != rid => self.met.push_back(item),
+                ReadItem::Finished => {
+                    return Err(self.link.handle().end().unwrap_or(ByteStreamError::PeerFinished));
+                }
+                // Nothing of the section.
+                _ => {}
+            }
+        }
+        if section.aside_bytes() > 0 {
+            self.cancel(rid, timeout)?;
+            section.write_aside()?;
+        }
+        Ok(section.in_place)
+    }
+
+    /// Returns what became of the segments with the TCP RDMA option that have arrived: how many bytes were
+    /// placed, and why others were not.
+    pub fn transfer_counters(&self) -> TransferCounters {
+        self.link.handle().transfer_counters()
+    }
+
+    /// Takes the end of a transfer that is not read here.
+    fn meet(&mut self, end: ReadItem, buffer: Buffer, timeout: Duration) -> Result<(), ByteStreamError> {
+        match buffer {
+            // All of it was copied: nobody else would give the buffer back.
+            Buffer::Unsolicited(buffer) if !self.told.remove(&buffer) => self.release(buffer, timeout),
+            _ => {
+                self.met.push_back(end);
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns true if everything was read and the peer sends nothing more.
+    pub fn is_finished(&mut self) -> bool {
+        self.reader.is_finished()
+    }
+
+    /// Bytes copied to slices of the application so far.
+    pub const fn bytes_copied(&self) -> u64 {
+        self.reader.octets_copied()
+    }
+
+    /// How long [`io::Read`] waits; without limit at first.
+    pub const fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    /// Returns the file descriptor that becomes readable when there is something to read, after
+    /// [`arm`](Self::arm); `None` for a stream without.
+    pub fn event_fd(&self) -> Option<&EventFd> {
+        self.event.as_deref()
+    }
+
+    /// Has the file descriptor become readable at the next change. Returns true if there is nothing to read:
+    /// only then may the thread sleep.
+    pub fn arm(&mut self) -> bool {
+        self.reader.arm();
+        self.met.is_empty() && !self.reader.is_readable()
+    }
+
+    /// Calls `attempt` until it returns something, for at most `timeout`.
+    fn wait<T>(
+        &mut self,
+        timeout: Duration,
+        mut attempt: impl FnMut(&mut Self) -> Option<Result<T, ByteStreamError>>,
+    ) -> Result<T, ByteStreamError> {
+        let mut deadline = Deadline::new(timeout);
+        loop {
+            if let Some(result) = attempt(self) {
+                return result;
+            }
+            self.reader.arm();
+            if let Some(result) = attempt(self) {
+                return result;
+            }
+            deadline.sleep(self.event.as_deref())?;
+        }
+    }
+}
+
+impl io::Read for ByteStreamReader {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        Self::read(self, out, self.timeout).map_err(to_io)
+    }
+}
+
+impl fmt::Debug for ByteStreamReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ByteStreamReader").field("pair", &self.link.handle().pair).finish_non_exhaustive()
+    }
+}
