@@ -81,8 +81,11 @@ fn octets_go_both_ways_and_each_half_closes() {
 #[test]
 fn a_handle_aborts_what_waits() {
     let pair = Pair::new();
-    let (near, far) = streams(&pair.near, &pair.far, true, &ByteStreamConfig::default());
+    let (mut near, mut far) = streams(&pair.near, &pair.far, true, &ByteStreamConfig::default());
     let handle = near.handle();
+    // Known when the first byte has come.
+    far.writer.write_all(b"x", PATIENCE).unwrap();
+    near.reader.read_exact(&mut [0], PATIENCE).unwrap();
     assert!(handle.has_rdma_option());
     assert_eq!((handle.local(), handle.remote()), (near.local(), near.remote()));
     let ByteStream { mut reader, mut writer } = near;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use warpline_dataplane::byte_stream::{SharedByteStream, TransferCounters};
 use warpline_dataplane::ring::ConnectionId;
-use warpline_dataplane::tcp::{CloseReason, Snapshot};
+use warpline_dataplane::tcp::{CloseReason, Snapshot, State};
 
 use super::super::context::DeviceContext;
 use crate::engine::interface::request::{Request, StreamRequest};
@@ -51,7 +51,10 @@ impl ByteStreamHandle {
     ///
     /// [`Stopped`].
     pub fn tcp(&self) -> Result<Option<Snapshot>, Stopped> {
-        self.context.ask(|reply| Request::StreamReport { connection: self.connection, reply })
+        let report =
+            self.context.ask(|reply| Request::StreamReport { connection: self.connection, reply })?;
+        // The core tells the application of the end a moment before it forgets the connection.
+        Ok(report.filter(|tcp| tcp.state != State::Closed))
     }
 
     /// Returns the peer's address and port.

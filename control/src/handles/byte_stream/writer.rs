@@ -345,9 +345,9 @@ impl ByteStreamWriter {
     ) -> Result<T, ByteStreamError> {
         let mut deadline = Deadline::new(timeout);
         let mut attempt = |this: &mut Self| {
-            attempt(this).or_else(|| {
-                this.link.handle().shared.end().map(|reason| Err(ByteStreamError::Closed(reason)))
-            })
+            // Looked at first: what came before the end counts, and an attempt may not have seen it yet.
+            let end = this.link.handle().shared.end();
+            attempt(this).or_else(|| end.map(|reason| Err(ByteStreamError::Closed(reason))))
         };
         loop {
             if let Some(result) = attempt(self) {
