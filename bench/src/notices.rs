@@ -27,16 +27,22 @@ impl Notices {
             let (stop, device) = (stop.clone(), device.clone());
             move || {
                 while !stop.load(Ordering::Relaxed) {
-                    while let Some(event) = device.poll_event() {
-                        if concerns_link(event) {
-                            note!("warning: {event}");
-                        }
-                    }
+                    print_waiting(&device);
                     thread::park_timeout(INTERVAL);
                 }
+                // What was found last is often why the run failed, which is printed next.
+                print_waiting(&device);
             }
         });
         Self { stop, thread: Some(thread) }
+    }
+}
+
+fn print_waiting(device: &Device) {
+    while let Some(event) = device.poll_event() {
+        if concerns_link(event) {
+            note!("warning: {event}");
+        }
     }
 }
 
