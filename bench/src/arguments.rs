@@ -121,7 +121,7 @@ pub struct DeviceArguments {
     /// More arguments for DPDK's EAL, as one string: "--no-huge -m 512".
     #[arg(long, value_name = "ARGS", default_value = "", allow_hyphen_values = true)]
     eal: String,
-    /// Show what DPDK logs on standard error, as --eal "--log-level=*:info".
+    /// Show what DPDK and its libraries log on standard error, as --eal "--log-level=*:info".
     #[arg(long)]
     verbose: bool,
     /// The largest IP packet in bytes, 576 to 9600 (default 1500): as mtu= of the device.

@@ -361,20 +361,57 @@ fn a_privilege_that_is_missing_is_named() {
 
 #[test]
 fn dpdk_writes_lines_of_its_own_only_if_asked() {
-    let refused = |verbose: &[&str]| {
+    let run = |device: &str, eal: &str, verbose: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_warpline-bench"));
-        command.args(["write-bw", "--device", "eal:net_nonesuch0,address=198.18.0.2"]).args(verbose);
-        let output =
-            command.args(["--eal", "--no-huge -m 160", "--listen", "198.18.0.2:1"]).output().unwrap();
+        command.args(["write-bw", "--device", device, "--eal", eal, "--listen", "198.18.0.2:1"]);
+        let output = command.args(verbose).output().unwrap();
         assert!(!output.status.success());
+        assert!(!verbose.is_empty() || output.stdout.is_empty(), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     };
+    let refused = |verbose: &[&str]| run("eal:net_nonesuch0,address=198.18.0.2", "--no-huge -m 160", verbose);
     let expected = "warpline-bench: device 'eal:net_nonesuch0,address=198.18.0.2/24': DPDK has no driver for \
                     `net_nonesuch0`: install its plug-in (librte-net-nonesuch23 in Debian 12), or write the \
                     name of another driver with a number (net_tap0)\n";
     assert_eq!(refused(&[]), expected);
     let verbose = refused(&["--verbose"]);
     assert!(verbose.contains("EAL: ") && verbose.ends_with(expected), "{verbose}");
+    // EAL prints these to standard error past its log, and its usage to standard output.
+    for (arguments, says) in [
+        ("--nonsense", "EAL: Invalid 'command line' arguments.; warpline: unrecognized option '--nonsense'"),
+        ("--lcores=bad", "EAL: invalid parameter for --lcores; EAL: Invalid 'command line' arguments."),
+        (
+            "--no-huge -d /nonexistent.so",
+            "EAL: /nonexistent.so: cannot open shared object file: No such file or directory; EAL: Cannot \
+             init plugins",
+        ),
+    ] {
+        let refused = run("eal:net_null0,address=198.18.0.2", arguments, &[]);
+        let lines: Vec<&str> = refused.lines().collect();
+        let [line] = lines[..] else { panic!("{refused}") };
+        assert!(line.starts_with("warpline-bench: the EAL did not start: Invalid argument"), "{line}");
+        assert!(line.ends_with(&format!("; DPDK says: {says}")), "{line}");
+    }
+    let verbose = run("eal:net_null0,address=198.18.0.2", "--nonsense", &["--verbose"]);
+    assert!(verbose.contains("\nEAL: FATAL: Invalid 'command line' arguments.\n"), "{verbose}");
+}
+
+/// libbpf and libxdp print to standard error what they do, when a device is opened and when it is closed.
+#[test]
+fn libraries_of_dpdk_write_lines_of_their_own_only_if_asked() {
+    let Some(namespaces) = Namespaces::new() else { return };
+    let run = |verbose: &[&str]| {
+        let listening = ["write-bw", "--device", "af_xdp:e2", "--listen", "198.18.0.2:4791"];
+        let command = namespaces.bench(&[&listening[..], verbose].concat());
+        let (mut running, mut said) = Running::until(command, "waiting at");
+        let interrupted = Command::new("kill").args(["-INT", &running.pid().to_string()]).status().unwrap();
+        assert!(interrupted.success());
+        said.extend(running.lines.by_ref().map(Result::unwrap));
+        said
+    };
+    assert_eq!(run(&[]), ["waiting at 198.18.0.2:4791"]);
+    let verbose = run(&["--verbose"]);
+    assert!(verbose.iter().any(|line| line.starts_with("libbpf: ")), "{verbose:?}");
 }
 
 /// A socket that a killed process has left behind is replaced, and one in use is not.

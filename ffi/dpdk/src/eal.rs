@@ -121,6 +121,12 @@ pub enum EalError {
     /// An argument contains an octet 0.
     #[error("the EAL argument {0:?} contains an octet 0")]
     Argument(String),
+    /// An argument has the EAL print its usage and end the process.
+    #[error(
+        "the EAL argument {0} prints DPDK's usage and ends the process: ask a program of DPDK's instead, \
+             as in dpdk-testpmd {0}"
+    )]
+    EndsProcess(String),
     /// `rte_eal_init` failed.
     #[error("the EAL did not start: {errno}; its arguments were `{arguments}`{said}")]
     Init {
@@ -261,8 +267,8 @@ impl EalBuilder {
         self
     }
 
-    /// Has DPDK log to standard error, from `level` up. Without it DPDK writes nothing there, and what it
-    /// says of an error is in the error ([`LogLines`]).
+    /// Has DPDK log to standard error, from `level` up. Without it neither DPDK nor a library that it loads
+    /// writes anything there, and what they say of an error is in the error ([`LogLines`]).
     #[must_use]
     pub fn log_level(mut self, level: LogLevel) -> Self {
         self.log_level = Some(level);
@@ -295,6 +301,9 @@ impl EalBuilder {
             State::Running(_) => return Err(EalError::AlreadyInitialised),
             State::Failed => return Err(EalError::EarlierAttemptFailed),
         }
+        if let Some(usage) = self.arguments.iter().find(|argument| ["-h", "--help"].contains(&&***argument)) {
+            return Err(EalError::EndsProcess(usage.clone()));
+        }
         let affinity = Affinity::of_this_thread();
         let mode = self.choose_memory()?;
         let arguments = self.arguments(mode, affinity.as_ref().and_then(Affinity::first));
@@ -312,7 +321,7 @@ impl EalBuilder {
         // SAFETY: `pointers` is an argument vector of `count` strings and a null, as for `main`. EAL reorders
         // the pointers and copies what it keeps; it does not write to the strings. The lock makes this the
         // only call.
-        let result = unsafe { sys::rte_eal_init(count, pointers.as_mut_ptr()) };
+        let result = control(|| unsafe { sys::rte_eal_init(count, pointers.as_mut_ptr()) });
         // EAL has pinned this thread to the main lcore: every thread it starts from here on would inherit
         // that.
         if let Some(affinity) = affinity {
@@ -438,11 +447,13 @@ impl Eal {
 }
 
 /// Runs `call`, and no other such call meanwhile: DPDK leaves it to programs that devices are not added, set
-/// up or closed by two threads at a time. Bursts, pools and memory need no such care.
+/// up or closed by two threads at a time. Bursts, pools and memory need no such care. What DPDK prints
+/// meanwhile is kept like its log.
 pub(crate) fn control<T>(call: impl FnOnce() -> T) -> T {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     log::forget();
+    let _diversion = log::divert();
     call()
 }
 

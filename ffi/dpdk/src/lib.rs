@@ -22,6 +22,7 @@ mod mbuf;
 mod mempool;
 mod port;
 mod prefetch;
+mod streams;
 mod thread;
 mod time_stamp;
 mod wire;

@@ -1,4 +1,5 @@
-//! DPDK's log: kept for the errors of this crate, unless a program wants it on standard error.
+//! DPDK's log, and what its libraries print beside it: kept for the errors of this crate, unless a program
+//! wants it on standard error.
 
 use core::fmt;
 use std::fs::File;
@@ -7,6 +8,8 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::OnceLock;
 
 use dpdk_sys as sys;
+
+use crate::streams::{self, Diversion};
 
 /// The most lines of the log that an error has.
 const LINES: usize = 3;
@@ -29,13 +32,20 @@ impl LogLines {
     }
 
     fn of(text: &str) -> Self {
-        // EAL says after each error of a driver that there was one.
-        let is_echo = |line: &&str| {
+        // EAL says after each error of a driver that there was one, and prints what it has logged as fatal.
+        let is_echo = |line: &str| {
             line.starts_with("EAL: Driver cannot attach the device")
                 || line.starts_with("EAL: Failed to attach device")
+                || line.starts_with("EAL: FATAL: ")
         };
-        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !is_echo(line));
-        Self(lines.take(LINES).map(|line| line.chars().take(CHARACTERS).collect()).collect())
+        let mut kept: Vec<String> = Vec::new();
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !is_echo(line)) {
+            let line: String = line.chars().take(CHARACTERS).collect();
+            if kept.len() < LINES && !kept.contains(&line) {
+                kept.push(line);
+            }
+        }
+        Self(kept)
     }
 }
 
@@ -70,17 +80,24 @@ pub(crate) fn keep() {
     }
 }
 
+/// Has what DPDK prints past its log be kept as well, until the result is dropped; `None` if the log is on
+/// standard error.
+pub(crate) fn divert() -> Option<Diversion> {
+    KEPT.get().map(|_| Diversion::begin())
+}
+
 /// Forgets what DPDK has logged: it is about something that is over.
 pub(crate) fn forget() {
     let _ = take();
 }
 
-/// Takes what DPDK has logged.
+/// Takes what DPDK has logged, and then what it has printed.
 pub(crate) fn take() -> LogLines {
     let Some(mut kept) = KEPT.get() else { return LogLines::default() };
     let mut text = Vec::new();
     // Ends with an error: there is nothing more to read yet.
     let _ = kept.read_to_end(&mut text);
+    text.extend(streams::take());
     LogLines::of(&String::from_utf8_lossy(&text))
 }
 
@@ -92,7 +109,8 @@ mod tests {
     fn the_first_lines_that_say_something_are_kept() {
         let lines = LogLines::of(
             "open_packet_iface(): Could not open AF_PACKET socket\nEAL: Driver cannot attach the device \
-             (net_af_packet0)\n\nEAL: Failed to attach device on primary process\nsecond\nthird\nfourth\n",
+             (net_af_packet0)\n\nEAL: Failed to attach device on primary process\nsecond\nEAL: FATAL: \
+             second\nsecond\nthird\nfourth\n",
         );
         assert_eq!(
             lines.to_string(),
