@@ -15,6 +15,7 @@ mod enhanced;
 mod frames_on_the_wire;
 mod lending;
 mod memory;
+mod nfs_compound;
 mod posting;
 mod quota;
 mod resources;
