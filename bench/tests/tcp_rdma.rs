@@ -91,9 +91,9 @@ const fn sent(offset: usize) -> u8 {
 }
 
 /// Of a transfer whose length is known the option has 20 octets, the last four of which say it, else 16; both
-/// are placed. The capture shows which, that the receiver is said to expect them, and that the fields describe
-/// the octets that are in the segment (draft-csapuntz-tcprdma-00 §3.1): transfer `n` begins at `n` times its
-/// size in memory for 16 transfers, and its parts follow each other without a gap.
+/// are placed. The capture shows which, and that the receiver is said to expect them. The fields describe the
+/// octets that are in the segment (draft-csapuntz-tcprdma-00 §3.1): transfer `n` begins at `n` times its size
+/// in memory for 16 transfers, and its parts follow each other without a gap.
 // Requirements: TRO-3.1.4-02, TRO-5.2.2-01, TRO-5.2.2-02
 #[test]
 fn both_forms_of_the_option_are_placed_and_captured() {

@@ -181,8 +181,8 @@ fn described(frame: &[u8]) -> Option<Described> {
     None
 }
 
-/// Operations of one RPC share its XID, and each has its index in the list of all, whether or not those before
-/// it have a transfer: if only the third has one, its index is 2.
+/// Operations of one RPC share its XID, and each has its index in the list of all, whether or not those
+/// before it have a transfer: if only the third has one, its index is 2.
 // Requirements: TRO-5.1.1-01, TRO-5.1.1-02, TRO-5.1.1-04, TRO-5.1.2-01, TRO-5.1.3-01
 #[test]
 fn operations_of_a_compound_call_count_from_0() {
