@@ -6,6 +6,7 @@ use crate::wire::tcp::{Flags, Header, SeqNumber};
 
 use super::congestion::{AckSample, CongestionControl, Signal};
 use super::counters::Counters;
+use super::frto::AckKind;
 use super::rack::Rack;
 use super::recovery::{DUPLICATE_THRESHOLD, Phase};
 use super::sack_blocks::Block;
@@ -20,13 +21,15 @@ pub(super) struct Delivery {
     /// Octets by which SND.UNA moved.
     acked_octets: u32,
     /// Octets newly delivered, in whole segments, selectively acknowledged ones included.
-    octets: u32,
+    pub(super) octets: u32,
     /// Octets of the largest segment among them.
     largest_octets: u32,
     /// Round-trip time of the segment sent last among those sent once.
     rtt_ns: Option<u64>,
     /// A segment sent once, and before the last recovery began, is among them.
-    original: bool,
+    pub(super) original: bool,
+    /// A segment sent for the first time since the last recovery began is among them.
+    pub(super) beyond: bool,
     /// A segment is selectively acknowledged for the first time.
     newly_sacked: bool,
 }
@@ -76,6 +79,7 @@ impl Deliveries<'_> {
             delivery.rtt_ns = Some(delivery.rtt_ns.map_or(rtt_ns, |least| least.min(rtt_ns)));
             delivery.original |= segment.end() <= self.until;
         }
+        delivery.beyond |= segment.end() > self.until;
         delivery.octets += segment.octets * count;
         delivery.largest_octets = delivery.largest_octets.max(segment.octets);
     }
@@ -143,6 +147,7 @@ impl Connection {
         }
         self.judge_tail_probe(now, ack, &selective, duplicate && !delivery.newly_sacked);
         self.count_duplicates(duplicate, ack > una, &delivery);
+        self.judge_timeout(now, AckKind { advanced: ack > una, duplicate }, &delivery, pools);
         self.repair(now, ack, ack > una, outstanding, &delivery, pools);
         self.take_back_if_spurious(now, header, &selective, pools);
         let ece = self.ecn.is_negotiated() && header.flags.contains(Flags::ECE);
@@ -247,6 +252,7 @@ impl Connection {
         delivery.largest_octets = delivery.largest_octets.max(others.largest_octets);
         delivery.rtt_ns = delivery.rtt_ns.into_iter().chain(others.rtt_ns).min();
         delivery.original |= others.original;
+        delivery.beyond |= others.beyond;
     }
 
     /// The send queue, and what is to be noted of the segments that an acknowledgement delivers.
@@ -338,19 +344,8 @@ impl Connection {
                 self.recovery.phase = Phase::Open;
                 self.recovery.duplicate_acks = 0;
             }
-            Phase::Open | Phase::Fast(_) => {}
-            Phase::Timeout { undecided } => {
-                let original = undecided && delivery.original && self.ack.sack;
-                if original {
-                    // RFC 5682 §3.1 step 3: segments sent before the timeout still arrive, so it was
-                    // spurious.
-                    self.take_reduction_back(now, pools);
-                } else if complete {
-                    self.recovery.phase = Phase::Open;
-                } else if advanced || delivery.newly_sacked {
-                    self.recovery.phase = Phase::Timeout { undecided: false };
-                }
-            }
+            Phase::Timeout { .. } if complete => self.recovery.phase = Phase::Open,
+            Phase::Open | Phase::Fast(_) | Phase::Timeout { .. } => {}
         }
         let found = if self.ack.sack {
             self.detect_losses(now, pools)

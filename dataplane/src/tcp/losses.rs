@@ -6,6 +6,7 @@ use crate::limits;
 use crate::time::Instant;
 
 use super::congestion::{CongestionControl, Signal};
+use super::frto::Frto;
 use super::prr::Prr;
 use super::rack::ReorderTolerance;
 use super::recovery::{DUPLICATE_THRESHOLD, Phase};
@@ -78,7 +79,8 @@ impl Connection {
             self.counters.reneged += 1;
             self.send.queue.forget_sacked(&mut pools.segments);
         }
-        let undecided = first && (self.ack.sack || self.timestamps.negotiated) && !reneged;
+        // RFC 5682 §2.1 step 1: not in a recovery, whose retransmissions are acknowledged too.
+        let frto = Frto::new(first && self.recovery.is_open() && !reneged);
         self.congestion.on_timeout(now, self.send.flight_octets(), first);
         let tolerance = self.tolerance();
         let (rack, una, sack) = (self.recovery.rack, self.send.una, self.ack.sack);
@@ -91,7 +93,7 @@ impl Connection {
             }
         });
         self.ecn.reduced = self.ecn.is_negotiated();
-        self.recovery.phase = Phase::Timeout { undecided };
+        self.recovery.phase = Phase::Timeout { frto };
         self.recovery.duplicate_acks = 0;
         self.recovery.tail_probe = None;
         self.timers.clear(Timer::Probe);

@@ -17,6 +17,7 @@ mod connection;
 mod counters;
 mod disposition;
 mod ecn;
+mod frto;
 mod handshake;
 mod input;
 mod losses;

@@ -90,6 +90,13 @@ impl Connection {
         if !probe && !self.may_send_by_pace(now) {
             return None;
         }
+        if let Some(left) = self.frto_segments_left() {
+            let segment = if left > 0 { self.next_unsent(now, false, pools) } else { None };
+            self.note_frto_segment(segment.is_some());
+            if segment.is_some() || self.frto_segments_left().is_some() {
+                return segment.map(|segment| self.data(now, segment));
+            }
+        }
         if let Some(segment) = self.next_lost(now, pools) {
             return Some(self.data(now, segment));
         }

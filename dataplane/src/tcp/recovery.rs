@@ -2,6 +2,7 @@
 
 use crate::wire::tcp::SeqNumber;
 
+use super::frto::Frto;
 use super::prr::Prr;
 use super::rack::Rack;
 use super::sack_blocks::Block;
@@ -18,8 +19,8 @@ pub(super) enum Phase {
     Fast(Prr),
     /// Losses are repaired after a retransmission timeout.
     Timeout {
-        /// It is not known yet whether the timeout was spurious (RFC 5682).
-        undecided: bool,
+        /// What tells whether the timeout was spurious.
+        frto: Frto,
     },
 }
 
