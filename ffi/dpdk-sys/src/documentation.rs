@@ -490,6 +490,14 @@ pub const RTE_ETHER_HDR_LEN: u32 = 14;
 pub const RTE_ETH_NAME_MAX_LEN: u32 = 64;
 pub type __off_t = ::core::ffi::c_long;
 pub type __off64_t = ::core::ffi::c_long;
+pub type rte_eal_alarm_callback = ::core::option::Option<unsafe extern "C" fn(arg: *mut ::core::ffi::c_void)>;
+unsafe extern "C" {
+    pub fn rte_eal_alarm_set(
+        us: u64,
+        cb: rte_eal_alarm_callback,
+        cb_arg: *mut ::core::ffi::c_void,
+    ) -> ::core::ffi::c_int;
+}
 pub type FILE = _IO_FILE;
 #[repr(C)]
 #[derive(Debug)]

@@ -6,6 +6,7 @@
 
 #include <stdint.h>
 
+#include <rte_alarm.h>
 #include <rte_bus.h>
 #include <rte_dev.h>
 #include <rte_eal.h>

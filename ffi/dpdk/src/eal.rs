@@ -12,6 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use dpdk_sys as sys;
 
 use crate::errno::Errno;
+use crate::interrupts;
 use crate::log::{self, LogLines};
 
 /// Proof that the EAL runs. It does until the process ends.
@@ -429,7 +430,8 @@ impl Eal {
         let error = |errno| VdevError::new(device, errno);
         let text = CString::new(device).map_err(|_| error(Errno::INVALID))?;
         // SAFETY: the EAL runs (`self`), and the string lives through the call.
-        Errno::check(control(|| unsafe { sys::rte_dev_probe(text.as_ptr()) })).map(drop).map_err(error)
+        let probed = control_of(device.as_bytes(), || unsafe { sys::rte_dev_probe(text.as_ptr()) });
+        Errno::check(probed).map(drop).map_err(error)
     }
 
     /// Removes the virtual device `name`, with the port that it may have. The port must not be started.
@@ -441,7 +443,9 @@ impl Eal {
         let error = |errno| VdevError::new(name, errno);
         let text = CString::new(name).map_err(|_| error(Errno::INVALID))?;
         // SAFETY: the EAL runs (`self`), and both strings live through the call.
-        let removed = control(|| unsafe { sys::rte_eal_hotplug_remove(c"vdev".as_ptr(), text.as_ptr()) });
+        let removed = control_of(name.as_bytes(), || unsafe {
+            sys::rte_eal_hotplug_remove(c"vdev".as_ptr(), text.as_ptr())
+        });
         Errno::check(removed).map(drop).map_err(error)
     }
 }
@@ -455,6 +459,11 @@ pub(crate) fn control<T>(call: impl FnOnce() -> T) -> T {
     log::forget();
     let _diversion = log::divert();
     call()
+}
+
+/// As [`control`], for a call that adds, sets up, stops or takes away the device with this name or driver.
+pub(crate) fn control_of<T>(name: &[u8], call: impl FnOnce() -> T) -> T {
+    control(|| if interrupts::race_with(name) { interrupts::held(call) } else { call() })
 }
 
 const HUGEPAGE_MIB: usize = 2;

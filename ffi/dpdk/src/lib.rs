@@ -17,6 +17,7 @@ mod external;
 mod frame_ring;
 mod handoff;
 mod huge;
+mod interrupts;
 mod log;
 mod mbuf;
 mod mempool;

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use dpdk_sys as sys;
 
 use super::config::PortError;
-use crate::eal::control;
+use crate::eal::control_of;
 use crate::errno::Errno;
 use crate::log;
 
@@ -52,9 +52,15 @@ impl Claim {
     /// Starts the port, which is configured, with all its queues.
     pub(super) fn start(&self) -> Result<(), PortError> {
         // SAFETY: DPDK checks the port number, and that the port is configured.
-        Errno::check(control(|| unsafe { sys::rte_eth_dev_start(self.id) }))
+        Errno::check(self.control(|| unsafe { sys::rte_eth_dev_start(self.id) }))
             .map_err(self.refused("starting"))?;
         Ok(())
+    }
+
+    /// Runs a call that sets up, starts, stops or closes the port, as the driver needs it.
+    pub(super) fn control<T>(&self, call: impl FnOnce() -> T) -> T {
+        let info = self.info();
+        control_of(info.as_ref().map_or(b"", driver), call)
     }
 
     pub(super) fn mac(&self) -> Result<[u8; 6], PortError> {

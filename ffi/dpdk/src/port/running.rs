@@ -9,7 +9,6 @@ use dpdk_sys as sys;
 
 use super::claim::Claim;
 use super::config::{Multicast, PortCapabilities, PortError, RssLayout};
-use crate::eal::control;
 use crate::errno::Errno;
 use crate::mempool::Mempool;
 
@@ -56,7 +55,7 @@ pub(super) struct Running {
 impl Drop for Running {
     fn drop(&mut self) {
         // SAFETY: DPDK checks the port number and state. No queue is left (`Arc`), so no code polls the port.
-        control(|| unsafe {
+        self.claim.control(|| unsafe {
             sys::rte_eth_dev_stop(self.claim.id);
             sys::rte_eth_dev_close(self.claim.id);
         });

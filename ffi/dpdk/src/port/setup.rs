@@ -109,7 +109,7 @@ impl Plan {
         pools: &[Mempool],
         rx_interrupts: bool,
     ) -> Result<(), PortError> {
-        control(|| {
+        claim.control(|| {
             self.configure(claim, config, rx_interrupts)?;
             set_up_queues(claim, info, self, config, pools)
         })
