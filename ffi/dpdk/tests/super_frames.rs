@@ -12,7 +12,7 @@ use dpdk::{
     QueuePair, RunningPort,
 };
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(2);
 const HEADERS: Headers =
     Headers { ip: IpVersion::V4, ip_checksum: false, l2_octets: 14, l3_octets: 20, l4_octets: 20 };
 const HEADER_OCTETS: usize = 54;

@@ -52,7 +52,7 @@ fn may_make_taps() -> bool {
 
 /// Whether the descriptor is readable, at once or, with `patient`, before long.
 fn is_readable(interrupt: RxInterrupt<'_>, patient: bool) -> bool {
-    let timeout = Timespec { tv_sec: if patient { 30 } else { 0 }, tv_nsec: 0 };
+    let timeout = Timespec { tv_sec: if patient { 120 } else { 0 }, tv_nsec: 0 };
     let mut fds = [PollFd::new(&interrupt.fd, PollFlags::IN)];
     loop {
         match poll(&mut fds, Some(&timeout)) {

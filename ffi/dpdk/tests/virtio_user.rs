@@ -20,7 +20,7 @@ fn is_raised(set: &OwnedFd, seconds: i64) -> bool {
     !epoll::wait(set, &mut events, Some(&timeout)).unwrap().0.is_empty()
 }
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 #[test]
 fn a_frame_of_its_peer_raises_the_interrupt() {
@@ -56,7 +56,7 @@ fn a_frame_of_its_peer_raises_the_interrupt() {
         while far[0].transmit.transmit(&mut frames) == 0 {
             assert!(begun.elapsed() < PATIENCE, "its peer does not start");
         }
-        assert!(is_raised(&set, 30), "no interrupt");
+        assert!(is_raised(&set, 120), "no interrupt");
         queue.disable_interrupt();
         let mut received = Vec::new();
         while received.is_empty() {
