@@ -474,7 +474,8 @@ fn many_clients_are_served_by_few_threads() {
 #[test]
 fn idle_clients_make_room() {
     let (_outer, inner) = directories();
-    let patience = Patience { crowded_idle: std::time::Duration::ZERO, ..Patience::default() };
+    // The one that asks has as long for its request as the others had.
+    let patience = Patience { crowded_idle: std::time::Duration::from_secs(2), ..Patience::default() };
     served_with(patience, &inner, false, |near| {
         let idle: Vec<_> = (0..CONNECTIONS_MAX)
             .map(|_| near.connect_stream(SocketAddr::from((FAR, PORT)), &StreamConfig::default()).unwrap())
@@ -487,16 +488,31 @@ fn idle_clients_make_room() {
 #[test]
 fn clients_that_stop_are_not_waited_for() {
     let (_outer, inner) = directories();
+    // Each case has one short time: in the others a slow machine does what the case is about.
     let soon = std::time::Duration::from_millis(100);
-    let patience = Patience { idle: soon, head: soon, stall: soon, linger: soon, ..Patience::default() };
-    served_with(patience, &inner, false, |near| {
-        let cases = [
-            (Some(408), "GET /file HTTP/1.1\r\nHost".to_owned()),
-            (Some(408), "PUT /new HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc".to_owned()),
-            (Some(408), "PUT /new HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3".to_owned()),
-            (None, String::new()),
-        ];
-        for (expected, request) in cases {
+    let long = Patience {
+        idle: PATIENCE,
+        crowded_idle: PATIENCE,
+        head: PATIENCE,
+        stall: PATIENCE,
+        linger: PATIENCE,
+    };
+    let cases = [
+        (Some(408), "GET /file HTTP/1.1\r\nHost", Patience { head: soon, ..long }),
+        (
+            Some(408),
+            "PUT /new HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc",
+            Patience { stall: soon, ..long },
+        ),
+        (
+            Some(408),
+            "PUT /new HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3",
+            Patience { stall: soon, ..long },
+        ),
+        (None, "", Patience { idle: soon, ..long }),
+    ];
+    for (expected, request, patience) in cases {
+        served_with(patience, &inner, false, |near| {
             let mut stream = connect(near, false);
             stream.writer.write_all(request.as_bytes(), PATIENCE).unwrap();
             // It closes, though the client does not.
@@ -504,9 +520,11 @@ fn clients_that_stop_are_not_waited_for() {
             let status = expected.map(|status| format!("HTTP/1.1 {status} Request Timeout\r\n"));
             let expected = status.map(|line| format!("{line}Connection: close\r\nContent-Length: 0\r\n\r\n"));
             assert_eq!(plain(&answer), expected.unwrap_or_default(), "{request}");
-        }
-        // One that asks and does not read is reset.
-        fs::write(inner.join("film"), vec![0; 8 << 20]).unwrap();
+        });
+    }
+    // One that asks and does not read is reset.
+    fs::write(inner.join("film"), vec![0; 8 << 20]).unwrap();
+    served_with(Patience { stall: soon, ..long }, &inner, false, |near| {
         let mut stream = connect(near, false);
         stream.writer.write_all(b"GET /film HTTP/1.1\r\nHost: x\r\n\r\n", PATIENCE).unwrap();
         let closed = stream.wait_closed(PATIENCE);
