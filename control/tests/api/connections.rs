@@ -126,10 +126,22 @@ fn a_silent_application_times_the_initiator_out() {
     let pair = Pair::new();
     let listener = pair.far.listen(PORT, &ListenConfig::default()).unwrap();
     let (near, far) = (End::new(&pair.near), End::new(&pair.far));
-    let short = ConnectConfig { timeout: Duration::from_millis(100), ..ConnectConfig::default() };
-    assert_eq!(near.connect_with(&short), Err(ConnectError::Startup(StartupFault::TimedOut)));
-    // The request is stale by the time the application looks at it.
-    let request = listener.accept(PATIENCE).unwrap();
+    let mut timeout = Duration::from_millis(100);
+    let request = loop {
+        let short = ConnectConfig { timeout, ..ConnectConfig::default() };
+        let error = near.connect_with(&short).unwrap_err();
+        let asked = error == ConnectError::Startup(StartupFault::TimedOut);
+        assert!(asked || error == ConnectError::TimedOut, "{error}");
+        // The request is stale by the time the application looks at it.
+        if let Ok(request) = listener.accept(Duration::ZERO)
+            && asked
+        {
+            break request;
+        }
+        // A slow machine needs more time for the Request to arrive.
+        assert!(timeout < PATIENCE, "no Request");
+        timeout *= 2;
+    };
     eventually("the far end has heard of it", || pair.near.usage().unwrap().connections == 0);
     let error = request.accept(&far.qp, b"").unwrap_err();
     assert!(matches!(error, AnswerError::Startup(_) | AnswerError::Closed(_)), "{error}");
@@ -359,7 +371,9 @@ fn a_queue_pair_reports_on_its_connection() {
     assert_eq!(End::new(&pair.near).qp.tcp(), Ok(None));
     let (near, far) = pair.connect();
     let fresh = near.qp.tcp().unwrap().unwrap();
-    assert_eq!((fresh.outstanding_bytes, fresh.counters.retransmitted_segments), (0, 0));
+    assert_eq!(fresh.outstanding_bytes, 0);
+    // None, unless the machine did not run an end for a while.
+    let before = fresh.counters.retransmitted_segments;
     assert!(fresh.emss_bytes > 8900 && fresh.sack && fresh.timestamps, "{fresh:?}");
     pair.network.set_impairments(LinkEnd::A, Impairments { loss: 1.0, ..Impairments::default() });
     near.write(1, &far, 500_000);
@@ -372,7 +386,8 @@ fn a_queue_pair_reports_on_its_connection() {
     assert_eq!((sent.outstanding_bytes, sent.unsent_bytes, received.held_frames), (0, 0, 0));
     assert!(sent.counters.data_segments_sent > 56, "{sent:?}");
     let counters = sent.counters;
-    assert!(counters.retransmitted_segments >= u64::from(counters.retransmitted_after_timeout));
+    let again = counters.retransmitted_segments;
+    assert!(again > before && again >= u64::from(counters.retransmitted_after_timeout), "{before}, {sent:?}");
     assert!(counters.retransmitted_after_timeout > 0, "{sent:?}");
     assert!(sent.smoothed_rtt_ns.is_some() && sent.threshold_bytes < u32::MAX, "{sent:?}");
     drop(near);

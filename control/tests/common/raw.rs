@@ -8,7 +8,6 @@ use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device::sim::SimDevice;
 use warpline_dataplane::ring::{AfterStream, Command, ConnectionId, Event, Rings};
 use warpline_dataplane::tcp::CloseReason;
-use warpline_dataplane::time::SECOND;
 
 use super::PATIENCE;
 
@@ -21,6 +20,8 @@ pub struct RawPeer {
     others: Vec<Event>,
     /// Octets received.
     pub received: Vec<u8>,
+    /// Octets sent that the other end has not acknowledged, as last reported.
+    outstanding: Option<u32>,
     /// The other end sends nothing more.
     pub finished: bool,
     pub closed: Option<CloseReason>,
@@ -37,6 +38,7 @@ impl RawPeer {
             connection: None,
             others: Vec::new(),
             received: Vec::new(),
+            outstanding: None,
             finished: false,
             closed: None,
         }
@@ -50,7 +52,8 @@ impl RawPeer {
     pub fn connect(&mut self, remote: SocketAddr) {
         self.connection = None;
         (self.finished, self.closed) = (false, None);
-        self.command(Command::Connect { token: 0, local: None, remote, timeout_ns: 10 * SECOND, tcp: None });
+        let timeout_ns = PATIENCE.as_nanos() as u64;
+        self.command(Command::Connect { token: 0, local: None, remote, timeout_ns, tcp: None });
         self.until("connected", |peer| peer.connection.is_some());
     }
 
@@ -67,6 +70,18 @@ impl RawPeer {
         let connection = self.connection.expect("a connection");
         self.command(Command::Stream { connection, octets: octets.into(), then: AfterStream::Stay });
         self.step();
+    }
+
+    /// Polls until the other end has acknowledged all that was sent.
+    pub fn until_acknowledged(&mut self) {
+        let start = Instant::now();
+        self.outstanding = None;
+        while self.outstanding != Some(0) {
+            assert!(start.elapsed() < PATIENCE, "acknowledged: not in {PATIENCE:?}");
+            self.command(Command::ReportConnection { connection: self.connection.expect("a connection") });
+            self.step();
+            thread::yield_now();
+        }
     }
 
     pub fn finish(&mut self) {
@@ -98,6 +113,10 @@ impl RawPeer {
     }
 
     fn on_event(&mut self, event: Event) {
+        if let Event::ConnectionReport(report) = event {
+            self.outstanding = report.map(|tcp| tcp.outstanding_bytes + tcp.unsent_bytes);
+            return;
+        }
         let of = match &event {
             Event::Accepted { connection, .. }
             | Event::Connected { connection, .. }
