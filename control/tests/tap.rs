@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{FAR, PORT, config};
 use warpline::{Device, ListenConfig, PollThread, open};
@@ -33,7 +33,7 @@ impl Namespace {
 
     /// Makes the kernel connect to the device; returns the result.
     fn connect(&self) -> String {
-        let connect = format!("timeout 30 bash -c ': < /dev/tcp/{FAR}/{PORT}'");
+        let connect = format!("timeout 120 bash -c ': < /dev/tcp/{FAR}/{PORT}'");
         let Output { stderr, .. } = run(&["netns", "exec", &self.0, "bash", "-c", &connect]);
         String::from_utf8_lossy(&stderr).into_owned()
     }
@@ -84,6 +84,13 @@ fn cpu_ticks() -> u64 {
     fields[11..=12].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum()
 }
 
+/// Returns by how much `counter` rises in a second. A sleep of a second takes longer on a busy machine.
+fn in_a_second(counter: impl Fn() -> u64) -> f64 {
+    let (begin, before) = (Instant::now(), counter());
+    thread::sleep(Duration::from_secs(1));
+    (counter() - before) as f64 / begin.elapsed().as_secs_f64()
+}
+
 /// One test: the EAL starts once per process.
 #[test]
 fn frames_of_the_kernel_wake_a_device_that_sleeps() {
@@ -102,18 +109,14 @@ fn frames_of_the_kernel_wake_a_device_that_sleeps() {
         assert!(outcome.is_empty(), "{outcome}");
         thread::sleep(Duration::from_millis(20));
     }
-    let before = sleeps();
-    thread::sleep(Duration::from_secs(1));
-    let asleep = sleeps() - before;
+    let asleep = in_a_second(sleeps);
     // To look for frames every millisecond would be a thousand times; the kernel's own frames on a new link
     // are few.
-    assert!(asleep < 200, "went to sleep {asleep} times in a second");
+    assert!(asleep < 200.0, "went to sleep {asleep} times in a second");
     // Without its interface, a tap's descriptor is always ready. A loop that waits for it would use a whole
     // CPU.
     drop(namespace);
-    let before = cpu_ticks();
-    thread::sleep(Duration::from_secs(1));
-    let ticks = cpu_ticks() - before;
-    assert!(ticks < 20, "{ticks} hundredths of a second");
+    let ticks = in_a_second(cpu_ticks);
+    assert!(ticks < 50.0, "{ticks} hundredths of a second");
     drop(device);
 }
