@@ -10,7 +10,7 @@ use warpline::{
     Operation, QpConfig, SendRequest, Status,
 };
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Waits for the next completion, which must be a success.
 fn done(completions: &CompletionQueue) -> Result<Completion, Box<dyn Error>> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use warpline::{Access, CompletionQueue, Device, DeviceName, ListenConfig, QpConfig, Status};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 fn main() -> Result<(), Box<dyn Error>> {
     // A device: a port, addresses, and a thread that polls it. Without an argument, WARPLINE_DEVICE names it.

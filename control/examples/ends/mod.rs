@@ -31,7 +31,7 @@ pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 #[allow(dead_code, reason = "HTTP has its own")]
 pub const PORT: u16 = 7471;
 /// How long anything may take.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Runs both ends, or the one that the command line names.
 #[allow(dead_code, reason = "one example has arguments of its own")]

@@ -34,7 +34,7 @@ int main(int argc, char **argv)
     char *memory = warpline_mr_address(mr);
 
     /* The server may still be setting up. Its answer says where its page is. */
-    struct warpline_conn_param param = {.size = sizeof param, .timeout_ms = 1000};
+    struct warpline_conn_param param = {.size = sizeof param, .timeout_ms = 10000};
     struct warpline_conn_reply reply;
     int connected;
     for (int attempt = 0; attempt < 15; attempt++) {

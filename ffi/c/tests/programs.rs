@@ -128,7 +128,7 @@ fn the_commands_of_the_readme_run_as_they_stand() {
     let mut shell = Command::new("timeout");
     let said = printed(
         shell
-            .args(["120", "bash", "-c", &script])
+            .args(["300", "bash", "-c", &script])
             .env("HOME", home.path())
             .env_remove("WARPLINE_DEVICE")
             .current_dir(root()),
@@ -204,6 +204,8 @@ fn two_programs_over_dpdk() {
 #[cfg(feature = "dpdk")]
 #[test]
 fn a_client_in_c_for_a_server_in_rust() {
+    use std::io::{BufRead, BufReader, Read};
+
     let program = std::env::current_exe().unwrap();
     let server = program.parent().unwrap().parent().unwrap().join("examples/hello_server");
     assert!(server.exists(), "{} is not built: cargo build --package warpline --examples", server.display());
@@ -217,21 +219,19 @@ fn a_client_in_c_for_a_server_in_rust() {
     serving.arg(device("server", 2));
     serving.stdout(std::process::Stdio::piped());
     let mut serving = serving.spawn().unwrap();
-    // The client's driver looks for it once.
-    let begin = std::time::Instant::now();
-    while !socket.exists() {
-        assert!(begin.elapsed().as_secs() < 20, "the server makes no socket");
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    // The client's driver looks for the socket once.
+    let (mut output, mut served) = (BufReader::new(serving.stdout.take().unwrap()), String::new());
+    output.read_line(&mut served).unwrap();
+    assert!(served.starts_with("listening on "), "{served}");
     let mut connecting = installed.command(client);
     let said = run(connecting.args([&device("client", 1), "198.18.0.2"]));
     if !said.status.success() {
         // It waits for the client that has failed.
         serving.kill().unwrap();
     }
-    let served = serving.wait_with_output().unwrap();
+    output.read_to_string(&mut served).unwrap();
+    serving.wait().unwrap();
     let words = String::from_utf8_lossy(&said.stderr);
     assert_eq!(String::from_utf8_lossy(&said.stdout), "written, read back and counted\n", "{words}");
-    let served = String::from_utf8_lossy(&served.stdout);
     assert!(served.ends_with("the client has written: hello\n"), "{served}");
 }

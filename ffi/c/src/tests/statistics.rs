@@ -56,12 +56,16 @@ fn devices_and_queue_pairs_have_counters() {
     near.post_send(&request(WARPLINE_WR_SEND, &near.sge(0, 4096)));
     assert_eq!([near.completed().byte_len, far.completed().byte_len], [4096; 2]);
     let after = of_device(&near_device);
-    assert_eq!(after["bytes_copied_tx"] - before["bytes_copied_tx"], 4096);
+    // Sent again, and copied again, only if the machine did not run an end for a while.
+    let [copied, again] =
+        ["bytes_copied_tx", "tcp.retransmitted_segments"].map(|name| after[name] - before[name]);
+    assert!((4096..=4096 * (1 + again)).contains(&copied), "{copied}, {again} segments again");
     assert!(after["fpdus_sent"] > before["fpdus_sent"]);
     assert_eq!(of_device(&far_device)["bytes_copied_rx"], 4096);
     // SAFETY: as above.
     let tcp = all(|counters, room| unsafe { warpline_qp_counters(qp, counters, room) });
-    assert_eq!((tcp["sack"], tcp["unsent_bytes"], tcp["retransmitted_segments"]), (1, 0, 0));
+    assert_eq!((tcp["sack"], tcp["unsent_bytes"]), (1, 0));
+    assert_eq!(tcp["retransmitted_segments"], of_device(&near_device)["tcp.retransmitted_segments"]);
     assert!(tcp["data_segments_sent"] > 0 && tcp["emss_bytes"] > 8900, "{tcp:?}");
 }
 
