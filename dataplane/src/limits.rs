@@ -160,6 +160,13 @@ pub const PLACEMENTS_PER_STREAM: usize = 1024;
 /// read as octets inside a message.
 pub const MESSAGE_STARTS_PER_STREAM: usize = 1024;
 
+/// Messages handed out before their turn, of which the application of a byte stream was not told, at most.
+pub const EARLY_MESSAGES_PER_STREAM: usize = 256;
+
+/// Messages that one segment beyond a gap is found to have made whole, at most. Others are read in their
+/// turn.
+pub const EARLY_MESSAGES_PER_SEGMENT: usize = 4;
+
 /// Buffers for unsolicited transfers of a connection, at most.
 pub const UNSOLICITED_BUFFERS_PER_STREAM: usize = 256;
 /// Work requests that an application gathers on its stack to post them together: some 6 KiB.

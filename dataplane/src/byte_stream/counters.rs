@@ -70,4 +70,9 @@ transfer_counters! {
     too_scattered,
     /// Times that octets earlier in the stream took the place of placements beyond a gap.
     placements_revoked,
+    /// Whole messages handed out before their turn.
+    // Requirements: TRO-3.1.6-03
+    messages_early,
+    /// Whole messages beyond a gap that found no room, and are read in their turn.
+    messages_early_refused,
 }

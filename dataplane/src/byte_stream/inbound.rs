@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::counters::TransferCounters;
+use super::early::EarlyMessage;
 use super::intervals::BufferRange;
 use super::reader::ReaderCommand;
 use super::shared::{SharedByteStream, ring_parts};
@@ -55,6 +56,14 @@ impl Placement {
     }
 }
 
+/// A position where a message begins, and whose turn has not come.
+#[derive(Clone, Copy, Debug)]
+struct MessageStart {
+    position: u64,
+    /// The message was handed out.
+    handed_out: bool,
+}
+
 /// The name and the buffer of a record that is of no transfer.
 const NO_TRANSFER: Record = Record {
     at: 0,
@@ -70,13 +79,15 @@ pub struct Inbound {
     transfers: Transfers,
     /// In stream order, without overlap.
     placements: VecDeque<Placement>,
-    /// Positions where messages begin and whose turn has not come, in order.
-    message_starts: VecDeque<u64>,
+    /// In stream order.
+    message_starts: VecDeque<MessageStart>,
     /// The last of those that the application was told of: a copy of its segment may come before its octets
     /// find room.
     last_message_start: Option<u64>,
     /// Octets in the ring so far, published or not.
     filled: u64,
+    /// Octets of messages handed out before their turn.
+    early_filled: u64,
     /// The position of the next octet in stream order.
     position: u64,
     commands_done: u64,
@@ -97,6 +108,7 @@ impl Inbound {
             message_starts: VecDeque::new(),
             last_message_start: None,
             filled: 0,
+            early_filled: 0,
             position: 0,
             commands_done: 0,
             dropped: false,
@@ -156,11 +168,60 @@ impl Inbound {
         if !self.shared.message_starts || !is_kept || Some(position) == self.last_message_start {
             return;
         }
-        if let Err(at) = self.message_starts.binary_search(&position)
+        if let Err(at) = self.message_starts.binary_search_by_key(&position, |start| start.position)
             && self.message_starts.len() < limits::MESSAGE_STARTS_PER_STREAM
         {
-            self.message_starts.insert(at, position);
+            self.message_starts.insert(at, MessageStart { position, handed_out: false });
         }
+    }
+
+    /// Whether its application takes whole messages before their turn.
+    pub fn takes_early_messages(&self) -> bool {
+        self.shared.early.is_some()
+    }
+
+    /// Hands out the messages beyond a gap that a segment of the octets from position `from` to `end` may
+    /// have made whole. `is_whole` is called with the position of a first octet and the one after the last;
+    /// `copy` as by [`place`](Self::place). Returns how many octets were handed out.
+    ///
+    /// A message ends where the next one begins: what two known beginnings enclose is handed out.
+    // Requirements: TRO-3.1.6-03
+    pub fn hand_out_early(
+        &mut self,
+        (from, end): (u64, u64),
+        is_whole: impl Fn(u64, u64) -> bool,
+        mut copy: impl FnMut(u64, usize, &mut dyn FnMut(&[u8])),
+    ) -> u64 {
+        let Some(early) = &self.shared.early else { return 0 };
+        if self.shared.abandoned.load(Ordering::Acquire) {
+            return 0;
+        }
+        let filled_before = self.early_filled;
+        // The first is the message that may end where the segment begins.
+        let first = self.message_starts.partition_point(|start| start.position < from).saturating_sub(1);
+        for at in first..first + limits::EARLY_MESSAGES_PER_SEGMENT {
+            let Some(next) = self.message_starts.get(at + 1).map(|next| next.position) else { break };
+            let start = &mut self.message_starts[at];
+            if start.position >= end {
+                break;
+            }
+            if start.handed_out || !is_whole(start.position, next) {
+                continue;
+            }
+            let (position, octets) = (start.position, (next - start.position) as u32);
+            let message = EarlyMessage { position, octets };
+            start.handed_out = early.push(&mut self.early_filled, message, |write| {
+                copy(position, octets as usize, write);
+            });
+            let counters = &mut self.transfers.counters;
+            counters.messages_early += u64::from(start.handed_out);
+            counters.messages_early_refused += u64::from(!start.handed_out);
+        }
+        self.publish_counters();
+        if self.early_filled != filled_before {
+            self.shared.reader.wake();
+        }
+        self.early_filled - filled_before
     }
 
     /// Places the octets of the transfer that `option` describes in a segment. `copy` is called with a
@@ -294,7 +355,8 @@ impl Inbound {
             .placements
             .partition_point(|before| before.at < at || (before.at == at && before.range.octets() == 0));
         // A message that begins between two is told between them.
-        let begins_message = |at: u64| self.message_starts.binary_search(&at).is_ok();
+        let begins_message =
+            |at: u64| self.message_starts.binary_search_by_key(&at, |start| start.position).is_ok();
         let after = self.placements.get(index).filter(|after| !begins_message(after.at));
         if let Some(joined) = after.and_then(|after| placement.joined(after)) {
             placement = joined;
@@ -365,7 +427,7 @@ impl Inbound {
                 break;
             }
             if start.is_some() {
-                self.last_message_start = self.message_starts.pop_front();
+                self.last_message_start = self.message_starts.pop_front().map(|start| start.position);
                 self.push(Record { at: self.filled, kind: RecordKind::MessageStart, ..NO_TRANSFER });
                 records += 1;
                 continue;
@@ -388,10 +450,10 @@ impl Inbound {
 
     /// The first position up to `end` where a message begins. Those inside of placements are dropped.
     fn next_message_start(&mut self, end: u64) -> Option<u64> {
-        while self.message_starts.front().is_some_and(|start| *start < self.position) {
+        while self.message_starts.front().is_some_and(|start| start.position < self.position) {
             self.message_starts.pop_front();
         }
-        self.message_starts.front().copied().filter(|start| *start <= end)
+        self.message_starts.front().map(|start| start.position).filter(|start| *start <= end)
     }
 
     /// The next placement that counts, if all of its octets come before `end`. Those that do not count are

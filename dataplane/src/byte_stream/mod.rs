@@ -14,6 +14,7 @@
 //! is the stream.
 
 mod counters;
+mod early;
 mod inbound;
 mod intervals;
 #[cfg(all(test, loom))]

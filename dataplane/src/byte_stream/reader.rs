@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use super::early::{EarlyMessage, EarlyReader};
 use super::shared::{SharedByteStream, ring_parts};
 use super::transfers::{Buffer, Record, RecordKind};
 use super::unsolicited::UnsolicitedPool;
@@ -51,6 +52,27 @@ pub enum ReadItem {
     /// The next octet begins a message (draft-csapuntz-tcprdma-00 §3.1.6), as the peer has said; nothing else
     /// vouches for it. Only where [the stream](super::ByteStreamConfig::message_starts) says so.
     MessageStart,
+    /// A whole message beyond octets that have not come: so many octets at this position of the stream. Its
+    /// octets follow as [`EarlyOctets`](Self::EarlyOctets). Two messages come as one where the segment of the
+    /// second did not say that it begins one. Only where the stream has an
+    /// [early ring](super::ByteStreamConfig::early_ring).
+    // Requirements: TRO-3.1.6-03
+    EarlyMessage {
+        /// The position of its first octet in the stream.
+        position: u64,
+        /// How many octets it has.
+        octets: u32,
+    },
+    /// So many octets of the message, copied to the caller's slice.
+    EarlyOctets(usize),
+    /// The turn of an [`EarlyMessage`](Self::EarlyMessage) has come: these octets of the stream are passed
+    /// over. Those that were placed in a buffer are there, and the ends of their transfers are reported.
+    HandedOut {
+        /// The position of its first octet in the stream.
+        position: u64,
+        /// How many octets it has.
+        octets: u32,
+    },
     /// The core does not [expect](ByteReader::expect) the transfer: an unsolicited one of its name is under
     /// way, or there are too many. Nothing is placed in the buffer that was named: it is the application's.
     NotExpected {
@@ -98,6 +120,11 @@ enum Due {
 pub struct ByteReader {
     shared: Arc<SharedByteStream>,
     consumed: u64,
+    /// The position in the stream: octets of the ring, and those that were placed.
+    position: u64,
+    early: EarlyReader,
+    /// Octets that are passed over: the application has taken them before their turn.
+    passing: u32,
     /// Taken from the records, and not read yet.
     ahead: VecDeque<Ahead>,
     /// The buffers of the transfers that the application expects.
@@ -115,6 +142,9 @@ impl ByteReader {
         Self {
             shared,
             consumed: 0,
+            position: 0,
+            early: EarlyReader::default(),
+            passing: 0,
             ahead: VecDeque::new(),
             expected: HashMap::new(),
             not_expected: VecDeque::new(),
@@ -204,8 +234,73 @@ impl ByteReader {
     }
 
     /// Takes the next part of the stream, at most `most` octets: those that were not placed are copied to
-    /// `out`, as many as fit.
+    /// `out`, as many as fit. Whole messages beyond a gap come first.
     pub fn read(&mut self, out: &mut [u8], most: usize) -> ReadItem {
+        let room = out.len().min(most);
+        match self.read_early(&mut out[..room]) {
+            Some(item) => item,
+            None => self.read_in_order(out, most),
+        }
+    }
+
+    /// Takes the next part of a message beyond a gap, or passes over one that was taken so.
+    fn read_early(&mut self, out: &mut [u8]) -> Option<ReadItem> {
+        self.pass_over();
+        let ring = self.shared.early.as_ref()?;
+        if self.early.is_readable(ring, self.position) {
+            if let Some(EarlyMessage { position, octets }) = self.early.take_message() {
+                return Some(ReadItem::EarlyMessage { position, octets });
+            }
+            let octets = self.early.read(ring, out);
+            self.copied += octets as u64;
+            return Some(if octets > 0 { ReadItem::EarlyOctets(octets) } else { ReadItem::Nothing });
+        }
+        // Its beginning, and the ends of transfers before it, are told first.
+        let is_octet = match self.due() {
+            Some(Due::Placed { .. } | Due::Saved { .. }) => true,
+            Some(Due::Complete { .. } | Due::MessageStart) => false,
+            None => self.ready() > 0,
+        };
+        if !is_octet {
+            return None;
+        }
+        let EarlyMessage { position, octets } = self.early.take_told(self.position)?;
+        self.passing = octets;
+        Some(ReadItem::HandedOut { position, octets })
+    }
+
+    /// Passes over octets that the application has taken before their turn, as far as they have come.
+    fn pass_over(&mut self) {
+        while self.passing > 0 {
+            let octets = match self.due() {
+                Some(Due::Placed { octets, .. } | Due::Saved { octets }) => {
+                    let octets = octets.min(self.passing);
+                    self.take_due(octets);
+                    octets
+                }
+                // Inside of a message none begins.
+                Some(Due::MessageStart) => {
+                    self.take_due(0);
+                    continue;
+                }
+                Some(Due::Complete { .. }) => return,
+                None => {
+                    let octets = self.ready().min(self.passing as usize);
+                    if octets == 0 {
+                        return;
+                    }
+                    self.take_from_ring(octets);
+                    octets as u32
+                }
+            };
+            self.passing -= octets;
+        }
+    }
+
+    /// Takes the next part of the stream as [`read`](Self::read) does, in stream order: messages that were
+    /// taken early come again.
+    pub fn read_in_order(&mut self, out: &mut [u8], most: usize) -> ReadItem {
+        self.pass_over();
         let finished = self.shared.peer_finished.load(Ordering::Acquire) || self.shared.end().is_some();
         let room = out.len().min(most);
         self.take_not_expected();
@@ -255,6 +350,7 @@ impl ByteReader {
     /// The buffer of an unsolicited transfer whose end is read so is given back.
     // Requirements: A-25
     pub fn read_plain(&mut self, out: &mut [u8]) -> usize {
+        self.pass_over();
         self.take_not_expected();
         for rid in self.not_expected.drain(..) {
             self.expected.remove(&rid);
@@ -329,18 +425,23 @@ impl ByteReader {
     pub fn is_finished(&mut self) -> bool {
         // In this order: what came before the end is there.
         let finished = self.shared.peer_finished.load(Ordering::Acquire) || self.shared.end().is_some();
+        self.pass_over();
         finished && self.due().is_none() && self.ready() == 0
     }
 
     /// Whether there is something to read, the end of the stream included.
     pub fn is_readable(&mut self) -> bool {
         let is_told = !self.not_expected.is_empty() || !self.shared.not_expected.is_empty();
-        is_told || self.due().is_some() || self.ready() > 0 || self.is_finished()
+        self.pass_over();
+        let early = self.shared.early.as_ref();
+        let is_early = early.is_some_and(|ring| self.early.is_readable(ring, self.position));
+        is_told || is_early || self.due().is_some() || self.ready() > 0 || self.is_finished()
     }
 
     /// Copies the next octets to `out` without taking them, as far as they are in the ring and nothing was
     /// placed before them. Returns how many.
     pub fn peek(&mut self, out: &mut [u8]) -> usize {
+        self.pass_over();
         let octets = out.len().min(self.ready());
         self.copy_from_ring(&mut out[..octets]);
         octets
@@ -377,6 +478,7 @@ impl ByteReader {
     fn take_due(&mut self, octets: u32) {
         let Some(Ahead { record, read, .. }) = self.ahead.front_mut() else { return };
         *read += octets;
+        self.position += u64::from(octets);
         let (record, read) = (*record, *read);
         if matches!(record.kind, RecordKind::Placed { octets, .. } if read < octets) {
             return;
@@ -419,7 +521,12 @@ impl ByteReader {
     fn copy(&mut self, out: &mut [u8]) {
         self.copy_from_ring(out);
         self.copied += out.len() as u64;
-        self.consumed += out.len() as u64;
+        self.take_from_ring(out.len());
+    }
+
+    fn take_from_ring(&mut self, octets: usize) {
+        self.consumed += octets as u64;
+        self.position += octets as u64;
         self.shared.consumed.store(self.consumed, Ordering::Release);
         self.note_room();
     }

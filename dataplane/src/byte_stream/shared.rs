@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crossbeam::utils::CachePadded;
 
 use super::counters::{PublishedCounters, TransferCounters};
+use super::early::EarlyRing;
 use super::outbound::Piece;
 use super::reader::ReaderCommand;
 use super::transfers::Record;
@@ -37,6 +38,9 @@ pub struct ByteStreamConfig {
     pub rid_format: RidFormat,
     /// Whether the reader is told where messages begin, by the A bit.
     pub message_starts: bool,
+    /// The ring of whole messages that are handed out beyond gaps; none, and they are read in their turn. The
+    /// reader is told where messages begin then.
+    pub early_ring: Option<Region>,
     /// Called once after each [`ByteReader::arm`](super::ByteReader::arm).
     pub reader: Option<Arc<dyn Notify>>,
     /// Called once after each [`ByteWriter::arm`](super::ByteWriter::arm).
@@ -55,6 +59,7 @@ impl ByteStreamConfig {
             unsolicited: None,
             rid_format,
             message_starts: false,
+            early_ring: None,
             reader: None,
             writer: None,
         }
@@ -126,6 +131,7 @@ pub struct SharedByteStream {
     pub(super) transfer_counters: PublishedCounters,
     pub(super) rid_format: RidFormat,
     pub(super) message_starts: bool,
+    pub(super) early: Option<EarlyRing>,
 
     /// The ends have agreed on the TCP RDMA option.
     pub(super) rdma: AtomicBool,
@@ -161,7 +167,8 @@ impl SharedByteStream {
             stalled: AtomicBool::new(false),
             unsolicited: config.unsolicited,
             rid_format: config.rid_format,
-            message_starts: config.message_starts,
+            message_starts: config.message_starts || config.early_ring.is_some(),
+            early: config.early_ring.map(EarlyRing::new),
             transfer_counters: PublishedCounters::default(),
             rdma: AtomicBool::new(false),
             peer_finished: AtomicBool::new(false),

@@ -139,6 +139,29 @@ impl<F: Frame> Endpoint<'_, F> {
         });
     }
 
+    /// Hands out the messages that a segment beyond a gap has made whole, if the application takes them
+    /// before their turn.
+    // Requirements: TRO-3.1.6-03
+    #[cold]
+    pub(super) fn hand_out_early(&mut self, seq: SeqNumber, octets: usize) {
+        let Connection { tcp, mode: Mode::Bytes(stream), .. } = &mut *self.connection else { return };
+        if !stream.inbound.takes_early_messages() {
+            return;
+        }
+        let (queue, held) = (tcp.received(), &self.context.pools.held);
+        let (unread, position) = (queue.unread(), stream.inbound.position());
+        let at = |seq: SeqNumber| position.saturating_add_signed(i64::from(seq - unread));
+        let sequence = |at: u64| unread + (at - position) as u32;
+        let is_whole = |from: u64, end: u64| {
+            from > at(queue.nxt()) && queue.new_run(held, sequence(from), sequence(end)).is_none()
+        };
+        let segment = (at(seq), at(seq + octets as u32));
+        let copied = stream.inbound.hand_out_early(segment, is_whole, |at, octets, write| {
+            queue.for_each_kept_slice(held, sequence(at), octets, write);
+        });
+        self.context.statistics.bytes_copied_rx += copied;
+    }
+
     /// Hands octets that are in order to the application, as far as it has room.
     pub(super) fn hand_over_bytes(&mut self) {
         if self.connection.close_notified {

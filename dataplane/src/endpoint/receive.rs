@@ -57,7 +57,8 @@ impl<F: Frame> Endpoint<'_, F> {
         let passes =
             !connection.receives_stream() && !connection.awaits_receive() && !connection.carries_bytes();
         context.pools.held.expect_passing(passes);
-        let annotation = connection.annotation(&context.pools.held, header, payload.octets);
+        let octets = payload.octets;
+        let annotation = connection.annotation(&context.pools.held, header, octets);
         let disposition = connection.tcp.on_segment(self.now, header, payload, &mut context.pools);
         if let Some(annotation) = annotation {
             self.take_annotation(&annotation, &disposition);
@@ -65,10 +66,12 @@ impl<F: Frame> Endpoint<'_, F> {
         let connection = &mut *self.connection;
         connection.note_changes(self.now, disposition.changes);
         self.on_changes(disposition.changes);
-        if let Some(kept) = disposition.beyond_gap
-            && let Some(mut stream) = self.rdmap()
-        {
-            stream.place_out_of_order(kept);
+        if let Some(kept) = disposition.beyond_gap {
+            if let Some(mut stream) = self.rdmap() {
+                stream.place_out_of_order(kept);
+            } else {
+                self.hand_out_early(header.seq, octets);
+            }
         }
         Outcome {
             dirty: true,

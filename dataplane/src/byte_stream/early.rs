@@ -1,0 +1,134 @@
+//! Whole messages that are handed to the application before the octets in front of them have come, for
+//! example while a lost segment is sent again (draft-csapuntz-tcprdma-00, abstract).
+//!
+//! They are copies: each octet comes again in its turn, so the stream is the truth here as well, and whoever
+//! reads without asking for messages misses nothing. A reader that took a message early is told when its turn
+//! comes, and passes over its octets.
+
+use std::collections::VecDeque;
+
+use crossbeam::utils::CachePadded;
+
+use super::shared::ring_parts;
+use crate::limits;
+use crate::memory::Region;
+use crate::sync::{ArrayQueue, AtomicU64, Ordering};
+
+// The model of memory follows every place of a queue: a few do there.
+const MESSAGES: usize = if cfg!(loom) { 2 } else { limits::EARLY_MESSAGES_PER_STREAM };
+
+/// A message that has come whole, or several between two known beginnings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EarlyMessage {
+    /// The position of its first octet in the stream.
+    pub(super) position: u64,
+    pub(super) octets: u32,
+}
+
+/// Messages on their way from the core to the application: their octets in a ring, one after another.
+pub(super) struct EarlyRing {
+    ring: Region,
+    messages: ArrayQueue<EarlyMessage>,
+    /// Octets of the ring that are free again, since the beginning.
+    released: CachePadded<AtomicU64>,
+}
+
+impl EarlyRing {
+    pub(super) fn new(ring: Region) -> Self {
+        let released = CachePadded::new(AtomicU64::new(0));
+        Self { ring, messages: ArrayQueue::new(MESSAGES), released }
+    }
+
+    /// Appends a message; the core calls this, which has filled `filled` octets so far. `copy` is called with
+    /// a function for the slices that make it up. Returns false if there is no room for it.
+    pub(super) fn push(
+        &self,
+        filled: &mut u64,
+        message: EarlyMessage,
+        copy: impl FnOnce(&mut dyn FnMut(&[u8])),
+    ) -> bool {
+        let used = *filled - self.released.load(Ordering::Acquire);
+        let free = self.ring.len() as u64 - used;
+        if u64::from(message.octets) > free || self.messages.is_full() {
+            return false;
+        }
+        let mut at = *filled;
+        copy(&mut |slice| {
+            let [(first_at, first), (second_at, _)] = ring_parts(&self.ring, at, slice.len());
+            let (head, tail) = slice.split_at(first);
+            let written = self.ring.write(first_at, head) && self.ring.write(second_at, tail);
+            debug_assert!(written, "a ring takes what there is room for");
+            at += slice.len() as u64;
+        });
+        *filled += u64::from(message.octets);
+        debug_assert_eq!(at, *filled, "a whole message");
+        let pushed = self.messages.push(message);
+        debug_assert!(pushed.is_ok(), "room was seen, and nobody else pushes");
+        true
+    }
+}
+
+/// The application's end of an [`EarlyRing`].
+#[derive(Debug, Default)]
+pub(super) struct EarlyReader {
+    /// Octets of the ring that were read, or passed over.
+    released: u64,
+    /// The next message of which the application was not told.
+    next: Option<EarlyMessage>,
+    /// Octets of the message that it was told of last, and has not read.
+    left: u32,
+    /// Messages that it was told of and whose turn has not come, in stream order.
+    told: VecDeque<EarlyMessage>,
+}
+
+impl EarlyReader {
+    /// Whether there is something to tell or to read, where the application has come to `position`. Messages
+    /// whose turn has come are dropped: they are read in their turn.
+    pub(super) fn is_readable(&mut self, ring: &EarlyRing, position: u64) -> bool {
+        while self.left == 0 {
+            self.next = self.next.or_else(|| ring.messages.pop());
+            let Some(next) = self.next else { return false };
+            if next.position > position {
+                break;
+            }
+            self.next = None;
+            self.release(ring, next.octets);
+        }
+        true
+    }
+
+    /// Takes the next message. All octets of the one before were read.
+    pub(super) fn take_message(&mut self) -> Option<EarlyMessage> {
+        let message = self.next.take()?;
+        self.left = message.octets;
+        let at = self.told.partition_point(|told| told.position < message.position);
+        self.told.insert(at, message);
+        Some(message)
+    }
+
+    /// Copies the next octets of the message to `out`, as many as fit. Returns how many; 0 if all were read.
+    pub(super) fn read(&mut self, ring: &EarlyRing, out: &mut [u8]) -> usize {
+        let octets = out.len().min(self.left as usize);
+        let [(first_at, first), (second_at, _)] = ring_parts(&ring.ring, self.released, octets);
+        let (head, tail) = out[..octets].split_at_mut(first);
+        let read = ring.ring.read(first_at, head) && ring.ring.read(second_at, tail);
+        debug_assert!(read, "a ring has its own octets");
+        self.left -= octets as u32;
+        self.release(ring, octets as u32);
+        octets
+    }
+
+    /// Takes the message that begins at `position`, where the application has come to, if it was told of one.
+    /// Those before it were read in their turn.
+    pub(super) fn take_told(&mut self, position: u64) -> Option<EarlyMessage> {
+        while self.told.front().is_some_and(|told| told.position < position) {
+            self.told.pop_front();
+        }
+        self.told.pop_front_if(|told| told.position == position)
+    }
+
+    fn release(&mut self, ring: &EarlyRing, octets: u32) {
+        self.released += u64::from(octets);
+        ring.released.store(self.released, Ordering::Release);
+    }
+}
