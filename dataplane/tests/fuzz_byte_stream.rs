@@ -15,6 +15,7 @@ fn add(sum: &mut Outcome, one: &Outcome) {
     sum.saved += one.saved;
     sum.not_expected += one.not_expected;
     sum.message_starts += one.message_starts;
+    sum.handed_out += one.handed_out;
 }
 
 #[track_caller]
@@ -34,6 +35,9 @@ fn reaches_everything(sum: &Outcome, at_least: u64) {
         sum.saved,
         sum.not_expected,
         sum.message_starts,
+        counters.messages_early,
+        counters.messages_early_refused,
+        sum.handed_out,
     ] {
         assert!(count >= at_least, "{sum:?}");
     }

@@ -65,8 +65,8 @@ pub enum ReadItem {
     },
     /// So many octets of the message, copied to the caller's slice.
     EarlyOctets(usize),
-    /// The turn of an [`EarlyMessage`](Self::EarlyMessage) has come: these octets of the stream are passed
-    /// over. Those that were placed in a buffer are there, and the ends of their transfers are reported.
+    /// The turn of an [`EarlyMessage`](Self::EarlyMessage) has come: of these octets of the stream, those that
+    /// were not placed in a buffer are passed over.
     HandedOut {
         /// The position of its first octet in the stream.
         position: u64,
@@ -123,8 +123,8 @@ pub struct ByteReader {
     /// The position in the stream: octets of the ring, and those that were placed.
     position: u64,
     early: EarlyReader,
-    /// Octets that are passed over: the application has taken them before their turn.
-    passing: u32,
+    /// The end of octets that are passed over: the application has taken them before their turn.
+    passed_to: u64,
     /// Taken from the records, and not read yet.
     ahead: VecDeque<Ahead>,
     /// The buffers of the transfers that the application expects.
@@ -144,7 +144,7 @@ impl ByteReader {
             consumed: 0,
             position: 0,
             early: EarlyReader::default(),
-            passing: 0,
+            passed_to: 0,
             ahead: VecDeque::new(),
             expected: HashMap::new(),
             not_expected: VecDeque::new(),
@@ -156,6 +156,11 @@ impl ByteReader {
     /// The stream.
     pub const fn shared(&self) -> &Arc<SharedByteStream> {
         &self.shared
+    }
+
+    /// The position of the next octet in stream order: how many were read, wherever they were, or passed over.
+    pub const fn position(&self) -> u64 {
+        self.position
     }
 
     /// Octets copied to the caller's slices so far.
@@ -265,35 +270,28 @@ impl ByteReader {
             return None;
         }
         let EarlyMessage { position, octets } = self.early.take_told(self.position)?;
-        self.passing = octets;
+        self.passed_to = position + u64::from(octets);
         Some(ReadItem::HandedOut { position, octets })
     }
 
-    /// Passes over octets that the application has taken before their turn, as far as they have come.
+    /// Passes over octets that the application has taken before their turn, as far as they have come. Those
+    /// that were placed are told as ever.
     fn pass_over(&mut self) {
-        while self.passing > 0 {
-            let octets = match self.due() {
-                Some(Due::Placed { octets, .. } | Due::Saved { octets }) => {
-                    let octets = octets.min(self.passing);
-                    self.take_due(octets);
-                    octets
-                }
+        while self.position < self.passed_to {
+            let left = (self.passed_to - self.position) as usize;
+            match self.due() {
+                Some(Due::Placed { .. } | Due::Complete { .. }) => return,
+                Some(Due::Saved { octets }) => self.take_due((octets as usize).min(left) as u32),
                 // Inside of a message none begins.
-                Some(Due::MessageStart) => {
-                    self.take_due(0);
-                    continue;
-                }
-                Some(Due::Complete { .. }) => return,
+                Some(Due::MessageStart) => self.take_due(0),
                 None => {
-                    let octets = self.ready().min(self.passing as usize);
+                    let octets = self.ready().min(left);
                     if octets == 0 {
                         return;
                     }
                     self.take_from_ring(octets);
-                    octets as u32
                 }
-            };
-            self.passing -= octets;
+            }
         }
     }
 

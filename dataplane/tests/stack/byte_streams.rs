@@ -5,8 +5,10 @@
 mod annotations;
 mod endings;
 mod hostile;
+mod messages;
 mod narrowing;
 mod placing;
+mod receiver;
 mod simulation;
 mod tables;
 mod trains;

@@ -18,6 +18,11 @@ impl Arrivals {
         self.next as u64
     }
 
+    /// Whether all octets from `from` to `end` have arrived.
+    pub fn has(&self, from: u64, end: u64) -> bool {
+        self.arrived[from as usize..end as usize].iter().all(|arrived| *arrived)
+    }
+
     /// Takes a segment. Returns what is kept of it: the first of its octets that are new, up to one that came
     /// before. Of octets in order it is all of the segment that is in order now.
     pub fn arrive(&mut self, from: u64, octets: usize, consumed: u64) -> Option<Arrived> {

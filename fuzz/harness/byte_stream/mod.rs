@@ -52,6 +52,7 @@ pub struct Outcome {
     pub saved: u64,
     pub not_expected: u64,
     pub message_starts: u64,
+    pub handed_out: u64,
 }
 
 /// An octet of the stream.
@@ -88,6 +89,12 @@ struct World {
     reads_plainly: bool,
     /// Octets of the stream that were read.
     position: u64,
+    /// Messages that were taken early: where each begins, and its octets.
+    early: BTreeMap<u64, u64>,
+    /// The place of the next octet of such a message.
+    early_at: u64,
+    /// The end of one that is passed over.
+    passed_to: u64,
     outcome: Outcome,
 }
 
@@ -111,13 +118,18 @@ pub fn run(octets: &[u8]) -> Outcome {
 impl World {
     fn new(input: &mut Input<'_>) -> Self {
         let ring = 1 + [0, 7, 99, 2047][input.below(4)];
-        let (count, octets) = (input.below(4), 1 + input.below(BUFFER));
+        // Some inputs have a reader that takes messages early.
+        let shape = input.octet();
+        let early_ring = [0, 1, 60, 500][usize::from(shape >> 6)];
+        let early_ring = (early_ring > 0).then(|| Region::heap(early_ring).expect("memory"));
+        let (count, octets) = (usize::from(shape & 3), 1 + input.below(BUFFER));
         let pool = (count > 0).then(|| filled(count * octets + GUARD_OCTETS.min(octets - 1)));
         let unsolicited = pool.clone().and_then(|memory| UnsolicitedPool::new(memory, octets));
         let receive_ring = Region::heap(ring).expect("memory");
         let config = ByteStreamConfig {
             unsolicited,
             message_starts: true,
+            early_ring,
             ..ByteStreamConfig::new(Region::heap(1).expect("memory"), receive_ring)
         };
         let shared = Arc::new(SharedByteStream::new(0, DOORBELLS.with(Arc::clone), config));
@@ -134,6 +146,9 @@ impl World {
             starts: BTreeSet::new(),
             reads_plainly: false,
             position: 0,
+            early: BTreeMap::new(),
+            early_at: 0,
+            passed_to: 0,
             outcome: Outcome::default(),
         }
     }
@@ -179,6 +194,15 @@ impl World {
         }
         if let Some(option) = option {
             self.inbound.place(&option, &arrived, |at, octets, write| slices(at, octets, write));
+        }
+        if !arrived.in_order {
+            let segment = (arrived.payload, arrived.payload + arrived.payload_octets as u64);
+            let arrivals = &self.arrivals;
+            self.inbound.hand_out_early(
+                segment,
+                |from, end| from > arrivals.next() && arrivals.has(from, end),
+                |at, octets, write| slices(at, octets, write),
+            );
         }
         self.check_memory();
     }
@@ -235,8 +259,29 @@ impl World {
     /// Returns false if there was nothing.
     fn read_item(&mut self, out: &mut [u8], most: usize) -> bool {
         let item = self.reader.read(out, most);
+        self.pass_over(match item {
+            ReadItem::Octets(octets) => octets as u64,
+            ReadItem::Placed { octets, .. } => octets.into(),
+            _ => 0,
+        });
         match item {
             ReadItem::Octets(octets) => self.compare(&out[..octets]),
+            ReadItem::EarlyMessage { position, octets } => {
+                assert!(position > self.position, "its turn has come");
+                let before = self.early.insert(position, octets.into());
+                assert!(octets > 0 && before.is_none(), "told twice");
+                self.early_at = position;
+            }
+            ReadItem::EarlyOctets(octets) => {
+                let expected = (0..octets as u64).map(|at| octet(self.early_at + at));
+                assert!(octets > 0 && out[..octets].iter().copied().eq(expected), "other octets early");
+                self.early_at += octets as u64;
+            }
+            ReadItem::HandedOut { position, octets } => {
+                assert_eq!((position, self.early.remove(&position)), (self.position, Some(octets.into())));
+                self.passed_to = position + u64::from(octets);
+                self.outcome.handed_out += 1;
+            }
             ReadItem::Placed { rid, buffer, offset, octets } => {
                 let (memory, at) = self.reader.buffer(rid, buffer).expect("a buffer");
                 let mut placed = vec![0; octets as usize];
@@ -265,6 +310,15 @@ impl World {
             other => panic!("nothing is known of {other:?}"),
         }
         true
+    }
+
+    /// Follows the reader to where the `octets` octets begin that it has read: it may have passed over some
+    /// that it had taken early.
+    fn pass_over(&mut self, octets: u64) {
+        let begin = self.reader.position() - octets;
+        let may_pass = self.position..=self.passed_to.max(self.position);
+        assert!(may_pass.contains(&begin), "from {} to {begin}", self.position);
+        self.position = begin;
     }
 
     /// All octets of the transfer were told, no other, and they are in its buffer now.
@@ -306,9 +360,11 @@ impl World {
     fn read_plain(&mut self, input: &mut Input<'_>) {
         let mut out = vec![0; usize::from(input.octet())];
         let peeked = self.reader.peek(&mut out);
+        self.pass_over(0);
         let expected = (0..peeked as u64).map(|at| octet(self.position + at));
         assert!(out[..peeked].iter().copied().eq(expected), "other octets ahead");
         let octets = self.reader.read_plain(&mut out);
+        self.pass_over(octets as u64);
         self.reads_plainly |= octets > 0;
         self.compare(&out[..octets]);
     }
