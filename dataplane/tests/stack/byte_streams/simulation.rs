@@ -73,6 +73,7 @@ struct Seen {
     complete: [usize; 3],
     cancelled: usize,
     dropped_readers: usize,
+    handed_out: usize,
     octets_placed: u64,
     counters: TransferCounters,
 }
@@ -154,6 +155,7 @@ fn run(seed: u64, seen: &mut Seen) {
         }
         seen.cancelled += way.receiver.cancelled;
         seen.dropped_readers += usize::from(way.receiver.is_dropped());
+        seen.handed_out += way.receiver.handed_out;
         seen.octets_placed += way.receiver.octets_placed;
     }
 }
@@ -204,6 +206,9 @@ fn readers_are_told_the_stream() {
             ("cancelled", seen.cancelled as u64),
             ("dropped readers", seen.dropped_readers as u64),
             ("beyond gaps", counters.segments_placed_out_of_order),
+            ("messages early", counters.messages_early),
+            ("handed out", seen.handed_out as u64),
+            ("messages without room", counters.messages_early_refused),
             ("outside of payloads", counters.outside_payload),
             ("unknown", counters.unknown_rid),
             ("out of bounds", counters.out_of_bounds),

@@ -46,7 +46,8 @@ impl Arena {
         let ring =
             |rng: &mut fastrand::Rng| [rng.usize(16..100), rng.usize(100..3000), 100_000][rng.usize(..3)];
         let unsolicited = self.pool.as_ref().map(|(pool, ..)| pool.clone());
-        ByteStreamConfig { unsolicited, ..super::super::config(ring(rng), ring(rng)) }
+        let early_ring = rng.bool().then(|| Region::heap(ring(rng)).unwrap());
+        ByteStreamConfig { unsolicited, early_ring, ..super::super::config(ring(rng), ring(rng)) }
     }
 }
 
@@ -121,6 +122,13 @@ pub struct Receiver {
     told: BTreeMap<(u64, Option<u16>), BTreeMap<usize, usize>>,
     /// Octets of the stream that were read.
     position: usize,
+    /// Messages that were taken early: where each begins, and its octets.
+    early: BTreeMap<usize, usize>,
+    /// The place of the next octet of such a message.
+    early_at: usize,
+    /// The end of one that is passed over.
+    passed_to: usize,
+    pub handed_out: usize,
     finished: bool,
     /// It reads as one that does not know the option.
     pub plain: bool,
@@ -155,6 +163,10 @@ impl Receiver {
             transfers: plan.transfers.into_iter().map(transfer).collect(),
             told: BTreeMap::new(),
             position: 0,
+            early: BTreeMap::new(),
+            early_at: 0,
+            passed_to: 0,
+            handed_out: 0,
             finished: false,
             is_faithful: false,
             plain: rng.u8(..4) == 0,
@@ -349,7 +361,34 @@ impl Receiver {
         let mut out = vec![0; rng.usize(0..6000)];
         let most = if rng.bool() { usize::MAX } else { rng.usize(0..3000) };
         let item = reader.read(&mut out, most);
+        // It passes over octets that it had taken early, and that were not placed.
+        let end = reader.position() as usize;
+        let begin = match item {
+            ReadItem::Octets(octets) => end - octets,
+            ReadItem::Placed { octets, .. } => end - octets as usize,
+            _ => end,
+        };
+        assert!((self.position..=self.passed_to.max(self.position)).contains(&begin), "passes to {begin}");
+        self.position = begin;
         match item {
+            ReadItem::EarlyMessage { position, octets } => {
+                let (position, octets) = (position as usize, octets as usize);
+                assert!(octets > 0 && position > self.position, "its turn has come");
+                assert_eq!(self.early.insert(position, octets), None, "told twice");
+                self.early_at = position;
+            }
+            ReadItem::EarlyOctets(octets) => {
+                let expected = stream.get(self.early_at..self.early_at + octets);
+                assert!(expected == Some(&out[..octets]), "other octets early, at {}", self.early_at);
+                self.early_at += octets;
+            }
+            ReadItem::HandedOut { position, octets } => {
+                let message = (position as usize, octets as usize);
+                assert_eq!(self.early.remove_entry(&self.position), Some(message));
+                self.passed_to = message.0 + message.1;
+                self.handed_out += 1;
+            }
+            ReadItem::MessageStart => {}
             ReadItem::Octets(octets) => {
                 self.compare(&out[..octets], stream);
                 self.note_copied(octets);
