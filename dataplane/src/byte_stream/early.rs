@@ -49,7 +49,7 @@ impl EarlyRing {
     ) -> bool {
         let used = *filled - self.released.load(Ordering::Acquire);
         let free = self.ring.len() as u64 - used;
-        if u64::from(message.octets) > free || self.messages.is_full() {
+        if u64::from(message.octets) > free || self.messages.len() == self.messages.capacity() {
             return false;
         }
         let mut at = *filled;

@@ -656,3 +656,64 @@ fn no_command_slips_past_its_core() {
         assert!(seen || stream.reader.has_rung(), "asleep for ever");
     });
 }
+
+/// Messages beyond a gap are read as they were written, also where their ring is used again, while the gap
+/// closes; and each octet is read once, early or in its turn.
+#[test]
+fn early_messages_are_read_whole() {
+    bounded_model(2, || {
+        let config = ByteStreamConfig { early_ring: Region::heap(1), ..Stream::rings(4) };
+        let stream = Stream::of(4, config);
+        let early = Touched::new(1);
+        let (mut core, mut reading) = (stream.core(&[1, 2, 3, 4]), stream.reading());
+        let read = {
+            let early = early.clone();
+            move |reading: &mut Reading, taken: &mut u64| {
+                let mut out = [0];
+                match reading.reader.read(&mut out, 1) {
+                    ReadItem::EarlyMessage { position, octets } => {
+                        assert_eq!(octets, 1);
+                        early.read(*taken..*taken + 1);
+                        *taken += 1;
+                        assert_eq!(reading.reader.read(&mut out, 1), ReadItem::EarlyOctets(1));
+                        assert_eq!(u64::from(out[0]), position + 1);
+                    }
+                    ReadItem::HandedOut { position, .. } => reading.octets.push(position as u8 + 1),
+                    ReadItem::Octets(1) => reading.octets.push(out[0]),
+                    _ => {}
+                }
+            }
+        };
+        let application = thread::spawn({
+            let read = read.clone();
+            move || {
+                let mut taken = 0;
+                read(&mut reading, &mut taken);
+                (reading, taken)
+            }
+        });
+        for at in 1..4 {
+            let arrived = Arrived { payload: at, payload_octets: 1, kept: (at, at + 1), in_order: false };
+            core.inbound.note_message_start(&arrived);
+            let (octets, written) = (&core.arrived, std::cell::Cell::new(0));
+            let filled = core.inbound.counters().messages_early;
+            core.inbound.hand_out_early(
+                (at, at + 1),
+                |_, _| true,
+                |at, _, write| {
+                    early.write(filled + written.get()..filled + written.get() + 1);
+                    written.set(written.get() + 1);
+                    write(&octets[at as usize..][..1]);
+                },
+            );
+        }
+        core.receive();
+        let (mut reading, mut taken) = application.join().unwrap();
+        while reading.octets.len() < 4 {
+            read(&mut reading, &mut taken);
+            // Nothing but the bell says that there is room for the next records.
+            core.turn();
+        }
+        assert_eq!(reading.octets, [1, 2, 3, 4]);
+    });
+}
