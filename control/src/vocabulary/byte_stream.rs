@@ -35,13 +35,21 @@ pub struct ByteStreamConfig {
     /// Whether [`read_item`](crate::ByteStreamReader::read_item) says where messages begin, as the peer's A
     /// bits have it (draft-csapuntz-tcprdma-00 §3.1.6).
     pub message_starts: bool,
+    /// Bytes of whole messages beyond a gap that wait to be read; 0, and each message is read in its turn. If
+    /// not 0, [`read_item`](crate::ByteStreamReader::read_item) says where messages begin too.
+    ///
+    /// [`ByteStreamReader`](crate::ByteStreamReader#messages-beyond-a-gap) describes how they are read. A
+    /// longer message is read in its turn.
+    // Requirements: TRO-3.1.6-03
+    pub early_message_bytes: usize,
     /// Whether there are file descriptors to sleep on. A thread that only polls needs none, and costs no
     /// system call.
     pub events: bool,
 }
 
 impl Default for ByteStreamConfig {
-    /// Returns 1 MiB each way, no unsolicited buffers, names of all 46 bits, and file descriptors.
+    /// Returns 1 MiB each way, no unsolicited buffers, names of all 46 bits, no messages beyond a gap, and
+    /// file descriptors.
     fn default() -> Self {
         Self {
             send_bytes: 1 << 20,
@@ -49,6 +57,7 @@ impl Default for ByteStreamConfig {
             unsolicited: None,
             rid_format: RidFormat::Opaque,
             message_starts: false,
+            early_message_bytes: 0,
             events: true,
         }
     }

@@ -11,6 +11,7 @@ mod cm;
 mod common;
 mod completion_events;
 mod connections;
+mod early_messages;
 mod enhanced;
 mod frames_on_the_wire;
 mod lending;

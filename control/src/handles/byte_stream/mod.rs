@@ -60,6 +60,9 @@ pub(super) fn prepare(
     }
     rings.rid_format = config.rid_format;
     rings.message_starts = config.message_starts;
+    if config.early_message_bytes > 0 {
+        rings.early_ring = Some(ring(config.early_message_bytes)?);
+    }
     let mut events = None;
     if config.events {
         let [reader, writer] = [Arc::new(EventFd::new()?), Arc::new(EventFd::new()?)];

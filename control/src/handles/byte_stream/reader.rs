@@ -22,6 +22,76 @@ const SCRATCH_BYTES: usize = 16 << 10;
 
 /// The half of a byte stream that reads. Its methods wait for at most the time that they are given, and with
 /// [`Duration::ZERO`] not at all.
+///
+/// # Messages beyond a gap
+///
+/// With [`early_message_bytes`](crate::ByteStreamConfig::early_message_bytes),
+/// [`read_item`](Self::read_item) returns a message as soon as all of its bytes have arrived, also if bytes
+/// before it have not, for example while a lost segment is sent again (draft-csapuntz-tcprdma-00, abstract):
+///
+/// 1. [`ReadItem::EarlyMessage`] has the position of the message, counted from the first byte of the byte
+///    stream, and its length. The items after it are [`ReadItem::EarlyOctets`], until all of its bytes were
+///    copied. Messages are returned in the order in which they became whole.
+/// 2. When the gap has closed, the message has its turn: [`ReadItem::MessageStart`] and
+///    [`ReadItem::HandedOut`], with the same position and length, and its bytes are passed over. Those that
+///    were placed in a buffer are not: [`ReadItem::Placed`] and [`ReadItem::Complete`] are returned as for
+///    any other transfer.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use warpline::{ByteStreamError, ByteStreamReader, ReadItem};
+/// /// Calls `process` with each message of a stream without transfers, early where that can be.
+/// fn messages(
+///     reader: &mut ByteStreamReader,
+///     mut process: impl FnMut(Vec<u8>),
+/// ) -> Result<(), ByteStreamError> {
+///     // The early message that is being read, and how many bytes of it are to come; and the one in order.
+///     let (mut early, mut early_left) = (Vec::new(), 0);
+///     let mut in_order = Vec::new();
+///     let mut out = [0; 4096];
+///     loop {
+///         match reader.read_item(&mut out, Duration::MAX)? {
+///             ReadItem::EarlyMessage { octets, .. } => early_left = octets as usize,
+///             ReadItem::EarlyOctets(read) => {
+///                 early.extend_from_slice(&out[..read]);
+///                 early_left -= read;
+///                 if early_left == 0 {
+///                     process(std::mem::take(&mut early));
+///                 }
+///             }
+///             ReadItem::Octets(read) => in_order.extend_from_slice(&out[..read]),
+///             // The one before it is whole. One that was returned early has left nothing here.
+///             ReadItem::MessageStart if !in_order.is_empty() => process(std::mem::take(&mut in_order)),
+///             ReadItem::Finished => {
+///                 if !in_order.is_empty() {
+///                     process(in_order);
+///                 }
+///                 return Ok(());
+///             }
+///             _ => {}
+///         }
+///     }
+/// }
+/// ```
+///
+/// The A bits of the peer's segments say where messages begin (draft-csapuntz-tcprdma-00 §3.1.6), and a
+/// message ends where the next one begins. So the last message that has arrived waits for the beginning of
+/// the next one, or for its turn; and two messages are returned as one if a middlebox has joined their
+/// segments. A message is read in its turn, once, if it is longer than `early_message_bytes`, if earlier ones
+/// leave it no room there, or if too many wait to be read:
+/// [`messages_early_refused`](TransferCounters::messages_early_refused) counts them. If the connection ends
+/// before the gap closes, a message that was returned early has no turn.
+///
+/// What is returned early is a copy, and the stream loses nothing: [`read`](Self::read) and
+/// [`read_section`](Self::read_section) return the bytes of such a message again, in their turn.
+///
+/// A peer that sends messages beyond a gap and never closes it occupies the `early_message_bytes` that were
+/// asked for, and frames within the receive window of TCP as any peer can; an early message that is read
+/// makes room for another. Other bounds are
+/// [`EARLY_MESSAGES_PER_STREAM`](crate::limits::EARLY_MESSAGES_PER_STREAM),
+/// [`EARLY_MESSAGES_PER_SEGMENT`](crate::limits::EARLY_MESSAGES_PER_SEGMENT) and
+/// [`MESSAGE_STARTS_PER_STREAM`](crate::limits::MESSAGE_STARTS_PER_STREAM).
+// Requirements: TRO-3.1.6-03, A-43
 pub struct ByteStreamReader {
     reader: ByteReader,
     pub(super) link: Arc<Link>,
@@ -51,6 +121,10 @@ impl ByteStreamReader {
     /// Reads what there is, at least one byte, wherever it lies: bytes of a transfer are copied from their
     /// buffer. An unsolicited buffer is given back when the end of its transfer is read so. Returns 0 when
     /// the peer has finished and all was read, or if `out` is empty.
+    ///
+    /// Bytes are in stream order: those that [`read_item`](Self::read_item) has returned
+    /// [early](Self#messages-beyond-a-gap) are returned again in their turn, unless it has passed over them
+    /// after [`ReadItem::HandedOut`].
     ///
     /// # Errors
     ///
@@ -83,7 +157,11 @@ impl ByteStreamReader {
     }
 
     /// Takes the next part of the stream: bytes that were placed in a buffer are not copied.
-    /// [`ReadItem::Nothing`] is never returned.
+    /// [`ReadItem::Nothing`] is never returned. Whole [messages beyond a gap](Self#messages-beyond-a-gap)
+    /// come first where the stream was configured for them.
+    ///
+    /// To be told of a message's turn by [`ReadItem::HandedOut`], read with this method alone: other methods
+    /// that read return its bytes, and the rest of a message that one of them has begun is returned here too.
     ///
     /// # Errors
     ///
@@ -205,6 +283,10 @@ impl ByteStreamReader {
     /// If the end of another transfer comes meanwhile, the next [`read_item`](Self::read_item) returns it;
     /// the unsolicited buffer of one that `read_item` has said nothing about is given back.
     ///
+    /// The section is read in stream order: bytes that `read_item` has returned
+    /// [early](Self#messages-beyond-a-gap) are read again, unless it has passed over them after
+    /// [`ReadItem::HandedOut`].
+    ///
     /// Bytes wait for their place in memory of their own, as many as `receive_bytes` of the
     /// [configuration](crate::ByteStreamConfig). Where the peer has more of them, the transfer is ended, and
     /// the rest of the section is read without being placed.
@@ -230,7 +312,7 @@ impl ByteStreamReader {
             }
             // A part that was placed elsewhere is copied at most in such pieces.
             let left = section.left().min(SCRATCH_BYTES);
-            let item = self.wait(timeout, |this| match this.reader.read(&mut scratch, left) {
+            let item = self.wait(timeout, |this| match this.reader.read_in_order(&mut scratch, left) {
                 ReadItem::Nothing => None,
                 item => Some(Ok(item)),
             })?;
@@ -301,7 +383,8 @@ impl ByteStreamReader {
     }
 
     /// Has the file descriptor become readable at the next change. Returns true if there is nothing to read:
-    /// only then may the thread sleep.
+    /// only then may the thread sleep. A [message beyond a gap](Self#messages-beyond-a-gap) is something to
+    /// read, which only [`read_item`](Self::read_item) takes.
     pub fn arm(&mut self) -> bool {
         self.reader.arm();
         self.met.is_empty() && !self.reader.is_readable()
