@@ -172,12 +172,14 @@ impl TcpRdma {
 
 /// What became of transfers, in a line: how many bytes were placed, and each cause why others were not.
 fn outcome(transfers: &BTreeMap<String, u64>) -> String {
-    const NO_CAUSES: [&str; 5] = [
+    const NO_CAUSES: [&str; 7] = [
         "segments_placed",
         "segments_placed_out_of_order",
         "octets_placed",
         "octets_delivered",
         "octets_refused",
+        "messages_early",
+        "messages_early_refused",
     ];
     let of = |name| transfers.get(name).copied().unwrap_or(0);
     let (delivered, refused) = (of("octets_delivered"), of("octets_refused"));

@@ -514,6 +514,24 @@
 #define WARPLINE_READ_MESSAGE_START 6
 
 /**
+ * A whole message of `length` bytes at position `rid` of the stream, counted from its first byte, has
+ * arrived, and bytes before it have not. The parts after it are of `WARPLINE_READ_EARLY_BYTES`, until all of
+ * it was copied. A message ends where the next one begins, so the last one waits for the next one.
+ */
+#define WARPLINE_READ_EARLY_MESSAGE 7
+
+/**
+ * The next part is bytes of the early message, which were copied.
+ */
+#define WARPLINE_READ_EARLY_BYTES 8
+
+/**
+ * The turn of an early message has come, after `WARPLINE_READ_MESSAGE_START`: of the `length` bytes at
+ * position `rid` of the stream, those that were not placed in a buffer are passed over.
+ */
+#define WARPLINE_READ_HANDED_OUT 9
+
+/**
  * `buffer` of a transfer that was expected.
  */
 #define WARPLINE_BUFFER_EXPECTED UINT32_MAX
@@ -1200,6 +1218,12 @@ struct warpline_byte_stream_attr {
      * Not 0: `warpline_byte_stream_read_part` says where messages begin.
      */
     uint32_t message_starts;
+    /**
+     * Bytes of whole messages beyond a gap that wait to be read: `warpline_byte_stream_read_part` returns a
+     * message before its turn, as `WARPLINE_READ_EARLY_MESSAGE` describes, and says where messages begin. 0
+     * for none; a longer message is read in its turn.
+     */
+    size_t early_message_bytes;
 };
 
 /**
@@ -1207,7 +1231,8 @@ struct warpline_byte_stream_attr {
  */
 struct warpline_read_part {
     /**
-     * The name of the transfer.
+     * The name of the transfer. Of `WARPLINE_READ_EARLY_MESSAGE` and `WARPLINE_READ_HANDED_OUT`, the
+     * position of the message in the stream.
      */
     uint64_t rid;
     /**
@@ -1215,7 +1240,7 @@ struct warpline_read_part {
      */
     uint32_t kind;
     /**
-     * Bytes of the part; of a complete transfer, all that it had.
+     * Bytes of the part; of a complete transfer, all that it had; of an early message, all that it has.
      */
     uint32_t length;
     /**
@@ -2202,8 +2227,10 @@ bool warpline_byte_stream_has_rdma_option(const struct warpline_byte_stream *byt
 
 /**
  * Reads the bytes that have arrived, at most `length`, to `place`, wherever they are: those of a transfer
- * are copied from its buffer. Waits for the first for `timeout_ms` milliseconds, or for ever if that is
- * negative. Returns how many; 0 when the peer has finished and all was read.
+ * are copied from its buffer. They are in stream order: bytes of a message that was read early are read
+ * again, unless they were passed over after `WARPLINE_READ_HANDED_OUT`. Waits for the first for `timeout_ms`
+ * milliseconds, or for ever if that is negative. Returns how many; 0 when the peer has finished and all was
+ * read.
  *
  * - `-ETIMEDOUT`: nothing came
  * - `-ECONNRESET`: the connection ended otherwise
@@ -2215,7 +2242,9 @@ int warpline_byte_stream_read(struct warpline_byte_stream *byte_stream,
 
 /**
  * Takes the next part of the stream and describes it in `part`: bytes that were not placed are copied to
- * `place`, at most `length`. Waits as `warpline_byte_stream_read` does. Returns how many bytes were copied.
+ * `place`, at most `length`. Whole messages beyond a gap come first where `early_message_bytes` of
+ * `warpline_byte_stream_attr` has room for them. Waits as `warpline_byte_stream_read` does. Returns how many
+ * bytes were copied.
  *
  * - `-ETIMEDOUT`: nothing came
  * - `-ECONNRESET`: the connection ended otherwise
@@ -2249,7 +2278,8 @@ int warpline_byte_stream_expect(struct warpline_byte_stream *byte_stream,
  * Reads the next `length` bytes of the stream, the whole of transfer `rid`, which is expected at the
  * same place, into registered memory from `offset` on. Bytes that were placed there are not copied. Bytes
  * that were placed elsewhere, by an option that was changed on its way, or not at all, are brought to
- * their place. Waits `timeout_ms` each time there is nothing to read.
+ * their place. Bytes of a message that was read early are read again, as by `warpline_byte_stream_read`.
+ * Waits `timeout_ms` each time there is nothing to read.
  *
  * - `-ETIMEDOUT`: nothing came
  * - `-ECONNRESET`, `-EPIPE`: the connection, or the peer's half of it, ended before

@@ -70,6 +70,11 @@ pub struct ByteStreamAttr {
     pub rid_format: u32,
     /// Not 0: `warpline_byte_stream_read_part` says where messages begin.
     pub message_starts: u32,
+    /// Bytes of whole messages beyond a gap that wait to be read: `warpline_byte_stream_read_part` returns a
+    /// message before its turn, as `WARPLINE_READ_EARLY_MESSAGE` describes, and says where messages begin. 0
+    /// for none; a longer message is read in its turn.
+    // Requirements: TRO-3.1.6-03
+    pub early_message_bytes: usize,
 }
 
 /// All 46 bits of a RID are a name.
@@ -157,6 +162,15 @@ pub const WARPLINE_READ_FINISHED: u32 = 4;
 pub const WARPLINE_READ_NOT_EXPECTED: u32 = 5;
 /// The next byte begins a message, as the peer has said.
 pub const WARPLINE_READ_MESSAGE_START: u32 = 6;
+/// A whole message of `length` bytes at position `rid` of the stream, counted from its first byte, has
+/// arrived, and bytes before it have not. The parts after it are of `WARPLINE_READ_EARLY_BYTES`, until all of
+/// it was copied. A message ends where the next one begins, so the last one waits for the next one.
+pub const WARPLINE_READ_EARLY_MESSAGE: u32 = 7;
+/// The next part is bytes of the early message, which were copied.
+pub const WARPLINE_READ_EARLY_BYTES: u32 = 8;
+/// The turn of an early message has come, after `WARPLINE_READ_MESSAGE_START`: of the `length` bytes at
+/// position `rid` of the stream, those that were not placed in a buffer are passed over.
+pub const WARPLINE_READ_HANDED_OUT: u32 = 9;
 /// `buffer` of a transfer that was expected.
 pub const WARPLINE_BUFFER_EXPECTED: u32 = u32::MAX;
 
@@ -164,11 +178,12 @@ pub const WARPLINE_BUFFER_EXPECTED: u32 = u32::MAX;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ReadPart {
-    /// The name of the transfer.
+    /// The name of the transfer. Of `WARPLINE_READ_EARLY_MESSAGE` and `WARPLINE_READ_HANDED_OUT`, the
+    /// position of the message in the stream.
     pub rid: u64,
     /// `WARPLINE_READ_*`.
     pub kind: u32,
-    /// Bytes of the part; of a complete transfer, all that it had.
+    /// Bytes of the part; of a complete transfer, all that it had; of an early message, all that it has.
     pub length: u32,
     /// Where in the buffer they begin.
     pub offset: u32,
@@ -183,6 +198,8 @@ impl From<ReadItem> for ReadPart {
             TransferBuffer::Unsolicited(number) => number.into(),
         };
         let none = Self { rid: 0, kind: WARPLINE_READ_FINISHED, length: 0, offset: 0, buffer: 0 };
+        // A part has no size that could grow: the position of a message is in the place of a name.
+        let of_message = |kind, position, octets| Self { rid: position, kind, length: octets, ..none };
         match item {
             ReadItem::Octets(read) => Self { kind: WARPLINE_READ_BYTES, length: read as u32, ..none },
             ReadItem::Placed { rid, buffer, offset, octets } => Self {
@@ -200,6 +217,15 @@ impl From<ReadItem> for ReadPart {
                 buffer: number(buffer),
             },
             ReadItem::MessageStart => Self { kind: WARPLINE_READ_MESSAGE_START, ..none },
+            ReadItem::EarlyMessage { position, octets } => {
+                of_message(WARPLINE_READ_EARLY_MESSAGE, position, octets)
+            }
+            ReadItem::EarlyOctets(read) => {
+                Self { kind: WARPLINE_READ_EARLY_BYTES, length: read as u32, ..none }
+            }
+            ReadItem::HandedOut { position, octets } => {
+                of_message(WARPLINE_READ_HANDED_OUT, position, octets)
+            }
             ReadItem::NotExpected { rid } => Self {
                 rid: rid.get(),
                 kind: WARPLINE_READ_NOT_EXPECTED,
@@ -307,6 +333,7 @@ pub unsafe extern "C" fn warpline_byte_stream_create(
         let mut config = ByteStreamConfig {
             rid_format: attr.rid_format()?,
             message_starts: attr.message_starts != 0,
+            early_message_bytes: attr.early_message_bytes,
             ..ByteStreamConfig::default()
         };
         if attr.send_bytes != 0 {
@@ -353,8 +380,10 @@ pub unsafe extern "C" fn warpline_byte_stream_has_rdma_option(byte_stream: *cons
 }
 
 /// Reads the bytes that have arrived, at most `length`, to `place`, wherever they are: those of a transfer
-/// are copied from its buffer. Waits for the first for `timeout_ms` milliseconds, or for ever if that is
-/// negative. Returns how many; 0 when the peer has finished and all was read.
+/// are copied from its buffer. They are in stream order: bytes of a message that was read early are read
+/// again, unless they were passed over after `WARPLINE_READ_HANDED_OUT`. Waits for the first for `timeout_ms`
+/// milliseconds, or for ever if that is negative. Returns how many; 0 when the peer has finished and all was
+/// read.
 ///
 /// - `-ETIMEDOUT`: nothing came
 /// - `-ECONNRESET`: the connection ended otherwise
@@ -381,7 +410,9 @@ pub unsafe extern "C" fn warpline_byte_stream_read(
 }
 
 /// Takes the next part of the stream and describes it in `part`: bytes that were not placed are copied to
-/// `place`, at most `length`. Waits as `warpline_byte_stream_read` does. Returns how many bytes were copied.
+/// `place`, at most `length`. Whole messages beyond a gap come first where `early_message_bytes` of
+/// `warpline_byte_stream_attr` has room for them. Waits as `warpline_byte_stream_read` does. Returns how many
+/// bytes were copied.
 ///
 /// - `-ETIMEDOUT`: nothing came
 /// - `-ECONNRESET`: the connection ended otherwise
@@ -401,7 +432,10 @@ pub unsafe extern "C" fn warpline_byte_stream_read_part(
         }
         let mut read = vec![0; length.min(READ_MAX)];
         let item = stream.reader().read_item(&mut read, patience(timeout_ms))?;
-        let count = if let ReadItem::Octets(count) = item { count } else { 0 };
+        let count = match item {
+            ReadItem::Octets(count) | ReadItem::EarlyOctets(count) => count,
+            _ => 0,
+        };
         // SAFETY: neither is null, so both may be written: what C promises.
         unsafe {
             place.cast::<u8>().copy_from_nonoverlapping(read.as_ptr(), count);
@@ -457,7 +491,8 @@ pub unsafe extern "C" fn warpline_byte_stream_expect(
 /// Reads the next `length` bytes of the stream, the whole of transfer `rid`, which is expected at the
 /// same place, into registered memory from `offset` on. Bytes that were placed there are not copied. Bytes
 /// that were placed elsewhere, by an option that was changed on its way, or not at all, are brought to
-/// their place. Waits `timeout_ms` each time there is nothing to read.
+/// their place. Bytes of a message that was read early are read again, as by `warpline_byte_stream_read`.
+/// Waits `timeout_ms` each time there is nothing to read.
 ///
 /// - `-ETIMEDOUT`: nothing came
 /// - `-ECONNRESET`, `-EPIPE`: the connection, or the peer's half of it, ended before

@@ -1,15 +1,20 @@
 //! Byte streams, and the TCP RDMA option.
 
 use std::fs;
-use std::sync::mpsc;
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::{self, Scope, ScopedJoinHandle};
 
 use super::ends::*;
 use super::handles::*;
+use super::statistics::of_byte_stream;
 use crate::byte_stream::*;
 use crate::device::*;
+use crate::extensible::extensible;
 use crate::flag::Flag;
 use crate::memory::*;
+use warpline::link::sim::{self, Verdict};
 
 const OPTION: StreamAttr =
     StreamAttr { size: size_of::<StreamAttr>(), timeout_ms: 0, backlog: 0, rdma_option: 1, reserved: 0 };
@@ -22,6 +27,7 @@ const ATTR: ByteStreamAttr = ByteStreamAttr {
     unsolicited_bytes: 100,
     rid_format: WARPLINE_RID_NFS,
     message_starts: 0,
+    early_message_bytes: 0,
 };
 
 const PLAIN: Annotated = Annotated {
@@ -230,6 +236,80 @@ fn message_starts_are_told() {
         let part = far.read_part(&mut place, PATIENCE).unwrap();
         assert_eq!((part.kind, part.length, &place[..7]), (WARPLINE_READ_BYTES, 7, &b"message"[..]));
     }
+}
+
+/// Reads the next part, with room for `room` bytes, and returns it with the bytes that were copied.
+fn part_of(stream: &Handle<ByteStream>, room: usize) -> (ReadPart, Vec<u8>) {
+    let mut place = vec![0; room];
+    let part = stream.read_part(&mut place, PATIENCE).unwrap();
+    let is_copied = matches!(part.kind, WARPLINE_READ_BYTES | WARPLINE_READ_EARLY_BYTES);
+    place.truncate(if is_copied { part.length as usize } else { 0 });
+    (part, place)
+}
+
+/// While a segment is lost, the message after it is read; in its turn it is passed over, and a program that
+/// reads plain bytes gets all of them.
+// Requirements: TRO-3.1.6-03, A-43
+#[test]
+fn whole_messages_are_read_before_a_gap_closes() {
+    for is_plain in [false, true] {
+        let (near_device, far_device, network) = watched_devices();
+        let listener = far_device.listen_streams_with(PORT, &OPTION).unwrap();
+        let near = near_device.open_stream(FAR, PORT, Some(&OPTION)).unwrap().into_byte_stream(None).unwrap();
+        let attr = ByteStreamAttr { early_message_bytes: 4096, ..ATTR };
+        let far = listener.accept(PATIENCE).unwrap().into_byte_stream(Some(&attr)).unwrap();
+        let gap = Arc::new(AtomicBool::new(true));
+        let loses = gap.clone();
+        network.set_filter(sim::End::A, move |_, frame| {
+            let is_lost = loses.load(Ordering::Acquire) && frame.windows(4).any(|part| part == b"lost");
+            if is_lost { Verdict::Drop } else { Verdict::Pass }
+        });
+        let message = Annotated { starts_message: Flag::SET, ..PLAIN };
+        for bytes in [&b"lost"[..], b"whole", b"last"] {
+            assert_eq!(near.write_annotated(&message, bytes, PATIENCE), 0);
+        }
+        let (part, _) = part_of(&far, 64);
+        assert_eq!((part.kind, part.rid, part.length), (WARPLINE_READ_EARLY_MESSAGE, 4, 5));
+        for bytes in [&b"who"[..], b"le"] {
+            let (part, read) = part_of(&far, 3);
+            assert_eq!((part.kind, &read[..]), (WARPLINE_READ_EARLY_BYTES, bytes));
+        }
+        assert_eq!(far.read_part(&mut [0; 64], 1).unwrap_err(), -libc::ETIMEDOUT);
+        gap.store(false, Ordering::Release);
+        if is_plain {
+            hear(&far, b"lostwholelast");
+            continue;
+        }
+        let starts = || assert_eq!(part_of(&far, 64).0.kind, WARPLINE_READ_MESSAGE_START);
+        starts();
+        let (part, read) = part_of(&far, 64);
+        assert_eq!((part.kind, &read[..]), (WARPLINE_READ_BYTES, &b"lost"[..]));
+        starts();
+        let (part, _) = part_of(&far, 64);
+        assert_eq!((part.kind, part.rid, part.length), (WARPLINE_READ_HANDED_OUT, 4, 5));
+        starts();
+        let (part, read) = part_of(&far, 64);
+        assert_eq!((part.kind, &read[..]), (WARPLINE_READ_BYTES, &b"last"[..]));
+        let counters = of_byte_stream(&far);
+        let transfers = |name: &str| counters[&format!("transfers.{name}")];
+        assert_eq!((transfers("messages_early"), transfers("messages_early_refused")), (1, 0));
+    }
+}
+
+/// A structure of a program with an older header has no room for early messages.
+#[test]
+fn an_older_program_reads_messages_in_their_turn() {
+    assert_eq!(
+        offset_of!(ByteStreamAttr, early_message_bytes) + 8,
+        size_of::<ByteStreamAttr>(),
+        "no padding"
+    );
+    let mut older = [0_usize; size_of::<ByteStreamAttr>() / 8];
+    older[0] = offset_of!(ByteStreamAttr, early_message_bytes);
+    older[6] = 4096;
+    // SAFETY: aligned, and as long as its size says.
+    let attr = unsafe { extensible::<ByteStreamAttr>(older.as_ptr().cast()) };
+    assert_eq!(attr.ok().map(|attr| attr.early_message_bytes), Some(0));
 }
 
 /// Octets of transfers are placed where the registration lets them be: with the right to write, and inside

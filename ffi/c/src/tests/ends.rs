@@ -1,6 +1,7 @@
 //! Two devices with a link between them, and a connection over it.
 
 use std::ffi::{CStr, c_void};
+use std::net::Ipv4Addr;
 use std::ptr::null;
 use std::thread;
 
@@ -8,10 +9,14 @@ use super::handles::*;
 use crate::completion::*;
 use crate::connection::*;
 use crate::device::*;
+use crate::error::Failure;
 use crate::flag::Flag;
 use crate::memory::*;
+use crate::pointer::hand_out;
 use crate::queue_pair::*;
 use crate::work::*;
+use warpline::link::sim::{self, EndConfig, Network};
+use warpline::{DeviceConfig, PollThread};
 
 /// Milliseconds that anything may take before a test fails. No test waits that long unless something is
 /// wrong.
@@ -55,6 +60,23 @@ pub const QP_ATTR: QpAttr = QpAttr {
 
 pub fn devices() -> (Handle<Device>, Handle<Device>) {
     Handle::open_pair((NEAR_DEVICE, None), (FAR_DEVICE, None)).unwrap()
+}
+
+/// Two devices as those of [`devices`], and the link between them, whose frames a test may lose. The first
+/// device is its end A.
+pub fn watched_devices() -> (Handle<Device>, Handle<Device>, Network) {
+    let (near, far) = sim::link(0, EndConfig::a(), EndConfig::b());
+    let network = near.network();
+    let start = |device, last| {
+        let config = DeviceConfig::new(Ipv4Addr::new(198, 18, 0, last), 24);
+        Handle::made(warpline_device_close, |place| {
+            let start = || Ok(Device(warpline::Device::start(device, &config, PollThread::default())?));
+            // SAFETY: the place may be written.
+            unsafe { hand_out(place, start) }.map_or_else(Failure::report, |()| 0)
+        })
+        .unwrap()
+    };
+    (start(near, 1), start(far, 2), network)
 }
 
 /// One end of a connection, with memory of its own and all rights to it. Its handles are given back in this

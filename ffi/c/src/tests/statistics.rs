@@ -40,6 +40,12 @@ fn of_device(device: &Handle<crate::device::Device>) -> BTreeMap<String, u64> {
     all(|counters, room| unsafe { warpline_device_counters(device.raw(), counters, room) })
 }
 
+/// What became of the segments of a byte stream that have the TCP RDMA option, and its TCP.
+pub fn of_byte_stream(stream: &Handle<ByteStream>) -> BTreeMap<String, u64> {
+    // SAFETY: as above.
+    all(|counters, room| unsafe { warpline_byte_stream_counters(stream.raw(), counters, room) })
+}
+
 /// A device counts what was sent and received, a queue pair what its connection did.
 #[test]
 fn devices_and_queue_pairs_have_counters() {
@@ -112,10 +118,7 @@ fn byte_streams_say_what_was_placed() {
             _ => {}
         }
     }
-    let raw = near.raw();
-    // SAFETY: the handle is good, and there is as much room.
-    let counters = || all(|counters, room| unsafe { warpline_byte_stream_counters(raw, counters, room) });
-    let all_named = counters();
+    let all_named = of_byte_stream(&near);
     assert_eq!(all_named["rdma_option"], 1);
     let of_transfers = |named: BTreeMap<String, u64>| -> BTreeMap<_, _> {
         named.into_iter().filter(|(name, value)| name.starts_with("transfers.") && *value > 0).collect()
@@ -126,7 +129,7 @@ fn byte_streams_say_what_was_placed() {
     assert!(transfers["transfers.unknown_rid"] > 0, "{transfers:?}");
     assert_eq!(of_transfers(of_device(&near_device)), transfers);
     assert_eq!((near.abort(), near.wait_closed(PATIENCE)), (0, -libc::ECONNRESET));
-    assert_eq!(of_transfers(counters()), transfers);
+    assert_eq!(of_transfers(of_byte_stream(&near)), transfers);
 }
 
 /// Only as many are written as there is room for, and null is told.

@@ -476,6 +476,8 @@ fn byte_stream(world: &mut World, input: &mut Input<'_>) {
         let mut attr: ByteStreamAttr = unsafe { zeroed() };
         (attr.send_bytes, attr.receive_bytes) = (usize::from(input.u16()), usize::from(input.u16()));
         (attr.unsolicited_count, attr.unsolicited_bytes) = (input.below(4), input.below(256));
+        // Takes no input of its own, so that seeds stay what they are.
+        attr.early_message_bytes = attr.unsolicited_bytes;
         let attr = Sized::new(input, &attr, &[numbers(offset_of!(ByteStreamAttr, send_bytes), 2)]);
         let (stream, mut made) = (world.streams.take(input), null_mut());
         // SAFETY: the handle is good or null, and gone with the call; the structure is as long as it says.
