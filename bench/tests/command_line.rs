@@ -17,7 +17,8 @@ fn temporary(name: &str) -> PathBuf {
 fn measure(name: &str, arguments: &[&str]) -> serde_json::Value {
     let json = temporary(name);
     let path = json.to_str().unwrap();
-    let output = bench(&[&["write-bw", "--json", path], arguments].concat());
+    // Long enough for any machine, however busy: no test waits for it to pass.
+    let output = bench(&[&["write-bw", "--timeout", "120", "--json", path], arguments].concat());
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments:?}: {text}");
     let report = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
@@ -55,7 +56,7 @@ fn one_cpu_polls_both_ends() {
     );
     assert_eq!(report["cpus"], serde_json::json!([allowed]));
     assert_eq!((&report["messages"], &report["corrupt_bytes"]), (&600.into(), &0.into()));
-    let output = bench(&["ping", "--cpus", cpu, "-S", "20000", "-C", "50"]);
+    let output = bench(&["ping", "--timeout", "120", "--cpus", cpu, "-S", "20000", "-C", "50"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success() && said.contains(&format!("polling: CPU {cpu}, both ends in one loop")),

@@ -45,7 +45,7 @@ fn free_hugepage_mib() -> u64 {
     2 * free.ok().and_then(|pages| pages.trim().parse::<u64>().ok()).unwrap_or(0)
 }
 
-/// Runs a block in at most two minutes, and returns what it printed.
+/// Runs a block in at most five minutes, and returns what it printed.
 fn run(block: &str, shells: Shells) -> Output {
     let _turn = TURN.lock();
     let home = tempfile::tempdir().unwrap();
@@ -61,7 +61,7 @@ fn run(block: &str, shells: Shells) -> Output {
                 "{ ",
                 first,
                 "; } 2> $HOME/log & first=$!\n",
-                "for _ in $(seq 600); do grep -q 'waiting at' $HOME/log && break\n",
+                "for _ in $(seq 2400); do grep -q 'waiting at' $HOME/log && break\n",
                 "kill -0 $first || { cat $HOME/log >&2; exit 3; }; sleep 0.1; done\n",
                 second,
                 "\nwait $first\n",
@@ -71,7 +71,7 @@ fn run(block: &str, shells: Shells) -> Output {
     let program = Path::new(env!("CARGO_BIN_EXE_warpline-bench"));
     let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
     let mut command = Command::new("timeout");
-    command.args(["--kill-after", "10", "120"]);
+    command.args(["--kill-after", "10", "300"]);
     if is_root() {
         command.args(["unshare", "--net"]);
     }

@@ -6,6 +6,9 @@ use std::os::unix::fs::MetadataExt;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// How many seconds a program may run: it ends one that hangs, and no other, however slow the machine.
+const LIMIT: &str = "300";
+
 /// Two network namespaces with a veth pair between them: `e1` in the peer's, `e2` in the device's.
 struct Namespaces {
     peer: String,
@@ -41,7 +44,7 @@ impl Namespaces {
 
     fn bench(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.ours, "timeout", "60", env!("CARGO_BIN_EXE_warpline-bench")]);
+        command.args(["netns", "exec", &self.ours, "timeout", LIMIT, env!("CARGO_BIN_EXE_warpline-bench")]);
         command.args(arguments);
         command
     }
@@ -261,7 +264,7 @@ fn the_kernel_connects_with_the_offloads_of_its_veth_pair() {
     let (_running, _) = Running::until(listening, "waiting at");
     for address in ["198.18.0.2", "fd00::2"] {
         let connect = format!(": < /dev/tcp/{address}/4791");
-        let words = ["netns", "exec", &namespaces.peer, "timeout", "20", "bash", "-c", &connect];
+        let words = ["netns", "exec", &namespaces.peer, "timeout", LIMIT, "bash", "-c", &connect];
         let output = Command::new("ip").args(words).output().unwrap();
         assert!(output.status.success(), "{address}: {output:?}");
     }
@@ -276,7 +279,7 @@ fn packets_that_are_cut_are_a_warning() {
         let device = format!("af_packet:e2{options}");
         let listening = namespaces.bench(&["write-bw", "--device", &device, "--listen", "198.18.0.2:4791"]);
         let (running, _) = Running::until(listening, "waiting at");
-        let words = ["netns", "exec", &namespaces.peer, "timeout", "5", "bash", "-c"];
+        let words = ["netns", "exec", &namespaces.peer, "timeout", LIMIT, "bash", "-c"];
         let zeros = "head -c 100000 /dev/zero > /dev/tcp/198.18.0.2/4791";
         Command::new("ip").args(words).arg(zeros).output().unwrap();
         running
@@ -423,7 +426,7 @@ fn a_socket_left_behind_is_replaced() {
         let device = format!("{kind}:{}", path.display());
         let listen = || {
             let mut command = Command::new("timeout");
-            command.args(["-s", "KILL", "60", env!("CARGO_BIN_EXE_warpline-bench"), "write-bw", "--device"]);
+            command.args(["-s", "KILL", LIMIT, env!("CARGO_BIN_EXE_warpline-bench"), "write-bw", "--device"]);
             command.args([&device, "--listen", "198.18.0.2:4791", "--eal", "--no-huge -m 200"]);
             command
         };
