@@ -60,8 +60,8 @@ impl Placement {
 #[derive(Clone, Copy, Debug)]
 struct MessageStart {
     position: u64,
-    /// The message was handed out.
-    handed_out: bool,
+    /// The end of octets that were handed out from here on, or from before; 0 if none were.
+    handed_out_to: u64,
 }
 
 /// The name and the buffer of a record that is of no transfer.
@@ -171,7 +171,10 @@ impl Inbound {
         if let Err(at) = self.message_starts.binary_search_by_key(&position, |start| start.position)
             && self.message_starts.len() < limits::MESSAGE_STARTS_PER_STREAM
         {
-            self.message_starts.insert(at, MessageStart { position, handed_out: false });
+            // Octets are handed out once, also if they turn out to be two messages.
+            let before = at.checked_sub(1).map_or(0, |before| self.message_starts[before].handed_out_to);
+            let handed_out_to = if before > position { before } else { 0 };
+            self.message_starts.insert(at, MessageStart { position, handed_out_to });
         }
     }
 
@@ -205,17 +208,22 @@ impl Inbound {
             if start.position >= end {
                 break;
             }
-            if start.handed_out || !is_whole(start.position, next) {
+            // The reader is not told of a beginning inside of a placement.
+            let placed = self.placements.partition_point(|placement| placement.end() <= start.position);
+            let is_inside =
+                self.placements.get(placed).is_some_and(|placement| placement.at < start.position);
+            if start.handed_out_to > 0 || is_inside || !is_whole(start.position, next) {
                 continue;
             }
             let (position, octets) = (start.position, (next - start.position) as u32);
             let message = EarlyMessage { position, octets };
-            start.handed_out = early.push(&mut self.early_filled, message, |write| {
+            let pushed = early.push(&mut self.early_filled, message, |write| {
                 copy(position, octets as usize, write);
             });
+            start.handed_out_to = if pushed { next } else { 0 };
             let counters = &mut self.transfers.counters;
-            counters.messages_early += u64::from(start.handed_out);
-            counters.messages_early_refused += u64::from(!start.handed_out);
+            counters.messages_early += u64::from(pushed);
+            counters.messages_early_refused += u64::from(!pushed);
         }
         self.publish_counters();
         if self.early_filled != filled_before {

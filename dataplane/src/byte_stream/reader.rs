@@ -53,8 +53,8 @@ pub enum ReadItem {
     /// vouches for it. Only where [the stream](super::ByteStreamConfig::message_starts) says so.
     MessageStart,
     /// A whole message beyond octets that have not come: so many octets at this position of the stream. Its
-    /// octets follow as [`EarlyOctets`](Self::EarlyOctets). Two messages come as one where the segment of the
-    /// second did not say that it begins one. Only where the stream has an
+    /// octets follow as [`EarlyOctets`](Self::EarlyOctets). Two messages come as one where the segment of
+    /// the second did not say that it begins one. Only where the stream has an
     /// [early ring](super::ByteStreamConfig::early_ring).
     // Requirements: TRO-3.1.6-03
     EarlyMessage {
@@ -158,7 +158,8 @@ impl ByteReader {
         &self.shared
     }
 
-    /// The position of the next octet in stream order: how many were read, wherever they were, or passed over.
+    /// The position of the next octet in stream order: how many were read, wherever they were, or passed
+    /// over.
     pub const fn position(&self) -> u64 {
         self.position
     }

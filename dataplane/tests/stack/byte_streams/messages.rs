@@ -361,3 +361,56 @@ fn a_segment_hands_out_few_messages() {
     assert_eq!(starts, 10);
     receiver.is_whole();
 }
+
+/// A beginning that becomes known inside octets that were handed out hands nothing out again: they come once.
+#[test]
+fn a_late_beginning_hands_nothing_out_again() {
+    let mut receiver = taking_early(1000);
+    receiver.send(10, 40, Some(START));
+    receiver.send(50, 40, None);
+    receiver.send(90, 10, Some(START));
+    assert_eq!(receiver.read_with_octets(), [early(10, 80), Told::Early(80)]);
+    // The same octets again and more, in a segment that begins a message among them.
+    receiver.send(50, 60, Some(START));
+    receiver.send(70, 50, Some(START));
+    receiver.send(120, 10, Some(START));
+    assert_eq!(receiver.read_with_octets(), [early(90, 30), Told::Early(30)]);
+    receiver.send(0, 10, None);
+    assert_eq!(
+        receiver.read_with_octets(),
+        [
+            Told::Octets(10),
+            Told::Start,
+            handed_out(10, 80),
+            Told::Start,
+            handed_out(90, 30),
+            Told::Start,
+            Told::Octets(10),
+        ]
+    );
+    receiver.is_whole();
+}
+
+/// Neither does one inside of octets that were placed, of which the reader is not told: they come as placed.
+#[test]
+fn a_beginning_inside_of_a_placement_hands_nothing_out() {
+    let mut receiver = taking_early(1000);
+    receiver.expect();
+    receiver.send(10, 60, Some(RdmaOption::Transfer(Transfer { total_octets: Some(60), ..whole(60) })));
+    receiver.send(40, 60, Some(START));
+    receiver.send(100, 10, Some(START));
+    assert_eq!(receiver.read_with_octets(), []);
+    receiver.send(0, 10, None);
+    assert_eq!(
+        receiver.read_with_octets(),
+        [
+            Told::Octets(10),
+            Told::Item(placed(0, 60)),
+            Told::Item(complete(60)),
+            Told::Octets(30),
+            Told::Start,
+            Told::Octets(10),
+        ]
+    );
+    receiver.is_whole();
+}
