@@ -1,10 +1,10 @@
 //! Holds DPDK's interrupt thread while a driver is called that its handlers would race with.
 //!
 //! A driver registers handlers that DPDK calls on one thread of its own, and takes them away when its port is
-//! configured anew or stopped. `rte_intr_callback_unregister` refuses that (EAGAIN) while the handler runs, and
-//! virtio's driver (DPDK 22.11) ignores the refusal: the handler stays, with a file descriptor that is closed
-//! and a port that is freed. The next descriptor of that number calls it. Messages of the vhost-user peer raise
-//! the interrupt, and each of those calls has some, so the handler often runs meanwhile.
+//! configured anew or stopped. `rte_intr_callback_unregister` refuses that (EAGAIN) while the handler runs,
+//! and virtio's driver (DPDK 22.11) ignores the refusal: the handler stays, with a file descriptor that is
+//! closed and a port that is freed. The next descriptor of that number calls it. Messages of the vhost-user
+//! peer raise the interrupt, and each of those calls has some, so the handler often runs meanwhile.
 
 use core::ffi::c_void;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,8 +14,8 @@ use dpdk_sys as sys;
 /// The driver whose calls race with its handlers, and so the beginning of the names of its devices.
 const RACING: &[u8] = b"net_virtio_user";
 
-/// Returns true if calls that set up, stop or close a device of this name, or of the driver of this name, must
-/// be [`held`].
+/// Returns true if calls that set up, stop or close a device of this name, or of the driver of this name,
+/// must be [`held`].
 pub(crate) fn race_with(name: &[u8]) -> bool {
     name.starts_with(RACING)
 }
