@@ -65,8 +65,8 @@ pub enum ReadItem {
     },
     /// So many octets of the message, copied to the caller's slice.
     EarlyOctets(usize),
-    /// The turn of an [`EarlyMessage`](Self::EarlyMessage) has come: of these octets of the stream, those that
-    /// were not placed in a buffer are passed over.
+    /// The turn of an [`EarlyMessage`](Self::EarlyMessage) has come: of these octets of the stream, those
+    /// that were not placed in a buffer are passed over.
     HandedOut {
         /// The position of its first octet in the stream.
         position: u64,
