@@ -8,6 +8,7 @@
 //! must say why.
 
 mod program;
+mod questions;
 mod structures;
 mod world;
 

@@ -22,6 +22,7 @@ use warpline_c::window::*;
 use warpline_c::work::*;
 
 use super::input::Input;
+use super::questions;
 use super::structures::{Bytes, Sized, numbers, or_null};
 use super::world::{NAMES, Shared, World};
 
@@ -31,7 +32,7 @@ const PATIENCE: i32 = 20;
 const MEMORY: usize = 8192;
 const PORTS: u16 = 2;
 /// `WARPLINE_MAX_ADDRESS`, which is in the header.
-const ADDRESS: usize = 46;
+pub const ADDRESS: usize = 46;
 
 /// The names of addresses: of the devices, of nobody, and no addresses.
 const ADDRESSES: [&CStr; 8] = [
@@ -610,6 +611,7 @@ fn ask(world: &mut World, input: &mut Input<'_>) {
     for result in results {
         world.note("ask", result);
     }
+    questions::ask(world, number);
 }
 
 /// Handles go in any order; some calls take them only if nothing needs them any more.
@@ -665,4 +667,5 @@ fn open_device(world: &mut World, input: &mut Input<'_>) {
         warpline_device_open_pair(name, attr.raw(), NAMES[1].as_ptr(), null(), &raw mut device, null_mut())
     };
     world.note("device", result);
+    questions::name_no_device(world, CStr::from_bytes_until_nul(&text).unwrap(), attr.raw());
 }

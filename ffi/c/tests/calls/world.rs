@@ -46,6 +46,11 @@ impl<T> Handles<T> {
         self.0[usize::from(choice) % self.0.len()]
     }
 
+    /// Returns the one made last; null if there is none.
+    pub fn newest(&self) -> *mut T {
+        self.0.last().copied().unwrap_or(null_mut())
+    }
+
     /// Takes one of them out: the call takes it back.
     pub fn take(&mut self, input: &mut Input<'_>) -> *mut T {
         let handle = self.any(input);
@@ -256,6 +261,13 @@ impl World {
         } else {
             assert!((-133..0).contains(&result), "{family}: {result} is no number of errno.h");
             assert!(!last_error().is_empty(), "{family}: {result} without words");
+        }
+    }
+
+    /// Notes the results of calls of a family.
+    pub fn note_all(&mut self, family: &'static str, results: impl IntoIterator<Item = c_int>) {
+        for result in results {
+            self.note(family, result);
         }
     }
 
