@@ -29,8 +29,8 @@ fn replace(pipe: &PipeWriter) -> (File, File) {
 #[test]
 fn lines_of_dpdk_go_into_the_error_and_others_where_they_were_meant_to() {
     let error = Eal::builder().argument("--help").init().unwrap_err();
-    let expected = "the EAL argument --help prints DPDK's usage and ends the process: ask a program of DPDK's \
-                    instead, as in dpdk-testpmd --help";
+    let expected = "the EAL argument --help prints DPDK's usage and ends the process: ask a program of \
+                    DPDK's instead, as in dpdk-testpmd --help";
     assert_eq!(error.to_string(), expected);
 
     let (mut printed, pipe) = pipe().unwrap();
