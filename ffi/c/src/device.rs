@@ -147,7 +147,9 @@ fn not_opened(error: &warpline::open::OpenError) -> Failure {
     use warpline::open::{EalError, HostFault, OpenError, SocketFault};
 
     let code = match error {
-        OpenError::Argument(_) | OpenError::RingIsAPair => libc::EINVAL,
+        OpenError::Argument(_)
+        | OpenError::RingIsAPair
+        | OpenError::Eal(EalError::Argument(_) | EalError::EndsProcess(_)) => libc::EINVAL,
         OpenError::Eal(EalError::AlreadyInitialised) => libc::EALREADY,
         OpenError::Missing { .. } => libc::EPERM,
         OpenError::Host {
