@@ -42,6 +42,23 @@ impl Namespaces {
         ip(&[&["-n", &self.ours], &arguments.split(' ').collect::<Vec<_>>()[..]].concat());
     }
 
+    /// Makes a veth pair with both ends in the device's namespace: `e3` with an address of the kernel, and
+    /// `e4`.
+    fn pair_of_ours(&self) {
+        self.ours("link add e3 type veth peer name e4");
+        self.ours("link set e3 up");
+        self.ours("link set e4 up");
+        self.ours("address add 198.18.1.1/24 dev e3");
+    }
+
+    /// Sets offloads in the device's namespace, as `ethtool -K` takes them.
+    fn set_offloads(&self, arguments: &str) {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.ours, "ethtool", "-K"]).args(arguments.split(' '));
+        let output = command.output().expect("ethtool");
+        assert!(output.status.success(), "ethtool -K {arguments}: {output:?}");
+    }
+
     fn bench(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.ours, "timeout", LIMIT, env!("CARGO_BIN_EXE_warpline-bench")]);
@@ -254,20 +271,111 @@ fn addresses_of_no_single_host_are_refused() {
 fn the_kernel_connects_with_the_offloads_of_its_veth_pair() {
     let Some(namespaces) = Namespaces::new() else { return };
     ip(&["-n", &namespaces.peer, "address", "add", "fd00::1/64", "dev", "e1", "nodad"]);
-    let listening = namespaces.bench(&[
-        "write-bw",
-        "--device",
-        "af_packet:e2,address=fd00::2/64,address=198.18.0.2/24",
-        "--listen",
-        "198.18.0.2:4791",
-    ]);
-    let (_running, _) = Running::until(listening, "waiting at");
-    for address in ["198.18.0.2", "fd00::2"] {
-        let connect = format!(": < /dev/tcp/{address}/4791");
-        let words = ["netns", "exec", &namespaces.peer, "timeout", LIMIT, "bash", "-c", &connect];
-        let output = Command::new("ip").args(words).output().unwrap();
-        assert!(output.status.success(), "{address}: {output:?}");
+    for device in ["af_packet:e2", "eal:net_af_packet0,iface=e2", "eal:net_af_xdp0,iface=e2"] {
+        let device = format!("{device},address=fd00::2/64,address=198.18.0.2/24");
+        let listening = namespaces.bench(&["write-bw", "--device", &device, "--listen", "198.18.0.2:4791"]);
+        let (_running, _) = Running::until(listening, "waiting at");
+        for address in ["198.18.0.2", "fd00::2"] {
+            let connect = format!(": < /dev/tcp/{address}/4791");
+            let words = ["netns", "exec", &namespaces.peer, "timeout", LIMIT, "bash", "-c", &connect];
+            let output = Command::new("ip").args(words).output().unwrap();
+            assert!(output.status.success(), "{device}, {address}: {output:?}");
+        }
     }
+}
+
+/// Where the other end of a veth pair is in the same namespace, its checksum offload can be asked for.
+#[test]
+fn the_kernel_connects_whether_or_not_it_leaves_checksums_to_the_other_end() {
+    let Some(namespaces) = Namespaces::new() else { return };
+    namespaces.pair_of_ours();
+    for offloads in ["e3 tx on", "e3 tx off"] {
+        namespaces.set_offloads(offloads);
+        let arguments = ["write-bw", "--device", "af_packet:e4", "--listen", "198.18.1.2:4791"];
+        let (_running, _) = Running::until(namespaces.bench(&arguments), "waiting at");
+        let connect = ["bash", "-c", ": < /dev/tcp/198.18.1.2/4791"];
+        let words = [&["netns", "exec", &namespaces.ours, "timeout", "20"], &connect[..]].concat();
+        let output = Command::new("ip").args(words).output().unwrap();
+        assert!(output.status.success(), "{offloads}: {output:?}");
+    }
+}
+
+/// Packets that will be cut are a warning before the first one comes, where that can be known.
+#[test]
+fn offloads_that_make_long_packets_are_a_warning() {
+    let Some(namespaces) = Namespaces::new() else { return };
+    namespaces.pair_of_ours();
+    let warnings = |device: &str| {
+        let arguments = ["write-bw", "--device", device, "--listen", "198.18.1.2:4791"];
+        let (_running, mut said) = Running::until(namespaces.bench(&arguments), "waiting at");
+        said.pop();
+        said
+    };
+    let unsegmented = "warning: the kernel leaves segmentation to 'e3', the other end of the veth pair 'e4': \
+                       its packets are longer than the MTU, and are cut and dropped; ethtool -K e3 tso off, \
+                       or af_packet:e4,super_frames=on";
+    assert_eq!(warnings("af_packet:e4"), [unsegmented]);
+    assert_eq!(warnings("eal:net_af_packet0,iface=e4"), [unsegmented]);
+    let none: [&str; 0] = [];
+    // Its program has the kernel segment what it sends there.
+    assert_eq!(warnings("af_xdp:e4"), none);
+    // Both remedies of the message.
+    assert_eq!(warnings("af_packet:e4,super_frames=on"), none);
+    namespaces.set_offloads("e3 tso off");
+    assert_eq!(warnings("af_packet:e4"), none);
+    namespaces.set_offloads("e4 gro on");
+    let joined = "warning: segments that arrive at 'e4' are joined to packets longer than the MTU, which are \
+                  cut and dropped; ethtool -K e4 gro off, or af_packet:e4,super_frames=on";
+    assert_eq!(warnings("af_packet:e4"), [joined]);
+    assert_eq!(warnings("af_packet:e4,super_frames=on"), none);
+    // A kernel without an address there connects to nothing.
+    namespaces.set_offloads("e4 gro off");
+    namespaces.set_offloads("e3 tso on");
+    namespaces.ours("address flush dev e3");
+    assert_eq!(warnings("af_packet:e4"), none);
+}
+
+/// What is found at the interface of a device counts for one in DPDK's notation, too, whether the interface
+/// stands in its name or in the arguments of the EAL.
+#[test]
+fn the_interface_of_a_device_in_dpdks_notation_is_looked_at() {
+    let Some(namespaces) = Namespaces::new() else { return };
+    namespaces.ours("address add 198.18.0.3/24 dev e2");
+    let in_arguments = ["--eal", "--no-huge -m 200 --vdev=net_af_packet7,iface=e2"];
+    let refusal = |device: &str, address: &str, more: &[&str]| {
+        let listen = format!("{address}:4791");
+        let arguments = ["write-bw", "--device", device, "--listen", &listen];
+        let refusal = namespaces.refusal(&[&arguments[..], more].concat());
+        let (name, options) = device
+            .split_once(',')
+            .map_or((device, String::new()), |(name, options)| (name, format!(",{options}")));
+        let begin = format!("warpline-bench: device '{name},address={address}/24{options}': ");
+        refusal.strip_prefix(&begin).unwrap_or_else(|| panic!("{refusal}")).to_owned()
+    };
+    let none = "there is no interface 'e9'; there are lo, e2";
+    for device in ["eal:net_af_packet0,iface=e9", "eal:net_af_xdp0,iface=e9"] {
+        assert_eq!(refusal(device, "198.18.0.2", &[]), none);
+    }
+    let taken = "the kernel has 198.18.0.3 too, on 'e2', and would refuse what peers send to it: give the \
+                 device another address of 198.18.0.0/24, or take this one from the kernel: ip address \
+                 delete 198.18.0.3/24 dev e2";
+    for device in ["eal:net_af_packet0,iface=e2", "eal:net_af_xdp0,iface=e2", "eal:net_tap0,iface=t0"] {
+        assert_eq!(refusal(device, "198.18.0.3", &[]), taken);
+    }
+    assert_eq!(refusal("eal:net_af_packet7", "198.18.0.3", &in_arguments), taken);
+    let mtu = "interface 'e2' carries packets of 1500 bytes, not 9000: write mtu=1500, or raise it at both \
+               ends of the link: ip link set e2 mtu 9000";
+    assert_eq!(refusal("eal:net_af_packet7,mtu=9000", "198.18.0.2", &in_arguments), mtu);
+    // Its addresses are claimed.
+    let listening = ["write-bw", "--device", "eal:net_af_packet0,iface=e2", "--listen", "198.18.0.2:4791"];
+    let (running, _) = Running::until(namespaces.bench(&listening), "waiting at");
+    let pid = running.pid();
+    let owner = format!(
+        "process {pid} (warpline-bench) has 198.18.0.2 on 'e2' already: give this device another address, or \
+         end it: kill {pid}"
+    );
+    assert_eq!(refusal("af_packet:e2", "198.18.0.2", &[]), owner);
+    assert_eq!(refusal("eal:net_af_packet7", "198.18.0.2", &in_arguments), owner);
 }
 
 /// Linux leaves it to that device as well to cut what it sends into segments. A packet socket cuts the
@@ -287,8 +395,8 @@ fn packets_that_are_cut_are_a_warning() {
     // The kernel sends the first octets again in a packet that is not too long, which may be refused first.
     send("").says_in_the_end(
         "warning: packets of 198.18.0.1 are longer than the MTU, and are cut and dropped: its kernel leaves \
-         segmentation to a device that they never pass; at the peer: ethtool -K INTERFACE tso off; or here, \
-         with af_packet: super_frames=on",
+         segmentation to a device that they never pass (at the peer: ethtool -K INTERFACE tso off), or the \
+         one here joins segments (ethtool -K INTERFACE gro off); or, with af_packet: super_frames=on",
     );
     let first = send(",super_frames=on").lines.next().unwrap().unwrap();
     // What came is whole, and nothing that a peer begins with.
@@ -321,7 +429,9 @@ fn a_privilege_that_is_missing_is_named() {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &namespaces.ours, "prlimit", "--memlock=65536:65536", "setpriv"]);
         command.arg(format!("--bounding-set={capabilities}"));
-        let device = format!("{device},address=198.18.0.2/24");
+        let (kind, options) = device.split_once(',').unwrap_or((device, ""));
+        let options = if options.is_empty() { String::new() } else { format!(",{options}") };
+        let device = format!("{kind},address=198.18.0.2/24{options}");
         command.args([program, "write-bw", "--device", &device, "--listen", "198.18.0.2:4791"]);
         let output = command.output().unwrap();
         assert!(!output.status.success(), "{capabilities} {device}");
@@ -345,12 +455,25 @@ fn a_privilege_that_is_missing_is_named() {
         )
     );
     assert_eq!(
-        without("-net_admin,-sys_admin", "af_xdp:e2"),
+        without("-net_raw,-ipc_lock", "eal:net_af_packet0,iface=e2"),
         format!(
-            "this process lacks CAP_NET_ADMIN and CAP_SYS_ADMIN: run it as root, or grant it: sudo setcap \
-             cap_net_raw,cap_net_admin,cap_sys_admin,cap_ipc_lock+ep {program}"
+            "this process lacks CAP_NET_RAW and CAP_IPC_LOCK: run it as root, or grant it: sudo setcap \
+             cap_net_raw,cap_net_admin,cap_ipc_lock+ep {program}"
         )
     );
+    // The driver's own ring is shorter than the one that it is given.
+    let refusal = without("-ipc_lock", "eal:net_af_packet0,iface=e2");
+    let locks = "this process may lock 64 KiB of memory, and the device needs 2048: run it as root, ";
+    assert!(refusal.starts_with(locks), "{refusal}");
+    for device in ["af_xdp:e2", "eal:net_af_xdp0,iface=e2"] {
+        assert_eq!(
+            without("-net_admin,-sys_admin", device),
+            format!(
+                "this process lacks CAP_NET_ADMIN and CAP_SYS_ADMIN: run it as root, or grant it: sudo \
+                 setcap cap_net_raw,cap_net_admin,cap_sys_admin,cap_ipc_lock+ep {program}"
+            )
+        );
+    }
     if std::path::Path::new("/dev/net/tun").exists() {
         assert_eq!(
             without("-net_admin", "tap:t0"),

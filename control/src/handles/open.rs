@@ -277,23 +277,25 @@ fn data_octets(mtu_octets: u16) -> u16 {
 /// [`OpenError`].
 pub fn port(eal: Eal, device: &DeviceName) -> Result<DpdkDevice, OpenError> {
     let PortArguments { port, vdev } = unused_port_arguments(eal, device).ok_or(OpenError::RingIsAPair)?;
-    let Survey { interface, claims, has_partial_checksums, .. } = surveyed(device)?;
-    // What libbpf and libxdp print of it themselves is long.
-    if device.kind() == DeviceKind::AfXdp
-        && let Some(missing @ Missing::Capabilities { .. }) = privileges::missing(device, 0)
+    // One in DPDK's notation may stand in the EAL's arguments already.
+    let is_there = device.kind() == DeviceKind::Eal && Port::names(eal).contains(&port);
+    let under_port = if is_there { Port::open(eal, &port)?.interface()? } else { None };
+    let Survey { kind, interface, claims, has_partial_checksums, .. } = surveyed(device, under_port)?;
+    // Of a program that it may not load, libxdp says much, and not this.
+    if kind == DeviceKind::AfXdp
+        && let Some(missing @ Missing::Capabilities { .. }) = privileges::missing(kind, 0)
     {
         return Err(OpenError::Missing { name: Box::new(device.clone()), missing });
     }
     sockets::prepare(device).map_err(|fault| OpenError::Socket { name: Box::new(device.clone()), fault })?;
     // Before the device, which may make an interface appear or a peer connect.
     let pool = port_pool(eal, device)?;
-    // One in DPDK's notation may stand in the EAL's arguments already.
-    let vdev = vdev.filter(|_| device.kind() != DeviceKind::Eal || !Port::names(eal).contains(&port));
+    let vdev = vdev.filter(|_| !is_there);
     if let Some(vdev) = &vdev {
         let add = || {
             eal.add_vdev(vdev).map_err(|error| {
                 let name = Box::new(device.clone());
-                explained(device, OpenError::Refused { name, error })
+                explained(device, kind, OpenError::Refused { name, error })
             })
         };
         add()?;
@@ -306,14 +308,14 @@ pub fn port(eal: Eal, device: &DeviceName) -> Result<DpdkDevice, OpenError> {
             add()?;
         }
     }
-    let groups = interface.filter(|_| device.kind() == DeviceKind::AfPacket);
+    let groups = interface.filter(|_| kind == DeviceKind::AfPacket);
     let groups = groups.and_then(|interface| AllMulticast::of_interface(interface).ok());
     let opened = start_port(eal, &port, device, pool, groups.is_none()).map_err(|error| {
         if vdev.is_some() {
             // What the driver says of that matters less than why the port did not start.
             let _ = eal.remove_vdev(&port);
         }
-        explained(device, error)
+        explained(device, kind, error)
     });
     Ok(opened?.accepting_partial_checksums(has_partial_checksums).keeping((claims, groups)))
 }
@@ -332,9 +334,10 @@ fn unused_port_arguments(eal: Eal, device: &DeviceName) -> Option<PortArguments>
     }
 }
 
-/// Returns what this process lacks for `device`, if that can be why it did not open; else `error`.
-fn explained(device: &DeviceName, error: OpenError) -> OpenError {
-    match privileges::missing(device, locked_kib(device)) {
+/// Returns what this process lacks for `device`, whose driver is of the kind `kind`, if that can be why it did
+/// not open; else `error`.
+fn explained(device: &DeviceName, kind: DeviceKind, error: OpenError) -> OpenError {
+    match privileges::missing(kind, locked_kib(device)) {
         Some(missing) => OpenError::Missing { name: Box::new(device.clone()), missing },
         None => error,
     }
@@ -347,11 +350,11 @@ fn explained(device: &DeviceName, error: OpenError) -> OpenError {
 ///
 /// [`OpenError::Host`], as [`port`] would report it.
 pub fn inspect(device: &DeviceName) -> Result<Vec<HostWarning>, OpenError> {
-    Ok(surveyed(device)?.warnings)
+    Ok(surveyed(device, None)?.warnings)
 }
 
-fn surveyed(device: &DeviceName) -> Result<Survey, OpenError> {
-    survey(device).map_err(|fault| OpenError::Host { name: Box::new(device.clone()), fault })
+fn surveyed(device: &DeviceName, under_port: Option<u32>) -> Result<Survey, OpenError> {
+    survey(device, under_port).map_err(|fault| OpenError::Host { name: Box::new(device.clone()), fault })
 }
 
 /// Starts the port `name` of `device` with one queue pair and `pool`. With `multicast` it is opened for

@@ -107,11 +107,20 @@ impl fmt::Display for AfPacketRing {
 
 /// Returns the memory that the sockets of `device` lock, in KiB: of a packet socket two rings, one each way.
 pub(crate) fn locked_kib(device: &DeviceName) -> u64 {
-    if device.kind() != DeviceKind::AfPacket {
-        return 0;
-    }
-    let ring = af_packet_ring(device);
-    2 * u64::from(ring.frame_bytes) * u64::from(ring.frames) / 1024
+    let number =
+        |wanted, default| option(device, wanted).and_then(|value| value.parse().ok()).unwrap_or(default);
+    let (frame_bytes, frames): (u64, u64) = match device.kind() {
+        DeviceKind::AfPacket => {
+            let ring = af_packet_ring(device);
+            (ring.frame_bytes.into(), ring.frames.into())
+        }
+        // Without our sizes the driver has its own.
+        DeviceKind::Eal if device.target().starts_with("net_af_packet") => {
+            (number("framesz", 2048), number("framecnt", 512).saturating_mul(number("qpairs", 1)))
+        }
+        _ => return 0,
+    };
+    frame_bytes.saturating_mul(frames).saturating_mul(2) / 1024
 }
 
 /// Returns the geometry of the rings of a packet socket. A frame holds the largest packet; a block is whole
@@ -190,6 +199,21 @@ mod tests {
             ("af_packet:e,framesz=4096,blocksz=8192", "framesz=4096,blocksz=8192,framecnt=512"),
         ] {
             assert_eq!(arguments(name).1, Some(format!("net_af_packet3,iface=e,{ring}")), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_memory_of_a_packet_socket_is_that_of_both_rings() {
+        for (name, kib) in [
+            ("af_packet:e", 16_384),
+            ("af_packet:e,framecnt=1024", 4096),
+            ("eal:net_af_packet0,iface=e", 2048),
+            ("eal:net_af_packet0,iface=e,framesz=4096,framecnt=64,qpairs=2", 1024),
+            ("eal:net_af_packet0,iface=e,framesz=x", 2048),
+            ("eal:net_null0", 0),
+            ("tap:e", 0),
+        ] {
+            assert_eq!(locked_kib(&name.parse().unwrap()), kib, "{name}");
         }
     }
 

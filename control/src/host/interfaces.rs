@@ -3,15 +3,17 @@
 use std::io;
 use std::net::IpAddr;
 
-use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_core::NLM_F_DUMP;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+use netlink_sys::protocols::NETLINK_ROUTE;
 use warpline_dataplane::net::addresses::Cidr;
 
+use super::netlink;
+
 /// An interface of the kernel.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Interface {
     pub(crate) index: u32,
     pub(crate) name: String,
@@ -22,11 +24,34 @@ pub(crate) struct Interface {
     pub(crate) is_loopback: bool,
     /// The largest IP packet, in bytes.
     pub(crate) mtu: u32,
-    /// Its frames stay in this machine's memory (veth, bridge, tap, ...): the kernel then leaves TCP
-    /// checksums to a device that never computes them.
-    pub(crate) is_virtual: bool,
+    /// What makes its frames.
+    pub(crate) kind: Kind,
+    /// The interface beneath it, or of a veth pair the other end.
+    pub(crate) link: Option<u32>,
+    /// Whether that is in another network namespace, where its number means another interface.
+    pub(crate) is_link_elsewhere: bool,
+    /// The interface whose member it is.
+    pub(crate) controller: Option<u32>,
     /// The kernel's addresses on it.
     pub(crate) addresses: Vec<Cidr>,
+}
+
+/// What makes the frames of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) enum Kind {
+    /// An adapter: drivers of hardware have no kind.
+    #[default]
+    Hardware,
+    /// An adapter of virtio: the host of this virtual machine.
+    Virtio,
+    /// The kernel, of what it sends to the other end.
+    Veth,
+    /// The interface beneath it.
+    Vlan,
+    /// Its members.
+    Bond,
+    /// Anything in this machine's memory (bridge, tap, ...).
+    Other,
 }
 
 /// Returns the interfaces of this network namespace, in the kernel's order.
@@ -35,16 +60,16 @@ pub(crate) struct Interface {
 ///
 /// That of the socket; or `InvalidData` if an answer of the kernel cannot be read.
 pub(crate) fn list() -> io::Result<Vec<Interface>> {
-    let mut socket = Socket::new(NETLINK_ROUTE)?;
-    socket.bind_auto()?;
-    socket.connect(&SocketAddr::new(0, 0))?;
+    let socket = netlink::open(NETLINK_ROUTE)?;
     let mut interfaces = Vec::new();
-    dump(&socket, RouteNetlinkMessage::GetLink(LinkMessage::default()), |message| {
+    let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
+    netlink::ask(&socket, NLM_F_DUMP, request, |message| {
         if let RouteNetlinkMessage::NewLink(link) = message {
             interfaces.extend(interface(&link));
         }
     })?;
-    dump(&socket, RouteNetlinkMessage::GetAddress(AddressMessage::default()), |message| {
+    let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+    netlink::ask(&socket, NLM_F_DUMP, request, |message| {
         if let RouteNetlinkMessage::NewAddress(address) = message
             && let Some(own) = cidr(&address)
             && let Some(interface) = interfaces.iter_mut().find(|one| one.index == address.header.index)
@@ -55,64 +80,39 @@ pub(crate) fn list() -> io::Result<Vec<Interface>> {
     Ok(interfaces)
 }
 
-/// Has the kernel list what `request` asks for, and calls `each` for each message of the answer.
-fn dump(
-    socket: &Socket,
-    request: RouteNetlinkMessage,
-    mut each: impl FnMut(RouteNetlinkMessage),
-) -> io::Result<()> {
-    let mut header = NetlinkHeader::default();
-    header.flags = NLM_F_REQUEST | NLM_F_DUMP;
-    let mut message = NetlinkMessage::new(header, NetlinkPayload::from(request));
-    message.finalize();
-    let mut octets = vec![0; message.buffer_len()];
-    message.serialize(&mut octets);
-    socket.send(&octets, 0)?;
-    let unreadable = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-    loop {
-        let (answer, _) = socket.recv_from_full()?;
-        let mut rest = &answer[..];
-        while !rest.is_empty() {
-            let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest).map_err(unreadable)?;
-            // Messages begin at multiples of four octets.
-            let length = (message.header.length as usize).next_multiple_of(4);
-            rest = rest.get(length.max(4)..).unwrap_or_default();
-            match message.payload {
-                NetlinkPayload::Done(_) => return Ok(()),
-                NetlinkPayload::Error(error) => return Err(error.to_io()),
-                NetlinkPayload::InnerMessage(message) => each(message),
-                _ => {}
-            }
-        }
-    }
-}
-
 fn interface(link: &LinkMessage) -> Option<Interface> {
     let flags = link.header.flags;
     let mut name = None;
-    let mut mtu = u32::MAX;
-    let mut is_virtual = false;
+    let mut one = Interface {
+        index: link.header.index,
+        is_up: flags.contains(LinkFlags::Up),
+        has_carrier: flags.contains(LinkFlags::LowerUp),
+        is_loopback: flags.contains(LinkFlags::Loopback),
+        mtu: u32::MAX,
+        ..Interface::default()
+    };
     for attribute in &link.attributes {
         match attribute {
             LinkAttribute::IfName(text) => name = Some(text.clone()),
-            LinkAttribute::Mtu(bytes) => mtu = *bytes,
-            // Drivers of hardware have no kind.
+            LinkAttribute::Mtu(bytes) => one.mtu = *bytes,
+            LinkAttribute::Link(index) => one.link = Some(*index),
+            LinkAttribute::LinkNetNsId(_) => one.is_link_elsewhere = true,
+            LinkAttribute::Controller(index) => one.controller = Some(*index),
+            LinkAttribute::ParentDevBusName(bus) if bus == "virtio" => one.kind = Kind::Virtio,
             LinkAttribute::LinkInfo(infos) => {
-                is_virtual = infos.iter().any(|info| matches!(info, LinkInfo::Kind(_)));
+                let kind = infos.iter().find_map(|info| match info {
+                    LinkInfo::Kind(InfoKind::Veth) => Some(Kind::Veth),
+                    LinkInfo::Kind(InfoKind::Vlan) => Some(Kind::Vlan),
+                    LinkInfo::Kind(InfoKind::Bond | InfoKind::Team) => Some(Kind::Bond),
+                    LinkInfo::Kind(_) => Some(Kind::Other),
+                    _ => None,
+                });
+                one.kind = kind.unwrap_or(one.kind);
             }
             _ => {}
         }
     }
-    Some(Interface {
-        index: link.header.index,
-        name: name?,
-        is_up: flags.contains(LinkFlags::Up),
-        has_carrier: flags.contains(LinkFlags::LowerUp),
-        is_loopback: flags.contains(LinkFlags::Loopback),
-        mtu,
-        is_virtual,
-        addresses: Vec::new(),
-    })
+    Some(Interface { name: name?, ..one })
 }
 
 /// Returns the address that the kernel has. Over a point-to-point link `IFA_ADDRESS` is the peer's, and

@@ -7,7 +7,7 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::vocabulary::device_name::{DeviceKind, DeviceName};
+use crate::vocabulary::device_name::DeviceKind;
 
 /// A right or a resource that a device needs and that this process does not have.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
@@ -199,15 +199,15 @@ impl Rights {
     }
 }
 
-/// Returns what this process lacks for `device`, which did not open and locks `locked_kib` KiB of memory;
-/// `None` if the reason is another one.
-pub(crate) fn missing(device: &DeviceName, locked_kib: u64) -> Option<Missing> {
-    if device.kind() == DeviceKind::Tap
+/// Returns what this process lacks for a device of the kind `kind`, which did not open and locks `locked_kib`
+/// KiB of memory; `None` if the reason is another one.
+pub(crate) fn missing(kind: DeviceKind, locked_kib: u64) -> Option<Missing> {
+    if kind == DeviceKind::Tap
         && let Some(missing) = tun(Path::new("/dev/net/tun"))
     {
         return Some(missing);
     }
-    Rights::of_this_process()?.lack(&Needs::of(device.kind(), locked_kib))
+    Rights::of_this_process()?.lack(&Needs::of(kind, locked_kib))
 }
 
 /// Returns what keeps this process from the kernel's TUN/TAP driver.

@@ -4,8 +4,10 @@ use std::net::IpAddr;
 
 use warpline_dataplane::net::addresses::Cidr;
 
+use super::arrivals::{Arrivals, LongPackets};
 use super::claim::{AddressKey, Claim, Owner, claim};
 use super::interfaces::{self, Interface};
+use super::offloads::Ethtool;
 use crate::vocabulary::device_name::{DeviceKind, DeviceName};
 
 /// Why a device on an interface of the kernel could not work.
@@ -84,6 +86,32 @@ pub enum HostWarning {
         /// The interface.
         interface: String,
     },
+    /// The kernel sends packets longer than the MTU through the other end of a veth pair, which leaves them
+    /// so.
+    #[error(
+        "the kernel leaves segmentation to '{other_end}', the other end of the veth pair '{interface}': its \
+         packets are longer than the MTU, and are cut and dropped; ethtool -K {other_end} tso off, or \
+         af_packet:{interface},super_frames=on"
+    )]
+    Unsegmented {
+        /// The interface.
+        interface: String,
+        /// The other end of the veth pair.
+        other_end: String,
+    },
+    /// Segments that arrive are joined to packets longer than the MTU.
+    #[error(
+        "segments that arrive at '{joining}' are joined to packets longer than the MTU, which are cut and \
+         dropped; ethtool -K {joining} {options}, or af_packet:{interface},super_frames=on"
+    )]
+    Joined {
+        /// The interface.
+        interface: String,
+        /// The interface that joins: the same, or one beneath it.
+        joining: String,
+        /// What turns that off, as `ethtool -K` takes it.
+        options: String,
+    },
     /// What the peer of a memif can do to this process.
     #[error(
         "memif is for processes that trust each other: if the peer leaves during a transfer, DPDK's driver \
@@ -98,39 +126,64 @@ fn remedy(owner: &Owner) -> String {
 }
 
 /// What is known of the interface under a device that may be opened.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Survey {
+    /// The kind of the device: of one in DPDK's notation, that of its driver.
+    pub(crate) kind: DeviceKind,
     /// The number of the interface, if there is one yet.
     pub(crate) interface: Option<u32>,
     /// The claims to the device's addresses: they belong to the device.
     pub(crate) claims: Vec<Claim>,
-    /// Frames come from the memory of this machine, and their TCP checksums may be partial.
+    /// TCP segments may arrive intact with partial checksums.
     pub(crate) has_partial_checksums: bool,
     pub(crate) warnings: Vec<HostWarning>,
 }
 
-/// Looks at the interface under `device`, and claims the device's addresses on it.
+impl Survey {
+    /// The survey of a device of which nothing is known.
+    fn of_nothing(kind: DeviceKind) -> Self {
+        Self { kind, interface: None, claims: Vec::new(), has_partial_checksums: false, warnings: Vec::new() }
+    }
+}
+
+/// Looks at the interface under `device`, and claims the device's addresses on it. `under_port` is the number
+/// of the interface, if DPDK has the port already and says.
 ///
 /// # Errors
 ///
 /// [`HostFault`]. Where the kernel does not list its interfaces, all that fails is the device itself.
-pub(crate) fn survey(device: &DeviceName) -> Result<Survey, HostFault> {
+pub(crate) fn survey(device: &DeviceName, under_port: Option<u32>) -> Result<Survey, HostFault> {
+    let listed = interfaces::list();
+    let interfaces = listed.as_deref().unwrap_or_default();
+    let under_port = interfaces.iter().find(|one| Some(one.index) == under_port);
+    let named = device.in_own_kind(under_port.map(|one| one.name.as_str()));
+    let device = named.as_ref().unwrap_or(device);
+    let nothing = Survey::of_nothing(device.kind());
     if !matches!(device.kind(), DeviceKind::AfPacket | DeviceKind::AfXdp | DeviceKind::Tap) {
-        let warnings =
-            Vec::from_iter((device.kind() == DeviceKind::Memif).then_some(HostWarning::SharedMemory));
-        return Ok(Survey { warnings, ..Survey::default() });
+        let is_memif = device.kind() == DeviceKind::Memif
+            || device.kind() == DeviceKind::Eal && device.target().starts_with("net_memif");
+        return Ok(Survey {
+            warnings: is_memif.then_some(HostWarning::SharedMemory).into_iter().collect(),
+            ..nothing
+        });
     }
-    let Ok(interfaces) = interfaces::list() else { return Ok(Survey::default()) };
-    check(device, &interfaces)?;
+    if listed.is_err() {
+        return Ok(nothing);
+    }
+    check(device, interfaces)?;
     // A tap that does not exist yet comes with the device.
     let Some(interface) = interfaces.iter().find(|one| one.name == device.target()) else {
-        return Ok(Survey::default());
+        return Ok(nothing);
     };
+    let ethtool = Ethtool::open().ok();
+    let offloads = |index| ethtool.as_ref()?.offloads(index).ok();
+    let arrivals = Arrivals { interfaces, offloads: &offloads };
     Ok(Survey {
         interface: Some(interface.index),
         claims: claims(device, interface)?,
-        has_partial_checksums: interface.is_virtual && device.kind() != DeviceKind::Tap,
-        warnings: warnings(device, interface),
+        has_partial_checksums: device.kind() != DeviceKind::Tap && arrivals.have_partial_checksums(interface),
+        warnings: warnings(device, interface, &arrivals),
+        ..nothing
     })
 }
 
@@ -184,10 +237,21 @@ fn claims(device: &DeviceName, interface: &Interface) -> Result<Vec<Claim>, Host
     Ok(claims)
 }
 
-fn warnings(device: &DeviceName, interface: &Interface) -> Vec<HostWarning> {
+fn warnings(device: &DeviceName, interface: &Interface, arrivals: &Arrivals<'_>) -> Vec<HostWarning> {
     let mut warnings = Vec::new();
     if device.kind() != DeviceKind::Tap && !interface.has_carrier {
         warnings.push(HostWarning::NoCarrier { interface: interface.name.clone() });
+    }
+    // An XDP program comes before what joins, and has the kernel segment what it sends through a veth pair.
+    if device.kind() == DeviceKind::AfPacket && !device.has_super_frames() {
+        let name = interface.name.clone();
+        warnings.extend(arrivals.long_packets(interface).map(|why| match why {
+            LongPackets::Unsegmented { other_end } => HostWarning::Unsegmented { interface: name, other_end },
+            LongPackets::Joined { interface: joining, by } => {
+                let options: Vec<String> = by.iter().map(|offload| format!("{offload} off")).collect();
+                HostWarning::Joined { interface: name, joining, options: options.join(" ") }
+            }
+        }));
     }
     warnings
 }

@@ -359,6 +359,26 @@ impl DeviceName {
         format!("{self},{option}={value}").parse()
     }
 
+    /// Returns the name that a device in DPDK's notation has as one of its own kind, if it is on an interface
+    /// of the kernel: `eal:net_tap0,iface=t0` is `tap:t0`. `otherwise` is the interface of a name without
+    /// one.
+    #[cfg(feature = "dpdk")]
+    pub(crate) fn in_own_kind(&self, otherwise: Option<&str>) -> Option<Self> {
+        const DRIVERS: [(&str, DeviceKind); 3] = [
+            ("net_af_packet", DeviceKind::AfPacket),
+            ("net_af_xdp", DeviceKind::AfXdp),
+            ("net_tap", DeviceKind::Tap),
+        ];
+        let is_driver = |(driver, _): &(&str, DeviceKind)| self.target.starts_with(driver);
+        let (_, kind) = DRIVERS.into_iter().find(|pair| self.kind == DeviceKind::Eal && is_driver(pair))?;
+        let given = self.driver_options.iter().find(|(option, _)| option == "iface");
+        let target = given.map(|(_, value)| value.as_str()).or(otherwise);
+        let mut name = Self { kind, target: kind.target().parse(Some(target?))?, ..self.clone() };
+        // What is ours alone: in DPDK's notation its driver has no such frames.
+        name.driver_options.retain(|(option, _)| !["iface", "super_frames"].contains(&option.as_str()));
+        Some(name)
+    }
+
     fn set(&mut self, option: &str, value: &str) -> Result<(), DeviceNameFault> {
         let wrong = |rule| DeviceNameFault::Value { option: option.into(), value: value.into(), rule };
         match option {

@@ -82,7 +82,8 @@ pub enum AsyncEvent {
         peer: IpAddr,
     },
     /// A packet was dropped because the port had cut it to its buffer: its sender has left it to a device to
-    /// cut it into segments, as Linux does on virtual interfaces. Reported for the first one.
+    /// cut it into segments, as Linux does on virtual interfaces, or the kernel here has joined segments that
+    /// came. Reported for the first one.
     OversizedPacket {
         /// The sender.
         peer: IpAddr,
@@ -122,8 +123,9 @@ impl fmt::Display for AsyncEvent {
             Self::OversizedPacket { peer } => write!(
                 f,
                 "packets of {peer} are longer than the MTU, and are cut and dropped: its kernel leaves \
-                 segmentation to a device that they never pass; at the peer: ethtool -K INTERFACE tso off; \
-                 or here, with af_packet: super_frames=on"
+                 segmentation to a device that they never pass (at the peer: ethtool -K INTERFACE tso off), \
+                 or the one here joins segments (ethtool -K INTERFACE gro off); or, with af_packet: \
+                 super_frames=on"
             ),
         }
     }

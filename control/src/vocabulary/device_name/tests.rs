@@ -165,6 +165,35 @@ fn names() -> impl Strategy<Value = String> {
         .prop_map(|(device, options, single)| [vec![device], options, single].concat().join(","))
 }
 
+#[cfg(feature = "dpdk")]
+#[test]
+fn a_device_in_dpdks_notation_has_a_name_of_its_own_kind() {
+    let in_own_kind = |text: &str, otherwise| {
+        text.parse::<DeviceName>().unwrap().in_own_kind(otherwise).map(|name| name.to_string())
+    };
+    for (eal, own) in [
+        ("eal:net_af_packet0,iface=e1", Some("af_packet:e1")),
+        (
+            "eal:net_af_packet0,framesz=4096,iface=e1,mtu=3000,super_frames=on,address=198.18.0.1",
+            Some("af_packet:e1,address=198.18.0.1/24,mtu=3000,framesz=4096"),
+        ),
+        ("eal:net_af_xdp_x,iface=e1", Some("af_xdp:e1")),
+        ("eal:net_tap3,iface=t0", Some("tap:t0")),
+        ("eal:net_tap3", None),
+        ("eal:net_tap3,iface=of_sixteen_bytes", None),
+        // The path of a socket.
+        ("eal:net_vhost0,iface=/run/x.sock", None),
+        ("eal:net_null0,size=64", None),
+        ("af_packet:e1", None),
+    ] {
+        assert_eq!(in_own_kind(eal, None).as_deref(), own, "{eal}");
+    }
+    // The port knows its interface.
+    assert_eq!(in_own_kind("eal:net_tap3", Some("t1")).as_deref(), Some("tap:t1"));
+    assert_eq!(in_own_kind("eal:net_tap3,iface=t0", Some("t1")).as_deref(), Some("tap:t0"));
+    assert_eq!(in_own_kind("pci:01:00.0", Some("t1")), None);
+}
+
 proptest! {
     /// A name survives the round trip through its text: written and parsed again, it is equal.
     #[test]

@@ -100,6 +100,16 @@ impl Port {
         Ok(PortCapabilities::new(queues, info.max_mtu, pieces, info.rx_offload_capa, info.tx_offload_capa))
     }
 
+    /// Returns the number of the interface of the kernel under it, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// [`PortError::Refused`] when the driver does not tell.
+    pub fn interface(&self) -> Result<Option<u32>, PortError> {
+        let index = self.claim.info()?.if_index;
+        Ok((index > 0).then_some(index))
+    }
+
     /// Configures and starts the port. Queue pair `n` receives into `pools[n]`. The port stops and closes,
     /// for good, when everything that this returns is dropped: the handle and every queue.
     ///
