@@ -334,8 +334,8 @@ fn unused_port_arguments(eal: Eal, device: &DeviceName) -> Option<PortArguments>
     }
 }
 
-/// Returns what this process lacks for `device`, whose driver is of the kind `kind`, if that can be why it did
-/// not open; else `error`.
+/// Returns what this process lacks for `device`, whose driver is of the kind `kind`, if that can be why it
+/// did not open; else `error`.
 fn explained(device: &DeviceName, kind: DeviceKind, error: OpenError) -> OpenError {
     match privileges::missing(kind, locked_kib(device)) {
         Some(missing) => OpenError::Missing { name: Box::new(device.clone()), missing },

@@ -173,8 +173,8 @@ fn start_on_port(_: &DeviceName, _: &str, _: DeviceConfig, _: PollThread) -> Res
 }
 
 /// Looks at the machine around the device `name` before it is opened, and writes to `warnings` what may keep
-/// it from working though it can be opened, a sentence a line: that its interface has no carrier, that packets
-/// longer than the MTU arrive there, or what the peer of a memif can do to this process.
+/// it from working though it can be opened, a sentence a line: that its interface has no carrier, that
+/// packets longer than the MTU arrive there, or what the peer of a memif can do to this process.
 /// `warpline_device_open` tells nobody of that. `name` may be null, as there.
 ///
 /// There is room for `room` bytes, with a zero byte at the end; `warnings` may be null if that is 0. Returns

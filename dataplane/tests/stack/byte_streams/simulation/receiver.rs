@@ -388,7 +388,6 @@ impl Receiver {
                 self.passed_to = message.0 + message.1;
                 self.handed_out += 1;
             }
-            ReadItem::MessageStart => {}
             ReadItem::Octets(octets) => {
                 self.compare(&out[..octets], stream);
                 self.note_copied(octets);
@@ -425,7 +424,7 @@ impl Receiver {
                 self.note_complete(rid.get(), buffer, total_octets);
             }
             ReadItem::NotExpected { rid } => self.note_not_expected(rid.get()),
-            ReadItem::Finished | ReadItem::Nothing => {}
+            ReadItem::MessageStart | ReadItem::Finished | ReadItem::Nothing => {}
             other => panic!("nothing is known of {other:?}"),
         }
         item
