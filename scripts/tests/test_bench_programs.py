@@ -187,17 +187,17 @@ class PairTest(unittest.TestCase):
         return {line.split()[0] for line in names.splitlines() if f"-{os.getpid()}-" in line}
 
     def test_ends_with_its_servers(self) -> None:
-        listen = "import socket, time; s = socket.create_server(('198.18.0.2', 5001)); time.sleep(60)"
+        listen = "import socket, time; s = socket.create_server(('198.18.0.2', 5001)); time.sleep(300)"
         with Pair(9000, offloads=False) as pair:
             self.assertEqual(self.existing(), set(pair.namespaces))
-            server = pair.server(["python3", "-c", listen], 5001, 60)
+            server = pair.server(["python3", "-c", listen], 5001, 120)
             said = pair.client(
-                ["python3", "-c", "import socket; socket.create_connection(('198.18.0.2', 5001))"], 10
+                ["python3", "-c", "import socket; socket.create_connection(('198.18.0.2', 5001))"], 120
             )
             self.assertEqual(said, "")
-            link = pair.client(["ip", "link", "show", "wl0"], 10)
+            link = pair.client(["ip", "link", "show", "wl0"], 120)
             self.assertIn("mtu 9000", link)
-            self.assertIn("tcp-segmentation-offload: off", pair.client(["ethtool", "-k", "wl0"], 10))
+            self.assertIn("tcp-segmentation-offload: off", pair.client(["ethtool", "-k", "wl0"], 120))
             self.assertFalse(server.has_ended())
         self.assertTrue(server.has_ended())
         self.assertEqual(self.existing(), set())
@@ -207,7 +207,7 @@ class PairTest(unittest.TestCase):
             self.assertRaisesRegex(Unavailable, "python3 ended before it listened: no device"),
             Pair(1500) as pair,
         ):
-            pair.server(["python3", "-c", "import sys; sys.exit('no device')"], 5001, 10)
+            pair.server(["python3", "-c", "import sys; sys.exit('no device')"], 5001, 120)
         self.assertEqual(self.existing(), set())
 
 

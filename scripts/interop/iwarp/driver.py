@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from .errors import ExchangeRule
 
-ANSWER_SECONDS: Final = 20.0
+ANSWER_SECONDS: Final = 120.0
 """How long an answer may take, waiting for something included."""
 
 

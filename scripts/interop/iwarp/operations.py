@@ -24,7 +24,7 @@ STEP_SECONDS: Final = 0.01
 NUDGE: Final = (RTR_STAG, 0)
 """STag and TO of a Write for nothing, which an end may get that has been silent since the other's first
 FPDU."""
-PATIENCE_SECONDS: Final = 10.0
+PATIENCE_SECONDS: Final = 120.0
 """How long anything may take that a case waits for."""
 
 

@@ -295,7 +295,7 @@ def _get(network: AfPacket, size_mib: int, start: Callable[[AfPacket, Path], tup
 
 def _await_port(network: AfPacket, port: int) -> None:
     """Wait until a server in the kernel's namespace listens."""
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while f":{port} " not in command("ip", "netns", "exec", network.kernel, "ss", "-ltn"):
         if time.monotonic() > until:
             raise RigError(f"nobody listens at port {port}: {network.last_words()}")

@@ -118,7 +118,7 @@ class Network(ABC):
 
     def ping(self) -> None:
         """Our end answers three echo requests."""
-        command(*f"ip netns exec {self.kernel} ping -n -c 3 -i 0.2 -W 2 {self.our_address}".split())
+        command(*f"ip netns exec {self.kernel} ping -n -c 3 -i 0.2 -W 60 {self.our_address}".split())
 
     @abstractmethod
     def wire(self) -> None:
@@ -228,7 +228,7 @@ class Tap(ProgramNetwork):
         """The interface comes and goes with the program."""
 
     def after_start(self) -> None:
-        until = time.monotonic() + 5
+        until = time.monotonic() + 60
         while "wl0" not in command("ip", "-n", self.kernel, "-o", "link"):
             if time.monotonic() > until:
                 raise RigError("the program is ready, but its tap interface wl0 is not there")

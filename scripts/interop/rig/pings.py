@@ -14,7 +14,7 @@ from .networks import CHECK_CAPTURE, PORT, ProgramNetwork, endpoint
 from .processes import Process, RigError
 
 RPING: Final = CHECK_CAPTURE.parent / "rping"
-SECONDS: Final = 60
+SECONDS: Final = 180
 PINGS: Final = 100
 OCTETS: Final = 30_000
 """Of a ping: more than a segment, by Read and by Write."""

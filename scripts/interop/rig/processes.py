@@ -18,7 +18,7 @@ class NotHere(RigError):
     """This machine's kernel lacks what the case is about."""
 
 
-def command(*words: str, seconds: float = 20) -> str:
+def command(*words: str, seconds: float = 120) -> str:
     """Run a short command to its end; its output."""
     done = subprocess.run(words, capture_output=True, text=True, timeout=seconds, check=False)
     if done.returncode != 0:
@@ -60,7 +60,7 @@ class Process:
         """The end of its error output."""
         return self._err.read_text(errors="replace").strip()[-600:]
 
-    def await_text(self, text: str, seconds: float = 20) -> None:
+    def await_text(self, text: str, seconds: float = 120) -> None:
         """Wait until it has said ``text`` on standard error."""
         until = time.monotonic() + seconds
         while text not in self._err.read_text(errors="replace"):

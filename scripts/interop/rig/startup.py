@@ -24,7 +24,7 @@ from .cases import CAPTURE, _judge_capture, _start_both, require_equal, sha256
 from .networks import Network
 from .processes import RigError
 
-SECONDS: Final = 20
+SECONDS: Final = 120
 FILE_OCTETS: Final = 20_000
 SEED: Final = 5044
 """Of the sample."""

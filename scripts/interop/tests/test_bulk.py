@@ -19,7 +19,7 @@ from iwarp.peer import Endpoint, Stream, start
 
 from tests.test_endpoints import in_parallel
 
-SECONDS = 10.0
+SECONDS = 120.0
 
 
 def connected() -> tuple[socket.socket, socket.socket]:

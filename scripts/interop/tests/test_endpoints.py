@@ -18,7 +18,7 @@ from iwarp.exchange import Advertisement, FileExchange, Result
 from iwarp.peer import Stream, start
 
 EMSS = 1448
-SECONDS = 10.0
+SECONDS = 120.0
 STARTUP_SECONDS = 0.3
 
 
