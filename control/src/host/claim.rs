@@ -77,8 +77,10 @@ impl fmt::Display for Owner {
     }
 }
 
-/// How long a process that has ended may still hold its claim: it gives memory and devices back first.
-const ENDING: Duration = Duration::from_millis(500);
+/// How long a process that may be ending is asked for its claim again.
+const MAY_BE_ENDING: Duration = Duration::from_millis(500);
+/// The same for one that is ending: it gives memory and devices back first, which takes a busy machine long.
+const IS_ENDING: Duration = Duration::from_secs(30);
 const INTERVAL: Duration = Duration::from_millis(20);
 
 /// Claims what `key` says for this process, and waits for another one that may just have been killed.
@@ -89,11 +91,37 @@ const INTERVAL: Duration = Duration::from_millis(20);
 pub(crate) fn claim(key: AddressKey) -> Result<Option<Claim>, Owner> {
     let begin = Instant::now();
     loop {
-        match try_claim(key) {
-            Err(owner) if !owner.is_this_process() && begin.elapsed() < ENDING => thread::sleep(INTERVAL),
+        let owner = match try_claim(key) {
+            Err(owner) if !owner.is_this_process() => owner,
             done => return done,
+        };
+        let limit = if is_ending(owner.pid) { IS_ENDING } else { MAY_BE_ENDING };
+        if begin.elapsed() >= limit {
+            return Err(owner);
         }
+        thread::sleep(INTERVAL);
     }
+}
+
+/// Returns true if the process is gone, or certain to be soon: it exits, or SIGKILL has been sent to it.
+fn is_ending(pid: u32) -> bool {
+    /// proc_pid_stat(5), field 9: `PF_EXITING` of Linux's `sched.h`.
+    const EXITING: u32 = 4;
+    const SIGKILL: u32 = 9;
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
+    // The fields from the third on, after the name in parentheses: the state, and later the flags.
+    let mut fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ');
+    let (state, flags) = (fields.next(), fields.nth(5).and_then(|flags| flags.parse::<u32>().ok()));
+    if matches!(state, Some("Z" | "X")) || flags.is_some_and(|flags| flags & EXITING != 0) {
+        return true;
+    }
+    // A signal that waits to be seen by the process (proc_pid_status(5)), or by its first thread.
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let waiting = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+    let is_killed = |signals: &str| {
+        u64::from_str_radix(signals.trim(), 16).is_ok_and(|signals| signals >> (SIGKILL - 1) & 1 == 1)
+    };
+    ["SigPnd:", "ShdPnd:"].into_iter().filter_map(waiting).any(is_killed)
 }
 
 /// Claims what `key` says for this process.
@@ -120,7 +148,20 @@ fn try_claim(key: AddressKey) -> Result<Option<Claim>, Owner> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
+
+    #[test]
+    fn a_process_that_was_killed_is_ending() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        assert!(!is_ending(process::id()) && !is_ending(child.id()));
+        child.kill().unwrap();
+        // From the signal on, whatever the child has done about it.
+        assert!(is_ending(child.id()));
+        child.wait().unwrap();
+        assert!(is_ending(child.id()), "it is gone");
+    }
 
     #[test]
     fn an_address_on_an_interface_has_one_holder() {
