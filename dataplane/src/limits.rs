@@ -50,6 +50,17 @@ pub const REASSEMBLY_FLOOR_BYTES: u32 = 128 + 2 + 2 + 4 + 4;
 /// Of the frames of a core, those through which bytes in order only pass: an FPDU that comes whole needs one
 /// for a moment. An eighth of all where that is less.
 pub const HELD_FRAMES_RESERVED: usize = 2 * RECEIVE_BURST_FRAMES;
+/// Of each four frames of a core, those that windows of paused readers may promise. The others are left to
+/// queue pairs and to connections before Full Operation.
+pub const PROMISED_FRAMES_OF_FOUR: usize = 3;
+/// Bytes that a frame holds of a promised window, on average: segments that leave frames emptier are
+/// gathered. Two segments that do not fit in a frame of 2 KiB together have as many each, on average.
+pub const PROMISED_BYTES_PER_FRAME: usize = 896;
+/// While windows are promised, one before Full Operation is this part of what is left for promises, or that
+/// of a SYN: it is not known yet what follows, and a window that was offered does not shrink.
+pub const PROMISED_PART_IN_STARTUP: usize = 16;
+/// Full segments that a window is promised however little is left, so that it always opens again.
+pub const PROMISED_SEGMENTS_MIN: u32 = 2;
 /// A connection may hold so many times as many frames as are left for all. A single connection may have four
 /// fifths, and later connections find some: each share falls as more connections want one.
 pub const HELD_SHARE_IN_ORDER: usize = 4;

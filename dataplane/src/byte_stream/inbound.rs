@@ -522,6 +522,12 @@ impl Inbound {
         self.shared.receive_ring.len() - used as usize
     }
 
+    /// Octets of the stream that find room in the ring, whatever the application does.
+    #[inline]
+    pub fn room_octets(&self) -> u32 {
+        u32::try_from(self.ring_room()).unwrap_or(u32::MAX)
+    }
+
     /// Whether octets that are next in the stream can be handed over from where they lie, all of `octets`: no
     /// placement is in the way.
     pub fn takes(&self, octets: usize) -> bool {

@@ -30,8 +30,13 @@ impl<D: Device> Core<D> {
         &mut self,
         key: FlowKey,
         open_kind: OpenKind,
-        tcp: tcp::Connection,
+        mut tcp: tcp::Connection,
     ) -> Option<u32> {
+        let pools = &self.endpoints.context.pools;
+        // One that this end opens has its full window at once, while no window is promised.
+        if matches!(open_kind, OpenKind::Passive(_)) || pools.held.promised_octets() > 0 {
+            tcp.limit_window_in_startup(pools);
+        }
         self.endpoints.table.insert(Connection::new(key, self.host.flow_label(&key), open_kind, tcp))
     }
 }

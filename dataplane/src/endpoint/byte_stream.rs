@@ -47,6 +47,9 @@ impl<F: Frame> Endpoint<'_, F> {
         let start = connection.send_end();
         connection.mode = Mode::Bytes(Box::new(StreamHalves::new(shared, start, annotates)));
         connection.tcp.leave_startup(&mut self.context.pools);
+        if let Mode::Bytes(stream) = &mut connection.mode {
+            stream.renew_window(&mut connection.tcp, &mut self.context.pools);
+        }
         connection.unconsumed_octets = 0;
         let finish_notified = connection.finish_notified;
         self.leave_backlog();
@@ -176,7 +179,8 @@ impl<F: Frame> Endpoint<'_, F> {
                 queue.for_each_slice(held, skip, octets, write);
             });
             self.context.statistics.bytes_copied_rx += stream.inbound.octets_copied - copied;
-            tcp.consume(&mut self.context.pools, octets);
+            tcp.consume_promised(&mut self.context.pools, octets);
+            stream.renew_window(tcp, &mut self.context.pools);
             if !stream.inbound.note_stalled(octets < available) {
                 return;
             }
@@ -208,7 +212,8 @@ impl<F: Frame> Endpoint<'_, F> {
             }
         });
         debug_assert_eq!(octets, payload.len(), "there was room for all");
-        tcp.pass(octets);
+        tcp.pass_promised(octets);
+        stream.renew_window(tcp, &mut self.context.pools);
         self.context.statistics.bytes_copied_rx += octets as u64;
         self.connection.note_changes(self.now, changes);
         if changes.contains(Changes::ACKNOWLEDGED) {

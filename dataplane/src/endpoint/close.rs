@@ -192,6 +192,9 @@ impl<F: Frame> Endpoint<'_, F> {
             self.context.orphans.leave(self.connection.key.remote);
         }
         self.connection.tcp.release(&mut self.context.pools);
+        if let Mode::Bytes(stream) = &self.connection.mode {
+            stream.promise.end(&mut self.context.pools.held);
+        }
         self.context.cut_runs.remove(self.id);
         self.context.statistics.tcp.add(&self.connection.tcp.counters());
         self.context.transfers.add(&self.connection.transfer_counters());

@@ -50,6 +50,7 @@ pub(super) enum Step {
 impl<F: Frame> Endpoint<'_, F> {
     /// Handles a segment of the connection.
     pub fn on_segment(&mut self, header: &Header, payload: Payload<F>) -> Outcome {
+        let promised_frames = self.promised_frames();
         let (connection, context) = (&mut *self.connection, &mut *self.context);
         debug_assert_eq!(connection.receives_stream(), connection.tcp.received().is_in_startup());
         // Streaming octets, and those after a message that waits, stay: they may not take the frames that
@@ -57,6 +58,7 @@ impl<F: Frame> Endpoint<'_, F> {
         let passes =
             !connection.receives_stream() && !connection.awaits_receive() && !connection.carries_bytes();
         context.pools.held.expect_passing(passes);
+        context.pools.held.expect_promised(promised_frames);
         let octets = payload.octets;
         let annotation = connection.annotation(&context.pools.held, header, octets);
         let disposition = connection.tcp.on_segment(self.now, header, payload, &mut context.pools);

@@ -19,11 +19,24 @@ impl<F: Frame> Endpoint<'_, F> {
     /// than its share: the peer sends them again. Returns true if there were any. Streaming octets belong to
     /// control and stay.
     pub(super) fn drop_unacked_surplus(&mut self) -> bool {
+        if !self.context.pools.held.is_short() {
+            return false;
+        }
+        let promised_frames = self.promised_frames();
         let pools = &mut self.context.pools;
-        pools.held.is_short()
-            && pools.held.is_over_share(self.connection.tcp.received().frames())
+        pools.held.is_over_share(self.connection.tcp.received().frames())
+            && self.connection.tcp.received().frames() > promised_frames
             && !self.connection.receives_stream()
             && self.connection.tcp.shed(pools)
+    }
+
+    /// Returns the frames that the window was promised; 0 for a window without a promise.
+    #[inline]
+    pub(super) const fn promised_frames(&self) -> usize {
+        match &self.connection.mode {
+            Mode::Bytes(stream) => stream.promise.frames(),
+            _ => 0,
+        }
     }
 
     /// Takes the frames, and the acknowledged octets in them, from a connection: it is reset, and its users

@@ -15,7 +15,7 @@ use super::pacing::{Pace, Pacer};
 use super::path_mss::PathMss;
 use super::pools::Pools;
 use super::probe::ProbeState;
-use super::receive_queue::ReceiveQueue;
+use super::receive_queue::{ReceiveQueue, WindowPromise};
 use super::receive_state::ReceiveState;
 use super::recovery::Recovery;
 use super::rtt::RttEstimator;
@@ -231,6 +231,17 @@ impl Connection {
     /// Consumes `octets` octets in order.
     pub fn consume<P, F>(&mut self, pools: &mut Pools<P, F>, octets: usize) {
         self.receive.queue.consume(&mut pools.held, octets);
+        self.owe_window();
+    }
+
+    /// Consumes `octets` octets in order, whose window [is promised](Self::promise_window) after this.
+    pub fn consume_promised<P, F>(&mut self, pools: &mut Pools<P, F>, octets: usize) {
+        self.receive.queue.consume(&mut pools.held, octets);
+    }
+
+    /// Owes an acknowledgement if the window can be offered much larger than the peer has it.
+    #[inline]
+    fn owe_window(&mut self) {
         // After its FIN the peer needs no window. It may be gone, and would answer with a RST.
         if !self.receive.peer_finished() && self.receive.may_grow_window() {
             self.ack.owe_one();
@@ -271,9 +282,42 @@ impl Connection {
         self.receive.queue.enter_startup();
     }
 
+    /// Limits the window that is offered before Full Operation: what was offered stays, and its reader may
+    /// turn out to be one who pauses.
+    pub fn limit_window_in_startup<P, F>(&mut self, pools: &Pools<P, F>) {
+        self.receive.limit_window(pools.held.window_in_startup());
+    }
+
     /// Counts them no longer among those.
     pub fn leave_startup<P, F>(&mut self, pools: &mut Pools<P, F>) {
         self.receive.queue.leave_startup(&mut pools.held);
+        self.receive.set_window(self.full_window_octets());
+    }
+
+    /// The window without any limit: what is set up, if the peer's window fields can name it.
+    pub(super) const fn full_window_octets(&self) -> u32 {
+        let unscaled = self.receive.scale == 0 && self.config.window_octets > 0xffff;
+        if unscaled { 0xffff } else { self.config.window_octets }
+    }
+
+    /// Offers a window to a peer whose reader may pause: frames are promised for what is more than
+    /// `reader_octets`, which the reader has room for outside of frames, and always for some segments, so
+    /// that a window opens again that was closed.
+    #[inline]
+    pub fn promise_window<P, F>(
+        &mut self,
+        pools: &mut Pools<P, F>,
+        promise: &mut WindowPromise,
+        reader_octets: u32,
+    ) {
+        let full = self.full_window_octets();
+        let wanted = full.saturating_sub(reader_octets);
+        let offered = self.receive.offered_octets().saturating_sub(reader_octets);
+        let some_segments = limits::PROMISED_SEGMENTS_MIN * u32::from(self.receive.mss_octets);
+        let least = offered.max(some_segments.min(wanted));
+        promise.renew(&mut pools.held, self.receive.queue.frames(), least, wanted);
+        self.receive.set_window(full.min(reader_octets.saturating_add(promise.octets())));
+        self.owe_window();
     }
 
     /// Marks `from..to`, beyond a gap, as placed (see [`ReceiveQueue::place`]).

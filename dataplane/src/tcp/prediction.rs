@@ -100,6 +100,13 @@ impl Connection {
         }
     }
 
+    /// Consumes `octets` octets, all of the payload of a predicted segment, whose window
+    /// [is promised](Self::promise_window) after this.
+    #[inline]
+    pub fn pass_promised(&mut self, octets: usize) {
+        self.receive.queue.pass(octets);
+    }
+
     /// Keeps the rest of the payload of a predicted segment, which is at `offset` of `frame`, for later.
     pub fn keep<P, F: Frame>(&mut self, pools: &mut Pools<P, F>, offset: usize, frame: F) {
         self.receive.queue.keep(&mut pools.held, offset, frame);

@@ -67,6 +67,18 @@ impl ReceiveState {
         }
     }
 
+    /// Offers windows of at most `octets` octets from now on. What was offered stays so.
+    #[inline]
+    pub(super) const fn set_window(&mut self, octets: u32) {
+        self.window_max_octets = octets;
+    }
+
+    /// Octets between the first one that is not consumed and the right edge of the window.
+    #[inline]
+    pub(super) fn offered_octets(&self) -> u32 {
+        (self.edge - self.queue.unread()).max(0).cast_unsigned()
+    }
+
     /// Limits the window to offer to `octets` octets.
     pub(super) fn limit_window(&mut self, octets: u32) {
         self.window_max_octets = self.window_max_octets.min(octets);

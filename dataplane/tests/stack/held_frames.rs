@@ -3,6 +3,7 @@
 //! connections are failed.
 
 mod crowds;
+mod paused_readers;
 
 use std::sync::Arc;
 

@@ -131,7 +131,7 @@ impl<F: Frame> Held<F> {
 /// The frames, and the records of placed octets, of all connections of a core.
 pub struct HeldPool<F> {
     nodes: OrderedPool<Held<F>>,
-    frames_max: usize,
+    pub(super) frames_max: usize,
     /// Those of them that connections before Full Operation hold.
     pub(super) frames_in_startup: usize,
     /// Records of placed octets.
@@ -139,6 +139,11 @@ pub struct HeldPool<F> {
     placed_runs_max: usize,
     /// Whether the octets of the next segment leave their frame at once, or are dropped again.
     passing: bool,
+    /// Frames promised to the connection of the next segment.
+    promised_to_next: usize,
+    /// Octets of windows promised to all connections, and the frames that those connections keep.
+    pub(super) promised_octets: usize,
+    pub(super) frames_promised: usize,
     frames_peak: usize,
 }
 
@@ -152,6 +157,9 @@ impl<F> HeldPool<F> {
             placed_runs: 0,
             placed_runs_max: placed_runs,
             passing: false,
+            promised_to_next: 0,
+            promised_octets: 0,
+            frames_promised: 0,
             frames_peak: 0,
         }
     }
@@ -185,12 +193,36 @@ impl<F> HeldPool<F> {
         self.passing = passing;
     }
 
-    /// Frames that connections may still hold, without the reserve.
-    const fn spare(&self) -> usize {
+    /// Says how many frames the window of the connection of the next segment was promised; 0 for none.
+    #[inline]
+    pub const fn expect_promised(&mut self, frames: usize) {
+        self.promised_to_next = frames;
+    }
+
+    /// Frames through which octets only pass.
+    const fn reserved(&self) -> usize {
         let eighth = self.frames_max / 8;
-        let reserved =
-            if eighth < limits::HELD_FRAMES_RESERVED { eighth } else { limits::HELD_FRAMES_RESERVED };
-        self.free_frames().saturating_sub(reserved)
+        if eighth < limits::HELD_FRAMES_RESERVED { eighth } else { limits::HELD_FRAMES_RESERVED }
+    }
+
+    /// Frames that connections may still hold, without the reserve and without those that windows were
+    /// promised and that are not held yet.
+    const fn spare(&self) -> usize {
+        let promised = self.promised_octets / limits::PROMISED_BYTES_PER_FRAME;
+        let to_come = promised.saturating_sub(self.frames_promised);
+        self.free_frames().saturating_sub(self.reserved() + to_come)
+    }
+
+    /// Whether a connection that keeps `frames` frames may have one more of those that its window was
+    /// promised.
+    const fn keeps_promise(&self, frames: usize) -> bool {
+        frames < self.promised_to_next && self.free_frames() > self.reserved()
+    }
+
+    /// Whether so few octets lie in `frames` frames that the connection of the next segment would need more
+    /// of them than its window was promised.
+    pub(super) const fn wastes_promise(&self, frames: usize, octets: usize) -> bool {
+        self.promised_to_next > 0 && octets < frames * limits::PROMISED_BYTES_PER_FRAME
     }
 
     /// Whether some connection could hold more than its share.
@@ -243,15 +275,19 @@ impl<F> HeldPool<F> {
     /// Whether a connection that holds `frames` frames may have one more for octets in order.
     #[inline]
     pub(super) const fn takes_in_order(&self, frames: usize, in_startup: bool) -> bool {
-        self.passing || frames < limits::HELD_SHARE_IN_ORDER * self.spare_for(in_startup)
+        self.passing
+            || self.keeps_promise(frames)
+            || frames < limits::HELD_SHARE_IN_ORDER * self.spare_for(in_startup)
     }
 
     /// The same for octets beyond a gap: they wait, and leave a part to what comes in order, which fills gaps
     /// and frees frames.
     pub(super) const fn takes_beyond_gap(&self, frames: usize, in_startup: bool) -> bool {
-        frames < limits::HELD_SHARE_BEYOND_GAP * self.spare_for(in_startup)
-            && self.free_frames() > self.frames() / 8
-            && (!in_startup || self.spare_for(true) > self.frames_in_startup / 8)
+        // Of a promised window a part is left to what fills the gap, too.
+        self.keeps_promise(frames + self.promised_to_next / 4)
+            || frames < limits::HELD_SHARE_BEYOND_GAP * self.spare_for(in_startup)
+                && self.free_frames() > self.frames() / 8
+                && (!in_startup || self.spare_for(true) > self.frames_in_startup / 8)
     }
 
     /// Records kept.

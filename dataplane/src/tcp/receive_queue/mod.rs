@@ -5,6 +5,7 @@
 
 mod held;
 mod placed;
+mod promise;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +19,7 @@ use crate::wire::tcp::SeqNumber;
 use held::AFTER_GAP;
 pub use held::{Held, HeldPool};
 pub use placed::{Stretch, StretchView};
+pub use promise::WindowPromise;
 
 /// The result of inserting the payload of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -314,12 +316,12 @@ impl ReceiveQueue {
     }
 
     /// Copies an in-order segment to the end of the frame before it, if it fits there: a small one once
-    /// several frames are held, any while frames are short.
+    /// several frames are held, any while frames are short or emptier than a promised window allows.
     fn gather<F: Frame>(&mut self, pool: &mut HeldPool<F>, held: &Held<F>) -> bool {
         let octets = held.octets as usize;
-        if self.frames() < limits::HELD_FRAMES_BEFORE_GATHERING
-            || (octets > limits::GATHER_MAX_BYTES && !pool.is_short())
-        {
+        let gathers = self.frames() >= limits::HELD_FRAMES_BEFORE_GATHERING
+            && (octets <= limits::GATHER_MAX_BYTES || pool.is_short());
+        if !gathers && !pool.wastes_promise(self.frames(), self.available()) {
             return false;
         }
         let Some(last) = pool.holder_mut(&self.held, self.nxt - 1) else { return false };
