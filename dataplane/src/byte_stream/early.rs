@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use crossbeam::utils::CachePadded;
 
-use super::shared::ring_parts;
+use super::octet_ring;
 use crate::limits;
 use crate::memory::Region;
 use crate::sync::{ArrayQueue, AtomicU64, Ordering};
@@ -54,9 +54,7 @@ impl EarlyRing {
         }
         let mut at = *filled;
         copy(&mut |slice| {
-            let [(first_at, first), (second_at, _)] = ring_parts(&self.ring, at, slice.len());
-            let (head, tail) = slice.split_at(first);
-            let written = self.ring.write(first_at, head) && self.ring.write(second_at, tail);
+            let written = octet_ring::write(&self.ring, at, slice);
             debug_assert!(written, "a ring takes what there is room for");
             at += slice.len() as u64;
         });
@@ -109,9 +107,7 @@ impl EarlyReader {
     /// Copies the next octets of the message to `out`, as many as fit. Returns how many; 0 if all were read.
     pub(super) fn read(&mut self, ring: &EarlyRing, out: &mut [u8]) -> usize {
         let octets = out.len().min(self.left as usize);
-        let [(first_at, first), (second_at, _)] = ring_parts(&ring.ring, self.released, octets);
-        let (head, tail) = out[..octets].split_at_mut(first);
-        let read = ring.ring.read(first_at, head) && ring.ring.read(second_at, tail);
+        let read = octet_ring::read(&ring.ring, self.released, &mut out[..octets]);
         debug_assert!(read, "a ring has its own octets");
         self.left -= octets as u32;
         self.release(ring, octets as u32);

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use super::counters::TransferCounters;
 use super::early::EarlyMessage;
 use super::intervals::BufferRange;
+use super::octet_ring;
 use super::reader::ReaderCommand;
-use super::shared::{SharedByteStream, ring_parts};
+use super::shared::SharedByteStream;
 use super::transfers::{Buffer, Record, RecordKind, TransferId, Transfers};
 use crate::limits;
 use crate::sync::{Ordering, fence};
@@ -414,9 +415,7 @@ impl Inbound {
                 let skip = (self.position - begin) as usize;
                 let (ring, mut at) = (&self.shared.receive_ring, self.filled);
                 copy(skip, taken, &mut |slice| {
-                    let [(first_at, first), (second_at, _)] = ring_parts(ring, at, slice.len());
-                    let (head, tail) = slice.split_at(first);
-                    let written = ring.write(first_at, head) && ring.write(second_at, tail);
+                    let written = octet_ring::write(ring, at, slice);
                     debug_assert!(written, "a ring takes what there is room for");
                     at += slice.len() as u64;
                 });

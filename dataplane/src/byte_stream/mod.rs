@@ -19,6 +19,7 @@ mod inbound;
 mod intervals;
 #[cfg(all(test, loom))]
 mod loom_tests;
+mod octet_ring;
 mod outbound;
 mod reader;
 mod run;

@@ -4,8 +4,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::octet_ring;
 use super::run::{ByteRun, Section, SectionPart};
-use super::shared::{SharedByteStream, ring_parts};
+use super::shared::SharedByteStream;
 use crate::memory::Region;
 use crate::sync::Ordering;
 use crate::wire::tcp::SeqNumber;
@@ -242,14 +243,7 @@ impl Outbound {
     fn read(&self, source: &Source, skip: usize, out: &mut [u8]) -> bool {
         match source {
             Source::Memory(region, offset) => region.read(offset + skip, out),
-            Source::Ring(position) => {
-                let ring = &self.shared.send_ring;
-                let [(first_at, first), (second_at, second)] =
-                    ring_parts(ring, position + skip as u64, out.len());
-                let Some((head, tail)) = out.split_at_mut_checked(first) else { return false };
-                debug_assert_eq!(tail.len(), second, "a ring has two parts");
-                ring.read(first_at, head) && ring.read(second_at, tail)
-            }
+            Source::Ring(position) => octet_ring::read(&self.shared.send_ring, position + skip as u64, out),
         }
     }
 }

@@ -4,7 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::early::{EarlyMessage, EarlyReader};
-use super::shared::{SharedByteStream, ring_parts};
+use super::octet_ring;
+use super::shared::SharedByteStream;
 use super::transfers::{Buffer, Record, RecordKind};
 use super::unsolicited::UnsolicitedPool;
 use crate::memory::Region;
@@ -531,10 +532,7 @@ impl ByteReader {
     }
 
     fn copy_from_ring(&self, out: &mut [u8]) {
-        let ring = &self.shared.receive_ring;
-        let [(first_at, first), (second_at, _)] = ring_parts(ring, self.consumed, out.len());
-        let (head, tail) = out.split_at_mut(first);
-        let read = ring.read(first_at, head) && ring.read(second_at, tail);
+        let read = octet_ring::read(&self.shared.receive_ring, self.consumed, out);
         debug_assert!(read, "a ring has its own octets");
     }
 

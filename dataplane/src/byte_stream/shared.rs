@@ -231,10 +231,3 @@ impl std::fmt::Debug for SharedByteStream {
         f.debug_struct("SharedByteStream").field("name", &self.name).finish_non_exhaustive()
     }
 }
-
-/// A ring of octets: positions count from the beginning of the stream.
-pub(super) fn ring_parts(ring: &Region, position: u64, octets: usize) -> [(usize, usize); 2] {
-    let at = (position % ring.len() as u64) as usize;
-    let first = octets.min(ring.len() - at);
-    [(at, first), (0, octets - first)]
-}

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::sync::Arc;
 
+use super::octet_ring;
 use super::outbound::{Piece, PieceTransfer, Source};
 use super::run::Section;
-use super::shared::{SharedByteStream, ring_parts};
+use super::shared::SharedByteStream;
 use crate::memory::Region;
 use crate::sync::Ordering;
 
@@ -92,11 +93,7 @@ impl ByteWriter {
         if taken.is_empty() {
             return 0;
         }
-        let [(first_at, first), (second_at, _)] =
-            ring_parts(&self.shared.send_ring, self.written, taken.len());
-        let (head, tail) = taken.split_at(first);
-        let ring = &self.shared.send_ring;
-        if !(ring.write(first_at, head) && ring.write(second_at, tail)) {
+        if !octet_ring::write(&self.shared.send_ring, self.written, taken) {
             debug_assert!(false, "a ring takes what there is room for");
             return 0;
         }

@@ -6,7 +6,6 @@ use crate::wire::tcp::{Flags, Header, SeqNumber};
 
 use super::congestion::{AckSample, CongestionControl, Signal};
 use super::counters::Counters;
-use super::frto::AckKind;
 use super::rack::Rack;
 use super::recovery::{DUPLICATE_THRESHOLD, Phase};
 use super::sack_blocks::Block;
@@ -98,6 +97,15 @@ impl Deliveries<'_> {
         };
         too_soon || older_echo()
     }
+}
+
+/// How an acknowledgement differs from others of the same octets.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AckKind {
+    /// It acknowledges octets cumulatively.
+    pub(super) advanced: bool,
+    /// It is a duplicate acknowledgement (RFC 5681 §2).
+    pub(super) duplicate: bool,
 }
 
 impl Connection {

@@ -11,41 +11,14 @@
 
 use crate::time::Instant;
 
-use super::acknowledgement::Delivery;
+use super::acknowledgement::{AckKind, Delivery};
 use super::congestion::CongestionControl;
-use super::recovery::Phase;
+use super::recovery::{Frto, Phase};
 use super::send_queue::SendPayload;
 use super::{Connection, Pools};
 
 /// New segments that are sent after the first acknowledgement.
 const NEW_SEGMENTS: u8 = 2;
-
-/// Which acknowledgement after a timeout is awaited to tell whether it was spurious.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Frto {
-    /// The first (step 2).
-    First,
-    /// The second (step 3): meanwhile so many new segments may be sent, and no lost ones.
-    Second { segments_left: u8 },
-    /// None: recovery is the conventional one.
-    Over,
-}
-
-impl Frto {
-    /// Begins with the timeout if it `may_tell`.
-    pub(super) const fn new(may_tell: bool) -> Self {
-        if may_tell { Self::First } else { Self::Over }
-    }
-}
-
-/// How an acknowledgement differs from others of the same octets.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct AckKind {
-    /// It acknowledges octets cumulatively.
-    pub(super) advanced: bool,
-    /// It is a duplicate acknowledgement (RFC 5681 §2).
-    pub(super) duplicate: bool,
-}
 
 impl Connection {
     /// Takes an acknowledgement after a timeout: the timeout was spurious, or may still turn out to be, or

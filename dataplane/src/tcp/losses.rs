@@ -6,10 +6,9 @@ use crate::limits;
 use crate::time::Instant;
 
 use super::congestion::{CongestionControl, Signal};
-use super::frto::Frto;
 use super::prr::Prr;
 use super::rack::ReorderTolerance;
-use super::recovery::{DUPLICATE_THRESHOLD, Phase};
+use super::recovery::{DUPLICATE_THRESHOLD, Frto, Phase};
 use super::send_queue::{SegmentState, SendPayload, Verdict};
 use super::timers::Timer;
 use super::{Connection, Pools};

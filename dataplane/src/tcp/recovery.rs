@@ -2,7 +2,6 @@
 
 use crate::wire::tcp::SeqNumber;
 
-use super::frto::Frto;
 use super::prr::Prr;
 use super::rack::Rack;
 use super::sack_blocks::Block;
@@ -22,6 +21,24 @@ pub(super) enum Phase {
         /// What tells whether the timeout was spurious.
         frto: Frto,
     },
+}
+
+/// Which acknowledgement after a timeout is awaited to tell whether it was spurious.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Frto {
+    /// The first (step 2).
+    First,
+    /// The second (step 3): meanwhile so many new segments may be sent, and no lost ones.
+    Second { segments_left: u8 },
+    /// None: recovery is the conventional one.
+    Over,
+}
+
+impl Frto {
+    /// Begins with the timeout if it `may_tell`.
+    pub(super) const fn new(may_tell: bool) -> Self {
+        if may_tell { Self::First } else { Self::Over }
+    }
 }
 
 /// A tail loss probe: a segment sent to learn whether the last segments have arrived (RFC 8985 §7.3).
