@@ -16,15 +16,16 @@ fn parts(ring: &Region, position: u64, octets: usize) -> [(usize, usize); 2] {
 pub(super) fn write(ring: &Region, position: u64, octets: &[u8]) -> bool {
     let [(first_at, first), (second_at, _)] = parts(ring, position, octets.len());
     let (head, tail) = octets.split_at(first);
-    ring.write(first_at, head) && ring.write(second_at, tail)
+    octets.len() <= ring.len() && ring.write(first_at, head) && ring.write(second_at, tail)
 }
 
 /// Reads the octets from `position` on, as many as `out` has. Returns false if those are more than the ring
 /// has.
 pub(super) fn read(ring: &Region, position: u64, out: &mut [u8]) -> bool {
     let [(first_at, first), (second_at, _)] = parts(ring, position, out.len());
+    let fits = out.len() <= ring.len();
     let (head, tail) = out.split_at_mut(first);
-    ring.read(first_at, head) && ring.read(second_at, tail)
+    fits && ring.read(first_at, head) && ring.read(second_at, tail)
 }
 
 #[cfg(test)]
