@@ -142,6 +142,13 @@ impl Conversation {
         }
     }
 
+    /// Whether `una` acknowledges what a connection of an earlier SYN has sent, whose cookie may have come
+    /// back: initial sequence numbers are random, and may be near each other.
+    pub fn is_of_earlier_syn(&self, una: u32) -> bool {
+        let is_of = |before: &Tracker| distance(before.iss, una) >= 0 && distance(una, before.nxt) >= 0;
+        self.earlier.iter().any(is_of)
+    }
+
     /// A segment that no tracked connection can have sent belongs to one that an older SYN began: its cookie
     /// was returned, or it is in TIME-WAIT.
     fn find(&mut self, sent: &Sent<'_>) {

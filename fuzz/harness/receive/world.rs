@@ -267,7 +267,8 @@ impl World {
             let (Some(id), Some(tracker)) = (talk.id, &talk.tracker) else { continue };
             let Some(tcp) = self.core.tcp(id) else { continue };
             let (una, end) = (tcp.acknowledged().0, tcp.queued_end().0.wrapping_add(1));
-            if watch::distance(tracker.iss, una).unsigned_abs() > SENT_OCTETS {
+            let is_far = watch::distance(tracker.iss, una).unsigned_abs() > SENT_OCTETS;
+            if is_far || talk.is_of_earlier_syn(una) {
                 // An older SYN cookie than the last came back: the connection is not the one that is tracked.
                 continue;
             }
