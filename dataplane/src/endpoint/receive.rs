@@ -241,7 +241,8 @@ impl<F: Frame> RdmapStream<'_, F> {
     }
 
     /// Handles an FPDU of `bad_octets` octets, as far as they have arrived, that is wrong. While TCP has not
-    /// acknowledged the FPDU, it is dropped like a lost segment.
+    /// acknowledged the FPDU, it is dropped like a lost segment; not if the peer's FIN has come behind it,
+    /// which TCP does not give back.
     // Requirements: MPA-8-08, C00-9-04
     pub(super) fn drop_or_fail(&mut self, bad_octets: usize, error: MpaError) -> Step {
         if self.operating.crc_retries < self.operating.crc_retries_max
