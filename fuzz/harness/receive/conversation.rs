@@ -149,14 +149,17 @@ impl Conversation {
         self.earlier.iter().any(is_of)
     }
 
-    /// A segment that no tracked connection can have sent belongs to one that an older SYN began: its cookie
-    /// was returned, or it is in TIME-WAIT.
+    /// A segment belongs to the connection whose initial number is next before its own: one that an older SYN
+    /// began, if its cookie was returned, or it is in TIME-WAIT.
     fn find(&mut self, sent: &Sent<'_>) {
-        let is_of = |tracker: &Tracker| sent.seq.wrapping_sub(tracker.iss) < SENT_OCTETS;
-        if self.tracker.as_ref().is_none_or(is_of) {
-            return;
-        }
-        if let Some(place) = self.earlier.iter().rposition(is_of) {
+        let sent_since = |tracker: &Tracker| sent.seq.wrapping_sub(tracker.iss);
+        let Some(current) = self.tracker.as_ref().map(sent_since) else { return };
+        // The last of those with the same number.
+        let earlier = self.earlier.iter().map(sent_since).enumerate().rev().min_by_key(|(_, octets)| *octets);
+        if let Some((place, octets)) = earlier
+            && octets < SENT_OCTETS
+            && octets < current
+        {
             let tracker = self.earlier.remove(place);
             self.follow(tracker.again(1 + self.syn_window));
         }
