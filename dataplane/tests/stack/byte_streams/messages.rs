@@ -414,3 +414,22 @@ fn a_beginning_inside_of_a_placement_hands_nothing_out() {
     );
     receiver.is_whole();
 }
+
+/// So many messages wait for a reader that does not look, and no more; the others are read in their turn.
+#[test]
+fn early_messages_that_nobody_takes_are_bounded() {
+    let most = limits::EARLY_MESSAGES_PER_STREAM;
+    let mut receiver = taking_early(65_536);
+    for message in 0..most + 10 {
+        receiver.send(10 + 2 * message, 2, Some(START));
+    }
+    let counters = receiver.counters();
+    assert_eq!(counters.messages_early as usize, most);
+    assert!(counters.messages_early_refused > 0, "{counters:?}");
+    assert_eq!(receiver.read_with_octets().len(), 2 * most);
+    receiver.send(0, 10, None);
+    let told = receiver.read_with_octets();
+    let handed_out = |told: &&Told| matches!(told, Told::Item(ReadItem::HandedOut { .. }));
+    assert_eq!(told.iter().filter(handed_out).count(), most);
+    receiver.is_whole();
+}
