@@ -8,6 +8,7 @@ use std::thread;
 
 use crate::byte_streams::streams;
 use crate::common::{PATIENCE, Pair};
+use crate::options::option;
 use warpline::link::sim::{End, Verdict};
 use warpline::tcp_rdma::{CifsRid, Rid, RidFormat};
 use warpline::{ByteStream, ByteStreamConfig, ReadItem, Region, Section, UnsolicitedConfig};
@@ -148,27 +149,6 @@ fn ask(stream: &mut ByteStream, memory: &Region) {
         }
         free.push_back(reply.mid);
     }
-}
-
-/// The option of a segment, from its kind on, and the payload; `None` for other segments.
-fn option(frame: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
-    if frame[12..14] != [8, 0] || frame[23] != 6 {
-        return None;
-    }
-    let packet = &frame[14..14 + usize::from(u16::from_be_bytes([frame[16], frame[17]]))];
-    let tcp = &packet[usize::from(packet[0] & 15) * 4..];
-    let (header, payload) = tcp.split_at(usize::from(tcp[12] >> 4) * 4);
-    let mut list = &header[20..];
-    while let [kind, rest @ ..] = list
-        && *kind != 0
-    {
-        let len = if *kind == 1 { 1 } else { usize::from(rest[0]) };
-        if *kind == 25 && len > 2 {
-            return Some((list[..len].to_vec(), payload.to_vec()));
-        }
-        list = &list[len..];
-    }
-    None
 }
 
 // Requirements: TRO-5.3.1-01, TRO-5.3.1-02, TRO-5.3.2-01, TRO-5.3.2-02, TRO-5.3.3-01

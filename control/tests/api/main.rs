@@ -17,6 +17,7 @@ mod frames_on_the_wire;
 mod lending;
 mod memory;
 mod nfs_compound;
+mod options;
 mod posting;
 mod quota;
 mod resources;

@@ -7,6 +7,7 @@ use std::thread;
 
 use crate::byte_streams::streams;
 use crate::common::{PATIENCE, Pair};
+use crate::options::option;
 use warpline::link::sim::{End, Verdict};
 use warpline::tcp_rdma::{NfsRid, Rid, RidFormat};
 use warpline::{ByteStream, ByteStreamConfig, ReadItem, Region, Section, UnsolicitedConfig};
@@ -154,31 +155,16 @@ struct Described {
 
 /// Reads a frame; `None` if it has no option that names octets.
 fn described(frame: &[u8]) -> Option<Described> {
+    let (option, payload) = option(frame).filter(|(option, _)| option.len() >= 16)?;
     let word = |octets: &[u8]| u32::from_be_bytes([octets[0], octets[1], octets[2], octets[3]]);
     let half = |octets: &[u8]| usize::from(u16::from_be_bytes([octets[0], octets[1]]));
-    if frame[12..14] != [8, 0] || frame[23] != 6 {
-        return None;
-    }
-    let packet = &frame[14..14 + half(&frame[16..])];
-    let tcp = &packet[usize::from(packet[0] & 15) * 4..];
-    let (header, payload) = tcp.split_at(usize::from(tcp[12] >> 4) * 4);
-    let mut list = &header[20..];
-    while let [kind, rest @ ..] = list
-        && *kind != 0
-    {
-        let len = if *kind == 1 { 1 } else { usize::from(rest[0]) };
-        if *kind == 25 && len >= 16 {
-            return Some(Described {
-                flags: list[2],
-                index: list[3].into(),
-                xid: word(&list[4..]),
-                buffer_offset: word(&list[8..]) as usize,
-                data: payload[half(&list[12..])..][..half(&list[14..])].to_vec(),
-            });
-        }
-        list = &list[len..];
-    }
-    None
+    Some(Described {
+        flags: option[2],
+        index: option[3].into(),
+        xid: word(&option[4..]),
+        buffer_offset: word(&option[8..]) as usize,
+        data: payload[half(&option[12..])..][..half(&option[14..])].to_vec(),
+    })
 }
 
 /// Operations of one RPC share its XID, and each has its index in the list of all, whether or not those
