@@ -117,6 +117,6 @@ fn frames_of_the_kernel_wake_a_device_that_sleeps() {
     // CPU.
     drop(namespace);
     let ticks = in_a_second(cpu_ticks);
-    assert!(ticks < 50.0, "{ticks} hundredths of a second");
+    assert!(ticks < 20.0, "{ticks} hundredths of a second");
     drop(device);
 }

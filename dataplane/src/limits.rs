@@ -56,8 +56,9 @@ pub const PROMISED_FRAMES_OF_FOUR: usize = 3;
 /// Bytes that a frame holds of a promised window, on average: segments that leave frames emptier are
 /// gathered. Two segments that do not fit in a frame of 2 KiB together have as many each, on average.
 pub const PROMISED_BYTES_PER_FRAME: usize = 896;
-/// While windows are promised, one before Full Operation is this part of what is left for promises, or that
-/// of a SYN: it is not known yet what follows, and a window that was offered does not shrink.
+/// Once windows are promised, a connection before Full Operation is offered at most one part in so many of
+/// what is left to promise, and never less than the 64 KiB that a SYN can offer: it is not known yet whether a
+/// reader that pauses follows, and a window that was offered does not shrink.
 pub const PROMISED_PART_IN_STARTUP: usize = 16;
 /// Full segments that a window is promised however little is left, so that it always opens again.
 pub const PROMISED_SEGMENTS_MIN: u32 = 2;

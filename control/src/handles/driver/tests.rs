@@ -113,7 +113,7 @@ fn cost_of_a_second<D: warpline_dataplane::device::Device + Send>(device: D, idl
 /// Clock ticks in a second that a thread which sleeps stays below. One tick is a hundredth of a second: a
 /// thread that spins uses a hundred, less the CPU time of other threads, and one that looks every millisecond
 /// uses a few.
-const IDLE_TICKS: f64 = 50.0;
+const IDLE_TICKS: f64 = 20.0;
 
 #[test]
 fn an_idle_device_leaves_the_cpu_to_others() {
