@@ -57,8 +57,8 @@ pub const PROMISED_FRAMES_OF_FOUR: usize = 3;
 /// gathered. Two segments that do not fit in a frame of 2 KiB together have as many each, on average.
 pub const PROMISED_BYTES_PER_FRAME: usize = 896;
 /// Once windows are promised, a connection before Full Operation is offered at most one part in so many of
-/// what is left to promise, and never less than the 64 KiB that a SYN can offer: it is not known yet whether a
-/// reader that pauses follows, and a window that was offered does not shrink.
+/// what is left to promise, and never less than the 64 KiB that a SYN can offer: it is not known yet whether
+/// a reader that pauses follows, and a window that was offered does not shrink.
 pub const PROMISED_PART_IN_STARTUP: usize = 16;
 /// Full segments that a window is promised however little is left, so that it always opens again.
 pub const PROMISED_SEGMENTS_MIN: u32 = 2;

@@ -1,7 +1,7 @@
 //! The TCP RDMA option of frames, read without the stack's own parser.
 
-/// Reads a frame. Returns the option from its kind on and the payload of the segment; `None` if it has no such
-/// option, or one that is only agreed on.
+/// Reads a frame. Returns the option from its kind on and the payload of the segment; `None` if it has no
+/// such option, or one that is only agreed on.
 pub fn option(frame: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     if frame[12..14] != [8, 0] || frame[23] != 6 {
         return None;
