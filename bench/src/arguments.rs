@@ -4,47 +4,22 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use warpline::open::{self, DpdkDevice, Eal};
 use warpline::{Cidr, DeviceKind, DeviceName, parse_interface_address};
+use warpline_tools::arguments::{TIMEOUT_SECONDS, parse_timeout};
+use warpline_tools::host_port::HostPort;
+use warpline_tools::output::{OutputFile, note};
 
 use crate::error::BenchError;
-use crate::host_port::HostPort;
-use crate::output::{OutputFile, note};
 use crate::placement::parse_cpu;
 
 /// Largest message of a benchmark, in bytes: a round of one message then still fits its region.
 pub const MESSAGE_BYTES_MAX: u32 = 64 << 20;
 
-/// Seconds after which a silent end is given up, unless the command line has others.
-pub const TIMEOUT_SECONDS: &str = "10";
-
 /// The largest region, in bytes: an advertisement has room for it and the slots for samples of perftest's
 /// tests.
 pub const REGION_BYTES_MAX: u32 = 1 << 30;
-
-/// A switch written `on` or `off`.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Switch {
-    /// Yes.
-    On,
-    /// No.
-    Off,
-}
-
-impl Switch {
-    /// Returns true if it is on.
-    pub fn is_on(self) -> bool {
-        self == Self::On
-    }
-}
-
-/// Parses the seconds that the other end may be silent.
-pub fn parse_timeout(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
-    let seconds = seconds.map(Duration::from_secs_f64);
-    seconds.ok_or_else(|| format!("'{text}' is not a timeout: write 0.1 to 3600 seconds"))
-}
 
 /// Parses a number of bytes of a message with an optional k (1024) or M (1024 k).
 pub fn parse_size(text: &str) -> Result<u32, String> {

@@ -9,10 +9,10 @@ use clap::Args;
 use crossbeam::utils::CachePadded;
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use warpline_tools::interrupt;
+use warpline_tools::output::{OutputFile, say};
 
 use crate::error::BenchError;
-use crate::interrupt;
-use crate::output::{OutputFile, say};
 use crate::placement::{Placement, parse_cpu, pin_to};
 
 /// Round trips between two readings of the clock, which takes about as long as one of them.
@@ -54,8 +54,8 @@ struct Report {
 pub fn run(args: &CacheLine) -> Result<(), BenchError> {
     let json = OutputFile::open_some(args.json.as_deref())?;
     let [near, far] = Placement::choose(&args.cpus)?.cpus()[..] else {
-        return Err(BenchError::Options(
-            "a cache line moves between two CPUs: name both with --cpus, as two are not free".into(),
+        return Err(BenchError::options(
+            "a cache line moves between two CPUs: name both with --cpus, as two are not free",
         ));
     };
     let times = measure(near, far, Duration::from_secs(args.duration))?;
@@ -74,7 +74,7 @@ pub fn run(args: &CacheLine) -> Result<(), BenchError> {
         report.p50_ns,
         report.min_ns
     );
-    json.map_or(Ok(()), |file| file.write_json(&[report], false))
+    Ok(json.map_or(Ok(()), |file| file.write_json(&[report], false))?)
 }
 
 /// Returns the means of [`ROUND_TRIPS`] round trips each, in picoseconds.

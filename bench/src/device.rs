@@ -3,17 +3,17 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use warpline::link::tap::{Tap, TapConfig};
+use warpline::link::tap::Tap;
 use warpline::link::{Capabilities, Device, RxInterrupt, Waker};
 use warpline::open::{self, DpdkDevice, Mbuf};
 use warpline::time::Instant;
 use warpline::{CrcPolicy, DeviceConfig, MacAddress, MemorySource};
+use warpline_tools::arguments::Switch;
+use warpline_tools::capture::captured;
+use warpline_tools::output::OutputFile;
 
-use crate::arguments::Switch;
 use crate::error::BenchError;
-use crate::output::OutputFile;
 
 /// Bytes in flight on a connection: some tens of jumbo frames, which stay in a core's cache.
 const WINDOW_BYTES: u32 = 512 << 10;
@@ -25,19 +25,6 @@ pub fn config(crc: Switch, config: DeviceConfig) -> DeviceConfig {
         window_bytes: WINDOW_BYTES,
         memory: open::Eal::current().map_or_else(MemorySource::heap, open::hugepages),
         ..config
-    }
-}
-
-/// Returns the configuration of a capture of all frames. Frames carry [`warpline::now`]: the capture has the
-/// time of day at which that was zero.
-fn capture_config(interface: &str) -> TapConfig {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let origin = since_1970.saturating_sub(Duration::from_nanos(warpline::now().as_nanos()));
-    TapConfig {
-        interface_name: interface.into(),
-        origin_unix_ns: u64::try_from(origin.as_nanos()).unwrap_or(0),
-        snap_bytes: None,
-        limit_bytes: None,
     }
 }
 
@@ -62,25 +49,6 @@ impl BenchDevice {
         let Some(file) = file else { return Ok(Self::Plain(device)) };
         Ok(Self::Captured(Box::new(captured(device, file, interface)?)))
     }
-}
-
-/// Returns `device` with its frames captured to `file`. A write that fails then ends the command
-/// ([`interrupt`](crate::interrupt)).
-///
-/// # Errors
-///
-/// [`BenchError::File`].
-pub fn captured<D: Device>(
-    device: D,
-    file: OutputFile,
-    interface: &str,
-) -> Result<Tap<D, OutputFile>, BenchError> {
-    let path = file.path().to_owned();
-    let failed = |error| BenchError::File(path.clone(), error);
-    let mut tap = Tap::new(device, file.begin()?, &capture_config(interface)).map_err(failed)?;
-    // A file that takes nothing is noticed before anything is measured.
-    tap.flush().map_err(failed)?;
-    Ok(tap)
 }
 
 impl Device for BenchDevice {

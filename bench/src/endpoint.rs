@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use warpline::open::Eal;
 use warpline::{CoreDriver, Statistics};
+use warpline_tools::interrupt;
 
 use crate::device::BenchDevice;
 use crate::error::BenchError;
-use crate::interrupt;
 use crate::placement::pin_to;
 
 /// The work of the other end between the polls of its core; breaks when the core is not needed any more.

@@ -1,21 +1,20 @@
 //! Why a measurement could not be made.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::net::SocketAddr;
 
-use crate::failure::Failure;
+use warpline::DeviceNameError;
+use warpline::open::OpenError;
+use warpline_tools::error::CommandError;
+
 use crate::placement;
 
 /// Why a measurement could not be made. Each message is one line that says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// The name of the device is wrong.
+    /// What any command may fail of.
     #[error(transparent)]
-    Name(#[from] warpline::DeviceNameError),
-    /// The device does not open.
-    #[error(transparent)]
-    Open(#[from] warpline::open::OpenError),
+    Command(#[from] CommandError),
     /// The device does not start.
     #[error(transparent)]
     Start(#[from] warpline::StartError),
@@ -45,27 +44,12 @@ pub enum BenchError {
          address=ADDR/PREFIX, or say --listen ADDR:PORT"
     )]
     ListenNowhere(String),
-    /// A name has no address.
-    #[error("{0}: {1}")]
-    Resolve(String, String),
-    /// The other end has another version of IP.
-    #[error("{0}: the device has no address of that version of IP: give it one with address=ADDR/PREFIX")]
-    OtherVersion(IpAddr),
-    /// An end that connects to nobody.
-    #[error("connect to a host, as in 198.18.0.2:7471: an unspecified address is for --listen")]
-    NoHost,
-    /// The address to listen at is not one of the device.
-    #[error("{0} is no address of the device: name it in --address, or leave out --address")]
-    ListenAddress(IpAddr),
     /// A ring needs no addresses.
     #[error(
         "the device ring has both ends in this process: name another with --device, or leave out --listen, \
          --address and HOST:PORT"
     )]
     RingHasBothEnds,
-    /// Options that do not go together.
-    #[error("{0}")]
-    Options(String),
     /// A figure is below the limit that was set for it.
     #[error("{figure} is {got:.6}, below the limit of {limit}")]
     BelowLimit {
@@ -85,28 +69,37 @@ pub enum BenchError {
     /// The other end failed.
     #[error("the other end: {0}")]
     Peer(String),
-    /// A file.
-    #[error("{0}: {1}")]
-    File(PathBuf, io::Error),
-    /// Nobody reads standard output any more.
-    #[error("standard output is closed")]
-    ClosedPipe,
-    /// A signal has ended the command too early.
-    #[error("interrupted before anything was measured")]
-    Interrupted,
-    /// A call of the system.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    /// An end that `scripts/interop` drives failed.
-    #[error("{0}")]
-    Failed(Failure),
     /// Data was damaged.
     #[error("{0} bytes arrived wrong")]
     Corrupt(u64),
 }
 
-impl From<Failure> for BenchError {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(failure)
+impl BenchError {
+    /// Options that do not go together.
+    pub fn options(why: impl Into<String>) -> Self {
+        CommandError::Options(why.into()).into()
+    }
+
+    /// A signal has ended the command too early.
+    pub const fn interrupted() -> Self {
+        Self::Command(CommandError::Interrupted)
+    }
+}
+
+impl From<DeviceNameError> for BenchError {
+    fn from(error: DeviceNameError) -> Self {
+        CommandError::Name(error).into()
+    }
+}
+
+impl From<OpenError> for BenchError {
+    fn from(error: OpenError) -> Self {
+        CommandError::Open(error).into()
+    }
+}
+
+impl From<io::Error> for BenchError {
+    fn from(error: io::Error) -> Self {
+        CommandError::Io(error).into()
     }
 }

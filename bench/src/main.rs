@@ -1,4 +1,4 @@
-//! Benchmarks and tools for warpline.
+//! Benchmarks for warpline.
 #![warn(clippy::print_stdout, clippy::print_stderr, reason = "they panic when nobody reads: say! and note!")]
 
 mod arguments;
@@ -7,46 +7,36 @@ mod device;
 mod endpoint;
 mod ends;
 mod error;
-mod exchange;
-mod failure;
 mod floor;
-mod host_port;
-mod impair;
 mod instructions;
-mod interop;
-mod interrupt;
 mod lane;
 mod line_rate;
 mod notices;
-mod operations;
-mod output;
 mod pattern;
 mod perftest;
 mod ping;
 mod placement;
-mod reassembly;
-mod segments;
-mod setup;
 mod tcp_rdma;
 mod times;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use warpline_tools::interrupt;
+use warpline_tools::output::note;
 
 use crate::error::BenchError;
-use crate::output::note;
 
-/// Benchmarks and tools for warpline, a software RNIC.
+/// Benchmarks for warpline, a software RNIC.
 #[derive(Parser, Debug)]
 #[command(version, about)]
 struct CommandLine {
-    /// The measurement or tool.
+    /// The measurement.
     #[command(subcommand)]
     command: Command,
 }
 
-/// The measurements and tools.
+/// The measurements.
 #[derive(Subcommand, Debug)]
 enum Command {
     /// Measure the bandwidth of RDMA Writes.
@@ -79,28 +69,24 @@ enum Command {
     TcpRdma(tcp_rdma::TcpRdma),
     /// Measure the time that a cache line takes from one core to another and back.
     CacheLine(cache_line::CacheLine),
-    /// Join two devices by a wire with faults: loss, delay, reordering, duplication, corruption.
-    Impair(impair::Impair),
-    /// Measure the memory that a receiver needs for reassembly, by the alignment of FPDUs and the number of
-    /// connections.
-    Reassembly(reassembly::Reassembly),
     /// Transfer in virtual time, for scripts/bench instructions to count instructions.
     #[command(hide = true)]
     Instructions(instructions::Instructions),
-    /// Exchange files with another iWARP endpoint by RDMA Writes (for scripts/interop).
-    Exchange(exchange::ExchangeArguments),
-    /// Obey commands on standard input, an operation each (for scripts/interop).
-    Operations(operations::OperationsArguments),
 }
+
+/// The name of this program, before each of its complaints.
+const PROGRAM: &str = "warpline-bench";
 
 fn main() -> ExitCode {
     interrupt::end_on_panics();
     let command = CommandLine::parse().command;
-    match interrupt::watch().map_err(BenchError::Io).and_then(|()| interrupt::outcome(run(command))) {
+    match interrupt::watch().map_err(BenchError::from).and_then(|()| interrupt::outcome(run(command))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            interrupt::end_for(&error);
-            note!("warpline-bench: {error}");
+            if let BenchError::Command(error) = &error {
+                interrupt::end_for(PROGRAM, error);
+            }
+            note!("{PROGRAM}: {error}");
             ExitCode::FAILURE
         }
     }
@@ -121,11 +107,7 @@ fn run(command: Command) -> Result<(), BenchError> {
         Command::LineRate(args) => line_rate::run(&args),
         Command::TcpRdma(args) => tcp_rdma::run(&args),
         Command::CacheLine(args) => cache_line::run(&args),
-        Command::Impair(args) => impair::run(&args),
-        Command::Reassembly(args) => reassembly::run(&args),
         Command::Instructions(args) => instructions::run(&args),
-        Command::Exchange(args) => exchange::run(&args),
-        Command::Operations(args) => operations::run(&args),
     }
 }
 

@@ -6,8 +6,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use warpline::{AsyncEvent, Device};
-
-use crate::output::note;
+use warpline_tools::output::note;
 
 /// How often a device is asked.
 const INTERVAL: Duration = Duration::from_millis(200);

@@ -2,15 +2,20 @@
 //! file, the patience of their user.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use signal_hook::consts::{SIGINT, SIGPIPE, SIGTERM};
 use tempfile::TempDir;
+
+#[path = "../../tools/tests/running/mod.rs"]
+mod running;
+
+use running::Running;
 
 /// All tests poll on the same CPUs, one test at a time.
 static TURN: Mutex<()> = Mutex::new(());
@@ -19,60 +24,7 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A command that runs, with its outputs here.
-struct Running {
-    child: Child,
-    errors: BufReader<ChildStderr>,
-}
-
 impl Running {
-    fn start(arguments: &[&str]) -> Self {
-        Self::spawn(arguments, Stdio::null())
-    }
-
-    /// With a standard input that does not end.
-    fn start_with_input(arguments: &[&str]) -> Self {
-        Self::spawn(arguments, Stdio::piped())
-    }
-
-    fn spawn(arguments: &[&str], input: Stdio) -> Self {
-        let mut child =
-            bench(arguments).stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let errors = BufReader::new(child.stderr.take().unwrap());
-        Self { child, errors }
-    }
-
-    /// Waits for a line of the error output that has `text`.
-    fn wait_for_error(&mut self, text: &str) {
-        let mut line = String::new();
-        while !line.contains(text) {
-            line.clear();
-            assert!(self.errors.read_line(&mut line).unwrap() > 0, "it has ended before it said {text}");
-        }
-    }
-
-    /// Waits for a line of its output that has `text`.
-    fn wait_for_output(&mut self, text: &str) {
-        assert!(self.prints(text), "it has ended before it printed {text}");
-    }
-
-    /// Waits for a line of its output that has `text`. Returns false if it ends before.
-    fn prints(&mut self, text: &str) -> bool {
-        // Without a buffer: what comes later is for `end`.
-        let (mut line, mut octet) = (Vec::new(), [0]);
-        let output = self.child.stdout.as_mut().unwrap();
-        while !String::from_utf8_lossy(&line).contains(text) {
-            if octet[0] == b'\n' {
-                line.clear();
-            }
-            if output.read(&mut octet).unwrap() == 0 {
-                return false;
-            }
-            line.push(octet[0]);
-        }
-        true
-    }
-
     /// Waits until it has a handler for `signal`, whose default would end it.
     fn wait_until_it_catches(&self, signal: i32) {
         eventually(|| {
@@ -93,32 +45,18 @@ impl Running {
         let before = ticks();
         eventually(|| ticks() >= before + 50);
     }
+}
 
-    fn signal(&self, signal: &str) {
-        let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
-        assert!(sent.success());
-    }
-
-    /// Waits for its end. Returns how it ended, the rest of its output and of its errors.
-    fn end(&mut self) -> (ExitStatus, String, String) {
-        let (mut output, mut errors) = (String::new(), String::new());
-        if let Some(mut stdout) = self.child.stdout.take() {
-            stdout.read_to_string(&mut output).unwrap();
-        }
-        self.errors.read_to_string(&mut errors).unwrap();
-        (self.child.wait().unwrap(), output, errors)
+/// Waits until `condition` holds.
+fn eventually(mut condition: impl FnMut() -> bool) {
+    let start = std::time::Instant::now();
+    while !condition() {
+        assert!(start.elapsed().as_secs() < 300, "it does not happen");
+        std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It has ended, unless the test has failed or has stopped it.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn bench(arguments: &[&str]) -> Command {
+fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_warpline-bench"));
     command.args(arguments).stdin(Stdio::null());
     command
@@ -181,11 +119,9 @@ fn a_peer_that_is_gone_is_given_up() {
 #[test]
 fn a_closed_pipe_ends_quietly() {
     let _turn = turn();
-    for line in [
-        &["write-bw", "--size", "64k", "--run-infinitely", "-D", "1"][..],
-        &["write-bw", "--iters", "1000"],
-        &["reassembly", "--connections", "10,20,30,40"],
-    ] {
+    for line in
+        [&["write-bw", "--size", "64k", "--run-infinitely", "-D", "1"][..], &["write-bw", "--iters", "1000"]]
+    {
         let mut running = Running::start(line);
         running.wait_for_output("\n");
         drop(running.child.stdout.take());
@@ -199,8 +135,8 @@ fn a_closed_pipe_ends_quietly() {
 #[test]
 fn a_capture_that_cannot_be_written_ends_the_run() {
     let _turn = turn();
-    for command in ["write-bw", "ping"] {
-        let output = bench(&[command, "--pcap", "/dev/full"]).output().unwrap();
+    for measurement in ["write-bw", "ping"] {
+        let output = command(&[measurement, "--pcap", "/dev/full"]).output().unwrap();
         assert_eq!(complaint(&output), "warpline-bench: /dev/full: No space left on device (os error 28)");
         assert!(!String::from_utf8_lossy(&output.stdout).contains(" 4096 "), "{output:?}");
     }
@@ -223,17 +159,8 @@ fn a_capture_that_cannot_be_written_ends_the_run() {
 #[test]
 fn a_report_is_opened_first() {
     let _turn = turn();
-    for line in [
-        &["write-bw"][..],
-        &["ping"],
-        &["floor"],
-        &["line-rate"],
-        &["tcp-rdma"],
-        &["cache-line"],
-        &["reassembly"],
-        &["impair", "--left", "eal:net_null0", "--right", "eal:net_null1"],
-    ] {
-        let output = bench(&[line, &["--json", "/nonexistent/report"]].concat()).output().unwrap();
+    for line in [&["write-bw"][..], &["ping"], &["floor"], &["line-rate"], &["tcp-rdma"], &["cache-line"]] {
+        let output = command(&[line, &["--json", "/nonexistent/report"]].concat()).output().unwrap();
         let expected = "warpline-bench: /nonexistent/report: No such file or directory (os error 2)";
         assert_eq!(complaint(&output), expected);
         assert!(output.stdout.is_empty(), "{line:?}: {output:?}");
@@ -241,9 +168,9 @@ fn a_report_is_opened_first() {
     let kept = temporary("kept");
     fs::write(&kept, "a report of last week, which is long").unwrap();
     let line = ["write-bw", "-s", "64", "-n", "10", "--json", kept.to_str().unwrap()];
-    assert!(!bench(&[&line[..], &["--pcap", "/dev/full"]].concat()).output().unwrap().status.success());
+    assert!(!command(&[&line[..], &["--pcap", "/dev/full"]].concat()).output().unwrap().status.success());
     assert_eq!(fs::read_to_string(&kept).unwrap(), "a report of last week, which is long");
-    assert!(bench(&line).output().unwrap().status.success());
+    assert!(command(&line).output().unwrap().status.success());
     let report: serde_json::Value = serde_json::from_slice(&fs::read(&kept).unwrap()).unwrap();
     fs::remove_file(kept).unwrap();
     assert_eq!(report["messages"], 10);
@@ -254,17 +181,17 @@ fn a_report_is_opened_first() {
 fn standard_output_can_be_the_file() {
     let _turn = turn();
     for line in [&["write-bw", "-s", "64", "-n", "10"][..], &["ping", "-C", "10"]] {
-        let output = bench(&[line, &["--json", "-"]].concat()).output().unwrap();
+        let output = command(&[line, &["--json", "-"]].concat()).output().unwrap();
         let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         assert!(report.is_object() && output.status.success(), "{output:?}");
         assert!(!output.stderr.is_empty(), "the lines for people are there");
     }
-    let output = bench(&["write-bw", "-s", "64", "-n", "10", "--pcap", "-"]).output().unwrap();
+    let output = command(&["write-bw", "-s", "64", "-n", "10", "--pcap", "-"]).output().unwrap();
     assert_eq!(output.stdout[..4], [0x0a, 0x0d, 0x0d, 0x0a], "a pcapng section");
-    let both = bench(&["write-bw", "--pcap", "-", "--json", "-"]).output().unwrap();
+    let both = command(&["write-bw", "--pcap", "-", "--json", "-"]).output().unwrap();
     assert!(complaint(&both).contains("two files go to standard output"), "{both:?}");
     let full = File::options().write(true).open("/dev/full").unwrap();
-    let output = bench(&["write-bw", "-s", "64", "-n", "10"]).stdout(full).output().unwrap();
+    let output = command(&["write-bw", "-s", "64", "-n", "10"]).stdout(full).output().unwrap();
     assert_eq!(complaint(&output), "warpline-bench: standard output: No space left on device (os error 28)");
 }
 
@@ -315,12 +242,9 @@ fn a_signal_ends_what_waits() {
     let socket = directory.path().join("sock");
     let device = |options: &str| format!("memif:{}{options}", socket.display());
     let [listening, own] = [device(",role=server"), device(",role=server,address=198.18.0.1/24")];
-    let files = ["--send", "/dev/null", "--receive", "/dev/null", "--receive-octets", "8"];
     for (line, ready, code) in [
         (&["write-bw", "--device", &listening, "--listen", "198.18.0.2:7471"][..], "waiting at", Some(0)),
         (&["ping", "--device", &listening, "--listen", "198.18.0.2:7471"], "waiting at", Some(0)),
-        (&["operations", "--device", &own, "--listen", "7471"], "ready", Some(0)),
-        (&[&["exchange", "--device", &own, "--listen", "7471"], &files[..]].concat(), "ready", Some(1)),
         (&["write-bw", "--device", &own, "198.18.0.2:7471", "--timeout", "3600"], "", None),
         (&["ping", "--device", &own, "198.18.0.2:7471", "--timeout", "3600"], "", None),
     ] {
@@ -373,12 +297,4 @@ fn a_signal_takes_the_xdp_program_along() {
         return;
     }
     assert_eq!(lines, ["2", "status 0", "0"], "{printed} {said}");
-}
-
-fn eventually(mut condition: impl FnMut() -> bool) {
-    let start = std::time::Instant::now();
-    while !condition() {
-        assert!(start.elapsed().as_secs() < 300, "it does not happen");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
 }

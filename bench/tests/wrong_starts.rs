@@ -154,11 +154,6 @@ const WRONG: &[Wrong] = &[
     ),
     failure("ping --pcap /nonexistent/file", "/nonexistent/file: No such file or directory (os error 2)"),
     failure("write-bw --pcap - --json -", "two files go to standard output: name one of them"),
-    failure(
-        "exchange --device tap:t,address=198.18.0.1 --listen 7471 --send /nonexistent/file \
-         --receive /dev/null --receive-octets 1",
-        "/nonexistent/file: No such file or directory (os error 2)",
-    ),
 ];
 
 /// The CPUs that this process may use, as the kernel lists them.

@@ -15,8 +15,8 @@ from benchmarks import building
 from benchmarks.building import Build
 
 
-def programs(arguments: list[str]) -> list[Any]:
-    """What cargo would compile the program from: its profile, and the features of every crate in it."""
+def units(arguments: list[str]) -> list[Any]:
+    """What cargo would compile."""
     planned = subprocess.run(
         [building.cargo(), *arguments, "--offline", "--unit-graph", "-Zunstable-options"],
         cwd=building.ROOT,
@@ -27,17 +27,23 @@ def programs(arguments: list[str]) -> list[Any]:
         text=True,
         timeout=60,
     )
-    units = json.loads(planned.stdout)["units"]
+    found: list[Any] = json.loads(planned.stdout)["units"]
+    return found
+
+
+def programs(arguments: list[str]) -> list[Any]:
+    """What cargo would compile the program from: its profile, and the features of every crate in it."""
+    every = units(arguments)
 
     def plan(index: int) -> list[Any]:
-        unit = units[index]
+        unit = every[index]
         needed = sorted(plan(dependency["index"]) for dependency in unit["dependencies"])
         profile = {key: value for key, value in unit["profile"].items() if key != "name"}
         return [unit["pkg_id"], unit["target"]["name"], unit["features"], json.dumps(profile), needed]
 
     return [
         plan(index)
-        for index, unit in enumerate(units)
+        for index, unit in enumerate(every)
         if unit["target"]["name"] == "warpline-bench" and unit["mode"] == "build"
     ]
 
@@ -67,6 +73,27 @@ class BuildingTest(unittest.TestCase):
         self.assertEqual(len(of_all), 1)
         self.assertEqual(programs(building.arguments(Build.TEST)), of_all)
         self.assertNotEqual(programs(building.arguments(Build.RELEASE)), of_all)
+
+    @unittest.skipIf(
+        shutil.which("cargo") is None or bool(os.environ.get("WARPLINE_QUICK")),
+        "needs cargo and every dependency: the whole of scripts/test",
+    )
+    def test_the_rigs_are_of_what_the_benchmark_is_of(self) -> None:
+        """Whoever builds both programs compiles no crate of ours twice."""
+
+        def libraries(package: str) -> set[str]:
+            build = ["build", "--release", "--package", package]
+            return {
+                json.dumps([unit["pkg_id"], unit["features"], unit["profile"]])
+                for unit in units(build)
+                if unit["mode"] == "build"
+                and unit["target"]["kind"] == ["lib"]
+                and unit["target"]["name"].startswith(("warpline", "dpdk"))
+            }
+
+        of_rigs = libraries("warpline-tools")
+        self.assertGreaterEqual(len(of_rigs), 4)
+        self.assertEqual(of_rigs, libraries("warpline-bench"))
 
 
 if __name__ == "__main__":

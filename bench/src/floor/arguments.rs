@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use warpline_tools::arguments::Switch;
 
-use crate::arguments::{Switch, parse_region};
+use crate::arguments::parse_region;
 use crate::placement::parse_cpu;
 
 /// The smallest region.

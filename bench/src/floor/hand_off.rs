@@ -16,10 +16,10 @@ use dpdk::{HandoffReceiver, HandoffSender, Mbuf, Mempool, handoff, prefetch, pre
 use serde::Serialize;
 use warpline::Region;
 use warpline_dataplane::crc32c;
+use warpline_tools::interrupt;
 
 use super::rates::{REPEATS, Rates, gbit_per_s};
 use crate::error::BenchError;
-use crate::interrupt;
 use crate::placement::pin_to;
 
 /// The most frames in flight that are tried.

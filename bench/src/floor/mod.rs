@@ -16,13 +16,13 @@ use serde::Serialize;
 use warpline::{Region, open};
 
 use crate::error::BenchError;
-use crate::interrupt;
-use crate::output::{OutputFile, say};
 use crate::placement::{Placement, keep_off, pin_to};
 use hand_off::{FRAMES_MAX, Place, Shape, Tuning};
 use rates::Rates;
 use ring::HalfRoundTrip;
 use vdev::PacketRates;
+use warpline_tools::interrupt;
+use warpline_tools::output::{OutputFile, say};
 
 /// Bytes of a packet that are not payload: IPv4, TCP with timestamps, MPA with CRC, and the headers of DDP
 /// and RDMAP of an RDMA Write.
@@ -119,7 +119,7 @@ pub fn run(args: &Floor) -> Result<(), BenchError> {
             rate.frame_bytes
         );
     }
-    let Some(first) = figures.first() else { return Err(BenchError::Interrupted) };
+    let Some(first) = figures.first() else { return Err(BenchError::interrupted()) };
     let report = Report {
         test: "floor",
         cpus,
@@ -129,7 +129,7 @@ pub fn run(args: &Floor) -> Result<(), BenchError> {
         half_round_trip,
         packet_rate,
     };
-    json.map_or(Ok(()), |file| file.write_json(&[report], false))
+    Ok(json.map_or(Ok(()), |file| file.write_json(&[report], false))?)
 }
 
 /// The memory that payload is copied from and to.

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use dpdk::Mbuf;
 use warpline::Region;
 use warpline_dataplane::crc32c;
+use warpline_tools::interrupt;
 
 use super::rates::{REPEATS, Rates, gbit_per_s};
-use crate::interrupt;
 
 /// Measures for about `duration`.
 pub fn measure(frames: &[Mbuf], destination: &Region, crc: bool, duration: Duration) -> Rates {

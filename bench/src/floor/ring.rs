@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use dpdk::{HandoffReceiver, HandoffSender, Mbuf, Mempool, handoff};
 use serde::Serialize;
+use warpline_tools::interrupt;
 
 use crate::error::BenchError;
-use crate::interrupt;
 use crate::placement::pin_to;
 
 /// Bytes of the frame: an FPDU of 64 bytes of payload with all headers.

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use dpdk::{Eal, Mempool, MempoolConfig, Port, PortConfig, QueuePair};
 use serde::Serialize;
 use warpline::open::OpenError;
+use warpline_tools::interrupt;
 
 use crate::error::BenchError;
-use crate::interrupt;
 
 /// Bytes of the frames.
 const FRAME_BYTES: usize = 64;

@@ -21,10 +21,10 @@ use serde::Serialize;
 use warpline::open::{self, Eal};
 
 use crate::error::BenchError;
-use crate::output::OutputFile;
 use baton::Phase;
 use case::{CASES, Case, SPREAD};
 use turn::Counts;
+use warpline_tools::output::OutputFile;
 
 /// What the two ends did in a phase.
 #[derive(Serialize, Debug)]
@@ -61,7 +61,7 @@ pub fn run(args: &Instructions) -> Result<(), BenchError> {
     for case in known().filter(is_asked_for) {
         reports.extend(transfer(eal, case)?);
     }
-    json.map_or(Ok(()), |file| file.write_json(&reports, true))
+    Ok(json.map_or(Ok(()), |file| file.write_json(&reports, true))?)
 }
 
 /// Runs a case, and then as many idle polls at either end.

@@ -11,11 +11,11 @@ use warpline::{
     Access, Advertisement, CompletionQueue, ConnectConfig, CoreDriver, Device, DeviceConfig, DeviceName,
     ListenConfig, MemoryRegion, QpConfig, QueuePair,
 };
+use warpline_tools::arguments::Switch;
 
 use super::case::{Case, Pattern};
 use super::pings::Pings;
 use super::turn::{DEPTH, Lane, Target, Writer};
-use crate::arguments::Switch;
 use crate::device::{BenchDevice, config};
 use crate::ends;
 use crate::error::BenchError;

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use warpline_tools::arguments::Switch;
 
-use crate::arguments::{Switch, parse_size};
+use crate::arguments::parse_size;
 use crate::placement::parse_cpu;
 
 /// `line-rate`. Lists make a row of each combination.

@@ -23,17 +23,17 @@ use warpline::{
 };
 use warpline_dataplane::mpa::Framing;
 
-use crate::arguments::Switch;
 use crate::device::{BenchDevice, config};
 use crate::error::BenchError;
-use crate::interrupt;
-use crate::output::{OutputFile, say};
 use crate::placement::{Placement, pin_to};
 use arguments::Direction;
 use cycles::cycles;
 use peer::{CORE, PEER, PEER_MAC, PORT, Peer, PeerConfig, Shared};
 use report::{HEADING, Measured, Row};
 use stream::Messages;
+use warpline_tools::arguments::Switch;
+use warpline_tools::interrupt;
+use warpline_tools::output::{OutputFile, say};
 
 /// Writes outstanding on a queue pair.
 const DEPTH: u64 = 128;
@@ -68,7 +68,7 @@ pub fn run(args: &LineRate) -> Result<(), BenchError> {
         say!("{}", row.line());
         rows.push(row);
     }
-    json.map_or(Ok(()), |file| file.write_json(&rows, true))
+    Ok(json.map_or(Ok(()), |file| file.write_json(&rows, true))?)
 }
 
 /// Returns each combination of what the lists have.

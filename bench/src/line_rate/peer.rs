@@ -13,10 +13,10 @@ use warpline::open::Mbuf;
 use warpline::time::{Instant, MILLISECOND};
 use warpline::{Advertisement, MacAddress};
 use warpline_dataplane::wire::tcp::{Flags, Header, Options, SeqNumber, Timestamps};
+use warpline_tools::segments::{self, Host};
 
 use super::cycles::cycles;
 use super::stream::{Messages, Position};
-use crate::segments::{self, Host};
 
 /// The two hosts.
 pub const CORE: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);

@@ -5,8 +5,7 @@ use warpline::Advertisement;
 use warpline_dataplane::mpa::{Framing, fpdu};
 use warpline_dataplane::wire::ddp::{DDP_VERSION, Tagged};
 use warpline_dataplane::wire::rdmap::{Control, Opcode, RDMAP_VERSION};
-
-use crate::segments::write_fpdu;
+use warpline_tools::segments::write_fpdu;
 
 /// What all connections send.
 #[derive(Clone, Debug)]

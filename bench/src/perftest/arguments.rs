@@ -2,10 +2,11 @@
 //! for is not among its options, so it is refused.
 
 use clap::{Args, ValueEnum};
+use warpline_tools::arguments::Switch;
+use warpline_tools::setup::Setup;
 
 use super::plan::Verify;
-use crate::arguments::{DeviceArguments, RunArguments, Switch, parse_region, parse_size};
-use crate::setup::Setup;
+use crate::arguments::{DeviceArguments, RunArguments, parse_region, parse_size};
 
 /// The smallest region.
 const REGION_LEAST: &str = "1";

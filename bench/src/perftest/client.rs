@@ -7,6 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use warpline::{Advertisement, ConnectConfig, ConnectError, Device, Revision};
+use warpline_tools::interrupt;
 
 use super::lane::{Lane, Role};
 use super::latency::{self, Pings};
@@ -15,7 +16,6 @@ use super::settings::Settings;
 use super::supplies::Supplies;
 use crate::endpoint::{Driver, received};
 use crate::error::BenchError;
-use crate::interrupt;
 
 /// Turns of the loop between two looks at the clock.
 const TURNS: u32 = 64;

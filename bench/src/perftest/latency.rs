@@ -6,12 +6,14 @@
 
 use std::time::{Duration, Instant};
 
+use warpline_tools::error::CommandError;
+use warpline_tools::interrupt;
+
 use super::client::{Measured, Run, step};
 use super::lane::Lane;
 use super::plan::Verb;
 use crate::endpoint::Driver;
 use crate::error::BenchError;
-use crate::interrupt;
 use crate::times::Times;
 
 /// Polls between two looks at the clock.
@@ -42,7 +44,7 @@ pub fn ping_all(driver: &mut Driver, lane: &mut Lane, run: &Run) -> Result<Measu
     while run.messages.is_none_or(|messages| number < messages) && !run.is_over(start.elapsed()) {
         let latency = match ping(driver, lane, number, run.plan.verb) {
             // The pings before it count.
-            Err(BenchError::Interrupted) if number > 0 => break,
+            Err(BenchError::Command(CommandError::Interrupted)) if number > 0 => break,
             latency => latency? / parts,
         };
         pings.times.record(latency);
@@ -81,7 +83,7 @@ fn ping(driver: &mut Driver, lane: &mut Lane, number: u64, verb: Verb) -> Result
         }
         polls += 1;
         if polls.is_multiple_of(POLLS) && interrupt::is_requested() {
-            return Err(BenchError::Interrupted);
+            return Err(BenchError::interrupted());
         }
         if polls.is_multiple_of(POLLS) && start.elapsed() > lane.timeout() {
             return Err(lane.failed(&format!("no answer in time to ping {number}")));

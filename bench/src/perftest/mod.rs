@@ -54,15 +54,15 @@ use crate::device::{BenchDevice, config};
 use crate::endpoint::{Driver, Endpoint};
 use crate::ends;
 use crate::error::BenchError;
-use crate::interrupt;
 use crate::notices::Notices;
-use crate::output::{OutputFile, note, say};
 use crate::placement::{Placement, keep_off};
 use client::{Job, Run};
 use lane::Lane;
 use plan::Plan;
 use report::{Report, compared_line, heading};
 use snapshot::Snapshot;
+use warpline_tools::interrupt;
+use warpline_tools::output::{OutputFile, note, say};
 
 pub use arguments::{AtomicBw, AtomicLat, ReadBw, ReadLat, SendBw, SendLat, WriteBw, WriteLat};
 pub use settings::Settings;
@@ -276,7 +276,7 @@ impl Client<'_> {
         for size in &self.settings.sizes {
             let report = match self.measure(&self.settings.plan(*size)) {
                 Err(_) if interrupt::is_requested() && !reports.is_empty() => break,
-                Err(_) if interrupt::is_requested() => return Err(BenchError::Interrupted),
+                Err(_) if interrupt::is_requested() => return Err(BenchError::interrupted()),
                 report => report?,
             };
             say!("{}", report.line());

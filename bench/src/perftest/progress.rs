@@ -7,13 +7,13 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use warpline_tools::output::say;
 
 use super::client::{Measured, Run};
 use super::lane::Lane;
 use super::report::{Rate, rate_line};
 use super::snapshot::gbit_per_s;
 use crate::error::BenchError;
-use crate::output::say;
 
 /// The queue pairs of a measurement, and its result.
 pub type Answer = (Vec<Lane>, Result<Measured, BenchError>);

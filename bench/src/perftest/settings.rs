@@ -84,7 +84,7 @@ impl Settings {
     ///
     /// [`BenchError::Options`].
     pub fn check(&self) -> Result<(), BenchError> {
-        let wrong = |what: String| Err(BenchError::Options(what));
+        let wrong = |what: String| Err(BenchError::options(what));
         let largest = self.sizes.iter().copied().max().unwrap_or(1);
         let smallest = self.sizes.iter().copied().min().unwrap_or(1);
         if let Some(inline) = self.inlining.inline_size

@@ -5,6 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use warpline::{AcceptError, Advertisement, ConnectionRequest, Device, ListenConfig, Listener};
+use warpline_tools::output::note;
 
 use super::budget::{Budget, Reservation, check_open};
 use super::lane::{Lane, Role};
@@ -14,7 +15,6 @@ use super::settings::Settings;
 use super::supplies::Supplies;
 use crate::endpoint::{Driver, received};
 use crate::error::BenchError;
-use crate::output::note;
 
 /// A connection, and the memory that it keeps in use.
 pub struct AcceptedLane {

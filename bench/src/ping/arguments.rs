@@ -1,9 +1,10 @@
 //! The command line of `ping`.
 
 use clap::Args;
+use warpline_tools::arguments::Switch;
+use warpline_tools::setup::Setup;
 
-use crate::arguments::{DeviceArguments, RunArguments, Switch, parse_size};
-use crate::setup::Setup;
+use crate::arguments::{DeviceArguments, RunArguments, parse_size};
 
 /// `ping`. The letters are rping's, where it has them.
 #[derive(Args, Debug, Clone)]

@@ -4,13 +4,14 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use warpline::{Access, ConnectConfig, Connected, Device, MemoryRegion, Revision};
+use warpline_tools::error::CommandError;
+use warpline_tools::interrupt;
 
 use super::arguments::Ping;
 use super::content::Content;
 use super::protocol::{ClientAction, ClientState, OutOfPlace};
 use crate::endpoint::Driver;
 use crate::error::BenchError;
-use crate::interrupt;
 use crate::lane::Lane;
 use crate::times::Times;
 
@@ -89,7 +90,7 @@ impl Client {
                 break;
             }
             match self.ping(driver, number) {
-                Err(BenchError::Interrupted) => break,
+                Err(BenchError::Command(CommandError::Interrupted)) => break,
                 time => pinged.times.record(time?),
             }
             if self.validate {
@@ -133,7 +134,7 @@ impl Client {
                 continue;
             }
             if interrupt::is_requested() {
-                return Err(BenchError::Interrupted);
+                return Err(BenchError::interrupted());
             }
             if start.elapsed() > self.timeout {
                 return Err(self.lane.failed(&format!("no answer in time in ping {number}")));

@@ -21,13 +21,13 @@ use crate::device::{BenchDevice, config};
 use crate::endpoint::{Driver, Endpoint};
 use crate::ends;
 use crate::error::BenchError;
-use crate::interrupt;
 use crate::notices::Notices;
-use crate::output::{OutputFile, note, say};
 use crate::placement::{Placement, keep_off, pin_to};
 use client::{Client, Pinged};
 use report::{HEADING, Report};
 use server::Sessions;
+use warpline_tools::interrupt;
+use warpline_tools::output::{OutputFile, note, say};
 
 pub use arguments::Ping;
 
@@ -143,7 +143,7 @@ fn run_server(
         core.join()?;
         served
     })?;
-    json.map_or(Ok(()), |file| file.write_json(&served, true))
+    Ok(json.map_or(Ok(()), |file| file.write_json(&served, true))?)
 }
 
 /// Ends a server. The core is polled until the device has sent its last frame, for example a rejection.
@@ -172,7 +172,7 @@ fn run_client(
     let mut pinged = Pinged::default();
     let mut connect_and_ping = |pinged: &mut Pinged| {
         let connected = driver.run_unless_interrupted(|| Client::connect(&device, peer, args));
-        let interrupted = |error| if interrupt::is_requested() { BenchError::Interrupted } else { error };
+        let interrupted = |error| if interrupt::is_requested() { BenchError::interrupted() } else { error };
         let (mut client, connected) = connected.map_err(interrupted)?;
         if args.connections == 1 {
             note!("connected to {peer}");

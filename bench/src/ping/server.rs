@@ -12,6 +12,7 @@ use warpline::{
     AcceptError, Access, Advertisement, Completion, CompletionKind, ConnectionRequest, Device, ListenConfig,
     Listener, MemoryRegion, Operation, STag, SendRequest,
 };
+use warpline_tools::output::{note, say};
 
 use super::arguments::Ping;
 use super::protocol::{OutOfPlace, Server, ServerAction};
@@ -20,7 +21,6 @@ use crate::arguments::MESSAGE_BYTES_MAX;
 use crate::endpoint::{Driver, received};
 use crate::error::BenchError;
 use crate::lane::Lane;
-use crate::output::{note, say};
 
 /// Work requests outstanding: a Read or a Write, and the messages before and after it.
 const DEPTH: u32 = 4;

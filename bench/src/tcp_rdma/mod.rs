@@ -21,16 +21,17 @@ use warpline::{
     StreamConfig, TcpListenConfig,
 };
 
-use crate::arguments::{Switch, TIMEOUT_SECONDS, parse_size, parse_timeout};
+use crate::arguments::parse_size;
 use crate::device::{BenchDevice, config};
 use crate::endpoint::{Driver, Endpoint};
 use crate::ends;
 use crate::error::BenchError;
-use crate::interrupt;
-use crate::output::{OutputFile, note, say};
 use crate::placement::{Placement, keep_off, parse_cpu};
 use receiving::{Form, Receiving};
 use sending::Sending;
+use warpline_tools::arguments::{Switch, TIMEOUT_SECONDS, parse_timeout};
+use warpline_tools::interrupt;
+use warpline_tools::output::{OutputFile, note, say};
 
 const PORT: u16 = 7475;
 /// Transfers that the receiver has buffers for, and has asked for.
@@ -120,7 +121,7 @@ struct Row {
 /// [`BenchError`].
 pub fn run(args: &TcpRdma) -> Result<(), BenchError> {
     if !(0.01..=3600.0).contains(&args.duration) {
-        return Err(BenchError::Options("--duration is 0.01 to 3600 seconds".into()));
+        return Err(BenchError::options("--duration is 0.01 to 3600 seconds"));
     }
     let json = OutputFile::open_some(args.json.as_deref())?;
     let placement = Placement::choose(&args.cpus)?;
@@ -148,9 +149,9 @@ pub fn run(args: &TcpRdma) -> Result<(), BenchError> {
         }
     }
     if rows.is_empty() {
-        return Err(BenchError::Interrupted);
+        return Err(BenchError::interrupted());
     }
-    json.map_or(Ok(()), |file| file.write_json(&rows, true))
+    Ok(json.map_or(Ok(()), |file| file.write_json(&rows, true))?)
 }
 
 impl TcpRdma {

@@ -4,11 +4,11 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use warpline::{ByteStream, ByteStreamError, ReadItem, Region};
+use warpline_tools::interrupt;
 
 use super::sending::pattern;
 use super::{OUTSTANDING, rid};
 use crate::error::BenchError;
-use crate::interrupt;
 
 /// One transfer in so many is compared.
 const COMPARED_EACH: u64 = 64;

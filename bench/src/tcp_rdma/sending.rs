@@ -4,9 +4,9 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use warpline::{Annotation, ByteStream, ByteStreamError, Piece, Region, Section};
+use warpline_tools::arguments::Switch;
 
 use super::rid;
-use crate::arguments::Switch;
 
 /// The value at `offset` of the memory that is sent: it differs within a word, a line and a transfer.
 pub fn pattern(offset: usize) -> u8 {

@@ -19,4 +19,15 @@ def built_directory() -> Path:
 
 
 BENCHMARK: Final = built_directory() / "warpline-bench"
-"""The program under test; its first argument says which of its commands."""
+RIGS: Final = built_directory() / "warpline-tools"
+"""The programs under test; their first argument says which of their commands."""
+
+
+def not_built(*programs: Path) -> str:
+    """Returns what is not built yet and how to build it; nothing if all is there."""
+    absent = [program for program in programs if not program.exists()]
+    if not absent:
+        return ""
+    packages = " ".join(f"--package {program.name}" for program in programs)
+    named = ", ".join(str(program) for program in absent)
+    return f"{named}: not there: cargo build --release {packages}"

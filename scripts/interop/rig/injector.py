@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from .built import BENCHMARK
+from .built import RIGS
 from .networks import PREFIX_LENGTH, ProgramNetwork, without_offloads
 from .processes import Process, RigError, command
 
@@ -111,7 +111,7 @@ class Injected(ProgramNetwork):
         counters = self.directory / "forwarder.json"
         counters.unlink(missing_ok=True)
         words = [
-            *(*real_time(), str(BENCHMARK), "impair", "--eal", FORWARDER_MEMORY, "--mtu", str(self.mtu)),
+            *(*real_time(), str(RIGS), "impair", "--eal", FORWARDER_MEMORY, "--mtu", str(self.mtu)),
             *("--left", "af_packet:left", "--right", "af_packet:right"),
             *("--seed", str(seed), "--json", str(counters), *faults.words()),
         ]

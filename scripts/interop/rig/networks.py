@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Final, Self
 
-from .built import BENCHMARK
+from .built import RIGS
 from .processes import Process, RigError, command
 from .tagging import put_into_vlan
 
@@ -198,7 +198,7 @@ class ProgramNetwork(Network):
         program_command: str = "exchange",
     ) -> Process:
         words = [
-            *(*(before or []), str(BENCHMARK), program_command),
+            *(*(before or []), str(RIGS), program_command),
             *("--device", self.addressed_device(), "--eal", self.eal()),
             *words,
             *(("--pcap", str(capture)) if capture else ()),

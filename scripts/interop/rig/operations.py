@@ -1,5 +1,5 @@
 """Every operation between the kernel's end and our end, which does as it is told
-(``warpline-bench operations``)."""
+(``warpline-tools operations``)."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Built(unittest.TestCase):
         """No module names a directory of its own."""
         listing = (
             "import rig.built, rig.injector, rig.networks, rig.pings; "
-            "print(rig.built.BENCHMARK, rig.injector.BENCHMARK, rig.networks.BENCHMARK, "
+            "print(rig.built.BENCHMARK, rig.injector.RIGS, rig.networks.RIGS, "
             "rig.pings.BENCHMARK, sep='\\n')"
         )
         environment = {**os.environ, "CARGO_TARGET_DIR": "/elsewhere"}

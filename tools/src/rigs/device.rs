@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use warpline::{CrcPolicy, Device, DeviceConfig, DeviceName, PollThread, open};
+use warpline_tools::arguments::Switch;
+use warpline_tools::capture::captured;
+use warpline_tools::output::OutputFile;
 
-use crate::arguments::Switch;
-use crate::device::captured;
 use crate::failure::Failure;
-use crate::output::OutputFile;
 
 /// The device.
 #[derive(Args, Clone, Debug)]

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use warpline_tools::arguments::Switch;
+use warpline_tools::host_port::HostPort;
+use warpline_tools::setup::Setup;
 
-use crate::arguments::Switch;
+use crate::device::DeviceOption;
 use crate::failure::Failure;
-use crate::host_port::HostPort;
-use crate::interop::device::DeviceOption;
-use crate::setup::Setup;
 
 /// The port of the other end without one.
 const PORT: u16 = 7471;

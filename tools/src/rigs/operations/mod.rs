@@ -25,34 +25,49 @@
 //! LOCAL is `NAME:OFFSET:OCTETS`, several with commas between, or `inline=HEX`; an STag in place of NAME
 //! makes OFFSET a Tagged Offset. Behind every request may stand `solicited`, `fenced` and `unsignaled`.
 
-mod arguments;
 mod requests;
 mod session;
 mod words;
-
-pub use arguments::OperationsArguments;
 
 use std::io::{self, BufRead};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use clap::Args;
 use serde_json::{Value, json};
 use warpline::{Device, ListenConfig, Listener};
 
-use crate::error::BenchError;
+use crate::device::DeviceOption;
 use crate::failure::Failure;
-use crate::interrupt;
-use crate::output::{note, say};
 use session::Session;
+use warpline_tools::arguments::{TIMEOUT_SECONDS, parse_timeout};
+use warpline_tools::error::CommandError;
+use warpline_tools::interrupt;
+use warpline_tools::output::{note, say};
 use words::Words;
+
+/// `operations`.
+#[derive(Args, Debug, Clone)]
+pub struct OperationsArguments {
+    /// The device.
+    #[command(flatten)]
+    pub device: DeviceOption,
+    /// The port at which `accept` takes connections.
+    #[arg(long, value_name = "PORT")]
+    pub listen: u16,
+    /// How long the other end may be silent, in seconds, before it is given up: while it is to connect or to
+    /// answer, and while a connection to it is open.
+    #[arg(long, value_name = "S", value_parser = parse_timeout, default_value = TIMEOUT_SECONDS)]
+    pub timeout: Duration,
+}
 
 /// Obeys commands until standard input ends.
 ///
 /// # Errors
 ///
-/// [`BenchError::Failed`].
-pub fn run(arguments: &OperationsArguments) -> Result<(), BenchError> {
+/// [`CommandError::Failed`].
+pub fn run(arguments: &OperationsArguments) -> Result<(), CommandError> {
     Ok(obey_all(arguments)?)
 }
 

@@ -20,10 +20,10 @@ use serde::Serialize;
 use warpline::link::fault::{Fault, Statistics};
 use warpline::open;
 
-use crate::error::BenchError;
-use crate::interrupt;
-use crate::output::{OutputFile, note, say};
 use forwarder::{Forwarder, Punctuality};
+use warpline_tools::error::CommandError;
+use warpline_tools::interrupt;
+use warpline_tools::output::{OutputFile, note, say};
 
 /// The counters of a direction.
 #[derive(Serialize, Debug)]
@@ -85,8 +85,8 @@ struct Report {
 ///
 /// # Errors
 ///
-/// [`BenchError`].
-pub fn run(args: &Impair) -> Result<(), BenchError> {
+/// [`CommandError`].
+pub fn run(args: &Impair) -> Result<(), CommandError> {
     let json = OutputFile::open_some(args.json.as_deref())?;
     let [left, right] = args.devices()?;
     let eal = open::eal(&[&left, &right], &args.eal)?;

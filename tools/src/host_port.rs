@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use warpline::Cidr;
 
-use crate::error::BenchError;
+use crate::error::CommandError;
 
 /// A host and a port: `HOST:PORT`, `HOST`, `[IPV6]:PORT`, `IPV6`, and for an end that listens also `PORT` or
 /// `:PORT`, at all addresses.
@@ -31,20 +31,20 @@ impl HostPort {
     ///
     /// # Errors
     ///
-    /// [`BenchError::Resolve`] for a name without such an address, [`BenchError::OtherVersion`] for an
-    /// address of another version, [`BenchError::NoHost`] without a host.
-    pub fn peer(&self, own: &[Cidr], port: u16) -> Result<SocketAddr, BenchError> {
+    /// [`CommandError::Resolve`] for a name without such an address, [`CommandError::OtherVersion`] for an
+    /// address of another version, [`CommandError::NoHost`] without a host.
+    pub fn peer(&self, own: &[Cidr], port: u16) -> Result<SocketAddr, CommandError> {
         let port = self.port.unwrap_or(port);
         let reachable =
             |address: &SocketAddr| own.iter().any(|own| own.address.is_ipv4() == address.is_ipv4());
         match &self.host {
-            Host::Address(address) if address.is_unspecified() => Err(BenchError::NoHost),
-            Host::Any => Err(BenchError::NoHost),
+            Host::Address(address) if address.is_unspecified() => Err(CommandError::NoHost),
+            Host::Any => Err(CommandError::NoHost),
             Host::Address(address) => Some(SocketAddr::from((*address, port)))
                 .filter(reachable)
-                .ok_or(BenchError::OtherVersion(*address)),
+                .ok_or(CommandError::OtherVersion(*address)),
             Host::Name(name) => resolve(name, port)?.find(reachable).ok_or_else(|| {
-                BenchError::Resolve(name.clone(), "it has no address of the device's kind".into())
+                CommandError::Resolve(name.clone(), "it has no address of the device's kind".into())
             }),
         }
     }
@@ -54,8 +54,8 @@ impl HostPort {
     ///
     /// # Errors
     ///
-    /// [`BenchError::Resolve`], [`BenchError::ListenAddress`].
-    pub fn local(&self, own: &[Cidr], port: u16) -> Result<SocketAddr, BenchError> {
+    /// [`CommandError::Resolve`], [`CommandError::ListenAddress`].
+    pub fn local(&self, own: &[Cidr], port: u16) -> Result<SocketAddr, CommandError> {
         let port = self.port.unwrap_or(port);
         let is_own = |address: IpAddr| own.iter().any(|own| own.address == address);
         match &self.host {
@@ -63,22 +63,22 @@ impl HostPort {
             Host::Address(address) if address.is_unspecified() || own.is_empty() || is_own(*address) => {
                 Ok((*address, port).into())
             }
-            Host::Address(address) => Err(BenchError::ListenAddress(*address)),
+            Host::Address(address) => Err(CommandError::ListenAddress(*address)),
             Host::Name(name) => {
                 let addresses: Vec<_> = resolve(name, port)?.collect();
                 let own = addresses.iter().find(|address| own.is_empty() || is_own(address.ip()));
                 match (own, addresses.first()) {
                     (Some(address), _) => Ok(*address),
-                    (None, Some(address)) => Err(BenchError::ListenAddress(address.ip())),
-                    (None, None) => Err(BenchError::Resolve(name.clone(), "it has no address".into())),
+                    (None, Some(address)) => Err(CommandError::ListenAddress(address.ip())),
+                    (None, None) => Err(CommandError::Resolve(name.clone(), "it has no address".into())),
                 }
             }
         }
     }
 }
 
-fn resolve(name: &str, port: u16) -> Result<impl Iterator<Item = SocketAddr> + use<>, BenchError> {
-    (name, port).to_socket_addrs().map_err(|error| BenchError::Resolve(name.into(), error.to_string()))
+fn resolve(name: &str, port: u16) -> Result<impl Iterator<Item = SocketAddr> + use<>, CommandError> {
+    (name, port).to_socket_addrs().map_err(|error| CommandError::Resolve(name.into(), error.to_string()))
 }
 
 impl FromStr for HostPort {
@@ -211,12 +211,12 @@ mod tests {
         }
         let own = own(&["198.18.0.1/24"]);
         for text in ["0.0.0.0:7", ":7", "7"] {
-            assert!(matches!(parsed(text).peer(&own, 5), Err(BenchError::NoHost)), "{text}");
+            assert!(matches!(parsed(text).peer(&own, 5), Err(CommandError::NoHost)), "{text}");
         }
-        assert!(matches!(parsed("198.18.0.9:7").local(&own, 5), Err(BenchError::ListenAddress(_))));
-        assert!(matches!(parsed("fd00::1").peer(&own, 5), Err(BenchError::OtherVersion(_))));
+        assert!(matches!(parsed("198.18.0.9:7").local(&own, 5), Err(CommandError::ListenAddress(_))));
+        assert!(matches!(parsed("fd00::1").peer(&own, 5), Err(CommandError::OtherVersion(_))));
         let unknown = parsed("no-such-host.invalid").peer(&own, 5);
-        assert!(matches!(unknown, Err(BenchError::Resolve(..))));
+        assert!(matches!(unknown, Err(CommandError::Resolve(..))));
         let v6 = parsed("ip6-localhost.invalid").local(&own, 5);
         assert!(v6.is_err());
     }

@@ -2,8 +2,7 @@
 
 use std::fmt::Write;
 
-use super::outcome::Outcome;
-use super::scenario::{EMSS, Framing};
+use super::scenario::{EMSS, Framing, Outcome};
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 360.0;

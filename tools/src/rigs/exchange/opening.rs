@@ -8,11 +8,11 @@ use warpline::{
     QueuePair, ReadDepths, Revision, StreamConfig, TcpListenConfig, TcpStream, TcpStreamError,
     UnnegotiatedConfig,
 };
+use warpline_tools::interrupt;
+use warpline_tools::output::note;
 
 use super::arguments::{ExchangeArguments, Opening, Role};
 use crate::failure::Failure;
-use crate::interrupt;
-use crate::output::note;
 
 /// The Initiator's last streaming message.
 const HELLO: &[u8] = b"Hello";

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
-use crate::error::BenchError;
+use crate::error::CommandError;
 use crate::interrupt;
 
 /// The name that stands for standard output.
@@ -21,16 +21,18 @@ const STDOUT: &str = "-";
 static STDOUT_IS_A_FILE: AtomicBool = AtomicBool::new(false);
 
 /// Prints a line of results.
+#[macro_export]
 macro_rules! say {
     ($($line:tt)*) => { $crate::output::line(format_args!($($line)*)) };
 }
 
 /// Prints a line to standard error.
+#[macro_export]
 macro_rules! note {
     ($($line:tt)*) => { $crate::output::note_line(format_args!($($line)*)) };
 }
 
-pub(crate) use {note, say};
+pub use crate::{note, say};
 
 /// Prints a line of results. See [`say`].
 pub fn line(line: fmt::Arguments<'_>) {
@@ -49,11 +51,11 @@ pub fn note_line(line: fmt::Arguments<'_>) {
 }
 
 /// Returns the error for a write to `path` that failed.
-fn failed(path: &Path, error: io::Error) -> BenchError {
+fn failed(path: &Path, error: io::Error) -> CommandError {
     match (path.as_os_str() == STDOUT, error.kind()) {
-        (true, io::ErrorKind::BrokenPipe) => BenchError::ClosedPipe,
-        (true, _) => BenchError::File("standard output".into(), error),
-        (false, _) => BenchError::File(path.into(), error),
+        (true, io::ErrorKind::BrokenPipe) => CommandError::ClosedPipe,
+        (true, _) => CommandError::File("standard output".into(), error),
+        (false, _) => CommandError::File(path.into(), error),
     }
 }
 
@@ -72,11 +74,13 @@ impl OutputFile {
     ///
     /// # Errors
     ///
-    /// [`BenchError::File`]; [`BenchError::Options`] if standard output is a file already.
-    pub fn open(path: &Path) -> Result<Self, BenchError> {
+    /// [`CommandError::File`]; [`CommandError::Options`] if standard output is a file already.
+    pub fn open(path: &Path) -> Result<Self, CommandError> {
         let opened = if path.as_os_str() == STDOUT {
             if STDOUT_IS_A_FILE.swap(true, Ordering::Relaxed) {
-                return Err(BenchError::Options("two files go to standard output: name one of them".into()));
+                return Err(CommandError::Options(
+                    "two files go to standard output: name one of them".into(),
+                ));
             }
             rustix::io::dup(rustix::stdio::stdout()).map(File::from).map_err(io::Error::from)
         } else {
@@ -91,7 +95,7 @@ impl OutputFile {
     /// # Errors
     ///
     /// Those of [`open`](Self::open).
-    pub fn open_some(path: Option<&Path>) -> Result<Option<Self>, BenchError> {
+    pub fn open_some(path: Option<&Path>) -> Result<Option<Self>, CommandError> {
         path.map(Self::open).transpose()
     }
 
@@ -104,8 +108,8 @@ impl OutputFile {
     ///
     /// # Errors
     ///
-    /// [`BenchError::File`].
-    pub fn begin(self) -> Result<Self, BenchError> {
+    /// [`CommandError::File`].
+    pub fn begin(self) -> Result<Self, CommandError> {
         // A pipe or a device has no length.
         if self.file.metadata().is_ok_and(|metadata| metadata.is_file()) && self.path.as_os_str() != STDOUT {
             self.file.set_len(0).map_err(|error| failed(&self.path, error))?;
@@ -117,8 +121,8 @@ impl OutputFile {
     ///
     /// # Errors
     ///
-    /// [`BenchError::File`], [`BenchError::ClosedPipe`].
-    pub fn replace(self, content: &[u8]) -> Result<(), BenchError> {
+    /// [`CommandError::File`], [`CommandError::ClosedPipe`].
+    pub fn replace(self, content: &[u8]) -> Result<(), CommandError> {
         let mut begun = self.begin()?;
         begun.file.write_all(content).map_err(|error| failed(&begun.path, error))
     }
@@ -127,8 +131,8 @@ impl OutputFile {
     ///
     /// # Errors
     ///
-    /// [`BenchError::File`], [`BenchError::ClosedPipe`].
-    pub fn write_json(self, reports: &[impl Serialize], listed: bool) -> Result<(), BenchError> {
+    /// [`CommandError::File`], [`CommandError::ClosedPipe`].
+    pub fn write_json(self, reports: &[impl Serialize], listed: bool) -> Result<(), CommandError> {
         let written = match reports {
             [report] if !listed => serde_json::to_vec_pretty(report),
             reports => serde_json::to_vec_pretty(reports),

@@ -6,11 +6,11 @@ use warpline::{
     Access, Addressing, Advertisement, CloseError, CompletionKind, CompletionQueue, Device, MemoryRegion,
     ProtectionDomain, QpConfig, QpState, QueuePair, Region, STag, Status,
 };
+use warpline_tools::interrupt;
 
 use super::arguments::ExchangeArguments;
 use super::opening::{self, Agreed};
 use crate::failure::Failure;
-use crate::interrupt;
 
 /// Largest RDMA Write.
 const MESSAGE_OCTETS: usize = 1 << 20;

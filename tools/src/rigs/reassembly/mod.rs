@@ -6,25 +6,52 @@
 //! aligned sender with Markers makes the receiver keep; a sender whose FPDUs do not begin its segments makes
 //! it keep a part of one for every connection (MPA-B.2).
 
-mod arguments;
-mod outcome;
 mod plot;
 mod receiver;
 mod scenario;
 mod sender;
 
-pub use arguments::Reassembly;
+use std::path::PathBuf;
 
+use clap::Args;
 use warpline::link::sim::{self, EndConfig, Impairments};
 use warpline::time::{Instant, MICROSECOND};
 
-use crate::error::BenchError;
-use crate::interrupt;
-use crate::output::{OutputFile, say};
-use outcome::Outcome;
 use receiver::Receiver;
-use scenario::{EMSS, Framing, HEADERS};
+use scenario::{EMSS, Framing, HEADERS, Outcome};
 use sender::Sender;
+use warpline_tools::error::CommandError;
+use warpline_tools::interrupt;
+use warpline_tools::output::{OutputFile, say};
+
+/// Most connections of one run: each has a port, from 1024 on.
+const CONNECTIONS_MAX: u32 = 60_000;
+
+/// `reassembly`.
+#[derive(Args, Debug, Clone)]
+pub struct Reassembly {
+    /// The numbers of connections, one run for each.
+    #[arg(long, value_name = "N,N,..", value_delimiter = ',', default_value = "10,100,1000,10000",
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(CONNECTIONS_MAX)))]
+    pub connections: Vec<u32>,
+    /// Segments that each connection sends.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000),
+          default_value_t = 40)]
+    pub segments: u32,
+    /// The share of segments, in percent, that later segments overtake.
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=50),
+          default_value_t = 5)]
+    pub reorder: u8,
+    /// The seed of all random decisions.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Write the results as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a plot of the results as SVG.
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
 
 /// Returns the line: 10 Gbit/s, 20 microseconds long; the frames it holds back arrive up to 100 microseconds
 /// late.
@@ -39,7 +66,7 @@ fn line(reorder: f64) -> Impairments {
     }
 }
 
-fn measure(args: &Reassembly, connections: u32, framing: Framing) -> Result<Outcome, BenchError> {
+fn measure(args: &Reassembly, connections: u32, framing: Framing) -> Result<Outcome, CommandError> {
     let perfect = EndConfig::a();
     let reordering = EndConfig { outbound: line(f64::from(args.reorder) / 100.0), ..EndConfig::b() };
     let (at_receiver, at_sender) = sim::link(args.seed, perfect, reordering);
@@ -68,8 +95,8 @@ fn measure(args: &Reassembly, connections: u32, framing: Framing) -> Result<Outc
 ///
 /// # Errors
 ///
-/// [`BenchError`].
-pub fn run(args: &Reassembly) -> Result<(), BenchError> {
+/// [`CommandError`].
+pub fn run(args: &Reassembly) -> Result<(), CommandError> {
     let svg = OutputFile::open_some(args.svg.as_deref())?;
     let json = OutputFile::open_some(args.json.as_deref())?;
     let mut outcomes = Vec::new();
@@ -96,7 +123,7 @@ pub fn run(args: &Reassembly) -> Result<(), BenchError> {
         }
     }
     if outcomes.is_empty() {
-        return Err(BenchError::Interrupted);
+        return Err(CommandError::Interrupted);
     }
     if let Some(file) = svg {
         file.replace(plot::svg(&outcomes).as_bytes())?;

@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGINT, SIGPIPE, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level;
 
-use crate::error::BenchError;
+use crate::error::CommandError;
 use crate::output::note;
 
 /// How long a command may take to end before the signal ends it as it would any program.
@@ -23,7 +23,7 @@ static REQUESTED: AtomicBool = AtomicBool::new(false);
 /// The first signal that came; 0 if none did.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 /// What else than a signal ends the command.
-static CAUSE: Mutex<Option<BenchError>> = Mutex::new(None);
+static CAUSE: Mutex<Option<CommandError>> = Mutex::new(None);
 
 /// Has SIGINT and SIGTERM end the command in an orderly way. A second SIGINT ends it at once.
 ///
@@ -80,7 +80,7 @@ pub const fn flag() -> &'static AtomicBool {
 }
 
 /// Has the command end with what it has, because of `error`. The first error counts.
-pub fn end_because(error: BenchError) {
+pub fn end_because(error: CommandError) {
     CAUSE.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
     REQUESTED.store(true, Ordering::Relaxed);
 }
@@ -90,17 +90,18 @@ pub fn end_because(error: BenchError) {
 /// # Errors
 ///
 /// That of [`end_because`], else that of `result`.
-pub fn outcome(result: Result<(), BenchError>) -> Result<(), BenchError> {
-    CAUSE.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(result, Err)
+pub fn outcome<E: From<CommandError>>(result: Result<(), E>) -> Result<(), E> {
+    let cause = CAUSE.lock().unwrap_or_else(PoisonError::into_inner).take();
+    cause.map_or(result, |cause| Err(cause.into()))
 }
 
-/// Ends the process as its `error` wants it, if it wants an end by a signal: one that came before anything
-/// was measured, or SIGPIPE for a closed pipe.
-pub fn end_for(error: &BenchError) {
+/// Ends `program` by a signal if `error` calls for it: by the one that came before anything was measured, or
+/// by SIGPIPE for a closed pipe. Returns otherwise.
+pub fn end_for(program: &str, error: &CommandError) {
     match error {
-        BenchError::ClosedPipe => end_by(SIGPIPE),
-        BenchError::Interrupted => {
-            note!("warpline-bench: {error}");
+        CommandError::ClosedPipe => end_by(SIGPIPE),
+        CommandError::Interrupted => {
+            note!("{program}: {error}");
             end_by(SIGNAL.load(Ordering::Relaxed));
         }
         _ => {}

@@ -11,9 +11,9 @@ use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::memory::{Grant, ProtectionDomainId};
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, Doorbells, QueueDepths, SharedQp};
 use warpline_dataplane::ring::{AfterStream, Command, Event, FullOperation, Rings};
+use warpline_tools::error::CommandError;
 
 use super::scenario::{PORT, RECEIVER, SENDER, SINK};
-use crate::error::BenchError;
 
 /// Bytes of the region that all connections write to.
 const SINK_BYTES: usize = 2048;
@@ -34,7 +34,7 @@ pub struct Receiver {
 
 impl Receiver {
     /// Returns a core with room for `connections`.
-    pub fn new(device: SimDevice, connections: u32, markers: bool) -> Result<Self, BenchError> {
+    pub fn new(device: SimDevice, connections: u32, markers: bool) -> Result<Self, CommandError> {
         let network = device.network();
         let rings = Rings {
             commands: Arc::new(ArrayQueue::new(limits::COMMANDS)),
@@ -58,7 +58,8 @@ impl Receiver {
         };
         let core = Core::with_tables(device, config, rings.clone(), tables);
         let mut receiver = Self { core, rings, markers, operating: 0, network, held_peak: 0 };
-        let region = Region::heap(SINK_BYTES).ok_or_else(|| BenchError::Memory("no room".into()))?;
+        let region = Region::heap(SINK_BYTES)
+            .ok_or_else(|| CommandError::Failed("no memory for the region".into()))?;
         let grant = Grant::new(region, PD, 0, Access::REMOTE_WRITE);
         receiver.command(Command::Register { stag: SINK, grant })?;
         receiver.command(Command::Listen {
@@ -85,13 +86,13 @@ impl Receiver {
         Ok(receiver)
     }
 
-    fn command(&self, command: Command) -> Result<(), BenchError> {
-        self.rings.commands.push(command).map_err(|_| BenchError::Setup("the command ring is full".into()))
+    fn command(&self, command: Command) -> Result<(), CommandError> {
+        self.rings.commands.push(command).map_err(|_| CommandError::Failed("the command ring is full".into()))
     }
 
     /// Polls the core once, and does what control has to do after it. Returns true if there was anything to
     /// do.
-    pub fn poll(&mut self, now: Instant) -> Result<bool, BenchError> {
+    pub fn poll(&mut self, now: Instant) -> Result<bool, CommandError> {
         let busy = self.core.poll_once(now);
         self.held_peak = self.held_peak.max(self.network.held_frames(End::A));
         while let Some(event) = self.rings.events.pop() {
@@ -107,10 +108,10 @@ impl Receiver {
                     self.command(Command::Stream { connection, octets: Box::new(reply), then })?;
                 }
                 Event::StreamFailed { error, .. } => {
-                    return Err(BenchError::Setup(format!("a stream has failed: {error}")));
+                    return Err(CommandError::Failed(format!("a stream has failed: {error}")));
                 }
                 Event::Closed { reason, .. } => {
-                    return Err(BenchError::Setup(format!("a connection was closed: {reason}")));
+                    return Err(CommandError::Failed(format!("a connection was closed: {reason}")));
                 }
                 _ => {}
             }

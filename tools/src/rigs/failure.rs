@@ -6,6 +6,7 @@ use warpline::{
     AcceptError, AnswerError, CloseError, CloseReason, ConnectError, StartupFault, Status, StreamError,
     SwitchError, TcpStreamError,
 };
+use warpline_tools::error::CommandError;
 
 /// What went wrong.
 #[derive(Debug)]
@@ -44,6 +45,12 @@ impl fmt::Display for Failure {
             Some(code) => write!(f, "{} ({code})", self.text),
             None => f.write_str(&self.text),
         }
+    }
+}
+
+impl From<Failure> for CommandError {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure.to_string())
     }
 }
 

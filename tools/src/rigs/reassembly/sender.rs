@@ -12,11 +12,11 @@ use warpline_dataplane::wire::ddp::{DDP_VERSION, Tagged};
 use warpline_dataplane::wire::ipv4::Protocol;
 use warpline_dataplane::wire::rdmap::{Control, Opcode, RDMAP_VERSION};
 use warpline_dataplane::wire::tcp::{self, Flags, Header, Options, SeqNumber, Timestamps};
+use warpline_tools::error::CommandError;
+use warpline_tools::segments::{self, Host, write_fpdu};
 
 use super::receiver::Receiver;
 use super::scenario::{EMSS, Framing, PORT, RECEIVER, SENDER, SINK};
-use crate::error::BenchError;
-use crate::segments::{self, Host, write_fpdu};
 
 const FIRST_PORT: u16 = 1024;
 const ISS: SeqNumber = SeqNumber(0xffff_0000);
@@ -125,7 +125,7 @@ impl Sender {
     }
 
     /// Opens every connection and brings it into Full Operation, one after another.
-    pub fn open_all(&mut self, receiver: &mut Receiver, now: &mut Instant) -> Result<(), BenchError> {
+    pub fn open_all(&mut self, receiver: &mut Receiver, now: &mut Instant) -> Result<(), CommandError> {
         for index in 0..self.connections.len() {
             let options = Options { mss: Some(1460), ..self.options(index, *now) };
             self.segment(*now, index, Flags::SYN, ISS, options, 0..0);
@@ -141,7 +141,7 @@ impl Sender {
 
     /// Sends the stream on every connection, a few segments in turn, and waits until all of it is
     /// acknowledged.
-    pub fn send_all(&mut self, receiver: &mut Receiver, now: &mut Instant) -> Result<(), BenchError> {
+    pub fn send_all(&mut self, receiver: &mut Receiver, now: &mut Instant) -> Result<(), CommandError> {
         let mut left = self.connections.len();
         let mut idle_since = *now;
         while left > 0 {
@@ -164,7 +164,7 @@ impl Sender {
             receiver.poll(*now)?;
             self.collect(*now);
             if *now - idle_since > 100 * TIMEOUT_NS {
-                return Err(BenchError::Setup(format!("{left} connections make no progress")));
+                return Err(CommandError::Failed(format!("{left} connections make no progress")));
             }
         }
         Ok(())
@@ -202,7 +202,7 @@ impl Sender {
         receiver: &mut Receiver,
         now: &mut Instant,
         done: impl Fn(&Self) -> bool,
-    ) -> Result<(), BenchError> {
+    ) -> Result<(), CommandError> {
         for _ in 0..STUCK {
             let busy = receiver.poll(*now)?;
             self.collect(*now);
@@ -214,7 +214,7 @@ impl Sender {
                 *now = next.min(receiver.next_deadline()).max(*now + 1);
             }
         }
-        Err(BenchError::Setup("a connection does not open".into()))
+        Err(CommandError::Failed("a connection does not open".into()))
     }
 
     fn options(&self, index: usize, now: Instant) -> Options {

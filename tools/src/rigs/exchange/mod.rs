@@ -19,17 +19,17 @@ use std::time::SystemTime;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use crate::error::BenchError;
 use crate::failure::Failure;
-use crate::output::say;
 use transfer::{Exchange, Target};
+use warpline_tools::error::CommandError;
+use warpline_tools::output::say;
 
 /// Exchanges the files and prints the report.
 ///
 /// # Errors
 ///
-/// [`BenchError::Failed`].
-pub fn run(arguments: &ExchangeArguments) -> Result<(), BenchError> {
+/// [`CommandError::Failed`].
+pub fn run(arguments: &ExchangeArguments) -> Result<(), CommandError> {
     say!("{}", outcome(arguments)?);
     Ok(())
 }

@@ -15,7 +15,9 @@ pub const LOWER_OCTETS: usize = ethernet::Header::LEN + ipv4::Header::LEN;
 /// A host on an Ethernet.
 #[derive(Clone, Copy, Debug)]
 pub struct Host {
+    /// Its station address.
     pub mac: MacAddress,
+    /// Its address.
     pub address: Ipv4Addr,
 }
 
