@@ -1,5 +1,31 @@
 //! Wakes the thread that polls a core. A thread that has nothing to poll sleeps; a thread that then gives it
 //! work wakes it. Giving work to a thread that is awake costs no system call.
+//!
+//! A core's thread sleeps after 50 microseconds without work, unless its application asked it to spin
+//! (`Idle`). Before it sleeps it sets a flag and polls once more; a thread that then rings a doorbell, pushes
+//! a command or puts frames on a link in memory reads the flag, and writes to the thread's eventfd only if it
+//! is set. A fence at either side sees to it that one of them notices the other (the loom models try all
+//! orders). The thread sleeps no longer than to the core's next deadline. At a DPDK port whose driver has
+//! receive interrupts, the thread enables the interrupt of its queue together with that flag, before the last
+//! poll, and then waits for its eventfd and for the port's descriptor; the interrupt is disabled again when
+//! it wakes. Nothing is read from that descriptor. Most drivers never make theirs unreadable again, so its
+//! edges are waited for through an epoll set; that of `net_tap` is the tap's own queue, readable as long as
+//! frames wait. After an interrupt that no poll can explain, the thread looks from time to time, as below,
+//! before it relies on the interrupt again: `net_tap` looks at its queue only after a signal, which may come
+//! later, and the descriptor of a tap whose interface is gone stays readable.
+//!
+//! | Port | Frames wake a thread that sleeps |
+//! |---|---|
+//! | wire in memory, simulated link | at once, by the other end |
+//! | `net_tap`, `net_virtio_user` | by interrupt |
+//! | PCI adapters | by interrupt, where driver and kernel (VFIO) offer it; untested |
+//! | `net_af_packet`, `net_af_xdp`, `net_memif`, `net_ring`, `net_null` | no: their drivers in DPDK 22.11 have no such interrupt |
+//! | `net_vhost` | no: its driver enables the interrupt of the peer it has, and a peer that connects later would not wake the thread |
+//!
+//! Where frames do not wake it, the thread looks for them after 50 microseconds, then after twice as long, up
+//! to every millisecond. The control thread sleeps until a request, its own next deadline, or a poll of the
+//! core that had an event or took a command: the core's driver unparks it after such a poll, which is a
+//! system call only if it sleeps. The protocol core itself refers to neither thread.
 
 use core::fmt;
 use std::sync::Arc;

@@ -2,8 +2,31 @@
 //! pair numbers), turns requests of handles into commands for the core, and runs MPA startup on the octets
 //! that the core hands up.
 //!
-//! The engine reads no clock and waits for nothing. Requests, events and the time go in; commands, replies
-//! and a deadline come out. The loop around it waits: the control thread of a device, or a simulation.
+//! The core gives control a copy of the streaming octets of a connection that is not yet in Full Operation.
+//! The octets stay in TCP's window until control has consumed them: at once for a startup frame, when the
+//! application reads them in streaming mode. Full Operation begins after the last octet that was consumed,
+//! whatever has arrived by then. One command both sends the Reply, or the last streaming octets, and switches
+//! the connection to FPDUs, so no octet is read in the wrong mode. Each half of a connection switches on its
+//! own where there are no startup frames (draft-culley-iwarp-mpa-00). Control keeps at most 64 KiB of each
+//! connection that is not read, and the core 64 KiB that its peer has not acknowledged.
+//!
+//! # How it is driven
+//!
+//! The engine reads no clock, starts no thread and waits for nothing. `on_request(now, ..)` takes a request
+//! of a handle, `on_event(now, ..)` an event of the core, `on_time(now)` does what is due, and
+//! `next_deadline()` says when that must be called again. Commands for the core and replies for handles
+//! collect in an outbox. The loop around the engine delivers the commands there is room for, and then the
+//! replies: when an application has its reply, the core has the command, so a queue pair that was just
+//! created can be posted to. In a program that loop is the control thread (`handles::control_thread`), which
+//! alone reads the clock and sleeps. In the tests it is a simulation.
+//!
+//! The parts of the engine know each other in one direction. `registrations` and `queue_pairs` are tables
+//! with their own rules. `connections` has a table of connections, each in one phase (`Streaming`,
+//! `AwaitingRequest`, `PendingAccept`, `AwaitingReply`, `Operating`, `Closing`). A step looks a connection up
+//! once, takes its phase, and puts back the phase that a function of `initiating`, `responding`, `streaming`
+//! or `events` returns; such a function reaches the outbox, the queue pairs, the listeners and the openings
+//! through a `Context`, and no other connection. A phase that can take too long has a deadline: the Request,
+//! the Reply, the application's decision, the close.
 
 mod connections;
 mod holdings;

@@ -1,5 +1,14 @@
 //! MPA startup (RFC 5044 §7.1, RFC 6581): one Request, one Reply, and their results for both ends. Octets and
 //! `now` go in; frames, decisions and deadlines come out. No I/O, no clock.
+//!
+//! `mpa::startup` and `mpa::enhanced` are the rules, without octets or time: what M, C and the revisions of a
+//! Request and a Reply come to, and what IRD, ORD and the flags of RFC 6581 do. `control::engine::startup`
+//! holds the two ends of the exchange: octets go in, frames come out. An Initiator asks by revision 2 by
+//! default, because Linux siw reads only from peers that negotiate. A peer that closes or resets without a
+//! word, or answers by revision 1, is asked again by revision 1 on a new connection, within the same time
+//! limit; silence, a rejection, or octets that are no Reply end the attempt. What a Reply asks for and cannot
+//! be met is answered by a Terminate as the only FPDU, which control frames itself: no queue pair is bound
+//! yet. A Responder may send nothing before the peer's first FPDU, so it says what it needs in a rejection.
 
 use warpline_dataplane::mpa::MpaError;
 pub use warpline_dataplane::mpa::enhanced::Outcome;

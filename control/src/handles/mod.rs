@@ -1,6 +1,13 @@
 //! The handles that applications hold: devices, queue pairs, memory, listeners, connections. Each handle
 //! sends requests to the control engine of its device and waits for the reply, or works on the rings that it
 //! shares with the core.
+//!
+//! A handle sends a request with a `Reply`, and waits on the channel of that `Reply` or, in the connection
+//! manager, leaves a callback. `cm` keeps no thread: the callback runs on the control thread and puts an
+//! event on the channel. Neither callbacks nor the queue of events hold a device, so a device ends when its
+//! last handle goes. `engine::interface` has everything that both sides see: requests, replies, arrivals at
+//! listeners, and two small structures under a lock, `SharedStream` (the octets of a connection in streaming
+//! mode) and `ConnectionStatus` (how far the connection of a queue pair is closed).
 
 pub mod batch;
 pub mod byte_stream;

@@ -12,6 +12,49 @@
 //! later claim takes back: no octet of a buffer is written for two places of the stream, in stream order the
 //! first one has it, and all other octets are read from the stream. What a reader is told, octet after octet,
 //! is the stream.
+//!
+//! # How it works
+//!
+//! A TCP connection that carries no FPDUs can be an application's byte stream. Control opens it, as one in
+//! streaming mode, and gives it away by `Command::AttachByteStream`; from then on application and core share
+//! two rings of octets, and control hears only of the end. `byte_stream` knows neither TCP nor frames: its
+//! positions count from the beginning of the stream, and `endpoint/byte_stream.rs` translates them.
+//!
+//! - Out. An application writes pieces: octets in its ring, or memory that it lends. `Outbound` cuts them
+//!   into runs of one segment each (`ByteRun`), which are the descriptors of TCP's send queue, and keeps the
+//!   pieces until no segment can be sent again. Octets are found by their place, so nothing is copied between
+//!   the ring and the frame.
+//! - The TCP RDMA option of a segment is a function of its run and of the part of the run that it has
+//!   (`ByteRun::rdma_option`). It is computed where TCP builds the header, so a retransmission, a segment
+//!   that a narrower path cuts and a part of one have the right option without a state of their own. A run
+//!   has at most one part of a section, and begins with a message if it has the beginning of one; TCP leaves
+//!   room for the option (`SendPayload::option_octets`).
+//! - In. Octets that are next in order are copied from the frame to the ring; the reader copies them again.
+//!   Octets of a transfer go from the frame to the buffer of the transfer when their segment arrives, also
+//!   beyond a gap, and a record stands for them between the octets of the ring.
+//! - Claims. The option can be lost, copied to another segment, or changed, by whoever can compute
+//!   TCP's checksum. What came in order has its place in a buffer for good (`Intervals`); what lies beyond a
+//!   gap holds it until the gap closes. If the octets in the gap claim the same place, they get it, and what
+//!   was placed there is read from its frame, which TCP still holds. `read_section` puts a section right
+//!   whose octets were placed elsewhere or not at all.
+//! - Transfers are told of. One is complete when what is kept of its buffer covers it, without a gap, and all
+//!   of it was delivered. An unsolicited one takes a name and a buffer with its first octet, and gives both
+//!   back if no octet of it reaches the application. A sender refuses sections that contradict those before
+//!   them (`SentTransfers`), and a transfer of nothing without an octet to go with.
+//! - Messages. The A bit of a segment is a record before its first octet, for a reader that asks for it
+//!   (`message_starts`). It is as true as the peer and the path are: nothing protects it.
+//! - Messages beyond a gap. A segment beyond a gap may make messages whole: what two known beginnings
+//!   enclose, of which TCP holds every octet. `endpoint/byte_stream.rs` looks for them if the application has
+//!   given memory for them (`early_message_bytes`). `Inbound` copies them to a ring of their own
+//!   (`EarlyRing`), and the reader takes them from there before it goes on in order. The copies leave the
+//!   stream as it is: frames, placements and positions are the same with and without them, and `read` and
+//!   `read_section`, which know nothing of them, return every octet. The reader remembers which messages
+//!   `read_item` has handed out, and passes over their octets in their turn, but for those that were placed,
+//!   of which it is told as ever. Nothing that comes in order is copied so.
+//! - Bounds. Transfers, intervals, placements, records, pieces, unsolicited buffers and early messages of a
+//!   connection have limits (`limits.rs`). Where one is reached, octets are read from the stream, in their
+//!   turn, and `TransferCounters` says why. A transfer with too many gaps gives up the narrowest one, or
+//!   octets that found no interval once would end the placing of all that follow.
 
 mod counters;
 mod early;

@@ -5,6 +5,25 @@
 //! that changes. A core owns everything it uses; nothing here is shared, locked or reference-counted with
 //! other cores. Control talks to it over [`ring`](crate::ring), applications over the rings of their queue
 //! pairs.
+//!
+//! # When data is acknowledged
+//!
+//! In a core that its application polls itself (`Core::poll_run_to_completion`), the turn to send that
+//! received data gives a connection comes with the next poll, after the application has had its own: what it
+//! answers to the data carries the acknowledgement, and one segment goes each way where two would. What
+//! follows from an acknowledgement or a timer alone does not wait for that. A core with a thread of its own
+//! sends the acknowledgement in the same poll, because it cannot know when an application on another thread
+//! will look.
+//!
+//! # Time
+//!
+//! Protocol code reads no clock. `poll_once(now)` is given the time and `next_deadline()` says when it must
+//! be called again. Timers lie in a wheel of 4096 slots of about a millisecond, at a cost per poll that does
+//! not grow with the number of connections. A poll takes a burst of frames before it handles timers. If a
+//! timer is due, the burst was full and the poll before was more than 100 us ago, the loop has stalled: up to
+//! 64 bursts are taken first, so that an acknowledgement that has arrived counts before the timer that waits
+//! for it. The simulated network (`dataplane::device::sim`) runs two cores in virtual time: seeded loss,
+//! reordering, duplication, corruption, resegmentation, and every failure is replayed from its seed.
 
 mod active_open;
 mod commands;

@@ -2,6 +2,10 @@
 //!
 //! The CRC is that of iSCSI digests: reflected polynomial 0x1EDC6F41, initial value and final XOR all ones,
 //! least significant octet first on the wire.
+//!
+//! With AVX-512 a payload of 512 bytes or more is summed as it is copied, from the registers that are stored.
+//! The CRC of a shorter one, of one with Markers in it, and on processors where two passes are faster, is
+//! computed over the frame.
 // Requirements: MPA-4.4-11, C00-7.2-02
 
 mod polynomial;

@@ -1,6 +1,47 @@
 //! Devices: sources and sinks of frames. `Device` is a trait with static dispatch: DPDK ports and the
 //! simulated network are devices, and so are the capture tap and the fault injector, which wrap another
 //! device.
+//!
+//! # Super-frames
+//!
+//! A super-frame is one frame of up to 64 KiB with the segments of a train: headers once, then the FPDUs of
+//! each segment as they are without it. The device cuts it into these segments (TSO), or hands it whole to a
+//! peer in software that takes it (LRO); so the MTU still governs each FPDU, and a capture of what was cut is
+//! the same to the octet. `Capabilities::super_frame_bytes` says how large one may be. Only segments of one
+//! length share one, because a device cuts at one length.
+//!
+//! | device | with `super_frames=on` |
+//! |---|---|
+//! | `ring` | crosses whole |
+//! | `vhost`, `virtio_user` | crosses whole, both ways, in buffers of 64 KiB: four for each entry of a queue, 67 MB with 256 entries |
+//! | `pci`, `eal` | the port's TSO (`RTE_ETH_TX_OFFLOAD_TCP_TSO`) and LRO, where it has them; buffers of 9 KB, of which a frame takes several; untested with adapters |
+//! | `af_packet` | received whole, in a ring of 256 frames of 64 KiB and as many buffers as make 64 MiB: what a kernel hands to a veth pair with TSO; not sent |
+//! | `tap`, `af_xdp`, `memif` | not to be had: only `net_tap` has TSO, in software of its own (`librte_gso`), which knows IPv4 alone, and hands the kernel single segments |
+//!
+//! It is off by default: it takes memory, at MTU 9000 it gains nothing, and what drivers say of it is not
+//! always so. A port is asked for TSO, LRO and scattered receive when it is configured, each only if it
+//! offers it, and a frame to send has no more pieces than the port takes (`nb_seg_max`), a quarter of its
+//! queue, or 64. No segment lies in two buffers. A received frame in several buffers takes the general way,
+//! whose pieces end anywhere; one in a single buffer the short one. A core holds back only so many frames as
+//! the buffers suffice for if each is of the largest kind.
+//!
+//! Of DPDK 22.11's drivers:
+//!
+//! - `net_vhost` does not report TSO or LRO, but passes on what the mbuf asks for, whether or not the peer
+//!   has negotiated it. So the device's name decides, and both ends have to say `super_frames=on`. The
+//!   argument `tso=1`, which `super_frames=on` adds, only lets the *peer* send super-frames.
+//! - virtio fills in TCP checksums and no IPv4 ones. `Capabilities` has both apart, and the host fills in the
+//!   header's where the port does not. For a super-frame both drivers do it themselves: they write to the
+//!   headers in the frame, `net_virtio_user` in `tx_prepare`, `net_vhost` as it copies.
+//! - The receive queue of `net_virtio_user` takes a buffer for each entry as it starts, so a pool with fewer
+//!   buffers than entries leaves none to send.
+//! - `max_lro_pkt_size` must be 0, or no more than the port's, if the port has one.
+//! - With a peer in the kernel (vhost-net, `path=/dev/vhost-net`) the kernel's TCP would send and receive
+//!   super-frames. No kernel with vhost-net was at hand.
+//!
+//! Payload by reference and super-frames meet where a frame has several buffers anyway
+//! (`Capabilities::super_frame_pieces`). A buffer of 64 KiB that held only a reference, or the octets between
+//! two, would be wasted: there super-frames are copied.
 
 #[cfg(feature = "dpdk")]
 pub mod dpdk;

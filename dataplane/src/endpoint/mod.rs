@@ -7,6 +7,46 @@
 //! DDP to the queue pair; work requests go from the queue pair as FPDUs to TCP's send queue.
 //!
 //! An `RdmapStream` is an endpoint in Full Operation that has its queue pair.
+//!
+//! An [`Outcome`] says after an input that a turn to send is needed, that the segment is answered with a RST,
+//! or that frames are short; a `Turn` after a turn to send that there is more, that it waits until a
+//! deadline, that the connection is closed, or in TIME-WAIT. The context is what the endpoints of a core
+//! share: pools, STags, backlogs, budgets, events, counters. `Endpoint` and `Connection` name no slot of the
+//! table and no other endpoint, so no input of one connection can change another.
+//!
+//! What cannot happen is asserted in builds with debug assertions, in pairs: a connection has a queue pair
+//! from the beginning of Full Operation until it is closed for its users, and neither before nor after; a
+//! connection leaves the table in its turn to send, and only then.
+//!
+//! # Messages that wait for a receive
+//!
+//! A message that meets no receive ends the stream, or waits for one where the queue pair asks for it
+//! (`endpoint/receive_wait.rs`). Its FPDU then stays in TCP's receive queue, verified, and all that follows
+//! stays after it: Responses, the peer's Terminate, its FIN. Octets are acknowledged as they come, so the
+//! window closes by what waits and no acknowledged octet is ever dropped; the peer probes the window, is
+//! answered, and may give up by a user timeout of its own. A receive posted to the queue pair's own queue
+//! wakes it by the doorbell. A shared queue rings a second bell, only while a queue pair waits for it, and
+//! the core resumes those that wait in the order in which they began to, 64 a poll. At the deadline of a
+//! message the stream fails as it does without waiting. When frames are short, a wait that has held more than
+//! its share of them for four seconds ends early in the same way.
+//!
+//! # Errors
+//!
+//! A failed check ends the stream: nothing more is placed or delivered, the peer gets one Terminate (unless
+//! this end is a Responder that has not yet received an FPDU and so may send none), then the connection
+//! closes, and is reset if that takes more than five seconds. If the application destroys the queue pair
+//! meanwhile, all that TCP has of it is built once more and kept by the connection, up to a MiB, with the
+//! Terminate after it (`endpoint/linger.rs`): the memory is free at once, and the Terminate still goes out
+//! when the peer's window opens in time. Receives are flushed at once; sends when TCP has let go of their
+//! buffers. The application sees the first error in `QueuePair::error` and in the status of its work
+//! requests.
+//!
+//! # Nudges
+//!
+//! An Initiator sends a Write without payload 200 ms after its first FPDU, and at most two more, to a peer
+//! that negotiates indications and has sent no FPDU yet; `ConnectConfig::nudges` turns that off (`nudge`). A
+//! connection has one version of DDP and RDMAP, 1, or 0 with an RDMA Consortium peer, which is sent and
+//! checked in both directions.
 
 mod await_receive;
 mod byte_stream;

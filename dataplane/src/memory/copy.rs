@@ -9,7 +9,10 @@
 //!   them more than once. That may race with others of its kind. It is as fast as `memcpy`, which no loop
 //!   over atomics is, as compilers do not vectorise those.
 //! - Elsewhere, and under the thread sanitizer (`--cfg portable_copies`), which does not look into assembly,
-//!   they are relaxed atomic accesses of whole words, and of single octets at both ends.
+//!   they are relaxed atomic accesses of whole words, and of single octets at both ends: three to six times
+//!   slower in cache.
+//!
+//! No Rust reference to the octets of a region is made unless the region is constant.
 //!
 //! Racing accesses of different sizes, of a word and of one of its octets, or of an octet and of the 64 bits
 //! of [`Region::fetch_modify`](super::Region::fetch_modify), have no meaning in Rust's model yet. What is

@@ -4,6 +4,14 @@
 //! segment, a neighbour whose hardware address is known now, or nothing, because the host has handled the
 //! frame itself. For segments to be sent it finds the next hop, writes the headers and queues the frame. It
 //! holds no state of connections: what a frame changes for them is in the value that it returns.
+//!
+//! # Loopback
+//!
+//! A connection to an address of the host's own sends its frames to the host's own hardware address, and
+//! those go to a queue of the core instead of the device (`net/loopback.rs`). A burst of them is delivered in
+//! the next poll; when the queue is three quarters full, connections keep their turn, and the rest is left to
+//! answers. No other host has had the octets, so checksums are neither computed nor verified. A frame from
+//! the wire with one of these addresses for its source is dropped.
 
 pub mod addresses;
 mod arp;

@@ -1,4 +1,66 @@
 //! Queue pairs: work requests in, FPDU descriptors and completions out.
+//!
+//! # Rings
+//!
+//! Applications post work requests to, and poll completions from, bounded rings that a queue pair shares with
+//! its core. A place for the completion is reserved when work is posted, so a completion queue cannot
+//! overflow. A send that is not signaled reserves none. Verbs reports every failure, so when such a send
+//! fails or is flushed its completion goes to a free place, never to a reserved one; without a free place it
+//! is left out, and an asynchronous event says that the queue has overflowed. A signaled request posted last
+//! therefore always shows that the queue is drained: posting is accepted in error too, and what is posted
+//! then, or after this end has closed, is flushed after the completions of all before it. A doorbell notifies
+//! the core which queue pairs have new work; it costs one atomic exchange per post, or per list of work
+//! requests, and a queue entry only when the core has not yet looked. A Send, Write or Read of at most one
+//! range of memory, as most are, is written once, to a slot of the ring that is one cache line (`qp::wqe`,
+//! `qp::slot`). Any other request, with up to four ranges, 64 octets inline or operands of a comparison, is
+//! written to a box beside the slot. Nothing is allocated to post. A slot says by its turn which request or
+//! completion it holds, so the core and a thread that polls find out by one plain load whether there is
+//! anything: an empty queue costs no fence. Completions lie in slots of one cache line too; those that one
+//! acknowledgement brings are put there together, and a thread that polls takes all that there are in one
+//! step.
+//!
+//! A completion queue made with events can be slept on. A thread arms the queue before it sleeps, then polls
+//! once more; the core, having put a completion there, looks whether the queue is armed, disarms it, and
+//! writes to its eventfd. A fence between the two steps at either side sees to it that one of them notices
+//! the other. A queue made for polling has no thread to notify and skips all of that.
+//!
+//! A shared receive queue has no completion queue, so a receive posted there has no place reserved. The queue
+//! pair that takes it, when a message begins, reserves one first; where there is none the receive stays, that
+//! queue pair fails, and the application is notified by an asynchronous event. These come over a ring of the
+//! device with an eventfd of its own: what ends a queue pair, a completion queue that overflowed, a shared
+//! receive queue that runs low.
+//!
+//! # Operations
+//!
+//! A work request that the core takes is one message, two (a Write with Immediate Data), or none (an
+//! invalidation, the binding of a window, a fast registration). Its FPDUs name either a range of memory or
+//! the request itself, which holds the list of ranges, the inline octets, or the operands of a Read or Atomic
+//! Operation; so it stays until TCP has the acknowledgement, and is built again from there. Requests go out
+//! in the order of posting and complete in it. What has no message is carried out when all before it are
+//! complete, because what was sent may have to be read again from memory that it changes.
+//!
+//! Reads and Atomic Operations have two queues of their own (`reads`), as long as IRD and ORD allow. What
+//! this end has asked for waits in one: its answers come in order, each segment of a Response is checked
+//! against the oldest, and a request completes when its answer is Delivered. What the peer has asked for
+//! waits in the other: the sender takes turns between it and the send queue, message by message, and an
+//! answer keeps its place, and its memory, until the peer has acknowledged it. A request starts when it is
+//! Delivered, never beyond a gap; a segment of a Response beyond a gap is placed like a Write and counted in
+//! its turn. A peer that closes while it owes answers has broken the stream; an end that closes waits for
+//! them first.
+//!
+//! An error of this end's own, a range that is not registered for instance, ends the stream: a Terminate goes
+//! instead of the message, the request completes with its reason and the requests after it are flushed.
+//! Otherwise a Send could announce a Write that was never sent. The queue pair is then in the state Terminate
+//! until the connection is closed, and in Error after that.
+//!
+//! What is cut into FPDUs and handed to TCP is no more than the windows let out at once, so a change of EMSS
+//! is felt by the next FPDU.
+//!
+//! # Ready-to-receive indications
+//!
+//! The Initiator's goes before anything posted; the Responder looks at the peer's first FPDU only, takes it
+//! if its kind was agreed, and otherwise takes it for what it is. An indication by a Send uses up the first
+//! number of its queue but no buffer, one by a Read is answered and its answer swallowed (`indication`).
 
 mod active_queue;
 pub mod active_wqe;

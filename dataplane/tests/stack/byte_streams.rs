@@ -1,6 +1,9 @@
 //! Tests of byte streams with the TCP RDMA option (draft-csapuntz-tcprdma-00): what a sender puts on the
 //! wire is judged by a reading of frames that shares no code with the stack, and what a receiver is told is
 //! compared with the stream.
+//!
+//! Random transfers go both ways through loss, resegmentation and middleboxes that strip, split, replicate
+//! and alter the option; guard octets watch the readers' buffers. `WARPLINE_SEEDS` sets the number of seeds.
 
 mod annotations;
 mod endings;

@@ -2,6 +2,52 @@
 //! in stream order and without overlap. There is no reassembly copy. Only runs of very small segments are
 //! gathered into the frame before them, so that the number of frames stays bounded. The frames of octets
 //! placed beyond a gap are freed; a record stands for these octets until their Delivery (`placed`).
+//!
+//! An FPDU that lies in several segments, or waits beyond a gap, needs no reassembly buffer: its frames stay
+//! where they are until it is complete. Only runs of segments up to 512 octets are gathered into the frame
+//! before them, so that a peer that sends single octets cannot exhaust the frames; while frames are short,
+//! longer ones are too. A connection may hold frames for a window of 2 MiB in segments of any length.
+//!
+//! What a peer sends decides neither how long a search takes nor how often an octet is verified. What is held
+//! of a connection, and the placed segments that wait for their Delivery, lie in balanced trees over nodes
+//! allocated once per core (`ordered`): a few descents a segment, whatever its place. Which octets are in
+//! order is a number beside the tree, so that no gap that closes or opens again moves anything. A whole FPDU
+//! beyond a gap is verified once: it is placed, or its frame remembers that it waits for its turn. One in the
+//! middle of a frame is not verified before it can be placed. `bytes_verified` and `nodes_visited` of the
+//! statistics count it.
+//!
+//! # The frames of a core
+//!
+//! Frames held are few, and peers may mean harm. A connection may hold a multiple of what is left for all, so
+//! that the share of each falls as more want one; some frames are reserved for FPDUs that come whole and need
+//! one only to pass through; what came in order and would take one of those for longer is given back before
+//! it is acknowledged, and the peer sends it again. All connections before Full Operation together have a
+//! quarter of the frames, which they share in the same way: their peers are strangers. When a connection that
+//! holds few finds none for octets that are next, connections that have held their fair share (all frames,
+//! divided by those who hold some) or more for four seconds are reset, those that hold most first, whatever
+//! they consume; none that holds less than that share is (`core/eviction.rs`). Records of placed octets and
+//! segments of Sends that wait for their Delivery are shared like frames; without one, octets stay in their
+//! frames until their turn.
+//!
+//! # Windows of byte streams
+//!
+//! What the window of a byte stream offers is held until its application reads, however many of them pause
+//! together, and whatever the length of the segments. Three quarters of a core's frames, 5.25 MiB, are an
+//! account of promises (`tcp/receive_queue/promise.rs`). What the application's ring has room for needs none.
+//! For the rest of the window frames are promised before it is offered: as much as the configuration says,
+//! but at most four fifths of what is left in the account, and 3 MiB. A window that was offered never shrinks
+//! (RFC 9293 §3.8.6.2.1); it is not moved on instead, until octets are read and their promise is worth no
+//! more than a new one. Segments are gathered where frames would be emptier than promised, and frames that
+//! are promised are not there for others. A single stream has its whole window of 2 MiB. Of sixteen that
+//! receive together each has, by arithmetic, about 0.3 MiB beside its ring. When nothing is left, a stream
+//! has what its ring has room for and two segments, so that its window always opens again. Tests pause a
+//! thousand readers so; by arithmetic 1800 may pause before a segment is refused. While windows are promised,
+//! a new connection is offered a sixteenth of what is left, or 64 KiB, until it is known what it carries.
+//!
+//! Windows of queue pairs are not promised: their FPDUs pass through frames. Where messages wait for receives
+//! on many queue pairs, or many connections are offered their window before the first of them becomes a byte
+//! stream, a segment may still be refused when all frames are held; its sender sends it again after its
+//! timeout.
 
 mod held;
 mod placed;
