@@ -31,8 +31,8 @@ pub fn config(crc: Switch, config: DeviceConfig) -> DeviceConfig {
 /// A device of DPDK's, with its frames captured if that was asked for.
 #[expect(clippy::large_enum_variant, reason = "a program has one or two, and each burst looks into it")]
 pub enum BenchDevice {
-    /// As it is.
-    Plain(DpdkDevice),
+    /// Not captured.
+    Uncaptured(DpdkDevice),
     /// Captured to a file.
     Captured(Box<Tap<DpdkDevice, OutputFile>>),
     /// One that a benchmark makes itself.
@@ -46,7 +46,7 @@ impl BenchDevice {
     ///
     /// [`BenchError::File`].
     pub fn new(device: DpdkDevice, file: Option<OutputFile>, interface: &str) -> Result<Self, BenchError> {
-        let Some(file) = file else { return Ok(Self::Plain(device)) };
+        let Some(file) = file else { return Ok(Self::Uncaptured(device)) };
         Ok(Self::Captured(Box::new(captured(device, file, interface)?)))
     }
 }
@@ -56,7 +56,7 @@ impl Device for BenchDevice {
 
     fn capabilities(&self) -> Capabilities {
         match self {
-            Self::Plain(device) => device.capabilities(),
+            Self::Uncaptured(device) => device.capabilities(),
             Self::Captured(device) => device.capabilities(),
             Self::Own(device) => device.capabilities(),
         }
@@ -64,7 +64,7 @@ impl Device for BenchDevice {
 
     fn mac(&self) -> MacAddress {
         match self {
-            Self::Plain(device) => device.mac(),
+            Self::Uncaptured(device) => device.mac(),
             Self::Captured(device) => device.mac(),
             Self::Own(device) => device.mac(),
         }
@@ -73,7 +73,7 @@ impl Device for BenchDevice {
     #[inline]
     fn receive(&mut self, now: Instant, frames: &mut Vec<Mbuf>, limit: usize) -> usize {
         match self {
-            Self::Plain(device) => device.receive(now, frames, limit),
+            Self::Uncaptured(device) => device.receive(now, frames, limit),
             Self::Captured(device) => device.receive(now, frames, limit),
             Self::Own(device) => device.receive(now, frames, limit),
         }
@@ -82,7 +82,7 @@ impl Device for BenchDevice {
     #[inline]
     fn allocate(&mut self) -> Option<Mbuf> {
         match self {
-            Self::Plain(device) => device.allocate(),
+            Self::Uncaptured(device) => device.allocate(),
             Self::Captured(device) => device.allocate(),
             Self::Own(device) => device.allocate(),
         }
@@ -91,7 +91,7 @@ impl Device for BenchDevice {
     #[inline]
     fn allocate_burst(&mut self, frames: &mut Vec<Mbuf>, limit: usize) {
         match self {
-            Self::Plain(device) => device.allocate_burst(frames, limit),
+            Self::Uncaptured(device) => device.allocate_burst(frames, limit),
             Self::Captured(device) => device.allocate_burst(frames, limit),
             Self::Own(device) => device.allocate_burst(frames, limit),
         }
@@ -99,7 +99,7 @@ impl Device for BenchDevice {
 
     fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
         match self {
-            Self::Plain(device) => device.wake_on_arrival(waker),
+            Self::Uncaptured(device) => device.wake_on_arrival(waker),
             Self::Captured(device) => device.wake_on_arrival(waker),
             Self::Own(device) => device.wake_on_arrival(waker),
         }
@@ -107,7 +107,7 @@ impl Device for BenchDevice {
 
     fn rx_interrupt(&self) -> Option<RxInterrupt<'_>> {
         match self {
-            Self::Plain(device) => device.rx_interrupt(),
+            Self::Uncaptured(device) => device.rx_interrupt(),
             Self::Captured(device) => device.rx_interrupt(),
             Self::Own(device) => device.rx_interrupt(),
         }
@@ -115,7 +115,7 @@ impl Device for BenchDevice {
 
     fn enable_rx_interrupt(&mut self) -> bool {
         match self {
-            Self::Plain(device) => device.enable_rx_interrupt(),
+            Self::Uncaptured(device) => device.enable_rx_interrupt(),
             Self::Captured(device) => device.enable_rx_interrupt(),
             Self::Own(device) => device.enable_rx_interrupt(),
         }
@@ -123,7 +123,7 @@ impl Device for BenchDevice {
 
     fn disable_rx_interrupt(&mut self) {
         match self {
-            Self::Plain(device) => device.disable_rx_interrupt(),
+            Self::Uncaptured(device) => device.disable_rx_interrupt(),
             Self::Captured(device) => device.disable_rx_interrupt(),
             Self::Own(device) => device.disable_rx_interrupt(),
         }
@@ -132,7 +132,7 @@ impl Device for BenchDevice {
     #[inline]
     fn transmit(&mut self, now: Instant, frames: &mut VecDeque<Mbuf>) -> usize {
         match self {
-            Self::Plain(device) => device.transmit(now, frames),
+            Self::Uncaptured(device) => device.transmit(now, frames),
             Self::Captured(device) => device.transmit(now, frames),
             Self::Own(device) => device.transmit(now, frames),
         }

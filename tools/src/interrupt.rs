@@ -74,7 +74,7 @@ pub fn goes_on(start: Instant, duration: Duration) -> bool {
     start.elapsed() < duration && !is_requested()
 }
 
-/// The flag behind [`is_requested`], for what takes one.
+/// The flag that [`is_requested`] reads.
 pub const fn flag() -> &'static AtomicBool {
     &REQUESTED
 }

@@ -46,7 +46,7 @@ enum Reply {
     PhaseEnded,
 }
 
-/// The writer, and the way to the target's thread.
+/// The writer, and the channel to the target's thread.
 pub struct Baton {
     writer: Writer,
     orders: mpsc::Sender<Order>,

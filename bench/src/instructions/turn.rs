@@ -163,7 +163,7 @@ impl Writer {
 
     /// Takes what has completed, posts Writes, and polls its core.
     fn stream(&mut self, now: Instant, post: bool) -> Result<bool, BenchError> {
-        self.take_completions();
+        self.consume_completions();
         let mut count = (self.completed + DEPTH - self.posted).min(BATCH);
         if self.lane.pattern == Pattern::Reads {
             // The target may send once this end, the Initiator, has (RFC 5044 §7.1.2): one Read back.
@@ -180,7 +180,7 @@ impl Writer {
     /// an answer and the next wait.
     fn ping(&mut self, now: Instant, post: bool) -> Result<bool, BenchError> {
         let mut worked = self.driver.poll_at(now);
-        self.take_completions();
+        self.consume_completions();
         if let Some(pings) = &mut self.pings {
             worked |= pings.look(&self.lane);
             if post && pings.posted == pings.arrived {
@@ -191,7 +191,7 @@ impl Writer {
         Ok(worked | self.driver.poll_at(now))
     }
 
-    fn take_completions(&mut self) {
+    fn consume_completions(&mut self) {
         while self.lane.completions.poll_into(&mut self.polled) > 0 {
             for completion in self.polled.drain(..) {
                 self.completed += 1;
@@ -245,34 +245,34 @@ impl Target {
             let count = (self.completed + DEPTH - self.posted).min(BATCH);
             let end = self.posted + count;
             let posted = self.lane.post(self.posted, end);
-            self.note(&posted);
+            self.record(&posted);
             self.posted = end;
         }
         let mut worked = self.driver.poll_at(now);
-        self.take_completions();
+        self.consume_completions();
         if let Some(pings) = &mut self.pings {
             if pings.look(&self.lane) {
                 let posted = pings.post(&self.lane);
-                self.note(&posted);
+                self.record(&posted);
             }
             worked |= self.driver.poll_at(now);
         }
         worked || reads && self.completed < self.posted
     }
 
-    fn take_completions(&mut self) {
+    fn consume_completions(&mut self) {
         while let Some(completion) = self.lane.completions.poll() {
             self.completed += 1;
             if completion.status != Status::Success {
                 self.failed.get_or_insert(completion.status);
             } else if completion.kind == CompletionKind::Receive {
                 let posted = self.lane.post_receive(completion.id);
-                self.note(&posted);
+                self.record(&posted);
             }
         }
     }
 
-    fn note(&mut self, posted: &Result<(), BenchError>) {
+    fn record(&mut self, posted: &Result<(), BenchError>) {
         if posted.is_err() {
             self.failed.get_or_insert(Status::Flushed);
         }

@@ -96,7 +96,7 @@ pub struct Measured {
     pub pings: Option<Pings>,
 }
 
-/// Work for the core of the end that measures: the queue pairs, and the way back.
+/// Work for the core of the end that measures: the queue pairs, and the channel back.
 pub struct Job {
     /// The queue pairs, connected.
     pub lanes: Vec<Lane>,
@@ -171,7 +171,7 @@ fn stream(driver: &mut Driver, lanes: &mut [Lane], run: &Run) -> Result<Measured
             let active = clock.active();
             let messages = lanes.iter().map(Lane::completed).sum();
             run.progress.store(messages, Ordering::Relaxed);
-            peak.note(active, messages);
+            peak.record(active, messages);
             if !stopped && run.is_over(active) {
                 lanes.iter_mut().for_each(Lane::stop);
                 stopped = true;
@@ -264,7 +264,7 @@ struct Peak {
 }
 
 impl Peak {
-    fn note(&mut self, now: Duration, messages: u64) {
+    fn record(&mut self, now: Duration, messages: u64) {
         let time = now.saturating_sub(self.since);
         if time >= PEAK_WINDOW {
             let rate = (messages - self.messages) as f64 / time.as_secs_f64();

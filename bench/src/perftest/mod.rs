@@ -255,7 +255,7 @@ fn check_limits(settings: &Settings, reports: &[Report]) -> Result<(), BenchErro
     Ok(())
 }
 
-/// The end that connects, and the way to its core.
+/// The end that connects, and the channel to its core.
 struct Client<'c> {
     settings: &'c Settings,
     name: &'c DeviceName,

@@ -45,8 +45,8 @@ pub struct Lanes {
 /// The target's work between polls.
 pub type Work = Box<dyn FnMut(&mut Driver) -> ControlFlow<()> + Send>;
 
-/// Returns the target's work between polls, and the way to it. Once `closes` returns true, all connections
-/// are closed, and nothing else is done on them.
+/// Returns the target's work between polls, and the channel to it. Once `closes` returns true, all
+/// connections are closed, and nothing else is done on them.
 pub fn work(closes: impl Fn() -> bool + Send + 'static) -> (Lanes, Work) {
     let (give, taken) = mpsc::channel();
     let (end, ended) = mpsc::channel();

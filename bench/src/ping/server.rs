@@ -68,7 +68,7 @@ impl Session {
             if self.lane.is_closed() {
                 return SessionState::Over(Ok(()));
             }
-            if let Err(error) = self.take(&completion) {
+            if let Err(error) = self.consume(&completion) {
                 return SessionState::Over(Err(error));
             }
             if self.too_large.is_some() {
@@ -83,7 +83,7 @@ impl Session {
         self.lane.qp.disconnect();
     }
 
-    fn take(&mut self, completion: &Completion) -> Result<(), BenchError> {
+    fn consume(&mut self, completion: &Completion) -> Result<(), BenchError> {
         let message = self.lane.message(completion)?;
         let out_of_place = |error: OutOfPlace| BenchError::Peer(error.to_string());
         let action = match (message, completion.kind) {
@@ -154,8 +154,8 @@ pub struct Sessions {
 /// The work of the core's thread between polls.
 pub type Work = Box<dyn FnMut(&mut Driver) -> ControlFlow<()> + Send>;
 
-/// Returns the work of the core's thread between polls, and the way to it. Once `stops` returns true, clients
-/// are closed.
+/// Returns the work of the core's thread between polls, and the channel to it. Once `stops` returns true,
+/// clients are closed.
 pub fn work(stops: impl Fn() -> bool + Send + 'static) -> (Sessions, Work) {
     let (give, taken) = mpsc::channel();
     let (hand_back, back) = mpsc::channel();

@@ -52,7 +52,7 @@ impl StagNames {
     /// Returns a new STag: a random free slot and a random key, both hard to predict, never 0, nor what the
     /// slot was called last: a peer may still have that. `None` when no slot is free.
     // Requirements: RDMAP-8.1.1-03
-    pub(crate) fn take(&mut self) -> Option<STag> {
+    pub(crate) fn allocate(&mut self) -> Option<STag> {
         if self.slots.len() >= Self::SLOTS {
             return None;
         }
@@ -90,7 +90,7 @@ impl QpNumbers {
         Self((0..limits::QPS_PER_CORE as u32).map(QpNumber).collect())
     }
 
-    pub(crate) fn take(&mut self) -> Option<QpNumber> {
+    pub(crate) fn allocate(&mut self) -> Option<QpNumber> {
         self.0.pop_front()
     }
 
@@ -116,7 +116,7 @@ mod tests {
     fn stags_are_spread_over_all_values() {
         const DRAWS: u32 = 4096;
         let mut names = StagNames::new(KeyedSequence::new([9; 16]));
-        let stags: Vec<STag> = (0..DRAWS).map(|_| names.take().unwrap()).collect();
+        let stags: Vec<STag> = (0..DRAWS).map(|_| names.allocate().unwrap()).collect();
         for bit in 0..32 {
             let set = stags.iter().filter(|stag| stag.0 >> bit & 1 == 1).count() as u32;
             // Ten standard deviations of a fair coin.
@@ -131,12 +131,12 @@ mod tests {
     #[test]
     fn slots_run_out_and_come_back() {
         let mut names = StagNames::new(KeyedSequence::new([9; 16]));
-        let first = names.take().unwrap();
-        while names.take().is_some() {}
+        let first = names.allocate().unwrap();
+        while names.allocate().is_some() {}
         assert_eq!(names.in_use(), StagNames::SLOTS);
         names.give_back(first);
-        assert!(names.take().is_some());
-        assert!(names.take().is_none());
+        assert!(names.allocate().is_some());
+        assert!(names.allocate().is_none());
     }
 
     /// A slot does not have the same name twice in a row, not even by chance.
@@ -144,21 +144,21 @@ mod tests {
     fn the_last_name_of_a_slot_is_passed_over() {
         let same_draws = || StagNames::new(KeyedSequence::new([7; 16]));
         let (mut first, mut second) = (same_draws(), same_draws());
-        let stag = first.take().unwrap();
-        let next = first.take().unwrap();
+        let stag = first.allocate().unwrap();
+        let next = first.allocate().unwrap();
         // In the second allocator that slot was issued before, and `stag` was its last name.
         let before = stag.with_key(!stag.key());
         second.slots.insert(before.index() as u16);
         second.give_back(stag);
-        assert_eq!(second.take(), Some(next));
+        assert_eq!(second.allocate(), Some(next));
     }
 
     #[test]
     fn queue_pair_numbers_rest_before_they_are_used_again() {
         let mut numbers = QpNumbers::new();
-        let first = numbers.take().unwrap();
+        let first = numbers.allocate().unwrap();
         numbers.give_back(first);
-        assert!((1..limits::QPS_PER_CORE).all(|_| numbers.take() != Some(first)));
-        assert_eq!((numbers.take(), numbers.take()), (Some(first), None));
+        assert!((1..limits::QPS_PER_CORE).all(|_| numbers.allocate() != Some(first)));
+        assert_eq!((numbers.allocate(), numbers.allocate()), (Some(first), None));
     }
 }

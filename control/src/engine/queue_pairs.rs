@@ -184,7 +184,7 @@ impl QueuePairs {
         if !self.domains.has_room(pd) {
             return Err(CreateError::Quota);
         }
-        let number = self.numbers.take().ok_or(CreateError::TooManyQueuePairs)?;
+        let number = self.numbers.allocate().ok_or(CreateError::TooManyQueuePairs)?;
         self.domains.take(pd, number);
         let depths = QueueDepths { send: config.send_depth, receive: config.receive_depth };
         let mut shared = SharedQp::new(number, pd, depths, completions, self.doorbells.clone())

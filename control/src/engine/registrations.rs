@@ -136,7 +136,7 @@ impl Registrations {
             out.reply(reply, Err(MemoryError::Quota));
             return None;
         }
-        let Some(stag) = self.names.take() else {
+        let Some(stag) = self.names.allocate() else {
             out.reply(reply, Err(MemoryError::TooManyRegions));
             return None;
         };

@@ -89,7 +89,7 @@ impl Incoming {
         Self { octets: Vec::new(), deadline }
     }
 
-    fn take(&mut self, octets: &[u8]) {
+    fn accept(&mut self, octets: &[u8]) {
         // The kept octets are bounded by the largest frame. One octet more is enough to detect any surplus.
         // Requirements: MPA-7.1.2-23
         let room = (StartupFrame::MAX_LEN + 1).saturating_sub(self.octets.len());
@@ -162,7 +162,7 @@ pub struct Initiator {
     terms: Terms,
     permissive: bool,
     incoming: Incoming,
-    octets_behind: usize,
+    octets_after: usize,
 }
 
 impl Initiator {
@@ -189,7 +189,7 @@ impl Initiator {
             private_data: &[],
         };
         let octets = emit(&asked, asked.enhanced.then(|| terms.request()), private_data)?;
-        Ok((Self { asked, terms, permissive, incoming: Incoming::new(deadline), octets_behind: 0 }, octets))
+        Ok((Self { asked, terms, permissive, incoming: Incoming::new(deadline), octets_after: 0 }, octets))
     }
 
     /// Takes octets of the Reply. Returns the Reply once it is complete.
@@ -200,12 +200,12 @@ impl Initiator {
     // Requirements: MPA-7.1.2-12
     pub fn on_octets(&mut self, octets: &[u8]) -> Result<Option<Reply>, StartupFault> {
         let all = self.incoming.octets.len() + octets.len();
-        self.incoming.take(octets);
+        self.incoming.accept(octets);
         let reply = rules::reply(&self.incoming.octets);
         let Some((answer, octets)) = reply.map_err(|error| self.incoming.fault(Kind::Reply, error))? else {
             return Ok(None);
         };
-        self.octets_behind = all - octets;
+        self.octets_after = all - octets;
         // Requirements: MPA-7.1.1-13, MPA-7.1.1-14
         if rules::fit(&self.asked, &answer, self.permissive) != rules::Fit::Together {
             return Err(match answer.revision {
@@ -235,8 +235,8 @@ impl Initiator {
     /// Returns how many of the octets of the last call follow the Reply. After one that rejects they are
     /// streaming octets.
     // Requirements: A-03
-    pub const fn octets_behind(&self) -> usize {
-        self.octets_behind
+    pub const fn octets_after(&self) -> usize {
+        self.octets_after
     }
 
     /// Returns true if `fault` is the reaction of a peer that does not understand enhanced Requests: then an
@@ -350,7 +350,7 @@ impl Responder {
     /// come between the Request and our Reply.
     // Requirements: MPA-7.1.2-04, A-03, MPAv2-6-04
     pub fn on_octets(&mut self, octets: &[u8]) -> Result<Option<Request>, Refusal> {
-        self.incoming.take(octets);
+        self.incoming.accept(octets);
         let request = rules::request(&self.incoming.octets);
         let Some(asked) = request.map_err(|error| self.incoming.fault(Kind::Request, error))? else {
             return Ok(None);

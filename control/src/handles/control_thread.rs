@@ -48,13 +48,13 @@ impl ControlThread {
         self.waker.register();
         let mut end_at = None;
         loop {
-            let mut busy = self.take_requests().unwrap_or_else(|HandlesGone| {
+            let mut busy = self.accept_requests().unwrap_or_else(|HandlesGone| {
                 end_at.get_or_insert_with(|| now() + END_LINGER_NS);
                 false
             });
             // Before the events: those that the core sent before its driver went are taken too.
             let driven = self.flags.is_driven();
-            busy |= self.take_events();
+            busy |= self.handle_events();
             self.engine.on_time(now());
             self.deliver();
             let ended = end_at.is_some_and(|end| !self.engine.has_business() || now() >= end);
@@ -71,7 +71,7 @@ impl ControlThread {
     }
 
     /// Carries out the requests that have come. Returns true if there were any.
-    fn take_requests(&mut self) -> Result<bool, HandlesGone> {
+    fn accept_requests(&mut self) -> Result<bool, HandlesGone> {
         let mut busy = false;
         loop {
             match self.requests.try_recv() {
@@ -87,7 +87,7 @@ impl ControlThread {
     }
 
     /// Takes in the events of the core. Returns true if there were any.
-    fn take_events(&mut self) -> bool {
+    fn handle_events(&mut self) -> bool {
         let mut busy = false;
         while let Some(event) = self.rings.events.pop() {
             busy = true;

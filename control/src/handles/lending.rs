@@ -79,10 +79,10 @@ impl Buffer {
     pub fn split_at(self, len: usize) -> (Self, Self) {
         let Self { region, offset, len: all } = self;
         let first = len.min(all as usize) as u32;
-        let behind = offset + first as usize;
+        let after = offset + first as usize;
         (
             Self { region: region.clone(), offset, len: first },
-            Self { region, offset: behind, len: all - first },
+            Self { region, offset: after, len: all - first },
         )
     }
 

@@ -35,8 +35,8 @@ pub struct ByteStreamConfig {
     /// Whether [`read_item`](crate::ByteStreamReader::read_item) says where messages begin, as the peer's A
     /// bits have it (draft-csapuntz-tcprdma-00 §3.1.6).
     pub message_starts: bool,
-    /// Bytes of whole messages beyond a gap that wait to be read; 0, and each message is read in its turn. If
-    /// not 0, [`read_item`](crate::ByteStreamReader::read_item) says where messages begin too.
+    /// Bytes of complete messages beyond a gap that wait to be read; 0, and each message is read in its turn.
+    /// If not 0, [`read_item`](crate::ByteStreamReader::read_item) says where messages begin too.
     ///
     /// [`ByteStreamReader`](crate::ByteStreamReader#messages-beyond-a-gap) describes how they are read. A
     /// longer message is read in its turn.

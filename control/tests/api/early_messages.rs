@@ -1,4 +1,4 @@
-//! Tests of whole messages that are read before the octets in front of them have come
+//! Tests of complete messages that are read before the octets in front of them have come
 //! (draft-csapuntz-tcprdma-00, abstract).
 
 use std::sync::Arc;
@@ -93,7 +93,7 @@ fn expect_nothing(stream: &mut ByteStream) {
 /// they are passed over. A reader that sleeps is woken for them.
 // Requirements: TRO-3.1.6-03, A-43
 #[test]
-fn whole_messages_are_read_before_a_gap_closes() {
+fn complete_messages_are_read_before_a_gap_closes() {
     let pair = Pair::new();
     let (mut near, mut far, gap) = lossy_streams(&pair, &early(64 << 10));
     // One has octets of several segments. They leave together: after a loss, TCP's window is small.
@@ -185,7 +185,7 @@ fn a_message_without_room_has_its_turn() {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Reading {
     Items,
-    Plain,
+    Octets,
     Section,
 }
 
@@ -196,7 +196,7 @@ enum Reading {
 fn a_stream_is_whole_after_a_message_was_read_early() {
     let rid = Rid::from(HttpRid { request_index: 0 });
     let body = message(3, 10_000);
-    for reading in [Reading::Items, Reading::Plain, Reading::Section] {
+    for reading in [Reading::Items, Reading::Octets, Reading::Section] {
         let pair = Pair::new();
         let (mut near, mut far, gap) = lossy_streams(&pair, &early(64 << 10));
         let memory = Region::heap(body.len()).unwrap();
@@ -234,7 +234,7 @@ fn a_stream_is_whole_after_a_message_was_read_early() {
                 expect_handed_out(&mut far, trailer_at, 7);
                 expect_in_turn(&mut far, b"end");
             }
-            Reading::Plain => {
+            Reading::Octets => {
                 let expected = [LOST, &body, b"trailerend"].concat();
                 let mut read = vec![0; expected.len()];
                 far.reader.read_exact(&mut read, PATIENCE).unwrap();

@@ -288,7 +288,7 @@ fn siw_as_initiator() {
     asked.end.qp.post_send(7, asked.end.memory.slice(0, 4)).unwrap();
     assert_eq!(asked.received(24), reply(0x50, 2, &[0x80, 0x01, 0xc0, 0x01]));
     asked.peer.rest(Duration::from_millis(20));
-    assert_eq!(asked.peer.received, b"", "octets behind the Reply are answered by a reset");
+    assert_eq!(asked.peer.received, b"", "octets after the Reply are answered by a reset");
     let mut rtr = vector("mpa-rtr", "RTR as zero-length RDMA Write (FPDU");
     rtr[7] = 1;
     let crc = warpline_dataplane::crc32c::checksum(&rtr[..16]).to_le_bytes();

@@ -178,8 +178,8 @@ fn a_region_stays_while_a_part_is_lent() {
     peer.qp.post_receive(5, peer.memory.slice(0, 1000)).unwrap();
     lender.send(&qp, 1, part).unwrap();
     let rest = rest.into_region().unwrap_err();
-    let (rest, behind) = rest.split_at(10);
-    let rest = rest.join(behind).unwrap().into_region().unwrap_err();
+    let (rest, after) = rest.split_at(10);
+    let rest = rest.join(after).unwrap().into_region().unwrap_err();
     assert!(lender.poll().is_none());
     drop((lender, rest));
     // No handle refers to it any more, and the Send still reads from it.

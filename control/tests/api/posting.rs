@@ -156,7 +156,7 @@ fn lists_are_posted_together() {
         assert_eq!(near.completion().id, id);
     }
     near.write(30, &far, 10);
-    assert_eq!(near.completion().id, 30, "those behind were not posted");
+    assert_eq!(near.completion().id, 30, "those after it were not posted");
     near.qp.abort();
     crate::common::eventually("it is over", || near.qp.state() == QpState::Error);
     // Verbs' way to drain a queue pair: a marker request is accepted, and its flush follows all requests that

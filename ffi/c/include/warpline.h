@@ -407,7 +407,7 @@
 #define WARPLINE_CM_EVENT_ADDR_ERROR 1
 
 /**
- * The way to the peer is known.
+ * The route to the peer is known.
  */
 #define WARPLINE_CM_EVENT_ROUTE_RESOLVED 2
 
@@ -514,7 +514,7 @@
 #define WARPLINE_READ_MESSAGE_START 6
 
 /**
- * A whole message of `length` bytes at position `rid` of the stream, counted from its first byte, has
+ * A complete message of `length` bytes at position `rid` of the stream, counted from its first byte, has
  * arrived, and bytes before it have not. The parts after it are of `WARPLINE_READ_EARLY_BYTES`, until all of
  * it was copied. A message ends where the next one begins, so the last one waits for the next one.
  */
@@ -1219,9 +1219,9 @@ struct warpline_byte_stream_attr {
      */
     uint32_t message_starts;
     /**
-     * Bytes of whole messages beyond a gap that wait to be read: `warpline_byte_stream_read_part` returns a
-     * message before its turn, as `WARPLINE_READ_EARLY_MESSAGE` describes, and says where messages begin. 0
-     * for none; a longer message is read in its turn.
+     * Bytes of complete messages beyond a gap that wait to be read: `warpline_byte_stream_read_part` returns
+     * a message before its turn, as `WARPLINE_READ_EARLY_MESSAGE` describes, and says where messages begin.
+     * 0 for none; a longer message is read in its turn.
      */
     size_t early_message_bytes;
 };
@@ -1953,7 +1953,7 @@ int warpline_cm_bind_addr(struct warpline_cm_id *id, const char *address, uint16
 int warpline_cm_resolve_addr(struct warpline_cm_id *id, const char *address, uint16_t port);
 
 /**
- * Finds the way to the peer: `WARPLINE_CM_EVENT_ROUTE_RESOLVED`.
+ * Finds the route to the peer: `WARPLINE_CM_EVENT_ROUTE_RESOLVED`.
  *
  * - `-EINVAL`: the address is not resolved
  */
@@ -2242,7 +2242,7 @@ int warpline_byte_stream_read(struct warpline_byte_stream *byte_stream,
 
 /**
  * Takes the next part of the stream and describes it in `part`: bytes that were not placed are copied to
- * `place`, at most `length`. Whole messages beyond a gap come first where `early_message_bytes` of
+ * `place`, at most `length`. Complete messages beyond a gap come first where `early_message_bytes` of
  * `warpline_byte_stream_attr` has room for them. Waits as `warpline_byte_stream_read` does. Returns how many
  * bytes were copied.
  *

@@ -70,9 +70,9 @@ pub struct ByteStreamAttr {
     pub rid_format: u32,
     /// Not 0: `warpline_byte_stream_read_part` says where messages begin.
     pub message_starts: u32,
-    /// Bytes of whole messages beyond a gap that wait to be read: `warpline_byte_stream_read_part` returns a
-    /// message before its turn, as `WARPLINE_READ_EARLY_MESSAGE` describes, and says where messages begin. 0
-    /// for none; a longer message is read in its turn.
+    /// Bytes of complete messages beyond a gap that wait to be read: `warpline_byte_stream_read_part` returns
+    /// a message before its turn, as `WARPLINE_READ_EARLY_MESSAGE` describes, and says where messages begin.
+    /// 0 for none; a longer message is read in its turn.
     // Requirements: TRO-3.1.6-03
     pub early_message_bytes: usize,
 }
@@ -162,7 +162,7 @@ pub const WARPLINE_READ_FINISHED: u32 = 4;
 pub const WARPLINE_READ_NOT_EXPECTED: u32 = 5;
 /// The next byte begins a message, as the peer has said.
 pub const WARPLINE_READ_MESSAGE_START: u32 = 6;
-/// A whole message of `length` bytes at position `rid` of the stream, counted from its first byte, has
+/// A complete message of `length` bytes at position `rid` of the stream, counted from its first byte, has
 /// arrived, and bytes before it have not. The parts after it are of `WARPLINE_READ_EARLY_BYTES`, until all of
 /// it was copied. A message ends where the next one begins, so the last one waits for the next one.
 pub const WARPLINE_READ_EARLY_MESSAGE: u32 = 7;
@@ -410,7 +410,7 @@ pub unsafe extern "C" fn warpline_byte_stream_read(
 }
 
 /// Takes the next part of the stream and describes it in `part`: bytes that were not placed are copied to
-/// `place`, at most `length`. Whole messages beyond a gap come first where `early_message_bytes` of
+/// `place`, at most `length`. Complete messages beyond a gap come first where `early_message_bytes` of
 /// `warpline_byte_stream_attr` has room for them. Waits as `warpline_byte_stream_read` does. Returns how many
 /// bytes were copied.
 ///

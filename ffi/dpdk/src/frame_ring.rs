@@ -77,7 +77,7 @@ impl FrameRing {
 
     /// Takes the frame out of a slot, for the receiver.
     #[inline]
-    fn take(slot: &AtomicPtr<sys::rte_mbuf>) -> Option<Mbuf> {
+    fn empty(slot: &AtomicPtr<sys::rte_mbuf>) -> Option<Mbuf> {
         // With the sender's store: the frame's memory is as the sender left it.
         let raw = NonNull::new(slot.load(Ordering::Acquire))?;
         slot.store(ptr::null_mut(), Ordering::Release);
@@ -130,10 +130,10 @@ impl FrameReceiver {
         }
         let before = frames.len();
         let (wrapped, first) = self.ring.slots().split_at(self.next);
-        frames.extend(first.iter().take(limit).map_while(FrameRing::take));
+        frames.extend(first.iter().take(limit).map_while(FrameRing::empty));
         let mut count = frames.len() - before;
         if count == first.len() {
-            frames.extend(wrapped.iter().take(limit - count).map_while(FrameRing::take));
+            frames.extend(wrapped.iter().take(limit - count).map_while(FrameRing::empty));
             count = frames.len() - before;
         }
         self.next = self.ring.after(self.next, count);
@@ -144,7 +144,7 @@ impl FrameReceiver {
 impl Drop for FrameRing {
     fn drop(&mut self) {
         // Both ends have gone.
-        self.lines.iter().flat_map(|line| &line.0).for_each(|slot| drop(Self::take(slot)));
+        self.lines.iter().flat_map(|line| &line.0).for_each(|slot| drop(Self::empty(slot)));
     }
 }
 

@@ -78,7 +78,7 @@ impl HandoffReceiver {
             return 0;
         }
         for _ in 0..count {
-            frames.extend(self.ring.take(self.received));
+            frames.extend(self.ring.consume(self.received));
             self.received = self.received.wrapping_add(1);
         }
         self.ring.received.0.store(self.received, Ordering::Release);
@@ -89,7 +89,7 @@ impl HandoffReceiver {
 impl Ring {
     /// Takes frame number `number`, which was sent.
     #[inline]
-    fn take(&self, number: usize) -> Option<Mbuf> {
+    fn consume(&self, number: usize) -> Option<Mbuf> {
         let raw = NonNull::new(self.slots[number & (self.slots.len() - 1)].load(Ordering::Relaxed))?;
         // SAFETY: the sender has given up its ownership of the frame, and the receiver takes each number
         // once: it counts up, and the slot is written again only when it has counted past it.
@@ -101,7 +101,7 @@ impl Drop for Ring {
     fn drop(&mut self) {
         let (sent, mut received) = (*self.sent.0.get_mut(), *self.received.0.get_mut());
         while received != sent {
-            drop(self.take(received));
+            drop(self.consume(received));
             received = received.wrapping_add(1);
         }
     }

@@ -172,7 +172,7 @@ impl Mbuf {
     /// Returns the free octets after the last piece; 0 when it is carried by reference.
     #[inline]
     pub fn tailroom(&self) -> usize {
-        room_behind(self.last())
+        tailroom(self.last())
     }
 
     /// Lengthens the frame by `octets` at its end and returns the new octets, contents unspecified. After a
@@ -189,7 +189,7 @@ impl Mbuf {
     pub fn append_piece(&mut self, octets: usize) -> Option<&mut [u8]> {
         let piece = self.sibling()?;
         let last = piece.head;
-        if room_behind(last) < octets || self.chain(piece).is_err() {
+        if tailroom(last) < octets || self.chain(piece).is_err() {
             return None;
         }
         self.extend(last, octets)
@@ -441,7 +441,7 @@ impl Mbuf {
 
     #[inline]
     fn extend(&mut self, last: NonNull<sys::rte_mbuf>, octets: usize) -> Option<&mut [u8]> {
-        if room_behind(last) < octets {
+        if tailroom(last) < octets {
             return None;
         }
         // SAFETY: `last` is the last segment of the chain that `self` owns and holds memory of its own. The
@@ -523,7 +523,7 @@ fn is_attached(segment: NonNull<sys::rte_mbuf>) -> bool {
 }
 
 #[inline]
-fn room_behind(segment: NonNull<sys::rte_mbuf>) -> usize {
+fn tailroom(segment: NonNull<sys::rte_mbuf>) -> usize {
     if is_attached(segment) {
         return 0;
     }

@@ -246,7 +246,7 @@ fn copied_pieces_are_the_receivers_own() {
     assert!(sent.append_external(&buffer, 100, 1000));
     sent.append(4).unwrap().fill(9);
     sent.request_checksums(HEADERS);
-    assert_eq!(sent.piece_count(), 3, "octets behind a reference lie in a piece of their own");
+    assert_eq!(sent.piece_count(), 3, "octets after a reference lie in a piece of their own");
     a.transmit(&mut one(sent));
     assert_eq!(buffer.attachments(), 0, "references end at the crossing");
     // SAFETY: nothing refers to the region any more; `buffer` keeps it.

@@ -68,7 +68,7 @@ impl Context<'_> {
     }
 
     /// Notes that the engine has taken octets that the core lent.
-    pub(super) fn take_octets(&mut self, octets: usize) {
+    pub(super) fn consume_octets(&mut self, octets: usize) {
         if octets > 0 {
             self.command(Command::ConsumeStream { connection: self.id, octets: octets as u32 });
         }
@@ -115,8 +115,8 @@ impl Context<'_> {
 
     /// Takes the octets that wait for an application that has dropped its handle.
     pub(super) fn discard_pending(&mut self, stream: &SharedStream) {
-        let pending = stream.take_pending().len();
-        self.take_octets(pending);
+        let pending = stream.dequeue_pending().len();
+        self.consume_octets(pending);
     }
 }
 

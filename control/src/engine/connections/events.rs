@@ -24,7 +24,7 @@ pub(super) fn on_stream(cx: &mut Context<'_>, phase: Phase, octets: &[u8]) -> Ph
             if let Err(refusal) = pending.responder.on_octets(octets) {
                 fail_pending(cx, &mut pending, refusal.fault);
             }
-            cx.take_octets(octets.len());
+            cx.consume_octets(octets.len());
             Phase::PendingAccept(pending)
         }
         Phase::AwaitingReply(awaiting) => initiating::on_octets(cx, awaiting, octets),
@@ -32,7 +32,7 @@ pub(super) fn on_stream(cx: &mut Context<'_>, phase: Phase, octets: &[u8]) -> Ph
         // They came before the core knew whose they are, and it gives them to the application itself.
         phase @ Phase::Bytes(_) => phase,
         Phase::Closing { abort_at } => {
-            cx.take_octets(octets.len());
+            cx.consume_octets(octets.len());
             Phase::Closing { abort_at }
         }
     }
@@ -42,7 +42,7 @@ fn on_stream_operating(cx: &mut Context<'_>, mut operating: Operating, octets: &
     match &operating.stream {
         Some(stream) if stream.receives() => {
             if stream.is_abandoned() {
-                cx.take_octets(octets.len());
+                cx.consume_octets(octets.len());
             } else {
                 stream.lend(octets);
             }

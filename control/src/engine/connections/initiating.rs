@@ -40,9 +40,9 @@ pub(super) fn send_request(cx: &mut Context<'_>, deadline: Instant, attempt: Con
 /// Handles octets of the peer, which belong to its Reply.
 pub(super) fn on_octets(cx: &mut Context<'_>, mut awaiting: AwaitingReply, octets: &[u8]) -> Phase {
     let result = awaiting.initiator.on_octets(octets);
-    let taken = octets.len() - awaiting.initiator.octets_behind();
+    let taken = octets.len() - awaiting.initiator.octets_after();
     // First of all: the next octet belongs to the phase that follows.
-    cx.take_octets(taken);
+    cx.consume_octets(taken);
     match result {
         Ok(None) => Phase::AwaitingReply(awaiting),
         Ok(Some(reply)) => on_reply(cx, awaiting.attempt, reply, &octets[taken..]),

@@ -50,7 +50,7 @@ pub(super) fn await_request(
 /// Handles octets of the peer, which belong to its Request.
 pub(super) fn on_octets(cx: &mut Context<'_>, mut awaiting: AwaitingRequest, octets: &[u8]) -> Phase {
     let result = awaiting.responder.on_octets(octets);
-    cx.take_octets(octets.len());
+    cx.consume_octets(octets.len());
     match result {
         Ok(None) => Phase::AwaitingRequest(awaiting),
         Ok(Some(request)) => offer(cx, awaiting, request),

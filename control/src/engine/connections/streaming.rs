@@ -52,7 +52,7 @@ pub(super) fn attach(
         return phase;
     }
     // What the application has not read is not consumed: the core hands it over once more.
-    before.take_pending();
+    before.dequeue_pending();
     let doorbells = cx.queue_pairs.doorbells().clone();
     let stream = Arc::new(SharedByteStream::new(cx.id.to_bits(), doorbells, config));
     cx.command(Command::AttachByteStream { connection: cx.id, stream: stream.clone() });
@@ -117,7 +117,7 @@ pub(super) fn respond(
         cx.out.reply(reply, Err(SwitchError::NoRoom { len: octets }));
         return phase;
     }
-    let early = stream.take_pending();
+    let early = stream.dequeue_pending();
     stream.give_to_mpa(Direction::Both);
     let finished = stream.peer_finished();
     // The next octet of the peer belongs to its Request, so the Request cannot come too soon.

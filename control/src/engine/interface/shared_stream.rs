@@ -198,7 +198,7 @@ impl SharedStream {
     }
 
     /// Removes and returns the octets that wait to be read.
-    pub(crate) fn take_pending(&self) -> Vec<u8> {
+    pub(crate) fn dequeue_pending(&self) -> Vec<u8> {
         self.lock().received.drain(..).collect()
     }
 

@@ -97,7 +97,7 @@ impl Play {
             Arrival::Request { connection, pair, request } => {
                 self.on_request(side, connection, pair, request);
             }
-            Arrival::Fault { fault, .. } => self.note(format!("peer: {}", variant(&fault))),
+            Arrival::Fault { fault, .. } => self.record(format!("peer: {}", variant(&fault))),
         }
     }
 
@@ -142,10 +142,10 @@ impl Play {
         self.expect(("accept", 0), reply, move |play, result| match result {
             Ok(accepted) => {
                 assert_eq!(accepted.version, version);
-                play.note(format!("accept: version {version}"));
+                play.record(format!("accept: version {version}"));
                 play.on_established(side, (pair.remote, pair.local), false, &qp, version);
             }
-            Err(error) => play.note(format!("accept: {}", variant(&error))),
+            Err(error) => play.record(format!("accept: {}", variant(&error))),
         });
     }
 
@@ -172,7 +172,7 @@ impl Play {
             Err(AnswerError::Stopped) => "reject: gone",
             Err(error) => panic!("{error}"),
         };
-        self.note(outcome);
+        self.record(outcome);
     }
 
     fn reject_to_stream(&mut self, side: usize, connection: ConnectionId, pair: SocketPair) {
@@ -183,10 +183,10 @@ impl Play {
         });
         match reply.try_recv().expect("an immediate reply") {
             Ok(stream) => {
-                self.note("reject to stream: done");
+                self.record("reject to stream: done");
                 self.use_stream(side, stream);
             }
-            Err(error) => self.note(format!("reject to stream: {}", variant(&error))),
+            Err(error) => self.record(format!("reject to stream: {}", variant(&error))),
         }
     }
 }

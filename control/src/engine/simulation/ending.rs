@@ -79,7 +79,7 @@ impl Play {
     /// Destroys a queue pair, and notes how its connection ended.
     pub(super) fn destroy(&mut self, side: usize, qp: &Arc<NewQueuePair>) {
         if let Some(reason) = qp.status.close_state().reason {
-            self.note(format!("closed: {}", variant(&reason)));
+            self.record(format!("closed: {}", variant(&reason)));
         }
         let number = qp.shared.number;
         let reply = self.ask(side, |reply| Request::DestroyQp { qp: number, reply });

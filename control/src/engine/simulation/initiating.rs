@@ -122,7 +122,7 @@ impl Play {
         match result {
             Ok(connected) => self.on_connected(side, qp, attempt, &connected),
             Err(error) => {
-                self.note(format!("connect: {}", variant(&error)));
+                self.record(format!("connect: {}", variant(&error)));
                 if let ConnectError::Rejected { private_data, .. } = &error {
                     // What an application said when it rejected, or nothing when the engine rejected for it.
                     let said = |decision: &Decision| decision.private_data() == &private_data[..];
@@ -147,14 +147,14 @@ impl Play {
     ) {
         let asked = attempt.revision.first(attempt.terms, attempt.private_data.len());
         let revision = connected.peer.revision;
-        self.note(format!("connect: revision {revision}"));
+        self.record(format!("connect: revision {revision}"));
         if revision != asked {
             assert!(
                 attempt.permissive || attempt.revision == Revision::TwoThenOne,
                 "{attempt:?} {connected:?}"
             );
             if asked == 2 {
-                self.note("connect: fell back to revision 1");
+                self.record("connect: fell back to revision 1");
             }
         }
         assert_eq!(connected.version, u8::from(revision > 0));

@@ -97,10 +97,10 @@ impl Play {
         });
         for side in 0..2 {
             if play.hosts[side].engine.assert_unused() > 0 {
-                play.note("refused by quota");
+                play.record("refused by quota");
             }
         }
-        play.note_path();
+        play.record_path();
         Report { outcomes: play.outcomes, trace: play.trace.finish() }
     }
 
@@ -226,14 +226,14 @@ impl Play {
                 Some(qp)
             }
             Err(error) => {
-                self.note(format!("queue pair: {}", variant(&error)));
+                self.record(format!("queue pair: {}", variant(&error)));
                 None
             }
         }
     }
 
     /// Notes what the network has done to frames.
-    fn note_path(&mut self) {
+    fn record_path(&mut self) {
         for path in [End::A, End::B].map(|end| self.network.statistics(end)) {
             let done = [("damaged", path.corrupted_bits), ("cut", path.split), ("joined", path.merged)];
             for (outcome, frames) in done.into_iter().filter(|(_, frames)| *frames > 0) {
@@ -243,7 +243,7 @@ impl Play {
     }
 
     /// Counts an outcome.
-    pub(super) fn note(&mut self, outcome: impl Into<String>) {
+    pub(super) fn record(&mut self, outcome: impl Into<String>) {
         let outcome = outcome.into();
         (self.now.as_nanos(), &outcome).hash(&mut self.trace);
         *self.outcomes.entry(outcome).or_default() += 1;

@@ -39,11 +39,11 @@ impl Play {
                         let within_ns = patience.map_or(0, nanos);
                         play.expect(("deregister", within_ns), reply, |play, outcome| {
                             assert_eq!(outcome, DeregisterOutcome::Done);
-                            play.note("memory: deregistered");
+                            play.record("memory: deregistered");
                         });
                     });
                 }
-                Err(error) => play.note(format!("memory: {}", variant(&error))),
+                Err(error) => play.record(format!("memory: {}", variant(&error))),
             });
         }
     }

@@ -30,7 +30,7 @@ impl Play {
                 }
                 play.use_stream(side, stream);
             }
-            Err(error) => play.note(format!("stream: {}", variant(&error))),
+            Err(error) => play.record(format!("stream: {}", variant(&error))),
         });
     }
 
@@ -124,12 +124,12 @@ impl Play {
         let within_ns = nanos(config.startup_timeout);
         self.expect(("respond", within_ns), reply, move |play, result| match result {
             Ok(request) => {
-                play.note("respond: Request");
+                play.record("respond: Request");
                 play.on_request(side, connection, pair, request);
             }
             Err(error) => {
                 let error = variant(&error);
-                play.note(format!("respond: {}", error.split('(').next().unwrap_or_default()));
+                play.record(format!("respond: {}", error.split('(').next().unwrap_or_default()));
             }
         });
     }
@@ -145,11 +145,11 @@ impl Play {
         });
         self.expect(("start", 0), reply, move |play, result| match result {
             Ok(()) => {
-                play.note("start: done");
+                play.record("start: done");
                 let delay_ns = play.rng.u64(..2 * SECOND);
                 play.after(delay_ns, move |play| play.drop_qp(side, &qp));
             }
-            Err(error) => play.note(format!("start: {}", variant(&error))),
+            Err(error) => play.record(format!("start: {}", variant(&error))),
         });
     }
 

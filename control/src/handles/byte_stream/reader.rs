@@ -317,10 +317,10 @@ impl ByteStreamReader {
                 item => Some(Ok(item)),
             })?;
             match item {
-                ReadItem::Octets(read) => section.take(&scratch[..read])?,
+                ReadItem::Octets(read) => section.accept(&scratch[..read])?,
                 ReadItem::Placed { rid, buffer, offset, octets } => {
                     let found = self.reader.buffer(rid, buffer);
-                    section.take_placed((rid, buffer, offset, octets), found)?;
+                    section.accept_placed((rid, buffer, offset, octets), found)?;
                 }
                 ReadItem::Complete { rid: other, buffer, .. } if other != rid => {
                     self.meet(item, buffer, timeout)?;

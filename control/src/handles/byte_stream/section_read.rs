@@ -41,7 +41,7 @@ impl<'m> SectionRead<'m> {
     }
 
     /// Takes the next bytes, which were not placed.
-    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(), ByteStreamError> {
+    pub(super) fn accept(&mut self, bytes: &[u8]) -> Result<(), ByteStreamError> {
         let place = self.range.start + self.at;
         if self.direct {
             self.write(place, bytes)?;
@@ -57,7 +57,7 @@ impl<'m> SectionRead<'m> {
     }
 
     /// Takes the next bytes, which were placed: `found` is the buffer.
-    pub(super) fn take_placed(
+    pub(super) fn accept_placed(
         &mut self,
         (rid, buffer, offset, octets): (Rid, Buffer, u32, u32),
         found: Option<(&Region, usize)>,
@@ -73,7 +73,7 @@ impl<'m> SectionRead<'m> {
             if !memory.read(start + offset as usize, &mut bytes) {
                 return Err(ByteStreamError::OutsideMemory);
             }
-            self.take(&bytes)?;
+            self.accept(&bytes)?;
         }
         Ok(())
     }

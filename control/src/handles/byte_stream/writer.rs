@@ -147,7 +147,7 @@ impl ByteStreamWriter {
         let number = self.wait(timeout, |this| {
             this.writer.write_memory(annotation, memory, range.start, range.len()).map(Ok)
         })?;
-        self.note_section(&annotation, range.len());
+        self.record_section(&annotation, range.len());
         self.send();
         Ok(number)
     }
@@ -187,7 +187,7 @@ impl ByteStreamWriter {
         while !bytes.is_empty() {
             let written =
                 self.write_some(timeout, false, |writer| writer.write_annotated(annotation, bytes))?;
-            self.note_section(&annotation, written);
+            self.record_section(&annotation, written);
             bytes = &bytes[written..];
             annotation.starts_message = false;
             if let Some((_, offset)) = &mut annotation.section {
@@ -226,7 +226,7 @@ impl ByteStreamWriter {
         }
     }
 
-    fn note_section(&mut self, annotation: &Annotation, bytes: usize) {
+    fn record_section(&mut self, annotation: &Annotation, bytes: usize) {
         if let Some((section, buffer_offset)) = &annotation.section {
             self.sent.note(section, *buffer_offset, bytes);
         }

@@ -43,7 +43,7 @@ pub enum EventKind {
     AddressResolved,
     /// No device leads to the peer.
     AddressError,
-    /// The way to the peer is known.
+    /// The route to the peer is known.
     RouteResolved,
     /// A peer wants to connect. The id is new; it has the peer's address, Private Data, IRD and ORD. Dropping
     /// it rejects the peer.
@@ -111,7 +111,7 @@ impl Queue {
         self.push(Entry::Event(Event { id, kind }));
     }
 
-    fn take(&self) -> Option<Entry> {
+    fn dequeue(&self) -> Option<Entry> {
         let mut entries = self.lock();
         let entry = entries.pop_front();
         if entries.is_empty() {
@@ -165,7 +165,7 @@ impl EventChannel {
     /// Returns the oldest event. Does not wait.
     pub fn poll(&self) -> Option<Event> {
         loop {
-            match self.state.queue.take()? {
+            match self.state.queue.dequeue()? {
                 Entry::Event(event) => return Some(event),
                 Entry::Arrival(listening) => {
                     if let Some(event) = listening.upgrade().and_then(|at| self.request_at(&at)) {

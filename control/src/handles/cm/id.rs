@@ -301,8 +301,8 @@ impl Id {
         Ok(())
     }
 
-    /// Finds the way to the peer: [`EventKind::RouteResolved`]. The device asks for its neighbour's hardware
-    /// address when it sends, so there is nothing to wait for.
+    /// Finds the route to the peer: [`EventKind::RouteResolved`]. The device asks for its neighbour's
+    /// hardware address when it sends, so there is nothing to wait for.
     ///
     /// # Errors
     ///

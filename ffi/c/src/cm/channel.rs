@@ -79,7 +79,7 @@ impl Ids {
 pub const WARPLINE_CM_EVENT_ADDR_RESOLVED: u32 = 0;
 /// No device of the channel leads to the peer; another address may be tried.
 pub const WARPLINE_CM_EVENT_ADDR_ERROR: u32 = 1;
-/// The way to the peer is known.
+/// The route to the peer is known.
 pub const WARPLINE_CM_EVENT_ROUTE_RESOLVED: u32 = 2;
 /// A peer wants to connect: `id` is new, and waits for `warpline_cm_accept` or `warpline_cm_reject`.
 pub const WARPLINE_CM_EVENT_CONNECT_REQUEST: u32 = 4;

@@ -113,7 +113,7 @@ pub unsafe extern "C" fn warpline_cm_resolve_addr(id: *mut CmId, address: *const
     })
 }
 
-/// Finds the way to the peer: `WARPLINE_CM_EVENT_ROUTE_RESOLVED`.
+/// Finds the route to the peer: `WARPLINE_CM_EVENT_ROUTE_RESOLVED`.
 ///
 /// - `-EINVAL`: the address is not resolved
 #[unsafe(no_mangle)]

@@ -251,7 +251,7 @@ fn part_of(stream: &Handle<ByteStream>, room: usize) -> (ReadPart, Vec<u8>) {
 /// reads plain bytes gets all of them.
 // Requirements: TRO-3.1.6-03, A-43
 #[test]
-fn whole_messages_are_read_before_a_gap_closes() {
+fn complete_messages_are_read_before_a_gap_closes() {
     for is_plain in [false, true] {
         let (near_device, far_device, network) = watched_devices();
         let listener = far_device.listen_streams_with(PORT, &OPTION).unwrap();

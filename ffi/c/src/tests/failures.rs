@@ -215,8 +215,8 @@ fn the_bad_request_is_named() {
         assert_eq!(near.qp.post_send(wrong), (-code, &raw const *wrong), "{}", wrong.opcode);
     }
     let (_, wrong) = &wrongs[0];
-    let behind = SendWr { next: &raw const *wrong, wr_id: 12, ..request(WARPLINE_WR_SEND, &sge) };
-    let first = SendWr { next: &raw const behind, wr_id: 11, ..request(WARPLINE_WR_SEND, &sge) };
+    let after = SendWr { next: &raw const *wrong, wr_id: 12, ..request(WARPLINE_WR_SEND, &sge) };
+    let first = SendWr { next: &raw const after, wr_id: 11, ..request(WARPLINE_WR_SEND, &sge) };
     assert_eq!(near.qp.post_send(&first), (-libc::EINVAL, &raw const *wrong));
     assert_eq!([near.completed().wr_id, near.completed().wr_id], [11, 12]);
     let long = [0_u8; 65];

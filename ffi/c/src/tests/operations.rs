@@ -128,14 +128,14 @@ fn immediate_data() {
         flags: WARPLINE_SEND_SIGNALED | WARPLINE_SEND_SOLICITED,
         ..request(WARPLINE_WR_IMMEDIATE, &sge)
     };
-    let behind_write = SendWr {
+    let after_write = SendWr {
         next: &raw const alone,
         immediate: 9,
         remote_stag: far.sge(0, 0).stag,
         remote_addr: far.addr(2000),
         ..request(WARPLINE_WR_WRITE_WITH_IMMEDIATE, &sge)
     };
-    near.post_send(&behind_write);
+    near.post_send(&after_write);
     let fenced = WARPLINE_SEND_SIGNALED | WARPLINE_SEND_FENCE;
     near.post_send(&SendWr { flags: fenced, ..request(WARPLINE_WR_SEND, &sge) });
     let seen = |wc: Wc| (wc.wr_id, wc.byte_len, wc.flags, wc.immediate);

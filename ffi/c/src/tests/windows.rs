@@ -29,12 +29,12 @@ fn write(near: &End, far: &End, target: &Advertisement, offset: u64, bytes: &[u8
     near.put(0, bytes);
     let sge = near.sge(0, bytes.len() as u32);
     far.post_recv(1, 0, 64);
-    let behind = request(WARPLINE_WR_SEND, &sge);
+    let after = request(WARPLINE_WR_SEND, &sge);
     let (remote_stag, remote_addr) = (target.stag, target.to + offset);
     near.post_send(&SendWr {
         remote_stag,
         remote_addr,
-        next: &raw const behind,
+        next: &raw const after,
         ..request(WARPLINE_WR_WRITE, &sge)
     });
     assert_eq!([near.completed().opcode, near.completed().opcode], [WARPLINE_WC_WRITE, WARPLINE_WC_SEND]);

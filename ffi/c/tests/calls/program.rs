@@ -215,8 +215,8 @@ fn connect(world: &mut World, input: &mut Input<'_>) {
             (connecting.join().unwrap(), accepted.unwrap_or(asked))
         })
     });
-    world.note("accept", accepted);
-    world.note("connect", connected);
+    world.record("accept", accepted);
+    world.record("connect", connected);
     world.listeners.add(listener);
 }
 
@@ -261,7 +261,7 @@ fn listen(world: &mut World, input: &mut Input<'_>) {
             _ => with_param(input, 2, |param| warpline_accept(request, qp, param)),
         }
     };
-    world.note("answer", result);
+    world.record("answer", result);
     world.streams.add(stream);
 }
 
@@ -307,7 +307,7 @@ fn post_receive(world: &mut World, input: &mut Input<'_>) {
             _ => warpline_post_recv(qp, wr.raw(), bad),
         }
     };
-    world.note("post-recv", result);
+    world.record("post-recv", result);
 }
 
 fn post_send(world: &mut World, input: &mut Input<'_>) {
@@ -336,7 +336,7 @@ fn post_send(world: &mut World, input: &mut Input<'_>) {
     let bad = or_null(input, &raw mut bad);
     // SAFETY: the handle is good or null, the request, its list and its grant are as long as they say.
     let result = unsafe { warpline_post_send(qp, wr.raw(), bad) };
-    world.note("post-send", result);
+    world.record("post-send", result);
 }
 
 fn complete(world: &mut World, input: &mut Input<'_>) {
@@ -359,7 +359,7 @@ fn complete(world: &mut World, input: &mut Input<'_>) {
             }
         }
     };
-    world.note("completions", result);
+    world.record("completions", result);
 }
 
 fn windows(world: &mut World, input: &mut Input<'_>) {
@@ -380,16 +380,16 @@ fn windows(world: &mut World, input: &mut Input<'_>) {
         }
     };
     world.grant = grant;
-    world.note("grant", result);
+    world.record("grant", result);
     let mut advertisement = Advertisement::default();
     // SAFETY: as above.
     let result = unsafe { warpline_mr_advertisement(mr, offset, length as u32, &raw mut advertisement) };
-    world.note("advertisement", result);
+    world.record("advertisement", result);
     let mut message = Bytes::new(input, 64);
     // SAFETY: the message is as long as it says.
     let result =
         unsafe { warpline_advertisement_decode(message.raw().cast(), message.len(), &raw mut advertisement) };
-    world.note("advertisement", result);
+    world.record("advertisement", result);
 }
 
 fn end(world: &mut World, input: &mut Input<'_>) {
@@ -403,7 +403,7 @@ fn end(world: &mut World, input: &mut Input<'_>) {
             _ => warpline_wait_closed(qp, timeout),
         }
     };
-    world.note("end", result);
+    world.record("end", result);
 }
 
 /// Opens a connection in streaming mode.
@@ -468,7 +468,7 @@ fn stream(world: &mut World, input: &mut Input<'_>) {
             _ => warpline_stream_write(stream, place, length, timeout),
         }
     };
-    world.note("stream", result);
+    world.record("stream", result);
 }
 
 fn byte_stream(world: &mut World, input: &mut Input<'_>) {
@@ -526,7 +526,7 @@ fn byte_stream(world: &mut World, input: &mut Input<'_>) {
             _ => warpline_byte_stream_wait_closed(stream, timeout),
         }
     };
-    world.note("byte-stream", result);
+    world.record("byte-stream", result);
 }
 
 /// The connection manager.
@@ -568,7 +568,7 @@ fn manager(world: &mut World, input: &mut Input<'_>) {
             }
         }
     };
-    world.note("cm", result);
+    world.record("cm", result);
 }
 
 /// What never changes anything.
@@ -609,7 +609,7 @@ fn ask(world: &mut World, input: &mut Input<'_>) {
         ]
     };
     for result in results {
-        world.note("ask", result);
+        world.record("ask", result);
     }
     questions::ask(world, number);
 }
@@ -635,14 +635,14 @@ fn give_back(world: &mut World, input: &mut Input<'_>) {
             let (mr, timeout) = (world.mrs.take(input), soon(input));
             // SAFETY: the handle is good or null; after a failure it still is.
             let result = unsafe { warpline_mr_deregister(mr, timeout) };
-            world.note("deregister", result);
+            world.record("deregister", result);
             world.mrs.add(if result == 0 { null_mut() } else { mr });
         }
         _ => {
             let (mw, timeout) = (world.mws.take(input), soon(input));
             // SAFETY: as above.
             let result = unsafe { warpline_mw_deallocate(mw, timeout) };
-            world.note("deallocate", result);
+            world.record("deallocate", result);
             world.mws.add(if result == 0 { null_mut() } else { mw });
         }
     }
@@ -666,6 +666,6 @@ fn open_device(world: &mut World, input: &mut Input<'_>) {
     let result = unsafe {
         warpline_device_open_pair(name, attr.raw(), NAMES[1].as_ptr(), null(), &raw mut device, null_mut())
     };
-    world.note("device", result);
+    world.record("device", result);
     questions::name_no_device(world, CStr::from_bytes_until_nul(&text).unwrap(), attr.raw());
 }

@@ -53,7 +53,7 @@ pub fn name_no_device(world: &mut World, name: &CStr, attr: *const DeviceAttr) {
     };
     assert!(results.iter().all(|result| *result < 0) && device.is_null(), "{name:?} is a device");
     assert_eq!(warnings, [1; 16], "nothing is written after a failure");
-    world.note_all("device", results);
+    world.record_all("device", results);
 }
 
 fn numbers(world: &mut World) {
@@ -64,7 +64,7 @@ fn numbers(world: &mut World) {
         warpline_srq_number(world.srqs.newest());
         warpline_srq_arm_limit(world.srqs.newest(), 1)
     };
-    world.note("srq-limit", result);
+    world.record("srq-limit", result);
 }
 
 /// The addresses of each object that has some.
@@ -84,7 +84,7 @@ fn addresses(world: &mut World) {
             warpline_cm_peer(id, peer, peer_port),
         ]
     };
-    world.note_all("addresses", results);
+    world.record_all("addresses", results);
 }
 
 fn byte_stream(world: &mut World, number: u32) {
@@ -101,7 +101,7 @@ fn byte_stream(world: &mut World, number: u32) {
             warpline_byte_stream_write_fd(stream),
         ]
     };
-    world.note_all("byte-stream", results);
+    world.record_all("byte-stream", results);
 }
 
 fn manager(world: &mut World) {
@@ -118,7 +118,7 @@ fn manager(world: &mut World) {
             warpline_cm_device(id, &raw mut device),
         ]
     };
-    world.note_all("cm", results);
+    world.record_all("cm", results);
     world.devices.add(device);
 }
 
@@ -134,7 +134,7 @@ fn window(world: &mut World, number: u32) {
         assert!(advertised != 0 || message[8..12] == stag.to_be_bytes(), "{message:x?}");
         [advertised, encoded]
     };
-    world.note_all("advertisement", results);
+    world.record_all("advertisement", results);
 }
 
 /// Streams with the defaults.
@@ -175,6 +175,6 @@ fn register(world: &mut World, number: u32) {
     let mr = world.made("mr", result, mr);
     // SAFETY: the handle is good or null, and nobody else's.
     let gone: c_int = unsafe { warpline_mr_deregister(mr, PATIENCE) };
-    world.note("deregister", gone);
+    world.record("deregister", gone);
     assert_eq!(gone == 0, !mr.is_null(), "nothing uses it");
 }

@@ -195,8 +195,8 @@ impl World {
                 warpline_connect(connecting.get(), FAR.as_ptr(), SETUP_PORT, null_mut(), null_mut())
             });
             assert_eq!(warpline_get_request(listener, PATIENCE, &raw mut request), 0);
-            self.note("accept", warpline_accept(request, far_qp, null_mut()));
-            self.note("connect", thread.join().unwrap());
+            self.record("accept", warpline_accept(request, far_qp, null_mut()));
+            self.record("connect", thread.join().unwrap());
         }
         self.listeners.add(listener);
         let [near_sge, far_sge] = [0, 1].map(|end| {
@@ -212,8 +212,8 @@ impl World {
         let mut completion = Wc::default();
         // SAFETY: the handles and the requests are good, and the place may be written.
         unsafe {
-            self.note("post-recv", warpline_post_recv(far_qp, &raw const receive, null_mut()));
-            self.note("post-send", warpline_post_send(near_qp, &raw const send, null_mut()));
+            self.record("post-recv", warpline_post_recv(far_qp, &raw const receive, null_mut()));
+            self.record("post-send", warpline_post_send(near_qp, &raw const send, null_mut()));
             for cq in [self.cqs.0[0], self.cqs.0[1]] {
                 assert_eq!(warpline_cq_wait(cq, &raw mut completion, PATIENCE), 1);
                 self.completed(&completion);
@@ -253,7 +253,7 @@ impl World {
     }
 
     /// Notes the result of a call of a family; a failure is explained, and is none of the library's own.
-    pub fn note(&mut self, family: &'static str, result: c_int) {
+    pub fn record(&mut self, family: &'static str, result: c_int) {
         assert_ne!(result, -libc::ENOTRECOVERABLE, "{family}: {}", last_error());
         *self.reached.results.entry(result.min(0)).or_default() += 1;
         if result >= 0 {
@@ -265,15 +265,15 @@ impl World {
     }
 
     /// Notes the results of calls of a family.
-    pub fn note_all(&mut self, family: &'static str, results: impl IntoIterator<Item = c_int>) {
+    pub fn record_all(&mut self, family: &'static str, results: impl IntoIterator<Item = c_int>) {
         for result in results {
-            self.note(family, result);
+            self.record(family, result);
         }
     }
 
     /// Notes the result of a call that makes a handle: it has made one if it says so, and else none.
     pub fn made<T>(&mut self, family: &'static str, result: c_int, handle: *mut T) -> *mut T {
-        self.note(family, result);
+        self.record(family, result);
         assert_eq!(result == 0, !handle.is_null(), "{family}: {result}");
         handle
     }

@@ -68,7 +68,7 @@ impl<D: Device> Forwarder<D> {
 
     /// Moves the frames that are due. If there are none, returns how long the caller may sleep.
     pub fn poll(&mut self, now: Instant) -> Option<Duration> {
-        self.note_time(now);
+        self.record_time(now);
         let [to_right, to_left] = &mut self.waiting;
         let moved = shift(&mut self.fault, &mut self.right, to_right, &mut self.burst, now)
             + shift(&mut self.right, &mut self.fault, to_left, &mut self.burst, now);
@@ -79,7 +79,7 @@ impl<D: Device> Forwarder<D> {
         (due_ns > 0).then(|| Duration::from_nanos(due_ns.min(NAP_NS)))
     }
 
-    fn note_time(&mut self, now: Instant) {
+    fn record_time(&mut self, now: Instant) {
         let gap_ns = now - self.last_poll;
         self.last_poll = now;
         let noted = &mut self.punctuality;

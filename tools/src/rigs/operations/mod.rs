@@ -23,7 +23,7 @@
 //! ```
 //!
 //! LOCAL is `NAME:OFFSET:OCTETS`, several with commas between, or `inline=HEX`; an STag in place of NAME
-//! makes OFFSET a Tagged Offset. Behind every request may stand `solicited`, `fenced` and `unsignaled`.
+//! makes OFFSET a Tagged Offset. After every request may stand `solicited`, `fenced` and `unsignaled`.
 
 mod requests;
 mod session;
