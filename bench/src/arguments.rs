@@ -12,7 +12,7 @@ use warpline_tools::host_port::HostPort;
 use warpline_tools::output::{OutputFile, note};
 
 use crate::error::BenchError;
-use crate::placement::parse_cpu;
+use crate::placement::{self, parse_cpu};
 
 /// Largest message of a benchmark, in bytes: a round of one message then still fits its region.
 pub const MESSAGE_BYTES_MAX: u32 = 64 << 20;
@@ -131,6 +131,27 @@ pub enum End {
     Connecting(SocketAddr),
     /// It listens at this address.
     Listening(SocketAddr),
+}
+
+impl End {
+    /// Returns the CPU for the core of this end, whose peer may be another process on this machine: the first
+    /// of `wanted`, or else one at the end's own side of the list, so that two processes take different CPUs.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Pin`].
+    pub fn cpu(self, wanted: &[usize]) -> Result<usize, BenchError> {
+        placement::check(wanted)?;
+        if let Some(&cpu) = wanted.first() {
+            return Ok(cpu);
+        }
+        let cpus = core_affinity::get_core_ids().unwrap_or_default();
+        let cpu = match self {
+            Self::Listening(_) => cpus.last(),
+            Self::Connecting(_) => cpus.first(),
+        };
+        Ok(cpu.map_or(0, |cpu| cpu.id))
+    }
 }
 
 /// The ends of the connections in this process.

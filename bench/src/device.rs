@@ -1,5 +1,5 @@
 //! The device of an endpoint: a DPDK port or wire end, captured or not. One type, so that the poll loop is
-//! compiled once.
+//! compiled once. And the configuration that it starts with.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use warpline::link::tap::Tap;
 use warpline::link::{Capabilities, Device, RxInterrupt, Waker};
 use warpline::open::{self, DpdkDevice, Mbuf};
 use warpline::time::Instant;
-use warpline::{CrcPolicy, DeviceConfig, MacAddress, MemorySource};
+use warpline::{Cidr, CrcPolicy, DeviceConfig, DeviceName, MacAddress, MemorySource};
 use warpline_tools::arguments::Switch;
 use warpline_tools::capture::captured;
 use warpline_tools::output::OutputFile;
@@ -26,6 +26,18 @@ pub fn config(crc: Switch, config: DeviceConfig) -> DeviceConfig {
         memory: open::Eal::current().map_or_else(MemorySource::heap, open::hugepages),
         ..config
     }
+}
+
+/// Returns the configuration of an end of `ring`: that of its name, with address 198.18.0.`host`.
+pub fn on_ring(ring: &DeviceName, host: u8) -> DeviceConfig {
+    DeviceConfig { addresses: vec![Cidr::new([198, 18, 0, host].into(), 24)], ..ring.config() }
+}
+
+/// Returns the configuration of an end of `ring` as [`on_ring`] does, with address 2001:2:0::`host`, of the
+/// range for benchmarks (RFC 5180 §8).
+pub fn on_ring_over_ipv6(ring: &DeviceName, host: u8) -> DeviceConfig {
+    let address = [0x2001, 2, 0, 0, 0, 0, 0, host.into()].into();
+    DeviceConfig { addresses: vec![Cidr::new(address, 64)], ..ring.config() }
 }
 
 /// A device of DPDK's, with its frames captured if that was asked for.
@@ -136,5 +148,18 @@ impl Device for BenchDevice {
             Self::Captured(device) => device.transmit(now, frames),
             Self::Own(device) => device.transmit(now, frames),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_of_a_ring_has_what_its_name_says() {
+        let ring = "ring,vlan=7,route=10.0.0.0/8@198.18.0.2".parse().unwrap();
+        let config = on_ring(&ring, 1);
+        assert_eq!((config.vlan, config.routes.len()), (Some(7), 1));
+        assert_eq!(config.addresses, [Cidr::new([198, 18, 0, 1].into(), 24)]);
     }
 }

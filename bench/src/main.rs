@@ -5,7 +5,6 @@ mod arguments;
 mod cache_line;
 mod device;
 mod endpoint;
-mod ends;
 mod error;
 mod floor;
 mod instructions;

@@ -1,11 +1,10 @@
 //! Orderly ends: on SIGINT and SIGTERM, and when what a command writes to fails. Every command looks whether
 //! it is to end, stops, and reports what it has measured.
 
-use std::panic;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use std::{io, thread};
+use std::{io, panic, thread};
 
 use signal_hook::consts::{SIGINT, SIGPIPE, SIGTERM};
 use signal_hook::iterator::Signals;

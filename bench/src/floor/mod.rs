@@ -1,28 +1,70 @@
 //! The floor: what this machine allows at most, to be held beside every result of the other benchmarks.
 
-mod arguments;
 mod hand_off;
 mod one_core;
 mod rates;
 mod ring;
 mod vdev;
 
-pub use arguments::{Floor, parse_seconds};
-
+use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::Args;
 use dpdk::{Eal, Mbuf, Mempool, MempoolConfig};
 use serde::Serialize;
 use warpline::{Region, open};
+use warpline_tools::arguments::Switch;
+use warpline_tools::interrupt;
+use warpline_tools::output::{OutputFile, say};
 
+use crate::arguments::parse_region;
 use crate::error::BenchError;
-use crate::placement::{Placement, keep_off, pin_to};
+use crate::placement::{Placement, keep_off, parse_cpu, pin_to};
 use hand_off::{FRAMES_MAX, Place, Shape, Tuning};
 use rates::Rates;
 use ring::HalfRoundTrip;
 use vdev::PacketRates;
-use warpline_tools::interrupt;
-use warpline_tools::output::{OutputFile, say};
+
+/// The smallest region.
+const REGION_LEAST: &str = "64k";
+
+/// `floor`.
+#[derive(Args, Debug, Clone)]
+pub struct Floor {
+    /// Arguments for DPDK's EAL, as one string.
+    #[arg(long, value_name = "ARGS", default_value = "", allow_hyphen_values = true)]
+    pub eal: String,
+    /// The largest IP packets in bytes. A frame carries 72 bytes less: those of IPv4, TCP with timestamps,
+    /// MPA, DDP and RDMAP.
+    #[arg(long, value_name = "BYTES,..", value_delimiter = ',', default_value = "1500,9000",
+          value_parser = clap::value_parser!(u16).range(576..=9600))]
+    pub mtu: Vec<u16>,
+    /// Bytes of the memory that is copied from, and of the memory that is copied to.
+    #[arg(long, value_name = "BYTES,..", value_delimiter = ',', default_value = "1M,256M",
+          value_parser = |text: &str| parse_region(text, REGION_LEAST))]
+    pub region: Vec<u32>,
+    /// With CRC, without, or both.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "on,off")]
+    pub crc: Vec<Switch>,
+    /// How long to measure each figure, in seconds.
+    #[arg(long, short = 'D', value_name = "S", value_parser = parse_seconds, default_value = "1")]
+    pub duration: f64,
+    /// The CPUs that work: two for the hand-off. Without it, the idlest two that are free, or the idlest one.
+    #[arg(long, visible_alias = "cpu", value_name = "CPU", value_delimiter = ',', num_args = 1..=2,
+          value_parser = parse_cpu)]
+    pub cpus: Vec<usize>,
+    /// Write the results as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// Parses a duration in seconds.
+pub fn parse_seconds(text: &str) -> Result<f64, String> {
+    text.parse::<f64>()
+        .ok()
+        .filter(|seconds| (0.01..=60.0).contains(seconds))
+        .ok_or_else(|| format!("'{text}' is not a duration: write 0.01 to 60 seconds"))
+}
 
 /// Bytes of a packet that are not payload: IPv4, TCP with timestamps, MPA with CRC, and the headers of DDP
 /// and RDMAP of an RDMA Write.
@@ -241,4 +283,25 @@ fn filled_frames(pool: &Mempool, payload_bytes: usize) -> Vec<Mbuf> {
         }
     }
     frames
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regions_and_durations_have_bounds() {
+        let parse_region = |text: &str| parse_region(text, REGION_LEAST);
+        assert_eq!(parse_region("64k"), Ok(1 << 16));
+        assert_eq!(parse_region("1G"), Ok(1 << 30));
+        assert_eq!(parse_region("1M"), Ok(1 << 20));
+        assert_eq!(parse_region("1024M"), Ok(1 << 30));
+        for wrong in ["63k", "1025M", "2G", "x", ""] {
+            assert!(parse_region(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(parse_seconds("0.5"), Ok(0.5));
+        for wrong in ["0", "61", "NaN", "-1", "s"] {
+            assert!(parse_seconds(wrong).is_err(), "{wrong}");
+        }
+    }
 }

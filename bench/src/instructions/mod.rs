@@ -8,23 +8,37 @@
 //! [`turn::writer_turn`] and [`turn::target_turn`] hold all that is measured, and `end_of_phase`
 //! marks where callgrind writes its counts out: their names are known to `scripts/bench`.
 
-mod arguments;
 mod baton;
 mod case;
 mod pings;
 mod setup;
 mod turn;
 
-pub use arguments::Instructions;
+use std::path::PathBuf;
 
+use clap::Args;
 use serde::Serialize;
 use warpline::open::{self, Eal};
+use warpline_tools::output::OutputFile;
 
 use crate::error::BenchError;
 use baton::Phase;
 use case::{CASES, Case, SPREAD};
 use turn::Counts;
-use warpline_tools::output::OutputFile;
+
+/// `instructions`.
+#[derive(Args, Debug, Clone)]
+pub struct Instructions {
+    /// Arguments for DPDK's EAL, as one string.
+    #[arg(long, value_name = "ARGS", default_value = "", allow_hyphen_values = true)]
+    pub eal: String,
+    /// The cases to run, all of them without this.
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
+    pub cases: Vec<String>,
+    /// Write the counts of each phase as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
 
 /// What the two ends did in a phase.
 #[derive(Serialize, Debug)]

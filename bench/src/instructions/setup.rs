@@ -16,8 +16,7 @@ use warpline_tools::arguments::Switch;
 use super::case::{Case, Pattern};
 use super::pings::Pings;
 use super::turn::{DEPTH, Lane, Target, Writer};
-use crate::device::{BenchDevice, config};
-use crate::ends;
+use crate::device::{self, BenchDevice, config};
 use crate::error::BenchError;
 
 /// The port of the target.
@@ -39,7 +38,7 @@ pub fn connect(eal: Eal, case: &Case) -> Result<(Writer, Target), BenchError> {
     let ring = DeviceName::from_str("ring")?;
     let wire = WireConfig { mtu_bytes: case.mtu.into(), ..WireConfig::default() };
     let (near, far) = open::ring_pair(eal, &wire)?;
-    let on_ring = if case.over_ipv6 { ends::on_ring_over_ipv6 } else { ends::on_ring };
+    let on_ring = if case.over_ipv6 { device::on_ring_over_ipv6 } else { device::on_ring };
     let [near_config, far_config] = [1, 2]
         .map(|host| DeviceConfig { window_bytes: WINDOW_BYTES, ..config(Switch::On, on_ring(&ring, host)) });
     let peer = SocketAddr::new(far_config.addresses[0].address, PORT);

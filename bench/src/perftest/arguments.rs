@@ -254,7 +254,7 @@ fn parse_limit(text: &str) -> Result<f64, String> {
 mod tests {
     use clap::{CommandFactory, Parser};
 
-    use super::super::sizes::sweep;
+    use super::super::settings::sweep;
     use super::*;
 
     #[derive(Parser, Debug)]

@@ -33,7 +33,6 @@ mod progress;
 mod receives;
 mod report;
 mod settings;
-pub mod sizes;
 mod snapshot;
 mod stream;
 mod supplies;
@@ -46,13 +45,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use warpline::open;
-use warpline::{Device, DeviceConfig, DeviceName, Statistics};
+use warpline::{Device, DeviceConfig, DeviceName, Statistics, open};
+use warpline_tools::interrupt;
+use warpline_tools::output::{OutputFile, note, say};
 
 use crate::arguments::{End, Ends, RunFiles};
-use crate::device::{BenchDevice, config};
+use crate::device::{self, BenchDevice, config};
 use crate::endpoint::{Driver, Endpoint};
-use crate::ends;
 use crate::error::BenchError;
 use crate::notices::Notices;
 use crate::placement::{Placement, keep_off};
@@ -61,8 +60,6 @@ use lane::Lane;
 use plan::Plan;
 use report::{Report, compared_line, heading};
 use snapshot::Snapshot;
-use warpline_tools::interrupt;
-use warpline_tools::output::{OutputFile, note, say};
 
 pub use arguments::{AtomicBw, AtomicLat, ReadBw, ReadLat, SendBw, SendLat, WriteBw, WriteLat};
 pub use settings::Settings;
@@ -83,7 +80,7 @@ pub fn run(settings: impl Into<Settings>) -> Result<(), BenchError> {
         Ends::Both(ring) => return run_ring(settings, &ring, RunFiles { pcap, json }),
         Ends::One(name, end) => (name, end),
     };
-    let cpu = ends::cpu(end, &settings.common.run.cpus)?;
+    let cpu = end.cpu(&settings.common.run.cpus)?;
     let port = settings.common.device.open_port(&name, cpu)?;
     keep_off(&[cpu]);
     settings.common.run.cpus = vec![cpu];
@@ -120,7 +117,8 @@ fn run_ring(mut settings: Settings, ring: &DeviceName, files: RunFiles) -> Resul
     let (near, far) = open::ring_pair(eal, &wire)?;
     let near = BenchDevice::new(near, files.pcap, "ring")?;
     let far = BenchDevice::new(far, None, "ring")?;
-    let [near_config, far_config] = [1, 2].map(|host| config(settings.common.crc, ends::on_ring(ring, host)));
+    let [near_config, far_config] =
+        [1, 2].map(|host| config(settings.common.crc, device::on_ring(ring, host)));
     let (target, driver) = Device::start_manual(far, &far_config)?;
     let peer = SocketAddr::new(far_config.addresses[0].address, PORT);
     let cancelled = AtomicBool::new(false);

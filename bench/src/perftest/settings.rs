@@ -1,4 +1,4 @@
-//! A test as the command line has it, whichever its command is.
+//! A test as the command line has it, whichever its command is, and what it has without options.
 
 use warpline::SendBatch;
 
@@ -7,8 +7,22 @@ use super::arguments::{
     SendBw, SendLat, Sizes, Target, WriteBw, WriteLat,
 };
 use super::plan::{ATOMIC_BYTES, ATOMIC_WORDS, Figure, PING_SLOTS, Plan, Verb, depth_suffices, list_fits};
-use super::sizes::{INTERVAL_SECONDS, PINGS, REGION_BYTES, SECONDS, sweep};
 use crate::error::BenchError;
+
+/// Bytes of a region unless a message needs more or --region says so: sixteen times the 64 KiB that perftest
+/// writes over and over.
+pub const REGION_BYTES: u32 = 1 << 20;
+/// Seconds for a size without --duration.
+pub const SECONDS: u32 = 1;
+/// Pings for a size without --iters: as many as perftest makes.
+pub const PINGS: u64 = 1000;
+/// Seconds between two lines of --run-infinitely: as perftest has it.
+pub const INTERVAL_SECONDS: u32 = 5;
+
+/// Returns the sizes of perftest's `-a`, in bytes.
+pub fn sweep() -> Vec<u32> {
+    (1..=23).map(|power| 1 << power).collect()
+}
 
 /// Times that are reported one by one, at most.
 const UNSORTED_MAX: u64 = 1_000_000;

@@ -8,26 +8,24 @@ mod report;
 mod server;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use warpline::open::{self, Eal};
 use warpline::{Device, DeviceConfig, DeviceName};
+use warpline_tools::interrupt;
+use warpline_tools::output::{OutputFile, note, say};
 
 use crate::arguments::{End, Ends, RunArguments, RunFiles};
-use crate::device::{BenchDevice, config};
+use crate::device::{self, BenchDevice, config};
 use crate::endpoint::{Driver, Endpoint};
-use crate::ends;
 use crate::error::BenchError;
 use crate::notices::Notices;
 use crate::placement::{Placement, keep_off, pin_to};
 use client::{Client, Pinged};
 use report::{HEADING, Report};
 use server::Sessions;
-use warpline_tools::interrupt;
-use warpline_tools::output::{OutputFile, note, say};
 
 pub use arguments::Ping;
 
@@ -49,7 +47,7 @@ pub fn run(args: &Ping) -> Result<(), BenchError> {
         Ends::Both(ring) => return run_ring(args, &ring, RunFiles { pcap, json }),
         Ends::One(name, end) => (name, end),
     };
-    let cpu = ends::cpu(end, &args.run.cpus)?;
+    let cpu = end.cpu(&args.run.cpus)?;
     let port = args.device.open_port(&name, cpu)?;
     keep_off(&[cpu]);
     let device = BenchDevice::new(port, pcap, name.kind().word())?;
@@ -82,7 +80,7 @@ fn run_ring(args: &Ping, ring: &DeviceName, files: RunFiles) -> Result<(), Bench
     let (near, far) = open::ring_pair(eal, &wire)?;
     let near = BenchDevice::new(near, files.pcap, "ring")?;
     let far = BenchDevice::new(far, None, "ring")?;
-    let [near_config, far_config] = [1, 2].map(|host| config(args.crc, ends::on_ring(ring, host)));
+    let [near_config, far_config] = [1, 2].map(|host| config(args.crc, device::on_ring(ring, host)));
     let (served, driver) = Device::start_manual(far, &far_config)?;
     // The server serves this client alone: --count is not its limit.
     let serving = Ping { count: None, run: RunArguments { json: None, ..args.run.clone() }, ..args.clone() };

@@ -20,18 +20,17 @@ use warpline::{
     Behaviour, ByteStream, ByteStreamConfig, Device, DeviceConfig, DeviceName, Region, Statistics,
     StreamConfig, TcpListenConfig,
 };
+use warpline_tools::arguments::{Switch, TIMEOUT_SECONDS, parse_timeout};
+use warpline_tools::interrupt;
+use warpline_tools::output::{OutputFile, note, say};
 
 use crate::arguments::parse_size;
-use crate::device::{BenchDevice, config};
+use crate::device::{self, BenchDevice, config};
 use crate::endpoint::{Driver, Endpoint};
-use crate::ends;
 use crate::error::BenchError;
 use crate::placement::{Placement, keep_off, parse_cpu};
 use receiving::{Form, Receiving};
 use sending::Sending;
-use warpline_tools::arguments::{Switch, TIMEOUT_SECONDS, parse_timeout};
-use warpline_tools::interrupt;
-use warpline_tools::output::{OutputFile, note, say};
 
 const PORT: u16 = 7475;
 /// Transfers that the receiver has buffers for, and has asked for.
@@ -209,7 +208,7 @@ struct EndsToStart {
 fn start(eal: Eal, mtu: u16, capture: Option<OutputFile>) -> Result<EndsToStart, BenchError> {
     let ring = "ring".parse::<DeviceName>()?.with_option("mtu", mtu)?;
     let (near, far) = open::ring_pair(eal, &open::wire_config(&ring))?;
-    let on_ring = |host| -> DeviceConfig { config(Switch::On, ends::on_ring(&ring, host)) };
+    let on_ring = |host| -> DeviceConfig { config(Switch::On, device::on_ring(&ring, host)) };
     let (near, near_driver) = Device::start_manual(BenchDevice::new(near, capture, "ring")?, &on_ring(1))?;
     let (far, far_driver) = Device::start_manual(BenchDevice::new(far, None, "ring")?, &on_ring(2))?;
     Ok(EndsToStart { near, far, near_driver: Driver::new(near_driver), far_driver: Driver::new(far_driver) })

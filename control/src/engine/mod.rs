@@ -38,8 +38,6 @@ mod registrations;
 #[cfg(test)]
 mod simulation;
 pub mod startup;
-mod table;
-mod timeouts;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -48,15 +46,14 @@ use warpline_dataplane::memory::Grant;
 use warpline_dataplane::net::notice::Notice;
 use warpline_dataplane::qp::async_event::{AsyncEvent, AsyncEvents};
 use warpline_dataplane::qp::shared::Doorbells;
-
 use warpline_dataplane::ring::{Command, ConnectionId, Event};
 use warpline_dataplane::statistics::Statistics;
 use warpline_dataplane::tcp::Snapshot;
 use warpline_dataplane::time::Instant;
 
+use crate::vocabulary::connect::SocketPair;
 use crate::vocabulary::device::{CrcPolicy, Usage};
 use crate::vocabulary::quota::Quotas;
-use crate::vocabulary::socket_pair::SocketPair;
 use connections::{Acceptance, ConnectAttempt, Connections, MpaListener, Step};
 use interface::reply::Reply;
 use interface::request::Request;

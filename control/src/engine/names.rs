@@ -1,12 +1,16 @@
-//! Names that the engine assigns: STags and queue pair numbers.
+//! Names that the engine assigns, STags and queue pair numbers, and tables by what it numbers itself.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::hash::Hasher;
+use std::hash::{BuildHasherDefault, DefaultHasher, Hasher};
 
 use siphasher::sip::SipHasher24;
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::STag;
 use warpline_dataplane::qp::work::QpNumber;
+
+/// A table by keys that no peer chooses. The order of its entries depends on nothing but its history, so a
+/// simulation of the engine can be replayed.
+pub(super) type Table<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
 
 /// Numbers that a peer cannot predict without the key: a keyed hash of a counter.
 #[derive(Debug)]

@@ -10,18 +10,19 @@ use warpline_dataplane::qp::shared_receive_queue::SharedReceiveQueue;
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::ring::{Command, ConnectionId, FullOperation};
 use warpline_dataplane::tcp::CloseReason;
-use warpline_dataplane::time::Instant;
+use warpline_dataplane::time::{Instant, SECOND};
 
 use super::holdings::Holdings;
 use super::interface::connection_status::ConnectionStatus;
 use super::interface::reply::Reply;
 use super::interface::request::NewQueuePair;
-use super::names::QpNumbers;
+use super::names::{QpNumbers, Table};
 use super::outbox::Outbox;
-use super::table::Table;
-use super::timeouts::LINGER_NS;
 use crate::vocabulary::duration::nanos;
 use crate::vocabulary::queue_pair::{CreateError, QpConfig, RnrPolicy};
+
+/// How long a connection that this end has finished may take to close before it is reset.
+pub(super) const LINGER_NS: u64 = 5 * SECOND;
 
 /// How far the removal of a queue pair without an owner has come.
 enum Removal {

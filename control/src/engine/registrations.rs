@@ -9,9 +9,8 @@ use warpline_dataplane::time::{Instant, MILLISECOND};
 use super::holdings::Holdings;
 use super::interface::reply::Reply;
 use super::interface::request::DeregisterOutcome;
-use super::names::{KeyedSequence, StagNames};
+use super::names::{KeyedSequence, StagNames, Table};
 use super::outbox::Outbox;
-use super::table::Table;
 use crate::vocabulary::duration::nanos;
 use crate::vocabulary::memory::MemoryError;
 

@@ -8,13 +8,11 @@ use warpline_dataplane::ring::ConnectionId;
 use super::context::DeviceContext;
 use super::queue_pair::QueuePair;
 use super::tcp_stream::TcpStream;
-use crate::engine::interface::arrival::PeerRequest;
 use crate::engine::interface::reply::Reply;
-use crate::engine::interface::request::{Request, StreamRequest};
-use crate::vocabulary::connect::check_private_data;
+use crate::engine::interface::request::{PeerRequest, Request, StreamRequest};
+use crate::vocabulary::connect::{SocketPair, check_private_data};
 use crate::vocabulary::device::Stopped;
 use crate::vocabulary::listen::{Accepted, AnswerError};
-use crate::vocabulary::socket_pair::SocketPair;
 use crate::vocabulary::startup::{PrivateDataTooLong, ReadDepths, ReadsWanted};
 
 /// A peer that wants to connect and waits for the answer. Dropping it rejects it.

@@ -9,8 +9,7 @@ use warpline_dataplane::ring::ListenAddress;
 
 use super::connection_request::ConnectionRequest;
 use super::context::DeviceContext;
-use crate::engine::interface::arrival::{Arrival, arrival_queue};
-use crate::engine::interface::request::Request;
+use crate::engine::interface::request::{Arrival, Request, arrival_queue};
 use crate::vocabulary::device::Stopped;
 use crate::vocabulary::listen::{AcceptError, ListenConfig, ListenError, listen_address, socket_address};
 

@@ -1,4 +1,4 @@
-//! How connections are opened, and why not.
+//! How connections are opened, between which addresses, and why not.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,6 +11,13 @@ use super::startup::{
     ENHANCED_PRIVATE_DATA_MAX_BYTES, PRIVATE_DATA_MAX_BYTES, Peer, PrivateDataTooLong, ReadDepths,
     StartupFault, Terms,
 };
+
+/// The addresses and ports of a TCP connection (RFC 9293 §4, "socket pair"), as this end sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SocketPair {
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+}
 
 /// The time that MPA startup may take by default (RFC 5044 §7.1.2 rule 10).
 pub const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);

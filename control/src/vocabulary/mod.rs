@@ -12,6 +12,5 @@ pub mod memory;
 pub mod poll_thread;
 pub mod queue_pair;
 pub mod quota;
-pub(crate) mod socket_pair;
 pub mod startup;
 pub mod stream;

@@ -7,6 +7,7 @@ use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::tcp::{Keepalive, PeerTimeouts};
 
 use super::device::Stopped;
+use super::duration::whole_milliseconds;
 
 /// The treatment of a message of the peer, a Send or Immediate Data, that finds no receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -88,10 +89,6 @@ impl QpConfig {
         let user_timeout_ms = self.user_timeout.map(whole_milliseconds);
         PeerTimeouts { user_timeout_ms, keepalive: self.keepalive }
     }
-}
-
-fn whole_milliseconds(time: Duration) -> u32 {
-    u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1)
 }
 
 impl Default for QpConfig {

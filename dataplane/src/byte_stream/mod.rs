@@ -69,7 +69,6 @@ mod run;
 mod sent_transfers;
 mod shared;
 mod transfers;
-mod unsolicited;
 mod writer;
 
 pub use counters::TransferCounters;
@@ -80,5 +79,5 @@ pub use run::{ByteRun, Section, SectionPart};
 pub use sent_transfers::{SectionError, SentTransfers};
 pub use shared::{ByteStreamConfig, SharedByteStream};
 pub use transfers::Buffer;
-pub use unsolicited::UnsolicitedPool;
+pub use transfers::UnsolicitedPool;
 pub use writer::{Annotation, ByteWriter};

@@ -14,8 +14,7 @@ use warpline::{
 
 use crate::device::Device;
 use crate::error::{Failure, guard, guard_or};
-use crate::extensible::{Extensible, extensible};
-use crate::flag::Flag;
+use crate::extensible::{Extensible, Flag, extensible};
 use crate::memory::Mr;
 use crate::pointer::{borrow, hand_out, list, patience, socket_address, take_back};
 use crate::stream::{Stream, StreamListener};

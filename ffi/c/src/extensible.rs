@@ -1,12 +1,35 @@
 //! Structures that callers fill and that may grow, as those of Linux's system calls do: the first field is
 //! the size that the caller's header has. An older caller's structure is shorter, and the fields that it
 //! lacks are zero. A newer caller's is longer, which is an error only if a field that this library does not
-//! know is not zero.
+//! know is not zero. The booleans in them are bytes.
 
 use std::mem::MaybeUninit;
 use std::slice;
 
 use crate::error::Failure;
+
+/// A `bool` of C, read as the byte that it is. Rust's `bool` has two values, and a program may leave any byte
+/// there, by `memset` or a union: what is not 0 is true, as in C.
+///
+/// The header says `bool`: see cbindgen.toml.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flag(pub u8);
+
+impl Flag {
+    pub const CLEAR: Self = Self(0);
+    pub const SET: Self = Self(1);
+
+    pub const fn is_set(self) -> bool {
+        self.0 != 0
+    }
+}
+
+impl From<bool> for Flag {
+    fn from(set: bool) -> Self {
+        Self(set.into())
+    }
+}
 
 /// The longest structure that is looked at, in bytes: a longer one is a size that was never set.
 const SIZE_MAX: usize = 4096;

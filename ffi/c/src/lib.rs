@@ -27,7 +27,6 @@ pub mod device;
 pub mod error;
 pub mod event;
 mod extensible;
-mod flag;
 pub mod memory;
 mod pointer;
 pub mod queue_pair;

@@ -7,8 +7,7 @@ use warpline::{Keepalive, QpConfig, QpState, QueuePair, RnrPolicy, SharedReceive
 
 use crate::completion::Cq;
 use crate::error::{Failure, guard, guard_or};
-use crate::extensible::{Extensible, extensible};
-use crate::flag::Flag;
+use crate::extensible::{Extensible, Flag, extensible};
 use crate::memory::Pd;
 use crate::pointer::{borrow, hand_out, patience, take_back};
 

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use warpline::{Addressing, Binding, FastRegistration, MemoryRegion, MemoryWindow, STag, Sharing};
 
 use crate::error::{Failure, guard, guard_or};
-use crate::flag::Flag;
+use crate::extensible::Flag;
 use crate::memory::{Mr, Pd, rights};
 use crate::pointer::{borrow, hand_out, patience, take_back};
 

@@ -14,11 +14,10 @@ use super::openings::Openings;
 use super::phase::{Operating, Phase, Waiter};
 use crate::engine::interface::shared_stream::SharedStream;
 use crate::engine::outbox::Outbox;
-use crate::engine::queue_pairs::QueuePairs;
+use crate::engine::queue_pairs::{LINGER_NS, QueuePairs};
 use crate::engine::startup::{Agreement, Setup};
-use crate::engine::timeouts::LINGER_NS;
+use crate::vocabulary::connect::SocketPair;
 use crate::vocabulary::device::CrcPolicy;
-use crate::vocabulary::socket_pair::SocketPair;
 
 /// What a step works with beside the connection it is about: the parts of the engine that any phase may
 /// change.

@@ -4,16 +4,14 @@ use std::sync::Arc;
 
 use crossbeam::channel::{self, Receiver, Sender};
 use warpline_dataplane::limits;
-use warpline_dataplane::ring::ListenAddress;
-use warpline_dataplane::ring::{Command, ConnectionId};
+use warpline_dataplane::ring::{Command, ConnectionId, ListenAddress};
 
-use crate::engine::interface::arrival::{Arrival, ArrivalQueue, PeerRequest};
-use crate::engine::interface::request::NewStreamListener;
+use crate::engine::interface::request::{Arrival, ArrivalQueue, NewStreamListener, PeerRequest};
 use crate::engine::interface::shared_stream::SharedStream;
+use crate::engine::names::Table;
 use crate::engine::outbox::Outbox;
-use crate::engine::table::Table;
+use crate::vocabulary::connect::SocketPair;
 use crate::vocabulary::listen::{ListenConfig, ListenError, backlog};
-use crate::vocabulary::socket_pair::SocketPair;
 use crate::vocabulary::startup::StartupFault;
 use crate::vocabulary::stream::TcpListenConfig;
 

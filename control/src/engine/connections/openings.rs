@@ -6,18 +6,21 @@ use std::sync::Arc;
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::ring::{self, Command};
 use warpline_dataplane::tcp::CloseReason;
-use warpline_dataplane::time::Instant;
+use warpline_dataplane::time::{Instant, SECOND};
 
 use super::attempt::{ConnectAttempt, connect_error};
 use crate::engine::interface::reply::Reply;
 use crate::engine::interface::shared_stream::SharedStream;
+use crate::engine::names::Table;
 use crate::engine::outbox::Outbox;
 use crate::engine::queue_pairs::QueuePairs;
-use crate::engine::table::Table;
-use crate::engine::timeouts::UNANSWERED_NS;
 use crate::vocabulary::connect::ConnectError;
 use crate::vocabulary::duration::nanos;
 use crate::vocabulary::stream::StreamConfig;
+
+/// How long after a connect's deadline the engine waits for the core. A core that is polled reports by the
+/// deadline.
+const UNANSWERED_NS: u64 = SECOND;
 
 /// The purpose of a connection that is being opened.
 pub(super) enum Purpose {

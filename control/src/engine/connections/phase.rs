@@ -9,8 +9,8 @@ use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::Instant;
 
 use super::attempt::ConnectAttempt;
-use crate::engine::interface::arrival::PeerRequest;
 use crate::engine::interface::reply::Reply;
+use crate::engine::interface::request::PeerRequest;
 use crate::engine::interface::shared_stream::SharedStream;
 use crate::engine::outbox::Outbox;
 use crate::engine::startup::{Initiator, Request, Responder};

@@ -3,17 +3,16 @@
 use std::sync::Arc;
 
 use warpline_dataplane::qp::shared::SharedQp;
-use warpline_dataplane::ring::ListenAddress;
-use warpline_dataplane::ring::{AfterStream, Command};
+use warpline_dataplane::ring::{AfterStream, Command, ListenAddress};
 use warpline_dataplane::time::Instant;
 
 use super::context::{Context, end_stream, full_operation};
 use super::phase::{AwaitingRequest, DecisionTimeouts, PendingAccept, Phase, Recipient, Waiter};
-use crate::engine::interface::arrival::PeerRequest;
 use crate::engine::interface::reply::Reply;
+use crate::engine::interface::request::PeerRequest;
 use crate::engine::interface::shared_stream::SharedStream;
+use crate::engine::queue_pairs::LINGER_NS;
 use crate::engine::startup::{Disposition, Offer, Refusal, Request, Responder};
-use crate::engine::timeouts::LINGER_NS;
 use crate::vocabulary::device::CrcPolicy;
 use crate::vocabulary::duration::nanos;
 use crate::vocabulary::listen::{Accepted, AnswerError, ListenConfig};

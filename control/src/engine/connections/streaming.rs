@@ -8,16 +8,13 @@ use warpline_dataplane::ring::{Command, Direction, FullOperation};
 
 use super::attempt::ConnectAttempt;
 use super::context::Context;
-use super::events;
-use super::initiating;
 use super::phase::{Operating, Phase, Recipient, Waiter};
-use super::responding;
-use crate::engine::interface::arrival::PeerRequest;
+use super::{events, initiating, responding};
 use crate::engine::interface::reply::Reply;
+use crate::engine::interface::request::PeerRequest;
 use crate::engine::interface::shared_stream::SharedStream;
-use crate::vocabulary::connect::ConnectError;
+use crate::vocabulary::connect::{ConnectError, SocketPair};
 use crate::vocabulary::listen::{AnswerError, ListenConfig};
-use crate::vocabulary::socket_pair::SocketPair;
 use crate::vocabulary::stream::{SwitchError, UnnegotiatedConfig};
 
 /// Handles an application that has dropped its handle. A connection in streaming mode is closed; a queue pair

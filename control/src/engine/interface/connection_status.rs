@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use warpline_dataplane::tcp::CloseReason;
 
-use crate::vocabulary::socket_pair::SocketPair;
+use crate::vocabulary::connect::SocketPair;
 
 /// How far a connection has been closed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,6 @@
 //! The interface between handles and the engine: requests and their replies, the peers that a listener is
 //! offered, and the state that both see of a connection.
 
-pub(crate) mod arrival;
 pub(crate) mod connection_status;
 pub(crate) mod reply;
 pub(crate) mod request;

@@ -1,32 +1,57 @@
-//! The requests of handles to the engine.
+//! The requests of handles to the engine, and what it offers to listeners: peers that ask for a connection,
+//! and peers whose startup failed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam::channel::Receiver;
+use crossbeam::channel::{self, Receiver, Sender};
 use warpline_dataplane::byte_stream::{ByteStreamConfig, SharedByteStream};
 use warpline_dataplane::memory::{Access, ProtectionDomainId, Region, STag};
 use warpline_dataplane::qp::shared::{CompletionRings, SharedQp};
 use warpline_dataplane::qp::shared_receive_queue::SharedReceiveQueue;
 use warpline_dataplane::qp::work::QpNumber;
-use warpline_dataplane::ring::ListenAddress;
-use warpline_dataplane::ring::{ConnectionId, Direction};
+use warpline_dataplane::ring::{ConnectionId, Direction, ListenAddress};
 use warpline_dataplane::statistics::Statistics;
 use warpline_dataplane::tcp::Snapshot;
 
-use super::arrival::{ArrivalQueue, PeerRequest};
 use super::connection_status::ConnectionStatus;
 use super::reply::Reply;
 use super::shared_stream::SharedStream;
-use crate::vocabulary::connect::{ConnectConfig, ConnectError, Connected};
+use crate::vocabulary::connect::{ConnectConfig, ConnectError, Connected, SocketPair};
 use crate::vocabulary::device::Usage;
-use crate::vocabulary::listen::{Accepted, AnswerError, ListenConfig, ListenError};
+use crate::vocabulary::listen::{Accepted, AnswerError, ListenConfig, ListenError, backlog};
 use crate::vocabulary::memory::{Addressing, MemoryError};
 use crate::vocabulary::queue_pair::{CreateError, QpConfig};
-use crate::vocabulary::socket_pair::SocketPair;
-use crate::vocabulary::startup::ReadsWanted;
+use crate::vocabulary::startup::{Peer, ReadsWanted, StartupFault};
 use crate::vocabulary::stream::{StreamConfig, SwitchError, TcpListenConfig, UnnegotiatedConfig};
+
+/// The content of a peer's Request that the application sees.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerRequest {
+    pub(crate) private_data: Box<[u8]>,
+    pub(crate) peer: Peer,
+    pub(crate) version: u8,
+    /// Most octets of Private Data in the Reply.
+    pub(crate) private_data_max_octets: usize,
+}
+
+/// From the engine to a listener.
+#[derive(Debug)]
+pub(crate) enum Arrival {
+    /// A Request that waits for the decision of the application.
+    Request { connection: ConnectionId, pair: SocketPair, request: PeerRequest },
+    /// A peer whose startup failed.
+    Fault { remote: SocketAddr, fault: StartupFault },
+}
+
+/// Both ends of the queue from the engine to a listener.
+pub(crate) type ArrivalQueue = (Sender<Arrival>, Receiver<Arrival>);
+
+/// Returns a queue for a listener with `config`: room for a backlog of Requests and as many faults.
+pub(crate) fn arrival_queue(config: &ListenConfig) -> ArrivalQueue {
+    channel::bounded(2 * backlog(config.backlog) as usize)
+}
 
 /// How a deregistration ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use warpline_dataplane::ring::{ConnectionId, Direction};
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::wire::mpa::StartupFrame;
 
+use crate::vocabulary::connect::SocketPair;
 use crate::vocabulary::device::Stopped;
-use crate::vocabulary::socket_pair::SocketPair;
 use crate::vocabulary::stream::TcpStreamError;
 
 /// Octets that an application may have queued: what the core keeps, less room for a startup frame of MPA each

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use warpline_dataplane::ring::ConnectionId;
-use warpline_dataplane::ring::ListenAddress;
+use warpline_dataplane::ring::{ConnectionId, ListenAddress};
 use warpline_dataplane::time::{MILLISECOND, SECOND};
 
 use super::play::{Play, variant};
 use super::records::{Decision, Listening, MPA_PORT, Queue, STREAM_PORT};
-use crate::engine::interface::arrival::{Arrival, PeerRequest, arrival_queue};
-use crate::engine::interface::request::{NewQueuePair, NewStreamListener, Request, StreamRequest};
+use crate::engine::interface::request::{
+    Arrival, NewQueuePair, NewStreamListener, PeerRequest, Request, StreamRequest, arrival_queue,
+};
+use crate::vocabulary::connect::SocketPair;
 use crate::vocabulary::listen::{AnswerError, ListenConfig};
-use crate::vocabulary::socket_pair::SocketPair;
 use crate::vocabulary::startup::ReadsWanted;
 use crate::vocabulary::stream::TcpListenConfig;
 

@@ -6,8 +6,7 @@ use crossbeam::channel::Receiver;
 use warpline_dataplane::ring::ListenAddress;
 use warpline_dataplane::tcp::CloseReason;
 
-use crate::engine::interface::arrival::Arrival;
-use crate::engine::interface::request::NewQueuePair;
+use crate::engine::interface::request::{Arrival, NewQueuePair};
 use crate::engine::interface::shared_stream::SharedStream;
 use crate::vocabulary::connect::ConnectConfig;
 

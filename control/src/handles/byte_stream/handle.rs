@@ -11,8 +11,8 @@ use warpline_dataplane::tcp::{CloseReason, Snapshot, State};
 use super::super::context::DeviceContext;
 use crate::engine::interface::request::{Request, StreamRequest};
 use crate::vocabulary::byte_stream::ByteStreamError;
+use crate::vocabulary::connect::SocketPair;
 use crate::vocabulary::device::Stopped;
-use crate::vocabulary::socket_pair::SocketPair;
 
 /// Resets and observes a byte stream while other threads read, write or wait on its halves, from
 /// [`ByteStream::handle`](crate::ByteStream::handle). No method waits for another thread. A handle does not

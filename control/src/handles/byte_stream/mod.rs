@@ -6,11 +6,10 @@ mod reader;
 mod section_read;
 mod writer;
 
-use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use warpline_dataplane::byte_stream::{self as dataplane, SharedByteStream, UnsolicitedPool};
 use warpline_dataplane::ring::ConnectionId;
@@ -19,8 +18,8 @@ use warpline_dataplane::tcp::Snapshot;
 use super::context::DeviceContext;
 use super::event_fd::EventFd;
 use crate::vocabulary::byte_stream::{ByteStreamConfig, ByteStreamError};
+use crate::vocabulary::connect::SocketPair;
 use crate::vocabulary::device::Stopped;
-use crate::vocabulary::socket_pair::SocketPair;
 use handle::Link;
 
 pub use handle::ByteStreamHandle;

@@ -1,19 +1,18 @@
 //! Where the events of ids arrive.
 
 use std::collections::VecDeque;
-use std::fmt;
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use crossbeam::channel::TryRecvError;
 use warpline_dataplane::notify::Notify;
 
 use super::id::Id;
 use super::listening::ListeningAt;
-use crate::engine::interface::arrival::Arrival;
+use crate::engine::interface::request::Arrival;
 use crate::handles::connection_request::ConnectionRequest;
 use crate::handles::device::Device;
 use crate::handles::event_fd::EventFd;

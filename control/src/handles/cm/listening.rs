@@ -7,8 +7,7 @@ use warpline_dataplane::ring::ListenAddress;
 
 use super::channel::{Entry, IdNumber, Queue};
 use super::id::CmError;
-use crate::engine::interface::arrival::{Arrival, arrival_queue};
-use crate::engine::interface::request::Request;
+use crate::engine::interface::request::{Arrival, Request, arrival_queue};
 use crate::handles::device::Device;
 use crate::vocabulary::device::Stopped;
 use crate::vocabulary::listen::{ListenConfig, ListenError};

@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, Scope, ScopedJoinHandle};
 
+use warpline::link::sim::{self, Verdict};
+
 use super::ends::*;
 use super::handles::*;
 use super::statistics::of_byte_stream;
 use crate::byte_stream::*;
 use crate::device::*;
-use crate::extensible::extensible;
-use crate::flag::Flag;
+use crate::extensible::{Flag, extensible};
 use crate::memory::*;
-use warpline::link::sim::{self, Verdict};
 
 const OPTION: StreamAttr =
     StreamAttr { size: size_of::<StreamAttr>(), timeout_ms: 0, backlog: 0, rdma_option: 1, reserved: 0 };

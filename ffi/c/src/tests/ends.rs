@@ -5,18 +5,19 @@ use std::net::Ipv4Addr;
 use std::ptr::null;
 use std::thread;
 
+use warpline::link::sim::{self, EndConfig, Network};
+use warpline::{DeviceConfig, PollThread};
+
 use super::handles::*;
 use crate::completion::*;
 use crate::connection::*;
 use crate::device::*;
 use crate::error::Failure;
-use crate::flag::Flag;
+use crate::extensible::Flag;
 use crate::memory::*;
 use crate::pointer::hand_out;
 use crate::queue_pair::*;
 use crate::work::*;
-use warpline::link::sim::{self, EndConfig, Network};
-use warpline::{DeviceConfig, PollThread};
 
 /// Milliseconds that anything may take before a test fails. No test waits that long unless something is
 /// wrong.

@@ -5,7 +5,7 @@ use std::ptr::null;
 use super::ends::*;
 use super::handles::*;
 use crate::completion::*;
-use crate::flag::Flag;
+use crate::extensible::Flag;
 use crate::memory::*;
 use crate::queue_pair::*;
 use crate::work::*;

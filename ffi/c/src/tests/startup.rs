@@ -8,7 +8,7 @@ use super::ends::*;
 use super::handles::*;
 use crate::connection::*;
 use crate::device::*;
-use crate::flag::Flag;
+use crate::extensible::Flag;
 use crate::stream::*;
 
 const REQUEST_KEY: &[u8; 16] = b"MPA ID Req Frame";

@@ -104,7 +104,7 @@ fn byte_streams_say_what_was_placed() {
     for annotation in [
         section(7, 3000),
         section(8, 3000),
-        Annotated { buffer_offset: 1, total_known: crate::flag::Flag::CLEAR, ..section(7, 0) },
+        Annotated { buffer_offset: 1, total_known: crate::extensible::Flag::CLEAR, ..section(7, 0) },
     ] {
         assert_eq!(far.write_annotated(&annotation, &body, PATIENCE), 0);
     }

@@ -18,11 +18,11 @@ use std::time::SystemTime;
 
 use serde_json::json;
 use sha2::{Digest, Sha256};
+use warpline_tools::error::CommandError;
+use warpline_tools::output::say;
 
 use crate::failure::Failure;
 use transfer::{Exchange, Target};
-use warpline_tools::error::CommandError;
-use warpline_tools::output::say;
 
 /// Exchanges the files and prints the report.
 ///

@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use warpline::link::fault::{Fault, Statistics};
 use warpline::open;
-
-use forwarder::{Forwarder, Punctuality};
 use warpline_tools::error::CommandError;
 use warpline_tools::interrupt;
 use warpline_tools::output::{OutputFile, note, say};
+
+use forwarder::{Forwarder, Punctuality};
 
 /// The counters of a direction.
 #[derive(Serialize, Debug)]

@@ -37,14 +37,14 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 use warpline::{Device, ListenConfig, Listener};
-
-use crate::device::DeviceOption;
-use crate::failure::Failure;
-use session::Session;
 use warpline_tools::arguments::{TIMEOUT_SECONDS, parse_timeout};
 use warpline_tools::error::CommandError;
 use warpline_tools::interrupt;
 use warpline_tools::output::{note, say};
+
+use crate::device::DeviceOption;
+use crate::failure::Failure;
+use session::Session;
 use words::Words;
 
 /// `operations`.

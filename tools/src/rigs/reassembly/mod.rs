@@ -16,13 +16,13 @@ use std::path::PathBuf;
 use clap::Args;
 use warpline::link::sim::{self, EndConfig, Impairments};
 use warpline::time::{Instant, MICROSECOND};
+use warpline_tools::error::CommandError;
+use warpline_tools::interrupt;
+use warpline_tools::output::{OutputFile, say};
 
 use receiver::Receiver;
 use scenario::{EMSS, Framing, HEADERS, Outcome};
 use sender::Sender;
-use warpline_tools::error::CommandError;
-use warpline_tools::interrupt;
-use warpline_tools::output::{OutputFile, say};
 
 /// Most connections of one run: each has a port, from 1024 on.
 const CONNECTIONS_MAX: u32 = 60_000;

@@ -3,6 +3,7 @@
 //! compared.
 
 use std::collections::VecDeque;
+
 use warpline::link::sim::{EndConfig, SimDevice};
 use warpline::link::{Device, Frame};
 use warpline::time::{Instant, MILLISECOND};
