@@ -15,6 +15,7 @@
 //! next deadline. So the whole stack runs in virtual time over [`device::sim`].
 
 pub mod byte_stream;
+mod cold;
 mod conn;
 pub mod core;
 mod counters;
@@ -48,6 +49,7 @@ pub mod wire;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing {
+    pub use crate::cold::ColdBranches;
     pub use crate::endpoint::Connection;
 }
 

@@ -18,20 +18,21 @@ impl RecentFlows {
         Self { v4: Places::new(), v6: Places::new() }
     }
 
-    /// Returns the slot of the connection whose segments have `tuple`, if it is remembered.
+    /// Returns the slot of the connection whose segments have `tuple`, and come from the host itself if they
+    /// are `looped`, if it is remembered.
     #[inline]
-    pub(super) fn find(&self, tuple: &Tuple) -> Option<u32> {
+    pub(super) fn find(&self, tuple: &Tuple, looped: bool) -> Option<u32> {
         match tuple {
-            Tuple::V4(tuple) => self.v4.find(tuple),
-            Tuple::V6(tuple) => self.v6.find(tuple),
+            Tuple::V4(tuple) => self.v4.find(tuple, looped),
+            Tuple::V6(tuple) => self.v6.find(tuple, looped),
         }
     }
 
     /// Remembers that the connection in `slot` has `tuple`, in place of another.
-    pub(super) fn remember(&mut self, tuple: Tuple, slot: u32) {
+    pub(super) fn remember(&mut self, tuple: Tuple, looped: bool, slot: u32) {
         match tuple {
-            Tuple::V4(tuple) => self.v4.remember(tuple, slot),
-            Tuple::V6(tuple) => self.v6.remember(tuple, slot),
+            Tuple::V4(tuple) => self.v4.remember(Recent { tuple, looped, slot }),
+            Tuple::V6(tuple) => self.v6.remember(Recent { tuple, looped, slot }),
         }
     }
 
@@ -75,6 +76,8 @@ fn folded(addresses: u64, ports: [u8; 4]) -> u64 {
 struct Recent<K> {
     /// As the peer's segments have it.
     tuple: K,
+    /// They come from the host itself, which no frame from the device does.
+    looped: bool,
     slot: u32,
 }
 
@@ -87,13 +90,13 @@ impl<K: Key> Places<K> {
     }
 
     #[inline]
-    fn find(&self, tuple: &K) -> Option<u32> {
+    fn find(&self, tuple: &K, looped: bool) -> Option<u32> {
         let recent = self.0[place(tuple)].as_ref()?;
-        (recent.tuple == *tuple).then_some(recent.slot)
+        (recent.tuple == *tuple && recent.looped == looped).then_some(recent.slot)
     }
 
-    fn remember(&mut self, tuple: K, slot: u32) {
-        self.0[place(&tuple)] = Some(Recent { tuple, slot });
+    fn remember(&mut self, recent: Recent<K>) {
+        self.0[place(&recent.tuple)] = Some(recent);
     }
 
     fn forget(&mut self, tuple: &K) {
@@ -141,13 +144,13 @@ mod tests {
         for client in CLIENTS {
             let tuple = |port| tuple(client, port);
             let mut recent = RecentFlows::new();
-            assert_eq!(recent.find(&tuple(1)), None);
-            recent.remember(tuple(1), 7);
-            assert_eq!((recent.find(&tuple(1)), recent.find(&tuple(2))), (Some(7), None));
+            assert_eq!(recent.find(&tuple(1), false), None);
+            recent.remember(tuple(1), false, 7);
+            assert_eq!((recent.find(&tuple(1), false), recent.find(&tuple(2), false)), (Some(7), None));
             recent.forget(&tuple(2));
-            assert_eq!(recent.find(&tuple(1)), Some(7));
+            assert_eq!(recent.find(&tuple(1), false), Some(7));
             recent.forget(&tuple(1));
-            assert_eq!(recent.find(&tuple(1)), None);
+            assert_eq!(recent.find(&tuple(1), false), None);
         }
     }
 
@@ -160,11 +163,11 @@ mod tests {
             let shares = |other: &Tuple| place_of(other) == place_of(&first);
             let other = (2..=u16::MAX).map(tuple).find(shares).expect("one");
             let mut recent = RecentFlows::new();
-            recent.remember(first, 1);
-            recent.remember(other, 2);
-            assert_eq!((recent.find(&first), recent.find(&other)), (None, Some(2)));
+            recent.remember(first, false, 1);
+            recent.remember(other, false, 2);
+            assert_eq!((recent.find(&first, false), recent.find(&other, false)), (None, Some(2)));
             recent.forget(&first);
-            assert_eq!(recent.find(&other), Some(2));
+            assert_eq!(recent.find(&other, false), Some(2));
         }
     }
 

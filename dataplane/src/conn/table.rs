@@ -90,16 +90,16 @@ impl<C: Keyed> Table<C> {
         self.flows.find(key, |slot| key_of(&self.slots, slot) == Some(key))
     }
 
-    /// Returns the slot of the connection whose segments have `tuple`, if one was
-    /// [remembered](Self::remember) recently.
+    /// Returns the slot of the connection whose segments have `tuple`, and come from the host itself if they
+    /// are `looped`, if one was [remembered](Self::remember) recently.
     #[inline]
-    pub fn recent(&self, tuple: &Tuple) -> Option<u32> {
-        self.recent.find(tuple)
+    pub fn recent(&self, tuple: &Tuple, looped: bool) -> Option<u32> {
+        self.recent.find(tuple, looped)
     }
 
     /// Remembers that segments with `tuple` are for the connection in `slot`, until it is removed.
-    pub fn remember(&mut self, tuple: Tuple, slot: u32) {
-        self.recent.remember(tuple, slot);
+    pub fn remember(&mut self, tuple: Tuple, looped: bool, slot: u32) {
+        self.recent.remember(tuple, looped, slot);
     }
 
     /// Returns the name of the connection in `slot`.

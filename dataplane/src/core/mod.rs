@@ -32,7 +32,6 @@ mod connection_setup;
 mod doorbells;
 mod eviction;
 mod passive_open;
-mod plain;
 mod receive;
 mod reports;
 pub mod tables;

@@ -14,8 +14,9 @@ use crate::drops::DropCause;
 use crate::endpoint::OpenKind;
 use crate::limits;
 use crate::net::flow::FlowKey;
-use crate::tcp::{self, Payload};
+use crate::tcp;
 use crate::time::Instant;
+use crate::wire::segment::Segment;
 use crate::wire::tcp::{Flags, Header, SeqNumber};
 
 use super::Core;
@@ -27,16 +28,17 @@ impl<D: Device> Core<D> {
         &mut self,
         now: Instant,
         key: FlowKey,
+        segment: &Segment,
         header: &Header,
-        payload: Payload<D::Frame>,
+        frame: D::Frame,
     ) -> Result<(), DropCause> {
-        let iss_min = self.on_segment_in_time_wait(now, key, header, payload.octets)?;
+        let iss_min = self.on_segment_in_time_wait(now, key, header, segment.payload_octets)?;
         let kind = header.flags & (Flags::SYN | Flags::ACK | Flags::RST);
         if let Some(listener) = self.endpoints.context.listeners.find(key.local, key.local_port) {
             if kind == Flags::SYN {
                 // RFC 9293 §3.10.7.2: what comes with it, a FIN too, may be taken later. The peer sends it
                 // again.
-                return self.on_syn(now, listener, key, header, iss_min, &payload.frame);
+                return self.on_syn(now, listener, key, header, iss_min, &frame);
             }
             if kind.is_empty() {
                 // RFC 9293 §3.10.7.2, fourth: text, or a FIN, of no connection.
@@ -44,12 +46,12 @@ impl<D: Device> Core<D> {
             }
             if kind == Flags::ACK && self.syn_cookies.expected(now) {
                 if let Some(syn) = self.syn_cookies.check(now, &key, header) {
-                    return self.on_cookie(now, listener, key, &syn, header, payload);
+                    return self.on_cookie(now, listener, key, &syn, (segment, header), frame);
                 }
                 self.endpoints.context.statistics.syn_cookies_bad += 1;
             }
         }
-        self.send_reset(now, key, header, payload.octets);
+        self.send_reset(now, key, segment);
         Err(DropCause::NoConnection)
     }
 
@@ -176,8 +178,8 @@ impl<D: Device> Core<D> {
         listener: ListenerIndex,
         key: FlowKey,
         syn: &Header,
-        header: &Header,
-        payload: Payload<D::Frame>,
+        (segment, header): (&Segment, &Header),
+        frame: D::Frame,
     ) -> Result<(), DropCause> {
         // Without room, the peer sends its first data again, and the cookie with it.
         self.check_room(listener, &key)?;
@@ -188,6 +190,7 @@ impl<D: Device> Core<D> {
         debug_assert!(syn_ack.is_some(), "a connection that accepts sends its SYN-ACK at once");
         let slot = self.accept(listener, key, tcp)?;
         self.endpoints.context.statistics.syn_cookies_good += 1;
-        self.on_segment(now, slot, &key, header, payload)
+        self.on_segment(now, slot, segment, header, frame);
+        Ok(())
     }
 }

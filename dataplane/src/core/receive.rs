@@ -1,42 +1,34 @@
 //! Frames in: the host takes each of them apart, and the connection it is for handles the segment or the ICMP
 //! error.
 
-use std::net::IpAddr;
+use std::vec::Drain;
 
 use crate::device::Device;
 use crate::drops::DropCause;
-use crate::endpoint::{Outcome, Unreachable};
+use crate::endpoint::{Burst, Outcome, Unreachable};
 use crate::limits;
+use crate::net::Host;
 use crate::net::flow::FlowKey;
 use crate::net::headers::min_headers_octets;
 use crate::net::icmp_errors::IcmpErrorKind;
-use crate::net::inbound::{IcmpError, Inbound, Segment};
+use crate::net::inbound::{IcmpError, Inbound};
+use crate::net::input::Ingress;
 use crate::ring::Event;
 use crate::tcp::{Changes, EcnField, Payload, Refusal};
 use crate::time::Instant;
+use crate::wire::segment::Segment;
 use crate::wire::tcp::{Flags, Header, SeqNumber};
+use crate::wire::tuple::Tuple;
 
 use super::Core;
-use super::plain::Other;
 
 impl<D: Device> Core<D> {
     /// Takes a burst of frames from the device. Returns how many there were.
+    #[inline]
     pub(super) fn receive(&mut self, now: Instant) -> usize {
-        let Some(mut burst) = self.host.take_burst(now) else { return 0 };
+        let Some(burst) = self.host.take_burst(now) else { return 0 };
         let count = burst.len();
-        let mut frames = burst.drain(..);
-        while let Some(frame) = frames.next() {
-            if let Some(Other { frame, recognized }) = self.on_plain_frame(now, frame, &mut frames) {
-                let inbound = if recognized {
-                    self.host.receive_recognized(now, frame)
-                } else {
-                    self.host.receive(now, frame)
-                };
-                self.on_inbound(now, inbound);
-            }
-        }
-        drop(frames);
-        self.host.end_burst(burst);
+        self.on_burst(now, burst, Ingress::Wire);
         count
     }
 
@@ -44,13 +36,77 @@ impl<D: Device> Core<D> {
     /// were any.
     #[inline]
     pub(super) fn receive_looped(&mut self, now: Instant) -> bool {
-        let count = self.host.looped_frames().min(limits::RECEIVE_BURST_FRAMES);
-        for _ in 0..count {
-            if let Some(inbound) = self.host.receive_looped(now) {
-                self.on_inbound(now, inbound);
+        let has_looped = self.host.looped_frames() > 0;
+        if has_looped {
+            let burst = self.host.take_looped_burst();
+            self.on_burst(now, burst, Ingress::Loopback);
+        }
+        has_looped
+    }
+
+    /// Handles the frames of a burst. Segments that follow one another are handed to their connection
+    /// together.
+    fn on_burst(&mut self, now: Instant, mut burst: Vec<D::Frame>, ingress: Ingress) {
+        let mut frames = burst.drain(..);
+        while let Some(frame) = frames.next() {
+            let Some(segment) = self.host.segment_in(&frame, ingress) else {
+                self.on_other_frame(now, frame, ingress);
+                continue;
+            };
+            let looped = ingress.is_loopback();
+            let recent = self.endpoints.table.recent(&segment.tuple, looped);
+            match recent.or_else(|| self.look_up(&segment.tuple, ingress)) {
+                Some(slot) => self.on_segments(now, slot, segment, (frame, &mut frames, ingress)),
+                None if looped => self.on_other_frame(now, frame, ingress),
+                None => self.on_other_frame(now, frame, Ingress::Verified),
             }
         }
-        count > 0
+        drop(frames);
+        self.host.end_burst(burst);
+    }
+
+    /// Returns the slot of the connection that segments with `tuple` are for. The addresses are checked when
+    /// it is looked up for the first time.
+    #[inline(never)]
+    fn look_up(&mut self, tuple: &Tuple, ingress: Ingress) -> Option<u32> {
+        let slot = self.endpoints.table.find(&FlowKey::of_received(tuple))?;
+        if !self.host.may_have_connection(tuple, ingress) {
+            return None;
+        }
+        self.endpoints.table.remember(*tuple, ingress.is_loopback(), slot);
+        Some(slot)
+    }
+
+    /// Hands `segment`, which lies in the first of these frames, to the connection in `slot`, and the
+    /// segments after it in the burst that follow it.
+    #[inline]
+    fn on_segments(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        mut segment: Segment,
+        (frame, rest, ingress): (D::Frame, &mut Drain<'_, D::Frame>, Ingress),
+    ) {
+        let Some(mut endpoint) = self.endpoints.at(now, slot) else { return };
+        let mut burst = Following { host: &mut self.host, rest, ingress };
+        let (changes, unexpected) = endpoint.on_expected_segments(&mut segment, frame, &mut burst);
+        let dropped_surplus = endpoint.drop_unacked_surplus();
+        if !changes.is_empty() || unexpected.is_none() {
+            let outcome = Outcome { dirty: true, changes, dropped_surplus, ..Outcome::NONE };
+            self.after_segments(now, slot, &segment, outcome);
+        }
+        if let Some(frame) = unexpected {
+            let header = self.host.header_of(&segment, &frame);
+            self.on_segment(now, slot, &segment, &header, frame);
+        }
+    }
+
+    /// Handles a frame in which [`Host::segment_in`](crate::net::Host::segment_in) finds no segment, or one
+    /// that belongs to no connection.
+    #[inline(never)]
+    fn on_other_frame(&mut self, now: Instant, frame: D::Frame, ingress: Ingress) {
+        let inbound = self.host.receive(now, frame, ingress);
+        self.on_inbound(now, inbound);
     }
 
     /// Begins to use the host's addresses that are due, and gives a turn to the connections that wait for
@@ -66,7 +122,7 @@ impl<D: Device> Core<D> {
 
     fn on_inbound(&mut self, now: Instant, inbound: Result<Inbound<D::Frame>, DropCause>) {
         let handled = match inbound {
-            Ok(Inbound::Segment(segment)) => self.on_tcp(now, segment),
+            Ok(Inbound::Segment(segment, header, frame)) => self.on_tcp(now, &segment, header, frame),
             Ok(Inbound::IcmpError(error)) => self.on_icmp_error(now, &error),
             Ok(Inbound::NeighbourResolved(neighbour)) => {
                 let host = &self.host;
@@ -100,46 +156,85 @@ impl<D: Device> Core<D> {
         }
     }
 
-    fn on_tcp(&mut self, now: Instant, segment: Segment<D::Frame>) -> Result<(), DropCause> {
-        let Segment { key, mut header, frame, payload_offset, payload_octets, ecn } = segment;
+    fn on_tcp(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        mut header: Header,
+        frame: D::Frame,
+    ) -> Result<(), DropCause> {
+        let key = FlowKey::of_received(&segment.tuple);
         if header.flags.contains(Flags::SYN) && !key.remote.is_ipv4() {
             // RFC 9293 §3.7.1: the default MSS of a SYN over IPv6 that names none.
             header.options.mss = header.options.mss.or(Some(limits::DEFAULT_MSS_IPV6_BYTES));
         }
-        let ecn = EcnField::from_bits(ecn);
-        let payload = Payload { offset: payload_offset, octets: payload_octets, frame, ecn };
         match self.endpoints.table.find(&key) {
-            Some(slot) => self.on_segment(now, slot, &key, &header, payload),
-            None => self.on_unmatched_segment(now, key, &header, payload),
+            Some(slot) => {
+                self.on_segment(now, slot, segment, &header, frame);
+                Ok(())
+            }
+            None => self.on_unmatched_segment(now, key, segment, &header, frame),
         }
     }
 
-    /// Hands a segment to the connection in `slot`, which it belongs to.
+    /// Hands a segment to the connection in `slot`, which it belongs to, whatever its header is.
+    #[inline(never)]
     pub(super) fn on_segment(
         &mut self,
         now: Instant,
         slot: u32,
-        key: &FlowKey,
+        segment: &Segment,
         header: &Header,
-        payload: Payload<D::Frame>,
-    ) -> Result<(), DropCause> {
-        let payload_octets = payload.octets;
-        let Some(mut endpoint) = self.endpoints.at(now, slot) else { return Err(DropCause::NoConnection) };
+        frame: D::Frame,
+    ) {
+        let Some(mut endpoint) = self.endpoints.at(now, slot) else {
+            return self.endpoints.context.statistics.count(DropCause::NoConnection);
+        };
+        let payload = Payload {
+            frame,
+            offset: segment.payload_offset,
+            octets: segment.payload_octets,
+            ecn: EcnField::from_bits(segment.ecn),
+        };
         let outcome = endpoint.on_segment(header, payload);
-        self.after_segment(now, slot, outcome, || key.remote);
+        self.after_segments(now, slot, segment, outcome);
+    }
+
+    /// Does what follows from what segments have changed; `segment` is the last of them.
+    #[inline]
+    fn after_segments(&mut self, now: Instant, slot: u32, segment: &Segment, outcome: Outcome) {
+        self.apply(slot, outcome);
+        self.data_arrived |= outcome.changes.contains(Changes::DATA);
+        if outcome.changes.contains(Changes::ACKNOWLEDGED) {
+            self.host.confirm_reachable(segment.tuple.source(), now);
+        }
+        self.endpoints.context.pools.held.note_peak();
+        if outcome.is_rare() {
+            self.after_rare_segment(now, slot, segment, outcome);
+        }
+    }
+
+    /// Does what follows where a segment has opened its connection, was refused, or found frames short.
+    #[cold]
+    fn after_rare_segment(&mut self, now: Instant, slot: u32, segment: &Segment, outcome: Outcome) {
+        if outcome.dropped_surplus {
+            self.endpoints.context.statistics.count(DropCause::NoRoomForFrame);
+            self.relieve_shortage(now, slot);
+        }
+        let key = FlowKey::of_received(&segment.tuple);
         if outcome.changes.contains(Changes::ESTABLISHED) {
-            self.limit_to_path(now, slot, key);
+            self.limit_to_path(now, slot, &key);
         }
-        let Some(refusal) = outcome.refusal else { return Ok(()) };
+        let Some(refusal) = outcome.refusal else { return };
         if outcome.reset {
-            self.send_reset(now, *key, header, payload_octets);
+            self.send_reset(now, key, segment);
         }
-        let is_next = |at: SeqNumber| header.seq <= at;
+        let is_next = |at: SeqNumber| segment.seq <= at;
         let found = self.endpoints.table.at(slot);
         if refusal == Refusal::NoRoom && found.is_some_and(|found| is_next(found.tcp.received().nxt())) {
             self.relieve_shortage(now, slot);
         }
-        Err(match refusal {
+        self.endpoints.context.statistics.count(match refusal {
             Refusal::OutsideWindow => DropCause::OutsideWindow,
             Refusal::Duplicate => DropCause::Duplicate,
             Refusal::BadAck => DropCause::BadAck,
@@ -149,28 +244,7 @@ impl<D: Device> Core<D> {
             Refusal::RateLimited => DropCause::RateLimited,
             Refusal::OldTimestamp => DropCause::OldTimestamp,
             Refusal::AfterClose => DropCause::AfterClose,
-        })
-    }
-
-    /// Does what follows from the changes that a segment of the peer `remote` has made.
-    #[inline]
-    pub(super) fn after_segment(
-        &mut self,
-        now: Instant,
-        slot: u32,
-        outcome: Outcome,
-        remote: impl Fn() -> IpAddr,
-    ) {
-        self.apply(slot, outcome);
-        self.data_arrived |= outcome.changes.contains(Changes::DATA);
-        if outcome.changes.contains(Changes::ACKNOWLEDGED) {
-            self.host.confirm_reachable(remote(), now);
-        }
-        if outcome.dropped_surplus {
-            self.endpoints.context.statistics.count(DropCause::NoRoomForFrame);
-            self.relieve_shortage(now, slot);
-        }
-        self.endpoints.context.pools.held.note_peak();
+        });
     }
 
     /// Limits the segments of a connection that has just opened to what is known of the path.
@@ -211,18 +285,43 @@ impl<D: Device> Core<D> {
     }
 
     /// Answers a segment that belongs to no connection with a RST (RFC 9293 §3.5.2, group 1).
-    pub(super) fn send_reset(&mut self, now: Instant, key: FlowKey, header: &Header, payload_octets: usize) {
-        if header.flags.contains(Flags::RST) || !self.resets.take(now) {
+    pub(super) fn send_reset(&mut self, now: Instant, key: FlowKey, segment: &Segment) {
+        if segment.flags.contains(Flags::RST) || !self.resets.take(now) {
             return;
         }
         let mut reset = Header { flags: Flags::RST, ..Header::default() };
-        if header.flags.contains(Flags::ACK) {
-            reset.seq = header.ack;
+        if segment.flags.contains(Flags::ACK) {
+            reset.seq = segment.ack;
         } else {
-            let control = header.flags & (Flags::SYN | Flags::FIN);
+            let control = segment.flags & (Flags::SYN | Flags::FIN);
             reset.flags |= Flags::ACK;
-            reset.ack = header.seq + payload_octets as u32 + control.bits().count_ones();
+            reset.ack = segment.seq + segment.payload_octets as u32 + control.bits().count_ones();
         }
         self.host.send_bare(key, &reset);
+    }
+}
+
+/// The frames of a burst after the one that is handled.
+struct Following<'c, 'b, D: Device> {
+    host: &'c mut Host<D>,
+    rest: &'c mut Drain<'b, D::Frame>,
+    ingress: Ingress,
+}
+
+impl<D: Device> Burst<D::Frame> for Following<'_, '_, D> {
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.rest.as_slice().is_empty()
+    }
+
+    #[inline]
+    fn next_after(&mut self, segment: &mut Segment) -> Option<D::Frame> {
+        let next = self.rest.as_slice().first()?;
+        if self.host.follow(segment, next, self.ingress) { self.rest.next() } else { None }
+    }
+
+    #[inline]
+    fn recycle(&mut self, frame: D::Frame) {
+        self.host.recycle(frame);
     }
 }

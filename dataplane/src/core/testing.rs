@@ -1,68 +1,11 @@
 //! Hooks of tests and fuzz targets: they look into a core, or move its counters.
 
-use core::cell::Cell;
-
 use super::Core;
 use crate::conn::ConnectionId;
 use crate::device::Device;
 use crate::net;
 use crate::qp::work::QpNumber;
 use crate::tcp;
-
-thread_local! {
-    static GENERAL_PATH_ONLY: Cell<bool> = const { Cell::new(false) };
-    static NO_TRAINS: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Has the cores of this thread take every segment the general way, until it is dropped.
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct GeneralPathOnly(());
-
-impl GeneralPathOnly {
-    /// Begins that.
-    #[must_use]
-    pub fn begin() -> Self {
-        GENERAL_PATH_ONLY.set(true);
-        Self(())
-    }
-
-    /// Returns true while there is one on this thread.
-    pub(super) fn is_in_force() -> bool {
-        GENERAL_PATH_ONLY.get()
-    }
-}
-
-impl Drop for GeneralPathOnly {
-    fn drop(&mut self) {
-        GENERAL_PATH_ONLY.set(false);
-    }
-}
-
-/// Has the cores of this thread look at each segment that arrives on its own, until it is dropped.
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct NoTrains(());
-
-impl NoTrains {
-    /// Begins that.
-    #[must_use]
-    pub fn begin() -> Self {
-        NO_TRAINS.set(true);
-        Self(())
-    }
-
-    /// Returns true while there is one on this thread.
-    pub(super) fn is_in_force() -> bool {
-        NO_TRAINS.get()
-    }
-}
-
-impl Drop for NoTrains {
-    fn drop(&mut self) {
-        NO_TRAINS.set(false);
-    }
-}
 
 /// Returns how often the cores of this thread have computed the checksum of a segment that has arrived.
 #[doc(hidden)]

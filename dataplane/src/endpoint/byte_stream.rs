@@ -9,13 +9,12 @@ use crate::byte_stream::{Arrived, ByteRun, SharedByteStream, TransferCounters};
 use crate::device::Frame;
 use crate::limits;
 use crate::tcp::receive_queue::HeldPool;
-use crate::tcp::{self, Changes, CloseReason, Disposition, Pools};
-use crate::wire::plain_segment::PlainSegment;
+use crate::tcp::{self, CloseReason, Disposition, Pools};
+use crate::wire::segment::Segment;
 use crate::wire::tcp::{Header, SeqNumber};
 use crate::wire::tcp_rdma::{RdmaOption, Transfer};
 
 use super::connection::{Chunk, Connection, Mode};
-use super::in_place::Plain;
 use super::stream_halves::StreamHalves;
 use super::{Endpoint, Outcome};
 
@@ -194,32 +193,21 @@ impl<F: Frame> Endpoint<'_, F> {
         stream.outbound.release(tcp.oldest_kept(&self.context.pools));
     }
 
-    /// Handles a segment in the usual form, if it is the next one in order and the application has room for
-    /// its octets.
-    pub(super) fn on_plain_bytes(&mut self, segment: &PlainSegment, frame: F) -> Plain<F> {
+    /// Hands the octets of the segment in `frame` to the application, which has room for them.
+    pub(super) fn pass_bytes(&mut self, segment: &Segment, frame: &F) {
         let payload = frame.piece(0).and_then(|first| first.get(segment.payload_offset..segment.end()));
-        let pools = &mut self.context.pools;
-        let Connection { tcp, mode: Mode::Bytes(stream), close_notified: false, .. } = &mut *self.connection
-        else {
-            return Plain::General(frame);
-        };
-        let expected = stream.inbound.takes(segment.payload_octets) && tcp.predicts(self.now, segment, pools);
-        let Some(payload) = payload.filter(|_| expected) else { return Plain::General(frame) };
-        let changes = tcp.take_predicted(self.now, segment, pools);
+        let payload = payload.unwrap_or_default();
+        let Connection { tcp, mode: Mode::Bytes(stream), .. } = &mut *self.connection else { return };
         let octets = stream.inbound.hand_over(payload.len(), |skip, octets, write| {
             if let Some(slice) = payload.get(skip..skip + octets) {
                 write(slice);
             }
         });
         debug_assert_eq!(octets, payload.len(), "there was room for all");
-        tcp.pass_promised(octets);
+        tcp.pass(octets);
         stream.renew_window(tcp, &mut self.context.pools);
         self.context.statistics.bytes_copied_rx += octets as u64;
-        self.connection.note_changes(self.now, changes);
-        if changes.contains(Changes::ACKNOWLEDGED) {
-            self.complete_sends();
-        }
-        Plain::Consumed(frame, changes)
+        self.context.statistics.segments_predicted += 1;
     }
 }
 

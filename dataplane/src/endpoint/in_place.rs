@@ -1,68 +1,96 @@
-//! Segments whose payload is consumed where it lies: the way of nearly all data through an endpoint.
+//! Octets that are consumed where they lie, in the frame of the segment that brought them: nearly all of
+//! them.
 //!
-//! TCP takes the header of a segment that it has [predicted](crate::tcp), MPA finds the FPDUs in the frame,
-//! and their payload is copied once, to its place. What is left of the frame, the beginning of an FPDU or one
-//! that is not valid, goes to the receive queue, and from there the general way ([`super::receive`]).
+//! MPA finds the FPDUs in the frame, and their payload is copied once, to its place. What is left of the
+//! frame, the beginning of an FPDU or one that is not valid, goes to the receive queue ([`super::receive`]).
 
 use crate::device::Frame;
-use crate::mpa::whole::Whole;
-use crate::tcp::{Arrivals, Changes};
-use crate::wire::plain_segment::PlainSegment;
+use crate::memory::StagTable;
+use crate::mpa::receiver::FpduReceiver;
+use crate::mpa::whole::{Ulpdu, Whole};
+use crate::wire::segment::Segment;
 
+use super::Endpoint;
 use super::connection::Mode;
 use super::context::Context;
+use super::queue_pair::QueuePair;
 use super::rdmap_stream::RdmapStream;
 use super::receive::{Step, on_fpdu};
-use super::{Endpoint, Outcome};
-
-/// The result of a segment in the usual form.
-pub enum Plain<F> {
-    /// Nothing has changed: the segment goes the general way.
-    General(F),
-    /// It had no payload. The frame is of no more use.
-    Acknowledged(F, Outcome),
-    /// All of its payload is consumed. The frame is of no more use; this has changed in TCP.
-    Consumed(F, Changes),
-    /// The rest of it is in the receive queue.
-    Kept(Outcome),
-}
 
 impl<F: Frame> Endpoint<'_, F> {
-    /// Handles a segment in the usual form, if it is the next one in order and its connection takes FPDUs.
+    /// Returns true if the octets of a segment can be consumed in its frame, if they are next: its connection
+    /// takes FPDUs at once, or its byte stream has room for octets without annotation.
     #[inline]
-    pub fn on_plain_segment(&mut self, segment: &PlainSegment, frame: F) -> Plain<F> {
-        let payload = frame.piece(0).and_then(|first| first.get(segment.payload_offset..segment.end()));
-        if self.connection.carries_bytes() {
-            return self.on_plain_bytes(segment, frame);
-        }
-        let pools = &mut self.context.pools;
-        let expected = self.connection.takes_fpdus()
-            && self.queue_pair.is_some()
-            && self.connection.tcp.predicts(self.now, segment, pools);
-        let Some(payload) = payload.filter(|_| expected) else { return Plain::General(frame) };
-        let changes = self.connection.tcp.take_predicted(self.now, segment, pools);
-        self.connection.note_changes(self.now, changes);
-        if changes.contains(Changes::ACKNOWLEDGED) {
-            self.complete_sends();
-        }
+    pub(super) fn takes_in_place(&self, segment: &Segment, frame: &F) -> bool {
+        let takes = match &self.connection.mode {
+            Mode::FullOperation(operating) => {
+                operating.receives
+                    && !operating.failed
+                    && !operating.awaits_receive
+                    && self.queue_pair.is_some()
+            }
+            Mode::Bytes(stream) => {
+                !self.connection.close_notified && stream.inbound.takes(segment.payload_octets)
+            }
+            Mode::Streaming | Mode::Lingering { .. } => false,
+        };
+        takes && frame.piece(0).is_some_and(|first| first.len() >= segment.end())
+    }
+
+    /// Consumes the FPDUs of `segment`, which TCP [expected](crate::tcp::Connection::take_expected), in its
+    /// `frame`, and those of the segments that follow it in `burst`. Returns the frame of one that is not
+    /// next in order; `segment` is that one then.
+    #[inline(never)]
+    pub(super) fn consume_fpdus(
+        &mut self,
+        segment: &mut Segment,
+        mut frame: F,
+        burst: &mut impl Burst<F>,
+    ) -> Option<F> {
         let Some(mut stream) = self.rdmap() else {
             debug_assert!(false, "a connection that takes FPDUs has a queue pair");
             self.connection.tcp.keep(&mut self.context.pools, segment.payload_offset, frame);
-            return Plain::Kept(Outcome { dirty: true, changes, ..Outcome::NONE });
+            return None;
         };
-        let (consumed, last) = stream.consume_fpdus(payload);
-        stream.tcp.pass(consumed);
-        if consumed == segment.payload_octets && matches!(last, Step::Next) {
-            return Plain::Consumed(frame, changes);
+        let mut run = Run::default();
+        let mut leads = false;
+        let left = loop {
+            let octets = frame.piece(0).and_then(|first| first.get(segment.payload_offset..segment.end()));
+            let (consumed, last) = stream.consume_fpdus(octets.unwrap_or_default(), &mut run);
+            stream.tcp.pass(consumed);
+            if consumed != segment.payload_octets || !matches!(last, Step::Next) {
+                break Left::Rest { frame, consumed, last };
+            }
+            run.segments += 1;
+            burst.recycle(frame);
+            leads = leads || !burst.is_empty() && stream.tcp.leads(segment, &stream.context.pools);
+            if !leads {
+                break Left::Nothing;
+            }
+            let Some(next) = burst.next_after(segment) else { break Left::Nothing };
+            if !stream.tcp.expects_following(segment) {
+                break Left::Unexpected(next);
+            }
+            stream.tcp.take_following(segment);
+            frame = next;
+        };
+        stream.note_run(&run);
+        stream.tcp.owe_window();
+        match left {
+            Left::Nothing => None,
+            Left::Unexpected(frame) => Some(frame),
+            Left::Rest { frame, consumed, last } => {
+                let rest = (consumed < segment.payload_octets).then_some(segment.payload_offset + consumed);
+                self.keep_rest(frame, rest, &last);
+                None
+            }
         }
-        let rest = (consumed < segment.payload_octets).then_some(segment.payload_offset + consumed);
-        let dropped_surplus = self.keep_rest(frame, rest, &last);
-        Plain::Kept(Outcome { dirty: true, changes, dropped_surplus, ..Outcome::NONE })
     }
 
     /// Keeps the rest of a segment's payload, which begins at `rest` of its frame, if there is one, and does
-    /// what follows from the `last` FPDU before it. Returns true if octets beyond a gap were dropped.
-    fn keep_rest(&mut self, frame: F, rest: Option<usize>, last: &Step) -> bool {
+    /// what follows from the `last` FPDU before it.
+    #[cold]
+    fn keep_rest(&mut self, frame: F, rest: Option<usize>, last: &Step) {
         if let Some(offset) = rest {
             self.connection.tcp.keep(&mut self.context.pools, offset, frame);
         }
@@ -70,91 +98,112 @@ impl<F: Frame> Endpoint<'_, F> {
             Step::Next | Step::Wait => self.receive_in_order(),
             ended => self.end_receive(ended),
         }
-        self.drop_unacked_surplus()
-    }
-
-    /// Handles the segments of a train after `first`, which was [consumed](Plain::Consumed): nothing but
-    /// RCV.NXT and what follows from their payload changes. Returns true if octets beyond a gap were dropped.
-    #[inline]
-    pub fn on_followers(&mut self, first: &PlainSegment, followers: &mut impl Followers<F>) -> bool {
-        let takes_fpdus = self.connection.takes_fpdus();
-        let arrivals = self.connection.tcp.arrivals_after(first, &self.context.pools);
-        let Some(mut arrivals) = arrivals.filter(|_| takes_fpdus) else { return false };
-        let Some(mut stream) = self.rdmap() else { return false };
-        let mut octets = 0;
-        let mut kept = None;
-        while let Some((payload_octets, frame)) = followers.next(&arrivals) {
-            arrivals.take(payload_octets);
-            let payload =
-                frame.piece(0).and_then(|piece| piece.get(first.payload_offset..)?.get(..payload_octets));
-            let (consumed, last) = stream.consume_fpdus(payload.unwrap_or_default());
-            octets += consumed;
-            if consumed < payload_octets || !matches!(last, Step::Next) {
-                let rest = (consumed < payload_octets).then_some(first.payload_offset + consumed);
-                kept = Some((frame, rest, last));
-                break;
-            }
-            followers.is_consumed(frame);
-            stream.context.statistics.segments_predicted += 1;
-        }
-        stream.tcp.end_arrivals(&arrivals, octets);
-        kept.is_some_and(|(frame, rest, last)| self.keep_rest(frame, rest, &last))
     }
 }
 
-/// The segments that follow one in the usual form in a burst.
-pub trait Followers<F> {
-    /// Takes the next frame, if it has the segment that `arrivals` expects, and that fits the window. Returns
-    /// the octets of its payload, too, which begins where that of the first does.
-    fn next(&mut self, arrivals: &Arrivals) -> Option<(usize, F)>;
+/// The frames of a burst after the one that is handled.
+pub trait Burst<F> {
+    /// Returns true if there are no more.
+    fn is_empty(&self) -> bool;
+
+    /// Takes the next frame if its segment follows `segment`, which lies in the frame that was recycled last,
+    /// and makes `segment` that one.
+    fn next_after(&mut self, segment: &mut Segment) -> Option<F>;
 
     /// Takes a frame that is of no more use.
-    fn is_consumed(&mut self, frame: F);
+    fn recycle(&mut self, frame: F);
 }
 
-impl super::Connection {
-    /// Returns true if octets that arrive in order are FPDUs that are taken at once.
-    #[inline]
-    const fn takes_fpdus(&self) -> bool {
-        matches!(&self.mode, Mode::FullOperation(operating)
-            if operating.receives && !operating.failed && !operating.awaits_receive)
+/// What is left of a burst when the consumption of its segments ends.
+enum Left<F> {
+    Nothing,
+    /// A segment that TCP did not expect.
+    Unexpected(F),
+    /// What follows `consumed` octets of a segment, after the `last` FPDU.
+    Rest {
+        frame: F,
+        consumed: usize,
+        last: Step,
+    },
+}
+
+/// Places the FPDUs that `octets` begin with, as long as each is the segment of a Write, one in the middle of
+/// a message, or a Send of one segment, and counts them in `run`. Returns how many octets they have. The FPDU
+/// after them, with which nothing has been done, is in `next` if it is whole and valid for MPA.
+#[inline(never)]
+fn place_run<'o>(
+    fpdus: &mut FpduReceiver,
+    qp: &mut QueuePair,
+    stags: &StagTable,
+    octets: &'o [u8],
+    run: &mut Run,
+    next: &mut Option<Whole<'o>>,
+) -> usize {
+    let mut consumed = 0;
+    while let Some(rest) = octets.get(consumed..)
+        && let Some(fpdu) = fpdus.next_in(rest)
+    {
+        let written = match fpdu.ulpdu {
+            Ulpdu::InOnePiece(ulpdu) => qp.receiver.on_write(ulpdu, &qp.shared, stags),
+            Ulpdu::Cut(_) => None,
+        };
+        let placed = match written {
+            Some(payload_octets) => Some(payload_octets),
+            // A copy: the FPDU of a Write then need not be in memory.
+            None => place_message(qp, stags, &{ fpdu }),
+        };
+        let Some(payload_octets) = placed else {
+            *next = Some(fpdu);
+            break;
+        };
+        // Where the next FPDU begins says where its Markers stand.
+        fpdus.pass(fpdu.wire_len);
+        consumed += fpdu.wire_len;
+        run.fpdus += 1;
+        run.wire_octets += fpdu.wire_len;
+        run.payload_octets += payload_octets;
     }
+    consumed
 }
 
-/// Segments that were placed in a run, and are not counted yet.
+/// Places an FPDU if it is the segment of a Write that Markers cut, one in the middle of a message, or a Send
+/// of one segment. Returns the octets of its payload.
+#[inline(never)]
+fn place_message(qp: &mut QueuePair, stags: &StagTable, fpdu: &Whole<'_>) -> Option<usize> {
+    let (ulpdu, outbound) = (&fpdu.ulpdu, &mut qp.reads.outbound);
+    let cut = match ulpdu {
+        Ulpdu::Cut(ulpdu) => qp.receiver.on_cut_write(ulpdu, &qp.shared, stags),
+        Ulpdu::InOnePiece(_) => None,
+    };
+    cut.or_else(|| qp.receiver.on_middle(ulpdu, &qp.shared, stags, outbound))
+        .or_else(|| qp.receiver.on_whole_send(ulpdu, &qp.shared, stags))
+}
+
+/// Segments whose FPDUs were placed in a run, and are not counted yet.
 #[derive(Default)]
 struct Run {
+    segments: u64,
     fpdus: u64,
     wire_octets: usize,
     payload_octets: usize,
 }
 
 impl<F: Frame> RdmapStream<'_, F> {
-    /// Takes the FPDUs that `octets`, the next in order, begin with, as long as they are whole and valid.
-    /// Returns how many octets they have, and the result of the last.
-    fn consume_fpdus(&mut self, octets: &[u8]) -> (usize, Step) {
-        let mut run = Run::default();
+    /// Takes the FPDUs that `octets`, the next in order, begin with, as long as they are whole and valid;
+    /// those that are placed in `run` are counted there. Returns how many octets they have, and the result of
+    /// the last.
+    #[inline]
+    fn consume_fpdus(&mut self, octets: &[u8], run: &mut Run) -> (usize, Step) {
         let mut consumed = 0;
-        while let Some(rest) = octets.get(consumed..).filter(|rest| !rest.is_empty())
-            && let Some(fpdu) = self.operating.fpdus.next_in(rest)
-        {
+        loop {
+            let rest = octets.get(consumed..).unwrap_or_default();
             let (qp, stags) = (&mut *self.qp, &self.context.stags);
-            let (ulpdu, outbound) = (&fpdu.ulpdu, &mut qp.reads.outbound);
-            let placed = qp
-                .receiver
-                .on_write(ulpdu, &qp.shared, stags)
-                .or_else(|| qp.receiver.on_middle(ulpdu, &qp.shared, stags, outbound))
-                .or_else(|| qp.receiver.on_whole_send(ulpdu, &qp.shared, stags));
-            if let Some(payload_octets) = placed {
-                consumed += fpdu.wire_len;
-                // Where the next FPDU begins says where its Markers stand.
-                self.operating.fpdus.pass(fpdu.wire_len);
-                run.fpdus += 1;
-                run.wire_octets += fpdu.wire_len;
-                run.payload_octets += payload_octets;
-                continue;
-            }
-            self.note_run(&core::mem::take(&mut run));
+            let mut next = None;
+            let placed = place_run(&mut self.operating.fpdus, qp, stags, rest, run, &mut next);
+            consumed += placed;
+            let Some(fpdu) = next else { return (consumed, Step::Next) };
+            let rest = rest.get(placed..).unwrap_or_default();
+            self.note_run(&core::mem::take(run));
             if self.qp.receive_wait.is_allowed()
                 && self.qp.receiver.lacks_receive(&self.qp.shared, &rest, &fpdu.located)
             {
@@ -168,17 +217,16 @@ impl<F: Frame> RdmapStream<'_, F> {
                 last => return (consumed, last),
             }
         }
-        self.note_run(&run);
-        (consumed, Step::Next)
     }
 
     /// Counts the segments of a run, as [`on_fpdu`] counts any FPDU.
     #[inline]
     fn note_run(&mut self, run: &Run) {
+        let statistics = &mut self.context.statistics;
+        statistics.segments_predicted += run.segments;
         if run.fpdus == 0 {
             return;
         }
-        let statistics = &mut self.context.statistics;
         statistics.bytes_verified += run.wire_octets as u64;
         statistics.fpdus_received += run.fpdus;
         statistics.bytes_copied_rx += run.payload_octets as u64;

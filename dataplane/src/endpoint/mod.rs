@@ -66,7 +66,6 @@ mod operating;
 mod out_of_order;
 mod parts;
 mod payload;
-mod plain_ack;
 mod queue_pair;
 mod queue_pairs;
 mod rdmap_stream;
@@ -89,7 +88,7 @@ pub use context::Context;
 pub use cut_runs::CutRunStore;
 pub use endpoints::Endpoints;
 pub use icmp::Unreachable;
-pub use in_place::{Followers, Plain};
+pub use in_place::Burst;
 pub use queue_pair::QueuePair;
 pub use queue_pairs::QueuePairs;
 pub use transmit::{StreamFailed, Turn};
@@ -131,6 +130,12 @@ impl Outcome {
         Self { dirty: false, changes: Changes::empty(), dropped_surplus: false, reset: false, refusal: None };
     /// The connection needs a turn to send.
     pub const DIRTY: Self = Self { dirty: true, ..Self::NONE };
+
+    /// Returns true if more follows from it than a turn to send.
+    #[inline]
+    pub const fn is_rare(self) -> bool {
+        self.refusal.is_some() || self.dropped_surplus || self.changes.contains(Changes::ESTABLISHED)
+    }
 }
 
 impl<F: Frame> Endpoint<'_, F> {

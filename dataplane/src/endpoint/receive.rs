@@ -11,9 +11,11 @@ use crate::qp::receiver::{Fault, ReceiveContext, Received};
 use crate::statistics::Statistics;
 use crate::tcp::receive_queue::{HeldPool, ReceiveQueue};
 use crate::tcp::{self, Changes, Payload, Refusal};
+use crate::wire::segment::Segment;
 use crate::wire::tcp::{Header, SeqNumber};
 
 use super::connection::Mode;
+use super::in_place::Burst;
 use super::operating::Operating;
 use super::queue_pair::QueuePair;
 use super::rdmap_stream::RdmapStream;
@@ -48,7 +50,42 @@ pub(super) enum Step {
 }
 
 impl<F: Frame> Endpoint<'_, F> {
-    /// Handles a segment of the connection.
+    /// Handles the segment in `frame` if TCP [expects](tcp::Connection::expects) it, and its octets can be
+    /// consumed in place, and the segments that follow it in `burst`. Returns what has changed, and the frame
+    /// of a segment that is to be handled by [`on_segment`](Self::on_segment); `segment` is that one then.
+    /// [`drop_unacked_surplus`](Self::drop_unacked_surplus) comes next.
+    #[inline]
+    pub fn on_expected_segments(
+        &mut self,
+        segment: &mut Segment,
+        frame: F,
+        burst: &mut impl Burst<F>,
+    ) -> (Changes, Option<F>) {
+        let has_payload = segment.payload_octets > 0;
+        let is_expected = (!has_payload || self.takes_in_place(segment, &frame))
+            && self.connection.tcp.expects(self.now, segment, &self.context.pools);
+        if !is_expected {
+            return (Changes::empty(), Some(frame));
+        }
+        let changes = self.connection.tcp.take_expected(self.now, segment, &mut self.context.pools);
+        self.connection.note_changes(self.now, changes);
+        if changes.contains(Changes::ACKNOWLEDGED) {
+            self.complete_sends();
+        }
+        if !has_payload {
+            burst.recycle(frame);
+            return (changes, None);
+        }
+        if self.connection.carries_bytes() {
+            self.pass_bytes(segment, &frame);
+            burst.recycle(frame);
+            return (changes, None);
+        }
+        (changes, self.consume_fpdus(segment, frame, burst))
+    }
+
+    /// Handles a segment of the connection, with any header.
+    #[inline(never)]
     pub fn on_segment(&mut self, header: &Header, payload: Payload<F>) -> Outcome {
         let promised_frames = self.promised_frames();
         let (connection, context) = (&mut *self.connection, &mut *self.context);

@@ -18,7 +18,8 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Discards the octets that arrived in order and were not acknowledged, if the connection then holds more
     /// than its share: the peer sends them again. Returns true if there were any. Streaming octets belong to
     /// control and stay.
-    pub(super) fn drop_unacked_surplus(&mut self) -> bool {
+    #[inline]
+    pub fn drop_unacked_surplus(&mut self) -> bool {
         if !self.context.pools.held.is_short() {
             return false;
         }

@@ -1,8 +1,8 @@
 //! Fragments of IP packets in, and the packets that they make up.
 
 use super::Host;
-use super::headers::Ingress;
 use super::inbound::Inbound;
+use super::input::Ingress;
 use super::reassembly::{DatagramId, Fragment};
 use crate::device::{Device, Frame};
 use crate::drops::DropCause;

@@ -12,26 +12,6 @@ use crate::wire::ipv4::{self, Protocol};
 use crate::wire::ipv6;
 use crate::wire::tcp::{self, Header};
 
-/// Where a frame came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ingress {
-    /// From the device.
-    Wire,
-    /// From the device, and [recognized](Host::recognize): its checksums hold.
-    Recognized,
-    /// From the host itself. No other station had the octets, so the checksums are not computed and not
-    /// verified.
-    Loopback,
-}
-
-impl Ingress {
-    /// Returns true if no checksum needs another look.
-    #[inline]
-    pub(super) const fn is_verified(self) -> bool {
-        matches!(self, Self::Recognized | Self::Loopback)
-    }
-}
-
 /// Where a frame leaves the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Egress {

@@ -26,6 +26,10 @@ use crate::waker::Waker;
 use crate::wire::ethernet::MacAddress;
 use crate::wire::tcp_rdma;
 
+/// Frames that are consumed before they are freed: those of a burst from the device, and of one from the host
+/// to itself.
+const SPENT_FRAMES: usize = 2 * limits::RECEIVE_BURST_FRAMES;
+
 /// How an IP host is set up.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -112,7 +116,7 @@ impl<D: Device> Host<D> {
             counters: Counters::default(),
             notices: Notices::default(),
             burst: Vec::with_capacity(limits::RECEIVE_BURST_FRAMES),
-            spent: Vec::with_capacity(limits::RECEIVE_BURST_FRAMES),
+            spent: Vec::with_capacity(SPENT_FRAMES),
             loopback: Loopback::new(capabilities.frames),
             joined_segments: 0,
             to_send: VecDeque::with_capacity(limits::TRANSMIT_QUEUE_FRAMES + limits::RECEIVE_BURST_FRAMES),
@@ -146,8 +150,24 @@ impl<D: Device> Host<D> {
     /// [`free_spent`](Self::free_spent), before the next burst is taken.
     #[inline]
     pub fn recycle(&mut self, frame: D::Frame) {
-        debug_assert!(self.spent.len() < limits::RECEIVE_BURST_FRAMES, "more frames than the burst had");
+        debug_assert!(self.spent.len() < SPENT_FRAMES, "more frames than two bursts had");
         self.spent.push(frame);
+    }
+
+    /// Returns the frame that was [recycled](Self::recycle) last, if it is not freed.
+    #[inline]
+    pub(super) fn last_spent(&self) -> Option<&D::Frame> {
+        self.spent.last()
+    }
+
+    /// Takes the frames from the host to itself that wait, a burst at most, as
+    /// [`take_burst`](Self::take_burst) takes those of the device.
+    pub fn take_looped_burst(&mut self) -> Vec<D::Frame> {
+        let count = self.loopback.len().min(limits::RECEIVE_BURST_FRAMES);
+        let mut burst = core::mem::take(&mut self.burst);
+        burst.extend((0..count).map_while(|_| self.loopback.pop()));
+        self.counters.frames_looped += burst.len() as u64;
+        burst
     }
 
     /// Returns the time at which the host has work even if nothing arrives and nothing is sent: at once if

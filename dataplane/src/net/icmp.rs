@@ -4,9 +4,9 @@
 use std::net::Ipv6Addr;
 
 use super::Host;
-use super::headers::Ingress;
 use super::icmp_errors;
 use super::inbound::Inbound;
+use super::input::Ingress;
 use super::ip::Packet;
 use crate::device::{Device, Frame};
 use crate::drops::DropCause;
@@ -73,7 +73,7 @@ impl<D: Device> Host<D> {
     /// Sends a reply to where the request came from.
     fn send_echo_reply(&mut self, frame: D::Frame, ingress: Ingress) {
         match ingress {
-            Ingress::Wire | Ingress::Recognized => self.queue_reply(frame),
+            Ingress::Wire | Ingress::Verified => self.queue_reply(frame),
             Ingress::Loopback => self.loop_back(frame),
         }
     }

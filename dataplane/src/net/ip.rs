@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use super::Host;
 use super::addresses::{is_directed_broadcast, is_host_address};
-use super::headers::Ingress;
 use super::inbound::Inbound;
+use super::input::Ingress;
 use super::segment;
 use crate::device::{ChecksumStatus, Device, Frame, IpVersion};
 use crate::drops::DropCause;
@@ -123,11 +123,12 @@ impl<D: Device> Host<D> {
 
     #[inline]
     fn on_segment(&mut self, frame: D::Frame, packet: &Packet) -> Result<Inbound<D::Frame>, DropCause> {
-        let received = segment::receive(frame, packet, self.rdma_option_kind);
+        let received = segment::receive(&frame, packet, self.rdma_option_kind);
         if matches!(received, Err(DropCause::PartialChecksum)) {
             self.note_partial_checksum(packet.source);
         }
-        received.map(Inbound::Segment)
+        let (segment, header) = received?;
+        Ok(Inbound::Segment(segment, header, frame))
     }
 
     /// Checks that a packet is for the host: for an address of its own in a frame to its hardware address, or
@@ -153,7 +154,7 @@ impl<D: Device> Host<D> {
     /// and only there.
     pub(super) fn check_ingress(&self, ingress: Ingress, source: IpAddr) -> Result<(), DropCause> {
         match ingress {
-            Ingress::Wire | Ingress::Recognized => self.check_source(source),
+            Ingress::Wire | Ingress::Verified => self.check_source(source),
             Ingress::Loopback if self.own.contains(source) => Ok(()),
             Ingress::Loopback => Err(DropCause::BadSource),
         }

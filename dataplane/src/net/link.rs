@@ -1,37 +1,21 @@
 //! Ethernet frames in and out: the host's hardware address and its VLAN.
 
 use super::Host;
-use super::headers::Ingress;
 use super::inbound::Inbound;
+use super::input::Ingress;
 use crate::device::{Device, Frame};
 use crate::drops::DropCause;
 use crate::time::Instant;
 use crate::wire::ethernet::{self, EtherType, MacAddress, Tag};
 
 impl<D: Device> Host<D> {
-    /// Takes a frame from the device. Returns what is for the layers above.
+    /// Takes a frame apart, whatever it carries. Returns what is for the layers above.
     ///
     /// # Errors
     ///
     /// Why the frame was dropped.
-    pub fn receive(&mut self, now: Instant, frame: D::Frame) -> Result<Inbound<D::Frame>, DropCause> {
-        self.receive_by(now, frame, Ingress::Wire)
-    }
-
-    /// Receives a frame that was [recognized](Self::recognize): its checksums are not computed again.
-    ///
-    /// # Errors
-    ///
-    /// Why the frame was dropped.
-    pub fn receive_recognized(
-        &mut self,
-        now: Instant,
-        frame: D::Frame,
-    ) -> Result<Inbound<D::Frame>, DropCause> {
-        self.receive_by(now, frame, Ingress::Recognized)
-    }
-
-    fn receive_by(
+    #[inline(never)]
+    pub fn receive(
         &mut self,
         now: Instant,
         frame: D::Frame,
@@ -53,7 +37,7 @@ impl<D: Device> Host<D> {
             return Err(DropCause::OtherVlan);
         }
         match ethertype {
-            EtherType::ARP => self.on_arp(now, &frame, network),
+            EtherType::ARP if !ingress.is_loopback() => self.on_arp(now, &frame, network),
             EtherType::IPV4 if header.destination == self.mac => self.on_ipv4(now, frame, network, ingress),
             EtherType::IPV6 => self.on_ipv6(now, frame, network, false, ingress),
             _ => Err(DropCause::OtherProtocol),
@@ -61,30 +45,9 @@ impl<D: Device> Host<D> {
     }
 
     /// Returns the number of frames from the host to itself that wait to be received.
+    #[inline]
     pub fn looped_frames(&self) -> usize {
         self.loopback.len()
-    }
-
-    /// Receives the oldest frame from the host to itself, if there is one.
-    pub fn receive_looped(&mut self, now: Instant) -> Option<Result<Inbound<D::Frame>, DropCause>> {
-        let frame = self.loopback.pop()?;
-        self.counters.frames_looped += 1;
-        Some(self.on_looped(now, frame))
-    }
-
-    fn on_looped(&mut self, now: Instant, frame: D::Frame) -> Result<Inbound<D::Frame>, DropCause> {
-        let octets = frame.piece(0).unwrap_or_default();
-        let (header, mut network) = ethernet::Header::parse(octets).map_err(|_| DropCause::Malformed)?;
-        let mut ethertype = header.ethertype;
-        if ethertype == EtherType::VLAN {
-            let tag = Tag::parse(&octets[network..]).map_err(|_| DropCause::Malformed)?;
-            (ethertype, network) = (tag.ethertype, network + Tag::LEN);
-        }
-        match ethertype {
-            EtherType::IPV4 => self.on_ipv4(now, frame, network, Ingress::Loopback),
-            EtherType::IPV6 => self.on_ipv6(now, frame, network, false, Ingress::Loopback),
-            _ => Err(DropCause::OtherProtocol),
-        }
     }
 
     /// Returns the octets before the IP header of the frames that the host sends.

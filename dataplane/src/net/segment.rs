@@ -1,14 +1,14 @@
 //! TCP segments in: the checksum and the header.
 
-use super::flow::FlowKey;
-use super::inbound::Segment;
 use super::ip::Packet;
 use crate::device::partial_checksum::is_partial;
 use crate::device::{ChecksumStatus, Frame};
 use crate::drops::DropCause;
 use crate::wire::checksum::{self, Sum};
 use crate::wire::ipv4::Protocol;
+use crate::wire::segment::Segment;
 use crate::wire::tcp::Header;
+use crate::wire::tuple::Tuple;
 
 /// Returns the TCP segment in a packet. RDMA options have the kind `rdma_option_kind`.
 ///
@@ -17,34 +17,26 @@ use crate::wire::tcp::Header;
 /// [`DropCause::TcpChecksum`], [`DropCause::PartialChecksum`], [`DropCause::Malformed`].
 #[inline]
 pub(super) fn receive<F: Frame>(
-    frame: F,
+    frame: &F,
     packet: &Packet,
     rdma_option_kind: u8,
-) -> Result<Segment<F>, DropCause> {
+) -> Result<(Segment, Header), DropCause> {
     let segment_octets = packet.end - packet.transport;
     match frame.checksums().tcp {
         _ if packet.ingress.is_verified() => {}
         ChecksumStatus::Good => {}
-        ChecksumStatus::Unknown if checksum_holds(&frame, packet, segment_octets) => {}
-        ChecksumStatus::Bad | ChecksumStatus::Unknown => return Err(checksum_fault(&frame)),
+        ChecksumStatus::Unknown if checksum_holds(frame, packet, segment_octets) => {}
+        ChecksumStatus::Bad | ChecksumStatus::Unknown => return Err(checksum_fault(frame)),
     }
     let first = frame.piece(0).unwrap_or_default();
     let head = first.get(packet.transport..packet.end.min(first.len())).ok_or(DropCause::Malformed)?;
     let (header, header_octets) =
         Header::parse_with(head, rdma_option_kind).map_err(|_| DropCause::Malformed)?;
-    Ok(Segment {
-        key: FlowKey {
-            local: packet.destination,
-            remote: packet.source,
-            remote_port: header.source_port,
-            local_port: header.destination_port,
-        },
-        header,
-        payload_offset: packet.transport + header_octets,
-        payload_octets: segment_octets - header_octets,
-        frame,
-        ecn: packet.ecn,
-    })
+    let tuple =
+        Tuple::new((packet.source, header.source_port), (packet.destination, header.destination_port));
+    let tuple = tuple.ok_or(DropCause::Malformed)?;
+    let octets = (packet.transport, header_octets, segment_octets - header_octets);
+    Ok((Segment::with_header(tuple, &header, packet.ecn, octets), header))
 }
 
 /// Returns what is wrong with a checksum that does not hold.

@@ -135,13 +135,13 @@ impl AckState {
         }
     }
 
-    /// `segments` more with data have come in order after one that [`on_data`](Self::on_data) has taken, and
-    /// nothing was sent in between: each is a second one at least, and is acknowledged at once.
-    pub(super) fn on_more_data(&mut self, segments: u32) {
-        debug_assert!(self.unacknowledged_segments > 0 && segments > 0, "no second segment");
-        let segments = segments.min(u8::MAX.into()) as u8;
-        self.unacknowledged_segments = self.unacknowledged_segments.saturating_add(segments);
-        self.immediate_segments = self.immediate_segments.saturating_sub(segments);
+    /// Another segment with data has come in order after one that [`on_data`](Self::on_data) has taken, and
+    /// nothing was sent in between: it is the second one at least, and is acknowledged at once.
+    #[inline]
+    pub(super) fn on_following_data(&mut self) {
+        debug_assert!(self.unacknowledged_segments > 0, "no second segment");
+        self.unacknowledged_segments = self.unacknowledged_segments.saturating_add(1);
+        self.immediate_segments = self.immediate_segments.saturating_sub(1);
         self.owe_one();
     }
 

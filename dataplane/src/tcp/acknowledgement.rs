@@ -9,7 +9,7 @@ use super::counters::Counters;
 use super::rack::Rack;
 use super::recovery::{DUPLICATE_THRESHOLD, Phase};
 use super::sack_blocks::Block;
-use super::send_queue::{Segment, SegmentState, SendPayload, SendQueue, Verdict};
+use super::send_queue::{Segment, SegmentPool, SegmentState, SendPayload, SendQueue, Verdict};
 use super::timers::Timer;
 use super::timestamps::{TimestampClock, is_before};
 use super::{Changes, Connection, Pools, Refusal, State};
@@ -109,6 +109,82 @@ pub(super) struct AckKind {
 }
 
 impl Connection {
+    /// Returns true if the acknowledgement number `ack` of an established connection acknowledges something
+    /// new, no loss is known or suspected, and nothing that was done about one could still be undone.
+    #[inline]
+    pub(super) fn advances(&self, ack: SeqNumber) -> bool {
+        debug_assert!(!self.send.fin.is_queued() || self.state != State::Established, "a FIN needs more");
+        ack > self.send.una && ack <= self.send.queue.nxt() && self.suspects_no_loss()
+    }
+
+    /// Returns true if the acknowledgement number `ack` acknowledges nothing new, and is no duplicate
+    /// acknowledgement (RFC 5681 §2): it changes no more than the window.
+    #[inline]
+    pub(super) fn repeats<P>(
+        &self,
+        ack: SeqNumber,
+        carries_nothing: bool,
+        segments: &SegmentPool<P>,
+    ) -> bool {
+        ack == self.send.una
+            && (self.awaits_no_acknowledgement()
+                || !carries_nothing
+                    && self.send.queue.outstanding_octets() > 0
+                    && self.suspects_no_loss()
+                    && !self.may_have_lost(segments))
+    }
+
+    /// Returns true if nothing is outstanding, no recovery is under way or could still be undone, and none of
+    /// its timers runs: an acknowledgement that acknowledges nothing new then changes no more than the
+    /// window.
+    #[inline]
+    const fn awaits_no_acknowledgement(&self) -> bool {
+        self.send.queue.is_empty() && self.recovery.is_at_rest() && !self.timers.repairs()
+    }
+
+    /// Returns true if no loss is known or suspected, and nothing that was done about one could still be
+    /// undone.
+    #[inline]
+    pub(super) fn suspects_no_loss(&self) -> bool {
+        self.recovery.is_at_rest() && !self.send.queue.has_holes() && !self.timers.is_set(Timer::Reorder)
+    }
+
+    /// Takes an acknowledgement that [advances](Self::advances) SND.UNA. The search for losses is left out if
+    /// the oldest segment in flight rules any loss out.
+    #[inline(never)]
+    pub(super) fn advance<P: SendPayload, F>(
+        &mut self,
+        now: Instant,
+        acknowledged: Acknowledged,
+        pools: &mut Pools<P, F>,
+    ) {
+        let ack = acknowledged.ack;
+        let flight = self.send.flight_octets();
+        let outstanding = self.send.queue.outstanding_octets();
+        let una = self.send.una;
+        let delivery = self.deliver_in_order(now, acknowledged, pools);
+        self.send.una = ack;
+        self.note_progress(now, &delivery);
+        self.recovery.duplicate_acks = 0;
+        if self.may_have_lost(&pools.segments) {
+            self.repair(now, ack, true, outstanding, &delivery, pools);
+        }
+        self.grow(now, false, una, flight, &delivery);
+        self.rearm(now, true, false);
+    }
+
+    /// Returns false if the oldest segment in flight shows that RACK would find no loss: it was sent once,
+    /// and after everything that was delivered, and so were those after it.
+    #[inline]
+    fn may_have_lost<P>(&self, segments: &SegmentPool<P>) -> bool {
+        self.ack.sack
+            && self
+                .send
+                .queue
+                .oldest(segments)
+                .is_some_and(|oldest| oldest.retransmitted() || self.recovery.rack.has_overtaken(oldest))
+    }
+
     /// Takes the acknowledgement of a segment that is otherwise acceptable.
     pub(super) fn on_ack<P: SendPayload, F>(
         &mut self,
@@ -218,7 +294,7 @@ impl Connection {
     /// Removes acknowledged segments from the queue, in which there is no hole: those that were sent once
     /// together, any others as [`deliver`](Self::deliver) does.
     #[inline]
-    pub(super) fn deliver_in_order<P: SendPayload, F>(
+    fn deliver_in_order<P: SendPayload, F>(
         &mut self,
         now: Instant,
         acknowledged: Acknowledged,
@@ -505,3 +581,6 @@ impl Connection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -241,7 +241,7 @@ impl Connection {
 
     /// Owes an acknowledgement if the window can be offered much larger than the peer has it.
     #[inline]
-    fn owe_window(&mut self) {
+    pub fn owe_window(&mut self) {
         // After its FIN the peer needs no window. It may be gone, and would answer with a RST.
         if !self.receive.peer_finished() && self.receive.may_grow_window() {
             self.ack.owe_one();

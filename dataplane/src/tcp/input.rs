@@ -1,12 +1,15 @@
 //! A segment arrives (RFC 9293 §3.10.7): acceptance, acknowledgement, data, FIN.
 
+use crate::cold;
 use crate::device::Frame;
 use crate::limits;
 use crate::rate_limit::RateLimit;
 use crate::time::Instant;
-use crate::wire::tcp::{Flags, Header, SeqNumber};
+use crate::wire::segment::Segment;
+use crate::wire::tcp::{Flags, Header, SeqNumber, Timestamps};
 
 use super::ack_state::AckTiming;
+use super::acknowledgement::Acknowledged;
 use super::challenge::is_challenged;
 use super::ecn::EcnField;
 use super::receive_queue::Insertion;
@@ -27,8 +30,99 @@ pub struct Payload<F> {
     pub ecn: EcnField,
 }
 
+// Each segment after the first of a burst is then acknowledged at once (RFC 5681 §4.2): none starts the timer
+// of a delayed ACK.
+const _: () = assert!(limits::DELAYED_ACK_SEGMENTS <= 2);
+
 impl Connection {
-    /// Takes a segment whose checksum holds.
+    /// Returns true if a segment is what an established connection expects (header prediction): the next one
+    /// in order, of which all fits the window, with no control bits but ACK and PSH, a clock that is not old
+    /// and no other options. It acknowledges something new while no loss is known, or nothing new. If it has
+    /// payload, nothing waits before that.
+    #[inline]
+    pub fn expects<P, F>(&self, now: Instant, segment: &Segment, pools: &Pools<P, F>) -> bool {
+        let window = (self.receive.edge - segment.seq).max(0) as usize;
+        self.state == State::Established
+            && segment.flags.difference(Flags::PSH) == Flags::ACK
+            && segment.seq == self.receive.queue.nxt()
+            && segment.payload_octets <= window
+            && !segment.has_other_options
+            && self.is_clock_of(now, segment.timestamps)
+            && (segment.payload_octets == 0 || self.receive.is_drained() && pools.held.free_frames() > 0)
+            && (self.repeats(segment.ack, segment.payload_octets == 0, &pools.segments)
+                || self.advances(segment.ack))
+            && !cold::is_forced()
+    }
+
+    /// Returns true if a segment has the timestamps option exactly if the ends have agreed on it, and its
+    /// timestamp is not old (RFC 7323 §3.2, §5.3).
+    #[inline]
+    fn is_clock_of(&self, now: Instant, timestamps: Option<Timestamps>) -> bool {
+        match timestamps {
+            Some(clock) => !self.timestamps.negotiated || !self.timestamps.is_old(now, clock.value),
+            None => !self.timestamps.negotiated,
+        }
+    }
+
+    /// Takes a segment that is [expected](Self::expects): what [`on_segment`](Self::on_segment) would do with
+    /// it, but for its payload. That is in order from now on, and lies in its frame: [`pass`](Self::pass)
+    /// consumes it, or [`keep`](Self::keep) keeps it.
+    #[inline]
+    pub fn take_expected<P: SendPayload, F>(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        pools: &mut Pools<P, F>,
+    ) -> Changes {
+        let mut changes = Changes::empty();
+        self.probe.on_ack();
+        self.note_window(segment.seq, segment.ack, self.send.scaled(segment.window));
+        if segment.ack != self.send.una {
+            let echo = segment.timestamps.map(|clock| clock.echo);
+            self.advance(now, Acknowledged { ack: segment.ack, echo }, pools);
+            changes |= Changes::ACKNOWLEDGED;
+        }
+        self.note_arrival(now, segment.seq, segment.timestamps, segment.payload_octets);
+        if segment.payload_octets > 0 {
+            let push = segment.flags.contains(Flags::PSH);
+            self.take_in_place(now, push, segment.payload_octets, EcnField::from_bits(segment.ecn));
+            changes |= Changes::DATA;
+        }
+        changes
+    }
+
+    /// Returns true if the segments that [follow](Segment::follow) `segment`, which was
+    /// [taken](Self::take_expected) and consumed, need no other look than
+    /// [`expects_following`](Self::expects_following): nothing is sent while a burst is taken, so what holds
+    /// for its acknowledgement, clock and marks holds for theirs.
+    #[inline]
+    pub fn leads<P, F>(&self, segment: &Segment, pools: &Pools<P, F>) -> bool {
+        self.state == State::Established
+            && self.receive.is_drained()
+            && self.repeats(segment.ack, false, &pools.segments)
+            && pools.held.free_frames() > 0
+            && !cold::is_forced()
+    }
+
+    /// Returns true if `segment` follows one that [leads](Self::leads), is next in order, and all of it fits
+    /// the window.
+    #[inline]
+    pub fn expects_following(&self, segment: &Segment) -> bool {
+        let window = (self.receive.edge - segment.seq).max(0) as usize;
+        segment.seq == self.receive.queue.nxt() && (1..=window).contains(&segment.payload_octets)
+    }
+
+    /// Takes a segment that is [expected](Self::expects_following), as [`take_expected`](Self::take_expected)
+    /// does.
+    #[inline]
+    pub fn take_following(&mut self, segment: &Segment) {
+        self.send.note_window_of(segment.seq);
+        self.receive.queue.advance(segment.payload_octets);
+        self.ack.on_in_order(self.receive.queue.nxt());
+        self.ack.on_following_data();
+    }
+
+    /// Takes a segment whose checksum holds, with any header.
     pub fn on_segment<P: SendPayload, F: Frame>(
         &mut self,
         now: Instant,
@@ -46,17 +140,117 @@ impl Connection {
                 Ok(_) => self.on_acceptable_segment(now, header, payload, pools),
             },
         };
-        let refusal = disposition.refusal;
-        // The address of a peer that has not completed the handshake is not proved: each answer to it counts.
-        let is_unproved = self.state == State::SynReceived;
-        if refusal.is_some_and(|refusal| is_unproved || is_challenged(refusal, header, payload_octets))
-            && self.ack.owed > owed
-            && !self.may_challenge(now, &mut pools.challenges)
-        {
-            self.ack.owed = owed;
-            disposition.refusal = Some(Refusal::RateLimited);
+        if let Some(refusal) = disposition.refusal {
+            let refused =
+                self.limit_answer(now, (refusal, owed), header, payload_octets, &mut pools.challenges);
+            disposition.refusal = Some(refused);
         }
         disposition
+    }
+
+    /// Takes back the answer to a segment that was refused, if the limit on such answers is reached. `before`
+    /// are the reason, and the acknowledgements that were owed before it. Returns the reason that counts.
+    #[cold]
+    fn limit_answer(
+        &mut self,
+        now: Instant,
+        before: (Refusal, u8),
+        header: &Header,
+        payload_octets: usize,
+        challenges: &mut RateLimit,
+    ) -> Refusal {
+        let (refusal, owed) = before;
+        // The address of a peer that has not completed the handshake is not proved: each answer to it counts.
+        let is_unproved = self.state == State::SynReceived;
+        if (is_unproved || is_challenged(refusal, header, payload_octets))
+            && self.ack.owed > owed
+            && !self.may_challenge(now, challenges)
+        {
+            self.ack.owed = owed;
+            return Refusal::RateLimited;
+        }
+        refusal
+    }
+
+    fn on_acceptable_segment<P: SendPayload, F: Frame>(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        payload: Payload<F>,
+        pools: &mut Pools<P, F>,
+    ) -> Disposition {
+        let mut changes = Changes::empty();
+        if self.state == State::SynReceived {
+            if header.ack != self.send.iss + 1 {
+                return Disposition::refused(Refusal::BadAck);
+            }
+            self.establish(now);
+            self.take_window(header);
+            changes |= Changes::ESTABLISHED;
+        }
+        let carries_nothing = payload.octets == 0 && !header.flags.contains(Flags::FIN);
+        match self.on_ack(now, header, carries_nothing, pools) {
+            Ok(acknowledged) => changes |= acknowledged,
+            Err(refusal) => return Disposition { changes, beyond_gap: None, refusal: Some(refusal) },
+        }
+        if changes.contains(Changes::CLOSED) {
+            return Disposition::changed(changes);
+        }
+        self.note_arrival(now, header.seq, header.options.timestamps, payload.octets);
+        self.on_text(now, header, payload, pools, changes)
+    }
+
+    /// Notes when an acceptable segment has come, and the peer's clock.
+    #[inline]
+    fn note_arrival(
+        &mut self,
+        now: Instant,
+        seq: SeqNumber,
+        timestamps: Option<Timestamps>,
+        payload_octets: usize,
+    ) {
+        if payload_octets > 0 && now - self.receive.last_arrival >= limits::MIN_RTO_NS {
+            // A peer that was silent for so long may have had a retransmission timeout: its congestion window
+            // is one segment.
+            self.ack.expect_small_window();
+        }
+        // Only after the checks the segment is certain to be the peer's (RFC 5961 §5). A forged timestamp
+        // would make the connection refuse genuine segments.
+        self.receive.last_arrival = now;
+        if let Some(clock) = timestamps.filter(|_| self.timestamps.negotiated) {
+            self.timestamps.take(now, clock.value, seq, self.ack.last_sent);
+        }
+    }
+
+    /// Takes text that is next in order, and lies in its frame.
+    #[inline]
+    fn take_in_place(&mut self, now: Instant, push: bool, octets: usize, ecn: EcnField) {
+        self.note_marks(ecn, false);
+        self.receive.queue.advance(octets);
+        self.receive.held_frames_peak = self.receive.held_frames_peak.max(1);
+        self.ack.on_in_order(self.receive.queue.nxt());
+        self.owe_ack_for_data(now, push || self.holds_several(octets));
+    }
+
+    /// Takes the ECN marks of a segment with data, and whether its sender has reduced its window.
+    #[inline]
+    fn note_marks(&mut self, ecn: EcnField, window_reduced: bool) {
+        let changed = self.ecn.on_data(ecn == EcnField::CongestionExperienced, window_reduced);
+        if changed && self.ack.on_ce_change(self.receive.next()) {
+            self.timers.clear(Timer::DelayedAck);
+        }
+    }
+
+    /// Consumes `octets` octets of text that was taken in place. [`owe_window`](Self::owe_window) follows, or
+    /// [`promise_window`](Self::promise_window).
+    #[inline]
+    pub fn pass(&mut self, octets: usize) {
+        self.receive.queue.pass(octets);
+    }
+
+    /// Keeps the rest of text that was taken in place, which is at `offset` of `frame`, for later.
+    pub fn keep<P, F: Frame>(&mut self, pools: &mut Pools<P, F>, offset: usize, frame: F) {
+        self.receive.queue.keep(&mut pools.held, offset, frame);
     }
 
     /// Sequence, RST and SYN checks: RFC 9293 §3.10.7.4 with RFC 5961 §3, §4.
@@ -145,44 +339,6 @@ impl Connection {
         }
     }
 
-    fn on_acceptable_segment<P: SendPayload, F: Frame>(
-        &mut self,
-        now: Instant,
-        header: &Header,
-        payload: Payload<F>,
-        pools: &mut Pools<P, F>,
-    ) -> Disposition {
-        let mut changes = Changes::empty();
-        if self.state == State::SynReceived {
-            if header.ack != self.send.iss + 1 {
-                return Disposition::refused(Refusal::BadAck);
-            }
-            self.establish(now);
-            self.take_window(header);
-            changes |= Changes::ESTABLISHED;
-        }
-        let carries_nothing = payload.octets == 0 && !header.flags.contains(Flags::FIN);
-        match self.on_ack(now, header, carries_nothing, pools) {
-            Ok(acknowledged) => changes |= acknowledged,
-            Err(refusal) => return Disposition { changes, beyond_gap: None, refusal: Some(refusal) },
-        }
-        if changes.contains(Changes::CLOSED) {
-            return Disposition::changed(changes);
-        }
-        if payload.octets > 0 && now - self.receive.last_arrival >= limits::MIN_RTO_NS {
-            // A peer that was silent for so long may have had a retransmission timeout: its congestion window
-            // is one segment.
-            self.ack.expect_small_window();
-        }
-        // Only after these checks the segment is certain to be the peer's (RFC 5961 §5). A forged timestamp
-        // would make the connection refuse genuine segments.
-        self.receive.last_arrival = now;
-        if let Some(clock) = header.options.timestamps.filter(|_| self.timestamps.negotiated) {
-            self.timestamps.take(now, clock.value, header.seq, self.ack.last_sent);
-        }
-        self.on_text(now, header, payload, pools, changes)
-    }
-
     /// RFC 9293 §3.10.7.4, seventh and eighth: takes the payload and the FIN. Adds what they change to
     /// `changes`.
     pub(super) fn on_text<P, F: Frame>(
@@ -224,7 +380,7 @@ impl Connection {
         if (octets > 0 || header.flags.contains(Flags::FIN)) && end > nxt {
             self.reset(CloseReason::Aborted);
             let changes = changes | Changes::CLOSED;
-            return Disposition { changes, beyond_gap: None, refusal: Some(Refusal::AfterClose) };
+            return Disposition { changes, ..Disposition::refused(Refusal::AfterClose) };
         }
         if octets > 0 {
             self.ack.on_duplicate((seq, end));
@@ -235,7 +391,7 @@ impl Connection {
             self.owe_ack();
         }
         let refusal = (octets > 0).then_some(Refusal::Duplicate);
-        Disposition { changes: changes | self.take_fin(now), beyond_gap: None, refusal }
+        Disposition { refusal, ..Disposition::changed(changes | self.take_fin(now)) }
     }
 
     /// Takes the payload. The FIN after it is noted if the whole payload fits the window.
@@ -257,11 +413,7 @@ impl Connection {
         if octets == payload.octets && header.flags.contains(Flags::FIN) {
             self.receive.on_fin(seq + octets as u32);
         }
-        let window_reduced = header.flags.contains(Flags::CWR);
-        let changed = self.ecn.on_data(payload.ecn == EcnField::CongestionExperienced, window_reduced);
-        if changed && self.ack.on_ce_change(self.receive.next()) {
-            self.timers.clear(Timer::DelayedAck);
-        }
+        self.note_marks(payload.ecn, header.flags.contains(Flags::CWR));
         let queue = &mut self.receive.queue;
         if queue.may_hold(seq) {
             // RFC 2883 §4.2: of several runs of duplicate octets the first is reported.
@@ -287,7 +439,11 @@ impl Connection {
                 self.ack.on_held((from, last));
                 self.owe_ack();
                 let refusal = refused_in_part(all);
-                Disposition { changes: Changes::empty(), beyond_gap: Some((from, to)), refusal }
+                Disposition {
+                    beyond_gap: Some((from, to)),
+                    refusal,
+                    ..Disposition::changed(Changes::empty())
+                }
             }
             Insertion::Duplicate => {
                 if seq >= self.receive.queue.nxt() && octets > 0 {

@@ -102,7 +102,6 @@
 mod ack_state;
 mod acknowledgement;
 mod activity;
-mod arrivals;
 mod challenge;
 mod config;
 pub mod congestion;
@@ -119,9 +118,7 @@ mod output;
 mod pacing;
 mod path_mss;
 mod path_mtu;
-mod plain_ack;
 mod pools;
-mod prediction;
 mod probe;
 mod probing;
 mod prr;
@@ -143,7 +140,6 @@ mod timers;
 mod timestamps;
 mod train;
 
-pub use arrivals::Arrivals;
 pub use config::{Behaviour, Config, Keepalive, PeerTimeouts};
 pub use connection::Connection;
 pub use counters::Counters;

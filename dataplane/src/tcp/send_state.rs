@@ -129,6 +129,13 @@ impl SendState {
         self.max_window_octets = self.window_octets;
     }
 
+    /// Notes that a segment with the sequence number `seq` has the window and the acknowledgement number that
+    /// updated the window last. It may be older, where octets were given back and come again.
+    #[inline]
+    pub(super) fn note_window_of(&mut self, seq: SeqNumber) {
+        self.wl1 = self.wl1.later(seq);
+    }
+
     /// Takes the window of a segment with these numbers, unless it is older than the last that updated it.
     /// Returns true if the window has grown.
     #[inline]

@@ -165,7 +165,23 @@ impl Options {
     ///
     /// RDMA options have the kind `rdma_kind`, unless another option has it. Of several only the first is
     /// looked at, even if its length is not valid.
-    fn parse(mut octets: &[u8], rdma_kind: u8) -> Self {
+    #[inline]
+    fn parse(octets: &[u8], rdma_kind: u8) -> Self {
+        match *octets {
+            [] => Self::default(),
+            // RFC 7323 appendix A: the options of nearly all segments after the handshake.
+            [NOP, NOP, TIMESTAMPS, 10, v0, v1, v2, v3, e0, e1, e2, e3] => {
+                let value = u32::from_be_bytes([v0, v1, v2, v3]);
+                let timestamps = Some(Timestamps { value, echo: u32::from_be_bytes([e0, e1, e2, e3]) });
+                Self { timestamps, ..Self::default() }
+            }
+            _ => Self::parse_each(octets, rdma_kind),
+        }
+    }
+
+    /// [Parses](Self::parse) option by option.
+    #[inline(never)]
+    fn parse_each(mut octets: &[u8], rdma_kind: u8) -> Self {
         let mut options = Self::default();
         let mut first_rdma = Some(rdma_kind);
         loop {

@@ -5,7 +5,7 @@
 
 mod addressing;
 mod alignment;
-mod arrival_trains;
+mod arriving_bursts;
 mod behaviour;
 mod byte_streams;
 mod challenges;

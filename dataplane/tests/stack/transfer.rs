@@ -2,12 +2,12 @@
 //! received data equals the sent data for every seed. A failure reports its seed.
 
 use crate::common::{Pair, Setup, WINDOW_OCTETS, address_v6, all_succeeded, holds, pattern, region_of};
-use warpline_dataplane::core::testing::GeneralPathOnly;
 use warpline_dataplane::device::sim::{End, EndConfig, Impairments};
 use warpline_dataplane::memory::{Access, Region, STag};
 use warpline_dataplane::qp::work::{CompletionKind, Slice};
 use warpline_dataplane::ring::Event;
 use warpline_dataplane::statistics::DropCause;
+use warpline_dataplane::testing::ColdBranches;
 
 const SOURCE: STag = STag::new(1, 11);
 const SINK: STag = STag::new(2, 22);
@@ -269,17 +269,17 @@ fn data_in_order_is_consumed_where_it_lies() {
     for (seed, over_ipv6, setup) in
         [(1, false, WITH_CRC), (1, false, WITH_MARKERS), (4, true, WITH_CRC), (4, true, WITH_MARKERS)]
     {
-        let received = |general: bool| {
-            let _general = general.then(GeneralPathOnly::begin);
+        let received = |cold: bool| {
+            let _cold = cold.then(ColdBranches::begin);
             let pair = transfer(seed, Impairments::default(), 300_000, setup, 1500);
             assert_eq!(pair.over_ipv6, over_ipv6);
             let statistics = pair.b.core.statistics();
             let segments = statistics.segments_predicted;
             (segments, statistics.fpdus_received, statistics.bytes_copied_rx, statistics.bytes_verified)
         };
-        let [short, general] = [false, true].map(received);
+        let [short, cold] = [false, true].map(received);
         assert!(short.0 > 190, "{short:?}");
-        assert_eq!(general.0, 0);
-        assert_eq!((short.1, short.2, short.3), (general.1, general.2, general.3));
+        assert_eq!(cold.0, 0);
+        assert_eq!((short.1, short.2, short.3), (cold.1, cold.2, cold.3));
     }
 }

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use capture::Capture;
-use warpline_dataplane::core::testing::GeneralPathOnly;
+use warpline_dataplane::testing::ColdBranches;
 
 /// A simulation, by its name in the file.
 struct Case {
@@ -70,38 +70,37 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// The cases, with every segment taken the general way.
-fn by_the_general_path(cases: Vec<Case>) -> Vec<Case> {
-    let general = |case: Case| {
+/// The cases, with every step in its cold branch.
+fn by_cold_branches(cases: Vec<Case>) -> Vec<Case> {
+    let cold = |case: Case| {
         Case::new(case.name, move |capture| {
-            let _general = GeneralPathOnly::begin();
+            let _cold = ColdBranches::begin();
             (case.run)(capture);
         })
     };
-    cases.into_iter().map(general).collect()
+    cases.into_iter().map(cold).collect()
 }
 
-/// A segment that goes the general way is answered as one that header prediction takes: the frames are the
-/// same.
+/// What a step does in its cold branch is answered as what it does in its first: the frames are the same.
 #[test]
-fn the_general_path_sends_the_same_frames() {
-    let lines = lines_of(&by_the_general_path(cases()));
+fn cold_branches_send_the_same_frames() {
+    let lines = lines_of(&by_cold_branches(cases()));
     let expected = std::fs::read_to_string(file()).unwrap();
     for line in &lines {
-        assert!(expected.lines().any(|other| other == line), "another way, other frames: {line}");
+        assert!(expected.lines().any(|other| other == line), "cold branches, other frames: {line}");
     }
 }
 
 /// Whatever FPDUs a stream has, wherever Markers fall into them, and whatever the path damages or cuts: both
-/// ways of receiving send the same frames and count the same.
+/// branches of each step send the same frames and count the same.
 #[test]
 fn random_streams_are_received_alike_either_way() {
     let seeds = std::env::var("WARPLINE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(60);
     let short = lines_of(&connections::cases_of_chance(seeds));
-    let general = lines_of(&by_the_general_path(connections::cases_of_chance(seeds)));
+    let cold = lines_of(&by_cold_branches(connections::cases_of_chance(seeds)));
     assert!(!short.iter().any(|line| line.ends_with(PANICKED)), "{short:#?}");
-    for (short, general) in short.iter().zip(&general) {
-        assert_eq!(short, general);
+    for (short, cold) in short.iter().zip(&cold) {
+        assert_eq!(short, cold);
     }
 }
 

@@ -10,6 +10,7 @@ use crate::net::addresses::Cidr;
 use crate::net::header_template::HeaderTemplate;
 use crate::net::headers::{Egress, FlowPath};
 use crate::net::inbound::Inbound;
+use crate::net::input::Ingress;
 use crate::wire::arp;
 use crate::wire::ethernet::{self, EtherType};
 use crate::wire::ipv4::{self, Protocol};
@@ -141,7 +142,7 @@ fn an_echo_request_to_ourselves_is_answered_inside() {
         host.write_link(room, host.mac, ethertype);
         room[ethernet::Header::LEN..].copy_from_slice(&packet);
         host.loop_back(frame);
-        assert!(matches!(host.receive_looped(NOW), Some(Ok(Inbound::Done))));
+        assert!(matches!(receive_looped(&mut host), Some(Ok(Inbound::Done))));
         assert_eq!(host.next_deadline(), Instant::ZERO, "the reply waits to be delivered");
         assert_eq!(host.looped_frames(), 1);
         let reply = host.loopback.pop().expect("a reply");
@@ -156,7 +157,7 @@ fn an_echo_request_to_ourselves_is_answered_inside() {
             assert_eq!(icmp::Message::parse(message), Ok(expected));
         }
         host.loop_back(reply);
-        assert!(host.receive_looped(NOW).is_some() && host.receive_looped(NOW).is_none());
+        assert!(receive_looped(&mut host).is_some() && receive_looped(&mut host).is_none());
         assert_eq!(host.counters().frames_looped, 2);
         assert!(sent(&mut host, &mut wire).is_empty(), "nothing has left");
     }
@@ -181,14 +182,22 @@ fn a_neighbour_with_our_hardware_address_is_reached_over_the_wire() {
     assert_eq!((host.looped_frames(), host.counters().frames_looped), (0, 0));
 }
 
+/// Receives the one frame from the host to itself, if there is one.
+fn receive_looped<D: Device>(host: &mut Host<D>) -> Option<Result<Inbound<D::Frame>, DropCause>> {
+    let mut burst = host.take_looped_burst();
+    let frame = burst.pop();
+    host.end_burst(burst);
+    Some(host.receive(NOW, frame?, Ingress::Loopback))
+}
+
 #[test]
 fn an_own_address_is_reached_by_loopback() {
     let (mut host, mut wire) = host(config());
     let key = FlowKey { remote: V4.into(), ..flow() };
     assert_eq!(host.resolve(key, NOW), Some(Egress::Loopback));
     host.send_bare(key, &Header { flags: Flags::RST, ..Header::default() });
-    let Some(Ok(Inbound::Segment(segment))) = host.receive_looped(NOW) else { panic!("no segment") };
-    assert_eq!((segment.key.local_port, segment.key.remote_port), (key.remote_port, key.local_port));
+    let Some(Ok(Inbound::Segment(segment, ..))) = receive_looped(&mut host) else { panic!("no segment") };
+    assert_eq!(FlowKey::of_received(&segment.tuple).local_port, key.remote_port);
     assert!(sent(&mut host, &mut wire).is_empty());
 }
 
@@ -202,10 +211,10 @@ fn the_neighbour_that_packets_wait_for_is_reported() {
     assert_eq!(sent(&mut host, &mut wire).len(), 1, "a request");
     let reply = arp_packet(&wire, arp::Operation::Reply, V4);
     let mac = host.mac;
-    let inbound = host.receive(NOW, frame(&mut wire, mac, EtherType::ARP, &reply));
+    let inbound = host.receive(NOW, frame(&mut wire, mac, EtherType::ARP, &reply), Ingress::Wire);
     assert!(matches!(inbound, Ok(Inbound::NeighbourResolved(address)) if address == IpAddr::from(PEER)));
     assert_eq!(host.resolve(flow(), NOW), Some(Egress::Wire(wire.mac())));
-    let inbound = host.receive(NOW, frame(&mut wire, mac, EtherType::ARP, &reply));
+    let inbound = host.receive(NOW, frame(&mut wire, mac, EtherType::ARP, &reply), Ingress::Wire);
     assert!(matches!(inbound, Ok(Inbound::Done)));
 }
 
@@ -216,10 +225,12 @@ fn a_request_for_another_station_resolves_its_sender() {
     let (mut host, mut wire) = host(config());
     host.resolve(flow(), NOW);
     let request = arp_packet(&wire, arp::Operation::Request, [198, 18, 0, 3]);
-    let inbound = host.receive(NOW, frame(&mut wire, MacAddress::BROADCAST, EtherType::ARP, &request));
+    let inbound =
+        host.receive(NOW, frame(&mut wire, MacAddress::BROADCAST, EtherType::ARP, &request), Ingress::Wire);
     assert!(matches!(inbound, Ok(Inbound::NeighbourResolved(_))));
     assert_eq!(host.counters().drops.get(DropCause::OtherAddress), 1);
-    let inbound = host.receive(NOW, frame(&mut wire, MacAddress::BROADCAST, EtherType::ARP, &request));
+    let inbound =
+        host.receive(NOW, frame(&mut wire, MacAddress::BROADCAST, EtherType::ARP, &request), Ingress::Wire);
     assert!(matches!(inbound, Ok(Inbound::Done)));
     assert_eq!(host.counters().drops.get(DropCause::OtherAddress), 2);
 }
@@ -242,12 +253,13 @@ fn a_segment_arrives_as_it_was_sent() {
         sender.send(NOW, path.egress, frame);
         sender.flush(NOW);
         let mut burst = receiver.take_burst(NOW + 1_000_000).unwrap();
-        let inbound = receiver.receive(NOW, burst.remove(0));
+        let inbound = receiver.receive(NOW, burst.remove(0), Ingress::Wire);
         receiver.end_burst(burst);
-        let Ok(Inbound::Segment(segment)) = inbound else { panic!("no segment") };
-        assert_eq!((segment.key.local, segment.key.remote), (key.remote, key.local));
-        assert_eq!((segment.header.seq, segment.ecn), (header.seq, 0b10));
-        let octets = &segment.frame.piece(0).unwrap()[segment.payload_offset..];
+        let Ok(Inbound::Segment(segment, parsed, frame)) = inbound else { panic!("no segment") };
+        let (source, destination) = (segment.tuple.source(), segment.tuple.destination());
+        assert_eq!((source, destination), (key.local, key.remote));
+        assert_eq!((segment.seq, parsed.seq, segment.ecn), (header.seq, header.seq, 0b10));
+        let octets = &frame.piece(0).unwrap()[segment.payload_offset..];
         assert_eq!(&octets[..segment.payload_octets], payload);
     }
 }

@@ -17,21 +17,15 @@ impl Receiver {
     /// Checks and places the segment of an RDMA Write in `ulpdu`, the next in stream order. Returns the
     /// octets of its payload; `None`, and nothing has changed, if it is anything else, or not valid.
     #[inline]
-    pub fn on_write(&self, ulpdu: &whole::Ulpdu<'_>, shared: &SharedQp, stags: &StagTable) -> Option<usize> {
-        match ulpdu {
-            whole::Ulpdu::InOnePiece(ulpdu) => {
-                let header = Tagged::parse(ulpdu)?;
-                let payload = ulpdu.get(Tagged::LEN..)?;
-                let target = self.check_write(&header, payload.len(), shared, stags)?;
-                target.write(0, payload).then_some(payload.len())
-            }
-            whole::Ulpdu::Cut(ulpdu) => self.on_cut_write(ulpdu, shared, stags),
-        }
+    pub fn on_write(&self, ulpdu: &[u8], shared: &SharedQp, stags: &StagTable) -> Option<usize> {
+        let header = Tagged::parse(ulpdu)?;
+        let payload = ulpdu.get(Tagged::LEN..)?;
+        let target = self.check_write(&header, payload.len(), shared, stags)?;
+        target.write(0, payload).then_some(payload.len())
     }
 
     /// [`on_write`](Self::on_write) of a segment that Markers cut.
-    #[inline(never)]
-    fn on_cut_write(&self, ulpdu: &CutUlpdu<'_>, shared: &SharedQp, stags: &StagTable) -> Option<usize> {
+    pub fn on_cut_write(&self, ulpdu: &CutUlpdu<'_>, shared: &SharedQp, stags: &StagTable) -> Option<usize> {
         let header = Tagged::parse(&ulpdu.first_octets::<{ Tagged::LEN }>()?)?;
         let payload_octets = ulpdu.octets() - Tagged::LEN;
         let target = self.check_write(&header, payload_octets, shared, stags)?;

@@ -1,6 +1,5 @@
-//! Segments that arrive in a train, whose headers are compared with those of the first: whatever a burst has
-//! among them, the connection, the frames that answer it and the counters are those of segments that are each
-//! looked at on their own.
+//! Segments that arrive in a burst: whatever it has among them, the connection, the frames that answer it and
+//! the counters are the same whether each step takes its first branch or its cold one.
 
 use std::sync::Arc;
 
@@ -8,13 +7,14 @@ use crate::common::raw::{PEER_ISS, RawPeer, Sent};
 use crate::common::{PD, PORT, holds, pattern, region_of};
 use crate::mpa_oracle::{Sender, Stream};
 use warpline_dataplane::core::Config;
-use warpline_dataplane::core::testing::{NoTrains, checksums_computed};
+use warpline_dataplane::core::testing::checksums_computed;
 use warpline_dataplane::memory::{Access, Grant, Region, STag};
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::{Operation, QpNumber, SendRequest, Slice};
 use warpline_dataplane::ring::{AfterStream, Command, ConnectionId, Event, FullOperation};
 use warpline_dataplane::statistics::Statistics;
+use warpline_dataplane::testing::ColdBranches;
 use warpline_dataplane::wire::checksum;
 use warpline_dataplane::wire::ethernet;
 use warpline_dataplane::wire::tcp::{Flags, Header, Options, SeqNumber, Timestamps};
@@ -150,12 +150,15 @@ impl Writer {
             let end = sent.header.seq + sent.payload.len() as u32;
             self.sent_to = if end > self.sent_to { end } else { self.sent_to };
         }
+        let mut statistics = self.peer.core.statistics();
+        // Only first branches count here, and only cold ones take steps in trees.
+        (statistics.segments_predicted, statistics.nodes_visited) = (0, 0);
         Shown {
             connection: format!("{:?}", self.peer.core.tcp(self.connection)),
             sent,
             events: format!("{:?}", std::mem::take(&mut self.peer.events)),
             error: self.qp.error(),
-            statistics: self.peer.core.statistics(),
+            statistics,
         }
     }
 }
@@ -228,9 +231,10 @@ fn on_the_way(rng: &mut fastrand::Rng, burst: &[Segment]) -> Vec<Segment> {
     burst
 }
 
-/// One core looks at each segment on its own, the other takes trains: they show the same after every burst.
+/// One core takes first branches, the other tosses a coin for each step: they show the same after every
+/// burst.
 #[test]
-fn a_train_is_taken_as_its_segments_are_one_by_one() {
+fn a_burst_is_taken_the_same_in_cold_branches() {
     let seeds = std::env::var("WARPLINE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(60);
     let data = pattern(3, 400_000);
     let mut sent_octets = 0;
@@ -251,11 +255,11 @@ fn a_train_is_taken_as_its_segments_are_one_by_one() {
                 octets.inspect(|octets| writer.post(*octets));
                 writer.ack = if acknowledges { writer.sent_to } else { writer.ack };
             }
-            let [trains, alone] = &mut writers;
-            let in_trains = trains.take(burst);
-            let _alone = NoTrains::begin();
-            assert_eq!(in_trains, alone.take(burst), "seed {seed}, {timestamps}: {burst:#?}");
-            in_trains.sent.last().map(|sent| sent.header.ack)
+            let [first, cold] = &mut writers;
+            let shown = first.take(burst);
+            let _cold = ColdBranches::tossed(choice.u64(..));
+            assert_eq!(shown, cold.take(burst), "seed {seed}, {timestamps}: {burst:#?}");
+            shown.sent.last().map(|sent| sent.header.ack)
         };
         let mut rest = &segments[..];
         while !rest.is_empty() {
@@ -273,15 +277,11 @@ fn a_train_is_taken_as_its_segments_are_one_by_one() {
                 acknowledged = take(burst);
             }
         }
+        let predicted = writers[0].peer.core.statistics().segments_predicted as usize;
+        assert!(predicted > segments.len() / 2, "seed {seed}: {predicted} of {}", segments.len());
         for writer in &writers {
             assert_eq!(writer.qp.error(), None, "seed {seed}");
             assert!(holds(&writer.sink, 0, &data), "seed {seed}");
-            let predicted = writer.peer.core.statistics().segments_predicted;
-            assert!(
-                predicted as usize > segments.len() / 2,
-                "seed {seed}: {predicted} of {}",
-                segments.len()
-            );
         }
         sent_octets += i64::from(writers[0].sent_to - sends_from);
     }

@@ -1,7 +1,8 @@
-//! Two connections get the same segments. One takes the plain acknowledgements among them the short way, the
-//! other takes all of them the general way.
+//! Two connections get the same segments. One takes the first branch of each step where it can, the other the
+//! cold one of every step.
 
 use super::*;
+use crate::cold::ColdBranches;
 use crate::device::sim::{self, EndConfig, SimDevice, SimFrame};
 use crate::device::{Device, Frame};
 use crate::rate_limit::RateLimit;
@@ -10,6 +11,7 @@ use crate::tcp::receive_queue::HeldPool;
 use crate::tcp::scan_budget::ScanBudget;
 use crate::tcp::send_queue::Verdict;
 use crate::tcp::{Behaviour, Config, EcnField, EcnPolicy, Payload};
+use crate::wire::segment::Segment;
 use crate::wire::tcp::{Flags, Header, Options, Timestamps};
 use crate::wire::tuple::{Tuple, Tuple4};
 
@@ -24,14 +26,14 @@ struct End {
     tcp: Connection,
     pools: Pools<u32, SimFrame>,
     device: SimDevice,
-    /// Whether it takes plain acknowledgements the short way.
-    short: bool,
+    /// Whether it takes the cold branch of every step.
+    cold: bool,
     /// How often it had nothing to send and could tell in advance.
     silent: usize,
 }
 
 impl End {
-    fn new(behaviour: Behaviour, short: bool) -> Self {
+    fn new(behaviour: Behaviour, cold: bool) -> Self {
         let config = Config { mss_octets: MSS, window_octets: 1 << 20, timestamp_offset: 99, behaviour };
         let pools = Pools {
             segments: SegmentPool::new(4000),
@@ -40,28 +42,23 @@ impl End {
             scan_budget: ScanBudget::new(),
         };
         let (device, _) = sim::link(1, EndConfig::a(), EndConfig::b());
-        Self { tcp: Connection::connect(config, ISS), pools, device, short, silent: 0 }
+        Self { tcp: Connection::connect(config, ISS), pools, device, cold, silent: 0 }
     }
 
     /// Takes a segment with `octets` octets of payload, and consumes what is in order. Returns what has
-    /// changed, and true if it went the short way.
+    /// changed, and true if it was expected.
     fn receive(&mut self, now: Instant, header: &Header, octets: usize) -> (Changes, bool) {
+        let _cold = self.cold.then(ColdBranches::begin);
         self.pools.scan_budget.begin_poll();
-        let segment = plain(header, octets).filter(|_| self.short);
-        if let Some(segment) = &segment
-            && octets > 0
-            && self.tcp.predicts(now, segment, &self.pools)
-        {
-            let changes = self.tcp.take_predicted(now, segment, &mut self.pools);
-            self.tcp.pass(octets);
-            return (changes, true);
-        }
-        if let Some(segment) = segment {
-            let before = format!("{:?}", self.tcp);
-            match self.tcp.take_plain_ack(now, &segment, &mut self.pools) {
-                Some(changes) => return (changes, true),
-                None => assert_eq!(before, format!("{:?}", self.tcp), "a refusal changes nothing"),
+        let tuple = Tuple::V4(Tuple4 { addresses: [0; 8], ports: [0; 4] });
+        let segment = Segment::with_header(tuple, header, 0, (0, header.header_len(), octets));
+        if self.tcp.expects(now, &segment, &self.pools) {
+            let changes = self.tcp.take_expected(now, &segment, &mut self.pools);
+            if octets > 0 {
+                self.tcp.pass(octets);
+                self.tcp.owe_window();
             }
+            return (changes, true);
         }
         let mut frame = self.device.allocate().expect("a frame");
         frame.append(octets).expect("room");
@@ -98,24 +95,6 @@ impl End {
     }
 }
 
-/// `header` in the usual form of a segment, if it has that.
-fn plain(header: &Header, payload_octets: usize) -> Option<PlainSegment> {
-    let timestamps = header.options.timestamps;
-    let usual = header.flags.difference(Flags::PSH) == Flags::ACK
-        && header.options == Options { timestamps, ..Options::default() };
-    usual.then_some(PlainSegment {
-        tuple: Tuple::V4(Tuple4 { addresses: [0; 8], ports: [0; 4] }),
-        seq: header.seq,
-        ack: header.ack,
-        push: header.flags.contains(Flags::PSH),
-        window: header.window,
-        timestamps,
-        ecn: 0,
-        payload_offset: 0,
-        payload_octets,
-    })
-}
-
 /// What the peer of a connection offers and does.
 struct Peer {
     sack: bool,
@@ -143,7 +122,7 @@ impl Peer {
     }
 }
 
-/// An acknowledgement of the peer, most of them plain.
+/// An acknowledgement of the peer, most of them without options but timestamps.
 fn acknowledgement(rng: &mut fastrand::Rng, peer: &Peer, now: Instant, tcp: &Connection) -> Header {
     let (una, nxt) = (tcp.send.una, tcp.send.queue.nxt());
     let flight = (nxt - una).max(0).cast_unsigned();
@@ -181,8 +160,8 @@ fn acknowledgement(rng: &mut fastrand::Rng, peer: &Peer, now: Instant, tcp: &Con
 /// probes, ECN echoes, closed windows, closes, and segments sent again, with and without timestamps and
 /// selective acknowledgements.
 #[test]
-fn a_plain_acknowledgement_changes_what_the_general_way_would() {
-    let (mut plain, mut with_data, mut plain_after_loss, mut general, mut silent) = (0, 0, 0, 0, 0);
+fn first_branches_change_what_cold_ones_do() {
+    let (mut expected, mut with_data, mut after_loss, mut others, mut silent) = (0, 0, 0, 0, 0);
     for seed in 0..200 {
         let mut rng = fastrand::Rng::with_seed(seed);
         let algorithms = [Algorithm::Cubic, Algorithm::NewReno, Algorithm::Dctcp];
@@ -193,7 +172,7 @@ fn a_plain_acknowledgement_changes_what_the_general_way_would() {
             ..Behaviour::default()
         };
         let peer = Peer { sack: rng.u8(..4) > 0, timestamps: rng.u8(..4) > 0 };
-        let mut ends = [true, false].map(|short| End::new(behaviour, short));
+        let mut ends = [false, true].map(|cold| End::new(behaviour, cold));
         let mut now = Instant::from_nanos(1_000_000_000);
         let round_trip_ns = [50_000, 20_000_000][rng.usize(..2)];
         let syn_ack = Flags::SYN | Flags::ACK | if rng.bool() { Flags::ECE } else { Flags::empty() };
@@ -230,25 +209,25 @@ fn a_plain_acknowledgement_changes_what_the_general_way_would() {
                 }
                 (received, end.send(now, most))
             });
-            let [(short, sent), (long, sent_by_other)] = results;
-            assert_eq!(short.map(|(changes, _)| changes), long.map(|(changes, _)| changes), "seed {seed}");
+            let [(taken, sent), (cold, sent_by_other)] = results;
+            assert_eq!(taken.map(|(changes, _)| changes), cold.map(|(changes, _)| changes), "seed {seed}");
             assert_eq!(sent, sent_by_other, "seed {seed}");
-            let [tcp, expected] = ends.each_ref().map(|end| format!("{:#?}", end.tcp));
-            assert_eq!(tcp, expected, "seed {seed}, step {step}: {header:?}");
+            let [tcp, by_cold] = ends.each_ref().map(|end| format!("{:#?}", end.tcp));
+            assert_eq!(tcp, by_cold, "seed {seed}, step {step}: {header:?}");
             assert_eq!(ends[0].pools.segments.used(), ends[1].pools.segments.used(), "seed {seed}");
-            let took_short_way = short.is_some_and(|(_, short)| short);
-            plain += usize::from(took_short_way);
-            with_data += usize::from(took_short_way && carried > 0);
-            general += usize::from(short.is_some() && !took_short_way);
+            let is_expected = taken.is_some_and(|(_, is_expected)| is_expected);
+            expected += usize::from(is_expected);
+            with_data += usize::from(is_expected && carried > 0);
+            others += usize::from(taken.is_some() && !is_expected);
             let repaired = ends[0].tcp.counters().retransmitted_segments > 0;
-            plain_after_loss += usize::from(took_short_way && repaired);
+            after_loss += usize::from(is_expected && repaired);
         }
         silent += ends[0].silent;
     }
-    let enough = plain > 5000 && with_data > 1000 && plain_after_loss > 500 && general > 5000;
+    let enough = expected > 5000 && with_data > 1000 && after_loss > 500 && others > 5000;
     assert!(silent > 500, "{silent} times silent");
     assert!(
         enough,
-        "{plain} plain ones, {with_data} of them with data, {plain_after_loss} after a loss, {general} others"
+        "{expected} as expected, {with_data} of them with data, {after_loss} after a loss, {others} others"
     );
 }

@@ -1,0 +1,150 @@
+//! Segments in: the frame of nearly every segment is taken apart here, in one pass; any other frame, and one
+//! that is not valid, by [`Host::receive`], which tells why.
+
+use std::net::IpAddr;
+
+use super::Host;
+use crate::device::{ChecksumStatus, Device, Frame, ReceivedChecksums};
+use crate::wire::checksum;
+use crate::wire::ethernet::{self, EtherType, Tag};
+use crate::wire::ipv4::{self, Protocol};
+use crate::wire::segment::Segment;
+use crate::wire::tcp::Header;
+use crate::wire::tuple::Tuple;
+
+/// Where a frame came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ingress {
+    /// From the device.
+    Wire,
+    /// From the device, and its checksums are verified.
+    Verified,
+    /// From the host itself. No other station had the octets, so the checksums are not computed and not
+    /// verified.
+    Loopback,
+}
+
+impl Ingress {
+    /// Returns true if no checksum needs another look.
+    #[inline]
+    pub(super) const fn is_verified(self) -> bool {
+        matches!(self, Self::Verified | Self::Loopback)
+    }
+
+    /// Returns true for [`Loopback`](Self::Loopback).
+    #[inline]
+    pub const fn is_loopback(self) -> bool {
+        matches!(self, Self::Loopback)
+    }
+}
+
+/// Octets of the Ethernet header, and with a VLAN tag.
+const LINK: usize = ethernet::Header::LEN;
+const TAGGED_LINK: usize = LINK + Tag::LEN;
+
+/// The EtherTypes of IP, as a frame has them.
+const IPV4: [u8; 2] = EtherType::IPV4.0.to_be_bytes();
+const IPV6: [u8; 2] = EtherType::IPV6.0.to_be_bytes();
+
+impl<D: Device> Host<D> {
+    /// Returns the TCP segment in a frame to this host's hardware address: it lies whole in the first piece,
+    /// its IP packet is no fragment and has neither options nor extension headers, and its checksums hold.
+    /// Returns `None` for any other frame, which [`receive`](Self::receive) takes apart. The addresses are
+    /// not checked: they are those of a connection, or
+    /// [`may_have_connection`](Self::may_have_connection).
+    #[inline]
+    pub fn segment_in(&self, frame: &D::Frame, ingress: Ingress) -> Option<Segment> {
+        let octets = frame.piece(0)?;
+        let (destination, _) = octets.split_first_chunk()?;
+        if *destination != self.mac.0 {
+            return None;
+        }
+        let link = if self.vlan.is_none() { LINK } else { self.tagged_link(octets)? };
+        let segment = match *octets.get(link - 2..)?.first_chunk()? {
+            IPV4 => Segment::parse_ipv4(octets, link)?,
+            IPV6 => Segment::parse_ipv6(octets, link)?,
+            _ => return None,
+        };
+        let holds = ingress.is_verified() || checksums_hold(frame.checksums(), &segment, link, octets);
+        holds.then_some(segment)
+    }
+
+    /// Makes `segment`, which lies in the frame that was [recycled](Self::recycle) last, the one in `frame`,
+    /// if it follows that: [`segment_in`](Self::segment_in) would return it. Returns false otherwise.
+    #[inline]
+    pub fn follow(&self, segment: &mut Segment, frame: &D::Frame, ingress: Ingress) -> bool {
+        let Some(octets) = frame.piece(0) else { return false };
+        let before = self.last_spent().and_then(|before| before.piece(0)).unwrap_or_default();
+        if !segment.follow(before, octets) {
+            return false;
+        }
+        let network = segment.transport - segment.tuple.network_octets();
+        ingress.is_verified() || checksums_hold(frame.checksums(), segment, network, octets)
+    }
+
+    /// Returns the header of a segment that was found in `frame`, with all options.
+    pub fn header_of(&self, segment: &Segment, frame: &D::Frame) -> Header {
+        segment.header(frame.piece(0).unwrap_or_default(), self.rdma_option_kind)
+    }
+
+    /// Returns the octets before the IP header of a frame with the tag of the host's VLAN.
+    #[inline]
+    fn tagged_link(&self, octets: &[u8]) -> Option<usize> {
+        let (link, rest) = octets.split_first_chunk::<LINK>()?;
+        let tag = Tag::parse(rest).ok()?;
+        let is_tagged = link.last_chunk() == Some(&EtherType::VLAN.0.to_be_bytes());
+        (is_tagged && self.vlan == Some(tag.vlan)).then_some(TAGGED_LINK)
+    }
+
+    /// Returns true if a segment from `ingress` may come from and to these addresses, as
+    /// [`receive`](Self::receive) checks it. They are checked once for a connection: of the host's addresses
+    /// only a tentative one can become its own or be given up (RFC 4862 §5.4), and this returns false for
+    /// those.
+    pub fn may_have_connection(&self, tuple: &Tuple, ingress: Ingress) -> bool {
+        let source = tuple.source();
+        let tentative = matches!(source, IpAddr::V6(source) if self.own.is_tentative(source));
+        self.own.contains(tuple.destination()) && !tentative && self.check_ingress(ingress, source).is_ok()
+    }
+}
+
+/// Returns true if the checksums hold of the segment whose IP header begins at `network` in `frame`: the
+/// device says so, or it does not know and they are correct.
+#[inline]
+fn checksums_hold(device: ReceivedChecksums, segment: &Segment, network: usize, frame: &[u8]) -> bool {
+    // The header of IPv6 has no checksum.
+    let good_ip = device.ip == ChecksumStatus::Good || matches!(segment.tuple, Tuple::V6(_));
+    (good_ip || ip_checksum_holds(device.ip, network, frame))
+        && (device.tcp == ChecksumStatus::Good || tcp_checksum_holds(device.tcp, segment, network, frame))
+}
+
+/// Returns true if the device has not found the checksum of the IPv4 header in `frame` wrong, and it is
+/// correct.
+#[inline(never)]
+fn ip_checksum_holds(device: ChecksumStatus, network: usize, frame: &[u8]) -> bool {
+    let header = frame.get(network..network + ipv4::Header::LEN);
+    device == ChecksumStatus::Unknown && header.is_some_and(ipv4::verify_checksum)
+}
+
+/// Returns true if the device has not found the TCP checksum of the segment in `frame` wrong, and it is
+/// correct.
+#[inline(never)]
+fn tcp_checksum_holds(device: ChecksumStatus, segment: &Segment, network: usize, frame: &[u8]) -> bool {
+    let transport = network + segment.tuple.network_octets();
+    let Some(octets) = frame.get(transport..segment.end()) else { return false };
+    let length = octets.len() as u16;
+    let protocol = Protocol::TCP.0;
+    let mut sum = match &segment.tuple {
+        Tuple::V4(tuple) => {
+            checksum::ipv4_pseudo_header(tuple.source(), tuple.destination(), protocol, length)
+        }
+        Tuple::V6(tuple) => {
+            checksum::ipv6_pseudo_header(tuple.source(), tuple.destination(), protocol, length.into())
+        }
+    };
+    device == ChecksumStatus::Unknown && {
+        #[cfg(feature = "testing")]
+        super::testing::note_sum();
+        sum.add(octets);
+        sum.finish() == 0
+    }
+}
