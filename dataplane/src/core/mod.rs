@@ -277,9 +277,23 @@ impl<D: Device> Core<D> {
         }
     }
 
+    /// Reviews the rare conditions of the connection in `slot`, which an input may have begun or ended, and
+    /// gives it a turn to send, if its input leads to one.
+    fn apply(&mut self, slot: u32, outcome: Outcome) {
+        self.review(slot);
+        self.mark_if_dirty(slot, outcome);
+    }
+
+    /// Reviews the rare conditions of the connection in `slot`.
+    fn review(&mut self, slot: u32) {
+        if let Some((_, connection)) = self.endpoints.table.at_mut(slot) {
+            connection.review();
+        }
+    }
+
     /// Gives the connection in `slot` a turn to send, if its input leads to one.
     #[inline]
-    fn apply(&mut self, slot: u32, outcome: Outcome) {
+    fn mark_if_dirty(&mut self, slot: u32, outcome: Outcome) {
         if outcome.dirty {
             self.endpoints.table.mark_dirty(slot);
         }

@@ -197,13 +197,14 @@ impl<D: Device> Core<D> {
             ecn: EcnField::from_bits(segment.ecn),
         };
         let outcome = endpoint.on_segment(header, payload);
+        endpoint.connection.review();
         self.after_segments(now, slot, segment, outcome);
     }
 
     /// Does what follows from what segments have changed; `segment` is the last of them.
     #[inline]
     fn after_segments(&mut self, now: Instant, slot: u32, segment: &Segment, outcome: Outcome) {
-        self.apply(slot, outcome);
+        self.mark_if_dirty(slot, outcome);
         self.data_arrived |= outcome.changes.contains(Changes::DATA);
         if outcome.changes.contains(Changes::ACKNOWLEDGED) {
             self.host.confirm_reachable(segment.tuple.source(), now);

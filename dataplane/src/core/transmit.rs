@@ -44,6 +44,7 @@ impl<D: Device> Core<D> {
     /// and gets another.
     fn transmit_connection(&mut self, now: Instant, slot: u32, last: bool) -> bool {
         let Some(mut endpoint) = self.endpoints.at(now, slot) else { return false };
+        debug_assert!(endpoint.connection.has_all_conditions(), "a condition began unnoticed");
         endpoint.retry_stream();
         let key = endpoint.connection.key;
         let egress = self.host.resolve(key, now);

@@ -8,6 +8,7 @@
 //! deadline, or earlier when other connections lack the frames held here ([`super::shortage`]).
 
 use crate::device::Frame;
+use crate::tcp::Unusual;
 use crate::time::Instant;
 
 use super::Endpoint;
@@ -23,6 +24,7 @@ impl<F> RdmapStream<'_, F> {
         self.operating.on_fpdu(&self.qp.shared);
         self.operating.crc_retries = 0;
         self.operating.awaits_receive = true;
+        self.tcp.unusual |= Unusual::AWAITS_RECEIVE;
         if let Some(queue) = self.qp.shared.shared_receives() {
             if !core::mem::replace(&mut self.operating.awaits_shared_receive, true) {
                 self.context.shared_receive_waiters.push_back(self.id);

@@ -9,7 +9,7 @@ use crate::byte_stream::{Arrived, ByteRun, SharedByteStream, TransferCounters};
 use crate::device::Frame;
 use crate::limits;
 use crate::tcp::receive_queue::HeldPool;
-use crate::tcp::{self, CloseReason, Disposition, Pools};
+use crate::tcp::{self, CloseReason, Disposition, Pools, Unusual};
 use crate::wire::segment::Segment;
 use crate::wire::tcp::{Header, SeqNumber};
 use crate::wire::tcp_rdma::{RdmaOption, Transfer};
@@ -275,7 +275,10 @@ pub(super) fn queue_bytes<F>(connection: &mut Connection, pools: &mut Pools<Chun
         stream.outbound.note_queued(&next);
         stream.outbound.take_pieces();
     }
-    *closing |= stream.outbound.is_finished();
+    if stream.outbound.is_finished() {
+        *closing = true;
+        tcp.unusual |= Unusual::CLOSING;
+    }
 }
 
 fn queue_run<F>(tcp: &mut tcp::Connection, pools: &mut Pools<Chunk, F>, run: ByteRun) -> bool {

@@ -13,7 +13,7 @@ use crate::qp::receiver::{Fault, PlacedSegment};
 use crate::qp::shared::QpState;
 use crate::qp::terminate;
 use crate::ring::{ConnectError, Event};
-use crate::tcp::{self, CloseReason};
+use crate::tcp::{self, CloseReason, Unusual};
 use crate::time::Instant;
 
 use super::Endpoint;
@@ -83,6 +83,8 @@ impl<F: Frame> Endpoint<'_, F> {
     // Requirements: C00-9-06, DDP-3-11, DDP-6.2-01, DDP-6.2-02, DDP-6.2.2-04, MPA-8-10
     fn end_stream(&mut self, error: StreamError) {
         let connection = &mut *self.connection;
+        // Straight steps find the fault, too.
+        connection.tcp.unusual |= Unusual::FAILED | Unusual::CLOSING | Unusual::SILENT_PEER;
         if !connection.sends_stream() {
             connection.closing = true;
             connection.abort_within(self.now, limits::TERMINATE_LINGER_NS);

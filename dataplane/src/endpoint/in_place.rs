@@ -98,6 +98,7 @@ impl<F: Frame> Endpoint<'_, F> {
             Step::Next | Step::Wait => self.receive_in_order(),
             ended => self.end_receive(ended),
         }
+        self.connection.review();
     }
 }
 

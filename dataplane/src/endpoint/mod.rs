@@ -76,6 +76,7 @@ mod shortage;
 mod stream;
 mod stream_halves;
 mod transmit;
+mod unusual;
 
 use crate::conn::ConnectionId;
 use crate::device::Frame;

@@ -127,6 +127,11 @@ impl Operating {
         }
     }
 
+    /// Returns true if something waits for the peer's first FPDU: ours, or a nudge.
+    pub(super) fn awaits_first_fpdu(&self) -> bool {
+        !self.may_send || self.nudges.left > 0 || self.silent_until != Instant::NEVER
+    }
+
     /// Notes an FPDU that is valid for MPA. It lets us send, whether or not it is valid for DDP.
     pub fn on_fpdu(&mut self, qp: &SharedQp) {
         self.silent_until = Instant::NEVER;

@@ -133,6 +133,10 @@ impl<F: Frame> Endpoint<'_, F> {
             more = true;
         }
         self.connection.await_first_fpdu(self.now);
+        if !self.connection.tcp.unusual.is_empty() {
+            self.connection.review();
+        }
+        debug_assert!(self.connection.has_all_conditions(), "a condition began unnoticed in a turn");
         let deadline = self.deadline(!streamed || has_work);
         if more { Turn::More { deadline } } else { Turn::Wait { deadline } }
     }

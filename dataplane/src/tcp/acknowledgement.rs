@@ -168,6 +168,7 @@ impl Connection {
         self.recovery.duplicate_acks = 0;
         if self.may_have_lost(&pools.segments) {
             self.repair(now, ack, true, outstanding, &delivery, pools);
+            self.unusual |= self.unusual_recomputed();
         }
         self.grow(now, false, una, flight, &delivery);
         self.rearm(now, true, false);

@@ -24,6 +24,7 @@ use super::send_state::{Fin, SendState};
 use super::state::{CloseReason, State};
 use super::timers::{Timer, Timers};
 use super::timestamps::TimestampClock;
+use super::unusual::Unusual;
 
 /// One TCP connection, in one part for each mechanism. Methods of the connection change the parts, and keep
 /// what must hold between them: with [`State::Closed`], for example, no timer runs, and only then
@@ -40,6 +41,8 @@ pub struct Connection {
     pub(super) counters: Counters,
     // What each segment needs, in either direction.
     pub(super) ack: AckState,
+    /// The rare conditions, of TCP and of its user.
+    pub unusual: Unusual,
     pub(super) receive: ReceiveState,
     pub(super) state: State,
     pub(super) close_reason: CloseReason,
@@ -76,6 +79,7 @@ impl Connection {
             send: SendState::new(iss, iss + 1),
             receive: ReceiveState::new(&config),
             ack: AckState::new(),
+            unusual: Unusual::all(),
             probe: ProbeState::new(),
             path,
             congestion: Congestion::new(algorithm, path.emss_octets()),

@@ -15,6 +15,7 @@ use super::ecn::EcnField;
 use super::receive_queue::Insertion;
 use super::send_queue::SendPayload;
 use super::timers::Timer;
+use super::unusual::Unusual;
 use super::{Changes, CloseReason, Connection, Disposition, Pools, Refusal, State};
 
 /// The payload of an arriving segment, in its frame.
@@ -237,6 +238,7 @@ impl Connection {
     fn note_marks(&mut self, ecn: EcnField, window_reduced: bool) {
         let changed = self.ecn.on_data(ecn == EcnField::CongestionExperienced, window_reduced);
         if changed && self.ack.on_ce_change(self.receive.next()) {
+            self.unusual |= Unusual::ECHO_OWED;
             self.timers.clear(Timer::DelayedAck);
         }
     }

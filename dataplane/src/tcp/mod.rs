@@ -139,6 +139,7 @@ mod timeouts;
 mod timers;
 mod timestamps;
 mod train;
+mod unusual;
 
 pub use config::{Behaviour, Config, Keepalive, PeerTimeouts};
 pub use connection::Connection;
@@ -151,3 +152,4 @@ pub use pools::Pools;
 pub use snapshot::Snapshot;
 pub use state::{CloseReason, State};
 pub use train::Train;
+pub use unusual::Unusual;
