@@ -1,11 +1,11 @@
 //! Frames out: connections take turns, each sends the segments that TCP allows, and the host adds headers.
 
 use crate::device::{Device, Frame};
-use crate::endpoint::{Chunk, Endpoint, StreamFailed, Turn};
+use crate::endpoint::{Chunk, Connection, Endpoint, StreamFailed, Turn};
 use crate::limits;
 use crate::net::Host;
-use crate::net::header_template::HeaderTemplate;
-use crate::net::headers::{Egress, FlowPath, SuperFrameRoom};
+use crate::net::output::SuperFrameRoom;
+use crate::net::template::HeaderTemplate;
 use crate::tcp::{Outgoing, Train};
 use crate::time::Instant;
 use crate::wire::tcp::Flags;
@@ -46,16 +46,18 @@ impl<D: Device> Core<D> {
         let Some(mut endpoint) = self.endpoints.at(now, slot) else { return false };
         debug_assert!(endpoint.connection.has_all_conditions(), "a condition began unnoticed");
         endpoint.retry_stream();
-        let key = endpoint.connection.key;
-        let egress = self.host.resolve(key, now);
-        let more = egress.is_some_and(|egress| send_segments(&mut self.host, &mut endpoint, egress, last));
+        let Connection { key, flow_label, .. } = *endpoint.connection;
+        let headers = self.host.headers(&key, flow_label, now);
+        let resolved = headers.is_some();
+        let more = headers
+            .is_some_and(|mut headers| send_segments(&mut self.host, &mut endpoint, &mut headers, last));
         match endpoint.end_turn(more) {
             Turn::More { deadline } => {
                 self.endpoints.table.set_deadline(slot, deadline);
                 true
             }
             Turn::Wait { mut deadline } => {
-                if egress.is_none() && self.host.is_unresolved(key.remote) {
+                if !resolved && self.host.is_unresolved(key.remote) {
                     // The next hop may not answer: then the connection asks again.
                     deadline = deadline.min(now + limits::NEIGHBOUR_RETRANSMIT_NS);
                 }
@@ -84,22 +86,20 @@ impl<D: Device> Core<D> {
     }
 }
 
-/// Sends segments of a connection by `egress`, as many as one turn allows. In the `last` turn of a poll the
-/// device has the frames as soon as no other follows: before the connection looks for more work and its
-/// deadline. Returns true if there may be more.
+/// Sends segments of a connection with these headers, as many as one turn allows. In the `last` turn of
+/// a poll the device has the frames as soon as no other follows: before the connection looks for more work
+/// and its deadline. Returns true if there may be more.
 fn send_segments<D: Device>(
     host: &mut Host<D>,
     endpoint: &mut Endpoint<'_, D::Frame>,
-    egress: Egress,
+    headers: &mut HeaderTemplate,
     last: bool,
 ) -> bool {
-    let (key, flow_label) = (endpoint.connection.key, endpoint.connection.flow_label);
-    let path = FlowPath { key, flow_label, egress };
-    let by_reference = host.takes_references(egress);
+    let by_reference = host.takes_references(headers);
     let mut left = limits::TRANSMIT_BURST_SEGMENTS;
     while left > 0 {
         left -= 1;
-        if !host.has_room(egress) {
+        if !host.has_room(headers) {
             // There is room again when the frames before have been received.
             return true;
         }
@@ -115,29 +115,33 @@ fn send_segments<D: Device>(
                 return false;
             }
         };
-        let headers = host.headers_octets(path.key, &outgoing.header);
-        let super_frame_room = host.super_frame_room(egress, headers);
+        let header_octets = headers.octets_with(&outgoing.header);
+        let super_frame_room = host.super_frame_room(headers, header_octets);
         // A device cuts a super-frame into segments of one length.
         let train = endpoint.train_after(&outgoing, super_frame_room.is_some());
         if let (Some(train), Some(room)) = (train, super_frame_room) {
-            let Some(sent) =
-                send_super_frames(host, endpoint, &path, outgoing, train, frame, (room, left, by_reference))
-            else {
+            let Some(sent) = send_super_frames(
+                host,
+                endpoint,
+                headers,
+                outgoing,
+                train,
+                frame,
+                (room, left, by_reference),
+            ) else {
                 return true;
             };
             left -= sent;
             continue;
         }
-        let payload = outgoing.segment.as_ref().map_or(0, |segment| segment.octets as usize);
-        let Some(frame) = build(host, endpoint, &path, &outgoing, headers, by_reference, frame) else {
+        let Some(frame) = build(host, endpoint, headers, &outgoing, by_reference, frame) else {
             // It stays unacknowledged, so TCP sends it again.
             host.count_no_buffer();
             continue;
         };
-        let template = train.and_then(|_| host.header_template(&frame, &path, headers, payload));
-        host.send(endpoint.now, egress, frame);
-        if let Some((train, template)) = train.zip(template) {
-            let Some(sent) = send_train(host, endpoint, &path, by_reference, train, template, left) else {
+        host.send(endpoint.now, headers, frame);
+        if let Some(train) = train {
+            let Some(sent) = send_train(host, endpoint, headers, by_reference, train, left) else {
                 return true;
             };
             left -= sent;
@@ -153,32 +157,30 @@ fn send_segments<D: Device>(
     true
 }
 
-/// Sends up to `most` segments of a train, whose headers are those of `template`. Returns how many,
-/// or `None` if the device has no frame. The frames are those that [`send_segments`] would build one by one.
+/// Sends up to `most` segments of a train. Returns how many, or `None` if the device has no frame. The frames
+/// are those that [`send_segments`] would build one by one.
 fn send_train<D: Device>(
     host: &mut Host<D>,
     endpoint: &mut Endpoint<'_, D::Frame>,
-    path: &FlowPath,
+    headers: &mut HeaderTemplate,
     by_reference: bool,
     mut train: Train<Chunk>,
-    mut template: HeaderTemplate,
     most: usize,
 ) -> Option<usize> {
     let mut sent = 0;
     let mut has_frames = true;
-    while sent < most && host.has_room(path.egress) {
-        if let Some(mut parts) = endpoint.parts(&mut train, by_reference) {
+    while sent < most && host.has_room(headers) {
+        if let Some(mut parts) = endpoint.parts(&mut train, headers, by_reference) {
             let before = sent;
-            parts.fit(&mut template);
-            while sent < most && parts.left() > 0 && host.has_room(path.egress) {
+            while sent < most && parts.left() > 0 && host.has_room(parts.headers()) {
                 let Some(mut frame) = host.empty_frame() else { break };
-                let Some(written) = parts.write_next(&template, &mut frame) else {
+                let Some(written) = parts.write_next(&mut frame) else {
                     host.keep_spare(frame);
                     break;
                 };
                 sent += 1;
                 if written {
-                    host.send(parts.now(), path.egress, frame);
+                    host.send(parts.now(), parts.headers(), frame);
                 } else {
                     host.count_no_buffer();
                 }
@@ -196,9 +198,9 @@ fn send_train<D: Device>(
             break;
         };
         sent += 1;
-        if endpoint.write_payload(segment, by_reference, template.octets(), &mut frame) {
-            template.write(&mut frame, segment.seq, push, segment.octets as usize);
-            host.send(endpoint.now, path.egress, frame);
+        if endpoint.write_payload(segment, by_reference, headers.octets(), &mut frame) {
+            headers.write(&mut frame, segment.seq, push, segment.octets as usize);
+            host.send(endpoint.now, headers, frame);
         } else {
             host.count_no_buffer();
         }
@@ -213,14 +215,14 @@ fn send_train<D: Device>(
 fn send_super_frames<D: Device>(
     host: &mut Host<D>,
     endpoint: &mut Endpoint<'_, D::Frame>,
-    path: &FlowPath,
+    headers: &mut HeaderTemplate,
     first: Outgoing<Chunk>,
     mut train: Train<Chunk>,
     mut frame: D::Frame,
     (room, most, by_reference): (SuperFrameRoom, usize, bool),
 ) -> Option<usize> {
     let Outgoing { mut header, ecn, .. } = first;
-    let headers = host.headers_octets(path.key, &header);
+    let header_octets = headers.octets_with(&header);
     let by_reference = by_reference && room.references > 0;
     // Whether the segment of `train` has PSH, if that is to be sent.
     let mut next = Some(header.flags.contains(Flags::PSH));
@@ -234,7 +236,7 @@ fn send_super_frames<D: Device>(
             if by_reference { room.octets.min(room.references * segment_octets) } else { room.octets };
         while let Some(push) = next.take() {
             // The headers go before the first.
-            let before = if payload_octets == 0 { headers } else { 0 };
+            let before = if payload_octets == 0 { header_octets } else { 0 };
             whole &= endpoint.write_payload(train.segment(), by_reference, before, &mut frame);
             payload_octets += segment_octets;
             header.flags.set(Flags::PSH, push);
@@ -245,9 +247,9 @@ fn send_super_frames<D: Device>(
         }
         if whole {
             let cut = (ecn.bits(), segment_octets as u16);
-            host.write_super_headers(&mut frame, path, &header, payload_octets, cut);
+            host.write_super_headers(&mut frame, headers, &header, payload_octets, cut);
             host.note_joined(payload_octets / segment_octets - 1);
-            host.send(endpoint.now, path.egress, frame);
+            host.send(endpoint.now, headers, frame);
         } else {
             // Its segments stay unacknowledged, so TCP sends them again.
             host.count_no_buffer();
@@ -271,24 +273,24 @@ fn send_super_frames<D: Device>(
     has_frames.then_some(sent)
 }
 
-/// Builds the frame of a segment with `headers` octets of headers; returns `None` if its octets cannot be
+/// Builds the frame of a segment; returns `None` if its octets cannot be
 /// had.
 fn build<D: Device>(
     host: &Host<D>,
     endpoint: &mut Endpoint<'_, D::Frame>,
-    path: &FlowPath,
+    headers: &mut HeaderTemplate,
     outgoing: &Outgoing<Chunk>,
-    headers: usize,
     by_reference: bool,
     mut frame: D::Frame,
 ) -> Option<D::Frame> {
     let mut payload_octets = 0;
+    let header_octets = headers.octets_with(&outgoing.header);
     if let Some(segment) = &outgoing.segment {
-        endpoint.write_payload(segment, by_reference, headers, &mut frame).then_some(())?;
+        endpoint.write_payload(segment, by_reference, header_octets, &mut frame).then_some(())?;
         payload_octets = segment.octets as usize;
     } else {
-        frame.append(headers)?;
+        frame.append(header_octets)?;
     }
-    host.write_headers(&mut frame, path, &outgoing.header, payload_octets, outgoing.ecn.bits());
+    host.write_headers(&mut frame, headers, &outgoing.header, payload_octets, outgoing.ecn.bits());
     Some(frame)
 }

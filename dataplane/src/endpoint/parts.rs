@@ -10,7 +10,7 @@ use crate::device::Frame;
 use crate::memory::RetainedMemory;
 use crate::mpa::builder::{self, write_long};
 use crate::mpa::fpdu::{self, Passes};
-use crate::net::header_template::HeaderTemplate;
+use crate::net::template::HeaderTemplate;
 use crate::qp::run::Source;
 use crate::statistics::Statistics;
 use crate::tcp::{self, Train};
@@ -23,6 +23,8 @@ use super::connection::{Chunk, Mode};
 pub struct Parts<'e> {
     now: Instant,
     tcp: &'e mut tcp::Connection,
+    /// Their headers, for their length.
+    headers: &'e HeaderTemplate,
     train: &'e mut Train<Chunk>,
     /// Their payload is from here.
     memory: RetainedMemory<'e>,
@@ -35,7 +37,12 @@ impl<F: Frame> Endpoint<'_, F> {
     /// are none, or they are not parts of a message in a stream without Markers whose payload is copied from
     /// registered memory: constant memory goes by reference if that is allowed.
     #[inline]
-    pub fn parts<'s>(&'s mut self, train: &'s mut Train<Chunk>, by_reference: bool) -> Option<Parts<'s>> {
+    pub fn parts<'s>(
+        &'s mut self,
+        train: &'s mut Train<Chunk>,
+        headers: &'s mut HeaderTemplate,
+        by_reference: bool,
+    ) -> Option<Parts<'s>> {
         if train.in_series() == 0 {
             return None;
         }
@@ -59,10 +66,13 @@ impl<F: Frame> Endpoint<'_, F> {
         if by_reference && memory.target(slice.to, slice.len as usize)?.constant().is_some() {
             return None;
         }
+        let passes = Passes::summed(operating.crc, slice.len as usize);
+        headers.fit(segment.octets as usize);
         Some(Parts {
             now: self.now,
-            passes: Passes::summed(operating.crc, slice.len as usize),
+            passes,
             tcp: &mut self.connection.tcp,
+            headers,
             memory,
             statistics: &mut context.statistics,
             train,
@@ -81,29 +91,29 @@ impl Parts<'_> {
         self.train.in_series()
     }
 
-    /// Makes `template` that of the segments, which are equally long.
-    pub fn fit(&self, template: &mut HeaderTemplate) {
-        template.fit(self.train.segment().octets as usize);
+    /// Returns the headers of the segments.
+    pub const fn headers(&self) -> &HeaderTemplate {
+        self.headers
     }
 
-    /// Writes the next segment to `frame`, which is empty, with the headers of `template`, which
-    /// [fits](Self::fit) it, if any are [`left`](Self::left). Returns false if the payload or room for it
-    /// cannot be had, and `None` if there is no segment for now.
+    /// Writes the next segment with its headers to `frame`, which is empty, if any are [`left`](Self::left).
+    /// Returns false if the payload or room for it cannot be had, and `None` if there is no segment for now.
     #[inline]
-    pub fn write_next<F: Frame>(&mut self, template: &HeaderTemplate, frame: &mut F) -> Option<bool> {
+    pub fn write_next<F: Frame>(&mut self, frame: &mut F) -> Option<bool> {
         let (segment, push) = self.tcp.next_in_series(self.now, self.train)?;
         let Chunk::Fpdus(run) = &segment.payload else { return Some(false) };
         let Source::Memory(slice) = run.first.source else { return Some(false) };
         let payload = self.memory.target(slice.to, slice.len as usize);
-        let octets = template.octets() + segment.octets as usize;
+        let headers = self.headers;
+        let octets = headers.octets() + segment.octets as usize;
         let Some((payload, room)) = payload.zip(frame.append(octets)) else { return Some(false) };
-        template.begin(room, segment.seq, push);
-        if !write_long(&mut room[template.octets()..], &run.first.header, &payload, self.passes) {
+        headers.begin(room, segment.seq, push);
+        if !write_long(&mut room[headers.octets()..], &run.first.header, &payload, self.passes) {
             return Some(false);
         }
         self.statistics.fpdus_sent += 1;
         self.statistics.bytes_copied_tx += u64::from(slice.len);
-        template.finish(frame);
+        headers.finish(frame);
         Some(true)
     }
 }

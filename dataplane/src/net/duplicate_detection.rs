@@ -21,7 +21,7 @@ impl<D: Device> Host<D> {
 
     #[cold]
     fn bring_into_use(&mut self, now: Instant) -> Ipv6Addresses {
-        self.recent_hops.forget();
+        self.own_generation = self.own_generation.wrapping_add(1);
         for own in self.own.start(now, self.duplicate_address_detection) {
             self.announce(own.address);
         }
@@ -59,7 +59,7 @@ impl<D: Device> Host<D> {
         }
         self.own.give_up(address);
         self.note_conflict(address.into(), mac, true);
-        self.recent_hops.forget();
+        self.own_generation = self.own_generation.wrapping_add(1);
         DropCause::AddressConflict
     }
 

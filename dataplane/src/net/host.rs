@@ -15,7 +15,7 @@ use super::notice::Notices;
 use super::own_addresses::OwnAddresses;
 use super::path_mtu::PathMtus;
 use super::reassembly::Reassembly;
-use super::recent_hops::RecentHops;
+use super::template::Paths;
 use crate::device::{Capabilities, Device, Frame, RxInterrupt};
 use crate::keyed_hash::KeyedHash;
 use crate::limits;
@@ -57,10 +57,12 @@ pub struct Host<D: Device> {
     pub(super) rdma_option_kind: u8,
 
     pub(super) own: OwnAddresses,
+    /// Changes with the own addresses.
+    pub(super) own_generation: u32,
+    pub(super) paths: Paths,
     pub(super) duplicate_address_detection: bool,
     pub(super) routes: Routes,
     pub(super) neighbours: Neighbours,
-    pub(super) recent_hops: RecentHops,
     pub(super) path_mtus: PathMtus,
     pub(super) reassembly: Reassembly,
     /// Hashes flows to IPv6 flow labels.
@@ -101,11 +103,12 @@ impl<D: Device> Host<D> {
             capabilities,
             vlan,
             rdma_option_kind,
+            own_generation: 0,
+            paths: Paths::new(),
             own: OwnAddresses::new(addresses, secret.random(Purpose::DuplicateDetection)),
             duplicate_address_detection,
             routes,
             neighbours: Neighbours::new(&neighbours, &mut secret.random(Purpose::Neighbours)),
-            recent_hops: RecentHops::default(),
             path_mtus: PathMtus::new(),
             reassembly: Reassembly::new(capabilities.mtu_bytes.max(limits::REASSEMBLY_MIN_BYTES)),
             flow_labels: KeyedHash::new(secret.derive(Purpose::FlowLabels)),

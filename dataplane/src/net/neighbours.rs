@@ -113,6 +113,8 @@ pub struct Neighbours {
     /// How long a neighbour counts as reachable (RFC 4861 §6.3.2): random, so that hosts do not solicit in
     /// step.
     reachable_ns: u64,
+    /// Changes when a hardware address that was known does not hold any more.
+    generation: u32,
 }
 
 impl Neighbours {
@@ -124,7 +126,19 @@ impl Neighbours {
         for StaticNeighbour { address, mac } in configured {
             entries.insert(*address, Neighbour::new(*mac, State::Static, Instant::ZERO));
         }
-        Self { entries, next_due: Instant::NEVER, reachable_ns: random.u64(base / 2..=base / 2 * 3) }
+        Self {
+            entries,
+            next_due: Instant::NEVER,
+            reachable_ns: random.u64(base / 2..=base / 2 * 3),
+            generation: 1,
+        }
+    }
+
+    /// Returns a number that changes when a hardware address that was [known](Resolution::Known) does not
+    /// hold any more.
+    #[inline]
+    pub const fn generation(&self) -> u32 {
+        self.generation
     }
 
     /// Returns the earliest time at which [`take_due`](Self::take_due) has a solicitation.
@@ -179,10 +193,14 @@ impl Neighbours {
             return solicitations;
         }
         self.next_due = Instant::NEVER;
-        let next_due = &mut self.next_due;
+        let (next_due, generation) = (&mut self.next_due, &mut self.generation);
         self.entries.for_each_mut(|address, entry| {
             if entry.state.is_timed() && entry.due <= now && !solicitations.is_full() {
+                let before = (entry.mac, entry.state.is_resolved());
                 solicitations.extend(next_solicitation(address, entry, now));
+                if before.1 && before != (entry.mac, entry.state.is_resolved()) {
+                    *generation = generation.wrapping_add(1);
+                }
             }
             if entry.state.is_timed() {
                 *next_due = (*next_due).min(entry.due);
@@ -275,6 +293,7 @@ impl Neighbours {
         match victim.map(|(address, entry)| (address, entry.used)) {
             Some((address, used)) if to_be_used || used.is_none() => {
                 self.entries.remove(address);
+                self.generation = self.generation.wrapping_add(1);
                 true
             }
             _ => false,

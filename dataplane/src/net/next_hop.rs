@@ -7,7 +7,6 @@ use super::addresses::{self, Cidr};
 use super::flow::FlowKey;
 use super::headers::Egress;
 use super::neighbours::{Resolution, Solicitation};
-use super::recent_hops::Hop;
 use crate::device::{Device, Frame};
 use crate::time::Instant;
 use crate::wire::ethernet::{self, MacAddress};
@@ -28,30 +27,18 @@ impl<D: Device> Host<D> {
     /// Returns the egress of a connection's packets. `None` while they cannot leave: the local address is
     /// tentative or was given up, there is no route, or the hardware address of the next hop is not known and
     /// is asked for.
-    #[inline]
-    pub fn resolve(&mut self, key: FlowKey, now: Instant) -> Option<Egress> {
-        let hop = self.recent_hops.find(key.local, key.remote).or_else(|| self.find_hop(&key))?;
-        let Hop::Neighbour(next_hop) = hop else { return Some(Egress::Loopback) };
-        match self.neighbours.resolve(next_hop, now) {
-            Resolution::Known(mac) => Some(Egress::Wire(mac)),
-            Resolution::Wait => None,
-        }
-    }
-
-    /// Finds the next hop of a connection's packets by the host's addresses and routes, and remembers it.
-    #[inline(never)]
-    fn find_hop(&mut self, key: &FlowKey) -> Option<Hop> {
+    pub fn resolve(&mut self, key: &FlowKey, now: Instant) -> Option<Egress> {
         if !self.own.contains(key.local) {
             // RFC 4862 §5.4: a tentative address may not be used, and one that another station has never.
             return None;
         }
-        let hop = if self.own.contains(key.remote) {
-            Hop::Loopback
-        } else {
-            Hop::Neighbour(self.next_hop(key.remote)?)
-        };
-        self.recent_hops.remember(key.local, key.remote, hop);
-        Some(hop)
+        if self.own.contains(key.remote) {
+            return Some(Egress::Loopback);
+        }
+        match self.neighbours.resolve(self.next_hop(key.remote)?, now) {
+            Resolution::Known(mac) => Some(Egress::Wire(mac)),
+            Resolution::Wait => None,
+        }
     }
 
     /// Returns the same as [`resolve`](Self::resolve), without asking for an unknown hardware address.
@@ -73,15 +60,12 @@ impl<D: Device> Host<D> {
         self.next_hop(remote).is_some_and(|next_hop| self.neighbours.is_waiting(next_hop))
     }
 
-    /// Notes that packets of the host have reached `remote`: its next hop is reachable (RFC 4861 §7.3.1).
-    #[inline]
-    pub fn confirm_reachable(&mut self, remote: IpAddr, now: Instant) {
-        let next_hop = match self.recent_hops.to(remote) {
-            Some(Hop::Neighbour(next_hop)) => Some(next_hop),
-            Some(Hop::Loopback) => None,
-            None => self.next_hop(remote),
-        };
-        if let Some(next_hop) = next_hop {
+    /// Tells the neighbour cache that the next hop of packets to `remote` is reachable.
+    #[inline(never)]
+    pub(super) fn confirm_next_hop(&mut self, remote: IpAddr, now: Instant) {
+        if !self.own.contains(remote)
+            && let Some(next_hop) = self.next_hop(remote)
+        {
             self.neighbours.confirm(next_hop, now);
         }
     }

@@ -2,7 +2,8 @@
 
 use super::Host;
 use super::flow::FlowKey;
-use super::headers::{Egress, FlowPath};
+use super::headers::Egress;
+use super::template::HeaderTemplate;
 use crate::device::{Device, Frame};
 use crate::drops::DropCause;
 use crate::limits;
@@ -48,11 +49,12 @@ impl<D: Device> Host<D> {
         self.counters.drops.count(DropCause::NoTransmitBuffer);
     }
 
-    /// Returns true if a connection may send another frame by `egress`. There is room again to the host
-    /// itself when the frames before have been received; to the device,
+    /// Returns true if a connection with this template may send another frame. There is room again to the
+    /// host itself when the frames before have been received; to the device,
     /// [`has_room_for_turn`](Self::has_room_for_turn) has made sure.
-    pub fn has_room(&self, egress: Egress) -> bool {
-        !egress.is_loopback() || self.loopback.has_room()
+    #[inline]
+    pub fn has_room(&self, template: &HeaderTemplate) -> bool {
+        !template.is_loopback() || self.loopback.has_room()
     }
 
     /// Returns true if there is room in the queue to the device for all that a connection sends in its turn.
@@ -64,17 +66,15 @@ impl<D: Device> Host<D> {
         self.to_send.len() <= MOST
     }
 
-    /// Sends the frame of a segment.
+    /// Sends the frame of a segment with the headers of `template`.
     #[inline]
-    pub fn send(&mut self, now: Instant, egress: Egress, frame: D::Frame) {
-        match egress {
-            Egress::Loopback => self.loop_back(frame),
-            Egress::Wire(_) => {
-                self.to_send.push_back(frame);
-                if self.to_send.len() >= limits::TRANSMIT_CHUNK_FRAMES {
-                    self.flush(now);
-                }
-            }
+    pub fn send(&mut self, now: Instant, template: &HeaderTemplate, frame: D::Frame) {
+        if template.is_loopback() {
+            return self.loop_back(frame);
+        }
+        self.to_send.push_back(frame);
+        if self.to_send.len() >= limits::TRANSMIT_CHUNK_FRAMES {
+            self.flush(now);
         }
     }
 
@@ -99,10 +99,9 @@ impl<D: Device> Host<D> {
     /// Sends as [`send_bare`](Self::send_bare) does, by `egress`.
     pub fn send_bare_by(&mut self, egress: Egress, key: FlowKey, header: &Header) {
         let Some(mut frame) = self.empty_frame() else { return };
-        let octets = self.headers_octets(key, header);
-        if frame.append(octets).is_some() {
-            let path = FlowPath { key, flow_label: self.flow_label(&key), egress };
-            self.write_headers(&mut frame, &path, header, 0, 0);
+        let mut template = self.template(&key, egress);
+        if frame.append(template.octets_with(header)).is_some() {
+            self.write_headers(&mut frame, &mut template, header, 0, 0);
             match egress {
                 Egress::Wire(_) => self.queue_reply(frame),
                 Egress::Loopback => self.loop_back(frame),

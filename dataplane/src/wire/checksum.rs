@@ -27,6 +27,12 @@ impl Sum {
         self.odd ^= !octets.len().is_multiple_of(2);
     }
 
+    /// The sum that has been [folded](Self::folded).
+    #[inline]
+    pub const fn from_folded(folded: u16) -> Self {
+        Self { total: folded.to_be() as u64, odd: false }
+    }
+
     /// The sum itself, not complemented: a device needs it in the checksum field if it is to complete it.
     #[inline]
     pub fn folded(self) -> u16 {
@@ -46,6 +52,13 @@ pub fn sum(octets: &[u8]) -> Sum {
     let mut sum = Sum::default();
     sum.add(octets);
     sum
+}
+
+/// A [folded](Sum::folded) sum with one more word.
+#[inline]
+pub const fn add(folded: u16, word: u16) -> u16 {
+    let (sum, carry) = folded.overflowing_add(word);
+    sum + carry as u16
 }
 
 /// The sum of the pseudo-header that TCP and UDP checksums cover: `length` octets of `protocol` from `src` to

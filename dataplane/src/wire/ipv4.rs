@@ -157,14 +157,15 @@ impl Header {
     }
 }
 
-/// Writes the length of the packet to the header at the start of `octets`, and the checksum that the header
-/// then has if `with_checksum` is true.
-pub fn set_total_len(octets: &mut [u8], total_len: u16, with_checksum: bool) {
+/// Writes the length of the packet and the two ECN bits to the header at the start of `octets`, and the
+/// checksum, if there is one.
+#[inline]
+pub fn patch(octets: &mut [u8], total_len: u16, ecn: u8, checksum: Option<u16>) {
     let Some(header) = room::<{ Header::LEN }>(octets) else { return };
+    header[1] = header[1] & !0x03 | ecn & 0x03;
     [header[2], header[3]] = total_len.to_be_bytes();
-    if with_checksum {
-        [header[10], header[11]] = [0, 0];
-        [header[10], header[11]] = checksum::sum(header).finish().to_be_bytes();
+    if let Some(checksum) = checksum {
+        [header[10], header[11]] = checksum.to_be_bytes();
     }
 }
 

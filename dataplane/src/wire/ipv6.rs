@@ -91,9 +91,21 @@ impl Header {
     }
 }
 
-/// Writes the octets after the header to the header at the start of `octets`.
-pub fn set_payload_len(octets: &mut [u8], payload_len: u16) {
+/// Writes the flow label to the header at the start of `octets`.
+#[inline]
+pub fn set_flow_label(octets: &mut [u8], flow_label: u32) {
     if let Some(header) = room::<{ Header::LEN }>(octets) {
+        let [_, high, middle, low] = flow_label.to_be_bytes();
+        header[1] = header[1] & 0xf0 | high & 0x0f;
+        [header[2], header[3]] = [middle, low];
+    }
+}
+
+/// Writes the octets after the header and the two ECN bits to the header at the start of `octets`.
+#[inline]
+pub fn patch(octets: &mut [u8], payload_len: u16, ecn: u8) {
+    if let Some(header) = room::<{ Header::LEN }>(octets) {
+        header[1] = header[1] & !0x30 | (ecn & 0x03) << 4;
         [header[4], header[5]] = payload_len.to_be_bytes();
     }
 }

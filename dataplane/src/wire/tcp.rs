@@ -268,7 +268,7 @@ impl Options {
 
     /// Whether there is no option but perhaps timestamps, as in nearly all segments.
     #[inline]
-    const fn is_usual(&self) -> bool {
+    pub const fn is_usual(&self) -> bool {
         self.mss.is_none()
             && self.window_scale.is_none()
             && !self.sack_permitted
@@ -358,6 +358,9 @@ pub const FLAGS_OFFSET: usize = 13;
 impl Header {
     /// Octets of a header without options.
     pub const MIN_LEN: usize = 20;
+
+    /// Octets of a header with timestamps as its only option.
+    pub const WITH_TIMESTAMPS_LEN: usize = Self::MIN_LEN + USUAL_LEN;
 
     /// Octets of the longest header.
     pub const MAX_LEN: usize = Self::MIN_LEN + Options::ROOM;
@@ -458,6 +461,36 @@ pub fn set_ports(segment: &mut [u8], source: u16, destination: u16) {
         field[0..2].copy_from_slice(&source.to_be_bytes());
         field[2..4].copy_from_slice(&destination.to_be_bytes());
     }
+}
+
+/// Copies the ports and the checksum field from the header at the start of `from` to that of `to`.
+pub fn copy_ports_and_checksum(from: &[u8], to: &mut [u8]) {
+    let from = from.first_chunk::<{ Header::MIN_LEN }>();
+    if let Some((to, from)) = to.first_chunk_mut::<{ Header::MIN_LEN }>().zip(from) {
+        to[0..4].copy_from_slice(&from[0..4]);
+        to[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].copy_from_slice(&from[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2]);
+    }
+}
+
+/// Writes `header`, which has no options but perhaps timestamps, without its PSH, to the front of `segment`,
+/// which has room for timestamps. Ports and checksum stay as they are. Returns the octets of the header.
+#[inline]
+pub fn emit_usual(segment: &mut [u8], header: &Header) -> usize {
+    debug_assert!(header.options.is_usual() && header.urgent == 0, "it is another header");
+    let Some(out) = segment.first_chunk_mut::<{ Header::WITH_TIMESTAMPS_LEN }>() else {
+        debug_assert!(false, "no room for timestamps");
+        return Header::MIN_LEN;
+    };
+    let header_len = header.header_len();
+    out[4..8].copy_from_slice(&header.seq.0.to_be_bytes());
+    out[8..12].copy_from_slice(&header.ack.0.to_be_bytes());
+    let flags = header.flags.difference(Flags::PSH).bits();
+    out[12..14].copy_from_slice(&[(header_len / 4) as u8 * 16, flags]);
+    out[14..16].copy_from_slice(&header.window.to_be_bytes());
+    if let Some(clock) = header.options.timestamps {
+        out[Header::MIN_LEN..].copy_from_slice(&clock.after_nops());
+    }
+    header_len
 }
 
 /// Writes `seq` to the header at the start of `segment`, and adds `flags` to its control bits. The checksum

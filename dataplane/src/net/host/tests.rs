@@ -7,14 +7,13 @@ use crate::device::Frame;
 use crate::device::sim::{self, EndConfig, SimDevice};
 use crate::drops::DropCause;
 use crate::net::addresses::Cidr;
-use crate::net::header_template::HeaderTemplate;
-use crate::net::headers::{Egress, FlowPath};
+use crate::net::headers::{Egress, network_octets};
 use crate::net::inbound::Inbound;
 use crate::net::input::Ingress;
 use crate::wire::arp;
 use crate::wire::ethernet::{self, EtherType};
 use crate::wire::ipv4::{self, Protocol};
-use crate::wire::tcp::{Flags, Header, SeqNumber, Timestamps};
+use crate::wire::tcp::{self, Flags, Header, Options, SeqNumber, Timestamps};
 use crate::wire::tcp_rdma::DEFAULT_KIND;
 use crate::wire::{checksum, icmp, icmpv6, ipv6};
 
@@ -171,7 +170,7 @@ fn a_neighbour_with_our_hardware_address_is_reached_over_the_wire() {
     config.neighbours.push(StaticNeighbour { address: PEER.into(), mac: EndConfig::a().mac });
     let (mut host, mut wire) = host(config);
     let key = flow();
-    let egress = host.resolve(key, NOW).expect("a static neighbour");
+    let egress = host.resolve(&key, NOW).expect("a static neighbour");
     assert_eq!(egress, Egress::Wire(EndConfig::a().mac));
     host.send_bare_by(egress, key, &Header { flags: Flags::SYN, ..Header::default() });
     let frames = sent(&mut host, &mut wire);
@@ -194,7 +193,7 @@ fn receive_looped<D: Device>(host: &mut Host<D>) -> Option<Result<Inbound<D::Fra
 fn an_own_address_is_reached_by_loopback() {
     let (mut host, mut wire) = host(config());
     let key = FlowKey { remote: V4.into(), ..flow() };
-    assert_eq!(host.resolve(key, NOW), Some(Egress::Loopback));
+    assert_eq!(host.resolve(&key, NOW), Some(Egress::Loopback));
     host.send_bare(key, &Header { flags: Flags::RST, ..Header::default() });
     let Some(Ok(Inbound::Segment(segment, ..))) = receive_looped(&mut host) else { panic!("no segment") };
     assert_eq!(FlowKey::of_received(&segment.tuple).local_port, key.remote_port);
@@ -205,7 +204,7 @@ fn an_own_address_is_reached_by_loopback() {
 #[test]
 fn the_neighbour_that_packets_wait_for_is_reported() {
     let (mut host, mut wire) = host(config());
-    assert_eq!(host.resolve(flow(), NOW), None);
+    assert_eq!(host.resolve(&flow(), NOW), None);
     assert!(host.is_unresolved(PEER.into()));
     host.solicit_neighbours(NOW);
     assert_eq!(sent(&mut host, &mut wire).len(), 1, "a request");
@@ -213,7 +212,7 @@ fn the_neighbour_that_packets_wait_for_is_reported() {
     let mac = host.mac;
     let inbound = host.receive(NOW, frame(&mut wire, mac, EtherType::ARP, &reply), Ingress::Wire);
     assert!(matches!(inbound, Ok(Inbound::NeighbourResolved(address)) if address == IpAddr::from(PEER)));
-    assert_eq!(host.resolve(flow(), NOW), Some(Egress::Wire(wire.mac())));
+    assert_eq!(host.resolve(&flow(), NOW), Some(Egress::Wire(wire.mac())));
     let inbound = host.receive(NOW, frame(&mut wire, mac, EtherType::ARP, &reply), Ingress::Wire);
     assert!(matches!(inbound, Ok(Inbound::Done)));
 }
@@ -223,7 +222,7 @@ fn the_neighbour_that_packets_wait_for_is_reported() {
 #[test]
 fn a_request_for_another_station_resolves_its_sender() {
     let (mut host, mut wire) = host(config());
-    host.resolve(flow(), NOW);
+    host.resolve(&flow(), NOW);
     let request = arp_packet(&wire, arp::Operation::Request, [198, 18, 0, 3]);
     let inbound =
         host.receive(NOW, frame(&mut wire, MacAddress::BROADCAST, EtherType::ARP, &request), Ingress::Wire);
@@ -245,12 +244,12 @@ fn a_segment_arrives_as_it_was_sent() {
         let mut receiver = Host::new(wire, with_address(PEER), Secret::new([3, 4]));
         let (key, payload) = (flow(), b"octets");
         let header = Header { flags: Flags::ACK, seq: SeqNumber(7), ..Header::default() };
-        let path = FlowPath { key, flow_label: 0, egress: Egress::Wire(receiver.mac) };
+        let mut template = sender.template(&key, Egress::Wire(receiver.mac));
         let mut frame = sender.empty_frame().unwrap();
-        let headers = sender.headers_octets(key, &header);
+        let headers = template.octets_with(&header);
         frame.append(headers + payload.len()).unwrap()[headers..].copy_from_slice(payload);
-        sender.write_headers(&mut frame, &path, &header, payload.len(), 0b10);
-        sender.send(NOW, path.egress, frame);
+        sender.write_headers(&mut frame, &mut template, &header, payload.len(), 0b10);
+        sender.send(NOW, &template, frame);
         sender.flush(NOW);
         let mut burst = receiver.take_burst(NOW + 1_000_000).unwrap();
         let inbound = receiver.receive(NOW, burst.remove(0), Ingress::Wire);
@@ -264,15 +263,109 @@ fn a_segment_arrives_as_it_was_sent() {
     }
 }
 
-/// The headers of a template are those that are written one by one, whoever computes the checksums, over both
-/// versions of IP, with and without a VLAN.
+/// Writes the octets of a segment field by field, as RFC 791, RFC 8200 and RFC 9293 have them, with `octets`
+/// of payload.
+fn written_by_field(
+    host: &Host<SimDevice>,
+    key: &FlowKey,
+    egress: Egress,
+    header: &Header,
+    (octets, ecn): (usize, u8),
+) -> Vec<u8> {
+    let mut segment = vec![0; header.header_len()];
+    let ports = (key.local_port, key.remote_port);
+    Header { source_port: ports.0, destination_port: ports.1, ..header.clone() }.emit(&mut segment);
+    segment.extend((0..octets).map(|octet| octet as u8));
+    let mut pseudo = checksum::pseudo_header(key.local, key.remote, Protocol::TCP.0, segment.len() as u16);
+    let field = if host.capabilities.transmit_checksums || egress.is_loopback() {
+        pseudo.folded()
+    } else {
+        pseudo.add(&segment);
+        pseudo.finish()
+    };
+    tcp::set_checksum(&mut segment, field);
+    let mut link = vec![0; host.link_octets()];
+    let ethertype = if key.remote.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
+    host.write_link(&mut link, host.destination_mac(egress), ethertype);
+    let mut ip = vec![0; network_octets(key.remote)];
+    match (key.local, key.remote) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let header = ipv4::Header {
+                source,
+                destination,
+                protocol: Protocol::TCP,
+                ttl: limits::TIME_TO_LIVE,
+                total_len: (ip.len() + segment.len()) as u16,
+                dont_fragment: true,
+                more_fragments: false,
+                fragment_offset: 0,
+                identification: 0,
+                ecn,
+                dscp: 0,
+            };
+            if host.capabilities.transmit_ip_checksums {
+                header.emit_without_checksum(&mut ip);
+            } else {
+                header.emit(&mut ip);
+            }
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => ipv6::Header {
+            source,
+            destination,
+            next_header: Protocol::TCP,
+            hop_limit: limits::TIME_TO_LIVE,
+            payload_len: segment.len() as u16,
+            flow_label: host.flow_label(key),
+            ecn,
+            dscp: 0,
+        }
+        .emit(&mut ip),
+        _ => panic!("a flow between two families"),
+    }
+    [link, ip, segment].concat()
+}
+
+/// Headers with and without options, in an order in which each differs from the one before.
+fn headers() -> Vec<(Header, usize, u8)> {
+    let clock = |value| Some(Timestamps { value, echo: 6 });
+    let header = |seq: u32, flags: Flags, options: Options| Header {
+        seq: SeqNumber(seq),
+        ack: SeqNumber(seq ^ 0x55),
+        flags: flags | Flags::ACK,
+        window: 900 + seq as u16,
+        options,
+        ..Header::default()
+    };
+    let block = (SeqNumber(70), SeqNumber(80));
+    let none = Options::default;
+    let clocks = |value| Options { timestamps: clock(value), ..none() };
+    let sack = |timestamps| Options { timestamps, sack: [block].into_iter().collect(), ..none() };
+    vec![
+        (header(1, Flags::SYN, Options { mss: Some(1460), window_scale: Some(7), ..clocks(1) }), 0, 0),
+        (header(2, Flags::empty(), clocks(2)), 0, 0),
+        (header(3, Flags::PSH, clocks(3)), 101, 2),
+        (header(4, Flags::empty(), clocks(3)), 101, 2),
+        (header(5, Flags::PSH | Flags::ECE, clocks(4)), 101, 2),
+        (header(6, Flags::empty(), sack(clock(4))), 0, 0),
+        (header(7, Flags::CWR, clocks(5)), 1400, 2),
+        (header(8, Flags::empty(), none()), 0, 0),
+        (header(9, Flags::PSH, none()), 12, 0),
+        (header(10, Flags::empty(), sack(None)), 0, 0),
+        (header(11, Flags::FIN, none()), 0, 0),
+        (header(12, Flags::PSH, clocks(6)), 1, 2),
+    ]
+}
+
+/// A template writes the headers that are written field by field, whoever computes the checksums, over both
+/// versions of IP, with and without a VLAN, whatever was written before; and the same when it goes on with
+/// the next segments of a burst.
 #[test]
 fn a_template_has_the_headers_of_each_segment() {
     let peer = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
     let flow6 = FlowKey { local: V6.into(), remote: peer.into(), ..flow() };
     let egresses = [Egress::Wire(MacAddress([2, 0, 0, 0, 0, 9])), Egress::Loopback];
-    let checksums = [(false, false), (true, false), (true, true)];
-    for (offloads, vlan) in checksums.into_iter().flat_map(|offloads| [(offloads, None), (offloads, Some(7))])
+    for (offloads, vlan) in
+        [(false, false), (true, false), (true, true)].into_iter().flat_map(|o| [(o, None), (o, Some(7))])
     {
         let (transmit_checksums, transmit_ip_checksums) = offloads;
         let end = EndConfig { transmit_checksums, transmit_ip_checksums, ..EndConfig::a() };
@@ -280,42 +373,61 @@ fn a_template_has_the_headers_of_each_segment() {
         let mut host = Host::new(device, Config { vlan, ..config() }, Secret::new([1, 2]));
         for (key, egress) in [flow(), flow6].into_iter().flat_map(|key| egresses.map(|egress| (key, egress)))
         {
-            let path = FlowPath { key, flow_label: 77, egress };
-            let mut written =
-                |template: Option<(&mut HeaderTemplate, bool)>, seq: u32, push: bool, octets: usize| {
-                    let (mut header, seq) = (Header { window: 900, ..Header::default() }, SeqNumber(seq));
-                    header.options.timestamps = Some(Timestamps { value: 5, echo: 6 });
-                    header.flags = if push { Flags::ACK | Flags::PSH } else { Flags::ACK };
-                    let headers = host.headers_octets(key, &header);
-                    let mut frame = host.empty_frame().expect("a frame");
-                    let payload = (0..octets).map(|octet| octet as u8 ^ seq.0 as u8);
-                    let room = frame.append(headers + octets).expect("room");
-                    let mut template = template;
-                    if let Some((template, true)) = &mut template {
-                        template.fit(octets);
-                        template.begin(room, seq, push);
-                    }
-                    room[headers..].iter_mut().zip(payload).for_each(|(to, octet)| *to = octet);
-                    match template {
-                        Some((template, true)) => template.finish(&mut frame),
-                        Some((template, false)) => template.write(&mut frame, seq, push, octets),
-                        None => host.write_headers(&mut frame, &path, &Header { seq, ..header }, octets, 2),
-                    }
-                    let template = host.header_template(&frame, &path, headers, octets).expect("headers");
-                    (frame.piece(0).expect("octets").to_vec(), template)
-                };
-            for first_has_push in [false, true] {
-                let (_, mut template) = written(None, u32::MAX - 50, first_has_push, 101);
-                for (push, octets) in
-                    [(false, 101), (true, 101), (false, 105), (true, 9), (false, 1400), (true, 101)]
-                {
-                    for ahead in [false, octets > 100] {
-                        let like = written(Some((&mut template, ahead)), 50, push, octets).0;
-                        let expected = written(None, 50, push, octets).0;
-                        assert_eq!(like, expected, "{octets} on {path:?}, {offloads:?}, {vlan:?}");
-                    }
+            let mut template = host.template(&key, egress);
+            let frame_with = |host: &mut Host<SimDevice>, headers: usize, octets: usize| {
+                let mut frame = host.empty_frame().expect("a frame");
+                let room = frame.append(headers + octets).expect("room");
+                room[headers..].iter_mut().zip(0..).for_each(|(to, octet)| *to = octet as u8);
+                frame
+            };
+            for (header, octets, ecn) in headers() {
+                let mut frame = frame_with(&mut host, template.octets_with(&header), octets);
+                host.write_headers(&mut frame, &mut template, &header, octets, ecn);
+                let expected = written_by_field(&host, &key, egress, &header, (octets, ecn));
+                let case = format!("{header:?} on {key:?}, {egress:?}, {offloads:?}, {vlan:?}");
+                assert_eq!(frame.piece(0), Some(&expected[..]), "{case}");
+                if !header.options.is_usual() {
+                    continue;
+                }
+                for (seq, push, octets) in [(0, false, octets), (u32::MAX, true, octets), (7, false, 64)] {
+                    let mut frame = frame_with(&mut host, template.octets(), octets);
+                    template.write(&mut frame, SeqNumber(seq), push, octets);
+                    let mut flags = header.flags;
+                    flags.set(Flags::PSH, push);
+                    let header = Header { seq: SeqNumber(seq), flags, ..header.clone() };
+                    let expected = written_by_field(&host, &key, egress, &header, (octets, ecn));
+                    assert_eq!(frame.piece(0), Some(&expected[..]), "{seq} after {case}");
                 }
             }
         }
     }
+}
+
+/// A template is renewed when the hardware address that it leads to does not hold any more, and once in a
+/// tick; without a next hop nothing leaves.
+#[test]
+fn a_template_is_renewed_when_the_path_changes() {
+    let (mut host, mut wire) = host(config());
+    let key = flow();
+    assert!(host.headers(&key, 0, NOW).is_none(), "the neighbour is unknown");
+    let reply = arp_packet(&wire, arp::Operation::Reply, V4);
+    let mac = host.mac;
+    let _ = host.receive(NOW, frame(&mut wire, mac, EtherType::ARP, &reply));
+    assert!(host.headers(&key, 0, NOW).is_some());
+    // The neighbour is silent when it is asked again: it counts as unreachable in the end.
+    let mut now = NOW;
+    while host.headers(&key, 0, now).is_some() {
+        assert!(now < NOW + 200 * crate::time::SECOND, "the template leads nowhere");
+        now += crate::time::SECOND / 2;
+        host.solicit_neighbours(now);
+        sent(&mut host, &mut wire);
+    }
+    assert!(now > NOW + limits::NEIGHBOUR_REACHABLE_NS / 2, "it was reachable for a while: {now:?}");
+    let _ = host.receive(now, frame(&mut wire, mac, EtherType::ARP, &reply));
+    assert!(host.headers(&key, 0, now).is_some());
+    // The host gives up an address: nothing leaves from it.
+    let key = FlowKey { local: V6.into(), remote: V6.into(), ..key };
+    assert!(host.headers(&key, 0, now).is_some());
+    host.on_rival(V6, None, wire.mac());
+    assert!(host.headers(&key, 0, now).is_none());
 }

@@ -1,0 +1,217 @@
+//! The headers of segments out, as the host has them: the [template](super::template) of a path is made and
+//! renewed, and written to frames.
+
+use std::net::IpAddr;
+
+use super::Host;
+use super::flow::FlowKey;
+use super::headers::{Egress, network_octets};
+use super::template::{ChecksumBy, HeaderTemplate, NEVER, Path, place, tick};
+use crate::device::{Capabilities, ChecksumRequest, Device, Frame, IpVersion};
+use crate::limits;
+use crate::time::Instant;
+use crate::wire::checksum;
+use crate::wire::ethernet::EtherType;
+use crate::wire::ipv4::{self, Protocol};
+use crate::wire::ipv6;
+use crate::wire::tcp::{self, Flags, Header};
+
+/// The payload that a super-frame takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SuperFrameRoom {
+    /// Octets of payload.
+    pub octets: usize,
+    /// Segments whose payload may go by reference.
+    pub references: usize,
+}
+
+impl<D: Device> Host<D> {
+    /// Returns the generation of the paths that templates have to be of.
+    #[inline]
+    const fn paths_generation(&self) -> u32 {
+        self.own_generation.wrapping_add(self.neighbours.generation())
+    }
+
+    /// Returns the headers of the segments of a connection. `None` while these cannot leave, see
+    /// [`resolve`](Self::resolve).
+    #[inline]
+    pub fn headers(&mut self, key: &FlowKey, flow_label: u32, now: Instant) -> Option<HeaderTemplate> {
+        let generation = self.paths_generation();
+        let path = &self.paths.0[place(key.remote)];
+        let valid = path.template.generation == generation
+            && path.template.renewed == tick(now)
+            && path.remote == key.remote
+            && path.local == key.local;
+        if !valid && !self.renew(key, now) {
+            return None;
+        }
+        let mut template = self.paths.0[place(key.remote)].template.clone();
+        template.set_flow(key, flow_label);
+        Some(template)
+    }
+
+    /// Renews the template of the path of `key`. Returns false if segments cannot leave.
+    #[inline(never)]
+    fn renew(&mut self, key: &FlowKey, now: Instant) -> bool {
+        let Some(egress) = self.resolve(key, now) else { return false };
+        let mut template = self.template(key, egress);
+        (template.generation, template.renewed) = (self.paths_generation(), tick(now));
+        let path = &mut self.paths.0[place(key.remote)];
+        let confirmed = if path.remote == key.remote { path.confirmed } else { NEVER };
+        *path = Path { local: key.local, remote: key.remote, confirmed, template };
+        true
+    }
+
+    /// Notes that packets of the host have reached `remote`: its next hop is reachable (RFC 4861 §7.3.1).
+    /// The neighbour cache learns it once in a tick.
+    #[inline]
+    pub fn confirm_reachable(&mut self, remote: IpAddr, now: Instant) {
+        let path = &mut self.paths.0[place(remote)];
+        let is_confirmed = path.remote == remote && path.confirmed == tick(now);
+        if !is_confirmed {
+            path.confirmed = tick(now);
+            self.confirm_next_hop(remote, now);
+        }
+    }
+
+    /// Returns the template of segments of `key` that leave by `egress`.
+    pub fn template(&self, key: &FlowKey, egress: Egress) -> HeaderTemplate {
+        let mut template = HeaderTemplate::invalid();
+        let link = self.link_octets();
+        let tcp_at = link + network_octets(key.remote);
+        let is_ipv4 = key.remote.is_ipv4();
+        let ethertype = if is_ipv4 { EtherType::IPV4 } else { EtherType::IPV6 };
+        let before = &mut template.image[..tcp_at];
+        let (link_header, ip) = before.split_at_mut(link);
+        self.write_link(link_header, self.destination_mac(egress), ethertype);
+        Self::write_network(ip, key);
+        if is_ipv4 {
+            template.ip_header = checksum::sum(ip).folded();
+        }
+        template.pseudo_header = checksum::pseudo_header(key.local, key.remote, Protocol::TCP.0, 0).folded();
+        (template.network_at, template.tcp_at) = (link as u8, tcp_at as u8);
+        template.is_ipv4 = is_ipv4;
+        template.computes_ip = !self.capabilities.transmit_ip_checksums;
+        template.by = if egress.is_loopback() {
+            ChecksumBy::Nobody
+        } else if self.capabilities.transmit_checksums {
+            ChecksumBy::Device(self.checksum_request(key.remote))
+        } else {
+            ChecksumBy::Host
+        };
+        template.set_flow(key, self.flow_label(key));
+        template
+    }
+
+    /// Returns the request to complete the checksums of segments to `remote`.
+    fn checksum_request(&self, remote: IpAddr) -> ChecksumRequest {
+        ChecksumRequest {
+            ip: if remote.is_ipv4() { IpVersion::V4 } else { IpVersion::V6 },
+            ip_checksum: self.capabilities.transmit_ip_checksums,
+            l2_octets: self.link_octets() as u8,
+            l3_octets: network_octets(remote) as u8,
+            l4_octets: 0,
+        }
+    }
+
+    /// Writes the IP header of segments of `key`, without length, ECN and checksum.
+    // Requirements: MPA-A.5-01
+    fn write_network(out: &mut [u8], key: &FlowKey) {
+        match (key.local, key.remote) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => ipv4::Header {
+                source,
+                destination,
+                protocol: Protocol::TCP,
+                ttl: limits::TIME_TO_LIVE,
+                total_len: 0,
+                // RFC 5044 §A.5: segments are not fragmented.
+                dont_fragment: true,
+                more_fragments: false,
+                fragment_offset: 0,
+                // RFC 6864 §4.1: a datagram that is never fragmented may have any identification. A counter
+                // would show strangers how much the host sends. Zero needs no state, receivers coalesce
+                // segments that have it (Linux's GRO), and no path refuses it: Linux answers every SYN with
+                // it.
+                identification: 0,
+                ecn: 0,
+                dscp: 0,
+            }
+            .emit_without_checksum(out),
+            (IpAddr::V6(source), IpAddr::V6(destination)) => ipv6::Header {
+                source,
+                destination,
+                next_header: Protocol::TCP,
+                hop_limit: limits::TIME_TO_LIVE,
+                payload_len: 0,
+                flow_label: 0,
+                ecn: 0,
+                dscp: 0,
+            }
+            .emit(out),
+            _ => debug_assert!(false, "a flow between two families: {key:?}"),
+        }
+    }
+
+    /// Writes the headers of a segment before its payload, which is already in the frame. The ports are those
+    /// of the template, whatever `header` has; `ecn` are the two ECN bits of the IP header. The segments
+    /// after it that differ in sequence number, length and PSH alone follow by
+    /// [`HeaderTemplate::write`].
+    #[inline]
+    pub fn write_headers(
+        &self,
+        frame: &mut D::Frame,
+        template: &mut HeaderTemplate,
+        header: &Header,
+        payload_octets: usize,
+        ecn: u8,
+    ) {
+        if !header.options.is_usual() {
+            template.write_with_options(frame, header, payload_octets, ecn, self.rdma_option_kind);
+            return;
+        }
+        template.set(header, payload_octets, ecn);
+        template.begin(frame.first_mut(), header.seq, header.flags.contains(Flags::PSH));
+        template.finish(frame);
+    }
+
+    /// Writes the headers of a super-frame, as [`write_headers`](Self::write_headers) does for a segment of
+    /// `payload_octets`, which is to be sent in segments of `segment_octets`.
+    pub fn write_super_headers(
+        &self,
+        frame: &mut D::Frame,
+        template: &mut HeaderTemplate,
+        header: &Header,
+        payload_octets: usize,
+        (ecn, segment_octets): (u8, u16),
+    ) {
+        self.write_headers(frame, template, header, payload_octets, ecn);
+        if let Some(segment) = frame.first_mut().get_mut(usize::from(template.tcp_at)..) {
+            // Each segment has another length, which the device adds to the sum of the pseudo-header.
+            tcp::set_checksum(segment, template.pseudo_header);
+        }
+        if let ChecksumBy::Device(request) = template.by {
+            let request = ChecksumRequest { l4_octets: template.octets - template.tcp_at, ..request };
+            frame.request_segmentation(request, segment_octets);
+        }
+    }
+
+    /// Returns true if payload may go by reference: only where the device computes the TCP checksum, because
+    /// nothing else reads the octets then.
+    pub const fn takes_references(&self, template: &HeaderTemplate) -> bool {
+        let offloads = self.capabilities.gather && self.capabilities.transmit_checksums;
+        offloads && !template.is_loopback()
+    }
+
+    /// Returns the room for payload in a super-frame after `headers` octets of headers; `None` if
+    /// the device takes no super-frames.
+    pub fn super_frame_room(&self, template: &HeaderTemplate, headers: usize) -> Option<SuperFrameRoom> {
+        let Capabilities { super_frame_bytes, super_frame_pieces, mtu_bytes, .. } = self.capabilities;
+        let taken =
+            super_frame_bytes > mtu_bytes && self.capabilities.transmit_checksums && !template.is_loopback();
+        let most = super_frame_bytes.min(usize::from(u16::MAX)) + self.link_octets();
+        let octets = most.saturating_sub(headers);
+        // The headers are in the first piece, and each FPDU by reference adds its payload and what follows.
+        let references = super_frame_pieces.saturating_sub(1) / 2;
+        taken.then_some(SuperFrameRoom { octets, references })
+    }
+}
