@@ -6,9 +6,8 @@ use crate::limits;
 use crate::net::Host;
 use crate::net::output::SuperFrameRoom;
 use crate::net::template::HeaderTemplate;
-use crate::tcp::{Outgoing, Train};
+use crate::tcp::{Burst, Outgoing};
 use crate::time::Instant;
-use crate::wire::tcp::Flags;
 
 use super::Core;
 
@@ -86,9 +85,9 @@ impl<D: Device> Core<D> {
     }
 }
 
-/// Sends segments of a connection with these headers, as many as one turn allows. In the `last` turn of
-/// a poll the device has the frames as soon as no other follows: before the connection looks for more work
-/// and its deadline. Returns true if there may be more.
+/// Sends segments of a connection with these headers, as many as one turn allows. In the `last` turn of a
+/// poll the device has the frames as soon as no other follows: before the connection looks for more work and
+/// its deadline. Returns true if there may be more.
 fn send_segments<D: Device>(
     host: &mut Host<D>,
     endpoint: &mut Endpoint<'_, D::Frame>,
@@ -96,55 +95,39 @@ fn send_segments<D: Device>(
     last: bool,
 ) -> bool {
     let by_reference = host.takes_references(headers);
+    let takes_super_frames = host.takes_super_frames(headers);
     let mut left = limits::TRANSMIT_BURST_SEGMENTS;
     while left > 0 {
-        left -= 1;
         if !host.has_room(headers) {
             // There is room again when the frames before have been received.
             return true;
         }
         let Some(frame) = host.empty_frame() else { return true };
-        let outgoing = match endpoint.next_segment(by_reference) {
-            Ok(Some(outgoing)) => outgoing,
-            Err(StreamFailed) => {
-                host.keep_spare(frame);
-                continue;
-            }
-            Ok(None) => {
-                host.keep_spare(frame);
-                return false;
-            }
-        };
-        let header_octets = headers.octets_with(&outgoing.header);
-        let super_frame_room = host.super_frame_room(headers, header_octets);
-        // A device cuts a super-frame into segments of one length.
-        let train = endpoint.train_after(&outgoing, super_frame_room.is_some());
-        if let (Some(train), Some(room)) = (train, super_frame_room) {
-            let Some(sent) = send_super_frames(
-                host,
-                endpoint,
-                headers,
-                outgoing,
-                train,
-                frame,
-                (room, left, by_reference),
-            ) else {
-                return true;
-            };
-            left -= sent;
+        if endpoint.queue_work(by_reference) == Err(StreamFailed) {
+            host.keep_spare(frame);
+            left -= 1;
             continue;
         }
-        let Some(frame) = build(host, endpoint, headers, &outgoing, by_reference, frame) else {
-            // It stays unacknowledged, so TCP sends it again.
-            host.count_no_buffer();
-            continue;
-        };
-        host.send(endpoint.now, headers, frame);
-        if let Some(train) = train {
-            let Some(sent) = send_train(host, endpoint, headers, by_reference, train, left) else {
+        // A device cuts a super-frame into segments of one length.
+        if let Some(burst) = endpoint.begin_burst(takes_super_frames) {
+            headers.set(burst.header(), burst.segment().octets as usize, burst.ecn().bits());
+            let mut sending = Sending { host, endpoint, headers, burst, by_reference, left };
+            let has_frames =
+                if takes_super_frames { sending.send_super_frames(frame) } else { sending.send(frame) };
+            left = sending.end();
+            if !has_frames {
                 return true;
-            };
-            left -= sent;
+            }
+        } else if let Some(outgoing) = endpoint.poll_transmit() {
+            left -= 1;
+            match build(host, endpoint, headers, &outgoing, by_reference, frame) {
+                Some(frame) => host.send(endpoint.now, headers, frame),
+                // It stays unacknowledged, so TCP sends it again.
+                None => host.count_no_buffer(),
+            }
+        } else {
+            host.keep_spare(frame);
+            return false;
         }
         if last && !endpoint.connection.tcp.has_unsent() {
             host.flush(endpoint.now);
@@ -157,124 +140,125 @@ fn send_segments<D: Device>(
     true
 }
 
-/// Sends up to `most` segments of a train. Returns how many, or `None` if the device has no frame. The frames
-/// are those that [`send_segments`] would build one by one.
-fn send_train<D: Device>(
-    host: &mut Host<D>,
-    endpoint: &mut Endpoint<'_, D::Frame>,
-    headers: &mut HeaderTemplate,
+/// A burst on its way to the device.
+struct Sending<'s, 'e, D: Device> {
+    host: &'s mut Host<D>,
+    endpoint: &'s mut Endpoint<'e, D::Frame>,
+    /// The headers of the burst.
+    headers: &'s mut HeaderTemplate,
+    burst: Burst<Chunk>,
+    /// Payload may go by reference.
     by_reference: bool,
-    mut train: Train<Chunk>,
-    most: usize,
-) -> Option<usize> {
-    let mut sent = 0;
-    let mut has_frames = true;
-    while sent < most && host.has_room(headers) {
-        if let Some(mut parts) = endpoint.parts(&mut train, headers, by_reference) {
-            let before = sent;
-            while sent < most && parts.left() > 0 && host.has_room(parts.headers()) {
-                let Some(mut frame) = host.empty_frame() else { break };
-                let Some(written) = parts.write_next(&mut frame) else {
-                    host.keep_spare(frame);
-                    break;
-                };
-                sent += 1;
-                if written {
-                    host.send(parts.now(), parts.headers(), frame);
-                } else {
-                    host.count_no_buffer();
-                }
-            }
-            if sent > before {
-                continue;
-            }
-        }
-        let Some(mut frame) = host.empty_frame() else {
-            has_frames = false;
-            break;
-        };
-        let Some((segment, push)) = endpoint.next_of_train(&mut train) else {
-            host.keep_spare(frame);
-            break;
-        };
-        sent += 1;
-        if endpoint.write_payload(segment, by_reference, headers.octets(), &mut frame) {
-            headers.write(&mut frame, segment.seq, push, segment.octets as usize);
-            host.send(endpoint.now, headers, frame);
-        } else {
-            host.count_no_buffer();
-        }
-    }
-    endpoint.end_train(train);
-    has_frames.then_some(sent)
+    /// How many segments the turn still allows, the one that is sent now included.
+    left: usize,
 }
 
-/// Sends `first` and up to `most` segments of its train in super-frames with `room` for payload, which may go
-/// `by_reference`. The first of them goes in `frame`. Returns how many of the train, or `None` if the device
-/// has no frame.
-fn send_super_frames<D: Device>(
-    host: &mut Host<D>,
-    endpoint: &mut Endpoint<'_, D::Frame>,
-    headers: &mut HeaderTemplate,
-    first: Outgoing<Chunk>,
-    mut train: Train<Chunk>,
-    mut frame: D::Frame,
-    (room, most, by_reference): (SuperFrameRoom, usize, bool),
-) -> Option<usize> {
-    let Outgoing { mut header, ecn, .. } = first;
-    let header_octets = headers.octets_with(&header);
-    let by_reference = by_reference && room.references > 0;
-    // Whether the segment of `train` has PSH, if that is to be sent.
-    let mut next = Some(header.flags.contains(Flags::PSH));
-    let mut sent = 0;
-    let mut has_frames = true;
-    while next.is_some() {
-        header.seq = train.segment().seq;
-        let segment_octets = train.segment().octets as usize;
-        let (mut payload_octets, mut whole) = (0, true);
-        let most_octets =
-            if by_reference { room.octets.min(room.references * segment_octets) } else { room.octets };
-        while let Some(push) = next.take() {
-            // The headers go before the first.
-            let before = if payload_octets == 0 { header_octets } else { 0 };
-            whole &= endpoint.write_payload(train.segment(), by_reference, before, &mut frame);
-            payload_octets += segment_octets;
-            header.flags.set(Flags::PSH, push);
-            if whole && payload_octets + segment_octets <= most_octets && sent < most {
-                next = endpoint.next_of_train(&mut train).map(|(_, push)| push);
-                sent += usize::from(next.is_some());
+impl<D: Device> Sending<'_, '_, D> {
+    /// Sends the segments of the burst, each in a frame, the first in `frame`. Returns false if the device
+    /// has no frame.
+    fn send(&mut self, mut frame: D::Frame) -> bool {
+        loop {
+            let segment = self.burst.segment();
+            let (seq, octets) = (segment.seq, segment.octets as usize);
+            if self.endpoint.write_payload(segment, self.by_reference, self.headers.octets(), &mut frame) {
+                self.headers.write(&mut frame, seq, self.burst.push(), octets);
+                self.host.send(self.endpoint.now, self.headers, frame);
+            } else {
+                // It stays unacknowledged, so TCP sends it again.
+                self.host.count_no_buffer();
             }
-        }
-        if whole {
-            let cut = (ecn.bits(), segment_octets as u16);
-            host.write_super_headers(&mut frame, headers, &header, payload_octets, cut);
-            host.note_joined(payload_octets / segment_octets - 1);
-            host.send(endpoint.now, headers, frame);
-        } else {
-            // Its segments stay unacknowledged, so TCP sends them again.
-            host.count_no_buffer();
-        }
-        if sent == most {
-            break;
-        }
-        let Some(empty) = host.empty_frame() else {
-            has_frames = false;
-            break;
-        };
-        frame = empty;
-        next = endpoint.next_of_train(&mut train).map(|(_, push)| push);
-        sent += usize::from(next.is_some());
-        if next.is_none() {
-            host.keep_spare(frame);
-            break;
+            self.left -= 1;
+            if self.burst.in_series() > 0 {
+                self.send_parts();
+            }
+            if self.left == 0 || self.burst.push() || !self.host.has_room(self.headers) {
+                return true;
+            }
+            let Some(empty) = self.host.empty_frame() else { return false };
+            if !self.endpoint.next_of_burst(&mut self.burst) {
+                self.host.keep_spare(empty);
+                return true;
+            }
+            frame = empty;
         }
     }
-    endpoint.end_train(train);
-    has_frames.then_some(sent)
+
+    /// Sends segments of the series under way, if they are [parts](Endpoint::parts) of a message.
+    fn send_parts(&mut self) {
+        let Some(mut parts) = self.endpoint.parts(&mut self.burst, self.headers, self.by_reference) else {
+            return;
+        };
+        while self.left > 0 && parts.left() > 0 && self.host.has_room(parts.headers()) {
+            let Some(mut frame) = self.host.empty_frame() else { return };
+            let Some(written) = parts.write_next(&mut frame) else {
+                self.host.keep_spare(frame);
+                return;
+            };
+            self.left -= 1;
+            if written {
+                self.host.send(parts.now(), parts.headers(), frame);
+            } else {
+                self.host.count_no_buffer();
+            }
+        }
+    }
+
+    /// Sends the segments of the burst, which are equally long, in super-frames, the first in `frame`.
+    /// Returns false if the device has no frame.
+    fn send_super_frames(&mut self, mut frame: D::Frame) -> bool {
+        let SuperFrameRoom { octets: room, references } = self.host.super_frame_room(self.headers);
+        let by_reference = self.by_reference && references > 0;
+        let segment_octets = self.burst.segment().octets as usize;
+        let most_octets = if by_reference { room.min(references * segment_octets) } else { room };
+        loop {
+            let seq = self.burst.segment().seq;
+            let (mut payload_octets, mut whole, mut push) = (0, true, false);
+            // Whether the segment of the burst is still to be written.
+            let mut is_next = true;
+            while is_next {
+                // The headers go before the first.
+                let before = if payload_octets == 0 { self.headers.octets() } else { 0 };
+                let segment = self.burst.segment();
+                whole &= self.endpoint.write_payload(segment, by_reference, before, &mut frame);
+                payload_octets += segment_octets;
+                push = self.burst.push();
+                self.left -= 1;
+                is_next = whole
+                    && payload_octets + segment_octets <= most_octets
+                    && self.left > 0
+                    && self.endpoint.next_of_burst(&mut self.burst);
+            }
+            if !whole {
+                // Its segments stay unacknowledged, so TCP sends them again.
+                self.host.count_no_buffer();
+            } else if payload_octets == segment_octets {
+                self.headers.write(&mut frame, seq, push, payload_octets);
+                self.host.send(self.endpoint.now, self.headers, frame);
+            } else {
+                self.headers.write_super_frame(&mut frame, seq, push, payload_octets, segment_octets as u16);
+                self.host.note_joined(payload_octets / segment_octets - 1);
+                self.host.send(self.endpoint.now, self.headers, frame);
+            }
+            if self.left == 0 || push {
+                return true;
+            }
+            let Some(empty) = self.host.empty_frame() else { return false };
+            if !self.endpoint.next_of_burst(&mut self.burst) {
+                self.host.keep_spare(empty);
+                return true;
+            }
+            frame = empty;
+        }
+    }
+
+    /// Ends the burst. Returns how many segments the turn still allows.
+    fn end(self) -> usize {
+        self.endpoint.end_burst(self.burst);
+        self.left
+    }
 }
 
-/// Builds the frame of a segment; returns `None` if its octets cannot be
-/// had.
+/// Builds the frame of a segment; returns `None` if its octets cannot be had.
 fn build<D: Device>(
     host: &Host<D>,
     endpoint: &mut Endpoint<'_, D::Frame>,

@@ -13,19 +13,19 @@ use crate::mpa::fpdu::{self, Passes};
 use crate::net::template::HeaderTemplate;
 use crate::qp::run::Source;
 use crate::statistics::Statistics;
-use crate::tcp::{self, Train};
+use crate::tcp::{self, Burst};
 use crate::time::Instant;
 
 use super::Endpoint;
 use super::connection::{Chunk, Mode};
 
-/// The segments of a train that are left of a series, each one FPDU whose payload is copied.
+/// The segments of a burst that are left of a series, each one FPDU whose payload is copied.
 pub struct Parts<'e> {
     now: Instant,
     tcp: &'e mut tcp::Connection,
     /// Their headers, for their length.
     headers: &'e HeaderTemplate,
-    train: &'e mut Train<Chunk>,
+    burst: &'e mut Burst<Chunk>,
     /// Their payload is from here.
     memory: RetainedMemory<'e>,
     passes: Passes,
@@ -33,20 +33,20 @@ pub struct Parts<'e> {
 }
 
 impl<F: Frame> Endpoint<'_, F> {
-    /// Returns the segments that are left of the series of the one that `train` sent last; `None` if there
+    /// Returns the segments that are left of the series of the one that `burst` sent last; `None` if there
     /// are none, or they are not parts of a message in a stream without Markers whose payload is copied from
     /// registered memory: constant memory goes by reference if that is allowed.
     #[inline]
     pub fn parts<'s>(
         &'s mut self,
-        train: &'s mut Train<Chunk>,
+        burst: &'s mut Burst<Chunk>,
         headers: &'s mut HeaderTemplate,
         by_reference: bool,
     ) -> Option<Parts<'s>> {
-        if train.in_series() == 0 {
+        if burst.in_series() == 0 {
             return None;
         }
-        let segment = train.segment();
+        let segment = burst.segment();
         let Chunk::Fpdus(run) = &segment.payload else { return None };
         let Mode::FullOperation(operating) = &self.connection.mode else { return None };
         let Source::Memory(slice) = run.first.source else { return None };
@@ -75,7 +75,7 @@ impl<F: Frame> Endpoint<'_, F> {
             headers,
             memory,
             statistics: &mut context.statistics,
-            train,
+            burst,
         })
     }
 }
@@ -88,7 +88,7 @@ impl Parts<'_> {
 
     /// Returns how many segments are left.
     pub const fn left(&self) -> u32 {
-        self.train.in_series()
+        self.burst.in_series()
     }
 
     /// Returns the headers of the segments.
@@ -100,7 +100,10 @@ impl Parts<'_> {
     /// Returns false if the payload or room for it cannot be had, and `None` if there is no segment for now.
     #[inline]
     pub fn write_next<F: Frame>(&mut self, frame: &mut F) -> Option<bool> {
-        let (segment, push) = self.tcp.next_in_series(self.now, self.train)?;
+        if !self.tcp.next_in_series(self.now, self.burst) {
+            return None;
+        }
+        let (segment, push) = (self.burst.segment(), self.burst.push());
         let Chunk::Fpdus(run) = &segment.payload else { return Some(false) };
         let Source::Memory(slice) = run.first.source else { return Some(false) };
         let payload = self.memory.target(slice.to, slice.len as usize);

@@ -10,13 +10,12 @@ use crate::qp::reads::Reads;
 use crate::qp::run::{FpduRun, SegmentRoom};
 use crate::qp::sender::Sender;
 use crate::rdmap::RdmapError;
-use crate::tcp::send_queue::Segment;
-use crate::tcp::{self, Outgoing, State, Train};
+use crate::tcp::{self, Burst, Outgoing, State, Unusual};
 use crate::time::Instant;
 
 use super::Endpoint;
 use super::byte_stream::queue_bytes;
-use super::connection::{Chunk, Mode};
+use super::connection::Chunk;
 use super::rdmap_stream::RdmapStream;
 use super::stream::{octets_for_control, queue_stream};
 
@@ -44,14 +43,16 @@ pub enum Turn {
 }
 
 impl<F: Frame> Endpoint<'_, F> {
-    /// Fills TCP's send queue and returns the next segment, or `None` if there is nothing for now, on a
-    /// device that does or does not take payload by reference.
+    /// Moves what can be sent at once to TCP, and one piece more, on a device that does or does not take
+    /// payload by reference.
     ///
     /// # Errors
     ///
-    /// [`StreamFailed`]: another call returns what is sent instead.
-    pub fn next_segment(&mut self, by_reference: bool) -> Result<Option<Outgoing<Chunk>>, StreamFailed> {
-        queue_stream(self.connection, &mut self.context.pools);
+    /// [`StreamFailed`]: another call moves what is sent instead.
+    pub fn queue_work(&mut self, by_reference: bool) -> Result<(), StreamFailed> {
+        if self.connection.tcp.unusual.contains(Unusual::STREAMING) {
+            queue_stream(self.connection, &mut self.context.pools);
+        }
         queue_bytes(self.connection, &mut self.context.pools);
         if let Some(mut stream) = self.rdmap() {
             stream.queue_fpdus(by_reference);
@@ -65,49 +66,50 @@ impl<F: Frame> Endpoint<'_, F> {
                 self.fail_stream(StreamError::Mpa(MpaError::TcpClosed), None);
             }
         }
-        Ok(self.connection.tcp.poll_transmit(self.now, &mut self.context.pools))
+        Ok(())
     }
 
-    /// Returns true if [`next_segment`](Self::next_segment), which has returned a segment in this turn, would
-    /// return `None` now and change nothing: TCP has nothing to send, and the queue pair nothing for it.
-    /// Returns false if another look is needed to know.
-    #[inline]
-    pub fn has_sent_all(&mut self) -> bool {
-        self.rdmap().is_some_and(|stream| {
-            stream.tcp.is_silent()
-                && stream.stream.unqueued_octets() == 0
-                && !stream.operating.failed
-                && stream.qp.sender.has_queued_all(&stream.qp.shared, &stream.qp.reads)
-        })
-    }
-
-    /// Returns the segments that may follow `first`, which [`next_segment`](Self::next_segment) has just
-    /// returned, in a train; `None` if there are none, or the next segment need not be like `first`. They are
-    /// all as long as `first` if `alike` is true.
+    /// Begins a burst of segments with data, which are all equally long if `alike` is true; `None` if the
+    /// next segment is another, or there is none: [`poll_transmit`](Self::poll_transmit) returns it.
     ///
-    /// Within a turn nothing arrives, and everything that could be queued is: while TCP has unsent segments,
-    /// `next_segment` would change nothing but TCP, and return the next of these. What an application posts
-    /// or writes meanwhile follows after the train. A stream that has failed has a Terminate to queue.
-    pub fn train_after(&mut self, first: &Outgoing<Chunk>, alike: bool) -> Option<Train<Chunk>> {
-        let has_queued_all = match &self.connection.mode {
-            Mode::FullOperation(operating) => self.queue_pair.is_some() && !operating.failed,
-            Mode::Bytes(_) => true,
-            Mode::Streaming | Mode::Lingering { .. } => false,
-        };
-        if !has_queued_all || self.connection.stream.unqueued_octets() > 0 {
+    /// Within a turn nothing arrives, and everything that could be queued is. What an application posts or
+    /// writes meanwhile follows after the burst.
+    #[inline]
+    pub fn begin_burst(&mut self, alike: bool) -> Option<Burst<Chunk>> {
+        if self.connection.tcp.unusual.intersects(Unusual::SEND) {
             return None;
         }
-        self.connection.tcp.train_after(first, alike)
+        self.connection.tcp.begin_burst(self.now, &mut self.context.pools, alike)
     }
 
-    /// Returns the next segment of a train, and true if it has PSH.
-    pub fn next_of_train<'t>(&mut self, train: &'t mut Train<Chunk>) -> Option<(&'t Segment<Chunk>, bool)> {
-        self.connection.tcp.next_of_train(self.now, &mut self.context.pools, train)
+    /// Goes on to the next segment of a burst. Returns false if there is none.
+    #[inline]
+    pub fn next_of_burst(&mut self, burst: &mut Burst<Chunk>) -> bool {
+        self.connection.tcp.next_of_burst(self.now, &mut self.context.pools, burst)
     }
 
-    /// Ends a train, of which nothing more is sent.
-    pub fn end_train(&mut self, train: Train<Chunk>) {
-        self.connection.tcp.end_train(self.now, &mut self.context.pools, train);
+    /// Ends a burst, of which nothing more is sent.
+    #[inline]
+    pub fn end_burst(&mut self, burst: Burst<Chunk>) {
+        self.connection.tcp.end_burst(self.now, &mut self.context.pools, burst);
+    }
+
+    /// Returns the next segment that is not sent in a burst, or `None` if there is nothing for now.
+    #[inline]
+    pub fn poll_transmit(&mut self) -> Option<Outgoing<Chunk>> {
+        self.connection.tcp.poll_transmit(self.now, &mut self.context.pools)
+    }
+
+    /// Returns true if there is nothing more to send now, and nothing to [queue](Self::queue_work), after a
+    /// segment was sent in this turn. Returns false if another look is needed to know.
+    #[inline]
+    pub fn has_sent_all(&mut self) -> bool {
+        let tcp = &self.connection.tcp;
+        if tcp.unusual.intersects(Unusual::SEND) || !tcp.is_silent() {
+            return false;
+        }
+        let Some(qp) = self.queue_pair.as_deref() else { return false };
+        qp.sender.has_queued_all(&qp.shared, &qp.reads)
     }
 
     /// Ends the turn of a connection that has `more` to send, or not: it closes, is over, or waits for its

@@ -14,7 +14,7 @@ use crate::wire::checksum;
 use crate::wire::ethernet::EtherType;
 use crate::wire::ipv4::{self, Protocol};
 use crate::wire::ipv6;
-use crate::wire::tcp::{self, Flags, Header};
+use crate::wire::tcp::{Flags, Header};
 
 /// The payload that a super-frame takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,9 +153,7 @@ impl<D: Device> Host<D> {
     }
 
     /// Writes the headers of a segment before its payload, which is already in the frame. The ports are those
-    /// of the template, whatever `header` has; `ecn` are the two ECN bits of the IP header. The segments
-    /// after it that differ in sequence number, length and PSH alone follow by
-    /// [`HeaderTemplate::write`].
+    /// of the template, whatever `header` has; `ecn` are the two ECN bits of the IP header.
     #[inline]
     pub fn write_headers(
         &self,
@@ -174,27 +172,6 @@ impl<D: Device> Host<D> {
         template.finish(frame);
     }
 
-    /// Writes the headers of a super-frame, as [`write_headers`](Self::write_headers) does for a segment of
-    /// `payload_octets`, which is to be sent in segments of `segment_octets`.
-    pub fn write_super_headers(
-        &self,
-        frame: &mut D::Frame,
-        template: &mut HeaderTemplate,
-        header: &Header,
-        payload_octets: usize,
-        (ecn, segment_octets): (u8, u16),
-    ) {
-        self.write_headers(frame, template, header, payload_octets, ecn);
-        if let Some(segment) = frame.first_mut().get_mut(usize::from(template.tcp_at)..) {
-            // Each segment has another length, which the device adds to the sum of the pseudo-header.
-            tcp::set_checksum(segment, template.pseudo_header);
-        }
-        if let ChecksumBy::Device(request) = template.by {
-            let request = ChecksumRequest { l4_octets: template.octets - template.tcp_at, ..request };
-            frame.request_segmentation(request, segment_octets);
-        }
-    }
-
     /// Returns true if payload may go by reference: only where the device computes the TCP checksum, because
     /// nothing else reads the octets then.
     pub const fn takes_references(&self, template: &HeaderTemplate) -> bool {
@@ -202,16 +179,19 @@ impl<D: Device> Host<D> {
         offloads && !template.is_loopback()
     }
 
-    /// Returns the room for payload in a super-frame after `headers` octets of headers; `None` if
-    /// the device takes no super-frames.
-    pub fn super_frame_room(&self, template: &HeaderTemplate, headers: usize) -> Option<SuperFrameRoom> {
-        let Capabilities { super_frame_bytes, super_frame_pieces, mtu_bytes, .. } = self.capabilities;
-        let taken =
-            super_frame_bytes > mtu_bytes && self.capabilities.transmit_checksums && !template.is_loopback();
+    /// Returns true if the device takes super-frames with these headers.
+    pub const fn takes_super_frames(&self, template: &HeaderTemplate) -> bool {
+        let Capabilities { super_frame_bytes, transmit_checksums, mtu_bytes, .. } = self.capabilities;
+        super_frame_bytes > mtu_bytes && transmit_checksums && !template.is_loopback()
+    }
+
+    /// Returns the room for payload in a super-frame with these headers.
+    pub fn super_frame_room(&self, template: &HeaderTemplate) -> SuperFrameRoom {
+        let Capabilities { super_frame_bytes, super_frame_pieces, .. } = self.capabilities;
         let most = super_frame_bytes.min(usize::from(u16::MAX)) + self.link_octets();
-        let octets = most.saturating_sub(headers);
+        let octets = most.saturating_sub(template.octets());
         // The headers are in the first piece, and each FPDU by reference adds its payload and what follows.
         let references = super_frame_pieces.saturating_sub(1) / 2;
-        taken.then_some(SuperFrameRoom { octets, references })
+        SuperFrameRoom { octets, references }
     }
 }

@@ -254,6 +254,29 @@ impl HeaderTemplate {
         self.finish(frame);
     }
 
+    /// Writes the headers of a super-frame of `payload_octets`, which is to be sent in segments of
+    /// `segment_octets`, as [`write`](Self::write) does for a segment.
+    pub fn write_super_frame<F: Frame>(
+        &mut self,
+        frame: &mut F,
+        seq: SeqNumber,
+        push: bool,
+        payload_octets: usize,
+        segment_octets: u16,
+    ) {
+        self.fit(payload_octets);
+        let room = frame.first_mut();
+        self.begin(room, seq, push);
+        if let Some(segment) = room.get_mut(usize::from(self.tcp_at)..) {
+            // Each segment has another length, which the device adds to the sum of the pseudo-header.
+            tcp::set_checksum(segment, self.pseudo_header);
+        }
+        if let ChecksumBy::Device(request) = self.by {
+            let request = ChecksumRequest { l4_octets: self.octets - self.tcp_at, ..request };
+            frame.request_segmentation(request, segment_octets);
+        }
+    }
+
     /// Has the checksum of the segment in `frame`, headers and payload, filled in.
     #[inline]
     pub fn finish<F: Frame>(&self, frame: &mut F) {

@@ -102,6 +102,7 @@
 mod ack_state;
 mod acknowledgement;
 mod activity;
+mod burst;
 mod challenge;
 mod config;
 pub mod congestion;
@@ -138,9 +139,9 @@ mod syn;
 mod timeouts;
 mod timers;
 mod timestamps;
-mod train;
 mod unusual;
 
+pub use burst::Burst;
 pub use config::{Behaviour, Config, Keepalive, PeerTimeouts};
 pub use connection::Connection;
 pub use counters::Counters;
@@ -151,5 +152,4 @@ pub use outgoing::Outgoing;
 pub use pools::Pools;
 pub use snapshot::Snapshot;
 pub use state::{CloseReason, State};
-pub use train::Train;
 pub use unusual::Unusual;

@@ -67,17 +67,11 @@ impl Connection {
         Some(Outgoing::control(header))
     }
 
-    /// Whether [`poll_transmit`](Self::poll_transmit) would return nothing on an established connection:
-    /// everything queued was sent, nothing is lost, and nothing is owed.
+    /// Whether nothing never sent is queued, and no acknowledgement is owed: then there is nothing to send,
+    /// but for the [rare conditions](super::Unusual::SEND).
     #[inline]
     pub fn is_silent(&self) -> bool {
-        self.state == State::Established
-            && !self.has_unsent()
-            && self.send.queue.lost_octets() == 0
-            && !self.recovery.tail_probe_owed
-            && !self.probe.owed
-            && self.ack.owed == 0
-            && self.ack.before_ce_change.is_none()
+        !self.has_unsent() && self.ack.owed == 0
     }
 
     /// The next segment with data: lost segments first, then those never sent.
@@ -193,7 +187,7 @@ impl Connection {
     }
 
     /// RFC 5681 §4.1: after a time without sending, the congestion window does not reflect the path any more.
-    fn restart_after_idle(&mut self, now: Instant) {
+    pub(super) fn restart_after_idle(&mut self, now: Instant) {
         let idle_ns = now - self.activity.data_sent_at;
         let rto_ns = self.rtt.rto_ns();
         if self.send.flight_octets() == 0 && self.activity.data_sent_at > Instant::ZERO && idle_ns > rto_ns {
@@ -283,7 +277,7 @@ impl Connection {
     }
 
     /// A segment with an acknowledgement has left.
-    fn note_ack_sent(&mut self) {
+    pub(super) fn note_ack_sent(&mut self) {
         self.ack.on_sent(self.receive.next(), self.receive.queue.has_gap());
         self.timers.clear(Timer::DelayedAck);
     }

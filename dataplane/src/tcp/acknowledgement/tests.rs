@@ -10,7 +10,7 @@ use crate::tcp::congestion::Algorithm;
 use crate::tcp::receive_queue::HeldPool;
 use crate::tcp::scan_budget::ScanBudget;
 use crate::tcp::send_queue::Verdict;
-use crate::tcp::{Behaviour, Config, EcnField, EcnPolicy, Payload};
+use crate::tcp::{Behaviour, Config, EcnField, EcnPolicy, Payload, Unusual};
 use crate::wire::segment::Segment;
 use crate::wire::tcp::{Flags, Header, Options, Timestamps};
 use crate::wire::tuple::{Tuple, Tuple4};
@@ -84,7 +84,8 @@ impl End {
     /// Sends up to `most` segments.
     fn send(&mut self, now: Instant, most: usize) -> Vec<Sent> {
         let next = |_| {
-            let silent = self.tcp.is_silent();
+            let rare = self.tcp.unusual_recomputed().intersects(Unusual::SEND);
+            let silent = !rare && self.tcp.is_silent();
             let next = self.tcp.poll_transmit(now, &mut self.pools);
             assert!(!silent || next.is_none(), "a silent connection sends nothing");
             self.silent += usize::from(silent);

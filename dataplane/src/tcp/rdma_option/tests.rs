@@ -1,4 +1,4 @@
-//! Connections whose payloads have options: the handshake, the cuts, the retransmissions, the trains.
+//! Connections whose payloads have options: the handshake, the cuts, the retransmissions, the bursts.
 
 use super::*;
 use crate::device::Device;
@@ -7,7 +7,7 @@ use crate::rate_limit::RateLimit;
 use crate::tcp::receive_queue::HeldPool;
 use crate::tcp::scan_budget::ScanBudget;
 use crate::tcp::send_queue::SegmentPool;
-use crate::tcp::{Behaviour, Config, EcnField, Outgoing, Payload, Pools};
+use crate::tcp::{Behaviour, Config, EcnField, Outgoing, Payload, Pools, Unusual};
 use crate::time::Instant;
 use crate::wire::tcp::{Options, SeqNumber, Timestamps};
 use crate::wire::tcp_rdma::{Rid, Transfer};
@@ -77,7 +77,7 @@ struct End {
     pools: Pools<Piece, SimFrame>,
     device: SimDevice,
     now: Instant,
-    /// Segments sent in trains after their first.
+    /// Segments sent in bursts after their first.
     followed: usize,
 }
 
@@ -168,25 +168,31 @@ impl End {
         assert!(self.tcp.queue(&mut self.pools, piece, 0, piece.octets()));
     }
 
-    /// Sends all that may be sent, in trains where there are any.
+    /// Sends all that may be sent, in bursts where there are any.
     fn send(&mut self) -> Vec<Shown> {
         let mut sent = Vec::new();
-        while let Some(outgoing) = self.poll() {
-            let Some(segment) = &outgoing.segment else { continue };
-            let probes = self.tcp.counters().retransmitted_as_probe;
-            sent.push(self.shown(&outgoing.header, segment, probes > 0));
-            let Some(mut train) = self.tcp.train_after(&outgoing, false) else { continue };
-            assert_eq!(outgoing.header.options.rdma, None, "it leads no train");
-            while let Some((segment, _)) = self.tcp.next_of_train(self.now, &mut self.pools, &mut train) {
+        loop {
+            let straight = !self.tcp.unusual_recomputed().intersects(Unusual::SEND);
+            let begun = if straight { self.tcp.begin_burst(self.now, &mut self.pools, false) } else { None };
+            let Some(mut burst) = begun else {
+                let Some(outgoing) = self.poll() else { return sent };
+                let Some(segment) = &outgoing.segment else { continue };
+                let probes = self.tcp.counters().retransmitted_as_probe;
+                sent.push(self.shown(&outgoing.header, segment, probes > 0));
+                continue;
+            };
+            loop {
+                let segment = *burst.segment();
                 let has_option = self.tcp.rdma_option_negotiated() && !segment.payload.plain;
-                assert!(!has_option, "it is in no train");
-                let segment = *segment;
-                sent.push(self.shown(&outgoing.header, &segment, false));
+                assert!(!has_option && burst.header().options.rdma.is_none(), "it is in no burst");
+                sent.push(self.shown(burst.header(), &segment, false));
+                if !self.tcp.next_of_burst(self.now, &mut self.pools, &mut burst) {
+                    break;
+                }
                 self.followed += 1;
             }
-            self.tcp.end_train(self.now, &mut self.pools, train);
+            self.tcp.end_burst(self.now, &mut self.pools, burst);
         }
-        sent
     }
 
     /// Asserts what holds for the headers of every segment.

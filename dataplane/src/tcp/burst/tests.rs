@@ -1,5 +1,5 @@
 //! Connections get the same inputs. One queues and sends segment by segment, the others in series and in
-//! trains: of segments that are alike, and of segments of any length.
+//! bursts: of segments that are alike, and of segments of any length.
 
 use super::*;
 use crate::device::Device;
@@ -34,14 +34,15 @@ struct End {
     tcp: Connection,
     pools: Pools<u32, SimFrame>,
     device: SimDevice,
-    /// If it queues in series and sends in trains, whether the segments of a train are alike.
-    trains: Option<bool>,
-    /// Segments sent in trains after their first.
+    /// If it queues in series and sends in bursts, whether the segments of a burst are alike.
+    bursts: Option<bool>,
+    /// Segments sent in bursts, and those after the first of each.
+    sent: usize,
     followed: usize,
 }
 
 impl End {
-    fn new(behaviour: Behaviour, trains: Option<bool>) -> Self {
+    fn new(behaviour: Behaviour, bursts: Option<bool>) -> Self {
         let config = Config { mss_octets: MSS, window_octets: 1 << 20, timestamp_offset: 99, behaviour };
         let pools = Pools {
             segments: SegmentPool::new(400),
@@ -50,7 +51,7 @@ impl End {
             scan_budget: ScanBudget::new(),
         };
         let (device, _) = sim::link(1, EndConfig::a(), EndConfig::b());
-        Self { tcp: Connection::connect(config, ISS), pools, device, trains, followed: 0 }
+        Self { tcp: Connection::connect(config, ISS), pools, device, bursts, sent: 0, followed: 0 }
     }
 
     fn receive(&mut self, now: Instant, header: &Header) {
@@ -62,7 +63,7 @@ impl End {
 
     /// Queues `count` segments, whose numbers begin at `first`, of `octets` octets each.
     fn queue(&mut self, first: u32, count: u32, octets: u32) {
-        if self.trains.is_none() {
+        if self.bursts.is_none() {
             (first..first + count).all(|number| self.tcp.queue(&mut self.pools, number, 0, octets));
         } else if count > 0 && self.tcp.queue(&mut self.pools, first, 0, octets) {
             self.tcp.queue_more(&mut self.pools, count - 1);
@@ -73,22 +74,31 @@ impl End {
     fn send(&mut self, now: Instant, most: usize) -> Vec<Shown> {
         let mut sent = Vec::new();
         while sent.len() < most {
-            let Some(first) = self.tcp.poll_transmit(now, &mut self.pools) else { break };
-            sent.push(shown(first.header.clone(), first.ecn, first.segment.as_ref()));
-            let octets = first.segment.as_ref().map_or(0, |segment| segment.octets);
-            let Some(mut train) = self.trains.and_then(|alike| self.tcp.train_after(&first, alike)) else {
+            let straight = !self.tcp.unusual_recomputed().intersects(Unusual::SEND);
+            let begun = self
+                .bursts
+                .filter(|_| straight)
+                .and_then(|alike| self.tcp.begin_burst(now, &mut self.pools, alike));
+            let Some(mut burst) = begun else {
+                let Some(single) = self.tcp.poll_transmit(now, &mut self.pools) else { break };
+                sent.push(shown(single.header.clone(), single.ecn, single.segment.as_ref()));
                 continue;
             };
-            while sent.len() < most
-                && let Some((segment, push)) = self.tcp.next_of_train(now, &mut self.pools, &mut train)
-            {
-                let mut header = Header { seq: segment.seq, ..first.header.clone() };
-                header.flags.set(Flags::PSH, push);
-                assert!(self.trains == Some(false) || segment.octets == octets, "they are alike");
-                sent.push(shown(header, first.ecn, Some(segment)));
+            let octets = burst.segment().octets;
+            self.sent += 1;
+            loop {
+                let segment = burst.segment();
+                let mut header = Header { seq: segment.seq, ..burst.header().clone() };
+                header.flags.set(Flags::PSH, burst.push());
+                assert!(self.bursts == Some(false) || segment.octets == octets, "they are alike");
+                sent.push(shown(header, burst.ecn(), Some(segment)));
+                if sent.len() == most || !self.tcp.next_of_burst(now, &mut self.pools, &mut burst) {
+                    break;
+                }
+                self.sent += 1;
                 self.followed += 1;
             }
-            self.tcp.end_train(now, &mut self.pools, train);
+            self.tcp.end_burst(now, &mut self.pools, burst);
         }
         sent
     }
@@ -116,8 +126,8 @@ fn from_peer(now: Instant, flags: Flags, ack: SeqNumber, sack: &[(SeqNumber, Seq
 /// Random work: what the ends send, and when they would do something next, is the same after each step, over
 /// losses, timeouts, ECN marks, Nagle's algorithm and pacing.
 #[test]
-fn trains_send_what_single_segments_would() {
-    let mut followed = [0; 3];
+fn bursts_send_what_single_segments_would() {
+    let (mut followed, mut sent_in_bursts) = ([0; 3], 0);
     for seed in 0..60 {
         let mut rng = fastrand::Rng::with_seed(seed);
         let behaviour = Behaviour {
@@ -126,7 +136,7 @@ fn trains_send_what_single_segments_would() {
             nagle: rng.u8(..4) == 0,
             ..Behaviour::default()
         };
-        let mut ends = [None, Some(true), Some(false)].map(|trains| End::new(behaviour, trains));
+        let mut ends = [None, Some(true), Some(false)].map(|bursts| End::new(behaviour, bursts));
         let mut now = Instant::from_nanos(1_000_000_000);
         let round_trip_ns = [50_000, 20_000_000][rng.usize(..2)];
         let syn_ack = Flags::SYN | Flags::ACK | if rng.bool() { Flags::ECE } else { Flags::empty() };
@@ -164,17 +174,19 @@ fn trains_send_what_single_segments_would() {
                 }
                 end.send(now, most)
             });
-            let [single, trains @ ..] = &ends;
-            for (trains, shown) in trains.iter().zip(&sent[1..]) {
+            let [single, bursts @ ..] = &ends;
+            for (bursts, shown) in bursts.iter().zip(&sent[1..]) {
                 assert_eq!(&sent[0], shown, "seed {seed}");
-                assert_eq!(single.tcp.next_deadline(), trains.tcp.next_deadline(), "seed {seed}");
-                assert_eq!(single.tcp.counters(), trains.tcp.counters(), "seed {seed}");
+                assert_eq!(single.tcp.next_deadline(), bursts.tcp.next_deadline(), "seed {seed}");
+                assert_eq!(single.tcp.counters(), bursts.tcp.counters(), "seed {seed}");
             }
         }
         for (sum, end) in followed.iter_mut().zip(&ends) {
             *sum += end.followed;
         }
+        sent_in_bursts += ends[2].sent;
     }
     let [none, alike, any] = followed;
-    assert!(none == 0 && alike > 10_000 && any > alike + 1000, "{followed:?} segments in trains");
+    assert!(none == 0 && alike > 10_000 && any > alike + 1000, "{followed:?} segments in bursts");
+    assert!(sent_in_bursts > any + 3000, "{sent_in_bursts} segments in bursts: those alone are some, too");
 }

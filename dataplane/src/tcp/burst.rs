@@ -1,0 +1,260 @@
+//! Bursts: segments with data that one turn sends one after the other, and whose headers differ in sequence
+//! number, length and PSH alone. Nearly all data leaves so, also a segment alone.
+//!
+//! Nothing arrives in a turn, so what [`Connection::begin_burst`] finds out once holds for all of them: the
+//! acknowledgement, the window, the timestamps, how much both windows take, and that nothing is to be sent
+//! before them ([`Unusual::SEND`]). [`Connection::next_of_burst`] goes from one to the next, and the send
+//! queue notes those of a series together. Everything else is left to
+//! [`poll_transmit`](Connection::poll_transmit): retransmissions, probes, the segment that a window is too
+//! small for or that has to wait for its pace or for more data, one that is to be cut or has an RDMA option,
+//! and segments without data.
+
+use crate::time::Instant;
+use crate::wire::tcp::{Flags, Header};
+
+use super::congestion::CongestionControl;
+use super::ecn::EcnField;
+use super::pacing::Pace;
+use super::send_queue::{Segment, SendPayload};
+use super::timers::Timer;
+use super::unusual::Unusual;
+use super::{Connection, Pools};
+
+/// A burst of segments under way.
+#[derive(Clone, Debug)]
+pub struct Burst<P> {
+    /// The header of all segments, but for sequence number and PSH.
+    header: Header,
+    ecn: EcnField,
+    /// The segment that is sent now.
+    segment: Segment<P>,
+    /// How many of its series are sent and not yet noted in the send queue, itself included.
+    unnoted: u32,
+    /// How many of its series follow it.
+    in_series: u32,
+    /// Octets of the shortest and of the longest.
+    least_octets: u32,
+    most_octets: u32,
+    /// Octets that both windows still take.
+    left_octets: u32,
+    /// It is the last segment of the queue.
+    push: bool,
+    /// The pace of the connection, if it has one.
+    pace: Option<BurstPace>,
+}
+
+/// The pace of a burst.
+#[derive(Clone, Copy, Debug)]
+struct BurstPace {
+    pace: Pace,
+    /// Octets of the first segment, and the time that they take.
+    octets: u32,
+    time_ns: u64,
+}
+
+impl BurstPace {
+    fn new(pace: Pace, octets: u32) -> Self {
+        Self { pace, octets, time_ns: pace.time_ns(octets) }
+    }
+
+    /// Returns the time that a segment takes.
+    fn time_ns(&self, octets: u32) -> u64 {
+        if octets == self.octets { self.time_ns } else { self.pace.time_ns(octets) }
+    }
+}
+
+impl<P> Burst<P> {
+    /// The header of all segments, without PSH. Its sequence number is that of the first.
+    #[inline]
+    pub const fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The ECN field of their IP headers.
+    #[inline]
+    pub const fn ecn(&self) -> EcnField {
+        self.ecn
+    }
+
+    /// The segment that is sent now.
+    #[inline]
+    pub const fn segment(&self) -> &Segment<P> {
+        &self.segment
+    }
+
+    /// Whether it has PSH: no other is queued after it.
+    #[inline]
+    pub const fn push(&self) -> bool {
+        self.push
+    }
+
+    /// How many more segments of its series there are: each is computed from the one before. Both windows may
+    /// take fewer.
+    #[inline]
+    pub const fn in_series(&self) -> u32 {
+        self.in_series
+    }
+}
+
+impl Connection {
+    /// Begins a burst with the next segment never sent, which is sent at `now`; `None`, and nothing changes,
+    /// if that is not to be sent so, or there is none. The segments after it are all as long if `alike` is
+    /// true. None of the conditions that [send other segments](Unusual::SEND) may hold. The caller
+    /// [ends](Self::end_burst) the burst before it does anything else with the connection.
+    #[inline]
+    pub fn begin_burst<P: SendPayload, F>(
+        &mut self,
+        now: Instant,
+        pools: &mut Pools<P, F>,
+        alike: bool,
+    ) -> Option<Burst<P>> {
+        debug_assert!(!self.unusual_recomputed().intersects(Unusual::SEND), "another segment goes before");
+        let (first, count) = self.send.queue.peek_series(&pools.segments)?;
+        let octets = first.octets;
+        let (emss_octets, nagle) = (self.path.emss_octets(), self.config.behaviour.nagle);
+        // Nagle's algorithm may hold back a segment that is not full, and one that is too long is cut.
+        let fits = octets == emss_octets || (octets < emss_octets && !nagle);
+        if !fits || self.payload_option_octets(&first.payload) > 0 {
+            return None;
+        }
+        let pace = self.pace();
+        if pace.as_ref().is_some_and(|pace| self.pacer.wait_until(now, pace).is_some()) {
+            return None;
+        }
+        self.restart_after_idle(now);
+        let pipe = self.pipe_octets();
+        let network = self.congestion.window_octets().saturating_sub(pipe);
+        let peer = (self.send.window_end() - self.send.queue.nxt()).max(0).cast_unsigned();
+        if octets > peer || (pipe > 0 && octets > network) {
+            return None;
+        }
+        let (least_octets, most_octets) = if alike || nagle { (octets, octets) } else { (1, emss_octets) };
+        let ecn = if self.ecn.is_negotiated() { EcnField::Capable0 } else { EcnField::NotCapable };
+        let segment = *first;
+        let mut burst = Burst {
+            header: self.header(now, segment.seq, Flags::ACK),
+            ecn,
+            push: segment.end() == self.send.queue.end(),
+            segment,
+            unnoted: 1,
+            in_series: count - 1,
+            least_octets,
+            most_octets,
+            left_octets: network.min(peer).saturating_sub(octets),
+            pace: None,
+        };
+        if let Some(pace) = pace {
+            self.pacer.on_sent(now, &pace, octets);
+            burst.pace = Some(BurstPace::new(pace, octets));
+        }
+        if self.send.flight_octets() == 0 {
+            self.activity.last_progress = now;
+        }
+        self.activity.data_sent_at = now;
+        self.timers.clear(Timer::Persist);
+        if !self.timers.is_set(Timer::Retransmit) {
+            self.arm_retransmit(now);
+        }
+        self.note_ack_sent();
+        Some(burst)
+    }
+
+    /// Goes on to the next segment of a burst, which is sent at `now`. Returns false if there is none.
+    #[inline]
+    pub fn next_of_burst<P: SendPayload, F>(
+        &mut self,
+        now: Instant,
+        pools: &mut Pools<P, F>,
+        burst: &mut Burst<P>,
+    ) -> bool {
+        if burst.in_series > 0 {
+            return self.next_in_series(now, burst);
+        }
+        if burst.push || self.has_to_wait(now, burst) {
+            return false;
+        }
+        self.note_sent_of(now, pools, burst);
+        let Some((next, count)) = self.send.queue.peek_series(&pools.segments) else { return false };
+        let most = burst.most_octets.min(burst.left_octets);
+        let has_option = self.payload_option_octets(&next.payload) > 0;
+        if has_option || !(burst.least_octets..=most).contains(&next.octets) {
+            return false;
+        }
+        debug_assert!(next.transmissions == 0, "a segment is unsent before its first transmission");
+        (burst.segment, burst.in_series) = (*next, count - 1);
+        self.send_of_burst(now, burst);
+        true
+    }
+
+    /// Goes on to the next segment of the series under way, as [`next_of_burst`](Self::next_of_burst) does.
+    #[expect(
+        clippy::inline_always,
+        reason = "most segments of a busy connection are sent by it, and it is shorter than a call of it"
+    )]
+    #[inline(always)]
+    pub fn next_in_series<P: SendPayload>(&mut self, now: Instant, burst: &mut Burst<P>) -> bool {
+        debug_assert!(burst.in_series > 0, "the series has ended");
+        if self.has_to_wait(now, burst) || burst.segment.octets > burst.left_octets {
+            return false;
+        }
+        burst.in_series -= 1;
+        burst.segment.move_on(1);
+        self.send_of_burst(now, burst);
+        true
+    }
+
+    /// Whether the next segment has to wait for its pace.
+    #[inline]
+    fn has_to_wait<P>(&self, now: Instant, burst: &Burst<P>) -> bool {
+        burst.pace.as_ref().is_some_and(|BurstPace { pace, .. }| self.pacer.wait_until(now, pace).is_some())
+    }
+
+    /// Notes in a burst that its segment, which is not the first, is sent at `now`.
+    #[inline]
+    fn send_of_burst<P: SendPayload>(&mut self, now: Instant, burst: &mut Burst<P>) {
+        burst.unnoted += 1;
+        burst.left_octets -= burst.segment.octets;
+        if let Some(pace) = &burst.pace {
+            self.pacer.on_sent_for(now, pace.time_ns(burst.segment.octets));
+        }
+        let end = burst.segment.end();
+        burst.push = end == self.send.queue.end();
+        debug_assert!(
+            self.pipe_octets() + (end - self.send.queue.nxt()).cast_unsigned()
+                <= self.congestion.window_octets(),
+            "the network takes it"
+        );
+        debug_assert!(end <= self.send.window_end(), "the peer takes it");
+    }
+
+    /// Ends a burst sent at `now`. Of the segments sent, only the probe timer depends on how much is in
+    /// flight.
+    #[inline]
+    pub fn end_burst<P: SendPayload, F>(
+        &mut self,
+        now: Instant,
+        pools: &mut Pools<P, F>,
+        mut burst: Burst<P>,
+    ) {
+        self.note_sent_of(now, pools, &mut burst);
+        self.arm_probe(now);
+    }
+
+    /// Notes in the send queue what is sent of the series under way.
+    #[inline]
+    fn note_sent_of<P: SendPayload, F>(
+        &mut self,
+        now: Instant,
+        pools: &mut Pools<P, F>,
+        burst: &mut Burst<P>,
+    ) {
+        let count = core::mem::take(&mut burst.unnoted);
+        if count > 0 {
+            self.send.queue.advance_by(&mut pools.segments, now, count);
+            self.counters.data_segments_sent += u64::from(count);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
