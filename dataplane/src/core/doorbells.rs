@@ -39,7 +39,14 @@ impl<D: Device> Core<D> {
         let Some(qp) = self.endpoints.queue_pairs.numbered(number) else { return };
         qp.shared.clear_doorbell();
         match qp.connection {
-            Some(id) => self.with_endpoint(now, id, |mut endpoint| endpoint.on_doorbell()),
+            Some(id) => {
+                let Some(mut endpoint) = self.endpoints.named(now, id) else { return };
+                let outcome = endpoint.on_doorbell();
+                if !endpoint.connection.tcp.unusual.is_empty() {
+                    endpoint.connection.review();
+                }
+                self.mark_if_dirty(id.index, outcome);
+            }
             // Posted while the stream of the queue pair ended.
             None if qp.shared.state() == QpState::Error => {
                 let context = &mut self.endpoints.context;

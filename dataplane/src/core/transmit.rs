@@ -5,7 +5,7 @@ use crate::endpoint::{Chunk, Connection, Endpoint, StreamFailed, Turn};
 use crate::limits;
 use crate::net::Host;
 use crate::net::output::SuperFrameRoom;
-use crate::net::template::HeaderTemplate;
+use crate::net::template::PathId;
 use crate::tcp::{Burst, Outgoing};
 use crate::time::Instant;
 
@@ -45,18 +45,16 @@ impl<D: Device> Core<D> {
         let Some(mut endpoint) = self.endpoints.at(now, slot) else { return false };
         debug_assert!(endpoint.connection.has_all_conditions(), "a condition began unnoticed");
         endpoint.retry_stream();
-        let Connection { key, flow_label, .. } = *endpoint.connection;
-        let headers = self.host.headers(&key, flow_label, now);
-        let resolved = headers.is_some();
-        let more = headers
-            .is_some_and(|mut headers| send_segments(&mut self.host, &mut endpoint, &mut headers, last));
+        let Connection { key, flow_label, .. } = &*endpoint.connection;
+        let path = self.host.path(key, *flow_label, now);
+        let more = path.is_some_and(|path| send_segments(&mut self.host, &mut endpoint, path, last));
         match endpoint.end_turn(more) {
             Turn::More { deadline } => {
                 self.endpoints.table.set_deadline(slot, deadline);
                 true
             }
             Turn::Wait { mut deadline } => {
-                if !resolved && self.host.is_unresolved(key.remote) {
+                if path.is_none() && self.host.is_unresolved(endpoint.connection.key.remote) {
                     // The next hop may not answer: then the connection asks again.
                     deadline = deadline.min(now + limits::NEIGHBOUR_RETRANSMIT_NS);
                 }
@@ -68,6 +66,7 @@ impl<D: Device> Core<D> {
                 false
             }
             Turn::TimeWait(state) => {
+                let key = endpoint.connection.key;
                 self.remove_connection(now, slot);
                 let evicted = self.time_waits.insert(now, key, state);
                 self.endpoints.context.statistics.time_waits_evicted += u64::from(evicted);
@@ -85,20 +84,20 @@ impl<D: Device> Core<D> {
     }
 }
 
-/// Sends segments of a connection with these headers, as many as one turn allows. In the `last` turn of a
+/// Sends segments of a connection on its path, as many as one turn allows. In the `last` turn of a
 /// poll the device has the frames as soon as no other follows: before the connection looks for more work and
 /// its deadline. Returns true if there may be more.
 fn send_segments<D: Device>(
     host: &mut Host<D>,
     endpoint: &mut Endpoint<'_, D::Frame>,
-    headers: &mut HeaderTemplate,
+    path: PathId,
     last: bool,
 ) -> bool {
-    let by_reference = host.takes_references(headers);
-    let takes_super_frames = host.takes_super_frames(headers);
+    let by_reference = host.takes_references(path);
+    let takes_super_frames = host.takes_super_frames(path);
     let mut left = limits::TRANSMIT_BURST_SEGMENTS;
     while left > 0 {
-        if !host.has_room(headers) {
+        if !host.has_room(path) {
             // There is room again when the frames before have been received.
             return true;
         }
@@ -109,9 +108,10 @@ fn send_segments<D: Device>(
             continue;
         }
         // A device cuts a super-frame into segments of one length.
-        if let Some(burst) = endpoint.begin_burst(takes_super_frames) {
-            headers.set(burst.header(), burst.segment().octets as usize, burst.ecn().bits());
-            let mut sending = Sending { host, endpoint, headers, burst, by_reference, left };
+        if let Some(mut burst) = endpoint.begin_burst(takes_super_frames) {
+            let template = host.template_mut(path);
+            template.set(burst.header(), burst.segment().octets as usize, burst.ecn().bits());
+            let mut sending = Sending { host, endpoint, path, burst: &mut burst, by_reference, left };
             let has_frames =
                 if takes_super_frames { sending.send_super_frames(frame) } else { sending.send(frame) };
             left = sending.end();
@@ -120,8 +120,8 @@ fn send_segments<D: Device>(
             }
         } else if let Some(outgoing) = endpoint.poll_transmit() {
             left -= 1;
-            match build(host, endpoint, headers, &outgoing, by_reference, frame) {
-                Some(frame) => host.send(endpoint.now, headers, frame),
+            match build(host, endpoint, path, &outgoing, by_reference, frame) {
+                Some(frame) => host.send(endpoint.now, path, frame),
                 // It stays unacknowledged, so TCP sends it again.
                 None => host.count_no_buffer(),
             }
@@ -144,9 +144,8 @@ fn send_segments<D: Device>(
 struct Sending<'s, 'e, D: Device> {
     host: &'s mut Host<D>,
     endpoint: &'s mut Endpoint<'e, D::Frame>,
-    /// The headers of the burst.
-    headers: &'s mut HeaderTemplate,
-    burst: Burst<Chunk>,
+    path: PathId,
+    burst: &'s mut Burst<Chunk>,
     /// Payload may go by reference.
     by_reference: bool,
     /// How many segments the turn still allows, the one that is sent now included.
@@ -160,9 +159,10 @@ impl<D: Device> Sending<'_, '_, D> {
         loop {
             let segment = self.burst.segment();
             let (seq, octets) = (segment.seq, segment.octets as usize);
-            if self.endpoint.write_payload(segment, self.by_reference, self.headers.octets(), &mut frame) {
-                self.headers.write(&mut frame, seq, self.burst.push(), octets);
-                self.host.send(self.endpoint.now, self.headers, frame);
+            let template = self.host.template_mut(self.path);
+            if self.endpoint.write_payload(segment, self.by_reference, template.octets(), &mut frame) {
+                template.write(&mut frame, seq, self.burst.push(), octets);
+                self.host.send(self.endpoint.now, self.path, frame);
             } else {
                 // It stays unacknowledged, so TCP sends it again.
                 self.host.count_no_buffer();
@@ -171,11 +171,11 @@ impl<D: Device> Sending<'_, '_, D> {
             if self.burst.in_series() > 0 {
                 self.send_parts();
             }
-            if self.left == 0 || self.burst.push() || !self.host.has_room(self.headers) {
+            if self.left == 0 || self.burst.push() || !self.host.has_room(self.path) {
                 return true;
             }
             let Some(empty) = self.host.empty_frame() else { return false };
-            if !self.endpoint.next_of_burst(&mut self.burst) {
+            if !self.endpoint.next_of_burst(self.burst) {
                 self.host.keep_spare(empty);
                 return true;
             }
@@ -185,18 +185,17 @@ impl<D: Device> Sending<'_, '_, D> {
 
     /// Sends segments of the series under way, if they are [parts](Endpoint::parts) of a message.
     fn send_parts(&mut self) {
-        let Some(mut parts) = self.endpoint.parts(&mut self.burst, self.headers, self.by_reference) else {
-            return;
-        };
-        while self.left > 0 && parts.left() > 0 && self.host.has_room(parts.headers()) {
+        let Some(mut parts) = self.endpoint.parts(self.burst, self.by_reference) else { return };
+        self.host.template_mut(self.path).fit(parts.segment_octets());
+        while self.left > 0 && parts.left() > 0 && self.host.has_room(self.path) {
             let Some(mut frame) = self.host.empty_frame() else { return };
-            let Some(written) = parts.write_next(&mut frame) else {
+            let Some(written) = parts.write_next(self.host.template(self.path), &mut frame) else {
                 self.host.keep_spare(frame);
                 return;
             };
             self.left -= 1;
             if written {
-                self.host.send(parts.now(), parts.headers(), frame);
+                self.host.send(parts.now(), self.path, frame);
             } else {
                 self.host.count_no_buffer();
             }
@@ -206,7 +205,7 @@ impl<D: Device> Sending<'_, '_, D> {
     /// Sends the segments of the burst, which are equally long, in super-frames, the first in `frame`.
     /// Returns false if the device has no frame.
     fn send_super_frames(&mut self, mut frame: D::Frame) -> bool {
-        let SuperFrameRoom { octets: room, references } = self.host.super_frame_room(self.headers);
+        let SuperFrameRoom { octets: room, references } = self.host.super_frame_room(self.path);
         let by_reference = self.by_reference && references > 0;
         let segment_octets = self.burst.segment().octets as usize;
         let most_octets = if by_reference { room.min(references * segment_octets) } else { room };
@@ -217,7 +216,7 @@ impl<D: Device> Sending<'_, '_, D> {
             let mut is_next = true;
             while is_next {
                 // The headers go before the first.
-                let before = if payload_octets == 0 { self.headers.octets() } else { 0 };
+                let before = if payload_octets == 0 { self.host.template(self.path).octets() } else { 0 };
                 let segment = self.burst.segment();
                 whole &= self.endpoint.write_payload(segment, by_reference, before, &mut frame);
                 payload_octets += segment_octets;
@@ -226,24 +225,25 @@ impl<D: Device> Sending<'_, '_, D> {
                 is_next = whole
                     && payload_octets + segment_octets <= most_octets
                     && self.left > 0
-                    && self.endpoint.next_of_burst(&mut self.burst);
+                    && self.endpoint.next_of_burst(self.burst);
             }
             if !whole {
                 // Its segments stay unacknowledged, so TCP sends them again.
                 self.host.count_no_buffer();
             } else if payload_octets == segment_octets {
-                self.headers.write(&mut frame, seq, push, payload_octets);
-                self.host.send(self.endpoint.now, self.headers, frame);
+                self.host.template_mut(self.path).write(&mut frame, seq, push, payload_octets);
+                self.host.send(self.endpoint.now, self.path, frame);
             } else {
-                self.headers.write_super_frame(&mut frame, seq, push, payload_octets, segment_octets as u16);
+                let template = self.host.template_mut(self.path);
+                template.write_super_frame(&mut frame, seq, push, payload_octets, segment_octets as u16);
                 self.host.note_joined(payload_octets / segment_octets - 1);
-                self.host.send(self.endpoint.now, self.headers, frame);
+                self.host.send(self.endpoint.now, self.path, frame);
             }
             if self.left == 0 || push {
                 return true;
             }
             let Some(empty) = self.host.empty_frame() else { return false };
-            if !self.endpoint.next_of_burst(&mut self.burst) {
+            if !self.endpoint.next_of_burst(self.burst) {
                 self.host.keep_spare(empty);
                 return true;
             }
@@ -260,21 +260,21 @@ impl<D: Device> Sending<'_, '_, D> {
 
 /// Builds the frame of a segment; returns `None` if its octets cannot be had.
 fn build<D: Device>(
-    host: &Host<D>,
+    host: &mut Host<D>,
     endpoint: &mut Endpoint<'_, D::Frame>,
-    headers: &mut HeaderTemplate,
+    path: PathId,
     outgoing: &Outgoing<Chunk>,
     by_reference: bool,
     mut frame: D::Frame,
 ) -> Option<D::Frame> {
     let mut payload_octets = 0;
-    let header_octets = headers.octets_with(&outgoing.header);
+    let header_octets = host.template(path).octets_with(&outgoing.header);
     if let Some(segment) = &outgoing.segment {
         endpoint.write_payload(segment, by_reference, header_octets, &mut frame).then_some(())?;
         payload_octets = segment.octets as usize;
     } else {
         frame.append(header_octets)?;
     }
-    host.write_headers(&mut frame, headers, &outgoing.header, payload_octets, outgoing.ecn.bits());
+    host.write_headers(&mut frame, path, &outgoing.header, payload_octets, outgoing.ecn.bits());
     Some(frame)
 }

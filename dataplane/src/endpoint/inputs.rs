@@ -35,6 +35,9 @@ impl<F: Frame> Endpoint<'_, F> {
 
     /// Handles the doorbell of the queue pair: work was posted, or receives.
     pub fn on_doorbell(&mut self) -> Outcome {
+        if self.connection.tcp.unusual.is_empty() {
+            return Outcome::DIRTY;
+        }
         if let Some(qp) = self.queue_pair.as_deref_mut()
             && qp.shared.state().is_over()
         {

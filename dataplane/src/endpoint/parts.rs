@@ -23,8 +23,6 @@ use super::connection::{Chunk, Mode};
 pub struct Parts<'e> {
     now: Instant,
     tcp: &'e mut tcp::Connection,
-    /// Their headers, for their length.
-    headers: &'e HeaderTemplate,
     burst: &'e mut Burst<Chunk>,
     /// Their payload is from here.
     memory: RetainedMemory<'e>,
@@ -37,12 +35,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// are none, or they are not parts of a message in a stream without Markers whose payload is copied from
     /// registered memory: constant memory goes by reference if that is allowed.
     #[inline]
-    pub fn parts<'s>(
-        &'s mut self,
-        burst: &'s mut Burst<Chunk>,
-        headers: &'s mut HeaderTemplate,
-        by_reference: bool,
-    ) -> Option<Parts<'s>> {
+    pub fn parts<'s>(&'s mut self, burst: &'s mut Burst<Chunk>, by_reference: bool) -> Option<Parts<'s>> {
         if burst.in_series() == 0 {
             return None;
         }
@@ -67,12 +60,10 @@ impl<F: Frame> Endpoint<'_, F> {
             return None;
         }
         let passes = Passes::summed(operating.crc, slice.len as usize);
-        headers.fit(segment.octets as usize);
         Some(Parts {
             now: self.now,
             passes,
             tcp: &mut self.connection.tcp,
-            headers,
             memory,
             statistics: &mut context.statistics,
             burst,
@@ -91,15 +82,16 @@ impl Parts<'_> {
         self.burst.in_series()
     }
 
-    /// Returns the headers of the segments.
-    pub const fn headers(&self) -> &HeaderTemplate {
-        self.headers
+    /// Returns the octets of each segment.
+    pub const fn segment_octets(&self) -> usize {
+        self.burst.segment().octets as usize
     }
 
-    /// Writes the next segment with its headers to `frame`, which is empty, if any are [`left`](Self::left).
+    /// Writes the next segment to `frame`, which is empty, with `headers`, which fit its length, if any are
+    /// [`left`](Self::left).
     /// Returns false if the payload or room for it cannot be had, and `None` if there is no segment for now.
     #[inline]
-    pub fn write_next<F: Frame>(&mut self, frame: &mut F) -> Option<bool> {
+    pub fn write_next<F: Frame>(&mut self, headers: &HeaderTemplate, frame: &mut F) -> Option<bool> {
         if !self.tcp.next_in_series(self.now, self.burst) {
             return None;
         }
@@ -107,7 +99,6 @@ impl Parts<'_> {
         let Chunk::Fpdus(run) = &segment.payload else { return Some(false) };
         let Source::Memory(slice) = run.first.source else { return Some(false) };
         let payload = self.memory.target(slice.to, slice.len as usize);
-        let headers = self.headers;
         let octets = headers.octets() + segment.octets as usize;
         let Some((payload, room)) = payload.zip(frame.append(octets)) else { return Some(false) };
         headers.begin(room, segment.seq, push);

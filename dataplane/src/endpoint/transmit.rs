@@ -53,18 +53,20 @@ impl<F: Frame> Endpoint<'_, F> {
         if self.connection.tcp.unusual.contains(Unusual::STREAMING) {
             queue_stream(self.connection, &mut self.context.pools);
         }
-        queue_bytes(self.connection, &mut self.context.pools);
-        if let Some(mut stream) = self.rdmap() {
-            stream.queue_fpdus(by_reference);
-            if !stream.operating.failed && stream.qp.sender.has_failed() {
-                // A Terminate goes instead of the message.
-                // Requirements: RDMAP-7.1-01, RDMAP-7.1-02
-                self.fail_stream(StreamError::Rdmap(RdmapError::LocalCatastrophic), None);
-                return Err(StreamFailed);
-            }
-            if self.awaits_response_after_finish() {
-                self.fail_stream(StreamError::Mpa(MpaError::TcpClosed), None);
-            }
+        let Some(mut stream) = self.rdmap() else {
+            queue_bytes(self.connection, &mut self.context.pools);
+            return Ok(());
+        };
+        stream.queue_fpdus(by_reference);
+        if !stream.operating.failed && stream.qp.sender.has_failed() {
+            // A Terminate goes instead of the message.
+            // Requirements: RDMAP-7.1-01, RDMAP-7.1-02
+            self.fail_stream(StreamError::Rdmap(RdmapError::LocalCatastrophic), None);
+            return Err(StreamFailed);
+        }
+        // A peer that has finished has left TCP in another state.
+        if !self.connection.tcp.unusual.is_empty() && self.awaits_response_after_finish() {
+            self.fail_stream(StreamError::Mpa(MpaError::TcpClosed), None);
         }
         Ok(())
     }
@@ -90,7 +92,7 @@ impl<F: Frame> Endpoint<'_, F> {
 
     /// Ends a burst, of which nothing more is sent.
     #[inline]
-    pub fn end_burst(&mut self, burst: Burst<Chunk>) {
+    pub fn end_burst(&mut self, burst: &mut Burst<Chunk>) {
         self.connection.tcp.end_burst(self.now, &mut self.context.pools, burst);
     }
 
@@ -114,9 +116,26 @@ impl<F: Frame> Endpoint<'_, F> {
 
     /// Ends the turn of a connection that has `more` to send, or not: it closes, is over, or waits for its
     /// next deadline.
-    pub fn end_turn(&mut self, mut more: bool) -> Turn {
+    #[inline]
+    pub fn end_turn(&mut self, more: bool) -> Turn {
         let connection = &mut *self.connection;
         self.context.cut_runs.acknowledge(self.id, connection.tcp.acknowledged());
+        if !connection.tcp.unusual.is_empty() {
+            return self.end_unusual_turn(more);
+        }
+        debug_assert!(connection.has_all_conditions(), "a condition began unnoticed in a turn");
+        let mut deadline = connection.tcp.next_deadline();
+        if self.context.pools.segments.free() == 0 {
+            let has_work = self.rdmap().is_some_and(|stream| stream.has_work());
+            deadline = self.deadline(has_work || self.connection.has_unqueued_bytes());
+        }
+        if more { Turn::More { deadline } } else { Turn::Wait { deadline } }
+    }
+
+    /// Ends the turn of a connection with a rare condition: it may close, or be over.
+    #[cold]
+    fn end_unusual_turn(&mut self, mut more: bool) -> Turn {
+        let connection = &mut *self.connection;
         // Acknowledged octets that control has no copy of yet outlive TCP.
         if connection.tcp.state() == State::Closed
             && !more
@@ -135,10 +154,7 @@ impl<F: Frame> Endpoint<'_, F> {
             more = true;
         }
         self.connection.await_first_fpdu(self.now);
-        if !self.connection.tcp.unusual.is_empty() {
-            self.connection.review();
-        }
-        debug_assert!(self.connection.has_all_conditions(), "a condition began unnoticed in a turn");
+        self.connection.review();
         let deadline = self.deadline(!streamed || has_work);
         if more { Turn::More { deadline } } else { Turn::Wait { deadline } }
     }
@@ -201,6 +217,7 @@ impl<F> RdmapStream<'_, F> {
             return;
         }
         if operating.packing
+            && tcp.has_unsent()
             && let Some((Chunk::Fpdus(run), octets)) = tcp.last_unsent(pools)
         {
             let begin = tcp.queued_end() - octets;

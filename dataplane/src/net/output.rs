@@ -6,15 +6,15 @@ use std::net::IpAddr;
 use super::Host;
 use super::flow::FlowKey;
 use super::headers::{Egress, network_octets};
-use super::template::{ChecksumBy, HeaderTemplate, NEVER, Path, place, tick};
-use crate::device::{Capabilities, ChecksumRequest, Device, Frame, IpVersion};
+use super::template::{ChecksumBy, HeaderTemplate, NEVER, PATHS, Path, PathId, place, tick};
+use crate::device::{Capabilities, ChecksumRequest, Device, IpVersion};
 use crate::limits;
 use crate::time::Instant;
 use crate::wire::checksum;
 use crate::wire::ethernet::EtherType;
 use crate::wire::ipv4::{self, Protocol};
 use crate::wire::ipv6;
-use crate::wire::tcp::{Flags, Header};
+use crate::wire::tcp::Header;
 
 /// The payload that a super-frame takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,12 +32,13 @@ impl<D: Device> Host<D> {
         self.own_generation.wrapping_add(self.neighbours.generation())
     }
 
-    /// Returns the headers of the segments of a connection. `None` while these cannot leave, see
-    /// [`resolve`](Self::resolve).
+    /// Returns the path of a connection, whose template is then that of the connection's segments. `None`
+    /// while these cannot leave, see [`resolve`](Self::resolve).
     #[inline]
-    pub fn headers(&mut self, key: &FlowKey, flow_label: u32, now: Instant) -> Option<HeaderTemplate> {
+    pub fn path(&mut self, key: &FlowKey, flow_label: u32, now: Instant) -> Option<PathId> {
         let generation = self.paths_generation();
-        let path = &self.paths.0[place(key.remote)];
+        let id = PathId(place(key.remote));
+        let path = &self.paths.0[id.0];
         let valid = path.template.generation == generation
             && path.template.renewed == tick(now)
             && path.remote == key.remote
@@ -45,16 +46,27 @@ impl<D: Device> Host<D> {
         if !valid && !self.renew(key, now) {
             return None;
         }
-        let mut template = self.paths.0[place(key.remote)].template.clone();
-        template.set_flow(key, flow_label);
-        Some(template)
+        self.template_mut(id).set_flow(key, flow_label);
+        Some(id)
+    }
+
+    /// Returns the template of a path.
+    #[inline]
+    pub fn template(&self, path: PathId) -> &HeaderTemplate {
+        &self.paths.0[path.0 % PATHS].template
+    }
+
+    /// Returns the template of a path, to change it.
+    #[inline]
+    pub fn template_mut(&mut self, path: PathId) -> &mut HeaderTemplate {
+        &mut self.paths.0[path.0 % PATHS].template
     }
 
     /// Renews the template of the path of `key`. Returns false if segments cannot leave.
     #[inline(never)]
     fn renew(&mut self, key: &FlowKey, now: Instant) -> bool {
         let Some(egress) = self.resolve(key, now) else { return false };
-        let mut template = self.template(key, egress);
+        let mut template = self.new_template(key, egress);
         (template.generation, template.renewed) = (self.paths_generation(), tick(now));
         let path = &mut self.paths.0[place(key.remote)];
         let confirmed = if path.remote == key.remote { path.confirmed } else { NEVER };
@@ -74,8 +86,8 @@ impl<D: Device> Host<D> {
         }
     }
 
-    /// Returns the template of segments of `key` that leave by `egress`.
-    pub fn template(&self, key: &FlowKey, egress: Egress) -> HeaderTemplate {
+    /// Returns a template of segments of `key` that leave by `egress`.
+    pub fn new_template(&self, key: &FlowKey, egress: Egress) -> HeaderTemplate {
         let mut template = HeaderTemplate::invalid();
         let link = self.link_octets();
         let tcp_at = link + network_octets(key.remote);
@@ -152,44 +164,37 @@ impl<D: Device> Host<D> {
         }
     }
 
-    /// Writes the headers of a segment before its payload, which is already in the frame. The ports are those
-    /// of the template, whatever `header` has; `ecn` are the two ECN bits of the IP header.
-    #[inline]
+    /// Writes the headers of a segment as [`HeaderTemplate::write_header`] does with the template of a path.
     pub fn write_headers(
-        &self,
+        &mut self,
         frame: &mut D::Frame,
-        template: &mut HeaderTemplate,
+        path: PathId,
         header: &Header,
         payload_octets: usize,
         ecn: u8,
     ) {
-        if !header.options.is_usual() {
-            template.write_with_options(frame, header, payload_octets, ecn, self.rdma_option_kind);
-            return;
-        }
-        template.set(header, payload_octets, ecn);
-        template.begin(frame.first_mut(), header.seq, header.flags.contains(Flags::PSH));
-        template.finish(frame);
+        let kind = self.rdma_option_kind;
+        self.template_mut(path).write_header(frame, header, payload_octets, ecn, kind);
     }
 
     /// Returns true if payload may go by reference: only where the device computes the TCP checksum, because
     /// nothing else reads the octets then.
-    pub const fn takes_references(&self, template: &HeaderTemplate) -> bool {
+    pub fn takes_references(&self, path: PathId) -> bool {
         let offloads = self.capabilities.gather && self.capabilities.transmit_checksums;
-        offloads && !template.is_loopback()
+        offloads && !self.template(path).is_loopback()
     }
 
-    /// Returns true if the device takes super-frames with these headers.
-    pub const fn takes_super_frames(&self, template: &HeaderTemplate) -> bool {
+    /// Returns true if the device takes super-frames on a path.
+    pub fn takes_super_frames(&self, path: PathId) -> bool {
         let Capabilities { super_frame_bytes, transmit_checksums, mtu_bytes, .. } = self.capabilities;
-        super_frame_bytes > mtu_bytes && transmit_checksums && !template.is_loopback()
+        super_frame_bytes > mtu_bytes && transmit_checksums && !self.template(path).is_loopback()
     }
 
-    /// Returns the room for payload in a super-frame with these headers.
-    pub fn super_frame_room(&self, template: &HeaderTemplate) -> SuperFrameRoom {
+    /// Returns the room for payload in a super-frame on a path.
+    pub fn super_frame_room(&self, path: PathId) -> SuperFrameRoom {
         let Capabilities { super_frame_bytes, super_frame_pieces, .. } = self.capabilities;
         let most = super_frame_bytes.min(usize::from(u16::MAX)) + self.link_octets();
-        let octets = most.saturating_sub(template.octets());
+        let octets = most.saturating_sub(self.template(path).octets());
         // The headers are in the first piece, and each FPDU by reference adds its payload and what follows.
         let references = super_frame_pieces.saturating_sub(1) / 2;
         SuperFrameRoom { octets, references }

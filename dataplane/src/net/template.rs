@@ -23,7 +23,7 @@ use super::flow::FlowKey;
 use crate::device::{ChecksumRequest, Frame};
 use crate::time::Instant;
 use crate::wire::checksum::{self, Sum};
-use crate::wire::tcp::{self, Flags, Header, SeqNumber};
+use crate::wire::tcp::{self, Flags, Header, SegmentHeader, SeqNumber};
 use crate::wire::{ethernet, ipv4, ipv6};
 
 /// Octets of the longest headers of an image.
@@ -104,12 +104,16 @@ pub(super) struct Path {
 
 /// The paths that a host keeps: a path's place is that of its remote address, and another one that needs the
 /// place has it then.
-const PATHS: usize = 64;
+pub(super) const PATHS: usize = 64;
 
 #[inline]
 pub(super) const fn place(remote: IpAddr) -> usize {
     last_octet(remote) as usize % PATHS
 }
+
+/// Names one of the [`Paths`] of a host, as long as no other path is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathId(pub(super) usize);
 
 /// The paths that a host used last.
 #[derive(Debug)]
@@ -179,12 +183,12 @@ impl HeaderTemplate {
         usize::from(self.octets)
     }
 
-    /// Makes it the template of segments with the fields of `header`, which has no options but perhaps
-    /// timestamps, with `payload_octets` of payload, and with the two ECN bits `ecn` in the IP header.
+    /// Makes it the template of segments with the fields of `header`, with `payload_octets` of payload, and
+    /// with the two ECN bits `ecn` in the IP header.
     #[inline]
-    pub fn set(&mut self, header: &Header, payload_octets: usize, ecn: u8) {
+    pub fn set(&mut self, header: &SegmentHeader, payload_octets: usize, ecn: u8) {
         let Some(segment) = self.image.get_mut(usize::from(self.tcp_at)..) else { return };
-        let octets = self.tcp_at + tcp::emit_usual(segment, header) as u8;
+        let octets = self.tcp_at + header.emit(segment) as u8;
         if (octets, ecn) != (self.octets, self.ecn) || payload_octets != self.payload_octets as usize {
             (self.octets, self.ecn) = (octets, ecn);
             self.resize(payload_octets);
@@ -307,10 +311,10 @@ impl HeaderTemplate {
         tcp::set_checksum(segment, sum.finish());
     }
 
-    /// Writes the headers of a segment whose TCP header has other options than timestamps, the RDMA option of
-    /// this kind among them.
-    #[inline(never)]
-    pub(super) fn write_with_options<F: Frame>(
+    /// Writes the headers of a segment with `header` before its payload, which is already in the frame. The
+    /// ports are those of the template, whatever `header` has; `ecn` are the two ECN bits of the IP header.
+    /// An RDMA option has the kind `rdma_option_kind`.
+    pub fn write_header<F: Frame>(
         &mut self,
         frame: &mut F,
         header: &Header,
@@ -318,6 +322,11 @@ impl HeaderTemplate {
         ecn: u8,
         rdma_option_kind: u8,
     ) {
+        if let Some(usual) = SegmentHeader::of(header) {
+            self.set(&usual, payload_octets, ecn);
+            self.begin(frame.first_mut(), header.seq, header.flags.contains(Flags::PSH));
+            return self.finish(frame);
+        }
         let (tcp_at, tcp_octets) = (usize::from(self.tcp_at), header.header_len());
         // The image then has no options: they are counted as payload.
         (self.octets, self.ecn) = (self.tcp_at + Header::MIN_LEN as u8, ecn);

@@ -3,7 +3,7 @@
 use super::Host;
 use super::flow::FlowKey;
 use super::headers::Egress;
-use super::template::HeaderTemplate;
+use super::template::PathId;
 use crate::device::{Device, Frame};
 use crate::drops::DropCause;
 use crate::limits;
@@ -49,12 +49,12 @@ impl<D: Device> Host<D> {
         self.counters.drops.count(DropCause::NoTransmitBuffer);
     }
 
-    /// Returns true if a connection with this template may send another frame. There is room again to the
+    /// Returns true if a connection may send another frame on its path. There is room again to the
     /// host itself when the frames before have been received; to the device,
     /// [`has_room_for_turn`](Self::has_room_for_turn) has made sure.
     #[inline]
-    pub fn has_room(&self, template: &HeaderTemplate) -> bool {
-        !template.is_loopback() || self.loopback.has_room()
+    pub fn has_room(&self, path: PathId) -> bool {
+        !self.template(path).is_loopback() || self.loopback.has_room()
     }
 
     /// Returns true if there is room in the queue to the device for all that a connection sends in its turn.
@@ -66,10 +66,10 @@ impl<D: Device> Host<D> {
         self.to_send.len() <= MOST
     }
 
-    /// Sends the frame of a segment with the headers of `template`.
+    /// Sends the frame of a segment on a path.
     #[inline]
-    pub fn send(&mut self, now: Instant, template: &HeaderTemplate, frame: D::Frame) {
-        if template.is_loopback() {
+    pub fn send(&mut self, now: Instant, path: PathId, frame: D::Frame) {
+        if self.template(path).is_loopback() {
             return self.loop_back(frame);
         }
         self.to_send.push_back(frame);
@@ -99,9 +99,9 @@ impl<D: Device> Host<D> {
     /// Sends as [`send_bare`](Self::send_bare) does, by `egress`.
     pub fn send_bare_by(&mut self, egress: Egress, key: FlowKey, header: &Header) {
         let Some(mut frame) = self.empty_frame() else { return };
-        let mut template = self.template(&key, egress);
+        let mut template = self.new_template(&key, egress);
         if frame.append(template.octets_with(header)).is_some() {
-            self.write_headers(&mut frame, &mut template, header, 0, 0);
+            template.write_header(&mut frame, header, 0, 0, self.rdma_option_kind);
             match egress {
                 Egress::Wire(_) => self.queue_reply(frame),
                 Egress::Loopback => self.loop_back(frame),

@@ -10,7 +10,7 @@
 //! and segments without data.
 
 use crate::time::Instant;
-use crate::wire::tcp::{Flags, Header};
+use crate::wire::tcp::{Flags, SegmentHeader};
 
 use super::congestion::CongestionControl;
 use super::ecn::EcnField;
@@ -21,10 +21,10 @@ use super::unusual::Unusual;
 use super::{Connection, Pools};
 
 /// A burst of segments under way.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Burst<P> {
     /// The header of all segments, but for sequence number and PSH.
-    header: Header,
+    header: SegmentHeader,
     ecn: EcnField,
     /// The segment that is sent now.
     segment: Segment<P>,
@@ -66,7 +66,7 @@ impl BurstPace {
 impl<P> Burst<P> {
     /// The header of all segments, without PSH. Its sequence number is that of the first.
     #[inline]
-    pub const fn header(&self) -> &Header {
+    pub const fn header(&self) -> &SegmentHeader {
         &self.header
     }
 
@@ -132,7 +132,7 @@ impl Connection {
         let ecn = if self.ecn.is_negotiated() { EcnField::Capable0 } else { EcnField::NotCapable };
         let segment = *first;
         let mut burst = Burst {
-            header: self.header(now, segment.seq, Flags::ACK),
+            header: self.segment_header(now, segment.seq, Flags::ACK),
             ecn,
             push: segment.end() == self.send.queue.end(),
             segment,
@@ -234,9 +234,9 @@ impl Connection {
         &mut self,
         now: Instant,
         pools: &mut Pools<P, F>,
-        mut burst: Burst<P>,
+        burst: &mut Burst<P>,
     ) {
-        self.note_sent_of(now, pools, &mut burst);
+        self.note_sent_of(now, pools, burst);
         self.arm_probe(now);
     }
 

@@ -1,7 +1,7 @@
 //! The next segment that a connection sends.
 
 use crate::time::Instant;
-use crate::wire::tcp::{Flags, Header, Options, SeqNumber};
+use crate::wire::tcp::{Flags, Header, SegmentHeader, SeqNumber};
 
 use super::congestion::CongestionControl;
 use super::ecn::EcnField;
@@ -248,21 +248,23 @@ impl Connection {
         Outgoing { header, segment: Some(segment), ecn }
     }
 
-    pub(super) fn header(&mut self, now: Instant, seq: SeqNumber, mut flags: Flags) -> Header {
+    pub(super) fn header(&mut self, now: Instant, seq: SeqNumber, flags: Flags) -> Header {
+        self.segment_header(now, seq, flags).into()
+    }
+
+    /// The header of a segment that is sent now, and has no options but perhaps timestamps.
+    #[inline]
+    pub(super) fn segment_header(&mut self, now: Instant, seq: SeqNumber, mut flags: Flags) -> SegmentHeader {
         let acknowledges = flags.contains(Flags::ACK);
         if acknowledges && self.ecn.is_echoing() && !flags.contains(Flags::SYN) {
             flags |= Flags::ECE;
         }
-        let timestamps = self.timestamps.negotiated.then(|| self.timestamps.option(now));
-        Header {
-            source_port: 0,
-            destination_port: 0,
+        SegmentHeader {
             seq,
             ack: if acknowledges { self.receive.next() } else { SeqNumber(0) },
             flags,
             window: if acknowledges { self.receive.offer_window() } else { 0 },
-            urgent: 0,
-            options: Options { timestamps, ..Options::default() },
+            timestamps: self.timestamps.negotiated.then(|| self.timestamps.option(now)),
         }
     }
 

@@ -472,25 +472,65 @@ pub fn copy_ports_and_checksum(from: &[u8], to: &mut [u8]) {
     }
 }
 
-/// Writes `header`, which has no options but perhaps timestamps, without its PSH, to the front of `segment`,
-/// which has room for timestamps. Ports and checksum stay as they are. Returns the octets of the header.
-#[inline]
-pub fn emit_usual(segment: &mut [u8], header: &Header) -> usize {
-    debug_assert!(header.options.is_usual() && header.urgent == 0, "it is another header");
-    let Some(out) = segment.first_chunk_mut::<{ Header::WITH_TIMESTAMPS_LEN }>() else {
-        debug_assert!(false, "no room for timestamps");
-        return Header::MIN_LEN;
-    };
-    let header_len = header.header_len();
-    out[4..8].copy_from_slice(&header.seq.0.to_be_bytes());
-    out[8..12].copy_from_slice(&header.ack.0.to_be_bytes());
-    let flags = header.flags.difference(Flags::PSH).bits();
-    out[12..14].copy_from_slice(&[(header_len / 4) as u8 * 16, flags]);
-    out[14..16].copy_from_slice(&header.window.to_be_bytes());
-    if let Some(clock) = header.options.timestamps {
-        out[Header::MIN_LEN..].copy_from_slice(&clock.after_nops());
+/// What a header without ports says that has no options but perhaps timestamps, as nearly all have.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct SegmentHeader {
+    /// The sequence number.
+    pub seq: SeqNumber,
+    /// The acknowledgment number.
+    pub ack: SeqNumber,
+    /// The control bits.
+    pub flags: Flags,
+    /// The window field.
+    pub window: u16,
+    /// Clocks.
+    pub timestamps: Option<Timestamps>,
+}
+
+impl SegmentHeader {
+    /// What `header` says; `None` if it has other options.
+    #[inline]
+    pub fn of(header: &Header) -> Option<Self> {
+        let Header { seq, ack, flags, window, ref options, .. } = *header;
+        debug_assert!(header.urgent == 0, "nothing is urgent");
+        let timestamps = options.timestamps;
+        options.is_usual().then_some(Self { seq, ack, flags, window, timestamps })
     }
-    header_len
+
+    /// Writes it without its PSH to the front of `segment`, which has room for timestamps. Ports and checksum
+    /// stay as they are. Returns the octets of the header.
+    #[inline]
+    pub fn emit(&self, segment: &mut [u8]) -> usize {
+        let Some(out) = segment.first_chunk_mut::<{ Header::WITH_TIMESTAMPS_LEN }>() else {
+            debug_assert!(false, "no room for timestamps");
+            return Header::MIN_LEN;
+        };
+        let mut header_len = Header::MIN_LEN;
+        if let Some(clock) = self.timestamps {
+            header_len = Header::WITH_TIMESTAMPS_LEN;
+            out[Header::MIN_LEN..].copy_from_slice(&clock.after_nops());
+        }
+        out[4..8].copy_from_slice(&self.seq.0.to_be_bytes());
+        out[8..12].copy_from_slice(&self.ack.0.to_be_bytes());
+        let flags = self.flags.difference(Flags::PSH).bits();
+        out[12..14].copy_from_slice(&[(header_len / 4) as u8 * 16, flags]);
+        out[14..16].copy_from_slice(&self.window.to_be_bytes());
+        header_len
+    }
+}
+
+impl From<SegmentHeader> for Header {
+    fn from(header: SegmentHeader) -> Self {
+        let SegmentHeader { seq, ack, flags, window, timestamps } = header;
+        Self {
+            seq,
+            ack,
+            flags,
+            window,
+            options: Options { timestamps, ..Options::default() },
+            ..Self::default()
+        }
+    }
 }
 
 /// Writes `seq` to the header at the start of `segment`, and adds `flags` to its control bits. The checksum

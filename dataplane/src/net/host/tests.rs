@@ -244,12 +244,12 @@ fn a_segment_arrives_as_it_was_sent() {
         let mut receiver = Host::new(wire, with_address(PEER), Secret::new([3, 4]));
         let (key, payload) = (flow(), b"octets");
         let header = Header { flags: Flags::ACK, seq: SeqNumber(7), ..Header::default() };
-        let mut template = sender.template(&key, Egress::Wire(receiver.mac));
+        let mut template = sender.new_template(&key, Egress::Wire(receiver.mac));
         let mut frame = sender.empty_frame().unwrap();
         let headers = template.octets_with(&header);
         frame.append(headers + payload.len()).unwrap()[headers..].copy_from_slice(payload);
-        sender.write_headers(&mut frame, &mut template, &header, payload.len(), 0b10);
-        sender.send(NOW, &template, frame);
+        template.write_header(&mut frame, &header, payload.len(), 0b10, DEFAULT_KIND);
+        sender.queue_reply(frame);
         sender.flush(NOW);
         let mut burst = receiver.take_burst(NOW + 1_000_000).unwrap();
         let inbound = receiver.receive(NOW, burst.remove(0), Ingress::Wire);
@@ -373,7 +373,7 @@ fn a_template_has_the_headers_of_each_segment() {
         let mut host = Host::new(device, Config { vlan, ..config() }, Secret::new([1, 2]));
         for (key, egress) in [flow(), flow6].into_iter().flat_map(|key| egresses.map(|egress| (key, egress)))
         {
-            let mut template = host.template(&key, egress);
+            let mut template = host.new_template(&key, egress);
             let frame_with = |host: &mut Host<SimDevice>, headers: usize, octets: usize| {
                 let mut frame = host.empty_frame().expect("a frame");
                 let room = frame.append(headers + octets).expect("room");
@@ -382,7 +382,7 @@ fn a_template_has_the_headers_of_each_segment() {
             };
             for (header, octets, ecn) in headers() {
                 let mut frame = frame_with(&mut host, template.octets_with(&header), octets);
-                host.write_headers(&mut frame, &mut template, &header, octets, ecn);
+                template.write_header(&mut frame, &header, octets, ecn, DEFAULT_KIND);
                 let expected = written_by_field(&host, &key, egress, &header, (octets, ecn));
                 let case = format!("{header:?} on {key:?}, {egress:?}, {offloads:?}, {vlan:?}");
                 assert_eq!(frame.piece(0), Some(&expected[..]), "{case}");
@@ -409,14 +409,14 @@ fn a_template_has_the_headers_of_each_segment() {
 fn a_template_is_renewed_when_the_path_changes() {
     let (mut host, mut wire) = host(config());
     let key = flow();
-    assert!(host.headers(&key, 0, NOW).is_none(), "the neighbour is unknown");
+    assert!(host.path(&key, 0, NOW).is_none(), "the neighbour is unknown");
     let reply = arp_packet(&wire, arp::Operation::Reply, V4);
     let mac = host.mac;
     let _ = host.receive(NOW, frame(&mut wire, mac, EtherType::ARP, &reply));
-    assert!(host.headers(&key, 0, NOW).is_some());
+    assert!(host.path(&key, 0, NOW).is_some());
     // The neighbour is silent when it is asked again: it counts as unreachable in the end.
     let mut now = NOW;
-    while host.headers(&key, 0, now).is_some() {
+    while host.path(&key, 0, now).is_some() {
         assert!(now < NOW + 200 * crate::time::SECOND, "the template leads nowhere");
         now += crate::time::SECOND / 2;
         host.solicit_neighbours(now);
@@ -424,10 +424,10 @@ fn a_template_is_renewed_when_the_path_changes() {
     }
     assert!(now > NOW + limits::NEIGHBOUR_REACHABLE_NS / 2, "it was reachable for a while: {now:?}");
     let _ = host.receive(now, frame(&mut wire, mac, EtherType::ARP, &reply));
-    assert!(host.headers(&key, 0, now).is_some());
+    assert!(host.path(&key, 0, now).is_some());
     // The host gives up an address: nothing leaves from it.
     let key = FlowKey { local: V6.into(), remote: V6.into(), ..key };
-    assert!(host.headers(&key, 0, now).is_some());
+    assert!(host.path(&key, 0, now).is_some());
     host.on_rival(V6, None, wire.mac());
-    assert!(host.headers(&key, 0, now).is_none());
+    assert!(host.path(&key, 0, now).is_none());
 }

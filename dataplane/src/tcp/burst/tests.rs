@@ -88,7 +88,7 @@ impl End {
             self.sent += 1;
             loop {
                 let segment = burst.segment();
-                let mut header = Header { seq: segment.seq, ..burst.header().clone() };
+                let mut header = Header { seq: segment.seq, ..Header::from(*burst.header()) };
                 header.flags.set(Flags::PSH, burst.push());
                 assert!(self.bursts == Some(false) || segment.octets == octets, "they are alike");
                 sent.push(shown(header, burst.ecn(), Some(segment)));
@@ -98,7 +98,7 @@ impl End {
                 self.sent += 1;
                 self.followed += 1;
             }
-            self.tcp.end_burst(now, &mut self.pools, burst);
+            self.tcp.end_burst(now, &mut self.pools, &mut burst);
         }
         sent
     }

@@ -184,14 +184,14 @@ impl End {
             loop {
                 let segment = *burst.segment();
                 let has_option = self.tcp.rdma_option_negotiated() && !segment.payload.plain;
-                assert!(!has_option && burst.header().options.rdma.is_none(), "it is in no burst");
-                sent.push(self.shown(burst.header(), &segment, false));
+                assert!(!has_option, "it is in no burst");
+                sent.push(self.shown(&Header::from(*burst.header()), &segment, false));
                 if !self.tcp.next_of_burst(self.now, &mut self.pools, &mut burst) {
                     break;
                 }
                 self.followed += 1;
             }
-            self.tcp.end_burst(self.now, &mut self.pools, burst);
+            self.tcp.end_burst(self.now, &mut self.pools, &mut burst);
         }
     }
 
