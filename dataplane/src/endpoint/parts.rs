@@ -11,10 +11,11 @@ use crate::memory::RetainedMemory;
 use crate::mpa::builder::{self, write_long};
 use crate::mpa::fpdu::{self, Passes};
 use crate::net::template::HeaderTemplate;
-use crate::qp::run::Source;
+use crate::qp::run::{FpduDescriptor, FpduRun, Source};
 use crate::statistics::Statistics;
 use crate::tcp::{self, Burst};
 use crate::time::Instant;
+use crate::wire::ddp;
 
 use super::Endpoint;
 use super::connection::{Chunk, Mode};
@@ -26,6 +27,9 @@ pub struct Parts<'e> {
     burst: &'e mut Burst<Chunk>,
     /// Their payload is from here.
     memory: RetainedMemory<'e>,
+    /// The header of the part that was sent last, and where the payload of that begins in the memory.
+    header: ddp::Header,
+    to: u64,
     passes: Passes,
     statistics: &'e mut Statistics,
 }
@@ -42,17 +46,20 @@ impl<F: Frame> Endpoint<'_, F> {
         let segment = burst.segment();
         let Chunk::Fpdus(run) = &segment.payload else { return None };
         let Mode::FullOperation(operating) = &self.connection.mode else { return None };
-        let Source::Memory(slice) = run.first.source else { return None };
         let usual = !operating.markers_sent
             && run.fpdus() == 1
             && run.octets == segment.octets
-            && run.octets as usize == fpdu::unmarked_len(run.first.ulpdu_octets())
-            && slice.len == run.first.octets
-            && slice.len as usize >= builder::LONG_MIN_LEN
-            && self.queue_pair.is_some();
+            && run.octets as usize == fpdu::unmarked_len(run.first_ulpdu_octets())
+            && run.first_octets as usize >= builder::LONG_MIN_LEN;
         if !usual {
             return None;
         }
+        let qp = self.queue_pair.as_deref()?;
+        let FpduDescriptor { header, source: Source::Memory(slice), .. } =
+            qp.sender.first_of(run, &qp.reads)?
+        else {
+            return None;
+        };
         let context = &mut *self.context;
         let memory = context.stags.retained_memory(slice.stag)?;
         // The parts of a message are from one region, which is constant as a whole or not at all.
@@ -65,6 +72,8 @@ impl<F: Frame> Endpoint<'_, F> {
             passes,
             tcp: &mut self.connection.tcp,
             memory,
+            header,
+            to: slice.to,
             statistics: &mut context.statistics,
             burst,
         })
@@ -96,17 +105,18 @@ impl Parts<'_> {
             return None;
         }
         let (segment, push) = (self.burst.segment(), self.burst.push());
-        let Chunk::Fpdus(run) = &segment.payload else { return Some(false) };
-        let Source::Memory(slice) = run.first.source else { return Some(false) };
-        let payload = self.memory.target(slice.to, slice.len as usize);
+        let Chunk::Fpdus(FpduRun { first_octets: len, .. }) = segment.payload else { return Some(false) };
+        self.header.move_on(len);
+        self.to = self.to.wrapping_add(u64::from(len));
+        let payload = self.memory.target(self.to, len as usize);
         let octets = headers.octets() + segment.octets as usize;
         let Some((payload, room)) = payload.zip(frame.append(octets)) else { return Some(false) };
         headers.begin(room, segment.seq, push);
-        if !write_long(&mut room[headers.octets()..], &run.first.header, &payload, self.passes) {
+        if !write_long(&mut room[headers.octets()..], &self.header, &payload, self.passes) {
             return Some(false);
         }
         self.statistics.fpdus_sent += 1;
-        self.statistics.bytes_copied_tx += u64::from(slice.len);
+        self.statistics.bytes_copied_tx += u64::from(len);
         headers.finish(frame);
         Some(true)
     }

@@ -32,7 +32,7 @@ pub(super) struct PayloadSources<'e> {
 
 /// An FPDU that has its segment for itself, and whose payload is copied from registered memory.
 struct Alone<'e> {
-    header: &'e ddp::Header,
+    header: ddp::Header,
     payload: Target<'e>,
     /// Where it begins in the stream of Full Operation.
     position: u64,
@@ -81,27 +81,19 @@ impl<F: Frame> Endpoint<'_, F> {
         frame: &mut F,
     ) -> bool {
         if let Chunk::Fpdus(run) = &segment.payload
-            && run.first.octets < limits::SHORT_MESSAGE_BYTES
+            && run.first_octets < limits::SHORT_MESSAGE_BYTES
             && run.octets == segment.octets
         {
             // Not cut, and copied on any device.
             let Some(room) = frame.append(headers + segment.octets as usize) else { return false };
-            let room = &mut room[headers..];
             let (payload, statistics, _) = self.payload();
-            return match payload.build_short_message(run, room) {
-                Some(octets) => {
-                    statistics.fpdus_sent += 1;
-                    statistics.bytes_copied_tx += u64::from(octets);
-                    true
-                }
-                None => payload.build_run(run, segment.seq, room, statistics),
-            };
+            return payload.build_run(run, segment.seq, &mut room[headers..], statistics);
         }
         if let Some(alone) = self.alone(segment, by_reference) {
             let Some(room) = frame.append(headers + segment.octets as usize) else { return false };
             let payload_octets = alone.payload.octets();
             let mut writer = FpduWriter::new(&mut room[headers..], alone.position, alone.framing);
-            let written = push_memory(&mut writer, alone.header, &alone.payload) && writer.is_full();
+            let written = push_memory(&mut writer, &alone.header, &alone.payload) && writer.is_full();
             let statistics = &mut self.context.statistics;
             statistics.fpdus_sent += 1;
             statistics.bytes_copied_tx += payload_octets as u64;
@@ -124,21 +116,24 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Returns the FPDU of `segment`, if it is the usual one: alone in its segment, not cut, its payload
     /// copied from registered memory.
     #[inline]
-    fn alone<'s>(&'s self, segment: &'s Segment<Chunk>, by_reference: bool) -> Option<Alone<'s>> {
+    fn alone(&self, segment: &Segment<Chunk>, by_reference: bool) -> Option<Alone<'_>> {
         let Chunk::Fpdus(run) = &segment.payload else { return None };
         let Mode::FullOperation(operating) = &self.connection.mode else { return None };
-        let Source::Memory(slice) = run.first.source else { return None };
-        let usual =
-            run.fpdus() == 1 && run.octets == segment.octets && slice.len > 0 && self.queue_pair.is_some();
-        if !usual {
+        if run.fpdus() > 1 || run.octets != segment.octets || run.first_octets == 0 {
             return None;
         }
+        let qp = self.queue_pair.as_deref()?;
+        let FpduDescriptor { header, source: Source::Memory(slice), .. } =
+            qp.sender.first_of(run, &qp.reads)?
+        else {
+            return None;
+        };
         let payload = self.context.stags.retained(slice.stag, slice.to, slice.len as usize)?;
         if by_reference && !operating.markers_sent && payload.constant().is_some() {
             return None;
         }
         let position = operating.position_of(segment.seq);
-        Some(Alone { header: &run.first.header, payload, position, framing: operating.send_framing() })
+        Some(Alone { header, payload, position, framing: operating.send_framing() })
     }
 
     /// Builds and keeps all of the FPDUs that `segment` has a part of, unless they are kept already: the
@@ -233,30 +228,9 @@ impl<'e> PayloadSources<'e> {
             statistics.bytes_copied_tx += u64::from(fpdu.octets);
             self.build_fpdu(fpdu, qp, &mut writer)
         };
-        let begun = short.built > 0 || build(&run.first);
+        let begun = short.built > 0 || qp.sender.first_of(run, &qp.reads).is_some_and(|first| build(&first));
         let built = begun && qp.sender.all_behind(run, short.built.max(1), build);
         built && writer.is_full()
-    }
-
-    /// Builds a run of one FPDU, which is short, if its payload is from registered memory, in a stream
-    /// without Markers. Returns the octets of its payload; `None`, and `out` is unspecified, if it is
-    /// anything else, or its memory cannot be had.
-    #[inline]
-    fn build_short_message(&self, run: &FpduRun, out: &mut [u8]) -> Option<u32> {
-        let (operating, _) = self.operating()?;
-        let FpduDescriptor { header, source: Source::Memory(local), .. } = &run.first else { return None };
-        if run.fpdus() > 1 || operating.markers_sent || local.len == 0 {
-            return None;
-        }
-        let payload = self.stags.retained(local.stag, local.to, local.len as usize)?;
-        let emit = |out: &mut [u8]| {
-            header.emit(out);
-        };
-        write_short(out, header.header_len(), &payload, emit).then_some(())?;
-        if operating.crc {
-            fill_in_crcs(out, Engine::best());
-        }
-        Some(local.len)
     }
 
     /// Builds the first FPDUs of a run in a stream without Markers, as long as they are short messages.
@@ -327,20 +301,24 @@ impl<'e> PayloadSources<'e> {
     /// indeterminate in such a case, not the stream. So all other memory is copied, and the CRC computed over
     /// the copy.
     fn reference(&self, segment: &Segment<Chunk>) -> Option<Reference<'e>> {
-        let Chunk::Fpdus(FpduRun { first: descriptor, .. }) = segment.payload else { return None };
-        let (operating, _) = self.operating()?;
+        let Chunk::Fpdus(run) = &segment.payload else { return None };
+        let (operating, qp) = self.operating()?;
         // No more and no less than the first: others after it would make the segment longer.
         let whole = segment.skip == 0
-            && segment.octets as usize == fpdu::wire_len(0, descriptor.ulpdu_octets(), false)
+            && segment.octets as usize == fpdu::wire_len(0, run.first_ulpdu_octets(), false)
             && !operating.markers_sent;
-        if !whole || descriptor.octets < limits::BY_REFERENCE_MIN_BYTES {
+        if !whole || run.first_octets < limits::BY_REFERENCE_MIN_BYTES {
             return None;
         }
-        let Source::Memory(slice) = descriptor.source else { return None };
+        let FpduDescriptor { header, source: Source::Memory(slice), .. } =
+            qp.sender.first_of(run, &qp.reads)?
+        else {
+            return None;
+        };
         let target = self.stags.retained(slice.stag, slice.to, slice.len as usize)?;
         let (region, offset) = target.region();
         let payload = ConstantPayload { octets: target.constant()?, region, offset };
-        Some(Reference { header: descriptor.header, payload, crc: operating.crc })
+        Some(Reference { header, payload, crc: operating.crc })
     }
 }
 

@@ -172,6 +172,8 @@ pub struct InboundReads {
     reads: usize,
     /// How many entries are wholly queued to TCP.
     queued: usize,
+    /// How many entries there were before these; it wraps.
+    completed: u32,
     /// Octets of the next entry that are queued.
     offset: u32,
     /// Atomic Responses so far; it wraps.
@@ -225,6 +227,18 @@ impl InboundReads {
         self.queue.get(self.queued).map(|response| (response, self.offset))
     }
 
+    /// The number of the [next](Self::next) response.
+    #[inline]
+    pub(super) const fn next_number(&self) -> u32 {
+        self.completed.wrapping_add(self.queued as u32)
+    }
+
+    /// The response with this number, which the peer has not acknowledged yet.
+    #[inline]
+    pub(super) fn numbered(&self, number: u32) -> Option<&Response> {
+        self.queue.get(number.wrapping_sub(self.completed) as usize)
+    }
+
     /// Notes that another `octets` octets of the next response are queued and end at `end`. Returns true if
     /// that completes it.
     pub(super) fn advance(&mut self, octets: u32, end: SeqNumber) -> bool {
@@ -260,6 +274,7 @@ impl InboundReads {
 
     fn forget_front(&mut self, stags: &mut StagTable) {
         let Some(response) = self.queue.pop_front() else { return };
+        self.completed = self.completed.wrapping_add(1);
         self.queued = self.queued.saturating_sub(1);
         if let ResponsePayload::Memory(source) = response.payload {
             self.reads -= 1;

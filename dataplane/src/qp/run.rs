@@ -1,7 +1,18 @@
 //! FPDUs that share a segment (RFC 5044 §4.5, App. A.2): small ones that wait at the same time go out
 //! together, and the last may be cut to the room that is left.
+//!
+//! A segment's FPDUs are a range of the work requests of a queue pair, or of its responses: where it begins,
+//! and how far it goes. Nothing of the requests is copied. They stay where they are until the segment is
+//! acknowledged, and the FPDUs are built from them whenever the segment is sent.
+//!
+//! Example: of a message of 3000 octets, the request with number 7, the first FPDU has 1428 octets: the range
+//! from offset 0 of number 7, of 1428 octets. The second is the range from offset 1428 on. The third has the
+//! last 144 octets and the whole messages 8 and 9 after them: the range from offset 2856 of number 7, of 144
+//! octets, and two FPDUs more.
 
 use super::payload::Slice;
+use crate::ddp::segmentation::Message;
+use crate::mpa::enhanced::Rtr;
 use crate::mpa::fpdu;
 use crate::wire::ddp;
 
@@ -31,7 +42,7 @@ pub enum Source {
     Provider,
 }
 
-/// An FPDU to be built when it is sent, and again whenever it is retransmitted: from the same octets, with
+/// An FPDU that is built: when it is sent, and again whenever it is retransmitted, from the same octets, with
 /// the same boundaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FpduDescriptor {
@@ -43,24 +54,19 @@ pub struct FpduDescriptor {
     pub source: Source,
 }
 
-impl FpduDescriptor {
-    /// Octets of the ULPDU: header and payload.
-    pub fn ulpdu_octets(&self) -> usize {
-        self.header.header_len() + self.octets as usize
-    }
-}
-
 /// What the FPDUs of a run belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     /// Work requests, from the entry with this number on.
     Requests(u32),
-    /// A response to the peer.
-    Response,
+    /// The response with this number.
+    Response(u32),
     /// The Terminate Message.
     Terminate,
-    /// A message of the provider.
-    Provider,
+    /// A ready-to-receive indication of the provider.
+    Indication(Rtr),
+    /// The provider's response to such an indication.
+    IndicationResponse,
 }
 
 /// The FPDUs of one segment, in order: the first, and one for each of the work requests that follow its own.
@@ -69,36 +75,52 @@ pub(super) enum Origin {
 // Requirements: MPA-A.1-01, MPA-A.1-04, C00-5.1-01, C00-7.3-03, C00-7.3-07
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FpduRun {
-    /// The first.
-    pub first: FpduDescriptor,
-    /// Octets that all FPDUs take on the wire, at the stream position they were made for.
-    pub octets: u32,
     /// What the FPDUs belong to.
     pub(super) origin: Origin,
+    /// Where the first begins in its message.
+    pub(super) offset: u32,
+    /// Octets of payload of the first.
+    pub first_octets: u32,
+    /// Octets that all FPDUs take on the wire, at the stream position they were made for.
+    pub octets: u32,
+    /// Octets of payload of the last of those after the first.
+    pub(super) last_octets: u32,
     /// FPDUs after the first.
     pub(super) more: u8,
-    /// Octets of payload of the last of those.
-    pub(super) last_octets: u32,
+    /// Octets of the header of the first.
+    pub(super) header_len: u8,
 }
 
+// Segments of them are copied in a burst.
+const _: () = assert!(size_of::<FpduRun>() <= 32);
+
 impl FpduRun {
-    /// One FPDU alone, at the beginning of a segment.
-    pub(super) fn one(first: FpduDescriptor, origin: Origin, room: &SegmentRoom) -> Self {
-        let octets = room.with(0, first.ulpdu_octets()) as u32;
-        Self { first, octets, origin, more: 0, last_octets: 0 }
+    /// One FPDU alone, at the beginning of a segment: the part of `message` that begins at `offset`.
+    #[inline]
+    pub(super) fn one(origin: Origin, message: &Message, offset: u32, room: &SegmentRoom) -> Self {
+        let header_len = message.header_len();
+        let first_octets = message.part_octets(offset, room.mulpdu());
+        let octets = room.with(0, header_len + first_octets as usize) as u32;
+        Self { origin, offset, first_octets, octets, last_octets: 0, more: 0, header_len: header_len as u8 }
+    }
+
+    /// Octets of the ULPDU of the first FPDU.
+    #[inline]
+    pub const fn first_ulpdu_octets(&self) -> usize {
+        self.header_len as usize + self.first_octets as usize
+    }
+
+    /// Where the first FPDU begins in its message.
+    #[inline]
+    pub const fn offset(&self) -> u32 {
+        self.offset
     }
 
     /// Turns the run of one FPDU into the one `count` FPDUs after it in the same message, if all of these are
     /// as long and none ends the message.
     #[inline]
     pub const fn move_on(&mut self, count: u32) {
-        let octets = self.first.octets * count;
-        self.first.header.move_on(octets);
-        match &mut self.first.source {
-            Source::Memory(slice) => slice.to = slice.to.wrapping_add(octets as u64),
-            Source::Request { offset, .. } => *offset += octets,
-            Source::AtomicResponse { .. } | Source::Terminate | Source::Provider => {}
-        }
+        self.offset += self.first_octets * count;
     }
 
     /// As [`move_on`](Self::move_on) by one, to the beginning of `room`. In a stream with Markers the FPDU
@@ -106,7 +128,7 @@ impl FpduRun {
     #[inline]
     pub fn move_to(&mut self, room: &SegmentRoom) {
         self.move_on(1);
-        self.octets = room.with(0, self.first.ulpdu_octets()) as u32;
+        self.octets = room.with(0, self.first_ulpdu_octets()) as u32;
     }
 
     /// How many FPDUs there are.

@@ -48,6 +48,8 @@ pub struct Sender {
     terminate_queued: bool,
     /// A message of the provider, which goes before anything else.
     provider_message: Option<ProviderMessage>,
+    /// The buffer of the peer's indication that was answered, if it was an RDMA Read: a stream has one.
+    answered: (STag, u64),
     /// The Terminate Message, once there is one to send. Nothing follows it.
     // Requirements: RDMAP-5.4-04
     terminate: Option<ArrayVec<u8, { limits::TERMINATE_BYTES }>>,
@@ -70,6 +72,7 @@ impl Sender {
             reads: false,
             response_next: false,
             provider_message: None,
+            answered: (STag::default(), 0),
             terminate: None,
             terminate_queued: false,
         }
@@ -98,6 +101,7 @@ impl Sender {
 
     /// Queues the response to a ready-to-receive indication that is an RDMA Read of no octets.
     pub fn respond(&mut self, stag: STag, to: u64) {
+        self.answered = (stag, to);
         self.provider_message = Some(ProviderMessage::Response { stag, to });
     }
 
@@ -253,16 +257,28 @@ impl Sender {
     /// The FPDUs of the next segment: requests in the order of posting, offsets rising; responses between
     /// them. The caller queues them and calls [`advance`](Self::advance), or calls this again later.
     // Requirements: DDP-5.3-02, RDMAP-5.1-04, RDMAP-5.2.1-03, RDMAP-5.3-03, RDMAP-5.5-06, DDP-5.3-03
+    #[inline]
     pub fn peek(&self, room: &SegmentRoom, reads: &Reads) -> Option<FpduRun> {
+        let has_none = self.queued == self.active.len()
+            && self.provider_message.is_none()
+            && self.terminate.is_none()
+            && reads.inbound.next().is_none();
+        if has_none { None } else { self.peek_next(room, reads) }
+    }
+
+    /// The FPDUs of the next segment, if there are any.
+    fn peek_next(&self, room: &SegmentRoom, reads: &Reads) -> Option<FpduRun> {
         if let Some(run) = self.peek_short_message(room, reads) {
             let alone = !room.packing || self.queued + 1 >= self.active.len();
             return Some(if alone { run } else { self.pack(run, self.queued + 1, 0, room, &reads.outbound) });
         }
         let version = self.numbers.version;
         if let Some(provided) = self.provider_message {
-            let (header, octets) = indication::message(version, provided).segment(0, room.mulpdu());
-            let first = FpduDescriptor { header, octets, source: Source::Provider };
-            return Some(FpduRun::one(first, Origin::Provider, room));
+            let origin = match provided {
+                ProviderMessage::Indication(rtr) => Origin::Indication(rtr),
+                ProviderMessage::Response { .. } => Origin::IndicationResponse,
+            };
+            return Some(FpduRun::one(origin, &indication::message(version, provided), 0, room));
         }
         if self.terminate.is_some() {
             return self.peek_terminate(room);
@@ -278,9 +294,8 @@ impl Sender {
             _ => {
                 let (wqe, message) = request?;
                 let number = self.number(self.queued);
-                let first = wqe.fpdu(message, number, self.offset, room.mulpdu());
-                let ends = self.offset + first.octets == message.octets;
-                let run = FpduRun::one(first, Origin::Requests(number), room);
+                let run = FpduRun::one(Origin::Requests(number), message, self.offset, room);
+                let ends = self.offset + run.first_octets == message.octets;
                 let pending = usize::from(wqe.expects_response());
                 Some(if ends { self.pack(run, self.queued + 1, pending, room, &reads.outbound) } else { run })
             }
@@ -290,10 +305,51 @@ impl Sender {
     /// The Terminate Message, if there is one that is not queued.
     pub fn peek_terminate(&self, room: &SegmentRoom) -> Option<FpduRun> {
         let terminate = self.terminate.as_ref().filter(|_| !self.terminate_queued)?;
-        let octets = terminate.len() as u32;
-        let (header, _) = message::terminate(self.numbers.version, octets).segment(0, room.mulpdu());
-        let first = FpduDescriptor { header, octets, source: Source::Terminate };
-        Some(FpduRun::one(first, Origin::Terminate, room))
+        let message = message::terminate(self.numbers.version, terminate.len() as u32);
+        Some(FpduRun::one(Origin::Terminate, &message, 0, room))
+    }
+
+    /// The first FPDU of a run that is not yet acknowledged.
+    #[inline]
+    pub fn first_of(&self, run: &FpduRun, reads: &Reads) -> Option<FpduDescriptor> {
+        let Origin::Requests(number) = run.origin else { return self.first_of_another(run, reads) };
+        let wqe = self.active.get(number.wrapping_sub(self.completed) as usize)?;
+        Some(wqe.fpdu(wqe.message()?, number, run.offset, run.first_ulpdu_octets()))
+    }
+
+    /// The FPDU of a run that does not belong to requests.
+    fn first_of_another(&self, run: &FpduRun, reads: &Reads) -> Option<FpduDescriptor> {
+        let (version, mulpdu) = (self.numbers.version, run.first_ulpdu_octets());
+        let descriptor = |message: Message, source| {
+            let (header, octets) = message.segment(run.offset, mulpdu);
+            FpduDescriptor { header, octets, source }
+        };
+        let provided = match run.origin {
+            Origin::Requests(_) => return None,
+            Origin::Response(number) => {
+                let response = reads.inbound.numbered(number)?;
+                let source = match response.payload {
+                    ResponsePayload::Memory(source) => Source::Memory(Slice {
+                        stag: source.stag,
+                        to: source.to.wrapping_add(u64::from(run.offset)),
+                        len: run.first_octets,
+                    }),
+                    ResponsePayload::Atomic { identifier, original } => {
+                        Source::AtomicResponse { identifier, original }
+                    }
+                };
+                return Some(descriptor(response.message, source));
+            }
+            Origin::Terminate => {
+                let octets = self.terminate.as_ref()?.len() as u32;
+                return Some(descriptor(message::terminate(version, octets), Source::Terminate));
+            }
+            Origin::Indication(rtr) => ProviderMessage::Indication(rtr),
+            Origin::IndicationResponse => {
+                ProviderMessage::Response { stag: self.answered.0, to: self.answered.1 }
+            }
+        };
+        Some(descriptor(indication::message(version, provided), Source::Provider))
     }
 
     /// Whether there is a Terminate Message, sent or not.
@@ -320,12 +376,12 @@ impl Sender {
                 self.terminate_queued = true;
                 return;
             }
-            Origin::Provider => {
+            Origin::Indication(_) | Origin::IndicationResponse => {
                 self.provider_message = None;
                 return;
             }
-            Origin::Response => {
-                if reads.inbound.advance(run.first.octets, end) {
+            Origin::Response(_) => {
+                if reads.inbound.advance(run.first_octets, end) {
                     self.response_next = false;
                 }
                 return;
@@ -341,7 +397,7 @@ impl Sender {
         let short = self.advance_short_messages(run, before, end);
         for place in before + short..run.fpdus() {
             let octets = match place {
-                0 => run.first.octets,
+                0 => run.first_octets,
                 _ if place + 1 == run.fpdus() => run.last_octets,
                 _ => u32::MAX,
             };
@@ -571,15 +627,7 @@ fn carry_out_one(operation: Operation, shared: &SharedQp, stags: &mut StagTable)
 /// The next FPDU of the oldest response. Responses go alone.
 fn next_response(inbound: &InboundReads, room: &SegmentRoom) -> Option<FpduRun> {
     let (response, offset) = inbound.next()?;
-    let (header, octets) = response.message.segment(offset, room.mulpdu());
-    let source = match response.payload {
-        ResponsePayload::Memory(source) => {
-            let to = source.to.wrapping_add(u64::from(offset));
-            Source::Memory(Slice { stag: source.stag, to, len: octets })
-        }
-        ResponsePayload::Atomic { identifier, original } => Source::AtomicResponse { identifier, original },
-    };
-    Some(FpduRun::one(FpduDescriptor { header, octets, source }, Origin::Response, room))
+    Some(FpduRun::one(Origin::Response(inbound.next_number()), &response.message, offset, room))
 }
 
 /// Calls `f` for each registration that the payload of a request lies in.

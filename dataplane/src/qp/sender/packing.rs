@@ -37,7 +37,7 @@ impl Sender {
             Origin::Requests(number) => self.active.get(number.wrapping_sub(self.completed) as usize),
             _ => None,
         };
-        if first.is_some_and(|wqe| wqe.refers) && run.first.octets >= room.alone_from {
+        if first.is_some_and(|wqe| wqe.refers) && run.first_octets >= room.alone_from {
             return run;
         }
         let short = if room.markers { 0 } else { self.pack_short_messages(&mut run, next, room.emss_octets) };
@@ -74,8 +74,8 @@ impl Sender {
 
     /// The FPDUs of a run that is not yet acknowledged, in order.
     #[cfg(test)]
-    pub(super) fn fpdus(&self, run: FpduRun) -> impl Iterator<Item = FpduDescriptor> {
-        let mut fpdus = vec![run.first];
+    pub(super) fn fpdus(&self, run: FpduRun, reads: &Reads) -> impl Iterator<Item = FpduDescriptor> {
+        let mut fpdus: Vec<_> = self.first_of(&run, reads).into_iter().collect();
         assert!(self.all_behind(&run, 1, |fpdu| {
             fpdus.push(*fpdu);
             true
@@ -131,27 +131,29 @@ impl Sender {
                 let message = self.active.get(self.queued).and_then(|wqe| wqe.message());
                 (message.map_or(0, |message| message.octets), self.offset)
             }
-            Origin::Response => {
+            Origin::Response(_) => {
                 reads.inbound.next().map_or((0, 0), |(response, offset)| (response.message.octets, offset))
             }
-            Origin::Terminate | Origin::Provider => return 0,
+            Origin::Terminate | Origin::Indication(_) | Origin::IndicationResponse => return 0,
         };
         if offset == 0 {
             // The run has ended its message.
             return 0;
         }
-        octets.saturating_sub(offset).saturating_sub(1) / run.first.octets.max(1)
+        octets.saturating_sub(offset).saturating_sub(1) / run.first_octets.max(1)
     }
 
     /// Notes that `count` more parts of the message of `run` are queued: the next of those that are
     /// [alike](Self::parts_alike).
     #[inline]
     pub fn advance_parts(&mut self, run: &FpduRun, count: u32, reads: &mut Reads) {
-        let octets = count * run.first.octets;
+        let octets = count * run.first_octets;
         match run.origin {
             Origin::Requests(_) => self.offset += octets,
-            Origin::Response => reads.inbound.advance_inside(octets),
-            Origin::Terminate | Origin::Provider => debug_assert_eq!(octets, 0, "it has no parts"),
+            Origin::Response(_) => reads.inbound.advance_inside(octets),
+            Origin::Terminate | Origin::Indication(_) | Origin::IndicationResponse => {
+                debug_assert_eq!(octets, 0, "it has no parts");
+            }
         }
     }
 }

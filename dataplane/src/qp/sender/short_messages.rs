@@ -10,8 +10,7 @@
 //! same result.
 
 use super::{
-    ActiveWqe, Effect, FpduDescriptor, FpduRun, Origin, Reads, SegmentRoom, Sender, SharedQp, Slice, Source,
-    StagTable, Stage,
+    ActiveWqe, Effect, FpduRun, Origin, Reads, SegmentRoom, Sender, SharedQp, Slice, StagTable, Stage,
 };
 use crate::limits;
 use crate::memory::{Readable, STag};
@@ -172,19 +171,22 @@ impl Sender {
     #[inline]
     pub(super) fn peek_short_message(&self, room: &SegmentRoom, reads: &Reads) -> Option<FpduRun> {
         let next = self.active.get(self.queued).filter(|wqe| wqe.short_octets > 0)?;
-        let local = next.request.compact().local();
+        let request = next.request.compact();
         let is_first = self.provider_message.is_none() && self.terminate.is_none() && self.offset == 0;
-        let header = ShortMessage { wqe: next, version: self.numbers.version }.header();
-        let fits = !room.markers && header.header_len() + local.len as usize <= room.mulpdu();
+        let header_len = if request.is_write() { Tagged::LEN } else { Untagged::LEN };
+        let first_octets = request.local().len;
+        let fits = !room.markers && header_len + first_octets as usize <= room.mulpdu();
         if !is_first || !fits || reads.inbound.next().is_some() {
             return None;
         }
         Some(FpduRun {
-            first: FpduDescriptor { header, octets: local.len, source: Source::Memory(local) },
-            octets: u32::from(next.short_octets),
             origin: Origin::Requests(self.number(self.queued)),
-            more: 0,
+            offset: 0,
+            first_octets,
+            octets: u32::from(next.short_octets),
             last_octets: 0,
+            more: 0,
+            header_len: header_len as u8,
         })
     }
 
@@ -197,7 +199,7 @@ impl Sender {
         }
         if run.fpdus() == 1 {
             let next = self.active.get_mut(self.queued);
-            let Some(wqe) = next.filter(|wqe| wqe.short_octets > 0 && wqe.octets == run.first.octets) else {
+            let Some(wqe) = next.filter(|wqe| wqe.short_octets > 0 && wqe.octets == run.first_octets) else {
                 return 0;
             };
             wqe.stage = Stage::Queued(end);
@@ -207,7 +209,7 @@ impl Sender {
         // Only the first and the last may be a part of their message.
         let is_whole = |index, octets| self.active.get(index).is_some_and(|wqe| wqe.octets == octets);
         let mut queued = self.queued..self.queued + (run.fpdus() - before);
-        if before == 0 && !is_whole(queued.start, run.first.octets) {
+        if before == 0 && !is_whole(queued.start, run.first_octets) {
             return 0;
         }
         if run.more > 0 && !is_whole(queued.end - 1, run.last_octets) {
@@ -235,7 +237,7 @@ impl Sender {
         let first = number.wrapping_sub(self.completed) as usize;
         // Only the first and the last may be a part of their message.
         let is_whole = |index, octets| self.active.get(index).is_some_and(|wqe| wqe.octets == octets);
-        if !is_whole(first, run.first.octets) {
+        if run.offset > 0 || !is_whole(first, run.first_octets) {
             return 0;
         }
         let is_last_cut = run.more > 0 && !is_whole(first + usize::from(run.more), run.last_octets);

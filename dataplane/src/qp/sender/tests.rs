@@ -73,7 +73,7 @@ fn packing_leaves_nothing_out() {
     sender.take_posted(&qp, &mut stags);
     let mut sent = 0;
     while let Some(run) = sender.peek(&room(65495), &reads) {
-        sent += sender.fpdus(run).map(|fpdu| fpdu.octets).sum::<u32>();
+        sent += sender.fpdus(run, &reads).map(|fpdu| fpdu.octets).sum::<u32>();
         sender.advance(&run, 0, SeqNumber(run.octets), &mut reads);
     }
     assert_eq!(sent, 100_016);
