@@ -227,24 +227,34 @@ impl<F> RdmapStream<'_, F> {
                 qp.sender.advance(&longer, run.fpdus(), tcp.queued_end(), &mut qp.reads);
             }
         }
+        let mut segment = operating.segment_room(tcp.queued_end(), tcp.emss_octets(), by_reference);
+        let Some(mut run) = qp.sender.peek(&segment, &qp.reads) else { return };
+        let mut room = tcp.send_room();
         loop {
-            let room = operating.segment_room(tcp.queued_end(), tcp.emss_octets(), by_reference);
-            let Some(run) = qp.sender.peek(&room, &qp.reads) else { break };
-            if tcp.has_unsent() && tcp.send_room() < run.octets as usize {
+            if tcp.has_unsent() && room < run.octets as usize {
                 return;
             }
             if !tcp.queue(pools, Chunk::Fpdus(run), 0, run.octets) {
                 return;
             }
             qp.sender.advance(&run, 0, tcp.queued_end(), &mut qp.reads);
-            if !queue_parts(tcp, pools, (&mut qp.sender, &mut qp.reads), run, room) {
-                return;
+            room = room.saturating_sub(run.octets as usize);
+            debug_assert_eq!(room, tcp.send_room(), "both windows take as much less");
+            let parts = qp.sender.parts_alike(&run, &qp.reads);
+            if parts > 0 {
+                if !queue_parts(tcp, pools, (&mut qp.sender, &mut qp.reads), run, segment, parts) {
+                    return;
+                }
+                room = tcp.send_room();
             }
+            segment.position = operating.position_of(tcp.queued_end());
+            let Some(next) = qp.sender.peek(&segment, &qp.reads) else { return };
+            run = next;
         }
     }
 }
 
-/// Queues the parts of a message after `run`, the last one queued, that are like it: those that can be sent
+/// Queues the `parts` of a message after `run`, the last one queued, that are like it: those that can be sent
 /// at once, in series of equal segments. `segment` is the room that `run` was cut for. Returns false if there
 /// are more of them.
 fn queue_parts<F>(
@@ -253,11 +263,8 @@ fn queue_parts<F>(
     (sender, reads): (&mut Sender, &mut Reads),
     mut run: FpduRun,
     mut segment: SegmentRoom,
+    parts: u32,
 ) -> bool {
-    let parts = sender.parts_alike(&run, reads);
-    if parts == 0 {
-        return true;
-    }
     debug_assert!(tcp.has_unsent(), "the part before was just queued");
     let mut room = tcp.send_room();
     if !segment.markers {
