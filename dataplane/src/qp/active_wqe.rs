@@ -11,7 +11,7 @@ use super::work::{Completion, CompletionKind, Operation, SendRequest, Status};
 use super::wqe::{CompactWqe, Wqe};
 use crate::ddp::segmentation::Message;
 use crate::limits;
-use crate::memory::{Access, STag, StagTable};
+use crate::memory::{Access, StagTable};
 use crate::mpa::fpdu;
 use crate::rdmap::message;
 use crate::wire::atomic::{AtomicRequest, Masked, VALUE_OCTETS};
@@ -45,8 +45,8 @@ impl Stage {
 /// What a request makes this end do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It sends a message.
-    Message(Message),
+    /// It sends a [message](ActiveWqe::message).
+    Message,
     /// It sends nothing: it changes what this end grants.
     Local,
 }
@@ -58,6 +58,8 @@ pub struct ActiveWqe {
     pub request: Wqe,
     /// What it makes this end do.
     pub effect: Effect,
+    /// The number of its message on the queue of the peer that it goes to, if it goes to one.
+    pub msn: u32,
     /// `Success`, or why it cannot be done.
     pub status: Status,
     /// Its progress.
@@ -103,6 +105,7 @@ impl ActiveWqe {
         Self {
             request,
             effect,
+            msn: 0,
             status,
             stage,
             response: None,
@@ -130,21 +133,18 @@ impl ActiveWqe {
     #[inline]
     pub(super) fn take_short_message(&mut self, request: CompactWqe, numbers: &mut MessageNumbers) {
         debug_assert!(request.is_short_message(), "another request");
-        let (version, octets) = (numbers.version, request.local().len);
+        let octets = request.local().len;
         self.request.set_compact(request);
-        // Each written in place, for one kind or the other.
-        if request.is_write() {
-            let (stag, to) = request.remote();
-            self.effect = Effect::Message(message::write(version, stag, to, octets));
+        let header_len = if request.is_write() {
             self.kind = Some(CompletionKind::Write);
-            self.short_octets = fpdu::unmarked_len(Tagged::LEN + octets as usize) as u16;
+            Tagged::LEN
         } else {
-            let opcode = Opcode::send(false, request.is_solicited());
-            let msn = take_number(&mut numbers.send);
-            self.effect = Effect::Message(message::send(version, opcode, STag::default(), msn, octets));
             self.kind = Some(CompletionKind::Send);
-            self.short_octets = fpdu::unmarked_len(Untagged::LEN + octets as usize) as u16;
-        }
+            self.msn = take_number(&mut numbers.send);
+            Untagged::LEN
+        };
+        self.effect = Effect::Message;
+        self.short_octets = fpdu::unmarked_len(header_len + octets as usize) as u16;
         self.status = Status::Success;
         self.stage = Stage::Waiting;
         self.response = None;
@@ -167,35 +167,20 @@ impl ActiveWqe {
     // Requirements: RDMAP-4.1-06
     #[inline]
     fn number(&mut self, numbers: &mut MessageNumbers) {
-        let (version, octets) = (numbers.version, self.octets);
-        let effect = &mut self.effect;
+        self.effect = Effect::Message;
         match self.request.operation() {
-            Operation::Write { stag, to } => {
-                *effect = Effect::Message(message::write(version, stag, to, octets));
-            }
-            Operation::Send { invalidate, solicited } => {
-                let opcode = Opcode::send(invalidate.is_some(), solicited);
-                let msn = take_number(&mut numbers.send);
-                *effect = Effect::Message(message::send(
-                    version,
-                    opcode,
-                    invalidate.unwrap_or_default(),
-                    msn,
-                    octets,
-                ));
-            }
+            Operation::Write { .. } => {}
             // The Write is an entry of its own by now.
-            Operation::Immediate { solicited, .. } | Operation::WriteWithImmediate { solicited, .. } => {
-                let msn = take_number(&mut numbers.send);
-                *effect = Effect::Message(message::immediate(version, solicited, msn));
+            Operation::Send { .. } | Operation::Immediate { .. } | Operation::WriteWithImmediate { .. } => {
+                self.msn = take_number(&mut numbers.send);
             }
-            Operation::Read { .. } => {
-                *effect = Effect::Message(message::read_request(version, take_number(&mut numbers.read)));
+            Operation::Read { .. }
+            | Operation::FetchAdd { .. }
+            | Operation::CompareSwap { .. }
+            | Operation::Swap { .. } => self.msn = take_number(&mut numbers.read),
+            Operation::LocalInvalidate { .. } | Operation::Bind(_) | Operation::Register(_) => {
+                self.effect = Effect::Local;
             }
-            Operation::FetchAdd { .. } | Operation::CompareSwap { .. } | Operation::Swap { .. } => {
-                *effect = Effect::Message(message::atomic_request(version, take_number(&mut numbers.read)));
-            }
-            Operation::LocalInvalidate { .. } | Operation::Bind(_) | Operation::Register(_) => {}
         }
     }
 
@@ -205,13 +190,28 @@ impl ActiveWqe {
         (second.kind, second.octets) = (self.kind.take(), self.octets);
     }
 
-    /// The message, if there is one to send.
+    /// The message, if there is one to send, by `version` of DDP and RDMAP.
     #[inline]
-    pub const fn message(&self) -> Option<&Message> {
-        match (&self.effect, self.status) {
-            (Effect::Message(message), Status::Success) => Some(message),
-            _ => None,
+    pub fn message(&self, version: u8) -> Option<Message> {
+        let (msn, octets) = (self.msn, self.octets);
+        if self.status != Status::Success || self.effect == Effect::Local {
+            return None;
         }
+        Some(match self.request.operation() {
+            Operation::Write { stag, to } => message::write(version, stag, to, octets),
+            Operation::Send { invalidate, solicited } => {
+                let opcode = Opcode::send(invalidate.is_some(), solicited);
+                message::send(version, opcode, invalidate.unwrap_or_default(), msn, octets)
+            }
+            Operation::Immediate { solicited, .. } | Operation::WriteWithImmediate { solicited, .. } => {
+                message::immediate(version, solicited, msn)
+            }
+            Operation::Read { .. } => message::read_request(version, msn),
+            Operation::FetchAdd { .. } | Operation::CompareSwap { .. } | Operation::Swap { .. } => {
+                message::atomic_request(version, msn)
+            }
+            Operation::LocalInvalidate { .. } | Operation::Bind(_) | Operation::Register(_) => return None,
+        })
     }
 
     /// Whether the peer answers it.

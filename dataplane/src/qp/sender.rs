@@ -241,14 +241,9 @@ impl Sender {
 
     /// The entry at `index` with its message, if it may be sent now. `pending` counts the entries before it
     /// that expect a response and are not queued yet.
-    fn ready(
-        &self,
-        index: usize,
-        pending: usize,
-        outbound: &OutboundReads,
-    ) -> Option<(&ActiveWqe, &Message)> {
+    fn ready(&self, index: usize, pending: usize, outbound: &OutboundReads) -> Option<(&ActiveWqe, Message)> {
         let wqe = self.active.get(index)?;
-        let message = wqe.message()?;
+        let message = wqe.message(self.numbers.version)?;
         let waits = (wqe.request.fenced() && !(outbound.is_empty() && pending == 0))
             || (wqe.expects_response() && !outbound.has_room(pending));
         (!waits || (index == self.queued && self.offset > 0)).then_some((wqe, message))
@@ -294,7 +289,7 @@ impl Sender {
             _ => {
                 let (wqe, message) = request?;
                 let number = self.number(self.queued);
-                let run = FpduRun::one(Origin::Requests(number), message, self.offset, room);
+                let run = FpduRun::one(Origin::Requests(number), &message, self.offset, room);
                 let ends = self.offset + run.first_octets == message.octets;
                 let pending = usize::from(wqe.expects_response());
                 Some(if ends { self.pack(run, self.queued + 1, pending, room, &reads.outbound) } else { run })
@@ -314,7 +309,7 @@ impl Sender {
     pub fn first_of(&self, run: &FpduRun, reads: &Reads) -> Option<FpduDescriptor> {
         let Origin::Requests(number) = run.origin else { return self.first_of_another(run, reads) };
         let wqe = self.active.get(number.wrapping_sub(self.completed) as usize)?;
-        Some(wqe.fpdu(wqe.message()?, number, run.offset, run.first_ulpdu_octets()))
+        Some(wqe.fpdu(&wqe.message(self.numbers.version)?, number, run.offset, run.first_ulpdu_octets()))
     }
 
     /// The FPDU of a run that does not belong to requests.
@@ -408,9 +403,9 @@ impl Sender {
 
     /// Notes that another `octets` octets of the next request are queued, or all of it if it has fewer.
     fn advance_one(&mut self, octets: u32, end: SeqNumber, reads: &mut Reads) {
-        let number = self.number(self.queued);
+        let (number, version) = (self.number(self.queued), self.numbers.version);
         let Some(wqe) = self.active.get_mut(self.queued) else { return };
-        let Some(message) = wqe.message() else { return };
+        let Some(message) = wqe.message(version) else { return };
         self.offset = self.offset.saturating_add(octets).min(message.octets);
         if self.offset == message.octets {
             wqe.stage = Stage::Queued(end);

@@ -95,14 +95,14 @@ impl Sender {
             return true;
         }
         for wqe in self.active.from(index) {
-            let Some(message) = wqe.message() else { continue };
+            let Some(message) = wqe.message(self.numbers.version) else { continue };
             left -= 1;
             // Only the last may be a part of its message.
             let mulpdu = match left {
                 0 => message.header_len() + run.last_octets as usize,
                 _ => mpa::fpdu::MULPDU_MAX,
             };
-            if !f(&wqe.fpdu(message, number, 0, mulpdu)) {
+            if !f(&wqe.fpdu(&message, number, 0, mulpdu)) {
                 return false;
             }
             number = number.wrapping_add(1);
@@ -128,7 +128,8 @@ impl Sender {
         }
         let (octets, offset) = match run.origin {
             Origin::Requests(_) => {
-                let message = self.active.get(self.queued).and_then(|wqe| wqe.message());
+                let next = if self.offset > 0 { self.active.get(self.queued) } else { None };
+                let message = next.and_then(|wqe| wqe.message(self.numbers.version));
                 (message.map_or(0, |message| message.octets), self.offset)
             }
             Origin::Response(_) => {

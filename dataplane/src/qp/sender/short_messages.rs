@@ -9,9 +9,7 @@
 //! step that a short message does not fit, such as that of a part of it, is left to the general way, with the
 //! same result.
 
-use super::{
-    ActiveWqe, Effect, FpduRun, Origin, Reads, SegmentRoom, Sender, SharedQp, Slice, StagTable, Stage,
-};
+use super::{ActiveWqe, FpduRun, Origin, Reads, SegmentRoom, Sender, SharedQp, Slice, StagTable, Stage};
 use crate::limits;
 use crate::memory::{Readable, STag};
 use crate::mpa;
@@ -19,7 +17,8 @@ use crate::qp::cqe;
 use crate::qp::lender::marked_id;
 use crate::qp::work::CompletionKind;
 use crate::rdmap::message;
-use crate::wire::ddp::{Header, Tagged, Untagged};
+use crate::wire::ddp::{Tagged, Untagged};
+use crate::wire::rdmap::Opcode;
 use crate::wire::tcp::SeqNumber;
 
 /// Why no more short messages were taken.
@@ -71,26 +70,20 @@ impl ShortMessage<'_> {
     // Not inlined: the loop over many Writes needs the registers.
     #[inline(never)]
     fn emit_send_header(&self, out: &mut [u8]) {
-        self.header().emit(out);
-    }
-
-    /// The header of its FPDU.
-    #[inline]
-    fn header(&self) -> Header {
-        match (&self.wqe.effect, self.wqe.request.compact().is_write()) {
-            (Effect::Message(message), false) => message.segment(0, mpa::fpdu::MULPDU_MAX).0,
-            _ => Header::Tagged(self.write_header()),
-        }
+        let Self { wqe, version } = *self;
+        let opcode = Opcode::send(false, wqe.request.compact().is_solicited());
+        let message = message::send(version, opcode, STag::default(), wqe.msn, wqe.octets);
+        debug_assert_eq!(wqe.message(version), Some(message), "it is another message");
+        message.segment(0, mpa::fpdu::MULPDU_MAX).0.emit(out);
     }
 
     /// The header of its FPDU, if it is a Write.
     #[inline]
     fn write_header(&self) -> Tagged {
         let Self { wqe, version } = *self;
-        // From the request, whose line of the entry is needed anyway.
         let (stag, to) = wqe.request.compact().remote();
         let message = message::write(version, stag, to, wqe.octets);
-        debug_assert_eq!(wqe.effect, Effect::Message(message), "another message was numbered");
+        debug_assert_eq!(wqe.message(version), Some(message), "it is another message");
         Tagged { last: true, version, rsvd_ulp: message.rsvd_ulp[0], stag, to }
     }
 }
