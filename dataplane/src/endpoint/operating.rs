@@ -127,9 +127,10 @@ impl Operating {
         }
     }
 
-    /// Returns true if something waits for the peer's first FPDU: ours, or a nudge.
+    /// Returns true if our FPDUs wait for the peer's first one, or the wait for it is to begin with our first
+    /// one.
     pub(super) fn awaits_first_fpdu(&self) -> bool {
-        !self.may_send || self.nudges.left > 0 || self.silent_until != Instant::NEVER
+        !self.may_send || (self.nudges.left > 0 && self.silent_until == Instant::NEVER)
     }
 
     /// Notes an FPDU that is valid for MPA. It lets us send, whether or not it is valid for DDP.

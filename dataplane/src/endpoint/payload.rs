@@ -10,6 +10,7 @@ use crate::mpa::Framing;
 use crate::mpa::builder::{ConstantPayload, FpduWriter, PayloadIn, fill_in_crcs, write_short};
 use crate::mpa::fpdu;
 use crate::qp::run::{FpduDescriptor, FpduRun, Source};
+use crate::qp::sender::ShortMessage;
 use crate::statistics::Statistics;
 use crate::tcp::Pools;
 use crate::tcp::send_queue::Segment;
@@ -212,11 +213,16 @@ impl<'e> PayloadSources<'e> {
     ) -> bool {
         let Some((operating, qp)) = self.operating() else { return false };
         let position = operating.position_of(begin);
-        let short = if operating.markers_sent {
-            ShortFpdus::default()
-        } else {
-            self.build_short_messages(run, qp, operating.crc.then(Engine::best), out)
-        };
+        let crc = operating.crc.then(Engine::best);
+        let mut short = ShortFpdus::default();
+        if !operating.markers_sent {
+            if let Some(message) = qp.sender.short_message(run) {
+                statistics.fpdus_sent += 1;
+                statistics.bytes_copied_tx += u64::from(message.local().len);
+                return self.build_short_message(&message, crc, out);
+            }
+            short = self.build_short_messages(run, qp, crc, out);
+        }
         statistics.fpdus_sent += short.built as u64;
         statistics.bytes_copied_tx += short.payload_octets;
         if short.built == run.fpdus() {
@@ -231,6 +237,23 @@ impl<'e> PayloadSources<'e> {
         let begun = short.built > 0 || qp.sender.first_of(run, &qp.reads).is_some_and(|first| build(&first));
         let built = begun && qp.sender.all_behind(run, short.built.max(1), build);
         built && writer.is_full()
+    }
+
+    /// Builds the FPDU of a short message in a stream without Markers. Returns false, and `out` is
+    /// unspecified, if that is not the room for it, or its memory cannot be had.
+    #[inline]
+    fn build_short_message(&self, message: &ShortMessage<'_>, crc: Option<Engine>, out: &mut [u8]) -> bool {
+        let local = message.local();
+        let Some(payload) = self.stags.retained(local.stag, local.to, local.len as usize) else {
+            return false;
+        };
+        let fits = out.len() == message.fpdu_octets();
+        let written =
+            fits && write_short(out, message.header_len(), &payload, |out| message.emit_header(out));
+        if let Some(engine) = crc {
+            fill_in_crcs(out, engine);
+        }
+        written
     }
 
     /// Builds the first FPDUs of a run in a stream without Markers, as long as they are short messages.

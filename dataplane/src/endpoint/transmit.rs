@@ -124,7 +124,7 @@ impl<F: Frame> Endpoint<'_, F> {
             return self.end_unusual_turn(more);
         }
         debug_assert!(connection.has_all_conditions(), "a condition began unnoticed in a turn");
-        let mut deadline = connection.tcp.next_deadline();
+        let mut deadline = connection.tcp.next_deadline().min(connection.nudge_due());
         if self.context.pools.segments.free() == 0 {
             let has_work = self.rdmap().is_some_and(|stream| stream.has_work());
             deadline = self.deadline(has_work || self.connection.has_unqueued_bytes());

@@ -197,6 +197,9 @@ impl ActiveWqe {
         if self.status != Status::Success || self.effect == Effect::Local {
             return None;
         }
+        if let Some((stag, to)) = self.request.short_write() {
+            return Some(message::write(version, stag, to, octets));
+        }
         Some(match self.request.operation() {
             Operation::Write { stag, to } => message::write(version, stag, to, octets),
             Operation::Send { invalidate, solicited } => {
@@ -249,14 +252,14 @@ impl ActiveWqe {
     #[inline]
     pub fn fpdu(&self, message: &Message, number: u32, offset: u32, mulpdu: usize) -> FpduDescriptor {
         let (header, octets) = message.segment(offset, mulpdu);
-        let source = match self.request.slices() {
+        let source = match self.request.payload_range() {
             // The usual case: the FPDU is built without the request.
-            [local] if self.request.operation().sends_local() => Source::Memory(Slice {
+            Some(local) => Source::Memory(Slice {
                 stag: local.stag,
                 to: local.to.wrapping_add(u64::from(offset)),
                 len: octets,
             }),
-            _ => Source::Request { number, offset },
+            None => Source::Request { number, offset },
         };
         FpduDescriptor { header, octets, source }
     }

@@ -643,3 +643,5 @@ mod packing;
 mod short_messages;
 #[cfg(test)]
 mod tests;
+
+pub use short_messages::ShortMessage;

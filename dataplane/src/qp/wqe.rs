@@ -330,6 +330,26 @@ impl Wqe {
         if self.full.is_none() { Some(self.compact.local) } else { None }
     }
 
+    /// The one range of memory that is the payload of its message; `None` if that is anything else.
+    #[inline]
+    pub(super) fn payload_range(&self) -> Option<Slice> {
+        let Some(request) = self.full() else {
+            let Self { compact: CompactWqe { local, flags, .. }, .. } = self;
+            let other = WqeFlags::READ.union(WqeFlags::IMMEDIATE);
+            return (flags.contains(WqeFlags::LOCAL) && !flags.intersects(other)).then_some(*local);
+        };
+        match request.local.slices() {
+            [local] if request.operation.sends_local() => Some(*local),
+            _ => None,
+        }
+    }
+
+    /// The peer's STag and Tagged Offset, if it is a short Write.
+    #[inline]
+    pub(super) fn short_write(&self) -> Option<(STag, u64)> {
+        (self.full.is_none() && self.compact.is_write()).then(|| self.compact.remote())
+    }
+
     /// The inline data, if there is any.
     pub fn inline_octets(&self) -> Option<&[u8]> {
         match &self.full()?.local {

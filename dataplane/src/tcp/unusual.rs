@@ -41,7 +41,7 @@ bitflags! {
         const FAILED = 1 << 17;
         /// The connection is to close, or to be reset at some time.
         const CLOSING = 1 << 18;
-        /// No FPDU of the peer has come, and something waits for it: our first one, or a nudge.
+        /// No FPDU of the peer has come, and ours wait for it, or have not been followed by any.
         const SILENT_PEER = 1 << 19;
         /// A message waits for a receive.
         const AWAITS_RECEIVE = 1 << 20;

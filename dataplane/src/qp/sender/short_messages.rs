@@ -222,6 +222,16 @@ impl Sender {
         count
     }
 
+    /// The message of a run of one FPDU that is not yet acknowledged, if that is a whole short message.
+    #[inline]
+    pub fn short_message(&self, run: &FpduRun) -> Option<ShortMessage<'_>> {
+        let Origin::Requests(number) = run.origin else { return None };
+        let wqe = self.active.get(number.wrapping_sub(self.completed) as usize)?;
+        let is_whole = run.offset == 0 && wqe.octets == run.first_octets;
+        let found = run.more == 0 && wqe.short_octets > 0 && is_whole;
+        found.then_some(ShortMessage { wqe, version: self.numbers.version })
+    }
+
     /// Calls `f` for the first FPDUs of a run that is not yet acknowledged, as long as each is a whole short
     /// message and `f` returns true. Returns how often it did.
     #[inline]
