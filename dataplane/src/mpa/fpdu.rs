@@ -311,9 +311,56 @@ fn copy_header(out: &mut [u8], header: &[u8]) {
     }
 }
 
-/// Does what [`encode`] does in a stream with Markers. They are written first; the fields of the FPDU and the
-/// payload lie between them. The CRC is computed at last, in one pass over all of it: Markers leave pieces of
-/// 508 octets, which take longer if each is summed as it is copied.
+/// The octets that the CRC of an FPDU covers, in a stream with Markers, as they are written.
+struct MarkedRoom<'o> {
+    out: &'o mut [u8],
+    /// The offset of the next octet, and that of ULPDU_Length.
+    at: usize,
+    start: usize,
+    /// Octets before the next Marker.
+    to_marker: usize,
+}
+
+impl MarkedRoom<'_> {
+    /// Returns the room of the next octets up to a Marker, at most `octets`. A Marker right before them is
+    /// written.
+    #[inline]
+    fn piece(&mut self, octets: usize) -> Option<&mut [u8]> {
+        if self.to_marker == 0 {
+            self.put_marker()?;
+        }
+        let octets = octets.min(self.to_marker);
+        let from = self.at;
+        self.at += octets;
+        self.to_marker -= octets;
+        self.out.get_mut(from..self.at)
+    }
+
+    /// Writes the Marker that is next. Its pointer counts from ULPDU_Length, also when it stands before that
+    /// (ambiguity A-02).
+    #[inline]
+    fn put_marker(&mut self) -> Option<()> {
+        let marker = Marker { fpdu_ptr: self.at.saturating_sub(self.start) as u16 };
+        *self.out.get_mut(self.at..)?.first_chunk_mut()? = marker.emit();
+        self.at += Marker::LEN;
+        self.to_marker = BETWEEN_MARKERS;
+        Some(())
+    }
+
+    /// Writes octets in pieces.
+    fn put(&mut self, mut octets: &[u8]) -> Option<()> {
+        while !octets.is_empty() {
+            let room = self.piece(octets.len())?;
+            let part = octets.split_off(..room.len())?;
+            room.copy_from_slice(part);
+        }
+        Some(())
+    }
+}
+
+/// Does what [`encode`] does in a stream with Markers, in one walk: each Marker goes between the octets
+/// before and after it, of which there are 508 but for the first and the last piece. The CRC is computed at
+/// last, in one pass over all of it: pieces of 508 octets take longer if each is summed as it is copied.
 ///
 /// The CRC covers a leading Marker, and one between PAD and CRC. Its field is there even if it is not in use.
 // Requirements: DDP-3-06, MPA-4.4-01, MPA-4.4-09, MPA-4.4-10, MPA-4.4-14, C00-7.2-03
@@ -335,41 +382,41 @@ pub fn encode_marked(
     }
     let Some(out) = out.get_mut(..markers.wire_len(ulpdu_len)) else { return false };
     let Some((covered, field)) = out.split_last_chunk_mut::<CRC_LEN>() else { return false };
-    for at in markers.offsets(ulpdu_len) {
-        let Some(marker) = covered.get_mut(at..at + Marker::LEN) else { return false };
-        marker.copy_from_slice(&markers.marker_at(at).emit());
-    }
-    let payload_at = LENGTH_LEN + header.len();
-    let end = payload_at + payload_len;
-    let Some(length) = covered.get_mut(markers.offset_of(0)..).and_then(<[u8]>::first_chunk_mut) else {
+    let (start, to_marker) = (markers.offset_of(0), markers.first);
+    let mut room = MarkedRoom { out: covered, at: 0, start, to_marker };
+    let length = (ulpdu_len as u16).to_be_bytes();
+    if room.put(&length).and_then(|()| put_header(&mut room, header)).is_none() {
         return false;
-    };
-    *length = (ulpdu_len as u16).to_be_bytes();
-    let mut rest = header;
-    for run in markers.runs(LENGTH_LEN, payload_at) {
-        let (Some(room), Some(part)) = (covered.get_mut(run.clone()), rest.split_off(..run.len())) else {
-            return false;
-        };
-        copy_header(room, part);
     }
     let mut filled = 0;
-    for run in markers.runs(payload_at, end) {
-        let Some(room) = covered.get_mut(run.clone()) else { return false };
-        if !fill(filled, room) {
+    while filled < payload_len {
+        let Some(piece) = room.piece(payload_len - filled) else { return false };
+        if !fill(filled, piece) {
             return false;
         }
-        filled += run.len();
+        filled += piece.len();
     }
     // PAD ends at a multiple of four, so that no Marker cuts it.
     // MPA-4.1-04, C00-6-02
-    for run in markers.runs(end, end + pad_len(ulpdu_len)) {
-        let Some(pad) = covered.get_mut(run) else { return false };
-        for octet in pad {
-            *octet = 0;
-        }
+    if room.put(&[0; 3][..pad_len(ulpdu_len)]).is_none() {
+        return false;
     }
+    if room.to_marker == 0 && room.put_marker().is_none() {
+        return false;
+    }
+    debug_assert_eq!(room.at, covered.len(), "the FPDU has another length");
     *field = if crc { checksum(covered).to_le_bytes() } else { [0; CRC_LEN] };
     true
+}
+
+/// Writes a header in a stream with Markers; in nearly all FPDUs none falls into it.
+#[inline]
+fn put_header(room: &mut MarkedRoom<'_>, header: &[u8]) -> Option<()> {
+    if header.len() > room.to_marker {
+        return room.put(header);
+    }
+    copy_header(room.piece(header.len())?, header);
+    Some(())
 }
 
 /// Writes what comes before a payload sent by reference, without Markers: ULPDU_Length and `header`. Returns
