@@ -279,6 +279,7 @@ impl<D: Device> Core<D> {
 
     /// Reviews the rare conditions of the connection in `slot`, which an input may have begun or ended, and
     /// gives it a turn to send, if its input leads to one.
+    #[inline(never)]
     fn apply(&mut self, slot: u32, outcome: Outcome) {
         self.review(slot);
         self.mark_if_dirty(slot, outcome);

@@ -240,7 +240,7 @@ impl<F> RdmapStream<'_, F> {
             qp.sender.advance(&run, 0, tcp.queued_end(), &mut qp.reads);
             room = room.saturating_sub(run.octets as usize);
             debug_assert_eq!(room, tcp.send_room(), "both windows take as much less");
-            let parts = qp.sender.parts_alike(&run, &qp.reads);
+            let parts = qp.sender.parts_alike(&run, &segment, &qp.reads);
             if parts > 0 {
                 if !queue_parts(tcp, pools, (&mut qp.sender, &mut qp.reads), run, segment, parts) {
                     return;
@@ -254,8 +254,8 @@ impl<F> RdmapStream<'_, F> {
     }
 }
 
-/// Queues the `parts` of a message after `run`, the last one queued, that are like it: those that can be sent
-/// at once, in series of equal segments. `segment` is the room that `run` was cut for. Returns false if there
+/// Queues the `parts` that follow `run`, the last one queued, and are like it: those that can be sent at
+/// once, in series of equal segments. `segment` is the room that `run` was cut for. Returns false if there
 /// are more of them.
 fn queue_parts<F>(
     tcp: &mut tcp::Connection,
@@ -269,8 +269,9 @@ fn queue_parts<F>(
     let mut room = tcp.send_room();
     if !segment.markers {
         let fit = (room / run.octets as usize).min(parts as usize) as u32;
+        let end = tcp.queued_end();
         let queued = tcp.queue_more(pools, fit);
-        sender.advance_parts(&run, queued, reads);
+        sender.advance_parts(&run, queued, end, reads);
         return queued == parts;
     }
     for _ in 0..parts {
@@ -289,7 +290,7 @@ fn queue_parts<F>(
         if !queued {
             return false;
         }
-        sender.advance_parts(&run, 1, reads);
+        sender.advance_parts(&run, 1, tcp.queued_end(), reads);
     }
     true
 }

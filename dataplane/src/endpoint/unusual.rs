@@ -7,6 +7,7 @@ use super::connection::{Connection, Mode};
 
 impl Connection {
     /// Computes the rare conditions of the connection anew, after a step that may have ended some.
+    #[inline(never)]
     pub fn review(&mut self) {
         self.tcp.unusual = self.unusual_recomputed();
     }

@@ -89,6 +89,8 @@ pub struct FpduRun {
     pub(super) more: u8,
     /// Octets of the header of the first.
     pub(super) header_len: u8,
+    /// The first is a whole short message, and in a series each segment after it has another one.
+    pub(super) by_request: bool,
 }
 
 // Segments of them are copied in a burst.
@@ -101,7 +103,16 @@ impl FpduRun {
         let header_len = message.header_len();
         let first_octets = message.part_octets(offset, room.mulpdu());
         let octets = room.with(0, header_len + first_octets as usize) as u32;
-        Self { origin, offset, first_octets, octets, last_octets: 0, more: 0, header_len: header_len as u8 }
+        Self {
+            origin,
+            offset,
+            first_octets,
+            octets,
+            last_octets: 0,
+            more: 0,
+            header_len: header_len as u8,
+            by_request: false,
+        }
     }
 
     /// Octets of the ULPDU of the first FPDU.
@@ -117,10 +128,15 @@ impl FpduRun {
     }
 
     /// Turns the run of one FPDU into the one `count` FPDUs after it in the same message, if all of these are
-    /// as long and none ends the message.
+    /// as long and none ends the message; or `count` messages after it, if it is a whole short message and
+    /// all of these are as long.
     #[inline]
     pub const fn move_on(&mut self, count: u32) {
-        self.offset += self.first_octets * count;
+        if !self.by_request {
+            self.offset += self.first_octets * count;
+        } else if let Origin::Requests(number) = &mut self.origin {
+            *number = number.wrapping_add(count);
+        }
     }
 
     /// As [`move_on`](Self::move_on) by one, to the beginning of `room`. In a stream with Markers the FPDU

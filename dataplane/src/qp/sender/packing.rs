@@ -3,6 +3,7 @@
 use super::{FpduDescriptor, FpduRun, Origin, OutboundReads, Reads, SegmentRoom, Sender};
 use crate::limits;
 use crate::mpa;
+use crate::wire::tcp::SeqNumber;
 
 impl Sender {
     /// `run`, which is queued, extended by the FPDUs that are ready and fit; `None` if there are none.
@@ -113,18 +114,22 @@ impl Sender {
         true
     }
 
-    /// Returns how many FPDUs follow `run`, the last one queued, in its message that have as much payload as
-    /// it and do not end the message. [`peek`](Self::peek) would return them next, one by one, each equal to
-    /// the one before but for the offsets, and in a stream with Markers for their number: nothing goes
-    /// between the parts of a message, and the MULPDU at the beginning of a segment has room for as many
-    /// Markers as may fall into any.
+    /// Returns how many FPDUs follow `run`, the last one queued, that are like it: in its message those that
+    /// have as much payload as it and do not end the message; after a short message alone in its segment, the
+    /// short messages that are as long. [`peek`](Self::peek) would return them next, one by one, each equal
+    /// to the one before but for the offsets, or the number of the request, and in a stream with Markers for
+    /// their number: nothing goes between the parts of a message, and the MULPDU at the beginning of a
+    /// segment has room for as many Markers as may fall into any.
     ///
     /// Example: of a message of 65536 octets whose first FPDU has 1428 octets of payload, 44 follow, and then
     /// the last one with 1276.
     #[inline]
-    pub fn parts_alike(&self, run: &FpduRun, reads: &Reads) -> u32 {
+    pub fn parts_alike(&self, run: &FpduRun, segment: &SegmentRoom, reads: &Reads) -> u32 {
         if run.more > 0 || self.terminate.is_some() || self.provider_message.is_some() {
             return 0;
+        }
+        if run.by_request {
+            return self.messages_alike(run, segment, reads);
         }
         let (octets, offset) = match run.origin {
             Origin::Requests(_) => {
@@ -144,10 +149,13 @@ impl Sender {
         octets.saturating_sub(offset).saturating_sub(1) / run.first_octets.max(1)
     }
 
-    /// Notes that `count` more parts of the message of `run` are queued: the next of those that are
+    /// Notes that `count` more FPDUs after `run`, which ends at `end`, are queued: the next of those that are
     /// [alike](Self::parts_alike).
     #[inline]
-    pub fn advance_parts(&mut self, run: &FpduRun, count: u32, reads: &mut Reads) {
+    pub fn advance_parts(&mut self, run: &FpduRun, count: u32, end: SeqNumber, reads: &mut Reads) {
+        if run.by_request {
+            return self.advance_messages(run, count, end);
+        }
         let octets = count * run.first_octets;
         match run.origin {
             Origin::Requests(_) => self.offset += octets,

@@ -180,7 +180,35 @@ impl Sender {
             last_octets: 0,
             more: 0,
             header_len: header_len as u8,
+            by_request: true,
         })
+    }
+
+    /// Returns how many of the next requests are short messages that are as long as that of `run`, the last
+    /// one queued, and go into segments of their own after it: nothing goes between them.
+    #[inline]
+    pub(super) fn messages_alike(&self, run: &FpduRun, segment: &SegmentRoom, reads: &Reads) -> u32 {
+        let alone = !segment.packing && !segment.markers && run.more == 0;
+        if !alone || self.queued == self.active.len() || reads.inbound.next().is_some() {
+            return 0;
+        }
+        // Those with headers of another length have another length of all.
+        let is_like =
+            |wqe: &&ActiveWqe| u32::from(wqe.short_octets) == run.octets && wqe.octets == run.first_octets;
+        self.active.from(self.queued).take_while(is_like).count() as u32
+    }
+
+    /// Notes that the next `count` requests, which are [alike](Self::messages_alike), are queued, each in a
+    /// segment of its own after `end`, where `run` ends.
+    #[inline]
+    pub(super) fn advance_messages(&mut self, run: &FpduRun, count: u32, end: SeqNumber) {
+        let queued = self.queued..self.queued + count as usize;
+        let mut end = end;
+        for wqe in self.active.range_mut(queued) {
+            end += run.octets;
+            wqe.stage = Stage::Queued(end);
+        }
+        self.queued += count as usize;
     }
 
     /// Notes that the FPDUs of `run` after the first `before` are queued, as long as they are whole
