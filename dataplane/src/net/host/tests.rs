@@ -412,7 +412,7 @@ fn a_template_is_renewed_when_the_path_changes() {
     assert!(host.path(&key, 0, NOW).is_none(), "the neighbour is unknown");
     let reply = arp_packet(&wire, arp::Operation::Reply, V4);
     let mac = host.mac;
-    let _ = host.receive(NOW, frame(&mut wire, mac, EtherType::ARP, &reply));
+    let _ = host.receive(NOW, frame(&mut wire, mac, EtherType::ARP, &reply), Ingress::Wire);
     assert!(host.path(&key, 0, NOW).is_some());
     // The neighbour is silent when it is asked again: it counts as unreachable in the end.
     let mut now = NOW;
@@ -423,7 +423,7 @@ fn a_template_is_renewed_when_the_path_changes() {
         sent(&mut host, &mut wire);
     }
     assert!(now > NOW + limits::NEIGHBOUR_REACHABLE_NS / 2, "it was reachable for a while: {now:?}");
-    let _ = host.receive(now, frame(&mut wire, mac, EtherType::ARP, &reply));
+    let _ = host.receive(now, frame(&mut wire, mac, EtherType::ARP, &reply), Ingress::Wire);
     assert!(host.path(&key, 0, now).is_some());
     // The host gives up an address: nothing leaves from it.
     let key = FlowKey { local: V6.into(), remote: V6.into(), ..key };
