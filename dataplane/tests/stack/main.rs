@@ -23,6 +23,8 @@ mod giving_up;
 mod held_frames;
 mod ipv6;
 mod matrix;
+#[path = "../memory_oracle/mod.rs"]
+mod memory_oracle;
 mod memory_per_connection;
 mod message_numbers;
 mod model;
@@ -45,6 +47,8 @@ mod run_to_completion;
 mod sack_work;
 mod sources;
 mod stalls;
+#[path = "../stream_oracle/mod.rs"]
+mod stream_oracle;
 mod stream_order;
 mod streaming;
 mod super_frames;

@@ -7,15 +7,11 @@
 //! transfer is over. As long as nothing changes options, every transfer whose total is known completes once,
 //! and none of its octets is copied through the ring.
 
-mod plan;
-mod receiver;
-mod sender;
-
-use self::plan::{Kind, Plan};
-use self::receiver::Receiver;
-use self::sender::Sender;
 use super::{attach_host, connect, with_option};
 use crate::common::Pair;
+use crate::stream_oracle::plan::{Kind, Plan};
+use crate::stream_oracle::receiver::{self, Receiver};
+use crate::stream_oracle::sender::Sender;
 use warpline_dataplane::byte_stream::TransferCounters;
 use warpline_dataplane::device::sim::{EndConfig, Impairments, OptionFaults};
 use warpline_dataplane::tcp::Behaviour;

@@ -15,11 +15,11 @@ use warpline_dataplane::ring::{Command, ConnectionId, Event, FullOperation, Ring
 use warpline_dataplane::statistics::DropCause;
 use warpline_dataplane::time::{Instant, MILLISECOND, SECOND};
 
-use super::pool;
-use crate::common::{PD, PORT, WINDOW_OCTETS, address};
+use crate::common::{PORT, WINDOW_OCTETS, address};
+use crate::memory_oracle::play::Play;
+use crate::memory_oracle::stack::{DEPTH, Damage, World};
+use crate::memory_oracle::{PD, SLOTS};
 
-/// Send and receive requests of a queue pair.
-pub const DEPTH: usize = 48;
 /// Places of a completion queue: for all that can be posted on all queue pairs that report to it.
 const COMPLETIONS: usize = 1024;
 
@@ -87,23 +87,12 @@ impl Setup {
     }
 }
 
-/// What a path has done to frames, and what the cores have dropped for it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Damage {
-    pub inverted_bits: u64,
-    pub altered_payloads: u64,
-    pub cut: u64,
-    pub joined: u64,
-    pub wrong_checksums: u64,
-    pub wrong_crcs: u64,
-}
-
 /// A core, its queue pairs and their completion queues.
 pub struct Host {
     core: Core<SimDevice>,
-    pub rings: Rings,
-    pub qps: Vec<Arc<SharedQp>>,
-    pub shared_receives: Arc<SharedReceiveQueue>,
+    rings: Rings,
+    qps: Vec<Arc<SharedQp>>,
+    shared_receives: Arc<SharedReceiveQueue>,
     queues: Vec<Arc<CompletionRing>>,
     connections: Vec<Option<ConnectionId>>,
 }
@@ -120,7 +109,7 @@ impl Host {
         let queues: Vec<_> = (0..if setup.one_queue { 1 } else { 2 * setup.connections })
             .map(|_| Arc::new(CompletionRing::new(COMPLETIONS)))
             .collect();
-        let shared_receives = Arc::new(SharedReceiveQueue::new(SrqNumber(1), PD, pool::SLOTS, None));
+        let shared_receives = Arc::new(SharedReceiveQueue::new(SrqNumber(1), PD, SLOTS, None));
         let connections = vec![None; setup.connections];
         let mut this = Self { core, rings, qps: Vec::new(), shared_receives, queues, connections };
         for number in 0..setup.connections {
@@ -137,34 +126,23 @@ impl Host {
         this
     }
 
-    pub fn command(&self, command: Command) {
+    fn command(&self, command: Command) {
         assert!(self.rings.commands.push(command).is_ok(), "command ring full");
-    }
-
-    /// Registers memory.
-    pub fn register(&self, stag: STag, grant: Grant) {
-        self.command(Command::Register { stag, grant });
-    }
-
-    /// Makes a window that is bound to nothing.
-    pub fn allocate_window(&self, stag: STag) {
-        self.command(Command::AllocateWindow { stag, pd: PD });
-    }
-
-    pub fn poll_completions(&self) -> Vec<Completion> {
-        self.queues.iter().flat_map(|queue| std::iter::from_fn(|| queue.poll())).collect()
     }
 }
 
-pub struct World {
-    pub hosts: [Host; 2],
+/// Both hosts, and the network between them.
+pub struct Link {
+    setup: Setup,
+    hosts: [Host; 2],
+    next_stag: u16,
     now: Instant,
     network: Network,
     /// The cores are polled as by an application that works between the polls.
-    pub run_to_completion: bool,
+    run_to_completion: bool,
 }
 
-impl World {
+impl Link {
     /// Both hosts with their connections in Full Operation; the first is the Initiator of all. `watch` is
     /// called with the network before the first frame.
     pub fn new(seed: u64, setup: &Setup, watch: impl FnOnce(&Network)) -> Self {
@@ -173,7 +151,14 @@ impl World {
         let network = a.network();
         watch(&network);
         let hosts = [Host::new(a, 1, seed, setup), Host::new(b, 2, seed, setup)];
-        let mut this = Self { hosts, now: Instant::from_nanos(1), network, run_to_completion: false };
+        let mut this = Self {
+            setup: *setup,
+            hosts,
+            next_stag: 1,
+            now: Instant::from_nanos(1),
+            network,
+            run_to_completion: false,
+        };
         for number in 0..setup.connections {
             this.connect(number, setup);
         }
@@ -211,8 +196,61 @@ impl World {
         }
     }
 
+    /// Steps until the cores have carried out all commands.
+    fn obey(&mut self) {
+        while self.hosts.iter().any(|host| !host.rings.commands.is_empty()) {
+            self.step();
+        }
+    }
+
+    /// The name of the next slot.
+    fn next_name(&mut self, rng: &mut Rng) -> STag {
+        self.next_stag += 1;
+        STag::new(self.next_stag, rng.u16(1..))
+    }
+}
+
+impl World for Link {
+    fn hosts(&self) -> usize {
+        self.hosts.len()
+    }
+
+    fn host_of(&self, _: usize, side: usize) -> usize {
+        side
+    }
+
+    fn qp(&self, number: usize, side: usize) -> &Arc<SharedQp> {
+        &self.hosts[side].qps[number]
+    }
+
+    fn has_markers(&self, _: usize) -> bool {
+        self.setup.markers
+    }
+
+    fn shared_receives(&self, host: usize) -> &Arc<SharedReceiveQueue> {
+        &self.hosts[host].shared_receives
+    }
+
+    fn register(&mut self, rng: &mut Rng, host: usize, grant: Grant) -> STag {
+        let stag = self.next_name(rng);
+        self.hosts[host].command(Command::Register { stag, grant });
+        stag
+    }
+
+    fn allocate_window(&mut self, rng: &mut Rng, host: usize) -> STag {
+        let stag = self.next_name(rng);
+        self.hosts[host].command(Command::AllocateWindow { stag, pd: PD });
+        stag
+    }
+
+    fn poll_completions(&mut self, host: usize) -> Vec<((usize, usize), Completion)> {
+        let queues = self.hosts[host].queues.iter();
+        let all = queues.flat_map(|queue| std::iter::from_fn(|| queue.poll()));
+        all.map(|completion| ((completion.qp.0 as usize, host), completion)).collect()
+    }
+
     /// Polls both cores once; when neither has anything to do, time moves on to the next thing that happens.
-    pub fn step(&mut self) {
+    fn step(&mut self) {
         let mut busy = false;
         for host in &mut self.hosts {
             busy |= if self.run_to_completion {
@@ -238,15 +276,7 @@ impl World {
         }
     }
 
-    /// Steps until the cores have carried out all commands.
-    pub fn obey(&mut self) {
-        while self.hosts.iter().any(|host| !host.rings.commands.is_empty()) {
-            self.step();
-        }
-    }
-
-    /// What became of frames on their way so far.
-    pub fn damage(&self) -> Damage {
+    fn damage(&self) -> Damage {
         let mut damage = Damage::default();
         for path in [End::A, End::B].map(|end| self.network.statistics(end)) {
             damage.inverted_bits += path.corrupted_bits;
@@ -263,8 +293,48 @@ impl World {
         damage
     }
 
-    /// Seconds of virtual time so far.
-    pub fn seconds(&self) -> u64 {
+    fn seconds(&self) -> u64 {
         self.now.as_nanos() / SECOND
+    }
+
+    fn describe(&self) -> String {
+        format!("{:?}", self.setup)
+    }
+}
+
+/// Random work on two cores.
+pub type Pair = Play<Link>;
+
+impl Pair {
+    pub fn new(seed: u64) -> Self {
+        Self::with(seed, |setup| setup.over_a_bad_path(seed), |_| {})
+    }
+
+    /// The same work over a path that loses and reorders, but leaves segments whole; `watch` is called with
+    /// the network before the first frame.
+    pub fn watched(seed: u64, watch: impl FnOnce(&Network)) -> Self {
+        Self::with(seed, |setup| setup, watch)
+    }
+
+    fn with(seed: u64, path: impl FnOnce(Setup) -> Setup, watch: impl FnOnce(&Network)) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let setup = path(Setup::choose(&mut rng));
+        let world = Link::new(seed, &setup, watch);
+        let mut this = Self::on(seed, rng, world);
+        for _ in 0..setup.connections {
+            this.add_connection();
+        }
+        this.world.obey();
+        for number in 0..setup.connections {
+            // Rule 4: the Responder may send once it has an FPDU (MPA-7.1.2-15).
+            this.post_empty(number, 0);
+        }
+        this
+    }
+
+    /// The same, with the cores polled as by an application that works between the polls.
+    pub fn run_to_completion(mut self) -> Self {
+        self.world.run_to_completion = true;
+        self
     }
 }

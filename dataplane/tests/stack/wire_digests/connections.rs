@@ -13,7 +13,7 @@ use super::capture::Capture;
 use super::work::{self, OWN, SHARED};
 use crate::common::{Host, Pair, Setup, pattern};
 use crate::matrix::bottleneck::{Flows, Line};
-use crate::model::play::Play;
+use crate::model::world::Pair as RandomWork;
 
 /// How the connection of a case runs.
 #[derive(Clone, Copy)]
@@ -105,7 +105,7 @@ pub fn cases() -> Vec<Case> {
     }
     for seed in 0..6 {
         cases.push(Case::new(format!("random-work-and-faults-{seed}"), move |capture| {
-            Play::watched(seed, |network| capture.watch(network)).run();
+            RandomWork::watched(seed, |network| capture.watch(network)).run();
         }));
     }
     for (name, algorithm) in

@@ -7,11 +7,9 @@ use fastrand::Rng;
 use warpline_dataplane::memory::{Access, Grant};
 use warpline_dataplane::qp::shared_receive_queue::SharedReceiveQueue;
 
-use super::half::next_name;
-use super::memory::Memory;
+use super::memory::{Memory, PD, region_of};
 use super::receives::{Receive, pieces};
-use super::world::Host;
-use crate::common::{PD, region_of};
+use super::stack::World;
 
 /// Least size of each receive in octets: which message uses which receive is not predictable.
 pub const LEAST_OCTETS: usize = 2500;
@@ -30,13 +28,13 @@ pub struct Pool {
 }
 
 impl Pool {
-    pub fn new(rng: &mut Rng, host: &Host, next_stag: &mut u16) -> Self {
+    pub fn new(rng: &mut Rng, world: &mut impl World, host: usize) -> Self {
         let mut content = vec![0; SLOTS * SLOT_OCTETS];
         rng.fill(&mut content);
-        let (stag, region) = (next_name(rng, next_stag), region_of(&content));
-        host.register(stag, Grant::new(region.clone(), PD, 0, Access::LOCAL_WRITE));
+        let region = region_of(&content);
+        let stag = world.register(rng, host, Grant::new(region.clone(), PD, 0, Access::LOCAL_WRITE));
         Self {
-            queue: host.shared_receives.clone(),
+            queue: world.shared_receives(host).clone(),
             memory: Memory { stag, region, content },
             posted: VecDeque::new(),
             free_slots: (0..SLOTS).collect(),

@@ -15,12 +15,13 @@ use super::faults::Fault;
 use super::half::{Due, Ends, Half};
 use super::hazards::{Area, Touches};
 use super::play::{NOWHERE, Play};
+use super::stack::World;
 
 /// Places in the peer's memory for the Writes after a fault, and the offset of their octets in the source.
 const BEHIND: [usize; 2] = [5000, 6000];
 const BEHIND_OCTETS: usize = 100;
 
-impl Play {
+impl<W: World> Play<W> {
     /// One end of an idle connection posts valid work, a request that its peer must refuse, and more.
     pub fn end_badly(&mut self, number: usize, side: usize) {
         for side in [0, 1] {
@@ -75,7 +76,7 @@ impl Play {
             self.post_ending(number, side, Operation::Read { stag: shared, to }, local, Ends::Done(8));
         }
         self.until("both ends know", |this| this.halves[number].iter().all(Half::is_flushed));
-        let qp = |side: usize| &self.world.hosts[side].qps[number];
+        let qp = |side: usize| self.world.qp(number, side);
         let finder = if ours { side } else { 1 - side };
         assert_eq!(qp(finder).error(), Some(error), "seed {}: {operation:?}", self.seed);
         let heard = qp(1 - finder).error();
@@ -87,7 +88,7 @@ impl Play {
             assert!(matches!(qp(side).state(), QpState::Terminate | QpState::Error));
         }
         self.drain(number);
-        if self.setup.markers && !ours {
+        if self.world.has_markers(number) && !ours {
             for to in BEHIND {
                 self.may_be_placed(number, side, to);
             }
@@ -104,7 +105,7 @@ impl Play {
             }
             if let Some(receive) = half.receive(&mut self.rng) {
                 let request = receive.request(half.memory(Area::Inbox).stag);
-                self.world.hosts[side].qps[number].post_receive(request).expect("flushed in its turn");
+                self.world.qp(number, side).post_receive(request).expect("flushed in its turn");
                 half.receives.push_back(receive);
             }
         }
@@ -132,7 +133,7 @@ impl Play {
         let id = self.halves[number][side].id();
         let request = SendRequest::new(id, operation, local);
         // It may have ended meanwhile: then it is flushed.
-        self.world.hosts[side].qps[number].post_send(request).expect("accepted in every state");
+        self.world.qp(number, side).post_send(request).expect("accepted in every state");
         let (kind, touches) = (operation.kind(), Touches::default());
         self.halves[number][side].due.push_back(Due { id, kind, ends, signaled: true, touches });
         for _ in 0..self.rng.u32(..3) {

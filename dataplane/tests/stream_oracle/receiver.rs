@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-use super::super::rid;
 use super::plan::{Kind, MOST_OCTETS, Plan, Transfer as Planned};
+use super::rid;
 use warpline_dataplane::byte_stream::{Buffer, ByteReader, ByteStreamConfig, ReadItem, UnsolicitedPool};
 use warpline_dataplane::memory::Region;
 
@@ -47,7 +47,9 @@ impl Arena {
             |rng: &mut fastrand::Rng| [rng.usize(16..100), rng.usize(100..3000), 100_000][rng.usize(..3)];
         let unsolicited = self.pool.as_ref().map(|(pool, ..)| pool.clone());
         let early_ring = rng.bool().then(|| Region::heap(ring(rng)).unwrap());
-        ByteStreamConfig { unsolicited, early_ring, ..super::super::config(ring(rng), ring(rng)) }
+        let [send, receive] = [ring(rng), ring(rng)].map(|octets| Region::heap(octets).expect("memory"));
+        let rings = ByteStreamConfig::new(send, receive);
+        ByteStreamConfig { unsolicited, early_ring, ..rings }
     }
 }
 

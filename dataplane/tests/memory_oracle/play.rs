@@ -1,7 +1,6 @@
 //! One seed: random work on the stack and on the model, and the comparison.
 
 use fastrand::Rng;
-use warpline_dataplane::device::sim::Network;
 use warpline_dataplane::memory::STag;
 use warpline_dataplane::qp::work::{Completion, CompletionKind, Operation, SendRequest, SliceList, Status};
 
@@ -9,8 +8,8 @@ use super::half::{Due, Ends, Half};
 use super::hazards::{Needs, Touches};
 use super::pool::Pool;
 use super::receives::deliver;
+use super::stack::{DEPTH, Damage, World};
 use super::work::{Effect, Work};
-use super::world::{DEPTH, Damage, Setup, World};
 
 /// An STag that names no memory.
 pub const NOWHERE: STag = STag(0xfeed_ffff);
@@ -89,70 +88,62 @@ impl Tally {
     }
 }
 
-pub struct Play {
+/// Random work on the connections of a world, in the model and on the stack.
+pub struct Play<W> {
     pub seed: u64,
     pub rng: Rng,
-    pub world: World,
-    pub setup: Setup,
+    pub world: W,
     /// The shared receive pools of the hosts.
-    pub pools: [Pool; 2],
+    pub pools: Vec<Pool>,
     /// Both halves of each connection.
     pub halves: Vec<[Half; 2]>,
     pub tally: Tally,
 }
 
-impl Play {
-    pub fn new(seed: u64) -> Self {
-        Self::with(seed, |setup| setup.over_a_bad_path(seed), |_| {})
+impl<W: World> Play<W> {
+    /// Returns a play on the hosts of `world`.
+    pub fn on(seed: u64, mut rng: Rng, mut world: W) -> Self {
+        let pools = (0..world.hosts()).map(|host| Pool::new(&mut rng, &mut world, host)).collect();
+        Self { seed, rng, world, pools, halves: Vec::new(), tally: Tally::default() }
     }
 
-    /// The same work over a path that loses and reorders, but leaves segments whole; `watch` is called with
-    /// the network before the first frame.
-    pub fn watched(seed: u64, watch: impl FnOnce(&Network)) -> Self {
-        Self::with(seed, |setup| setup, watch)
-    }
-
-    fn with(seed: u64, path: impl FnOnce(Setup) -> Setup, watch: impl FnOnce(&Network)) -> Self {
-        let mut rng = Rng::with_seed(seed);
-        let setup = path(Setup::choose(&mut rng));
-        let world = World::new(seed, &setup, watch);
-        let mut next_stag = 1;
-        let pools = [0, 1].map(|side| Pool::new(&mut rng, &world.hosts[side], &mut next_stag));
-        let halves = (0..setup.connections)
-            .map(|number| [0, 1].map(|side| Half::new(&mut rng, &world.hosts[side], number, &mut next_stag)))
-            .collect();
-        let mut this = Self { seed, rng, world, setup, pools, halves, tally: Tally::default() };
-        this.world.obey();
-        for number in 0..setup.connections {
-            // Rule 4: the Responder may send once it has an FPDU (MPA-7.1.2-15).
-            this.post_empty(number, 0);
-        }
-        this
-    }
-
-    /// The same, with the cores polled as by an application that works between the polls.
-    pub fn run_to_completion(mut self) -> Self {
-        self.world.run_to_completion = true;
-        self
+    /// Registers the memory of the next connection at both ends.
+    pub fn add_connection(&mut self) {
+        let number = self.halves.len();
+        let half = |side| Half::new(&mut self.rng, &mut self.world, number, side);
+        self.halves.push([0, 1].map(half));
     }
 
     pub fn run(mut self) -> Tally {
         for _ in 0..self.rng.u32(20..250) {
-            let (number, side) = (self.rng.usize(..self.setup.connections), self.rng.usize(..2));
-            match self.rng.u32(..10) {
-                0..=1 => self.post_receives(number, side),
-                2..=7 => self.post_any(number, side),
-                8 => self.run_for(20),
-                _ => self.run_for(200),
-            }
+            self.act();
         }
-        for number in 0..self.setup.connections {
+        for number in 0..self.halves.len() {
             if self.rng.u32(..3) == 0 {
                 let side = self.rng.usize(..2);
                 self.end_badly(number, side);
             }
         }
-        for number in 0..self.setup.connections {
+        self.settle_all();
+        self.expect_all_memory();
+        self.tally.damage = self.world.damage();
+        self.tally
+    }
+
+    /// Posts something somewhere, or lets time pass.
+    pub fn act(&mut self) {
+        let (number, side) = (self.rng.usize(..self.halves.len()), self.rng.usize(..2));
+        match self.rng.u32(..10) {
+            0..=1 => self.post_receives(number, side),
+            2..=7 => self.post_any(number, side),
+            8 => self.run_for(20),
+            _ => self.run_for(200),
+        }
+    }
+
+    /// Waits until everything that was posted is complete, but for receives without a message.
+    pub fn settle_all(&mut self) {
+        for number in 0..self.halves.len() {
             for side in [0, 1] {
                 self.complete_all(number, side);
             }
@@ -160,16 +151,18 @@ impl Play {
         self.until("all receives are complete", |this| {
             this.halves.iter().flatten().all(|half| half.over || half.due_receives.is_empty())
         });
-        for side in [0, 1] {
-            self.expect_pool(side, &format!("seed {}, shared receives of side {side}", self.seed));
+    }
+
+    /// All memory matches the model, and all shared receives are accounted for.
+    pub fn expect_all_memory(&self) {
+        for host in 0..self.world.hosts() {
+            self.expect_pool(host, &format!("seed {}, shared receives of host {host}", self.seed));
         }
         for (number, halves) in self.halves.iter().enumerate() {
             for (side, half) in halves.iter().enumerate() {
                 half.expect_memory(&format!("seed {}, connection {number}, side {side}", self.seed));
             }
         }
-        self.tally.damage = self.world.damage();
-        self.tally
     }
 
     fn run_for(&mut self, steps: u32) {
@@ -187,7 +180,12 @@ impl Play {
             if done(self) {
                 return;
             }
-            assert!(self.world.seconds() < give_up, "seed {}: {what}: never; {:?}", self.seed, self.setup);
+            assert!(
+                self.world.seconds() < give_up,
+                "seed {}: {what}: never; {}",
+                self.seed,
+                self.world.describe()
+            );
             self.world.step();
         }
     }
@@ -233,7 +231,7 @@ impl Play {
         self.tally.unsignaled += u64::from(!signaled);
         let id = self.halves[number][side].id();
         let request = SendRequest { signaled, fenced, ..SendRequest::new(id, work.operation, work.local) };
-        self.world.hosts[side].qps[number].post_send(request).expect("there is room");
+        self.world.qp(number, side).post_send(request).expect("there is room");
         let due = Due { id, kind: work.operation.kind(), ends: work.ends, signaled, touches: work.touches };
         self.halves[number][side].due.push_back(due);
         self.carry_out(number, side, work.effect);
@@ -245,7 +243,7 @@ impl Play {
         let id = half.id();
         let operation = Operation::Write { stag: NOWHERE, to: u64::MAX };
         let request = SendRequest::new(id, operation, SliceList::default());
-        self.world.hosts[side].qps[number].post_send(request).expect("there is room");
+        self.world.qp(number, side).post_send(request).expect("there is room");
         let due = Due {
             id,
             kind: CompletionKind::Write,
@@ -301,9 +299,8 @@ impl Play {
     // Completions.
 
     pub fn take_completions(&mut self) {
-        for side in [0, 1] {
-            for completion in self.world.hosts[side].poll_completions() {
-                let number = completion.qp.0 as usize;
+        for host in 0..self.world.hosts() {
+            for ((number, side), completion) in self.world.poll_completions(host) {
                 if self.halves[number][side].over && completion.kind == CompletionKind::Receive {
                     self.take_last_receive(number, side, &completion);
                 } else if self.halves[number][side].over {
@@ -318,7 +315,7 @@ impl Play {
     }
 
     pub fn what(&self, number: usize, side: usize, completion: &Completion) -> String {
-        let errors = [0, 1].map(|side| self.world.hosts[side].qps[number].error());
+        let errors = [0, 1].map(|side| self.world.qp(number, side).error());
         format!("seed {}, connection {number}, side {side}: {completion:?}, errors {errors:?}", self.seed)
     }
 

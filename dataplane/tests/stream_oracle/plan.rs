@@ -1,6 +1,6 @@
 //! What one end sends: messages with transfers in them.
 
-use super::super::rid;
+use super::rid;
 use warpline_dataplane::byte_stream::Section;
 
 /// What the receiver does about a transfer.

@@ -1,8 +1,18 @@
 //! The model's plain memory beside the stack's registered memory.
 
-use warpline_dataplane::memory::{Region, STag};
+use warpline_dataplane::memory::{ProtectionDomainId, Region, STag};
 
 use super::hazards::Span;
+
+/// The Protection Domain of everything.
+pub const PD: ProtectionDomainId = ProtectionDomainId(1);
+
+/// A region that holds `octets`.
+pub fn region_of(octets: &[u8]) -> Region {
+    let region = Region::heap(octets.len()).expect("memory");
+    assert!(region.write(0, octets));
+    region
+}
 
 /// Registered memory, and its expected contents.
 pub struct Memory {

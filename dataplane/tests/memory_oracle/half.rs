@@ -3,15 +3,14 @@
 use std::collections::VecDeque;
 
 use fastrand::Rng;
-use warpline_dataplane::memory::{Access, Grant, STag};
+use warpline_dataplane::memory::{Access, Grant};
 use warpline_dataplane::qp::work::{CompletionKind, Slice, Status};
 
 use super::grants::{Named, Reach, WINDOWS, What};
 use super::hazards::{Area, Span, Touches};
-use super::memory::Memory;
+use super::memory::{Memory, PD, region_of};
 use super::receives::{DueReceive, Receive, pieces};
-use super::world::Host;
-use crate::common::{PD, region_of};
+use super::stack::World;
 
 const AREA_OCTETS: usize = 32 * 1024;
 /// Memory whose STag may be invalidated.
@@ -42,12 +41,6 @@ pub struct Due {
     pub touches: Touches,
 }
 
-/// The name of the next slot.
-pub fn next_name(rng: &mut Rng, next_stag: &mut u16) -> STag {
-    *next_stag += 1;
-    STag::new(*next_stag, rng.u16(1..))
-}
-
 /// One end's part of a connection.
 pub struct Half {
     areas: Vec<(Area, Memory)>,
@@ -74,7 +67,9 @@ pub struct Half {
 }
 
 impl Half {
-    pub fn new(rng: &mut Rng, host: &Host, number: usize, next_stag: &mut u16) -> Self {
+    /// Memory and names of `side` of the connection `number`, all registered.
+    pub fn new(rng: &mut Rng, world: &mut impl World, number: usize, side: usize) -> Self {
+        let host = world.host_of(number, side);
         let mut kinds = vec![
             (Area::Source, AREA_OCTETS, Access::empty()),
             (Area::Shared, AREA_OCTETS, Access::all()),
@@ -92,11 +87,12 @@ impl Half {
         for (area, octets, access) in kinds {
             let mut content = vec![0; octets];
             rng.fill(&mut content);
-            let (stag, region) = (next_name(rng, next_stag), region_of(&content));
             // A peer may invalidate only a registration that is for its stream alone (RDMAP-8.1.1-02).
             let alone = matches!(area, Area::Disposable(_));
-            let stream = alone.then_some(number as u32);
-            host.register(stag, Grant { stream, ..Grant::new(region.clone(), PD, 0, access) });
+            let stream = alone.then_some(world.qp(number, side).number.0);
+            let region = region_of(&content);
+            let grant = Grant { stream, ..Grant::new(region.clone(), PD, 0, access) };
+            let stag = world.register(rng, host, grant);
             if alone || area == Area::Shared {
                 let reach = Reach { span: Span { area, range: 0..octets }, base_to: 0, access, alone };
                 names.push(Named::new(What::Registration(area, access), stag, Some(reach)));
@@ -104,8 +100,7 @@ impl Half {
             areas.push((area, Memory { stag, region, content }));
         }
         for _ in 0..WINDOWS {
-            let stag = next_name(rng, next_stag);
-            host.allocate_window(stag);
+            let stag = world.allocate_window(rng, host);
             names.push(Named::new(What::Window(None), stag, None));
         }
         let slots = SHORT_SLOTS + (AREA_OCTETS - SHORT_SLOTS * SHORT_OCTETS) / LONG_OCTETS;
@@ -116,7 +111,7 @@ impl Half {
             receives: VecDeque::new(),
             due_receives: VecDeque::new(),
             free_slots: (0..slots).collect(),
-            shares: host.qps[number].shares_receives(),
+            shares: world.qp(number, side).shares_receives(),
             last_shared: 0,
             shared_taken: 0,
             begun: None,

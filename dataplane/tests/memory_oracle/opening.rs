@@ -8,6 +8,7 @@ use super::grants::{Reach, SHARED, What};
 use super::half::Ends;
 use super::hazards::{Span, Touches};
 use super::play::Play;
+use super::stack::World;
 use super::work::{Effect, Work};
 
 /// Work of this end alone, that changes the name in `place`.
@@ -16,7 +17,7 @@ fn local(operation: Operation, place: usize, effect: Effect) -> Work {
     Work { operation, local: SliceList::default().into(), touches, ends: Ends::Done(0), effect }
 }
 
-impl Play {
+impl<W: World> Play<W> {
     /// Any rights out of `all`.
     fn rights(&mut self, all: Access) -> Access {
         // Mostly all of them, or little could be done.

@@ -8,6 +8,7 @@ use super::grants::{Reach, Target};
 use super::half::{Ends, Half};
 use super::hazards::{Area, Span, Touches};
 use super::play::{NOWHERE, Play};
+use super::stack::World;
 
 /// Longest message of Writes and Reads.
 const LONG_OCTETS: usize = 12_000;
@@ -63,7 +64,7 @@ pub struct Message {
     pub solicited: bool,
 }
 
-impl Play {
+impl<W: World> Play<W> {
     /// The octets of a request that are sent: in the request, or in as many ranges of memory as there may be.
     fn local(&mut self, number: usize, side: usize, octets: usize) -> (Payload, Vec<Span>, Vec<u8>) {
         if octets <= 64 && self.rng.u32(..3) == 0 {

@@ -1,9 +1,8 @@
 //! An application that writes what its plan says, in parts, at times of its own.
 
-use super::super::of_section;
 use super::plan::{Plan, Step};
 use super::receiver::Gates;
-use crate::common::{pattern, region_of};
+use super::region_of;
 use warpline_dataplane::byte_stream::{Annotation, ByteWriter};
 
 pub struct Sender {
@@ -72,8 +71,8 @@ impl Sender {
             }
             Step::Section { transfer, offset, octets } => {
                 let begin = self.written.len();
-                let annotation =
-                    of_section(self.plan.transfers[transfer].section(), (offset + self.in_step) as u32);
+                let section = (self.plan.transfers[transfer].section(), (offset + self.in_step) as u32);
+                let annotation = Annotation { starts_message: false, section: Some(section) };
                 if octets == 0 {
                     // It goes with an octet of no section.
                     if self.write(rng, Annotation::default(), 1) == 0 {
@@ -101,8 +100,9 @@ impl Sender {
 
     /// Writes up to `most` octets, from a copy or from memory. Returns how many.
     fn write(&mut self, rng: &mut fastrand::Rng, annotation: Annotation, most: usize) -> usize {
-        let octets =
-            pattern(rng.u64(..), if rng.u8(..4) == 0 && most > 0 { rng.usize(1..=most) } else { most });
+        let seed = rng.u64(..);
+        let mut octets = vec![0; if rng.u8(..4) == 0 && most > 0 { rng.usize(1..=most) } else { most }];
+        fastrand::Rng::with_seed(seed).fill(&mut octets);
         let written = if rng.u8(..4) == 0 && most > 0 {
             let lent = self.writer.write_memory(annotation, &region_of(&octets), 0, octets.len());
             if lent.is_some() { octets.len() } else { 0 }

@@ -11,6 +11,7 @@ use super::grants::{Named, Refusal, SHARED, What};
 use super::half::Half;
 use super::hazards::Area;
 use super::play::{NOWHERE, Play};
+use super::stack::World;
 
 /// A request, its local payload, and the error that it causes.
 pub type Fault = (Operation, Payload, StreamError);
@@ -38,13 +39,12 @@ const fn of_request(refusal: Refusal) -> StreamError {
     })
 }
 
-impl Play {
+impl<W: World> Play<W> {
     /// A request by one of the peer's names, of this connection or another, that the name does not allow.
     pub fn fault_through(&mut self, number: usize, side: usize) -> Option<Fault> {
         // Few are none at all, so that one of these is found.
         (0..20).find_map(|_| {
-            let owner =
-                if self.rng.u32(..3) == 0 { self.rng.usize(..self.setup.connections) } else { number };
+            let owner = if self.rng.u32(..3) == 0 { self.rng.usize(..self.halves.len()) } else { number };
             let half = &self.halves[owner][1 - side];
             let place = self.rng.usize(..half.names.len());
             let known = owner == number || half.is_steady(place);

@@ -11,8 +11,8 @@ use super::half::Half;
 use super::hazards::{Area, Span};
 use super::play::Play;
 use super::pool::LEAST_OCTETS;
+use super::stack::{DEPTH, World};
 use super::work::Message;
-use super::world::DEPTH;
 
 /// A receive that is posted.
 #[derive(Clone, Debug)]
@@ -62,12 +62,13 @@ pub struct DueReceive {
     pub solicited: bool,
 }
 
-impl Play {
+impl<W: World> Play<W> {
     pub fn post_receives(&mut self, number: usize, side: usize) {
         for _ in 0..self.rng.usize(1..6) {
             let half = &mut self.halves[number][side];
             if half.shares {
-                self.pools[side].post(&mut self.rng);
+                let host = self.world.host_of(number, side);
+                self.pools[host].post(&mut self.rng);
                 continue;
             }
             if half.over || half.receives.len() + half.due_receives.len() == DEPTH {
@@ -75,7 +76,7 @@ impl Play {
             }
             let Some(receive) = half.receive(&mut self.rng) else { return };
             let request = receive.request(half.memory(Area::Inbox).stag);
-            self.world.hosts[side].qps[number].post_receive(request).expect("there is room");
+            self.world.qp(number, side).post_receive(request).expect("there is room");
             half.receives.push_back(receive);
         }
     }
@@ -87,13 +88,22 @@ impl Play {
             return there.receives.front().map(Receive::octets);
         }
         // Every message in flight takes one, and any of the rest may serve this message.
-        let taken: usize = self.messages_to_pool(1 - side).sum();
-        (self.pools[1 - side].posted.len() > taken).then_some(LEAST_OCTETS)
+        let host = self.world.host_of(number, 1 - side);
+        let taken: usize = self.messages_to_pool(host).sum();
+        (self.pools[host].posted.len() > taken).then_some(LEAST_OCTETS)
+    }
+
+    /// All halves of connections of a host.
+    fn halves_at(&self, host: usize) -> impl Iterator<Item = (usize, usize, &Half)> {
+        self.halves.iter().enumerate().flat_map(move |(number, halves)| {
+            let at = move |side: &usize| self.world.host_of(number, *side) == host;
+            [0, 1].into_iter().filter(at).map(move |side| (number, side, &halves[side]))
+        })
     }
 
     /// How many messages have been sent to each half of those that share, and are not reported.
-    pub fn messages_to_pool(&self, side: usize) -> impl Iterator<Item = usize> {
-        let sharing = self.halves.iter().map(move |halves| &halves[side]).filter(|half| half.shares);
+    pub fn messages_to_pool(&self, host: usize) -> impl Iterator<Item = usize> {
+        let sharing = self.halves_at(host).map(|(.., half)| half).filter(|half| half.shares);
         sharing.map(|half| half.due_receives.len() + usize::from(half.begun.is_some()))
     }
 
@@ -102,13 +112,14 @@ impl Play {
     /// message of another queue pair.
     // Requirements: DDP-8.3.2-07
     fn take_shared(&mut self, number: usize, side: usize, id: u64, what: &str) -> Receive {
-        let others: usize = self.messages_to_pool(side).sum();
+        let host = self.world.host_of(number, side);
+        let others: usize = self.messages_to_pool(host).sum();
         let half = &mut self.halves[number][side];
         let others = others - half.due_receives.len() - usize::from(half.begun.is_some());
         assert!(half.last_shared < id, "{what}: it was posted before {}", half.last_shared);
         half.last_shared = id;
         half.shared_taken += 1;
-        let (receive, older) = self.pools[side].take(id).unwrap_or_else(|| panic!("{what}: not posted"));
+        let (receive, older) = self.pools[host].take(id).unwrap_or_else(|| panic!("{what}: not posted"));
         assert!(older <= others, "{what}: {older} older ones are still there, for {others} messages");
         receive
     }
@@ -132,9 +143,10 @@ impl Play {
         let receive = self.take_shared(number, side, completion.id, &what);
         let octets = due.octets.unwrap_or_default();
         self.tally.shared_receives += 1;
-        self.pools[side].fill(&receive, &octets);
-        self.pools[side].memory.expect(&receive.pieces, &what);
-        self.pools[side].release(&receive);
+        let pool = &mut self.pools[self.world.host_of(number, side)];
+        pool.fill(&receive, &octets);
+        pool.memory.expect(&receive.pieces, &what);
+        pool.release(&receive);
     }
 
     /// A receive of a stream that has ended, or is about to. From a shared queue it takes the one that it
@@ -150,21 +162,24 @@ impl Play {
         }
         let octets = half.begun.take().unwrap_or_else(|| panic!("{what}: no message has begun"));
         let receive = self.take_shared(number, side, completion.id, &what);
-        self.pools[side].fill(&receive, &octets);
-        self.pools[side].release(&receive);
+        let pool = &mut self.pools[self.world.host_of(number, side)];
+        pool.fill(&receive, &octets);
+        pool.release(&receive);
     }
 
     /// At the end, with nothing in flight: the remaining receives were posted last, and all are counted.
     // Requirements: DDP-8.3.2-07, RDMAP-8.1.2-05
-    pub fn expect_pool(&self, side: usize, what: &str) {
-        let (pool, host) = (&self.pools[side], &self.world.hosts[side]);
+    pub fn expect_pool(&self, host: usize, what: &str) {
+        let (pool, queue) = (&self.pools[host], self.world.shared_receives(host));
         pool.memory.expect_all(what);
-        let counted: Vec<u64> = host.qps.iter().map(|qp| qp.receives_taken()).collect();
-        let taken: Vec<u64> = self.halves.iter().map(|halves| halves[side].shared_taken).collect();
+        let (counted, taken): (Vec<u64>, Vec<u64>) = self
+            .halves_at(host)
+            .map(|(number, side, half)| (self.world.qp(number, side).receives_taken(), half.shared_taken))
+            .unzip();
         assert_eq!(counted, taken, "{what}");
-        assert_eq!(host.shared_receives.len(), pool.posted.len(), "{what}");
-        assert_eq!(host.shared_receives.taken(), taken.iter().sum(), "{what}");
-        let last = self.halves.iter().map(|halves| halves[side].last_shared).max();
+        assert_eq!(queue.len(), pool.posted.len(), "{what}");
+        assert_eq!(queue.taken(), taken.iter().sum(), "{what}");
+        let last = self.halves_at(host).map(|(.., half)| half.last_shared).max();
         let left = pool.posted.front().map(|receive| receive.id);
         assert!(left.is_none_or(|left| Some(left) > last), "{what}: {left:?} was left out");
     }
