@@ -208,7 +208,8 @@ impl<D: Device> Sending<'_, '_, D> {
         let SuperFrameRoom { octets: room, references } = self.host.super_frame_room(self.path);
         let by_reference = self.by_reference && references > 0;
         let segment_octets = self.burst.segment().octets as usize;
-        let most_octets = if by_reference { room.min(references * segment_octets) } else { room };
+        let most_octets =
+            if by_reference { room.min(references.saturating_mul(segment_octets)) } else { room };
         loop {
             let seq = self.burst.segment().seq;
             let (mut payload_octets, mut whole, mut push) = (0, true, false);

@@ -165,7 +165,7 @@ fn intact_when_frames_run_out() {
 /// (the simulated device checks that), unless that is one. The wire is the same as without super-frames.
 #[test]
 fn constant_memory_goes_by_reference() {
-    for (mtu_bytes, pieces) in [(1500, 1), (1500, 5), (1500, 64), (9000, 64)] {
+    for (mtu_bytes, pieces) in [(1500, 1), (1500, 5), (1500, 64), (9000, 64), (1500, usize::MAX)] {
         let path = || Transfer { mtu_bytes, references: Some(pieces), ..Transfer::default() };
         let (_, expected) = Transfer { super_frame_bytes: 0, ..path() }.run();
         let (pair, frames) = path().run();
