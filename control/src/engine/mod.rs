@@ -38,6 +38,8 @@ mod registrations;
 #[cfg(test)]
 mod simulation;
 pub mod startup;
+#[cfg(test)]
+mod swarm;
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -47,7 +47,9 @@ impl<W: World> Play<W> {
             let owner = if self.rng.u32(..3) == 0 { self.rng.usize(..self.halves.len()) } else { number };
             let half = &self.halves[owner][1 - side];
             let place = self.rng.usize(..half.names.len());
-            let known = owner == number || half.is_steady(place);
+            // The name of another host's memory may be that of something here.
+            let host = |number| self.world.host_of(number, 1 - side);
+            let known = host(owner) == host(number) && (owner == number || half.is_steady(place));
             let fault = if self.rng.u32(..4) == 0 {
                 self.fault_of_invalidating(number, side, owner, place)
             } else {

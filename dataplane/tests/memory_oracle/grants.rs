@@ -39,6 +39,8 @@ pub enum What {
 #[derive(Debug)]
 pub struct Named {
     pub what: What,
+    /// The name that it had at first.
+    pub first: STag,
     pub stag: STag,
     /// Its previous name.
     pub former: Option<STag>,
@@ -61,7 +63,7 @@ pub enum Refusal {
 
 impl Named {
     pub const fn new(what: What, stag: STag, reach: Option<Reach>) -> Self {
-        Self { what, stag, former: None, reach, unsettled: false }
+        Self { what, first: stag, stag, former: None, reach, unsettled: false }
     }
 
     pub const fn is_window(&self) -> bool {

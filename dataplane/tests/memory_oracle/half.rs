@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use fastrand::Rng;
-use warpline_dataplane::memory::{Access, Grant};
+use warpline_dataplane::memory::{Access, Grant, STag};
 use warpline_dataplane::qp::work::{CompletionKind, Slice, Status};
 
 use super::grants::{Named, Reach, WINDOWS, What};
@@ -64,6 +64,10 @@ pub struct Half {
     pub over: bool,
     /// A request of a stream that ends has failed.
     pub failed: bool,
+    /// Its connection was cut off with work outstanding: how much of that was carried out is open.
+    pub cut_off: bool,
+    /// Its host has started again since, and knows nothing of it.
+    pub gone: bool,
 }
 
 impl Half {
@@ -97,7 +101,7 @@ impl Half {
                 let reach = Reach { span: Span { area, range: 0..octets }, base_to: 0, access, alone };
                 names.push(Named::new(What::Registration(area, access), stag, Some(reach)));
             }
-            areas.push((area, Memory { stag, region, content }));
+            areas.push((area, Memory::new(stag, region, content)));
         }
         for _ in 0..WINDOWS {
             let stag = world.allocate_window(rng, host);
@@ -118,6 +122,8 @@ impl Half {
             next_id: 1,
             over: false,
             failed: false,
+            cut_off: false,
+            gone: false,
         }
     }
 
@@ -182,7 +188,28 @@ impl Half {
     #[track_caller]
     pub fn expect_memory(&self, what: &str) {
         for (area, memory) in &self.areas {
-            memory.expect_all(&format!("{what}, {area:?}"));
+            if self.cut_off {
+                memory.expect_any(&format!("{what}, {area:?}"));
+            } else {
+                memory.expect_all(&format!("{what}, {area:?}"));
+            }
         }
+    }
+
+    /// All requests so far have been carried out.
+    pub fn settle(&mut self) {
+        self.areas.iter_mut().for_each(|(_, memory)| memory.settle());
+    }
+
+    /// Returns the first name and the present one of all windows, and of all registrations after them.
+    pub fn all_names(&self) -> Vec<[STag; 2]> {
+        let windows = self.names.iter().filter(|named| named.is_window());
+        let windows = windows.map(|named| [named.first, named.stag]);
+        let registrations = self.areas.iter().map(|(area, memory)| {
+            let is_it = |named: &&Named| matches!(named.what, What::Registration(of, _) if of == *area);
+            let named = self.names.iter().find(is_it);
+            [memory.stag, named.map_or(memory.stag, |named| named.stag)]
+        });
+        windows.chain(registrations).collect()
     }
 }

@@ -20,14 +20,28 @@ pub struct Memory {
     pub stag: STag,
     pub region: Region,
     pub content: Vec<u8>,
+    /// What octets were before requests changed them, from an offset on.
+    former: Vec<(usize, Vec<u8>)>,
 }
 
 impl Memory {
+    /// Returns memory whose content is `content`.
+    pub const fn new(stag: STag, region: Region, content: Vec<u8>) -> Self {
+        Self { stag, region, content, former: Vec::new() }
+    }
+
+    /// All requests so far have been carried out: the octets are those of the model.
+    pub fn settle(&mut self) {
+        self.former.clear();
+    }
+
     /// Writes `octets` to `spans` of it, one after the other, as far as there are octets.
     pub fn scatter(&mut self, spans: &[Span], mut octets: &[u8]) {
         for span in spans {
             let (here, rest) = octets.split_at(span.range.len().min(octets.len()));
-            self.content[span.range.start..][..here.len()].copy_from_slice(here);
+            let place = &mut self.content[span.range.start..][..here.len()];
+            self.former.push((span.range.start, place.to_vec()));
+            place.copy_from_slice(here);
             octets = rest;
         }
     }
@@ -40,6 +54,28 @@ impl Memory {
             assert!(self.region.read(span.range.start, &mut found));
             assert!(found == self.content[span.range.clone()], "{what}: {span:?} holds other octets");
         }
+    }
+
+    /// Asserts that each octet is that of the model, or one that it was before a request which may not have
+    /// been carried out.
+    #[track_caller]
+    pub fn expect_any(&self, what: &str) {
+        let mut found = vec![0; self.content.len()];
+        assert!(self.region.read(0, &mut found));
+        let was = |at: usize, octet: u8| {
+            let mut former = self.former.iter();
+            former.any(|(start, octets)| {
+                at.checked_sub(*start).and_then(|at| octets.get(at)).is_some_and(|former| *former == octet)
+            })
+        };
+        let differs =
+            found.iter().enumerate().find(|(at, octet)| self.content[*at] != **octet && !was(*at, **octet));
+        assert_eq!(differs, None, "{what}: nobody has written that octet");
+    }
+
+    /// Takes the octets of `span` as they are.
+    pub fn accept(&mut self, span: &Span) {
+        assert!(self.region.read(span.range.start, &mut self.content[span.range.clone()]));
     }
 
     /// Whether all of it does.

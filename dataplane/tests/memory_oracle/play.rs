@@ -271,6 +271,10 @@ impl<W: World> Play<W> {
             let half = &this.halves[number][side];
             half.over || half.due.is_empty()
         });
+        let idle = |half: &Half| !half.cut_off && half.due.is_empty() && half.due_receives.is_empty();
+        if self.halves[number].iter().all(idle) {
+            self.halves[number].iter_mut().for_each(Half::settle);
+        }
     }
 
     fn carry_out(&mut self, number: usize, side: usize, effect: Effect) {
@@ -301,7 +305,9 @@ impl<W: World> Play<W> {
     pub fn take_completions(&mut self) {
         for host in 0..self.world.hosts() {
             for ((number, side), completion) in self.world.poll_completions(host) {
-                if self.halves[number][side].over && completion.kind == CompletionKind::Receive {
+                if self.halves[number][side].cut_off {
+                    self.take_of_cut_off(number, side, &completion);
+                } else if self.halves[number][side].over && completion.kind == CompletionKind::Receive {
                     self.take_last_receive(number, side, &completion);
                 } else if self.halves[number][side].over {
                     self.halves[number][side].take_ending(&completion);

@@ -35,7 +35,7 @@ impl Pool {
         let stag = world.register(rng, host, Grant::new(region.clone(), PD, 0, Access::LOCAL_WRITE));
         Self {
             queue: world.shared_receives(host).clone(),
-            memory: Memory { stag, region, content },
+            memory: Memory::new(stag, region, content),
             posted: VecDeque::new(),
             free_slots: (0..SLOTS).collect(),
             next_id: 1 << 40,

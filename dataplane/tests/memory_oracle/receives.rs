@@ -93,10 +93,10 @@ impl<W: World> Play<W> {
         (self.pools[host].posted.len() > taken).then_some(LEAST_OCTETS)
     }
 
-    /// All halves of connections of a host.
+    /// All halves of connections of a host, since it was started.
     fn halves_at(&self, host: usize) -> impl Iterator<Item = (usize, usize, &Half)> {
         self.halves.iter().enumerate().flat_map(move |(number, halves)| {
-            let at = move |side: &usize| self.world.host_of(number, *side) == host;
+            let at = move |side: &usize| self.world.host_of(number, *side) == host && !halves[*side].gone;
             [0, 1].into_iter().filter(at).map(move |side| (number, side, &halves[side]))
         })
     }
@@ -111,7 +111,7 @@ impl<W: World> Play<W> {
     /// those that this queue pair took before, and such that each older one that is still posted has a
     /// message of another queue pair.
     // Requirements: DDP-8.3.2-07
-    fn take_shared(&mut self, number: usize, side: usize, id: u64, what: &str) -> Receive {
+    pub(super) fn take_shared(&mut self, number: usize, side: usize, id: u64, what: &str) -> Receive {
         let host = self.world.host_of(number, side);
         let others: usize = self.messages_to_pool(host).sum();
         let half = &mut self.halves[number][side];

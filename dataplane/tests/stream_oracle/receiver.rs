@@ -183,6 +183,11 @@ impl Receiver {
         self.reader.is_none()
     }
 
+    /// Drops its end.
+    pub fn abandon(&mut self) {
+        self.reader = None;
+    }
+
     pub fn is_finished(&self, written: usize) -> bool {
         assert!(!self.finished || self.position == written, "{} of {written} octets", self.position);
         self.finished || self.is_dropped()

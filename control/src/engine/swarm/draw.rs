@@ -1,0 +1,186 @@
+//! What chance decides for a seed before it runs: the hosts, how their connections run, and every fault.
+
+use fastrand::Rng;
+use warpline_dataplane::device::sim::{Impairments, OptionFaults};
+use warpline_dataplane::tcp::congestion::Algorithm;
+use warpline_dataplane::tcp::{Behaviour, EcnPolicy};
+
+use warpline_dataplane::time::{MICROSECOND, MILLISECOND};
+
+/// Damage that a path does to segments and that TCP's checksum does not see, of which a seed has one kind at
+/// most: a wrong length of an FPDU is found too late to be sent again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Damage {
+    None,
+    /// Segments are cut and joined, with this probability.
+    Resegment(f64),
+    /// Octets after the length of an FPDU are altered, with this probability: only where each segment is one
+    /// FPDU, and where FPDUs have a CRC.
+    Payload(f64),
+}
+
+/// How a host is made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HostDraw {
+    pub(super) tcp: Behaviour,
+    pub(super) window_octets: u32,
+    /// The device takes payload by reference.
+    pub(super) gather: bool,
+    pub(super) transmit_checksums: bool,
+    /// The largest super-frame; 0 if the device takes none.
+    pub(super) super_frame_octets: usize,
+    pub(super) super_frame_pieces: usize,
+    /// Octets of the first pieces of received frames.
+    pub(super) receive_piece_octets: usize,
+    /// The core sends before it receives, as in a program that polls it itself.
+    pub(super) run_to_completion: bool,
+    /// All its queue pairs report to one queue.
+    pub(super) one_completion_queue: bool,
+    /// The key of everything that it chooses. A host that starts again has the same.
+    pub(super) secret: [u64; 2],
+}
+
+/// Everything that is decided before a seed runs.
+#[derive(Clone, Debug)]
+pub(super) struct Draw {
+    pub(super) seed: u64,
+    pub(super) hosts: Vec<HostDraw>,
+    /// Queue pairs that are connected from the beginning.
+    pub(super) connections: usize,
+    pub(super) streams: usize,
+    pub(super) ipv6: bool,
+    pub(super) vlan: Option<u16>,
+    pub(super) mtu_octets: usize,
+    pub(super) crc_always: bool,
+    pub(super) packing: bool,
+    /// Sends without a receive wait for one.
+    pub(super) receive_wait: bool,
+    pub(super) impairments: Impairments,
+    pub(super) damage: Damage,
+    /// Faults that come and go while work is done.
+    pub(super) episodes: u32,
+    /// The longest time between two of them.
+    pub(super) calm_ns: u64,
+    /// Actions of the applications.
+    pub(super) actions: u32,
+    /// Connections that are cut off with work outstanding.
+    pub(super) cut_offs: usize,
+    /// A stream is dropped, finished or not.
+    pub(super) drops_stream: bool,
+    /// A host stops and starts again.
+    pub(super) restart: bool,
+    /// Cold branches are taken in so many of 256 cases.
+    pub(super) cold_of_256: u16,
+}
+
+impl Draw {
+    /// Returns the draw of `seed`.
+    pub(super) fn new(seed: u64, rng: &mut Rng) -> Self {
+        let hosts = [2, 2, 2, 2, 3, 4][rng.usize(..6)];
+        let packing = rng.bool();
+        let damage = match rng.u8(..4) {
+            0 if packing => Damage::Resegment(rng.f64() * 0.2),
+            0 => Damage::Payload(rng.f64() * 0.01),
+            _ => Damage::None,
+        };
+        let streams = match damage {
+            // A byte stream has no CRC.
+            Damage::Payload(_) => 0,
+            _ => [0, 0, 1, 2][rng.usize(..4)],
+        };
+        let mtu_octets = [576, 1500, 1500, 1500, 9000, 9000][rng.usize(..6)];
+        // A link of IPv6 carries 1280 octets at least (RFC 8200 §5).
+        let ipv6 = mtu_octets >= 1280 && rng.u8(..4) == 0;
+        let transmit_checksums = rng.bool();
+        let host_draws = (0..hosts).map(|_| HostDraw::new(rng, mtu_octets, transmit_checksums)).collect();
+        Self {
+            seed,
+            hosts: host_draws,
+            connections: rng.usize(1..=3).max(hosts - 1),
+            streams,
+            ipv6,
+            vlan: (rng.u8(..4) == 0).then(|| rng.u16(1..4095)),
+            mtu_octets,
+            crc_always: matches!(damage, Damage::Payload(_)) || rng.bool(),
+            packing,
+            receive_wait: rng.bool(),
+            impairments: impairments(rng, damage, streams > 0),
+            damage,
+            episodes: if rng.bool() { rng.u32(1..12) } else { 0 },
+            calm_ns: [100 * MICROSECOND, 10 * MILLISECOND, 1000 * MILLISECOND][rng.usize(..3)],
+            actions: rng.u32(20..160),
+            cut_offs: if rng.u8(..3) == 0 { rng.usize(1..=2) } else { 0 },
+            drops_stream: rng.u8(..4) == 0,
+            restart: rng.u8(..6) == 0,
+            cold_of_256: [0, 0, 32, 128, 256][rng.usize(..5)],
+        }
+    }
+}
+
+impl HostDraw {
+    fn new(rng: &mut Rng, mtu_octets: usize, transmit_checksums: bool) -> Self {
+        let congestion = [Algorithm::Cubic, Algorithm::NewReno, Algorithm::Dctcp][rng.usize(..3)];
+        let ecn = [EcnPolicy::Off, EcnPolicy::Accept, EcnPolicy::Request][rng.usize(..3)];
+        let tcp = Behaviour {
+            congestion,
+            ecn,
+            sack: rng.u8(..4) > 0,
+            timestamps: rng.u8(..4) > 0,
+            rdma_option: rng.u8(..4) > 0,
+            nagle: rng.u8(..8) == 0,
+            pacing: rng.bool(),
+            ..Behaviour::default()
+        };
+        let takes_super_frames = transmit_checksums && rng.bool();
+        Self {
+            tcp,
+            window_octets: [24 * 1024, 256 * 1024, 2 << 20][rng.usize(..3)],
+            gather: rng.bool(),
+            transmit_checksums,
+            super_frame_octets: if takes_super_frames { rng.usize(2 * mtu_octets..60_000) } else { 0 },
+            super_frame_pieces: [usize::MAX, 8, 17][rng.usize(..3)],
+            receive_piece_octets: [usize::MAX, usize::MAX, 256, 2048][rng.usize(..4)],
+            run_to_completion: rng.u8(..4) == 0,
+            one_completion_queue: rng.bool(),
+            secret: [rng.u64(..), rng.u64(..)],
+        }
+    }
+}
+
+fn impairments(rng: &mut Rng, damage: Damage, has_streams: bool) -> Impairments {
+    let mut probability = |most: f64| if rng.bool() { rng.f64() * most } else { 0.0 };
+    let mut impairments = Impairments {
+        loss: probability(0.04),
+        reorder: probability(0.08),
+        duplicate: probability(0.04),
+        corrupt_bits: probability(0.02),
+        ..Impairments::default()
+    };
+    match damage {
+        Damage::None => {}
+        Damage::Resegment(probability) => impairments.resegment = probability,
+        Damage::Payload(probability) => {
+            impairments.corrupt_payload = probability;
+            impairments.corrupt_payload_spares = 8;
+        }
+    }
+    if has_streams && rng.bool() {
+        let chance = |rng: &mut Rng| [0.0, 0.02, 0.1][rng.usize(..3)];
+        impairments.rdma_option = OptionFaults {
+            strip: chance(rng),
+            split: chance(rng),
+            replicate: chance(rng),
+            alter: [0.0, 0.05, 0.5][rng.usize(..3)],
+        };
+    }
+    if rng.u8(..4) == 0 {
+        // A bottleneck whose switch marks.
+        impairments.rate_bits_per_second = Some(rng.u64(20_000_000..2_000_000_000));
+        impairments.queue_octets = rng.u64(50_000..500_000);
+        impairments.mark_octets = rng.bool().then_some(20_000);
+    }
+    if rng.bool() {
+        impairments.delay_max_ns = rng.u64(1_000..5 * MILLISECOND);
+    }
+    impairments
+}

@@ -1,0 +1,278 @@
+//! A host: a core, its control engine, the applications' queues, and the loop around them in virtual time.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use crossbeam::channel::Receiver;
+use warpline_dataplane::core::tables::{Tables, Usage};
+use warpline_dataplane::core::{Config, Core};
+use warpline_dataplane::device::sim::SimDevice;
+use warpline_dataplane::net::addresses::Cidr;
+use warpline_dataplane::qp::async_event::AsyncEvents;
+use warpline_dataplane::qp::completion_queue::CompletionRing;
+use warpline_dataplane::qp::shared::CompletionRings;
+use warpline_dataplane::qp::shared_receive_queue::{SharedReceiveQueue, SrqNumber};
+use warpline_dataplane::qp::work::{Completion, QpNumber};
+use warpline_dataplane::ring::{ListenAddress, Rings};
+use warpline_dataplane::time::{Instant, SECOND};
+
+use super::draw::Draw;
+use super::memory_oracle::{PD, SLOTS, stack::DEPTH};
+use crate::engine::interface::arrival::{Arrival, arrival_queue};
+use crate::engine::interface::reply::Reply;
+use crate::engine::interface::request::{NewQueuePair, NewStreamListener, Request, StreamRequest};
+use crate::engine::interface::shared_stream::SharedStream;
+use crate::engine::names::KeyedSequence;
+use crate::engine::{Engine, EngineConfig};
+use crate::vocabulary::device::CrcPolicy;
+use crate::vocabulary::listen::ListenConfig;
+use crate::vocabulary::queue_pair::{QpConfig, RnrPolicy};
+use crate::vocabulary::quota::Quotas;
+use crate::vocabulary::startup::{ReadDepths, RtrKinds, Terms};
+use crate::vocabulary::stream::TcpListenConfig;
+
+/// Where hosts listen for MPA, and for byte streams.
+pub(super) const MPA_PORT: u16 = 1;
+pub(super) const STREAM_PORT: u16 = 2;
+/// Places of a completion queue: for all that can be posted on all queue pairs that report to it.
+const COMPLETIONS: usize = 2048;
+/// Longer than all stalls and losses of a seed take.
+const PATIENCE: std::time::Duration = std::time::Duration::from_mins(20);
+
+/// A core, its engine, and their rings.
+pub(super) struct Host {
+    engine: Engine,
+    core: Core<SimDevice>,
+    rings: Rings,
+    run_to_completion: bool,
+    /// Until then the core is not polled, and until then control does nothing.
+    pub(super) core_stalls_until: Instant,
+    pub(super) control_stalls_until: Instant,
+    pub(super) shared_receives: Arc<SharedReceiveQueue>,
+    pub(super) arrivals: Receiver<Arrival>,
+    pub(super) streams: Receiver<Arc<SharedStream>>,
+    completion_queues: Vec<Arc<CompletionRing>>,
+    one_completion_queue: bool,
+    /// The number and side of the connection of each queue pair.
+    pub(super) ends: BTreeMap<QpNumber, (usize, usize)>,
+}
+
+/// Returns the address of a host.
+pub(super) fn address(draw: &Draw, host: usize) -> IpAddr {
+    let last = 1 + host as u8;
+    if draw.ipv6 {
+        Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last.into()).into()
+    } else {
+        Ipv4Addr::new(198, 18, 0, last).into()
+    }
+}
+
+/// Returns what a queue pair brings to MPA startup.
+pub(super) fn terms(depths: ReadDepths) -> Terms {
+    Terms { depths, negotiated: true, rtr: RtrKinds::WRITE }
+}
+
+impl Host {
+    /// Returns a host that listens.
+    pub(super) fn new(draw: &Draw, host: usize, device: SimDevice, now: Instant) -> Self {
+        let of = draw.hosts[host];
+        let rings = Rings::new();
+        let mut config = Config {
+            duplicate_address_detection: false,
+            holds_stream: true,
+            vlan: draw.vlan,
+            window_bytes: of.window_octets,
+            tcp: of.tcp,
+            ..Config::new(Ipv4Addr::new(198, 18, 0, 1 + host as u8).into(), 24, of.secret)
+        };
+        if draw.ipv6 {
+            config.addresses.push(Cidr::new(address(draw, host), 64));
+        }
+        let tables = Tables {
+            connections: 64,
+            time_waits: 64,
+            send_descriptors: 4096,
+            held_frames: 4096,
+            placed_runs: 1024,
+            placed_sends: 1024,
+            queue_pairs: 64,
+            regions: 1 << 16,
+            ..Tables::default()
+        };
+        let [one, other] = of.secret;
+        let key = u128::from(one) << 64 | u128::from(other);
+        let engine = Engine::new(EngineConfig {
+            crc: if draw.crc_always { CrcPolicy::Always } else { CrcPolicy::OffIfPeerAgrees },
+            quotas: Quotas::default(),
+            doorbells: rings.doorbells.clone(),
+            events: Arc::new(AsyncEvents::new(None)),
+            random: KeyedSequence::new(key.to_le_bytes()),
+        });
+        let mut core = Core::with_tables(device, config, rings.clone(), tables);
+        core.poll_once(now);
+        let (arrivals, streams) = (crossbeam::channel::never(), crossbeam::channel::never());
+        let mut this = Self {
+            engine,
+            core,
+            rings,
+            run_to_completion: of.run_to_completion,
+            core_stalls_until: Instant::ZERO,
+            control_stalls_until: Instant::ZERO,
+            shared_receives: Arc::new(SharedReceiveQueue::new(SrqNumber(1), PD, SLOTS, None)),
+            arrivals,
+            streams,
+            completion_queues: Vec::new(),
+            one_completion_queue: of.one_completion_queue,
+            ends: BTreeMap::new(),
+        };
+        this.listen(now);
+        this
+    }
+
+    fn listen(&mut self, now: Instant) {
+        let at = ListenAddress::everywhere(MPA_PORT);
+        let config = ListenConfig {
+            markers: false,
+            terms: terms(ReadDepths { ird: 8, ord: 8 }),
+            permissive: true,
+            startup_timeout: PATIENCE,
+            decision_timeout: None,
+            first_fpdu_timeout: None,
+            ..ListenConfig::default()
+        };
+        let arrivals = arrival_queue(&config);
+        self.arrivals = arrivals.1.clone();
+        let port = self.begin(now, |reply| Request::Listen { at, config, arrivals, notify: None, reply });
+        self.deliver();
+        assert_eq!(port.try_recv(), Ok(Ok(MPA_PORT)));
+        let (at, config) = (ListenAddress::everywhere(STREAM_PORT), TcpListenConfig::default());
+        let listener = self.begin(now, |reply| Request::Stream(StreamRequest::Listen { at, config, reply }));
+        self.deliver();
+        let Ok(Ok(NewStreamListener { streams, .. })) = listener.try_recv() else {
+            panic!("the port is free")
+        };
+        self.streams = streams;
+    }
+
+    /// Polls the core and runs the engine, unless they stall. Returns true if there was anything to do.
+    pub(super) fn poll(&mut self, now: Instant) -> bool {
+        let mut busy = false;
+        if self.core_stalls_until <= now {
+            busy |= if self.run_to_completion {
+                self.core.poll_run_to_completion(now)
+            } else {
+                self.core.poll_once(now)
+            };
+        }
+        if self.control_stalls_until <= now {
+            while let Some(event) = self.rings.events.pop() {
+                busy = true;
+                self.engine.on_event(now, event);
+            }
+            self.engine.on_time(now);
+            busy |= self.deliver();
+        }
+        busy
+    }
+
+    /// Delivers the outputs of the engine. Returns true if there were any.
+    fn deliver(&mut self) -> bool {
+        let mut busy = false;
+        while let Some(command) = self.engine.next_command() {
+            if let Err(command) = self.rings.commands.push(command) {
+                self.engine.return_command(command);
+                break;
+            }
+            busy = true;
+        }
+        while let Some(deliver) = self.engine.next_reply() {
+            busy = true;
+            deliver();
+        }
+        busy
+    }
+
+    /// Returns when the host has work, if nothing happens before.
+    pub(super) fn next_deadline(&self) -> Instant {
+        let core = self.core.next_deadline().max(self.core_stalls_until);
+        core.min(self.engine.next_deadline().max(self.control_stalls_until))
+    }
+
+    pub(super) fn send(&mut self, now: Instant, request: Request) {
+        self.engine.on_request(now, request);
+    }
+
+    /// Sends a request. Returns where the reply arrives.
+    pub(super) fn begin<T>(
+        &mut self,
+        now: Instant,
+        request: impl FnOnce(Reply<T>) -> Request,
+    ) -> Receiver<T> {
+        let (reply, receiver) = Reply::new();
+        self.send(now, request(reply));
+        receiver
+    }
+
+    /// Asks for a queue pair for one end of a connection.
+    pub(super) fn create_qp(
+        &mut self,
+        now: Instant,
+        draw: &Draw,
+        shares: bool,
+    ) -> Receiver<Result<NewQueuePair, crate::vocabulary::queue_pair::CreateError>> {
+        let completions = CompletionRings { send: self.completion_queue(), receive: self.completion_queue() };
+        let rnr = RnrPolicy::Wait { timeout: std::time::Duration::from_millis(20) };
+        let config = QpConfig {
+            send_depth: DEPTH,
+            receive_depth: DEPTH,
+            packing: draw.packing,
+            rnr: if draw.receive_wait { rnr } else { RnrPolicy::Terminate },
+            ..QpConfig::default()
+        };
+        let receives = shares.then(|| self.shared_receives.clone());
+        self.begin(now, |reply| Request::CreateQp { pd: PD, config, completions, receives, reply })
+    }
+
+    fn completion_queue(&mut self) -> Arc<CompletionRing> {
+        if !self.one_completion_queue || self.completion_queues.is_empty() {
+            self.completion_queues.push(Arc::new(CompletionRing::new(COMPLETIONS)));
+        }
+        self.completion_queues.last().expect("there is one").clone()
+    }
+
+    /// Takes all completions.
+    pub(super) fn poll_completions(&self) -> Vec<((usize, usize), Completion)> {
+        let all = self.completion_queues.iter().flat_map(|queue| std::iter::from_fn(|| queue.poll()));
+        all.map(|completion| (self.ends[&completion.qp], completion)).collect()
+    }
+
+    pub(super) const fn core(&self) -> &Core<SimDevice> {
+        &self.core
+    }
+
+    /// Drops both listeners.
+    pub(super) fn unlisten(&mut self, now: Instant) {
+        for port in [MPA_PORT, STREAM_PORT] {
+            self.send(now, Request::Unlisten { at: ListenAddress::everywhere(port) });
+        }
+    }
+
+    /// Returns true if nothing is left that applications have asked for, in control and in the core.
+    pub(super) fn is_unused(&mut self) -> bool {
+        let usage = Usage { time_waits: 0, ..self.core.usage() };
+        !self.engine.has_business() && usage == Usage::default()
+    }
+
+    pub(super) const fn engine(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+}
+
+/// A limit of time that no seed reaches.
+pub(super) const fn patience() -> std::time::Duration {
+    PATIENCE
+}
+
+/// The same in nanoseconds.
+pub(super) const PATIENCE_NS: u64 = PATIENCE.as_secs() * SECOND;

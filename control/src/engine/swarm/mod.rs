@@ -1,0 +1,69 @@
+//! The swarm: hosts with applications, control engines and cores, in virtual time over a network with every
+//! fault there is. Each seed draws its faults, and the model of plain memory is the oracle.
+//!
+//! `WARPLINE_SWARM_SEEDS` sets the number of seeds and `WARPLINE_SWARM_FIRST` the first one: a failed seed is
+//! repeated by its number.
+
+mod draw;
+mod ending;
+mod host;
+#[path = "../../../../dataplane/tests/memory_oracle/mod.rs"]
+mod memory_oracle;
+mod opening;
+mod run;
+#[path = "../../../../dataplane/tests/stream_oracle/mod.rs"]
+mod stream_oracle;
+mod streams;
+mod switch;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memory_oracle::play::Tally;
+
+fn from_environment(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).map_or(otherwise, |value| value.parse().expect(name))
+}
+
+/// Of so many seeds one runs twice: the same seed gives the same frames at the same times.
+const REPEATED: u64 = 16;
+
+#[test]
+fn a_swarm_does_what_the_model_does() {
+    let first = from_environment("WARPLINE_SWARM_FIRST", 0);
+    let seeds = from_environment("WARPLINE_SWARM_SEEDS", 500);
+    let next = AtomicU64::new(first);
+    let failures: Mutex<Vec<u64>> = Mutex::default();
+    let tally: Mutex<Tally> = Mutex::default();
+    let take = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= first + seeds {
+                return;
+            }
+            let run = || {
+                let done = run::run(seed);
+                if seed.is_multiple_of(REPEATED) {
+                    assert_eq!(run::run(seed).trace, done.trace, "seed {seed} ran otherwise");
+                }
+                done
+            };
+            match catch_unwind(AssertUnwindSafe(run)) {
+                Ok(done) => tally.lock().expect("no panic").add(&done.tally),
+                Err(_) => failures.lock().expect("no panic").push(seed),
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(take))));
+    let mut failures = failures.into_inner().expect("no panic");
+    failures.sort_unstable();
+    println!("{seeds} seeds from {first}: {:?}", tally.into_inner().expect("no panic"));
+    assert!(
+        failures.is_empty(),
+        "seeds that failed: {failures:?}; WARPLINE_SWARM_SEEDS=1 WARPLINE_SWARM_FIRST={}",
+        failures[0]
+    );
+}

@@ -1,0 +1,96 @@
+//! How queue pairs come to be connected: by MPA startup, through the engines of both hosts.
+
+use std::net::SocketAddr;
+
+use warpline_dataplane::mpa::enhanced::ReadDepths;
+
+use super::host::{MPA_PORT, address, patience, terms};
+use super::memory_oracle::stack::World;
+use super::world::{Connection, Swarm};
+use crate::engine::interface::arrival::Arrival;
+use crate::engine::interface::reply::Reply;
+use crate::engine::interface::request::{NewQueuePair, Request};
+use crate::vocabulary::connect::{ConnectConfig, Revision};
+use crate::vocabulary::startup::ReadsWanted;
+
+/// Attempts to connect before a seed gives up: each may meet a stalled host.
+const ATTEMPTS: usize = 20;
+
+impl Swarm {
+    /// Connects two hosts, and returns the number of the connection. The Initiator is at the first.
+    pub(super) fn connect(&mut self, hosts: [usize; 2]) -> usize {
+        let markers = self.rng.bool();
+        let shares = [self.rng.u8(..3) == 0, self.rng.u8(..3) == 0];
+        for _ in 0..ATTEMPTS {
+            let qps = [0, 1].map(|side| {
+                let created = self.hosts[hosts[side]].create_qp(self.now, &self.draw, shares[side]);
+                self.await_reply(&created).expect("there is room")
+            });
+            let number = self.connections.len();
+            for (side, host) in hosts.into_iter().enumerate() {
+                self.hosts[host].ends.insert(qps[side].shared.number, (number, side));
+            }
+            self.spare_payload(true);
+            let up = self.start_up(hosts, &qps, markers);
+            self.spare_payload(false);
+            if up {
+                self.connections.push(Connection { hosts, qps, markers, destroyed: [false; 2] });
+                return number;
+            }
+            for (side, host) in hosts.into_iter().enumerate() {
+                let qp = qps[side].shared.number;
+                self.ask(host, |reply| Request::DestroyQp { qp, reply });
+            }
+        }
+        panic!("no connection in {ATTEMPTS} attempts: {:#?}", self.draw);
+    }
+
+    /// Runs MPA startup. Returns true if both ends came to Full Operation.
+    fn start_up(&mut self, hosts: [usize; 2], qps: &[NewQueuePair; 2], markers: bool) -> bool {
+        let revision = [Revision::One, Revision::Two, Revision::TwoThenOne][self.rng.usize(..3)];
+        let depths = ReadDepths { ird: 8, ord: 8 };
+        let private_data: Vec<u8> = (0..self.rng.usize(8..64)).map(|_| self.rng.u8(..)).collect();
+        let config = ConnectConfig {
+            private_data: private_data.clone(),
+            markers,
+            revision,
+            terms: terms(depths),
+            timeout: patience(),
+            ..ConnectConfig::default()
+        };
+        let remote = SocketAddr::new(address(&self.draw, hosts[1]), MPA_PORT);
+        let (reply, connected) = Reply::new();
+        let qp = qps[0].shared.clone();
+        self.hosts[hosts[0]].send(self.now, Request::Connect { qp, remote, config, reply });
+        let answer: Vec<u8> = (0..self.rng.usize(..64)).map(|_| self.rng.u8(..)).collect();
+        let mut accepted = None;
+        let mut result = None;
+        while result.is_none() || accepted.is_none() {
+            if let Ok(arrival) = self.hosts[hosts[1]].arrivals.try_recv()
+                && let Arrival::Request { connection, request, .. } = arrival
+            {
+                if *request.private_data != *private_data {
+                    // Of an attempt before.
+                    let (reply, _) = Reply::new();
+                    let private_data = Box::default();
+                    self.hosts[hosts[1]].send(self.now, Request::Reject { connection, private_data, reply });
+                    continue;
+                }
+                let (reply, receiver) = Reply::new();
+                let reads = ReadsWanted { depths: None, ord_needed: 0 };
+                let (qp, private_data) = (qps[1].shared.clone(), answer.clone().into());
+                let accept = Request::Accept { connection, qp, reads, private_data, reply };
+                self.hosts[hosts[1]].send(self.now, accept);
+                accepted = Some(self.await_reply(&receiver).is_ok());
+            }
+            result = result.or_else(|| connected.try_recv().ok());
+            if result.as_ref().is_some_and(Result::is_err) && accepted.is_none() {
+                return false;
+            }
+            self.step();
+        }
+        let Some(Ok(connected)) = result else { return false };
+        assert_eq!(*connected.private_data, *answer, "the Private Data of the Reply");
+        accepted == Some(true)
+    }
+}

@@ -1,0 +1,91 @@
+//! One seed, from the draw to the last check.
+
+use fastrand::Rng;
+use warpline_dataplane::cold::{ColdBranches, Step};
+
+use super::draw::Draw;
+use super::memory_oracle::play::{Play, Tally};
+use super::memory_oracle::stack::World;
+use super::world::Swarm;
+
+/// What a seed came to.
+pub(super) struct Report {
+    /// The hash of all frames with their times, and their number.
+    pub(super) trace: (u64, u64),
+    pub(super) tally: Tally,
+}
+
+/// What an application does, beside work on queue pairs.
+#[derive(Clone, Copy)]
+enum Event {
+    CutOff,
+    Restart,
+    DropStream,
+}
+
+/// Runs `seed`.
+///
+/// # Panics
+///
+/// When the stack does anything that the oracles do not.
+pub(super) fn run(seed: u64) -> Report {
+    let mut rng = Rng::with_seed(seed);
+    let draw = Draw::new(seed, &mut rng);
+    let steps = [Step::Segment, Step::Follower, Step::Train];
+    let _cold = ColdBranches::by_coin(&steps, draw.cold_of_256, seed);
+    let world = Swarm::new(draw.clone(), rng.fork());
+    let mut play = Play::on(seed, rng, world);
+    for _ in 0..draw.connections {
+        let hosts = play.two_hosts();
+        play.open_between(hosts);
+    }
+    for _ in 0..draw.streams {
+        let hosts = play.two_hosts();
+        play.world.open_stream(hosts);
+    }
+    play.world.begin_faults();
+    let mut events = vec![Event::CutOff; draw.cut_offs];
+    events.extend(draw.restart.then_some(Event::Restart));
+    events.extend(draw.drops_stream.then_some(Event::DropStream));
+    let mut events: Vec<_> = events.into_iter().map(|event| (play.rng.u32(..draw.actions), event)).collect();
+    for action in 0..draw.actions {
+        play.act();
+        while let Some(due) = events.iter().position(|(at, _)| *at <= action) {
+            match events.swap_remove(due).1 {
+                Event::CutOff => play.cut_off_any(),
+                Event::Restart => play.restart_any(),
+                Event::DropStream => play.world.drop_any_stream(),
+            }
+        }
+    }
+    for number in 0..play.halves.len() {
+        if play.rng.u32(..3) == 0 && !play.halves[number][0].over {
+            let side = play.rng.usize(..2);
+            play.end_badly(number, side);
+        }
+    }
+    play.settle_all();
+    play.until("all streams are read", |play| play.world.streams.are_over());
+    play.expect_all_memory();
+    play.end_all();
+    play.world.streams.check_memory();
+    play.tally.damage = play.world.damage();
+    Report { trace: play.world.switch.trace(), tally: play.tally }
+}
+
+impl Play<Swarm> {
+    fn two_hosts(&mut self) -> [usize; 2] {
+        let hosts = self.world.hosts();
+        let one = self.rng.usize(..hosts);
+        [one, (one + self.rng.usize(1..hosts)) % hosts]
+    }
+
+    /// Opens a connection between two hosts.
+    pub(super) fn open_between(&mut self, hosts: [usize; 2]) {
+        let number = self.world.connect(hosts);
+        assert_eq!(number, self.halves.len());
+        self.add_connection();
+        // Rule 4: the Responder may send once it has an FPDU (MPA-7.1.2-15).
+        self.post_empty(number, 0);
+    }
+}

@@ -1,0 +1,190 @@
+//! Byte streams of a seed: two hosts, and applications that write and read what random plans say.
+
+use std::net::SocketAddr;
+
+use fastrand::Rng;
+use warpline_dataplane::byte_stream::{ByteReader, ByteWriter};
+use warpline_dataplane::device::sim::OptionFaults;
+use warpline_dataplane::ring::ConnectionId;
+
+use super::draw::{Damage, Draw};
+use super::host::{STREAM_PORT, address, patience};
+use super::memory_oracle::stack::World;
+use super::stream_oracle::plan::Plan;
+use super::stream_oracle::receiver::{Arena, Receiver};
+use super::stream_oracle::sender::Sender;
+use super::world::Swarm;
+use crate::engine::interface::request::{Request, StreamRequest};
+use crate::vocabulary::stream::StreamConfig;
+
+/// Attempts to open a stream: each may meet a stalled host.
+const ATTEMPTS: usize = 20;
+
+/// One direction of a stream.
+struct Way {
+    sender: Option<Sender>,
+    written: Vec<u8>,
+    receiver: Receiver,
+}
+
+impl Way {
+    fn act(&mut self, rng: &mut Rng) {
+        let Some(sender) = &mut self.sender else { return };
+        if rng.u8(..3) == 0 {
+            sender.act(rng, &mut self.receiver.gates);
+        }
+        if rng.u8(..3) == 0 {
+            self.receiver.act(rng, &sender.written);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.sender
+            .as_ref()
+            .is_none_or(|sender| sender.is_finished() && self.receiver.is_finished(sender.written.len()))
+    }
+}
+
+/// A byte stream between two hosts. The first way leads from the first host to the second.
+struct Stream {
+    ends: [(usize, ConnectionId); 2],
+    ways: [Way; 2],
+    is_faithful: bool,
+}
+
+/// The byte streams of a world.
+#[derive(Default)]
+pub(super) struct Streams {
+    open: Vec<Stream>,
+    /// Those whose applications have dropped both ends.
+    dropped: Vec<Stream>,
+}
+
+impl Streams {
+    /// Has the applications write and read.
+    pub(super) fn act(&mut self, rng: &mut Rng) {
+        for way in self.open.iter_mut().flat_map(|stream| &mut stream.ways) {
+            way.act(rng);
+        }
+    }
+
+    /// Returns true if all octets of all streams were read, as far as somebody reads them.
+    pub(super) fn are_over(&self) -> bool {
+        self.open.iter().flat_map(|stream| &stream.ways).all(Way::is_over)
+    }
+
+    /// Asserts that nothing was written outside of the buffers of any stream, at any time.
+    pub(super) fn check_memory(&self) {
+        for stream in self.open.iter().chain(&self.dropped) {
+            for way in &stream.ways {
+                way.receiver.check_memory(stream.is_faithful);
+            }
+        }
+    }
+
+    /// Describes the streams that are not over.
+    pub(super) fn describe(&self) -> Vec<[String; 2]> {
+        let ways = self.open.iter().flat_map(|stream| &stream.ways).filter(|way| !way.is_over());
+        let describe =
+            |way: &Way| [way.sender.as_ref().map(Sender::state).unwrap_or_default(), way.receiver.state()];
+        ways.map(describe).collect()
+    }
+}
+
+/// Returns true if options arrive as they were sent.
+fn is_faithful(draw: &Draw, hosts: [usize; 2]) -> bool {
+    let whole = draw.damage == Damage::None && draw.impairments.rdma_option == OptionFaults::NONE;
+    let plain = |host: usize| draw.hosts[host].tcp.rdma_option && draw.hosts[host].super_frame_octets == 0;
+    whole && draw.episodes == 0 && hosts.into_iter().all(plain)
+}
+
+impl Swarm {
+    /// Opens a byte stream between two hosts.
+    pub(super) fn open_stream(&mut self, hosts: [usize; 2]) {
+        for _ in 0..ATTEMPTS {
+            let remote = SocketAddr::new(address(&self.draw, hosts[1]), STREAM_PORT);
+            let config = StreamConfig { timeout: patience(), ..StreamConfig::default() };
+            let request = |reply| Request::Stream(StreamRequest::Connect { remote, config, reply });
+            let Ok(near) = self.ask(hosts[0], request) else { continue };
+            let far = loop {
+                match self.hosts[hosts[1]].streams.try_recv() {
+                    Ok(far) if far.pair.remote == near.pair.local => break far,
+                    Ok(stale) => self.abandon((hosts[1], stale.connection)),
+                    Err(_) => self.step(),
+                }
+            };
+            let connection = far.connection;
+            self.hosts[hosts[1]].send(self.now, Request::Stream(StreamRequest::Admit { connection }));
+            self.attach([(hosts[0], near.connection), (hosts[1], far.connection)]);
+            return;
+        }
+        panic!("no stream in {ATTEMPTS} attempts: {:#?}", self.draw);
+    }
+
+    fn attach(&mut self, ends: [(usize, ConnectionId); 2]) {
+        let rng = &mut self.rng;
+        let plans = [Plan::random(rng), Plan::random(rng)];
+        let arenas = [Arena::new(rng, &plans[1]), Arena::new(rng, &plans[0])];
+        let configs = arenas.each_ref().map(|arena| arena.config(rng));
+        let mut shared = Vec::new();
+        for ((host, connection), config) in ends.into_iter().zip(configs) {
+            let request = |reply| Request::Stream(StreamRequest::Attach { connection, config, reply });
+            shared.push(self.ask(host, request).expect("it is in streaming mode"));
+        }
+        let [plan_a, plan_b] = plans;
+        let [arena_a, arena_b] = arenas;
+        let is_faithful = is_faithful(&self.draw, ends.map(|(host, _)| host));
+        let way = |plan: Plan, from: usize, arena| {
+            let (writer, reader) =
+                (ByteWriter::new(shared[from].clone()), ByteReader::new(shared[1 - from].clone()));
+            let mut receiver = Receiver::new(plan.clone(), reader, arena);
+            receiver.is_faithful = is_faithful;
+            Way { sender: Some(Sender::new(plan, writer)), written: Vec::new(), receiver }
+        };
+        let ways = [way(plan_a, 0, arena_b), way(plan_b, 1, arena_a)];
+        self.streams.open.push(Stream { ends, ways, is_faithful });
+    }
+
+    fn abandon(&mut self, (host, connection): (usize, ConnectionId)) {
+        self.hosts[host].send(self.now, Request::Stream(StreamRequest::Abandon { connection }));
+    }
+
+    /// Drops both ends of a stream, finished or not, or aborts one.
+    fn drop_stream(&mut self, index: usize) {
+        let mut stream = self.streams.open.swap_remove(index);
+        if self.rng.bool() {
+            let (host, connection) = stream.ends[self.rng.usize(..2)];
+            self.hosts[host].send(self.now, Request::Stream(StreamRequest::Abort { connection }));
+        }
+        for way in &mut stream.ways {
+            let sender = way.sender.take();
+            way.written = sender.map(|sender| sender.written).unwrap_or_default();
+            way.receiver.abandon();
+        }
+        stream.ends.into_iter().for_each(|end| self.abandon(end));
+        self.streams.dropped.push(stream);
+    }
+
+    /// Drops a stream of chance, if there is one.
+    pub(super) fn drop_any_stream(&mut self) {
+        if !self.streams.open.is_empty() {
+            let index = self.rng.usize(..self.streams.open.len());
+            self.drop_stream(index);
+        }
+    }
+
+    /// Drops all streams that have an end at `host`.
+    pub(super) fn drop_streams_of(&mut self, host: usize) {
+        let has_end = |stream: &Stream| stream.ends.iter().any(|(of, _)| *of == host);
+        while let Some(index) = self.streams.open.iter().position(has_end) {
+            self.drop_stream(index);
+        }
+    }
+
+    /// Drops all streams.
+    pub(super) fn drop_all_streams(&mut self) {
+        while !self.streams.open.is_empty() {
+            self.drop_stream(0);
+        }
+    }
+}

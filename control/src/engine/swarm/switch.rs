@@ -1,0 +1,130 @@
+//! The network of a swarm: a link for each host, and a switch between them. What the switch has seen, and
+//! when, is the trace of a seed.
+
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use warpline_dataplane::device::sim::{self, End, EndConfig, Impairments, Network, SimDevice, Statistics};
+use warpline_dataplane::device::{Device, Frame};
+use warpline_dataplane::time::Instant;
+use warpline_dataplane::wire::ethernet::MacAddress;
+
+use super::draw::Draw;
+
+/// Frames that the switch takes from a port at a time.
+const BURST: usize = 64;
+
+/// A port of the switch, and the link to its host.
+struct Port {
+    device: SimDevice,
+    network: Network,
+}
+
+/// The links of all hosts, and the switch that they lead to.
+pub(super) struct Switch {
+    ports: Vec<Port>,
+    trace: DefaultHasher,
+    frames: u64,
+    /// What links that were replaced have done.
+    former: Vec<Statistics>,
+}
+
+/// Returns the hardware address of a host.
+fn mac(host: usize) -> MacAddress {
+    MacAddress([0x02, 0, 0, 0, 1, host as u8])
+}
+
+impl Switch {
+    /// Returns a switch with no ports.
+    pub(super) fn new() -> Self {
+        Self { ports: Vec::new(), trace: DefaultHasher::new(), frames: 0, former: Vec::new() }
+    }
+
+    /// Makes the link of `host`, the next one or one that was there before: its frames are lost then. `start`
+    /// tells the links of one host apart.
+    pub(super) fn connect(&mut self, draw: &Draw, host: usize, start: u64) -> SimDevice {
+        let of = &draw.hosts[host];
+        let near = EndConfig {
+            mac: mac(host),
+            mtu_bytes: draw.mtu_octets,
+            gather: of.gather,
+            transmit_checksums: of.transmit_checksums,
+            super_frame_bytes: of.super_frame_octets,
+            super_frame_pieces: of.super_frame_pieces,
+            receive_piece_octets: of.receive_piece_octets,
+            ..EndConfig::a()
+        };
+        let far = EndConfig {
+            mac: MacAddress([0x02, 0, 0, 0, 2, host as u8]),
+            mtu_bytes: draw.mtu_octets,
+            ..EndConfig::a()
+        };
+        let (near, far) = sim::link(draw.seed ^ (host as u64) << 56 ^ start << 48, near, far);
+        let port = Port { network: far.network(), device: far };
+        if host == self.ports.len() {
+            self.ports.push(port);
+        } else {
+            let former = std::mem::replace(&mut self.ports[host], port);
+            self.former.extend([End::A, End::B].map(|end| former.network.statistics(end)));
+        }
+        near
+    }
+
+    /// Forwards what has arrived. Returns true if there was anything.
+    pub(super) fn poll(&mut self, now: Instant) -> bool {
+        let mut busy = false;
+        let mut frames = Vec::new();
+        for from in 0..self.ports.len() {
+            busy |= self.ports[from].device.receive(now, &mut frames, BURST) > 0;
+            for frame in frames.drain(..) {
+                let octets = frame.piece(0).expect("a frame has octets");
+                self.frames += 1;
+                (now.as_nanos(), from, octets).hash(&mut self.trace);
+                let destination = octets.get(..6).expect("an Ethernet header");
+                for to in (0..self.ports.len()).filter(|to| *to != from) {
+                    let group = destination[0] & 1 == 1;
+                    if group || destination == mac(to).0 {
+                        forward(&mut self.ports[to].device, now, octets);
+                    }
+                }
+            }
+        }
+        busy
+    }
+
+    /// Returns when the next frame arrives at the switch.
+    pub(super) fn next_arrival(&self) -> Instant {
+        let arrivals = self.ports.iter().filter_map(|port| port.device.next_arrival());
+        arrivals.min().unwrap_or(Instant::NEVER)
+    }
+
+    /// Returns the handle on the link of `host`. End A is the host's.
+    pub(super) fn link(&self, host: usize) -> &Network {
+        &self.ports[host].network
+    }
+
+    /// Has all paths treat frames in this way.
+    pub(super) fn set_impairments(&self, impairments: Impairments) {
+        for port in &self.ports {
+            port.network.set_impairments(End::A, impairments);
+            port.network.set_impairments(End::B, impairments);
+        }
+    }
+
+    /// Returns what has happened to frames so far, link by link.
+    pub(super) fn statistics(&self) -> impl Iterator<Item = Statistics> {
+        let ends = |port: &Port| [End::A, End::B].map(|end| port.network.statistics(end));
+        self.former.iter().copied().chain(self.ports.iter().flat_map(ends))
+    }
+
+    /// Returns the hash of all frames with their times and ports, and how many there were.
+    pub(super) fn trace(&self) -> (u64, u64) {
+        (self.trace.finish(), self.frames)
+    }
+}
+
+fn forward(port: &mut SimDevice, now: Instant, octets: &[u8]) {
+    let Some(mut frame) = port.allocate() else { return };
+    frame.append(octets.len()).expect("the links have one MTU").copy_from_slice(octets);
+    port.transmit(now, &mut VecDeque::from([frame]));
+}
