@@ -49,7 +49,8 @@ impl<W: World> Play<W> {
             let place = self.rng.usize(..half.names.len());
             // The name of another host's memory may be that of something here.
             let host = |number| self.world.host_of(number, 1 - side);
-            let known = host(owner) == host(number) && (owner == number || half.is_steady(place));
+            let settled = !half.cut_off && half.is_steady(place);
+            let known = host(owner) == host(number) && (owner == number || settled);
             let fault = if self.rng.u32(..4) == 0 {
                 self.fault_of_invalidating(number, side, owner, place)
             } else {
