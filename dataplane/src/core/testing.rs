@@ -1,16 +1,58 @@
 //! Hooks of tests and fuzz targets: they look into a core, or move its counters.
 
-use super::Core;
+use super::tables::{Tables, Usage};
+use super::{Config, Core};
 use crate::conn::ConnectionId;
 use crate::device::Device;
+use crate::device::sim::SimDevice;
 use crate::net;
 use crate::qp::work::QpNumber;
+use crate::ring::Rings;
+use crate::statistics::Statistics;
 use crate::tcp;
+use crate::time::Instant;
 
 /// Returns how often the cores of this thread have computed the checksum of a segment that has arrived.
 #[doc(hidden)]
 pub fn checksums_computed() -> u64 {
     net::testing::sums()
+}
+
+/// A core on a simulated device. Its poll loop is compiled here, optimised as this crate is: a test that only
+/// drives it need not be.
+#[doc(hidden)]
+pub struct SimulatedCore(Core<SimDevice>);
+
+impl SimulatedCore {
+    /// As [`Core::with_tables`].
+    pub fn new(device: SimDevice, config: Config, rings: Rings, tables: Tables) -> Self {
+        Self(Core::with_tables(device, config, rings, tables))
+    }
+
+    /// As [`Core::poll_once`].
+    pub fn poll_once(&mut self, now: Instant) -> bool {
+        self.0.poll_once(now)
+    }
+
+    /// As [`Core::poll_run_to_completion`].
+    pub fn poll_run_to_completion(&mut self, now: Instant) -> bool {
+        self.0.poll_run_to_completion(now)
+    }
+
+    /// As [`Core::next_deadline`].
+    pub fn next_deadline(&self) -> Instant {
+        self.0.next_deadline()
+    }
+
+    /// As [`Core::statistics`].
+    pub fn statistics(&self) -> Statistics {
+        self.0.statistics()
+    }
+
+    /// As [`Core::usage`].
+    pub fn usage(&self) -> Usage {
+        self.0.usage()
+    }
 }
 
 impl<D: Device> Core<D> {

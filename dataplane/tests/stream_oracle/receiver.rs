@@ -59,6 +59,11 @@ fn filled(octets: usize) -> Region {
     region
 }
 
+/// Returns true if all of `octets` are `octet`.
+fn is_all(octets: &[u8], octet: u8) -> bool {
+    octets == vec![octet; octets.len()]
+}
+
 fn octets_of(memory: &Region, range: Range<usize>) -> Vec<u8> {
     let mut octets = vec![0; range.len()];
     assert!(memory.read(range.start, &mut octets));
@@ -195,7 +200,7 @@ impl Receiver {
 
     pub fn state(&self) -> String {
         let open: Vec<_> = self.transfers.iter().filter(|transfer| transfer.state != State::Over).collect();
-        let readable = self.reader.as_ref().map(|reader| format!("{reader:?}"));
+        let readable = self.reader.as_ref().map(|reader| format!("{reader:?} {:?}", reader.shared().end()));
         format!(
             "plain {} {readable:?} read {} wanted {:?} {open:?}",
             self.plain, self.position, self.gates.wanted
@@ -538,24 +543,24 @@ impl Receiver {
         let mut at = 0;
         for (number, buffer) in arena.buffers.iter().enumerate() {
             let guard = octets_of(&arena.memory, at..buffer.start);
-            assert!(guard.iter().all(|octet| *octet == GUARD), "written before buffer {number}");
+            assert!(is_all(&guard, GUARD), "written before buffer {number}");
             let transfer = &self.transfers[number];
             let octets = octets_of(&arena.memory, buffer.clone());
             if transfer.plan.kind != Kind::Expected || transfer.state == State::Waiting {
-                assert!(octets.iter().all(|octet| *octet == GUARD), "nobody was told of buffer {number}");
+                assert!(is_all(&octets, GUARD), "nobody was told of buffer {number}");
             } else if transfer.state == State::Over {
-                assert!(octets.iter().all(|octet| *octet == OWN), "written after its end: buffer {number}");
+                assert!(is_all(&octets, OWN), "written after its end: buffer {number}");
             }
             at = buffer.end;
         }
         let guard = octets_of(&arena.memory, at..arena.memory.len());
-        assert!(guard.iter().all(|octet| *octet == GUARD), "written after the last buffer");
+        assert!(is_all(&guard, GUARD), "written after the last buffer");
         if let Some((_, memory, end)) = &arena.pool {
             let guard = octets_of(memory, *end..memory.len());
-            assert!(guard.iter().all(|octet| *octet == GUARD), "written after the last unsolicited buffer");
+            assert!(is_all(&guard, GUARD), "written after the last unsolicited buffer");
             for begin in (0..*end).step_by(MOST_OCTETS + GUARD_OCTETS).filter(|_| is_faithful) {
                 let guard = octets_of(memory, begin + MOST_OCTETS..begin + MOST_OCTETS + GUARD_OCTETS);
-                assert!(guard.iter().all(|octet| *octet == GUARD), "written between unsolicited buffers");
+                assert!(is_all(&guard, GUARD), "written between unsolicited buffers");
             }
         }
     }

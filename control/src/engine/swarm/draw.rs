@@ -44,6 +44,8 @@ pub(super) struct HostDraw {
 #[derive(Clone, Debug)]
 pub(super) struct Draw {
     pub(super) seed: u64,
+    /// Nothing goes wrong on the way, and so no timeout comes to pass.
+    pub(super) clean: bool,
     pub(super) hosts: Vec<HostDraw>,
     /// Queue pairs that are connected from the beginning.
     pub(super) connections: usize,
@@ -76,9 +78,11 @@ pub(super) struct Draw {
 impl Draw {
     /// Returns the draw of `seed`.
     pub(super) fn new(seed: u64, rng: &mut Rng) -> Self {
+        let clean = rng.u8(..6) == 0;
         let hosts = [2, 2, 2, 2, 3, 4][rng.usize(..6)];
         let packing = rng.bool();
         let damage = match rng.u8(..4) {
+            _ if clean => Damage::None,
             0 if packing => Damage::Resegment(rng.f64() * 0.2),
             0 => Damage::Payload(rng.f64() * 0.01),
             _ => Damage::None,
@@ -95,6 +99,7 @@ impl Draw {
         let host_draws = (0..hosts).map(|_| HostDraw::new(rng, mtu_octets, transmit_checksums)).collect();
         Self {
             seed,
+            clean,
             hosts: host_draws,
             connections: rng.usize(1..=3).max(hosts - 1),
             streams,
@@ -104,14 +109,14 @@ impl Draw {
             crc_always: matches!(damage, Damage::Payload(_)) || rng.bool(),
             packing,
             receive_wait: rng.bool(),
-            impairments: impairments(rng, damage, streams > 0),
+            impairments: if clean { clear_path(rng) } else { impairments(rng, damage, streams > 0) },
             damage,
-            episodes: if rng.bool() { rng.u32(1..12) } else { 0 },
+            episodes: if rng.bool() && !clean { rng.u32(1..12) } else { 0 },
             calm_ns: [100 * MICROSECOND, 10 * MILLISECOND, 1000 * MILLISECOND][rng.usize(..3)],
             actions: rng.u32(20..160),
-            cut_offs: if rng.u8(..3) == 0 { rng.usize(1..=2) } else { 0 },
-            drops_stream: rng.u8(..4) == 0,
-            restart: rng.u8(..6) == 0,
+            cut_offs: if rng.u8(..3) == 0 && !clean { rng.usize(1..=2) } else { 0 },
+            drops_stream: rng.u8(..4) == 0 && !clean,
+            restart: rng.u8(..6) == 0 && !clean,
             cold_of_256: [0, 0, 32, 128, 256][rng.usize(..5)],
         }
     }
@@ -145,6 +150,12 @@ impl HostDraw {
             secret: [rng.u64(..), rng.u64(..)],
         }
     }
+}
+
+/// A path with nothing but a delay.
+fn clear_path(rng: &mut Rng) -> Impairments {
+    let delay_ns = rng.u64(1_000..2 * MILLISECOND);
+    Impairments { delay_min_ns: delay_ns, delay_max_ns: delay_ns, ..Impairments::default() }
 }
 
 fn impairments(rng: &mut Rng, damage: Damage, has_streams: bool) -> Impairments {

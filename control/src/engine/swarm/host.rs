@@ -5,8 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use crossbeam::channel::Receiver;
+use warpline_dataplane::core::Config;
 use warpline_dataplane::core::tables::{Tables, Usage};
-use warpline_dataplane::core::{Config, Core};
+use warpline_dataplane::core::testing::SimulatedCore;
 use warpline_dataplane::device::sim::SimDevice;
 use warpline_dataplane::net::addresses::Cidr;
 use warpline_dataplane::qp::async_event::AsyncEvents;
@@ -43,7 +44,7 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_mins(20);
 /// A core, its engine, and their rings.
 pub(super) struct Host {
     engine: Engine,
-    core: Core<SimDevice>,
+    core: SimulatedCore,
     rings: Rings,
     run_to_completion: bool,
     /// Until then the core is not polled, and until then control does nothing.
@@ -109,7 +110,7 @@ impl Host {
             events: Arc::new(AsyncEvents::new(None)),
             random: KeyedSequence::new(key.to_le_bytes()),
         });
-        let mut core = Core::with_tables(device, config, rings.clone(), tables);
+        let mut core = SimulatedCore::new(device, config, rings.clone(), tables);
         core.poll_once(now);
         let (arrivals, streams) = (crossbeam::channel::never(), crossbeam::channel::never());
         let mut this = Self {
@@ -247,7 +248,7 @@ impl Host {
         all.map(|completion| (self.ends[&completion.qp], completion)).collect()
     }
 
-    pub(super) const fn core(&self) -> &Core<SimDevice> {
+    pub(super) const fn core(&self) -> &SimulatedCore {
         &self.core
     }
 

@@ -1,5 +1,11 @@
 //! The swarm: hosts with applications, control engines and cores, in virtual time over a network with every
-//! fault there is. Each seed draws its faults, and the model of plain memory is the oracle.
+//! fault there is. Each seed [draws](draw::Draw) its faults; the oracles are the model of plain memory and
+//! the applications of byte streams.
+//!
+//! What is open is what the documents leave open. Where a connection is cut off, each octet is one that the
+//! model had at some time, and each request completes at most once, in order. Everything else is exact: all
+//! memory, all completions, errors at both ends, an orderly close of what nothing has disturbed, and nothing
+//! left at any host in the end. On clear paths no retransmission timeout comes to pass.
 //!
 //! `WARPLINE_SWARM_SEEDS` sets the number of seeds and `WARPLINE_SWARM_FIRST` the first one: a failed seed is
 //! repeated by its number.
@@ -60,10 +66,14 @@ fn a_swarm_does_what_the_model_does() {
     std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(take))));
     let mut failures = failures.into_inner().expect("no panic");
     failures.sort_unstable();
-    println!("{seeds} seeds from {first}: {:?}", tally.into_inner().expect("no panic"));
+    let tally = tally.into_inner().expect("no panic");
+    println!("{seeds} seeds from {first}: {tally:?}");
     assert!(
         failures.is_empty(),
         "seeds that failed: {failures:?}; WARPLINE_SWARM_SEEDS=1 WARPLINE_SWARM_FIRST={}",
         failures[0]
     );
+    if seeds >= 500 {
+        tally.expect_everything();
+    }
 }

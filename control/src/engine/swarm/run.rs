@@ -65,6 +65,9 @@ pub(super) fn run(seed: u64) -> Report {
         }
     }
     play.settle_all();
+    if draw.clean {
+        play.expect_no_timeouts();
+    }
     play.until("all streams are read", |play| play.world.streams.are_over());
     play.expect_all_memory();
     play.end_all();
@@ -78,6 +81,14 @@ impl Play<Swarm> {
         let hosts = self.world.hosts();
         let one = self.rng.usize(..hosts);
         [one, (one + self.rng.usize(1..hosts)) % hosts]
+    }
+
+    /// On clear paths no acknowledgement is so late that a sender gives up waiting for it.
+    fn expect_no_timeouts(&self) {
+        for host in &self.world.hosts {
+            let tcp = host.core().statistics().tcp;
+            assert_eq!(tcp.timeouts, 0, "seed {}: {tcp:?}", self.seed);
+        }
     }
 
     /// Opens a connection between two hosts.

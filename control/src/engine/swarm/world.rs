@@ -285,7 +285,9 @@ impl World for Swarm {
         self.polls += 1;
         if !busy {
             self.polls = 0;
-            self.now = self.next_time().max(self.now + 1).min(self.now + SECOND);
+            // A ring of a few octets takes many turns of its applications.
+            let most_ns = if self.streams.are_over() { SECOND } else { 20 * MILLISECOND };
+            self.now = self.next_time().max(self.now + 1).min(self.now + most_ns);
         } else if self.polls.is_multiple_of(POLLS_AT_ONE_TIME) {
             // A core with frames for a full ring is busy until the ring has room.
             let least_ns = 1 << (self.polls / POLLS_AT_ONE_TIME).min(23);
@@ -315,6 +317,8 @@ impl World for Swarm {
     }
 
     fn describe(&self) -> String {
-        format!("at {}: {:#?} {:?}", self.now.as_nanos(), self.draw, self.streams.describe())
+        let usage: Vec<_> = self.hosts.iter().map(|host| host.core().usage()).collect();
+        let streams = self.streams.describe();
+        format!("at {}: {:#?} {usage:?} {streams:?}", self.now.as_nanos(), self.draw)
     }
 }
