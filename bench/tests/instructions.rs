@@ -58,6 +58,77 @@ fn large_messages_fill_every_poll() {
     }
 }
 
+/// What differs from full segments in one thing moves as many of them, and nothing is sent twice.
+#[test]
+fn cases_like_full_segments_fill_every_poll() {
+    let cases = "ipv6-1500,vlan-1500,no-checksums-1500,marks-1500,sack-1500,bytes-1500,transfers-1500,\
+                 two-ranges-1500";
+    let reports = run("like-segments", cases);
+    assert_eq!(reports.len(), 2 * cases.split(',').count());
+    for report in reports.iter().filter(|report| report["unit"] == "segment") {
+        let (writer, target, name) = (&report["writer"], &report["target"], &report["name"]);
+        let expected = match name.as_str().unwrap() {
+            "transfers-1500" => "bytes-1500",
+            "two-ranges-1500" => "send-1500",
+            _ => "segment-1500",
+        };
+        assert_eq!(report["resembles"], expected, "{name}");
+        let polls = writer["polls"].as_u64().unwrap();
+        assert_eq!(writer["data_segments_sent"], 32 * polls, "{name}");
+        assert_eq!(target["frames_received"], 32 * polls, "{name}");
+        assert_eq!(target["frames_sent"], polls, "{name}: an acknowledgement each");
+        assert_eq!(writer["retransmitted_segments"], 0, "{name}");
+        assert_eq!((&writer["idle_polls"], &target["idle_polls"]), (&0.into(), &0.into()), "{name}");
+    }
+}
+
+/// The writer learns of marks where it is told, and of what arrives late. A segment of each burst is late,
+/// and one follows it.
+#[test]
+fn marks_and_blocks_arrive() {
+    let reports = run("disturbed", "segment-1500,marks-1500,sack-1500,marks-packed-64");
+    let counted = |name: &str, end: &str, counter: &str| {
+        let report = reports.iter().find(|report| report["name"] == name).unwrap();
+        report[end][counter].as_u64().unwrap()
+    };
+    assert_eq!(counted("marks-1500", "writer", "ecn_reductions"), 0);
+    assert!(counted("marks-packed-64", "writer", "ecn_reductions") > 0);
+    assert_eq!(counted("marks-packed-64", "target", "frames_received"), 128, "a segment in each turn");
+    let polls = counted("sack-1500", "target", "polls");
+    assert_eq!(counted("sack-1500", "target", "out_of_order_segments"), polls);
+    assert_eq!(counted("sack-1500", "writer", "reordered_segments"), polls);
+    assert_eq!(counted("segment-1500", "target", "out_of_order_segments"), 0);
+}
+
+/// 16 messages share a segment, whatever they take at the target.
+#[test]
+fn cases_like_packed_messages_fill_every_segment() {
+    let cases =
+        "send-packed-64,two-ranges-packed-64,shared-packed-64,invalidate-packed-64,immediate-packed-8";
+    for report in run("like-packed", cases).iter().filter(|report| report["unit"] == "message") {
+        let (writer, target, name) = (&report["writer"], &report["target"], &report["name"]);
+        let polls = writer["polls"].as_u64().unwrap();
+        assert_eq!(writer["data_segments_sent"], polls, "{name}");
+        assert_eq!(target["frames_received"], polls, "{name}");
+        for messages in [&writer["messages"], &writer["fpdus"], &target["fpdus"]] {
+            assert_eq!(messages, 16 * polls, "{name}");
+        }
+        assert_eq!((&writer["idle_polls"], &target["idle_polls"]), (&0.into(), &0.into()), "{name}");
+    }
+}
+
+/// One core is both ends: no frame passes its device.
+#[test]
+fn a_host_reaches_itself() {
+    let reports = run("loopback", "loopback-1500");
+    let writer = &reports[0]["writer"];
+    assert_eq!(reports[0]["target"], serde_json::Value::Null);
+    assert_eq!(writer["data_segments_sent"], 32 * writer["polls"].as_u64().unwrap());
+    for nothing in ["idle_polls", "frames_sent", "frames_received", "retransmitted_segments"] {
+        assert_eq!(writer[nothing], 0, "{nothing}");
+    }
+}
+
 #[test]
 fn an_unknown_case_is_refused() {
     let output = Command::new(env!("CARGO_BIN_EXE_warpline-bench"))

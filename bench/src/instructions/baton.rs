@@ -8,7 +8,8 @@ use warpline::now;
 use warpline::open::Eal;
 use warpline::time::{Instant, MICROSECOND};
 
-use super::turn::{Counts, Target, Writer, target_turn, writer_turn};
+use super::counts::Counts;
+use super::turn::{End, target_turn, uncounted_turn, writer_turn};
 use crate::error::BenchError;
 
 /// Virtual time from one turn of the two ends to the next: about what 32 segments take.
@@ -41,27 +42,27 @@ enum Order {
 }
 
 enum Reply {
-    Turned(bool),
-    Counts(Result<Counts, BenchError>),
+    Turned(Result<bool, BenchError>),
+    Counts(Option<Counts>),
     PhaseEnded,
 }
 
 /// The writer, and the channel to the target's thread.
 pub struct Baton {
-    writer: Writer,
+    writer: End,
     orders: mpsc::Sender<Order>,
     replies: mpsc::Receiver<Reply>,
     now: Instant,
 }
 
-/// Has `work` pass the baton between the two ends.
+/// Has `work` pass the baton between the two ends. Without a target, the writer's core is both.
 ///
 /// # Errors
 ///
 /// The error of `work`.
 pub fn pass<T>(
     eal: Eal,
-    (writer, target): (Writer, Target),
+    (writer, target): (End, Option<End>),
     work: impl FnOnce(&mut Baton) -> Result<T, BenchError>,
 ) -> Result<T, BenchError> {
     let (orders, ordered) = mpsc::channel();
@@ -75,13 +76,16 @@ pub fn pass<T>(
 }
 
 /// Does the target's turns until the baton is dropped.
-fn serve(eal: Eal, mut target: Target, orders: &mpsc::Receiver<Order>, replies: &mpsc::Sender<Reply>) {
+fn serve(eal: Eal, mut target: Option<End>, orders: &mpsc::Receiver<Order>, replies: &mpsc::Sender<Reply>) {
     let _lcore = eal.register_thread().ok();
     while let Ok(order) = orders.recv() {
         let reply = match order {
-            Order::Turn { now, counted: true, post } => Reply::Turned(target_turn(&mut target, now, post)),
-            Order::Turn { now, counted: false, post } => Reply::Turned(target.turn(now, post)),
-            Order::Counts => Reply::Counts(target.counts()),
+            Order::Turn { now, counted, post } => Reply::Turned(match &mut target {
+                Some(target) if counted => target_turn(target, now, post),
+                Some(target) => uncounted_turn(target, now, post),
+                None => Ok(false),
+            }),
+            Order::Counts => Reply::Counts(target.as_ref().map(End::counts)),
             Order::EndPhase => {
                 end_of_phase();
                 Reply::PhaseEnded
@@ -100,12 +104,13 @@ fn end_of_phase() {
 }
 
 impl Baton {
-    /// Gives each end `turns` turns that are counted. Returns what the writer and the target did in them.
+    /// Gives each end `turns` turns that are counted. Returns what the writer and the target, if there is
+    /// one, did in them.
     ///
     /// # Errors
     ///
-    /// [`BenchError::Peer`] when Writes fail.
-    pub fn count(&mut self, phase: Phase, turns: u32) -> Result<[Counts; 2], BenchError> {
+    /// [`BenchError::Peer`] when messages fail.
+    pub fn count(&mut self, phase: Phase, turns: u32) -> Result<(Counts, Option<Counts>), BenchError> {
         let before = self.counts()?;
         for _ in 0..turns {
             self.turns(phase)?;
@@ -113,7 +118,8 @@ impl Baton {
         let after = self.counts()?;
         end_of_phase();
         self.ask(Order::EndPhase)?;
-        Ok([after[0].since(&before[0]), after[1].since(&before[1])])
+        let target = after.1.zip(before.1).map(|(after, before)| after.since(&before));
+        Ok((after.0.since(&before.0), target))
     }
 
     /// Gives both ends turns until `messages` messages have completed: the windows are open then, and the
@@ -121,60 +127,58 @@ impl Baton {
     ///
     /// # Errors
     ///
-    /// [`BenchError::Peer`] when Writes fail or do not complete.
+    /// [`BenchError::Peer`] when messages fail or do not complete.
     pub fn warm_up(&mut self, messages: u64) -> Result<(), BenchError> {
         for _ in 0..TURNS_MAX {
-            if self.counts()?.iter().any(|counts| counts.messages >= messages) {
+            let (writer, target) = self.counts()?;
+            if writer.messages.max(target.map_or(0, |target| target.messages)) >= messages {
                 return Ok(());
             }
             self.turns(Phase::Unmeasured)?;
         }
-        Err(BenchError::Peer("Writes do not complete".into()))
+        Err(BenchError::Peer("messages do not complete".into()))
     }
 
     /// Gives both ends turns until nothing is left to do.
     ///
     /// # Errors
     ///
-    /// [`BenchError::Peer`] when Writes fail or do not complete.
+    /// [`BenchError::Peer`] when messages fail or do not complete.
     pub fn drain(&mut self) -> Result<(), BenchError> {
         let mut idle = 0;
         for _ in 0..TURNS_MAX {
-            let writer = self.writer.turn(self.now, false)?;
+            let writer = uncounted_turn(&mut self.writer, self.now, false)?;
             let target = self.target(false, false)?;
-            idle = if writer || target || !self.writer.is_done() { 0 } else { idle + 1 };
+            idle = if writer || target { 0 } else { idle + 1 };
             if idle == IDLE_TURNS {
                 return Ok(());
             }
         }
-        Err(BenchError::Peer("Writes do not complete".into()))
+        Err(BenchError::Peer("messages do not complete".into()))
     }
 
     fn turns(&mut self, phase: Phase) -> Result<(), BenchError> {
         let counted = phase != Phase::Unmeasured;
         let post = phase != Phase::Idle;
-        if counted {
-            writer_turn(&mut self.writer, self.now, post)?;
-        } else {
-            self.writer.turn(self.now, post)?;
-        }
+        let turn = if counted { writer_turn } else { uncounted_turn };
+        turn(&mut self.writer, self.now, post)?;
         self.target(counted, post).map(|_| ())
     }
 
     /// Gives the target a turn, and lets time pass.
     fn target(&mut self, counted: bool, post: bool) -> Result<bool, BenchError> {
-        let turned = self.ask(Order::Turn { now: self.now, counted, post })?;
+        let reply = self.ask(Order::Turn { now: self.now, counted, post })?;
         self.now += TURN_NS;
-        Ok(matches!(turned, Reply::Turned(true)))
+        match reply {
+            Reply::Turned(turned) => turned,
+            Reply::Counts(_) | Reply::PhaseEnded => Err(out_of_step()),
+        }
     }
 
-    fn counts(&self) -> Result<[Counts; 2], BenchError> {
-        let writer = self.writer.counts()?;
+    fn counts(&self) -> Result<(Counts, Option<Counts>), BenchError> {
         match self.ask(Order::Counts)? {
-            Reply::Counts(target) => Ok([writer, target?]),
-            Reply::Turned(_) | Reply::PhaseEnded => {
-                Err(BenchError::Setup("the target's thread has lost its place".into()))
-            }
+            Reply::Counts(target) => Ok((self.writer.counts(), target)),
+            Reply::Turned(_) | Reply::PhaseEnded => Err(out_of_step()),
         }
     }
 
@@ -184,4 +188,8 @@ impl Baton {
         self.orders.send(order).map_err(|_| ended())?;
         self.replies.recv().map_err(|_| ended())
     }
+}
+
+fn out_of_step() -> BenchError {
+    BenchError::Setup("the target's thread is out of step".into())
 }

@@ -1,5 +1,8 @@
 //! The transfers that are measured.
 
+/// Messages outstanding at most.
+pub const DEPTH: u64 = 128;
+
 /// What the ends do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
@@ -7,10 +10,58 @@ pub enum Pattern {
     Stream,
     /// The same with Sends, for which the target has receives posted.
     Sends,
+    /// The same with Sends with Invalidate: each invalidates an STag of the target's.
+    Invalidations,
+    /// The same with Immediate Data alone (RFC 7306 §6).
+    Immediates,
     /// The target posts as many Reads of the writer's memory as may be outstanding.
     Reads,
     /// The writer posts one Write, and the next when the target has answered it by a Write of its own.
     Ping,
+    /// The writer writes to a byte stream from its memory, and the target reads it.
+    Bytes,
+    /// The same in transfers that the TCP RDMA option names: the target has buffers for them.
+    Transfers,
+}
+
+impl Pattern {
+    /// Returns true if the target's messages take receives.
+    pub const fn takes_receives(self) -> bool {
+        matches!(self, Self::Sends | Self::Invalidations | Self::Immediates)
+    }
+}
+
+/// The network between the ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// IPv4, on a device that verifies checksums. It loses nothing and keeps the order.
+    Ipv4,
+    /// The same over IPv6.
+    Ipv6,
+    /// Frames have an IEEE 802.1Q tag.
+    Vlan,
+    /// The devices neither fill in checksums nor verify them.
+    NoChecksums,
+    /// DCTCP at both ends, and Congestion Experienced on every other segment of the writer's (RFC 8257).
+    Marking,
+    /// The same, but the writer is not told: it would send short bursts.
+    MarkingUnheard,
+    /// A segment of each burst arrives with the next burst, so that each acknowledgement carries SACK blocks
+    /// beside the timestamps.
+    Reordering,
+    /// The two ends are on one core, and frames never leave it.
+    Loopback,
+}
+
+/// Where the target's receives are, and what one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Receives {
+    /// Of the queue pair, of one range each.
+    Own,
+    /// Of a shared receive queue, of one range each.
+    Shared,
+    /// Of the queue pair, of two ranges each.
+    TwoRanges,
 }
 
 /// One kind of transfer.
@@ -18,20 +69,27 @@ pub enum Pattern {
 pub struct Case {
     /// What `scripts/bench` calls it.
     pub name: &'static str,
+    /// The case from which it differs in one thing, which is to cost little: `scripts/bench` prints the
+    /// ratio.
+    pub resembles: Option<&'static str>,
     /// What its instructions are divided by.
     pub unit: &'static str,
     /// What the ends do.
     pub pattern: Pattern,
     /// Bytes of a message.
     pub size: u32,
+    /// Messages posted in a turn at most.
+    pub batch: u64,
     /// Largest IP packet, in bytes.
     pub mtu: u16,
     /// Whether small messages share segments.
     pub packing: bool,
     /// Whether FPDUs carry Markers.
     pub markers: bool,
-    /// Whether the two ends have IPv6 addresses.
-    pub over_ipv6: bool,
+    /// What is between the ends.
+    pub network: Network,
+    /// Where messages that take receives find them.
+    pub receives: Receives,
     /// Connections that take turns, each with a queue pair and one Write outstanding; one alone has as many
     /// as the writer may post.
     pub connections: u32,
@@ -41,11 +99,21 @@ pub struct Case {
     pub turns: u32,
 }
 
+impl Case {
+    /// Returns more messages than are posted in all turns: a warm-up turn may post as many as one that is
+    /// measured, and what is outstanding in the end has been posted.
+    pub fn messages_max(&self) -> u64 {
+        self.warm_up_messages + u64::from(self.turns) * self.batch + 2 * DEPTH
+    }
+}
+
 /// All cases but [`SPREAD`]. A turn moves 32 segments at most, or 16 messages, or half of a ping.
-pub const CASES: [Case; 12] = [
+pub const CASES: [Case; 26] = [
     Case { name: "segment-1500", turns: 128, ..LARGE },
     Case { name: "segment-9000", mtu: 9000, turns: 64, ..LARGE },
     Case { name: "packed-64", turns: 256, ..SMALL },
+    // What a poll costs beside its messages is what these take more of it each.
+    Case { name: "packed-64-halves", batch: 8, turns: 128, ..SMALL },
     Case { name: "single-64", packing: false, turns: 128, ..SMALL },
     Case { name: "markers-1500", markers: true, turns: 64, ..LARGE },
     Case { name: "markers-9000", markers: true, mtu: 9000, turns: 64, ..LARGE },
@@ -53,8 +121,40 @@ pub const CASES: [Case; 12] = [
     Case { name: "send-1500", pattern: Pattern::Sends, turns: 64, ..LARGE },
     Case { name: "send-packed-64", pattern: Pattern::Sends, turns: 128, ..SMALL },
     Case { name: "read-1500", pattern: Pattern::Reads, turns: 64, ..LARGE },
-    Case { name: "ipv6-1500", over_ipv6: true, turns: 64, ..LARGE },
     Case { name: "ping-64", unit: "ping", pattern: Pattern::Ping, turns: 512, ..SMALL },
+    Case { name: "ipv6-1500", network: Network::Ipv6, ..LIKE_SEGMENTS },
+    Case { name: "vlan-1500", network: Network::Vlan, ..LIKE_SEGMENTS },
+    Case { name: "no-checksums-1500", network: Network::NoChecksums, ..LIKE_SEGMENTS },
+    Case { name: "marks-1500", network: Network::MarkingUnheard, ..LIKE_SEGMENTS },
+    // The smallest congestion window suffices for what a turn posts.
+    Case {
+        name: "marks-packed-64",
+        network: Network::Marking,
+        resembles: Some("packed-64-halves"),
+        batch: 8,
+        turns: 128,
+        ..SMALL
+    },
+    Case { name: "sack-1500", network: Network::Reordering, ..LIKE_SEGMENTS },
+    Case { name: "loopback-1500", network: Network::Loopback, ..LIKE_SEGMENTS },
+    Case { name: "bytes-1500", pattern: Pattern::Bytes, ..LIKE_SEGMENTS },
+    Case {
+        name: "transfers-1500",
+        pattern: Pattern::Transfers,
+        resembles: Some("bytes-1500"),
+        ..LIKE_SEGMENTS
+    },
+    Case {
+        name: "two-ranges-1500",
+        pattern: Pattern::Sends,
+        receives: Receives::TwoRanges,
+        resembles: Some("send-1500"),
+        ..LIKE_SEGMENTS
+    },
+    Case { name: "two-ranges-packed-64", receives: Receives::TwoRanges, ..LIKE_SENDS },
+    Case { name: "shared-packed-64", receives: Receives::Shared, ..LIKE_SENDS },
+    Case { name: "invalidate-packed-64", pattern: Pattern::Invalidations, ..LIKE_SENDS },
+    Case { name: "immediate-packed-8", pattern: Pattern::Immediates, size: 8, ..LIKE_SENDS },
 ];
 
 /// Many connections of little data each, whose state is in no first-level cache: for a count of cache lines,
@@ -70,16 +170,43 @@ pub const SPREAD: Case = Case {
 
 const LARGE: Case = Case {
     name: "",
+    resembles: None,
     unit: "segment",
     pattern: Pattern::Stream,
     size: 64 << 10,
+    batch: 16,
     mtu: 1500,
     packing: true,
     markers: false,
-    over_ipv6: false,
+    network: Network::Ipv4,
+    receives: Receives::Own,
     connections: 1,
     warm_up_messages: 64,
     turns: 0,
 };
 
 const SMALL: Case = Case { unit: "message", size: 64, warm_up_messages: 2048, ..LARGE };
+
+const LIKE_SEGMENTS: Case = Case { resembles: Some("segment-1500"), turns: 64, ..LARGE };
+
+const LIKE_SENDS: Case = Case {
+    resembles: Some("send-packed-64"),
+    pattern: Pattern::Sends,
+    turns: 64,
+    warm_up_messages: 512,
+    ..SMALL
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_case_resembles_is_a_case_of_the_same_unit() {
+        for case in &CASES {
+            let Some(name) = case.resembles else { continue };
+            let resembled = CASES.iter().find(|other| other.name == name);
+            assert_eq!(resembled.map(|other| other.unit), Some(case.unit), "{}", case.name);
+        }
+    }
+}

@@ -5,12 +5,18 @@
 //! advances by the same step. So no poll depends on the speed of the machine, no poll waits for the other
 //! end, and the counts of two runs are the same to a fraction of a percent.
 //!
-//! [`turn::writer_turn`] and [`turn::target_turn`] hold all that is measured, and `end_of_phase`
-//! marks where callgrind writes its counts out: their names are known to `scripts/bench`.
+//! [`turn::writer_turn`] and [`turn::target_turn`] hold all that is measured, `end_of_phase` marks where
+//! callgrind writes its counts out, and `disturb_burst` and `disturb_acknowledgements` are the network's, not
+//! an end's: their names are known to `scripts/bench`.
 
 mod baton;
+mod bytes;
 mod case;
+mod counts;
+mod lane;
+mod network;
 mod pings;
+mod queue_pairs;
 mod setup;
 mod turn;
 
@@ -24,7 +30,7 @@ use warpline_tools::output::OutputFile;
 use crate::error::BenchError;
 use baton::Phase;
 use case::{CASES, Case, SPREAD};
-use turn::Counts;
+use counts::Counts;
 
 /// `instructions`.
 #[derive(Args, Debug, Clone)]
@@ -45,13 +51,16 @@ pub struct Instructions {
 struct PhaseReport {
     /// The case, or `idle`.
     name: &'static str,
+    /// The case that it differs from in one thing.
+    resembles: Option<&'static str>,
     /// What the instructions are divided by: `segment`, `message`, `ping` or `poll`.
     unit: &'static str,
     size: u32,
     mtu: u16,
     packing: bool,
     writer: Counts,
-    target: Counts,
+    /// `None` if the writer's core is both ends.
+    target: Option<Counts>,
 }
 
 /// Runs the cases, a phase of callgrind's each, and the polls that find nothing to do.
@@ -81,8 +90,9 @@ pub fn run(args: &Instructions) -> Result<(), BenchError> {
 /// Runs a case, and then as many idle polls at either end.
 fn transfer(eal: Eal, case: &'static Case) -> Result<[PhaseReport; 2], BenchError> {
     let ends = setup::connect(eal, case)?;
-    let report = |name, unit, [writer, target]: [Counts; 2]| PhaseReport {
+    let report = |name, resembles, unit, (writer, target)| PhaseReport {
         name,
+        resembles,
         unit,
         size: case.size,
         mtu: case.mtu,
@@ -95,6 +105,6 @@ fn transfer(eal: Eal, case: &'static Case) -> Result<[PhaseReport; 2], BenchErro
         let busy = baton.count(Phase::Measured, case.turns)?;
         baton.drain()?;
         let idle = baton.count(Phase::Idle, case.turns)?;
-        Ok([report(case.name, case.unit, busy), report("idle", "poll", idle)])
+        Ok([report(case.name, case.resembles, case.unit, busy), report("idle", None, "poll", idle)])
     })
 }

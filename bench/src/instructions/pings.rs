@@ -1,41 +1,74 @@
 //! Pings: an RDMA Write, and the Write that answers it. Each end finds the other's in its own memory.
 
-use super::turn::Lane;
+use super::lane::{Lane, check};
 use crate::error::BenchError;
 
+/// The end of a ping that begins, or the one that answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Begins,
+    Answers,
+}
+
 /// The pings of an end.
-#[derive(Default)]
 pub struct Pings {
+    lane: Lane,
+    side: Side,
     /// Writes that this end has posted.
     pub posted: u64,
+    /// Of these, those that are complete.
+    pub completed: u64,
     /// Writes of the other end that have arrived.
-    pub arrived: u64,
+    arrived: u64,
 }
 
 impl Pings {
-    /// Posts the next Write.
+    pub const fn new(lane: Lane, side: Side) -> Self {
+        Self { lane, side, posted: 0, completed: 0, arrived: 0 }
+    }
+
+    /// Looks whether the other end's Write has arrived, and posts the next one if it has, or if this end
+    /// begins. Returns true if one has arrived.
     ///
     /// # Errors
     ///
-    /// [`BenchError::Peer`] when the queue pair takes no more work.
-    pub fn post(&mut self, lane: &Lane) -> Result<(), BenchError> {
-        let at = place(lane, self.posted);
-        let inside = lane.source.write(at + lane.size as usize - 1, &[mark(lane, self.posted)]);
+    /// [`BenchError::Peer`] when a Write has failed, or the queue pair takes no more.
+    pub fn step(&mut self, post: bool) -> Result<bool, BenchError> {
+        while let Some(completion) = self.lane.completions.poll() {
+            check(&completion)?;
+            self.completed += 1;
+        }
+        let arrived = self.look();
+        let is_due = match self.side {
+            Side::Begins => post && self.posted == self.arrived,
+            Side::Answers => arrived,
+        };
+        if is_due {
+            self.post()?;
+        }
+        Ok(arrived)
+    }
+
+    fn post(&mut self) -> Result<(), BenchError> {
+        let Self { lane, posted, .. } = self;
+        let at = place(lane, *posted);
+        let inside = lane.source.write(at + lane.size as usize - 1, &[mark(lane, *posted)]);
         debug_assert!(inside, "the source is as large as the sink");
         let local = lane.source.slice(at, lane.size);
-        let posted = lane.qp(self.posted).post_write(self.posted, local, &lane.sink, at as u64);
-        posted.map_err(|error| BenchError::Peer(error.to_string()))?;
-        self.posted += 1;
+        let result = lane.qp(*posted).post_write(*posted, local, &lane.sink, at as u64);
+        result.map_err(|error| BenchError::Peer(error.to_string()))?;
+        *posted += 1;
         Ok(())
     }
 
     /// Looks whether the other end's next Write has arrived; returns true if it has.
-    pub fn look(&mut self, lane: &Lane) -> bool {
+    fn look(&mut self) -> bool {
+        let Self { lane, arrived, .. } = self;
         let mut last = [0];
-        let inside = lane.exposed.read(place(lane, self.arrived) + lane.size as usize - 1, &mut last);
-        let arrived = inside && last[0] == mark(lane, self.arrived);
-        self.arrived += u64::from(arrived);
-        arrived
+        let inside = lane.exposed.read(place(lane, *arrived) + lane.size as usize - 1, &mut last);
+        let is_there = inside && last[0] == mark(lane, *arrived);
+        *arrived += u64::from(is_there);
+        is_there
     }
 }
 

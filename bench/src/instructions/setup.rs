@@ -1,4 +1,5 @@
-//! The setup of a case: two devices on a wire in memory, and a queue pair at each end.
+//! The setup of a case: two devices on a wire in memory, and a queue pair or a byte stream at each end; or
+//! one device, with both.
 
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -8,137 +9,182 @@ use std::time::Duration;
 
 use warpline::open::{self, Eal, WireConfig};
 use warpline::{
-    Access, Advertisement, CompletionQueue, ConnectConfig, CoreDriver, Device, DeviceConfig, DeviceName,
-    ListenConfig, MemoryRegion, QpConfig, QueuePair,
+    Algorithm, ByteStream, ByteStreamConfig, CoreDriver, Device, DeviceConfig, DeviceName, STag,
+    StreamConfig, TcpListenConfig, TcpStream,
 };
 use warpline_tools::arguments::Switch;
 
-use super::case::{Case, Pattern};
-use super::pings::Pings;
-use super::turn::{DEPTH, Lane, Target, Writer};
+use super::bytes::{Receiver, Sender};
+use super::case::{Case, Network, Pattern};
+use super::lane::Lane;
+use super::network;
+use super::pings::{Pings, Side};
+use super::queue_pairs::{self, REGION_BYTES};
+use super::turn::{End, Requests, Work};
 use crate::device::{self, BenchDevice, config};
 use crate::error::BenchError;
 
 /// The port of the target.
-const PORT: u16 = 7471;
-/// Bytes of the regions at either end.
-const REGION_BYTES: usize = 1 << 20;
+pub const PORT: u16 = 7471;
+/// The VLAN where frames have one.
+const VLAN: u16 = 7;
 /// Bytes in flight: three turns of 32 jumbo frames. What one poll takes, the next acknowledges, and the one
 /// after that sends more.
 const WINDOW_BYTES: u32 = 1 << 20;
 /// How long a step may take, under callgrind too.
-const TIMEOUT: Duration = Duration::from_mins(1);
+pub const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Returns connected ends for `case`.
+type Started = (Device, CoreDriver<BenchDevice>);
+
+/// Returns the connected ends for `case`: the writer, and the target if it has a core of its own.
 ///
 /// # Errors
 ///
 /// [`BenchError`].
-pub fn connect(eal: Eal, case: &Case) -> Result<(Writer, Target), BenchError> {
+pub fn connect(eal: Eal, case: &Case) -> Result<(End, Option<End>), BenchError> {
     let ring = DeviceName::from_str("ring")?;
-    let wire = WireConfig { mtu_bytes: case.mtu.into(), ..WireConfig::default() };
+    let checksum_offload = case.network != Network::NoChecksums;
+    let wire = WireConfig { mtu_bytes: case.mtu.into(), checksum_offload, ..WireConfig::default() };
     let (near, far) = open::ring_pair(eal, &wire)?;
-    let on_ring = if case.over_ipv6 { device::on_ring_over_ipv6 } else { device::on_ring };
-    let [near_config, far_config] = [1, 2]
-        .map(|host| DeviceConfig { window_bytes: WINDOW_BYTES, ..config(Switch::On, on_ring(&ring, host)) });
-    let peer = SocketAddr::new(far_config.addresses[0].address, PORT);
-    let near = Device::start_manual(BenchDevice::new(near, None, "ring")?, &near_config)?;
+    let [near_config, far_config] = [1, 2].map(|host| host_config(case, &ring, host));
+    let near = network::behind(BenchDevice::new(near, None, "ring")?, case.network);
+    let near = Device::start_manual(near, &near_config)?;
+    if case.network == Network::Loopback {
+        return Ok((one_end(near, case, address(&near_config))?, None));
+    }
     let far = Device::start_manual(BenchDevice::new(far, None, "ring")?, &far_config)?;
     thread::scope(|scope| {
         let (listening, is_listening) = mpsc::channel();
         let target = scope.spawn(move || target(far, case, &listening));
-        let writer = writer(near, case, peer, is_listening);
+        let writer = writer(near, case, address(&far_config), is_listening);
         let target = target.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        Ok((writer?, target?))
+        Ok((writer?, Some(target?)))
     })
 }
 
-type Started = (Device, CoreDriver<BenchDevice>);
-
-/// Makes the queue pairs of an end, and their memory.
-fn queue_pairs(device: &Device, case: &Case) -> Result<Unconnected, BenchError> {
-    let domain = device.protection_domain();
-    let completions = CompletionQueue::new(2 * DEPTH as usize);
-    let config = QpConfig { send_depth: DEPTH as usize, packing: case.packing, ..QpConfig::default() };
-    let qps = (0..case.connections)
-        .map(|_| domain.queue_pair(&config, &completions, &completions))
-        .collect::<Result<_, _>>()
-        .map_err(|error| BenchError::Setup(error.to_string()))?;
-    let region =
-        |access| domain.allocate(REGION_BYTES, access).map_err(|error| BenchError::Memory(error.to_string()));
-    let anything = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::LOCAL_WRITE;
-    let (source, exposed) = (region(Access::empty())?, region(anything)?);
-    let advertisement = exposed.advertisement(0, REGION_BYTES as u32);
-    let advertisement = advertisement.ok_or_else(|| BenchError::Memory("no range".into()))?;
-    Ok(Unconnected { qps, completions, source, exposed, advertisement })
-}
-
-/// Queue pairs whose peer's memory is not known yet.
-struct Unconnected {
-    qps: Vec<QueuePair>,
-    completions: CompletionQueue,
-    source: MemoryRegion,
-    exposed: MemoryRegion,
-    /// Of `exposed`.
-    advertisement: Advertisement,
-}
-
-impl Unconnected {
-    fn connected(self, case: &Case, private_data: &[u8]) -> Result<Lane, BenchError> {
-        let sink =
-            Advertisement::decode(private_data).map_err(|error| BenchError::Setup(error.to_string()))?;
-        let Self { qps, completions, source, exposed, .. } = self;
-        Ok(Lane { qps, completions, source, exposed, sink, size: case.size, pattern: case.pattern })
+fn host_config(case: &Case, ring: &DeviceName, host: u8) -> DeviceConfig {
+    let on_ring = if case.network == Network::Ipv6 { device::on_ring_over_ipv6 } else { device::on_ring };
+    let mut config = DeviceConfig { window_bytes: WINDOW_BYTES, ..config(Switch::On, on_ring(ring, host)) };
+    match case.network {
+        Network::Vlan => config.vlan = Some(VLAN),
+        Network::Marking | Network::MarkingUnheard => config.tcp.congestion = Algorithm::Dctcp,
+        _ => {}
     }
+    config.tcp.rdma_option = case.pattern == Pattern::Transfers;
+    config
+}
+
+fn address(config: &DeviceConfig) -> SocketAddr {
+    SocketAddr::new(config.addresses[0].address, PORT)
 }
 
 fn writer(
     (device, mut driver): Started,
     case: &Case,
     peer: SocketAddr,
-    listening: mpsc::Receiver<()>,
-) -> Result<Writer, BenchError> {
-    let lane = driver.run(move || -> Result<_, BenchError> {
-        let lane = queue_pairs(&device, case)?;
+    listening: mpsc::Receiver<Vec<STag>>,
+) -> Result<End, BenchError> {
+    let work = driver.run(move || {
         let failed = |_| BenchError::Setup("the target did not start".into());
-        listening.recv_timeout(TIMEOUT).map_err(failed)?;
-        let private_data = lane.advertisement.encode().to_vec();
-        let config = ConnectConfig { private_data, markers: case.markers, ..ConnectConfig::default() };
-        let mut of_peer = Box::<[u8]>::default();
-        for qp in &lane.qps {
-            let connected = qp.connect(peer, &config).map_err(|error| BenchError::Connect(peer, error))?;
-            of_peer = connected.private_data;
-        }
-        lane.connected(case, &of_peer)
+        let wait = || listening.recv_timeout(TIMEOUT).map_err(failed);
+        Ok::<_, BenchError>(match case.pattern {
+            Pattern::Bytes | Pattern::Transfers => {
+                wait()?;
+                Work::Sends(byte_sender(&device, case, peer)?)
+            }
+            Pattern::Ping => {
+                Work::Pings(Pings::new(queue_pairs::connect(&device, case, peer, wait)?, Side::Begins))
+            }
+            _ => requests(queue_pairs::connect(&device, case, peer, wait)?, case),
+        })
     })?;
-    let polled = Vec::with_capacity(2 * DEPTH as usize);
-    let pings = (case.pattern == Pattern::Ping).then(Pings::default);
-    Ok(Writer { driver, lane, pings, polled, posted: 0, completed: 0, failed: None })
+    Ok(End { driver, work, other: None })
 }
 
 fn target(
     (device, mut driver): Started,
     case: &Case,
-    listening: &mpsc::Sender<()>,
-) -> Result<Target, BenchError> {
-    let setup = |error: &dyn std::error::Error| BenchError::Setup(error.to_string());
-    let lane = driver.run(move || -> Result<_, BenchError> {
-        let lane = queue_pairs(&device, case)?;
-        let listen = ListenConfig { markers: case.markers, ..ListenConfig::default() };
-        let listener = device.listen(PORT, &listen).map_err(|error| setup(&error))?;
+    listening: &mpsc::Sender<Vec<STag>>,
+) -> Result<End, BenchError> {
+    let work = driver.run(|| {
         // The receiver is gone if the writer has failed, and reported that.
-        let _ = listening.send(());
-        let mut of_peer = Box::<[u8]>::default();
-        for qp in &lane.qps {
-            let request = listener.accept(TIMEOUT).map_err(|error| setup(&error))?;
-            of_peer = request.private_data().into();
-            request.accept(qp, &lane.advertisement.encode()).map_err(|error| setup(&error))?;
-        }
-        lane.connected(case, &of_peer)
+        let announce = |stags| drop(listening.send(stags));
+        Ok::<_, BenchError>(match case.pattern {
+            Pattern::Bytes | Pattern::Transfers => Work::Reads(byte_receiver(&device, case, announce)?),
+            Pattern::Ping => {
+                Work::Pings(Pings::new(queue_pairs::accept(&device, case, announce)?, Side::Answers))
+            }
+            Pattern::Reads => {
+                let lane = queue_pairs::accept(&device, case, announce)?;
+                Work::Requests(Requests::new(lane, case.batch, u64::MAX))
+            }
+            _ => Work::Receives(queue_pairs::accept(&device, case, announce)?),
+        })
     })?;
-    if case.pattern == Pattern::Sends {
-        (0..DEPTH).try_for_each(|number| lane.post_receive(number))?;
+    Ok(End { driver, work, other: None })
+}
+
+/// Connects a device with itself.
+fn one_end((device, mut driver): Started, case: &Case, peer: SocketAddr) -> Result<End, BenchError> {
+    let (lane, other) = driver.run(|| {
+        thread::scope(|scope| {
+            let (listening, is_listening) = mpsc::channel();
+            let device = &device;
+            let accepted =
+                scope.spawn(move || queue_pairs::accept(device, case, |stags| drop(listening.send(stags))));
+            let failed = |_| BenchError::Setup("the target did not start".into());
+            let wait = || is_listening.recv_timeout(TIMEOUT).map_err(failed);
+            let lane = queue_pairs::connect(device, case, peer, wait);
+            let other = accepted.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            Ok::<_, BenchError>((lane?, other?))
+        })
+    })?;
+    Ok(End { driver, work: requests(lane, case), other: Some(other) })
+}
+
+fn requests(lane: Lane, case: &Case) -> Work {
+    // The target may send once this end, the Initiator, has (RFC 5044 §7.1.2): one Read back.
+    let limit = match case.pattern {
+        Pattern::Reads => 1,
+        Pattern::Invalidations => lane.stags.len() as u64,
+        _ => u64::MAX,
+    };
+    Work::Requests(Requests::new(lane, case.batch, limit))
+}
+
+fn setup(error: &dyn std::fmt::Display) -> BenchError {
+    BenchError::Setup(error.to_string())
+}
+
+fn byte_sender(device: &Device, case: &Case, peer: SocketAddr) -> Result<Sender, BenchError> {
+    let opening = StreamConfig { timeout: TIMEOUT, ..StreamConfig::default() };
+    let stream = device.connect_stream(peer, &opening).map_err(|error| setup(&error))?;
+    let stream = byte_stream(stream)?;
+    let memory = memory(device)?;
+    Ok(Sender::new(stream, &memory, case.size as usize, case.pattern == Pattern::Transfers))
+}
+
+fn byte_receiver(
+    device: &Device,
+    case: &Case,
+    announce: impl FnOnce(Vec<STag>),
+) -> Result<Receiver, BenchError> {
+    let listener = device.listen_streams(PORT, &TcpListenConfig::default()).map_err(|error| setup(&error))?;
+    announce(Vec::new());
+    let stream = listener.accept(TIMEOUT).map_err(|error| setup(&error))?;
+    let stream = byte_stream(stream)?;
+    match case.pattern {
+        Pattern::Transfers => Receiver::with_transfers(stream, memory(device)?, case.size as usize),
+        _ => Ok(Receiver::new(stream, case.size as usize)),
     }
-    let pings = (case.pattern == Pattern::Ping).then(Pings::default);
-    Ok(Target { driver, lane, pings, posted: 0, completed: 0, failed: None })
+}
+
+fn byte_stream(stream: TcpStream) -> Result<ByteStream, BenchError> {
+    let rings = ByteStreamConfig { events: false, ..ByteStreamConfig::default() };
+    stream.into_byte_stream(&rings).map_err(|error| setup(&error))
+}
+
+fn memory(device: &Device) -> Result<warpline::Region, BenchError> {
+    let allocated = device.config().memory.allocate(REGION_BYTES);
+    allocated.ok_or_else(|| BenchError::Memory(format!("{REGION_BYTES} bytes")))
 }

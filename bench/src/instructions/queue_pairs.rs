@@ -1,0 +1,143 @@
+//! The queue pairs of a case, and their memory.
+
+use std::net::SocketAddr;
+
+use warpline::{
+    Access, Addressing, Advertisement, CompletionQueue, ConnectConfig, Device, ListenConfig, MemoryRegion,
+    ProtectionDomain, QpConfig, QueuePair, Region, STag, SharedReceiveQueue,
+};
+
+use super::case::{Case, DEPTH, Pattern, Receives};
+use super::lane::Lane;
+use super::setup::{PORT, TIMEOUT};
+use crate::error::BenchError;
+
+/// Bytes of the regions at either end.
+pub const REGION_BYTES: usize = 1 << 20;
+/// Bytes of each region that is registered only to be invalidated.
+const INVALIDATED_BYTES: usize = 64;
+
+/// Connects the writer's queue pairs to those at `peer`, once `wait` says that it listens. `wait` returns the
+/// target's STags that may be invalidated.
+///
+/// # Errors
+///
+/// [`BenchError`].
+pub fn connect(
+    device: &Device,
+    case: &Case,
+    peer: SocketAddr,
+    wait: impl FnOnce() -> Result<Vec<STag>, BenchError>,
+) -> Result<Lane, BenchError> {
+    let lane = Unconnected::new(device, case)?;
+    let stags = wait()?;
+    let private_data = lane.advertisement.encode().to_vec();
+    let config = ConnectConfig { private_data, markers: case.markers, ..ConnectConfig::default() };
+    let mut of_peer = Box::<[u8]>::default();
+    for qp in &lane.qps {
+        let connected = qp.connect(peer, &config).map_err(|error| BenchError::Connect(peer, error))?;
+        of_peer = connected.private_data;
+    }
+    Ok(Lane { stags, ..lane.connected(case, &of_peer)? })
+}
+
+/// Accepts the writer's queue pairs. When connections are taken, calls `announce` with STags that may be
+/// invalidated.
+///
+/// # Errors
+///
+/// [`BenchError`].
+pub fn accept(device: &Device, case: &Case, announce: impl FnOnce(Vec<STag>)) -> Result<Lane, BenchError> {
+    let lane = Unconnected::new(device, case)?;
+    let invalidated =
+        if case.pattern == Pattern::Invalidations { lane.invalidated(case)? } else { Vec::new() };
+    let listen = ListenConfig { markers: case.markers, ..ListenConfig::default() };
+    let listener = device.listen(PORT, &listen).map_err(|error| setup(&error))?;
+    announce(invalidated.iter().map(MemoryRegion::stag).collect());
+    let mut of_peer = Box::<[u8]>::default();
+    for qp in &lane.qps {
+        let request = listener.accept(TIMEOUT).map_err(|error| setup(&error))?;
+        of_peer = request.private_data().into();
+        request.accept(qp, &lane.advertisement.encode()).map_err(|error| setup(&error))?;
+    }
+    let lane = Lane { invalidated, ..lane.connected(case, &of_peer)? };
+    if case.pattern.takes_receives() {
+        (0..DEPTH).try_for_each(|number| lane.post_receive(number))?;
+    }
+    Ok(lane)
+}
+
+fn setup(error: &dyn std::error::Error) -> BenchError {
+    BenchError::Setup(error.to_string())
+}
+
+fn no_memory(error: &dyn std::error::Error) -> BenchError {
+    BenchError::Memory(error.to_string())
+}
+
+/// Queue pairs whose peer's memory is not known yet.
+struct Unconnected {
+    domain: ProtectionDomain,
+    qps: Vec<QueuePair>,
+    completions: CompletionQueue,
+    shared_receives: Option<SharedReceiveQueue>,
+    source: MemoryRegion,
+    exposed: MemoryRegion,
+    /// Of `exposed`.
+    advertisement: Advertisement,
+}
+
+impl Unconnected {
+    /// Makes the queue pairs of an end, and their memory.
+    fn new(device: &Device, case: &Case) -> Result<Self, BenchError> {
+        let domain = device.protection_domain();
+        let completions = CompletionQueue::new(2 * DEPTH as usize);
+        let config = QpConfig { send_depth: DEPTH as usize, packing: case.packing, ..QpConfig::default() };
+        let is_shared = case.receives == Receives::Shared;
+        let shared_receives = is_shared.then(|| domain.shared_receive_queue(DEPTH as usize));
+        let qps = (0..case.connections)
+            .map(|_| match &shared_receives {
+                Some(receives) => domain.queue_pair_sharing(receives, &config, &completions, &completions),
+                None => domain.queue_pair(&config, &completions, &completions),
+            })
+            .collect::<Result<_, _>>()
+            .map_err(|error| setup(&error))?;
+        let region = |access| domain.allocate(REGION_BYTES, access).map_err(|error| no_memory(&error));
+        let anything = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::LOCAL_WRITE;
+        let (source, exposed) = (region(Access::empty())?, region(anything)?);
+        let advertisement = exposed.advertisement(0, REGION_BYTES as u32);
+        let advertisement = advertisement.ok_or_else(|| BenchError::Memory("no range".into()))?;
+        Ok(Self { domain, qps, completions, shared_receives, source, exposed, advertisement })
+    }
+
+    /// Registers as much memory as the messages of `case` invalidate, for the first queue pair alone.
+    fn invalidated(&self, case: &Case) -> Result<Vec<MemoryRegion>, BenchError> {
+        let region = Region::heap(INVALIDATED_BYTES);
+        let region = region.ok_or_else(|| BenchError::Memory(format!("{INVALIDATED_BYTES} bytes")))?;
+        let register = |_| {
+            let (qp, access) = (&self.qps[0], Access::REMOTE_WRITE | Access::LOCAL_WRITE);
+            self.domain.register_for(qp, region.clone(), access, Addressing::ZeroBased)
+        };
+        (0..case.messages_max()).map(register).collect::<Result<_, _>>().map_err(|error| no_memory(&error))
+    }
+
+    fn connected(self, case: &Case, private_data: &[u8]) -> Result<Lane, BenchError> {
+        let sink = Advertisement::decode(private_data).map_err(|error| setup(&error))?;
+        let Self { qps, completions, shared_receives, source, exposed, .. } = self;
+        let (receives, size, pattern) = (case.receives, case.size, case.pattern);
+        let (stags, invalidated) = (Vec::new(), Vec::new());
+        Ok(Lane {
+            qps,
+            completions,
+            shared_receives,
+            receives,
+            source,
+            exposed,
+            sink,
+            stags,
+            invalidated,
+            size,
+            pattern,
+        })
+    }
+}
