@@ -2,8 +2,10 @@
 
 import dataclasses
 import pathlib
+from typing import Any
 
-from benchmarks.instructions import ENDS, callgrind_run, phases
+from benchmarks.figures import Figure
+from benchmarks.instructions import ENDS, TOLERANCE_PERCENT, callgrind_run, difference_percent, phases
 
 # What each connection needs has left the first-level cache when its next turn comes.
 CASE = "spread-64"
@@ -53,3 +55,46 @@ def print_lines(measured: list[Lines], functions: int) -> None:
         )
         for count, name in lines.by_function[:functions]:
             print(f"{count:>15.2f}  {name}")
+
+
+def as_figure(measured: list[Lines]) -> Figure:
+    """The lines from beyond the first cache, beside the counts of instructions."""
+    return Figure("lines a message", {"lines": {lines.end: lines.beyond_first for lines in measured}})
+
+
+def baseline_of(measured: list[Lines]) -> dict[str, Any]:
+    """What a baseline says of lines."""
+    return {
+        lines.end: {
+            "beyond_first": round(lines.beyond_first, 1),
+            "beyond_second": round(lines.beyond_second, 1),
+        }
+        for lines in measured
+    }
+
+
+def regressions(measured: list[Lines], baseline: dict[str, Any]) -> list[str]:
+    """What is above the baseline by more than the tolerance, a sentence each. Lines from beyond the second
+    cache depend on where the memory lies: they are printed, and not judged."""
+    found = []
+    for lines in measured:
+        recorded = baseline.get(lines.end, {}).get("beyond_first")
+        if recorded is None:
+            found.append(f"the {lines.end} is not in the baseline")
+            continue
+        more = difference_percent(lines.beyond_first, recorded)
+        if more > TOLERANCE_PERCENT:
+            found.append(
+                f"the {lines.end} fetches {lines.beyond_first:.1f} lines a message, {more:.1f} % more than "
+                f"{recorded}"
+            )
+    return found
+
+
+def is_below(measured: list[Lines], baseline: dict[str, Any]) -> bool:
+    """Whether a new baseline should be recorded."""
+    return any(
+        difference_percent(lines.beyond_first, baseline[lines.end]["beyond_first"]) < -TOLERANCE_PERCENT
+        for lines in measured
+        if lines.end in baseline
+    )

@@ -11,7 +11,7 @@ import tempfile
 import time
 
 from benchmarks.callgrind import Profile
-from benchmarks.instructions import ENDS, Phase, Unusable
+from benchmarks.instructions import Phase, Unusable
 from benchmarks.measurements import Setting
 from benchmarks.namespaces import end
 
@@ -60,7 +60,7 @@ def faults(measured: list[Phase]) -> list[str]:
     return [
         f"{phase.name}: the {name} enters {', '.join(found)}"
         for phase in measured
-        for name in ENDS
+        for name in phase.profiles
         if (found := library_calls(phase.profiles[name]))
     ]
 

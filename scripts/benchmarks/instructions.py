@@ -11,9 +11,13 @@ import tempfile
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
+from benchmarks.bars import RESEMBLANCE
 from benchmarks.callgrind import Place, Profile, read_profile
+from benchmarks.machine_code import Programs
 
 TOLERANCE_PERCENT = 3.0
+# An end that is excused is so until it takes so much less than it may.
+EXCUSE_MARGIN = 0.05
 ENDS = ("writer", "target")
 # Under valgrind there are no hugepages.
 PROGRAM_ARGUMENTS = ("instructions", "--eal", "--no-huge -m 256")
@@ -26,6 +30,9 @@ CALLGRIND = (
     "--toggle-collect=*::target_turn",
     "--dump-after=*::end_of_phase",
 )
+# Conditional branches, and the addresses by which locked operations are found.
+EVERYTHING = ("--branch-sim=yes", "--dump-instr=yes")
+TIMEOUT_SECONDS = 300
 # Instructions of a CRC are those of its functions, and those of its files where they were inlined.
 CRC_FUNCTION = re.compile(r"\bcrc", re.IGNORECASE)
 CRC_FILE = re.compile(r"/dataplane/src/crc32c/|/crc(32c|-fast)-[0-9][^/]*/")
@@ -33,6 +40,8 @@ COPY_FILES = "/dataplane/src/memory/"
 COPY_FILE = COPY_FILES + "copy.rs"
 COPY_FUNCTION = "rte_pktmbuf_copy"
 LIBRARY_COPY = re.compile(r"__mem(cpy|move)_")
+# What the network does to frames is done to them by no end.
+NETWORK_FUNCTION = re.compile(r"::disturb_(burst|acknowledgements)\b")
 
 
 class Unusable(Exception):
@@ -41,7 +50,7 @@ class Unusable(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Count:
-    """Instructions for one unit at one end, by kind."""
+    """Instructions for one unit at one end, by kind, and what else was counted."""
 
     # All but the next two: TCP, MPA, DDP, RDMAP, queues and frames.
     protocol: float
@@ -49,6 +58,36 @@ class Count:
     copy: float
     # Of the protocol's: structures that the C library's memcpy has moved.
     moves: float
+    # Conditional branches of the protocol's instructions, and locked operations.
+    branches: float
+    locked: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """What a baseline has of a count."""
+
+    name: str
+    field: str
+    plural: str
+    # What is recorded of it, and what more of it than the tolerance is no difference.
+    digits: int
+    slack: float
+
+    def of(self, count: Count) -> float:
+        """Its value."""
+        return float(getattr(count, self.field))
+
+    def recorded(self, count: Count) -> float:
+        """Its value as a baseline has it."""
+        value = round(self.of(count), self.digits)
+        return value if self.digits else int(value)
+
+
+INSTRUCTIONS = Measure("instructions", "protocol", "instructions", 0, 0.0)
+BRANCHES = Measure("branches", "branches", "conditional branches", 1, 0.2)
+LOCKED = Measure("locked", "locked", "locked operations", 2, 0.02)
+MEASURES = (INSTRUCTIONS, BRANCHES, LOCKED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +99,17 @@ class Phase:
     # What is in one unit, as the report says it.
     facts: dict[str, Any]
     profiles: dict[str, Profile]
+
+    @property
+    def ends(self) -> list[str]:
+        """The ends that have a core; a writer without a target is both ends."""
+        return [end for end in ENDS if self.facts[end] is not None]
+
+    @property
+    def resembles(self) -> str | None:
+        """The case that this one differs from in one thing."""
+        name: str | None = self.facts.get("resembles")
+        return name
 
     def units(self, end: str) -> int:
         """How many segments, messages or polls the end had."""
@@ -104,7 +154,27 @@ def instructions_by_kind(profile: Profile) -> dict[str, int]:
     )
     moved -= payload
     copy += payload
-    return {"protocol": profile.total() - crc - copy, "crc": crc, "copy": copy, "moves": moved}
+    network = sum(count for place, count in profile.own.items() if is_of_network(place))
+    branches = sum(count for place, count in profile.branches.items() if is_of_protocol(place))
+    return {
+        "protocol": profile.total() - crc - copy - network,
+        "crc": crc,
+        "copy": copy,
+        "moves": moved,
+        "branches": branches,
+        "locked": profile.locked.total(),
+    }
+
+
+def is_of_network(place: Place) -> bool:
+    """Whether code at a place is the network's between the ends."""
+    return bool(NETWORK_FUNCTION.search(place.function))
+
+
+def is_of_protocol(place: Place) -> bool:
+    """Whether code at a place is neither a CRC's nor a copy's nor the network's."""
+    copies = LIBRARY_COPY.match(place.function) or place.file.endswith(COPY_FILE)
+    return not (copies or place.function == COPY_FUNCTION or computes_crc(place) or is_of_network(place))
 
 
 def computes_crc(place: Place) -> bool:
@@ -129,11 +199,13 @@ def callgrind_run(
         command = [*CALLGRIND, *options, f"--callgrind-out-file={counts}", str(program)]
         command += [*PROGRAM_ARGUMENTS, "--json", str(report), *arguments]
         try:
-            run = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+            run = subprocess.run(
+                command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
+            )
         except FileNotFoundError:
             raise Unusable("valgrind is not installed (scripts/setup installs it)") from None
         except subprocess.TimeoutExpired:
-            raise Unusable("no end after 150 s under callgrind") from None
+            raise Unusable(f"no end after {TIMEOUT_SECONDS} s under callgrind") from None
         if run.returncode != 0 or not report.exists():
             raise Unusable(f"{' '.join(command)} failed:\n{run.stderr}")
         yield json.loads(report.read_text()), folder
@@ -141,7 +213,7 @@ def callgrind_run(
 
 def measure(program: pathlib.Path) -> list[Phase]:
     """Runs the program under callgrind, and returns what each of its phases took."""
-    with callgrind_run(program) as (reports, folder):
+    with callgrind_run(program, EVERYTHING) as (reports, folder):
         return phases(reports, folder)
 
 
@@ -150,15 +222,17 @@ def phases(
 ) -> list[Phase]:
     """Joins the program's reports with callgrind's: each phase has a part of each end's thread, in order."""
     found = []
+    programs = Programs()
     for number, facts in enumerate(reports):
-        profiles = {}
+        phase = Phase(facts["name"], facts["unit"], facts, {})
         for offset, end in enumerate(ENDS):
             part = 2 * number + offset + 1
             files = list(folder.glob(f"counts.{part}-*"))
             if len(files) != 1:
                 raise Unusable(f"callgrind wrote {len(files)} files for part {part}")
-            profiles[end] = read_profile(files[0].read_text().splitlines(), events)
-        phase = Phase(facts["name"], facts["unit"], facts, profiles)
+            if end in phase.ends:
+                lines = files[0].read_text().splitlines()
+                phase.profiles[end] = read_profile(lines, events, programs.locks)
         validate(phase)
         found.append(phase)
     return found
@@ -166,7 +240,7 @@ def phases(
 
 def validate(phase: Phase) -> None:
     """Refuses counts that are not those of steady polls."""
-    for end in ENDS:
+    for end in phase.ends:
         counts = phase.facts[end]
         if counts["retransmitted_segments"]:
             raise Unusable(f"{phase.name}: {end} sent segments again")
@@ -191,33 +265,45 @@ def selected(measured: list[Phase]) -> list[Phase]:
 def baseline_of(measured: list[Phase]) -> dict[str, Any]:
     """What a baseline says of counts: the protocol's, which depend on no processor."""
     return {
-        phase.name: {"unit": phase.unit, **{end: round(phase.count(end).protocol) for end in ENDS}}
+        phase.name: {
+            "unit": phase.unit,
+            **{
+                end: {measure.name: measure.recorded(phase.count(end)) for measure in MEASURES}
+                for end in phase.ends
+            },
+        }
         for phase in measured
     }
 
 
 def difference_percent(count: float, baseline: float) -> float:
     """How much more than the baseline a count is."""
-    return 100 * (count - baseline) / baseline
+    return 100 * (count - baseline) / baseline if baseline else 0.0
+
+
+def is_more(measure: Measure, count: float, baseline: float) -> bool:
+    """Whether a count is above the baseline by more than the tolerance."""
+    return count > baseline * (1 + TOLERANCE_PERCENT / 100) + measure.slack
 
 
 def regressions(measured: list[Phase], baseline: dict[str, Any]) -> list[str]:
     """What is above the baseline by more than the tolerance, or on one side only, a sentence each."""
     found = []
     for phase in measured:
-        for end in ENDS:
-            count = phase.count(end).protocol
-            if phase.name not in baseline:
-                found.append(f"{phase.name} is not in the baseline")
-                break
-            more = difference_percent(count, baseline[phase.name][end])
-            if more > TOLERANCE_PERCENT:
-                found.append(
-                    f"{phase.name}: the {end} takes {count:.0f} instructions a {phase.unit}, "
-                    f"{more:.1f} % more than {baseline[phase.name][end]}"
-                )
-        if phase.name in baseline and baseline[phase.name]["unit"] != phase.unit:
-            found.append(f"{phase.name}: the baseline counts a {baseline[phase.name]['unit']}")
+        before = baseline.get(phase.name)
+        if before is None:
+            found.append(f"{phase.name} is not in the baseline")
+            continue
+        if before["unit"] != phase.unit:
+            found.append(f"{phase.name}: the baseline counts a {before['unit']}")
+        for end in phase.ends:
+            for measure in MEASURES:
+                count, recorded = measure.of(phase.count(end)), before[end][measure.name]
+                if is_more(measure, count, recorded):
+                    found.append(
+                        f"{phase.name}: the {end} takes {count:.{measure.digits}f} {measure.plural} "
+                        f"a {phase.unit}, {difference_percent(count, recorded):.1f} % more than {recorded}"
+                    )
     names = {phase.name for phase in measured}
     return found + [f"{name} was not measured" for name in baseline if name not in names]
 
@@ -225,32 +311,71 @@ def regressions(measured: list[Phase], baseline: dict[str, Any]) -> list[str]:
 def is_below(measured: list[Phase], baseline: dict[str, Any]) -> bool:
     """Whether some count is so far below the baseline that a new one should be recorded."""
     return any(
-        difference_percent(phase.count(end).protocol, baseline[phase.name][end]) < -TOLERANCE_PERCENT
+        is_more(measure, baseline[phase.name][end][measure.name], measure.of(phase.count(end)))
         for phase in measured
-        for end in ENDS
+        for end in phase.ends
+        for measure in MEASURES
         if phase.name in baseline
     )
 
 
-def print_table(measured: list[Phase], baseline: dict[str, Any]) -> None:
-    """Prints the counts beside the baseline."""
-    print(f"{'':<14} {'':<7}{'protocol':>9}{'baseline':>10}{'':>8}{'CRC':>7}{'copies':>8}{'memcpy':>8}")
+def ratio(phase: Phase, end: str, measured: list[Phase]) -> float | None:
+    """The instructions of an end beside those of the case that its case resembles; of both ends together, if
+    they are on one core."""
+    resembled = next((other for other in measured if other.name == phase.resembles), None)
+    if resembled is None:
+        return None
+    ends = [end] if len(phase.ends) > 1 else resembled.ends
+    return phase.count(end).protocol / sum(resembled.count(end).protocol for end in ends)
+
+
+def cliffs(measured: list[Phase], excused: Collection[tuple[str, str]]) -> list[str]:
+    """What takes too much beside the case that it resembles, or is excused and need not be."""
+    found = []
     for phase in measured:
-        for end in ENDS:
+        for end in phase.ends:
+            share = ratio(phase, end, measured)
+            if share is None:
+                continue
+            is_excused = (phase.name, end) in excused
+            if share > RESEMBLANCE and not is_excused:
+                found.append(
+                    f"{phase.name}: the {end} takes {share:.2f} of the instructions of {phase.resembles}, "
+                    f"more than {RESEMBLANCE}"
+                )
+            elif share <= RESEMBLANCE - EXCUSE_MARGIN and is_excused:
+                found.append(
+                    f"{phase.name}: the {end} takes {share:.2f} of the instructions of {phase.resembles}: "
+                    f"excuse it no more (scripts/benchmarks/bars.py)"
+                )
+    return found
+
+
+def print_table(measured: list[Phase], baseline: dict[str, Any]) -> None:
+    """Prints the counts beside the baseline, and beside those of the cases that they resemble."""
+    print(
+        f"{'':<21}{'':<7}{'protocol':>9}{'baseline':>10}{'':>8}{'CRC':>7}{'copies':>8}{'memcpy':>8}"
+        f"{'branches':>10}{'locked':>8}"
+    )
+    for phase in measured:
+        for end in phase.ends:
             count = phase.count(end)
-            before = baseline.get(phase.name, {}).get(end)
+            before = baseline.get(phase.name, {}).get(end, {}).get(INSTRUCTIONS.name)
             compared = f"{'-':>10}{'':>8}"
             if before:
                 compared = f"{before:>10}{difference_percent(count.protocol, before):>+7.1f}%"
+            share = ratio(phase, end, measured)
+            beside = f", {share:.2f} of {phase.resembles}" if share is not None else ""
             print(
-                f"{phase.name:<14} {end:<7}{count.protocol:>9.0f}{compared}"
-                f"{count.crc:>7.0f}{count.copy:>8.0f}{count.moves:>8.0f}  a {phase.unit}"
+                f"{phase.name:<21}{end if len(phase.ends) > 1 else 'both':<7}{count.protocol:>9.0f}{compared}"
+                f"{count.crc:>7.0f}{count.copy:>8.0f}{count.moves:>8.0f}{count.branches:>10.1f}"
+                f"{count.locked:>8.2f}  a {phase.unit}{beside}"
             )
 
 
 def print_functions(phase: Phase, rows: int = 40) -> None:
     """Prints the functions of a phase that take most, at each end."""
-    for end in ENDS:
+    for end in phase.ends:
         units = phase.units(end)
         functions = phase.profiles[end].by_function()
         print(f"\n{phase.name}, {end}: instructions a {phase.unit}, with and without what a function calls")
@@ -268,7 +393,10 @@ def as_json(measured: list[Phase]) -> list[dict[str, Any]]:
             "size": phase.facts["size"],
             "mtu": phase.facts["mtu"],
             "packing": phase.facts["packing"],
-            **{end: {"units": phase.units(end), **dataclasses.asdict(phase.count(end))} for end in ENDS},
+            "resembles": phase.resembles,
+            **{
+                end: {"units": phase.units(end), **dataclasses.asdict(phase.count(end))} for end in phase.ends
+            },
         }
         for phase in measured
     ]

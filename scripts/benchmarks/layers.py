@@ -76,6 +76,6 @@ def costs(phases: list[instructions.Phase]) -> list[Cost]:
             {layer: count / phase.units(end) for layer, count in by_layer(phase.profiles[end]).items()},
         )
         for phase in phases
-        for end in instructions.ENDS
+        for end in phase.ends
         if phase.unit != "poll"
     ]

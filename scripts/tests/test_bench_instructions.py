@@ -2,13 +2,16 @@
 
 import contextlib
 import io
+import json
 import pathlib
+import struct
 import sys
 import tempfile
 import unittest
+from typing import Any, ClassVar
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from benchmarks import instructions
+from benchmarks import bars, cache_lines, figures, instructions, machine_code
 from benchmarks.callgrind import Place, Profile, read_profile
 
 # As callgrind writes it: names by number after their first use, code of another file inlined (fi), a call
@@ -86,7 +89,70 @@ class CallgrindTest(unittest.TestCase):
     def test_only_what_copies_payload_is_a_copy(self) -> None:
         kinds = instructions.instructions_by_kind(self.profile)
         # 60 of memcpy's were called from the file that copies payload, 40 from elsewhere.
-        self.assertEqual(kinds, {"protocol": 140, "crc": 600, "copy": 260, "moves": 40})
+        expected = {"protocol": 140, "crc": 600, "copy": 260, "moves": 40, "branches": 0, "locked": 0}
+        self.assertEqual(kinds, expected)
+
+    def test_branches_and_locked_operations_are_counted_by_address(self) -> None:
+        lines = [
+            *("positions: instr line", "events: Ir Bc Bcm Bi Bim", "ob=(1) /bin/bench"),
+            *("fl=(1) /x/a.rs", "fn=(1) a::b", "0x1000 10 5 3", "+4 +1 5", "* * 5 2 1"),
+            *("calls=1 0x2000 7 ", "-4 -1 90 40", "fl=(2) /x/copy.rs", "ob=(2) /lib/c.so", "0x1004 3 2"),
+        ]
+        asked = []
+
+        def locks(program: str, address: int) -> bool:
+            asked.append((program, address))
+            return (program, address) == ("/bin/bench", 0x1004)
+
+        profile = read_profile(lines, locks=locks)
+        here = Place("a::b", "/x/a.rs")
+        self.assertEqual(profile.own, {here: 15, Place("a::b", "/x/copy.rs"): 2})
+        self.assertEqual(profile.branches[here], 5)
+        self.assertEqual((profile.locked[here], profile.locked.total()), (10, 10))
+        addresses = [("/bin/bench", address) for address in (0x1000, 0x1004, 0x1004)]
+        self.assertEqual(asked, [*addresses, ("/lib/c.so", 0x1004)])
+
+    def test_what_the_network_does_is_no_end_s(self) -> None:
+        profile = Profile()
+        profile.own[Place("bench::network::Disturbed::disturb_burst", "network.rs")] = 100
+        profile.own[Place("<bench::network::Disturbed as Device>::transmit", "network.rs")] = 10
+        profile.branches[Place("bench::network::Disturbed::disturb_burst", "network.rs")] = 30
+        profile.branches[Place("a::b", "/x/a.rs")] = 3
+        profile.branches[Place("crc_fast::update", "/x/sse.rs")] = 300
+        kinds = instructions.instructions_by_kind(profile)
+        self.assertEqual((kinds["protocol"], kinds["branches"]), (10, 3))
+
+
+class MachineCodeTest(unittest.TestCase):
+    def test_locked_operations_are_known_by_prefix_or_by_an_exchange_with_memory(self) -> None:
+        for code in (
+            *("f0 0f b1 0f", "f0 48 83 07 01", "66 f0 83 07 01", "f2 f0 0f b1 0f"),
+            *("87 07", "48 87 07", "86 47 08", "66 41 87 04 24"),
+        ):
+            self.assertTrue(machine_code.is_locked(bytes.fromhex(code)), code)
+        for code in ("48 87 d8", "87 c0", "90", "48 89 07", "0f 87 00 01", "66 90", "c3", "f3 a4", "", "48"):
+            self.assertFalse(machine_code.is_locked(bytes.fromhex(code)), code)
+
+    def test_code_is_found_by_the_address_that_it_is_loaded_at(self) -> None:
+        headers = b"\x7fELF\x02" + bytes(27) + struct.pack("<Q", 64) + bytes(14) + struct.pack("<HH", 56, 2)
+        headers = headers.ljust(64, b"\0")
+        # A segment that is not loaded, and one of 8 octets at 0x400010 from octet 176 of the file on.
+        headers += struct.pack("<IIQQQQQQ", 6, 0, 64, 0x400000, 0, 112, 112, 8)
+        headers += struct.pack("<IIQQQQQQ", 1, 5, 176, 0x400010, 0, 8, 8, 16)
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "program"
+            path.write_bytes(headers + bytes.fromhex("4889 f0 48830701 90") + b"\xf0" * 8)
+            program = machine_code.Program(path)
+            self.assertTrue(program.locks(0x400012))
+            self.assertFalse(program.locks(0x400010))
+            self.assertEqual(len(program.code(0x400012)), 6)
+            self.assertFalse(program.locks(0x400018))
+            programs = machine_code.Programs()
+            self.assertTrue(programs.locks(str(path), 0x400012))
+            self.assertFalse(programs.locks("[vdso]", 0x400012))
+            path.write_bytes(b"#!/bin/sh")
+            with self.assertRaisesRegex(ValueError, "no ELF file"):
+                machine_code.Program(path)
 
 
 def counts(segments: int, idle: int = 0, again: int = 0) -> dict[str, int]:
@@ -114,7 +180,22 @@ def phase(writer: int = 1000, target: int = 2000, **ends: dict[str, int]) -> ins
     return instructions.Phase("case", "segment", facts, profiles)
 
 
-BASELINE = {"case": {"unit": "segment", "writer": 100, "target": 200}}
+def like(resembled: str, writer: int, target: int | None) -> instructions.Phase:
+    """A phase of ten segments that resembles another; without a target, of one core."""
+    profiles = {"writer": turn_profile("writer", writer)}
+    facts = {"resembles": resembled, "writer": counts(10), "target": None}
+    if target is not None:
+        profiles["target"] = turn_profile("target", target)
+        facts["target"] = counts(10)
+    return instructions.Phase("like", "segment", facts, profiles)
+
+
+def end(count: int, branches: float = 0.0, locked: float = 0.0) -> dict[str, float]:
+    return {"instructions": count, "branches": branches, "locked": locked}
+
+
+BASELINES = pathlib.Path(__file__).resolve().parent.parent / "instructions.json"
+BASELINE: dict[str, Any] = {"case": {"unit": "segment", "writer": end(100), "target": end(200)}}
 
 
 class GuardTest(unittest.TestCase):
@@ -124,6 +205,40 @@ class GuardTest(unittest.TestCase):
         self.assertEqual(sentence, "case: the writer takes 103 instructions a segment, 3.1 % more than 100")
         (sentence,) = instructions.regressions([phase(500, 2100)], BASELINE)
         self.assertIn("the target takes 210", sentence)
+
+    def test_branches_and_locked_operations_have_the_same_tolerance(self) -> None:
+        measured = phase()
+        measured.profiles["writer"].branches[Place("a::b", "a.rs")] = 200
+        measured.profiles["writer"].locked[Place("a::b", "a.rs")] = 10
+        for branches, locked, expected in (
+            (20.0, 1.0, []),
+            (19.3, 0.96, []),
+            (19.0, 1.0, ["20.0 conditional branches a segment, 5.3 % more than 19.0"]),
+            (20.0, 0.9, ["1.00 locked operations a segment, 11.1 % more than 0.9"]),
+            (20.0, 0.0, ["1.00 locked operations a segment, 0.0 % more than 0.0"]),
+        ):
+            baseline = {"case": {"unit": "segment", "writer": end(100, branches, locked), "target": end(200)}}
+            found = instructions.regressions([measured], baseline)
+            self.assertEqual(found, [f"case: the writer takes {text}" for text in expected])
+        self.assertTrue(
+            instructions.is_below([measured], {"case": {**BASELINE["case"], "writer": end(100, 22.0)}})
+        )
+
+    def test_a_case_may_take_little_more_than_the_one_it_resembles(self) -> None:
+        measured = [phase(), like("case", 1300, 2620)]
+        (sentence,) = instructions.cliffs(measured, ())
+        self.assertIn("like: the target takes 1.31 of the instructions of case", sentence)
+        self.assertEqual(instructions.cliffs(measured, {("like", "target")}), [])
+        self.assertEqual(instructions.cliffs([phase(), like("case", 1300, 2600)], {("like", "target")}), [])
+        (sentence,) = instructions.cliffs([phase(), like("case", 1300, 2500)], {("like", "target")})
+        self.assertIn("excuse it no more", sentence)
+
+    def test_one_core_is_compared_with_both_ends(self) -> None:
+        measured = [phase(), like("case", 3000, None)]
+        instructions.validate(measured[1])
+        self.assertEqual(instructions.ratio(measured[1], "writer", measured), 1.0)
+        self.assertIsNone(instructions.ratio(measured[0], "writer", measured))
+        self.assertEqual(list(instructions.baseline_of(measured)["like"]), ["unit", "writer"])
 
     def test_fewer_instructions_ask_for_a_new_baseline(self) -> None:
         self.assertFalse(instructions.is_below([phase(971, 2000)], BASELINE))
@@ -136,7 +251,7 @@ class GuardTest(unittest.TestCase):
         self.assertEqual(instructions.regressions([], BASELINE), ["case was not measured"])
 
     def test_another_unit_has_another_baseline(self) -> None:
-        baseline = {"case": {"unit": "message", "writer": 100, "target": 200}}
+        baseline = {"case": {"unit": "message", "writer": end(100), "target": end(200)}}
         (sentence,) = instructions.regressions([phase()], baseline)
         self.assertIn("the baseline counts a message", sentence)
 
@@ -171,6 +286,92 @@ class GuardTest(unittest.TestCase):
         rows = text.getvalue().splitlines()[1:]
         self.assertEqual([row.split()[:2] for row in rows], [["case", "writer"], ["case", "target"]])
         self.assertIn("+3.0%", rows[0])
+
+    def test_the_table_has_the_ratio_to_the_case_that_is_resembled(self) -> None:
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text):
+            instructions.print_table([phase(), like("case", 3150, None)], {})
+        row = text.getvalue().splitlines()[-1]
+        self.assertEqual(row.split()[:3], ["like", "both", "315"])
+        self.assertTrue(row.endswith("a segment, 1.05 of case"), row)
+
+
+def polls(name: str, messages: int, writer: int, target: int) -> instructions.Phase:
+    """Ten polls with so many messages altogether."""
+    facts: dict[str, Any] = {"size": 64, "mtu": 1500}
+    for at in instructions.ENDS:
+        facts[at] = {**counts(10), "messages": messages, "fpdus": messages, "polls": 10}
+    profiles = {"writer": turn_profile("writer", writer), "target": turn_profile("target", target)}
+    return instructions.Phase(name, "message", facts, profiles)
+
+
+class FiguresTest(unittest.TestCase):
+    def test_a_poll_beside_its_messages_is_where_the_line_through_two_counts_begins(self) -> None:
+        # 500 a poll and 20 a message; 300 and 10.
+        many, few = polls("many", 160, 5000 + 3200, 3000 + 1600), polls("few", 80, 5000 + 1600, 3000 + 800)
+        poll, message = figures.of_poll(many, few)
+        for found, expected in ((poll, (500, 300)), (message, (20, 10))):
+            values = found.values["instructions"]
+            for at, value in zip(instructions.ENDS, expected, strict=True):
+                self.assertAlmostEqual(values[at], value)
+
+    def test_a_message_is_all_its_segments(self) -> None:
+        measured = phase()
+        measured.facts.update(size=65536, mtu=9000)
+        measured.facts["writer"] = {**counts(10), "messages": 4}
+        found = figures.of_message(measured)
+        self.assertEqual(found.name, "a message of 64 KiB at MTU 9000")
+        self.assertEqual(found.values["instructions"], {"writer": 250.0, "target": 500.0})
+
+    def test_a_marker_is_what_segments_take_more(self) -> None:
+        marked, plain = phase(3000, 4000), phase(1000, 2000)
+        # Ten segments of 5080 octets beside their Markers, of which each has ten.
+        marked.facts["writer"] = {**counts(10), "messages": 10, "fpdus": 10}
+        marked.facts["size"] = 5080 - 20
+        found = figures.of_marker(marked, plain)
+        self.assertEqual(found.values["instructions"], {"writer": 20.0, "target": 20.0})
+
+    def test_bars_stand_beside_their_figures(self) -> None:
+        rows = (bars.Bar("case", "instructions", 90, None), bars.Bar("lines a message", "lines", 40, 25))
+        lines = [cache_lines.Lines(at, 50.25, 20.0, []) for at in instructions.ENDS]
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text):
+            figures.print_bars([*figures.of_cases([phase()]), cache_lines.as_figure(lines)], rows)
+        first, second = (row.split() for row in text.getvalue().splitlines()[-2:])
+        self.assertEqual(first, ["case", "instructions", "100", "90", "-", "-"])
+        self.assertEqual(second, ["lines", "a", "message", "lines", "50.2", "40", "50.2", "25"])
+
+    def test_bars_are_for_what_is_counted(self) -> None:
+        counted = {*json.loads(BASELINES.read_text())["release"], "lines a message"}
+        computed = {"a message of 64 KiB at MTU 9000", "a Marker", "a poll beside its messages"}
+        self.assertLessEqual({bar.row for bar in bars.BARS}, counted | computed)
+
+    def test_the_excused_are_counted(self) -> None:
+        for build, excused in bars.EXCUSED.items():
+            recorded = json.loads(BASELINES.read_text())[build]
+            for name, at in excused:
+                self.assertIn(at, recorded[name])
+
+
+class CacheLinesTest(unittest.TestCase):
+    MEASURED: ClassVar = [
+        cache_lines.Lines("writer", 107.0, 49.0, []),
+        cache_lines.Lines("target", 57.0, 29.0, []),
+    ]
+
+    def test_a_recorded_baseline_is_met(self) -> None:
+        baseline = cache_lines.baseline_of(self.MEASURED)
+        self.assertEqual(cache_lines.regressions(self.MEASURED, baseline), [])
+        self.assertFalse(cache_lines.is_below(self.MEASURED, baseline))
+
+    def test_the_tolerance_is_that_of_instructions(self) -> None:
+        baseline = cache_lines.baseline_of(self.MEASURED)
+        baseline["writer"]["beyond_first"] = 103.0
+        (sentence,) = cache_lines.regressions(self.MEASURED, baseline)
+        self.assertEqual(sentence, "the writer fetches 107.0 lines a message, 3.9 % more than 103.0")
+        baseline["writer"]["beyond_first"] = 111.0
+        self.assertTrue(cache_lines.is_below(self.MEASURED, baseline))
+        self.assertEqual(len(cache_lines.regressions(self.MEASURED, {})), 2)
 
 
 if __name__ == "__main__":
