@@ -72,8 +72,25 @@ impl Waker {
     #[inline]
     pub fn wake(&self) {
         fence(Ordering::SeqCst);
+        self.notify_if_asleep();
+    }
+
+    /// Wakes the polling thread as [`wake`](Self::wake) does, after a read-modify-write operation of order
+    /// `SeqCst` that has made the work visible. It needs no fence: if the load below finds the thread awake,
+    /// it comes before the fence of [`arm`](Self::arm) in the one order of all such operations and fences,
+    /// and so does the operation before it, which the thread's last poll then sees.
+    #[inline]
+    pub(crate) fn wake_after_exchange(&self) {
+        // The model has that one order for fences only.
+        #[cfg(loom)]
+        fence(Ordering::SeqCst);
+        self.notify_if_asleep();
+    }
+
+    #[inline]
+    fn notify_if_asleep(&self) {
         // Of several that find it asleep, one notifies.
-        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel) {
+        if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::AcqRel) {
             self.notify.notify();
         }
     }

@@ -37,7 +37,6 @@ impl<D: Device> Core<D> {
     fn serve_doorbell(&mut self, now: Instant, number: QpNumber) {
         // A queue pair may be destroyed after it has rung.
         let Some(qp) = self.endpoints.queue_pairs.numbered(number) else { return };
-        qp.shared.clear_doorbell();
         match qp.connection {
             Some(id) => {
                 let Some(mut endpoint) = self.endpoints.named(now, id) else { return };

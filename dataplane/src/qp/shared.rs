@@ -3,11 +3,10 @@
 
 use std::sync::Arc;
 
-use crossbeam::utils::CachePadded;
-
 use super::active_wqe::check_shape;
 use super::async_event::{AsyncEvent, AsyncEvents};
 use super::completion_queue::CompletionBatch;
+use super::doorbells::Doorbell;
 use super::error::StreamError;
 use super::shared_receive_queue::SharedReceiveQueue;
 use super::work::{Completion, QpNumber, RECEIVE_WORDS, ReceiveRequest, SendRequest};
@@ -65,9 +64,7 @@ pub struct SharedQp {
     receives_taken: AtomicU64,
     send_completions: Arc<CompletionRing>,
     receive_completions: Arc<CompletionRing>,
-    /// Apart from what posting threads only read.
-    rung: CachePadded<AtomicBool>,
-    doorbells: Arc<Doorbells>,
+    doorbell: Doorbell,
     state: AtomicU8,
     /// No core reads the queues any more.
     abandoned: AtomicBool,
@@ -99,8 +96,7 @@ impl SharedQp {
             receives_taken: AtomicU64::new(0),
             send_completions: completions.send,
             receive_completions: completions.receive,
-            rung: CachePadded::new(AtomicBool::new(false)),
-            doorbells,
+            doorbell: Doorbell::new(number, doorbells),
             state: AtomicU8::new(QpState::Idle as u8),
             abandoned: AtomicBool::new(false),
             ord: AtomicU16::new(0),
@@ -312,16 +308,7 @@ impl SharedQp {
     /// Rings the doorbell for work that waits, posted by an application or left by the core for its next
     /// poll.
     pub(crate) fn ring(&self) {
-        if !self.rung.swap(true, Ordering::AcqRel) {
-            self.doorbells.ring(self.number);
-        }
-    }
-
-    /// Clears the doorbell: the core reads the queues after this.
-    pub fn clear_doorbell(&self) {
-        // A swap, not a store: either the poster's swap comes first and the core sees its request, or it
-        // comes later and rings again.
-        self.rung.swap(false, Ordering::AcqRel);
+        self.doorbell.ring();
     }
 
     /// Takes the next posted send, for the core.
