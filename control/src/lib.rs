@@ -3,7 +3,11 @@
 //! A [`Device`] is a core that polls a NIC. From it come [`ProtectionDomain`]s, from these [`MemoryRegion`]s
 //! and [`QueuePair`]s. A queue pair is connected by [`QueuePair::connect`], by a [`Listener`] and
 //! [`ConnectionRequest::accept`], or on a [`TcpStream`] after bytes in streaming mode; work is posted to it,
-//! and its completions are polled from [`CompletionQueue`]s, from any thread.
+//! and its completions are polled from [`CompletionQueue`]s.
+//!
+//! A queue pair has one thread that posts, a completion queue one that polls, and neither waits for a lock.
+//! Threads that share one use its form with a lock, [`SharedQueuePair`] and [`SharedCompletionQueue`]; every
+//! other handle may be used by any thread.
 //!
 //! Two devices with a link in memory between them; one writes into the other's memory:
 //!
@@ -72,7 +76,7 @@ pub use handles::batch::SendBatch;
 pub use handles::byte_stream::{ByteStream, ByteStreamHandle, ByteStreamReader, ByteStreamWriter, Piece};
 pub use handles::clock::now;
 pub use handles::cm;
-pub use handles::completion::CompletionQueue;
+pub use handles::completion::{CompletionQueue, CompletionQueueControl};
 pub use handles::connection_request::ConnectionRequest;
 pub use handles::device::Device;
 pub use handles::driver::CoreDriver;
@@ -84,7 +88,8 @@ pub use handles::memory_region::{DeregisterError, MemoryRegion};
 #[cfg(feature = "dpdk")]
 pub use handles::open;
 pub use handles::protection_domain::ProtectionDomain;
-pub use handles::queue_pair::QueuePair;
+pub use handles::queue_pair::{QueuePair, QueuePairControl};
+pub use handles::shared::{SharedCompletionQueue, SharedQueuePair};
 pub use handles::shared_receive_queue::SharedReceiveQueue;
 pub use handles::tcp_listener::TcpListener;
 pub use handles::tcp_stream::TcpStream;

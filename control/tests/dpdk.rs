@@ -60,9 +60,9 @@ fn carry_a_write(eal: Eal, external_pieces: ExternalPieces) {
     let listener = far.listen(PORT, &ListenConfig::default()).unwrap();
     let (near_end, far_end) = (End::new(&near), End::new(&far));
     std::thread::scope(|scope| {
-        let connecting = scope.spawn(|| near_end.connect(b"").unwrap());
+        let connecting = scope.spawn(near_end.connecting(b""));
         listener.accept(PATIENCE).unwrap().accept(&far_end.qp, b"").unwrap();
-        connecting.join().unwrap();
+        connecting.join().unwrap().unwrap();
     });
     let octets: Vec<u8> = (0..End::OCTETS).map(|index| ((index * 31) >> 8) as u8).collect();
     let region = open::hugepages(eal).allocate(octets.len()).unwrap();

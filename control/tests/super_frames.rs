@@ -54,9 +54,9 @@ fn carry(eal: Eal, sockets: &Path, number: usize, super_frames: &str) {
     let listener = far.listen(PORT, &ListenConfig::default()).unwrap();
     let (near_end, far_end) = (End::new(&near), End::new(&far));
     thread::scope(|scope| {
-        let connecting = scope.spawn(|| near_end.connect(b"").unwrap());
+        let connecting = scope.spawn(near_end.connecting(b""));
         listener.accept(PATIENCE).unwrap().accept(&far_end.qp, b"").unwrap();
-        connecting.join().unwrap();
+        connecting.join().unwrap().unwrap();
     });
     for (from, to, device) in [(&near_end, &far_end, &near), (&far_end, &near_end, &far)] {
         let octets: Vec<u8> = (0..End::OCTETS).map(|index| ((index * 31) >> 8) as u8).collect();

@@ -26,6 +26,7 @@ mod drops;
 mod endpoint;
 mod keyed_hash;
 pub mod limits;
+pub mod locked;
 pub mod memory;
 pub mod mpa;
 mod named;

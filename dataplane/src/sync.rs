@@ -9,8 +9,13 @@ pub use crossbeam::atomic::AtomicCell;
 #[cfg(not(loom))]
 pub use crossbeam::queue::ArrayQueue;
 
+#[cfg(not(loom))]
+pub use std::sync::{Mutex, MutexGuard};
+
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(loom)]
+pub use loom::sync::{Mutex, MutexGuard};
 #[cfg(loom)]
 pub use model::{ArrayQueue, AtomicCell, HandedOver, Words};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use warpline_dataplane::ring::ConnectionId;
 
 use super::context::DeviceContext;
-use super::queue_pair::QueuePair;
+use super::queue_pair::QueuePairControl;
 use super::tcp_stream::TcpStream;
 use crate::engine::interface::reply::Reply;
 use crate::engine::interface::request::{PeerRequest, Request, StreamRequest};
@@ -77,7 +77,7 @@ impl ConnectionRequest {
     /// Accepts without waiting: `reply` gets the answer. `qp` is of the device.
     pub(crate) fn begin_accept(
         mut self,
-        qp: &QueuePair,
+        qp: &QueuePairControl,
         reads: ReadsWanted,
         private_data: &[u8],
         reply: Reply<Result<Accepted, AnswerError>>,
@@ -100,7 +100,7 @@ impl ConnectionRequest {
     ///
     /// [`AnswerError`]; the connection is closed then.
     // Requirements: MPA-7.1.2-15
-    pub fn accept(self, qp: &QueuePair, private_data: &[u8]) -> Result<Accepted, AnswerError> {
+    pub fn accept(self, qp: &QueuePairControl, private_data: &[u8]) -> Result<Accepted, AnswerError> {
         self.accept_with(qp, ReadsWanted::default(), private_data)
     }
 
@@ -111,7 +111,7 @@ impl ConnectionRequest {
     /// [`AnswerError`]; the connection is closed then.
     pub fn accept_with(
         mut self,
-        qp: &QueuePair,
+        qp: &QueuePairControl,
         reads: ReadsWanted,
         private_data: &[u8],
     ) -> Result<Accepted, AnswerError> {

@@ -45,9 +45,9 @@ use warpline_dataplane::qp::lender::LenderNumber;
 use warpline_dataplane::qp::shared::PostError;
 use warpline_dataplane::qp::work::{Completion, Operation, ReceiveRequest, SendRequest, Slice, SliceList};
 
-use crate::handles::completion::CompletionQueue;
 use crate::handles::memory_region::MemoryRegion;
 use crate::handles::queue_pair::QueuePair;
+use crate::handles::shared::SharedCompletionQueue;
 use crate::vocabulary::advertisement::Advertisement;
 
 /// A range of a registered region that has one owner. The region stays registered as long as there is a
@@ -254,7 +254,7 @@ struct Lent {
 /// registered, and its device keeps running. To be spared this, drop the queue pairs, and poll until nothing
 /// is [lent](Self::lent).
 pub struct Lender {
-    completions: CompletionQueue,
+    completions: SharedCompletionQueue,
     /// The mark of its requests; `None`, and no place, when the process has had all lenders it can.
     number: Option<LenderNumber>,
     /// The loans, each in the place that its request is named by until its completion.
@@ -266,7 +266,8 @@ impl Lender {
     /// Returns a lender with room for as many loans as `completions` has for completions. Make queue pairs
     /// that report to the same queue, and let nothing else poll it, no other lender either: what would come
     /// back with a completion polled elsewhere stays lent.
-    pub fn new(completions: CompletionQueue) -> Self {
+    pub fn new(completions: impl Into<SharedCompletionQueue>) -> Self {
+        let completions = completions.into();
         let number = LenderNumber::unused();
         let room = if number.is_some() { completions.capacity() } else { 0 };
         let places = room.min(u32::MAX as usize) as u32;
@@ -279,7 +280,7 @@ impl Lender {
     }
 
     /// Returns the completion queue, for making queue pairs.
-    pub const fn completions(&self) -> &CompletionQueue {
+    pub const fn completions(&self) -> &SharedCompletionQueue {
         &self.completions
     }
 
@@ -382,11 +383,11 @@ impl Lender {
 
     /// Returns the oldest completion, with the buffers that were lent for it. Does not wait.
     pub fn poll(&mut self) -> Option<Returned> {
-        let completion = self.completions.poll()?;
+        let completion = self.completions.lock().poll()?;
         Some(self.take_back(completion))
     }
 
-    /// Returns the same, and waits for it for `timeout`, see [`CompletionQueue::wait`].
+    /// Returns the same, and waits for it for `timeout`, see [`SharedCompletionQueue::wait`].
     pub fn wait(&mut self, timeout: Duration) -> Option<Returned> {
         let completion = self.completions.wait(timeout)?;
         Some(self.take_back(completion))

@@ -34,6 +34,7 @@ pub mod posting;
 pub mod protection_domain;
 pub mod queue_pair;
 mod registered;
+pub mod shared;
 pub mod shared_receive_queue;
 pub mod tcp_listener;
 pub mod tcp_stream;

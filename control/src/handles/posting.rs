@@ -4,7 +4,6 @@ use warpline_dataplane::qp::shared::{BadRequest, PostError};
 use warpline_dataplane::qp::work::{Operation, Payload, ReceiveRequest, SendRequest, Slice, SliceList};
 
 use crate::handles::batch::SendBatch;
-use crate::handles::completion::CompletionQueue;
 use crate::handles::queue_pair::QueuePair;
 use crate::vocabulary::advertisement::Advertisement;
 
@@ -185,16 +184,6 @@ impl QueuePair {
     /// [`BadRequest`] names the first that was not taken; those before it are posted, those after it are not.
     pub fn post_receives(&self, requests: &[ReceiveRequest]) -> Result<(), BadRequest> {
         self.shared.post_receives(requests)
-    }
-
-    /// Returns true if its sends are reported to `completions`.
-    pub fn reports_sends_to(&self, completions: &CompletionQueue) -> bool {
-        self.shared.reports_sends_to(&completions.ring)
-    }
-
-    /// Returns true if its receives are reported to `completions`.
-    pub fn reports_receives_to(&self, completions: &CompletionQueue) -> bool {
-        self.shared.reports_receives_to(&completions.ring)
     }
 }
 

@@ -6,10 +6,10 @@ use warpline_dataplane::memory::{Access, ProtectionDomainId, Region};
 use warpline_dataplane::qp::shared::CompletionRings;
 use warpline_dataplane::qp::work::QpNumber;
 
-use super::completion::CompletionQueue;
+use super::completion::CompletionQueueControl;
 use super::context::DeviceContext;
 use super::memory_region::MemoryRegion;
-use super::queue_pair::QueuePair;
+use super::queue_pair::{QueuePair, QueuePairControl};
 use super::registered::Registered;
 use super::shared_receive_queue::SharedReceiveQueue;
 use super::window::MemoryWindow;
@@ -71,7 +71,7 @@ impl ProtectionDomain {
     // Requirements: DDP-8.2-03, RDMAP-8.1.1-02
     pub fn register_for(
         &self,
-        queue_pair: &QueuePair,
+        queue_pair: &QueuePairControl,
         region: Region,
         access: Access,
         addressing: Addressing,
@@ -121,8 +121,8 @@ impl ProtectionDomain {
     pub fn queue_pair(
         &self,
         config: &QpConfig,
-        send_completions: &CompletionQueue,
-        receive_completions: &CompletionQueue,
+        send_completions: &CompletionQueueControl,
+        receive_completions: &CompletionQueueControl,
     ) -> Result<QueuePair, CreateError> {
         let completions = CompletionRings {
             send: send_completions.ring.clone(),
@@ -142,8 +142,8 @@ impl ProtectionDomain {
         &self,
         receives: &SharedReceiveQueue,
         config: &QpConfig,
-        send_completions: &CompletionQueue,
-        receive_completions: &CompletionQueue,
+        send_completions: &CompletionQueueControl,
+        receive_completions: &CompletionQueueControl,
     ) -> Result<QueuePair, CreateError> {
         let receives = receives.of(&self.context, self.id).ok_or(CreateError::OtherDomain)?;
         let completions = CompletionRings {

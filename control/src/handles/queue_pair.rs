@@ -1,6 +1,9 @@
 //! Queue pairs: work is posted to them, and their connection carries it out.
 
+use std::cell::Cell;
+use std::marker::PhantomData;
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +14,7 @@ use warpline_dataplane::qp::shared_receive_queue::SharedReceiveQueue;
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::tcp::{CloseReason, Snapshot};
 
+use super::completion::CompletionQueueControl;
 use super::context::DeviceContext;
 use crate::engine::interface::connection_status::ConnectionStatus;
 use crate::engine::interface::request::{NewQueuePair, Request};
@@ -18,20 +22,45 @@ use crate::vocabulary::connect::{self, ConnectConfig, ConnectError, Connected};
 use crate::vocabulary::device::Stopped;
 use crate::vocabulary::queue_pair::{CloseError, CreateError, QpConfig};
 
-/// A queue pair (RFC 5040 §1.1): an endpoint that serves one connection. Any thread may post to it.
+/// A queue pair (RFC 5040 §1.1): an endpoint that serves one connection.
 ///
-/// Dropping it ends its connection: after [`disconnect`](Self::disconnect) in the orderly way that has begun,
-/// else with a reset.
+/// One thread at a time posts to it: it can be sent to another thread, and not be shared (`Send`, not
+/// `Sync`). So posting takes no lock, and one locked operation to ring the core's bell. Threads that post to
+/// the same queue pair put a lock around it: [`SharedQueuePair`](crate::SharedQueuePair). What any thread may
+/// do at any time is in [`QueuePairControl`], to which it dereferences.
+///
+/// ```compile_fail,E0277
+/// # use warpline::QueuePair;
+/// fn is_sync<T: Sync>() {}
+/// is_sync::<QueuePair>();
+/// ```
+///
+/// Dropping it ends its connection: after [`disconnect`](QueuePairControl::disconnect) in the orderly way
+/// that has begun, else with a reset.
 pub struct QueuePair {
+    /// That of `control` too, one step nearer for posting.
+    pub(crate) shared: Arc<SharedQp>,
+    control: Arc<QueuePairControl>,
+    /// Not `Sync`.
+    one_poster: PhantomData<Cell<()>>,
+}
+
+/// What any thread may do with a [`QueuePair`] while another posts to it: connect and close, and look at its
+/// state.
+pub struct QueuePairControl {
     pub(crate) shared: Arc<SharedQp>,
     status: Arc<ConnectionStatus>,
     context: Arc<DeviceContext>,
 }
 
-impl QueuePair {
-    /// How long a drop waits until the core has forgotten the queue pair.
-    const DROP_WAIT: Duration = Duration::from_millis(100);
+const _: () = {
+    const fn is_send<T: Send>() {}
+    const fn is_sync<T: Sync>() {}
+    is_send::<QueuePair>();
+    is_sync::<QueuePairControl>();
+};
 
+impl QueuePair {
     pub(crate) fn new(
         context: Arc<DeviceContext>,
         pd: ProtectionDomainId,
@@ -41,8 +70,27 @@ impl QueuePair {
     ) -> Result<Self, CreateError> {
         let NewQueuePair { shared, status } =
             context.ask(|reply| Request::CreateQp { pd, config, completions, receives, reply })??;
-        Ok(Self { shared, status, context })
+        let control = Arc::new(QueuePairControl { shared: shared.clone(), status, context });
+        Ok(Self { shared, control, one_poster: PhantomData })
     }
+
+    /// The part for any thread, for a shared form.
+    pub(crate) fn control(&self) -> Arc<QueuePairControl> {
+        self.control.clone()
+    }
+}
+
+impl Deref for QueuePair {
+    type Target = QueuePairControl;
+
+    fn deref(&self) -> &QueuePairControl {
+        &self.control
+    }
+}
+
+impl QueuePairControl {
+    /// How long a drop waits until the core has forgotten the queue pair.
+    const DROP_WAIT: Duration = Duration::from_millis(100);
 
     pub(crate) fn status(&self) -> Arc<ConnectionStatus> {
         self.status.clone()
@@ -76,6 +124,16 @@ impl QueuePair {
     /// Returns the error that ended its stream, if one did.
     pub fn error(&self) -> Option<StreamError> {
         self.shared.error()
+    }
+
+    /// Returns true if its sends are reported to `completions`.
+    pub fn reports_sends_to(&self, completions: &CompletionQueueControl) -> bool {
+        self.shared.reports_sends_to(&completions.ring)
+    }
+
+    /// Returns true if its receives are reported to `completions`.
+    pub fn reports_receives_to(&self, completions: &CompletionQueueControl) -> bool {
+        self.shared.reports_receives_to(&completions.ring)
     }
 
     /// Opens a connection to `remote` as MPA's Initiator. Returns when sends may be posted.
@@ -163,7 +221,7 @@ impl QueuePair {
     }
 }
 
-impl Drop for QueuePair {
+impl Drop for QueuePairControl {
     fn drop(&mut self) {
         let qp = self.number();
         // Without a core there is nothing to wait for; with a slow one, control goes on alone.
@@ -174,6 +232,12 @@ impl Drop for QueuePair {
 }
 
 impl std::fmt::Debug for QueuePair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Debug::fmt(&self.control, f)
+    }
+}
+
+impl std::fmt::Debug for QueuePairControl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("QueuePair")
             .field("number", &self.number())

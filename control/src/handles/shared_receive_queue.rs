@@ -12,7 +12,7 @@ use warpline_dataplane::qp::work::{ReceiveRequest, SliceList};
 use super::context::DeviceContext;
 
 /// Buffers for the Sends of many peers, so that not each queue pair needs enough for the worst of its peer.
-/// Clones are the same queue.
+/// Clones are the same queue, and any thread may post to it.
 ///
 /// A queue pair made by [`queue_pair_sharing`](crate::ProtectionDomain::queue_pair_sharing) takes the oldest
 /// when a message begins; the completion, in the queue pair's completion queue, names both. What each peer

@@ -11,7 +11,7 @@ use warpline_dataplane::tcp::{CloseReason, Snapshot};
 use super::byte_stream::{self, ByteStream};
 use super::connection_request::ConnectionRequest;
 use super::context::DeviceContext;
-use super::queue_pair::QueuePair;
+use super::queue_pair::QueuePairControl;
 use crate::engine::interface::reply::Reply;
 use crate::engine::interface::request::{Request, StreamRequest};
 use crate::engine::interface::shared_stream::SharedStream;
@@ -170,7 +170,7 @@ impl TcpStream {
     /// again, with all bytes after the Reply; with [`PendingStreamData`](ConnectError::PendingStreamData) it
     /// still is.
     // Requirements: MPA-7.1-05
-    pub fn initiate(&self, qp: &QueuePair, config: &ConnectConfig) -> Result<Connected, ConnectError> {
+    pub fn initiate(&self, qp: &QueuePairControl, config: &ConnectConfig) -> Result<Connected, ConnectError> {
         if !qp.is_of(&self.context) {
             return Err(ConnectError::OtherDevice);
         }
@@ -214,7 +214,7 @@ impl TcpStream {
     // Requirements: C00-8.1-01 to C00-8.1-06
     pub fn start_unnegotiated(
         &self,
-        qp: &QueuePair,
+        qp: &QueuePairControl,
         direction: Direction,
         config: &UnnegotiatedConfig,
     ) -> Result<(), SwitchError> {

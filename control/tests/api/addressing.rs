@@ -7,8 +7,8 @@ use std::thread;
 use crate::common::{End, FAR, NEAR, PATIENCE, PORT, Pair, eventually_unused};
 use warpline::cm::{CmError, EventChannel, EventKind, Id};
 use warpline::{
-    Cidr, ConnectConfig, ConnectError, Device, ListenConfig, ListenError, ReadsWanted, Status, StreamConfig,
-    TcpListenConfig,
+    Cidr, ConnectConfig, ConnectError, Device, ListenConfig, ListenError, QueuePairControl, ReadsWanted,
+    Status, StreamConfig, TcpListenConfig,
 };
 use warpline_dataplane::limits;
 
@@ -35,7 +35,8 @@ fn to(address: impl Into<IpAddr>, port: u16) -> SocketAddr {
 /// Connects `near` to `remote`, where `listener` accepts the connection with `far`.
 fn connect(near: &End, far: &End, listener: &warpline::Listener, remote: SocketAddr, config: &ConnectConfig) {
     thread::scope(|scope| {
-        let connecting = scope.spawn(|| near.qp.connect(remote, config));
+        let qp: &QueuePairControl = &near.qp;
+        let connecting = scope.spawn(move || qp.connect(remote, config));
         let request = listener.accept(PATIENCE).unwrap();
         assert_eq!(request.local(), remote);
         let peer = request.remote();
@@ -253,7 +254,7 @@ fn an_id_listens_at_the_same_port_of_all_devices() {
     };
     for (from, remote, on) in [(&pair.near, FAR, &pair.far), (&pair.far, NEAR, &pair.near)] {
         let (near, far) = (End::new(from), End::new(on));
-        let (qp, remote) = (&near.qp, to(remote, port));
+        let (qp, remote) = (near.control(), to(remote, port));
         let asked = thread::scope(|scope| {
             let connecting = scope.spawn(|| qp.connect(remote, &usual));
             let asked = accept(&channel, &far);

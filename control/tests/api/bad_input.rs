@@ -114,7 +114,7 @@ fn reads_without_agreement_are_not_taken() {
     let config = ConnectConfig { revision: Revision::Two, terms: none, ..ConnectConfig::default() };
     let listener = neighbours.pair.far.listen(PORT, &ListenConfig::default()).unwrap();
     thread::scope(|scope| {
-        let connecting = scope.spawn(|| near.connect_with(&config));
+        let connecting = scope.spawn(near.connecting_with(&config));
         listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
         assert_eq!(connecting.join().unwrap().unwrap().depths.ord, 0);
     });

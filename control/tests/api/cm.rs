@@ -505,7 +505,7 @@ fn a_late_reply_connects_no_other_queue_pair() {
     assert_eq!(fresh.qp.state(), QpState::Idle);
     // It is free for a connection of its own.
     std::thread::scope(|scope| {
-        let connecting = scope.spawn(|| fresh.connect(b""));
+        let connecting = scope.spawn(fresh.connecting(b""));
         let far = End::new(&crowded.pair.far);
         crowded.listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
         connecting.join().unwrap().unwrap();
@@ -521,7 +521,7 @@ fn a_late_rejection_frees_no_other_queue_pair() {
     let (id, request, fresh) = crowded.renumbered();
     let far = End::new(&crowded.pair.far);
     std::thread::scope(|scope| {
-        let connecting = scope.spawn(|| fresh.connect(b""));
+        let connecting = scope.spawn(fresh.connecting(b""));
         crowded.listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
         connecting.join().unwrap().unwrap();
     });

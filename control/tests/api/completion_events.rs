@@ -11,7 +11,7 @@ use crate::common::{End, PATIENCE, PORT, Pair};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use warpline::{
     AsyncEvent, CloseReason, CompletionQueue, ConnectConfig, ListenConfig, Notice, QpConfig, SendRequest,
-    Status, StreamError,
+    SharedCompletionQueue, SharedQueuePair, Status, StreamError,
 };
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::qp::work::Operation;
@@ -27,13 +27,14 @@ fn busy() -> Duration {
     Duration::from_nanos(spent.split(' ').next().unwrap().parse().unwrap())
 }
 
-/// A connection whose far end reports to a queue with events.
-fn connected(pair: &Pair, completions: &CompletionQueue) -> (End, End) {
+/// A connection whose far end reports to a queue of `capacity` with events.
+fn connected(pair: &Pair, capacity: usize) -> (End, End) {
     let listener = pair.far.listen(PORT, &ListenConfig::default()).unwrap();
     let near = End::new(&pair.near);
-    let far = End::reporting(&pair.far, &QpConfig::default(), completions.clone());
+    let far =
+        End::reporting(&pair.far, &QpConfig::default(), CompletionQueue::with_events(capacity).unwrap());
     thread::scope(|scope| {
-        let connecting = scope.spawn(|| near.connect(b""));
+        let connecting = scope.spawn(near.connecting(b""));
         listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
         connecting.join().unwrap().unwrap();
     });
@@ -46,20 +47,21 @@ fn connected(pair: &Pair, completions: &CompletionQueue) -> (End, End) {
 fn a_thread_that_waits_sleeps() {
     const QUIET: Duration = Duration::from_millis(700);
     let pair = Pair::new();
-    let completions = CompletionQueue::with_events(16).unwrap();
-    let (near, far) = connected(&pair, &completions);
-    far.qp.post_receive(5, far.memory.slice(0, 16)).unwrap();
-    thread::scope(|scope| {
-        let waiting = scope.spawn(|| {
+    let (near, far) = connected(&pair, 16);
+    let End { qp: far_qp, completions, memory, .. } = far;
+    far_qp.post_receive(5, memory.slice(0, 16)).unwrap();
+    let completions = thread::scope(|scope| {
+        let waiting = scope.spawn(move || {
             let (start, before) = (Instant::now(), busy());
             let completion = completions.wait(PATIENCE);
-            (completion, start.elapsed(), busy().saturating_sub(before))
+            (completion, start.elapsed(), busy().saturating_sub(before), completions)
         });
         thread::sleep(QUIET);
         near.qp.post_send(1, near.memory.slice(0, 16)).unwrap();
-        let (completion, slept, spent) = waiting.join().unwrap();
+        let (completion, slept, spent, completions) = waiting.join().unwrap();
         assert_eq!(completion.unwrap().id, 5);
         assert!(spent < slept / 20, "{spent:?} of {slept:?} spent");
+        completions
     });
     let (start, before) = (Instant::now(), busy());
     assert_eq!(completions.wait(Duration::from_millis(50)), None);
@@ -73,8 +75,8 @@ fn a_thread_that_waits_sleeps() {
 #[test]
 fn an_armed_queue_becomes_readable_once() {
     let pair = Pair::new();
-    let completions = CompletionQueue::with_events(16).unwrap();
-    let (near, far) = connected(&pair, &completions);
+    let (near, far) = connected(&pair, 16);
+    let completions = &far.completions;
     let events = completions.events().unwrap();
     for id in 0..3 {
         far.qp.post_receive(id, far.memory.slice(0, 16)).unwrap();
@@ -101,8 +103,8 @@ fn an_armed_queue_becomes_readable_once() {
 #[test]
 fn solicited_events_wake() {
     let pair = Pair::new();
-    let completions = CompletionQueue::with_events(16).unwrap();
-    let (near, far) = connected(&pair, &completions);
+    let (near, far) = connected(&pair, 16);
+    let completions = &far.completions;
     let events = completions.events().unwrap();
     for id in 0..4 {
         far.qp.post_receive(id, far.memory.slice(0, 16)).unwrap();
@@ -127,17 +129,18 @@ fn solicited_events_wake() {
     assert_ne!(completions.poll().unwrap().status, Status::Success);
 }
 
-/// Many threads wait on one queue: each completion wakes one, and no thread stays asleep while completions
-/// are pending.
+/// Many threads wait on one queue and post to one queue pair, in turn: each completion wakes one, and no
+/// thread stays asleep while completions are pending.
 #[test]
 fn many_threads_wait_on_one_queue() {
     const MESSAGES: u64 = 2000;
     let pair = Pair::new();
-    let completions = CompletionQueue::with_events(64).unwrap();
-    let (near, far) = connected(&pair, &completions);
+    let (near, far) = connected(&pair, 64);
+    let End { qp, completions, memory, .. } = far;
+    let (qp, completions) = (SharedQueuePair::new(qp), SharedCompletionQueue::new(completions));
     let (seen, received) = (Mutex::new(HashSet::new()), AtomicUsize::new(0));
     for id in 0..64 {
-        far.qp.post_receive(id, far.memory.slice(0, 16)).unwrap();
+        qp.lock().post_receive(id, memory.slice(0, 16)).unwrap();
     }
     thread::scope(|scope| {
         for _ in 0..4 {
@@ -149,7 +152,7 @@ fn many_threads_wait_on_one_queue() {
                     assert!(seen.lock().unwrap().insert(completion.id), "each once");
                     let next = completion.id + 64;
                     if next < MESSAGES {
-                        far.qp.post_receive(next, far.memory.slice(0, 16)).unwrap();
+                        qp.lock().post_receive(next, memory.slice(0, 16)).unwrap();
                     }
                     received.fetch_add(1, Ordering::Relaxed);
                 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::common::{End, FAR, NEAR, PATIENCE, PORT, Pair, eventually, eventually_unused};
 use warpline::{
     AcceptError, AnswerError, ConnectConfig, ConnectError, CrcPolicy, Device, DeviceConfig, ListenConfig,
-    ListenError, PollThread, QpState, Route, StartError, StartupFault, Status,
+    ListenError, PollThread, QpState, QueuePairControl, Route, StartError, StartupFault, Status,
 };
 use warpline_dataplane::device::sim::{self, End as LinkEnd, EndConfig, Impairments};
 
@@ -21,7 +21,7 @@ fn private_data_goes_both_ways() {
         let (there, back) = (vec![0xa5; octets], vec![0x5a; octets]);
         let (near, far) = (End::new(&pair.near), End::new(&pair.far));
         let connected = thread::scope(|scope| {
-            let connecting = scope.spawn(|| near.connect(&there));
+            let connecting = scope.spawn(near.connecting(&there));
             let request = listener.accept(PATIENCE).unwrap();
             assert_eq!(request.private_data(), there);
             assert_eq!((request.remote().ip(), request.revision()), (NEAR.into(), revision));
@@ -43,7 +43,7 @@ fn too_much_private_data_is_refused_before_anything_is_sent() {
     assert_eq!(listener.accept(Duration::ZERO).unwrap_err(), AcceptError::TimedOut);
     // At the Responder the request is rejected instead.
     thread::scope(|scope| {
-        let connecting = scope.spawn(|| near.connect(b""));
+        let connecting = scope.spawn(near.connecting(b""));
         let request = listener.accept(PATIENCE).unwrap();
         assert!(matches!(request.accept(&far.qp, &[0; 513]), Err(AnswerError::PrivateDataTooLong(_))));
         assert!(matches!(connecting.join().unwrap(), Err(ConnectError::Rejected { .. })));
@@ -59,7 +59,7 @@ fn a_rejected_queue_pair_may_try_again() {
     let (near, far) = (End::new(&pair.near), End::new(&pair.far));
     for reason in [&[7; 508][..], b"full", b""] {
         thread::scope(|scope| {
-            let connecting = scope.spawn(|| near.connect(b"please"));
+            let connecting = scope.spawn(near.connecting(b"please"));
             listener.accept(PATIENCE).unwrap().reject(reason).unwrap();
             let error = connecting.join().unwrap().unwrap_err();
             assert!(matches!(error, ConnectError::Rejected { private_data, .. } if *private_data == *reason));
@@ -67,7 +67,7 @@ fn a_rejected_queue_pair_may_try_again() {
         assert_eq!(near.qp.state(), QpState::Idle);
     }
     thread::scope(|scope| {
-        let connecting = scope.spawn(|| near.connect(b"please"));
+        let connecting = scope.spawn(near.connecting(b"please"));
         listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
         assert!(connecting.join().unwrap().is_ok());
     });
@@ -79,7 +79,7 @@ fn a_dropped_request_is_rejected() {
     let listener = pair.far.listen(PORT, &ListenConfig::default()).unwrap();
     let near = End::new(&pair.near);
     thread::scope(|scope| {
-        let connecting = scope.spawn(|| near.connect(b""));
+        let connecting = scope.spawn(near.connecting(b""));
         drop(listener.accept(PATIENCE).unwrap());
         assert!(matches!(connecting.join().unwrap(), Err(ConnectError::Rejected { .. })));
     });
@@ -93,7 +93,7 @@ fn a_dropped_listener_rejects_who_waits_and_frees_the_port() {
     assert_eq!(busy.unwrap_err(), ListenError::PortInUse(PORT));
     let near = End::new(&pair.near);
     thread::scope(|scope| {
-        let connecting = scope.spawn(|| near.connect(b""));
+        let connecting = scope.spawn(near.connecting(b""));
         eventually("the request waits", || pair.far.usage().unwrap().connections == 1);
         drop(listener);
         // Before its Request was complete the connection is just closed.
@@ -175,7 +175,8 @@ fn a_connection_over_ipv6_carries_data() {
         let (near, far) = (End::new(&devices.0), End::new(&devices.1));
         let config = ConnectConfig::default();
         thread::scope(|scope| {
-            let connecting = scope.spawn(|| near.qp.connect((far_address, PORT).into(), &config));
+            let qp: &QueuePairControl = &near.qp;
+            let connecting = scope.spawn(move || qp.connect((far_address, PORT).into(), &config));
             let request = listener.accept(PATIENCE).unwrap();
             assert_eq!(request.remote().ip(), near_address);
             request.accept(&far.qp, b"").unwrap();
@@ -201,7 +202,7 @@ fn a_queue_pair_serves_one_connection() {
     let mut attempts = [Some(AnswerError::QueuePairInUse), Some(AnswerError::OtherDevice)].into_iter();
     for qp in [&far.qp, &foreign.qp] {
         thread::scope(|scope| {
-            let connecting = scope.spawn(|| other.connect(b""));
+            let connecting = scope.spawn(other.connecting(b""));
             let error = listener.accept(PATIENCE).unwrap().accept(qp, b"").err();
             assert_eq!(Some(error), attempts.next());
             assert!(matches!(connecting.join().unwrap(), Err(ConnectError::Rejected { .. })));
@@ -218,7 +219,7 @@ fn the_backlog_is_bounded() {
     let listener = pair.far.listen(PORT, &ListenConfig { backlog: 1, ..ListenConfig::default() }).unwrap();
     let ends: Vec<End> = (0..3).map(|_| End::new(&pair.near)).collect();
     thread::scope(|scope| {
-        let connecting: Vec<_> = ends.iter().map(|end| scope.spawn(|| end.connect(b""))).collect();
+        let connecting: Vec<_> = ends.iter().map(|end| scope.spawn(end.connecting(b""))).collect();
         for _ in &ends {
             let request = listener.accept(PATIENCE).unwrap();
             assert!(pair.far.usage().unwrap().connections <= 2, "one waits, one may be closing");
@@ -244,10 +245,7 @@ fn octets_arrive_with_and_without_markers_and_crcs() {
         let (near, far) = (End::new(&pair.near), End::new(&pair.far));
         thread::scope(|scope| {
             let config = ConnectConfig { markers: bit(3), ..ConnectConfig::default() };
-            let connecting = scope.spawn({
-                let near = &near;
-                move || near.connect_with(&config)
-            });
+            let connecting = scope.spawn(near.connecting_with(&config));
             listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
             connecting.join().unwrap().unwrap();
         });
@@ -282,7 +280,8 @@ fn startup_survives_a_bad_link() {
     };
     thread::scope(|scope| {
         for near in &ends {
-            scope.spawn(|| near.connect_with(&config).unwrap());
+            let connecting = near.connecting_with(&config);
+            scope.spawn(|| connecting().unwrap());
         }
         for far in &far_ends {
             let request = listener.accept(PATIENCE).unwrap();

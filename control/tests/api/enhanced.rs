@@ -55,7 +55,7 @@ fn initiator<T>(
     let near = Device::start(near, &config(NEAR), PollThread::default()).unwrap();
     let end = End::new(&near);
     thread::scope(|scope| {
-        let connecting = scope.spawn(|| end.connect_with(wish));
+        let connecting = scope.spawn(end.connecting_with(wish));
         peer.accept();
         let said = script(&mut peer);
         while !connecting.is_finished() {
@@ -153,7 +153,7 @@ fn after_silence() -> Result<Connected, ConnectError> {
         let near = Device::start(near, &config(NEAR), PollThread::default()).unwrap();
         let (end, short) = (End::new(&near), ConnectConfig { timeout, ..ConnectConfig::default() });
         let connected = thread::scope(|scope| {
-            let connecting = scope.spawn(|| end.connect_with(&short));
+            let connecting = scope.spawn(end.connecting_with(&short));
             while !connecting.is_finished() {
                 peer.step();
                 thread::yield_now();
@@ -357,7 +357,7 @@ fn connected(
 ) -> (Connected, warpline::Accepted) {
     let listener = pair.far.listen(PORT, listen).unwrap();
     thread::scope(|scope| {
-        let connecting = scope.spawn(|| ends.0.connect_with(wish));
+        let connecting = scope.spawn(ends.0.connecting_with(wish));
         let accepted = listener.accept(PATIENCE).unwrap().accept(&ends.1.qp, b"").unwrap();
         (connecting.join().unwrap().unwrap(), accepted)
     })
@@ -451,7 +451,7 @@ fn crcs_are_the_administrators() {
             let terms = Terms { rtr: RtrKinds::WRITE, ..Terms::initiator() };
             let wish = ConnectConfig { terms, ..ConnectConfig::default() };
             let end = &end;
-            let connecting = scope.spawn(move || end.connect_with(&wish));
+            let connecting = scope.spawn(end.connecting_with(&wish));
             peer.accept();
             until_received(&mut peer, 24);
             assert_eq!(peer.received[16], if crc { 0x50 } else { 0x10 });

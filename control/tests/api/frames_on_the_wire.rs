@@ -31,8 +31,7 @@ fn transmit(initiator: bool, flags: u8) -> (u8, Vec<u8>) {
         if initiator {
             peer.listen(PORT);
             let wish = ConnectConfig { revision: Revision::One, ..ConnectConfig::default() };
-            let end = &end;
-            let connecting = scope.spawn(move || end.connect_with(&wish).map(|_| ()));
+            let connecting = scope.spawn(end.connecting_with(&wish));
             peer.accept();
             peer.until("the Request", |peer| peer.received.len() >= FRAME);
             peer.send(&frame(b"MPA ID Rep Frame", flags));
@@ -45,9 +44,9 @@ fn transmit(initiator: bool, flags: u8) -> (u8, Vec<u8>) {
             let listener = device.listen(PORT, &ListenConfig::default()).unwrap();
             peer.connect((NEAR, PORT).into());
             peer.send(&frame(b"MPA ID Req Frame", flags));
-            let end = &end;
+            let qp = end.control();
             let accepting =
-                scope.spawn(move || listener.accept(PATIENCE).unwrap().accept(&end.qp, b"").map(|_| ()));
+                scope.spawn(move || listener.accept(PATIENCE).unwrap().accept(qp, b"").map(|_| ()));
             peer.until("the Reply", |peer| peer.received.len() >= FRAME);
             while !accepting.is_finished() {
                 peer.step();

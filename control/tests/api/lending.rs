@@ -142,20 +142,23 @@ fn what_is_refused_is_given_back() {
     assert_eq!(not_lent.error, LendError::OtherCompletionQueue);
     let part = not_lent.loan.into_buffer().unwrap();
 
-    let idle = End::reporting(&pair.near, &QpConfig::default(), other.completions().clone());
-    let not_lent = other.send(&idle.qp, 9, part).unwrap_err();
+    let idle = {
+        let domain = pair.near.protection_domain();
+        domain.queue_pair(&QpConfig::default(), other.completions(), other.completions()).unwrap()
+    };
+    let not_lent = other.send(&idle, 9, part).unwrap_err();
     assert_eq!(not_lent.error, refused(PostError::WrongState(QpState::Idle)));
     let mut part = not_lent.loan.into_buffer().unwrap();
     for id in 0..4 {
         let (piece, left) = part.split_at(10);
         part = left;
-        other.receive(&idle.qp, id, piece).unwrap();
+        other.receive(&idle, id, piece).unwrap();
     }
-    let not_lent = other.receive(&idle.qp, 4, part).unwrap_err();
+    let not_lent = other.receive(&idle, 4, part).unwrap_err();
     assert_eq!(not_lent.error, LendError::TooManyLoans);
 
     // When the queue pair is destroyed, all loans are returned, in the order of posting.
-    drop((qp, idle.qp));
+    drop((qp, idle));
     for id in 0..8 {
         let returned = lender.wait(PATIENCE).unwrap();
         assert_eq!((returned.completion.id, returned.completion.status), (id, Status::Flushed));

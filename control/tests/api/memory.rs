@@ -106,7 +106,7 @@ fn memory_for_one_stream_is_out_of_reach_for_others() {
     let sibling = far.domain.queue_pair(&QpConfig::default(), &completions, &completions).unwrap();
     let other = End::new(&pair.near);
     thread::scope(|scope| {
-        let connecting = scope.spawn(|| other.connect(b""));
+        let connecting = scope.spawn(other.connecting(b""));
         listener.accept(PATIENCE).unwrap().accept(&sibling, b"").unwrap();
         connecting.join().unwrap().unwrap();
     });

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use crate::common::{End, FAR, NEAR, PATIENCE, PORT, Pair, config, link};
 use warpline::{
     Access, BadRequest, Completion, CompletionKind, CompletionQueue, Device, ListenConfig, MemoryRegion,
-    Operation, PostError, QpConfig, QpState, RnrPolicy, SendBatch, SendRequest, Status, StreamError,
+    Operation, PostError, QpConfig, QpState, RnrPolicy, SendBatch, SendRequest, SharedQueuePair, Status,
+    StreamError,
 };
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::device::sim::{End as LinkEnd, Impairments};
@@ -16,22 +17,25 @@ const THREADS: u64 = 4;
 const WRITES: u64 = 500;
 const OCTETS: u64 = 1000;
 
-/// Every thread writes to places of its own, through the same queue pair; one thread polls.
+/// Every thread writes to places of its own, through the same queue pair, in turn; one thread polls.
 #[test]
 fn threads_share_a_queue_pair() {
     let pair = Pair::new();
     let (near, far) = pair.connect();
+    let End { qp, completions, memory, .. } = near;
+    let qp = SharedQueuePair::new(qp);
     let octets = (THREADS * OCTETS) as usize;
     let pattern: Vec<u8> = (0..octets).map(|index| (index / OCTETS as usize + 1) as u8).collect();
-    assert!(near.memory.write(0, &pattern));
+    assert!(memory.write(0, &pattern));
     let target = far.memory.advertisement(0, octets as u32).unwrap();
     let mut seen = vec![0; (THREADS * WRITES) as usize];
     thread::scope(|scope| {
         for number in 0..THREADS {
-            let (qp, source) = (&near.qp, near.memory.slice((number * OCTETS) as usize, OCTETS as u32));
+            let (qp, source) = (qp.clone(), memory.slice((number * OCTETS) as usize, OCTETS as u32));
             scope.spawn(move || {
                 for write in 0..WRITES {
-                    while qp.post_write(number * WRITES + write, source, &target, number * OCTETS).is_err() {
+                    let (id, at) = (number * WRITES + write, number * OCTETS);
+                    while qp.lock().post_write(id, source, &target, at).is_err() {
                         assert_eq!(qp.state(), QpState::ReadyToSend);
                         thread::yield_now();
                     }
@@ -41,8 +45,8 @@ fn threads_share_a_queue_pair() {
         let mut batch = Vec::with_capacity(16);
         let mut left = seen.len();
         while left > 0 {
-            let first = near.completions.wait(PATIENCE).expect("every Write completes");
-            near.completions.poll_into(&mut batch);
+            let first = completions.wait(PATIENCE).expect("every Write completes");
+            completions.poll_into(&mut batch);
             assert!(batch.capacity() == 16, "polling allocates nothing");
             for completion in batch.drain(..).chain([first]) {
                 assert_eq!((completion.status, completion.byte_len), (Status::Success, OCTETS as u32));
@@ -179,7 +183,7 @@ fn a_send_may_wait_for_its_receive() {
         let rnr = RnrPolicy::Wait { timeout };
         let far = End::with(&pair.far, &QpConfig { rnr, ..QpConfig::default() });
         thread::scope(|scope| {
-            let connecting = scope.spawn(|| near.connect(b""));
+            let connecting = scope.spawn(near.connecting(b""));
             listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
             connecting.join().unwrap().unwrap();
         });
@@ -232,7 +236,7 @@ fn an_application_polls_the_cores_itself() {
             let listener = far.listen(PORT, &ListenConfig::default()).unwrap();
             let (near, far) = (End::new(&near), End::new(&far));
             thread::scope(|scope| {
-                let connecting = scope.spawn(|| near.connect(b""));
+                let connecting = scope.spawn(near.connecting(b""));
                 listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
                 connecting.join().unwrap().unwrap();
             });

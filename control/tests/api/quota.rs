@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::common::{End, FAR, PATIENCE, PORT, Pair, eventually, eventually_unused, link};
 use warpline::{
     Access, CompletionQueue, ConnectConfig, CreateError, Device, DeviceConfig, ListenConfig, MemoryError,
-    PollThread, QpConfig, Quotas, Status,
+    PollThread, QpConfig, QueuePairControl, Quotas, Status,
 };
 
 fn pair(quotas: Quotas) -> Pair {
@@ -62,7 +62,7 @@ fn a_peer_has_its_share_of_connections() {
     let connect = || {
         let (near, far) = (End::new(&pair.near), End::new(&pair.far));
         thread::scope(|scope| {
-            let connecting = scope.spawn(|| near.connect(b""));
+            let connecting = scope.spawn(near.connecting(b""));
             listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
             connecting.join().unwrap().unwrap();
         });
@@ -103,7 +103,8 @@ fn a_network_has_its_share_of_connections() {
     let config = ConnectConfig { timeout: PATIENCE, ..ConnectConfig::default() };
     let (first, second, end) = (End::new(&near), End::new(&near), End::new(&far));
     thread::scope(|scope| {
-        let connecting = scope.spawn(|| first.qp.connect(remote, &config));
+        let qp: &QueuePairControl = &first.qp;
+        let connecting = scope.spawn(|| qp.connect(remote, &config));
         listener.accept(PATIENCE).unwrap().accept(&end.qp, b"").unwrap();
         connecting.join().unwrap().unwrap();
     });
@@ -116,7 +117,8 @@ fn a_network_has_its_share_of_connections() {
     eventually("the connection is gone", || far.usage().unwrap().connections == 0);
     let end = End::new(&far);
     thread::scope(|scope| {
-        let connecting = scope.spawn(|| second.qp.connect(remote, &config));
+        let qp: &QueuePairControl = &second.qp;
+        let connecting = scope.spawn(|| qp.connect(remote, &config));
         listener.accept(PATIENCE).unwrap().accept(&end.qp, b"").unwrap();
         connecting.join().unwrap().unwrap();
     });

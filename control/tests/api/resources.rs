@@ -50,8 +50,9 @@ fn listeners_run_out_and_come_back() {
     // Every listener is reachable, however many there are.
     let (near, far) = (End::new(&pair.near), End::new(&pair.far));
     std::thread::scope(|scope| {
-        let connecting = scope.spawn(|| {
-            near.qp.connect((crate::common::FAR, FIRST).into(), &warpline::ConnectConfig::default())
+        let qp = near.control();
+        let connecting = scope.spawn(move || {
+            qp.connect((crate::common::FAR, FIRST).into(), &warpline::ConnectConfig::default())
         });
         listeners[0].accept(crate::common::PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
         connecting.join().unwrap().unwrap();

@@ -168,15 +168,17 @@ fn lent_memory_is_free_once_it_is_deregistered() {
     let (near, far) = pair.connect();
     let stop = AtomicBool::new(false);
     let started = Barrier::new(2);
+    let target = far.memory.advertisement(0, 100_000).unwrap();
+    let (started, stop) = (&started, &stop);
     thread::scope(|scope| {
-        scope.spawn(|| {
+        scope.spawn(move || {
             started.wait();
             while !stop.load(Ordering::Relaxed) {
-                near.write(1, &far, 100_000);
+                near.qp.post_write(1, near.memory.slice(0, 100_000), &target, 0).unwrap();
                 assert_eq!(near.completion().status, Status::Success);
             }
         });
-        let _stop = StopAtEnd(&stop);
+        let _stop = StopAtEnd(stop);
         started.wait();
         for round in 0..200_u8 {
             let region = Region::owned(vec![round; 4096]).unwrap();

@@ -7,7 +7,8 @@ use std::thread;
 use crate::common::{End, FAR, PATIENCE, PORT, Pair};
 use warpline::{
     Access, AsyncEvent, BadRequest, CompletionQueue, ConnectConfig, CreateError, ListenConfig, MemoryRegion,
-    PostError, ProtectionDomain, QpConfig, QueuePair, RnrPolicy, SharedReceiveQueue, Status, StreamError,
+    PostError, ProtectionDomain, QpConfig, QueuePair, QueuePairControl, RnrPolicy, SharedReceiveQueue,
+    Status, StreamError,
 };
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::device::sim::{End as LinkEnd, Impairments};
@@ -48,7 +49,8 @@ impl Sharing {
         let qp = self.domain.queue_pair_sharing(&self.queue, config, &sends, &self.completions).unwrap();
         let near = End::new(&pair.near);
         thread::scope(|scope| {
-            let connecting = scope.spawn(|| near.qp.connect((FAR, PORT).into(), connect));
+            let initiator: &QueuePairControl = &near.qp;
+            let connecting = scope.spawn(move || initiator.connect((FAR, PORT).into(), connect));
             listener.accept(PATIENCE).unwrap().accept(&qp, b"").unwrap();
             connecting.join().unwrap().unwrap();
         });
@@ -80,10 +82,12 @@ fn many_peers_share_buffers() {
     pair.network.set_impairments(LinkEnd::A, impairments);
     let place: HashMap<_, _> = peers.iter().enumerate().map(|(peer, (_, qp))| (qp.number(), peer)).collect();
     let taken = [const { AtomicUsize::new(0) }; PEERS];
+    let (nears, qps): (Vec<End>, Vec<QueuePair>) = peers.into_iter().unzip();
     thread::scope(|scope| {
-        for (peer, (near, _)) in peers.iter().enumerate() {
+        let mut senders = Vec::new();
+        for (peer, near) in nears.into_iter().enumerate() {
             let taken = &taken[peer];
-            scope.spawn(move || {
+            senders.push(scope.spawn(move || {
                 for message in 0..MESSAGES {
                     // The peers stay within their allowance: no more than eight messages in flight each.
                     while message >= taken.load(Ordering::Acquire) + 8 {
@@ -96,7 +100,9 @@ fn many_peers_share_buffers() {
                     assert!(near.memory.write(slot, &text.collect::<Vec<_>>()));
                     near.qp.post_send(message as u64, near.memory.slice(slot, octets as u32)).unwrap();
                 }
-            });
+                // Its connection stays until all has arrived.
+                near
+            }));
         }
         let mut seen = [0_usize; PEERS];
         for _ in 0..PEERS * MESSAGES {
@@ -114,8 +120,11 @@ fn many_peers_share_buffers() {
             taken[peer].store(seen[peer], Ordering::Release);
         }
         assert_eq!(seen, [MESSAGES; PEERS]);
+        for sender in senders {
+            sender.join().unwrap();
+        }
     });
-    assert!(peers.iter().all(|(_, qp)| qp.receives_taken() == MESSAGES as u64));
+    assert!(qps.iter().all(|qp| qp.receives_taken() == MESSAGES as u64));
     assert_eq!(sharing.queue.len(), 64, "all have come back");
 }
 

@@ -197,7 +197,7 @@ fn tell_initiator(octets: &[u8]) -> ConnectError {
     let near = Device::start(near, &config(NEAR), PollThread::default()).unwrap();
     let end = End::new(&near);
     let error = thread::scope(|scope| {
-        let connecting = scope.spawn(|| end.connect_with(&revision_1(b"hello")));
+        let connecting = scope.spawn(end.connecting_with(&revision_1(b"hello")));
         peer.accept();
         peer.until("the Request", |peer| peer.received.len() == 25);
         assert_eq!(peer.received, frame(REQUEST, 0x40, 1, 5, b"hello"));
@@ -246,7 +246,7 @@ fn a_fin_instead_of_a_reply_is_a_fault() {
     let near = Device::start(near, &config(NEAR), PollThread::default()).unwrap();
     let end = End::new(&near);
     thread::scope(|scope| {
-        let connecting = scope.spawn(|| end.connect_with(&revision_1(b"")));
+        let connecting = scope.spawn(end.connecting_with(&revision_1(b"")));
         peer.accept();
         peer.finish();
         peer.until("closed", |peer| peer.closed.is_some());

@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::common::{End, FAR, NEAR, PATIENCE, PORT, Pair, eventually, eventually_unused};
 use warpline::{
     Access, CloseError, CloseReason, ConnectConfig, ConnectError, Device, Direction, ListenConfig,
-    ListenError, PollThread, PostError, QpState, ReadDepths, Revision, Status, StreamConfig, StreamError,
-    SwitchError, TcpListenConfig, TcpStream, TcpStreamError, UnnegotiatedConfig,
+    ListenError, PollThread, PostError, QpState, QueuePairControl, ReadDepths, Revision, Status,
+    StreamConfig, StreamError, SwitchError, TcpListenConfig, TcpStream, TcpStreamError, UnnegotiatedConfig,
 };
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::device::sim::{self, EndConfig, Impairments};
@@ -207,6 +207,7 @@ fn delayed(
 ) -> (End, End) {
     let ends = (End::new(initiator.0), End::new(responder.0));
     let (initiator, responder) = (initiator.1, responder.1);
+    let initiating_qp = ends.0.control();
     thread::scope(|scope| {
         scope.spawn(|| {
             say(initiator, &numbered(30_000));
@@ -214,7 +215,7 @@ fn delayed(
             expect(initiator, &numbered(20_000));
             expect(initiator, b"Hello Ack");
             let config = ConnectConfig { revision, ..initiating() };
-            let connected = initiator.initiate(&ends.0.qp, &config).unwrap();
+            let connected = initiator.initiate(initiating_qp, &config).unwrap();
             assert_eq!(*connected.private_data, *b"with pleasure");
         });
         say(responder, &numbered(20_000));
@@ -284,7 +285,7 @@ fn a_rejection_leaves_the_connection_open() {
     let (near, far) = streams(&pair.near, &pair.far);
     let ends = (End::new(&pair.near), End::new(&pair.far));
     let reason = [7; 300];
-    for (initiator, responder, qp) in [(&near, &far, &ends.0.qp), (&far, &near, &ends.1.qp)] {
+    for (initiator, responder, qp) in [(&near, &far, ends.0.control()), (&far, &near, ends.1.control())] {
         thread::scope(|scope| {
             let asking = scope.spawn(|| initiator.initiate(qp, &initiating()));
             responder.respond(b"", &ListenConfig::default()).unwrap().reject(&reason).unwrap();
@@ -301,12 +302,14 @@ fn a_rejection_leaves_the_connection_open() {
     }
     // Dropping a request rejects it, and so does accepting with a queue pair that is in use.
     thread::scope(|scope| {
-        let asking = scope.spawn(|| near.initiate(&ends.0.qp, &initiating()));
+        let qp = ends.0.control();
+        let asking = scope.spawn(|| near.initiate(qp, &initiating()));
         drop(far.respond(b"", &ListenConfig::default()).unwrap());
         assert!(matches!(asking.join().unwrap(), Err(ConnectError::Rejected { .. })));
         say(&far, b"Hello");
         expect(&near, b"Hello");
-        let asking = scope.spawn(|| near.initiate(&ends.0.qp, &initiating()));
+        let qp = ends.0.control();
+        let asking = scope.spawn(|| near.initiate(qp, &initiating()));
         far.respond(b"", &ListenConfig::default()).unwrap().accept(&ends.1.qp, b"").unwrap();
         asking.join().unwrap().unwrap();
     });
@@ -322,7 +325,8 @@ fn a_listener_keeps_the_connection_it_rejects() {
     let near = pair.near.connect_stream((FAR, PORT).into(), &StreamConfig::default()).unwrap();
     let end = End::new(&pair.near);
     let far = thread::scope(|scope| {
-        let asking = scope.spawn(|| near.initiate(&end.qp, &initiating()));
+        let qp = end.control();
+        let asking = scope.spawn(|| near.initiate(qp, &initiating()));
         let far = listener.accept(PATIENCE).unwrap().reject_to_stream(b"not like this").unwrap();
         assert!(matches!(asking.join().unwrap(), Err(ConnectError::Rejected { .. })));
         far
@@ -332,7 +336,7 @@ fn a_listener_keeps_the_connection_it_rejects() {
     // It does not block other connections any more.
     let other = End::new(&pair.near);
     thread::scope(|scope| {
-        let asking = scope.spawn(|| other.connect(b""));
+        let asking = scope.spawn(other.connecting(b""));
         listener.accept(PATIENCE).unwrap().reject(b"").unwrap();
         assert!(matches!(asking.join().unwrap(), Err(ConnectError::Rejected { .. })));
     });
@@ -358,9 +362,10 @@ fn pending_streaming_data_is_noticed() {
     expect(&near, b"wait");
     expect(&far, b"wait");
     thread::scope(|scope| {
+        let qp = near_end.control();
         let asking = scope.spawn(|| {
             expect(&near, b"ready");
-            near.initiate(&near_end.qp, &initiating())
+            near.initiate(qp, &initiating())
         });
         far.respond(b"ready", &ListenConfig::default()).unwrap().accept(&far_end.qp, b"").unwrap();
         asking.join().unwrap().unwrap();
@@ -376,7 +381,8 @@ fn two_initiators_recognise_each_other() {
     let (near, far) = streams(&pair.near, &pair.far);
     let (near_end, far_end) = (End::new(&pair.near), End::new(&pair.far));
     thread::scope(|scope| {
-        let other = scope.spawn(|| far.initiate(&far_end.qp, &initiating()));
+        let qp = far_end.control();
+        let other = scope.spawn(|| far.initiate(qp, &initiating()));
         let errors =
             [near.initiate(&near_end.qp, &initiating()), other.join().unwrap()].map(Result::unwrap_err);
         // The later end either finds the Request before it sends its own, or finds the connection closed.
@@ -420,7 +426,8 @@ fn an_initiator_that_sends_no_fpdu_is_given_up() {
         let config = ListenConfig { first_fpdu_timeout: Some(SOON), ..ListenConfig::default() };
         let asked = ConnectConfig { revision: Revision::One, ..initiating() };
         thread::scope(|scope| {
-            let asking = scope.spawn(|| near.initiate(&near_end.qp, &asked));
+            let qp = near_end.control();
+            let asking = scope.spawn(|| near.initiate(qp, &asked));
             far.respond(b"", &config).unwrap().accept(&far_end.qp, b"").unwrap();
             if !silent {
                 // As soon as it may: within the time limit, or the machine is too slow for a verdict.
@@ -469,8 +476,9 @@ fn an_initiator_may_close_when_it_has_seen_the_private_data() {
     let (near, far) = streams(&pair.near, &pair.far);
     let (near_end, far_end) = (End::new(&pair.near), End::new(&pair.far));
     thread::scope(|scope| {
+        let qp = near_end.control();
         let asking = scope.spawn(|| {
-            let connected = near.initiate(&near_end.qp, &initiating()).unwrap();
+            let connected = near.initiate(qp, &initiating()).unwrap();
             assert_eq!(*connected.private_data, *b"on these terms");
         });
         let request = far.respond(b"", &ListenConfig::default()).unwrap();
@@ -623,7 +631,8 @@ fn a_flood_without_requests_is_bounded_and_passes() {
     assert!(reported.is_some());
     let (near, far) = (End::new(&pair.near), End::new(&pair.far));
     thread::scope(|scope| {
-        let asking = scope.spawn(|| near.qp.connect((FAR, PORT + 1).into(), &initiating()));
+        let qp: &QueuePairControl = &near.qp;
+        let asking = scope.spawn(move || qp.connect((FAR, PORT + 1).into(), &initiating()));
         let request = loop {
             match listener.accept(PATIENCE) {
                 Ok(request) => break request,

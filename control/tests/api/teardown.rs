@@ -44,7 +44,7 @@ fn a_half_that_is_kept_open_still_sends() {
     let near = End::new(&pair.near);
     let far = End::with(&pair.far, &QpConfig { keep_open: true, ..QpConfig::default() });
     thread::scope(|scope| {
-        let connecting = scope.spawn(|| near.connect(b""));
+        let connecting = scope.spawn(near.connecting(b""));
         listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
         connecting.join().unwrap().unwrap();
     });
@@ -71,7 +71,7 @@ fn halves_close_one_by_one() {
     let near = End::new(&pair.near);
     let far = End::with(&pair.far, &QpConfig { keep_open: true, ..QpConfig::default() });
     thread::scope(|scope| {
-        let connecting = scope.spawn(|| near.connect(b""));
+        let connecting = scope.spawn(near.connecting(b""));
         listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
         connecting.join().unwrap().unwrap();
     });
@@ -111,7 +111,7 @@ fn a_disconnect_has_a_deadline() {
     let near = End::with(&pair.near, &QpConfig { disconnect_timeout, ..QpConfig::default() });
     let far = End::with(&pair.far, &QpConfig { keep_open: true, ..QpConfig::default() });
     thread::scope(|scope| {
-        let connecting = scope.spawn(|| near.connect(b""));
+        let connecting = scope.spawn(near.connecting(b""));
         listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
         connecting.join().unwrap().unwrap();
     });
@@ -135,7 +135,7 @@ fn a_peer_that_is_gone_is_given_up() {
     let config = QpConfig::default().give_up_after(silence);
     let (near, far) = (End::with(&pair.near, &config), End::with(&pair.far, &config));
     thread::scope(|scope| {
-        let connecting = scope.spawn(|| near.connect(b""));
+        let connecting = scope.spawn(near.connecting(b""));
         listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
         connecting.join().unwrap().unwrap();
     });
@@ -291,11 +291,12 @@ fn a_driver_that_goes_takes_the_device_along() {
     let far = Device::start(far, &config(FAR), PollThread::default()).unwrap();
     let listener = far.listen(PORT, &ListenConfig::default()).unwrap();
     let far_end = End::new(&far);
+    let far_qp = far_end.control();
     let near_end = driver.run(|| {
         let end = End::new(&device);
         thread::scope(|scope| {
-            let connecting = scope.spawn(|| end.connect(b""));
-            listener.accept(PATIENCE).unwrap().accept(&far_end.qp, b"").unwrap();
+            let connecting = scope.spawn(end.connecting(b""));
+            listener.accept(PATIENCE).unwrap().accept(far_qp, b"").unwrap();
             connecting.join().unwrap().unwrap();
         });
         end

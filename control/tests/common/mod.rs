@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use warpline::{
     Access, Completion, CompletionQueue, ConnectConfig, ConnectError, Connected, Device, DeviceConfig,
-    ListenConfig, MemoryRegion, PollThread, ProtectionDomain, QpConfig, QueuePair, Usage,
+    ListenConfig, MemoryRegion, PollThread, ProtectionDomain, QpConfig, QueuePair, QueuePairControl, Usage,
 };
 use warpline_dataplane::device::sim::{self, EndConfig, Network, SimDevice};
 
@@ -59,7 +59,7 @@ impl Pair {
     }
 
     /// Connects `qp`, of the near device, to an end at the far one.
-    pub fn accept(&self, qp: &QueuePair) -> End {
+    pub fn accept(&self, qp: &QueuePairControl) -> End {
         let listener = self.far.listen(PORT, &ListenConfig::default()).unwrap();
         let far = End::new(&self.far);
         thread::scope(|scope| {
@@ -75,13 +75,15 @@ impl Pair {
         let listener = self.far.listen(PORT, &ListenConfig::default()).unwrap();
         let (near, far) = (End::new(&self.near), End::new(&self.far));
         thread::scope(|scope| {
-            let connecting = scope.spawn(|| near.connect(b""));
+            let connecting = scope.spawn(near.connecting(b""));
             listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
             connecting.join().unwrap().unwrap();
         });
         (near, far)
     }
 }
+
+type ConnectOutcome = Result<Connected, ConnectError>;
 
 /// One end of a connection: a queue pair with a domain, a completion queue and a region of its own.
 pub struct End {
@@ -111,12 +113,31 @@ impl End {
         Self { qp, completions, memory, domain }
     }
 
-    pub fn connect(&self, private_data: &[u8]) -> Result<Connected, ConnectError> {
-        self.connect_with(&ConnectConfig { private_data: private_data.into(), ..ConnectConfig::default() })
+    pub fn connect(&self, private_data: &[u8]) -> ConnectOutcome {
+        self.connecting(private_data)()
     }
 
-    pub fn connect_with(&self, config: &ConnectConfig) -> Result<Connected, ConnectError> {
-        self.qp.connect(SocketAddr::from((FAR, PORT)), config)
+    pub fn connect_with(&self, config: &ConnectConfig) -> ConnectOutcome {
+        self.connecting_with(config)()
+    }
+
+    /// The part of the queue pair for any thread.
+    pub fn control(&self) -> &QueuePairControl {
+        &self.qp
+    }
+
+    /// What connects the queue pair, on any thread.
+    pub fn connecting(&self, private_data: &[u8]) -> impl FnOnce() -> ConnectOutcome + Send + use<'_> {
+        let private_data = private_data.into();
+        self.connecting_with(&ConnectConfig { private_data, ..ConnectConfig::default() })
+    }
+
+    pub fn connecting_with(
+        &self,
+        config: &ConnectConfig,
+    ) -> impl FnOnce() -> ConnectOutcome + Send + use<'_> {
+        let (qp, config) = (self.control(), config.clone());
+        move || qp.connect(SocketAddr::from((FAR, PORT)), &config)
     }
 
     /// Writes octets 0..`octets` to the same place at the peer.

@@ -7,9 +7,11 @@
  * last failure of the calling thread as a sentence.
  *
  * Calls that make a handle write it to their last argument, which is of no use after a failure. Any
- * thread may use any handle, at the same time as others. Each handle is returned to the library once, by
- * its own call, while no other call uses it and none does afterwards. Handles may be returned in any
- * order: an object that was made from another one goes on without the handle of that one.
+ * thread may use any handle, at the same time as others. For a queue pair or a completion queue that it has
+ * made with single_threaded, a program promises that one thread at a time posts or polls. Each handle is
+ * returned to the library once, by its own call, while no other call uses it and none does afterwards.
+ * Handles may be returned in any order: an object that was made from another one goes on without the handle
+ * of that one.
  *
  * Lengths are in bytes, times in milliseconds. Strings are UTF-8 and end with a zero byte. The library
  * reads what a pointer points to only during the call, unless the description says otherwise.
@@ -641,7 +643,8 @@ struct warpline_cm_channel;
 struct warpline_cm_id;
 
 /**
- * A bounded queue of completions. It may serve many queue pairs of one device.
+ * A bounded queue of completions. It may serve many queue pairs. Any thread may poll it; see
+ * `single_threaded` of `warpline_cq_attr`.
  */
 struct warpline_cq;
 
@@ -676,7 +679,8 @@ struct warpline_mw;
 struct warpline_pd;
 
 /**
- * A queue pair: an endpoint that serves one connection.
+ * A queue pair: an endpoint that serves one connection. Any thread may post to it; see `single_threaded` of
+ * `warpline_qp_attr`.
  */
 struct warpline_qp;
 
@@ -794,6 +798,34 @@ struct warpline_advertisement {
 };
 
 /**
+ * How a completion queue is made. Zero is the default of everything but `size` and `capacity`.
+ */
+struct warpline_cq_attr {
+    /**
+     * `sizeof(struct warpline_cq_attr)`.
+     */
+    size_t size;
+    /**
+     * Completions that it has room for, 1 to 1048576.
+     */
+    uint32_t capacity;
+    /**
+     * The queue has a file descriptor to sleep on.
+     */
+    bool sleepable;
+    /**
+     * One thread at a time polls, waits for and arms the queue: a promise of the program, for which these
+     * calls take no lock (as `IBV_CREATE_CQ_ATTR_SINGLE_THREADED` of verbs). Without, any thread may, at any
+     * time. All other calls are for any thread either way.
+     */
+    bool single_threaded;
+    /**
+     * Must be 0.
+     */
+    uint8_t reserved[2];
+};
+
+/**
  * The completion of a work request.
  */
 struct warpline_wc {
@@ -863,9 +895,15 @@ struct warpline_qp_attr {
      */
     bool keep_open;
     /**
+     * One thread at a time posts to the queue pair: a promise of the program, for which posting takes no
+     * lock (as with a thread domain of verbs). Without, any thread may post at any time. All other calls are
+     * for any thread either way.
+     */
+    bool single_threaded;
+    /**
      * Must be 0.
      */
-    uint8_t reserved[7];
+    uint8_t reserved[6];
     /**
      * Milliseconds that bytes of ours may go unacknowledged before the connection fails with `-ETIMEDOUT`
      * (RFC 9293, section 3.9.1); 0 for as long as TCP retransmits, some five minutes.
@@ -1611,6 +1649,14 @@ int warpline_advertisement_decode(const void *message,
 int warpline_cq_create(uint32_t capacity, bool sleepable, struct warpline_cq **cq);
 
 /**
+ * A queue as `attr` describes it, which must not be null.
+ *
+ * - `-EINVAL`: `capacity` is 0 or more than 1048576, or a reserved field is not 0
+ * - `-EMFILE`: the system has no file descriptor left
+ */
+int warpline_cq_create_with(const struct warpline_cq_attr *attr, struct warpline_cq **cq);
+
+/**
  * Returns a completion queue to the library. It stays for queue pairs that report to it. Does nothing for
  * null.
  */
@@ -1626,8 +1672,8 @@ int warpline_cq_poll(struct warpline_cq *cq, uint32_t count, struct warpline_wc 
  * Returns 1 when `wc` is written, 0 when there was none in time. On a queue that is sleepable the thread
  * sleeps meanwhile, else it polls.
  *
- * Any number of threads may wait so. A thread that sleeps on the file descriptor instead needs a queue of
- * its own.
+ * Any number of threads may wait so, unless the queue is `single_threaded`. A thread that sleeps on the file
+ * descriptor instead needs a queue of its own.
  */
 int warpline_cq_wait(struct warpline_cq *cq, struct warpline_wc *wc, int32_t timeout_ms);
 
@@ -1755,7 +1801,8 @@ void warpline_srq_destroy(struct warpline_srq *srq);
 
 /**
  * Posts a list of send work requests in order. It stops at the first that is refused, and writes its address
- * to `bad_wr` (which may be null): those before it are posted, those after it are not. Any thread may post.
+ * to `bad_wr` (which may be null): those before it are posted, those after it are not. Any thread may post,
+ * unless the queue pair is `single_threaded`: then one at a time, receives included.
  *
  * - `-EAGAIN`: the queue, or the completion queue, is full: poll completions first
  * - `-ENOTCONN`: the queue pair is not connected yet, or its device has stopped

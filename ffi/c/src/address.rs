@@ -126,7 +126,7 @@ pub unsafe extern "C" fn warpline_qp_addresses(
     guard(|| {
         // SAFETY: the caller keeps C's contract.
         unsafe {
-            let qp = &borrow(qp)?.0;
+            let qp = borrow(qp)?;
             let both = (qp.local_addr(), qp.peer_addr());
             write_both(both, (local_address, local_port), (peer_address, peer_port))
         }

@@ -1,15 +1,85 @@
 //! Completion queues.
 
 use std::ffi::{CStr, c_char, c_int};
+use std::ops::Deref;
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
-use warpline::{Completion, CompletionKind, CompletionQueue, Notice, limits};
+use warpline::{
+    Completion, CompletionKind, CompletionQueue, CompletionQueueControl, Notice, SharedCompletionQueue,
+    limits,
+};
 
 use crate::error::{Failure, guard, guard_or};
+use crate::extensible::{Extensible, extensible};
+use crate::flag::Flag;
 use crate::pointer::{borrow, hand_out, patience, take_back};
 
-/// A bounded queue of completions. It may serve many queue pairs of one device.
-pub struct Cq(pub(crate) CompletionQueue);
+/// A bounded queue of completions. It may serve many queue pairs. Any thread may poll it; see
+/// `single_threaded` of `warpline_cq_attr`.
+pub struct Cq(Polling);
+
+enum Polling {
+    /// Any thread polls, by a lock.
+    Locked(SharedCompletionQueue),
+    /// One thread at a time polls: the program's promise.
+    Single(CompletionQueue),
+}
+
+// SAFETY: a program that has made it as `Single` promises that one thread at a time polls. All else is of
+// `CompletionQueueControl`, which is `Sync`.
+unsafe impl Sync for Cq {}
+
+impl Cq {
+    /// Calls `poll` with the queue, in this thread's turn.
+    fn poll<T>(&self, poll: impl FnOnce(&CompletionQueue) -> T) -> T {
+        match &self.0 {
+            Polling::Locked(cq) => poll(&cq.lock()),
+            Polling::Single(cq) => poll(cq),
+        }
+    }
+
+    fn wait(&self, timeout: Duration) -> Option<Completion> {
+        match &self.0 {
+            Polling::Locked(cq) => cq.wait(timeout),
+            Polling::Single(cq) => cq.wait(timeout),
+        }
+    }
+}
+
+impl Deref for Cq {
+    type Target = CompletionQueueControl;
+
+    fn deref(&self) -> &CompletionQueueControl {
+        match &self.0 {
+            Polling::Locked(cq) => cq,
+            Polling::Single(cq) => cq,
+        }
+    }
+}
+
+/// How a completion queue is made. Zero is the default of everything but `size` and `capacity`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CqAttr {
+    /// `sizeof(struct warpline_cq_attr)`.
+    pub size: usize,
+    /// Completions that it has room for, 1 to 1048576.
+    pub capacity: u32,
+    /// The queue has a file descriptor to sleep on.
+    pub sleepable: Flag,
+    /// One thread at a time polls, waits for and arms the queue: a promise of the program, for which these
+    /// calls take no lock (as `IBV_CREATE_CQ_ATTR_SINGLE_THREADED` of verbs). Without, any thread may, at any
+    /// time. All other calls are for any thread either way.
+    pub single_threaded: Flag,
+    /// Must be 0.
+    pub reserved: [u8; 2],
+}
+
+// SAFETY: integers and bytes only, and the size is the first; 8 + 4 + 4 bytes leave no padding.
+unsafe impl Extensible for CqAttr {
+    const FIRST_SIZE: usize = 16;
+}
 
 /// Of `warpline_wc`: a Send, or Immediate Data.
 pub const WARPLINE_WC_SEND: u32 = 0;
@@ -130,21 +200,47 @@ impl From<Completion> for Wc {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cq_create(capacity: u32, sleepable: bool, cq: *mut *mut Cq) -> c_int {
     guard(|| {
-        let capacity = capacity as usize;
-        if !(1..=limits::COMPLETIONS_PER_QUEUE).contains(&capacity) {
-            return Err(Failure::invalid("a completion queue has room for 1 to 1048576 completions"));
-        }
-        let make = || {
-            if sleepable {
-                CompletionQueue::with_events(capacity).map_err(|error| Failure::of(libc::EMFILE, &error))
-            } else {
-                Ok(CompletionQueue::new(capacity))
-            }
-        };
+        let attr = CqAttr { capacity, sleepable: sleepable.into(), ..CqAttr::default() };
         // SAFETY: the caller keeps C's contract.
-        unsafe { hand_out(cq, || Ok(Cq(make()?)))? };
-        Ok(0)
+        unsafe { create(&attr, cq) }
     })
+}
+
+/// A queue as `attr` describes it, which must not be null.
+///
+/// - `-EINVAL`: `capacity` is 0 or more than 1048576, or a reserved field is not 0
+/// - `-EMFILE`: the system has no file descriptor left
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_cq_create_with(attr: *const CqAttr, cq: *mut *mut Cq) -> c_int {
+    guard(|| {
+        // SAFETY: the caller keeps C's contract.
+        unsafe { create(&extensible(attr)?, cq) }
+    })
+}
+
+/// # Safety
+///
+/// As for [`hand_out`].
+unsafe fn create(attr: &CqAttr, cq: *mut *mut Cq) -> Result<c_int, Failure> {
+    let capacity = attr.capacity as usize;
+    if attr.reserved != [0; 2] {
+        return Err(Failure::invalid("a reserved field is not 0"));
+    }
+    if !(1..=limits::COMPLETIONS_PER_QUEUE).contains(&capacity) {
+        return Err(Failure::invalid("a completion queue has room for 1 to 1048576 completions"));
+    }
+    let make = || {
+        let queue = if attr.sleepable.is_set() {
+            CompletionQueue::with_events(capacity).map_err(|error| Failure::of(libc::EMFILE, &error))?
+        } else {
+            CompletionQueue::new(capacity)
+        };
+        let single = attr.single_threaded.is_set();
+        Ok(Cq(if single { Polling::Single(queue) } else { Polling::Locked(queue.into()) }))
+    };
+    // SAFETY: the caller's promise.
+    unsafe { hand_out(cq, make)? };
+    Ok(0)
 }
 
 /// Returns a completion queue to the library. It stays for queue pairs that report to it. Does nothing for
@@ -165,13 +261,15 @@ pub unsafe extern "C" fn warpline_cq_poll(cq: *mut Cq, count: u32, wc: *mut Wc) 
             return Err(Failure::NULL);
         }
         let most = count.min(c_int::MAX as u32) as usize;
-        let mut polled: c_int = 0;
-        for completion in cq.0.drain().take(most) {
-            // SAFETY: C promises `count` places, written one after the other; they need not hold values.
-            unsafe { wc.add(polled as usize).write(completion.into()) };
-            polled += 1;
-        }
-        Ok(polled)
+        Ok(cq.poll(|cq| {
+            let mut polled: c_int = 0;
+            for completion in cq.drain().take(most) {
+                // SAFETY: C promises `count` places, written one after the other; they need not hold values.
+                unsafe { wc.add(polled as usize).write(completion.into()) };
+                polled += 1;
+            }
+            polled
+        }))
     })
 }
 
@@ -179,8 +277,8 @@ pub unsafe extern "C" fn warpline_cq_poll(cq: *mut Cq, count: u32, wc: *mut Wc) 
 /// Returns 1 when `wc` is written, 0 when there was none in time. On a queue that is sleepable the thread
 /// sleeps meanwhile, else it polls.
 ///
-/// Any number of threads may wait so. A thread that sleeps on the file descriptor instead needs a queue of
-/// its own.
+/// Any number of threads may wait so, unless the queue is `single_threaded`. A thread that sleeps on the file
+/// descriptor instead needs a queue of its own.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cq_wait(cq: *mut Cq, wc: *mut Wc, timeout_ms: i32) -> c_int {
     guard(|| {
@@ -189,7 +287,7 @@ pub unsafe extern "C" fn warpline_cq_wait(cq: *mut Cq, wc: *mut Wc, timeout_ms: 
         if wc.is_null() {
             return Err(Failure::NULL);
         }
-        let Some(completion) = cq.0.wait(patience(timeout_ms)) else { return Ok(0) };
+        let Some(completion) = cq.wait(patience(timeout_ms)) else { return Ok(0) };
         // SAFETY: not null, so it may be written, by C's contract.
         unsafe { wc.write(completion.into()) };
         Ok(1)
@@ -204,7 +302,8 @@ pub unsafe extern "C" fn warpline_cq_arm(cq: *mut Cq, solicited_only: bool) -> c
     guard(|| {
         // SAFETY: the caller keeps C's contract.
         let cq = unsafe { borrow(cq)? };
-        Ok(c_int::from(cq.0.arm(if solicited_only { Notice::Solicited } else { Notice::Next })))
+        let notice = if solicited_only { Notice::Solicited } else { Notice::Next };
+        Ok(c_int::from(cq.poll(|cq| cq.arm(notice))))
     })
 }
 
@@ -216,7 +315,7 @@ pub unsafe extern "C" fn warpline_cq_arm(cq: *mut Cq, solicited_only: bool) -> c
 pub unsafe extern "C" fn warpline_cq_fd(cq: *const Cq) -> c_int {
     guard(|| {
         // SAFETY: the caller keeps C's contract.
-        let events = unsafe { borrow(cq)? }.0.events();
+        let events = unsafe { borrow(cq)? }.events();
         let events = events.ok_or(Failure::new(libc::EOPNOTSUPP, "the queue was not made to sleep on"))?;
         Ok(events.as_raw_fd())
     })
@@ -229,7 +328,7 @@ pub unsafe extern "C" fn warpline_cq_fd(cq: *const Cq) -> c_int {
 pub unsafe extern "C" fn warpline_cq_clear(cq: *mut Cq) -> c_int {
     guard(|| {
         // SAFETY: the caller keeps C's contract.
-        let events = unsafe { borrow(cq)? }.0.events();
+        let events = unsafe { borrow(cq)? }.events();
         let events = events.ok_or(Failure::new(libc::EOPNOTSUPP, "the queue was not made to sleep on"))?;
         Ok(c_int::from(events.clear()))
     })
@@ -239,7 +338,7 @@ pub unsafe extern "C" fn warpline_cq_clear(cq: *mut Cq) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cq_number(cq: *const Cq) -> u32 {
     // SAFETY: the caller keeps C's contract.
-    unsafe { cq.as_ref() }.map_or(0, |cq| cq.0.number().0)
+    unsafe { cq.as_ref() }.map_or(0, |cq| cq.number().0)
 }
 
 /// A status: its name in the header, and what it means.

@@ -290,7 +290,7 @@ pub unsafe extern "C" fn warpline_connect(
         let (qp, remote, config) =
             unsafe { (borrow(qp)?, socket_address(address, port)?, ConnParam::read(param)?.connecting()?) };
         // SAFETY: as above.
-        unsafe { ConnReply::write_outcome(reply, qp.0.connect(remote, &config)) }
+        unsafe { ConnReply::write_outcome(reply, qp.connect(remote, &config)) }
     })
 }
 
@@ -393,7 +393,7 @@ pub unsafe extern "C" fn warpline_accept(
         // SAFETY: as above.
         let (qp, param) = unsafe { (borrow(qp)?, ConnParam::read(param)?) };
         // SAFETY: as above.
-        request.request.accept_with(&qp.0, param.accepting(), unsafe { param.private_data()? })?;
+        request.request.accept_with(qp, param.accepting(), unsafe { param.private_data()? })?;
         Ok(0)
     })
 }

@@ -112,7 +112,7 @@ fn registered(
     let (access, addressing) = rights(access)?;
     let address = region.address();
     let memory = match qp {
-        Some(qp) => pd.domain.register_for(&qp.0, region, access, addressing)?,
+        Some(qp) => pd.domain.register_for(qp, region, access, addressing)?,
         None => pd.domain.register(region, access, addressing)?,
     };
     Ok(Mr {

@@ -1,9 +1,13 @@
 //! Queue pairs and shared receive queues.
 
 use std::ffi::c_int;
+use std::ops::Deref;
 use std::time::Duration;
 
-use warpline::{Keepalive, QpConfig, QpState, QueuePair, RnrPolicy, SharedReceiveQueue, limits};
+use warpline::{
+    Keepalive, QpConfig, QpState, QueuePair, QueuePairControl, RnrPolicy, SharedQueuePair,
+    SharedReceiveQueue, limits,
+};
 
 use crate::completion::Cq;
 use crate::error::{Failure, guard, guard_or};
@@ -11,8 +15,45 @@ use crate::extensible::{Extensible, Flag, extensible};
 use crate::memory::Pd;
 use crate::pointer::{borrow, hand_out, patience, take_back};
 
-/// A queue pair: an endpoint that serves one connection.
-pub struct Qp(pub(crate) QueuePair);
+/// A queue pair: an endpoint that serves one connection. Any thread may post to it; see `single_threaded` of
+/// `warpline_qp_attr`.
+pub struct Qp(Posting);
+
+enum Posting {
+    /// Any thread posts, by a lock.
+    Locked(SharedQueuePair),
+    /// One thread at a time posts: the program's promise.
+    Single(QueuePair),
+}
+
+// SAFETY: a program that has made it as `Single` promises that one thread at a time posts. All else is of
+// `QueuePairControl`, which is `Sync`.
+unsafe impl Sync for Qp {}
+
+impl Qp {
+    fn new(qp: QueuePair, single_threaded: bool) -> Self {
+        Self(if single_threaded { Posting::Single(qp) } else { Posting::Locked(qp.into()) })
+    }
+
+    /// Calls `post` with the queue pair, in this thread's turn.
+    pub(crate) fn post<T>(&self, post: impl FnOnce(&QueuePair) -> T) -> T {
+        match &self.0 {
+            Posting::Locked(qp) => post(&qp.lock()),
+            Posting::Single(qp) => post(qp),
+        }
+    }
+}
+
+impl Deref for Qp {
+    type Target = QueuePairControl;
+
+    fn deref(&self) -> &QueuePairControl {
+        match &self.0 {
+            Posting::Locked(qp) => qp,
+            Posting::Single(qp) => qp,
+        }
+    }
+}
 
 /// Receives that many queue pairs share.
 pub struct Srq(pub(crate) SharedReceiveQueue);
@@ -47,8 +88,12 @@ pub struct QpAttr {
     /// When the peer closes its half of the connection, ours stays open for sends until
     /// `warpline_disconnect`: see `warpline_wait_peer_closed`.
     pub keep_open: Flag,
+    /// One thread at a time posts to the queue pair: a promise of the program, for which posting takes no
+    /// lock (as with a thread domain of verbs). Without, any thread may post at any time. All other calls are
+    /// for any thread either way.
+    pub single_threaded: Flag,
     /// Must be 0.
-    pub reserved: [u8; 7],
+    pub reserved: [u8; 6],
     /// Milliseconds that bytes of ours may go unacknowledged before the connection fails with `-ETIMEDOUT`
     /// (RFC 9293, section 3.9.1); 0 for as long as TCP retransmits, some five minutes.
     pub user_timeout_ms: u32,
@@ -68,7 +113,7 @@ unsafe impl Extensible for QpAttr {
 
 impl QpAttr {
     pub(crate) fn config(self) -> Result<QpConfig, Failure> {
-        if self.reserved != [0; 7] {
+        if self.reserved != [0; 6] {
             return Err(Failure::invalid("a reserved field is not 0"));
         }
         let usual = QpConfig::default();
@@ -125,13 +170,14 @@ pub unsafe extern "C" fn warpline_qp_create(
         // SAFETY: the caller keeps C's contract.
         unsafe {
             let (pd, send_cq, recv_cq) = (borrow(pd)?, borrow(send_cq)?, borrow(recv_cq)?);
-            let config = extensible(attr)?.config()?;
+            let attr = extensible(attr)?;
+            let config = attr.config()?;
             hand_out(qp, || {
                 let qp = match srq.as_ref() {
-                    Some(srq) => pd.domain.queue_pair_sharing(&srq.0, &config, &send_cq.0, &recv_cq.0),
-                    None => pd.domain.queue_pair(&config, &send_cq.0, &recv_cq.0),
+                    Some(srq) => pd.domain.queue_pair_sharing(&srq.0, &config, send_cq, recv_cq),
+                    None => pd.domain.queue_pair(&config, send_cq, recv_cq),
                 };
-                Ok(Qp(qp?))
+                Ok(Qp::new(qp?, attr.single_threaded.is_set()))
             })?;
         }
         Ok(0)
@@ -150,7 +196,7 @@ pub unsafe extern "C" fn warpline_qp_destroy(qp: *mut Qp) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_qp_number(qp: *const Qp) -> u32 {
     // SAFETY: the caller keeps C's contract.
-    unsafe { qp.as_ref() }.map_or(0, |qp| qp.0.number().0)
+    unsafe { qp.as_ref() }.map_or(0, |qp| qp.number().0)
 }
 
 /// Its state, which of `WARPLINE_QP_*`.
@@ -158,7 +204,7 @@ pub unsafe extern "C" fn warpline_qp_number(qp: *const Qp) -> u32 {
 pub unsafe extern "C" fn warpline_qp_state(qp: *const Qp) -> c_int {
     guard(|| {
         // SAFETY: the caller keeps C's contract.
-        Ok(match unsafe { borrow(qp)? }.0.state() {
+        Ok(match unsafe { borrow(qp)? }.state() {
             QpState::Idle => WARPLINE_QP_IDLE,
             QpState::ReadyToSend => WARPLINE_QP_READY_TO_SEND,
             QpState::Closing => WARPLINE_QP_CLOSING,
@@ -175,7 +221,7 @@ pub unsafe extern "C" fn warpline_qp_state(qp: *const Qp) -> c_int {
 pub unsafe extern "C" fn warpline_disconnect(qp: *mut Qp) -> c_int {
     guard(|| {
         // SAFETY: the caller keeps C's contract.
-        unsafe { borrow(qp)? }.0.disconnect();
+        unsafe { borrow(qp)? }.disconnect();
         Ok(0)
     })
 }
@@ -185,7 +231,7 @@ pub unsafe extern "C" fn warpline_disconnect(qp: *mut Qp) -> c_int {
 pub unsafe extern "C" fn warpline_abort(qp: *mut Qp) -> c_int {
     guard(|| {
         // SAFETY: the caller keeps C's contract.
-        unsafe { borrow(qp)? }.0.abort();
+        unsafe { borrow(qp)? }.abort();
         Ok(0)
     })
 }
@@ -199,7 +245,7 @@ pub unsafe extern "C" fn warpline_abort(qp: *mut Qp) -> c_int {
 pub unsafe extern "C" fn warpline_wait_peer_closed(qp: *mut Qp, timeout_ms: i32) -> c_int {
     guard(|| {
         // SAFETY: the caller keeps C's contract.
-        unsafe { borrow(qp)? }.0.wait_peer_closed(patience(timeout_ms))?;
+        unsafe { borrow(qp)? }.wait_peer_closed(patience(timeout_ms))?;
         Ok(0)
     })
 }
@@ -212,7 +258,7 @@ pub unsafe extern "C" fn warpline_wait_peer_closed(qp: *mut Qp, timeout_ms: i32)
 pub unsafe extern "C" fn warpline_wait_closed(qp: *mut Qp, timeout_ms: i32) -> c_int {
     guard(|| {
         // SAFETY: the caller keeps C's contract.
-        unsafe { borrow(qp)? }.0.wait_closed(patience(timeout_ms))?;
+        unsafe { borrow(qp)? }.wait_closed(patience(timeout_ms))?;
         Ok(0)
     })
 }

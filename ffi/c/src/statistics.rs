@@ -87,7 +87,7 @@ pub unsafe extern "C" fn warpline_device_counters(
 pub unsafe extern "C" fn warpline_qp_counters(qp: *const Qp, counters: *mut Counter, room: u32) -> c_int {
     guard(|| {
         // SAFETY: the caller keeps C's contract.
-        unsafe { write_out(&of_connection(borrow(qp)?.0.tcp()?)?, counters, room) }
+        unsafe { write_out(&of_connection(borrow(qp)?.tcp()?)?, counters, room) }
     })
 }
 

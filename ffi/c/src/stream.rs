@@ -242,7 +242,7 @@ pub unsafe extern "C" fn warpline_stream_initiate(
         let (stream, qp, config) =
             unsafe { (borrow(stream)?, borrow(qp)?, ConnParam::read(param)?.connecting()?) };
         // SAFETY: as above.
-        unsafe { ConnReply::write_outcome(reply, stream.0.initiate(&qp.0, &config)) }
+        unsafe { ConnReply::write_outcome(reply, stream.0.initiate(qp, &config)) }
     })
 }
 
@@ -337,7 +337,7 @@ pub unsafe extern "C" fn warpline_stream_start_unnegotiated(
         // SAFETY: the caller keeps C's contract.
         let (stream, qp) = unsafe { (borrow(stream)?, borrow(qp)?) };
         let config = UnnegotiatedConfig { version, depths: ReadDepths { ird, ord } };
-        stream.0.start_unnegotiated(&qp.0, direction, &config)?;
+        stream.0.start_unnegotiated(qp, direction, &config)?;
         Ok(0)
     })
 }

@@ -355,7 +355,8 @@ unsafe fn post_list<W: Linked>(
 }
 
 /// Posts a list of send work requests in order. It stops at the first that is refused, and writes its address
-/// to `bad_wr` (which may be null): those before it are posted, those after it are not. Any thread may post.
+/// to `bad_wr` (which may be null): those before it are posted, those after it are not. Any thread may post,
+/// unless the queue pair is `single_threaded`: then one at a time, receives included.
 ///
 /// - `-EAGAIN`: the queue, or the completion queue, is full: poll completions first
 /// - `-ENOTCONN`: the queue pair is not connected yet, or its device has stopped
@@ -370,7 +371,7 @@ pub unsafe extern "C" fn warpline_post_send(
     // SAFETY: the caller keeps C's contract.
     guard(|| unsafe {
         let qp = borrow(qp)?;
-        post_list(wr, bad_wr, |requests| qp.0.post_many(requests))?;
+        post_list(wr, bad_wr, |requests| qp.post(|qp| qp.post_many(requests)))?;
         Ok(0)
     })
 }
@@ -386,7 +387,7 @@ pub unsafe extern "C" fn warpline_post_recv(
     // SAFETY: the caller keeps C's contract.
     guard(|| unsafe {
         let qp = borrow(qp)?;
-        post_list(wr, bad_wr, |requests| qp.0.post_receives(requests))?;
+        post_list(wr, bad_wr, |requests| qp.post(|qp| qp.post_receives(requests)))?;
         Ok(0)
     })
 }

@@ -15,7 +15,7 @@ use crate::engine::interface::reply::Reply;
 use crate::engine::interface::request::Request;
 use crate::handles::connection_request::ConnectionRequest;
 use crate::handles::device::Device;
-use crate::handles::queue_pair::QueuePair;
+use crate::handles::queue_pair::QueuePairControl;
 use crate::vocabulary::connect::{self, ConnectConfig, ConnectError, Connected};
 use crate::vocabulary::device::Stopped;
 use crate::vocabulary::listen::{Accepted, AnswerError, ListenConfig, ListenError, listen_address};
@@ -324,7 +324,7 @@ impl Id {
     /// # Errors
     ///
     /// [`CmError`]; the id is then as before.
-    pub fn connect(&self, qp: &QueuePair, config: &ConnectConfig) -> Result<(), CmError> {
+    pub fn connect(&self, qp: &QueuePairControl, config: &ConnectConfig) -> Result<(), CmError> {
         connect::check(config)?;
         let mut state = self.shared.lock();
         let State::RouteResolved { device, local, remote } = *state else {
@@ -406,7 +406,12 @@ impl Id {
     /// # Errors
     ///
     /// [`CmError`]; the request then still waits for its answer.
-    pub fn accept(&self, qp: &QueuePair, reads: ReadsWanted, private_data: &[u8]) -> Result<(), CmError> {
+    pub fn accept(
+        &self,
+        qp: &QueuePairControl,
+        reads: ReadsWanted,
+        private_data: &[u8],
+    ) -> Result<(), CmError> {
         let mut state = self.shared.lock();
         let State::Requested { device, ref request } = *state else {
             return Err(CmError::WrongState(state.word()));
@@ -448,7 +453,7 @@ impl Id {
         Ok(request.begin_reject(private_data)?)
     }
 
-    /// Closes our half of the connection after everything posted, as [`QueuePair::disconnect`] does.
+    /// Closes our half of the connection after everything posted, as [`QueuePairControl::disconnect`] does.
     /// [`EventKind::Disconnected`] comes when the peer closes its half, [`EventKind::TimewaitExit`] when all
     /// is over: both at the latest when the peer has been silent for the queue pair's
     /// [`disconnect_timeout`](crate::QpConfig::disconnect_timeout).
@@ -474,13 +479,13 @@ impl Id {
     }
 
     /// Returns the device at place `device`, which must be that of `qp`.
-    fn device_of(&self, device: usize, qp: &QueuePair) -> Result<&Device, CmError> {
+    fn device_of(&self, device: usize, qp: &QueuePairControl) -> Result<&Device, CmError> {
         let device = self.channel.devices.get(device).ok_or(CmError::NoDevice)?;
         if qp.is_of(&device.context) { Ok(device) } else { Err(CmError::OtherDevice) }
     }
 
     /// Remembers the queue pair whose connection this is.
-    fn serve(&self, qp: &QueuePair) -> Arc<ConnectionStatus> {
+    fn serve(&self, qp: &QueuePairControl) -> Arc<ConnectionStatus> {
         let _ = self.shared.qp.set(Arc::downgrade(&qp.shared));
         qp.status()
     }

@@ -111,7 +111,9 @@ mod tests {
 
     use super::*;
     use crate::handles::cm::{EventChannel, EventKind};
-    use crate::{CompletionQueue, ConnectConfig, ConnectError, DeviceConfig, PollThread, QpConfig};
+    use crate::{
+        CompletionQueue, ConnectConfig, ConnectError, DeviceConfig, PollThread, QpConfig, QueuePairControl,
+    };
 
     const PATIENCE: Duration = Duration::from_secs(30);
     const PORT: u16 = 4711;
@@ -147,6 +149,7 @@ mod tests {
         let completions = CompletionQueue::new(8);
         let config = QpConfig { send_depth: 1, receive_depth: 1, ..QpConfig::default() };
         let qp = near.protection_domain().queue_pair(&config, &completions, &completions).unwrap();
+        let qp: &QueuePairControl = &qp;
         std::thread::scope(|scope| {
             let connect = || loop {
                 // Until the core has the command.

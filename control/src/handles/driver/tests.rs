@@ -18,7 +18,7 @@ use crate::handles::driver::{self, CoreDriver};
 use crate::handles::event_fd::EventFd;
 use crate::{
     Access, CompletionQueue, ConnectConfig, ConnectError, Device, DeviceConfig, Idle, ListenConfig,
-    MemoryRegion, PollThread, QpConfig, QueuePair, Status,
+    MemoryRegion, PollThread, QpConfig, QueuePair, QueuePairControl, Status,
 };
 
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -141,8 +141,9 @@ fn connected(near: &Device, far: &Device) -> Ends {
     let listener = far.listen(PORT, &ListenConfig::default()).unwrap();
     let (near, far) = (end(near), end(far));
     let remote = SocketAddr::from((FAR, PORT));
+    let qp: &QueuePairControl = &near.0;
     thread::scope(|scope| {
-        let connecting = scope.spawn(|| near.0.connect(remote, &ConnectConfig::default()));
+        let connecting = scope.spawn(|| qp.connect(remote, &ConnectConfig::default()));
         listener.accept(PATIENCE).unwrap().accept(&far.0, b"").unwrap();
         connecting.join().unwrap().unwrap();
     });

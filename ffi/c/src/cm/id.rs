@@ -137,7 +137,7 @@ pub unsafe extern "C" fn warpline_cm_connect(id: *mut CmId, qp: *mut Qp, param: 
         // SAFETY: the caller keeps C's contract.
         unsafe {
             let (id, qp, param) = (borrow(id)?, borrow(qp)?, ConnParam::read(param)?);
-            id.id.connect(&qp.0, &param.connecting()?)?;
+            id.id.connect(qp, &param.connecting()?)?;
         }
         Ok(0)
     })
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn warpline_cm_accept(id: *mut CmId, qp: *mut Qp, param: *
         // SAFETY: the caller keeps C's contract.
         unsafe {
             let (id, qp, param) = (borrow(id)?, borrow(qp)?, ConnParam::read(param)?);
-            id.id.accept(&qp.0, param.accepting(), param.private_data()?)?;
+            id.id.accept(qp, param.accepting(), param.private_data()?)?;
         }
         Ok(0)
     })

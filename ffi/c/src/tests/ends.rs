@@ -52,11 +52,20 @@ pub const QP_ATTR: QpAttr = QpAttr {
     rnr_timeout_ms: 0,
     disconnect_timeout_ms: 0,
     keep_open: Flag::CLEAR,
-    reserved: [0; 7],
+    single_threaded: Flag::CLEAR,
+    reserved: [0; 6],
     user_timeout_ms: 0,
     keepalive_idle_ms: 0,
     keepalive_interval_ms: 0,
     keepalive_probes: 0,
+};
+
+pub const CQ_ATTR: CqAttr = CqAttr {
+    size: size_of::<CqAttr>(),
+    capacity: 256,
+    sleepable: Flag::CLEAR,
+    single_threaded: Flag::CLEAR,
+    reserved: [0; 2],
 };
 
 pub fn devices() -> (Handle<Device>, Handle<Device>) {

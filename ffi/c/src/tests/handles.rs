@@ -309,6 +309,11 @@ impl Handle<Cq> {
         Self::made(warpline_cq_destroy, |cq| unsafe { warpline_cq_create(capacity, sleepable, cq) }).unwrap()
     }
 
+    pub fn with(attr: &CqAttr) -> Result<Self, i32> {
+        // SAFETY: the structure is as long as it says, and the place may be written.
+        Self::made(warpline_cq_destroy, |cq| unsafe { warpline_cq_create_with(attr, cq) })
+    }
+
     pub fn poll(&self, places: &mut [Wc]) -> i32 {
         // SAFETY: the handle is good, and there are as many places.
         unsafe { warpline_cq_poll(self.raw, places.len() as u32, places.as_mut_ptr()) }

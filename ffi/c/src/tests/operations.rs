@@ -66,6 +66,30 @@ fn halves_close_one_by_one() {
     }
 }
 
+/// A queue pair and completion queues that one thread uses at a time do the same without a lock, on another
+/// thread too.
+#[test]
+fn one_thread_needs_no_lock() {
+    let (near_device, far_device) = devices();
+    let (mut near, far) = (End::new(&near_device), End::new(&far_device));
+    near.cq = Handle::with(&CqAttr { sleepable: Flag::SET, single_threaded: Flag::SET, ..CQ_ATTR }).unwrap();
+    near.qp = near.pd.qp(&near.cq, None, Some(&QpAttr { single_threaded: Flag::SET, ..QP_ATTR }));
+    connect(&far_device, &near, &far);
+    far.post_recv(7, 0, 64);
+    far.post_recv(8, 64, 64);
+    let send = |near: &End, text: &[u8]| {
+        near.put(0, text);
+        near.post_send(&request(WARPLINE_WR_SEND, &near.sge(0, text.len() as u32)));
+        assert_eq!(near.completed().opcode, WARPLINE_WC_SEND);
+    };
+    send(&near, b"from here");
+    std::thread::scope(|scope| scope.spawn(|| send(&near, b"and there")).join().unwrap());
+    assert_eq!([far.completed().wr_id, far.completed().wr_id], [7, 8]);
+    assert_eq!((far.get(0, 9), far.get(64, 9)), (b"from here".to_vec(), b"and there".to_vec()));
+    let mut none = [Wc::default()];
+    assert_eq!((near.cq.poll(&mut none), near.cq.arm(false)), (0, 0));
+}
+
 /// Every opcode does what the header says, and the bytes show it.
 #[test]
 fn every_operation() {

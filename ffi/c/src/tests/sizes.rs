@@ -6,6 +6,7 @@ use std::ptr::{from_ref, null, null_mut};
 
 use super::ends::*;
 use super::handles::last_error;
+use crate::completion::*;
 use crate::connection::*;
 use crate::device::*;
 use crate::extensible::{Extensible, extensible};
@@ -62,13 +63,14 @@ fn structures_end_with_their_last_field() {
     assert_eq!(offset_of!(RecvWr, reserved) + 4, size_of::<RecvWr>());
     let first = [
         offset_of!(DeviceAttr, size),
+        offset_of!(CqAttr, size),
         offset_of!(QpAttr, size),
         offset_of!(ListenAttr, size),
         offset_of!(ConnParam, size),
         offset_of!(SendWr, size),
         offset_of!(RecvWr, size),
     ];
-    assert_eq!(first, [0; 6]);
+    assert_eq!(first, [0; 7]);
 }
 
 /// Each call that takes a structure looks at its size, and at what must be zero.
@@ -77,10 +79,11 @@ fn every_call_looks_at_the_size() {
     let (near_device, _far_device) = devices();
     let near = End::new(&near_device);
     let (device, pd, cq, qp) = (near_device.raw(), near.pd.raw(), near.cq.raw(), near.qp.raw());
-    let (mut made, mut listener, mut opened) = (null_mut(), null_mut(), null_mut());
+    let (mut made, mut made_cq, mut listener, mut opened) = (null_mut(), null_mut(), null_mut(), null_mut());
     let (name, address) = (c"tap:tap0,address=198.18.0.1".as_ptr(), FAR.as_ptr());
     for (size, code) in [(7, libc::EINVAL), (8, libc::EINVAL), (4097, libc::E2BIG)] {
         let attr = DeviceAttr { size, ..ATTR };
+        let cq_attr = CqAttr { size, ..CQ_ATTR };
         let qp_attr = QpAttr { size, ..QP_ATTR };
         let listen_attr = ListenAttr { size, ..LISTEN_ATTR };
         let param = ConnParam { size, ..param(b"") };
@@ -89,12 +92,13 @@ fn every_call_looks_at_the_size() {
         let results = unsafe {
             [
                 warpline_device_open(name, &raw const attr, &raw mut opened),
+                warpline_cq_create_with(&raw const cq_attr, &raw mut made_cq),
                 warpline_qp_create(pd, cq, cq, null_mut(), &raw const qp_attr, &raw mut made),
                 warpline_listen(device, PORT, &raw const listen_attr, &raw mut listener),
                 warpline_connect(qp, address, PORT, &raw const param, null_mut()),
             ]
         };
-        assert_eq!(results, [-code; 4], "{size}: {}", last_error());
+        assert_eq!(results, [-code; 5], "{size}: {}", last_error());
         let sge = near.sge(0, 8);
         let wrong = RecvWr { size, ..receive(2, &sge) };
         let first = RecvWr { next: &raw const wrong, ..receive(1, &sge) };
@@ -102,18 +106,20 @@ fn every_call_looks_at_the_size() {
         let wrong = SendWr { size, ..request(WARPLINE_WR_SEND, &sge) };
         assert_eq!(near.qp.post_send(&wrong), (-code, from_ref(&wrong)));
     }
-    let qp_attr = QpAttr { reserved: [0, 0, 0, 0, 0, 0, 1], ..QP_ATTR };
+    let cq_attr = CqAttr { reserved: [0, 1], ..CQ_ATTR };
+    let qp_attr = QpAttr { reserved: [0, 0, 0, 0, 0, 1], ..QP_ATTR };
     let listen_attr = ListenAttr { reserved: [0, 0, 0, 0, 1], ..LISTEN_ATTR };
     // SAFETY: as above.
     let results = unsafe {
         [
+            warpline_cq_create_with(&raw const cq_attr, &raw mut made_cq),
             warpline_qp_create(pd, cq, cq, null_mut(), &raw const qp_attr, &raw mut made),
             warpline_listen(device, PORT, &raw const listen_attr, &raw mut listener),
         ]
     };
-    assert_eq!(results, [-libc::EINVAL; 2], "{}", last_error());
+    assert_eq!(results, [-libc::EINVAL; 3], "{}", last_error());
     assert!(last_error().contains("reserved"));
-    assert!(made.is_null() && listener.is_null() && opened.is_null());
+    assert!(made.is_null() && made_cq.is_null() && listener.is_null() && opened.is_null());
 }
 
 /// The timeouts of a peer that is gone. A structure of the first version has none.

@@ -83,6 +83,18 @@ fn soon(input: &mut Input<'_>) -> i32 {
     i32::from(input.octet() & 1)
 }
 
+fn cq_attr(capacity: u32, sleepable: bool, input: &mut Input<'_>) -> Sized<CqAttr> {
+    // SAFETY: zeros are its defaults.
+    let mut attr: CqAttr = unsafe { zeroed() };
+    (attr.capacity, attr.sleepable) = (capacity, sleepable.into());
+    let plain = [
+        numbers(offset_of!(CqAttr, sleepable), 1),
+        numbers(offset_of!(CqAttr, single_threaded), 1),
+        numbers(offset_of!(CqAttr, reserved), 2),
+    ];
+    Sized::new(input, &attr, &plain)
+}
+
 fn qp_attr(input: &mut Input<'_>) -> Sized<QpAttr> {
     // SAFETY: zeros are its defaults.
     let mut attr: QpAttr = unsafe { zeroed() };
@@ -93,7 +105,8 @@ fn qp_attr(input: &mut Input<'_>) -> Sized<QpAttr> {
         numbers(offset_of!(QpAttr, rnr_timeout_ms), 1),
         numbers(offset_of!(QpAttr, disconnect_timeout_ms), 4),
         numbers(offset_of!(QpAttr, keep_open), 1),
-        numbers(offset_of!(QpAttr, reserved), 7),
+        numbers(offset_of!(QpAttr, single_threaded), 1),
+        numbers(offset_of!(QpAttr, reserved), 6),
     ];
     Sized::new(input, &attr, &plain)
 }
@@ -162,8 +175,15 @@ fn make_queues(world: &mut World, input: &mut Input<'_>) {
         0 => {
             let (capacity, sleepable, mut cq) =
                 (u32::from(input.octet()), input.octet() & 1 == 0, null_mut());
-            // SAFETY: the place may be written.
-            let result = unsafe { warpline_cq_create(capacity, sleepable, &raw mut cq) };
+            // SAFETY: the place may be written, and the structure is as long as it says.
+            let result = unsafe {
+                if input.octet() & 1 == 0 {
+                    warpline_cq_create(capacity, sleepable, &raw mut cq)
+                } else {
+                    let attr = cq_attr(capacity, sleepable, input);
+                    warpline_cq_create_with(attr.raw(), &raw mut cq)
+                }
+            };
             let cq = world.made("cq", result, cq);
             world.cqs.add(cq);
         }
