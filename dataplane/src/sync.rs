@@ -46,12 +46,6 @@ impl<const N: usize> Words<N> {
         const { assert!(M <= N) };
         core::array::from_fn(|at| self.0[at].load(Ordering::Relaxed))
     }
-
-    /// Reads all words, which another thread may write meanwhile: then they are worth nothing.
-    #[inline]
-    pub fn read_unclaimed(&self) -> [u64; N] {
-        self.read()
-    }
 }
 
 /// A value of eight bytes or less in a word of its own: an `AtomicCell` of it has no lock, which could keep a
@@ -92,8 +86,8 @@ impl<T: Copy> HandedOver<T> {
         self.0.store(OneWord(value));
     }
 
-    /// Loads the value. Another thread may store one meanwhile: then it is worth nothing.
-    pub fn load_unclaimed(&self) -> T {
+    /// Loads the value.
+    pub fn load(&self) -> T {
         self.0.load().0
     }
 }
@@ -106,7 +100,7 @@ mod model {
 
     use loom::cell::UnsafeCell;
     use loom::sync::Mutex;
-    use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+    use loom::sync::atomic::{AtomicUsize, Ordering};
 
     /// Replaces `crossbeam::queue::ArrayQueue`, and promises less: what was done before a push happens before
     /// the pop of that element, and a push or a pop orders hardly anything else. Those of crossbeam are
@@ -253,14 +247,10 @@ mod model {
     }
 
     /// Words as the model sees them: it fails where a thread touches them that another has not handed them
-    /// to, unless it reads them [unclaimed](Words::read_unclaimed).
+    /// to.
     // The lock is of the standard library, so it orders nothing in the model.
     #[derive(Debug)]
-    pub struct Words<const N: usize> {
-        touched: std::sync::Mutex<Touched<N>>,
-        /// The first word again: who reads unclaimed may be interrupted by who writes.
-        first: AtomicU64,
-    }
+    pub struct Words<const N: usize>(std::sync::Mutex<Touched<N>>);
 
     /// The words, and a note of who touches them.
     #[derive(Debug)]
@@ -272,32 +262,21 @@ mod model {
     impl<const N: usize> Words<N> {
         /// Returns zeros.
         pub fn new() -> Self {
-            let touched = Touched { access: UnsafeCell::new(()), words: [0; N] };
-            Self { touched: std::sync::Mutex::new(touched), first: AtomicU64::new(0) }
+            Self(std::sync::Mutex::new(Touched { access: UnsafeCell::new(()), words: [0; N] }))
         }
 
         /// Writes the first words.
         pub fn write(&self, words: &[u64]) {
-            let mut touched = self.touched.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut touched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             touched.access.with_mut(|_| ());
             touched.words[..words.len()].copy_from_slice(words);
-            drop(touched);
-            self.first.store(words.first().copied().unwrap_or_default(), Ordering::Relaxed);
         }
 
         /// Reads the first `M` words.
         pub fn read<const M: usize>(&self) -> [u64; M] {
-            let touched = self.touched.lock().unwrap_or_else(PoisonError::into_inner);
+            let touched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             touched.access.with(|_| ());
             core::array::from_fn(|at| touched.words[at])
-        }
-
-        /// Reads all words, which another thread may write meanwhile.
-        pub fn read_unclaimed(&self) -> [u64; N] {
-            let first = self.first.load(Ordering::Relaxed);
-            let mut words = self.touched.lock().unwrap_or_else(PoisonError::into_inner).words;
-            words[0] = first;
-            words
         }
     }
 
@@ -318,9 +297,11 @@ mod model {
             touched.1 = value;
         }
 
-        /// Loads the value. Another thread may store one meanwhile.
-        pub fn load_unclaimed(&self) -> T {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).1
+        /// Loads the value.
+        pub fn load(&self) -> T {
+            let touched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            touched.0.with(|_| ());
+            touched.1
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use loom::cell::UnsafeCell;
 use loom::thread;
 
-use super::completion_queue::{CompletionRing, Notice};
+use super::completion_queue::{CompletionProducer, CompletionRing, Notice};
 use super::doorbells::Doorbells;
 use super::shared::{CompletionRings, QpState, QueueDepths, SharedQp};
 use super::shared_receive_queue::{SharedReceiveQueue, SrqNumber};
@@ -14,6 +14,7 @@ use super::work::{
     Completion, CompletionKind, InlineData, Operation, QpNumber, ReceiveRequest, SendRequest, Slice, Status,
 };
 use super::wqe::Wqe;
+use crate::locked::Locked;
 use crate::memory::{Access, Accessor, Grant, ProtectionDomainId, Region, RemoveError, STag, StagTable};
 use crate::notify::Notify;
 use crate::ring::{Command, Event};
@@ -48,6 +49,11 @@ fn deep(depth: usize, state: QpState) -> Arc<Shared> {
     let qp = SharedQp::new(QP, PD, QueueDepths { send: depth, receive: depth }, rings, bells.clone());
     qp.set_state(state);
     Arc::new(Shared { qp, completions, bells })
+}
+
+/// The end of a completion queue of a core.
+fn core_of(ring: &Arc<CompletionRing>) -> CompletionProducer {
+    CompletionProducer::new(ring.clone(), &Arc::new(Doorbells::new(1)))
 }
 
 fn send(id: u64) -> SendRequest {
@@ -93,15 +99,17 @@ fn every_post_is_heard() {
     });
 }
 
-/// Two threads that post to one queue pair ring once for each time it is heard, never more than there is room
-/// for.
+/// Two threads that post to one queue pair in turn, by a lock: the core finds what each has posted.
 #[test]
 fn two_posters_share_a_bell() {
     model(|| {
         let shared = shared(QpState::ReadyToSend);
+        let locked = Arc::new(Locked::new(shared.clone()));
         let post = |id| {
-            let shared = shared.clone();
-            thread::spawn(move || shared.qp.post_receive(ReceiveRequest::new(id, Slice::default())).unwrap())
+            let locked = locked.clone();
+            thread::spawn(move || {
+                locked.lock().qp.post_receive(ReceiveRequest::new(id, Slice::default())).unwrap();
+            })
         };
         let posters = [post(1), post(2)];
         for poster in posters {
@@ -249,8 +257,8 @@ fn no_completion_slips_past_arming() {
         let ring = Arc::new(CompletionRing::with_notify(2, bell.clone()));
         assert_eq!(ring.reserve(1), 1);
         let core = {
-            let ring = ring.clone();
-            thread::spawn(move || ring.push(completion(1, Status::Success)))
+            let core = core_of(&ring);
+            thread::spawn(move || core.push(completion(1, Status::Success)))
         };
         let seen = ring.arm(Notice::Next);
         core.join().unwrap();
@@ -326,22 +334,23 @@ fn the_last_place_is_given_once() {
         };
         let granted = ring.reserve(1) + other.join().unwrap();
         assert_eq!(granted, 1);
-        ring.push(completion(1, Status::Success));
+        core_of(&ring).push(completion(1, Status::Success));
         assert!(ring.poll().is_some());
         assert_eq!(ring.reserve(2), 1);
     });
 }
 
-/// Of two that post one has the last place, and who is refused has not taken it from the next.
+/// Of two that post in turn one has the last place, and who is refused has not taken it from the next.
 #[test]
 fn the_depth_is_kept_by_two_posters() {
     model(|| {
         let shared = deep(1, QpState::ReadyToSend);
+        let locked = Arc::new(Locked::new(shared.clone()));
         let other = {
-            let shared = shared.clone();
-            thread::spawn(move || shared.qp.post_send(send(1)).is_ok())
+            let locked = locked.clone();
+            thread::spawn(move || locked.lock().qp.post_send(send(1)).is_ok())
         };
-        let posted = shared.qp.post_send(send(2)).is_ok();
+        let posted = locked.lock().qp.post_send(send(2)).is_ok();
         assert!(posted != other.join().unwrap(), "one of the two");
         shared.qp.recycle(shared.qp.take_send().unwrap());
         assert!(shared.qp.take_send().is_none());
@@ -373,53 +382,76 @@ fn a_request_lies_where_the_last_one_lay() {
     });
 }
 
-/// Two threads post to a queue of one slot while the core works on it: each request is read as it was posted,
+/// A thread posts to a queue of one slot while the core works on it: each request is read as it was posted,
 /// before another is written over it.
 #[test]
 fn no_request_is_written_over_before_it_is_read() {
     model(|| {
         let shared = deep(1, QpState::ReadyToSend);
-        let post = |id| {
+        let poster = {
             let shared = shared.clone();
-            thread::spawn(move || u32::from(shared.qp.post_send(send(id)).is_ok()))
+            thread::spawn(move || (1..=3).filter(|id| shared.qp.post_send(send(*id)).is_ok()).collect())
         };
-        let posters = [post(1), post(2)];
-        let mut taken = Vec::new();
-        let mut take = |shared: &Shared| {
-            if let Some(request) = shared.qp.take_send() {
-                taken.push(request.id());
-                shared.qp.complete_send(completion(request.id(), Status::Success));
-            }
-        };
-        take(&shared);
-        let posted: u32 = posters.map(|poster| poster.join().unwrap()).into_iter().sum();
-        take(&shared);
-        taken.sort_unstable();
-        assert!(posted > 0 && taken.len() as u32 == posted, "{posted} posted, {taken:?} taken");
-        taken.dedup();
-        assert_eq!(taken.len() as u32, posted, "one of them twice");
+        works_on(&shared, poster);
     });
 }
 
-/// Two threads that poll while a core completes work have each completion once, whole, in order.
+/// The same with two threads that post in turn, by a lock.
+#[test]
+fn no_request_of_two_threads_is_written_over_before_it_is_read() {
+    model(|| {
+        let shared = deep(1, QpState::ReadyToSend);
+        let locked = Arc::new(Locked::new(shared.clone()));
+        let first = {
+            let locked = locked.clone();
+            thread::spawn(move || locked.lock().qp.post_send(send(1)).is_ok())
+        };
+        let second = thread::spawn(move || {
+            let own = locked.lock().qp.post_send(send(2)).is_ok();
+            let others = first.join().unwrap();
+            [(others, 1), (own, 2)].into_iter().filter(|(posted, _)| *posted).map(|(_, id)| id).collect()
+        });
+        works_on(&shared, second);
+    });
+}
+
+/// A core that takes a request and completes it while another thread posts, and then the rest. It takes what
+/// was posted, each once.
+fn works_on(shared: &Shared, poster: thread::JoinHandle<Vec<u64>>) {
+    let mut taken = Vec::new();
+    let mut take = || {
+        while let Some(request) = shared.qp.take_send() {
+            taken.push(request.id());
+            shared.qp.complete_send(completion(request.id(), Status::Success));
+        }
+    };
+    take();
+    let posted = poster.join().unwrap();
+    take();
+    taken.sort_unstable();
+    assert!(!posted.is_empty());
+    assert_eq!(taken, posted);
+}
+
+/// Two threads that poll in turn, by a lock, while a core completes work have each completion once, whole, in
+/// order.
 #[test]
 fn a_completion_is_polled_once() {
     model(|| {
         let ring = Arc::new(CompletionRing::new(2));
         assert_eq!(ring.reserve(2), 2);
-        let core = {
-            let ring = ring.clone();
-            thread::spawn(move || {
-                let mut both = ring.batch(2);
-                both.push(completion(1, Status::Success));
-                both.push(completion(2, Status::Flushed));
-            })
-        };
+        let core = core_of(&ring);
+        let core = thread::spawn(move || {
+            let mut both = core.batch(2);
+            both.push(completion(1, Status::Success));
+            both.push(completion(2, Status::Flushed));
+        });
+        let locked = Arc::new(Locked::new(ring.clone()));
         let other = {
-            let ring = ring.clone();
-            thread::spawn(move || ring.poll())
+            let locked = locked.clone();
+            thread::spawn(move || locked.lock().poll())
         };
-        let own = ring.poll();
+        let own = locked.lock().poll();
         core.join().unwrap();
         let mut polled: Vec<Completion> = own.into_iter().chain(other.join().unwrap()).collect();
         polled.extend(ring.drain());
@@ -434,67 +466,49 @@ fn a_completion_is_polled_once() {
 fn an_entry_is_read_before_it_is_used_again() {
     model(|| {
         let ring = Arc::new(CompletionRing::new(1));
+        let core = core_of(&ring);
         assert_eq!(ring.reserve(1), 1);
-        ring.push(completion(1, Status::Success));
+        core.push(completion(1, Status::Success));
         let poller = {
             let ring = ring.clone();
             thread::spawn(move || ring.poll().map(|completion| completion.id))
         };
         let again = ring.reserve(1) == 1;
         if again {
-            ring.push(completion(2, Status::Success));
+            core.push(completion(2, Status::Success));
         }
         assert_eq!(poller.join().unwrap(), Some(1));
         assert_eq!(ring.poll().map(|completion| completion.id), again.then_some(2));
     });
 }
 
-/// Of two threads that poll, one may be held up before it claims what it has read, while the other takes that
-/// and its entry is used again: what comes out is what was completed, each once.
+/// Two threads poll in turn, by a lock, and an entry is used again while the other waits: what comes out is
+/// what was completed, each once, with its status.
 #[test]
-fn what_is_read_too_late_does_not_count() {
-    model(|| {
-        let ring = Arc::new(CompletionRing::new(1));
-        assert_eq!(ring.reserve(1), 1);
-        ring.push(completion(1, Status::Success));
-        let poller = {
-            let ring = ring.clone();
-            thread::spawn(move || ring.poll().map(|completion| completion.id))
-        };
-        let mut polled: Vec<u64> = ring.poll().map(|completion| completion.id).into_iter().collect();
-        let again = ring.reserve(1) == 1;
-        if again {
-            ring.push(completion(2, Status::Success));
-        }
-        polled.extend(poller.join().unwrap());
-        polled.extend(ring.drain().map(|completion| completion.id));
-        polled.sort_unstable();
-        assert_eq!(polled, if again { &[1, 2][..] } else { &[1] });
-    });
-}
-
-/// So is the status beside it: of two threads that poll, one frees an entry while the other has not read its
-/// own yet, whose slot is used again.
-#[test]
-fn a_status_is_read_before_its_slot_is_used_again() {
+fn what_two_threads_poll_is_each_completion_once() {
     model(|| {
         let ring = Arc::new(CompletionRing::new(2));
+        let core = core_of(&ring);
         assert_eq!(ring.reserve(2), 2);
-        ring.push(completion(1, Status::LocalLength));
-        ring.push(completion(2, Status::Success));
-        let poller = {
-            let ring = ring.clone();
-            thread::spawn(move || ring.poll().map(|completion| (completion.id, completion.status)))
+        core.push(completion(1, Status::LocalLength));
+        core.push(completion(2, Status::Success));
+        let locked = Arc::new(Locked::new(ring.clone()));
+        let poll = |locked: &Locked<Arc<CompletionRing>>| {
+            locked.lock().poll().map(|completion| (completion.id, completion.status))
         };
-        let here = ring.poll().map(|completion| (completion.id, completion.status));
+        let poller = {
+            let locked = locked.clone();
+            thread::spawn(move || poll(&locked))
+        };
+        let here = poll(&locked);
         if ring.reserve(1) == 1 {
-            ring.push(completion(3, Status::Flushed));
+            core.push(completion(3, Status::Flushed));
         }
         let there = poller.join().unwrap();
         let mut seen: Vec<_> = [here, there].into_iter().flatten().collect();
         seen.extend(ring.drain().map(|completion| (completion.id, completion.status)));
         seen.sort_by_key(|(id, _)| *id);
-        assert_eq!(seen[..2], [(1, Status::LocalLength), (2, Status::Success)]);
+        assert_eq!(seen, [(1, Status::LocalLength), (2, Status::Success), (3, Status::Flushed)]);
     });
 }
 
@@ -506,13 +520,13 @@ fn a_completion_after_one_that_is_being_written_is_not_missed() {
         let ring = Arc::new(CompletionRing::with_notify(2, bell.clone()));
         assert_eq!(ring.reserve(2), 2);
         let plain = {
-            let ring = ring.clone();
-            thread::spawn(move || ring.push(completion(1, Status::Success)))
+            let core = core_of(&ring);
+            thread::spawn(move || core.push(completion(1, Status::Success)))
         };
         let solicited = {
-            let ring = ring.clone();
+            let core = core_of(&ring);
             thread::spawn(move || {
-                ring.push(Completion { solicited: true, ..completion(2, Status::Success) });
+                core.push(Completion { solicited: true, ..completion(2, Status::Success) });
             })
         };
         let is_there = ring.arm(Notice::Solicited);

@@ -66,6 +66,7 @@ mod active_queue;
 pub mod active_wqe;
 pub mod async_event;
 pub mod completion_queue;
+mod core_ring;
 mod cqe;
 pub mod doorbells;
 pub mod error;

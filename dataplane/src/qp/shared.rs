@@ -1,11 +1,11 @@
-//! The part of a queue pair that an application and a core share: bounded lock-free rings. Any thread posts
-//! work and polls completions while the core runs.
+//! The part of a queue pair that an application and a core share: bounded lock-free rings. One thread posts
+//! work, and one polls completions, while the core runs.
 
 use std::sync::Arc;
 
 use super::active_wqe::check_shape;
 use super::async_event::{AsyncEvent, AsyncEvents};
-use super::completion_queue::CompletionBatch;
+use super::completion_queue::{CompletionBatch, CompletionProducer};
 use super::doorbells::Doorbell;
 use super::error::StreamError;
 use super::shared_receive_queue::SharedReceiveQueue;
@@ -48,6 +48,9 @@ impl CompletionRings {
 }
 
 /// The part of a queue pair that an application and a core share.
+///
+/// One thread at a time posts to it: the methods that post are for that thread alone. If two threads call
+/// them at the same time, a request may be lost, or carried out twice. The handles of the API see to it.
 #[derive(Debug)]
 pub struct SharedQp {
     /// Its number at the core.
@@ -62,8 +65,8 @@ pub struct SharedQp {
     shared_receives: Option<Arc<SharedReceiveQueue>>,
     /// Receives taken from the shared receive queue.
     receives_taken: AtomicU64,
-    send_completions: Arc<CompletionRing>,
-    receive_completions: Arc<CompletionRing>,
+    send_completions: CompletionProducer,
+    receive_completions: CompletionProducer,
     doorbell: Doorbell,
     state: AtomicU8,
     /// No core reads the queues any more.
@@ -94,8 +97,8 @@ impl SharedQp {
             receives: WorkQueue::new(depths.receive),
             shared_receives: None,
             receives_taken: AtomicU64::new(0),
-            send_completions: completions.send,
-            receive_completions: completions.receive,
+            send_completions: CompletionProducer::new(completions.send, &doorbells),
+            receive_completions: CompletionProducer::new(completions.receive, &doorbells),
             doorbell: Doorbell::new(number, doorbells),
             state: AtomicU8::new(QpState::Idle as u8),
             abandoned: AtomicBool::new(false),
@@ -149,12 +152,12 @@ impl SharedQp {
 
     /// Whether its sends are reported to `ring`.
     pub fn reports_sends_to(&self, ring: &Arc<CompletionRing>) -> bool {
-        Arc::ptr_eq(&self.send_completions, ring)
+        Arc::ptr_eq(self.send_completions.queue(), ring)
     }
 
     /// Whether its receives are reported to `ring`.
     pub fn reports_receives_to(&self, ring: &Arc<CompletionRing>) -> bool {
-        Arc::ptr_eq(&self.receive_completions, ring)
+        Arc::ptr_eq(self.receive_completions.queue(), ring)
     }
 
     /// Whether its receives come from a shared receive queue.
@@ -260,7 +263,7 @@ impl SharedQp {
         let first_bad = first_bad(reads);
         let good = first_bad.map_or(requests, |(index, _)| &requests[..index]);
         let words = |request: &R, index: usize| (words(request, index, after_close), WQE_WORDS);
-        let (posted, refused) = self.sends.post(good, &self.send_completions, signaled, words);
+        let (posted, refused) = self.sends.post(good, self.send_completions.queue(), signaled, words);
         if posted > 0 {
             self.ring();
         }
@@ -294,15 +297,25 @@ impl SharedQp {
         if self.is_abandoned() {
             return Err(bad(PostError::WrongState(self.state())));
         }
-        let completions = &self.receive_completions;
+        let completions = self.receive_completions.queue();
         let all = |requests: &[ReceiveRequest]| requests.len() as u32;
         let (posted, refused) = self.receives.post(requests, completions, all, |request, _| request.words());
-        // A request posted while the core ends the queue pair is flushed when the core handles the doorbell.
-        fence(Ordering::SeqCst);
-        if posted > 0 && self.state() != QpState::Idle {
+        if posted > 0 && self.has_begun() {
             self.ring();
         }
         refused.map_or(Ok(()), |error| Err(BadRequest { posted, error }))
+    }
+
+    /// Whether the stream has begun, for the thread that has just posted: without one there is nothing to
+    /// ring for. A request posted while the core ends an idle queue pair is flushed, when the core flushes or
+    /// when it serves the doorbell; the fence is the other one of [`set_state`](Self::set_state).
+    #[inline]
+    fn has_begun(&self) -> bool {
+        let has_begun = || self.state() != QpState::Idle;
+        has_begun() || {
+            fence(Ordering::SeqCst);
+            has_begun()
+        }
     }
 
     /// Rings the doorbell for work that waits, posted by an application or left by the core for its next
@@ -377,11 +390,11 @@ impl SharedQp {
         if queue.is_empty() {
             return Ok(None);
         }
-        if self.receive_completions.reserve(1) == 0 {
+        if self.receive_completions.queue().reserve(1) == 0 {
             return Err(StreamError::CompletionQueueOverflow);
         }
         let Some(request) = queue.take() else {
-            self.receive_completions.unreserve(1);
+            self.receive_completions.queue().unreserve(1);
             return Ok(None);
         };
         self.receives.count_one();
@@ -391,7 +404,7 @@ impl SharedQp {
 
     /// Reports that a message found no free entry for its completion, for the core.
     pub fn completions_overflow(&self) {
-        self.receive_completions.overflow(self.events.as_deref());
+        self.receive_completions.queue().overflow(self.events.as_deref());
     }
 
     /// Sets how many Reads and Atomic Operations may be outstanding on the stream that begins, for the core.
@@ -402,7 +415,7 @@ impl SharedQp {
     /// Changes the state, for the core.
     pub fn set_state(&self, state: QpState) {
         self.state.store(state as u8, Ordering::Release);
-        // If the state ends the queue pair, the core flushes next. Of this fence and that of `post_receives`
+        // If the state ends the queue pair, the core flushes next. Of this fence and that of `has_begun`
         // one comes first: either the flush finds the request, or the poster sees the state and rings.
         fence(Ordering::SeqCst);
     }
@@ -485,7 +498,7 @@ impl SharedQp {
     pub fn report_unsignaled(&self, completion: Completion) {
         self.sends.finish_one();
         if !self.send_completions.push_if_free(completion) {
-            self.send_completions.overflow(self.events.as_deref());
+            self.send_completions.queue().overflow(self.events.as_deref());
         }
     }
 

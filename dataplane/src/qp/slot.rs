@@ -64,13 +64,6 @@ impl<const N: usize> Slots<N> {
         &self.slots[self.index(position)]
     }
 
-    /// What was written to `position`, if it was and is not written over. It may be written over while it is
-    /// read: the caller finds out afterwards whether it was.
-    #[inline]
-    pub(super) fn read(&self, position: u64) -> Option<[u64; N]> {
-        self.written(position).map(|slot| slot.words.read_unclaimed())
-    }
-
     /// The slot of `position`, if it is written, and not written over.
     #[inline]
     pub(super) fn written(&self, position: u64) -> Option<&Slot<N>> {

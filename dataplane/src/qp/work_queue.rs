@@ -1,4 +1,4 @@
-//! Work queues: requests on their way from applications to a core, in the order of posting.
+//! Work queues: requests on their way from an application to a core, in the order of posting.
 
 use crossbeam::utils::CachePadded;
 
@@ -7,44 +7,50 @@ use super::post_error::PostError;
 use super::slot::{Slot, Slots};
 use crate::sync::{AtomicU64, Ordering};
 
-/// A bounded queue of work requests of up to `N` words. A request counts until it is complete, so that there
-/// is never more work under way than the depth of the queue.
+/// A bounded queue of work requests of up to `N` words, for one thread that posts and one core. A request
+/// counts until it is complete, so that there is never more work under way than the depth of the queue, and
+/// the slot of a request was read when it is written again.
 ///
-/// Each request has a position: the first that is posted has position 0. A thread that posts counts its
-/// requests first, which shows that there is room, and then takes as many positions in one step; so there are
-/// never more positions than requests were counted, and the slot of a position was read when it is written
-/// again.
+/// Each counter has one writer, which needs no locked operation: a request is handed over by the turn of its
+/// slot, and the slots of finished requests come back by `finished`. If two threads post at the same time,
+/// one request may be written over the other; nothing else breaks.
 #[derive(Debug)]
 pub(super) struct WorkQueue<const N: usize> {
     slots: Slots<N>,
     depth: usize,
-    posters: CachePadded<Posters>,
-    /// Requests that the core has taken. Only the core uses it.
-    taken: CachePadded<AtomicU64>,
-    /// Requests completed so far. Only the core writes it, so it needs no atomic read-modify-write, which
-    /// would be among the most expensive steps of a request.
-    finished: CachePadded<AtomicU64>,
+    poster: CachePadded<Poster>,
+    core: CachePadded<CoreSide>,
 }
 
-/// What the posting threads write.
+/// What the thread that posts writes.
 #[derive(Debug)]
-struct Posters {
-    /// Requests counted so far.
-    counted: AtomicU64,
-    /// The position of the next request.
-    next: AtomicU64,
+struct Poster {
+    /// Requests posted so far: the position of the next.
+    posted: AtomicU64,
+    /// What it has last seen of [`CoreSide::finished`]. Only this thread uses it: it looks again when the
+    /// queue would be full, and leaves the core's cache line alone until then.
+    finished: AtomicU64,
+}
+
+/// What the core writes.
+#[derive(Debug)]
+struct CoreSide {
+    /// Requests that the core has taken. Only the core uses it.
+    taken: AtomicU64,
+    /// Requests completed so far.
+    finished: AtomicU64,
 }
 
 impl<const N: usize> WorkQueue<N> {
     /// A queue of `depth` requests, at least one.
     pub(super) fn new(depth: usize) -> Self {
         let depth = depth.max(1);
+        let zero = || AtomicU64::new(0);
         Self {
             slots: Slots::new(depth),
             depth,
-            posters: CachePadded::new(Posters { counted: AtomicU64::new(0), next: AtomicU64::new(0) }),
-            taken: CachePadded::new(AtomicU64::new(0)),
-            finished: CachePadded::new(AtomicU64::new(0)),
+            poster: CachePadded::new(Poster { posted: zero(), finished: zero() }),
+            core: CachePadded::new(CoreSide { taken: zero(), finished: zero() }),
         }
     }
 
@@ -60,9 +66,9 @@ impl<const N: usize> WorkQueue<N> {
 
     /// Requests posted and not completed.
     pub(super) fn outstanding(&self) -> u32 {
-        // In this order, so that no request seems finished before it is counted.
-        let finished = self.finished.load(Ordering::Acquire);
-        let outstanding = self.posters.counted.load(Ordering::Acquire).saturating_sub(finished);
+        // In this order, so that no request seems finished before it is posted.
+        let finished = self.core.finished.load(Ordering::Acquire);
+        let outstanding = self.poster.posted.load(Ordering::Acquire).saturating_sub(finished);
         u32::try_from(outstanding).unwrap_or(u32::MAX)
     }
 
@@ -78,31 +84,26 @@ impl<const N: usize> WorkQueue<N> {
         signaled: impl Fn(&[R]) -> u32,
         words: impl Fn(&R, usize) -> ([u64; N], usize),
     ) -> (usize, Option<PostError>) {
+        let posted = self.poster.posted.load(Ordering::Relaxed);
         let wanted = requests.len().min(u32::MAX as usize) as u32;
-        let counted = self.count(wanted);
-        let counted_requests = &requests[..counted as usize];
-        let places_wanted = signaled(counted_requests);
+        let fitting = self.room(posted, wanted);
+        let fitting_requests = &requests[..fitting as usize];
+        let places_wanted = signaled(fitting_requests);
         let places = completions.reserve(places_wanted);
         let accepted = if places < places_wanted {
-            longest_prefix(counted, |len| signaled(&counted_requests[..len as usize]) <= places)
+            longest_prefix(fitting, |len| signaled(&fitting_requests[..len as usize]) <= places)
         } else {
-            counted
+            fitting
         };
-        if accepted < counted {
-            self.posters.counted.fetch_sub(u64::from(counted - accepted), Ordering::Relaxed);
+        let end = posted + u64::from(accepted);
+        for (position, request) in (posted..end).zip(requests) {
+            let (words, used) = words(request, self.slots.index(position));
+            self.slots.slot(position).write(position, &words[..used]);
         }
-        if accepted > 0 {
-            // Acquire and Release: the thread that has counted last may get an earlier position than another
-            // one, whose slot was finished with only when it counted. It takes its position before the other.
-            let first = self.posters.next.fetch_add(u64::from(accepted), Ordering::AcqRel);
-            for (position, request) in (first..).zip(&requests[..accepted as usize]) {
-                let (words, used) = words(request, self.slots.index(position));
-                self.slots.slot(position).write(position, &words[..used]);
-            }
-        }
-        let refused = if accepted < counted {
+        self.poster.posted.store(end, Ordering::Release);
+        let refused = if accepted < fitting {
             Some(PostError::CompletionQueueFull)
-        } else if counted < wanted {
+        } else if fitting < wanted {
             Some(PostError::QueueFull)
         } else {
             None
@@ -110,46 +111,39 @@ impl<const N: usize> WorkQueue<N> {
         (accepted as usize, refused)
     }
 
-    /// Counts up to `wanted` requests as outstanding. Returns how many.
+    /// Returns how many of `wanted` requests fit, of which the first has position `posted`.
     #[inline]
-    fn count(&self, wanted: u32) -> u32 {
-        let mut counted = self.posters.counted.load(Ordering::Relaxed);
-        loop {
-            // Acquire: a thread that writes to the slot of a finished request sees everything that the core
-            // did before. A successful exchange shows that `counted` is current; `finished` may be old, which
-            // is safe.
-            let finished = self.finished.load(Ordering::Acquire);
-            let room = (self.depth as u64).saturating_sub(counted.saturating_sub(finished));
-            let granted = u64::from(wanted).min(room);
-            if granted == 0 {
-                return 0;
-            }
-            let (order, more) = (Ordering::Relaxed, counted + granted);
-            match self.posters.counted.compare_exchange_weak(counted, more, order, order) {
-                Ok(_) => return granted as u32,
-                Err(now) => counted = now,
-            }
+    fn room(&self, posted: u64, wanted: u32) -> u32 {
+        let room = |finished: u64| (self.depth as u64).saturating_sub(posted - finished);
+        let seen = room(self.poster.finished.load(Ordering::Relaxed));
+        if seen >= u64::from(wanted) {
+            return wanted;
         }
+        // Acquire: what is written to the slot of a finished request comes after all that the core did with
+        // the request.
+        let finished = self.core.finished.load(Ordering::Acquire);
+        self.poster.finished.store(finished, Ordering::Relaxed);
+        u64::from(wanted).min(room(finished)) as u32
     }
 
     /// The slot of the oldest request that is not taken, for the core, which [takes](Self::advance) it once
     /// it has read the slot.
     #[inline]
     pub(super) fn front(&self) -> Option<&Slot<N>> {
-        self.slots.written(self.taken.load(Ordering::Relaxed))
+        self.slots.written(self.core.taken.load(Ordering::Relaxed))
     }
 
     /// Notes that the request at the [front](Self::front) was read, for the core.
     #[inline]
     pub(super) fn advance(&self) {
-        let taken = self.taken.load(Ordering::Relaxed);
-        self.taken.store(taken + 1, Ordering::Relaxed);
+        let taken = self.core.taken.load(Ordering::Relaxed);
+        self.core.taken.store(taken + 1, Ordering::Relaxed);
     }
 
     /// Returns the requests that are not taken, from the oldest on, for the core.
     #[inline]
     pub(super) fn untaken(&self) -> Untaken<'_, N> {
-        Untaken { queue: self, next: self.taken.load(Ordering::Relaxed) }
+        Untaken { queue: self, next: self.core.taken.load(Ordering::Relaxed) }
     }
 
     /// Whether the core has taken all requests, for the core.
@@ -158,9 +152,11 @@ impl<const N: usize> WorkQueue<N> {
         self.front().is_none()
     }
 
-    /// Counts a request that came from a shared receive queue as outstanding, for the core.
+    /// Counts a request that came from a shared receive queue as outstanding, for the core: no thread posts
+    /// to this queue then.
     pub(super) fn count_one(&self) {
-        self.posters.counted.fetch_add(1, Ordering::Relaxed);
+        let posted = self.poster.posted.load(Ordering::Relaxed);
+        self.poster.posted.store(posted + 1, Ordering::Relaxed);
     }
 
     /// Notes that a request is complete and its entry is free, for the core.
@@ -172,8 +168,8 @@ impl<const N: usize> WorkQueue<N> {
     /// Notes that `requests` requests are complete, as [`finish_one`](Self::finish_one) does.
     #[inline]
     pub(super) fn finish(&self, requests: u64) {
-        let finished = self.finished.load(Ordering::Relaxed);
-        self.finished.store(finished + requests, Ordering::Release);
+        let finished = self.core.finished.load(Ordering::Relaxed);
+        self.core.finished.store(finished + requests, Ordering::Release);
     }
 }
 
@@ -201,7 +197,7 @@ impl<const N: usize> Untaken<'_, N> {
 impl<const N: usize> Drop for Untaken<'_, N> {
     #[inline]
     fn drop(&mut self) {
-        self.queue.taken.store(self.next, Ordering::Relaxed);
+        self.queue.core.taken.store(self.next, Ordering::Relaxed);
     }
 }
 

@@ -106,7 +106,7 @@ fn a_flushed_unsignaled_request_takes_no_place_of_others() {
         let (qp, _, events) = sharing(4, 2);
         (qp, events)
     };
-    let ring = qp.send_completions.clone();
+    let ring = qp.send_completions.queue().clone();
     qp.set_state(QpState::ReadyToSend);
     qp.post_sends(&[unsignaled(1), unsignaled(2), send(3)]).unwrap();
     assert_eq!(core::iter::from_fn(|| qp.take_send()).count(), 3);
@@ -196,7 +196,7 @@ fn a_list_is_posted_as_far_as_it_goes() {
         qp.complete_send(completion(id));
     }
     assert!(qp.take_send().is_none());
-    assert_eq!(qp.send_completions.drain().count(), 3);
+    assert_eq!(qp.send_completions.queue().drain().count(), 3);
     qp.post_sends(&list[..3]).unwrap();
     assert_eq!(qp.post_sends(&[]), Ok(()));
 }
@@ -251,11 +251,11 @@ fn a_receive_without_a_place_for_its_completion_stays() {
     assert_eq!(events.take(), None, "it may have one in its turn");
     qp.completions_overflow();
     qp.completions_overflow();
-    let cq = qp.receive_completions.number();
+    let cq = qp.receive_completions.queue().number();
     assert_eq!(events.take(), Some(AsyncEvent::CompletionQueueOverflow { cq }));
     assert_eq!(events.take(), None);
     qp.complete_receive(completion(5));
-    qp.receive_completions.poll().unwrap();
+    qp.receive_completions.queue().poll().unwrap();
     assert_eq!(qp.take_shared_receive(), Ok(Some(request)));
     assert_eq!(qp.take_shared_receive(), Ok(None), "it is a receive that is missing now");
 }

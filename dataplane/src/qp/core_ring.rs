@@ -1,0 +1,198 @@
+//! The rings of a completion queue, one for each core that fills it.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use crossbeam::utils::CachePadded;
+
+use super::cqe::{self, CQE_WORDS};
+use super::doorbells::Doorbells;
+use super::slot::Slots;
+use super::work::{Completion, Status};
+use crate::sync::{AtomicU64, HandedOver, Ordering};
+
+/// The completions of one core: the core adds them, and one thread takes them. Each writes a counter that
+/// nobody else writes. A completion is handed over by the turn of its slot.
+#[derive(Debug)]
+pub(super) struct CoreRing {
+    slots: Slots<CQE_WORDS>,
+    /// Beside each slot, the status of a completion that is not a success.
+    failures: Box<[HandedOver<Status>]>,
+    /// The position of the next completion. Only the core uses it.
+    pushed: CachePadded<AtomicU64>,
+    /// The position of the oldest completion. Only the thread that polls uses it.
+    taken: CachePadded<AtomicU64>,
+    /// The core, by its doorbells. Locked only when a queue pair is made.
+    core: Mutex<Weak<Doorbells>>,
+    next: OnceLock<Arc<CoreRing>>,
+}
+
+impl CoreRing {
+    fn new(capacity: usize) -> Self {
+        let slots = Slots::new(capacity);
+        Self {
+            failures: (0..slots.len()).map(|_| HandedOver::new(Status::Success)).collect(),
+            slots,
+            pushed: CachePadded::new(AtomicU64::new(0)),
+            taken: CachePadded::new(AtomicU64::new(0)),
+            core: Mutex::new(Weak::new()),
+            next: OnceLock::new(),
+        }
+    }
+
+    /// Makes it the ring of `core`, if it is, or if the core that it was of has ended. Returns true if it is.
+    fn claim(&self, core: &Arc<Doorbells>) -> bool {
+        let mut of = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(of) = of.upgrade() {
+            return Arc::ptr_eq(&of, core);
+        }
+        *of = Arc::downgrade(core);
+        true
+    }
+
+    /// Returns true if there is no completion, for the thread that polls.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.slots.written(self.taken.load(Ordering::Relaxed)).is_none()
+    }
+
+    /// Takes the oldest completion, for the thread that polls.
+    #[inline]
+    pub(super) fn take(&self) -> Option<Completion> {
+        let position = self.taken.load(Ordering::Relaxed);
+        let words = self.slots.written(position)?.read();
+        self.taken.store(position + 1, Ordering::Relaxed);
+        Some(self.completion(words, position))
+    }
+
+    /// Appends the oldest completions to `completions` as far as there is room, for the thread that polls.
+    #[inline]
+    pub(super) fn take_into(&self, completions: &mut Vec<Completion>) {
+        let mut position = self.taken.load(Ordering::Relaxed);
+        while completions.len() < completions.capacity()
+            && let Some(slot) = self.slots.written(position)
+        {
+            let words = slot.read();
+            // Each is put together where it stays.
+            completions.push(cqe::plain_success(words));
+            if cqe::has_flags(words)
+                && let Some(completion) = completions.last_mut()
+            {
+                *completion = self.with_flags(words, position);
+            }
+            position += 1;
+        }
+        self.taken.store(position, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn completion(&self, words: [u64; CQE_WORDS], position: u64) -> Completion {
+        if cqe::has_flags(words) { self.with_flags(words, position) } else { cqe::plain_success(words) }
+    }
+
+    /// The completion at `position`, which has these words, some of them flags.
+    #[cold]
+    #[inline(never)]
+    fn with_flags(&self, words: [u64; CQE_WORDS], position: u64) -> Completion {
+        cqe::completion(words, || self.failures[self.slots.index(position)].load())
+    }
+
+    /// Returns what takes the next `count` completions, for the core.
+    #[inline]
+    pub(super) fn batch(&self, count: u32) -> Batch<'_> {
+        let next = self.pushed.load(Ordering::Relaxed);
+        Batch { ring: self, next, end: next + u64::from(count) }
+    }
+}
+
+/// Takes completions of a core that come together.
+#[derive(Debug)]
+pub(super) struct Batch<'a> {
+    ring: &'a CoreRing,
+    next: u64,
+    end: u64,
+}
+
+impl Batch<'_> {
+    /// Adds a completion.
+    #[inline]
+    pub(super) fn push(&mut self, completion: Completion) {
+        if completion.status != Status::Success {
+            self.ring.failures[self.ring.slots.index(self.next)].store(completion.status);
+        }
+        self.push_words(&cqe::words(&completion));
+    }
+
+    /// Adds the completion that has these words.
+    #[inline]
+    pub(super) fn push_words(&mut self, words: &[u64; CQE_WORDS]) {
+        debug_assert!(self.next < self.end, "more completions than the batch is for");
+        self.ring.slots.slot(self.next).write(self.next, words);
+        self.next += 1;
+    }
+}
+
+impl Drop for Batch<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        debug_assert!(self.next == self.end, "fewer completions than the batch is for");
+        self.ring.pushed.store(self.next, Ordering::Relaxed);
+    }
+}
+
+/// The rings of a completion queue. They are there for as long as the queue is; that of a core which has
+/// ended serves the next.
+#[derive(Debug)]
+pub(super) struct CoreRings {
+    first: Arc<CoreRing>,
+    capacity: usize,
+    /// How often the rings were polled, where there are several: the one to begin with. Only the thread that
+    /// polls uses it.
+    turn: AtomicU64,
+}
+
+impl CoreRings {
+    /// Rings of `capacity` entries.
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { first: Arc::new(CoreRing::new(capacity)), capacity, turn: AtomicU64::new(0) }
+    }
+
+    /// The ring of the core that has these doorbells.
+    pub(super) fn of(&self, core: &Arc<Doorbells>) -> Arc<CoreRing> {
+        let mut ring = &self.first;
+        while !ring.claim(core) {
+            ring = ring.next.get_or_init(|| Arc::new(CoreRing::new(self.capacity)));
+        }
+        ring.clone()
+    }
+
+    /// Takes a completion: the oldest of its core. Of completions of two cores neither is older than the
+    /// other.
+    #[inline]
+    pub(super) fn take(&self) -> Option<Completion> {
+        match self.first.next.get() {
+            None => self.first.take(),
+            Some(_) => self.in_turn().find_map(CoreRing::take),
+        }
+    }
+
+    /// The rings. Each call begins with another, so that a core which keeps its ring filled does not keep the
+    /// thread that polls from those of others.
+    #[inline]
+    pub(super) fn in_turn(&self) -> impl Iterator<Item = &CoreRing> {
+        let begin = if self.first.next.get().is_some() { self.next_turn() } else { 0 };
+        self.iter().skip(begin).chain(self.iter().take(begin))
+    }
+
+    #[cold]
+    fn next_turn(&self) -> usize {
+        let turn = self.turn.load(Ordering::Relaxed);
+        self.turn.store(turn.wrapping_add(1), Ordering::Relaxed);
+        turn as usize % self.iter().count()
+    }
+
+    /// The rings, in no particular order.
+    #[inline]
+    pub(super) fn iter(&self) -> impl Iterator<Item = &CoreRing> {
+        core::iter::successors(Some(&*self.first), |ring| ring.next.get().map(Arc::as_ref))
+    }
+}
