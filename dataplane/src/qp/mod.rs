@@ -2,22 +2,32 @@
 //!
 //! # Rings
 //!
-//! Applications post work requests to, and poll completions from, bounded rings that a queue pair shares with
-//! its core. A place for the completion is reserved when work is posted, so a completion queue cannot
-//! overflow. A send that is not signaled reserves none. Verbs reports every failure, so when such a send
-//! fails or is flushed its completion goes to a free place, never to a reserved one; without a free place it
-//! is left out, and an asynchronous event says that the queue has overflowed. A signaled request posted last
-//! therefore always shows that the queue is drained: posting is accepted in error too, and what is posted
-//! then, or after this end has closed, is flushed after the completions of all before it. A doorbell notifies
-//! the core which queue pairs have new work; it costs one atomic exchange per post, or per list of work
-//! requests, and a queue entry only when the core has not yet looked. A Send, Write or Read of at most one
-//! range of memory, as most are, is written once, to a slot of the ring that is one cache line (`qp::wqe`,
-//! `qp::slot`). Any other request, with up to four ranges, 64 octets inline or operands of a comparison, is
-//! written to a box beside the slot. Nothing is allocated to post. A slot says by its turn which request or
-//! completion it holds, so the core and a thread that polls find out by one plain load whether there is
-//! anything: an empty queue costs no fence. Completions lie in slots of one cache line too; those that one
-//! acknowledgement brings are put there together, and a thread that polls takes all that there are in one
-//! step.
+//! Applications post work requests to, and poll completions from, bounded rings. Each ring has one producer
+//! and one consumer: a queue pair has one thread that posts, a completion queue one that polls. So no counter
+//! has two writers, and posting, polling and the core's side of both are loads and release-stores. The API's
+//! handles are `Send` and not `Sync`; threads that share one put a lock around it (`locked`), as the
+//! providers of verbs do. A completion queue has a ring for each core that fills it (`core_ring`). A shared
+//! receive queue is for all threads, and is a queue of many producers.
+//!
+//! Three locked operations are left. A thread that posts signaled requests reserves places in the completion
+//! queue, whose posters are as many as its queue pairs, and sets the bit of its queue pair in the doorbells
+//! of the core; both once for a list. The core takes the bits of 64 queue pairs at a time (`doorbells`).
+//! Setting the bit is also the fence before the look at whether the core's thread sleeps.
+//!
+//! A place for the completion is reserved when work is posted, so a completion queue cannot overflow. A send
+//! that is not signaled reserves none. Verbs reports every failure, so when such a send fails or is flushed
+//! its completion goes to a free place, never to a reserved one; without a free place it is left out, and an
+//! asynchronous event says that the queue has overflowed. A signaled request posted last therefore always
+//! shows that the queue is drained: posting is accepted in error too, and what is posted then, or after this
+//! end has closed, is flushed after the completions of all before it.
+//!
+//! A Send, Write or Read of at most one range of memory, as most are, is written once, to a slot of the ring
+//! that is one cache line (`wqe`, `slot`). Any other request, with up to four ranges, 64 octets inline or
+//! operands of a comparison, is written to a box beside the slot. Nothing is allocated to post. A slot says
+//! by its turn which request or completion it holds, so the core and a thread that polls find out by one
+//! plain load whether there is anything. A thread that posts looks at what the core has finished only when
+//! its queue seems full, so the two write to different lines. Completions lie in slots of one cache line too;
+//! a thread that polls takes all that there are in one step.
 //!
 //! A completion queue made with events can be slept on. A thread arms the queue before it sleeps, then polls
 //! once more; the core, having put a completion there, looks whether the queue is armed, disarms it, and
