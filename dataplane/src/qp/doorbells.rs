@@ -182,11 +182,24 @@ impl Doorbells {
         None
     }
 
+    /// Whether a bit is set: what every poll asks.
+    #[inline]
+    fn is_any_rung(&self) -> bool {
+        let mut used = self.used.load(Ordering::Relaxed);
+        while used != 0 {
+            if self.words[used.trailing_zeros() as usize].load(Ordering::Relaxed) != 0 {
+                return true;
+            }
+            used &= used - 1;
+        }
+        false
+    }
+
     /// Whether no doorbell rings.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.taken.bits.load(Ordering::Relaxed) == 0
-            && self.next_rung().is_none()
+            && !self.is_any_rung()
             && !self.others.load(Ordering::Acquire)
     }
 }
