@@ -21,8 +21,11 @@ mod forced {
     /// Which steps leave their first branch out.
     enum Steps {
         All,
-        /// Each with the toss of a coin.
-        Tossed(fastrand::Rng),
+        /// Each in so many of 256 cases.
+        Tossed {
+            of_256: u16,
+            coin: fastrand::Rng,
+        },
     }
 
     thread_local! {
@@ -34,7 +37,7 @@ mod forced {
         BEGUN.get()
             && STEPS.with_borrow_mut(|steps| match steps {
                 Steps::All => true,
-                Steps::Tossed(coin) => coin.bool(),
+                Steps::Tossed { of_256, coin } => coin.u16(..256) < *of_256,
             })
     }
 
@@ -49,10 +52,10 @@ mod forced {
             Self::with(Steps::All)
         }
 
-        /// Has each step toss a coin, in an order that `seed` determines.
+        /// Has each step take it in `of_256` of 256 cases. Which these are follows from `seed`.
         #[must_use]
-        pub fn tossed(seed: u64) -> Self {
-            Self::with(Steps::Tossed(fastrand::Rng::with_seed(seed)))
+        pub fn by_coin(of_256: u16, seed: u64) -> Self {
+            Self::with(Steps::Tossed { of_256, coin: fastrand::Rng::with_seed(seed) })
         }
 
         fn with(steps: Steps) -> Self {

@@ -257,7 +257,7 @@ fn a_burst_is_taken_the_same_in_cold_branches() {
             }
             let [first, cold] = &mut writers;
             let shown = first.take(burst);
-            let _cold = ColdBranches::tossed(choice.u64(..));
+            let _cold = ColdBranches::by_coin(128, choice.u64(..));
             assert_eq!(shown, cold.take(burst), "seed {seed}, {timestamps}: {burst:#?}");
             shown.sent.last().map(|sent| sent.header.ack)
         };

@@ -11,8 +11,7 @@ use warpline::{
 };
 
 use crate::error::{Failure, guard, guard_or};
-use crate::extensible::{Extensible, extensible};
-use crate::flag::Flag;
+use crate::extensible::{Extensible, Flag, extensible};
 use crate::pointer::{borrow, hand_out, patience, take_back};
 
 /// A bounded queue of completions. It may serve many queue pairs. Any thread may poll it; see

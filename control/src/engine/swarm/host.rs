@@ -20,8 +20,8 @@ use warpline_dataplane::time::{Instant, SECOND};
 
 use super::draw::Draw;
 use super::memory_oracle::{PD, SLOTS, stack::DEPTH};
-use crate::engine::interface::arrival::{Arrival, arrival_queue};
 use crate::engine::interface::reply::Reply;
+use crate::engine::interface::request::{Arrival, arrival_queue};
 use crate::engine::interface::request::{NewQueuePair, NewStreamListener, Request, StreamRequest};
 use crate::engine::interface::shared_stream::SharedStream;
 use crate::engine::names::KeyedSequence;

@@ -1,7 +1,7 @@
 //! One seed, from the draw to the last check.
 
 use fastrand::Rng;
-use warpline_dataplane::cold::{ColdBranches, Step};
+use warpline_dataplane::testing::ColdBranches;
 
 use super::draw::Draw;
 use super::memory_oracle::play::{Play, Tally};
@@ -31,8 +31,7 @@ enum Event {
 pub(super) fn run(seed: u64) -> Report {
     let mut rng = Rng::with_seed(seed);
     let draw = Draw::new(seed, &mut rng);
-    let steps = [Step::Segment, Step::Follower, Step::Train];
-    let _cold = ColdBranches::by_coin(&steps, draw.cold_of_256, seed);
+    let _cold = ColdBranches::by_coin(draw.cold_of_256, seed);
     let world = Swarm::new(draw.clone(), rng.fork());
     let mut play = Play::on(seed, rng, world);
     for _ in 0..draw.connections {
