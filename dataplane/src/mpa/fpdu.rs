@@ -347,7 +347,43 @@ impl MarkedRoom<'_> {
         Some(())
     }
 
+    /// Writes ULPDU_Length and a header; in nearly all FPDUs no Marker falls between them.
+    #[inline]
+    fn put_head(&mut self, length: [u8; LENGTH_LEN], header: &[u8]) -> Option<()> {
+        let head_len = LENGTH_LEN + header.len();
+        if head_len > self.to_marker {
+            return self.put(&length).and_then(|()| self.put(header));
+        }
+        let (to_length, to_header) = self.piece(head_len)?.split_first_chunk_mut()?;
+        *to_length = length;
+        copy_header(to_header, header);
+        Some(())
+    }
+
+    /// Has `fill` write the next `octets` octets, the first right after a Marker: all pieces but the last are
+    /// equally long.
+    #[inline]
+    fn fill_after_marker(&mut self, octets: usize, mut fill: impl FnMut(usize, &mut [u8]) -> bool) -> bool {
+        debug_assert!(self.to_marker == 0 && octets > 0, "a Marker is next");
+        let end = self.at + octets + Marker::LEN * octets.div_ceil(BETWEEN_MARKERS);
+        let Some(room) = self.out.get_mut(self.at..end) else { return false };
+        let (mut pointer, mut filled) = (self.at.saturating_sub(self.start), 0);
+        for part in room.chunks_mut(Marker::INTERVAL) {
+            let Some((marker, piece)) = part.split_first_chunk_mut() else { return false };
+            *marker = Marker { fpdu_ptr: pointer as u16 }.emit();
+            if !fill(filled, piece) {
+                return false;
+            }
+            pointer += Marker::INTERVAL;
+            filled += piece.len();
+        }
+        self.at = end;
+        self.to_marker = BETWEEN_MARKERS - 1 - (octets - 1) % BETWEEN_MARKERS;
+        true
+    }
+
     /// Writes octets in pieces.
+    #[cold]
     fn put(&mut self, mut octets: &[u8]) -> Option<()> {
         while !octets.is_empty() {
             let room = self.piece(octets.len())?;
@@ -384,21 +420,20 @@ pub fn encode_marked(
     let Some((covered, field)) = out.split_last_chunk_mut::<CRC_LEN>() else { return false };
     let (start, to_marker) = (markers.offset_of(0), markers.first);
     let mut room = MarkedRoom { out: covered, at: 0, start, to_marker };
-    let length = (ulpdu_len as u16).to_be_bytes();
-    if room.put(&length).and_then(|()| put_header(&mut room, header)).is_none() {
+    if room.put_head((ulpdu_len as u16).to_be_bytes(), header).is_none() {
         return false;
     }
-    let mut filled = 0;
-    while filled < payload_len {
-        let Some(piece) = room.piece(payload_len - filled) else { return false };
-        if !fill(filled, piece) {
-            return false;
-        }
-        filled += piece.len();
+    let first = payload_len.min(room.to_marker);
+    if first > 0 && !room.piece(first).is_some_and(|piece| fill(0, piece)) {
+        return false;
+    }
+    if first < payload_len && !room.fill_after_marker(payload_len - first, |at, out| fill(first + at, out)) {
+        return false;
     }
     // PAD ends at a multiple of four, so that no Marker cuts it.
     // MPA-4.1-04, C00-6-02
-    if room.put(&[0; 3][..pad_len(ulpdu_len)]).is_none() {
+    let pad = pad_len(ulpdu_len);
+    if pad > 0 && room.put(&[0; 3][..pad]).is_none() {
         return false;
     }
     if room.to_marker == 0 && room.put_marker().is_none() {
@@ -407,16 +442,6 @@ pub fn encode_marked(
     debug_assert_eq!(room.at, covered.len(), "the FPDU has another length");
     *field = if crc { checksum(covered).to_le_bytes() } else { [0; CRC_LEN] };
     true
-}
-
-/// Writes a header in a stream with Markers; in nearly all FPDUs none falls into it.
-#[inline]
-fn put_header(room: &mut MarkedRoom<'_>, header: &[u8]) -> Option<()> {
-    if header.len() > room.to_marker {
-        return room.put(header);
-    }
-    copy_header(room.piece(header.len())?, header);
-    Some(())
 }
 
 /// Writes what comes before a payload sent by reference, without Markers: ULPDU_Length and `header`. Returns
