@@ -1,6 +1,7 @@
 //! A connection's turn to send: work requests and streaming octets fill TCP's send queue, TCP says which
 //! segment goes next, and after the turn the connection ends or waits for its next deadline.
 
+use crate::cold;
 use crate::conn::{Clocks, TimeWaitState};
 use crate::device::Frame;
 use crate::limits;
@@ -78,7 +79,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// writes meanwhile follows after the burst.
     #[inline]
     pub fn begin_burst(&mut self, alike: bool) -> Option<Burst<Chunk>> {
-        if self.connection.tcp.unusual.intersects(Unusual::SEND) {
+        if self.connection.tcp.unusual.intersects(Unusual::SEND) || cold::is_forced() {
             return None;
         }
         self.connection.tcp.begin_burst(self.now, &mut self.context.pools, alike)
