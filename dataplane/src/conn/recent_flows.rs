@@ -154,6 +154,22 @@ mod tests {
         }
     }
 
+    /// A frame from the device with the addresses of a connection of the host to itself is not found, nor one
+    /// from the host with those of another.
+    #[test]
+    fn a_looped_flow_is_found_for_looped_segments_alone() {
+        for client in CLIENTS {
+            for looped in [false, true] {
+                let mut recent = RecentFlows::new();
+                recent.remember(tuple(client, 1), looped, 7);
+                assert_eq!(recent.find(&tuple(client, 1), looped), Some(7));
+                assert_eq!(recent.find(&tuple(client, 1), !looped), None, "looped: {looped}");
+                recent.forget(&tuple(client, 1));
+                assert_eq!(recent.find(&tuple(client, 1), looped), None);
+            }
+        }
+    }
+
     /// Of flows that share a place the last one stays, and forgetting another leaves it there.
     #[test]
     fn flows_that_share_a_place_displace_each_other() {

@@ -148,3 +148,6 @@ fn tcp_checksum_holds(device: ChecksumStatus, segment: &Segment, network: usize,
         sum.finish() == 0
     }
 }
+
+#[cfg(test)]
+mod tests;

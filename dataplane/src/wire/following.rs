@@ -95,3 +95,212 @@ const fn common_bits<const NETWORK: usize, const IP: usize, const HEADERS: usize
     bits[NETWORK + IP + FLAGS] = !Flags::PSH.bits();
     bits
 }
+
+#[cfg(test)]
+mod tests {
+    use core::net::{Ipv4Addr, Ipv6Addr};
+
+    use super::*;
+    use crate::wire::ethernet::{EtherType, MacAddress, Tag};
+    use crate::wire::ipv4::Protocol;
+    use crate::wire::tcp::{Options, SeqNumber, Timestamps};
+
+    const SEQ: SeqNumber = SeqNumber(0xffff_ff00);
+    const PAYLOAD: usize = 700;
+
+    /// The form of a frame.
+    #[derive(Clone, Copy, Debug)]
+    struct Form {
+        tagged: bool,
+        over_ipv6: bool,
+        timestamps: bool,
+    }
+
+    impl Form {
+        fn all() -> impl Iterator<Item = Self> {
+            (0..8).map(|bits| Self {
+                tagged: bits & 1 != 0,
+                over_ipv6: bits & 2 != 0,
+                timestamps: bits & 4 != 0,
+            })
+        }
+
+        /// Where the IP header begins.
+        const fn network(self) -> usize {
+            if self.tagged { TAGGED } else { LINK }
+        }
+
+        /// A frame with `PAYLOAD` octets from `seq` on.
+        fn frame(self, seq: SeqNumber, flags: Flags, identification: u16) -> Vec<u8> {
+            let timestamps = self.timestamps.then_some(Timestamps { value: 9, echo: 8 });
+            self.frame_with(Options { timestamps, ..Options::default() }, (seq, flags, identification))
+        }
+
+        fn frame_with(
+            self,
+            options: Options,
+            (seq, flags, identification): (SeqNumber, Flags, u16),
+        ) -> Vec<u8> {
+            let header = Header { source_port: 7, seq, flags, window: 501, options, ..Header::default() };
+            let segment_octets = header.header_len() + PAYLOAD;
+            let transport = self.network() + if self.over_ipv6 { V6 } else { V4 };
+            let mut octets = vec![0; transport + segment_octets];
+            let ip = if self.over_ipv6 { EtherType::IPV6 } else { EtherType::IPV4 };
+            let (destination, source) = (MacAddress([2, 0, 0, 0, 0, 2]), MacAddress([2, 0, 0, 0, 0, 1]));
+            let ethertype = if self.tagged { EtherType::VLAN } else { ip };
+            ethernet::Header { destination, source, ethertype }.emit(&mut octets);
+            if self.tagged {
+                Tag { vlan: 7, ethertype: ip }.emit(&mut octets[LINK..]);
+            }
+            let network = &mut octets[self.network()..];
+            if self.over_ipv6 {
+                ipv6::Header {
+                    source: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1),
+                    destination: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2),
+                    next_header: Protocol::TCP,
+                    hop_limit: 64,
+                    payload_len: segment_octets as u16,
+                    flow_label: 5,
+                    ecn: 2,
+                    dscp: 0,
+                }
+                .emit(network);
+            } else {
+                ipv4::Header {
+                    source: Ipv4Addr::new(198, 18, 0, 1),
+                    destination: Ipv4Addr::new(198, 18, 0, 2),
+                    protocol: Protocol::TCP,
+                    ttl: 64,
+                    total_len: (V4 + segment_octets) as u16,
+                    dont_fragment: true,
+                    more_fragments: false,
+                    fragment_offset: 0,
+                    identification,
+                    ecn: 2,
+                    dscp: 0,
+                }
+                .emit(network);
+            }
+            header.emit(&mut octets[transport..]);
+            octets
+        }
+
+        fn parse(self, frame: &[u8]) -> Option<Segment> {
+            if self.over_ipv6 {
+                Segment::parse_ipv6(frame, self.network())
+            } else {
+                Segment::parse_ipv4(frame, self.network())
+            }
+        }
+
+        /// Sets the length of the packet in `frame`.
+        fn set_packet_octets(self, frame: &mut [u8], octets: usize) {
+            let (at, octets) = if self.over_ipv6 { (4, octets - V6) } else { (2, octets) };
+            let at = self.network() + at;
+            frame[at..at + 2].copy_from_slice(&(octets as u16).to_be_bytes());
+        }
+    }
+
+    /// Makes `segment` the one in `frame`, if that follows. Fails if a segment that is refused changes it.
+    fn followed(segment: &Segment, before: &[u8], frame: &[u8]) -> Option<Segment> {
+        let mut next = *segment;
+        let follows = next.follow(before, frame);
+        assert!(follows || next == *segment, "a refused frame has changed the segment");
+        follows.then_some(next)
+    }
+
+    /// A frame follows if nothing but its own fields differs, and only then. Of frames with one bit changed
+    /// those that follow are those that parse as the first does, but for these fields.
+    #[test]
+    fn what_follows_differs_in_its_own_fields_only() {
+        for form in Form::all() {
+            let first = form.frame(SEQ, Flags::ACK, 1);
+            let segment = form.parse(&first).expect("a segment");
+            let next = form.frame(SEQ + PAYLOAD as u32, Flags::ACK | Flags::PSH, 2);
+            let second = followed(&segment, &first, &next).expect("it follows");
+            assert_eq!(Some(second), form.parse(&next), "{form:?}");
+            assert_eq!((second.seq, second.payload_octets), (SEQ + PAYLOAD as u32, PAYLOAD));
+            let headers = next.len() - PAYLOAD;
+            let mut bits = Vec::new();
+            for bit in 0..8 * headers {
+                let mut changed = next.clone();
+                changed[bit / 8] ^= 1 << (bit % 8);
+                let Some(found) = followed(&segment, &first, &changed) else { continue };
+                bits.push(bit);
+                assert_eq!(form.parse(&changed), Some(found), "{form:?}: bit {bit}");
+                let Segment { seq, flags, payload_octets, .. } = found;
+                assert_eq!(found, Segment { seq, flags, payload_octets, ..segment }, "{form:?}: bit {bit}");
+                assert_eq!(flags - Flags::PSH, Flags::ACK);
+            }
+            // PSH, the checksum and the sequence number of TCP, and of IPv4 the checksum and the
+            // identification; and lengths that are shorter.
+            let of_ip = if form.over_ipv6 { 0 } else { 32 };
+            let length = next.len() - form.network() - if form.over_ipv6 { V6 } else { 0 };
+            let still_whole = (0..16).filter(|bit| length >> bit & 1 == 1 && PAYLOAD >= 1 << bit).count();
+            assert_eq!(bits.len(), 1 + 16 + 32 + of_ip + still_whole, "{form:?}: {bits:?}");
+        }
+    }
+
+    /// The segment before may itself have followed another.
+    #[test]
+    fn segments_follow_one_after_the_other() {
+        for form in Form::all() {
+            let mut before = form.frame(SEQ, Flags::ACK, 0);
+            let mut segment = form.parse(&before).expect("a segment");
+            for number in 1..4 {
+                let flags = if number == 2 { Flags::ACK | Flags::PSH } else { Flags::ACK };
+                let mut frame = form.frame(SEQ + number * 7, flags, number as u16);
+                let packet_octets = frame.len() - form.network() - number as usize;
+                form.set_packet_octets(&mut frame, packet_octets);
+                assert!(segment.follow(&before, &frame), "{form:?}: {number}");
+                assert_eq!(Some(segment), form.parse(&frame));
+                assert_eq!(segment.payload_octets, PAYLOAD - number as usize);
+                before = frame;
+            }
+        }
+    }
+
+    /// A segment is whole, with padding after it or not, and has all its headers.
+    #[test]
+    fn what_follows_is_whole() {
+        for form in Form::all() {
+            let first = form.frame(SEQ, Flags::ACK, 1);
+            let segment = form.parse(&first).expect("a segment");
+            let next = form.frame(SEQ + PAYLOAD as u32, Flags::ACK, 2);
+            for octets in 0..next.len() {
+                assert_eq!(followed(&segment, &first, &next[..octets]), None, "{octets}");
+            }
+            let headers = next.len() - PAYLOAD;
+            for octets in 0..headers {
+                assert_eq!(followed(&segment, &first[..octets], &next), None, "{octets}");
+            }
+            for payload in [0, 1, PAYLOAD - 1] {
+                let mut shorter = next.clone();
+                form.set_packet_octets(&mut shorter, headers - form.network() + payload);
+                let found = followed(&segment, &first, &shorter);
+                assert!(found.is_some() && found == form.parse(&shorter), "{form:?}: {payload}");
+            }
+            for octets in [headers - 1, headers - 12, next.len() + 1] {
+                let mut wrong = next.clone();
+                form.set_packet_octets(&mut wrong, octets - form.network());
+                assert_eq!(followed(&segment, &first, &wrong), None, "{form:?}: {octets}");
+            }
+        }
+    }
+
+    /// Nothing follows a segment with options besides timestamps: they are not compared.
+    #[test]
+    fn nothing_follows_other_options() {
+        let timestamps = Some(Timestamps { value: 9, echo: 8 });
+        for form in Form::all() {
+            for timestamps in [None, timestamps] {
+                let mut options = Options { timestamps, ..Options::default() };
+                options.sack.push((SeqNumber(5), SeqNumber(9)));
+                let first = form.frame_with(options, (SEQ, Flags::ACK, 1));
+                let segment = form.parse(&first).expect("a segment");
+                assert!(segment.has_other_options);
+                assert_eq!(followed(&segment, &first, &first), None, "{form:?}");
+            }
+        }
+    }
+}
