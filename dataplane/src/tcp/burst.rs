@@ -1,13 +1,13 @@
 //! Bursts: segments with data that one turn sends one after the other, and whose headers differ in sequence
-//! number, length and PSH alone. Nearly all data leaves so, also a segment alone.
+//! number, length, PSH and RDMA option alone. Nearly all data leaves so, also a segment alone.
 //!
 //! Nothing arrives in a turn, so what [`Connection::begin_burst`] finds out once holds for all of them: the
 //! acknowledgement, the window, the timestamps, how much both windows take, and that nothing is to be sent
 //! before them ([`Unusual::SEND`]). [`Connection::next_of_burst`] goes from one to the next, and the send
 //! queue notes those of a series together. Everything else is left to
 //! [`poll_transmit`](Connection::poll_transmit): retransmissions, probes, the segment that a window is too
-//! small for or that has to wait for its pace or for more data, one that is to be cut or has an RDMA option,
-//! and segments without data.
+//! small for or that has to wait for its pace or for more data, one that is to be cut, and segments without
+//! data.
 
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, SegmentHeader};
@@ -32,6 +32,8 @@ pub struct Burst<P> {
     unnoted: u32,
     /// How many of its series follow it.
     in_series: u32,
+    /// They are all as long as the first, and none has an option.
+    alike: bool,
     /// Octets of the shortest and of the longest.
     least_octets: u32,
     most_octets: u32,
@@ -64,7 +66,7 @@ impl BurstPace {
 }
 
 impl<P> Burst<P> {
-    /// The header of all segments, without PSH. Its sequence number is that of the first.
+    /// The header of all segments, without PSH and RDMA option. Its sequence number is that of the first.
     #[inline]
     pub const fn header(&self) -> &SegmentHeader {
         &self.header
@@ -111,10 +113,13 @@ impl Connection {
         debug_assert!(!self.unusual_recomputed().intersects(Unusual::SEND), "another segment goes before");
         let (first, count) = self.send.queue.peek_series(&pools.segments)?;
         let octets = first.octets;
+        let option_octets = self.payload_option_octets(&first.payload);
         let (emss_octets, nagle) = (self.path.emss_octets(), self.config.behaviour.nagle);
         // Nagle's algorithm may hold back a segment that is not full, and one that is too long is cut.
-        let fits = octets == emss_octets || (octets < emss_octets && !nagle);
-        if !fits || self.payload_option_octets(&first.payload) > 0 {
+        let full_octets = emss_octets - option_octets;
+        let fits = octets == full_octets || (octets < full_octets && !nagle);
+        // Segments that are alike have no option: each would have another one.
+        if !fits || (alike && option_octets > 0) {
             return None;
         }
         let pace = self.pace();
@@ -138,6 +143,7 @@ impl Connection {
             segment,
             unnoted: 1,
             in_series: count - 1,
+            alike,
             least_octets,
             most_octets,
             left_octets: network.min(peer).saturating_sub(octets),
@@ -175,9 +181,10 @@ impl Connection {
         }
         self.note_sent_of(now, pools, burst);
         let Some((next, count)) = self.send.queue.peek_series(&pools.segments) else { return false };
-        let most = burst.most_octets.min(burst.left_octets);
-        let has_option = self.payload_option_octets(&next.payload) > 0;
-        if has_option || !(burst.least_octets..=most).contains(&next.octets) {
+        let option_octets = self.payload_option_octets(&next.payload);
+        let full_octets = self.path.emss_octets() - option_octets;
+        let most = burst.most_octets.min(burst.left_octets).min(full_octets);
+        if (burst.alike && option_octets > 0) || !(burst.least_octets..=most).contains(&next.octets) {
             return false;
         }
         debug_assert!(next.transmissions == 0, "a segment is unsent before its first transmission");

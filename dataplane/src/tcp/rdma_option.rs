@@ -68,7 +68,7 @@ impl Connection {
     /// at most, so a receiver that looks at the first alone misses none (§3.3).
     // Requirements: TRO-3.1.8-01, TRO-3.3-02
     #[inline]
-    pub(super) fn rdma_option_of<P: SendPayload>(&self, segment: &Segment<P>) -> Option<RdmaOption> {
+    pub fn rdma_option_of<P: SendPayload>(&self, segment: &Segment<P>) -> Option<RdmaOption> {
         if !self.receive.rdma_option {
             return None;
         }
