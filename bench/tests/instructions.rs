@@ -82,8 +82,8 @@ fn cases_like_full_segments_fill_every_poll() {
     }
 }
 
-/// The writer learns of marks where it is told, and of what arrives late. A segment of each burst is late,
-/// and one follows it.
+/// The writer learns of marks where it is told, and of what arrives late: a segment or more in each turn, the
+/// last of them not before the acknowledgement has left.
 #[test]
 fn marks_and_blocks_arrive() {
     let reports = run("disturbed", "segment-1500,marks-1500,sack-1500,marks-packed-64");
@@ -93,10 +93,10 @@ fn marks_and_blocks_arrive() {
     };
     assert_eq!(counted("marks-1500", "writer", "ecn_reductions"), 0);
     assert!(counted("marks-packed-64", "writer", "ecn_reductions") > 0);
-    assert_eq!(counted("marks-packed-64", "target", "frames_received"), 128, "a segment in each turn");
+    assert_eq!(counted("marks-packed-64", "target", "frames_received"), 64, "a segment in each turn");
     let polls = counted("sack-1500", "target", "polls");
-    assert_eq!(counted("sack-1500", "target", "out_of_order_segments"), polls);
-    assert_eq!(counted("sack-1500", "writer", "reordered_segments"), polls);
+    assert!(counted("sack-1500", "target", "out_of_order_segments") >= polls);
+    assert!(counted("sack-1500", "writer", "reordered_segments") >= polls);
     assert_eq!(counted("segment-1500", "target", "out_of_order_segments"), 0);
 }
 

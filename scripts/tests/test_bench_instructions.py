@@ -8,7 +8,9 @@ import struct
 import sys
 import tempfile
 import unittest
+from collections.abc import Iterator
 from typing import Any, ClassVar
+from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from benchmarks import bars, cache_lines, figures, instructions, machine_code
@@ -278,6 +280,31 @@ class GuardTest(unittest.TestCase):
     def test_a_missing_part_is_refused(self) -> None:
         with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(instructions.Unusable, "part 1"):
             instructions.phases([{"name": "case", "unit": "segment"}], pathlib.Path(folder))
+
+    def test_halves_of_the_cases_are_joined_in_order(self) -> None:
+        asked = []
+
+        @contextlib.contextmanager
+        def run(_program: pathlib.Path, _options: object, arguments: tuple[str, str]) -> Iterator[Any]:
+            asked.append(arguments)
+            yield arguments[1].split(","), pathlib.Path()
+
+        def found(names: list[str], _folder: pathlib.Path) -> list[instructions.Phase]:
+            return [
+                instructions.Phase(name, unit, {"of": case}, {})
+                for case in names
+                for name, unit in ((case, "segment"), ("idle", "poll"))
+            ]
+
+        with (
+            mock.patch.object(instructions, "cases", return_value=["a", "b", "c"]),
+            mock.patch.object(instructions, "callgrind_run", run),
+            mock.patch.object(instructions, "phases", found),
+        ):
+            measured = instructions.measure(pathlib.Path("program"))
+        self.assertEqual(sorted(asked), [("--cases", "a,c"), ("--cases", "b")])
+        self.assertEqual([phase.name for phase in measured], ["a", "idle", "b", "idle", "c", "idle"])
+        self.assertEqual([phase.facts["of"] for phase in measured], [*"aabbcc"])
 
     def test_the_table_has_a_row_for_each_end(self) -> None:
         text = io.StringIO()

@@ -23,8 +23,9 @@ pub struct Lane {
     pub exposed: MemoryRegion,
     /// The other end's memory.
     pub sink: Advertisement,
-    /// The other end's STags that may be invalidated, each once.
+    /// The other end's STags that are invalidated, each once, and the first message that invalidates one.
     pub stags: Vec<STag>,
+    pub first_invalidation: u64,
     /// This end's memory that the other may invalidate.
     #[expect(dead_code, reason = "it is registered as long as it is here")]
     pub invalidated: Vec<MemoryRegion>,
@@ -63,8 +64,9 @@ impl Lane {
                 batch.send(number, source.slice(at as usize, *size))
             }),
             Pattern::Invalidations => self.post_with(posted, end, |batch, number, at| {
-                let invalidate = stags[number as usize];
-                let operation = Operation::Send { invalidate: Some(invalidate), solicited: false };
+                let index = number.checked_sub(self.first_invalidation);
+                let invalidate = index.map(|index| stags[index as usize]);
+                let operation = Operation::Send { invalidate, solicited: false };
                 batch.push(SendRequest::new(number, operation, source.slice(at as usize, *size)))
             }),
             Pattern::Immediates => self.post_with(posted, end, |batch, number, _| {

@@ -25,7 +25,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 use warpline::open::{self, Eal};
-use warpline_tools::output::OutputFile;
+use warpline_tools::output::{OutputFile, say};
 
 use crate::error::BenchError;
 use baton::Phase;
@@ -41,6 +41,9 @@ pub struct Instructions {
     /// The cases to run, all of them without this.
     #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
     pub cases: Vec<String>,
+    /// Print the names of the cases that run without --cases, and end.
+    #[arg(long)]
+    pub list: bool,
     /// Write the counts of each phase as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -74,11 +77,17 @@ pub fn run(args: &Instructions) -> Result<(), BenchError> {
         let names: Vec<_> = known().map(|case| case.name).collect();
         return Err(BenchError::Setup(format!("there is no case '{name}', only {}", names.join(", "))));
     }
+    if args.list {
+        for case in &CASES {
+            say!("{}", case.name);
+        }
+        return Ok(());
+    }
     let json = OutputFile::open_some(args.json.as_deref())?;
     let eal = open::eal(&[], &args.eal)?;
     let mut reports = Vec::new();
     let is_asked_for = |case: &&Case| match args.cases.as_slice() {
-        [] => case.connections == 1,
+        [] => case.name != SPREAD.name,
         names => names.iter().any(|name| name == case.name),
     };
     for case in known().filter(is_asked_for) {

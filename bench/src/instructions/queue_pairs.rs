@@ -135,6 +135,7 @@ impl Unconnected {
             exposed,
             sink,
             stags,
+            first_invalidation: case.warm_up_messages,
             invalidated,
             size,
             pattern,

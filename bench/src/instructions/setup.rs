@@ -58,7 +58,11 @@ pub fn connect(eal: Eal, case: &Case) -> Result<(End, Option<End>), BenchError> 
         let target = scope.spawn(move || target(far, case, &listening));
         let writer = writer(near, case, address(&far_config), is_listening);
         let target = target.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        Ok((writer?, Some(target?)))
+        match (writer, target) {
+            // The writer says only that the target did not start.
+            (Err(BenchError::Setup(_)), Err(error)) => Err(error),
+            (writer, target) => Ok((writer?, Some(target?))),
+        }
     })
 }
 
@@ -146,7 +150,7 @@ fn requests(lane: Lane, case: &Case) -> Work {
     // The target may send once this end, the Initiator, has (RFC 5044 §7.1.2): one Read back.
     let limit = match case.pattern {
         Pattern::Reads => 1,
-        Pattern::Invalidations => lane.stags.len() as u64,
+        Pattern::Invalidations => lane.first_invalidation + lane.stags.len() as u64,
         _ => u64::MAX,
     };
     Work::Requests(Requests::new(lane, case.batch, limit))
