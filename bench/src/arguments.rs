@@ -173,8 +173,9 @@ impl DeviceArguments {
     ///
     /// # Errors
     ///
-    /// [`BenchError::Name`], [`BenchError::WhichEnd`], [`BenchError::RingHasBothEnds`],
-    /// [`BenchError::ListenNowhere`], and those of [`HostPort::local`] and [`HostPort::peer`].
+    /// [`CommandError::Name`](warpline_tools::error::CommandError::Name), [`BenchError::WhichEnd`],
+    /// [`BenchError::RingHasBothEnds`], [`BenchError::ListenNowhere`], and those of [`HostPort::local`] and
+    /// [`HostPort::peer`].
     pub fn ends(&self, port: u16) -> Result<Ends, BenchError> {
         let mut device = match &self.device {
             Some(device) => device.clone(),
@@ -218,7 +219,7 @@ impl DeviceArguments {
     ///
     /// # Errors
     ///
-    /// [`BenchError::Open`].
+    /// [`CommandError::Open`](warpline_tools::error::CommandError::Open).
     pub fn start_eal(&self) -> Result<Eal, BenchError> {
         Ok(open::eal(&[], &self.eal_arguments())?)
     }
@@ -228,7 +229,7 @@ impl DeviceArguments {
     ///
     /// # Errors
     ///
-    /// [`BenchError::Open`].
+    /// [`CommandError::Open`](warpline_tools::error::CommandError::Open).
     pub fn open_port(&self, device: &DeviceName, cpu: usize) -> Result<DpdkDevice, BenchError> {
         for warning in open::inspect(device)? {
             note!("warning: {warning}");

@@ -56,7 +56,7 @@ impl BenchDevice {
     ///
     /// # Errors
     ///
-    /// [`BenchError::File`].
+    /// [`CommandError::File`](warpline_tools::error::CommandError::File).
     pub fn new(device: DpdkDevice, file: Option<OutputFile>, interface: &str) -> Result<Self, BenchError> {
         let Some(file) = file else { return Ok(Self::Uncaptured(device)) };
         Ok(Self::Captured(Box::new(captured(device, file, interface)?)))

@@ -1,7 +1,7 @@
 //! A software RNIC: RDMA over Ethernet (iWARP: RDMAP over DDP over MPA over TCP) in user space, on DPDK.
 //!
 //! A [`Device`] is a core that polls a NIC. From it come [`ProtectionDomain`]s, from these [`MemoryRegion`]s
-//! and [`QueuePair`]s. A queue pair is connected by [`QueuePair::connect`], by a [`Listener`] and
+//! and [`QueuePair`]s. A queue pair is connected by [`QueuePairControl::connect`], by a [`Listener`] and
 //! [`ConnectionRequest::accept`], or on a [`TcpStream`] after bytes in streaming mode; work is posted to it,
 //! and its completions are polled from [`CompletionQueue`]s.
 //!

@@ -30,7 +30,7 @@ pub struct PacketRates {
 ///
 /// # Errors
 ///
-/// [`BenchError::Open`], [`BenchError::Setup`].
+/// [`CommandError::Open`](warpline_tools::error::CommandError::Open), [`BenchError::Setup`].
 pub fn measure(eal: Eal, duration: Duration) -> Result<PacketRates, BenchError> {
     eal.add_vdev(&format!("{NAME},size={FRAME_BYTES}"))
         .map_err(|error| BenchError::Setup(error.to_string()))?;

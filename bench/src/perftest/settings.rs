@@ -96,7 +96,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// [`BenchError::Options`].
+    /// [`CommandError::Options`](warpline_tools::error::CommandError::Options).
     pub fn check(&self) -> Result<(), BenchError> {
         let wrong = |what: String| Err(BenchError::options(what));
         let largest = self.sizes.iter().copied().max().unwrap_or(1);

@@ -37,7 +37,7 @@ pub struct QpConfig {
     pub receive_depth: usize,
     /// What happens when the peer closes its half of the connection. `false`: we close ours once everything
     /// posted is done. `true`: it stays open for sends until
-    /// [`QueuePair::disconnect`](crate::QueuePair::disconnect).
+    /// [`QueuePairControl::disconnect`](crate::QueuePairControl::disconnect).
     pub keep_open: bool,
     /// Small messages that wait at the same time share a TCP segment (RFC 5044 App. A.2). None waits for
     /// another: that is [`Behaviour::nagle`](warpline_dataplane::tcp::Behaviour::nagle). `false`: each FPDU

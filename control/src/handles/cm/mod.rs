@@ -3,8 +3,8 @@
 //!
 //! Nothing here waits for a peer or a core, so one thread serves any number of connections, listeners and
 //! devices: from [`EventChannel::wait`], or with the channel in an epoll set.
-//! [`QueuePair::connect`](crate::QueuePair::connect) and [`Listener::accept`](crate::Listener::accept) do the
-//! same for threads that wait.
+//! [`QueuePairControl::connect`](crate::QueuePairControl::connect) and
+//! [`Listener::accept`](crate::Listener::accept) do the same for threads that wait.
 //!
 //! | The end that connects | The end that listens |
 //! |---|---|
