@@ -100,6 +100,7 @@ impl Connection {
     pub fn leads<P, F>(&self, segment: &Segment, pools: &Pools<P, F>) -> bool {
         self.state == State::Established
             && self.receive.is_drained()
+            && self.send.has_window_of(segment.seq)
             && self.repeats(segment.ack, false, &pools.segments)
             && pools.held.free_frames() > 0
             && !cold::is_forced()
@@ -117,7 +118,7 @@ impl Connection {
     /// does.
     #[inline]
     pub fn take_following(&mut self, segment: &Segment) {
-        self.send.note_window_of(segment.seq);
+        self.send.repeat_window(segment.seq);
         self.receive.queue.advance(segment.payload_octets);
         self.ack.on_in_order(self.receive.queue.nxt());
         self.ack.on_following_data();

@@ -129,11 +129,18 @@ impl SendState {
         self.max_window_octets = self.window_octets;
     }
 
-    /// Notes that a segment with the sequence number `seq` has the window and the acknowledgement number that
-    /// updated the window last. It may be older, where octets were given back and come again.
+    /// Returns true if the segment with the sequence number `seq` updated the window last.
     #[inline]
-    pub(super) fn note_window_of(&mut self, seq: SeqNumber) {
-        self.wl1 = self.wl1.later(seq);
+    pub(super) fn has_window_of(&self, seq: SeqNumber) -> bool {
+        self.wl1 == seq
+    }
+
+    /// Notes that the segment after the one that [updated the window last](Self::has_window_of) begins at `seq`,
+    /// and has the same window and acknowledgement number.
+    #[inline]
+    pub(super) fn repeat_window(&mut self, seq: SeqNumber) {
+        debug_assert!(self.wl1 <= seq, "an older segment");
+        self.wl1 = seq;
     }
 
     /// Takes the window of a segment with these numbers, unless it is older than the last that updated it.

@@ -69,6 +69,37 @@ impl End {
         (changes, false)
     }
 
+    /// Takes the segment of `header` and `followers` that follow it, all of as many octets, as a burst has them.
+    /// Returns what [`receive`](Self::receive) does of the first, and how many were taken as following.
+    fn receive_burst(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        octets: usize,
+        followers: usize,
+    ) -> ((Changes, bool), usize) {
+        let tuple = Tuple::V4(Tuple4 { addresses: [0; 8], ports: [0; 4] });
+        let first = self.receive(now, header, octets);
+        let mut header = header.clone();
+        let mut followed = 0;
+        for number in 0..followers {
+            let _cold = self.cold.then(ColdBranches::begin);
+            let leader = Segment::with_header(tuple, &header, 0, (0, header.header_len(), octets));
+            header.seq += octets as u32;
+            let segment = Segment { seq: header.seq, ..leader };
+            let leads = first.1 && followed == number && self.tcp.leads(&leader, &self.pools);
+            if leads && self.tcp.expects_following(&segment) {
+                self.tcp.take_following(&segment);
+                self.tcp.pass(octets);
+                self.tcp.owe_window();
+                followed += 1;
+            } else {
+                self.receive(now, &header, octets);
+            }
+        }
+        (first, followed)
+    }
+
     /// Sends the segment in flight after the first `skip` again, as if a spurious recovery had ended before
     /// that one was acknowledged.
     fn resend_one(&mut self, now: Instant, skip: usize) {
@@ -163,6 +194,7 @@ fn acknowledgement(rng: &mut fastrand::Rng, peer: &Peer, now: Instant, tcp: &Con
 #[test]
 fn first_branches_change_what_cold_ones_do() {
     let (mut expected, mut with_data, mut after_loss, mut others, mut silent) = (0, 0, 0, 0, 0);
+    let mut followed = 0;
     for seed in 0..200 {
         let mut rng = fastrand::Rng::with_seed(seed);
         let algorithms = [Algorithm::Cubic, Algorithm::NewReno, Algorithm::Dctcp];
@@ -192,13 +224,14 @@ fn first_branches_change_what_cold_ones_do() {
             }
             let [queued, most] = [rng.usize(..12), rng.usize(..20)];
             let octets = if rng.bool() { 1448 } else { rng.u32(1..1448) };
+            let followers = if carried > 0 { rng.usize(..3) } else { 0 };
             let resends = (rng.u8(..16) == 0).then(|| rng.usize(..3));
             let closes = rng.u16(..1000) == 0;
             let results = ends.each_mut().map(|end| {
                 for number in 0..queued as u32 {
                     end.tcp.queue(&mut end.pools, step * 100 + number, 0, octets);
                 }
-                let received = arrives.then(|| end.receive(now, &header, carried));
+                let received = arrives.then(|| end.receive_burst(now, &header, carried, followers));
                 if !expires {
                     let _ = end.tcp.on_timer(now, &mut end.pools);
                 }
@@ -211,6 +244,8 @@ fn first_branches_change_what_cold_ones_do() {
                 (received, end.send(now, most))
             });
             let [(taken, sent), (cold, sent_by_other)] = results;
+            followed += taken.map_or(0, |(_, followed)| followed);
+            let [taken, cold] = [taken, cold].map(|received| received.map(|(first, _)| first));
             assert_eq!(taken.map(|(changes, _)| changes), cold.map(|(changes, _)| changes), "seed {seed}");
             assert_eq!(sent, sent_by_other, "seed {seed}");
             let [tcp, by_cold] = ends.each_ref().map(|end| format!("{:#?}", end.tcp));
@@ -226,6 +261,7 @@ fn first_branches_change_what_cold_ones_do() {
         silent += ends[0].silent;
     }
     let enough = expected > 5000 && with_data > 1000 && after_loss > 500 && others > 5000;
+    assert!(followed > 500, "{followed} that follow");
     assert!(silent > 500, "{silent} times silent");
     assert!(
         enough,
