@@ -65,6 +65,8 @@
 //! know. Configurations get new fields: write them with `..QpConfig::default()` at the end, as the examples
 //! do.
 
+#![deny(unreachable_pub)]
+
 mod engine;
 mod handles;
 #[cfg(feature = "dpdk")]

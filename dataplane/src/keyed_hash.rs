@@ -13,13 +13,13 @@ use siphasher::sip::SipHasher13;
 
 /// Makes hashers with one key.
 #[derive(Clone, Copy, Debug)]
-pub struct KeyedHash {
+pub(crate) struct KeyedHash {
     key: [u64; 2],
 }
 
 impl KeyedHash {
     /// Hashers with `key`. Each table has a key of its own.
-    pub const fn new(key: [u64; 2]) -> Self {
+    pub(crate) const fn new(key: [u64; 2]) -> Self {
         Self { key }
     }
 }

@@ -14,6 +14,8 @@
 //! Protocol code does no I/O and reads no clock: the caller passes `now`, and every state machine returns its
 //! next deadline. So the whole stack runs in virtual time over [`device::sim`].
 
+#![cfg_attr(feature = "testing", deny(unreachable_pub))]
+
 pub mod byte_stream;
 mod cold;
 mod conn;

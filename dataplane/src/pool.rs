@@ -29,7 +29,7 @@ struct Node<T> {
 }
 
 /// A fixed number of nodes that hold values of many [`List`]s.
-pub struct Pool<T> {
+pub(crate) struct Pool<T> {
     nodes: Vec<Node<T>>,
     free: u32,
     used: usize,
@@ -37,29 +37,29 @@ pub struct Pool<T> {
 
 /// A singly linked list whose nodes lie in a [`Pool`]. It must always be used with the same pool.
 #[derive(Debug)]
-pub struct List {
+pub(crate) struct List {
     head: u32,
     tail: u32,
 }
 
 impl List {
     /// Returns an empty list.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { head: NIL, tail: NIL }
     }
 
     /// Returns true if the list is empty.
-    pub const fn is_empty(&self) -> bool {
+    pub(crate) const fn is_empty(&self) -> bool {
         self.head == NIL
     }
 
     /// Returns the first node.
-    pub const fn front(&self) -> Option<NodeId> {
+    pub(crate) const fn front(&self) -> Option<NodeId> {
         NodeId::at(self.head)
     }
 
     /// Returns the last node.
-    pub const fn back(&self) -> Option<NodeId> {
+    pub(crate) const fn back(&self) -> Option<NodeId> {
         NodeId::at(self.tail)
     }
 }
@@ -72,7 +72,7 @@ impl Default for List {
 
 impl<T> Pool<T> {
     /// Returns a pool of `capacity` free nodes.
-    pub fn new(capacity: usize) -> Self {
+    pub(crate) fn new(capacity: usize) -> Self {
         assert!(capacity < NIL as usize, "node names are 32 bits");
         let nodes = (0..capacity)
             .map(|index| Node {
@@ -84,37 +84,37 @@ impl<T> Pool<T> {
     }
 
     /// Nodes in use.
-    pub const fn used(&self) -> usize {
+    pub(crate) const fn used(&self) -> usize {
         self.used
     }
 
     /// Nodes still free.
-    pub fn free(&self) -> usize {
+    pub(crate) fn free(&self) -> usize {
         self.nodes.len() - self.used
     }
 
     /// Returns the value of a node.
     #[inline]
-    pub fn get(&self, node: NodeId) -> Option<&T> {
+    pub(crate) fn get(&self, node: NodeId) -> Option<&T> {
         self.nodes.get(node.index())?.value.as_ref()
     }
 
     /// Returns the value of a node, to change.
     #[inline]
-    pub fn get_mut(&mut self, node: NodeId) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, node: NodeId) -> Option<&mut T> {
         self.nodes.get_mut(node.index())?.value.as_mut()
     }
 
     /// Returns the value of a node, to change, and the node after it in its list.
     #[inline]
-    pub fn get_mut_and_next(&mut self, node: NodeId) -> Option<(&mut T, Option<NodeId>)> {
+    pub(crate) fn get_mut_and_next(&mut self, node: NodeId) -> Option<(&mut T, Option<NodeId>)> {
         let Node { value, next } = self.nodes.get_mut(node.index())?;
         Some((value.as_mut()?, NodeId::at(*next)))
     }
 
     /// Returns the node after `node` in its list.
     #[inline]
-    pub fn next(&self, node: NodeId) -> Option<NodeId> {
+    pub(crate) fn next(&self, node: NodeId) -> Option<NodeId> {
         let next = self.nodes.get(node.index())?.next;
         NodeId::at(next)
     }
@@ -125,7 +125,7 @@ impl<T> Pool<T> {
     ///
     /// Returns `value` when no node is free.
     #[inline]
-    pub fn push_back(&mut self, list: &mut List, value: T) -> Result<NodeId, T> {
+    pub(crate) fn push_back(&mut self, list: &mut List, value: T) -> Result<NodeId, T> {
         let index = self.free;
         let Some((id, node)) = NodeId::at(index).zip(self.nodes.get_mut(index as usize)) else {
             return Err(value);
@@ -146,7 +146,12 @@ impl<T> Pool<T> {
     /// # Errors
     ///
     /// Returns `value` when no node is free.
-    pub fn insert_after(&mut self, list: &mut List, previous: Option<NodeId>, value: T) -> Result<NodeId, T> {
+    pub(crate) fn insert_after(
+        &mut self,
+        list: &mut List,
+        previous: Option<NodeId>,
+        value: T,
+    ) -> Result<NodeId, T> {
         let index = self.free;
         let Some((id, node)) = NodeId::at(index).zip(self.nodes.get_mut(index as usize)) else {
             return Err(value);
@@ -166,7 +171,7 @@ impl<T> Pool<T> {
     }
 
     /// Takes the node after `previous` (the first for `None`) out of `list`.
-    pub fn remove_after(&mut self, list: &mut List, previous: Option<NodeId>) -> Option<T> {
+    pub(crate) fn remove_after(&mut self, list: &mut List, previous: Option<NodeId>) -> Option<T> {
         let index = match previous {
             Some(previous) => self.nodes.get(previous.index())?.next,
             None => list.head,
@@ -188,13 +193,13 @@ impl<T> Pool<T> {
 
     /// Takes the first value out of `list`.
     #[inline]
-    pub fn pop_front(&mut self, list: &mut List) -> Option<T> {
+    pub(crate) fn pop_front(&mut self, list: &mut List) -> Option<T> {
         self.remove_after(list, None)
     }
 
     /// Drops the first value of `list` in its place.
     #[inline]
-    pub fn drop_front(&mut self, list: &mut List) {
+    pub(crate) fn drop_front(&mut self, list: &mut List) {
         let index = list.head;
         let Some(node) = self.nodes.get_mut(index as usize) else { return };
         node.value = None;

@@ -8,7 +8,7 @@ use siphasher::sip::SipHasher24;
 /// others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
-pub enum Purpose {
+pub(crate) enum Purpose {
     /// SYN cookies.
     SynCookies = 1,
     /// The rate limit of RSTs.
@@ -39,16 +39,16 @@ pub enum Purpose {
 
 /// The secret of a core: different on every start, so that others can foresee nothing derived from it.
 #[derive(Clone, Copy)]
-pub struct Secret([u64; 2]);
+pub(crate) struct Secret([u64; 2]);
 
 impl Secret {
     /// Returns the secret that consists of `words`.
-    pub const fn new(words: [u64; 2]) -> Self {
+    pub(crate) const fn new(words: [u64; 2]) -> Self {
         Self(words)
     }
 
     /// Returns the secret for one purpose, from which those for others do not follow.
-    pub fn derive(self, purpose: Purpose) -> [u64; 2] {
+    pub(crate) fn derive(self, purpose: Purpose) -> [u64; 2] {
         let [key0, key1] = self.0;
         [2 * purpose as u64, 2 * purpose as u64 + 1].map(|word| {
             let mut hasher = SipHasher24::new_with_keys(key0, key1);
@@ -58,7 +58,7 @@ impl Secret {
     }
 
     /// Returns a generator of random numbers for one purpose.
-    pub fn random(self, purpose: Purpose) -> fastrand::Rng {
+    pub(crate) fn random(self, purpose: Purpose) -> fastrand::Rng {
         let [seed, _] = self.derive(purpose);
         fastrand::Rng::with_seed(seed)
     }

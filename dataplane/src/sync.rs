@@ -3,14 +3,14 @@
 //! which tries every order of what two threads do, and of what the memory shows them.
 
 #[cfg(not(loom))]
-pub use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+pub(crate) use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
-pub use crossbeam::atomic::AtomicCell;
+pub(crate) use crossbeam::atomic::AtomicCell;
 #[cfg(not(loom))]
-pub use crossbeam::queue::ArrayQueue;
+pub(crate) use crossbeam::queue::ArrayQueue;
 
 #[cfg(not(loom))]
-pub use std::sync::{Mutex, MutexGuard};
+pub(crate) use std::sync::{Mutex, MutexGuard};
 
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
@@ -23,18 +23,18 @@ pub use model::{ArrayQueue, AtomicCell, HandedOver, Words};
 /// as a store and a load of an atomic variable beside them.
 #[cfg(not(loom))]
 #[derive(Debug)]
-pub struct Words<const N: usize>([AtomicU64; N]);
+pub(crate) struct Words<const N: usize>([AtomicU64; N]);
 
 #[cfg(not(loom))]
 impl<const N: usize> Words<N> {
     /// Returns zeros.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self([const { AtomicU64::new(0) }; N])
     }
 
     /// Writes the first words.
     #[inline]
-    pub fn write(&self, words: &[u64]) {
+    pub(crate) fn write(&self, words: &[u64]) {
         for (place, word) in self.0.iter().zip(words) {
             place.store(*word, Ordering::Relaxed);
         }
@@ -42,7 +42,7 @@ impl<const N: usize> Words<N> {
 
     /// Reads the first `M` words.
     #[inline]
-    pub fn read<const M: usize>(&self) -> [u64; M] {
+    pub(crate) fn read<const M: usize>(&self) -> [u64; M] {
         const { assert!(M <= N) };
         core::array::from_fn(|at| self.0[at].load(Ordering::Relaxed))
     }
@@ -52,12 +52,12 @@ impl<const N: usize> Words<N> {
 /// core from going on while a thread that holds it is not scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(align(8))]
-pub struct OneWord<T: Copy>(pub T);
+pub(crate) struct OneWord<T: Copy>(pub T);
 
 impl<T: Copy> OneWord<T> {
     /// Returns a cell with `value`, without a lock.
     #[cfg(not(loom))]
-    pub const fn cell(value: T) -> AtomicCell<Self> {
+    pub(crate) const fn cell(value: T) -> AtomicCell<Self> {
         const { assert!(AtomicCell::<Self>::is_lock_free()) };
         AtomicCell::new(Self(value))
     }
@@ -72,22 +72,22 @@ impl<T: Copy> OneWord<T> {
 /// A value that one thread stores and another loads later. Like [`Words`], it orders nothing.
 #[cfg(not(loom))]
 #[derive(Debug)]
-pub struct HandedOver<T: Copy>(AtomicCell<OneWord<T>>);
+pub(crate) struct HandedOver<T: Copy>(AtomicCell<OneWord<T>>);
 
 #[cfg(not(loom))]
 impl<T: Copy> HandedOver<T> {
     /// Returns `value`.
-    pub const fn new(value: T) -> Self {
+    pub(crate) const fn new(value: T) -> Self {
         Self(OneWord::cell(value))
     }
 
     /// Stores `value`.
-    pub fn store(&self, value: T) {
+    pub(crate) fn store(&self, value: T) {
         self.0.store(OneWord(value));
     }
 
     /// Loads the value.
-    pub fn load(&self) -> T {
+    pub(crate) fn load(&self) -> T {
         self.0.load().0
     }
 }

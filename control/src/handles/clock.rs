@@ -32,7 +32,7 @@ const RATES: std::ops::Range<u64> = 1 << (RATE_SHIFT - 4)..16 << RATE_SHIFT;
 /// the readings before have shown. So the time is that of [`now`], whatever the counter does in the long run.
 /// It never runs backwards.
 #[derive(Debug)]
-pub struct PollClock<C = TimeStamp> {
+pub(crate) struct PollClock<C = TimeStamp> {
     counter: C,
     /// The last reading of both clocks.
     reading: Option<Reading>,
@@ -51,14 +51,14 @@ struct Reading {
 }
 
 /// A counter of constant rate.
-pub trait Counter {
+pub(crate) trait Counter {
     /// Returns its ticks; `None` if there is none.
     fn ticks(&self) -> Option<u64>;
 }
 
 /// The time-stamp counter of the processor.
 #[derive(Debug)]
-pub struct TimeStamp;
+pub(crate) struct TimeStamp;
 
 impl Counter for TimeStamp {
     #[cfg(feature = "dpdk")]
@@ -75,7 +75,7 @@ impl Counter for TimeStamp {
 
 impl PollClock {
     /// Returns a clock that has read nothing yet.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self::with_counter(TimeStamp)
     }
 }
@@ -88,7 +88,7 @@ impl<C: Counter> PollClock<C> {
 
     /// Returns the time.
     #[inline]
-    pub fn now(&mut self) -> Instant {
+    pub(crate) fn now(&mut self) -> Instant {
         let time = match (self.counter.ticks(), self.reading) {
             (Some(ticks), Some(reading)) if ticks.wrapping_sub(reading.ticks) < self.reading_ticks => {
                 reading.time + ((ticks.wrapping_sub(reading.ticks) * self.rate) >> RATE_SHIFT)

@@ -9,35 +9,35 @@
 //! listeners, and two small structures under a lock, `SharedStream` (the octets of a connection in streaming
 //! mode) and `ConnectionStatus` (how far the connection of a queue pair is closed).
 
-pub mod batch;
-pub mod byte_stream;
+pub(crate) mod batch;
+pub(crate) mod byte_stream;
 pub(crate) mod clock;
 pub mod cm;
-pub mod completion;
-pub mod connection_request;
+pub(crate) mod completion;
+pub(crate) mod connection_request;
 mod context;
 mod control_thread;
 mod control_waker;
-pub mod device;
-pub mod driver;
-pub mod event_fd;
+pub(crate) mod device;
+pub(crate) mod driver;
+pub(crate) mod event_fd;
 #[cfg(all(debug_assertions, not(test)))]
 mod instances;
 mod interrupt;
-pub mod lending;
+pub(crate) mod lending;
 pub mod link;
-pub mod listener;
-pub mod memory_region;
+pub(crate) mod listener;
+pub(crate) mod memory_region;
 #[cfg(feature = "dpdk")]
 pub mod open;
-pub mod posting;
-pub mod protection_domain;
-pub mod queue_pair;
+pub(crate) mod posting;
+pub(crate) mod protection_domain;
+pub(crate) mod queue_pair;
 mod registered;
-pub mod shared;
-pub mod shared_receive_queue;
-pub mod tcp_listener;
-pub mod tcp_stream;
+pub(crate) mod shared;
+pub(crate) mod shared_receive_queue;
+pub(crate) mod tcp_listener;
+pub(crate) mod tcp_stream;
 #[cfg(feature = "dpdk")]
 mod vdev;
-pub mod window;
+pub(crate) mod window;

@@ -1,16 +1,16 @@
 //! Configurations, errors, reports and names that the control engine and the handles have in common. Nothing
 //! here acts.
 
-pub mod advertisement;
-pub mod byte_stream;
-pub mod connect;
-pub mod device;
-pub mod device_name;
+pub(crate) mod advertisement;
+pub(crate) mod byte_stream;
+pub(crate) mod connect;
+pub(crate) mod device;
+pub(crate) mod device_name;
 pub(crate) mod duration;
-pub mod listen;
-pub mod memory;
-pub mod poll_thread;
-pub mod queue_pair;
-pub mod quota;
-pub mod startup;
-pub mod stream;
+pub(crate) mod listen;
+pub(crate) mod memory;
+pub(crate) mod poll_thread;
+pub(crate) mod queue_pair;
+pub(crate) mod quota;
+pub(crate) mod startup;
+pub(crate) mod stream;

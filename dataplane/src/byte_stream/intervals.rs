@@ -6,7 +6,7 @@ use crate::limits;
 
 /// Octets of a buffer of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BufferRange {
+pub(super) struct BufferRange {
     offset: u32,
     octets: u32,
 }
@@ -15,7 +15,7 @@ impl BufferRange {
     /// Returns the `octets` octets from `offset` on; `None` if the offset of the last has more than 32 bits.
     ///
     /// Example: 10 octets from 2^32 - 10 on are a range, whose end is 2^32; 11 are none.
-    pub const fn new(offset: u32, octets: u32) -> Option<Self> {
+    pub(super) const fn new(offset: u32, octets: u32) -> Option<Self> {
         if octets > 0 && offset.checked_add(octets - 1).is_none() {
             return None;
         }
@@ -23,17 +23,17 @@ impl BufferRange {
     }
 
     /// Returns the offset of the first octet.
-    pub const fn offset(self) -> u32 {
+    pub(super) const fn offset(self) -> u32 {
         self.offset
     }
 
     /// Returns the number of octets.
-    pub const fn octets(self) -> u32 {
+    pub(super) const fn octets(self) -> u32 {
         self.octets
     }
 
     /// Returns the offset after the last octet, at most 2^32.
-    pub const fn end(self) -> u64 {
+    pub(super) const fn end(self) -> u64 {
         self.offset as u64 + self.octets as u64
     }
 
@@ -63,14 +63,14 @@ impl Interval {
 
 /// A set of offsets in a buffer. Neighbouring intervals are one.
 #[derive(Clone, Debug, Default)]
-pub struct Intervals {
+pub(super) struct Intervals {
     /// In order, with a gap between any two.
     runs: ArrayVec<Interval, { limits::TRANSFER_INTERVALS }>,
 }
 
 /// What [`Intervals::insert_or_close_gap`] has added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Inserted {
+pub(super) enum Inserted {
     /// The offsets.
     Alone,
     /// The offsets, and those of a gap.
@@ -81,7 +81,7 @@ pub enum Inserted {
 
 impl Intervals {
     /// Returns true if any octet of `range` is in the set.
-    pub fn overlaps(&self, range: BufferRange) -> bool {
+    pub(super) fn overlaps(&self, range: BufferRange) -> bool {
         let Some(new) = range.interval() else { return false };
         let at = self.runs.partition_point(|run| run.last < new.first);
         self.runs.get(at).is_some_and(|run| run.first <= new.last)
@@ -89,7 +89,7 @@ impl Intervals {
 
     /// Adds `range`, of which no octet is in the set. Returns false, and adds nothing, if that takes more
     /// intervals than there may be.
-    pub fn insert(&mut self, range: BufferRange) -> bool {
+    pub(super) fn insert(&mut self, range: BufferRange) -> bool {
         debug_assert!(!self.overlaps(range), "no offset is added twice");
         let Some(new) = range.interval() else { return true };
         let at = self.runs.partition_point(|run| run.last < new.first);
@@ -110,7 +110,7 @@ impl Intervals {
 
     /// Adds `range`, of which no octet is in the set. If that takes more intervals than there may be, the
     /// narrowest gap in which `others` has nothing is closed: its offsets are in the set from then on.
-    pub fn insert_or_close_gap(&mut self, range: BufferRange, others: &Self) -> Inserted {
+    pub(super) fn insert_or_close_gap(&mut self, range: BufferRange, others: &Self) -> Inserted {
         if self.insert(range) {
             return Inserted::Alone;
         }
@@ -130,7 +130,7 @@ impl Intervals {
 
     /// Removes `range`, if it lies in one interval. Returns false, and removes nothing, if that takes more
     /// intervals than there may be.
-    pub fn remove(&mut self, range: BufferRange) -> bool {
+    pub(super) fn remove(&mut self, range: BufferRange) -> bool {
         let Some(old) = range.interval() else { return true };
         let at = self.runs.partition_point(|run| run.last < old.first);
         let holds = |run: &Interval| run.first <= old.first && old.last <= run.last;
@@ -151,7 +151,7 @@ impl Intervals {
     }
 
     /// Returns true if the set is all offsets below `end`, and no other.
-    pub fn is_all_below(&self, end: u32) -> bool {
+    pub(super) fn is_all_below(&self, end: u32) -> bool {
         match (self.runs.as_slice(), end.checked_sub(1)) {
             ([], None) => true,
             ([run], Some(last)) => *run == (Interval { first: 0, last }),
@@ -160,12 +160,12 @@ impl Intervals {
     }
 
     /// Returns the offset after the last one of the set, at most 2^32; 0 if there is none.
-    pub fn end(&self) -> u64 {
+    pub(super) fn end(&self) -> u64 {
         self.runs.last().map_or(0, |run| u64::from(run.last) + 1)
     }
 
     /// Removes all.
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.runs.clear();
     }
 }

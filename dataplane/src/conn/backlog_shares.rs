@@ -51,34 +51,34 @@ impl Held {
 
 /// The counters of a core.
 #[derive(Debug)]
-pub struct BacklogShares {
+pub(super) struct BacklogShares {
     hasher: KeyedHash,
     held: Box<[Held]>,
 }
 
 impl BacklogShares {
     /// Returns counters at 0, found under a hash with `key`.
-    pub fn new(key: [u64; 2]) -> Self {
+    pub(super) fn new(key: [u64; 2]) -> Self {
         let held = vec![Held::default(); limits::BACKLOG_COUNTERS].into();
         Self { hasher: KeyedHash::new(key), held }
     }
 
     /// Returns true if `peer` may have another connection at `stage` in the backlog of the listener at `at`,
     /// of which `free` places are left.
-    pub fn has_room(&self, at: ListenAddress, peer: IpAddr, stage: Stage, free: u32) -> bool {
+    pub(super) fn has_room(&self, at: ListenAddress, peer: IpAddr, stage: Stage, free: u32) -> bool {
         self.counters(at, peer)
             .all(|(counter, share)| self.held[counter].at(stage) < share.saturating_mul(free))
     }
 
     /// Counts another connection of `peer` at `stage` in the backlog of the listener at `at`.
-    pub fn add(&mut self, at: ListenAddress, peer: IpAddr, stage: Stage) {
+    pub(super) fn add(&mut self, at: ListenAddress, peer: IpAddr, stage: Stage) {
         for (counter, _) in self.counters(at, peer) {
             *self.held[counter].at_mut(stage) += 1;
         }
     }
 
     /// Counts a connection of `peer` at `stage` no longer.
-    pub fn remove(&mut self, at: ListenAddress, peer: IpAddr, stage: Stage) {
+    pub(super) fn remove(&mut self, at: ListenAddress, peer: IpAddr, stage: Stage) {
         for (counter, _) in self.counters(at, peer) {
             let held = self.held[counter].at_mut(stage);
             debug_assert!(*held > 0, "a connection leaves the backlog once");

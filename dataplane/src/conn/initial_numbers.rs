@@ -14,25 +14,25 @@ const TICK_NS: u64 = 4000;
 
 /// Computes the initial numbers of connections.
 #[derive(Debug)]
-pub struct InitialNumbers {
+pub(crate) struct InitialNumbers {
     secret: [u64; 2],
 }
 
 impl InitialNumbers {
     /// Numbers under `secret`, which is different on every start.
-    pub const fn new(secret: [u64; 2]) -> Self {
+    pub(crate) const fn new(secret: [u64; 2]) -> Self {
         Self { secret }
     }
 
     /// Returns the initial sequence number of a connection that opens at `now`: a keyed hash of its addresses
     /// and ports, plus a clock of 4 microseconds.
-    pub fn sequence_number(&self, key: &FlowKey, now: Instant) -> SeqNumber {
+    pub(crate) fn sequence_number(&self, key: &FlowKey, now: Instant) -> SeqNumber {
         SeqNumber((self.hash(key) as u32).wrapping_add((now.as_nanos() / TICK_NS) as u32))
     }
 
     /// Returns what the connection adds to its timestamps: the half of the hash that the sequence number does
     /// not show.
-    pub fn timestamp_offset(&self, key: &FlowKey) -> u32 {
+    pub(crate) fn timestamp_offset(&self, key: &FlowKey) -> u32 {
         (self.hash(key) >> 32) as u32
     }
 

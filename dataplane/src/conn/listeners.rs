@@ -48,11 +48,11 @@ impl Listener {
 
 /// Names a listener until the next call that changes the list of listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ListenerIndex(usize);
+pub(crate) struct ListenerIndex(usize);
 
 /// The listeners of a core and their backlogs.
 #[derive(Debug)]
-pub struct Listeners {
+pub(crate) struct Listeners {
     list: Vec<Listener>,
     shares: BacklogShares,
     /// Half-open connections of all listeners, those included that are gone.
@@ -66,7 +66,7 @@ pub struct Listeners {
 impl Listeners {
     /// Returns no listeners, for a core with room for `connections`, whose peers are counted under a hash
     /// with `hash_key`.
-    pub fn new(connections: usize, hash_key: [u64; 2]) -> Self {
+    pub(crate) fn new(connections: usize, hash_key: [u64; 2]) -> Self {
         Self {
             list: Vec::with_capacity(limits::LISTENERS_PER_CORE),
             shares: BacklogShares::new(hash_key),
@@ -77,14 +77,14 @@ impl Listeners {
     }
 
     /// Begins a poll: as many SYNs as the limit says may get a connection in it.
-    pub const fn begin_poll(&mut self) {
+    pub(crate) const fn begin_poll(&mut self) {
         self.syns_this_poll = 0;
     }
 
     /// Accepts connections at `at`, or changes how that is done. `in_backlog` has the stages of the
     /// connections to `at` that have not left the backlog: a listener that was closed and is opened again
     /// counts them. A listener beyond the limit is ignored: control has the same limit.
-    pub fn listen(
+    pub(crate) fn listen(
         &mut self,
         at: ListenAddress,
         backlog: u32,
@@ -104,7 +104,7 @@ impl Listeners {
 
     /// Accepts no more connections at `at`. Those in its backlog stay, and count again if a listener there
     /// returns.
-    pub fn unlisten(&mut self, at: ListenAddress) {
+    pub(crate) fn unlisten(&mut self, at: ListenAddress) {
         self.list.retain(|listener| listener.at != at);
     }
 
@@ -112,7 +112,7 @@ impl Listeners {
     ///
     /// Of a listener at 198.18.0.1 port 80 and one at every address port 80, the first has SYNs to 198.18.0.1
     /// port 80 and the second those to the core's other addresses.
-    pub fn find(&self, local: IpAddr, port: u16) -> Option<ListenerIndex> {
+    pub(crate) fn find(&self, local: IpAddr, port: u16) -> Option<ListenerIndex> {
         let candidates = self.list.iter().enumerate().filter(|(_, listener)| listener.at.port == port);
         candidates
             .filter_map(|(index, listener)| Some((listener.at.scope(local)?, index)))
@@ -121,32 +121,32 @@ impl Listeners {
     }
 
     /// Returns how TCP behaves on connections of `listener`.
-    pub fn behaviour(&self, listener: ListenerIndex) -> Behaviour {
+    pub(crate) fn behaviour(&self, listener: ListenerIndex) -> Behaviour {
         self.list[listener.0].tcp
     }
 
     /// Returns how specifically `listener`, which [`find`](Self::find) has returned for `local`, names that
     /// address.
-    pub fn scope(&self, listener: ListenerIndex, local: IpAddr) -> Scope {
+    pub(crate) fn scope(&self, listener: ListenerIndex, local: IpAddr) -> Scope {
         let scope = self.list[listener.0].at.scope(local);
         debug_assert!(scope.is_some(), "the listener does not accept connections at {local}");
         scope.unwrap_or(Scope::All)
     }
 
     /// Returns true if a connection to `listener` may open: one more could wait for its startup.
-    pub fn has_place(&self, listener: ListenerIndex) -> bool {
+    pub(crate) fn has_place(&self, listener: ListenerIndex) -> bool {
         self.list[listener.0].free_places(Stage::Starting) > 0
     }
 
     /// Returns true if `peer` may have another connection at `stage` in the backlog of `listener`.
-    pub fn has_share(&self, listener: ListenerIndex, peer: IpAddr, stage: Stage) -> bool {
+    pub(crate) fn has_share(&self, listener: ListenerIndex, peer: IpAddr, stage: Stage) -> bool {
         let listener = &self.list[listener.0];
         self.shares.has_room(listener.at, peer, stage, listener.free_places(stage))
     }
 
     /// Returns true if a SYN of `peer` to `listener` may get a connection in this poll; else it gets a
     /// cookie.
-    pub fn has_room_for_syn(&self, listener: ListenerIndex, peer: IpAddr) -> bool {
+    pub(crate) fn has_room_for_syn(&self, listener: ListenerIndex, peer: IpAddr) -> bool {
         self.list[listener.0].free_places(Stage::Opening) > 0
             && self.has_share(listener, peer, Stage::Opening)
             && self.opening < self.opening_max
@@ -154,12 +154,12 @@ impl Listeners {
     }
 
     /// Counts a SYN that gets a connection in this poll.
-    pub const fn count_syn(&mut self) {
+    pub(crate) const fn count_syn(&mut self) {
         self.syns_this_poll += 1;
     }
 
     /// Counts a connection of `key` to `listener` as half-open.
-    pub fn enter_backlog(&mut self, listener: ListenerIndex, key: &FlowKey) {
+    pub(crate) fn enter_backlog(&mut self, listener: ListenerIndex, key: &FlowKey) {
         let listener = &mut self.list[listener.0];
         listener.opening += 1;
         self.opening += 1;
@@ -167,7 +167,7 @@ impl Listeners {
     }
 
     /// Counts a connection that was half-open as open: its handshake is complete.
-    pub fn complete_handshake(&mut self, at: ListenAddress, peer: IpAddr) {
+    pub(crate) fn complete_handshake(&mut self, at: ListenAddress, peer: IpAddr) {
         self.leave(at, peer, Stage::Opening);
         self.shares.add(at, peer, Stage::Starting);
         if let Some(listener) = self.list.iter_mut().find(|listener| listener.at == at) {
@@ -177,7 +177,7 @@ impl Listeners {
 
     /// Counts a connection of the listener at `at` no longer: it is in Full Operation, accepted by the
     /// application, or gone. `stage` is the one in which it was.
-    pub fn leave(&mut self, at: ListenAddress, peer: IpAddr, stage: Stage) {
+    pub(crate) fn leave(&mut self, at: ListenAddress, peer: IpAddr, stage: Stage) {
         if stage == Stage::Opening {
             debug_assert!(self.opening > 0, "a half-open connection is counted");
             self.opening = self.opening.saturating_sub(1);
@@ -191,7 +191,7 @@ impl Listeners {
     }
 
     /// Returns how many connections the backlogs hold.
-    pub fn in_backlogs(&self) -> usize {
+    pub(crate) fn in_backlogs(&self) -> usize {
         self.list.iter().map(|listener| (listener.opening + listener.starting) as usize).sum()
     }
 }

@@ -14,7 +14,7 @@ use crate::net::addresses::network_of;
 
 /// The connections of a core that applications have left, counted by peer.
 #[derive(Debug)]
-pub struct Orphans {
+pub(crate) struct Orphans {
     hasher: KeyedHash,
     held: Box<[u32]>,
     all: usize,
@@ -31,19 +31,19 @@ enum Holder {
 impl Orphans {
     /// Returns counters at 0 for a core with room for `connections` connections, found under a hash with
     /// `key`.
-    pub fn new(connections: usize, key: [u64; 2]) -> Self {
+    pub(crate) fn new(connections: usize, key: [u64; 2]) -> Self {
         let connections = connections.max(1);
         Self { hasher: KeyedHash::new(key), held: vec![0; connections].into(), all: 0, connections }
     }
 
     /// Returns how many there are.
-    pub const fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         self.all
     }
 
     /// Counts another one, of `peer`. Returns false, and counts nothing, if it, or all together, would be
     /// more than there may be.
-    pub fn enter(&mut self, peer: IpAddr) -> bool {
+    pub(crate) fn enter(&mut self, peer: IpAddr) -> bool {
         let room = self.all < self.most(limits::ORPHAN_PART)
             && self.counters(peer).all(|(counter, most)| (self.held[counter] as usize) < most);
         if room {
@@ -56,7 +56,7 @@ impl Orphans {
     }
 
     /// Counts one of `peer` no longer.
-    pub fn leave(&mut self, peer: IpAddr) {
+    pub(crate) fn leave(&mut self, peer: IpAddr) {
         debug_assert!(self.all > 0, "a connection leaves once");
         self.all = self.all.saturating_sub(1);
         for (counter, _) in self.counters(peer) {

@@ -14,7 +14,7 @@ use crate::limits;
 
 /// Chooses local ports.
 #[derive(Debug)]
-pub struct Ports {
+pub(crate) struct Ports {
     first: u16,
     /// How many ports there are, at least one.
     count: u32,
@@ -26,13 +26,13 @@ pub struct Ports {
 
 impl Ports {
     /// Returns the ports from `first` to `last`.
-    pub const fn new((first, last): (u16, u16), secrets: [[u64; 2]; 2]) -> Self {
+    pub(crate) const fn new((first, last): (u16, u16), secrets: [[u64; 2]; 2]) -> Self {
         let count = last.saturating_sub(first) as u32 + 1;
         Self { first, count, secrets, counters: [0; limits::PORT_COUNTERS] }
     }
 
     /// Returns the next port for a connection from `local` to `remote` that is `usable`; `None` if none is.
-    pub fn pick(
+    pub(crate) fn pick(
         &mut self,
         local: IpAddr,
         remote: (IpAddr, u16),

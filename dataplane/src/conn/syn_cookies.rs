@@ -32,7 +32,7 @@ const SPAN: u8 = 1 << 7;
 
 /// Makes cookies and checks them.
 #[derive(Debug)]
-pub struct SynCookies {
+pub(crate) struct SynCookies {
     secret: [u64; 2],
     /// When a cookie was last made: a segment can return a cookie only for a while after that.
     made: Option<Instant>,
@@ -40,12 +40,12 @@ pub struct SynCookies {
 
 impl SynCookies {
     /// Returns cookies under `secret`, which is the core's own.
-    pub const fn new(secret: [u64; 2]) -> Self {
+    pub(crate) const fn new(secret: [u64; 2]) -> Self {
         Self { secret, made: None }
     }
 
     /// Returns the initial sequence number of the SYN-ACK to `syn`.
-    pub fn make(&mut self, now: Instant, key: &FlowKey, syn: &Header) -> SeqNumber {
+    pub(crate) fn make(&mut self, now: Instant, key: &FlowKey, syn: &Header) -> SeqNumber {
         self.made = Some(now);
         let span = span(now);
         let mss = syn.options.mss.unwrap_or(limits::DEFAULT_MSS_BYTES);
@@ -65,13 +65,13 @@ impl SynCookies {
     }
 
     /// Returns true if a segment could return a cookie now.
-    pub fn expected(&self, now: Instant) -> bool {
+    pub(crate) fn expected(&self, now: Instant) -> bool {
         self.made.is_some_and(|made| now - made < 2 * limits::SYN_COOKIE_SPAN_NS)
     }
 
     /// Returns the SYN whose SYN-ACK `header` acknowledges, as far as the cookie stores it; `None` if
     /// `header` acknowledges no cookie.
-    pub fn check(&self, now: Instant, key: &FlowKey, header: &Header) -> Option<Header> {
+    pub(crate) fn check(&self, now: Instant, key: &FlowKey, header: &Header) -> Option<Header> {
         let cookie = (header.ack - 1).0;
         let octet = cookie as u8 ^ (cookie >> 24) as u8;
         let seq = header.seq - 1;

@@ -28,7 +28,7 @@ impl ConnectionId {
 }
 
 /// A connection that has addresses and ports.
-pub trait Keyed {
+pub(crate) trait Keyed {
     /// Returns its addresses and ports.
     fn key(&self) -> &FlowKey;
 }
@@ -44,7 +44,7 @@ struct Slot<C> {
 }
 
 /// The connections of a core, by slot, by name and by addresses and ports.
-pub struct Table<C> {
+pub(crate) struct Table<C> {
     slots: Vec<Slot<C>>,
     free: Vec<u32>,
     flows: Flows,
@@ -57,7 +57,7 @@ pub struct Table<C> {
 impl<C: Keyed> Table<C> {
     /// Returns an empty table with room for `capacity` connections, which are found under a hash with
     /// `hash_key`.
-    pub fn new(capacity: usize, hash_key: [u64; 2]) -> Self {
+    pub(crate) fn new(capacity: usize, hash_key: [u64; 2]) -> Self {
         let slot = |_| Slot { generation: 0, dirty: false, connection: None };
         Self {
             slots: (0..capacity).map(slot).collect(),
@@ -70,80 +70,80 @@ impl<C: Keyed> Table<C> {
     }
 
     /// Returns how many connections there are.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
     /// Returns true if there is no room for another connection.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.free.is_empty()
     }
 
     /// Returns how many slots there are.
-    pub fn slots(&self) -> u32 {
+    pub(crate) fn slots(&self) -> u32 {
         self.slots.len() as u32
     }
 
     /// Returns the slot of the connection with these addresses and ports.
     #[inline]
-    pub fn find(&self, key: &FlowKey) -> Option<u32> {
+    pub(crate) fn find(&self, key: &FlowKey) -> Option<u32> {
         self.flows.find(key, |slot| key_of(&self.slots, slot) == Some(key))
     }
 
     /// Returns the slot of the connection whose segments have `tuple`, and come from the host itself if they
     /// are `looped`, if one was [remembered](Self::remember) recently.
     #[inline]
-    pub fn recent(&self, tuple: &Tuple, looped: bool) -> Option<u32> {
+    pub(crate) fn recent(&self, tuple: &Tuple, looped: bool) -> Option<u32> {
         self.recent.find(tuple, looped)
     }
 
     /// Remembers that segments with `tuple` are for the connection in `slot`, until it is removed.
-    pub fn remember(&mut self, tuple: Tuple, looped: bool, slot: u32) {
+    pub(crate) fn remember(&mut self, tuple: Tuple, looped: bool, slot: u32) {
         self.recent.remember(tuple, looped, slot);
     }
 
     /// Returns the name of the connection in `slot`.
     #[cfg(test)]
     #[inline]
-    pub fn id(&self, slot: u32) -> ConnectionId {
+    pub(crate) fn id(&self, slot: u32) -> ConnectionId {
         ConnectionId { index: slot, generation: self.slots[slot as usize].generation }
     }
 
     /// Returns the connection in `slot`.
     #[inline]
-    pub fn at(&self, slot: u32) -> Option<&C> {
+    pub(crate) fn at(&self, slot: u32) -> Option<&C> {
         self.slots[slot as usize].connection.as_ref()
     }
 
     /// Returns the connection in `slot`, to change it, and its name.
     #[inline]
-    pub fn at_mut(&mut self, slot: u32) -> Option<(ConnectionId, &mut C)> {
+    pub(crate) fn at_mut(&mut self, slot: u32) -> Option<(ConnectionId, &mut C)> {
         let place = &mut self.slots[slot as usize];
         let id = ConnectionId { index: slot, generation: place.generation };
         Some((id, place.connection.as_mut()?))
     }
 
     /// Returns the connection that `id` names; `None` if it is gone.
-    pub fn get(&self, id: ConnectionId) -> Option<&C> {
+    pub(crate) fn get(&self, id: ConnectionId) -> Option<&C> {
         let slot = self.slots.get(id.index as usize).filter(|slot| slot.generation == id.generation)?;
         slot.connection.as_ref()
     }
 
     /// Returns the connection that `id` names, to change it; `None` if it is gone.
     #[inline]
-    pub fn get_mut(&mut self, id: ConnectionId) -> Option<&mut C> {
+    pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut C> {
         let slot = self.slots.get_mut(id.index as usize)?;
         if slot.generation == id.generation { slot.connection.as_mut() } else { None }
     }
 
     /// Returns all connections.
-    pub fn iter(&self) -> impl Iterator<Item = &C> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &C> {
         self.slots.iter().filter_map(|slot| slot.connection.as_ref())
     }
 
     /// Adds a connection, whose addresses and ports no other has. It has a turn to send. Returns its slot;
     /// `None` if the table is full.
-    pub fn insert(&mut self, connection: C) -> Option<u32> {
+    pub(crate) fn insert(&mut self, connection: C) -> Option<u32> {
         let slot = self.free.pop()?;
         let key = *connection.key();
         debug_assert!(self.find(&key).is_none(), "{key:?} names two connections");
@@ -155,7 +155,7 @@ impl<C: Keyed> Table<C> {
     }
 
     /// Removes the connection in `slot`, in its turn to send: its name becomes void, and its timer is off.
-    pub fn remove(&mut self, slot: u32) -> Option<C> {
+    pub(crate) fn remove(&mut self, slot: u32) -> Option<C> {
         let place = &mut self.slots[slot as usize];
         debug_assert!(
             place.dirty,
@@ -174,7 +174,7 @@ impl<C: Keyed> Table<C> {
 
     /// Gives the connection in `slot` a turn to send, if it has none yet.
     #[inline]
-    pub fn mark_dirty(&mut self, slot: u32) {
+    pub(crate) fn mark_dirty(&mut self, slot: u32) {
         let place = &mut self.slots[slot as usize];
         debug_assert!(place.connection.is_some(), "slot {slot} has no connection");
         if !core::mem::replace(&mut place.dirty, true) {
@@ -183,7 +183,7 @@ impl<C: Keyed> Table<C> {
     }
 
     /// Gives a turn to every connection that `chosen` holds for.
-    pub fn mark_dirty_where(&mut self, chosen: impl Fn(&C) -> bool) {
+    pub(crate) fn mark_dirty_where(&mut self, chosen: impl Fn(&C) -> bool) {
         for slot in 0..self.slots() {
             if self.at(slot).is_some_and(&chosen) {
                 self.mark_dirty(slot);
@@ -193,25 +193,25 @@ impl<C: Keyed> Table<C> {
 
     /// Returns how many connections have a turn.
     #[inline]
-    pub fn turns(&self) -> usize {
+    pub(crate) fn turns(&self) -> usize {
         self.dirty.len()
     }
 
     /// Returns the slot of the connection that has turn number `turn`. The highest number is the next.
     #[inline]
-    pub fn turn(&self, turn: usize) -> u32 {
+    pub(crate) fn turn(&self, turn: usize) -> u32 {
         self.dirty[turn]
     }
 
     /// Takes turn number `turn` away. The connections with higher numbers have had theirs.
     #[inline]
-    pub fn end_turn(&mut self, turn: usize) {
+    pub(crate) fn end_turn(&mut self, turn: usize) {
         let slot = self.dirty.swap_remove(turn);
         self.slots[slot as usize].dirty = false;
     }
 
     /// Puts the turns from number `first` on after all others.
-    pub fn postpone_turns(&mut self, first: usize) {
+    pub(crate) fn postpone_turns(&mut self, first: usize) {
         let served = self.dirty.len() - first;
         if first > 0 && served > 0 {
             self.dirty.rotate_right(served);
@@ -220,19 +220,19 @@ impl<C: Keyed> Table<C> {
 
     /// Sets when the timer of the connection in `slot` is due; `NEVER` turns it off.
     #[inline]
-    pub fn set_deadline(&mut self, slot: u32, deadline: Instant) {
+    pub(crate) fn set_deadline(&mut self, slot: u32, deadline: Instant) {
         self.timers.set(slot, deadline);
     }
 
     /// Returns the slot of a connection whose timer is due at `now`, and turns the timer off; `None` if none
     /// is.
     #[inline]
-    pub fn pop_due(&mut self, now: Instant) -> Option<u32> {
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<u32> {
         self.timers.pop_due(now)
     }
 
     /// Returns a time no later than the earliest deadline, and later than now unless one is due.
-    pub fn next_deadline(&self) -> Instant {
+    pub(crate) fn next_deadline(&self) -> Instant {
         self.timers.next_deadline()
     }
 }

@@ -16,7 +16,7 @@ use crate::wire::tcp::{Flags, Header, Options, SeqNumber, Timestamps};
 
 /// The state of a connection in TIME-WAIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TimeWaitState {
+pub(crate) struct TimeWaitState {
     /// The sequence number after our FIN.
     pub snd_nxt: SeqNumber,
     /// The sequence number after the peer's FIN.
@@ -27,7 +27,7 @@ pub struct TimeWaitState {
 
 /// The clocks of a connection that used timestamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Clocks {
+pub(crate) struct Clocks {
     /// What our timestamps add to the milliseconds since the origin.
     pub offset: u32,
     /// The peer's last timestamp, in order (TS.Recent of RFC 7323).
@@ -56,7 +56,7 @@ enum Disposition {
 
 /// What a segment for a connection in TIME-WAIT leads to.
 #[derive(Debug)]
-pub enum TimeWaitOutcome {
+pub(crate) enum TimeWaitOutcome {
     /// The SYN may open a new connection, whose initial sequence number is not before this one.
     Reopen(SeqNumber),
     /// This acknowledgement goes to the peer.
@@ -93,7 +93,7 @@ impl TimeWaitState {
 
     /// Returns the least initial sequence number of a new connection between the same ports: after everything
     /// that this end has sent (RFC 1122 §4.2.2.13), with a gap.
-    pub fn next_iss_min(&self) -> SeqNumber {
+    pub(crate) fn next_iss_min(&self) -> SeqNumber {
         self.snd_nxt + 0x1_0000
     }
 
@@ -150,7 +150,7 @@ struct Entry {
 
 /// The connections of a core in TIME-WAIT, in the order in which their waits end.
 #[derive(Debug)]
-pub struct TimeWaitTable {
+pub(crate) struct TimeWaitTable {
     entries: Vec<Entry>,
     by_key: HashMap<FlowKey, u32, KeyedHash>,
     /// Free entries, linked by `next`.
@@ -161,7 +161,7 @@ pub struct TimeWaitTable {
 
 impl TimeWaitTable {
     /// Returns a table for `capacity` connections, at least one, hashed under `key`.
-    pub fn new(capacity: usize, key: [u64; 2]) -> Self {
+    pub(crate) fn new(capacity: usize, key: [u64; 2]) -> Self {
         let capacity = capacity.max(1);
         Self {
             entries: Vec::with_capacity(capacity),
@@ -173,12 +173,12 @@ impl TimeWaitTable {
     }
 
     /// Returns how many connections there are.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.by_key.len()
     }
 
     /// Returns the state of a connection whose wait is not over at `now`.
-    pub fn get(&mut self, now: Instant, key: &FlowKey) -> Option<TimeWaitState> {
+    pub(crate) fn get(&mut self, now: Instant, key: &FlowKey) -> Option<TimeWaitState> {
         if self.by_key.is_empty() {
             return None;
         }
@@ -187,7 +187,7 @@ impl TimeWaitTable {
     }
 
     /// Begins the wait of a connection. A full table drops its oldest: then the result is true.
-    pub fn insert(&mut self, now: Instant, key: FlowKey, state: TimeWaitState) -> bool {
+    pub(crate) fn insert(&mut self, now: Instant, key: FlowKey, state: TimeWaitState) -> bool {
         self.expire(now);
         self.remove(&key);
         let evicts = self.free == NIL && self.entries.len() == self.entries.capacity();
@@ -213,7 +213,7 @@ impl TimeWaitTable {
 
     /// Handles a segment of `payload_octets` for the connection `key`, which is in the table with `state`.
     /// `acknowledgements` bounds the rate of replies.
-    pub fn on_segment(
+    pub(crate) fn on_segment(
         &mut self,
         now: Instant,
         key: &FlowKey,
@@ -259,7 +259,7 @@ impl TimeWaitTable {
     }
 
     /// Ends the wait of a connection.
-    pub fn remove(&mut self, key: &FlowKey) {
+    pub(crate) fn remove(&mut self, key: &FlowKey) {
         if let Some(place) = self.by_key.remove(key) {
             self.unlink(place);
             self.entries[place as usize].next = self.free;
@@ -268,13 +268,13 @@ impl TimeWaitTable {
     }
 
     /// Returns true if the connection is in the table.
-    pub fn contains(&self, key: &FlowKey) -> bool {
+    pub(crate) fn contains(&self, key: &FlowKey) -> bool {
         self.by_key.contains_key(key)
     }
 
     /// Returns the state of a connection that this end may open again: it used timestamps, and has waited
     /// long enough for our clock to tick (RFC 6191 §2, from our side).
-    pub fn reusable(&self, now: Instant, key: &FlowKey) -> Option<TimeWaitState> {
+    pub(crate) fn reusable(&self, now: Instant, key: &FlowKey) -> Option<TimeWaitState> {
         let entry = &self.entries[*self.by_key.get(key)? as usize];
         let began = entry.expires.nanos_since(Instant::from_nanos(limits::LINGER_NS));
         let has_waited = now.as_nanos() >= began + limits::TIME_WAIT_REST_NS;
@@ -283,7 +283,7 @@ impl TimeWaitTable {
 
     /// Removes the connections whose wait is over.
     #[inline]
-    pub fn expire(&mut self, now: Instant) {
+    pub(crate) fn expire(&mut self, now: Instant) {
         // Each entry is removed once, so the insertion pays for the removal.
         while let Some(entry) = self.entries.get(self.oldest as usize).filter(|entry| entry.expires <= now) {
             let key = entry.key;

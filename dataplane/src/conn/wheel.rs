@@ -20,7 +20,7 @@ struct Entry {
 }
 
 /// Deadlines by the numbers of slots of the connection table, at most one for each.
-pub struct Wheel {
+pub(super) struct Wheel {
     entries: Vec<Entry>,
     heads: Vec<u32>,
     occupied: [u64; WORDS],
@@ -31,14 +31,14 @@ pub struct Wheel {
 
 impl Wheel {
     /// Returns a wheel for names below `names`.
-    pub fn new(names: usize) -> Self {
+    pub(super) fn new(names: usize) -> Self {
         let empty = Entry { deadline: Instant::NEVER, slot: NIL, next: NIL, previous: NIL };
         Self { entries: vec![empty; names], heads: vec![NIL; SLOTS], occupied: [0; WORDS], tick: 0, armed: 0 }
     }
 
     /// Sets the deadline of `name`, replacing the one it had; [`Instant::NEVER`] removes it.
     #[inline]
-    pub fn set(&mut self, name: u32, deadline: Instant) {
+    pub(super) fn set(&mut self, name: u32, deadline: Instant) {
         let entry = self.entries[name as usize];
         if entry.deadline == deadline {
             return;
@@ -58,7 +58,7 @@ impl Wheel {
 
     /// Returns a name whose deadline has come, and removes the deadline; `None` if no deadline has come.
     #[inline]
-    pub fn pop_due(&mut self, now: Instant) -> Option<u32> {
+    pub(super) fn pop_due(&mut self, now: Instant) -> Option<u32> {
         let now_tick = now.as_nanos() >> TICK_SHIFT;
         // As most polls find it: nothing is due in this tick, and no other has begun.
         if self.tick == now_tick && self.heads[(now_tick % SLOTS as u64) as usize] == NIL {
@@ -96,7 +96,7 @@ impl Wheel {
     }
 
     /// Returns a time no later than the earliest deadline, and later than now unless one is due.
-    pub fn next_deadline(&self) -> Instant {
+    pub(super) fn next_deadline(&self) -> Instant {
         if self.armed == 0 {
             return Instant::NEVER;
         }

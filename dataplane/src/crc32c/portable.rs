@@ -33,7 +33,7 @@ const fn tables() -> [[u32; 256]; 8] {
 }
 
 /// The CRC of some bytes followed by `bytes`, when `crc` is that of the former.
-pub fn append(crc: u32, bytes: &[u8]) -> u32 {
+pub(super) fn append(crc: u32, bytes: &[u8]) -> u32 {
     let table = |distance: usize, octet: u8| TABLES[distance][usize::from(octet)];
     let mut remainder = !crc;
     let (steps, rest) = bytes.as_chunks::<8>();

@@ -145,22 +145,22 @@ pub(super) mod reader {
     use super::Direction;
 
     /// A block: its type and its body.
-    pub struct Block<'a> {
+    pub(crate) struct Block<'a> {
         pub kind: u32,
         pub body: &'a [u8],
     }
 
-    pub fn u16_at(octets: &[u8], at: usize) -> u16 {
+    pub(crate) fn u16_at(octets: &[u8], at: usize) -> u16 {
         u16::from_le_bytes(octets[at..at + 2].try_into().unwrap())
     }
 
-    pub fn u32_at(octets: &[u8], at: usize) -> u32 {
+    pub(crate) fn u32_at(octets: &[u8], at: usize) -> u32 {
         u32::from_le_bytes(octets[at..at + 4].try_into().unwrap())
     }
 
     /// Returns every block of a capture; panics unless the lengths at both ends of a block agree and no
     /// octets remain.
-    pub fn blocks(mut octets: &[u8]) -> Vec<Block<'_>> {
+    pub(crate) fn blocks(mut octets: &[u8]) -> Vec<Block<'_>> {
         let mut blocks = Vec::new();
         while !octets.is_empty() {
             let total = u32_at(octets, 4) as usize;
@@ -174,7 +174,7 @@ pub(super) mod reader {
 
     /// Returns code and value of every option up to the end mark, which must be the last octets and the
     /// padding zero.
-    pub fn options(mut octets: &[u8]) -> Vec<(u16, &[u8])> {
+    pub(crate) fn options(mut octets: &[u8]) -> Vec<(u16, &[u8])> {
         let mut options = Vec::new();
         loop {
             let (code, length) = (u16_at(octets, 0), usize::from(u16_at(octets, 2)));
@@ -191,7 +191,7 @@ pub(super) mod reader {
 
     /// An enhanced packet block, field by field.
     #[derive(Debug, PartialEq, Eq)]
-    pub struct Packet<'a> {
+    pub(crate) struct Packet<'a> {
         pub interface: u32,
         pub unix_ns: u64,
         pub direction: Direction,
@@ -199,7 +199,7 @@ pub(super) mod reader {
         pub octets: &'a [u8],
     }
 
-    pub fn packet<'a>(block: &Block<'a>) -> Packet<'a> {
+    pub(crate) fn packet<'a>(block: &Block<'a>) -> Packet<'a> {
         assert_eq!(block.kind, 6);
         let kept = u32_at(block.body, 12) as usize;
         let padded = 20 + kept.next_multiple_of(4);

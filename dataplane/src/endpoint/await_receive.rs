@@ -51,7 +51,7 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Takes a message that waits for a receive, if there may be one now. The wait keeps its deadline.
-    pub fn resume_if_ready(&mut self) {
+    pub(crate) fn resume_if_ready(&mut self) {
         if let Some(stream) = self.rdmap()
             && stream.has_awaited_receive()
         {
@@ -62,7 +62,7 @@ impl<F: Frame> Endpoint<'_, F> {
 
     /// Returns true if the shared receive queue has a receive for a message that waits; `None` if none waits
     /// any more. Without a receive, the queue's next post rings again.
-    pub fn has_shared_receive(&mut self) -> Option<bool> {
+    pub(crate) fn has_shared_receive(&mut self) -> Option<bool> {
         let stream =
             self.rdmap().filter(|stream| stream.operating.awaits_receive && !stream.operating.failed)?;
         let ready = stream.qp.receiver.has_receive(&stream.qp.shared);
@@ -84,7 +84,7 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Notes that the connection is out of the list of those that wait for a shared receive queue.
-    pub fn note_unlisted(&mut self) {
+    pub(crate) fn note_unlisted(&mut self) {
         if let Mode::FullOperation(operating) = &mut self.connection.mode {
             operating.awaits_shared_receive = false;
         }

@@ -35,7 +35,7 @@ type NewRuns = ArrayVec<(SeqNumber, SeqNumber), { limits::NEW_RUNS_PER_SEGMENT }
 
 impl<F: Frame> Endpoint<'_, F> {
     /// Gives the octets of the connection, which is in streaming mode, to the application of `shared`.
-    pub fn attach(&mut self, shared: Arc<SharedByteStream>) -> Outcome {
+    pub(crate) fn attach(&mut self, shared: Arc<SharedByteStream>) -> Outcome {
         let connection = &mut *self.connection;
         if !matches!(connection.mode, Mode::Streaming) || connection.close_notified {
             shared.set_end(CloseReason::Aborted);
@@ -61,7 +61,7 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Handles the bell of the byte stream: there are octets to be sent, commands, or room.
-    pub fn on_byte_stream_bell(&mut self) -> Outcome {
+    pub(crate) fn on_byte_stream_bell(&mut self) -> Outcome {
         let Mode::Bytes(stream) = &mut self.connection.mode else { return Outcome::NONE };
         stream.shared.clear_bell();
         stream.inbound.take_commands();
@@ -74,7 +74,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Handles that the application has left. What it has not read is lost: the peer learns that by a RST
     /// (RFC 9293 §3.6.1, RFC 2525 §2.17). Else what it has written is sent, and the connection closes, while
     /// something moves within each `within_ns`, and by [`limits::ORPHAN_NS`].
-    pub fn abandon(&mut self, within_ns: u64) -> Outcome {
+    pub(crate) fn abandon(&mut self, within_ns: u64) -> Outcome {
         let connection = &mut *self.connection;
         if connection.close_notified || connection.is_orphan() {
             return Outcome::NONE;

@@ -47,7 +47,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// this end may send it. MPA leaves TCP open; RDMAP, whose stream is over, closes the connection after
     /// its Terminate.
     // Requirements: DDP-3-08, DDP-7.1-09, DDP-7.1-17, MPA-8-09, C00-9-05, RDMAP-7-01
-    pub fn fail_stream(&mut self, error: StreamError, fault: Option<&Fault>) {
+    pub(crate) fn fail_stream(&mut self, error: StreamError, fault: Option<&Fault>) {
         if self.connection.close_notified {
             // Its queue pair is flushed, and control has had its last event of the connection.
             return;
@@ -173,7 +173,7 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Counts the connection no longer in the backlog of its listener.
-    pub fn leave_backlog(&mut self) {
+    pub(crate) fn leave_backlog(&mut self) {
         let connection = &mut *self.connection;
         if core::mem::take(&mut connection.in_backlog)
             && let Some(listener) = connection.listener()
@@ -184,7 +184,7 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Frees all that the connection holds of what endpoints share. It is removed from the table after this.
-    pub fn release(&mut self) {
+    pub(crate) fn release(&mut self) {
         debug_assert!(
             self.connection.close_notified,
             "a connection is closed for its users before it is removed"

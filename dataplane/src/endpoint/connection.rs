@@ -17,7 +17,7 @@ use super::stream_halves::StreamHalves;
 
 /// The source of the octets of a TCP segment.
 #[derive(Clone, Copy, Debug)]
-pub enum Chunk {
+pub(crate) enum Chunk {
     /// Streaming octets: those that [`Connection::stream`] keeps for the segment's place.
     Stream,
     /// Whole FPDUs.

@@ -17,7 +17,7 @@ use super::connection::Chunk;
 use super::cut_runs::CutRunStore;
 
 /// The context that all endpoints of a core share.
-pub struct Context<F> {
+pub(crate) struct Context<F> {
     /// Received frames and send descriptors.
     pub pools: Pools<Chunk, F>,
     /// Segments placed out of order that await Delivery.

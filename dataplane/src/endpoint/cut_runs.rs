@@ -70,7 +70,7 @@ impl CutRuns {
 
 /// The runs of FPDUs that have been sent in part, of all connections of a core: few connections have any.
 #[derive(Debug)]
-pub struct CutRunStore {
+pub(crate) struct CutRunStore {
     /// By the connection's slot.
     by_slot: BTreeMap<u32, CutRuns>,
     /// Octets kept of all of them.
@@ -80,12 +80,12 @@ pub struct CutRunStore {
 
 impl CutRunStore {
     /// Returns an empty store for `octets_max` octets, besides one run of each connection.
-    pub const fn new(octets_max: usize) -> Self {
+    pub(crate) const fn new(octets_max: usize) -> Self {
         Self { by_slot: BTreeMap::new(), octets: 0, octets_max }
     }
 
     /// Returns how many octets are kept.
-    pub const fn octets(&self) -> usize {
+    pub(crate) const fn octets(&self) -> usize {
         self.octets
     }
 

@@ -10,7 +10,7 @@ use super::context::Context;
 use super::queue_pairs::QueuePairs;
 
 /// The endpoints of a core.
-pub struct Endpoints<F> {
+pub(crate) struct Endpoints<F> {
     /// The connections.
     pub table: Table<Connection>,
     /// The queue pairs.
@@ -22,7 +22,7 @@ pub struct Endpoints<F> {
 impl<F> Endpoints<F> {
     /// Returns the endpoint of the connection in `slot`, which is there.
     #[inline]
-    pub fn at(&mut self, now: Instant, slot: u32) -> Option<Endpoint<'_, F>> {
+    pub(crate) fn at(&mut self, now: Instant, slot: u32) -> Option<Endpoint<'_, F>> {
         let found = self.table.at_mut(slot);
         debug_assert!(found.is_some(), "slot {slot} has no connection");
         let (id, connection) = found?;
@@ -30,7 +30,7 @@ impl<F> Endpoints<F> {
     }
 
     /// Returns the endpoint of the connection that `id` names; `None` if it has ended.
-    pub fn named(&mut self, now: Instant, id: ConnectionId) -> Option<Endpoint<'_, F>> {
+    pub(crate) fn named(&mut self, now: Instant, id: ConnectionId) -> Option<Endpoint<'_, F>> {
         let connection = self.table.get_mut(id)?;
         Some(Self::endpoint(now, id, connection, &mut self.queue_pairs, &mut self.context))
     }
@@ -39,7 +39,12 @@ impl<F> Endpoints<F> {
     /// possible: then the endpoint has a queue pair while its mode is still [`Mode::Streaming`]. A connection
     /// and a queue pair are bound once, and to nothing else before. Returns `None` if the connection has
     /// ended, or is closed for its users.
-    pub fn bind(&mut self, now: Instant, id: ConnectionId, number: QpNumber) -> Option<Endpoint<'_, F>> {
+    pub(crate) fn bind(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        number: QpNumber,
+    ) -> Option<Endpoint<'_, F>> {
         let connection = self.table.get_mut(id).filter(|connection| !connection.close_notified)?;
         if !matches!(connection.mode, Mode::Streaming) {
             return Some(Self::endpoint(now, id, connection, &mut self.queue_pairs, &mut self.context));

@@ -10,7 +10,7 @@ use super::{Endpoint, Outcome};
 
 /// What did not take a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unreachable {
+pub(crate) enum Unreachable {
     /// The path, or a host on it, for now: a soft error.
     ForNow,
     /// The peer's host, which has no TCP: a hard error.
@@ -23,7 +23,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Handles that the path takes segments of at most `mss_octets` of payload, from an error about the
     /// segment at `seq`. Returns `None` if that segment is not outstanding (RFC 5927 §7).
     // Requirements: MPA-9.1-01
-    pub fn on_packet_too_big(&mut self, seq: SeqNumber, mss_octets: u16) -> Option<Outcome> {
+    pub(crate) fn on_packet_too_big(&mut self, seq: SeqNumber, mss_octets: u16) -> Option<Outcome> {
         let outstanding =
             self.connection.tcp.on_packet_too_big(self.now, seq, mss_octets, &mut self.context.pools);
         outstanding.then_some(Outcome::DIRTY)
@@ -33,7 +33,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// answered ends with a hard error about its SYN: an unreachable port refuses it, as a RST does. With a
     /// soft one it keeps trying (RFC 1122 §4.2.3.9, RFC 5927 §5.2). Returns `None` for any other segment, or
     /// in any other state.
-    pub fn on_unreachable(&mut self, seq: SeqNumber, what: Unreachable) -> Option<Outcome> {
+    pub(crate) fn on_unreachable(&mut self, seq: SeqNumber, what: Unreachable) -> Option<Outcome> {
         let connection = &mut *self.connection;
         let about_syn = connection.tcp.state() == tcp::State::SynSent
             && matches!(connection.open_kind, OpenKind::Active { .. })

@@ -103,7 +103,7 @@ impl<F: Frame> Endpoint<'_, F> {
 }
 
 /// The frames of a burst after the one that is handled.
-pub trait Burst<F> {
+pub(crate) trait Burst<F> {
     /// Returns true if there are no more.
     fn is_empty(&self) -> bool;
 

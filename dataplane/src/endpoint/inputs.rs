@@ -13,7 +13,7 @@ use super::{Endpoint, Outcome};
 
 impl<F: Frame> Endpoint<'_, F> {
     /// Handles that the timer of the connection is due.
-    pub fn on_timer(&mut self) -> Outcome {
+    pub(crate) fn on_timer(&mut self) -> Outcome {
         let mut changes = self.connection.tcp.on_timer(self.now, &mut self.context.pools);
         if self.connection.abort_at <= self.now {
             changes |= self.connection.end_in_time();
@@ -34,7 +34,7 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Handles the doorbell of the queue pair: work was posted, or receives.
-    pub fn on_doorbell(&mut self) -> Outcome {
+    pub(crate) fn on_doorbell(&mut self) -> Outcome {
         if self.connection.tcp.unusual.is_empty() {
             return Outcome::DIRTY;
         }
@@ -57,7 +57,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// The place is fixed by the order of the streams, not by time: TCP may still have to repair what was
     /// sent before.
     // Requirements: MPA-7.1-04, MPA-7.1.5-03, MPA-7.1.5-04, MPA-7.1-01, C00-8.1-01
-    pub fn start(&mut self, operation: FullOperation) -> Outcome {
+    pub(crate) fn start(&mut self, operation: FullOperation) -> Outcome {
         if self.is_newly_bound() {
             let send_start = self.connection.send_end();
             self.begin(Operating::new(operation, send_start), &operation);
@@ -76,7 +76,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// [bound](super::Endpoints::bind) the queue pair to the connection, or the other one. Without that queue
     /// pair the connection is reset.
     // Requirements: MPA-7.1-04, C00-8.1-01, C00-8.1-02
-    pub fn start_unnegotiated(&mut self, operation: FullOperation, direction: Direction) -> Outcome {
+    pub(crate) fn start_unnegotiated(&mut self, operation: FullOperation, direction: Direction) -> Outcome {
         let send_start = self.connection.send_end();
         if self.is_newly_bound() {
             self.begin(Operating::unnegotiated(operation, send_start), &operation);
@@ -124,7 +124,7 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Has the stream fail unless an FPDU arrives within `within_ns`, if this end may not send before.
-    pub fn expect_fpdu(&mut self, within_ns: u64) -> Outcome {
+    pub(crate) fn expect_fpdu(&mut self, within_ns: u64) -> Outcome {
         match &mut self.connection.mode {
             Mode::FullOperation(operating) if !operating.may_send => {
                 operating.silent_until = self.now + within_ns;
@@ -136,7 +136,7 @@ impl<F: Frame> Endpoint<'_, F> {
 
     /// Closes the connection gracefully, after everything that is posted. With `within_ns`, it is reset when
     /// nothing moves for that time; if its stream has failed, also when something does.
-    pub fn close(&mut self, within_ns: Option<u64>) -> Outcome {
+    pub(crate) fn close(&mut self, within_ns: Option<u64>) -> Outcome {
         self.connection.closing = true;
         if let Some(qp) = &self.queue_pair
             && qp.shared.state() == QpState::ReadyToSend
@@ -148,7 +148,7 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Resets the connection.
-    pub fn abort(&mut self) -> Outcome {
+    pub(crate) fn abort(&mut self) -> Outcome {
         self.connection.tcp.abort();
         self.on_closed();
         Outcome::DIRTY
@@ -156,7 +156,7 @@ impl<F: Frame> Endpoint<'_, F> {
 
     /// Gives the connection up because its queue pair is about to be destroyed: it lingers for a Terminate
     /// that the peer does not have yet, or is reset.
-    pub fn lose_queue_pair(&mut self) -> Outcome {
+    pub(crate) fn lose_queue_pair(&mut self) -> Outcome {
         let lingers = self.prepare_to_linger();
         if !lingers {
             self.connection.tcp.abort();
@@ -169,12 +169,12 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Limits segments to `mss_octets`: a path to the peer was found to be narrow before.
-    pub fn limit_mss(&mut self, mss_octets: u16) {
+    pub(crate) fn limit_mss(&mut self, mss_octets: u16) {
         self.connection.tcp.limit_mss(self.now, mss_octets);
     }
 
     /// Resets the connection at `deadline` unless it is open by then.
-    pub fn open_until(&mut self, deadline: Instant) {
+    pub(crate) fn open_until(&mut self, deadline: Instant) {
         self.connection.abort_at = deadline;
     }
 }

@@ -84,18 +84,19 @@ use crate::tcp::{Changes, Refusal};
 use crate::time::Instant;
 use rdmap_stream::RdmapStream;
 
-pub use connection::{Chunk, Connection, Mode, OpenKind};
-pub use context::Context;
-pub use cut_runs::CutRunStore;
-pub use endpoints::Endpoints;
-pub use icmp::Unreachable;
-pub use in_place::Burst;
-pub use queue_pair::QueuePair;
-pub use queue_pairs::QueuePairs;
-pub use transmit::{StreamFailed, Turn};
+pub use connection::Connection;
+pub(crate) use connection::{Chunk, Mode, OpenKind};
+pub(crate) use context::Context;
+pub(crate) use cut_runs::CutRunStore;
+pub(crate) use endpoints::Endpoints;
+pub(crate) use icmp::Unreachable;
+pub(crate) use in_place::Burst;
+pub(crate) use queue_pair::QueuePair;
+pub(crate) use queue_pairs::QueuePairs;
+pub(crate) use transmit::{StreamFailed, Turn};
 
 /// One connection with its queue pair, if it carries the stream of one, and what it shares with others.
-pub struct Endpoint<'c, F> {
+pub(crate) struct Endpoint<'c, F> {
     /// The time of the input.
     pub now: Instant,
     /// The name of the connection.
@@ -112,7 +113,7 @@ pub struct Endpoint<'c, F> {
 /// The changes that an input causes for the core.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// The connection needs a turn to send.
     pub dirty: bool,
     /// The changes in TCP.
@@ -127,14 +128,14 @@ pub struct Outcome {
 
 impl Outcome {
     /// Nothing changes.
-    pub const NONE: Self =
+    pub(crate) const NONE: Self =
         Self { dirty: false, changes: Changes::empty(), dropped_surplus: false, reset: false, refusal: None };
     /// The connection needs a turn to send.
-    pub const DIRTY: Self = Self { dirty: true, ..Self::NONE };
+    pub(crate) const DIRTY: Self = Self { dirty: true, ..Self::NONE };
 
     /// Returns true if more follows from it than a turn to send.
     #[inline]
-    pub const fn is_rare(self) -> bool {
+    pub(crate) const fn is_rare(self) -> bool {
         self.refusal.is_some() || self.dropped_surplus || self.changes.contains(Changes::ESTABLISHED)
     }
 }

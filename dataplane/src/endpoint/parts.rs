@@ -21,7 +21,7 @@ use super::Endpoint;
 use super::connection::{Chunk, Mode};
 
 /// The segments of a burst that are left of a series, each one FPDU whose payload is copied.
-pub struct Parts<'e> {
+pub(crate) struct Parts<'e> {
     now: Instant,
     tcp: &'e mut tcp::Connection,
     burst: &'e mut Burst<Chunk>,
@@ -39,7 +39,11 @@ impl<F: Frame> Endpoint<'_, F> {
     /// are none, or they are not parts of a message in a stream without Markers whose payload is copied from
     /// registered memory: constant memory goes by reference if that is allowed.
     #[inline]
-    pub fn parts<'s>(&'s mut self, burst: &'s mut Burst<Chunk>, by_reference: bool) -> Option<Parts<'s>> {
+    pub(crate) fn parts<'s>(
+        &'s mut self,
+        burst: &'s mut Burst<Chunk>,
+        by_reference: bool,
+    ) -> Option<Parts<'s>> {
         if burst.in_series() == 0 {
             return None;
         }
@@ -82,17 +86,17 @@ impl<F: Frame> Endpoint<'_, F> {
 
 impl Parts<'_> {
     /// Returns the time of the turn.
-    pub const fn now(&self) -> Instant {
+    pub(crate) const fn now(&self) -> Instant {
         self.now
     }
 
     /// Returns how many segments are left.
-    pub const fn left(&self) -> u32 {
+    pub(crate) const fn left(&self) -> u32 {
         self.burst.in_series()
     }
 
     /// Returns the octets of each segment.
-    pub const fn segment_octets(&self) -> usize {
+    pub(crate) const fn segment_octets(&self) -> usize {
         self.burst.segment().octets as usize
     }
 
@@ -100,7 +104,7 @@ impl Parts<'_> {
     /// [`left`](Self::left).
     /// Returns false if the payload or room for it cannot be had, and `None` if there is no segment for now.
     #[inline]
-    pub fn write_next<F: Frame>(&mut self, headers: &HeaderTemplate, frame: &mut F) -> Option<bool> {
+    pub(crate) fn write_next<F: Frame>(&mut self, headers: &HeaderTemplate, frame: &mut F) -> Option<bool> {
         if !self.tcp.next_in_series(self.now, self.burst) {
             return None;
         }

@@ -74,7 +74,7 @@ impl<F: Frame> Endpoint<'_, F> {
 
     /// Appends the payload of `segment` to `frame`, after room for `headers` octets; by reference if that is
     /// allowed and worth it. Returns false if the payload or room for it cannot be had.
-    pub fn write_payload(
+    pub(crate) fn write_payload(
         &mut self,
         segment: &Segment<Chunk>,
         by_reference: bool,

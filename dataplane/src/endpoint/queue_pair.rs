@@ -17,7 +17,7 @@ use super::receive_wait::ReceiveWait;
 /// A queue pair at its core. The fields are in an order that leaves what steady operation needs in few cache
 /// lines: the sender begins with it, the receiver ends with it.
 #[repr(C, align(64))]
-pub struct QueuePair {
+pub(crate) struct QueuePair {
     /// The part that it shares with the application.
     pub shared: Arc<SharedQp>,
     /// The connection that carries its stream.
@@ -37,7 +37,7 @@ const _: () = assert!((size_of::<QueuePair>() / 64) % 2 == 1);
 
 impl QueuePair {
     /// Returns a queue pair without a connection.
-    pub fn new(shared: Arc<SharedQp>) -> Self {
+    pub(crate) fn new(shared: Arc<SharedQp>) -> Self {
         Self {
             sender: Sender::new(shared.send_depth()),
             receiver: Receiver::new(shared.receive_depth()),
@@ -49,12 +49,12 @@ impl QueuePair {
     }
 
     /// Returns true if it has had no connection yet. Each queue pair serves one.
-    pub fn is_unbound(&self) -> bool {
+    pub(crate) fn is_unbound(&self) -> bool {
         self.connection.is_none() && self.shared.state() == QpState::Idle
     }
 
     /// Begins its stream.
-    pub fn begin(&mut self, operation: &FullOperation) {
+    pub(crate) fn begin(&mut self, operation: &FullOperation) {
         self.sender.begin(operation.version, operation.ready, operation.depths.ord);
         self.receiver.begin(operation.version, operation.ready);
         self.receiver.take_posted(&self.shared);
@@ -65,7 +65,7 @@ impl QueuePair {
     }
 
     /// Ends all requests that are posted or under way.
-    pub fn flush(
+    pub(crate) fn flush(
         &mut self,
         stags: &mut StagTable,
         placed: &mut OrderedPool<PlacedSegment>,

@@ -55,7 +55,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// of a segment that is to be handled by [`on_segment`](Self::on_segment); `segment` is that one then.
     /// [`drop_unacked_surplus`](Self::drop_unacked_surplus) comes next.
     #[inline]
-    pub fn on_expected_segments(
+    pub(crate) fn on_expected_segments(
         &mut self,
         segment: &mut Segment,
         frame: F,
@@ -86,7 +86,7 @@ impl<F: Frame> Endpoint<'_, F> {
 
     /// Handles a segment of the connection, with any header.
     #[inline(never)]
-    pub fn on_segment(&mut self, header: &Header, payload: Payload<F>) -> Outcome {
+    pub(crate) fn on_segment(&mut self, header: &Header, payload: Payload<F>) -> Outcome {
         let promised_frames = self.promised_frames();
         let (connection, context) = (&mut *self.connection, &mut *self.context);
         debug_assert_eq!(connection.receives_stream(), connection.tcp.received().is_in_startup());

@@ -4,7 +4,7 @@ use crate::time::Instant;
 
 /// How long messages of a stream may wait for a receive.
 #[derive(Clone, Copy, Debug)]
-pub struct ReceiveWait {
+pub(crate) struct ReceiveWait {
     /// How long one may wait, in nanoseconds; `None` if it is an error at once.
     allowed_ns: Option<u64>,
     /// When the message that waits is an error; `NEVER` while none does.
@@ -13,19 +13,19 @@ pub struct ReceiveWait {
 
 impl ReceiveWait {
     /// Returns that no message waits, and that each may for `allowed_ns` nanoseconds.
-    pub const fn new(allowed_ns: Option<u64>) -> Self {
+    pub(crate) const fn new(allowed_ns: Option<u64>) -> Self {
         Self { allowed_ns, until: Instant::NEVER }
     }
 
     /// Returns true if messages may wait.
     #[inline]
-    pub const fn is_allowed(&self) -> bool {
+    pub(crate) const fn is_allowed(&self) -> bool {
         self.allowed_ns.is_some()
     }
 
     /// Notes that the next message has no receive at `now`. Returns `None` if its time is over, or else
     /// whether it has only begun to wait.
-    pub fn wait(&mut self, now: Instant) -> Option<bool> {
+    pub(crate) fn wait(&mut self, now: Instant) -> Option<bool> {
         let allowed_ns = self.allowed_ns?;
         let begins = self.until == Instant::NEVER;
         if begins {
@@ -37,7 +37,7 @@ impl ReceiveWait {
 
     /// Notes that the next message has its receive, or needs none.
     #[inline]
-    pub const fn end(&mut self) {
+    pub(crate) const fn end(&mut self) {
         self.until = Instant::NEVER;
     }
 

@@ -19,7 +19,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// than its share: the peer sends them again. Returns true if there were any. Streaming octets belong to
     /// control and stay.
     #[inline]
-    pub fn drop_unacked_surplus(&mut self) -> bool {
+    pub(crate) fn drop_unacked_surplus(&mut self) -> bool {
         if !self.context.pools.held.is_short() {
             return false;
         }
@@ -42,7 +42,7 @@ impl<F: Frame> Endpoint<'_, F> {
 
     /// Takes the frames, and the acknowledged octets in them, from a connection: it is reset, and its users
     /// are notified. One that waits for a receive waits no longer, and sends its peer the reason.
-    pub fn evict(&mut self) -> Outcome {
+    pub(crate) fn evict(&mut self) -> Outcome {
         if self.connection.awaits_receive() {
             self.expire_receive_wait();
             return Outcome::DIRTY;

@@ -13,7 +13,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Appends `octets` to the streaming octets to be sent. Returns false, and resets the connection, if that
     /// is not possible: the rest of the command is then not carried out.
     // Requirements: RDMAP-6.1-01
-    pub fn send_stream(&mut self, octets: Box<[u8]>) -> bool {
+    pub(crate) fn send_stream(&mut self, octets: Box<[u8]>) -> bool {
         let end = self.connection.send_end();
         if self.connection.sends_stream() && self.connection.stream.push(octets, end) {
             return true;
@@ -66,7 +66,7 @@ impl<F: Frame> Endpoint<'_, F> {
 
     /// Handles that control has consumed the first `octets` of those it has a copy of: the window opens by as
     /// many.
-    pub fn consume_stream(&mut self, octets: u32) -> Outcome {
+    pub(crate) fn consume_stream(&mut self, octets: u32) -> Outcome {
         // Once Full Operation has begun there are none: the octets that control has a copy of are FPDUs.
         let octets = octets.min(self.connection.unconsumed_octets);
         self.connection.unconsumed_octets -= octets;
@@ -79,7 +79,7 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Copies the streaming octets to control for which there was no room before.
-    pub fn retry_stream(&mut self) {
+    pub(crate) fn retry_stream(&mut self) {
         if octets_for_control(self.connection) > 0 {
             self.resume_receive();
         }

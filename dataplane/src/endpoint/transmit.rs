@@ -22,11 +22,11 @@ use super::stream::{octets_for_control, queue_stream};
 
 /// The stream has failed, and the connection sends something else than before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamFailed;
+pub(crate) struct StreamFailed;
 
 /// How a connection leaves its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub(crate) enum Turn {
     /// It has more to send, and gets another turn.
     More {
         /// When its timer is due.
@@ -50,7 +50,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// # Errors
     ///
     /// [`StreamFailed`]: another call moves what is sent instead.
-    pub fn queue_work(&mut self, by_reference: bool) -> Result<(), StreamFailed> {
+    pub(crate) fn queue_work(&mut self, by_reference: bool) -> Result<(), StreamFailed> {
         if self.connection.tcp.unusual.contains(Unusual::STREAMING) {
             queue_stream(self.connection, &mut self.context.pools);
         }
@@ -78,7 +78,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Within a turn nothing arrives, and everything that could be queued is. What an application posts or
     /// writes meanwhile follows after the burst.
     #[inline]
-    pub fn begin_burst(&mut self, alike: bool) -> Option<Burst<Chunk>> {
+    pub(crate) fn begin_burst(&mut self, alike: bool) -> Option<Burst<Chunk>> {
         if self.connection.tcp.unusual.intersects(Unusual::SEND) || cold::is_forced() {
             return None;
         }
@@ -87,26 +87,26 @@ impl<F: Frame> Endpoint<'_, F> {
 
     /// Goes on to the next segment of a burst. Returns false if there is none.
     #[inline]
-    pub fn next_of_burst(&mut self, burst: &mut Burst<Chunk>) -> bool {
+    pub(crate) fn next_of_burst(&mut self, burst: &mut Burst<Chunk>) -> bool {
         self.connection.tcp.next_of_burst(self.now, &mut self.context.pools, burst)
     }
 
     /// Ends a burst, of which nothing more is sent.
     #[inline]
-    pub fn end_burst(&mut self, burst: &mut Burst<Chunk>) {
+    pub(crate) fn end_burst(&mut self, burst: &mut Burst<Chunk>) {
         self.connection.tcp.end_burst(self.now, &mut self.context.pools, burst);
     }
 
     /// Returns the next segment that is not sent in a burst, or `None` if there is nothing for now.
     #[inline]
-    pub fn poll_transmit(&mut self) -> Option<Outgoing<Chunk>> {
+    pub(crate) fn poll_transmit(&mut self) -> Option<Outgoing<Chunk>> {
         self.connection.tcp.poll_transmit(self.now, &mut self.context.pools)
     }
 
     /// Returns true if there is nothing more to send now, and nothing to [queue](Self::queue_work), after a
     /// segment was sent in this turn. Returns false if another look is needed to know.
     #[inline]
-    pub fn has_sent_all(&mut self) -> bool {
+    pub(crate) fn has_sent_all(&mut self) -> bool {
         let tcp = &self.connection.tcp;
         if tcp.unusual.intersects(Unusual::SEND) || !tcp.is_silent() {
             return false;
@@ -118,7 +118,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Ends the turn of a connection that has `more` to send, or not: it closes, is over, or waits for its
     /// next deadline.
     #[inline]
-    pub fn end_turn(&mut self, more: bool) -> Turn {
+    pub(crate) fn end_turn(&mut self, more: bool) -> Turn {
         let connection = &mut *self.connection;
         self.context.cut_runs.acknowledge(self.id, connection.tcp.acknowledged());
         if !connection.tcp.unusual.is_empty() {

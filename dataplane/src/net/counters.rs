@@ -4,7 +4,7 @@ use crate::drops::Drops;
 
 /// Counters of one host. They only grow.
 #[derive(Clone, Debug, Default)]
-pub struct Counters {
+pub(crate) struct Counters {
     /// Frames taken from the device.
     pub frames_received: u64,
     /// Frames given to the device.

@@ -15,7 +15,7 @@ impl<D: Device> Host<D> {
     /// Brings the host's addresses into use: announces them, probes for them. Returns those that are its own
     /// from now on, for which connections may wait, or `None` if nothing was due.
     #[inline]
-    pub fn detect_duplicates(&mut self, now: Instant) -> Option<Ipv6Addresses> {
+    pub(crate) fn detect_duplicates(&mut self, now: Instant) -> Option<Ipv6Addresses> {
         if now < self.own.next_due() { None } else { Some(self.bring_into_use(now)) }
     }
 

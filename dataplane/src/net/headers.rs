@@ -10,7 +10,7 @@ use crate::wire::{ipv4, ipv6};
 
 /// Where a frame leaves the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Egress {
+pub(crate) enum Egress {
     /// Through the device, to the station with this hardware address.
     Wire(MacAddress),
     /// To the host itself. The hardware address alone does not say so: the kernel's end of a net_tap has that
@@ -21,13 +21,13 @@ pub enum Egress {
 impl Egress {
     /// Returns true for [`Loopback`](Self::Loopback).
     #[inline]
-    pub const fn is_loopback(self) -> bool {
+    pub(crate) const fn is_loopback(self) -> bool {
         matches!(self, Self::Loopback)
     }
 }
 
 /// Returns the octets of the IP header and of a TCP header without options.
-pub const fn min_headers_octets(remote: IpAddr) -> u16 {
+pub(crate) const fn min_headers_octets(remote: IpAddr) -> u16 {
     (network_octets(remote) + Header::MIN_LEN) as u16
 }
 
@@ -39,7 +39,7 @@ pub(super) const fn network_octets(remote: IpAddr) -> usize {
 impl<D: Device> Host<D> {
     /// Returns the MSS of segments to `remote` on the host's link, which leaves room for the headers without
     /// options (RFC 9293 §3.7.1, RFC 8200 §8.3).
-    pub fn mss_octets(&self, remote: IpAddr) -> u16 {
+    pub(crate) fn mss_octets(&self, remote: IpAddr) -> u16 {
         let mss_octets = self.capabilities.mtu_bytes.saturating_sub(min_headers_octets(remote).into());
         mss_octets.min(usize::from(u16::MAX)) as u16
     }

@@ -32,7 +32,7 @@ const SPENT_FRAMES: usize = 2 * limits::RECEIVE_BURST_FRAMES;
 
 /// How an IP host is set up.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub(crate) struct Config {
     /// Its addresses, IPv4 and IPv6, each with the prefix of its network.
     pub addresses: Addresses,
     /// Its routes to other networks.
@@ -50,7 +50,7 @@ pub struct Config {
 }
 
 /// An IP host on a device.
-pub struct Host<D: Device> {
+pub(crate) struct Host<D: Device> {
     pub(super) mac: MacAddress,
     pub(super) capabilities: Capabilities,
     pub(super) vlan: Option<u16>,
@@ -90,7 +90,7 @@ pub struct Host<D: Device> {
 
 impl<D: Device> Host<D> {
     /// Returns a host on `device`, whose random numbers come from `secret`. Allocates everything it needs.
-    pub fn new(device: D, config: Config, secret: Secret) -> Self {
+    pub(crate) fn new(device: D, config: Config, secret: Secret) -> Self {
         let capabilities = device.capabilities();
         let Config { addresses, routes, neighbours, duplicate_address_detection, vlan, rdma_option_kind } =
             config;
@@ -131,28 +131,28 @@ impl<D: Device> Host<D> {
     /// Takes a burst of frames from the device; returns `None` if there are none. [`receive`](Self::receive)
     /// takes each of them, [`end_burst`](Self::end_burst) the empty vector.
     #[inline]
-    pub fn take_burst(&mut self, now: Instant) -> Option<Vec<D::Frame>> {
+    pub(crate) fn take_burst(&mut self, now: Instant) -> Option<Vec<D::Frame>> {
         let count = self.device.receive(now, &mut self.burst, limits::RECEIVE_BURST_FRAMES);
         self.counters.frames_received += count as u64;
         (count > 0).then(|| core::mem::take(&mut self.burst))
     }
 
     /// Keeps the vector of [`take_burst`](Self::take_burst) for the next burst.
-    pub fn end_burst(&mut self, burst: Vec<D::Frame>) {
+    pub(crate) fn end_burst(&mut self, burst: Vec<D::Frame>) {
         debug_assert!(burst.is_empty(), "frames of the burst are left");
         self.burst = burst;
     }
 
     /// Frees the frames of the burst that are consumed.
     #[inline]
-    pub fn free_spent(&mut self) {
+    pub(crate) fn free_spent(&mut self) {
         D::Frame::free_all(&mut self.spent);
     }
 
     /// Takes a frame of the burst that is consumed: it is freed with the others, by
     /// [`free_spent`](Self::free_spent), before the next burst is taken.
     #[inline]
-    pub fn recycle(&mut self, frame: D::Frame) {
+    pub(crate) fn recycle(&mut self, frame: D::Frame) {
         debug_assert!(self.spent.len() < SPENT_FRAMES, "more frames than two bursts had");
         self.spent.push(frame);
     }
@@ -165,7 +165,7 @@ impl<D: Device> Host<D> {
 
     /// Takes the frames from the host to itself that wait, a burst at most, as
     /// [`take_burst`](Self::take_burst) takes those of the device.
-    pub fn take_looped_burst(&mut self) -> Vec<D::Frame> {
+    pub(crate) fn take_looped_burst(&mut self) -> Vec<D::Frame> {
         let count = self.loopback.len().min(limits::RECEIVE_BURST_FRAMES);
         let mut burst = core::mem::take(&mut self.burst);
         burst.extend((0..count).map_while(|_| self.loopback.pop()));
@@ -175,7 +175,7 @@ impl<D: Device> Host<D> {
 
     /// Returns the time at which the host has work even if nothing arrives and nothing is sent: at once if
     /// frames to itself wait.
-    pub fn next_deadline(&self) -> Instant {
+    pub(crate) fn next_deadline(&self) -> Instant {
         if self.loopback.len() > 0 {
             return Instant::ZERO;
         }
@@ -184,49 +184,49 @@ impl<D: Device> Host<D> {
     }
 
     /// Returns the counters.
-    pub const fn counters(&self) -> &Counters {
+    pub(crate) const fn counters(&self) -> &Counters {
         &self.counters
     }
 
     /// Returns the device.
     #[cfg(feature = "testing")]
-    pub const fn device(&self) -> &D {
+    pub(crate) const fn device(&self) -> &D {
         &self.device
     }
 
     /// Has `waker` called when frames arrive; see [`Device::wake_on_arrival`].
-    pub fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
+    pub(crate) fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
         self.device.wake_on_arrival(waker)
     }
 
     /// Returns the device's receive interrupt, see [`Device::rx_interrupt`].
-    pub fn rx_interrupt(&self) -> Option<RxInterrupt<'_>> {
+    pub(crate) fn rx_interrupt(&self) -> Option<RxInterrupt<'_>> {
         self.device.rx_interrupt()
     }
 
     /// Enables the device's receive interrupt, see [`Device::enable_rx_interrupt`].
-    pub fn enable_rx_interrupt(&mut self) -> bool {
+    pub(crate) fn enable_rx_interrupt(&mut self) -> bool {
         self.device.enable_rx_interrupt()
     }
 
     /// Disables the device's receive interrupt, see [`Device::disable_rx_interrupt`].
-    pub fn disable_rx_interrupt(&mut self) {
+    pub(crate) fn disable_rx_interrupt(&mut self) {
         self.device.disable_rx_interrupt();
     }
 
     /// Returns the flow label of a flow's IPv6 packets; 0 over IPv4.
-    pub fn flow_label(&self, key: &FlowKey) -> u32 {
+    pub(crate) fn flow_label(&self, key: &FlowKey) -> u32 {
         key.flow_label(self.flow_labels)
     }
 
     /// Remembers that packets of more than `mtu_octets` do not reach `remote`.
-    pub fn learn_path_mtu(&mut self, now: Instant, remote: IpAddr, mtu_octets: u16) {
+    pub(crate) fn learn_path_mtu(&mut self, now: Instant, remote: IpAddr, mtu_octets: u16) {
         self.path_mtus.learn(now, remote, mtu_octets);
     }
 
     /// Returns the largest packet that reaches `remote`, in octets, if the path is known to be narrower than
     /// the link.
-    pub fn path_mtu(&self, now: Instant, remote: IpAddr) -> Option<u16> {
+    pub(crate) fn path_mtu(&self, now: Instant, remote: IpAddr) -> Option<u16> {
         self.path_mtus.get(now, remote)
     }
 }

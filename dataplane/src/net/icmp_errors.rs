@@ -11,7 +11,7 @@ use crate::wire::quoted::Segment;
 
 /// The kind of an ICMP error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IcmpErrorKind {
+pub(crate) enum IcmpErrorKind {
     /// The packet is too large for a link on its path.
     PacketTooBig {
         /// The largest packet that the link takes, in octets; 0 from an old router, which does not say.
@@ -30,7 +30,7 @@ pub enum IcmpErrorKind {
 
 impl IcmpErrorKind {
     /// Returns the kind of a Destination Unreachable of IPv4 (RFC 792, RFC 1122 §4.2.3.9).
-    pub const fn of_icmp(code: u8, next_hop_mtu: u16) -> Self {
+    pub(crate) const fn of_icmp(code: u8, next_hop_mtu: u16) -> Self {
         match code {
             icmp::FRAGMENTATION_NEEDED => Self::PacketTooBig { mtu_octets: next_hop_mtu },
             // Protocol.
@@ -42,7 +42,7 @@ impl IcmpErrorKind {
     }
 
     /// Returns the kind of a Destination Unreachable of IPv6 (RFC 4443 §3.1).
-    pub const fn of_icmpv6(code: u8) -> Self {
+    pub(crate) const fn of_icmpv6(code: u8) -> Self {
         match code {
             // Port.
             4 => Self::Refused,

@@ -10,7 +10,7 @@ use super::icmp_errors::IcmpErrorKind;
 
 /// The result of a received frame.
 #[derive(Debug)]
-pub enum Inbound<F> {
+pub(crate) enum Inbound<F> {
     /// A TCP segment for an address of the host, from a source that a peer can have, with its header and its
     /// frame. Its checksum holds.
     Segment(Segment, Header, F),
@@ -25,7 +25,7 @@ pub enum Inbound<F> {
 /// An ICMP error. Any host can have sent it: whether the quoted segment is outstanding is for its connection
 /// to say (RFC 5927).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IcmpError {
+pub(crate) struct IcmpError {
     /// The segment it quotes.
     pub segment: quoted::Segment,
     /// The error about the segment.

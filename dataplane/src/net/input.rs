@@ -14,7 +14,7 @@ use crate::wire::tuple::Tuple;
 
 /// Where a frame came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ingress {
+pub(crate) enum Ingress {
     /// From the device.
     Wire,
     /// From the device, and its checksums are verified.
@@ -33,7 +33,7 @@ impl Ingress {
 
     /// Returns true for [`Loopback`](Self::Loopback).
     #[inline]
-    pub const fn is_loopback(self) -> bool {
+    pub(crate) const fn is_loopback(self) -> bool {
         matches!(self, Self::Loopback)
     }
 }
@@ -53,7 +53,7 @@ impl<D: Device> Host<D> {
     /// not checked: they are those of a connection, or
     /// [`may_have_connection`](Self::may_have_connection).
     #[inline]
-    pub fn segment_in(&self, frame: &D::Frame, ingress: Ingress) -> Option<Segment> {
+    pub(crate) fn segment_in(&self, frame: &D::Frame, ingress: Ingress) -> Option<Segment> {
         let octets = frame.piece(0)?;
         let (destination, _) = octets.split_first_chunk()?;
         if *destination != self.mac.0 {
@@ -73,7 +73,7 @@ impl<D: Device> Host<D> {
     /// if it follows that: [`segment_in`](Self::segment_in) would return it. Returns false otherwise. If only
     /// its checksums do not hold, the place and the length of `segment` are those of the refused one.
     #[inline]
-    pub fn follow(&self, segment: &mut Segment, frame: &D::Frame, ingress: Ingress) -> bool {
+    pub(crate) fn follow(&self, segment: &mut Segment, frame: &D::Frame, ingress: Ingress) -> bool {
         let Some(octets) = frame.piece(0) else { return false };
         let before = self.last_spent().and_then(|before| before.piece(0)).unwrap_or_default();
         if !segment.follow(before, octets) {
@@ -84,7 +84,7 @@ impl<D: Device> Host<D> {
     }
 
     /// Returns the header of a segment that was found in `frame`, with all options.
-    pub fn header_of(&self, segment: &Segment, frame: &D::Frame) -> Header {
+    pub(crate) fn header_of(&self, segment: &Segment, frame: &D::Frame) -> Header {
         segment.header(frame.piece(0).unwrap_or_default(), self.rdma_option_kind)
     }
 
@@ -101,7 +101,7 @@ impl<D: Device> Host<D> {
     /// [`receive`](Self::receive) checks it. They are checked once for a connection: of the host's addresses
     /// only a tentative one can become its own or be given up (RFC 4862 §5.4), and this returns false for
     /// those.
-    pub fn may_have_connection(&self, tuple: &Tuple, ingress: Ingress) -> bool {
+    pub(crate) fn may_have_connection(&self, tuple: &Tuple, ingress: Ingress) -> bool {
         let source = tuple.source();
         let tentative = matches!(source, IpAddr::V6(source) if self.own.is_tentative(source));
         self.own.contains(tuple.destination()) && !tentative && self.check_ingress(ingress, source).is_ok()

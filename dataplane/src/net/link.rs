@@ -15,7 +15,7 @@ impl<D: Device> Host<D> {
     ///
     /// Why the frame was dropped.
     #[inline(never)]
-    pub fn receive(
+    pub(crate) fn receive(
         &mut self,
         now: Instant,
         frame: D::Frame,
@@ -46,7 +46,7 @@ impl<D: Device> Host<D> {
 
     /// Returns the number of frames from the host to itself that wait to be received.
     #[inline]
-    pub fn looped_frames(&self) -> usize {
+    pub(crate) fn looped_frames(&self) -> usize {
         self.loopback.len()
     }
 

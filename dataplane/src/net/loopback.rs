@@ -11,7 +11,7 @@ use crate::limits;
 
 /// Frames on their way from the host to itself.
 #[derive(Debug)]
-pub struct Loopback<F> {
+pub(super) struct Loopback<F> {
     frames: VecDeque<F>,
     capacity: usize,
 }
@@ -19,19 +19,19 @@ pub struct Loopback<F> {
 impl<F> Loopback<F> {
     /// Returns a queue for the host of a device that has `device_frames`: it takes no more than a quarter of
     /// them.
-    pub fn new(device_frames: usize) -> Self {
+    pub(super) fn new(device_frames: usize) -> Self {
         let capacity = limits::LOOPBACK_FRAMES.min(device_frames / 4);
         Self { frames: VecDeque::with_capacity(capacity), capacity }
     }
 
     /// Returns the number of frames in the queue.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.frames.len()
     }
 
     /// Returns true if a connection may add a frame. A quarter of the queue is left to replies, which nothing
     /// sends again.
-    pub fn has_room(&self) -> bool {
+    pub(super) fn has_room(&self) -> bool {
         self.frames.len() < self.capacity - self.capacity / 4
     }
 
@@ -40,7 +40,7 @@ impl<F> Loopback<F> {
     /// # Errors
     ///
     /// `frame`, when there is no room.
-    pub fn push(&mut self, frame: F) -> Result<(), F> {
+    pub(super) fn push(&mut self, frame: F) -> Result<(), F> {
         if self.frames.len() >= self.capacity {
             return Err(frame);
         }
@@ -49,7 +49,7 @@ impl<F> Loopback<F> {
     }
 
     /// Takes the oldest frame.
-    pub fn pop(&mut self) -> Option<F> {
+    pub(super) fn pop(&mut self) -> Option<F> {
         self.frames.pop_front()
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct Entries<T> {
 
 impl<T> Entries<T> {
     /// Returns an empty table with room for `capacity` entries.
-    pub fn with_capacity(capacity: usize, hasher: KeyedHash) -> Self {
+    pub(super) fn with_capacity(capacity: usize, hasher: KeyedHash) -> Self {
         Self {
             places: HashMap::with_capacity_and_hasher(capacity, hasher),
             values: Vec::with_capacity(capacity),
@@ -30,19 +30,19 @@ impl<T> Entries<T> {
     }
 
     /// Returns how many entries there are.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.values.len()
     }
 
     /// Returns the entry of `address`.
-    pub fn get(&self, address: IpAddr) -> Option<&T> {
+    pub(super) fn get(&self, address: IpAddr) -> Option<&T> {
         let place = *self.places.get(&address)?;
         self.values.get(place as usize).map(|(_, entry)| entry)
     }
 
     /// Returns the entry of `address`, to change it.
     #[inline]
-    pub fn get_mut(&mut self, address: IpAddr) -> Option<&mut T> {
+    pub(super) fn get_mut(&mut self, address: IpAddr) -> Option<&mut T> {
         let recent = &mut self.recent[last_octet(address) as usize % RECENT];
         if self.values.get(*recent as usize).is_none_or(|(found, _)| *found != address) {
             *recent = *self.places.get(&address)?;
@@ -51,14 +51,14 @@ impl<T> Entries<T> {
     }
 
     /// Adds an entry for `address`, which has none.
-    pub fn insert(&mut self, address: IpAddr, entry: T) {
+    pub(super) fn insert(&mut self, address: IpAddr, entry: T) {
         let before = self.places.insert(address, self.values.len() as u32);
         debug_assert!(before.is_none(), "{address} has two entries");
         self.values.push((address, entry));
     }
 
     /// Removes the entry of `address`.
-    pub fn remove(&mut self, address: IpAddr) {
+    pub(super) fn remove(&mut self, address: IpAddr) {
         let Some(place) = self.places.remove(&address) else { return };
         self.values.swap_remove(place as usize);
         if let Some((moved, _)) = self.values.get(place as usize) {
@@ -67,14 +67,14 @@ impl<T> Entries<T> {
     }
 
     /// Returns all entries, in the order of the hash.
-    pub fn iter(&self) -> impl Iterator<Item = (IpAddr, &T)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (IpAddr, &T)> {
         self.places
             .iter()
             .filter_map(|(address, place)| self.values.get(*place as usize).map(|found| (*address, &found.1)))
     }
 
     /// Calls `f` for all entries, in the order of the hash.
-    pub fn for_each_mut(&mut self, mut f: impl FnMut(IpAddr, &mut T)) {
+    pub(super) fn for_each_mut(&mut self, mut f: impl FnMut(IpAddr, &mut T)) {
         for (address, place) in &self.places {
             if let Some((_, entry)) = self.values.get_mut(*place as usize) {
                 f(*address, entry);

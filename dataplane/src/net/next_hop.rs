@@ -14,20 +14,20 @@ use crate::wire::icmpv6::NeighborSolicitation;
 
 impl<D: Device> Host<D> {
     /// Returns the addresses of the host, tentative ones included.
-    pub fn addresses(&self) -> &[Cidr] {
+    pub(crate) fn addresses(&self) -> &[Cidr] {
         self.own.as_slice()
     }
 
     /// Returns the neighbour that a packet to `remote` is handed to: `remote` itself on a network of the
     /// host, else a gateway. `None` without a route.
-    pub fn next_hop(&self, remote: IpAddr) -> Option<IpAddr> {
+    pub(crate) fn next_hop(&self, remote: IpAddr) -> Option<IpAddr> {
         addresses::next_hop(self.own.as_slice(), &self.routes, remote)
     }
 
     /// Returns the egress of a connection's packets. `None` while they cannot leave: the local address is
     /// tentative or was given up, there is no route, or the hardware address of the next hop is not known and
     /// is asked for.
-    pub fn resolve(&mut self, key: &FlowKey, now: Instant) -> Option<Egress> {
+    pub(crate) fn resolve(&mut self, key: &FlowKey, now: Instant) -> Option<Egress> {
         if !self.own.contains(key.local) {
             // RFC 4862 §5.4: a tentative address may not be used, and one that another station has never.
             return None;
@@ -42,7 +42,7 @@ impl<D: Device> Host<D> {
     }
 
     /// Returns the same as [`resolve`](Self::resolve), without asking for an unknown hardware address.
-    pub fn known_egress(&self, remote: IpAddr) -> Option<Egress> {
+    pub(crate) fn known_egress(&self, remote: IpAddr) -> Option<Egress> {
         if self.own.contains(remote) {
             return Some(Egress::Loopback);
         }
@@ -51,12 +51,12 @@ impl<D: Device> Host<D> {
 
     /// Returns where a reply to `frame`, which came from `remote`, leaves the host: to the known next hop,
     /// else back to the station that sent the frame. No hardware address is asked for.
-    pub fn egress_of_reply(&self, remote: IpAddr, frame: &D::Frame) -> Option<Egress> {
+    pub(crate) fn egress_of_reply(&self, remote: IpAddr, frame: &D::Frame) -> Option<Egress> {
         self.known_egress(remote).or_else(|| source_mac(frame).map(Egress::Wire))
     }
 
     /// Returns true if packets to `remote` wait for the hardware address of their next hop.
-    pub fn is_unresolved(&self, remote: IpAddr) -> bool {
+    pub(crate) fn is_unresolved(&self, remote: IpAddr) -> bool {
         self.next_hop(remote).is_some_and(|next_hop| self.neighbours.is_waiting(next_hop))
     }
 
@@ -72,12 +72,12 @@ impl<D: Device> Host<D> {
 
     /// Returns true if solicitations are due.
     #[inline]
-    pub fn has_to_solicit(&self, now: Instant) -> bool {
+    pub(crate) fn has_to_solicit(&self, now: Instant) -> bool {
         now >= self.neighbours.next_due()
     }
 
     /// Sends the solicitations that are due.
-    pub fn solicit_neighbours(&mut self, now: Instant) {
+    pub(crate) fn solicit_neighbours(&mut self, now: Instant) {
         for Solicitation { address, to } in self.neighbours.take_due(now) {
             let Some(own) = addresses::source_for(self.own.as_slice(), address) else { continue };
             match (own, address) {

@@ -18,7 +18,7 @@ use crate::wire::tcp::Header;
 
 /// The payload that a super-frame takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SuperFrameRoom {
+pub(crate) struct SuperFrameRoom {
     /// Octets of payload.
     pub octets: usize,
     /// Segments whose payload may go by reference.
@@ -35,7 +35,7 @@ impl<D: Device> Host<D> {
     /// Returns the path of a connection, whose template is then that of the connection's segments. `None`
     /// while these cannot leave, see [`resolve`](Self::resolve).
     #[inline]
-    pub fn path(&mut self, key: &FlowKey, flow_label: u32, now: Instant) -> Option<PathId> {
+    pub(crate) fn path(&mut self, key: &FlowKey, flow_label: u32, now: Instant) -> Option<PathId> {
         let generation = self.paths_generation();
         let id = PathId(place(key.remote));
         let path = &self.paths.0[id.0];
@@ -52,13 +52,13 @@ impl<D: Device> Host<D> {
 
     /// Returns the template of a path.
     #[inline]
-    pub fn template(&self, path: PathId) -> &HeaderTemplate {
+    pub(crate) fn template(&self, path: PathId) -> &HeaderTemplate {
         &self.paths.0[path.0 % PATHS].template
     }
 
     /// Returns the template of a path, to change it.
     #[inline]
-    pub fn template_mut(&mut self, path: PathId) -> &mut HeaderTemplate {
+    pub(crate) fn template_mut(&mut self, path: PathId) -> &mut HeaderTemplate {
         &mut self.paths.0[path.0 % PATHS].template
     }
 
@@ -77,7 +77,7 @@ impl<D: Device> Host<D> {
     /// Notes that packets of the host have reached `remote`: its next hop is reachable (RFC 4861 §7.3.1).
     /// The neighbour cache learns it once in a tick.
     #[inline]
-    pub fn confirm_reachable(&mut self, remote: IpAddr, now: Instant) {
+    pub(crate) fn confirm_reachable(&mut self, remote: IpAddr, now: Instant) {
         let path = &mut self.paths.0[place(remote)];
         let is_confirmed = path.remote == remote && path.confirmed == tick(now);
         if !is_confirmed {
@@ -87,7 +87,7 @@ impl<D: Device> Host<D> {
     }
 
     /// Returns a template of segments of `key` that leave by `egress`.
-    pub fn new_template(&self, key: &FlowKey, egress: Egress) -> HeaderTemplate {
+    pub(crate) fn new_template(&self, key: &FlowKey, egress: Egress) -> HeaderTemplate {
         let mut template = HeaderTemplate::invalid();
         let link = self.link_octets();
         let tcp_at = link + network_octets(key.remote);
@@ -165,7 +165,7 @@ impl<D: Device> Host<D> {
     }
 
     /// Writes the headers of a segment as [`HeaderTemplate::write_header`] does with the template of a path.
-    pub fn write_headers(
+    pub(crate) fn write_headers(
         &mut self,
         frame: &mut D::Frame,
         path: PathId,
@@ -179,19 +179,19 @@ impl<D: Device> Host<D> {
 
     /// Returns true if payload may go by reference: only where the device computes the TCP checksum, because
     /// nothing else reads the octets then.
-    pub fn takes_references(&self, path: PathId) -> bool {
+    pub(crate) fn takes_references(&self, path: PathId) -> bool {
         let offloads = self.capabilities.gather && self.capabilities.transmit_checksums;
         offloads && !self.template(path).is_loopback()
     }
 
     /// Returns true if the device takes super-frames on a path.
-    pub fn takes_super_frames(&self, path: PathId) -> bool {
+    pub(crate) fn takes_super_frames(&self, path: PathId) -> bool {
         let Capabilities { super_frame_bytes, transmit_checksums, mtu_bytes, .. } = self.capabilities;
         super_frame_bytes > mtu_bytes && transmit_checksums && !self.template(path).is_loopback()
     }
 
     /// Returns the room for payload in a super-frame on a path.
-    pub fn super_frame_room(&self, path: PathId) -> SuperFrameRoom {
+    pub(crate) fn super_frame_room(&self, path: PathId) -> SuperFrameRoom {
         let Capabilities { super_frame_bytes, super_frame_pieces, .. } = self.capabilities;
         let most = super_frame_bytes.min(usize::from(u16::MAX)) + self.link_octets();
         let octets = most.saturating_sub(self.template(path).octets());

@@ -20,11 +20,11 @@ struct Tentative {
 }
 
 /// IPv6 addresses of the host.
-pub type Ipv6Addresses = ArrayVec<Ipv6Addr, { limits::ADDRESSES_PER_CORE }>;
+pub(super) type Ipv6Addresses = ArrayVec<Ipv6Addr, { limits::ADDRESSES_PER_CORE }>;
 
 /// The tentative addresses whose time has come.
 #[derive(Debug, Default)]
-pub struct Due {
+pub(super) struct Due {
     /// Those to send a probe for.
     pub to_probe: Ipv6Addresses,
     /// Those that are the host's own from now on.
@@ -33,7 +33,7 @@ pub struct Due {
 
 /// The addresses of a host, tentative ones included.
 #[derive(Debug)]
-pub struct OwnAddresses {
+pub(super) struct OwnAddresses {
     addresses: Addresses,
     started: bool,
     tentative: ArrayVec<Tentative, { limits::ADDRESSES_PER_CORE }>,
@@ -46,25 +46,25 @@ pub struct OwnAddresses {
 
 impl OwnAddresses {
     /// Returns the configured addresses, before the host has begun to use them.
-    pub fn new(addresses: Addresses, mut random: fastrand::Rng) -> Self {
+    pub(super) fn new(addresses: Addresses, mut random: fastrand::Rng) -> Self {
         let nonce = core::array::from_fn(|_| random.u8(..));
         let (tentative, may_defend) = (ArrayVec::new(), Instant::ZERO);
         Self { addresses, started: false, tentative, may_defend, nonce, random }
     }
 
     /// Returns all addresses, each with the prefix of its network.
-    pub fn as_slice(&self) -> &[Cidr] {
+    pub(super) fn as_slice(&self) -> &[Cidr] {
         &self.addresses
     }
 
     /// Returns the nonce of the host's own probes.
-    pub const fn nonce(&self) -> [u8; 6] {
+    pub(super) const fn nonce(&self) -> [u8; 6] {
         self.nonce
     }
 
     /// Returns the time at which the next address is due; at once before [`start`](Self::start).
     #[inline]
-    pub fn next_due(&self) -> Instant {
+    pub(super) fn next_due(&self) -> Instant {
         if !self.started {
             return Instant::ZERO;
         }
@@ -72,18 +72,18 @@ impl OwnAddresses {
     }
 
     /// Returns true if `address` is to become the host's own.
-    pub fn is_tentative(&self, address: Ipv6Addr) -> bool {
+    pub(super) fn is_tentative(&self, address: Ipv6Addr) -> bool {
         self.tentative.iter().any(|tentative| tentative.address == address)
     }
 
     /// Returns true if `address` is one of the host's own that it may use.
-    pub fn contains(&self, address: IpAddr) -> bool {
+    pub(super) fn contains(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|own| own.address == address)
             && !matches!(address, IpAddr::V6(address) if self.is_tentative(address))
     }
 
     /// Returns true if `group` is the solicited-node group of one of the addresses, tentative ones included.
-    pub fn is_solicited_group(&self, group: Ipv6Addr) -> bool {
+    pub(super) fn is_solicited_group(&self, group: Ipv6Addr) -> bool {
         self.addresses
             .iter()
             .any(|own| matches!(own.address, IpAddr::V6(own) if ipv6::solicited_node(own) == group))
@@ -91,7 +91,7 @@ impl OwnAddresses {
 
     /// Begins to use the addresses, once: IPv6 addresses become tentative if `detect_duplicates` is set.
     /// Returns those to announce at once.
-    pub fn start(&mut self, now: Instant, detect_duplicates: bool) -> Addresses {
+    pub(super) fn start(&mut self, now: Instant, detect_duplicates: bool) -> Addresses {
         if core::mem::replace(&mut self.started, true) {
             return Addresses::new();
         }
@@ -109,7 +109,7 @@ impl OwnAddresses {
     }
 
     /// Takes the tentative addresses that are due.
-    pub fn take_due(&mut self, now: Instant) -> Due {
+    pub(super) fn take_due(&mut self, now: Instant) -> Due {
         let mut due = Due::default();
         self.tentative.retain(|tentative| {
             if tentative.due > now {
@@ -125,13 +125,13 @@ impl OwnAddresses {
     }
 
     /// Abandons a tentative address that another station has or probes for (RFC 4862 §5.4.3, §5.4.4).
-    pub fn give_up(&mut self, address: Ipv6Addr) {
+    pub(super) fn give_up(&mut self, address: Ipv6Addr) {
         self.tentative.retain(|tentative| tentative.address != address);
         self.addresses.retain(|own| own.address != IpAddr::V6(address));
     }
 
     /// Returns true if an address may be defended at `now`; the defence counts then (RFC 5227 §2.4).
-    pub fn may_defend(&mut self, now: Instant) -> bool {
+    pub(super) fn may_defend(&mut self, now: Instant) -> bool {
         let may = now >= self.may_defend;
         if may {
             self.may_defend = now + limits::DEFEND_INTERVAL_NS;

@@ -18,19 +18,19 @@ struct Path {
 
 /// The known path MTUs of a host.
 #[derive(Debug)]
-pub struct PathMtus {
+pub(super) struct PathMtus {
     paths: Vec<Path>,
 }
 
 impl PathMtus {
     /// Returns room for [`limits::PATH_MTUS_PER_CORE`] destinations.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { paths: Vec::with_capacity(limits::PATH_MTUS_PER_CORE) }
     }
 
     /// Remembers that packets of more than `mtu_octets` do not reach `destination`. Evicts the oldest value
     /// if necessary.
-    pub fn learn(&mut self, now: Instant, destination: IpAddr, mtu_octets: u16) {
+    pub(super) fn learn(&mut self, now: Instant, destination: IpAddr, mtu_octets: u16) {
         let path = Path { destination, mtu_octets, learned: now };
         if let Some(known) = self.paths.iter_mut().find(|known| known.destination == destination) {
             *known = path;
@@ -43,7 +43,7 @@ impl PathMtus {
 
     /// Returns the largest packet that reaches `destination`, in octets. `None` if that is not known, or was
     /// learned too long ago: paths change.
-    pub fn get(&self, now: Instant, destination: IpAddr) -> Option<u16> {
+    pub(super) fn get(&self, now: Instant, destination: IpAddr) -> Option<u16> {
         let known = self.paths.iter().find(|known| known.destination == destination)?;
         (now - known.learned < limits::PATH_MTU_RETRY_NS).then_some(known.mtu_octets)
     }
@@ -51,7 +51,7 @@ impl PathMtus {
 
 /// Returns the likely MTU of a router that does not say it (RFC 1191 §7.1, table 7-1): the next plateau below
 /// the length of the packet that it refused.
-pub fn plateau_below(packet_octets: u32) -> Option<u16> {
+pub(super) fn plateau_below(packet_octets: u32) -> Option<u16> {
     const PLATEAUS: [u16; 8] =
         [32_000, 17_914, 8166, 4352, 2002, 1492, 1006, limits::PATH_MTU_MIN_IPV4_BYTES];
     PLATEAUS.into_iter().find(|plateau| u32::from(*plateau) < packet_octets)

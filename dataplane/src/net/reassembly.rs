@@ -17,7 +17,7 @@ use crate::time::Instant;
 /// What the fragments of a datagram have in common (RFC 6864 §4, RFC 8200 §4.5). For IPv6 the protocol is
 /// that of the first fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DatagramId {
+pub(super) struct DatagramId {
     /// The address that it came from.
     pub source: IpAddr,
     /// The address of the host that it is for.
@@ -30,7 +30,7 @@ pub struct DatagramId {
 
 /// One fragment.
 #[derive(Clone, Copy, Debug)]
-pub struct Fragment {
+pub(super) struct Fragment {
     /// The datagram it belongs to.
     pub id: DatagramId,
     /// Where its octets begin in the payload of the datagram.
@@ -48,7 +48,7 @@ pub struct Fragment {
 
 /// A datagram of which every octet has arrived.
 #[derive(Debug)]
-pub struct Reassembled<'r> {
+pub(super) struct Reassembled<'r> {
     /// Its payload.
     pub payload: &'r [u8],
     /// Its ECN bits.
@@ -132,7 +132,7 @@ impl Datagram {
 
 /// The incomplete datagrams of a host.
 #[derive(Debug)]
-pub struct Reassembly {
+pub(super) struct Reassembly {
     /// By slot; a free slot has none.
     datagrams: Vec<Option<Datagram>>,
     /// The buffers of the slots, one after the other.
@@ -144,7 +144,7 @@ pub struct Reassembly {
 impl Reassembly {
     /// Returns room for [`limits::DATAGRAMS_IN_REASSEMBLY`] datagrams of up to `datagram_octets` octets of
     /// payload each.
-    pub fn new(datagram_octets: usize) -> Self {
+    pub(super) fn new(datagram_octets: usize) -> Self {
         let datagram_octets = datagram_octets.min(usize::from(u16::MAX));
         let slots = limits::DATAGRAMS_IN_REASSEMBLY;
         Self {
@@ -161,7 +161,7 @@ impl Reassembly {
     ///
     /// Why the fragment was dropped: [`DropCause::Fragment`], [`DropCause::FragmentOverlap`],
     /// [`DropCause::Duplicate`].
-    pub fn take<F: Frame>(
+    pub(super) fn take<F: Frame>(
         &mut self,
         now: Instant,
         fragment: &Fragment,

@@ -65,7 +65,7 @@ pub(super) enum ChecksumBy {
 /// The headers of segments between two ends.
 #[derive(Clone, Debug)]
 #[repr(C)]
-pub struct HeaderTemplate {
+pub(crate) struct HeaderTemplate {
     /// The generation of the host's paths that it is of; 0 of none.
     pub(super) generation: u32,
     /// The tick in which it was renewed.
@@ -113,7 +113,7 @@ pub(super) const fn place(remote: IpAddr) -> usize {
 
 /// Names one of the [`Paths`] of a host, as long as no other path is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PathId(pub(super) usize);
+pub(crate) struct PathId(pub(super) usize);
 
 /// The paths that a host used last.
 #[derive(Debug)]
@@ -167,26 +167,26 @@ impl HeaderTemplate {
 
     /// Returns true if the segments go to the host itself.
     #[inline]
-    pub const fn is_loopback(&self) -> bool {
+    pub(crate) const fn is_loopback(&self) -> bool {
         matches!(self.by, ChecksumBy::Nobody)
     }
 
     /// Returns the octets of all headers of a segment.
     #[inline]
-    pub fn octets_with(&self, header: &Header) -> usize {
+    pub(crate) fn octets_with(&self, header: &Header) -> usize {
         usize::from(self.tcp_at) + header.header_len()
     }
 
     /// Returns the octets of the headers written last, which had no options but timestamps.
     #[inline]
-    pub fn octets(&self) -> usize {
+    pub(crate) fn octets(&self) -> usize {
         usize::from(self.octets)
     }
 
     /// Makes it the template of segments with the fields of `header`, with `payload_octets` of payload, and
     /// with the two ECN bits `ecn` in the IP header.
     #[inline]
-    pub fn set(&mut self, header: &SegmentHeader, payload_octets: usize, ecn: u8) {
+    pub(crate) fn set(&mut self, header: &SegmentHeader, payload_octets: usize, ecn: u8) {
         let Some(segment) = self.image.get_mut(usize::from(self.tcp_at)..) else { return };
         let octets = self.tcp_at + header.emit(segment) as u8;
         if (octets, ecn) != (self.octets, self.ecn) || payload_octets != self.payload_octets as usize {
@@ -197,7 +197,7 @@ impl HeaderTemplate {
 
     /// Makes it the template of segments with `payload_octets` of payload.
     #[inline]
-    pub fn fit(&mut self, payload_octets: usize) {
+    pub(crate) fn fit(&mut self, payload_octets: usize) {
         if payload_octets != self.payload_octets as usize {
             self.resize(payload_octets);
         }
@@ -229,7 +229,7 @@ impl HeaderTemplate {
     /// Writes the headers of the next segment, which begins at `seq`, of the length that the template
     /// [fits](Self::fit), to the front of `frame`. The caller [finishes](Self::finish) the frame.
     #[inline]
-    pub fn begin(&self, frame: &mut [u8], seq: SeqNumber, push: bool) {
+    pub(crate) fn begin(&self, frame: &mut [u8], seq: SeqNumber, push: bool) {
         self.copy_to(frame, usize::from(self.octets));
         if let Some(segment) = frame.get_mut(usize::from(self.tcp_at)..) {
             tcp::patch(segment, seq, if push { Flags::PSH } else { Flags::empty() });
@@ -252,7 +252,13 @@ impl HeaderTemplate {
     /// Writes the headers of the next segment as [`begin`](Self::begin) does, of any length, before its
     /// payload, which is in the frame, and finishes it.
     #[inline]
-    pub fn write<F: Frame>(&mut self, frame: &mut F, seq: SeqNumber, push: bool, payload_octets: usize) {
+    pub(crate) fn write<F: Frame>(
+        &mut self,
+        frame: &mut F,
+        seq: SeqNumber,
+        push: bool,
+        payload_octets: usize,
+    ) {
         self.fit(payload_octets);
         self.begin(frame.first_mut(), seq, push);
         self.finish(frame);
@@ -260,7 +266,7 @@ impl HeaderTemplate {
 
     /// Writes the headers of a super-frame of `payload_octets`, which is to be sent in segments of
     /// `segment_octets`, as [`write`](Self::write) does for a segment.
-    pub fn write_super_frame<F: Frame>(
+    pub(crate) fn write_super_frame<F: Frame>(
         &mut self,
         frame: &mut F,
         seq: SeqNumber,
@@ -283,7 +289,7 @@ impl HeaderTemplate {
 
     /// Has the checksum of the segment in `frame`, headers and payload, filled in.
     #[inline]
-    pub fn finish<F: Frame>(&self, frame: &mut F) {
+    pub(crate) fn finish<F: Frame>(&self, frame: &mut F) {
         self.finish_with(frame, self.octets - self.tcp_at);
     }
 
@@ -314,7 +320,7 @@ impl HeaderTemplate {
     /// Writes the headers of a segment with `header` before its payload, which is already in the frame. The
     /// ports are those of the template, whatever `header` has; `ecn` are the two ECN bits of the IP header.
     /// An RDMA option has the kind `rdma_option_kind`.
-    pub fn write_header<F: Frame>(
+    pub(crate) fn write_header<F: Frame>(
         &mut self,
         frame: &mut F,
         header: &Header,

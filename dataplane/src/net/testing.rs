@@ -12,6 +12,6 @@ pub(super) fn note_sum() {
 }
 
 /// Returns how often the hosts of this thread have computed the checksum of a segment that has arrived.
-pub fn sums() -> u64 {
+pub(crate) fn sums() -> u64 {
     SUMS.get()
 }

@@ -13,7 +13,7 @@ use crate::wire::tcp::Header;
 impl<D: Device> Host<D> {
     /// Returns an empty frame to fill, or `None`, counted, if the device has none.
     #[inline]
-    pub fn empty_frame(&mut self) -> Option<D::Frame> {
+    pub(crate) fn empty_frame(&mut self) -> Option<D::Frame> {
         self.spare.pop().or_else(|| self.first_of_burst())
     }
 
@@ -29,7 +29,7 @@ impl<D: Device> Host<D> {
     }
 
     /// Keeps an empty frame that was not needed for the next [`empty_frame`](Self::empty_frame).
-    pub fn keep_spare(&mut self, mut frame: D::Frame) {
+    pub(crate) fn keep_spare(&mut self, mut frame: D::Frame) {
         // Its lines may be in the cache of the processor that had it last, and take long to come.
         frame.prefetch_empty();
         self.spare.push(frame);
@@ -38,14 +38,14 @@ impl<D: Device> Host<D> {
     /// Has the processor fetch the next [`empty_frame`](Self::empty_frame), as for one that was
     /// [kept](Self::keep_spare).
     #[inline]
-    pub fn prefetch_spare(&mut self) {
+    pub(crate) fn prefetch_spare(&mut self) {
         if let Some(frame) = self.spare.last_mut() {
             frame.prefetch_empty();
         }
     }
 
     /// Counts a frame that could not be sent for want of a buffer.
-    pub const fn count_no_buffer(&mut self) {
+    pub(crate) const fn count_no_buffer(&mut self) {
         self.counters.drops.count(DropCause::NoTransmitBuffer);
     }
 
@@ -53,12 +53,12 @@ impl<D: Device> Host<D> {
     /// host itself when the frames before have been received; to the device,
     /// [`has_room_for_turn`](Self::has_room_for_turn) has made sure.
     #[inline]
-    pub fn has_room(&self, path: PathId) -> bool {
+    pub(crate) fn has_room(&self, path: PathId) -> bool {
         !self.template(path).is_loopback() || self.loopback.has_room()
     }
 
     /// Returns true if there is room in the queue to the device for all that a connection sends in its turn.
-    pub fn has_room_for_turn(&mut self, now: Instant) -> bool {
+    pub(crate) fn has_room_for_turn(&mut self, now: Instant) -> bool {
         const MOST: usize = limits::TRANSMIT_QUEUE_FRAMES - limits::TRANSMIT_BURST_SEGMENTS;
         if self.to_send.len() > MOST {
             self.flush(now);
@@ -68,7 +68,7 @@ impl<D: Device> Host<D> {
 
     /// Sends the frame of a segment on a path.
     #[inline]
-    pub fn send(&mut self, now: Instant, path: PathId, frame: D::Frame) {
+    pub(crate) fn send(&mut self, now: Instant, path: PathId, frame: D::Frame) {
         if self.template(path).is_loopback() {
             return self.loop_back(frame);
         }
@@ -79,25 +79,25 @@ impl<D: Device> Host<D> {
     }
 
     /// Notes that a super-frame holds `segments` segments beside its first.
-    pub fn note_joined(&mut self, segments: usize) {
+    pub(crate) fn note_joined(&mut self, segments: usize) {
         self.joined_segments += segments as u64;
     }
 
     /// Returns how many frames the device has taken, each segment of a super-frame counted as one.
-    pub const fn segments_sent(&self) -> u64 {
+    pub(crate) const fn segments_sent(&self) -> u64 {
         self.counters.frames_sent + self.joined_segments
     }
 
     /// Sends a segment that belongs to no connection, such as a RST. The peer's hardware address is not asked
     /// for: without it, nothing is sent.
-    pub fn send_bare(&mut self, key: FlowKey, header: &Header) {
+    pub(crate) fn send_bare(&mut self, key: FlowKey, header: &Header) {
         if let Some(egress) = self.known_egress(key.remote) {
             self.send_bare_by(egress, key, header);
         }
     }
 
     /// Sends as [`send_bare`](Self::send_bare) does, by `egress`.
-    pub fn send_bare_by(&mut self, egress: Egress, key: FlowKey, header: &Header) {
+    pub(crate) fn send_bare_by(&mut self, egress: Egress, key: FlowKey, header: &Header) {
         let Some(mut frame) = self.empty_frame() else { return };
         let mut template = self.new_template(&key, egress);
         if frame.append(template.octets_with(header)).is_some() {
@@ -128,13 +128,13 @@ impl<D: Device> Host<D> {
     }
 
     /// Returns the number of frames that the device has not taken yet.
-    pub fn frames_to_send(&self) -> usize {
+    pub(crate) fn frames_to_send(&self) -> usize {
         self.to_send.len()
     }
 
     /// Hands the device as many of the queued frames as it takes.
     #[inline(never)]
-    pub fn flush(&mut self, now: Instant) {
+    pub(crate) fn flush(&mut self, now: Instant) {
         if !self.to_send.is_empty() {
             self.counters.frames_sent += self.device.transmit(now, &mut self.to_send) as u64;
         }

@@ -24,10 +24,10 @@ pub trait Ordered {
 }
 
 /// Marks of a value: any bits except [`ANY`].
-pub type Marks = u8;
+pub(crate) type Marks = u8;
 
 /// Searches with it find every value, marked or not.
-pub const ANY: Marks = 0x80;
+pub(crate) const ANY: Marks = 0x80;
 
 /// No node.
 const NIL: u32 = u32::MAX;

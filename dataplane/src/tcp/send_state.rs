@@ -135,8 +135,8 @@ impl SendState {
         self.wl1 == seq
     }
 
-    /// Notes that the segment after the one that [updated the window last](Self::has_window_of) begins at `seq`,
-    /// and has the same window and acknowledgement number.
+    /// Notes that the segment after the one that [updated the window last](Self::has_window_of) begins at
+    /// `seq`, and has the same window and acknowledgement number.
     #[inline]
     pub(super) fn repeat_window(&mut self, seq: SeqNumber) {
         debug_assert!(self.wl1 <= seq, "an older segment");

@@ -11,7 +11,7 @@ use super::stack::World;
 impl<W: World> Play<W> {
     /// From now on it is open how much of what is outstanding on a connection is carried out. Nothing more is
     /// posted on it.
-    pub fn cut_off(&mut self, number: usize) {
+    pub(crate) fn cut_off(&mut self, number: usize) {
         self.take_completions();
         for half in &mut self.halves[number] {
             half.over = true;
@@ -20,7 +20,7 @@ impl<W: World> Play<W> {
     }
 
     /// The connection is over at that side, and everything was reported.
-    pub fn expect_flushed(&mut self, number: usize, side: usize) {
+    pub(crate) fn expect_flushed(&mut self, number: usize, side: usize) {
         self.take_completions();
         let half = &mut self.halves[number][side];
         let unreported = half.due.iter().find(|due| due.signaled);

@@ -23,7 +23,7 @@ const BEHIND_OCTETS: usize = 100;
 
 impl<W: World> Play<W> {
     /// One end of an idle connection posts valid work, a request that its peer must refuse, and more.
-    pub fn end_badly(&mut self, number: usize, side: usize) {
+    pub(crate) fn end_badly(&mut self, number: usize, side: usize) {
         for side in [0, 1] {
             self.complete_all(number, side);
         }
@@ -125,7 +125,7 @@ impl<W: World> Play<W> {
         }
     }
 
-    pub fn sink(&self, number: usize, side: usize, octets: u32) -> Slice {
+    pub(crate) fn sink(&self, number: usize, side: usize, octets: u32) -> Slice {
         Slice { stag: self.halves[number][side].memory(Area::Sink).stag, to: 0, len: octets }
     }
 
@@ -234,7 +234,7 @@ impl Half {
 
     /// A completion of a stream that has ended, or is about to: in order, each request once, and no success
     /// after a failure.
-    pub fn take_ending(&mut self, completion: &Completion) {
+    pub(crate) fn take_ending(&mut self, completion: &Completion) {
         let due = self.due.pop_front().unwrap_or_else(|| panic!("{completion:?}: nothing is outstanding"));
         assert_eq!((completion.id, completion.kind), (due.id, due.kind), "{completion:?}");
         if let Ends::Locally(status) = due.ends {

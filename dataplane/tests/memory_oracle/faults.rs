@@ -14,7 +14,7 @@ use super::play::{NOWHERE, Play};
 use super::stack::World;
 
 /// A request, its local payload, and the error that it causes.
-pub type Fault = (Operation, Payload, StreamError);
+pub(super) type Fault = (Operation, Payload, StreamError);
 
 /// How RFC 5041 §7.2 numbers it, of a Write; a right that is not there has the number of an STag that is not
 ///
@@ -41,7 +41,7 @@ const fn of_request(refusal: Refusal) -> StreamError {
 
 impl<W: World> Play<W> {
     /// A request by one of the peer's names, of this connection or another, that the name does not allow.
-    pub fn fault_through(&mut self, number: usize, side: usize) -> Option<Fault> {
+    pub(crate) fn fault_through(&mut self, number: usize, side: usize) -> Option<Fault> {
         // Few are none at all, so that one of these is found.
         (0..20).find_map(|_| {
             let owner = if self.rng.u32(..3) == 0 { self.rng.usize(..self.halves.len()) } else { number };
@@ -119,7 +119,7 @@ impl<W: World> Play<W> {
     /// A request on memory of this end that is not registered, or must not be written: a Terminate is sent
     /// in its place.
     // Requirements: RDMAP-7.1-02
-    pub fn local_fault(&mut self, number: usize, side: usize) -> (Operation, Payload, Status) {
+    pub(crate) fn local_fault(&mut self, number: usize, side: usize) -> (Operation, Payload, Status) {
         let changes = match self.rng.u32(..5) {
             0 => self.bad_bind(number, side),
             1 => self.bad_registration(number, side),

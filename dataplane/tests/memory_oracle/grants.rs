@@ -11,13 +11,13 @@ use super::half::Half;
 use super::hazards::{Area, Span};
 
 /// The place of the registration that is for all, always.
-pub const SHARED: usize = 0;
+pub(super) const SHARED: usize = 0;
 /// Windows of each end.
-pub const WINDOWS: usize = 4;
+pub(super) const WINDOWS: usize = 4;
 
 /// The memory that a valid name grants access to.
 #[derive(Clone, Debug)]
-pub struct Reach {
+pub(crate) struct Reach {
     pub span: Span,
     /// The Tagged Offset of the first octet.
     pub base_to: u64,
@@ -28,7 +28,7 @@ pub struct Reach {
 
 /// The object that a name refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub(crate) enum What {
     /// Of memory, and of no more rights than these.
     Registration(Area, Access),
     /// Of a part of the registration in that place, if it has ever been bound.
@@ -37,7 +37,7 @@ pub enum What {
 
 /// A name that this end advertises to its peer.
 #[derive(Debug)]
-pub struct Named {
+pub(crate) struct Named {
     pub what: What,
     /// The name that it had at first.
     pub first: STag,
@@ -53,7 +53,7 @@ pub struct Named {
 
 /// Why an access is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     Invalid,
     NotAssociated,
     Rights,
@@ -62,16 +62,16 @@ pub enum Refusal {
 }
 
 impl Named {
-    pub const fn new(what: What, stag: STag, reach: Option<Reach>) -> Self {
+    pub(crate) const fn new(what: What, stag: STag, reach: Option<Reach>) -> Self {
         Self { what, first: stag, stag, former: None, reach, unsettled: false }
     }
 
-    pub const fn is_window(&self) -> bool {
+    pub(crate) const fn is_window(&self) -> bool {
         matches!(self.what, What::Window(_))
     }
 
     /// From now on it is called `stag` and reaches `reach`.
-    pub fn open(&mut self, stag: STag, reach: Reach, below: Option<usize>) {
+    pub(crate) fn open(&mut self, stag: STag, reach: Reach, below: Option<usize>) {
         self.former = Some(self.stag);
         self.stag = stag;
         self.reach = Some(reach);
@@ -81,7 +81,7 @@ impl Named {
     }
 
     /// Another key than it has and had.
-    pub fn another_stag(&self, rng: &mut Rng) -> STag {
+    pub(crate) fn another_stag(&self, rng: &mut Rng) -> STag {
         loop {
             let stag = self.stag.with_key(rng.u16(..));
             if stag != self.stag && Some(stag) != self.former {
@@ -92,7 +92,14 @@ impl Named {
 
     /// Returns the error for an access by `stag`, from its own peer or that of another half; `None` if it is
     /// granted.
-    pub fn refusal(&self, stag: STag, own: bool, right: Access, to: u64, octets: usize) -> Option<Refusal> {
+    pub(crate) fn refusal(
+        &self,
+        stag: STag,
+        own: bool,
+        right: Access,
+        to: u64,
+        octets: usize,
+    ) -> Option<Refusal> {
         let Some(reach) = self.reach.as_ref().filter(|_| stag == self.stag) else {
             return Some(Refusal::Invalid);
         };
@@ -113,14 +120,14 @@ impl Named {
     }
 
     /// The octet of memory that a Tagged Offset inside is.
-    pub fn octet(&self, to: u64) -> Option<usize> {
+    pub(crate) fn octet(&self, to: u64) -> Option<usize> {
         let reach = self.reach.as_ref()?;
         Some(reach.span.range.start + (to - reach.base_to) as usize)
     }
 }
 
 /// Octets of the peer's memory, and a name for them.
-pub struct Target {
+pub(crate) struct Target {
     pub span: Span,
     pub stag: STag,
     pub to: u64,
@@ -131,21 +138,21 @@ pub struct Target {
 impl Half {
     /// Returns true if both ends agree on the memory that the name in `place` grants: no request in flight
     /// changes it.
-    pub fn is_steady(&self, place: usize) -> bool {
+    pub(crate) fn is_steady(&self, place: usize) -> bool {
         let changed = self.due.iter().any(|due| due.touches.opens == Some(place));
         !changed && !self.is_invalidated_soon(place)
     }
 
     /// Returns true if a message of the peer that invalidates the name is in flight, or has not been
     /// processed.
-    pub fn is_invalidated_soon(&self, place: usize) -> bool {
+    pub(crate) fn is_invalidated_soon(&self, place: usize) -> bool {
         let slot = self.names[place].stag.index();
         let mut invalidated = self.due_receives.iter().filter_map(|due| due.invalidated);
         invalidated.any(|stag| stag.index() == slot)
     }
 
     /// Whether windows are on the registration in `place`, or may be: one that changes may have been on any.
-    pub fn holds_windows(&self, place: usize) -> bool {
+    pub(crate) fn holds_windows(&self, place: usize) -> bool {
         self.names.iter().enumerate().any(|(window, named)| {
             let on_it = named.what == What::Window(Some(place));
             named.is_window()
@@ -154,21 +161,21 @@ impl Half {
     }
 
     /// Returns true if the peer may invalidate the name (RDMAP-8.1.1-02).
-    pub fn is_invalidable(&self, place: usize) -> bool {
+    pub(crate) fn is_invalidable(&self, place: usize) -> bool {
         let reach = self.names[place].reach.as_ref();
         reach.is_some_and(|reach| reach.alone && reach.access.intersects(Access::REMOTE))
             && !self.holds_windows(place)
     }
 
     /// A place of `half`'s names that fulfils `wanted`.
-    pub fn place(&self, rng: &mut Rng, wanted: impl Fn(&Self, usize) -> bool) -> Option<usize> {
+    pub(crate) fn place(&self, rng: &mut Rng, wanted: impl Fn(&Self, usize) -> bool) -> Option<usize> {
         let places: Vec<usize> = (0..self.names.len()).filter(|place| wanted(self, *place)).collect();
         rng.choice(places)
     }
 
     /// `octets` octets of this half that its peer has the `right` to, by any name. `aligned`: where an
     /// integer can be.
-    pub fn target(&self, rng: &mut Rng, right: Access, octets: usize, aligned: bool) -> Target {
+    pub(crate) fn target(&self, rng: &mut Rng, right: Access, octets: usize, aligned: bool) -> Target {
         let inside = |range: &Range<usize>| {
             let first = if aligned { range.start.next_multiple_of(8) } else { range.start };
             (first + octets <= range.end).then(|| first..=range.end - octets)

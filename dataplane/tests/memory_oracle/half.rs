@@ -23,7 +23,7 @@ const LONG_OCTETS: usize = 6 * 1024;
 
 /// How a send request is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ends {
+pub(crate) enum Ends {
     /// Completed, with this number of octets.
     Done(u32),
     /// By a fault of this end's own, in these words.
@@ -32,7 +32,7 @@ pub enum Ends {
 
 /// A send request that is not complete.
 #[derive(Debug)]
-pub struct Due {
+pub(crate) struct Due {
     pub id: u64,
     pub kind: CompletionKind,
     pub ends: Ends,
@@ -42,7 +42,7 @@ pub struct Due {
 }
 
 /// One end's part of a connection.
-pub struct Half {
+pub(crate) struct Half {
     areas: Vec<(Area, Memory)>,
     /// Its grants to its peer.
     pub names: Vec<Named>,
@@ -72,7 +72,7 @@ pub struct Half {
 
 impl Half {
     /// Memory and names of `side` of the connection `number`, all registered.
-    pub fn new(rng: &mut Rng, world: &mut impl World, number: usize, side: usize) -> Self {
+    pub(crate) fn new(rng: &mut Rng, world: &mut impl World, number: usize, side: usize) -> Self {
         let host = world.host_of(number, side);
         let mut kinds = vec![
             (Area::Source, AREA_OCTETS, Access::empty()),
@@ -127,46 +127,46 @@ impl Half {
         }
     }
 
-    pub fn memory(&self, area: Area) -> &Memory {
+    pub(crate) fn memory(&self, area: Area) -> &Memory {
         &self.areas.iter().find(|(name, _)| *name == area).expect("every half has every area").1
     }
 
-    pub fn memory_mut(&mut self, area: Area) -> &mut Memory {
+    pub(crate) fn memory_mut(&mut self, area: Area) -> &mut Memory {
         &mut self.areas.iter_mut().find(|(name, _)| *name == area).expect("every half has every area").1
     }
 
     /// The octets of `spans`, one after the other.
-    pub fn gather(&self, spans: &[Span]) -> Vec<u8> {
+    pub(crate) fn gather(&self, spans: &[Span]) -> Vec<u8> {
         spans.iter().flat_map(|span| self.memory(span.area).content[span.range.clone()].to_vec()).collect()
     }
 
     /// Writes `octets` to `spans` of one area, one after the other, as far as there are octets.
-    pub fn scatter(&mut self, spans: &[Span], octets: &[u8]) {
+    pub(crate) fn scatter(&mut self, spans: &[Span], octets: &[u8]) {
         if let Some(first) = spans.first() {
             self.memory_mut(first.area).scatter(spans, octets);
         }
     }
 
     /// How the stack names `span`.
-    pub fn slice(&self, span: &Span) -> Slice {
+    pub(crate) fn slice(&self, span: &Span) -> Slice {
         let octets = span.range.len() as u32;
         Slice { stag: self.memory(span.area).stag, to: span.range.start as u64, len: octets }
     }
 
     /// A range of `octets` octets somewhere in `area`.
-    pub fn span(&self, rng: &mut Rng, area: Area, octets: usize) -> Span {
+    pub(crate) fn span(&self, rng: &mut Rng, area: Area, octets: usize) -> Span {
         let start = rng.usize(0..=self.memory(area).content.len() - octets);
         Span { area, range: start..start + octets }
     }
 
     /// The next request's name.
-    pub fn id(&mut self) -> u64 {
+    pub(crate) fn id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
     }
 
     /// A receive into a slot of its own, in pieces of any order; `None` when all slots are in use.
-    pub fn receive(&mut self, rng: &mut Rng) -> Option<Receive> {
+    pub(crate) fn receive(&mut self, rng: &mut Rng) -> Option<Receive> {
         if self.free_slots.is_empty() {
             return None;
         }
@@ -180,13 +180,13 @@ impl Half {
     }
 
     /// Frees the slot of a receive that is complete.
-    pub fn release(&mut self, receive: &Receive) {
+    pub(crate) fn release(&mut self, receive: &Receive) {
         self.free_slots.push(receive.slot);
     }
 
     /// Asserts that all memory matches the model.
     #[track_caller]
-    pub fn expect_memory(&self, what: &str) {
+    pub(crate) fn expect_memory(&self, what: &str) {
         for (area, memory) in &self.areas {
             if self.cut_off {
                 memory.expect_any(&format!("{what}, {area:?}"));
@@ -197,12 +197,12 @@ impl Half {
     }
 
     /// All requests so far have been carried out.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         self.areas.iter_mut().for_each(|(_, memory)| memory.settle());
     }
 
     /// Returns the first name and the present one of all windows, and of all registrations after them.
-    pub fn all_names(&self) -> Vec<[STag; 2]> {
+    pub(crate) fn all_names(&self) -> Vec<[STag; 2]> {
         let windows = self.names.iter().filter(|named| named.is_window());
         let windows = windows.map(|named| [named.first, named.stag]);
         let registrations = self.areas.iter().map(|(area, memory)| {

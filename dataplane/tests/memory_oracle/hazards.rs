@@ -9,7 +9,7 @@ use core::ops::Range;
 
 /// A part of the memory of one half of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Area {
+pub(crate) enum Area {
     /// The owner sends from it; no request writes it.
     Source,
     /// The peer writes, reads and does Atomic Operations on it; its owner does not use it.
@@ -25,7 +25,7 @@ pub enum Area {
 
 /// Octets of an area.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Span {
+pub(crate) struct Span {
     pub area: Area,
     pub range: Range<usize>,
 }
@@ -38,7 +38,7 @@ impl Span {
 
 /// The octets that a request touches.
 #[derive(Clone, Debug, Default)]
-pub struct Touches {
+pub(crate) struct Touches {
     /// Read here when it is sent, and again when that is lost.
     pub sources: Vec<Span>,
     /// Written here by the answer.
@@ -57,7 +57,7 @@ pub struct Touches {
 
 /// The measure that keeps an order between a request and an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Needs {
+pub(crate) enum Needs {
     Nothing,
     /// A fence: it waits until earlier Reads and Atomic Operations are answered.
     Fence,
@@ -71,7 +71,7 @@ fn meet(one: Option<&Span>, other: Option<&Span>) -> bool {
 
 impl Touches {
     /// Returns the measure needed between this request and `earlier`, which is not complete.
-    pub fn needs(&self, earlier: &Self) -> Needs {
+    pub(crate) fn needs(&self, earlier: &Self) -> Needs {
         let sink = self.sink.as_ref();
         let source_of = |span: &Option<Span>, touches: &Self| {
             touches.sources.iter().any(|source| meet(Some(source), span.as_ref()))

@@ -5,17 +5,17 @@ use warpline_dataplane::memory::{ProtectionDomainId, Region, STag};
 use super::hazards::Span;
 
 /// The Protection Domain of everything.
-pub const PD: ProtectionDomainId = ProtectionDomainId(1);
+pub(crate) const PD: ProtectionDomainId = ProtectionDomainId(1);
 
 /// A region that holds `octets`.
-pub fn region_of(octets: &[u8]) -> Region {
+pub(super) fn region_of(octets: &[u8]) -> Region {
     let region = Region::heap(octets.len()).expect("memory");
     assert!(region.write(0, octets));
     region
 }
 
 /// Registered memory, and its expected contents.
-pub struct Memory {
+pub(crate) struct Memory {
     /// Its first name.
     pub stag: STag,
     pub region: Region,
@@ -26,17 +26,17 @@ pub struct Memory {
 
 impl Memory {
     /// Returns memory whose content is `content`.
-    pub const fn new(stag: STag, region: Region, content: Vec<u8>) -> Self {
+    pub(crate) const fn new(stag: STag, region: Region, content: Vec<u8>) -> Self {
         Self { stag, region, content, former: Vec::new() }
     }
 
     /// All requests so far have been carried out: the octets are those of the model.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         self.former.clear();
     }
 
     /// Writes `octets` to `spans` of it, one after the other, as far as there are octets.
-    pub fn scatter(&mut self, spans: &[Span], mut octets: &[u8]) {
+    pub(crate) fn scatter(&mut self, spans: &[Span], mut octets: &[u8]) {
         for span in spans {
             let (here, rest) = octets.split_at(span.range.len().min(octets.len()));
             let place = &mut self.content[span.range.start..][..here.len()];
@@ -48,7 +48,7 @@ impl Memory {
 
     /// Asserts that `spans` hold the octets of the model.
     #[track_caller]
-    pub fn expect(&self, spans: &[Span], what: &str) {
+    pub(crate) fn expect(&self, spans: &[Span], what: &str) {
         for span in spans {
             let mut found = vec![0; span.range.len()];
             assert!(self.region.read(span.range.start, &mut found));
@@ -59,7 +59,7 @@ impl Memory {
     /// Asserts that each octet is that of the model, or one that it was before a request which may not have
     /// been carried out.
     #[track_caller]
-    pub fn expect_any(&self, what: &str) {
+    pub(crate) fn expect_any(&self, what: &str) {
         let mut found = vec![0; self.content.len()];
         assert!(self.region.read(0, &mut found));
         if found == self.content {
@@ -77,13 +77,13 @@ impl Memory {
     }
 
     /// Takes the octets of `span` as they are.
-    pub fn accept(&mut self, span: &Span) {
+    pub(crate) fn accept(&mut self, span: &Span) {
         assert!(self.region.read(span.range.start, &mut self.content[span.range.clone()]));
     }
 
     /// Whether all of it does.
     #[track_caller]
-    pub fn expect_all(&self, what: &str) {
+    pub(crate) fn expect_all(&self, what: &str) {
         let mut found = vec![0; self.content.len()];
         assert!(self.region.read(0, &mut found));
         if found == self.content {

@@ -24,11 +24,11 @@ mod half;
 mod hazards;
 mod memory;
 mod opening;
-pub mod play;
-pub mod pool;
+pub(super) mod play;
+pub(super) mod pool;
 mod receives;
-pub mod stack;
+pub(super) mod stack;
 mod work;
 
-pub use memory::PD;
-pub use pool::SLOTS;
+pub(super) use memory::PD;
+pub(super) use pool::SLOTS;

@@ -43,7 +43,7 @@ impl<W: World> Play<W> {
     }
 
     /// A window, under its next name, on a part of a registration.
-    pub fn a_bind(&mut self, number: usize, side: usize) -> Option<Work> {
+    pub(crate) fn a_bind(&mut self, number: usize, side: usize) -> Option<Work> {
         let half = &self.halves[number][side];
         let place = half.place(&mut self.rng, |half, place| {
             let named = &half.names[place];
@@ -77,7 +77,7 @@ impl<W: World> Play<W> {
     }
 
     /// A part of memory that is registered and not valid, with other Tagged Offsets and rights.
-    pub fn a_registration(&mut self, number: usize, side: usize) -> Option<Work> {
+    pub(crate) fn a_registration(&mut self, number: usize, side: usize) -> Option<Work> {
         let half = &self.halves[number][side];
         let place = half.place(&mut self.rng, |half, place| {
             let named = &half.names[place];
@@ -110,7 +110,7 @@ impl<W: World> Play<W> {
     }
 
     /// Of a name that no request of the peer is on its way to.
-    pub fn a_local_invalidation(&mut self, number: usize, side: usize) -> Option<Work> {
+    pub(crate) fn a_local_invalidation(&mut self, number: usize, side: usize) -> Option<Work> {
         let [half, peer] = [side, 1 - side].map(|side| &self.halves[number][side]);
         let place = half.place(&mut self.rng, |half, place| {
             let used = peer.due.iter().any(|due| due.touches.through == Some(place));

@@ -12,13 +12,13 @@ use super::stack::{DEPTH, Damage, World};
 use super::work::{Effect, Work};
 
 /// An STag that names no memory.
-pub const NOWHERE: STag = STag(0xfeed_ffff);
+pub(crate) const NOWHERE: STag = STag(0xfeed_ffff);
 /// Virtual time within which every pending event must occur, whatever the network does.
 const PATIENCE_S: u64 = 2000;
 
 /// How much was done, to see that a run tries everything.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
+pub(crate) struct Tally {
     pub sends: u64,
     pub writes: u64,
     pub reads: u64,
@@ -75,7 +75,7 @@ impl Tally {
         ]
     }
 
-    pub fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         let mut other = *other;
         for (sum, more) in self.fields().into_iter().zip(other.fields()) {
             *sum += *more;
@@ -83,13 +83,13 @@ impl Tally {
     }
 
     /// Nothing of it was left out.
-    pub fn expect_everything(mut self) {
+    pub(crate) fn expect_everything(mut self) {
         assert!(self.fields().iter().all(|count| **count > 0), "{self:?}");
     }
 }
 
 /// Random work on the connections of a world, in the model and on the stack.
-pub struct Play<W> {
+pub(crate) struct Play<W> {
     pub seed: u64,
     pub rng: Rng,
     pub world: W,
@@ -102,19 +102,19 @@ pub struct Play<W> {
 
 impl<W: World> Play<W> {
     /// Returns a play on the hosts of `world`.
-    pub fn on(seed: u64, mut rng: Rng, mut world: W) -> Self {
+    pub(crate) fn on(seed: u64, mut rng: Rng, mut world: W) -> Self {
         let pools = (0..world.hosts()).map(|host| Pool::new(&mut rng, &mut world, host)).collect();
         Self { seed, rng, world, pools, halves: Vec::new(), tally: Tally::default() }
     }
 
     /// Registers the memory of the next connection at both ends.
-    pub fn add_connection(&mut self) {
+    pub(crate) fn add_connection(&mut self) {
         let number = self.halves.len();
         let half = |side| Half::new(&mut self.rng, &mut self.world, number, side);
         self.halves.push([0, 1].map(half));
     }
 
-    pub fn run(mut self) -> Tally {
+    pub(crate) fn run(mut self) -> Tally {
         for _ in 0..self.rng.u32(20..250) {
             self.act();
         }
@@ -131,7 +131,7 @@ impl<W: World> Play<W> {
     }
 
     /// Posts something somewhere, or lets time pass.
-    pub fn act(&mut self) {
+    pub(crate) fn act(&mut self) {
         let (number, side) = (self.rng.usize(..self.halves.len()), self.rng.usize(..2));
         match self.rng.u32(..10) {
             0..=1 => self.post_receives(number, side),
@@ -142,7 +142,7 @@ impl<W: World> Play<W> {
     }
 
     /// Waits until everything that was posted is complete, but for receives without a message.
-    pub fn settle_all(&mut self) {
+    pub(crate) fn settle_all(&mut self) {
         for number in 0..self.halves.len() {
             for side in [0, 1] {
                 self.complete_all(number, side);
@@ -154,7 +154,7 @@ impl<W: World> Play<W> {
     }
 
     /// All memory matches the model, and all shared receives are accounted for.
-    pub fn expect_all_memory(&self) {
+    pub(crate) fn expect_all_memory(&self) {
         for host in 0..self.world.hosts() {
             self.expect_pool(host, &format!("seed {}, shared receives of host {host}", self.seed));
         }
@@ -173,7 +173,7 @@ impl<W: World> Play<W> {
     }
 
     /// Runs until `done`, taking completions.
-    pub fn until(&mut self, what: &str, mut done: impl FnMut(&Self) -> bool) {
+    pub(crate) fn until(&mut self, what: &str, mut done: impl FnMut(&Self) -> bool) {
         let give_up = self.world.seconds() + PATIENCE_S;
         loop {
             self.take_completions();
@@ -214,7 +214,7 @@ impl<W: World> Play<W> {
 
     /// Posts `work` when nothing that is outstanding makes its outcome a matter of chance, and carries it out
     /// in the model.
-    pub fn post(&mut self, number: usize, side: usize, work: Work) {
+    pub(crate) fn post(&mut self, number: usize, side: usize, work: Work) {
         let needs = |this: &Self| {
             let due = this.halves[number][side].due.iter();
             due.map(|due| work.touches.needs(&due.touches)).max().unwrap_or(Needs::Nothing)
@@ -238,7 +238,7 @@ impl<W: World> Play<W> {
     }
 
     /// An empty Write that reports its completion.
-    pub fn post_empty(&mut self, number: usize, side: usize) {
+    pub(crate) fn post_empty(&mut self, number: usize, side: usize) {
         let half = &mut self.halves[number][side];
         let id = half.id();
         let operation = Operation::Write { stag: NOWHERE, to: u64::MAX };
@@ -255,7 +255,7 @@ impl<W: World> Play<W> {
     }
 
     /// Waits until everything posted is complete.
-    pub fn complete_all(&mut self, number: usize, side: usize) {
+    pub(crate) fn complete_all(&mut self, number: usize, side: usize) {
         if self.halves[number][side].due.back().is_some_and(|due| !due.signaled)
             && !self.halves[number][side].over
         {
@@ -302,7 +302,7 @@ impl<W: World> Play<W> {
 
     // Completions.
 
-    pub fn take_completions(&mut self) {
+    pub(crate) fn take_completions(&mut self) {
         for host in 0..self.world.hosts() {
             for ((number, side), completion) in self.world.poll_completions(host) {
                 if self.halves[number][side].cut_off {
@@ -320,7 +320,7 @@ impl<W: World> Play<W> {
         }
     }
 
-    pub fn what(&self, number: usize, side: usize, completion: &Completion) -> String {
+    pub(crate) fn what(&self, number: usize, side: usize, completion: &Completion) -> String {
         let errors = [0, 1].map(|side| self.world.qp(number, side).error());
         format!("seed {}, connection {number}, side {side}: {completion:?}, errors {errors:?}", self.seed)
     }

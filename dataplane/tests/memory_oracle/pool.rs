@@ -12,13 +12,13 @@ use super::receives::{Receive, pieces};
 use super::stack::World;
 
 /// Least size of each receive in octets: which message uses which receive is not predictable.
-pub const LEAST_OCTETS: usize = 2500;
+pub(crate) const LEAST_OCTETS: usize = 2500;
 const SLOT_OCTETS: usize = 3000;
 /// As many as may be posted.
-pub const SLOTS: usize = 24;
+pub(crate) const SLOTS: usize = 24;
 
 /// A shared receive queue, and the memory of its receives.
-pub struct Pool {
+pub(crate) struct Pool {
     queue: Arc<SharedReceiveQueue>,
     pub memory: Memory,
     /// Posted and not reported, in order; they are named by it.
@@ -28,7 +28,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    pub fn new(rng: &mut Rng, world: &mut impl World, host: usize) -> Self {
+    pub(crate) fn new(rng: &mut Rng, world: &mut impl World, host: usize) -> Self {
         let mut content = vec![0; SLOTS * SLOT_OCTETS];
         rng.fill(&mut content);
         let region = region_of(&content);
@@ -43,7 +43,7 @@ impl Pool {
     }
 
     /// Posts one more, unless all memory is in use.
-    pub fn post(&mut self, rng: &mut Rng) {
+    pub(crate) fn post(&mut self, rng: &mut Rng) {
         if self.free_slots.is_empty() {
             return;
         }
@@ -57,18 +57,18 @@ impl Pool {
     }
 
     /// The receive of that name, which has been used, and how many older ones have not.
-    pub fn take(&mut self, id: u64) -> Option<(Receive, usize)> {
+    pub(crate) fn take(&mut self, id: u64) -> Option<(Receive, usize)> {
         let older = self.posted.iter().position(|receive| receive.id == id)?;
         Some((self.posted.remove(older)?, older))
     }
 
     /// A message has arrived in `receive`.
-    pub fn fill(&mut self, receive: &Receive, octets: &[u8]) {
+    pub(crate) fn fill(&mut self, receive: &Receive, octets: &[u8]) {
         self.memory.scatter(&receive.pieces, octets);
     }
 
     /// The memory of a receive that is complete may be used again.
-    pub fn release(&mut self, receive: &Receive) {
+    pub(crate) fn release(&mut self, receive: &Receive) {
         self.free_slots.push(receive.slot);
     }
 }

@@ -16,7 +16,7 @@ use super::work::Message;
 
 /// A receive that is posted.
 #[derive(Clone, Debug)]
-pub struct Receive {
+pub(crate) struct Receive {
     pub id: u64,
     /// Which part of the memory for messages it has.
     pub slot: usize,
@@ -24,12 +24,12 @@ pub struct Receive {
 }
 
 impl Receive {
-    pub fn octets(&self) -> usize {
+    pub(crate) fn octets(&self) -> usize {
         self.pieces.iter().map(|piece| piece.range.len()).sum()
     }
 
     /// The stack's request for this receive, in memory named `stag`.
-    pub fn request(&self, stag: STag) -> ReceiveRequest {
+    pub(crate) fn request(&self, stag: STag) -> ReceiveRequest {
         let slice =
             |piece: &Span| Slice { stag, to: piece.range.start as u64, len: piece.range.len() as u32 };
         let slices: Vec<Slice> = self.pieces.iter().map(slice).collect();
@@ -38,7 +38,7 @@ impl Receive {
 }
 
 /// The `slot` from its beginning on, at least `least` octets of it, in pieces of any order.
-pub fn pieces(rng: &mut Rng, slot: Range<usize>, least: usize) -> Vec<Span> {
+pub(super) fn pieces(rng: &mut Rng, slot: Range<usize>, least: usize) -> Vec<Span> {
     let mut cuts: Vec<usize> = (0..rng.usize(..4)).map(|_| rng.usize(0..=least)).collect();
     cuts.push(0);
     cuts.push(rng.usize(least..=slot.len()));
@@ -52,7 +52,7 @@ pub fn pieces(rng: &mut Rng, slot: Range<usize>, least: usize) -> Vec<Span> {
 
 /// A completion of the receive queue that is to come.
 #[derive(Debug)]
-pub struct DueReceive {
+pub(crate) struct DueReceive {
     /// Which it must be; of a shared queue it is seen when it comes.
     pub receive: Option<Receive>,
     /// The octets received, if it is a Send and no Immediate Data.
@@ -63,7 +63,7 @@ pub struct DueReceive {
 }
 
 impl<W: World> Play<W> {
-    pub fn post_receives(&mut self, number: usize, side: usize) {
+    pub(crate) fn post_receives(&mut self, number: usize, side: usize) {
         for _ in 0..self.rng.usize(1..6) {
             let half = &mut self.halves[number][side];
             if half.shares {
@@ -82,7 +82,7 @@ impl<W: World> Play<W> {
     }
 
     /// Octets of the receive that the peer's next message takes; `None` when there may be none.
-    pub fn room(&self, number: usize, side: usize) -> Option<usize> {
+    pub(crate) fn room(&self, number: usize, side: usize) -> Option<usize> {
         let there = &self.halves[number][1 - side];
         if !there.shares {
             return there.receives.front().map(Receive::octets);
@@ -102,7 +102,7 @@ impl<W: World> Play<W> {
     }
 
     /// How many messages have been sent to each half of those that share, and are not reported.
-    pub fn messages_to_pool(&self, host: usize) -> impl Iterator<Item = usize> {
+    pub(crate) fn messages_to_pool(&self, host: usize) -> impl Iterator<Item = usize> {
         let sharing = self.halves_at(host).map(|(.., half)| half).filter(|half| half.shares);
         sharing.map(|half| half.due_receives.len() + usize::from(half.begun.is_some()))
     }
@@ -124,7 +124,7 @@ impl<W: World> Play<W> {
         receive
     }
 
-    pub fn take_receive(&mut self, number: usize, side: usize, completion: &Completion) {
+    pub(crate) fn take_receive(&mut self, number: usize, side: usize, completion: &Completion) {
         let what = self.what(number, side, completion);
         let half = &mut self.halves[number][side];
         let due = half.due_receives.pop_front().unwrap_or_else(|| panic!("{what}: no message was sent"));
@@ -151,7 +151,7 @@ impl<W: World> Play<W> {
 
     /// A receive of a stream that has ended, or is about to. From a shared queue it takes the one that it
     /// held for a message.
-    pub fn take_last_receive(&mut self, number: usize, side: usize, completion: &Completion) {
+    pub(crate) fn take_last_receive(&mut self, number: usize, side: usize, completion: &Completion) {
         let what = self.what(number, side, completion);
         assert_ne!(completion.status, Status::Success, "{what}");
         let half = &mut self.halves[number][side];
@@ -169,7 +169,7 @@ impl<W: World> Play<W> {
 
     /// At the end, with nothing in flight: the remaining receives were posted last, and all are counted.
     // Requirements: DDP-8.3.2-07, RDMAP-8.1.2-05
-    pub fn expect_pool(&self, host: usize, what: &str) {
+    pub(crate) fn expect_pool(&self, host: usize, what: &str) {
         let (pool, queue) = (&self.pools[host], self.world.shared_receives(host));
         pool.memory.expect_all(what);
         let (counted, taken): (Vec<u64>, Vec<u64>) = self
@@ -186,7 +186,7 @@ impl<W: World> Play<W> {
 }
 
 /// A message arrives at its receive, or at one that is not known yet.
-pub fn deliver(there: &mut Half, message: Message) {
+pub(super) fn deliver(there: &mut Half, message: Message) {
     let Message { octets, immediate, invalidates, solicited } = message;
     let receive = if there.shares {
         None

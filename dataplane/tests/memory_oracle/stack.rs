@@ -10,11 +10,11 @@ use warpline_dataplane::qp::shared_receive_queue::SharedReceiveQueue;
 use warpline_dataplane::qp::work::Completion;
 
 /// Send and receive requests of a queue pair.
-pub const DEPTH: usize = 48;
+pub(crate) const DEPTH: usize = 48;
 
 /// What paths have done to frames, and what the cores have dropped for it.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Damage {
+pub(crate) struct Damage {
     pub inverted_bits: u64,
     pub altered_payloads: u64,
     pub cut: u64,
@@ -25,7 +25,7 @@ pub struct Damage {
 
 /// Hosts with connections between them, in virtual time. A connection has a number, and two sides: 0 is the
 /// Initiator.
-pub trait World {
+pub(crate) trait World {
     /// Returns how many hosts there are.
     fn hosts(&self) -> usize;
 

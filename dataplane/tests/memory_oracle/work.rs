@@ -14,7 +14,7 @@ use super::stack::World;
 const LONG_OCTETS: usize = 12_000;
 
 /// A request to be posted, and its state in the model.
-pub struct Work {
+pub(crate) struct Work {
     pub operation: Operation,
     pub local: Payload,
     pub touches: Touches,
@@ -24,7 +24,7 @@ pub struct Work {
 }
 
 /// The effect of a request in the model.
-pub enum Effect {
+pub(crate) enum Effect {
     /// Octets are written to the peer's memory.
     Write {
         target: Span,
@@ -56,7 +56,7 @@ pub enum Effect {
 }
 
 /// A message that the peer's receive queue completes.
-pub struct Message {
+pub(crate) struct Message {
     pub octets: Vec<u8>,
     pub immediate: Option<u64>,
     /// The place of the receiver's name.
@@ -98,7 +98,7 @@ impl<W: World> Play<W> {
         }
     }
 
-    pub fn a_send(&mut self, number: usize, side: usize) -> Option<Work> {
+    pub(crate) fn a_send(&mut self, number: usize, side: usize) -> Option<Work> {
         let room = self.room(number, side)?;
         let octets = self.octets(room);
         let (local, sources, data) = self.local(number, side, octets);
@@ -131,7 +131,7 @@ impl<W: World> Play<W> {
         self.tally.through_renewed += u64::from(!named.is_window() && named.former.is_some());
     }
 
-    pub fn a_write(&mut self, number: usize, side: usize) -> Work {
+    pub(crate) fn a_write(&mut self, number: usize, side: usize) -> Work {
         let octets = self.octets(LONG_OCTETS);
         let (local, sources, data) = self.local(number, side, octets);
         let Target { span, stag, to, place } = self.target(number, side, Access::REMOTE_WRITE, octets);
@@ -150,7 +150,7 @@ impl<W: World> Play<W> {
         }
     }
 
-    pub fn a_write_with_immediate(&mut self, number: usize, side: usize) -> Option<Work> {
+    pub(crate) fn a_write_with_immediate(&mut self, number: usize, side: usize) -> Option<Work> {
         self.room(number, side)?;
         let mut work = self.a_write(number, side);
         let (Operation::Write { stag, to }, Effect::Write { then, .. }) = (work.operation, &mut work.effect)
@@ -165,7 +165,7 @@ impl<W: World> Play<W> {
         Some(work)
     }
 
-    pub fn immediate_data(&mut self, number: usize, side: usize) -> Option<Work> {
+    pub(crate) fn immediate_data(&mut self, number: usize, side: usize) -> Option<Work> {
         self.room(number, side)?;
         let (immediate, solicited) = (self.rng.u64(..), self.rng.bool());
         let message =
@@ -180,7 +180,7 @@ impl<W: World> Play<W> {
         })
     }
 
-    pub fn a_read(&mut self, number: usize, side: usize) -> Work {
+    pub(crate) fn a_read(&mut self, number: usize, side: usize) -> Work {
         let octets = self.octets(LONG_OCTETS);
         let Target { span: from, mut stag, mut to, place } =
             self.target(number, side, Access::REMOTE_READ, octets);
@@ -208,7 +208,7 @@ impl<W: World> Play<W> {
         }
     }
 
-    pub fn an_atomic(&mut self, number: usize, side: usize) -> Work {
+    pub(crate) fn an_atomic(&mut self, number: usize, side: usize) -> Work {
         let [here, there] = [side, 1 - side].map(|side| &self.halves[number][side]);
         let sink = here.span(&mut self.rng, Area::Sink, 8);
         // Aligned.

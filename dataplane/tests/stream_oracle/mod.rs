@@ -5,9 +5,9 @@
 
 #![allow(dead_code, reason = "streams are cut off in the swarm only")]
 
-pub mod plan;
-pub mod receiver;
-pub mod sender;
+pub(super) mod plan;
+pub(super) mod receiver;
+pub(super) mod sender;
 
 use warpline_dataplane::memory::Region;
 use warpline_dataplane::wire::tcp_rdma::Rid;

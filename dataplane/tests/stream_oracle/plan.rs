@@ -5,7 +5,7 @@ use warpline_dataplane::byte_stream::Section;
 
 /// What the receiver does about a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// It names a buffer before the transfer begins.
     Expected = 0,
     /// It does not, and the sender does not call the transfer unsolicited.
@@ -15,7 +15,7 @@ pub enum Kind {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Transfer {
+pub(crate) struct Transfer {
     pub kind: Kind,
     pub rid: u64,
     pub octets: usize,
@@ -23,7 +23,7 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    pub fn section(&self) -> Section {
+    pub(crate) fn section(&self) -> Section {
         Section {
             rid: rid(self.rid),
             unsolicited: self.kind == Kind::Unsolicited,
@@ -34,7 +34,7 @@ impl Transfer {
 
 /// What is written next.
 #[derive(Clone, Copy, Debug)]
-pub enum Step {
+pub(crate) enum Step {
     /// The transfer of this number may begin once the receiver is ready for it.
     Begin(usize),
     /// So many octets of the transfer, from this offset on; 0 for a transfer of nothing.
@@ -44,7 +44,7 @@ pub enum Step {
 }
 
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub(crate) struct Plan {
     pub transfers: Vec<Transfer>,
     pub steps: Vec<Step>,
     /// The sender finishes after so many of them.
@@ -52,10 +52,10 @@ pub struct Plan {
 }
 
 /// The longest transfer.
-pub const MOST_OCTETS: usize = 20_000;
+pub(crate) const MOST_OCTETS: usize = 20_000;
 
 impl Plan {
-    pub fn random(rng: &mut fastrand::Rng) -> Self {
+    pub(crate) fn random(rng: &mut fastrand::Rng) -> Self {
         let mut plan = Self { transfers: Vec::new(), steps: Vec::new(), finishes_after: usize::MAX };
         for _ in 0..rng.usize(1..14) {
             plan.add_message(rng);

@@ -16,7 +16,7 @@ const OWN: u8 = 0xc3;
 const GUARD_OCTETS: usize = 64;
 
 /// Memory with buffers and guards between them.
-pub struct Arena {
+pub(crate) struct Arena {
     memory: Region,
     /// Where the buffer of each transfer is, if it is expected.
     buffers: Vec<Range<usize>>,
@@ -24,7 +24,7 @@ pub struct Arena {
 }
 
 impl Arena {
-    pub fn new(rng: &mut fastrand::Rng, plan: &Plan) -> Self {
+    pub(crate) fn new(rng: &mut fastrand::Rng, plan: &Plan) -> Self {
         let (mut buffers, mut at) = (Vec::new(), GUARD_OCTETS);
         for transfer in &plan.transfers {
             // Room for more than is sent, or just enough.
@@ -42,7 +42,7 @@ impl Arena {
         Self { memory, buffers, pool }
     }
 
-    pub fn config(&self, rng: &mut fastrand::Rng) -> ByteStreamConfig {
+    pub(crate) fn config(&self, rng: &mut fastrand::Rng) -> ByteStreamConfig {
         let ring =
             |rng: &mut fastrand::Rng| [rng.usize(16..100), rng.usize(100..3000), 100_000][rng.usize(..3)];
         let unsolicited = self.pool.as_ref().map(|(pool, ..)| pool.clone());
@@ -72,7 +72,7 @@ fn octets_of(memory: &Region, range: Range<usize>) -> Vec<u8> {
 
 /// What both ends of a stream see: which transfers may begin, and where their octets are.
 #[derive(Default)]
-pub struct Gates {
+pub(crate) struct Gates {
     wanted: Option<usize>,
     ready: Vec<bool>,
     /// Octets of the stream that are of a transfer, and the offset of the first.
@@ -81,12 +81,12 @@ pub struct Gates {
 }
 
 impl Gates {
-    pub fn may_begin(&mut self, transfer: usize) -> bool {
+    pub(crate) fn may_begin(&mut self, transfer: usize) -> bool {
         self.wanted = Some(transfer);
         self.ready[transfer]
     }
 
-    pub fn note_sent(&mut self, transfer: usize, range: Range<usize>, offset: usize) {
+    pub(crate) fn note_sent(&mut self, transfer: usize, range: Range<usize>, offset: usize) {
         self.sections.push((transfer, range, offset));
     }
 }
@@ -104,7 +104,7 @@ enum State {
 }
 
 #[derive(Debug)]
-pub struct Transfer {
+pub(crate) struct Transfer {
     pub plan: Planned,
     state: State,
     /// How often it was reported complete.
@@ -120,7 +120,7 @@ pub struct Transfer {
     was_read: bool,
 }
 
-pub struct Receiver {
+pub(crate) struct Receiver {
     reader: Option<ByteReader>,
     arena: Arena,
     pub gates: Gates,
@@ -150,7 +150,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    pub fn new(plan: Plan, reader: ByteReader, arena: Arena) -> Self {
+    pub(crate) fn new(plan: Plan, reader: ByteReader, arena: Arena) -> Self {
         let transfer = |plan| Transfer {
             plan,
             state: State::Waiting,
@@ -184,21 +184,21 @@ impl Receiver {
         }
     }
 
-    pub fn is_dropped(&self) -> bool {
+    pub(crate) fn is_dropped(&self) -> bool {
         self.reader.is_none()
     }
 
     /// Drops its end.
-    pub fn abandon(&mut self) {
+    pub(crate) fn abandon(&mut self) {
         self.reader = None;
     }
 
-    pub fn is_finished(&self, written: usize) -> bool {
+    pub(crate) fn is_finished(&self, written: usize) -> bool {
         assert!(!self.finished || self.position == written, "{} of {written} octets", self.position);
         self.finished || self.is_dropped()
     }
 
-    pub fn state(&self) -> String {
+    pub(crate) fn state(&self) -> String {
         let open: Vec<_> = self.transfers.iter().filter(|transfer| transfer.state != State::Over).collect();
         let readable = self.reader.as_ref().map(|reader| format!("{reader:?} {:?}", reader.shared().end()));
         format!(
@@ -208,7 +208,7 @@ impl Receiver {
     }
 
     /// Does some of what it wants to do. `stream` is what was written so far.
-    pub fn act(&mut self, rng: &mut fastrand::Rng, stream: &[u8]) {
+    pub(crate) fn act(&mut self, rng: &mut fastrand::Rng, stream: &[u8]) {
         self.open_wanted();
         if self.is_dropped() || self.finished {
             return;
@@ -538,7 +538,7 @@ impl Receiver {
 
     /// Nothing was written outside of buffers, nor into buffers that are the application's, nor beyond the
     /// octets of unsolicited transfers whose options arrived as they were sent.
-    pub fn check_memory(&self, is_faithful: bool) {
+    pub(crate) fn check_memory(&self, is_faithful: bool) {
         let arena = &self.arena;
         let mut at = 0;
         for (number, buffer) in arena.buffers.iter().enumerate() {

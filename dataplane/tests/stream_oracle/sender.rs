@@ -5,7 +5,7 @@ use super::receiver::Gates;
 use super::region_of;
 use warpline_dataplane::byte_stream::{Annotation, ByteWriter};
 
-pub struct Sender {
+pub(crate) struct Sender {
     plan: Plan,
     writer: ByteWriter,
     step: usize,
@@ -16,21 +16,21 @@ pub struct Sender {
 }
 
 impl Sender {
-    pub fn new(plan: Plan, writer: ByteWriter) -> Self {
+    pub(crate) fn new(plan: Plan, writer: ByteWriter) -> Self {
         Self { plan, writer, step: 0, in_step: 0, written: Vec::new() }
     }
 
-    pub fn is_finished(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         self.writer.is_finished()
     }
 
-    pub fn state(&self) -> String {
+    pub(crate) fn state(&self) -> String {
         let step = self.plan.steps.get(self.step);
         let (room, end) = (self.writer.room(), self.writer.shared().end());
         format!("sent {} {step:?} {} room {room} {end:?}", self.written.len(), self.in_step)
     }
 
-    pub fn act(&mut self, rng: &mut fastrand::Rng, gates: &mut Gates) {
+    pub(crate) fn act(&mut self, rng: &mut fastrand::Rng, gates: &mut Gates) {
         if self.is_finished() {
             return;
         }

@@ -12,6 +12,7 @@
 //! - a pointer to something else is null where the header allows that, or points to as much of it as the
 //!   header says, which nobody changes while the call runs.
 
+#![deny(unreachable_pub)]
 // The crate is a wall before C: this is where the workspace's unsafe code belongs.
 #![allow(unsafe_code)]
 // One contract serves all functions: it stands above and at the top of the header.

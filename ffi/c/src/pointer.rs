@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::error::Failure;
 
 /// The most bytes of an address as a string, with the zero byte at its end.
-pub const WARPLINE_MAX_ADDRESS: u32 = 46;
+pub(crate) const WARPLINE_MAX_ADDRESS: u32 = 46;
 
 /// Borrows the value behind a handle or a pointer.
 ///

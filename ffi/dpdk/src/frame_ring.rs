@@ -31,14 +31,14 @@ struct FrameRing {
 }
 
 /// The end that sends. One thread at a time owns it.
-pub struct FrameSender {
+pub(crate) struct FrameSender {
     ring: Arc<FrameRing>,
     /// The slot for the next frame.
     next: usize,
 }
 
 /// The end that receives. One thread at a time owns it.
-pub struct FrameReceiver {
+pub(crate) struct FrameReceiver {
     ring: Arc<FrameRing>,
     /// The slot of the next frame.
     next: usize,
@@ -49,7 +49,7 @@ pub struct FrameReceiver {
 /// # Errors
 ///
 /// [`TryReserveError`] without memory for it.
-pub fn frame_ring(frames: usize) -> Result<(FrameSender, FrameReceiver), TryReserveError> {
+pub(crate) fn frame_ring(frames: usize) -> Result<(FrameSender, FrameReceiver), TryReserveError> {
     let slots = frames.max(1);
     let count = slots.div_ceil(LINE_SLOTS);
     let mut lines = Vec::new();
@@ -90,7 +90,7 @@ impl FrameRing {
 impl FrameSender {
     /// Returns how many of `frames` frames there is room for.
     #[inline]
-    pub fn room(&self, frames: usize) -> usize {
+    pub(crate) fn room(&self, frames: usize) -> usize {
         let slots = self.ring.slots();
         let is_empty =
             |count: usize| slots[self.ring.after(self.next, count)].load(Ordering::Acquire).is_null();
@@ -104,7 +104,7 @@ impl FrameSender {
 
     /// Sends `frames`, for which there is [`room`](Self::room).
     #[inline]
-    pub fn send(&mut self, frames: impl DoubleEndedIterator<Item = Mbuf> + ExactSizeIterator) {
+    pub(crate) fn send(&mut self, frames: impl DoubleEndedIterator<Item = Mbuf> + ExactSizeIterator) {
         let count = frames.len();
         debug_assert!(self.room(count) == count, "{count} frames, and no room for them");
         let slots = self.ring.slots();
@@ -123,7 +123,7 @@ impl FrameSender {
 impl FrameReceiver {
     /// Takes up to `limit` frames and appends them to `frames`; returns how many.
     #[inline]
-    pub fn receive(&mut self, frames: &mut Vec<Mbuf>, limit: usize) -> usize {
+    pub(crate) fn receive(&mut self, frames: &mut Vec<Mbuf>, limit: usize) -> usize {
         // As most polls find it. The frame is taken below, with the order that it needs.
         if self.ring.slots()[self.next].load(Ordering::Relaxed).is_null() {
             return 0;

@@ -8,6 +8,7 @@
 //! before each [`Mempool`]. Other threads may use everything too, at the cost of an atomic operation or two
 //! per buffer.
 
+#![deny(unreachable_pub)]
 // The crate is a wall around C: this is where the workspace's unsafe code belongs.
 #![allow(unsafe_code)]
 

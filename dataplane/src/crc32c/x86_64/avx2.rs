@@ -60,7 +60,7 @@ static TO_LAST_LANE: LaneMultipliers = LaneMultipliers([
 /// See [`Spans`].
 #[inline]
 #[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq,sse4.2")]
-pub unsafe fn update(remainder: u32, spans: Spans, len: usize) -> u32 {
+pub(crate) unsafe fn update(remainder: u32, spans: Spans, len: usize) -> u32 {
     // SAFETY: the caller's promise.
     unsafe {
         if len < ROUND_MIN_LEN {

@@ -60,7 +60,7 @@ static TO_LAST_LANE: [LaneMultipliers; LAST_BLOCKS] = {
 ///
 /// See [`Spans`].
 #[target_feature(enable = "avx512f,avx512bw,vpclmulqdq,pclmulqdq,sse4.2")]
-pub unsafe fn update<P: Pass>(remainder: u32, spans: Spans, len: usize) -> u32 {
+pub(crate) unsafe fn update<P: Pass>(remainder: u32, spans: Spans, len: usize) -> u32 {
     // SAFETY: the caller's promise.
     unsafe {
         if len <= BLOCK {

@@ -17,7 +17,7 @@ const STREAMS_MIN_LEN: usize = 160;
 const MAX_WORDS: usize = 64;
 
 /// Words that a remainder can be shifted over at most.
-pub const MAX_SHIFT: usize = 1023;
+pub(crate) const MAX_SHIFT: usize = 1023;
 
 /// `SHIFTS[n]` multiplies a remainder by x^(64 n), when the low half of the product is then summed as a
 /// message of 8 bytes: that multiplies by x^32, and the product of two reflected numbers by x.
@@ -40,7 +40,7 @@ static SHIFTS: [u32; MAX_SHIFT + 1] = {
 /// See [`Spans`].
 #[inline]
 #[target_feature(enable = "sse4.2,pclmulqdq")]
-pub unsafe fn update(remainder: u32, spans: Spans, len: usize) -> u32 {
+pub(crate) unsafe fn update(remainder: u32, spans: Spans, len: usize) -> u32 {
     // SAFETY: the caller's promise.
     unsafe {
         if len < STREAMS_MIN_LEN {
@@ -58,7 +58,7 @@ pub unsafe fn update(remainder: u32, spans: Spans, len: usize) -> u32 {
 /// See [`Spans`].
 #[inline]
 #[target_feature(enable = "sse4.2")]
-pub unsafe fn update_short<P: Pass>(remainder: u32, spans: Spans, len: usize) -> u32 {
+pub(crate) unsafe fn update_short<P: Pass>(remainder: u32, spans: Spans, len: usize) -> u32 {
     if len < 8 {
         // SAFETY: the caller's promise.
         return unsafe { update_under_8::<P>(remainder, spans, len) };
@@ -105,7 +105,7 @@ unsafe fn update_long(remainder: u32, spans: Spans, len: usize) -> u32 {
 /// Returns the remainder after the `len` low bytes of `bytes`, 1 to 8, when `remainder` is the one before.
 #[inline]
 #[target_feature(enable = "sse4.2")]
-pub fn update_partial(remainder: u32, bytes: u64, len: usize) -> u64 {
+pub(crate) fn update_partial(remainder: u32, bytes: u64, len: usize) -> u64 {
     debug_assert!((1..=8).contains(&len));
     // Zero bytes before the first do not change a remainder of 0: the bytes become the last of 8. What is
     // left of the remainder after so few bytes is not shifted out and stays.
@@ -175,7 +175,7 @@ unsafe fn update_streams(remainder: u64, spans: Spans, words: usize) -> u64 {
 /// Multiplies a remainder as [`SHIFTS`] says, over so many words.
 #[inline]
 #[target_feature(enable = "sse4.2,pclmulqdq")]
-pub fn shift(remainder: u64, words: usize) -> __m128i {
+pub(crate) fn shift(remainder: u64, words: usize) -> __m128i {
     let remainder = _mm_cvtsi64_si128(remainder.cast_signed());
     let multiplier = _mm_cvtsi64_si128(i64::from(SHIFTS[words]));
     _mm_clmulepi64_si128(remainder, multiplier, 0)

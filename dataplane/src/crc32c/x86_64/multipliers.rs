@@ -9,16 +9,16 @@ use super::super::polynomial::power_of_x;
 /// What the two halves of a lane are multiplied by.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
-pub struct Multipliers {
+pub(super) struct Multipliers {
     low: u64,
     high: u64,
 }
 
 impl Multipliers {
-    pub const ZERO: Self = Self { low: 0, high: 0 };
+    pub(super) const ZERO: Self = Self { low: 0, high: 0 };
 
     /// Those that fold a lane over so many bytes.
-    pub const fn folding_over(bytes: usize) -> Self {
+    pub(super) const fn folding_over(bytes: usize) -> Self {
         let bits = 8 * bytes.cast_signed();
         // The low half comes 64 bits before the high one. The product of two reflected numbers is one power
         // of x too high.

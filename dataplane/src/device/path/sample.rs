@@ -26,7 +26,7 @@ impl Default for Sample<'_> {
 
 impl Sample<'_> {
     /// Returns the Ethernet frame, with good checksums.
-    pub fn frame(&self) -> Vec<u8> {
+    pub(crate) fn frame(&self) -> Vec<u8> {
         let tcp_header = 20 + self.options.len();
         let total = (20 + tcp_header + self.payload.len()) as u16;
         let mut ip = vec![0x45, 0, 0, 0, 0x12, 0x34, 0x40, 0, 64, 6, 0, 0, 198, 18, 0, 1, 198, 18, 0, 2];

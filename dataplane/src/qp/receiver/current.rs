@@ -19,7 +19,7 @@ pub(super) struct Current {
 
 impl Current {
     /// A message that the segment with `header` begins, into the buffer of `request`.
-    pub fn new(request: ReceiveRequest, header: &Untagged) -> Self {
+    pub(super) fn new(request: ReceiveRequest, header: &Untagged) -> Self {
         let mut octets = [0; Untagged::LEN];
         Untagged { last: false, ..*header }.emit(&mut octets);
         let mut begin = [0; ALIKE];
@@ -31,7 +31,7 @@ impl Current {
     /// message and not the last; `None` if it is anything else, or the buffer is more than one range of
     /// memory. What the header of the first segment was checked for holds for one that begins like it.
     #[inline]
-    pub fn continued_by(&self, header: &[u8; Untagged::LEN], octets: usize) -> Option<Slice> {
+    pub(super) fn continued_by(&self, header: &[u8; Untagged::LEN], octets: usize) -> Option<Slice> {
         let (begin, offset) = header.split_last_chunk()?;
         let [buffer] = self.request.local.as_slice() else { return None };
         let is_next = *begin == self.begin && u32::from_be_bytes(*offset) == self.placed;

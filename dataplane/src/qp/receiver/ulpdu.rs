@@ -42,7 +42,7 @@ pub(super) struct Ulpdu<'a, O> {
 }
 
 impl<'a, O: Octets> Ulpdu<'a, O> {
-    pub fn parse(octets: &'a O, located: &'a Located) -> Result<Self, Fault> {
+    pub(super) fn parse(octets: &'a O, located: &'a Located) -> Result<Self, Fault> {
         let mut prefix = [0; HEADER_OCTETS];
         let mut prefix_octets = located.header(octets, &mut prefix[..Untagged::LEN]);
         // too short for its header is a local catastrophic error, and there is nothing to copy into a
@@ -62,17 +62,17 @@ impl<'a, O: Octets> Ulpdu<'a, O> {
         Ok(Self { octets, located, prefix, prefix_octets, header, header_octets })
     }
 
-    pub fn payload_octets(&self) -> usize {
+    pub(super) fn payload_octets(&self) -> usize {
         self.located.ulpdu_len() - self.header_octets
     }
 
     /// The octets after the DDP header, as many as a header of RDMAP has.
-    pub fn after_header(&self) -> &[u8] {
+    pub(super) fn after_header(&self) -> &[u8] {
         &self.prefix[self.header_octets..self.prefix_octets]
     }
 
     /// The eight octets of Immediate Data.
-    pub fn immediate(&self) -> u64 {
+    pub(super) fn immediate(&self) -> u64 {
         let mut octets = [0; 8];
         self.located.payload(self.octets, self.header_octets, |at, slice| {
             if let Some(place) = octets.get_mut(at..at + slice.len()) {
@@ -82,7 +82,7 @@ impl<'a, O: Octets> Ulpdu<'a, O> {
         u64::from_be_bytes(octets)
     }
 
-    pub fn fault(&self, error: StreamError) -> Fault {
+    pub(super) fn fault(&self, error: StreamError) -> Fault {
         let mut header = [0; Untagged::LEN];
         header[..self.header_octets].copy_from_slice(&self.prefix[..self.header_octets]);
         let segment_octets = self.located.ulpdu_len() as u16;
@@ -91,7 +91,7 @@ impl<'a, O: Octets> Ulpdu<'a, O> {
     }
 
     /// Places the payload in `memory`: the only copy of received data.
-    pub fn place(&self, memory: &Memory<'_>) {
+    pub(super) fn place(&self, memory: &Memory<'_>) {
         self.located.payload(self.octets, self.header_octets, |at, slice| {
             let fits = memory.write(at, slice);
             debug_assert!(fits, "the whole segment was checked before");
@@ -105,12 +105,12 @@ pub(super) struct Memory<'t>(pub ArrayVec<(usize, Target<'t>), { limits::SCATTER
 
 impl<'t> Memory<'t> {
     /// The memory of an empty segment.
-    pub const fn none() -> Self {
+    pub(super) const fn none() -> Self {
         Self(ArrayVec::new_const())
     }
 
     /// One range for the whole payload.
-    pub fn one(target: Target<'t>) -> Self {
+    pub(super) fn one(target: Target<'t>) -> Self {
         let mut ranges = ArrayVec::new();
         ranges.push((0, target));
         Self(ranges)

@@ -69,7 +69,8 @@ impl End {
         (changes, false)
     }
 
-    /// Takes the segment of `header` and `followers` that follow it, all of as many octets, as a burst has them.
+    /// Takes the segment of `header` and `followers` that follow it, all of as many octets, as a burst has
+    /// them.
     /// Returns what [`receive`](Self::receive) does of the first, and how many were taken as following.
     fn receive_burst(
         &mut self,

@@ -43,13 +43,13 @@ const PLAIN: Annotated = Annotated {
 };
 
 /// A section of transfer `rid` with this total.
-pub const fn section(rid: u64, total_bytes: u32) -> Annotated {
+pub(super) const fn section(rid: u64, total_bytes: u32) -> Annotated {
     Annotated { rid, total_bytes, in_section: Flag::SET, total_known: Flag::SET, ..PLAIN }
 }
 
-pub type Ends = (Handle<ByteStream>, Handle<ByteStream>);
+pub(super) type Ends = (Handle<ByteStream>, Handle<ByteStream>);
 
-pub fn streams(near: &Handle<Device>, far: &Handle<Device>) -> Ends {
+pub(super) fn streams(near: &Handle<Device>, far: &Handle<Device>) -> Ends {
     let listener = far.listen_streams_with(PORT, &OPTION).unwrap();
     let near = near.open_stream(FAR, PORT, Some(&OPTION)).unwrap();
     let far = listener.accept(PATIENCE).unwrap();

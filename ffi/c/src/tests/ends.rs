@@ -21,19 +21,19 @@ use crate::work::*;
 
 /// Milliseconds that anything may take before a test fails. No test waits that long unless something is
 /// wrong.
-pub const PATIENCE: i32 = 120_000;
-pub const FAR: &CStr = c"198.18.0.2";
-pub const PORT: u16 = 4711;
-pub const BYTES: usize = 4096;
+pub(super) const PATIENCE: i32 = 120_000;
+pub(super) const FAR: &CStr = c"198.18.0.2";
+pub(super) const PORT: u16 = 4711;
+pub(super) const BYTES: usize = 4096;
 
-pub const NEAR_DEVICE: &CStr = c"ring,mtu=9000,address=198.18.0.1/24";
-pub const FAR_DEVICE: &CStr = c"ring,mtu=9000,address=198.18.0.2/24";
+pub(super) const NEAR_DEVICE: &CStr = c"ring,mtu=9000,address=198.18.0.1/24";
+pub(super) const FAR_DEVICE: &CStr = c"ring,mtu=9000,address=198.18.0.2/24";
 
 /// The attributes that a null pointer stands for.
-pub const ATTR: DeviceAttr =
+pub(super) const ATTR: DeviceAttr =
     DeviceAttr { size: size_of::<DeviceAttr>(), eal: null(), flags: 0, lcore: 0, window: 0, reserved: 0 };
 
-pub const LISTEN_ATTR: ListenAttr = ListenAttr {
+pub(super) const LISTEN_ATTR: ListenAttr = ListenAttr {
     size: size_of::<ListenAttr>(),
     backlog: 0,
     startup_timeout_ms: 0,
@@ -45,7 +45,7 @@ pub const LISTEN_ATTR: ListenAttr = ListenAttr {
     reserved: [0; 5],
 };
 
-pub const QP_ATTR: QpAttr = QpAttr {
+pub(super) const QP_ATTR: QpAttr = QpAttr {
     size: size_of::<QpAttr>(),
     send_depth: 0,
     recv_depth: 0,
@@ -60,7 +60,7 @@ pub const QP_ATTR: QpAttr = QpAttr {
     keepalive_probes: 0,
 };
 
-pub const CQ_ATTR: CqAttr = CqAttr {
+pub(super) const CQ_ATTR: CqAttr = CqAttr {
     size: size_of::<CqAttr>(),
     capacity: 256,
     sleepable: Flag::CLEAR,
@@ -68,13 +68,13 @@ pub const CQ_ATTR: CqAttr = CqAttr {
     reserved: [0; 2],
 };
 
-pub fn devices() -> (Handle<Device>, Handle<Device>) {
+pub(super) fn devices() -> (Handle<Device>, Handle<Device>) {
     Handle::open_pair((NEAR_DEVICE, None), (FAR_DEVICE, None)).unwrap()
 }
 
 /// Two devices as those of [`devices`], and the link between them, whose frames a test may lose. The first
 /// device is its end A.
-pub fn watched_devices() -> (Handle<Device>, Handle<Device>, Network) {
+pub(super) fn watched_devices() -> (Handle<Device>, Handle<Device>, Network) {
     let (near, far) = sim::link(0, EndConfig::a(), EndConfig::b());
     let network = near.network();
     let start = |device, last| {
@@ -91,7 +91,7 @@ pub fn watched_devices() -> (Handle<Device>, Handle<Device>, Network) {
 
 /// One end of a connection, with memory of its own and all rights to it. Its handles are given back in this
 /// order, which is none that anything asks for.
-pub struct End {
+pub(super) struct End {
     pub pd: Handle<Pd>,
     pub cq: Handle<Cq>,
     pub mr: Handle<Mr>,
@@ -99,11 +99,11 @@ pub struct End {
 }
 
 impl End {
-    pub fn new(device: &Handle<Device>) -> Self {
+    pub(super) fn new(device: &Handle<Device>) -> Self {
         Self::of(device.pd(), None)
     }
 
-    pub fn of(pd: Handle<Pd>, srq: Option<&Handle<Srq>>) -> Self {
+    pub(super) fn of(pd: Handle<Pd>, srq: Option<&Handle<Srq>>) -> Self {
         let cq = Handle::new(256, true);
         let qp = pd.qp(&cq, srq, None);
         let access = WARPLINE_ACCESS_LOCAL_WRITE
@@ -115,37 +115,37 @@ impl End {
     }
 
     /// A range of its memory.
-    pub fn sge(&self, offset: usize, bytes: u32) -> Sge {
+    pub(super) fn sge(&self, offset: usize, bytes: u32) -> Sge {
         Sge { addr: self.addr(offset), length: bytes, stag: self.mr.stag() }
     }
 
-    pub fn addr(&self, offset: usize) -> u64 {
+    pub(super) fn addr(&self, offset: usize) -> u64 {
         self.mr.address() as u64 + offset as u64
     }
 
-    pub fn put(&self, offset: usize, bytes: &[u8]) {
+    pub(super) fn put(&self, offset: usize, bytes: &[u8]) {
         self.mr.put(offset, bytes);
     }
 
-    pub fn get(&self, offset: usize, bytes: usize) -> Vec<u8> {
+    pub(super) fn get(&self, offset: usize, bytes: usize) -> Vec<u8> {
         self.mr.get(offset, bytes)
     }
 
-    pub fn post_recv(&self, wr_id: u64, offset: usize, bytes: u32) {
+    pub(super) fn post_recv(&self, wr_id: u64, offset: usize, bytes: u32) {
         let sge = self.sge(offset, bytes);
         let wr = receive(wr_id, &sge);
         assert_eq!(self.qp.post_recv(&wr), (0, null()), "{}", last_error());
     }
 
-    pub fn post_send(&self, wr: &SendWr) {
+    pub(super) fn post_send(&self, wr: &SendWr) {
         assert_eq!(self.qp.post_send(wr), (0, null()), "{}", last_error());
     }
 
-    pub fn wc(&self) -> Wc {
+    pub(super) fn wc(&self) -> Wc {
         self.cq.wait(PATIENCE).expect("a completion")
     }
 
-    pub fn completed(&self) -> Wc {
+    pub(super) fn completed(&self) -> Wc {
         let wc = self.wc();
         assert_eq!(wc.status, 0, "{wc:?}");
         wc
@@ -153,24 +153,24 @@ impl End {
 }
 
 /// Whether a file descriptor becomes readable in time.
-pub fn readable(fd: i32, timeout_ms: i32) -> bool {
+pub(super) fn readable(fd: i32, timeout_ms: i32) -> bool {
     let mut asked = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     // SAFETY: it is one `pollfd`.
     unsafe { libc::poll(&raw mut asked, 1, timeout_ms) == 1 }
 }
 
 /// A receive into one range of memory.
-pub fn receive(wr_id: u64, sge: &Sge) -> RecvWr {
+pub(super) fn receive(wr_id: u64, sge: &Sge) -> RecvWr {
     RecvWr { size: size_of::<RecvWr>(), wr_id, next: null(), sg_list: sge, num_sge: 1, reserved: 0 }
 }
 
 /// A signaled request of `opcode` with no memory.
-pub fn bare(opcode: u32) -> SendWr {
+pub(super) fn bare(opcode: u32) -> SendWr {
     SendWr { sg_list: null(), num_sge: 0, ..request(opcode, &Sge::default()) }
 }
 
 /// A signaled request of `opcode` with one range of memory.
-pub fn request(opcode: u32, sge: &Sge) -> SendWr {
+pub(super) fn request(opcode: u32, sge: &Sge) -> SendWr {
     SendWr {
         size: size_of::<SendWr>(),
         wr_id: u64::from(opcode) + 1000,
@@ -190,7 +190,7 @@ pub fn request(opcode: u32, sge: &Sge) -> SendWr {
     }
 }
 
-pub fn param(private_data: &[u8]) -> ConnParam {
+pub(super) fn param(private_data: &[u8]) -> ConnParam {
     ConnParam {
         size: size_of::<ConnParam>(),
         private_data: private_data.as_ptr().cast::<c_void>(),
@@ -209,7 +209,7 @@ pub fn param(private_data: &[u8]) -> ConnParam {
 }
 
 /// Connects two ends with the calls of C; returns the reply that the near end received.
-pub fn connect(far_device: &Handle<Device>, near: &End, far: &End) -> ConnReply {
+pub(super) fn connect(far_device: &Handle<Device>, near: &End, far: &End) -> ConnReply {
     let listener = far_device.listen(PORT).unwrap();
     thread::scope(|scope| {
         let connecting = scope.spawn(|| {
@@ -225,7 +225,7 @@ pub fn connect(far_device: &Handle<Device>, near: &End, far: &End) -> ConnReply 
 }
 
 /// Two devices and a connection. The devices are given back at once: the ends keep them.
-pub fn connected() -> (End, End) {
+pub(super) fn connected() -> (End, End) {
     let (near_device, far_device) = devices();
     let (near, far) = (End::new(&near_device), End::new(&far_device));
     connect(&far_device, &near, &far);

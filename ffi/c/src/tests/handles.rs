@@ -19,7 +19,7 @@ use crate::queue_pair::*;
 use crate::window::*;
 use crate::work::*;
 
-pub use cm::cm_event_text;
+pub(super) use cm::cm_event_text;
 
 /// A handle, and the call that returns it.
 pub struct Handle<T> {
@@ -81,7 +81,7 @@ fn written<T: Default>(call: impl FnOnce(*mut T) -> i32) -> Result<T, i32> {
     }
 }
 
-pub fn raw_or_null<T>(handle: Option<&Handle<T>>) -> *mut T {
+pub(super) fn raw_or_null<T>(handle: Option<&Handle<T>>) -> *mut T {
     handle.map_or(null_mut(), Handle::raw)
 }
 
@@ -91,15 +91,15 @@ fn words(text: *const std::ffi::c_char) -> &'static CStr {
     unsafe { CStr::from_ptr(text) }
 }
 
-pub fn status_text(status: u32) -> &'static CStr {
+pub(super) fn status_text(status: u32) -> &'static CStr {
     words(warpline_wc_status_text(status))
 }
 
-pub fn event_text(event: u32) -> &'static CStr {
+pub(super) fn event_text(event: u32) -> &'static CStr {
     words(warpline_event_text(event))
 }
 
-pub fn last_error() -> String {
+pub(super) fn last_error() -> String {
     // SAFETY: it is never null, and good until the next call of this thread.
     unsafe { CStr::from_ptr(warpline_last_error()) }.to_str().unwrap().into()
 }
@@ -289,7 +289,7 @@ impl Handle<Mw> {
 }
 
 /// The message with an advertisement.
-pub fn encoded(advertisement: &Advertisement) -> [u8; WARPLINE_ADVERTISEMENT_BYTES as usize] {
+pub(super) fn encoded(advertisement: &Advertisement) -> [u8; WARPLINE_ADVERTISEMENT_BYTES as usize] {
     let mut message = [0; WARPLINE_ADVERTISEMENT_BYTES as usize];
     // SAFETY: there are as many bytes as the header asks for.
     let result = unsafe { warpline_advertisement_encode(advertisement, message.as_mut_ptr().cast()) };
@@ -297,7 +297,7 @@ pub fn encoded(advertisement: &Advertisement) -> [u8; WARPLINE_ADVERTISEMENT_BYT
     message
 }
 
-pub fn decoded(message: &[u8]) -> Result<Advertisement, i32> {
+pub(super) fn decoded(message: &[u8]) -> Result<Advertisement, i32> {
     let (start, bytes) = (message.as_ptr().cast(), message.len());
     // SAFETY: there are as many bytes, and the place may be written.
     written(|place| unsafe { warpline_advertisement_decode(start, bytes, place) })
@@ -428,7 +428,7 @@ impl Handle<Listener> {
 }
 
 /// What a listener is made with.
-pub fn config(attr: Option<&ListenAttr>) -> warpline::ListenConfig {
+pub(super) fn config(attr: Option<&ListenAttr>) -> warpline::ListenConfig {
     // SAFETY: null, or good.
     unsafe { ListenAttr::config(attr.map_or(null(), from_ref)) }
         .unwrap_or_else(|_| panic!("the attributes are good"))
@@ -464,6 +464,6 @@ impl Asked {
 }
 
 /// What is not written shows.
-pub fn no_reply() -> ConnReply {
+pub(super) fn no_reply() -> ConnReply {
     ConnReply { private_data: [0xee; 512], private_data_len: u32::MAX, ird: u16::MAX, ord: u16::MAX }
 }

@@ -41,7 +41,7 @@ fn of_device(device: &Handle<crate::device::Device>) -> BTreeMap<String, u64> {
 }
 
 /// What became of the segments of a byte stream that have the TCP RDMA option, and its TCP.
-pub fn of_byte_stream(stream: &Handle<ByteStream>) -> BTreeMap<String, u64> {
+pub(super) fn of_byte_stream(stream: &Handle<ByteStream>) -> BTreeMap<String, u64> {
     // SAFETY: as above.
     all(|counters, room| unsafe { warpline_byte_stream_counters(stream.raw(), counters, room) })
 }

@@ -9,7 +9,7 @@ use crate::cm::channel::*;
 use crate::cm::id::*;
 use crate::pointer::WARPLINE_MAX_ADDRESS;
 
-pub fn cm_event_text(event: u32) -> &'static CStr {
+pub(crate) fn cm_event_text(event: u32) -> &'static CStr {
     words(warpline_cm_event_text(event))
 }
 
