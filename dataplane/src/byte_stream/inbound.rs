@@ -13,7 +13,7 @@ use super::shared::SharedByteStream;
 use super::transfers::{Buffer, Record, RecordKind, TransferId, Transfers};
 use crate::limits;
 use crate::sync::{Ordering, fence};
-use crate::wire::tcp_rdma::{Rid, Transfer};
+use crate::wire::tcp_rdma::{RdmaOption, Rid, Transfer};
 
 /// Octets of a segment that TCP keeps, by positions of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +65,10 @@ struct MessageStart {
     handed_out_to: u64,
 }
 
+/// Records that one segment may add: that a message begins, that octets are placed, and that they complete
+/// their transfer. Before each of them two must have room.
+const RECORDS_OF_SEGMENT: usize = 4;
+
 /// The name and the buffer of a record that is of no transfer.
 const NO_TRANSFER: Record = Record {
     at: 0,
@@ -87,6 +91,12 @@ pub struct Inbound {
     last_message_start: Option<u64>,
     /// Octets in the ring so far, published or not.
     filled: u64,
+    /// Octets in the ring that the application was told of.
+    filled_told: u64,
+    /// The next record: octets that were placed last, and may continue.
+    placed_last: Option<Record>,
+    /// There are records or counts that the application was not told of.
+    has_news: bool,
     /// Octets of messages handed out before their turn.
     early_filled: u64,
     /// The position of the next octet in stream order.
@@ -109,6 +119,9 @@ impl Inbound {
             message_starts: VecDeque::new(),
             last_message_start: None,
             filled: 0,
+            filled_told: 0,
+            placed_last: None,
+            has_news: false,
             early_filled: 0,
             position: 0,
             commands_done: 0,
@@ -242,6 +255,18 @@ impl Inbound {
         arrived: &Arrived,
         copy: impl FnMut(u64, usize, &mut dyn FnMut(&[u8])),
     ) {
+        self.place_fitting(option, arrived, copy);
+        self.publish_counters();
+    }
+
+    /// As [`place`](Self::place), but the application is not told of the counters.
+    #[inline]
+    fn place_fitting(
+        &mut self,
+        option: &Transfer,
+        arrived: &Arrived,
+        copy: impl FnMut(u64, usize, &mut dyn FnMut(&[u8])),
+    ) {
         if self.shared.abandoned.load(Ordering::Acquire) {
             return;
         }
@@ -250,7 +275,56 @@ impl Inbound {
         } else {
             self.transfers.counters.outside_payload += 1;
         }
-        self.publish_counters();
+    }
+
+    /// Takes `payload`, the next octets in stream order, all of one segment with the option `option`, if it
+    /// has one: those of a transfer are placed, and all are handed over. The application
+    /// [has room](Self::takes) for them. [`tell`](Self::tell) follows.
+    pub fn receive(&mut self, payload: &[u8], option: Option<&RdmaOption>) {
+        let begin = self.position;
+        let copy = |at: u64, octets: usize, write: &mut dyn FnMut(&[u8])| {
+            let skip = (at - begin) as usize;
+            if let Some(slice) = payload.get(skip..skip + octets) {
+                write(slice);
+            }
+        };
+        if let Some(option) = option {
+            let kept = (begin, begin + payload.len() as u64);
+            let arrived = Arrived { payload: begin, payload_octets: payload.len(), kept, in_order: true };
+            if option.begins_message() {
+                self.note_message_start(&arrived);
+            }
+            if let RdmaOption::Transfer(transfer) = option {
+                self.has_news = true;
+                if self.place_next(transfer, &arrived, copy) {
+                    return;
+                }
+            }
+        }
+        let octets = self.hand_over_next(payload.len(), |skip, octets, write| {
+            copy(begin + skip as u64, octets, write);
+        });
+        debug_assert_eq!(octets, payload.len(), "there was room for all");
+    }
+
+    /// Places the octets of a segment that are next in stream order. Returns true if they are handed over:
+    /// the transfer has all of them, and nothing is to be told before.
+    fn place_next(
+        &mut self,
+        option: &Transfer,
+        arrived: &Arrived,
+        mut copy: impl FnMut(u64, usize, &mut dyn FnMut(&[u8])),
+    ) -> bool {
+        let has_all = option.data_offset == 0 && usize::from(option.data_octets) == arrived.payload_octets;
+        let is_next = self.message_starts.is_empty() && self.placements.is_empty();
+        if !has_all || !is_next || self.shared.abandoned.load(Ordering::Acquire) {
+            self.place_fitting(option, arrived, copy);
+            return false;
+        }
+        let (at, end) = arrived.kept;
+        let Some(placement) = self.place_part(option, arrived, at, end, &mut copy) else { return false };
+        self.transfers.counters.segments_placed += 1;
+        self.deliver(&placement)
     }
 
     /// Places the octets of a segment that are not placed yet. Those that came beyond a gap, and were placed
@@ -271,12 +345,12 @@ impl Inbound {
         let mut placed = 0;
         while let Some(same) = self.placed_alike(option, data, at, end) {
             if at < same.at {
-                placed += u32::from(self.place_part(option, arrived, at, same.at, &mut copy));
+                placed += u32::from(self.place_and_note(option, arrived, at, same.at, &mut copy));
             }
             at = same.end();
         }
         if at < end || option.data_octets == 0 {
-            placed += u32::from(self.place_part(option, arrived, at, end, &mut copy));
+            placed += u32::from(self.place_and_note(option, arrived, at, end, &mut copy));
         }
         if placed > 0 {
             let counters = &mut self.transfers.counters;
@@ -301,8 +375,9 @@ impl Inbound {
         among.filter(|placement| placement.end() > at).find(alike).copied()
     }
 
-    /// Places the octets of a segment from position `at` to `end`. Returns false if they are refused.
-    fn place_part(
+    /// Places the octets of a segment from position `at` to `end`, whose turn comes. Returns false if they
+    /// are refused.
+    fn place_and_note(
         &mut self,
         option: &Transfer,
         arrived: &Arrived,
@@ -310,9 +385,26 @@ impl Inbound {
         end: u64,
         copy: &mut impl FnMut(u64, usize, &mut dyn FnMut(&[u8])),
     ) -> bool {
+        let placement = self.place_part(option, arrived, at, end, copy);
+        if let Some(placement) = placement {
+            self.note(placement);
+        }
+        placement.is_some()
+    }
+
+    /// Places the octets of a segment from position `at` to `end`. Returns `None` if they are refused.
+    #[inline]
+    fn place_part(
+        &mut self,
+        option: &Transfer,
+        arrived: &Arrived,
+        at: u64,
+        end: u64,
+        copy: &mut impl FnMut(u64, usize, &mut dyn FnMut(&[u8])),
+    ) -> Option<Placement> {
         let Some((transfer, range)) = self.claim(option, arrived, at, end) else {
             self.transfers.counters.octets_refused += end - at;
-            return false;
+            return None;
         };
         let octets = range.octets() as usize;
         if octets > 0 {
@@ -322,12 +414,12 @@ impl Inbound {
                 place += slice.len() as u64;
             });
         }
-        self.note(Placement { at, range, transfer, beyond_gap: !arrived.in_order });
         self.transfers.counters.octets_placed += octets as u64;
-        true
+        Some(Placement { at, range, transfer, beyond_gap: !arrived.in_order })
     }
 
     /// Claims the place in its buffer for the octets of a segment from `at` on, up to `end`.
+    #[inline]
     fn claim(
         &mut self,
         option: &Transfer,
@@ -393,6 +485,17 @@ impl Inbound {
     pub fn hand_over(
         &mut self,
         available: usize,
+        copy: impl FnMut(usize, usize, &mut dyn FnMut(&[u8])),
+    ) -> usize {
+        let octets = self.hand_over_next(available, copy);
+        self.tell();
+        octets
+    }
+
+    /// As [`hand_over`](Self::hand_over), but the application is not told yet.
+    fn hand_over_next(
+        &mut self,
+        available: usize,
         mut copy: impl FnMut(usize, usize, &mut dyn FnMut(&[u8])),
     ) -> usize {
         let begin = self.position;
@@ -402,8 +505,6 @@ impl Inbound {
             self.dropped |= available > 0;
             return available;
         }
-        let filled_before = self.filled;
-        let mut records = 0;
         loop {
             let next = self.next_placement(end);
             let octets_end = next.map_or(end, |placement| placement.at);
@@ -430,29 +531,37 @@ impl Inbound {
                 break;
             }
             // A record for the octets, and one for the end of the transfer.
-            if self.shared.records.len() + 2 > self.shared.records.capacity() {
+            if !self.has_room_for_records(2) {
                 break;
             }
             if start.is_some() {
                 self.last_message_start = self.message_starts.pop_front().map(|start| start.position);
                 self.push(Record { at: self.filled, kind: RecordKind::MessageStart, ..NO_TRANSFER });
-                records += 1;
                 continue;
             }
             let Some(placement) = next else { break };
             self.placements.pop_front();
-            records += usize::from(self.deliver(&placement));
-        }
-        if self.filled != filled_before {
-            self.shared.filled.store(self.filled, Ordering::Release);
-        }
-        if records > 0 {
-            self.publish_counters();
-        }
-        if self.filled != filled_before || records > 0 {
-            self.shared.reader.wake();
+            self.deliver(&placement);
         }
         (self.position - begin) as usize
+    }
+
+    /// Tells the application what was handed over.
+    pub fn tell(&mut self) {
+        let has_news = core::mem::take(&mut self.has_news);
+        if has_news {
+            self.push_placed();
+            self.publish_counters();
+        }
+        // After the records: the reader may read all octets that it sees, up to the next record.
+        let has_octets = self.filled != self.filled_told;
+        if has_octets {
+            self.filled_told = self.filled;
+            self.shared.filled.store(self.filled, Ordering::Release);
+        }
+        if has_octets || has_news {
+            self.shared.reader.wake();
+        }
     }
 
     /// The first position up to `end` where a message begins. Those inside of placements are dropped.
@@ -493,6 +602,7 @@ impl Inbound {
 
     /// Hands a placement to the application, whose turn has come. Returns false if it does not count after
     /// all; its octets follow from the stream then.
+    #[inline]
     fn deliver(&mut self, placement: &Placement) -> bool {
         let Placement { range, transfer, beyond_gap, .. } = *placement;
         let Some((rid, buffer)) = self.transfers.names(transfer) else { return false };
@@ -511,9 +621,39 @@ impl Inbound {
         true
     }
 
-    fn push(&self, record: Record) {
+    /// Pushes a record, as one with that before it where octets that were placed continue: the segments of a
+    /// burst take no more room than one.
+    fn push(&mut self, record: Record) {
+        self.has_news = true;
+        if let Some(longer) = self.placed_last.as_ref().and_then(|last| last.joined(&record)) {
+            self.placed_last = Some(longer);
+            return;
+        }
+        self.push_placed();
+        if matches!(record.kind, RecordKind::Placed { .. }) {
+            self.placed_last = Some(record);
+        } else {
+            self.push_now(record);
+        }
+    }
+
+    /// Pushes the record that waited for octets to continue it.
+    fn push_placed(&mut self) {
+        if let Some(record) = self.placed_last.take() {
+            self.push_now(record);
+        }
+    }
+
+    fn push_now(&self, record: Record) {
         let pushed = self.shared.records.push(record);
         debug_assert!(pushed.is_ok(), "room for two was seen, and nobody else pushes");
+    }
+
+    /// Whether there is room for `count` records more.
+    #[inline]
+    fn has_room_for_records(&self, count: usize) -> bool {
+        let records = &self.shared.records;
+        records.len() + usize::from(self.placed_last.is_some()) + count <= records.capacity()
     }
 
     fn ring_room(&self) -> usize {
@@ -527,10 +667,13 @@ impl Inbound {
         u32::try_from(self.ring_room()).unwrap_or(u32::MAX)
     }
 
-    /// Whether octets that are next in the stream can be handed over from where they lie, all of `octets`: no
-    /// placement is in the way.
+    /// Whether all `octets` octets of a segment that are next in the stream can be handed over from where
+    /// they lie, whatever it says about them: no placement is in the way.
     pub fn takes(&self, octets: usize) -> bool {
-        self.placements.is_empty() && self.message_starts.is_empty() && self.ring_room() >= octets
+        self.placements.is_empty()
+            && self.message_starts.is_empty()
+            && self.ring_room() >= octets
+            && self.has_room_for_records(RECORDS_OF_SEGMENT)
     }
 
     /// Notes that octets wait for room, or do no more. Returns true if there is room after all.
@@ -541,7 +684,7 @@ impl Inbound {
         self.shared.stalled.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         // The application may have made room before it could see that.
-        self.ring_room() > 0 && self.shared.records.len() + 2 <= self.shared.records.capacity()
+        self.ring_room() > 0 && self.has_room_for_records(2)
     }
 
     /// Tells the application that the peer sends nothing more.

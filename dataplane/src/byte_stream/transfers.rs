@@ -66,6 +66,22 @@ pub(super) struct Record {
     pub(super) kind: RecordKind,
 }
 
+impl Record {
+    /// Returns it and `next`, which comes right after it, as one, if both say that octets are placed, and
+    /// those of `next` continue it in the stream and in the buffer.
+    pub(super) fn joined(&self, next: &Self) -> Option<Self> {
+        let (RecordKind::Placed { offset, octets }, RecordKind::Placed { offset: at, octets: more }) =
+            (self.kind, next.kind)
+        else {
+            return None;
+        };
+        let continues = (self.at, self.rid, self.buffer) == (next.at, next.rid, next.buffer)
+            && offset.checked_add(octets) == Some(at);
+        let octets = octets.checked_add(more).filter(|_| continues)?;
+        Some(Self { kind: RecordKind::Placed { offset, octets }, ..*self })
+    }
+}
+
 /// What a [`Record`] says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecordKind {
@@ -154,6 +170,8 @@ impl Slot {
 pub(super) struct Transfers {
     /// By name.
     names: Vec<(Rid, u16)>,
+    /// The slot that was found last: most segments are of the same transfer as the one before.
+    found_last: u16,
     slots: Vec<Option<Slot>>,
     epochs: Vec<u32>,
     free: Vec<u16>,
@@ -168,6 +186,7 @@ impl Transfers {
         let most = limits::TRANSFERS_PER_STREAM;
         Self {
             names: Vec::with_capacity(most),
+            found_last: 0,
             slots: (0..most).map(|_| None).collect(),
             epochs: vec![0; most],
             free: (0..most as u16).rev().collect(),
@@ -177,9 +196,14 @@ impl Transfers {
         }
     }
 
-    fn find(&self, rid: Rid) -> Option<u16> {
-        let at = self.names.binary_search_by_key(&rid, |name| name.0).ok()?;
-        Some(self.names[at].1)
+    #[inline]
+    fn find(&mut self, rid: Rid) -> Option<u16> {
+        let last = self.slots[usize::from(self.found_last)].as_ref();
+        if last.is_none_or(|last| last.rid != rid) {
+            let at = self.names.binary_search_by_key(&rid, |name| name.0).ok()?;
+            self.found_last = self.names[at].1;
+        }
+        Some(self.found_last)
     }
 
     /// Expects a transfer: its octets go to the `octets` octets at `offset` of `memory`. Returns false if

@@ -15,6 +15,7 @@ use crate::wire::tcp::{Header, SeqNumber};
 use crate::wire::tcp_rdma::{RdmaOption, Transfer};
 
 use super::connection::{Chunk, Connection, Mode};
+use super::in_place::Burst;
 use super::stream_halves::StreamHalves;
 use super::{Endpoint, Outcome};
 
@@ -193,21 +194,51 @@ impl<F: Frame> Endpoint<'_, F> {
         stream.outbound.release(tcp.oldest_kept(&self.context.pools));
     }
 
-    /// Hands the octets of the segment in `frame` to the application, which has room for them.
-    pub(super) fn pass_bytes(&mut self, segment: &Segment, frame: &F) {
-        let payload = frame.piece(0).and_then(|first| first.get(segment.payload_offset..segment.end()));
-        let payload = payload.unwrap_or_default();
-        let Connection { tcp, mode: Mode::Bytes(stream), .. } = &mut *self.connection else { return };
-        let octets = stream.inbound.hand_over(payload.len(), |skip, octets, write| {
-            if let Some(slice) = payload.get(skip..skip + octets) {
-                write(slice);
+    /// Hands the octets of `segment`, which TCP [expected](tcp::Connection::take_expected), from its `frame`
+    /// to the application, which has room for them, and those of the segments that follow it in `burst`.
+    /// Returns the frame of one that is not next in order, or for which there is no room; `segment` is that
+    /// one then.
+    // Requirements: TRO-3.1.2-01, TRO-3.1.3-01, TRO-6.1-01, TRO-6.1-02
+    #[inline(never)]
+    pub(super) fn consume_bytes(
+        &mut self,
+        segment: &mut Segment,
+        mut frame: F,
+        burst: &mut impl Burst<F>,
+    ) -> Option<F> {
+        let Connection { tcp, mode: Mode::Bytes(stream), .. } = &mut *self.connection else {
+            debug_assert!(false, "a connection that carries bytes has halves of a stream");
+            return Some(frame);
+        };
+        let pools = &mut self.context.pools;
+        let annotated = tcp.rdma_option_negotiated();
+        let (mut octets, mut segments, mut leads) = (0, 0, false);
+        let unexpected = loop {
+            let first = frame.piece(0).unwrap_or_default();
+            let payload = first.get(segment.payload_offset..segment.end()).unwrap_or_default();
+            let option = if annotated { segment.rdma_option(first) } else { None };
+            stream.inbound.receive(payload, option.as_ref());
+            tcp.pass(payload.len());
+            octets += payload.len();
+            segments += 1;
+            burst.recycle(frame);
+            leads = leads || !burst.is_empty() && tcp.leads(segment, pools);
+            if !leads {
+                break None;
             }
-        });
-        debug_assert_eq!(octets, payload.len(), "there was room for all");
-        tcp.pass(octets);
-        stream.renew_window(tcp, &mut self.context.pools);
-        self.context.statistics.bytes_copied_rx += octets as u64;
-        self.context.statistics.segments_predicted += 1;
+            let Some(next) = burst.next_after(segment) else { break None };
+            if !tcp.expects_following(segment) || !stream.inbound.takes(segment.payload_octets) {
+                break Some(next);
+            }
+            tcp.take_following(segment);
+            frame = next;
+        };
+        stream.inbound.tell();
+        stream.renew_window(tcp, pools);
+        let statistics = &mut self.context.statistics;
+        statistics.bytes_copied_rx += octets as u64;
+        statistics.segments_predicted += segments;
+        unexpected
     }
 }
 

@@ -19,7 +19,7 @@ use super::receive::{Step, on_fpdu};
 
 impl<F: Frame> Endpoint<'_, F> {
     /// Returns true if the octets of a segment can be consumed in its frame, if they are next: its connection
-    /// takes FPDUs at once, or its byte stream has room for octets without annotation.
+    /// takes FPDUs at once, or its byte stream has room for them.
     #[inline]
     pub(super) fn takes_in_place(&self, segment: &Segment, frame: &F) -> bool {
         let takes = match &self.connection.mode {

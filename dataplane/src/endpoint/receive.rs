@@ -76,12 +76,12 @@ impl<F: Frame> Endpoint<'_, F> {
             burst.recycle(frame);
             return (changes, None);
         }
-        if self.connection.carries_bytes() {
-            self.pass_bytes(segment, &frame);
-            burst.recycle(frame);
-            return (changes, None);
-        }
-        (changes, self.consume_fpdus(segment, frame, burst))
+        let unexpected = if self.connection.carries_bytes() {
+            self.consume_bytes(segment, frame, burst)
+        } else {
+            self.consume_fpdus(segment, frame, burst)
+        };
+        (changes, unexpected)
     }
 
     /// Handles a segment of the connection, with any header.

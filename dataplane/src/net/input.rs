@@ -60,11 +60,14 @@ impl<D: Device> Host<D> {
             return None;
         }
         let link = if self.vlan.is_none() { LINK } else { self.tagged_link(octets)? };
-        let segment = match *octets.get(link - 2..)?.first_chunk()? {
+        let mut segment = match *octets.get(link - 2..)?.first_chunk()? {
             IPV4 => Segment::parse_ipv4(octets, link)?,
             IPV6 => Segment::parse_ipv6(octets, link)?,
             _ => return None,
         };
+        if segment.has_other_options {
+            segment.find_rdma_option(octets, self.rdma_option_kind);
+        }
         let holds = ingress.is_verified() || checksums_hold(frame.checksums(), &segment, link, octets);
         holds.then_some(segment)
     }

@@ -19,9 +19,9 @@ const FLAGS: usize = 13;
 
 impl Segment {
     /// Makes this segment, which lies in the frame `before`, the one in `frame`, if the headers there are the
-    /// same but for sequence number, PSH, length, checksums and the identification of IPv4. Returns false,
-    /// and changes nothing, if more differs, there are options besides timestamps, or the segment is not
-    /// whole. Checksums are left to the caller.
+    /// same but for sequence number, PSH, length, checksums, the identification of IPv4 and what a TCP RDMA
+    /// option of the same length says. Returns false, and changes nothing, if more differs, there are other
+    /// options besides timestamps, or the segment is not whole. Checksums are left to the caller.
     #[inline]
     pub fn follow(&mut self, before: &[u8], frame: &[u8]) -> bool {
         if self.has_other_options {
@@ -45,11 +45,11 @@ impl Segment {
     #[inline]
     fn follow_in<const NETWORK: usize, const IP: usize, const HEADERS: usize>(
         &mut self,
-        before: &[u8],
+        before_frame: &[u8],
         frame: &[u8],
     ) -> bool {
         let common = const { common_bits::<NETWORK, IP, HEADERS>() };
-        let before: Option<&[u8; HEADERS]> = before.first_chunk();
+        let before: Option<&[u8; HEADERS]> = before_frame.first_chunk();
         let headers: Option<&[u8; HEADERS]> = frame.first_chunk();
         let Some((before, headers)) = before.zip(headers) else { return false };
         let mut differences = 0;
@@ -59,18 +59,24 @@ impl Segment {
             differences |= (before[at] ^ headers[at]) & common[at];
             at += 1;
         }
+        // Of an RDMA option kind and length are the same, and so there is no option after it.
+        let rdma = usize::from(self.rdma_octets);
+        let kind = |frame: &[u8]| frame.get(HEADERS..HEADERS + rdma)?.first_chunk::<2>().copied();
+        if rdma > 0 && kind(before_frame) != kind(frame) {
+            return false;
+        }
         let half = |at: usize| u16::from_be_bytes([headers[at], headers[at + 1]]);
         // The length of IPv4 counts its header, that of IPv6 does not.
         let packet_octets =
             if IP == V4 { usize::from(half(NETWORK + 2)) } else { V6 + usize::from(half(NETWORK + 4)) };
         let end = NETWORK + packet_octets;
-        if differences != 0 || end < HEADERS || end > frame.len() {
+        if differences != 0 || end < HEADERS + rdma || end > frame.len() {
             return false;
         }
         let tcp = NETWORK + IP;
         self.seq.0 = u32::from(half(tcp + 4)) << 16 | u32::from(half(tcp + 6));
         self.flags = Flags::from_bits_retain(headers[tcp + FLAGS]);
-        self.payload_octets = end - HEADERS;
+        self.payload_octets = end - HEADERS - rdma;
         true
     }
 }
@@ -104,6 +110,7 @@ mod tests {
     use crate::wire::ethernet::{EtherType, MacAddress, Tag};
     use crate::wire::ipv4::Protocol;
     use crate::wire::tcp::{Options, SeqNumber, Timestamps};
+    use crate::wire::tcp_rdma::{DEFAULT_KIND, RdmaOption};
 
     const SEQ: SeqNumber = SeqNumber(0xffff_ff00);
     const PAYLOAD: usize = 700;
@@ -114,14 +121,20 @@ mod tests {
         tagged: bool,
         over_ipv6: bool,
         timestamps: bool,
+        /// With a TCP RDMA option.
+        rdma: bool,
     }
+
+    /// Bits of the option that say something of a transfer.
+    const RDMA_BITS: usize = 18 * 8;
 
     impl Form {
         fn all() -> impl Iterator<Item = Self> {
-            (0..8).map(|bits| Self {
+            (0..16).map(|bits| Self {
                 tagged: bits & 1 != 0,
                 over_ipv6: bits & 2 != 0,
                 timestamps: bits & 4 != 0,
+                rdma: bits & 8 != 0,
             })
         }
 
@@ -133,7 +146,8 @@ mod tests {
         /// A frame with `PAYLOAD` octets from `seq` on.
         fn frame(self, seq: SeqNumber, flags: Flags, identification: u16) -> Vec<u8> {
             let timestamps = self.timestamps.then_some(Timestamps { value: 9, echo: 8 });
-            self.frame_with(Options { timestamps, ..Options::default() }, (seq, flags, identification))
+            let rdma = self.rdma.then(|| RdmaOption::parse(&[identification as u8; 18]).expect("a transfer"));
+            self.frame_with(Options { timestamps, rdma, ..Options::default() }, (seq, flags, identification))
         }
 
         fn frame_with(
@@ -186,11 +200,16 @@ mod tests {
         }
 
         fn parse(self, frame: &[u8]) -> Option<Segment> {
-            if self.over_ipv6 {
-                Segment::parse_ipv6(frame, self.network())
+            let mut segment = if self.over_ipv6 {
+                Segment::parse_ipv6(frame, self.network())?
             } else {
-                Segment::parse_ipv4(frame, self.network())
+                Segment::parse_ipv4(frame, self.network())?
+            };
+            if segment.has_other_options {
+                segment.find_rdma_option(frame, DEFAULT_KIND);
+                assert_eq!(segment.rdma_option(frame).is_some(), self.rdma && !segment.has_other_options);
             }
+            Some(segment)
         }
 
         /// Sets the length of the packet in `frame`.
@@ -232,12 +251,13 @@ mod tests {
                 assert_eq!(found, Segment { seq, flags, payload_octets, ..segment }, "{form:?}: bit {bit}");
                 assert_eq!(flags - Flags::PSH, Flags::ACK);
             }
-            // PSH, the checksum and the sequence number of TCP, and of IPv4 the checksum and the
-            // identification; and lengths that are shorter.
+            // PSH, the checksum and the sequence number of TCP, what the RDMA option says, and of IPv4 the
+            // checksum and the identification; and lengths that are shorter.
             let of_ip = if form.over_ipv6 { 0 } else { 32 };
             let length = next.len() - form.network() - if form.over_ipv6 { V6 } else { 0 };
             let still_whole = (0..16).filter(|bit| length >> bit & 1 == 1 && PAYLOAD >= 1 << bit).count();
-            assert_eq!(bits.len(), 1 + 16 + 32 + of_ip + still_whole, "{form:?}: {bits:?}");
+            let of_option = if form.rdma { RDMA_BITS } else { 0 };
+            assert_eq!(bits.len(), 1 + 16 + 32 + of_option + of_ip + still_whole, "{form:?}: {bits:?}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! A TCP segment in its frame: the fields of its headers that every segment has, in one pass.
 
 use super::tcp::{Flags, Header, Options, SeqNumber, Timestamps};
+use super::tcp_rdma::RdmaOption;
 use super::tuple::{Tuple, Tuple4, Tuple6};
 use super::{ipv4, ipv6};
 
@@ -17,9 +18,13 @@ pub struct Segment {
     pub flags: Flags,
     /// The window field.
     pub window: u16,
-    /// The timestamps option, if it is alone, after two NOPs (RFC 7323 appendix A).
+    /// The timestamps option, if it is alone, after two NOPs (RFC 7323 appendix A), or alone with the TCP
+    /// RDMA option after it.
     pub timestamps: Option<Timestamps>,
-    /// There are options, and not only those `timestamps`: [`header`](Self::header) parses all of them.
+    /// Octets of the TCP RDMA option, if it was [found](Self::find_rdma_option) alone, or alone with those
+    /// `timestamps` before it.
+    pub rdma_octets: u8,
+    /// There are options, and not only these: [`header`](Self::header) parses all of them.
     pub has_other_options: bool,
     /// The two ECN bits of the IP header (RFC 3168 §5).
     pub ecn: u8,
@@ -113,6 +118,7 @@ impl Segment {
             flags: Flags::from_bits_retain(tcp[13]),
             window: u16::from_be_bytes([tcp[14], tcp[15]]),
             timestamps,
+            rdma_octets: 0,
             has_other_options: header_octets != Header::MIN_LEN && timestamps.is_none(),
             ecn: packet.ecn,
             transport: packet.transport,
@@ -138,6 +144,7 @@ impl Segment {
             flags: header.flags,
             window: header.window,
             timestamps: timestamps.filter(|_| is_alone),
+            rdma_octets: 0,
             has_other_options: !is_alone,
             ecn,
             transport,
@@ -152,10 +159,35 @@ impl Segment {
         self.payload_offset + self.payload_octets
     }
 
+    /// Finds the TCP RDMA option, of the kind `kind`, if there is no other option, or only timestamps before
+    /// it, after two NOPs. `frame` is the one that the segment was parsed from.
+    #[inline(never)]
+    pub fn find_rdma_option(&mut self, frame: &[u8], kind: u8) {
+        let options = frame.get(self.transport + Header::MIN_LEN..self.payload_offset).unwrap_or_default();
+        let timestamps = timestamps_alone(options);
+        let rdma = if timestamps.is_some() { &options[WITH_TIMESTAMPS - Header::MIN_LEN..] } else { options };
+        let [found, octets, body @ ..] = rdma else { return };
+        // The offer, which is for SYNs, is followed by NOPs.
+        if *found == kind && usize::from(*octets) == rdma.len() && RdmaOption::parse(body).is_some() {
+            (self.timestamps, self.rdma_octets, self.has_other_options) = (timestamps, *octets, false);
+        }
+    }
+
+    /// Returns the TCP RDMA option, if it was [found](Self::find_rdma_option). `frame` is the one that the
+    /// segment lies in.
+    #[inline]
+    pub fn rdma_option(&self, frame: &[u8]) -> Option<RdmaOption> {
+        let octets = usize::from(self.rdma_octets);
+        let [_, _, body @ ..] = frame.get(self.payload_offset - octets..self.payload_offset)? else {
+            return None;
+        };
+        RdmaOption::parse(body)
+    }
+
     /// Returns its header with all options, of which those of the RDMA option have the kind `rdma_kind`.
     /// `frame` is the one it was parsed from.
     pub fn header(&self, frame: &[u8], rdma_kind: u8) -> Header {
-        if self.has_other_options {
+        if self.has_other_options || self.rdma_octets > 0 {
             let parsed = frame.get(self.transport..self.payload_offset);
             if let Some(Ok((header, _))) = parsed.map(|octets| Header::parse_with(octets, rdma_kind)) {
                 return header;

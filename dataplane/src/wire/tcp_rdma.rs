@@ -121,6 +121,15 @@ pub enum RdmaOption {
 }
 
 impl RdmaOption {
+    /// Returns true if a message begins with the payload.
+    pub const fn begins_message(&self) -> bool {
+        match self {
+            Self::Permitted => false,
+            Self::Aligned { message_aligned, .. } => *message_aligned,
+            Self::Transfer(transfer) => transfer.message_aligned,
+        }
+    }
+
     /// Octets of the longest form.
     pub const MAX_LEN: usize = 20;
 

@@ -17,7 +17,7 @@ use crate::secret::Secret;
 use crate::time::Instant;
 use crate::wire::ipv6;
 use crate::wire::tcp::{self, Flags, Options, SeqNumber, Timestamps};
-use crate::wire::tcp_rdma::DEFAULT_KIND;
+use crate::wire::tcp_rdma::{DEFAULT_KIND, RdmaOption, Rid, Transfer};
 use crate::wire::tuple::Tuple6;
 
 const NOW: Instant = Instant::from_nanos(1000);
@@ -171,11 +171,13 @@ impl Pair {
         };
         // The urgent pointer, which this TCP does not read, is parsed with other options only; timestamps
         // that stand otherwise than after two NOPs are among those.
-        assert_eq!(Header { urgent: 0, ..header.clone() }, Header { urgent: 0, ..whole });
-        assert!(segment.has_other_options || !by_field.has_other_options);
-        let (timestamps, has_other_options) = (segment.timestamps, segment.has_other_options);
-        assert!(has_other_options || timestamps == by_field.timestamps);
-        assert_eq!(segment, Segment { timestamps, has_other_options, ..by_field });
+        assert_eq!(Header { urgent: 0, ..header.clone() }, Header { urgent: 0, ..whole.clone() });
+        assert!(segment.has_other_options || segment.rdma_octets > 0 || !by_field.has_other_options);
+        let Segment { timestamps, rdma_octets, has_other_options, .. } = segment;
+        assert!(has_other_options || timestamps == whole.options.timestamps);
+        let rdma = segment.rdma_option(octets);
+        assert!(rdma_octets == 0 || rdma.is_some() && rdma == whole.options.rdma);
+        assert_eq!(segment, Segment { timestamps, rdma_octets, has_other_options, ..by_field });
         Some((segment, header))
     }
 }
@@ -286,6 +288,55 @@ fn segments_with_other_options_are_found() {
             let (segment, header) = pair.found(&octets, form.ingress()).expect("a segment");
             assert!(segment.has_other_options && segment.timestamps.is_none());
             assert_eq!((segment.flags, header.flags, &header.options), (sent.flags, sent.flags, &options));
+        }
+    }
+}
+
+/// The TCP RDMA option, of the host's kind, is found alone and after timestamps; beside others it is one of
+/// them, and so is the offer of a SYN.
+#[test]
+fn an_rdma_option_is_found() {
+    let transfer = |total_octets| {
+        let (rid, data_octets) = (Rid::new(0x2abc_dead_beef).expect("46 bits"), 40);
+        RdmaOption::Transfer(Transfer {
+            rid,
+            message_aligned: true,
+            unsolicited: false,
+            buffer_offset: 7,
+            data_offset: 2,
+            data_octets,
+            total_octets,
+        })
+    };
+    let aligned = RdmaOption::Aligned { message_aligned: true, unsolicited: true };
+    for option in [transfer(None), transfer(Some(9000)), aligned, RdmaOption::Permitted] {
+        for timestamps in [None, Some(Timestamps { value: 1, echo: 2 })] {
+            for form in Form::all() {
+                let mut pair = Pair::new(form.vlan);
+                let rdma = Some(option);
+                let alone = Options { timestamps, rdma, ..Options::default() };
+                let sent = Header { options: alone.clone(), ..form.header(7, Flags::empty()) };
+                let octets = pair.segment(form, &sent);
+                let (segment, header) = pair.found(&octets, form.ingress()).expect("a segment");
+                let offers = option == RdmaOption::Permitted;
+                assert_eq!(segment.has_other_options, offers, "{option:?}");
+                assert_eq!(segment.rdma_option(&octets).filter(|_| !offers), rdma.filter(|_| !offers));
+                assert_eq!(
+                    (&header.options, segment.timestamps.is_none()),
+                    (&alone, offers || timestamps.is_none())
+                );
+                let blocks = [(SeqNumber(70), SeqNumber(80))].into_iter().collect();
+                let beside = Options { sack: blocks, ..alone };
+                if option.len() == RdmaOption::MAX_LEN && timestamps.is_some() {
+                    // There is no room for a block beside them.
+                    continue;
+                }
+                let sent = Header { options: beside.clone(), ..sent };
+                let octets = pair.segment(form, &sent);
+                let (segment, header) = pair.found(&octets, form.ingress()).expect("a segment");
+                assert!(segment.has_other_options && segment.rdma_octets == 0);
+                assert_eq!(header.options, beside);
+            }
         }
     }
 }
