@@ -108,6 +108,25 @@ impl Intervals {
         true
     }
 
+    /// Adds `range` if it continues the last interval, or is the first one. Returns false, and adds nothing,
+    /// if it does not.
+    #[inline]
+    pub(super) fn append(&mut self, range: BufferRange) -> bool {
+        let (Some(new), last) = (range.interval(), self.runs.last_mut()) else { return false };
+        match last {
+            Some(last) if last.touches(new) => last.last = new.last,
+            Some(_) => return false,
+            None => self.runs.push(new),
+        }
+        true
+    }
+
+    /// Returns true if it has no offset.
+    #[inline]
+    pub(super) const fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
     /// Adds `range`, of which no octet is in the set. If that takes more intervals than there may be, the
     /// narrowest gap in which `others` has nothing is closed: its offsets are in the set from then on.
     pub(super) fn insert_or_close_gap(&mut self, range: BufferRange, others: &Self) -> Inserted {
@@ -258,6 +277,7 @@ mod tests {
         fn they_are_a_set(
             ranges in proptest::collection::vec((0_u32..200, 0_u32..12, any::<bool>()), 0..160),
             at_end in any::<bool>(),
+            appends in any::<bool>(),
         ) {
             let base = if at_end { u32::MAX - 199 } else { 0 };
             let mut set = Intervals::default();
@@ -274,7 +294,10 @@ mod tests {
                 let overlaps = offsets.clone().any(|offset| model.contains(&offset));
                 prop_assert_eq!(set.overlaps(range), overlaps);
                 if adds && !overlaps {
-                    if set.insert(range) {
+                    let continues = model.last().is_none_or(|last| last + 1 == offsets.start);
+                    let appended = appends && set.append(range);
+                    prop_assert_eq!(appended, appends && continues && octets > 0);
+                    if appended || set.insert(range) {
                         model.extend(offsets);
                     } else {
                         prop_assert_eq!(runs(&model), limits::TRANSFER_INTERVALS);

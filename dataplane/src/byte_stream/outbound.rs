@@ -136,6 +136,39 @@ impl Outbound {
         self.cursor = next.after;
     }
 
+    /// Returns how many runs follow `run`, the last that TCP has, which are like it, for segments with as
+    /// much `room`: [`next_run`](Self::next_run) would return them one by one, each equal to the one before
+    /// [moved on](ByteRun::move_on) by one. Most octets are in the middle of a long piece.
+    ///
+    /// Example: of a piece of 65536 octets and runs of 1448 the second has 43 like it after it. The first is
+    /// none if it begins a message, the last if it is shorter.
+    pub fn runs_alike(&self, run: &ByteRun, room: u32) -> u32 {
+        let Some(Placed { piece, .. }) = self.pieces.get((self.cursor.number - self.first) as usize) else {
+            return 0;
+        };
+        let (left, is_full) = (piece.octets - self.cursor.octets, run.room_of(room) == 0);
+        // It lies in this piece alone, and has all that is said of it.
+        if run.starts_message || self.cursor.octets < run.octets || !is_full {
+            return 0;
+        }
+        let octets = match (piece.transfer, &run.part) {
+            (PieceTransfer::ThenNothing(..), _) if self.annotates => left - 1,
+            (_, Some(part)) => left.min((u32::MAX - part.buffer_offset).saturating_sub(run.octets)),
+            _ => left,
+        };
+        octets / run.octets
+    }
+
+    /// Notes that TCP has `count` runs more after `run`, the last that it had: some of those that are
+    /// [alike](Self::runs_alike).
+    pub fn note_queued_alike(&mut self, run: &ByteRun, count: u32) {
+        let Cursor { number, octets } = self.cursor;
+        let octets = octets + count * run.octets;
+        let piece = self.pieces.get((number - self.first) as usize);
+        let ends = piece.is_some_and(|placed| placed.piece.octets == octets);
+        self.cursor = if ends { Cursor { number: number + 1, octets: 0 } } else { Cursor { number, octets } };
+    }
+
     /// The next run, and where the one after it begins.
     fn cut(&self, room: u32) -> Option<(ByteRun, Cursor)> {
         let mut run = ByteRun::default();

@@ -65,7 +65,17 @@ pub struct ByteRun {
 }
 
 impl ByteRun {
+    /// Turns the run into the one `count` runs after it, where all of them are
+    /// [alike](super::Outbound::runs_alike).
+    #[inline]
+    pub const fn move_on(&mut self, count: u32) {
+        if let Some(part) = &mut self.part {
+            part.buffer_offset += count * self.octets;
+        }
+    }
+
     /// The octets of a TCP header that any part of the run needs for the option.
+    #[inline]
     pub const fn option_octets(&self) -> u32 {
         match &self.part {
             Some(part) => part.section.option_octets(),

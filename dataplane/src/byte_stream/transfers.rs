@@ -339,6 +339,11 @@ impl Transfers {
             counters.out_of_bounds += 1;
             return None;
         }
+        let transfer = TransferId { slot: at as u16, epoch: self.epochs[at] };
+        // Most segments continue the one before.
+        if in_order && slot.tentative.is_empty() && slot.kept.append(range) {
+            return Some(transfer);
+        }
         if slot.kept.overlaps(range) || (!in_order && slot.tentative.overlaps(range)) {
             counters.overlapping += 1;
             return None;

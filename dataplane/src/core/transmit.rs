@@ -8,7 +8,6 @@ use crate::net::output::SuperFrameRoom;
 use crate::net::template::PathId;
 use crate::tcp::{Burst, Outgoing};
 use crate::time::Instant;
-use crate::wire::tcp::{Flags, Header};
 use crate::wire::tcp_rdma::RdmaOption;
 
 use super::Core;
@@ -164,7 +163,7 @@ impl<D: Device> Sending<'_, '_, D> {
             let option = self.endpoint.connection.tcp.rdma_option_of(segment);
             let template = self.host.template_mut(self.path);
             if let Some(option) = option {
-                self.send_with_option(option, frame);
+                self.send_with_option(&option, frame);
             } else if self.endpoint.write_payload(segment, self.by_reference, template.octets(), &mut frame) {
                 template.write(&mut frame, seq, self.burst.push(), octets);
                 self.host.send(self.endpoint.now, self.path, frame);
@@ -190,23 +189,17 @@ impl<D: Device> Sending<'_, '_, D> {
 
     /// Sends the segment with an RDMA option in `frame`.
     #[inline(never)]
-    fn send_with_option(&mut self, option: RdmaOption, mut frame: D::Frame) {
-        let Self { host, endpoint, path, burst, by_reference, .. } = self;
-        let (segment, ecn) = (burst.segment(), burst.ecn().bits());
-        let payload_octets = segment.octets as usize;
-        let mut header = Header { seq: segment.seq, ..Header::from(*burst.header()) };
-        header.flags.set(Flags::PSH, burst.push());
-        header.options.rdma = Some(option);
-        let header_octets = host.template(*path).octets_with(&header);
-        if endpoint.write_payload(segment, *by_reference, header_octets, &mut frame) {
-            host.write_headers(&mut frame, *path, &header, payload_octets, ecn);
-            host.send(endpoint.now, *path, frame);
+    fn send_with_option(&mut self, option: &RdmaOption, mut frame: D::Frame) {
+        let (segment, push, kind) = (self.burst.segment(), self.burst.push(), self.host.rdma_option_kind);
+        let template = self.host.template_mut(self.path);
+        let headers = template.octets() + option.len();
+        if self.endpoint.write_payload(segment, self.by_reference, headers, &mut frame) {
+            template.write_with_option(&mut frame, segment.seq, push, segment.octets as usize, option, kind);
+            self.host.send(self.endpoint.now, self.path, frame);
         } else {
             // It stays unacknowledged, so TCP sends it again.
-            host.count_no_buffer();
+            self.host.count_no_buffer();
         }
-        // The next one may have none.
-        host.template_mut(*path).set(burst.header(), payload_octets, ecn);
     }
 
     /// Sends segments of the series under way, if they are [parts](Endpoint::parts) of a message.

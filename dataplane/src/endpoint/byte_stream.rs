@@ -297,13 +297,23 @@ pub(super) fn queue_bytes<F>(connection: &mut Connection, pools: &mut Pools<Chun
     if before.unqueued_octets() > 0 {
         return;
     }
+    let segment_octets = tcp.emss_octets() as u32;
     while tcp.may_send()
-        && let Some(next) = stream.outbound.next_run(tcp.emss_octets() as u32)
+        && let Some(next) = stream.outbound.next_run(segment_octets)
     {
         if !queue_run(tcp, pools, next.run) {
             return;
         }
         stream.outbound.note_queued(&next);
+        let alike = stream.outbound.runs_alike(&next.run, segment_octets);
+        if alike > 0 {
+            let fit = (tcp.send_room() / next.run.octets as usize).min(alike as usize);
+            let queued = tcp.queue_more(pools, fit as u32);
+            stream.outbound.note_queued_alike(&next.run, queued);
+            if queued < alike {
+                return;
+            }
+        }
         stream.outbound.take_pieces();
     }
     if stream.outbound.is_finished() {

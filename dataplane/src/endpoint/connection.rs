@@ -27,11 +27,13 @@ pub(crate) enum Chunk {
 }
 
 impl SendPayload for Chunk {
-    /// Streaming octets are found by their sequence number; only FPDUs of one message are in a series.
+    /// Streaming octets are found by their sequence number.
     #[inline]
     fn move_on(&mut self, count: u32) {
-        if let Self::Fpdus(run) = self {
-            run.move_on(count);
+        match self {
+            Self::Stream => {}
+            Self::Fpdus(run) => run.move_on(count),
+            Self::Bytes(run) => run.move_on(count),
         }
     }
 

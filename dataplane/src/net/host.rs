@@ -54,7 +54,7 @@ pub(crate) struct Host<D: Device> {
     pub(super) mac: MacAddress,
     pub(super) capabilities: Capabilities,
     pub(super) vlan: Option<u16>,
-    pub(super) rdma_option_kind: u8,
+    pub(crate) rdma_option_kind: u8,
 
     pub(super) own: OwnAddresses,
     /// Changes with the own addresses.

@@ -24,6 +24,7 @@ use crate::device::{ChecksumRequest, Frame};
 use crate::time::Instant;
 use crate::wire::checksum::{self, Sum};
 use crate::wire::tcp::{self, Flags, Header, SegmentHeader, SeqNumber};
+use crate::wire::tcp_rdma::RdmaOption;
 use crate::wire::{ethernet, ipv4, ipv6};
 
 /// Octets of the longest headers of an image.
@@ -262,6 +263,29 @@ impl HeaderTemplate {
         self.fit(payload_octets);
         self.begin(frame.first_mut(), seq, push);
         self.finish(frame);
+    }
+
+    /// Writes the headers of the next segment as [`write`](Self::write) does, with `option` of the kind
+    /// `kind` after the others.
+    #[inline]
+    pub(crate) fn write_with_option<F: Frame>(
+        &mut self,
+        frame: &mut F,
+        seq: SeqNumber,
+        push: bool,
+        payload_octets: usize,
+        option: &RdmaOption,
+        kind: u8,
+    ) {
+        // The image does not have it: it is counted as payload.
+        self.fit(option.len() + payload_octets);
+        let room = frame.first_mut();
+        self.begin(room, seq, push);
+        if let Some(segment) = room.get_mut(usize::from(self.tcp_at)..) {
+            let tcp_octets = usize::from(self.octets - self.tcp_at);
+            tcp::append_option(segment, tcp_octets, option, kind);
+        }
+        self.finish_with(frame, self.octets - self.tcp_at + option.len() as u8);
     }
 
     /// Writes the headers of a super-frame of `payload_octets`, which is to be sent in segments of

@@ -543,6 +543,20 @@ pub fn patch(segment: &mut [u8], seq: SeqNumber, flags: Flags) {
     }
 }
 
+/// Appends `option`, of the kind `kind`, to the options of the header of `header_octets` octets at the start
+/// of `segment`. The checksum stays as it is.
+#[inline]
+pub fn append_option(segment: &mut [u8], header_octets: usize, option: &RdmaOption, kind: u8) {
+    let octets = header_octets + option.len();
+    if let Some((header, field)) =
+        segment.get_mut(..octets).and_then(|all| all.split_at_mut_checked(header_octets))
+        && let Some(data_offset) = header.get_mut(12)
+    {
+        option.emit(kind, field);
+        *data_offset = (octets / 4) as u8 * 16;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -89,10 +89,23 @@ proptest! {
         prop_assert!(!writer.write_nothing(nothing(9), 0), "nothing that waits");
         outbound.take_pieces();
         let mut at = 0;
-        for room in rooms.iter().cycle() {
-            let Some(next) = outbound.next_run(*room) else { break };
+        let mut rooms = rooms.iter().copied().cycle();
+        let mut room = 0;
+        // The runs that are to be like the last one: how many, and where the last of them ends.
+        let (mut alike, mut alike_to, mut last) = (0, Cursor::default(), ByteRun::default());
+        loop {
+            if alike == 0 {
+                room = rooms.next().unwrap();
+            }
+            let Some(next) = outbound.next_run(room) else { break };
             let run = next.run;
-            prop_assert!(run.octets > 0 && run.octets + run.option_octets() <= *room, "{run:?} in {room}");
+            prop_assert!(run.octets > 0 && run.octets + run.option_octets() <= room, "{run:?} in {room}");
+            if alike > 0 {
+                last.move_on(1);
+                prop_assert_eq!(run, last);
+                alike -= 1;
+                prop_assert!(alike > 0 || next.after == alike_to);
+            }
             let end = at + run.octets as usize;
             let mut octets = vec![0; run.octets as usize];
             prop_assert!(outbound.copy(START + at as u32, &mut octets));
@@ -114,6 +127,12 @@ proptest! {
                 prop_assert_eq!((run.starts_message, run.part), (false, None));
             }
             outbound.note_queued(&next);
+            if alike == 0 {
+                alike = outbound.runs_alike(&run, room);
+                outbound.note_queued_alike(&run, alike);
+                alike_to = core::mem::replace(&mut outbound.cursor, next.after);
+            }
+            last = run;
             at = end;
         }
         prop_assert_eq!(at, stream.len(), "all octets are sent");

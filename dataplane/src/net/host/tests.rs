@@ -14,7 +14,7 @@ use crate::wire::arp;
 use crate::wire::ethernet::{self, EtherType};
 use crate::wire::ipv4::{self, Protocol};
 use crate::wire::tcp::{self, Flags, Header, Options, SeqNumber, Timestamps};
-use crate::wire::tcp_rdma::DEFAULT_KIND;
+use crate::wire::tcp_rdma::{DEFAULT_KIND, RdmaOption};
 use crate::wire::{checksum, icmp, icmpv6, ipv6};
 
 const V4: [u8; 4] = [198, 18, 0, 1];
@@ -397,6 +397,16 @@ fn a_template_has_the_headers_of_each_segment() {
                     let header = Header { seq: SeqNumber(seq), flags, ..header.clone() };
                     let expected = written_by_field(&host, &key, egress, &header, (octets, ecn));
                     assert_eq!(frame.piece(0), Some(&expected[..]), "{seq} after {case}");
+                    for body in [2, 14, 18] {
+                        let option = RdmaOption::parse(&[0x11; 18][..body]).expect("a form of the option");
+                        let mut frame = frame_with(&mut host, template.octets() + option.len(), octets);
+                        let kind = DEFAULT_KIND;
+                        template.write_with_option(&mut frame, header.seq, push, octets, &option, kind);
+                        let options = Options { rdma: Some(option), ..header.options.clone() };
+                        let annotated = Header { options, ..header.clone() };
+                        let expected = written_by_field(&host, &key, egress, &annotated, (octets, ecn));
+                        assert_eq!(frame.piece(0), Some(&expected[..]), "{option:?}, {seq} after {case}");
+                    }
                 }
             }
         }
