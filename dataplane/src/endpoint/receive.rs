@@ -133,9 +133,10 @@ impl<F: Frame> Endpoint<'_, F> {
         if changes.contains(Changes::DATA) {
             self.receive_in_order();
         }
-        // Its user learns of the end after the octets before it.
+        // Its user learns of the end after the octets before it. Damage among them has given the FIN back.
         let has_all = !self.connection.has_pending_octets();
-        if changes.contains(Changes::PEER_FINISHED) && has_all {
+        let finished = changes.contains(Changes::PEER_FINISHED) && self.connection.tcp.peer_finished();
+        if finished && has_all {
             self.on_peer_finished();
         }
         let in_time_wait = has_all && self.connection.tcp.state() == tcp::State::TimeWait;
@@ -278,8 +279,7 @@ impl<F: Frame> RdmapStream<'_, F> {
     }
 
     /// Handles an FPDU of `bad_octets` octets, as far as they have arrived, that is wrong. While TCP has not
-    /// acknowledged the FPDU, it is dropped like a lost segment; not if the peer's FIN has come behind it,
-    /// which TCP does not give back.
+    /// acknowledged the FPDU, it is dropped like a lost segment.
     // Requirements: MPA-8-08, C00-9-04
     pub(super) fn drop_or_fail(&mut self, bad_octets: usize, error: MpaError) -> Step {
         if self.operating.crc_retries < self.operating.crc_retries_max

@@ -253,8 +253,8 @@ impl Connection {
     }
 
     /// Drops `octets` octets in order, from `start` octets after the first unread one, so that the peer sends
-    /// them again. Octets after them are kept. Returns false and changes nothing if some of them were
-    /// acknowledged.
+    /// them again. Octets after them are kept; a FIN that was in order is not any more. Returns false and
+    /// changes nothing if some of them were acknowledged.
     // Requirements: MPA-8-08
     pub fn forget<P, F>(&mut self, pools: &mut Pools<P, F>, start: usize, octets: usize) -> bool {
         let forgotten = self.forget_unacknowledged(pools, start, octets);
@@ -272,13 +272,31 @@ impl Connection {
 
     fn forget_unacknowledged<P, F>(&mut self, pools: &mut Pools<P, F>, start: usize, octets: usize) -> bool {
         let from = self.receive.queue.unread() + start as u32;
-        if self.ack.last_sent > from || self.peer_finished() {
+        if self.ack.last_sent > from {
             return false;
         }
+        self.give_back_fin();
         self.receive.queue.forget(&mut pools.held, start, octets);
         self.ack.replace_held(self.receive.queue.runs_beyond_gaps(&pools.held));
         self.ack.owe_one();
         true
+    }
+
+    /// The peer's FIN, if it is in order and not acknowledged, comes after a gap again.
+    fn give_back_fin(&mut self) {
+        if !self.receive.give_back_fin() {
+            return;
+        }
+        self.state = match self.state {
+            State::CloseWait => State::Established,
+            State::Closing | State::LastAck => State::FinWait1,
+            State::TimeWait => {
+                self.timers.clear(Timer::Linger);
+                State::FinWait2
+            }
+            state => state,
+        };
+        self.unusual |= self.unusual_recomputed();
     }
 
     /// Counts the frames that it holds among those of connections before Full Operation.

@@ -135,6 +135,16 @@ impl ReceiveState {
         due
     }
 
+    /// Octets before the peer's FIN are about to be dropped: it is not in order any more. Returns true if it
+    /// was.
+    pub(super) fn give_back_fin(&mut self) -> bool {
+        let was_in_order = self.peer_finished();
+        if was_in_order {
+            self.fin = PeerFin::Seen(self.queue.nxt());
+        }
+        was_in_order
+    }
+
     /// RFC 9293 §3.10.7.4: whether a segment of `length` sequence numbers from `seq` on lies in the window.
     pub(super) fn in_window(&self, seq: SeqNumber, length: u32) -> bool {
         let nxt = self.next();

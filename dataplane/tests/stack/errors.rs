@@ -239,6 +239,37 @@ fn a_wrong_crc_once_is_not_seen() {
     assert!(holds(&target.regions[0].0, 0, b"good"));
 }
 
+/// Damage is like loss before a FIN, too, that comes in the same segment or has waited beyond a gap: the FIN
+/// is in order again once the octets before it have come right.
+// Requirements: MPA-8-08
+#[test]
+fn a_wrong_crc_before_a_fin_is_not_seen() {
+    for waits in [false, true] {
+        let mut target = Target::new();
+        target.open();
+        let right = fpdu(&write(WRITABLE, BASE_TO, b"good"));
+        let mut wrong = right.clone();
+        wrong[16] ^= 0x40;
+        let (seq, ack) = (target.seq, target.ack);
+        let fin = if waits { Flags::empty() } else { Flags::FIN };
+        if waits {
+            target.peer.send(Flags::FIN | Flags::ACK, seq + right.len() as u32, ack, &[]);
+        }
+        target.peer.send(fin | Flags::ACK, seq, ack, &wrong);
+        target.expect_untouched();
+        assert_eq!(target.qp.error(), None);
+        assert_eq!(target.peer.sent.back().unwrap().header.ack, seq, "not acknowledged");
+        let finished = |event: &Event| matches!(event, Event::PeerFinished { .. });
+        assert!(!target.peer.events.iter().any(finished));
+        target.peer.send(fin | Flags::ACK, seq, ack, &right);
+        assert!(holds(&target.regions[0].0, 0, b"good"));
+        assert_eq!(target.qp.error(), None);
+        let end = seq + right.len() as u32 + 1;
+        assert_eq!(target.peer.sent.back().unwrap().header.ack, end, "with the FIN");
+        assert_eq!(target.peer.events.iter().filter(|event| finished(event)).count(), 1);
+    }
+}
+
 /// RFC 5044 §8, MPA-8-03, MPA-8-08, A-05: a length above 64768 is first treated as damage, with CRCs and
 /// without. The same length again and again is error 3, and the receiver does not wait for octets that no
 /// sender may send.
