@@ -184,7 +184,11 @@ impl Swarm {
         let host = self.rng.usize(..self.hosts.len());
         let lasts_ns = [10 * MICROSECOND, MILLISECOND, 300 * MILLISECOND, STALL_MAX_NS][self.rng.usize(..4)];
         let until = self.now + self.rng.u64(1..=lasts_ns);
-        let episode = match self.rng.u8(..6) {
+        // The rest of an FPDU that was cut because it is too long for its path may be damaged after its
+        // beginning is acknowledged: TCP cannot bring that again, and the stream ends (MPA-8-02). So the path
+        // stays as it is where each segment must be one FPDU.
+        let one_fpdu_each = matches!(self.draw.damage, super::draw::Damage::Payload(_));
+        let episode = match self.rng.u8(..if one_fpdu_each { 5 } else { 6 }) {
             0 => {
                 self.hosts[host].core_stalls_until = until;
                 return;
