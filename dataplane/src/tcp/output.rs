@@ -41,10 +41,14 @@ impl Connection {
                 // The user timeout of the FIN: the time before it was idle (RFC 5482 §2).
                 self.activity.last_progress = now;
             }
-            self.send.fin = Fin::Sent;
+            let again = core::mem::replace(&mut self.send.fin, Fin::Sent).is_sent();
             self.arm_retransmit(now);
             let header = self.header(now, self.send.queue.end(), Flags::FIN | Flags::ACK);
-            self.note_ack_sent();
+            if again {
+                self.note_ack_sent_again();
+            } else {
+                self.note_ack_sent();
+            }
             return Some(Outgoing::control(header));
         }
         if core::mem::take(&mut self.probe.owed) {
@@ -244,7 +248,11 @@ impl Connection {
         }
         let mut header = self.header(now, segment.seq, flags);
         header.options.rdma = self.rdma_option_of(&segment);
-        self.note_ack_sent();
+        if again {
+            self.note_ack_sent_again();
+        } else {
+            self.note_ack_sent();
+        }
         Outgoing { header, segment: Some(segment), ecn }
     }
 
@@ -276,6 +284,13 @@ impl Connection {
         header.ack = ack;
         header.window = self.receive.window_from(ack);
         header
+    }
+
+    /// An acknowledgement has left with octets or a FIN that were sent before. A peer that has those drops it
+    /// with them (RFC 9293 §3.10.7.4), so another that is owed or delayed is still to be sent.
+    #[cold]
+    fn note_ack_sent_again(&mut self) {
+        self.ack.last_sent = self.receive.next();
     }
 
     /// A segment with an acknowledgement has left.
