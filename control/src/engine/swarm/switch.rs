@@ -103,8 +103,9 @@ impl Switch {
         &self.ports[host].network
     }
 
-    /// Has all paths treat frames in this way. Bits are inverted on the way to the switch alone: TCP's checksum
-    /// finds any one of them, and where a byte stream has no CRC nothing finds two that make up for each other.
+    /// Has all paths treat frames in this way. Bits are inverted on the way to the switch alone: TCP's
+    /// checksum finds any one of them, and where a byte stream has no CRC nothing finds two that make up for
+    /// each other.
     pub(super) fn set_impairments(&self, impairments: Impairments) {
         for port in &self.ports {
             port.network.set_impairments(End::A, impairments);
@@ -130,8 +131,8 @@ fn forward(port: &mut SimDevice, now: Instant, octets: &[u8]) {
     port.transmit(now, &mut VecDeque::from([frame]));
 }
 
-/// Two inverted bits of one weight, 0 to 1 and 1 to 0, leave the sum of RFC 1071 as it was: a frame that meets
-/// both on its two links carries other octets with a good checksum (seed 100377 of an earlier network).
+/// Two inverted bits of one weight, 0 to 1 and 1 to 0, leave the sum of RFC 1071 as it was: a frame that
+/// meets both on its two links carries other octets with a good checksum (seed 100377 of an earlier network).
 #[test]
 fn a_frame_has_one_bit_inverted_at_most() {
     let seed = 1;
