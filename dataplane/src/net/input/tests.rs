@@ -23,7 +23,7 @@ use crate::wire::tuple::Tuple6;
 const NOW: Instant = Instant::from_nanos(1000);
 /// The second IPv6 address of each host.
 const OTHER: u16 = 77;
-const PAYLOAD: &[u8] = b"octets";
+const PAYLOAD: &[u8] = b"octets of a segment that is long enough to be compared";
 const VLAN: u16 = 7;
 
 fn v6(host: u16) -> Ipv6Addr {
