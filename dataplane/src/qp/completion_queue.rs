@@ -122,14 +122,14 @@ impl CompletionRing {
     #[inline]
     pub fn poll_many(&self, completions: &mut [Completion]) -> usize {
         let mut count = 0;
-        for ring in self.rings.in_turn() {
+        self.rings.each_in_turn(|ring| {
             while let Some(place) = completions.get_mut(count)
                 && let Some(completion) = ring.take()
             {
                 *place = completion;
                 count += 1;
             }
-        }
+        });
         self.free(count);
         count
     }
@@ -139,9 +139,7 @@ impl CompletionRing {
     #[inline]
     pub fn poll_into(&self, completions: &mut Vec<Completion>) -> usize {
         let before = completions.len();
-        for ring in self.rings.in_turn() {
-            ring.take_into(completions);
-        }
+        self.rings.each_in_turn(|ring| ring.take_into(completions));
         let count = completions.len() - before;
         self.free(count);
         count

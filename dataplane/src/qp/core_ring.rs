@@ -175,19 +175,22 @@ impl CoreRings {
         }
     }
 
-    /// The rings. Each call begins with another, so that a core which keeps its ring filled does not keep the
-    /// thread that polls from those of others.
+    /// Calls `f` with each ring, [in turn](Self::in_turn).
     #[inline]
-    pub(super) fn in_turn(&self) -> impl Iterator<Item = &CoreRing> {
-        let begin = if self.first.next.get().is_some() { self.next_turn() } else { 0 };
-        self.iter().skip(begin).chain(self.iter().take(begin))
+    pub(super) fn each_in_turn(&self, mut f: impl FnMut(&CoreRing)) {
+        match self.first.next.get() {
+            None => f(&self.first),
+            Some(_) => self.in_turn().for_each(f),
+        }
     }
 
-    #[cold]
-    fn next_turn(&self) -> usize {
+    /// The rings. Each call begins with another, so that a core which keeps its ring filled does not keep the
+    /// thread that polls from those of others.
+    fn in_turn(&self) -> impl Iterator<Item = &CoreRing> {
         let turn = self.turn.load(Ordering::Relaxed);
         self.turn.store(turn.wrapping_add(1), Ordering::Relaxed);
-        turn as usize % self.iter().count()
+        let begin = turn as usize % self.iter().count();
+        self.iter().skip(begin).chain(self.iter().take(begin))
     }
 
     /// The rings, in no particular order.
