@@ -145,15 +145,21 @@ impl SendState {
 
     /// Takes the window of a segment with these numbers, unless it is older than the last that updated it.
     /// Returns true if the window has grown.
+    ///
+    /// One that acknowledges more was sent later, whatever its sequence number: a retransmission. The window
+    /// counts from what it acknowledges, so the one before would reach further than the peer has offered.
+    /// Example: with 1 to 100 sent and a window of 500 from number 11 on, a retransmission from number 1 on
+    /// that acknowledges 101 has a window of 400; 500 after 101 would be 100 too far.
     #[inline]
     pub(super) fn update_window(&mut self, seq: SeqNumber, ack: SeqNumber, window_octets: u32) -> bool {
-        if self.wl1 > seq || (self.wl1 == seq && self.wl2 > ack) {
+        let is_older = self.wl1 > seq || (self.wl1 == seq && self.wl2 > ack);
+        if is_older && ack <= self.una {
             return false;
         }
         let grown = window_octets > self.window_octets;
         self.window_octets = window_octets;
         self.max_window_octets = self.max_window_octets.max(window_octets);
-        (self.wl1, self.wl2) = (seq, ack);
+        (self.wl1, self.wl2) = (self.wl1.later(seq), ack);
         grown
     }
 }
