@@ -7,6 +7,9 @@
 //! memory, all completions, errors at both ends, an orderly close of what nothing has disturbed, and nothing
 //! left at any host in the end. On clear paths no retransmission timeout comes to pass.
 //!
+//! Beside the outcome, every segment and every FPDU that a host sends is [judged](wire) by what the host has
+//! sent and received before, and counters by what was seen.
+//!
 //! `WARPLINE_SWARM_SEEDS` sets the number of seeds and `WARPLINE_SWARM_FIRST` the first one: a failed seed is
 //! repeated by its number.
 
@@ -15,12 +18,16 @@ mod ending;
 mod host;
 #[path = "../../../../dataplane/tests/memory_oracle/mod.rs"]
 mod memory_oracle;
+#[path = "../../../../dataplane/tests/mpa_oracle/mod.rs"]
+#[allow(unreachable_pub, reason = "the tests of the data plane use it too")]
+mod mpa_oracle;
 mod opening;
 mod run;
 #[path = "../../../../dataplane/tests/stream_oracle/mod.rs"]
 mod stream_oracle;
 mod streams;
 mod switch;
+mod wire;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

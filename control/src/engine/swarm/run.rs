@@ -71,6 +71,7 @@ pub(super) fn run(seed: u64) -> Report {
     play.expect_all_memory();
     play.end_all();
     play.world.streams.check_memory();
+    play.world.check_counters();
     play.tally.damage = play.world.damage();
     Report { trace: play.world.switch.trace(), tally: play.tally }
 }

@@ -3,13 +3,17 @@
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use warpline_dataplane::device::sim::{self, End, EndConfig, Impairments, Network, SimDevice, Statistics};
+use warpline_dataplane::device::sim::{
+    self, End, EndConfig, Impairments, Network, SimDevice, Statistics, Verdict,
+};
 use warpline_dataplane::device::{Device, Frame};
 use warpline_dataplane::time::Instant;
 use warpline_dataplane::wire::ethernet::MacAddress;
 
 use super::draw::Draw;
+use super::wire::Wire;
 
 /// Frames that the switch takes from a port at a time.
 const BURST: usize = 64;
@@ -27,6 +31,8 @@ pub(super) struct Switch {
     frames: u64,
     /// What links that were replaced have done.
     former: Vec<Statistics>,
+    /// What hosts send and receive is judged here.
+    wire: Arc<Mutex<Wire>>,
 }
 
 /// Returns the hardware address of a host.
@@ -37,7 +43,13 @@ fn mac(host: usize) -> MacAddress {
 impl Switch {
     /// Returns a switch with no ports.
     pub(super) fn new() -> Self {
-        Self { ports: Vec::new(), trace: DefaultHasher::new(), frames: 0, former: Vec::new() }
+        Self {
+            ports: Vec::new(),
+            trace: DefaultHasher::new(),
+            frames: 0,
+            former: Vec::new(),
+            wire: Arc::default(),
+        }
     }
 
     /// Makes the link of `host`, the next one or one that was there before: its frames are lost then. `start`
@@ -61,6 +73,7 @@ impl Switch {
         };
         let (near, far) = sim::link(draw.seed ^ (host as u64) << 56 ^ start << 48, near, far);
         let port = Port { network: far.network(), device: far };
+        self.judge(host, &port.network);
         if host == self.ports.len() {
             self.ports.push(port);
         } else {
@@ -68,6 +81,23 @@ impl Switch {
             self.former.extend([End::A, End::B].map(|end| former.network.statistics(end)));
         }
         near
+    }
+
+    /// Has everything judged that `host` sends and receives.
+    fn judge(&self, host: usize, link: &Network) {
+        self.wire().begin(host);
+        let (sent, arrived) = (self.wire.clone(), self.wire.clone());
+        link.set_filter(End::A, move |now, frame: &mut [u8]| {
+            sent.lock().expect("no panic").on_sent(host, now, frame);
+            Verdict::Pass
+        });
+        link.set_observer(End::A, move |now, frame| {
+            arrived.lock().expect("no panic").on_arrived(now, frame);
+        });
+    }
+
+    pub(super) fn wire(&self) -> MutexGuard<'_, Wire> {
+        self.wire.lock().expect("no panic")
     }
 
     /// Forwards what has arrived. Returns true if there was anything.

@@ -18,6 +18,7 @@ use super::memory_oracle::PD;
 use super::memory_oracle::stack::{Damage, World};
 use super::streams::Streams;
 use super::switch::Switch;
+use super::wire::Sent;
 use crate::engine::interface::reply::Reply;
 use crate::engine::interface::request::{NewQueuePair, Request};
 use crate::vocabulary::memory::Addressing;
@@ -82,6 +83,9 @@ impl Swarm {
         let mut switch = Switch::new();
         let host = |host| Host::new(&draw, host, switch.connect(&draw, host, 0), now);
         let hosts = (0..draw.hosts.len()).map(host).collect();
+        if draw.clean {
+            switch.wire().expect_prompt_acknowledgements();
+        }
         Self {
             now,
             hosts,
@@ -229,6 +233,26 @@ impl Swarm {
         }
     }
 
+    /// Asserts that no frame so far breaks a rule of its protocol.
+    pub(super) fn expect_no_fault(&self) {
+        if let Some(fault) = self.switch.wire().fault() {
+            panic!("seed {}: {fault}", self.draw.seed);
+        }
+    }
+
+    /// Asserts that hosts have counted what they have sent, and that nothing is acknowledged late.
+    pub(super) fn check_counters(&self) {
+        let mut wire = self.switch.wire();
+        wire.check_all(self.now);
+        for (number, host) in self.hosts.iter().enumerate() {
+            let tcp = host.core().statistics().tcp;
+            let counted = Sent { data_segments: tcp.data_segments_sent, again: tcp.retransmitted_segments };
+            assert_eq!(counted, wire.sent(number), "seed {}, host {number}", self.draw.seed);
+        }
+        drop(wire);
+        self.expect_no_fault();
+    }
+
     fn next_time(&self) -> Instant {
         let hosts = self.hosts.iter().map(Host::next_deadline);
         let faults = self.ends.iter().map(|(at, _)| *at).chain([self.next_episode]);
@@ -279,6 +303,7 @@ impl World for Swarm {
             busy |= host.poll(self.now);
         }
         busy |= self.switch.poll(self.now);
+        self.expect_no_fault();
         // Often, as time goes: a peer gives up if nothing of it finds room for long.
         for _ in 0..if busy { 1 } else { 8 } {
             self.streams.act(&mut self.rng);

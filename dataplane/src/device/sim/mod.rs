@@ -135,6 +135,7 @@ pub fn link(seed: u64, a: EndConfig, b: EndConfig) -> (SimDevice, SimDevice) {
         frame_limits: [a.frame_limit, b.frame_limit],
         transmit_credits: [None; 2],
         wakers: [None, None],
+        observers: [None, None],
     };
     let network = Network { shared: Arc::new(Mutex::new(shared)) };
     let device = |end: End, config: EndConfig| SimDevice {
@@ -167,7 +168,12 @@ struct Shared {
     transmit_credits: [Option<usize>; 2],
     /// Called when frames for an end are on their way.
     wakers: [Option<Arc<Waker>>; 2],
+    /// Shown each frame that an end takes.
+    observers: [Option<Observer>; 2],
 }
+
+/// A closure that is shown frames and when they are taken.
+type Observer = Box<dyn FnMut(Instant, &[u8]) + Send>;
 
 /// A handle on a link, for the test that watches and steers it while the devices belong to others.
 #[derive(Clone)]
@@ -203,6 +209,15 @@ impl Network {
     /// Removes the filter of frames that `from` sends.
     pub fn clear_filter(&self, from: End) {
         self.lock().paths[from.index()].filter = None;
+    }
+
+    /// Shows every frame that `end` takes from its device to `observer`, which must not use this network or
+    /// its devices.
+    pub fn set_observer<F>(&self, end: End, observer: F)
+    where
+        F: FnMut(Instant, &[u8]) + Send + 'static,
+    {
+        self.lock().observers[end.index()] = Some(Box::new(observer));
     }
 
     /// Changes how many frames `end` may hold at once; frames it holds already stay.
@@ -301,6 +316,9 @@ impl Device for SimDevice {
             }
             statistics.delivered += 1;
             shared.held_frames[end] += 1;
+            if let Some(observer) = &mut shared.observers[end] {
+                observer(now, parcel.frame());
+            }
             let mut frame = self.frame(parcel.buffer, parcel.octets);
             frame.piece_octets = self.receive_piece_octets;
             frames.push(frame);

@@ -1,0 +1,386 @@
+//! One end of a connection as the wire shows it, from its SYN on: what it has sent, what of that has reached
+//! its peer, and what the peer has let it know.
+
+use std::collections::{BTreeMap, HashSet};
+
+use warpline_dataplane::limits;
+use warpline_dataplane::time::{Instant, MILLISECOND};
+
+use super::super::host::MPA_PORT;
+use super::fpdus::{Fpdus, Startup};
+use super::segment::{CONGESTION_EXPERIENCED, Segment, flag};
+
+/// What a segment breaks.
+pub(super) type Verdict = Result<(), String>;
+
+/// Returns an error that says what is wrong unless the condition holds.
+macro_rules! ensure {
+    ($holds:expr, $($what:tt)+) => {
+        if !$holds {
+            return Err(format!($($what)+));
+        }
+    };
+}
+pub(super) use ensure;
+
+/// Virtual time by which a busy host may be later than its timers.
+const SLACK_NS: u64 = 20 * MILLISECOND;
+/// The largest segment that a peer without the option takes (RFC 9293 §3.7.1).
+const DEFAULT_MSS: u16 = 536;
+
+/// What a SYN offers.
+#[derive(Clone, Copy, Debug)]
+struct Offer {
+    mss: u16,
+    scale: Option<u8>,
+    sack: bool,
+    timestamps: bool,
+    window: u16,
+}
+
+/// Places in a stream are offsets from its first octet. The FIN has the place after the last one.
+#[derive(Debug)]
+pub(super) struct Half {
+    iss: u32,
+    offer: Offer,
+    /// It has offered ECN, or agreed to it.
+    takes_ecn: bool,
+    /// The ISS of the peer's connection that it talks to, once it has seen that.
+    peer_iss: Option<u32>,
+    /// The stream that it sends.
+    pub(super) octets: Vec<u8>,
+    fin: bool,
+    reset: bool,
+    /// Its startup frame and its FPDUs, if it sends such.
+    speaks_mpa: bool,
+    startup: Option<Startup>,
+    fpdus: Option<Fpdus>,
+    /// Segments after MPA startup that begin or end inside of an FPDU.
+    pub(super) unaligned: u64,
+    /// The place in the peer's stream that it has acknowledged, and the end of the window that it has
+    /// offered.
+    acknowledged: i64,
+    edge: i64,
+    /// Its last timestamp, and the last that it has echoed.
+    clock: Option<(u32, u32)>,
+    /// What of its stream has reached the peer: the end of each run by its beginning.
+    arrived: BTreeMap<i64, i64>,
+    fin_arrived: bool,
+    /// Timestamps that have reached the peer.
+    clocks_arrived: HashSet<u32>,
+    /// What the peer's segments have told it: what is acknowledged, and how far it may send.
+    una: i64,
+    window_end: i64,
+    congestion_arrived: bool,
+    /// Segments in order that have come since its last acknowledgement, and when that is due.
+    unacknowledged: u32,
+    due: Option<Instant>,
+}
+
+const fn count(octets: usize) -> i64 {
+    octets.cast_signed() as i64
+}
+
+impl Half {
+    /// Returns the end that sends `syn`, to a `peer` whose SYN it answers.
+    pub(super) fn begin(syn: &Segment<'_>, peer: Option<&Self>) -> Result<Self, String> {
+        let options = &syn.options;
+        ensure!(syn.payload.is_empty() && !syn.has(flag::FIN), "a SYN with text");
+        ensure!(syn.ecn == 0, "a SYN that is ECN-capable (RFC 3168 §6.1.1)");
+        ensure!(options.scale.is_none_or(|scale| scale <= 14), "a shift above 14 (RFC 7323 §2.3)");
+        let peer = if syn.has(flag::ACK) {
+            let peer = peer.filter(|peer| peer.iss.wrapping_add(1) == syn.ack);
+            ensure!(peer.is_some(), "a SYN-ACK for no SYN");
+            peer
+        } else {
+            None
+        };
+        if let Some(peer) = peer {
+            let offer = peer.offer;
+            let unasked = (options.scale.is_some() && offer.scale.is_none())
+                || (options.sack_permitted && !offer.sack)
+                || (options.timestamps.is_some() && !offer.timestamps);
+            ensure!(!unasked, "a SYN-ACK with options that the SYN has not");
+            let echo = options.timestamps.map(|(_, echo)| echo);
+            ensure!(
+                echo.is_none_or(|echo| peer.clocks_arrived.contains(&echo)),
+                "an echo of no timestamp in a SYN-ACK"
+            );
+        } else {
+            ensure!(options.timestamps.is_none_or(|(_, echo)| echo == 0), "an echo in a SYN");
+        }
+        let offer = Offer {
+            mss: options.mss.unwrap_or(DEFAULT_MSS),
+            scale: options.scale,
+            sack: options.sack_permitted,
+            timestamps: options.timestamps.is_some(),
+            window: syn.window,
+        };
+        Ok(Self {
+            iss: syn.seq,
+            offer,
+            takes_ecn: syn.has(flag::ECE),
+            peer_iss: peer.map(|peer| peer.iss),
+            octets: Vec::new(),
+            fin: false,
+            reset: false,
+            speaks_mpa: syn.flow.ports().contains(&MPA_PORT),
+            startup: None,
+            fpdus: None,
+            unaligned: 0,
+            acknowledged: 0,
+            edge: i64::from(syn.window),
+            clock: options.timestamps,
+            arrived: BTreeMap::new(),
+            fin_arrived: false,
+            clocks_arrived: HashSet::new(),
+            una: 0,
+            window_end: peer.map_or(0, |peer| peer.offer.window.into()),
+            congestion_arrived: false,
+            unacknowledged: 0,
+            due: None,
+        })
+    }
+
+    pub(super) const fn has_iss(&self, iss: u32) -> bool {
+        self.iss == iss
+    }
+
+    pub(super) fn talks_to(&self, peer: &Self) -> bool {
+        self.peer_iss == Some(peer.iss)
+    }
+
+    const fn place(&self, seq: u32) -> i64 {
+        seq.wrapping_sub(self.iss.wrapping_add(1)).cast_signed() as i64
+    }
+
+    /// The place after everything that it has sent.
+    fn next(&self) -> i64 {
+        count(self.octets.len()) + i64::from(self.fin)
+    }
+
+    /// What of its stream has reached the peer in order, with the FIN.
+    fn arrived_to(&self) -> i64 {
+        let octets = self.arrived.first_key_value().filter(|(from, _)| **from == 0).map_or(0, |(_, to)| *to);
+        octets + i64::from(self.fin_arrived && octets == count(self.octets.len()))
+    }
+
+    fn has_arrived(&self, from: i64, to: i64) -> bool {
+        self.arrived.range(..=from).next_back().is_some_and(|(_, end)| *end >= to)
+    }
+
+    fn note_arrived(&mut self, mut from: i64, mut to: i64) {
+        while let Some((begin, end)) =
+            self.arrived.range(..=to).next_back().map(|(begin, end)| (*begin, *end))
+            && end >= from
+        {
+            self.arrived.remove(&begin);
+            (from, to) = (from.min(begin), to.max(end));
+        }
+        self.arrived.insert(from, to);
+    }
+
+    /// Judges a segment that it sends to `peer`. Returns true if it has octets that were sent before.
+    pub(super) fn send(
+        &mut self,
+        now: Instant,
+        segment: &Segment<'_>,
+        peer: Option<&Self>,
+    ) -> Result<bool, String> {
+        let at = self.place(segment.seq);
+        if segment.has(flag::RST) {
+            ensure!(segment.payload.is_empty(), "a RST with text");
+            self.reset |= at == self.next();
+            return Ok(false);
+        }
+        ensure!(!self.reset, "a segment after a RST");
+        ensure!(segment.has(flag::ACK), "no ACK");
+        ensure!(!segment.has(flag::URG), "URG");
+        let again = self.send_text(at, segment, peer)?;
+        let Some(peer) = peer else { return Ok(again) };
+        self.acknowledge(now, segment, peer)?;
+        self.echo(segment, peer)?;
+        self.report(segment, peer)?;
+        self.mark(segment, peer, again)?;
+        Ok(again)
+    }
+
+    /// The place of a segment and its text. Returns true if that was sent before.
+    fn send_text(&mut self, at: i64, segment: &Segment<'_>, peer: Option<&Self>) -> Result<bool, String> {
+        let (len, fin) = (count(segment.payload.len()), segment.has(flag::FIN));
+        let (end, known) = (at + len, count(self.octets.len()));
+        if len == 0 && !fin {
+            // A probe is of the octet before what is not acknowledged (RFC 9293 §3.8.4, §3.8.6.1).
+            ensure!(at == self.next() || at < self.una, "no text at {at}, not at {}", self.next());
+            return Ok(false);
+        }
+        ensure!(at >= 0 && at <= known, "text at {at}, after {known}");
+        ensure!(!self.fin || end <= known, "text up to {end} after the FIN at {known}");
+        ensure!(!fin || end >= known, "a FIN at {end}, before {known}");
+        ensure!(end <= self.window_end, "text up to {end}, of a window up to {}", self.window_end);
+        if let Some(peer) = peer {
+            let octets = segment.payload.len() + segment.options_octets;
+            ensure!(
+                octets <= usize::from(peer.offer.mss),
+                "{octets} octets for an MSS of {}",
+                peer.offer.mss
+            );
+            // What the peer has is its application's, which may have had the source changed.
+            let from = at.max(peer.acknowledged.min(known));
+            let to = end.min(known);
+            if from < to {
+                let before = &self.octets[from as usize..to as usize];
+                let octets = &segment.payload[(from - at) as usize..(to - at) as usize];
+                ensure!(octets == before, "other octets than before at {from}..{to}");
+            }
+        }
+        let new = (known - at).clamp(0, len) as usize;
+        self.octets.extend_from_slice(&segment.payload[new..]);
+        self.fin |= fin;
+        if let Some(peer) = peer.filter(|_| self.speaks_mpa && known < end) {
+            self.look_at_fpdus(peer)?;
+        }
+        Ok(len > 0 && at < known)
+    }
+
+    fn look_at_fpdus(&mut self, peer: &Self) -> Verdict {
+        self.startup = self.startup.or_else(|| Startup::parse(&self.octets));
+        if self.fpdus.is_none()
+            && let (Some(own), Some(peer)) = (self.startup, peer.startup)
+        {
+            self.fpdus = Fpdus::new(own, peer);
+        }
+        let Some(fpdus) = &mut self.fpdus else { return Ok(()) };
+        fpdus.look_on(&self.octets)?;
+        self.unaligned += u64::from(!fpdus.is_at_boundary());
+        Ok(())
+    }
+
+    /// RFC 9293 §3.4, §3.8.6: acknowledgements and windows never go back, and no acknowledgement is of what
+    /// has not come.
+    fn acknowledge(&mut self, now: Instant, segment: &Segment<'_>, peer: &Self) -> Verdict {
+        let ack = peer.place(segment.ack);
+        ensure!(ack >= self.acknowledged, "acknowledgement {ack} after {}", self.acknowledged);
+        ensure!(ack <= peer.arrived_to(), "acknowledgement {ack}, and {} has come", peer.arrived_to());
+        self.acknowledged = ack;
+        let scale = self.offer.scale.filter(|_| peer.offer.scale.is_some()).unwrap_or(0);
+        let edge = ack + (i64::from(segment.window) << scale);
+        // After the peer's FIN nobody uses it.
+        let finished = peer.fin && ack == peer.next();
+        ensure!(finished || edge >= self.edge, "a window up to {edge} after {}", self.edge);
+        self.edge = edge;
+        self.is_in_time(now)?;
+        if ack >= peer.arrived_to() {
+            (self.unacknowledged, self.due) = (0, None);
+        }
+        Ok(())
+    }
+
+    /// RFC 9293 §3.8.6.3: what has come is acknowledged in time.
+    pub(super) fn is_in_time(&self, now: Instant) -> Verdict {
+        let late = self.due.is_some_and(|due| now > due + SLACK_NS);
+        ensure!(!late, "{} segments acknowledged late, or never: due {:?}", self.unacknowledged, self.due);
+        Ok(())
+    }
+
+    /// RFC 7323 §3.2, §4: each segment has timestamps if both SYNs had, the clock does not go back, and what
+    /// is echoed has come.
+    fn echo(&mut self, segment: &Segment<'_>, peer: &Self) -> Verdict {
+        let agreed = self.offer.timestamps && peer.offer.timestamps;
+        let timestamps = segment.options.timestamps;
+        ensure!(timestamps.is_some() == agreed, "timestamps {timestamps:?}, agreed {agreed}");
+        let Some((value, echo)) = timestamps else { return Ok(()) };
+        ensure!(peer.clocks_arrived.contains(&echo), "an echo of {echo}, which has not come");
+        if let Some((last, last_echo)) = self.clock {
+            ensure!(value.wrapping_sub(last).cast_signed() >= 0, "the clock goes from {last} to {value}");
+            let back = echo.wrapping_sub(last_echo).cast_signed() < 0;
+            ensure!(last_echo == 0 || !back, "the echo goes from {last_echo} to {echo}");
+        }
+        self.clock = Some((value, echo));
+        Ok(())
+    }
+
+    /// RFC 2018 §3, §4, RFC 2883 §4: blocks name what has come beyond the acknowledgement, each octet once;
+    /// the first one may name what has come again.
+    fn report(&self, segment: &Segment<'_>, peer: &Self) -> Verdict {
+        let blocks: Vec<(i64, i64)> =
+            segment.options.blocks.iter().map(|(from, to)| (peer.place(*from), peer.place(*to))).collect();
+        ensure!(blocks.is_empty() || self.offer.sack && peer.offer.sack, "blocks, but SACK is not agreed on");
+        ensure!(blocks.len() <= 4, "{} blocks", blocks.len());
+        for (number, (from, to)) in blocks.iter().enumerate() {
+            ensure!(from < to, "block {from}..{to}");
+            ensure!(peer.has_arrived(*from, *to), "block {from}..{to}, of what has not come");
+            let inside = |(begin, end): &(i64, i64)| begin <= from && to <= end;
+            let duplicate = number == 0 && (*to <= self.acknowledged || blocks[1..].iter().any(inside));
+            if duplicate {
+                continue;
+            }
+            ensure!(*from > self.acknowledged, "block {from}..{to} at acknowledgement {}", self.acknowledged);
+            let meets = |(begin, end): &(i64, i64)| from < end && begin < to;
+            ensure!(!blocks[number + 1..].iter().any(meets), "blocks that meet: {blocks:?}");
+        }
+        Ok(())
+    }
+
+    /// RFC 3168 §6.1: marks and echoes only where both ends agree, never on what was sent before or has no
+    /// text.
+    fn mark(&self, segment: &Segment<'_>, peer: &Self, again: bool) -> Verdict {
+        let agreed = self.takes_ecn && peer.takes_ecn;
+        ensure!(agreed || segment.ecn == 0, "ECN-capable, and not agreed");
+        ensure!(segment.ecn != CONGESTION_EXPERIENCED, "marked by its sender");
+        let new_text = !segment.payload.is_empty() && !again;
+        ensure!(new_text || segment.ecn == 0, "ECN-capable without new text");
+        ensure!(new_text || !segment.has(flag::CWR), "CWR without new text");
+        ensure!(self.congestion_arrived || !segment.has(flag::ECE), "ECE, and no mark has come");
+        Ok(())
+    }
+
+    /// A segment of this end reaches `receiver`, its peer. `is_prompt` is true if that has no cause to be
+    /// slow.
+    pub(super) fn arrive(
+        &mut self,
+        now: Instant,
+        segment: &Segment<'_>,
+        receiver: Option<&mut Self>,
+        is_prompt: bool,
+    ) {
+        if let Some((value, _)) = segment.options.timestamps {
+            self.clocks_arrived.insert(value);
+        }
+        if segment.has(flag::SYN) {
+            if let Some(receiver) = receiver
+                && segment.has(flag::ACK)
+                && segment.ack == receiver.iss.wrapping_add(1)
+                && receiver.peer_iss.is_none()
+            {
+                receiver.peer_iss = Some(self.iss);
+                receiver.window_end = segment.window.into();
+            }
+            return;
+        }
+        let (at, len) = (self.place(segment.seq), count(segment.payload.len()));
+        if at < -1 || at + len > count(self.octets.len()) + 1 {
+            // Of a connection before.
+            return;
+        }
+        let before = self.arrived_to();
+        if len > 0 {
+            self.note_arrived(at.max(0), at + len);
+        }
+        self.fin_arrived |= segment.has(flag::FIN) && self.fin;
+        let Some(receiver) = receiver.filter(|receiver| receiver.talks_to(self)) else { return };
+        receiver.congestion_arrived |= segment.ecn == CONGESTION_EXPERIENCED;
+        if is_prompt && len > 0 && self.arrived_to() > before {
+            receiver.unacknowledged += 1;
+            let within_ns = if receiver.unacknowledged == 1 { limits::DELAYED_ACK_NS } else { 0 };
+            let due = now + within_ns;
+            receiver.due = Some(receiver.due.map_or(due, |before| before.min(due)));
+        }
+        let ack = receiver.place(segment.ack);
+        if segment.has(flag::ACK) && (0..=receiver.next()).contains(&ack) {
+            let scale = self.offer.scale.filter(|_| receiver.offer.scale.is_some()).unwrap_or(0);
+            receiver.una = receiver.una.max(ack);
+            receiver.window_end = receiver.window_end.max(ack + (i64::from(segment.window) << scale));
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! A judge of every frame that hosts send and receive. It knows no stack: what a segment may be follows from
+//! the segments before it, by the documents alone.
+
+mod fpdus;
+mod half;
+mod segment;
+
+use std::collections::HashMap;
+
+use warpline_dataplane::time::Instant;
+
+use half::Half;
+use segment::{Flow, Segment, flag};
+
+/// What a host has sent since it started, as its own counters have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sent {
+    /// Segments with text.
+    pub(super) data_segments: u64,
+    /// Those of text that was sent before.
+    pub(super) again: u64,
+}
+
+/// All connections of a world, as the wire shows them.
+#[derive(Default)]
+pub(super) struct Wire {
+    halves: HashMap<Flow, Half>,
+    hosts: Vec<Sent>,
+    /// The first thing that was wrong.
+    fault: Option<String>,
+    /// Acknowledgements have no cause to be late.
+    is_prompt: bool,
+}
+
+impl Wire {
+    /// Nothing but delay happens to frames, and hosts never stall.
+    pub(super) const fn expect_prompt_acknowledgements(&mut self) {
+        self.is_prompt = true;
+    }
+
+    /// A host starts, or starts again: it counts from nothing.
+    pub(super) fn begin(&mut self, host: usize) {
+        self.hosts.resize(self.hosts.len().max(host + 1), Sent::default());
+        self.hosts[host] = Sent::default();
+    }
+
+    pub(super) fn sent(&self, host: usize) -> Sent {
+        self.hosts[host]
+    }
+
+    /// Returns what was wrong first.
+    pub(super) fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
+    }
+
+    /// Nothing is owed to anybody any more.
+    pub(super) fn check_all(&mut self, now: Instant) {
+        let late = self.halves.iter().find_map(|(flow, half)| Some((flow, half.is_in_time(now).err()?)));
+        if let Some((flow, late)) = late {
+            self.fault = Some(format!("{flow:?}: {late}"));
+        }
+    }
+
+    /// `host` sends `frame`.
+    pub(super) fn on_sent(&mut self, host: usize, now: Instant, frame: &[u8]) {
+        let Some(segment) = Segment::in_frame(frame) else { return };
+        if let Err(what) = self.judge(host, now, &segment) {
+            let text = format!("{} octets of text", segment.payload.len());
+            let Segment { flow, seq, ack, flags, window, options, .. } = &segment;
+            self.fault.get_or_insert_with(|| {
+                format!(
+                    "host {host} at {}: {what}; {:?} seq {seq} ack {ack} flags {flags:x} window {window} \
+                     {options:?}, {text}",
+                    now.as_nanos(),
+                    flow.ports(),
+                )
+            });
+        }
+    }
+
+    fn judge(&mut self, host: usize, now: Instant, segment: &Segment<'_>) -> Result<(), String> {
+        if !segment.is_intact {
+            return Err("a wrong checksum".to_owned());
+        }
+        if segment.options.is_malformed {
+            return Err("an option of an impossible length".to_owned());
+        }
+        let (flow, reversed) = (segment.flow, segment.flow.reversed());
+        let known = self.halves.remove(&flow);
+        let peer = self.halves.get(&reversed);
+        if segment.has(flag::SYN) {
+            let begun = Half::begin(segment, peer)?;
+            let known = known.filter(|half| half.has_iss(segment.seq));
+            self.halves.insert(flow, known.unwrap_or(begun));
+            return Ok(());
+        }
+        let Some(mut half) = known else {
+            let refuses = segment.has(flag::RST) && segment.payload.is_empty();
+            return if refuses { Ok(()) } else { Err("a segment of no connection".to_owned()) };
+        };
+        let peer = peer.filter(|peer| half.talks_to(peer));
+        let again = half.send(now, segment, peer);
+        self.halves.insert(flow, half);
+        self.hosts[host].data_segments += u64::from(!segment.payload.is_empty());
+        self.hosts[host].again += u64::from(again?);
+        Ok(())
+    }
+
+    /// A host takes `frame` from its device.
+    pub(super) fn on_arrived(&mut self, now: Instant, frame: &[u8]) {
+        let Some(segment) = Segment::in_frame(frame).filter(|segment| segment.is_intact) else { return };
+        let Some(mut sender) = self.halves.remove(&segment.flow) else { return };
+        let receiver = self.halves.get_mut(&segment.flow.reversed());
+        sender.arrive(now, &segment, receiver, self.is_prompt);
+        self.halves.insert(segment.flow, sender);
+    }
+}
