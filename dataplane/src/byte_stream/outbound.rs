@@ -1,6 +1,7 @@
 //! The core's half of what is sent: pieces of the application become runs for TCP, and are kept until the
 //! peer has acknowledged them.
 
+use core::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -80,6 +81,8 @@ pub struct Outbound {
     anchor: (u64, SeqNumber),
     /// Messages begin segments, and sections are annotated: the ends have agreed on the option.
     annotates: bool,
+    /// The number of the piece that octets were copied from last: most that are copied next are of it.
+    copied_last: Cell<u64>,
 }
 
 impl Outbound {
@@ -87,7 +90,16 @@ impl Outbound {
     /// if `annotates` is true.
     pub fn new(shared: Arc<SharedByteStream>, start: SeqNumber, annotates: bool) -> Self {
         let pieces = VecDeque::with_capacity(shared.pieces.capacity());
-        Self { shared, pieces, first: 0, cursor: Cursor::default(), end: 0, anchor: (0, start), annotates }
+        Self {
+            shared,
+            pieces,
+            first: 0,
+            cursor: Cursor::default(),
+            end: 0,
+            anchor: (0, start),
+            annotates,
+            copied_last: Cell::new(0),
+        }
     }
 
     /// Takes what the application has written.
@@ -255,8 +267,8 @@ impl Outbound {
     pub fn copy(&self, seq: SeqNumber, out: &mut [u8]) -> bool {
         let mut position = self.position(seq);
         let mut filled = 0;
-        let first =
-            self.pieces.partition_point(|placed| placed.at + u64::from(placed.piece.octets) <= position);
+        let first = self.piece_at(position);
+        self.copied_last.set(self.first + first as u64);
         for Placed { piece, at } in self.pieces.range(first..) {
             let Some(skip) = position.checked_sub(*at) else { return false };
             let octets = (u64::from(piece.octets) - skip).min((out.len() - filled) as u64) as usize;
@@ -271,6 +283,18 @@ impl Outbound {
             }
         }
         filled == out.len()
+    }
+
+    /// The index of the piece that has the octet at `position`.
+    #[inline]
+    fn piece_at(&self, position: u64) -> usize {
+        let last = self.copied_last.get().wrapping_sub(self.first) as usize;
+        if let Some(Placed { piece, at }) = self.pieces.get(last)
+            && (*at..*at + u64::from(piece.octets)).contains(&position)
+        {
+            return last;
+        }
+        self.pieces.partition_point(|placed| placed.at + u64::from(placed.piece.octets) <= position)
     }
 
     fn read(&self, source: &Source, skip: usize, out: &mut [u8]) -> bool {

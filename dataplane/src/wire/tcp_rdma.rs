@@ -17,8 +17,8 @@ mod rid;
 
 pub use rid::{CifsRid, HttpRid, NfsRid, Rid, RidFormat, ScsiRid};
 
+use super::Writer;
 use super::tcp::{END, NOP, SACK, TIMESTAMPS};
-use super::{Reader, Writer};
 
 /// The option kind that the draft uses (§3.1). It is not assigned to this option, so hosts may be configured
 /// with another one.
@@ -72,30 +72,33 @@ impl Transfer {
     }
 
     /// Parses what follows kind and length, 14 or 18 octets.
+    #[inline]
     fn parse(body: &[u8]) -> Option<Self> {
-        let mut body = Reader(body);
-        let [flags, rid_39_32] = body.take()?;
-        let high = u64::from(flags & RID_HIGH) << 8 | u64::from(rid_39_32);
-        let low = u32::from_be_bytes(body.take()?);
+        let (&[flags, r4, r3, r2, r1, r0, b3, b2, b1, b0, d1, d0, l1, l0], total) =
+            body.split_first_chunk::<14>()?;
         Some(Self {
-            rid: Rid::new(high << 32 | u64::from(low))?,
+            rid: Rid::new(u64::from_be_bytes([0, 0, flags & RID_HIGH, r4, r3, r2, r1, r0]))?,
             message_aligned: flags & MESSAGE_ALIGNED != 0,
             unsolicited: flags & UNSOLICITED != 0,
-            buffer_offset: u32::from_be_bytes(body.take()?),
-            data_offset: u16::from_be_bytes(body.take()?),
-            data_octets: u16::from_be_bytes(body.take()?),
-            total_octets: body.take().map(u32::from_be_bytes),
+            buffer_offset: u32::from_be_bytes([b3, b2, b1, b0]),
+            data_offset: u16::from_be_bytes([d1, d0]),
+            data_octets: u16::from_be_bytes([l1, l0]),
+            total_octets: total.first_chunk().map(|total| u32::from_be_bytes(*total)),
         })
     }
 
-    /// Writes what follows kind and length.
+    /// Writes the option, of kind `kind` and with `len` octets.
     // Requirements: TRO-3.1-02, TRO-3.1.1-02
-    fn put(&self, out: &mut Writer<'_>) {
-        let [.., rid_45_40, rid_39_32, r3, r2, r1, r0] = self.rid.get().to_be_bytes();
-        out.put([flags(self.message_aligned, self.unsolicited) | rid_45_40, rid_39_32, r3, r2, r1, r0]);
-        out.put(self.buffer_offset.to_be_bytes());
-        out.put(self.data_offset.to_be_bytes());
-        out.put(self.data_octets.to_be_bytes());
+    #[inline]
+    fn put(&self, kind: u8, len: u8, out: &mut Writer<'_>) {
+        let flags = flags(self.message_aligned, self.unsolicited);
+        // One number of 16 octets is written at once.
+        let words = u128::from(u16::from_be_bytes([kind, len])) << 112
+            | (u128::from(flags) << 40 | u128::from(self.rid.get())) << 64
+            | u128::from(self.buffer_offset) << 32
+            | u128::from(self.data_offset) << 16
+            | u128::from(self.data_octets);
+        out.put(words.to_be_bytes());
         if let Some(total) = self.total_octets {
             out.put(total.to_be_bytes());
         }
@@ -177,10 +180,7 @@ impl RdmaOption {
             Self::Aligned { message_aligned, unsolicited } => {
                 out.put([kind, 4, flags(*message_aligned, *unsolicited), 0]);
             }
-            Self::Transfer(transfer) => {
-                out.put([kind, self.len() as u8]);
-                transfer.put(out);
-            }
+            Self::Transfer(transfer) => transfer.put(kind, self.len() as u8, out),
         }
     }
 }
