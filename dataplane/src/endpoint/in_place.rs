@@ -5,9 +5,9 @@
 //! frame, the beginning of an FPDU or one that is not valid, goes to the receive queue ([`super::receive`]).
 
 use crate::device::Frame;
-use crate::memory::StagTable;
-use crate::mpa::receiver::FpduReceiver;
-use crate::mpa::whole::{Ulpdu, Whole};
+use crate::mpa::contiguous::{ContiguousFpdu, InFrame, Marked, Unmarked};
+use crate::mpa::receiver::Ulpdu;
+use crate::qp::receiver::{Fault, Placed, ReceiveContext, Received, Receiver};
 use crate::wire::segment::Segment;
 
 use super::Endpoint;
@@ -15,7 +15,8 @@ use super::connection::Mode;
 use super::context::Context;
 use super::queue_pair::QueuePair;
 use super::rdmap_stream::RdmapStream;
-use super::receive::{Step, on_fpdu};
+use super::receive::Step;
+use super::receive_wait::ReceiveWait;
 
 impl<F: Frame> Endpoint<'_, F> {
     /// Returns true if the octets of a segment can be consumed in its frame, if they are next: its connection
@@ -44,7 +45,7 @@ impl<F: Frame> Endpoint<'_, F> {
     pub(super) fn consume_fpdus(
         &mut self,
         segment: &mut Segment,
-        mut frame: F,
+        frame: F,
         burst: &mut impl Burst<F>,
     ) -> Option<F> {
         let Some(mut stream) = self.rdmap() else {
@@ -52,39 +53,36 @@ impl<F: Frame> Endpoint<'_, F> {
             self.connection.tcp.keep(&mut self.context.pools, segment.payload_offset, frame);
             return None;
         };
-        let mut run = Run::default();
-        let mut leads = false;
-        let left = loop {
-            let octets = frame.piece(0).and_then(|first| first.get(segment.payload_offset..segment.end()));
-            let (consumed, last) = stream.consume_fpdus(octets.unwrap_or_default(), &mut run);
-            stream.tcp.pass(consumed);
-            if consumed != segment.payload_octets || !matches!(last, Step::Next) {
-                break Left::Rest { frame, consumed, last };
+        let mut counts = FpduCounts::default();
+        let mut rest = Rest { frame, consumed: 0 };
+        let (rest, last) = loop {
+            let left = if stream.operating.fpdus.has_markers() {
+                stream.place_segments::<Marked>(segment, rest, burst, &mut counts)
+            } else {
+                stream.place_segments::<Unmarked>(segment, rest, burst, &mut counts)
+            };
+            stream.account(&core::mem::take(&mut counts));
+            match left {
+                Left::Nothing => {
+                    stream.tcp.owe_window();
+                    return None;
+                }
+                Left::Unexpected(frame) => {
+                    stream.tcp.owe_window();
+                    return Some(frame);
+                }
+                Left::Rest(rest) => break (rest, Step::Next),
+                Left::Rare(next, received) => match stream.step(received) {
+                    Step::Next => rest = next,
+                    last => break (next, last),
+                },
             }
-            run.segments += 1;
-            burst.recycle(frame);
-            leads = leads || !burst.is_empty() && stream.tcp.leads(segment, &stream.context.pools);
-            if !leads {
-                break Left::Nothing;
-            }
-            let Some(next) = burst.next_after(segment) else { break Left::Nothing };
-            if !stream.tcp.expects_following(segment) {
-                break Left::Unexpected(next);
-            }
-            stream.tcp.take_following(segment);
-            frame = next;
         };
-        stream.note_run(&run);
+        stream.tcp.pass(rest.consumed);
         stream.tcp.owe_window();
-        match left {
-            Left::Nothing => None,
-            Left::Unexpected(frame) => Some(frame),
-            Left::Rest { frame, consumed, last } => {
-                let rest = (consumed < segment.payload_octets).then_some(segment.payload_offset + consumed);
-                self.keep_rest(frame, rest, &last);
-                None
-            }
-        }
+        let offset = segment.payload_offset + rest.consumed;
+        self.keep_rest(rest.frame, (offset < segment.end()).then_some(offset), &last);
+        None
     }
 
     /// Keeps the rest of a segment's payload, which begins at `rest` of its frame, if there is one, and does
@@ -115,134 +113,129 @@ pub(crate) trait Burst<F> {
     fn recycle(&mut self, frame: F);
 }
 
+/// A segment in its frame, of whose payload the first `consumed` octets are consumed.
+struct Rest<F> {
+    frame: F,
+    consumed: usize,
+}
+
 /// What is left of a burst when the consumption of its segments ends.
 enum Left<F> {
     Nothing,
     /// A segment that TCP did not expect.
     Unexpected(F),
-    /// What follows `consumed` octets of a segment, after the `last` FPDU.
-    Rest {
-        frame: F,
-        consumed: usize,
-        last: Step,
-    },
+    /// Octets that are not complete, valid FPDUs, or a message that waits for a receive.
+    Rest(Rest<F>),
+    /// What follows an FPDU that was not only a payload, and its result.
+    Rare(Rest<F>, Result<Received, Fault>),
 }
 
-/// Places the FPDUs that `octets` begin with, as long as each is the segment of a Write, one in the middle of
-/// a message, or a Send of one segment, and counts them in `run`. Returns how many octets they have. The FPDU
-/// after them, with which nothing has been done, is in `next` if it is whole and valid for MPA.
-#[inline(never)]
-fn place_run<'o>(
-    fpdus: &mut FpduReceiver,
-    qp: &mut QueuePair,
-    stags: &StagTable,
-    octets: &'o [u8],
-    run: &mut Run,
-    next: &mut Option<Whole<'o>>,
-) -> usize {
-    let mut consumed = 0;
-    while let Some(rest) = octets.get(consumed..)
-        && let Some(fpdu) = fpdus.next_in(rest)
-    {
-        let written = match fpdu.ulpdu {
-            Ulpdu::InOnePiece(ulpdu) => qp.receiver.on_write(ulpdu, &qp.shared, stags),
-            Ulpdu::Cut(_) => None,
-        };
-        let placed = match written {
-            Some(payload_octets) => Some(payload_octets),
-            // A copy: the FPDU of a Write then need not be in memory.
-            None => place_message(qp, stags, &{ fpdu }),
-        };
-        let Some(payload_octets) = placed else {
-            *next = Some(fpdu);
-            break;
-        };
-        // Where the next FPDU begins says where its Markers stand.
-        fpdus.pass(fpdu.wire_len);
-        consumed += fpdu.wire_len;
-        run.fpdus += 1;
-        run.wire_octets += fpdu.wire_len;
-        run.payload_octets += payload_octets;
-    }
-    consumed
-}
-
-/// Places an FPDU if it is the segment of a Write that Markers cut, one in the middle of a message, or a Send
-/// of one segment. Returns the octets of its payload.
-#[inline(never)]
-fn place_message(qp: &mut QueuePair, stags: &StagTable, fpdu: &Whole<'_>) -> Option<usize> {
-    let (ulpdu, outbound) = (&fpdu.ulpdu, &mut qp.reads.outbound);
-    let cut = match ulpdu {
-        Ulpdu::Cut(ulpdu) => qp.receiver.on_cut_write(ulpdu, &qp.shared, stags),
-        Ulpdu::InOnePiece(_) => None,
-    };
-    cut.or_else(|| qp.receiver.on_middle(ulpdu, &qp.shared, stags, outbound))
-        .or_else(|| qp.receiver.on_whole_send(ulpdu, &qp.shared, stags))
-}
-
-/// Segments whose FPDUs were placed in a run, and are not counted yet.
+/// FPDUs that were placed, and segments that were consumed, which are not counted yet.
 #[derive(Default)]
-struct Run {
-    segments: u64,
-    fpdus: u64,
-    wire_octets: usize,
-    payload_octets: usize,
+pub(super) struct FpduCounts {
+    pub(super) segments: u64,
+    pub(super) fpdus: u64,
+    pub(super) wire_octets: usize,
+    pub(super) payload_octets: usize,
 }
 
 impl<F: Frame> RdmapStream<'_, F> {
-    /// Takes the FPDUs that `octets`, the next in order, begin with, as long as they are whole and valid;
-    /// those that are placed in `run` are counted there. Returns how many octets they have, and the result of
-    /// the last.
+    /// Places the FPDUs in what is left of `segment`, and in the segments that follow it in `burst`, up to
+    /// one that is not only a payload; `counts` counts them.
     #[inline]
-    fn consume_fpdus(&mut self, octets: &[u8], run: &mut Run) -> (usize, Step) {
-        let mut consumed = 0;
+    fn place_segments<I: InFrame>(
+        &mut self,
+        segment: &mut Segment,
+        rest: Rest<F>,
+        burst: &mut impl Burst<F>,
+        counts: &mut FpduCounts,
+    ) -> Left<F> {
+        let Self { tcp, operating, .. } = self;
+        let QueuePair { shared, receiver, sender, reads, receive_wait, .. } = &mut *self.qp;
+        let Context { stags, pools, .. } = &mut *self.context;
+        let acknowledged = tcp.acknowledged();
+        let context = &mut ReceiveContext { shared, stags, reads, acknowledged };
+        let Rest { mut frame, mut consumed } = rest;
+        let mut leads = false;
         loop {
-            let rest = octets.get(consumed..).unwrap_or_default();
-            let (qp, stags) = (&mut *self.qp, &self.context.stags);
-            let mut next = None;
-            let placed = place_run(&mut self.operating.fpdus, qp, stags, rest, run, &mut next);
-            consumed += placed;
-            let Some(fpdu) = next else { return (consumed, Step::Next) };
-            let rest = rest.get(placed..).unwrap_or_default();
-            self.note_run(&core::mem::take(run));
-            if self.qp.receive_wait.is_allowed()
-                && self.qp.receiver.lacks_receive(&self.qp.shared, &rest, &fpdu.located)
+            let octets = frame.piece(0).and_then(|first| first.get(segment.payload_offset..segment.end()));
+            let octets = octets.unwrap_or_default();
+            while let Some(rest) = octets.get(consumed..)
+                && let Some(ContiguousFpdu { wire_len, ulpdu }) = I::next(&operating.fpdus, rest)
             {
-                // It waits for a receive in the receive queue.
-                return (consumed, Step::Next);
+                let placed = receiver.place(context, &ulpdu);
+                let rare = match placed {
+                    Some(_) => None,
+                    None => match take_rare(receiver, context, receive_wait, &ulpdu) {
+                        // It waits in the receive queue, where it is placed again.
+                        None => return Left::Rest(Rest { frame, consumed }),
+                        rare => rare,
+                    },
+                };
+                // Where the next FPDU begins says where its Markers stand.
+                operating.fpdus.pass(wire_len);
+                consumed += wire_len;
+                counts.fpdus += 1;
+                counts.wire_octets += wire_len;
+                if let Some(received) = rare {
+                    return Left::Rare(Rest { frame, consumed }, received);
+                }
+                if let Some(Placed { octets, answers_read }) = placed {
+                    counts.payload_octets += octets;
+                    if answers_read {
+                        sender.complete(shared, context.stags, context.reads, context.acknowledged);
+                    }
+                }
             }
-            self.qp.receive_wait.end();
-            consumed += fpdu.wire_len;
-            match self.take_fpdu(rest, &fpdu) {
-                Step::Next => {}
-                last => return (consumed, last),
+            if consumed != segment.payload_octets {
+                return Left::Rest(Rest { frame, consumed });
             }
+            tcp.pass(consumed);
+            counts.segments += 1;
+            burst.recycle(frame);
+            leads = leads || !burst.is_empty() && tcp.leads(segment, pools);
+            if !leads {
+                return Left::Nothing;
+            }
+            let Some(next) = burst.next_after(segment) else { return Left::Nothing };
+            if !tcp.expects_following(segment) {
+                return Left::Unexpected(next);
+            }
+            tcp.take_following(segment);
+            context.acknowledged = tcp.acknowledged();
+            (frame, consumed) = (next, 0);
         }
     }
 
-    /// Counts the segments of a run, as [`on_fpdu`] counts any FPDU.
+    /// Counts FPDUs that are valid for MPA, and the segments whose last they are. They let us send, whether
+    /// or not they are valid for DDP.
     #[inline]
-    fn note_run(&mut self, run: &Run) {
+    pub(super) fn account(&mut self, counts: &FpduCounts) {
         let statistics = &mut self.context.statistics;
-        statistics.segments_predicted += run.segments;
-        if run.fpdus == 0 {
+        statistics.segments_predicted += counts.segments;
+        if counts.fpdus == 0 {
             return;
         }
-        statistics.bytes_verified += run.wire_octets as u64;
-        statistics.fpdus_received += run.fpdus;
-        statistics.bytes_copied_rx += run.payload_octets as u64;
+        statistics.bytes_verified += counts.wire_octets as u64;
+        statistics.fpdus_received += counts.fpdus;
+        statistics.bytes_copied_rx += counts.payload_octets as u64;
         self.operating.crc_retries = 0;
         self.operating.on_fpdu(&self.qp.shared);
         self.qp.receive_wait.end();
     }
+}
 
-    /// Takes an FPDU at the front of `octets`.
-    fn take_fpdu(&mut self, octets: &[u8], fpdu: &Whole<'_>) -> Step {
-        let acknowledged = self.tcp.acknowledged();
-        let Context { stags, statistics, .. } = &mut *self.context;
-        statistics.bytes_verified += fpdu.wire_len as u64;
-        let counted = (stags, statistics);
-        let received = on_fpdu(self.operating, self.qp, counted, acknowledged, &octets, &fpdu.located);
-        self.step(received)
-    }
+/// Takes a ULPDU that is not only a payload, or not valid. `None` if it is a message that may wait for a
+/// receive.
+#[cold]
+#[inline(never)]
+pub(super) fn take_rare<U: Ulpdu>(
+    receiver: &mut Receiver,
+    context: &mut ReceiveContext<'_>,
+    receive_wait: &ReceiveWait,
+    ulpdu: &U,
+) -> Option<Result<Received, Fault>> {
+    let received = receiver.on_rare(context, ulpdu);
+    let may_wait = received.is_err() && receive_wait.is_allowed();
+    if may_wait && receiver.lacks_receive(context.shared, ulpdu) { None } else { Some(received) }
 }

@@ -117,7 +117,7 @@ impl<F: Frame> RdmapStream<'_, F> {
         let mut placement_room = qp.receiver.placement_room(&context.placed_sends);
         let chain = fpdus.verify(start, |octets, located| {
             let (shared, outbound) = (&qp.shared, &qp.reads.outbound);
-            match qp.receiver.check_out_of_order(shared, &context.stags, outbound, octets, located) {
+            match qp.receiver.check_out_of_order(shared, &context.stags, outbound, &located.ulpdu(octets)) {
                 Some(OutOfOrder::Complete) => true,
                 Some(OutOfOrder::AwaitsDelivery) if placement_room > 0 => {
                     placement_room -= 1;
@@ -130,11 +130,12 @@ impl<F: Frame> RdmapStream<'_, F> {
         let end = positions.seq(chain.end);
         let may_place = chain.end > start && queue.may_place(held, first, end);
         if may_place {
+            let acknowledged = tcp.acknowledged();
             fpdus.for_each(start, chain.end, |position, octets, located| {
                 let (shared, stags, reads) = (&qp.shared, &mut context.stags, &mut qp.reads);
-                let reach = ReceiveContext { shared, stags, reads };
-                let placed = &mut context.placed_sends;
-                let copied = qp.receiver.place_out_of_order(&reach, placed, position, octets, located);
+                let reach = ReceiveContext { shared, stags, reads, acknowledged };
+                let (placed, ulpdu) = (&mut context.placed_sends, located.ulpdu(octets));
+                let copied = qp.receiver.place_out_of_order(&reach, placed, position, &ulpdu);
                 context.statistics.bytes_copied_rx += copied as u64;
                 context.statistics.fpdus_received += 1;
                 context.statistics.fpdus_placed_out_of_order += 1;
@@ -165,8 +166,9 @@ impl<F: Frame> RdmapStream<'_, F> {
         operating.on_fpdu(&qp.shared);
         tcp.consume(&mut context.pools, octets);
         let end = operating.fpdus.position();
-        let reach =
-            &mut ReceiveContext { shared: &qp.shared, stags: &mut context.stags, reads: &mut qp.reads };
+        let acknowledged = tcp.acknowledged();
+        let (shared, stags, reads) = (&*qp.shared, &mut context.stags, &mut qp.reads);
+        let reach = &mut ReceiveContext { shared, stags, reads, acknowledged };
         match qp.receiver.deliver_placed(reach, &mut context.placed_sends, end) {
             Ok(()) => {
                 // Responses to Reads may be among them.

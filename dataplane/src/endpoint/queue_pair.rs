@@ -40,7 +40,7 @@ impl QueuePair {
     pub(crate) fn new(shared: Arc<SharedQp>) -> Self {
         Self {
             sender: Sender::new(shared.send_depth()),
-            receiver: Receiver::new(shared.receive_depth()),
+            receiver: Receiver::new(if shared.shares_receives() { shared.receive_depth() } else { 0 }),
             reads: Reads::default(),
             connection: None,
             receive_wait: ReceiveWait::new(None),
@@ -57,7 +57,6 @@ impl QueuePair {
     pub(crate) fn begin(&mut self, operation: &FullOperation) {
         self.sender.begin(operation.version, operation.ready, operation.depths.ord);
         self.receiver.begin(operation.version, operation.ready);
-        self.receiver.take_posted(&self.shared);
         self.reads.begin(operation.depths);
         self.receive_wait = ReceiveWait::new(operation.receive_wait_ns);
         self.shared.set_ord(operation.depths.ord);

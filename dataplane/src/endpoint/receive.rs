@@ -3,21 +3,17 @@
 
 use crate::device::Frame;
 use crate::drops::DropCause;
-use crate::memory::StagTable;
 use crate::mpa::MpaError;
-use crate::mpa::receiver::{Located, Octets};
+use crate::mpa::receiver::Octets;
 use crate::qp::error::StreamError;
-use crate::qp::receiver::{Fault, ReceiveContext, Received};
-use crate::statistics::Statistics;
+use crate::qp::receiver::{Fault, Placed, ReceiveContext, Received};
 use crate::tcp::receive_queue::{HeldPool, ReceiveQueue};
 use crate::tcp::{self, Changes, Payload, Refusal};
 use crate::wire::segment::Segment;
-use crate::wire::tcp::{Header, SeqNumber};
+use crate::wire::tcp::Header;
 
 use super::connection::Mode;
-use super::in_place::Burst;
-use super::operating::Operating;
-use super::queue_pair::QueuePair;
+use super::in_place::{Burst, FpduCounts, take_rare};
 use super::rdmap_stream::RdmapStream;
 use super::{Endpoint, Outcome};
 
@@ -239,28 +235,39 @@ impl<F: Frame> RdmapStream<'_, F> {
                 return Step::Failed(StreamError::Mpa(error), None);
             }
         };
-        if qp.receive_wait.is_allowed() {
-            if qp.receiver.lacks_receive(&qp.shared, &octets, &located)
-                && let Some(begins) = qp.receive_wait.wait(self.now)
-            {
-                context.statistics.receives_awaited += u64::from(begins);
-                self.await_receive();
-                return Step::Wait;
-            }
-            qp.receive_wait.end();
-        }
-        let counted = (&mut context.stags, &mut context.statistics);
-        let received = on_fpdu(operating, qp, counted, tcp.acknowledged(), &octets, &located);
+        let (shared, stags, reads) = (&*qp.shared, &mut context.stags, &mut qp.reads);
+        let acknowledged = tcp.acknowledged();
+        let ulpdu = located.ulpdu(&octets);
+        let reach = &mut ReceiveContext { shared, stags, reads, acknowledged };
+        let received = match qp.receiver.place(reach, &ulpdu) {
+            Some(placed) => Ok(Received::First(placed)),
+            None => match take_rare(&mut qp.receiver, reach, &qp.receive_wait, &ulpdu) {
+                Some(received) => received,
+                None => match qp.receive_wait.wait(self.now) {
+                    Some(begins) => {
+                        context.statistics.receives_awaited += u64::from(begins);
+                        self.await_receive();
+                        return Step::Wait;
+                    }
+                    // It has waited long enough: the fault is named now.
+                    None => qp.receiver.on_rare(reach, &ulpdu),
+                },
+            },
+        };
+        operating.fpdus.advance(&located);
         tcp.consume(&mut context.pools, located.wire_len());
+        self.account(&FpduCounts { fpdus: 1, ..FpduCounts::default() });
         self.step(received)
     }
 
     /// Returns what the result of an FPDU means for the stream.
-    #[inline]
     pub(super) fn step(&mut self, received: Result<Received, Fault>) -> Step {
         match received {
-            Ok(Received::Placed { octets }) => {
+            Ok(Received::First(Placed { octets, answers_read })) => {
                 self.context.statistics.bytes_copied_rx += octets as u64;
+                if answers_read {
+                    self.complete_sends();
+                }
                 Step::Next
             }
             Ok(Received::RtrReceived | Received::RequestAccepted) => Step::Next,
@@ -268,7 +275,7 @@ impl<F: Frame> RdmapStream<'_, F> {
                 self.qp.sender.respond(stag, to);
                 Step::Next
             }
-            Ok(Received::ResponseCompleted { octets }) => {
+            Ok(Received::AtomicAnswered { octets }) => {
                 self.context.statistics.bytes_copied_rx += octets as u64;
                 self.complete_sends();
                 Step::Next
@@ -291,25 +298,4 @@ impl<F: Frame> RdmapStream<'_, F> {
         }
         Step::Failed(StreamError::Mpa(error), None)
     }
-}
-
-/// Takes an FPDU that is whole and verified, the next in order: its payload is placed, or it is refused.
-/// `acknowledged` is what the peer has acknowledged.
-pub(super) fn on_fpdu(
-    operating: &mut Operating,
-    qp: &mut QueuePair,
-    (stags, statistics): (&mut StagTable, &mut Statistics),
-    acknowledged: SeqNumber,
-    octets: &impl Octets,
-    located: &Located,
-) -> Result<Received, Fault> {
-    // The peer may ask again as soon as it has an answer, so what it acknowledges with the request counts.
-    qp.reads.inbound.complete(stags, acknowledged);
-    let reach = &mut ReceiveContext { shared: &qp.shared, stags, reads: &mut qp.reads };
-    let received = qp.receiver.on_ulpdu(reach, octets, located);
-    operating.fpdus.advance(located);
-    operating.crc_retries = 0;
-    operating.on_fpdu(&qp.shared);
-    statistics.fpdus_received += 1;
-    received
 }

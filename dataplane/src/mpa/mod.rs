@@ -1,8 +1,8 @@
 //! Marker PDU Aligned framing (RFC 5044).
 //!
 //! Everything here is arithmetic over octets. [`fpdu`] frames ULPDUs, and [`builder`] builds the payload of
-//! segments from them. [`receiver`] finds and verifies FPDUs in order, [`whole`] those that lie in one piece,
-//! [`out_of_order`] those beyond gaps.
+//! segments from them. [`receiver`] finds and verifies FPDUs in order, [`contiguous`] those that lie in one
+//! piece, [`out_of_order`] those beyond gaps.
 //! [`startup`] negotiates what the frames before Full Operation agree on, [`enhanced`] what RFC 6581 adds to
 //! them. The stream itself belongs to TCP.
 //!
@@ -29,13 +29,13 @@
 //! last, or at once where a valid CRC says that it was sent so.
 
 pub mod builder;
+pub mod contiguous;
 pub mod enhanced;
 mod error;
 pub mod fpdu;
 pub mod out_of_order;
 pub mod receiver;
 pub mod startup;
-pub mod whole;
 
 pub use error::MpaError;
 pub use fpdu::Framing;

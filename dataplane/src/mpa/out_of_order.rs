@@ -133,7 +133,7 @@ impl<'s, S: Stretch> OutOfOrderFpdus<'s, S> {
     pub fn are_whole(&self, start: u64, end: u64) -> bool {
         let (mut octets, mut fpdus) = self.from(start);
         while fpdus.position() < end {
-            let Some(located) = fpdus.whole(&octets) else { return false };
+            let Some(located) = fpdus.complete(&octets) else { return false };
             octets.advance(located.wire_len());
             fpdus.advance(&located);
         }
@@ -150,8 +150,8 @@ impl<'s, S: Stretch> OutOfOrderFpdus<'s, S> {
             if self.stretch.is_refused(fpdus.position()) {
                 break true;
             }
-            let Some(whole) = fpdus.whole(&octets) else { break false };
-            octets_verified += whole.wire_len();
+            let Some(complete) = fpdus.complete(&octets) else { break false };
+            octets_verified += complete.wire_len();
             let Ok(Some(located)) = fpdus.next(&octets) else { break true };
             if !may_place(&octets, &located) {
                 break true;
@@ -167,7 +167,7 @@ impl<'s, S: Stretch> OutOfOrderFpdus<'s, S> {
     pub fn for_each(&self, start: u64, end: u64, mut f: impl FnMut(u64, &S::Octets<'s>, &Located)) {
         let (mut octets, mut fpdus) = self.from(start);
         while fpdus.position() < end {
-            let Some(located) = fpdus.whole(&octets) else {
+            let Some(located) = fpdus.complete(&octets) else {
                 debug_assert!(false, "a verified FPDU is whole");
                 break;
             };
@@ -188,6 +188,7 @@ impl<'s, S: Stretch> OutOfOrderFpdus<'s, S> {
 mod tests {
     use super::*;
     use crate::mpa::fpdu;
+    use crate::mpa::receiver::Ulpdu;
 
     const FRAMING: Framing = Framing { markers: true, crc: true };
 
@@ -332,7 +333,7 @@ mod tests {
         let mut visited = Vec::new();
         OutOfOrderFpdus::new(&arrived, true).for_each(starts[1], starts[3], |position, octets, located| {
             let mut header = [0; 1];
-            located.header(octets, &mut header);
+            located.ulpdu(octets).copy_prefix(&mut header);
             visited.push((position, located.ulpdu_len(), usize::from(header[0])));
         });
         assert_eq!(visited, [(starts[1], 300, 44), (starts[2], 36, 36)]);

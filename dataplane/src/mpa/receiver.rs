@@ -55,6 +55,66 @@ impl Gather<'_> {
     }
 }
 
+/// A ULPDU, the DDP Segment of an FPDU that is complete and verified, wherever its octets lie.
+pub trait Ulpdu {
+    /// How many octets it has, without Markers.
+    fn octets(&self) -> usize;
+
+    /// Copies its first `N` octets; `None` if it has fewer.
+    fn first_octets<const N: usize>(&self) -> Option<[u8; N]>;
+
+    /// Returns its octets from octet `skip` on, if they lie in one piece.
+    fn contiguous(&self, skip: usize) -> Option<&[u8]>;
+
+    /// Calls `f` on its octets from octet `skip` on, in order, in as many pieces as they lie in, each with
+    /// its offset from `skip`.
+    fn for_each_piece(&self, skip: usize, f: impl FnMut(usize, &[u8]));
+
+    /// Copies its first octets, as many as there are and fit `prefix`. Returns their number.
+    fn copy_prefix(&self, prefix: &mut [u8]) -> usize {
+        let mut gather = Gather { out: prefix, filled: 0 };
+        self.for_each_piece(0, |_, piece| gather.push(piece));
+        gather.filled
+    }
+}
+
+/// The ULPDU of an FPDU that lies in any number of pieces.
+#[derive(Clone, Copy, Debug)]
+pub struct SplitUlpdu<'o, O> {
+    octets: &'o O,
+    located: Located,
+}
+
+impl<O: Octets> Ulpdu for SplitUlpdu<'_, O> {
+    fn octets(&self) -> usize {
+        self.located.ulpdu_len
+    }
+
+    fn first_octets<const N: usize>(&self) -> Option<[u8; N]> {
+        let mut array = [0; N];
+        (self.copy_prefix(&mut array) == N).then_some(array)
+    }
+
+    fn contiguous(&self, _skip: usize) -> Option<&[u8]> {
+        None
+    }
+
+    fn for_each_piece(&self, skip: usize, mut f: impl FnMut(usize, &[u8])) {
+        let (mut offset, octets) = (0, self.octets().saturating_sub(skip));
+        self.located.walk(self.octets, skip, octets, |piece| {
+            f(offset, piece);
+            offset += piece.len();
+        });
+    }
+
+    fn copy_prefix(&self, prefix: &mut [u8]) -> usize {
+        let len = prefix.len().min(self.octets());
+        let mut gather = Gather { out: prefix, filled: 0 };
+        self.located.walk(self.octets, 0, len, |piece| gather.push(piece));
+        len
+    }
+}
+
 /// An FPDU that is complete and verified. Offsets and octets are as in [`Markers`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Located {
@@ -87,37 +147,22 @@ impl Located {
         self.markers.offsets(self.ulpdu_len).count()
     }
 
-    /// Copies the first octets of the ULPDU, as many as there are and fit `header`, and returns their
-    /// number. `octets` are those the FPDU was located in.
+    /// Its ULPDU. `octets` are those the FPDU was located in.
     #[inline]
-    pub fn header(&self, octets: &impl Octets, header: &mut [u8]) -> usize {
-        let len = header.len().min(self.ulpdu_len);
-        let mut gather = Gather { out: &mut header[..len], filled: 0 };
-        self.walk(octets, 0, len, |slice| gather.push(slice));
-        len
+    pub const fn ulpdu<'o, O: Octets>(&self, octets: &'o O) -> SplitUlpdu<'o, O> {
+        SplitUlpdu { octets, located: *self }
     }
 
-    /// Calls `f` on the octets of the ULPDU from octet `skip` on, in order and without Markers, with the
-    /// offset from `skip`. `octets` are those the FPDU was located in.
-    #[inline]
-    pub fn payload(&self, octets: &impl Octets, skip: usize, mut f: impl FnMut(usize, &[u8])) {
-        let mut offset = 0;
-        self.walk(octets, skip, self.ulpdu_len.saturating_sub(skip), |slice| {
-            f(offset, slice);
-            offset += slice.len();
-        });
-    }
-
-    /// `len` octets of the ULPDU from `start` on, run by run.
+    /// Calls `f` on `len` octets of the ULPDU from `start` on, in pieces that no Marker separates.
     // MPA-4.1-05, MPA-4.3-09, MPA-4.3-10, C00-7.1-08, C00-7.1-09
     #[inline]
     fn walk(&self, octets: &impl Octets, start: usize, len: usize, mut f: impl FnMut(&[u8])) {
         let mut octet = LENGTH_LEN + start;
         let end = octet + len;
         while octet < end {
-            let run = self.markers.run_at(octet).min(end - octet);
-            octets.for_each_slice(self.markers.offset_of(octet), run, &mut f);
-            octet += run;
+            let piece = self.markers.run_at(octet).min(end - octet);
+            octets.for_each_slice(self.markers.offset_of(octet), piece, &mut f);
+            octet += piece;
         }
     }
 
@@ -231,7 +276,7 @@ impl FpduReceiver {
 
     /// Returns the next FPDU by its ULPDU_Length, once all of it is there. It is not verified here: only
     /// [`next`](Self::next), called with the same octets at the same position, says whether it is valid.
-    pub fn whole(&self, octets: &impl Octets) -> Option<Located> {
+    pub fn complete(&self, octets: &impl Octets) -> Option<Located> {
         self.locate(octets).filter(|located| octets.available() >= located.wire_len())
     }
 
@@ -246,7 +291,7 @@ impl FpduReceiver {
         self.pass(located.wire_len());
     }
 
-    /// Moves past `octets` octets of whole FPDUs that were verified before their turn.
+    /// Moves past `octets` octets of FPDUs that were verified before.
     pub const fn pass(&mut self, octets: usize) {
         self.position += octets as u64;
     }
@@ -339,10 +384,10 @@ mod tests {
                 let located =
                     FpduReceiver::at(position, Framing { markers, crc: true }).next(&cut).unwrap().unwrap();
                 let mut header = [0; 18];
-                assert_eq!(located.header(&cut, &mut header), 18);
+                assert_eq!(located.ulpdu(&cut).copy_prefix(&mut header), 18);
                 assert_eq!(header, ulpdu[..18]);
                 let mut payload = vec![0; len - 18];
-                located.payload(&cut, 18, |at, slice| {
+                located.ulpdu(&cut).for_each_piece(18, |at, slice| {
                     payload[at..at + slice.len()].copy_from_slice(slice);
                 });
                 assert_eq!(payload, ulpdu[18..]);
@@ -358,9 +403,9 @@ mod tests {
         let located =
             FpduReceiver::at(40, Framing { markers: false, crc: true }).next(&octets).unwrap().unwrap();
         let mut slices = Vec::new();
-        located.payload(&octets, 14, |at, slice| slices.push((at, slice.len())));
+        located.ulpdu(&octets).for_each_piece(14, |at, slice| slices.push((at, slice.len())));
         assert_eq!(slices, [(0, 8928)]);
-        located.payload(&octets, 9000, |_, _| panic!("nothing is left"));
+        located.ulpdu(&octets).for_each_piece(9000, |_, _| panic!("nothing is left"));
     }
 
     /// The CRC comes first, and no Marker goes unlooked at.
@@ -422,7 +467,7 @@ mod tests {
         let receiver = FpduReceiver::new(Framing { markers: false, crc: true });
         let located = receiver.next(&&empty[..]).unwrap().unwrap();
         assert_eq!((located.ulpdu_len(), located.wire_len()), (0, 8));
-        assert_eq!(located.header(&&empty[..], &mut [0; 18]), 0);
+        assert_eq!(located.ulpdu(&&empty[..]).copy_prefix(&mut [0; 18]), 0);
         assert_eq!(receiver.next(&&[0xfd, 0x01][..]), Err(MpaError::Marker), "64769");
         assert_eq!(receiver.next(&&[0xfd, 0x00][..]), Ok(None), "64768");
     }

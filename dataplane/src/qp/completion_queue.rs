@@ -207,6 +207,7 @@ impl CompletionRing {
     }
 
     /// Sends the notification that completions are due, of which `notice` covers one.
+    #[inline(never)]
     fn announce(&self, notify: &dyn Notify, notice: Notice) {
         fence(Ordering::SeqCst);
         let armed = self.armed.load(Ordering::Relaxed);
@@ -254,6 +255,15 @@ impl CompletionProducer {
     #[inline]
     pub(super) fn push(&self, completion: Completion) {
         self.batch(1).push(completion);
+    }
+
+    /// Adds the completion of a success, which has these words, to the entry that was reserved for it.
+    #[inline]
+    pub(super) fn push_words(&self, words: &[u64; CQE_WORDS], solicited: bool) {
+        self.ring.batch(1).push_words(words);
+        if let Some(notify) = &self.queue.notify {
+            self.queue.announce(notify.as_ref(), if solicited { Notice::Solicited } else { Notice::Next });
+        }
     }
 
     /// Returns what takes the next `count` completions, in entries that were reserved for them.

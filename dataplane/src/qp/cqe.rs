@@ -30,6 +30,34 @@ pub(super) fn plain_words(
     [id, u64::from(qp.0) | u64::from(byte_len) << 32, 0, (kind as u64) << 32 | lent]
 }
 
+/// What the completion of a receive says of its message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReceivedMessage {
+    pub byte_len: u32,
+    pub solicited: bool,
+    pub invalidated: Option<STag>,
+    pub immediate: Option<u64>,
+}
+
+/// The words of the completion of a receive, whose message was Delivered. As for [`plain_words`], `lent` says
+/// whether `id` is marked.
+#[inline]
+pub(super) fn received_words(
+    qp: QpNumber,
+    (id, lent): (u64, bool),
+    message: &ReceivedMessage,
+) -> [u64; CQE_WORDS] {
+    let ReceivedMessage { byte_len, solicited, invalidated, immediate } = *message;
+    let mut words = plain_words(qp, CompletionKind::Receive, byte_len, (id, lent));
+    let flag = |flag, is_set| if is_set { flag } else { 0 };
+    words[2] = immediate.unwrap_or_default();
+    words[3] |= flag(IMMEDIATE, immediate.is_some())
+        | flag(INVALIDATED, invalidated.is_some())
+        | flag(SOLICITED, solicited)
+        | u64::from(invalidated.unwrap_or_default().0);
+    words
+}
+
 /// The words of `completion`.
 #[inline]
 pub(super) fn words(completion: &Completion) -> [u64; CQE_WORDS] {
@@ -100,6 +128,19 @@ const fn kind(number: u8) -> CompletionKind {
 mod tests {
     use super::*;
     use crate::qp::error::StreamError;
+
+    /// The completion of a message is written as any completion is.
+    #[test]
+    fn a_message_has_the_words_of_its_completion() {
+        let success = Completion::new(QpNumber(7), 3, CompletionKind::Receive, Status::Success, 100);
+        for (solicited, lent) in [(false, false), (true, false), (false, true)] {
+            for (invalidated, immediate) in [(None, None), (Some(STag(u32::MAX)), None), (None, Some(0))] {
+                let message = ReceivedMessage { byte_len: 100, solicited, invalidated, immediate };
+                let expected = Completion { immediate, invalidated, solicited, lent, ..success };
+                assert_eq!(received_words(QpNumber(7), (3, lent), &message), words(&expected));
+            }
+        }
+    }
 
     #[test]
     fn every_completion_arrives_as_it_was() {

@@ -4,7 +4,7 @@
 use crate::ddp::segmentation::Message;
 use crate::memory::STag;
 use crate::mpa::enhanced::{ReadyToReceive, Rtr, RtrKinds};
-use crate::mpa::receiver::{Located, Octets};
+use crate::mpa::receiver::Ulpdu;
 use crate::qp::receiver::Received;
 use crate::rdmap::message::{self, READ_REQUEST_QUEUE, SEND_QUEUE};
 use crate::wire::ddp::{Header, Untagged};
@@ -72,35 +72,19 @@ impl Indications {
     }
 
     /// Whether an indication may still come.
+    #[inline]
     pub const fn are_due(&self) -> bool {
         !self.first.is_empty() || self.response_due
     }
 
     /// Takes the next FPDU of the peer if it is an indication, or the response to ours. Returns `None` for
     /// any other.
-    #[inline]
-    pub fn take(
-        &mut self,
-        version: u8,
-        header: &Header,
-        octets: &impl Octets,
-        located: &Located,
-    ) -> Option<Received> {
+    pub fn take(&mut self, version: u8, header: &Header, ulpdu: &impl Ulpdu) -> Option<Received> {
         if !self.are_due() {
             return None;
         }
-        self.take_one(version, header, octets, located)
-    }
-
-    fn take_one(
-        &mut self,
-        version: u8,
-        header: &Header,
-        octets: &impl Octets,
-        located: &Located,
-    ) -> Option<Received> {
         let first = core::mem::replace(&mut self.first, RtrKinds::empty());
-        let payload_octets = located.ulpdu_len() - header.header_len();
+        let payload_octets = ulpdu.octets() - header.header_len();
         let own = |opcode| {
             let control = Control::from_octet(header.ulp_control());
             header.last() && header.version() == version && control == Control { version, opcode }
@@ -124,7 +108,7 @@ impl Indications {
                     && payload_octets == ReadRequest::LEN
                     && own(Opcode::ReadRequest) =>
             {
-                requested_rtr_read(octets, located)
+                requested_rtr_read(ulpdu)
             }
             _ => None,
         }
@@ -133,10 +117,9 @@ impl Indications {
 
 /// Takes a Read Request that asks for no octets as an indication. Returns `None` for one that asks for
 /// octets.
-fn requested_rtr_read(octets: &impl Octets, located: &Located) -> Option<Received> {
-    let mut ulpdu = [0; Untagged::LEN + ReadRequest::LEN];
-    located.header(octets, &mut ulpdu);
-    let request = ReadRequest::parse(&ulpdu[Untagged::LEN..]).ok()?;
+fn requested_rtr_read(ulpdu: &impl Ulpdu) -> Option<Received> {
+    let octets: [u8; Untagged::LEN + ReadRequest::LEN] = ulpdu.first_octets()?;
+    let request = ReadRequest::parse(&octets[Untagged::LEN..]).ok()?;
     // RFC 5040 §5.2: without octets there is no buffer to check.
     (request.size == 0).then_some(Received::RtrReadReceived { stag: request.sink_stag, to: request.sink_to })
 }

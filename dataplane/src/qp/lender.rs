@@ -54,6 +54,7 @@ pub(super) fn marked_id(id: u64, lender: Option<NonZeroU32>) -> (u64, bool) {
 
 impl Completion {
     /// The same completion, marked with `lender`.
+    #[inline]
     pub(super) fn marked(self, lender: Option<NonZeroU32>) -> Self {
         let (id, lent) = marked_id(self.id, lender);
         Self { id, lent, ..self }

@@ -213,6 +213,32 @@ fn a_shared_receive_does_not_slip_past_who_waits() {
     });
 }
 
+/// Threads that post to a shared receive queue at the same time, and the core that takes from it: every
+/// receive that was accepted is taken once, also from a slot that is used again.
+#[test]
+fn receives_of_two_posters_are_taken_once() {
+    model(|| {
+        let queue = Arc::new(SharedReceiveQueue::new(SrqNumber(1), PD, 1, None));
+        let post = |id| {
+            let queue = queue.clone();
+            thread::spawn(move || queue.post(&[ReceiveRequest::new(id, Slice::default())]).is_ok())
+        };
+        let posters = [post(1), post(2)];
+        let take = || {
+            let request = ReceiveRequest::read(queue.front()?);
+            queue.advance();
+            Some(request.id)
+        };
+        let mut taken: Vec<u64> = take().into_iter().collect();
+        let accepted = posters.map(|poster| poster.join().unwrap());
+        taken.extend(core::iter::from_fn(take));
+        taken.sort_unstable();
+        let expected = [1, 2].into_iter().zip(accepted).filter_map(|(id, accepted)| accepted.then_some(id));
+        assert_eq!(taken, expected.collect::<Vec<u64>>());
+        assert!(!taken.is_empty() && queue.is_empty());
+    });
+}
+
 /// What is posted to a queue pair in error while the core flushes it is flushed too: by this flush, or at the
 /// next bell.
 #[test]

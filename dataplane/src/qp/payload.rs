@@ -43,15 +43,26 @@ impl SliceList {
         self.as_slice().iter().map(|slice| u64::from(slice.len)).sum()
     }
 
-    /// The list of `slices`, as far as there is room, of memory that `lender` has lent.
+    /// Becomes an empty list, of memory that `lender` has lent.
     #[inline]
-    pub(super) fn of(slices: impl Iterator<Item = Slice>, lender: Option<NonZeroU32>) -> Self {
-        let mut list = Self { lender, ..Self::default() };
-        for (place, slice) in list.slices.iter_mut().zip(slices) {
+    pub(super) const fn restart(&mut self, lender: Option<NonZeroU32>) {
+        (self.len, self.lender) = (0, lender);
+    }
+
+    /// Becomes a list of `first`, or of nothing if `len` is 0.
+    #[inline]
+    pub(super) const fn set_first(&mut self, first: Slice, len: u8) {
+        debug_assert!(len <= 1, "one range at most");
+        (self.slices[0], self.len) = (first, len);
+    }
+
+    /// Adds `slice` if there is room.
+    #[inline]
+    pub(super) fn push(&mut self, slice: Slice) {
+        if let Some(place) = self.slices.get_mut(usize::from(self.len)) {
             *place = slice;
-            list.len += 1;
+            self.len += 1;
         }
-        list
     }
 
     /// The parts of the ranges that hold the `len` bytes from `offset`: for each, its offset relative to

@@ -6,9 +6,12 @@ use std::sync::Arc;
 use super::active_wqe::check_shape;
 use super::async_event::{AsyncEvent, AsyncEvents};
 use super::completion_queue::{CompletionBatch, CompletionProducer};
+use super::cqe::{ReceivedMessage, received_words};
 use super::doorbells::Doorbell;
 use super::error::StreamError;
+use super::lender::marked_id;
 use super::shared_receive_queue::SharedReceiveQueue;
+use super::slot::Slot;
 use super::work::{Completion, QpNumber, RECEIVE_WORDS, ReceiveRequest, SendRequest};
 use super::work_queue::{Untaken, WorkQueue};
 use super::wqe::{Boxes, CompactWqe, WQE_WORDS, Wqe};
@@ -262,8 +265,10 @@ impl SharedQp {
         let reads = self.ord.load(Ordering::Acquire) > 0;
         let first_bad = first_bad(reads);
         let good = first_bad.map_or(requests, |(index, _)| &requests[..index]);
-        let words = |request: &R, index: usize| (words(request, index, after_close), WQE_WORDS);
-        let (posted, refused) = self.sends.post(good, self.send_completions.queue(), signaled, words);
+        let write = |request: &R, slot: &Slot<WQE_WORDS>, position: u64| {
+            slot.write(position, &words(request, self.sends.index(position), after_close));
+        };
+        let (posted, refused) = self.sends.post(good, self.send_completions.queue(), signaled, write);
         if posted > 0 {
             self.ring();
         }
@@ -299,7 +304,7 @@ impl SharedQp {
         }
         let completions = self.receive_completions.queue();
         let all = |requests: &[ReceiveRequest]| requests.len() as u32;
-        let (posted, refused) = self.receives.post(requests, completions, all, |request, _| request.words());
+        let (posted, refused) = self.receives.post(requests, completions, all, ReceiveRequest::write_to);
         if posted > 0 && self.has_begun() {
             self.ring();
         }
@@ -366,12 +371,63 @@ impl SharedQp {
     }
 
     /// Takes the next posted receive, for the core.
-    #[inline]
     pub fn take_receive(&self) -> Option<ReceiveRequest> {
-        let slot = self.receives.front()?;
-        let request = ReceiveRequest::from_words(slot.read(), || slot.read());
+        let request = self.posted_receive(0)?;
         self.receives.advance();
         Some(request)
+    }
+
+    /// Returns the posted receive after `index` others that are not taken, for the core.
+    pub(super) fn posted_receive(&self, index: usize) -> Option<ReceiveRequest> {
+        Some(ReceiveRequest::read(self.receives.untaken_at(index)?))
+    }
+
+    /// The slot of the receive for the next message that begins, for the core: of the receive queue, or of
+    /// the shared receive queue unless the queue pair holds as many as it may.
+    #[inline]
+    fn front_receive(&self) -> Option<&Slot<RECEIVE_WORDS>> {
+        match &self.shared_receives {
+            None => self.receives.front(),
+            Some(queue) => {
+                let may_hold = (self.receives.outstanding() as usize) < self.receives.depth();
+                queue.front().filter(|_| may_hold)
+            }
+        }
+    }
+
+    /// Whether there is a receive for the next message that begins, for the core.
+    pub(super) fn has_front_receive(&self) -> bool {
+        self.front_receive().is_some()
+    }
+
+    /// Copies the receive for the next message that begins to `request`, for the core. Returns false if there
+    /// is none.
+    #[inline]
+    pub(super) fn read_front_receive(&self, request: &mut ReceiveRequest) -> bool {
+        let slot = self.front_receive();
+        if let Some(slot) = slot {
+            request.read_from(slot);
+        }
+        slot.is_some()
+    }
+
+    /// Takes the receive that was [read](Self::read_front_receive), for the core. Returns false if it stays
+    /// in the shared receive queue, because the completion queue has no free entry for it.
+    #[inline]
+    pub(super) fn take_front_receive(&self) -> bool {
+        let Some(queue) = &self.shared_receives else {
+            self.receives.advance();
+            return true;
+        };
+        if self.receive_completions.queue().reserve(1) == 0 {
+            return false;
+        }
+        queue.advance();
+        self.receives.count_one();
+        // Only the core writes it.
+        let taken = self.receives_taken.load(Ordering::Relaxed);
+        self.receives_taken.store(taken + 1, Ordering::Relaxed);
+        true
     }
 
     /// Takes a receive from the shared receive queue for a message that begins, for the core. Returns `None`
@@ -382,24 +438,12 @@ impl SharedQp {
     /// [`StreamError::CompletionQueueOverflow`] if the completion queue has no free entry for it. The receive
     /// stays in the shared receive queue.
     pub fn take_shared_receive(&self) -> Result<Option<ReceiveRequest>, StreamError> {
-        let Some(queue) = &self.shared_receives else { return Ok(None) };
-        if self.receives.outstanding() as usize >= self.receives.depth() {
+        if !self.shares_receives() {
             return Ok(None);
         }
         // Without a receive there is nothing to complete.
-        if queue.is_empty() {
-            return Ok(None);
-        }
-        if self.receive_completions.queue().reserve(1) == 0 {
-            return Err(StreamError::CompletionQueueOverflow);
-        }
-        let Some(request) = queue.take() else {
-            self.receive_completions.queue().unreserve(1);
-            return Ok(None);
-        };
-        self.receives.count_one();
-        self.receives_taken.fetch_add(1, Ordering::Relaxed);
-        Ok(Some(request))
+        let Some(request) = self.front_receive().map(ReceiveRequest::read) else { return Ok(None) };
+        if self.take_front_receive() { Ok(Some(request)) } else { Err(StreamError::CompletionQueueOverflow) }
     }
 
     /// Reports that a message found no free entry for its completion, for the core.
@@ -502,7 +546,15 @@ impl SharedQp {
         }
     }
 
-    /// Reports a completed receive, for the core.
+    /// Reports that `request` is complete by a message that was Delivered, for the core.
+    #[inline]
+    pub(super) fn complete_message(&self, request: &ReceiveRequest, message: &ReceivedMessage) {
+        let id = marked_id(request.id, request.local.lender);
+        self.receives.finish_one();
+        self.receive_completions.push_words(&received_words(self.number, id, message), message.solicited);
+    }
+
+    /// Reports a receive that has failed or is flushed, for the core.
     pub fn complete_receive(&self, completion: Completion) {
         self.receives.finish_one();
         self.receive_completions.push(completion);

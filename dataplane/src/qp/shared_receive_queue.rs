@@ -1,15 +1,22 @@
 //! Shared receive queues (SRQ): buffers for the Sends of many peers. A queue pair takes one when a message
 //! begins, so that an application need not post buffers to each queue pair.
+//!
+//! Any number of threads post, and one core takes. A thread claims the positions of its list by one atomic
+//! operation and then fills their slots; the core reads a receive in its slot, and frees the slot by counting
+//! the receive as taken.
 
 use core::fmt;
 use std::sync::{Arc, OnceLock};
 
+use crossbeam::utils::CachePadded;
+
 use super::async_event::{AsyncEvent, AsyncEvents};
 use super::doorbells::Doorbells;
 use super::post_error::{BadRequest, PostError};
-use super::work::ReceiveRequest;
+use super::slot::{Slot, Slots};
+use super::work::{RECEIVE_WORDS, ReceiveRequest};
 use crate::memory::ProtectionDomainId;
-use crate::sync::{ArrayQueue, AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 pub use super::numbers::SrqNumber;
 
@@ -23,10 +30,15 @@ pub struct SharedReceiveQueue {
     pub number: SrqNumber,
     /// Its Protection Domain.
     pub pd: ProtectionDomainId,
-    posted: ArrayQueue<ReceiveRequest>,
+    slots: Slots<RECEIVE_WORDS>,
+    depth: u64,
+    /// The positions that are claimed: that of the next receive.
+    posted: CachePadded<AtomicU64>,
+    /// The receives that queue pairs have taken, and the position of the oldest that is left. Only the core
+    /// writes it.
+    taken: CachePadded<AtomicU64>,
     /// The limit below which an event is reported; 0 for none.
     limit: AtomicU32,
-    taken: AtomicU64,
     /// A queue pair waits for the next receive: posting one rings the doorbell.
     awaited: AtomicBool,
     /// The doorbells of the core that serves its queue pairs, once one has waited.
@@ -45,9 +57,11 @@ impl SharedReceiveQueue {
         Self {
             number,
             pd,
-            posted: ArrayQueue::new(depth.max(1)),
+            slots: Slots::new(depth),
+            depth: depth.max(1) as u64,
+            posted: CachePadded::new(AtomicU64::new(0)),
+            taken: CachePadded::new(AtomicU64::new(0)),
             limit: AtomicU32::new(0),
-            taken: AtomicU64::new(0),
             awaited: AtomicBool::new(false),
             doorbells: OnceLock::new(),
             events,
@@ -56,17 +70,20 @@ impl SharedReceiveQueue {
 
     /// The most receives that it holds.
     pub fn depth(&self) -> usize {
-        self.posted.capacity()
+        self.depth as usize
     }
 
     /// Receives that no queue pair has taken yet.
     pub fn len(&self) -> usize {
-        self.posted.len()
+        // In this order, so that no receive seems taken before it is posted. SeqCst: see `arm_limit`.
+        let taken = self.taken.load(Ordering::SeqCst);
+        let posted = self.posted.load(Ordering::SeqCst);
+        posted.saturating_sub(taken).min(self.depth) as usize
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.posted.is_empty()
+        self.front().is_none()
     }
 
     /// Receives that queue pairs have taken so far.
@@ -80,14 +97,37 @@ impl SharedReceiveQueue {
     ///
     /// [`BadRequest`] names the first that had no room; those before it are posted.
     pub fn post(&self, requests: &[ReceiveRequest]) -> Result<(), BadRequest> {
-        let full = requests.iter().position(|request| self.posted.push(*request).is_err());
-        if !requests.is_empty() && full != Some(0) {
+        let (position, posted) = self.claim(requests.len());
+        for (position, request) in (position..).zip(&requests[..posted]) {
+            request.write_to(self.slots.slot(position), position);
+        }
+        if posted > 0 {
             // Of this fence and that of `await_post` one comes first: either the core finds the receive, or
             // the doorbell is rung.
             fence(Ordering::SeqCst);
             self.ring_if_awaited();
         }
-        full.map_or(Ok(()), |posted| Err(BadRequest { posted, error: PostError::QueueFull }))
+        if posted < requests.len() { Err(BadRequest { posted, error: PostError::QueueFull }) } else { Ok(()) }
+    }
+
+    /// Claims up to `wanted` positions that follow one another. Returns the first and their number.
+    fn claim(&self, wanted: usize) -> (u64, usize) {
+        let mut posted = self.posted.load(Ordering::Relaxed);
+        loop {
+            // Acquire: the core has read what is written over. It may have taken more meanwhile than was
+            // posted at the time of the load above; the exchange fails then.
+            let taken = self.taken.load(Ordering::Acquire);
+            let room = self.depth.saturating_sub(posted.saturating_sub(taken));
+            let claimed = room.min(wanted as u64);
+            if claimed == 0 {
+                return (posted, 0);
+            }
+            let next = posted + claimed;
+            match self.posted.compare_exchange_weak(posted, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return (posted, claimed as usize),
+                Err(now) => posted = now,
+            }
+        }
     }
 
     /// Rings `doorbells` when the next receive is posted, or at once if there is one. They belong to the core
@@ -114,7 +154,7 @@ impl SharedReceiveQueue {
     /// Arms the limit: reports one event when fewer than `limit` receives are left, or at once if they are; 0
     /// disarms it.
     pub fn arm_limit(&self, limit: u32) {
-        // All of one order with what `take` does: either the receive is seen to be gone here, or the limit
+        // All of one order with what `advance` does: either the receive is seen to be gone here, or the limit
         // there.
         self.limit.store(limit, Ordering::SeqCst);
         self.look_at_limit();
@@ -125,19 +165,30 @@ impl SharedReceiveQueue {
         self.limit.load(Ordering::Acquire)
     }
 
-    /// Takes the oldest receive, for a message that begins.
-    pub(super) fn take(&self) -> Option<ReceiveRequest> {
-        let request = self.posted.pop()?;
-        self.taken.fetch_add(1, Ordering::Relaxed);
-        self.look_at_limit();
-        Some(request)
+    /// The slot of the oldest receive, for the core.
+    #[inline]
+    pub(super) fn front(&self) -> Option<&Slot<RECEIVE_WORDS>> {
+        self.slots.written(self.taken.load(Ordering::Relaxed))
     }
 
+    /// Takes the oldest receive, for a message that begins. The core has read its slot.
+    #[inline]
+    pub(super) fn advance(&self) {
+        // SeqCst: see `arm_limit`.
+        self.taken.fetch_add(1, Ordering::SeqCst);
+        self.look_at_limit();
+    }
+
+    #[inline]
     fn look_at_limit(&self) {
         let limit = self.limit.load(Ordering::SeqCst);
-        if limit == 0 || self.posted.len() >= limit as usize {
-            return;
+        if limit > 0 && self.len() < limit as usize {
+            self.report_limit(limit);
         }
+    }
+
+    #[cold]
+    fn report_limit(&self, limit: u32) {
         // Of several threads that see it, one reports the event.
         let disarmed = self.limit.compare_exchange(limit, 0, Ordering::AcqRel, Ordering::Relaxed);
         if let (Ok(_), Some(events)) = (disarmed, &self.events) {
@@ -150,7 +201,7 @@ impl fmt::Debug for SharedReceiveQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedReceiveQueue")
             .field("number", &self.number)
-            .field("receives", &self.posted.len())
+            .field("receives", &self.len())
             .finish_non_exhaustive()
     }
 }
@@ -162,6 +213,12 @@ mod tests {
 
     fn receives(ids: core::ops::Range<u64>) -> Vec<ReceiveRequest> {
         ids.map(|id| ReceiveRequest::new(id, Slice::default())).collect()
+    }
+
+    fn take(srq: &SharedReceiveQueue) -> Option<ReceiveRequest> {
+        let request = ReceiveRequest::read(srq.front()?);
+        srq.advance();
+        Some(request)
     }
 
     fn queue(depth: usize) -> (SharedReceiveQueue, Arc<AsyncEvents>) {
@@ -176,9 +233,9 @@ mod tests {
         let refused = srq.post(&receives(0..6));
         assert_eq!(refused, Err(BadRequest { posted: 4, error: PostError::QueueFull }));
         for id in 0..4 {
-            assert_eq!(srq.take().map(|request| request.id), Some(id));
+            assert_eq!(take(&srq).map(|request| request.id), Some(id));
         }
-        assert!(srq.take().is_none());
+        assert!(take(&srq).is_none());
         assert_eq!(srq.taken(), 4);
     }
 
@@ -188,16 +245,16 @@ mod tests {
         let (srq, events) = queue(8);
         srq.post(&receives(0..4)).unwrap();
         srq.arm_limit(3);
-        srq.take().unwrap();
+        take(&srq).unwrap();
         assert_eq!(events.take(), None, "three are not fewer than three");
-        srq.take().unwrap();
+        take(&srq).unwrap();
         assert_eq!(events.take(), Some(AsyncEvent::SharedReceiveLimit { srq: SrqNumber(3) }));
-        srq.take().unwrap();
+        take(&srq).unwrap();
         assert_eq!((events.take(), srq.limit()), (None, 0));
         srq.arm_limit(2);
         assert_eq!(events.take(), Some(AsyncEvent::SharedReceiveLimit { srq: SrqNumber(3) }));
         srq.arm_limit(0);
-        srq.take().unwrap();
+        take(&srq).unwrap();
         assert_eq!(events.take(), None);
     }
 }

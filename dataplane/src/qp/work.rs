@@ -4,6 +4,7 @@ use core::fmt;
 use core::num::NonZeroU32;
 
 use super::error::StreamError;
+use super::slot::Slot;
 use crate::limits;
 use crate::memory::{Binding, FastRegistration, STag};
 
@@ -193,8 +194,18 @@ pub struct ReceiveRequest {
 
 /// The words of a receive work request with as many ranges as there can be.
 pub(super) const RECEIVE_WORDS: usize = 3 + 2 * limits::SCATTER_GATHER_ELEMENTS;
-/// The words of one with a single range.
-const SHORT_RECEIVE_WORDS: usize = 5;
+
+/// The words of a range.
+#[inline]
+fn range_words(slice: &Slice) -> [u64; 2] {
+    [slice.to, u64::from(slice.stag.0) | u64::from(slice.len) << 32]
+}
+
+/// The range that has these words.
+#[inline]
+const fn range(to: u64, stag_len: u64) -> Slice {
+    Slice { stag: STag(stag_len as u32), to, len: (stag_len >> 32) as u32 }
+}
 
 impl ReceiveRequest {
     /// A buffer for one Send of the peer.
@@ -202,37 +213,45 @@ impl ReceiveRequest {
         Self { id, local: local.into() }
     }
 
-    /// The words of its slot, and how many of them count: those of its ranges come last.
+    /// Writes the request to `slot`, which is that of `position`: no more words than count.
     #[inline]
-    pub(super) fn words(&self) -> ([u64; RECEIVE_WORDS], usize) {
-        let mut words = [0; RECEIVE_WORDS];
+    pub(super) fn write_to(&self, slot: &Slot<RECEIVE_WORDS>, position: u64) {
         let slices = self.local.as_slice();
-        (words[0], words[1]) = (self.id, slices.len() as u64);
-        words[2] = u64::from(self.local.lender.map_or(0, NonZeroU32::get));
-        for (pair, slice) in words[3..].chunks_exact_mut(2).zip(slices) {
-            pair.copy_from_slice(&[slice.to, u64::from(slice.stag.0) | u64::from(slice.len) << 32]);
+        let lender = u64::from(self.local.lender.map_or(0, NonZeroU32::get));
+        let first = slices.first().copied().unwrap_or_default();
+        if slices.len() <= 1 {
+            let [to, stag_len] = range_words(&first);
+            return slot.write(position, &[self.id, slices.len() as u64, lender, to, stag_len]);
         }
-        (words, 3 + 2 * slices.len())
+        let mut words = [0; RECEIVE_WORDS];
+        (words[0], words[1], words[2]) = (self.id, slices.len() as u64, lender);
+        for (pair, slice) in words[3..].chunks_exact_mut(2).zip(slices) {
+            pair.copy_from_slice(&range_words(slice));
+        }
+        slot.write(position, &words);
     }
 
-    /// The request whose first words are `short`. `all` returns all of them, if it has more than one range.
+    /// Reads the request in `slot`, of which only the words that count are written.
     #[inline]
-    pub(super) fn from_words(
-        short: [u64; SHORT_RECEIVE_WORDS],
-        all: impl FnOnce() -> [u64; RECEIVE_WORDS],
-    ) -> Self {
-        let [id, slices, lender, ..] = short;
-        let slice = |pair: &[u64]| match *pair {
-            [to, stag_len] => Slice { stag: STag(stag_len as u32), to, len: (stag_len >> 32) as u32 },
-            _ => Slice::default(),
-        };
-        let lender = NonZeroU32::new(lender as u32);
-        let local = if slices <= 1 {
-            SliceList::of([slice(&short[3..])].into_iter().take(slices as usize), lender)
-        } else {
-            SliceList::of(all()[3..].chunks_exact(2).take(slices as usize).map(slice), lender)
-        };
-        Self { id, local }
+    pub(super) fn read_from(&mut self, slot: &Slot<RECEIVE_WORDS>) {
+        let [id, ranges, lender, to, stag_len] = slot.read();
+        self.id = id;
+        self.local.restart(NonZeroU32::new(lender as u32));
+        if ranges <= 1 {
+            // One without ranges has an empty one.
+            return self.local.set_first(range(to, stag_len), ranges as u8);
+        }
+        let words: [u64; RECEIVE_WORDS] = slot.read();
+        for pair in words[3..].chunks_exact(2).take(ranges as usize) {
+            self.local.push(range(pair[0], pair[1]));
+        }
+    }
+
+    /// The request in `slot`.
+    pub(super) fn read(slot: &Slot<RECEIVE_WORDS>) -> Self {
+        let mut request = Self::new(0, SliceList::default());
+        request.read_from(slot);
+        request
     }
 
     /// Bytes of the longest message that fits the buffer. A message has at most 2^32 - 1, however large the
@@ -243,6 +262,7 @@ impl ReceiveRequest {
     }
 
     /// Its completion.
+    #[inline]
     pub(super) fn completion(&self, qp: QpNumber, status: Status, octets: u32) -> Completion {
         Completion::new(qp, self.id, CompletionKind::Receive, status, octets).marked(self.local.lender)
     }

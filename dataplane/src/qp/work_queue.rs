@@ -59,6 +59,12 @@ impl<const N: usize> WorkQueue<N> {
         self.depth
     }
 
+    /// The index of the slot of `position`.
+    #[inline]
+    pub(super) const fn index(&self, position: u64) -> usize {
+        self.slots.index(position)
+    }
+
     /// The number of its slots.
     pub(super) fn slots(&self) -> usize {
         self.slots.len()
@@ -73,16 +79,15 @@ impl<const N: usize> WorkQueue<N> {
     }
 
     /// Posts the first of `requests`: as many as fit this queue, and as have an entry in `completions` if
-    /// they are signaled. `signaled` returns how many of the first requests are. `words` returns the words
-    /// of a request whose slot has the index it is called with, and how many of them count. Returns how many
-    /// were posted, and why the next was refused.
+    /// they are signaled. `signaled` returns how many of the first requests are. `write` writes a request to
+    /// the slot of a position. Returns how many were posted, and why the next was refused.
     #[inline]
     pub(super) fn post<R>(
         &self,
         requests: &[R],
         completions: &CompletionRing,
         signaled: impl Fn(&[R]) -> u32,
-        words: impl Fn(&R, usize) -> ([u64; N], usize),
+        write: impl Fn(&R, &Slot<N>, u64),
     ) -> (usize, Option<PostError>) {
         let posted = self.poster.posted.load(Ordering::Relaxed);
         let wanted = requests.len().min(u32::MAX as usize) as u32;
@@ -97,8 +102,7 @@ impl<const N: usize> WorkQueue<N> {
         };
         let end = posted + u64::from(accepted);
         for (position, request) in (posted..end).zip(requests) {
-            let (words, used) = words(request, self.slots.index(position));
-            self.slots.slot(position).write(position, &words[..used]);
+            write(request, self.slots.slot(position), position);
         }
         self.poster.posted.store(end, Ordering::Release);
         let refused = if accepted < fitting {
@@ -131,6 +135,13 @@ impl<const N: usize> WorkQueue<N> {
     #[inline]
     pub(super) fn front(&self) -> Option<&Slot<N>> {
         self.slots.written(self.core.taken.load(Ordering::Relaxed))
+    }
+
+    /// The slot of the request that is posted after `index` others that are not taken, for the core.
+    pub(super) fn untaken_at(&self, index: usize) -> Option<&Slot<N>> {
+        let position = self.core.taken.load(Ordering::Relaxed) + index as u64;
+        // A slot is found again further on than the queue is deep.
+        if index < self.depth { self.slots.written(position) } else { None }
     }
 
     /// Notes that the request at the [front](Self::front) was read, for the core.

@@ -3,7 +3,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use warpline_dataplane::mpa::receiver::{FpduReceiver, Octets};
+use warpline_dataplane::mpa::receiver::{FpduReceiver, Octets, Ulpdu};
 use warpline_dataplane::mpa::{Framing, fpdu};
 
 /// CRC32c bit by bit, most significant bit first, with the reflections spelled out.
@@ -123,8 +123,8 @@ fn decoded(markers: bool, crc: bool, stream: &[u8], arrival: usize, segment: usi
                 break;
             };
             let mut ulpdu = vec![0; located.ulpdu_len()];
-            let header_len = located.header(&octets, &mut ulpdu[..located.ulpdu_len().min(14)]);
-            located.payload(&octets, header_len, |at, slice| {
+            let header_len = located.ulpdu(&octets).copy_prefix(&mut ulpdu[..located.ulpdu_len().min(14)]);
+            located.ulpdu(&octets).for_each_piece(header_len, |at, slice| {
                 ulpdu[header_len + at..][..slice.len()].copy_from_slice(slice);
             });
             receiver.advance(&located);

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::thread;
 
 use crate::mpa_oracle::{Fault, Liberties, Received, Receiver, Sender, Shape, Stream};
+use warpline_dataplane::mpa::contiguous::{ContiguousFpdu, InFrame, Marked, Unmarked};
 use warpline_dataplane::mpa::fpdu::{self, MULPDU_MAX, mulpdu};
-use warpline_dataplane::mpa::receiver::FpduReceiver;
-use warpline_dataplane::mpa::whole::{Ulpdu, Whole};
+use warpline_dataplane::mpa::receiver::{FpduReceiver, Ulpdu};
 use warpline_dataplane::mpa::{Framing, MpaError};
 use warpline_dataplane::wire::mpa::Marker;
 
@@ -143,12 +143,13 @@ impl Bench {
         assert_eq!(located.marker_count(), shape.markers as usize, "{what:?}");
         self.ulpdu.clear();
         self.ulpdu.resize(len, 0xee);
-        located.payload(&octets, 0, |at, slice| self.ulpdu[at..at + slice.len()].copy_from_slice(slice));
+        located
+            .ulpdu(&octets)
+            .for_each_piece(0, |at, slice| self.ulpdu[at..at + slice.len()].copy_from_slice(slice));
         assert_eq!(self.ulpdu, self.pattern[len % 61..][..len], "{what:?}");
-        let whole = receiver.next_in(octets).expect("complete");
-        assert_eq!((whole.located, whole.wire_len), (located, octets.len()), "{what:?}");
-        assert!(is_ulpdu(&whole, &self.ulpdu), "{what:?}");
-        assert!(receiver.next_in(&octets[..octets.len() - 1]).is_none(), "{what:?}");
+        let in_frame = in_frame(&receiver, octets);
+        assert_eq!(in_frame, Some((octets.len(), self.ulpdu.clone())), "{what:?}");
+        assert_eq!(self::in_frame(&receiver, &octets[..octets.len() - 1]), None, "{what:?}");
         // Behind a Marker begins no FPDU of a whole stream: that Marker would be its own.
         if stream.markers && position % 512 != 4 {
             let first = (position.next_multiple_of(512) - position) as usize;
@@ -307,33 +308,39 @@ fn liberties_are_borne() {
                 .unwrap()
                 .expect("complete");
             let mut found = Vec::new();
-            located.payload(&&octets[..], 0, |_, slice| found.extend_from_slice(slice));
+            located.ulpdu(&&octets[..]).for_each_piece(0, |_, slice| found.extend_from_slice(slice));
             assert_eq!(found, ulpdu, "{phase} {len}");
         }
     }
 }
 
-/// Returns true if the ULPDU of an FPDU in one piece is `expected`.
-fn is_ulpdu(whole: &Whole<'_>, expected: &[u8]) -> bool {
-    match whole.ulpdu {
-        Ulpdu::InOnePiece(ulpdu) => ulpdu == expected,
-        Ulpdu::Cut(cut) => {
-            let mut rest = expected;
-            cut.pieces(0).all(|piece| rest.split_off(..piece.len()) == Some(piece)) && rest.is_empty()
-        }
+/// Returns the length of the FPDU at the front of a frame with `octets`, and its ULPDU.
+fn in_frame(receiver: &FpduReceiver, octets: &[u8]) -> Option<(usize, Vec<u8>)> {
+    fn shown<U: Ulpdu>(fpdu: &ContiguousFpdu<U>) -> (usize, Vec<u8>) {
+        let mut ulpdu = Vec::new();
+        fpdu.ulpdu.for_each_piece(0, |at, piece| {
+            assert_eq!(at, ulpdu.len());
+            ulpdu.extend_from_slice(piece);
+        });
+        assert_eq!(ulpdu.len(), fpdu.ulpdu.octets());
+        (fpdu.wire_len, ulpdu)
+    }
+    if receiver.has_markers() {
+        Marked::next(receiver, octets).as_ref().map(shown)
+    } else {
+        Unmarked::next(receiver, octets).as_ref().map(shown)
     }
 }
 
 /// Returns our receiver's result for `octets`, in the oracle's terms.
 fn verdict(stream: Stream, position: u64, octets: &[u8]) -> Result<Option<Vec<u8>>, u8> {
     let receiver = FpduReceiver::at(position, Framing { markers: stream.markers, crc: stream.crc });
-    let (located, whole) = (receiver.next(&octets), receiver.next_in(octets));
-    let valid = located.ok().flatten();
-    assert_eq!(whole.map(|whole| whole.located), valid, "in one piece, {stream:?} {position}");
+    let (located, in_frame) = (receiver.next(&octets), in_frame(&receiver, octets));
+    assert_eq!(in_frame.is_some(), located.is_ok_and(|located| located.is_some()), "{stream:?} {position}");
     Ok(located.map_err(MpaError::code)?.map(|located| {
         let mut ulpdu = Vec::new();
-        located.payload(&octets, 0, |_, slice| ulpdu.extend_from_slice(slice));
-        assert!(whole.is_some_and(|whole| is_ulpdu(&whole, &ulpdu)), "{stream:?} {position}");
+        located.ulpdu(&octets).for_each_piece(0, |_, slice| ulpdu.extend_from_slice(slice));
+        assert_eq!(in_frame, Some((located.wire_len(), ulpdu.clone())), "{stream:?} {position}");
         ulpdu
     }))
 }
@@ -430,7 +437,7 @@ fn streams_across_the_wrap() {
             let rest = &octets[ours.position() as usize..];
             let located = ours.next(&rest).unwrap().expect("complete");
             let mut ulpdu = Vec::new();
-            located.payload(&rest, 0, |_, slice| ulpdu.extend_from_slice(slice));
+            located.ulpdu(&rest).for_each_piece(0, |_, slice| ulpdu.extend_from_slice(slice));
             assert_eq!(ulpdu, bench.pattern[*len..2 * len]);
             ours.advance(&located);
             let judged = taken.by_ref().find_map(|octet| judge.take(*octet).unwrap()).expect("complete");

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use warpline_dataplane::crc32c;
 use warpline_dataplane::mpa::fpdu::{encode as encode_fpdu, wire_len};
-use warpline_dataplane::mpa::receiver::FpduReceiver;
+use warpline_dataplane::mpa::receiver::{FpduReceiver, Ulpdu};
 use warpline_dataplane::mpa::{Framing, MpaError};
 use warpline_dataplane::wire::ddp::Header;
 use warpline_dataplane::wire::rdmap::Control;
@@ -76,7 +76,7 @@ fn decode(octets: &[u8], position: u64, markers: bool, crc: bool) -> Result<Vec<
     let located = FpduReceiver::at(position, Framing { markers, crc }).next(&octets)?.expect("complete");
     assert_eq!(located.wire_len(), octets.len());
     let mut ulpdu = vec![0; located.ulpdu_len()];
-    located.payload(&octets, 0, |at, slice| {
+    located.ulpdu(&octets).for_each_piece(0, |at, slice| {
         ulpdu[at..at + slice.len()].copy_from_slice(slice);
     });
     Ok(ulpdu)

@@ -3,19 +3,56 @@
 //! that does not pass the checks here is not placed. It is checked again in stream order, so that errors are
 //! reported in that order.
 
-use super::placed::{OutOfOrder, PlacedSegment};
-use super::ulpdu::{Fault, Memory, Ulpdu};
+use super::fault::{Fault, ParsedUlpdu};
+use super::message::Memory;
 use super::{ReceiveContext, Receiver};
+use crate::ddp::DdpError;
 use crate::limits;
-use crate::memory::StagTable;
-use crate::mpa::receiver::{Located, Octets};
-use crate::ordered::{ANY, OrderedPool};
+use crate::memory::{StagTable, Target};
+use crate::mpa::receiver::Ulpdu;
+use crate::ordered::{ANY, Ordered, OrderedPool};
 use crate::qp::error::StreamError;
 use crate::qp::reads::OutboundReads;
 use crate::qp::shared::SharedQp;
-use crate::qp::work::ReceiveRequest;
+use crate::rdmap::RdmapError;
 use crate::rdmap::message::SEND_QUEUE;
-use crate::wire::ddp::Header;
+use crate::wire::ddp::{Header, Tagged, Untagged};
+use crate::wire::rdmap::Opcode;
+
+/// A ULPDU that may be placed out of order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutOfOrder {
+    /// A segment of a Write: nothing is left to do at its Delivery.
+    Complete,
+    /// A segment of a Send or of a Read Response: its Delivery must be remembered ([`PlacedSegment`]).
+    AwaitsDelivery,
+}
+
+/// A segment that is placed and waits for its Delivery.
+#[derive(Clone, Copy, Debug)]
+pub struct PlacedSegment {
+    /// The stream position of its FPDU.
+    position: u64,
+    header: Header,
+    segment_octets: u16,
+}
+
+impl Ordered for PlacedSegment {
+    type Key = u64;
+
+    #[inline]
+    fn key(&self) -> u64 {
+        self.position
+    }
+}
+
+impl PlacedSegment {
+    fn fault(&self, error: StreamError) -> Fault {
+        let mut header = [0; Untagged::LEN];
+        let header_octets = self.header.emit(&mut header) as u8;
+        Fault { error, segment_octets: self.segment_octets, header, header_octets, read_request: None }
+    }
+}
 
 impl Receiver {
     /// How many more segments whose Delivery must be remembered may be placed out of order: the share of the
@@ -35,10 +72,9 @@ impl Receiver {
         shared: &SharedQp,
         stags: &StagTable,
         outbound: &OutboundReads,
-        octets: &impl Octets,
-        located: &Located,
+        ulpdu: &impl Ulpdu,
     ) -> Option<OutOfOrder> {
-        let ulpdu = Ulpdu::parse(octets, located).ok()?;
+        let ulpdu = ParsedUlpdu::parse(ulpdu).ok()?;
         if let Header::Untagged(header) = ulpdu.header
             && header.queue == SEND_QUEUE
         {
@@ -59,19 +95,21 @@ impl Receiver {
         context: &ReceiveContext<'_>,
         pool: &mut OrderedPool<PlacedSegment>,
         position: u64,
-        octets: &impl Octets,
-        located: &Located,
+        ulpdu: &impl Ulpdu,
     ) -> usize {
-        let Ok(ulpdu) = Ulpdu::parse(octets, located) else { return 0 };
+        let Ok(ulpdu) = ParsedUlpdu::parse(ulpdu) else { return 0 };
         let Some((memory, when)) =
             self.memory_out_of_order(&ulpdu, context.shared, context.stags, &context.reads.outbound)
         else {
             debug_assert!(false, "it was allowed");
             return 0;
         };
-        ulpdu.place(&memory);
+        ulpdu.octets.for_each_piece(ulpdu.header.header_len(), |at, piece| {
+            let is_written = memory.write(at, piece);
+            debug_assert!(is_written, "all of the segment was checked before");
+        });
         if when == OutOfOrder::AwaitsDelivery {
-            let (header, segment_octets) = (ulpdu.header, located.ulpdu_len() as u16);
+            let (header, segment_octets) = (ulpdu.header, ulpdu.octets.octets() as u16);
             self.remember(pool, PlacedSegment { position, header, segment_octets });
         }
         ulpdu.payload_octets()
@@ -113,8 +151,16 @@ impl Receiver {
                 Ok(())
             }
             Header::Untagged(header) => {
-                let current = self.in_turn(&header, payload_octets).map_err(StreamError::Ddp)?;
-                self.deliver(context.shared, context.stags, current, &header, payload_octets)
+                let shared = context.shared;
+                self.check_next(&header, payload_octets, shared).map_err(StreamError::Ddp)?;
+                // The receive is there, and its completion has an entry since the segment was placed.
+                let has_begun = self.message.begun || self.load_receive(shared) && self.begin_message(shared);
+                debug_assert!(has_begun, "the segment was placed in its receive");
+                if !has_begun {
+                    return Err(StreamError::Ddp(DdpError::NoBuffer));
+                }
+                let delivered = self.deliver(shared, context.stags, &header, payload_octets);
+                delivered.then_some(()).ok_or(StreamError::Rdmap(RdmapError::CannotInvalidate))
             }
         }
     }
@@ -122,9 +168,9 @@ impl Receiver {
     /// The memory that a ULPDU is placed in out of order, and whether its Delivery must be remembered. A
     /// Tagged segment names the memory; the buffer of a Send follows from its MSN. Other segments wait: they
     /// are requests, or errors.
-    fn memory_out_of_order<'t, O: Octets>(
+    fn memory_out_of_order<'t, U: Ulpdu>(
         &self,
-        ulpdu: &Ulpdu<'_, O>,
+        ulpdu: &ParsedUlpdu<'_, U>,
         shared: &SharedQp,
         stags: &'t StagTable,
         outbound: &OutboundReads,
@@ -133,35 +179,49 @@ impl Receiver {
         match ulpdu.header {
             // While the response to our indication is due, an empty Response may be that.
             Header::Tagged(header) if !self.indications.are_due() || payload_octets > 0 => {
-                let (memory, in_turn) =
+                let (target, when) =
                     self.tagged_out_of_order(&header, payload_octets, shared, stags, outbound)?;
-                Some((memory, if in_turn { OutOfOrder::AwaitsDelivery } else { OutOfOrder::Complete }))
+                Some((Memory::of_target(target), when))
             }
             // While a ready-to-receive indication is due, an MSN does not name a buffer yet: the indication
             // may be a Send.
             Header::Untagged(header) if header.queue == SEND_QUEUE && !self.indications.are_due() => {
                 self.check_queue(&header).ok()?;
                 self.check_send(&header).ok()?;
-                let request = self.buffer_for(header.msn)?;
+                let ahead = header.msn.wrapping_sub(self.expected_msn) as usize;
+                let request = self.receive_of(shared, ahead)?;
                 let room = request.longest_message().checked_sub(u64::from(header.mo))?;
                 if payload_octets as u64 > room {
                     return None;
                 }
-                let memory = Self::buffer_memory(&request, header.mo, payload_octets, shared, stags)?;
-                Some((memory, OutOfOrder::AwaitsDelivery))
+                let mut memory = Memory::none();
+                let may_write = memory.add_receive(&request, header.mo, payload_octets, shared, stags);
+                may_write.then_some((memory, OutOfOrder::AwaitsDelivery))
             }
             Header::Tagged(_) | Header::Untagged(_) => None,
         }
     }
 
-    /// The buffer for the Send with the MSN `msn`, if it is posted already and not completed.
-    fn buffer_for(&self, msn: u32) -> Option<ReceiveRequest> {
-        let ahead = msn.wrapping_sub(self.expected_msn) as usize;
-        match self.current {
-            Some(current) if ahead == 0 => Some(current.request),
-            Some(_) => self.buffers.get(ahead - 1).copied(),
-            None => self.buffers.get(ahead).copied(),
+    /// Returns the memory that a tagged segment is placed in out of order, if it has a payload, and whether
+    /// its Delivery must be remembered; `None` if it cannot be placed before its turn. A Read Response must
+    /// lie inside the sink of one of the outstanding Reads; that it continues the oldest one is checked at
+    /// its Delivery.
+    fn tagged_out_of_order<'t>(
+        &self,
+        header: &Tagged,
+        payload_octets: usize,
+        shared: &SharedQp,
+        stags: &'t StagTable,
+        outbound: &OutboundReads,
+    ) -> Option<(Option<Target<'t>>, OutOfOrder)> {
+        let (opcode, target) = self.check_tagged(header, payload_octets, shared, stags).ok()?;
+        if opcode != Opcode::ReadResponse {
+            return Some((target.ok()?, OutOfOrder::Complete));
         }
+        if payload_octets > 0 && !outbound.has_sink(header, payload_octets) {
+            return None;
+        }
+        Some((target.ok()?, OutOfOrder::AwaitsDelivery))
     }
 
     fn remember(&mut self, pool: &mut OrderedPool<PlacedSegment>, segment: PlacedSegment) {
@@ -173,7 +233,6 @@ impl Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::ddp::Untagged;
 
     fn segment(position: u64) -> PlacedSegment {
         let header = Untagged { last: true, version: 1, rsvd_ulp: [0; 5], queue: SEND_QUEUE, msn: 1, mo: 0 };

@@ -1,27 +1,31 @@
-//! Read Requests and Atomic Requests of the peer (RFC 5040 §5.2, RFC 7306 §5), and its Atomic Responses.
+//! The messages that are rare: Read Requests and Atomic Requests of the peer (RFC 5040 §5.2, RFC 7306 §5),
+//! its Atomic Responses, and its Terminate.
 
-use super::ulpdu::{Fault, Ulpdu};
+use super::fault::{Fault, ParsedUlpdu};
 use super::{ReceiveContext, Received, Receiver};
 use crate::ddp::DdpError;
 use crate::memory::{Access, AccessError};
-use crate::mpa::receiver::Octets;
+use crate::mpa::receiver::Ulpdu;
 use crate::qp::error::StreamError;
 use crate::qp::payload::Slice;
 use crate::qp::reads::{OutboundRequest, ResponsePayload};
 use crate::rdmap::{RdmapError, message};
 use crate::wire::atomic::{AtomicRequest, AtomicResponse, VALUE_OCTETS};
 use crate::wire::ddp::Untagged;
-use crate::wire::rdmap::{Control, Opcode, ReadRequest};
+use crate::wire::rdmap::{Control, Opcode, ReadRequest, Terminate};
 
 impl Receiver {
     /// Starts a request: in stream order it is Delivered now. This layer answers it; the ULP does not see it.
     // Requirements: RDMAP-5.5-04, RDMAPX-5-04, RDMAP-5.2.1-02
-    pub(super) fn on_request<O: Octets>(
+    pub(super) fn on_request<U: Ulpdu>(
         &mut self,
         header: &Untagged,
-        ulpdu: &Ulpdu<'_, O>,
+        ulpdu: &ParsedUlpdu<'_, U>,
         context: &mut ReceiveContext<'_>,
     ) -> Result<Received, Fault> {
+        // The peer may ask again as soon as it has an answer, so what it acknowledges with the request
+        // counts.
+        context.reads.inbound.complete(context.stags, context.acknowledged);
         let opcode = self
             .check_request(header, ulpdu, context)
             .map_err(|error| request_fault(ulpdu, header, error))?;
@@ -38,10 +42,10 @@ impl Receiver {
     /// The checks of DDP, then those of RDMAP. The queue has as many buffers as the ends agreed on, each for
     /// one header; Atomic Requests have buffers apart from those of Read Requests.
     // Requirements: RDMAP-5.2.1-01, RDMAP-5.2.2-02, RDMAP-6.1-03, RDMAP-8.1.1-06, RDMAP-8.1.2-04, RDMAPX-5-04
-    fn check_request<O: Octets>(
+    fn check_request<U: Ulpdu>(
         &self,
         header: &Untagged,
-        ulpdu: &Ulpdu<'_, O>,
+        ulpdu: &ParsedUlpdu<'_, U>,
         context: &ReceiveContext<'_>,
     ) -> Result<Opcode, StreamError> {
         self.check_queue(header).map_err(StreamError::Ddp)?;
@@ -78,9 +82,9 @@ impl Receiver {
 
     /// Checks the memory to be read, and queues the Response.
     // Requirements: RDMAP-5.2-01, RDMAP-5.2.1-03 to RDMAP-5.2.1-06
-    fn on_read_request<O: Octets>(
+    fn on_read_request<U: Ulpdu>(
         &self,
-        ulpdu: &Ulpdu<'_, O>,
+        ulpdu: &ParsedUlpdu<'_, U>,
         context: &mut ReceiveContext<'_>,
     ) -> Result<(), StreamError> {
         let request = ReadRequest::parse(ulpdu.after_header())
@@ -104,9 +108,9 @@ impl Receiver {
 
     /// Carries out an Atomic Operation, and queues the Response.
     // Requirements: RDMAPX-5-01, RDMAPX-5-02
-    fn on_atomic_request<O: Octets>(
+    fn on_atomic_request<U: Ulpdu>(
         &self,
-        ulpdu: &Ulpdu<'_, O>,
+        ulpdu: &ParsedUlpdu<'_, U>,
         context: &mut ReceiveContext<'_>,
     ) -> Result<(), StreamError> {
         let rdmap = StreamError::Rdmap;
@@ -133,10 +137,10 @@ impl Receiver {
 
     /// Takes the response to the oldest request, which must be an Atomic Operation.
     // Requirements: RDMAPX-5-03, RDMAPX-5-04
-    pub(super) fn on_atomic_response<O: Octets>(
+    pub(super) fn on_atomic_response<U: Ulpdu>(
         &mut self,
         header: &Untagged,
-        ulpdu: &Ulpdu<'_, O>,
+        ulpdu: &ParsedUlpdu<'_, U>,
         context: &mut ReceiveContext<'_>,
     ) -> Result<Received, StreamError> {
         self.check_queue(header).map_err(StreamError::Ddp)?;
@@ -171,7 +175,43 @@ impl Receiver {
         }
         context.reads.outbound.pop();
         self.expected_response = self.expected_response.wrapping_add(1);
-        Ok(Received::ResponseCompleted { octets: VALUE_OCTETS })
+        Ok(Received::AtomicAnswered { octets: VALUE_OCTETS })
+    }
+
+    /// Takes the peer's Terminate. It is checked as any Untagged message (RFC 5041 §7.1, RFC 5040 §7.2): its
+    /// queue has one buffer, which takes the longest Terminate there is and one message (RFC 5040 §5.4). Its
+    /// error is kept with the queue pair, for the application.
+    // Requirements: DDP-7.1-03 to DDP-7.1-05, RDMAP-5.4-02, RDMAP-5.4-03, RDMAP-7.2-01
+    pub(super) fn on_terminate<U: Ulpdu>(
+        &self,
+        header: &Untagged,
+        ulpdu: &ParsedUlpdu<'_, U>,
+    ) -> Result<Received, StreamError> {
+        self.check_queue(header).map_err(StreamError::Ddp)?;
+        let refused = if header.msn != 1 {
+            Some(DdpError::MsnRange)
+        } else if header.mo != 0 {
+            Some(DdpError::InvalidOffset)
+        } else if ulpdu.payload_octets() > Terminate::MAX_LEN {
+            Some(DdpError::TooLong)
+        } else {
+            None
+        };
+        if let Some(error) = refused {
+            return Err(StreamError::Ddp(error));
+        }
+        if self.check_version(header.rsvd_ulp[0])?.opcode != Opcode::Terminate {
+            return Err(StreamError::Rdmap(RdmapError::UnexpectedOpcode));
+        }
+        let terminate = Terminate::parse(ulpdu.after_header())
+            .ok()
+            .filter(|_| header.last)
+            .ok_or(StreamError::Rdmap(RdmapError::UnspecifiedOperation))?;
+        Ok(Received::Terminated(StreamError::Terminated {
+            layer: terminate.layer,
+            error_type: terminate.error_type,
+            code: terminate.code,
+        }))
     }
 }
 
@@ -179,7 +219,7 @@ impl Receiver {
 /// of the request, whatever the error (RFC 5040 §7.1 item 3, ambiguity A-33). DDP refuses a segment before
 /// its Delivery, when there is no RDMA Message yet, and RFC 7306 §8.1 omits the header of an Atomic Request.
 // Requirements: RDMAP-4.8-04, RDMAP-4.8-08, RDMAP-7.1-02
-fn request_fault<O: Octets>(ulpdu: &Ulpdu<'_, O>, header: &Untagged, error: StreamError) -> Fault {
+fn request_fault<U: Ulpdu>(ulpdu: &ParsedUlpdu<'_, U>, header: &Untagged, error: StreamError) -> Fault {
     let by_rdmap = matches!(error, StreamError::Rdmap(_));
     let read = Control::from_octet(header.rsvd_ulp[0]).opcode == Opcode::ReadRequest;
     let read_request = if by_rdmap && read { ulpdu.after_header().first_chunk().copied() } else { None };
