@@ -1,8 +1,8 @@
 //! The queue pairs of an end, and how messages are posted to them.
 
 use warpline::{
-    Advertisement, Completion, CompletionQueue, MemoryRegion, Operation, Payload, PostError, QueuePair, STag,
-    SendBatch, SendRequest, SharedReceiveQueue, SliceList, Status,
+    Advertisement, Completion, CompletionQueue, MemoryRegion, Operation, Payload, PostError, QueuePair,
+    ReceiveRequest, STag, SendBatch, SendRequest, SharedReceiveQueue, SliceList, Status,
 };
 
 use super::case::{Pattern, Receives};
@@ -101,19 +101,26 @@ impl Lane {
         Ok(())
     }
 
-    /// Posts the receive of a message.
+    /// Returns the receive of a message.
+    pub fn receive(&self, number: u64) -> ReceiveRequest {
+        let at = number % u64::from(self.sink.len / self.size) * u64::from(self.size);
+        match self.receives {
+            Receives::TwoRanges => ReceiveRequest::new(number, self.halves(at as usize)),
+            Receives::Own | Receives::Shared => {
+                ReceiveRequest::new(number, self.exposed.slice(at as usize, self.size))
+            }
+        }
+    }
+
+    /// Posts receives: to the shared receive queue, or to the queue pair, which is the only one then.
     ///
     /// # Errors
     ///
     /// [`BenchError::Peer`] when the queue takes no more.
-    pub fn post_receive(&self, number: u64) -> Result<(), BenchError> {
-        let at = number % u64::from(self.sink.len / self.size) * u64::from(self.size);
-        let posted = match (&self.shared_receives, self.receives) {
-            (Some(shared), _) => shared.post(number, self.exposed.slice(at as usize, self.size)),
-            (None, Receives::TwoRanges) => self.qp(number).post_receive(number, self.halves(at as usize)),
-            (None, Receives::Own | Receives::Shared) => {
-                self.qp(number).post_receive(number, self.exposed.slice(at as usize, self.size))
-            }
+    pub fn post_receives(&self, receives: &[ReceiveRequest]) -> Result<(), BenchError> {
+        let posted = match &self.shared_receives {
+            Some(shared) => shared.post_many(receives),
+            None => self.qp(0).post_receives(receives),
         };
         posted.map_err(|error| BenchError::Peer(error.to_string()))
     }

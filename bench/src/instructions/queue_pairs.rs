@@ -62,7 +62,8 @@ pub fn accept(device: &Device, case: &Case, announce: impl FnOnce(Vec<STag>)) ->
     }
     let lane = Lane { invalidated, ..lane.connected(case, &of_peer)? };
     if case.pattern.takes_receives() {
-        (0..DEPTH).try_for_each(|number| lane.post_receive(number))?;
+        let receives: Vec<_> = (0..DEPTH).map(|number| lane.receive(number)).collect();
+        lane.post_receives(&receives)?;
     }
     Ok(lane)
 }

@@ -20,7 +20,7 @@ use super::lane::Lane;
 use super::network;
 use super::pings::{Pings, Side};
 use super::queue_pairs::{self, REGION_BYTES};
-use super::turn::{End, Requests, Work};
+use super::turn::{End, Receives, Requests, Work};
 use crate::device::{self, BenchDevice, config};
 use crate::error::BenchError;
 
@@ -122,7 +122,7 @@ fn target(
                 let lane = queue_pairs::accept(&device, case, announce)?;
                 Work::Requests(Requests::new(lane, case.batch, u64::MAX))
             }
-            _ => Work::Receives(queue_pairs::accept(&device, case, announce)?),
+            _ => Work::Receives(Receives::new(queue_pairs::accept(&device, case, announce)?)),
         })
     })?;
     Ok(End { driver, work, other: None })

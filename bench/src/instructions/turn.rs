@@ -1,7 +1,7 @@
 //! The two ends, and what they do in their turns.
 
 use warpline::time::Instant;
-use warpline::{Completion, CompletionKind, CoreDriver};
+use warpline::{Completion, CompletionKind, CoreDriver, ReceiveRequest};
 
 use super::bytes::{Receiver, Sender};
 use super::case::DEPTH;
@@ -25,7 +25,7 @@ pub enum Work {
     /// Posts as many requests as may be outstanding.
     Requests(Requests),
     /// Consumes what the other end sends, and posts receives again.
-    Receives(Lane),
+    Receives(Receives),
     /// Pings, or answers.
     Pings(Pings),
     /// Writes to a byte stream.
@@ -43,9 +43,9 @@ impl End {
                 requests.step(post)?;
                 driver.poll_at(now)
             }
-            Work::Receives(lane) => {
+            Work::Receives(receives) => {
                 let worked = driver.poll_at(now);
-                consume_receives(lane)?;
+                receives.step()?;
                 worked
             }
             Work::Pings(pings) => {
@@ -125,15 +125,37 @@ impl Requests {
     }
 }
 
-/// Consumes the completions of what the other end has sent, and posts their receives again.
-fn consume_receives(lane: &Lane) -> Result<(), BenchError> {
-    while let Some(completion) = lane.completions.poll() {
-        check(&completion)?;
-        if completion.kind == CompletionKind::Receive {
-            lane.post_receive(completion.id)?;
-        }
+/// Receives of an end for what the other one sends.
+pub struct Receives {
+    lane: Lane,
+    polled: Vec<Completion>,
+    /// Receives to post again.
+    returned: Vec<ReceiveRequest>,
+}
+
+impl Receives {
+    /// Returns receives of `lane`, which are posted.
+    pub fn new(lane: Lane) -> Self {
+        let [polled, returned] = [2 * DEPTH as usize, DEPTH as usize];
+        Self { lane, polled: Vec::with_capacity(polled), returned: Vec::with_capacity(returned) }
     }
-    Ok(())
+
+    /// Consumes what has completed, and posts those receives again, in one list.
+    fn step(&mut self) -> Result<(), BenchError> {
+        while self.lane.completions.poll_into(&mut self.polled) > 0 {
+            for completion in self.polled.drain(..) {
+                check(&completion)?;
+                if completion.kind == CompletionKind::Receive {
+                    self.returned.push(self.lane.receive(completion.id));
+                }
+            }
+        }
+        if !self.returned.is_empty() {
+            self.lane.post_receives(&self.returned)?;
+            self.returned.clear();
+        }
+        Ok(())
+    }
 }
 
 /// A turn that is not counted. Returns true if there was anything to do, or is anything outstanding.
