@@ -97,10 +97,11 @@ impl CompactWqe {
     }
 
     /// Whether it is a [short message](super::sender): a Write or a Send of few octets from one range, that
-    /// invalidates nothing and is not fenced.
+    /// is not fenced.
     #[inline]
     pub(super) fn is_short_message(&self) -> bool {
-        let free = WqeFlags::SIGNALED.union(WqeFlags::SOLICITED).union(WqeFlags::WRITE);
+        let options = WqeFlags::SIGNALED.union(WqeFlags::SOLICITED).union(WqeFlags::INVALIDATES);
+        let free = options.union(WqeFlags::WRITE);
         // One comparison for both ends: no octets, less one, are many.
         self.flags.difference(free) == WqeFlags::LOCAL
             && self.local.len.wrapping_sub(1) < limits::SHORT_MESSAGE_BYTES - 1
@@ -116,6 +117,12 @@ impl CompactWqe {
     #[inline]
     pub(super) fn is_solicited(&self) -> bool {
         self.flags.contains(WqeFlags::SOLICITED)
+    }
+
+    /// The STag that a short Send invalidates.
+    #[inline]
+    pub(super) fn invalidates(&self) -> Option<STag> {
+        self.flags.contains(WqeFlags::INVALIDATES).then_some(self.stag)
     }
 
     /// The peer's STag and Tagged Offset that a short Write writes to.
@@ -209,8 +216,7 @@ impl CompactWqe {
         } else if self.flags.contains(WqeFlags::IMMEDIATE) {
             Operation::Immediate { immediate: self.operand, solicited }
         } else {
-            let invalidate = self.flags.contains(WqeFlags::INVALIDATES).then_some(stag);
-            Operation::Send { invalidate, solicited }
+            Operation::Send { invalidate: self.invalidates(), solicited }
         }
     }
 

@@ -1,6 +1,5 @@
-//! Short messages: RDMA Writes and Sends of few octets, from one range of memory, that invalidate nothing and
-//! are not fenced. Most small messages are such, and many of them share a segment, so what each one takes
-//! counts.
+//! Short messages: RDMA Writes and Sends of few octets, from one range of memory, that are not fenced. Most
+//! small messages are such, and many of them share a segment, so what each one takes counts.
 //!
 //! A short message is one FPDU, unless the segment has no room for all of it. Nothing answers it, its payload
 //! is always copied, and its work request has no box. So it is taken, packed, built and completed by a few
@@ -71,8 +70,10 @@ impl ShortMessage<'_> {
     #[inline(never)]
     fn emit_send_header(&self, out: &mut [u8]) {
         let Self { wqe, version } = *self;
-        let opcode = Opcode::send(false, wqe.request.compact().is_solicited());
-        let message = message::send(version, opcode, STag::default(), wqe.msn, wqe.octets);
+        let request = wqe.request.compact();
+        let invalidate = request.invalidates();
+        let opcode = Opcode::send(invalidate.is_some(), request.is_solicited());
+        let message = message::send(version, opcode, invalidate.unwrap_or_default(), wqe.msn, wqe.octets);
         debug_assert_eq!(wqe.message(version), Some(message), "it is another message");
         message.segment(0, mpa::fpdu::MULPDU_MAX).0.emit(out);
     }
