@@ -15,12 +15,8 @@ IN_BOTH = frozenset(
         ("bytes-1500", "target"),
         ("transfers-1500", "writer"),
         ("transfers-1500", "target"),
-        ("two-ranges-1500", "target"),
         ("two-ranges-packed-64", "target"),
-        ("shared-packed-64", "target"),
         ("invalidate-packed-64", "writer"),
-        ("invalidate-packed-64", "target"),
-        ("immediate-packed-8", "target"),
     )
 )
 EXCUSED: dict[str, frozenset[tuple[str, str]]] = {
