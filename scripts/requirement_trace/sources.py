@@ -17,7 +17,7 @@ SKIPPED_PATHS = ("scripts/compliance", "scripts/requirement_trace", "scripts/tes
 PRODUCTION = ("dataplane", "control", "ffi/c", "ffi/dpdk", "ffi/dpdk-sys")
 # Tests of what judges the tests: an oracle or a script language that is right proves nothing about warpline.
 HARNESS = (
-    "dataplane/tests/mpa_oracle",
+    "dataplane/tests/reference",
     "dataplane/tests/stack/packet_scripts",
     "dataplane/tests/stack/packet_scripts.rs",
 )

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::common::raw::{PEER_ISS, RawPeer, Sent};
 use crate::common::{PD, PORT, holds, pattern, region_of};
-use crate::mpa_oracle::{Sender, Stream};
+use crate::reference::mpa::{Sender, Stream};
 use warpline_dataplane::core::Config;
 use warpline_dataplane::core::testing::checksums_computed;
 use warpline_dataplane::memory::{Access, Grant, Region, STag};

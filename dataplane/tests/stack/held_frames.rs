@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::common::raw::{PEER_ISS, RawPeer};
 use crate::common::{PD, PORT, holds, region_of};
-use crate::mpa_oracle::{Sender, Stream};
+use crate::reference::mpa::{Sender, Stream};
 use warpline_dataplane::core::Config;
 use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::ddp::DdpError;

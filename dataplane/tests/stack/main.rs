@@ -29,8 +29,6 @@ mod memory_per_connection;
 mod message_numbers;
 mod model;
 mod mpa_model;
-#[path = "../mpa_oracle/mod.rs"]
-mod mpa_oracle;
 mod neighbours;
 mod no_allocation;
 mod operations;
@@ -43,6 +41,8 @@ mod queue_pair_binding;
 mod rdma_option;
 mod reassembly;
 mod receiver_not_ready;
+#[path = "../reference/mod.rs"]
+mod reference;
 mod run_to_completion;
 mod sack_work;
 mod sources;

@@ -10,7 +10,7 @@ use warpline_dataplane::wire::tcp::Flags;
 use crate::common::raw::PEER_ISS;
 use crate::common::{PD, QP, holds, region_of};
 use crate::errors::target::{BASE_TO, COUNTERS, INBOX, Target, fpdu, send, tagged, untagged};
-use crate::mpa_oracle::{Sender, Stream};
+use crate::reference::mpa::{Sender, Stream};
 
 /// Two numbers before the wrap and two after it.
 const ACROSS: [u32; 4] = [0xffff_fffe, 0xffff_ffff, 0, 1];

@@ -1,11 +1,11 @@
 //! Tests of framing against an oracle, octet for octet: every Marker phase with every ULPDU length, the
 //! lengths at the limits, whole streams, the freedoms of senders and their violations. The oracle is
-//! `mpa_oracle`, written from the RFC's text alone.
+//! `reference::mpa`, written from the RFC's text alone.
 
 use std::collections::BTreeSet;
 use std::thread;
 
-use crate::mpa_oracle::{Fault, Liberties, Received, Receiver, Sender, Shape, Stream};
+use crate::reference::mpa::{Fault, Liberties, Received, Receiver, Sender, Shape, Stream};
 use warpline_dataplane::mpa::contiguous::{ContiguousFpdu, InFrame, Marked, Unmarked};
 use warpline_dataplane::mpa::fpdu::{self, MULPDU_MAX, mulpdu};
 use warpline_dataplane::mpa::receiver::{FpduReceiver, Ulpdu};
@@ -387,7 +387,7 @@ fn damage_is_judged_alike() {
         if rng.bool() {
             // A CRC that matches the damaged octets.
             let (covered, field) = octets.split_last_chunk_mut::<4>().unwrap();
-            let mut crc = crate::mpa_oracle::Crc::NOTHING;
+            let mut crc = crate::reference::mpa::Crc::NOTHING;
             for octet in covered {
                 crc.take(*octet);
             }

@@ -11,7 +11,7 @@ use warpline_dataplane::wire::tcp::Flags;
 use crate::common::raw::PEER_ISS;
 use crate::common::{PD, QP, holds, region_of};
 use crate::errors::target::{Target, tagged};
-use crate::mpa_oracle::{Sender, Stream};
+use crate::reference::mpa::{Sender, Stream};
 
 /// The sinks of two Reads, which the peer may also write.
 const SINKS: [STag; 2] = [STag::new(7, 0x7777), STag::new(8, 0x8888)];

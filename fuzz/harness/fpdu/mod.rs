@@ -1,6 +1,6 @@
 //! A stream of FPDUs in every mode (Markers, CRCs, DDP version 0), damaged or not, in arbitrary segments that
-//! arrive in arbitrary order, repeated and late. An independent oracle (`mpa_oracle`), which reads the stream
-//! in order and octet by octet, determines the expected result.
+//! arrive in arbitrary order, repeated and late. An independent oracle (`mpa_reference`), which reads the
+//! stream in order and octet by octet, determines the expected result.
 //!
 //! [`run`] takes one input; libFuzzer drives it from `fuzz/`, the tests replay seeds and regressions.
 #![allow(dead_code, reason = "the harness of the whole receive path uses all of what is shared")]
@@ -14,8 +14,8 @@ mod frames;
 #[path = "../receive/input.rs"]
 mod input;
 mod link;
-#[path = "../../../dataplane/tests/mpa_oracle/mod.rs"]
-mod mpa_oracle;
+#[path = "../../../dataplane/tests/reference/mpa/mod.rs"]
+mod mpa_reference;
 mod outcome;
 mod speech;
 #[path = "../receive/watch.rs"]

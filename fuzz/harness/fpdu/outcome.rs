@@ -6,7 +6,7 @@ use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::work::Status;
 
 use super::link::{Link, UNTOUCHED};
-use super::mpa_oracle::{Fault, Receiver};
+use super::mpa_reference::{Fault, Receiver};
 use super::speech::{Place, RECEIVE_OCTETS, RECEIVES, SINK_OCTETS, Speech};
 
 /// The expected result of a stream.

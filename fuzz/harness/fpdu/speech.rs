@@ -2,7 +2,7 @@
 //! them.
 
 use super::input::Input;
-use super::mpa_oracle::{Crc, Liberties, Sender, Stream};
+use super::mpa_reference::{Crc, Liberties, Sender, Stream};
 
 /// FPDUs of one stream, at most.
 const FPDUS: usize = 32;

@@ -6,8 +6,8 @@ use warpline_dataplane::mpa::enhanced::{ReadyToReceive, Rtr};
 use warpline_dataplane::wire::mpa::StartupError;
 
 use super::input::Input;
-use super::mpa_oracle::startup::{Expected, Frame, Verdict, judge};
-use super::mpa_oracle::{Receiver, Stream};
+use super::mpa_reference::startup::{Expected, Frame, Verdict, judge};
+use super::mpa_reference::{Receiver, Stream};
 use super::peer::Heard;
 use super::{DEADLINE, End, Own, UNNEGOTIATED, depths, kinds};
 

@@ -1,6 +1,6 @@
 //! MPA startup under arbitrary octets in arbitrary pieces, in every revision and either role. An independent
-//! oracle (`mpa_oracle`), which reads the frames octet by octet, and the rules of the documents, implemented
-//! again here, determine the expected result.
+//! oracle (`mpa_reference`), which reads the frames octet by octet, and the rules of the documents,
+//! implemented again here, determine the expected result.
 //!
 //! [`run`] takes one input; libFuzzer drives it from `fuzz/`, the tests replay seeds and regressions.
 #![allow(dead_code, reason = "the judge of FPDUs is used in part")]
@@ -8,8 +8,8 @@
 mod initiator;
 #[path = "../receive/input.rs"]
 mod input;
-#[path = "../../../dataplane/tests/mpa_oracle/mod.rs"]
-mod mpa_oracle;
+#[path = "../../../dataplane/tests/reference/mpa/mod.rs"]
+mod mpa_reference;
 mod peer;
 mod responder;
 

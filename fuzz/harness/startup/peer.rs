@@ -1,7 +1,7 @@
 //! The peer's octets: noise, or a startup frame, valid or with a fault.
 
 use super::input::Input;
-use super::mpa_oracle::startup::Expected;
+use super::mpa_reference::startup::Expected;
 
 /// The peer's octets, and how they are cut.
 pub struct Heard {

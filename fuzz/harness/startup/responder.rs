@@ -6,7 +6,7 @@ use warpline::startup::{
 use warpline_dataplane::time::Instant;
 
 use super::input::Input;
-use super::mpa_oracle::startup::{Expected, Frame, Verdict, judge};
+use super::mpa_reference::startup::{Expected, Frame, Verdict, judge};
 use super::peer::Heard;
 use super::{DEADLINE, End, Own, UNNEGOTIATED, depths, kinds};
 

@@ -18,10 +18,10 @@ mod ending;
 mod host;
 #[path = "../../../../dataplane/tests/memory_oracle/mod.rs"]
 mod memory_oracle;
-#[path = "../../../../dataplane/tests/mpa_oracle/mod.rs"]
-#[allow(unreachable_pub, reason = "the tests of the data plane use it too")]
-mod mpa_oracle;
 mod opening;
+#[path = "../../../../dataplane/tests/reference/mpa/mod.rs"]
+#[allow(unreachable_pub, reason = "the tests of the data plane use it too")]
+mod reference_mpa;
 mod run;
 #[path = "../../../../dataplane/tests/stream_oracle/mod.rs"]
 mod stream_oracle;

@@ -19,7 +19,7 @@ use warpline_dataplane::wire::tcp::{Flags, Header};
 use super::target::{BASE_TO, INBOX, Target, WRITABLE, fpdu, send, tagged, untagged, write};
 use crate::common::raw::{PEER_ISS, RawPeer};
 use crate::common::{QP, holds};
-use crate::mpa_oracle::{Sender, Stream};
+use crate::reference::mpa::{Sender, Stream};
 
 const NOWHERE: STag = STag::new(9, 0x9999);
 /// The DDP header of a Terminate: last segment, Untagged, queue 2, MSN 1, MO 0.

@@ -13,7 +13,7 @@ use warpline_dataplane::wire::tcp::Flags;
 use super::target::{BASE_TO, INBOX, READABLE, Target, WRITABLE, fpdu, tagged, untagged, write};
 use crate::common::raw::PEER_ISS;
 use crate::common::{QP, holds};
-use crate::mpa_oracle::{Sender, Stream};
+use crate::reference::mpa::{Sender, Stream};
 
 const DEPTHS: ReadDepths = ReadDepths { ird: 2, ord: 2 };
 /// Octets of a Read, and of each of the two segments of its Response.

@@ -13,7 +13,7 @@ use warpline_dataplane::wire::tcp::Flags;
 use super::receiver::{BUFFER_OCTETS, Receiver, Run, Ulpdu};
 use super::{play, take_deliveries};
 use crate::common::QP;
-use crate::mpa_oracle::Crc;
+use crate::reference::mpa::Crc;
 
 const MARKER: StreamError = StreamError::Mpa(MpaError::Marker);
 

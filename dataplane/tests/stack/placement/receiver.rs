@@ -1,4 +1,4 @@
-//! A core that receives, in Full Operation, and a peer that frames its FPDUs with `mpa_oracle`.
+//! A core that receives, in Full Operation, and a peer that frames its FPDUs with `reference::mpa`.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use warpline_dataplane::wire::tcp::{Flags, Options, SeqNumber};
 
 use crate::common::raw::{PEER_ISS, RawPeer};
 use crate::common::{PD, QP, region_of};
-use crate::mpa_oracle::{Sender, Stream};
+use crate::reference::mpa::{Sender, Stream};
 
 pub const SINK: STag = STag::new(2, 0x2222);
 const INBOX: STag = STag::new(5, 0x5555);

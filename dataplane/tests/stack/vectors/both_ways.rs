@@ -1,12 +1,12 @@
 //! Every record that is a frame of MPA, valid and invalid, read and written by two implementations: the data
-//! plane's, and `mpa_oracle`. The tables name each file, so that a new one cannot be forgotten.
+//! plane's, and `reference::mpa`. The tables name each file, so that a new one cannot be forgotten.
 
 use warpline_dataplane::mpa::MpaError;
 use warpline_dataplane::wire::mpa::{EnhancedData, Kind, Parsed, StartupFrame};
 
 use super::{Record, decode, directory, encode, records};
-use crate::mpa_oracle::startup::{self, Expected, Verdict};
-use crate::mpa_oracle::{Receiver, Sender, Stream};
+use crate::reference::mpa::startup::{self, Expected, Verdict};
+use crate::reference::mpa::{Receiver, Sender, Stream};
 
 /// How an FPDU is to be read: its position in the stream, whether that has Markers and CRCs.
 #[derive(Clone, Copy)]

@@ -1,7 +1,7 @@
 //! What one end of a connection with MPA sends: a startup frame, and then FPDUs, whose DDP segments follow
 //! each other as RFC 5041 and RFC 5040 say.
 
-use super::super::mpa_oracle::{Receiver, Stream};
+use super::super::reference_mpa::{Receiver, Stream};
 use super::half::{Verdict, ensure};
 
 /// Octets of a startup frame before its Private Data (RFC 5044 §7.1.1).
