@@ -4,6 +4,7 @@
 //! One binary for all of them: the shared helpers, and the cores they drive, are compiled once.
 
 mod addressing;
+mod against_reference;
 mod alignment;
 mod arriving_bursts;
 mod behaviour;
