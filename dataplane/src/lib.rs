@@ -6,10 +6,11 @@
 //! [`ring`] is what control sends to it and receives from it. A lower layer never names a higher one.
 //!
 //! The checks that come before the first octet of a segment is placed are in the receive half of the queue
-//! pair, which has the stream's state that they need: those of DDP (RFC 5041 §7.1) and those of RDMAP after
-//! them (RFC 5040 §7.2), for tagged segments in `qp/receiver/tagged.rs`, for Sends in `qp/receiver/sends.rs`,
-//! for Read and Atomic Requests in `qp/receiver/requests.rs`. STag, access rights and bounds are checked by
-//! [`memory::StagTable`]. [`ddp`] and [`rdmap`] hold what needs no state: segmentation, messages, errors.
+//! pair, which has the stream's state that they need: `qp/receiver/place.rs` asks whether all of them pass.
+//! Where one does not, `qp/receiver/explain.rs` names the fault in the order of the documents: the checks of
+//! DDP (RFC 5041 §7.1), and those of RDMAP after them (RFC 5040 §7.2). Read and Atomic Requests have theirs
+//! in `qp/receiver/requests.rs`. STag, access rights and bounds are checked by [`memory::StagTable`].
+//! [`ddp`] and [`rdmap`] hold what needs no state: segmentation, messages, errors.
 //!
 //! Protocol code does no I/O and reads no clock: the caller passes `now`, and every state machine returns its
 //! next deadline. So the whole stack runs in virtual time over [`device::sim`].
