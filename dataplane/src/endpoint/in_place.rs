@@ -166,7 +166,7 @@ impl<F: Frame> RdmapStream<'_, F> {
                 let placed = receiver.place(context, &ulpdu);
                 let rare = match placed {
                     Some(_) => None,
-                    None => match take_rare(receiver, context, receive_wait, &ulpdu) {
+                    None => match handle_rare(receiver, context, receive_wait, &ulpdu) {
                         // It waits in the receive queue, where it is placed again.
                         None => return Left::Rest(Rest { frame, consumed }),
                         rare => rare,
@@ -225,11 +225,11 @@ impl<F: Frame> RdmapStream<'_, F> {
     }
 }
 
-/// Takes a ULPDU that is not only a payload, or not valid. `None` if it is a message that may wait for a
+/// Handles a ULPDU that is not only a payload, or not valid. Returns `None` for a message that may wait for a
 /// receive.
 #[cold]
 #[inline(never)]
-pub(super) fn take_rare<U: Ulpdu>(
+pub(super) fn handle_rare<U: Ulpdu>(
     receiver: &mut Receiver,
     context: &mut ReceiveContext<'_>,
     receive_wait: &ReceiveWait,

@@ -13,7 +13,7 @@ use crate::wire::segment::Segment;
 use crate::wire::tcp::Header;
 
 use super::connection::Mode;
-use super::in_place::{Burst, FpduCounts, take_rare};
+use super::in_place::{Burst, FpduCounts, handle_rare};
 use super::rdmap_stream::RdmapStream;
 use super::{Endpoint, Outcome};
 
@@ -241,7 +241,7 @@ impl<F: Frame> RdmapStream<'_, F> {
         let reach = &mut ReceiveContext { shared, stags, reads, acknowledged };
         let received = match qp.receiver.place(reach, &ulpdu) {
             Some(placed) => Ok(Received::First(placed)),
-            None => match take_rare(&mut qp.receiver, reach, &qp.receive_wait, &ulpdu) {
+            None => match handle_rare(&mut qp.receiver, reach, &qp.receive_wait, &ulpdu) {
                 Some(received) => received,
                 None => match qp.receive_wait.wait(self.now) {
                     Some(begins) => {

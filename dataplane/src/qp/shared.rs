@@ -411,10 +411,10 @@ impl SharedQp {
         slot.is_some()
     }
 
-    /// Takes the receive that was [read](Self::read_front_receive), for the core. Returns false if it stays
-    /// in the shared receive queue, because the completion queue has no free entry for it.
+    /// Consumes the receive that was [read](Self::read_front_receive), for the core. Returns false if it
+    /// stays in the shared receive queue, because the completion queue has no free entry for it.
     #[inline]
-    pub(super) fn take_front_receive(&self) -> bool {
+    pub(super) fn consume_front_receive(&self) -> bool {
         let Some(queue) = &self.shared_receives else {
             self.receives.advance();
             return true;
@@ -443,7 +443,11 @@ impl SharedQp {
         }
         // Without a receive there is nothing to complete.
         let Some(request) = self.front_receive().map(ReceiveRequest::read) else { return Ok(None) };
-        if self.take_front_receive() { Ok(Some(request)) } else { Err(StreamError::CompletionQueueOverflow) }
+        if self.consume_front_receive() {
+            Ok(Some(request))
+        } else {
+            Err(StreamError::CompletionQueueOverflow)
+        }
     }
 
     /// Reports that a message found no free entry for its completion, for the core.

@@ -147,7 +147,7 @@ impl Receiver {
     #[inline]
     pub(super) fn begin_message(&mut self, shared: &SharedQp) -> bool {
         self.message.begun = if self.moved.is_empty() {
-            shared.take_front_receive()
+            shared.consume_front_receive()
         } else {
             self.moved.pop_front().is_some()
         };

@@ -247,7 +247,7 @@ impl Receiver {
         self.expected_msn = self.expected_msn.wrapping_add(1);
     }
 
-    /// Takes a ULPDU that was not [placed](Self::place): a request, the answer to an Atomic Request, a
+    /// Handles a ULPDU that was not [placed](Self::place): a request, the answer to an Atomic Request, a
     /// Terminate, or a message of the peer's provider.
     ///
     /// # Errors
@@ -264,7 +264,7 @@ impl Receiver {
     ) -> Result<Received, Fault> {
         let ulpdu = ParsedUlpdu::parse(octets)?;
         if self.indications.are_due() {
-            if let Some(received) = self.take_indication(&ulpdu) {
+            if let Some(received) = self.accept_indication(&ulpdu) {
                 return Ok(received);
             }
             if let Some(placed) = self.place_expected(context, octets) {
@@ -286,8 +286,8 @@ impl Receiver {
         }
     }
 
-    /// Takes a ULPDU if it is a message of the peer's provider.
-    fn take_indication<U: Ulpdu>(&mut self, ulpdu: &ParsedUlpdu<'_, U>) -> Option<Received> {
+    /// Consumes a ULPDU if it is a message of the peer's provider.
+    fn accept_indication<U: Ulpdu>(&mut self, ulpdu: &ParsedUlpdu<'_, U>) -> Option<Received> {
         let received = self.indications.take(self.version, &ulpdu.header, ulpdu.octets)?;
         // Ambiguity A-16: the provider has the buffer for it, and it uses an MSN.
         match (received, ulpdu.header) {
