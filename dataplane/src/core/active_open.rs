@@ -19,7 +19,8 @@ impl<D: Device> Core<D> {
         &mut self,
         now: Instant,
         token: u64,
-        (local, remote): (Option<SocketAddr>, SocketAddr),
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
         timeout_ns: u64,
         behaviour: Option<tcp::Behaviour>,
     ) -> Result<(), ConnectError> {
@@ -27,7 +28,7 @@ impl<D: Device> Core<D> {
         let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
         self.host.next_hop(remote.ip()).ok_or(ConnectError::NoRoute)?;
         let (address, port) = self.local_end(local, remote.ip())?;
-        let (key, iss_min) = self.free_port(now, (address, port), remote).ok_or(ConnectError::NoPort)?;
+        let (key, iss_min) = self.free_port(now, address, port, remote).ok_or(ConnectError::NoPort)?;
         let mut iss = self.initial_numbers.sequence_number(&key, now);
         if let Some(iss_min) = iss_min {
             iss = iss.later(iss_min);
@@ -91,7 +92,8 @@ impl<D: Device> Core<D> {
     fn free_port(
         &mut self,
         now: Instant,
-        (local, port): (IpAddr, Option<u16>),
+        local: IpAddr,
+        port: Option<u16>,
         remote: SocketAddr,
     ) -> Option<(FlowKey, Option<SeqNumber>)> {
         let Self { ports, endpoints, time_waits, .. } = self;

@@ -54,7 +54,7 @@ impl<D: Device> Core<D> {
                 self.endpoints.context.listeners.unlisten(ListenAddress { address, port });
             }
             Command::Connect { token, local, remote, timeout_ns, tcp } => {
-                if let Err(error) = self.connect(now, token, (local, remote), timeout_ns, tcp) {
+                if let Err(error) = self.connect(now, token, local, remote, timeout_ns, tcp) {
                     self.push_event(Event::ConnectFailed { token, error });
                 }
             }

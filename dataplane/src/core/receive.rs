@@ -56,7 +56,7 @@ impl<D: Device> Core<D> {
             let looped = ingress.is_loopback();
             let recent = self.endpoints.table.recent(&segment.tuple, looped);
             match recent.or_else(|| self.look_up(&segment.tuple, ingress)) {
-                Some(slot) => self.on_segments(now, slot, segment, (frame, &mut frames, ingress)),
+                Some(slot) => self.on_segments(now, slot, segment, frame, &mut frames, ingress),
                 None if looped => self.on_other_frame(now, frame, ingress),
                 None => self.on_other_frame(now, frame, Ingress::Verified),
             }
@@ -85,7 +85,9 @@ impl<D: Device> Core<D> {
         now: Instant,
         slot: u32,
         mut segment: Segment,
-        (frame, rest, ingress): (D::Frame, &mut Drain<'_, D::Frame>, Ingress),
+        frame: D::Frame,
+        rest: &mut Drain<'_, D::Frame>,
+        ingress: Ingress,
     ) {
         let Some(mut endpoint) = self.endpoints.at(now, slot) else { return };
         let mut burst = Following { host: &mut self.host, rest, ingress };

@@ -78,7 +78,7 @@ impl<F: Frame> RdmapStream<'_, F> {
         // FPDUs that begin before this position have been looked at.
         let mut not_before = 0;
         for _ in 0..limits::PLACEMENT_ATTEMPTS {
-            let Some(refused) = self.place_around((from, kept.1), not_before) else { return };
+            let Some(refused) = self.place_around(from, kept.1, not_before) else { return };
             if refused >= kept.1 {
                 return;
             }
@@ -95,7 +95,7 @@ impl<F: Frame> RdmapStream<'_, F> {
     /// Places the first FPDUs that begin at or after `not_before` around `from..to`. Returns where an FPDU
     /// begins that is refused; `None` when there is nothing more to look for.
     // Requirements: MPA-B.1-01, DDP-3-05, DDP-5.3-01, DDP-5.3-04, DDP-5.3-05, RDMAP-5.5-01
-    fn place_around(&mut self, (from, to): (SeqNumber, SeqNumber), not_before: u64) -> Option<SeqNumber> {
+    fn place_around(&mut self, from: SeqNumber, to: SeqNumber, not_before: u64) -> Option<SeqNumber> {
         let positions = self.positions();
         let Self { tcp, operating, qp, context, .. } = self;
         let (queue, held) = (tcp.received(), &context.pools.held);

@@ -243,7 +243,7 @@ impl<F> RdmapStream<'_, F> {
             debug_assert_eq!(room, tcp.send_room(), "both windows take as much less");
             let parts = qp.sender.parts_alike(&run, &segment, &qp.reads);
             if parts > 0 {
-                if !queue_parts(tcp, pools, (&mut qp.sender, &mut qp.reads), run, segment, parts) {
+                if !queue_parts(tcp, pools, &mut qp.sender, &mut qp.reads, run, segment, parts) {
                     return;
                 }
                 room = tcp.send_room();
@@ -261,7 +261,8 @@ impl<F> RdmapStream<'_, F> {
 fn queue_parts<F>(
     tcp: &mut tcp::Connection,
     pools: &mut tcp::Pools<Chunk, F>,
-    (sender, reads): (&mut Sender, &mut Reads),
+    sender: &mut Sender,
+    reads: &mut Reads,
     mut run: FpduRun,
     mut segment: SegmentRoom,
     parts: u32,

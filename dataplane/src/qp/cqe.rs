@@ -1,5 +1,6 @@
 //! Completion queue entries: a completion as the words of a slot.
 
+use super::lender::MarkedId;
 use super::work::{Completion, CompletionKind, QpNumber, Status};
 use crate::memory::STag;
 
@@ -18,14 +19,15 @@ const LENT: u64 = 1 << 44;
 const FLAGS: u64 = !0 << 40;
 
 /// The words of a success without Immediate Data, invalidation or solicited event: of any send, and of most
-/// receives. `lent` says whether `id` is [marked](super::lender).
+/// receives.
 #[inline]
 pub(super) fn plain_words(
     qp: QpNumber,
     kind: CompletionKind,
     byte_len: u32,
-    (id, lent): (u64, bool),
+    id: MarkedId,
 ) -> [u64; CQE_WORDS] {
+    let MarkedId { id, lent } = id;
     let lent = if lent { LENT } else { 0 };
     [id, u64::from(qp.0) | u64::from(byte_len) << 32, 0, (kind as u64) << 32 | lent]
 }
@@ -39,16 +41,11 @@ pub(super) struct ReceivedMessage {
     pub immediate: Option<u64>,
 }
 
-/// The words of the completion of a receive, whose message was Delivered. As for [`plain_words`], `lent` says
-/// whether `id` is marked.
+/// The words of the completion of a receive, whose message was Delivered.
 #[inline]
-pub(super) fn received_words(
-    qp: QpNumber,
-    (id, lent): (u64, bool),
-    message: &ReceivedMessage,
-) -> [u64; CQE_WORDS] {
+pub(super) fn received_words(qp: QpNumber, id: MarkedId, message: &ReceivedMessage) -> [u64; CQE_WORDS] {
     let ReceivedMessage { byte_len, solicited, invalidated, immediate } = *message;
-    let mut words = plain_words(qp, CompletionKind::Receive, byte_len, (id, lent));
+    let mut words = plain_words(qp, CompletionKind::Receive, byte_len, id);
     let flag = |flag, is_set| if is_set { flag } else { 0 };
     words[2] = immediate.unwrap_or_default();
     words[3] |= flag(IMMEDIATE, immediate.is_some())
@@ -62,7 +59,7 @@ pub(super) fn received_words(
 #[inline]
 pub(super) fn words(completion: &Completion) -> [u64; CQE_WORDS] {
     let Completion { id, qp, kind, status, byte_len, immediate, invalidated, solicited, lent } = *completion;
-    let mut words = plain_words(qp, kind, byte_len, (id, lent));
+    let mut words = plain_words(qp, kind, byte_len, MarkedId { id, lent });
     let flag = |flag, is_set| if is_set { flag } else { 0 };
     words[2] = immediate.unwrap_or_default();
     words[3] |= flag(FAILED, status != Status::Success)
@@ -137,7 +134,7 @@ mod tests {
             for (invalidated, immediate) in [(None, None), (Some(STag(u32::MAX)), None), (None, Some(0))] {
                 let message = ReceivedMessage { byte_len: 100, solicited, invalidated, immediate };
                 let expected = Completion { immediate, invalidated, solicited, lent, ..success };
-                assert_eq!(received_words(QpNumber(7), (3, lent), &message), words(&expected));
+                assert_eq!(received_words(QpNumber(7), MarkedId { id: 3, lent }, &message), words(&expected));
             }
         }
     }

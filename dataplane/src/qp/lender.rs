@@ -42,13 +42,22 @@ impl Payload {
     }
 }
 
-/// The identifier that the completion of a request has, and whether it is marked with `lender`. The mark
-/// takes the upper half of the `wr_id`: a completion of 48 bytes has no other room.
+/// The identifier that the completion of a request has. The mark of a lender takes the upper half of the
+/// `wr_id`: a completion of 48 bytes has no other room.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MarkedId {
+    /// The `wr_id`, or what the mark has left of it.
+    pub(super) id: u64,
+    /// It is marked.
+    pub(super) lent: bool,
+}
+
+/// Returns the identifier that the completion of a request has whose memory `lender` has lent.
 #[inline]
-pub(super) fn marked_id(id: u64, lender: Option<NonZeroU32>) -> (u64, bool) {
+pub(super) fn marked_id(id: u64, lender: Option<NonZeroU32>) -> MarkedId {
     match lender {
-        Some(number) => (u64::from(number.get()) << 32 | id & u64::from(u32::MAX), true),
-        None => (id, false),
+        Some(number) => MarkedId { id: u64::from(number.get()) << 32 | id & u64::from(u32::MAX), lent: true },
+        None => MarkedId { id, lent: false },
     }
 }
 
@@ -56,7 +65,7 @@ impl Completion {
     /// The same completion, marked with `lender`.
     #[inline]
     pub(super) fn marked(self, lender: Option<NonZeroU32>) -> Self {
-        let (id, lent) = marked_id(self.id, lender);
+        let MarkedId { id, lent } = marked_id(self.id, lender);
         Self { id, lent, ..self }
     }
 

@@ -117,7 +117,8 @@ impl SendList {
     pub(super) fn words(
         &self,
         wqe: &CompactWqe,
-        (boxes, index): (&Boxes, usize),
+        boxes: &Boxes,
+        index: usize,
         after_close: bool,
     ) -> [u64; WQE_WORDS] {
         match self.full(wqe) {

@@ -242,7 +242,7 @@ impl SharedQp {
             list.wqes(),
             |reads| list.first_bad(reads),
             |wqes| list.signaled(wqes),
-            |wqe, index, after_close| list.words(wqe, (&self.boxes, index), after_close),
+            |wqe, index, after_close| list.words(wqe, &self.boxes, index, after_close),
         )
     }
 

@@ -267,7 +267,7 @@ impl SendQueue {
             next.first.note_sent(now);
             self.next = following;
         } else {
-            self.next = self.advance_part(pool, now, (node, octets), count);
+            self.next = self.advance_part(pool, now, node, octets, count);
         }
     }
 
@@ -277,7 +277,8 @@ impl SendQueue {
         &mut self,
         pool: &mut SegmentPool<P>,
         now: Instant,
-        (node, octets): (NodeId, u32),
+        node: NodeId,
+        octets: u32,
         count: u32,
     ) -> Option<NodeId> {
         if let Some(before) = pool.get(node)?.after
