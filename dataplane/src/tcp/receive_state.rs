@@ -172,10 +172,15 @@ impl ReceiveState {
         let nxt = self.next();
         let edge = nxt + self.room_octets();
         let gain = (edge - self.edge).max(0) as u32;
-        if gain >= u32::from(self.mss_octets).min(self.window_max_octets / 2) {
+        if gain >= self.least_gain_octets() {
             self.edge = edge;
         }
         self.window_from(nxt)
+    }
+
+    /// The least by which the window is moved.
+    fn least_gain_octets(&self) -> u32 {
+        u32::from(self.mss_octets).min(self.window_max_octets / 2)
     }
 
     /// The window field that goes with the acknowledgement number `ack`. It is rounded up, and the edge with
@@ -188,15 +193,49 @@ impl ReceiveState {
         field as u16
     }
 
-    /// Whether the window could be offered much larger than the peer has it.
+    /// Whether the window could be offered much larger than the peer has it: an acknowledgement then moves
+    /// its edge. One that does not would be a duplicate, of which a few make the peer repair a loss (RFC 5681
+    /// §3.2).
     pub(super) fn may_grow_window(&self) -> bool {
         let offered = (self.edge - self.next()).max(0) as u32;
         let most = self.window_max_octets;
-        offered < most / 2 && self.room_octets() >= offered + most / 4
+        offered < most / 2 && self.room_octets() >= offered + self.least_gain_octets().max(most / 4)
     }
 }
 
 /// The window shift that lets 16 bits name a window of `octets` octets.
 fn scale_for(octets: u32) -> u8 {
     (0..14).find(|shift| octets >> shift <= 0xffff).unwrap_or(14)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::Behaviour;
+
+    /// An acknowledgement that is owed for the window alone moves it, whatever is offered.
+    #[test]
+    fn an_update_of_the_window_moves_it() {
+        for (window_octets, mss_octets) in [(24_576, 8960), (24_576, 1460), (10_000, 8960), (100_000, 8960)] {
+            let behaviour = Behaviour::default();
+            let config = Config { mss_octets, window_octets, timestamp_offset: 0, behaviour };
+            let mut grown = 0;
+            let places = (0..window_octets).step_by(500);
+            for (waiting, offered) in
+                places.clone().flat_map(|one| places.clone().map(move |other| (one, other)))
+            {
+                let mut receive = ReceiveState::new(&config);
+                receive.begin(SeqNumber(0));
+                receive.queue.advance(waiting as usize);
+                receive.edge = receive.next() + offered;
+                let before = receive.edge;
+                if receive.may_grow_window() {
+                    grown += 1;
+                    receive.offer_window();
+                    assert!(receive.edge > before, "{offered} of {window_octets}, MSS {mss_octets}");
+                }
+            }
+            assert!(grown > 0);
+        }
+    }
 }
