@@ -66,6 +66,7 @@ pub(super) fn run(seed: u64) -> Report {
     play.settle_all();
     if draw.clean {
         play.expect_no_timeouts();
+        play.world.expect_rest();
     }
     play.until("all streams are read", |play| play.world.streams.are_over());
     play.expect_all_memory();

@@ -27,6 +27,13 @@ use crate::vocabulary::memory::Addressing;
 const POLLS_AT_ONE_TIME: u32 = 64;
 /// Polls of a seed: many times more than any takes that ends.
 const STEPS_MAX: u64 = 2_000_000;
+/// Longer than any delayed acknowledgement, or a path.
+const REST_NS: u64 = 200 * MILLISECOND;
+/// Frames that a core keeps for what it sends next.
+const SPARE_FRAMES: usize = 1;
+/// Causes of drops on clear paths where no stream fails: groups of neighbours that a host is not in, octets
+/// that a tail loss probe has sent again, and probes of a closed window, of which only so many are answered.
+const ALLOWED: [&str; 3] = ["drops.other_address", "drops.duplicate", "drops.rate_limited"];
 /// The longest stall: TCP's timeouts are longer.
 const STALL_MAX_NS: u64 = 10 * SECOND;
 
@@ -240,17 +247,64 @@ impl Swarm {
         }
     }
 
-    /// Asserts that hosts have counted what they have sent, and that nothing is acknowledged late.
+    /// Asserts that on clear paths each FPDU was received and verified once, and that no frame was dropped
+    /// for any cause but those that are allowed.
+    fn check_clear_paths(&self) {
+        let all = self.hosts.iter().map(|host| host.core().statistics());
+        let failed: u64 = all.clone().map(|of| of.streams_failed).sum();
+        let received = all.clone().map(|of| [of.fpdus_received, of.bytes_verified]);
+        let received = received.fold([0; 2], |sum, more| [sum[0] + more[0], sum[1] + more[1]]);
+        let seed = self.draw.seed;
+        if failed > 0 {
+            return;
+        }
+        assert!(received == self.switch.wire().fpdus(), "seed {seed}: {received:?}");
+        for of in all {
+            let named = of.named().into_iter().filter(|it| it.name.starts_with("drops.") && it.value > 0);
+            let drops: Vec<_> = named.collect();
+            assert!(drops.iter().all(|drop| ALLOWED.contains(&&*drop.name)), "seed {seed}: {drops:?}");
+        }
+    }
+
+    /// Lets time pass in which nothing is posted, and asserts that connections of queue pairs are at rest
+    /// then.
+    pub(super) fn expect_rest(&mut self) {
+        let until = self.now + REST_NS;
+        while self.now < until {
+            self.step();
+        }
+        self.switch.wire().check_at_rest(|host| self.draw.hosts[host].window_octets);
+        self.expect_no_fault();
+    }
+
+    /// Asserts that hosts have counted what was seen of them, that nothing is acknowledged late, and that no
+    /// frame is left.
     pub(super) fn check_counters(&self) {
         let mut wire = self.switch.wire();
         wire.check_all(self.now);
         for (number, host) in self.hosts.iter().enumerate() {
-            let tcp = host.core().statistics().tcp;
+            let (link, statistics) = (self.switch.link(number), host.core().statistics());
+            let tcp = statistics.tcp;
             let counted = Sent { data_segments: tcp.data_segments_sent, again: tcp.retransmitted_segments };
             assert_eq!(counted, wire.sent(number), "seed {}, host {number}", self.draw.seed);
+            let mut frames = vec![(statistics.frames_received, link.statistics(End::B).delivered)];
+            if self.draw.hosts[number].super_frame_octets == 0 {
+                frames.push((statistics.frames_sent, link.statistics(End::A).sent));
+            }
+            let differs = frames.iter().any(|(counted, seen)| counted != seen);
+            assert!(!differs, "seed {}, host {number}: frames {frames:?}", self.draw.seed);
+            let held = link.held_frames(End::A);
+            assert!(held <= SPARE_FRAMES, "seed {}, host {number}: {held} frames left", self.draw.seed);
+            let aligns = self.draw.clean && tcp.cut_segments == 0;
+            assert!(!aligns || wire.unaligned(number) == 0, "seed {}: FPDUs cut", self.draw.seed);
+            let spurious = tcp.retransmitted_segments - u64::from(tcp.retransmitted_as_probe);
+            assert!(!self.draw.clean || spurious == 0, "seed {}, host {number}: {tcp:?}", self.draw.seed);
         }
         drop(wire);
         self.expect_no_fault();
+        if self.draw.clean {
+            self.check_clear_paths();
+        }
     }
 
     fn next_time(&self) -> Instant {

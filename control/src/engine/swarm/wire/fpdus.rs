@@ -59,6 +59,8 @@ pub(super) struct Fpdus {
     /// The number of the next message of each queue.
     msns: [u32; QUEUES],
     terminated: bool,
+    /// FPDUs so far, and their octets.
+    pub(super) seen: [u64; 2],
 }
 
 impl Fpdus {
@@ -72,6 +74,7 @@ impl Fpdus {
             open: None,
             msns: [1; QUEUES],
             terminated: false,
+            seen: [0; 2],
         })
     }
 
@@ -82,6 +85,8 @@ impl Fpdus {
             let received =
                 self.receiver.take(*octet).map_err(|fault| format!("an FPDU that breaks {fault:?}"))?;
             if let Some(received) = received {
+                self.seen[0] += 1;
+                self.seen[1] += u64::from(received.shape.octets);
                 self.judge(&received.ulpdu)?;
             }
         }

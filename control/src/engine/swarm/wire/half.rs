@@ -25,6 +25,8 @@ pub(super) use ensure;
 
 /// Virtual time by which a busy host may be later than its timers.
 const SLACK_NS: u64 = 20 * MILLISECOND;
+/// Segments of the first congestion window.
+const INITIAL_SEGMENTS: i64 = 10;
 /// The largest segment that a peer without the option takes (RFC 9293 §3.7.1).
 const DEFAULT_MSS: u16 = 536;
 
@@ -41,6 +43,8 @@ struct Offer {
 /// Places in a stream are offsets from its first octet. The FIN has the place after the last one.
 #[derive(Debug)]
 pub(super) struct Half {
+    /// The host that it belongs to.
+    pub(super) host: usize,
     iss: u32,
     offer: Offer,
     /// It has offered ECN, or agreed to it.
@@ -51,6 +55,8 @@ pub(super) struct Half {
     pub(super) octets: Vec<u8>,
     fin: bool,
     reset: bool,
+    /// Its newest text has PSH.
+    pushes: bool,
     /// Its startup frame and its FPDUs, if it sends such.
     speaks_mpa: bool,
     startup: Option<Startup>,
@@ -83,7 +89,7 @@ const fn count(octets: usize) -> i64 {
 
 impl Half {
     /// Returns the end that sends `syn`, to a `peer` whose SYN it answers.
-    pub(super) fn begin(syn: &Segment<'_>, peer: Option<&Self>) -> Result<Self, String> {
+    pub(super) fn begin(host: usize, syn: &Segment<'_>, peer: Option<&Self>) -> Result<Self, String> {
         let options = &syn.options;
         ensure!(syn.payload.is_empty() && !syn.has(flag::FIN), "a SYN with text");
         ensure!(syn.ecn == 0, "a SYN that is ECN-capable (RFC 3168 §6.1.1)");
@@ -117,6 +123,7 @@ impl Half {
             window: syn.window,
         };
         Ok(Self {
+            host,
             iss: syn.seq,
             offer,
             takes_ecn: syn.has(flag::ECE),
@@ -124,6 +131,7 @@ impl Half {
             octets: Vec::new(),
             fin: false,
             reset: false,
+            pushes: true,
             speaks_mpa: syn.flow.ports().contains(&MPA_PORT),
             startup: None,
             fpdus: None,
@@ -237,10 +245,45 @@ impl Half {
         let new = (known - at).clamp(0, len) as usize;
         self.octets.extend_from_slice(&segment.payload[new..]);
         self.fin |= fin;
+        if known < end {
+            self.pushes = segment.has(flag::PSH);
+        }
         if let Some(peer) = peer.filter(|_| self.speaks_mpa && known < end) {
             self.look_at_fpdus(peer)?;
         }
         Ok(len > 0 && at < known)
+    }
+
+    /// RFC 5681 §3.1, RFC 6928 §2: on a clear path a congestion window begins with ten segments and grows by
+    /// no more than what is acknowledged. A tail loss probe ignores it (RFC 8985 §7.3).
+    pub(super) fn is_within_congestion_window(&self) -> Verdict {
+        let most = self.una + (INITIAL_SEGMENTS + 1) * i64::from(self.offer.mss);
+        let flight = count(self.octets.len()) - self.una;
+        ensure!(flight <= most, "{flight} octets in flight, of {most} at most");
+        Ok(())
+    }
+
+    /// Nothing has happened for a while: all is acknowledged and pushed, and nearly all of a window of
+    /// `window_octets` is offered (RFC 9293 §3.8.6.2.2).
+    pub(super) fn is_at_rest(&self, peer: &Self, window_octets: u32) -> Verdict {
+        if self.fin || self.reset || peer.fin || peer.reset {
+            return Ok(());
+        }
+        ensure!(self.acknowledged == peer.next(), "{} of {} acknowledged", self.acknowledged, peer.next());
+        ensure!(self.pushes, "the last text has no PSH");
+        let offered = self.edge - self.acknowledged;
+        let least = i64::from(window_octets) / 2;
+        ensure!(offered >= least, "a window of {offered}, and {window_octets} are free");
+        Ok(())
+    }
+
+    /// Returns the FPDUs that it has sent, and their octets.
+    pub(super) fn fpdus(&self) -> [u64; 2] {
+        self.fpdus.as_ref().map_or([0; 2], |fpdus| fpdus.seen)
+    }
+
+    pub(super) const fn speaks_mpa(&self) -> bool {
+        self.speaks_mpa
     }
 
     fn look_at_fpdus(&mut self, peer: &Self) -> Verdict {

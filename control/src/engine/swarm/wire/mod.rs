@@ -61,6 +61,27 @@ impl Wire {
         }
     }
 
+    /// No queue pair has done anything for a while: judges their connections by the windows of the hosts.
+    pub(super) fn check_at_rest(&mut self, window_octets: impl Fn(usize) -> u32) {
+        for (flow, half) in self.halves.iter().filter(|(_, half)| half.speaks_mpa()) {
+            let peer = self.halves.get(&flow.reversed()).filter(|peer| half.talks_to(peer));
+            let judged = peer.map_or(Ok(()), |peer| half.is_at_rest(peer, window_octets(half.host)));
+            if let Err(what) = judged {
+                self.fault.get_or_insert(format!("host {} at rest: {what}", half.host));
+            }
+        }
+    }
+
+    /// Returns how many segments of `host` ended inside of an FPDU.
+    pub(super) fn unaligned(&self, host: usize) -> u64 {
+        self.halves.values().filter(|half| half.host == host).map(|half| half.unaligned).sum()
+    }
+
+    /// Returns how many FPDUs all hosts have sent, and their octets.
+    pub(super) fn fpdus(&self) -> [u64; 2] {
+        self.halves.values().map(Half::fpdus).fold([0; 2], |sum, more| [sum[0] + more[0], sum[1] + more[1]])
+    }
+
     /// `host` sends `frame`.
     pub(super) fn on_sent(&mut self, host: usize, now: Instant, frame: &[u8]) {
         let Some(segment) = Segment::in_frame(frame) else { return };
@@ -89,7 +110,7 @@ impl Wire {
         let known = self.halves.remove(&flow);
         let peer = self.halves.get(&reversed);
         if segment.has(flag::SYN) {
-            let begun = Half::begin(segment, peer)?;
+            let begun = Half::begin(host, segment, peer)?;
             let known = known.filter(|half| half.has_iss(segment.seq));
             self.halves.insert(flow, known.unwrap_or(begun));
             return Ok(());
@@ -99,7 +120,10 @@ impl Wire {
             return if refuses { Ok(()) } else { Err("a segment of no connection".to_owned()) };
         };
         let peer = peer.filter(|peer| half.talks_to(peer));
-        let again = half.send(now, segment, peer);
+        let mut again = half.send(now, segment, peer);
+        if self.is_prompt && again.is_ok() {
+            again = half.is_within_congestion_window().and(again);
+        }
         self.halves.insert(flow, half);
         self.hosts[host].data_segments += u64::from(!segment.payload.is_empty());
         self.hosts[host].again += u64::from(again?);

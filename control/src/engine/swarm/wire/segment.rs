@@ -6,6 +6,7 @@ pub(super) mod flag {
     pub(in super::super) const FIN: u8 = 0x01;
     pub(in super::super) const SYN: u8 = 0x02;
     pub(in super::super) const RST: u8 = 0x04;
+    pub(in super::super) const PSH: u8 = 0x08;
     pub(in super::super) const ACK: u8 = 0x10;
     pub(in super::super) const URG: u8 = 0x20;
     pub(in super::super) const ECE: u8 = 0x40;
