@@ -62,7 +62,8 @@ pub struct Baton {
 /// The error of `work`.
 pub fn pass<T>(
     eal: Eal,
-    (writer, target): (End, Option<End>),
+    writer: End,
+    target: Option<End>,
     work: impl FnOnce(&mut Baton) -> Result<T, BenchError>,
 ) -> Result<T, BenchError> {
     let (orders, ordered) = mpsc::channel();

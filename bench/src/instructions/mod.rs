@@ -98,7 +98,7 @@ pub fn run(args: &Instructions) -> Result<(), BenchError> {
 
 /// Runs a case, and then as many idle polls at either end.
 fn transfer(eal: Eal, case: &'static Case) -> Result<[PhaseReport; 2], BenchError> {
-    let ends = setup::connect(eal, case)?;
+    let (writer, target) = setup::connect(eal, case)?;
     let report = |name, resembles, unit, (writer, target)| PhaseReport {
         name,
         resembles,
@@ -109,7 +109,7 @@ fn transfer(eal: Eal, case: &'static Case) -> Result<[PhaseReport; 2], BenchErro
         writer,
         target,
     };
-    baton::pass(eal, ends, |baton| {
+    baton::pass(eal, writer, target, |baton| {
         baton.warm_up(case.warm_up_messages)?;
         let busy = baton.count(Phase::Measured, case.turns)?;
         baton.drain()?;

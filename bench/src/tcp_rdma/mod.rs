@@ -135,7 +135,7 @@ pub fn run(args: &TcpRdma) -> Result<(), BenchError> {
                 break;
             }
             let capture = OutputFile::open_some(args.capture(mtu, option).as_deref())?;
-            let row = measure(args, eal, placement, (mtu, option), capture)?;
+            let row = measure(args, eal, placement, mtu, option, capture)?;
             let Row { size, gbit_per_s, copies_received, copies_sent, compared, .. } = row;
             say!(
                 "{option:6} {mtu:6} {size:7} {gbit_per_s:8.2} {copies_received:24.3} {copies_sent:15.3} \
@@ -219,7 +219,8 @@ fn measure(
     args: &TcpRdma,
     eal: Eal,
     placement: Placement,
-    (mtu, option): (u16, Use),
+    mtu: u16,
+    option: Use,
     capture: Option<OutputFile>,
 ) -> Result<Row, BenchError> {
     let EndsToStart { near, far, near_driver, far_driver } = start(eal, mtu, capture)?;
@@ -245,7 +246,7 @@ fn measure(
         };
         let mut sending = Sending::new(near_stream, source, args.size, args.total);
         let form = Form { placed: option == Use::On, total: args.total.is_on() };
-        let mut receiving = Receiving::new((far_stream, report), target, args.size, form, duration);
+        let mut receiving = Receiving::new(far_stream, report, target, args.size, form, duration);
         let near_polling = polling(&stop);
         let far_polling = polling(&stop);
         let send = move |_: &mut Driver| {
@@ -282,13 +283,14 @@ fn measure(
             end.join()?;
         }
         let statistics = statistics?;
-        Ok(row(args, (mtu, option), &received?, &statistics))
+        Ok(row(args, mtu, option, &received?, &statistics))
     })
 }
 
 fn row(
     args: &TcpRdma,
-    (mtu, option): (u16, Use),
+    mtu: u16,
+    option: Use,
     received: &receiving::Received,
     (near, far): &(Statistics, Statistics),
 ) -> Row {

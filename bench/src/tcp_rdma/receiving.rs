@@ -69,7 +69,8 @@ pub struct Receiving {
 
 impl Receiving {
     pub fn new(
-        (opened, report): (Receiver<ByteStream>, Report),
+        opened: Receiver<ByteStream>,
+        report: Report,
         memory: Region,
         size: u32,
         form: Form,

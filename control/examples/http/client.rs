@@ -232,7 +232,7 @@ impl<'d> Client<'d> {
         }
         match buffer {
             Some(memory) if framing == Framing::Length(memory.len() as u64) && response.status == 200 => {
-                let placed = reader.read_section(rid, (&memory, 0..memory.len()), PATIENCE)?;
+                let placed = reader.read_section(rid, &memory, 0..memory.len(), PATIENCE)?;
                 self.totals.placed_bytes += placed as u64;
                 self.totals.body_bytes += memory.len() as u64;
                 sink(Body::Buffer(&memory))?;

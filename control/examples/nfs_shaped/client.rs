@@ -222,8 +222,8 @@ fn read_data(
     if bytes != count as usize || record.contiguous()? < bytes {
         return Err("data of another length, or in several fragments".into());
     }
-    let place = (memory, range.start..range.start + bytes);
-    let placed = record.stream.read_section(record::rid(xid), place, PATIENCE)?;
+    let range = range.start..range.start + bytes;
+    let placed = record.stream.read_section(record::rid(xid), memory, range, PATIENCE)?;
     record.took(bytes);
     totals.read_bytes += u64::from(count);
     totals.placed_bytes += placed as u64;

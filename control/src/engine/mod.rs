@@ -126,7 +126,7 @@ impl Engine {
                 connections.give_up(&mut step, qp);
                 let connection = step.queue_pairs.connection_of(qp);
                 let closing = connection.is_some_and(|id| connections.is_finishing(id));
-                step.queue_pairs.destroy(now, step.out, (qp, closing), reply);
+                step.queue_pairs.destroy(now, step.out, qp, closing, reply);
             }
             Request::Connect { qp, remote, config, reply } => {
                 connections.connect(&mut step, ConnectAttempt::new(qp, remote, config, reply));

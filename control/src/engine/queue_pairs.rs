@@ -207,7 +207,8 @@ impl QueuePairs {
         &mut self,
         now: Instant,
         out: &mut Outbox,
-        (number, closing): (QpNumber, bool),
+        number: QpNumber,
+        closing: bool,
         reply: Reply<()>,
     ) {
         let Some(qp) = self.entries.get(&number) else { return };

@@ -288,7 +288,7 @@ fn assemble<D: device::Device>(
     let rings = Rings::with_waker(core_waker.clone());
     let (flags, waker) = (Arc::new(DeviceFlags::new()), Arc::new(ControlWaker::default()));
     let core = Core::new(device, core, rings.clone());
-    let driver = CoreDriver::new(core, (core_waker, bell), (flags.clone(), waker.clone()));
+    let driver = CoreDriver::new(core, core_waker, bell, flags.clone(), waker.clone());
     let event_fd = Arc::new(EventFd::new().map_err(StartError::EventFd)?);
     let events = Arc::new(AsyncEvents::new(Some(event_fd.clone())));
     let random = [random, names];

@@ -76,8 +76,10 @@ impl<D: Device> CoreDriver<D> {
     /// Returns a driver of `core`, whose rings wake by `waker`, and that by `bell`.
     pub(crate) fn new(
         mut core: Core<D>,
-        (waker, bell): (Arc<Waker>, Arc<EventFd>),
-        (flags, control): (Arc<DeviceFlags>, Arc<ControlWaker>),
+        waker: Arc<Waker>,
+        bell: Arc<EventFd>,
+        flags: Arc<DeviceFlags>,
+        control: Arc<ControlWaker>,
     ) -> Self {
         let announced = core.wake_on_arrival(&waker);
         // Without a descriptor left for it, this thread looks for frames from time to time.

@@ -132,7 +132,8 @@ impl MemoryRegion {
     #[must_use = "it is a part of a work request"]
     pub fn fast_registration(
         &mut self,
-        (offset, len): (usize, usize),
+        offset: usize,
+        len: usize,
         access: Access,
         addressing: Addressing,
         sharing: Sharing,

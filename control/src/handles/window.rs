@@ -66,7 +66,8 @@ impl MemoryWindow {
     pub fn binding(
         &mut self,
         region: &MemoryRegion,
-        (offset, len): (usize, usize),
+        offset: usize,
+        len: usize,
         access: Access,
         addressing: Addressing,
     ) -> Binding {

@@ -122,7 +122,7 @@ fn a_transfer_is_not_copied_again() {
         let mut header = [0; 6];
         near.reader.read_exact(&mut header, PATIENCE).unwrap();
         assert_eq!(&header, b"header");
-        let in_place = near.reader.read_section(rid(0), (&memory, 0..body.len()), PATIENCE).unwrap();
+        let in_place = near.reader.read_section(rid(0), &memory, 0..body.len(), PATIENCE).unwrap();
         assert_eq!(in_place, body.len());
     });
     let mut read = vec![0; body.len()];
@@ -241,10 +241,10 @@ fn a_section_does_not_use_unsolicited_buffers_up() {
             if other == 5 {
                 near.writer.write_section(unsolicited(names, 8), 4, b"told", PATIENCE).unwrap();
                 near.writer.write_all(b"...", PATIENCE).unwrap();
-                far.reader.read_section(rid(9999), (&memory, 0..11), PATIENCE).unwrap();
+                far.reader.read_section(rid(9999), &memory, 0..11, PATIENCE).unwrap();
             } else {
                 near.writer.write_all(b"....", PATIENCE).unwrap();
-                far.reader.read_section(rid(9999), (&memory, 0..8), PATIENCE).unwrap();
+                far.reader.read_section(rid(9999), &memory, 0..8, PATIENCE).unwrap();
             }
         }
         assert!(!far.reader.arm(), "there is something to be read");
@@ -398,7 +398,7 @@ fn without_the_option_sections_are_octets() {
     far.writer.write_message(b"header", PATIENCE).unwrap();
     far.writer.write_section(solicited(0, body.len()), 0, &body, PATIENCE).unwrap();
     near.reader.read_exact(&mut [0; 6], PATIENCE).unwrap();
-    let in_place = near.reader.read_section(rid(0), (&memory, 0..70_000), PATIENCE).unwrap();
+    let in_place = near.reader.read_section(rid(0), &memory, 0..70_000, PATIENCE).unwrap();
     assert_eq!(in_place, 0);
     let mut read = vec![0; body.len()];
     assert!(memory.read(0, &mut read));
@@ -427,8 +427,7 @@ fn memory_for_bytes_that_are_not_placed_is_bounded() {
             });
             let mut in_place = 0;
             let allocated = allocation_counter::measure(|| {
-                let place = (&memory, 0..body.len());
-                in_place = near.reader.read_section(rid(0), place, PATIENCE).unwrap();
+                in_place = near.reader.read_section(rid(0), &memory, 0..body.len(), PATIENCE).unwrap();
             });
             assert_eq!(in_place, annotated);
             assert!(allocated.bytes_max < 4 * RING_BYTES as u64, "{allocated:?}");
@@ -460,7 +459,7 @@ fn a_section_that_was_placed_wrongly_is_put_right() {
     // A later octet of the stream is placed where the first third belongs.
     far.writer.write_section(solicited(0, 3000), 0, b"later", PATIENCE).unwrap();
     far.writer.wait_acknowledged(PATIENCE).unwrap();
-    let in_place = near.reader.read_section(rid(0), (&memory, 0..3000), PATIENCE).unwrap();
+    let in_place = near.reader.read_section(rid(0), &memory, 0..3000, PATIENCE).unwrap();
     assert_eq!(in_place, 0);
     let mut read = vec![0; 3000];
     assert!(memory.read(0, &mut read));

@@ -139,8 +139,8 @@ fn ask(stream: &mut ByteStream, memory: &Region) {
         let (_, number) = under_way.swap_remove(under_way.iter().position(is_request).unwrap());
         if reply.has_data() {
             let at = usize::from(reply.mid % OUTSTANDING) * DATA_BYTES;
-            let place = (memory, at..at + DATA_BYTES);
-            assert_eq!(stream.reader.read_section(reply.rid(), place, PATIENCE).unwrap(), DATA_BYTES);
+            let range = at..at + DATA_BYTES;
+            assert_eq!(stream.reader.read_section(reply.rid(), memory, range, PATIENCE).unwrap(), DATA_BYTES);
             let end = stream.reader.read_item(&mut [], PATIENCE).unwrap();
             assert!(matches!(end, ReadItem::Complete { rid, .. } if rid == reply.rid()), "{end:?}");
             let mut read = vec![0; DATA_BYTES];

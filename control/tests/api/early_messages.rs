@@ -244,8 +244,10 @@ fn a_stream_is_whole_after_a_message_was_read_early() {
                 let mut lost = [0; LOST.len()];
                 far.reader.read_exact(&mut lost, PATIENCE).unwrap();
                 assert_eq!(lost, LOST);
-                let place = (&memory, 0..body.len());
-                assert_eq!(far.reader.read_section(rid, place, PATIENCE).unwrap(), body.len());
+                assert_eq!(
+                    far.reader.read_section(rid, &memory, 0..body.len(), PATIENCE).unwrap(),
+                    body.len()
+                );
                 let mut read = [0; 10];
                 far.reader.read_exact(&mut read, PATIENCE).unwrap();
                 assert_eq!(&read, b"trailerend");

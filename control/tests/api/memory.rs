@@ -186,7 +186,7 @@ fn windows_and_registrations_are_made_anew_by_work_requests() {
         near.qp.post_write(id, near.memory.slice(0, 10), &target, 0).unwrap();
         assert_eq!(near.completion().status, Status::Success);
     };
-    let binding = window.binding(&memory, (100, 10), Access::REMOTE_WRITE, Addressing::ZeroBased);
+    let binding = window.binding(&memory, 100, 10, Access::REMOTE_WRITE, Addressing::ZeroBased);
     carry_out(1, Operation::Bind(binding));
     write(2, 7, window.advertisement(0, 10).unwrap());
     assert_eq!(memory.to_vec(99, 12).unwrap(), [0, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 0]);
@@ -197,7 +197,7 @@ fn windows_and_registrations_are_made_anew_by_work_requests() {
     carry_out(3, Operation::LocalInvalidate { stag: window.stag() });
     carry_out(4, Operation::LocalInvalidate { stag: memory.stag() });
     let anew =
-        memory.fast_registration((200, 10), Access::REMOTE_WRITE, Addressing::Address, Sharing::AllStreams);
+        memory.fast_registration(200, 10, Access::REMOTE_WRITE, Addressing::Address, Sharing::AllStreams);
     carry_out(5, Operation::Register(anew));
     write(6, 8, memory.advertisement(200, 10).unwrap());
     assert_eq!(memory.to_vec(199, 12).unwrap(), [0, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 0]);
@@ -227,13 +227,13 @@ fn work_requests_on_names_say_what_was_meant() {
     let mut window = near.domain.allocate_window().unwrap();
     let before = window.stag();
     let region = &near.memory;
-    let binding = window.binding(region, (100, 50), Access::REMOTE_READ, Addressing::Address);
+    let binding = window.binding(region, 100, 50, Access::REMOTE_READ, Addressing::Address);
     assert_eq!((binding.window, binding.registration), (window.stag(), region.stag()));
     assert_eq!((binding.to, binding.len, binding.zero_based), (region.to(100), 50, false));
     assert_eq!((window.stag().index(), window.stag().key() == before.key()), (before.index(), false));
     assert_eq!(window.advertisement(10, 40).unwrap().to, region.to(110));
     assert!(window.advertisement(10, 41).is_none());
-    let binding = window.binding(region, (100, 50), Access::REMOTE_READ, Addressing::ZeroBased);
+    let binding = window.binding(region, 100, 50, Access::REMOTE_READ, Addressing::ZeroBased);
     assert_eq!((binding.to, binding.zero_based, window.to(1)), (region.to(100), true, 1));
 
     let mut memory = near.domain.allocate(4096, Access::REMOTE_READ).unwrap();
@@ -241,8 +241,7 @@ fn work_requests_on_names_say_what_was_meant() {
     for (addressing, to) in
         [(Addressing::ZeroBased, 0), (Addressing::Address, memory.region().address() + 96)]
     {
-        let wanted =
-            memory.fast_registration((96, 1000), Access::REMOTE_READ, addressing, Sharing::OneStream);
+        let wanted = memory.fast_registration(96, 1000, Access::REMOTE_READ, addressing, Sharing::OneStream);
         assert_eq!((wanted.stag, wanted.base_to, memory.to(96)), (memory.stag(), to, to));
         assert_eq!((wanted.offset, wanted.len, wanted.all_streams), (96, 1000, false));
         assert_eq!((wanted.stag.index(), wanted.stag.key() == before.key()), (before.index(), false));
@@ -250,9 +249,13 @@ fn work_requests_on_names_say_what_was_meant() {
     assert_eq!(memory.advertisement(96, 1000).unwrap().to, memory.region().address() + 96);
     assert!(memory.advertisement(95, 1).is_none() && memory.advertisement(1096, 1).is_none());
     // A range that no registration contains: the core refuses it, and there is no advertisement.
-    let nowhere = (usize::MAX, 5);
-    let wanted =
-        memory.fast_registration(nowhere, Access::REMOTE_READ, Addressing::ZeroBased, Sharing::OneStream);
+    let wanted = memory.fast_registration(
+        usize::MAX,
+        5,
+        Access::REMOTE_READ,
+        Addressing::ZeroBased,
+        Sharing::OneStream,
+    );
     assert_eq!((wanted.offset, wanted.len), (u64::MAX, 5));
     assert!(memory.advertisement(usize::MAX, 0).is_none() && memory.advertisement(0, 1).is_none());
     memory.deregister(PATIENCE).unwrap();

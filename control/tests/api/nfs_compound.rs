@@ -123,8 +123,11 @@ fn ask(stream: &mut ByteStream) {
     for _ in CALLS {
         receive(stream, REPLY, |stream, xid, index| {
             let at = reads.iter().position(|read| *read == (xid, index)).unwrap() * DATA_BYTES;
-            let place = (&memory, at..at + DATA_BYTES);
-            assert_eq!(stream.reader.read_section(rid(xid, index), place, PATIENCE).unwrap(), DATA_BYTES);
+            let range = at..at + DATA_BYTES;
+            assert_eq!(
+                stream.reader.read_section(rid(xid, index), &memory, range, PATIENCE).unwrap(),
+                DATA_BYTES
+            );
             let end = stream.reader.read_item(&mut [], PATIENCE).unwrap();
             assert!(matches!(end, ReadItem::Complete { rid: of, .. } if of == rid(xid, index)), "{end:?}");
             let mut read = vec![0; DATA_BYTES];

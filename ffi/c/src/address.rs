@@ -99,9 +99,12 @@ pub unsafe extern "C" fn warpline_stream_listener_address(
 ///
 /// What is not null may be written, the addresses with room for `WARPLINE_MAX_ADDRESS` bytes.
 unsafe fn write_both(
-    (local, peer): (Option<SocketAddr>, Option<SocketAddr>),
-    (local_address, local_port): (*mut c_char, *mut u16),
-    (peer_address, peer_port): (*mut c_char, *mut u16),
+    local: Option<SocketAddr>,
+    peer: Option<SocketAddr>,
+    local_address: *mut c_char,
+    local_port: *mut u16,
+    peer_address: *mut c_char,
+    peer_port: *mut u16,
 ) -> Result<c_int, Failure> {
     // SAFETY: the caller's promise.
     unsafe {
@@ -128,7 +131,7 @@ pub unsafe extern "C" fn warpline_qp_addresses(
         unsafe {
             let qp = borrow(qp)?;
             let both = (qp.local_addr(), qp.peer_addr());
-            write_both(both, (local_address, local_port), (peer_address, peer_port))
+            write_both(both.0, both.1, local_address, local_port, peer_address, peer_port)
         }
     })
 }
@@ -147,7 +150,7 @@ pub unsafe extern "C" fn warpline_request_addresses(
         unsafe {
             let request = &borrow(request)?.request;
             let both = (Some(request.local()), Some(request.remote()));
-            write_both(both, (local_address, local_port), (peer_address, peer_port))
+            write_both(both.0, both.1, local_address, local_port, peer_address, peer_port)
         }
     })
 }
@@ -166,7 +169,7 @@ pub unsafe extern "C" fn warpline_stream_addresses(
         unsafe {
             let stream = &borrow(stream)?.0;
             let both = (Some(stream.local()), Some(stream.remote()));
-            write_both(both, (local_address, local_port), (peer_address, peer_port))
+            write_both(both.0, both.1, local_address, local_port, peer_address, peer_port)
         }
     })
 }

@@ -512,7 +512,7 @@ pub unsafe extern "C" fn warpline_byte_stream_read_section(
         let rid = name(rid)?;
         let end = offset.checked_add(length).ok_or(Failure::invalid("the range is longer than memory"))?;
         let memory = placeable(mr, &(offset..end))?;
-        stream.reader().read_section(rid, (&memory, offset..end), patience(timeout_ms))?;
+        stream.reader().read_section(rid, &memory, offset..end, patience(timeout_ms))?;
         Ok(0)
     })
 }

@@ -140,7 +140,7 @@ pub unsafe extern "C" fn warpline_mw_binding(
         }
         let (allowed, addressing) = rights(access)?;
         let bind = |window: &mut MemoryWindow, memory: &MemoryRegion| {
-            let binding = window.binding(memory, (offset, length), allowed, addressing);
+            let binding = window.binding(memory, offset, length, allowed, addressing);
             let Binding { window: stag, registration, to: start, len: length, .. } = binding;
             let to = window.to(0);
             Grant { to, length, start, stag: stag.0, mr_stag: registration.0, access, one_stream: Flag::SET }
@@ -205,7 +205,7 @@ pub unsafe extern "C" fn warpline_mr_fast_registration(
         let (allowed, addressing) = rights(access)?;
         let sharing = if one_stream { Sharing::OneStream } else { Sharing::AllStreams };
         let anew =
-            mr.with(|memory| memory.fast_registration((offset, length), allowed, addressing, sharing))?;
+            mr.with(|memory| memory.fast_registration(offset, length, allowed, addressing, sharing))?;
         let FastRegistration { stag, offset: start, len: length, base_to: to, .. } = anew;
         // SAFETY: not null, so it may be written, by C's contract.
         unsafe {

@@ -184,7 +184,8 @@ impl Connections {
     fn insert(
         &mut self,
         step: &mut Step<'_>,
-        (id, pair): (ConnectionId, Option<SocketPair>),
+        id: ConnectionId,
+        pair: Option<SocketPair>,
         begin: impl FnOnce(&mut Context<'_>) -> Phase,
     ) {
         let before = self.table.insert(id, Connection { pair, phase: PLACEHOLDER });
@@ -270,7 +271,7 @@ impl Connections {
     pub(super) fn on_stream_request(&mut self, step: &mut Step<'_>, request: StreamRequest) {
         match request {
             StreamRequest::Connect { remote, config, reply } => {
-                self.openings.open_stream(step.now, step.out, (remote, config), reply);
+                self.openings.open_stream(step.now, step.out, remote, config, reply);
             }
             StreamRequest::Listen { at, config, reply } => {
                 let listener = self.listeners.listen_streams(step.out, at, config);
@@ -304,7 +305,7 @@ impl Connections {
             StreamRequest::Respond { connection, last_message, config, reply } => {
                 match self.find(step, connection) {
                     Some((mut cx, phase)) => {
-                        *phase = streaming::respond(&mut cx, take(phase), (last_message, &config), reply);
+                        *phase = streaming::respond(&mut cx, take(phase), last_message, &config, reply);
                     }
                     None => step.out.reply(reply, Err(SwitchError::NotStreaming)),
                 }
@@ -312,8 +313,14 @@ impl Connections {
             StreamRequest::Start { connection, qp, direction, config, reply } => {
                 match self.find(step, connection) {
                     Some((mut cx, phase)) => {
-                        let how = (direction, config);
-                        *phase = streaming::start_unnegotiated(&mut cx, take(phase), &qp, how, reply);
+                        *phase = streaming::start_unnegotiated(
+                            &mut cx,
+                            take(phase),
+                            &qp,
+                            direction,
+                            config,
+                            reply,
+                        );
                     }
                     None => step.out.reply(reply, Err(SwitchError::NotStreaming)),
                 }
@@ -323,7 +330,7 @@ impl Connections {
                     return step.out.reply(reply, Err(AnswerError::Stopped));
                 }
                 self.advance_or_remove(step, connection, |cx, phase| {
-                    streaming::reject_to_stream(cx, phase, (pair, &private_data), reply)
+                    streaming::reject_to_stream(cx, phase, pair, &private_data, reply)
                 });
             }
         }
@@ -349,9 +356,9 @@ impl Connections {
         // The connections of one peer leave room for those of others.
         // Requirements: DDP-8.3.2-06
         if !self.take_share(id, pair.remote.ip()) {
-            return self.insert(step, (id, None), refuse);
+            return self.insert(step, id, None, refuse);
         }
-        self.insert(step, (id, Some(pair)), |cx| match cx.listeners.accept(at, id, pair) {
+        self.insert(step, id, Some(pair), |cx| match cx.listeners.accept(at, id, pair) {
             Accept::AwaitRequest(config) => responding::on_accepted(cx, at, &config),
             Accept::Streaming(stream) => Phase::Streaming(stream),
             Accept::Refuse => refuse(cx),
@@ -380,18 +387,18 @@ impl Connections {
         local: SocketAddr,
     ) {
         let Some(Opening { deadline, purpose: Some(purpose) }) = self.openings.take(token) else {
-            return self.insert(step, (id, None), refuse);
+            return self.insert(step, id, None, refuse);
         };
         let pair = |remote| SocketPair { local, remote: canonical(remote) };
         match purpose {
             Purpose::Mpa(attempt) => {
                 let pair = Some(pair(attempt.remote));
-                self.insert(step, (id, pair), |cx| initiating::send_request(cx, deadline, attempt));
+                self.insert(step, id, pair, |cx| initiating::send_request(cx, deadline, attempt));
             }
             Purpose::Stream { remote, reply } => {
                 let pair = pair(remote);
                 let stream = SharedStream::new(id, pair);
-                self.insert(step, (id, Some(pair)), |_| Phase::Streaming(stream.clone()));
+                self.insert(step, id, Some(pair), |_| Phase::Streaming(stream.clone()));
                 step.out.reply(reply, Ok(stream));
             }
         }

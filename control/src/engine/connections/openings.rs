@@ -80,7 +80,8 @@ impl Openings {
         &mut self,
         now: Instant,
         out: &mut Outbox,
-        (remote, config): (SocketAddr, StreamConfig),
+        remote: SocketAddr,
+        config: StreamConfig,
         reply: Reply<Result<Arc<SharedStream>, ConnectError>>,
     ) {
         let StreamConfig { timeout, tcp, local } = config;

@@ -95,7 +95,8 @@ pub(super) fn initiate(cx: &mut Context<'_>, phase: Phase, attempt: ConnectAttem
 pub(super) fn respond(
     cx: &mut Context<'_>,
     phase: Phase,
-    (last_message, config): (Box<[u8]>, &ListenConfig),
+    last_message: Box<[u8]>,
+    config: &ListenConfig,
     reply: Reply<Result<PeerRequest, SwitchError>>,
 ) -> Phase {
     let Some(stream) = startable(&phase) else {
@@ -134,7 +135,8 @@ pub(super) fn start_unnegotiated(
     cx: &mut Context<'_>,
     phase: Phase,
     qp: &Arc<SharedQp>,
-    (direction, config): (Direction, UnnegotiatedConfig),
+    direction: Direction,
+    config: UnnegotiatedConfig,
     reply: Reply<Result<(), SwitchError>>,
 ) -> Phase {
     let operation = FullOperation::unnegotiated(qp.number, config.version, config.depths);
@@ -169,7 +171,8 @@ pub(super) fn start_unnegotiated(
 pub(super) fn reject_to_stream(
     cx: &mut Context<'_>,
     mut phase: Phase,
-    (pair, private_data): (SocketPair, &[u8]),
+    pair: SocketPair,
+    private_data: &[u8],
     reply: Reply<Result<Arc<SharedStream>, AnswerError>>,
 ) -> Option<Phase> {
     if let Phase::PendingAccept(pending) = &mut phase {

@@ -139,7 +139,7 @@ impl Play {
         let reply =
             self.ask(side, |reply| Request::Accept { connection, qp: shared, reads, private_data, reply });
         // The core switches at once, or the connection is over.
-        self.expect(("accept", 0), reply, move |play, result| match result {
+        self.expect("accept", 0, reply, move |play, result| match result {
             Ok(accepted) => {
                 assert_eq!(accepted.version, version);
                 play.record(format!("accept: version {version}"));

@@ -83,6 +83,6 @@ impl Play {
         }
         let number = qp.shared.number;
         let reply = self.ask(side, |reply| Request::DestroyQp { qp: number, reply });
-        self.expect(("destroy", 0), reply, |_, ()| {});
+        self.expect("destroy", 0, reply, |_, ()| {});
     }
 }

@@ -93,7 +93,7 @@ impl Play {
         let request = |reply| Request::Connect { qp: qp.shared.clone(), remote, config, reply };
         let reply = self.ask(side, request);
         let (qp, within_ns) = (qp.clone(), nanos(attempt.timeout));
-        self.expect(("connect", within_ns), reply, move |play, result| {
+        self.expect("connect", within_ns, reply, move |play, result| {
             play.on_connect_result(side, &qp, &attempt, result);
         });
     }
@@ -107,7 +107,7 @@ impl Play {
         let reply = self.ask(side, |reply| {
             Request::Stream(StreamRequest::Initiate { connection, qp: shared, remote, config, reply })
         });
-        self.expect(("initiate", nanos(attempt.timeout)), reply, move |play, result| {
+        self.expect("initiate", nanos(attempt.timeout), reply, move |play, result| {
             play.on_connect_result(side, &qp, &attempt, result);
         });
     }

@@ -184,7 +184,8 @@ impl Play {
     /// Calls `then` with the reply of `receiver`, which must come within `within_ns`, exactly once.
     pub(super) fn expect<T: 'static>(
         &mut self,
-        (what, within_ns): (&'static str, u64),
+        what: &'static str,
+        within_ns: u64,
         receiver: Receiver<T>,
         then: impl FnOnce(&mut Self, T) + 'static,
     ) {

@@ -29,7 +29,7 @@ impl Play {
             } else {
                 self.ask(side, |reply| Request::AllocateWindow { pd, reply })
             };
-            self.expect(("register", 0), reply, move |play, result| match result {
+            self.expect("register", 0, reply, move |play, result| match result {
                 Ok(stag) => {
                     let delay_ns = play.rng.u64(..5 * SECOND);
                     play.after(delay_ns, move |play| {
@@ -37,7 +37,7 @@ impl Play {
                         let reply =
                             play.ask(side, |reply| Request::Deregister { stag, last: stag, patience, reply });
                         let within_ns = patience.map_or(0, nanos);
-                        play.expect(("deregister", within_ns), reply, |play, outcome| {
+                        play.expect("deregister", within_ns, reply, |play, outcome| {
                             assert_eq!(outcome, DeregisterOutcome::Done);
                             play.record("memory: deregistered");
                         });

@@ -23,7 +23,7 @@ impl Play {
         let config = StreamConfig { timeout, tcp: None, local: None };
         let reply = self.ask(side, |reply| Request::Stream(StreamRequest::Connect { remote, config, reply }));
         let within_ns = nanos(timeout);
-        self.expect(("open a stream", within_ns), reply, move |play, result| match result {
+        self.expect("open a stream", within_ns, reply, move |play, result| match result {
             Ok(stream) => {
                 if play.rng.bool() {
                     play.initiate(side, &stream);
@@ -122,7 +122,7 @@ impl Play {
             Request::Stream(StreamRequest::Respond { connection, last_message, config, reply })
         });
         let within_ns = nanos(config.startup_timeout);
-        self.expect(("respond", within_ns), reply, move |play, result| match result {
+        self.expect("respond", within_ns, reply, move |play, result| match result {
             Ok(request) => {
                 play.record("respond: Request");
                 play.on_request(side, connection, pair, request);
@@ -143,7 +143,7 @@ impl Play {
         let reply = self.ask(side, |reply| {
             Request::Stream(StreamRequest::Start { connection, qp: shared, direction, config, reply })
         });
-        self.expect(("start", 0), reply, move |play, result| match result {
+        self.expect("start", 0, reply, move |play, result| match result {
             Ok(()) => {
                 play.record("start: done");
                 let delay_ns = play.rng.u64(..2 * SECOND);

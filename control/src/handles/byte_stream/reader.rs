@@ -298,7 +298,8 @@ impl ByteStreamReader {
     pub fn read_section(
         &mut self,
         rid: Rid,
-        (memory, range): (&Region, Range<usize>),
+        memory: &Region,
+        range: Range<usize>,
         timeout: Duration,
     ) -> Result<usize, ByteStreamError> {
         let mut section = SectionRead::new(rid, memory, range, !self.link.handle().shared.has_rdma_option());
@@ -320,7 +321,7 @@ impl ByteStreamReader {
                 ReadItem::Octets(read) => section.accept(&scratch[..read])?,
                 ReadItem::Placed { rid, buffer, offset, octets } => {
                     let found = self.reader.buffer(rid, buffer);
-                    section.accept_placed((rid, buffer, offset, octets), found)?;
+                    section.accept_placed(rid, buffer, offset, octets, found)?;
                 }
                 ReadItem::Complete { rid: other, buffer, .. } if other != rid => {
                     self.meet(item, buffer, timeout)?;

@@ -59,7 +59,10 @@ impl<'m> SectionRead<'m> {
     /// Takes the next bytes, which were placed: `found` is the buffer.
     pub(super) fn accept_placed(
         &mut self,
-        (rid, buffer, offset, octets): (Rid, Buffer, u32, u32),
+        rid: Rid,
+        buffer: Buffer,
+        offset: u32,
+        octets: u32,
         found: Option<(&Region, usize)>,
     ) -> Result<(), ByteStreamError> {
         let octets = octets as usize;

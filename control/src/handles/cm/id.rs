@@ -386,9 +386,7 @@ impl Id {
             let port = listening.first().and_then(|at| at.port()).unwrap_or(local.port());
             let begun = listen_address(on.config(), SocketAddr::new(local.ip(), port))
                 .map_err(CmError::from)
-                .and_then(|at| {
-                    ListeningAt::new(self.number(), &self.channel.queue, (device, on), at, *config)
-                });
+                .and_then(|at| ListeningAt::new(self.number(), &self.channel.queue, device, on, at, *config));
             match begun {
                 Ok(at) => listening.push(at),
                 Err(error) => {

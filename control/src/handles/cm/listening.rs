@@ -53,11 +53,12 @@ impl ListeningAt {
     pub(super) fn new(
         id: IdNumber,
         queue: &Arc<Queue>,
-        (device, on): (usize, &Device),
+        device: usize,
+        on: &Device,
         local: ListenAddress,
         config: ListenConfig,
     ) -> Result<Arc<Self>, CmError> {
-        let (at, answer) = Self::begin(id, queue, (device, on), local, config)?;
+        let (at, answer) = Self::begin(id, queue, device, on, local, config)?;
         let port = answer.recv().map_err(|_| Stopped)??;
         let _ = at.at.set(ListenAddress { port, ..local });
         Ok(at)
@@ -67,7 +68,8 @@ impl ListeningAt {
     fn begin(
         id: IdNumber,
         queue: &Arc<Queue>,
-        (device, on): (usize, &Device),
+        device: usize,
+        on: &Device,
         local: ListenAddress,
         config: ListenConfig,
     ) -> Result<(Arc<Self>, ListenReply), Stopped> {
@@ -144,7 +146,7 @@ mod tests {
         let id = channel.create_id();
         let everywhere = ListenAddress::everywhere(PORT);
         let (at, answer) =
-            ListeningAt::begin(id.number(), channel.queue(), (0, &far), everywhere, ListenConfig::default())
+            ListeningAt::begin(id.number(), channel.queue(), 0, &far, everywhere, ListenConfig::default())
                 .unwrap();
         let completions = CompletionQueue::new(8);
         let config = QpConfig { send_depth: 1, receive_depth: 1, ..QpConfig::default() };
@@ -179,7 +181,7 @@ mod tests {
         let begin = |port| {
             let id = channel.create_id().number();
             let at = ListenAddress::everywhere(port);
-            ListeningAt::begin(id, channel.queue(), (0, &device), at, ListenConfig::default()).unwrap()
+            ListeningAt::begin(id, channel.queue(), 0, &device, at, ListenConfig::default()).unwrap()
         };
         let (first, answer) = begin(PORT);
         assert_eq!(answer.recv(), Ok(Ok(PORT)));

@@ -65,11 +65,9 @@ fn place(address: &str, port: u16) -> Place {
 
 #[test]
 fn a_listener_is_at_an_address_and_tells_its_port() {
-    let (_near, far) = Handle::open_pair(
-        (NEAR_DEVICE, None),
-        (c"ring,mtu=9000,address=198.18.0.2,address=198.18.0.12", None),
-    )
-    .unwrap();
+    let (_near, far) =
+        Handle::open_pair(NEAR_DEVICE, None, c"ring,mtu=9000,address=198.18.0.2,address=198.18.0.12", None)
+            .unwrap();
     let listener = listen_at(&far, c"198.18.0.12", 0, false).unwrap();
     let (address, port) = address_of(&listener);
     assert!(address == "198.18.0.12" && port >= 49_152, "{address} {port}");

@@ -122,7 +122,7 @@ fn transfers_are_placed() {
     assert_eq!(far.write_annotated(&section(7, 3000), &body, PATIENCE), 0);
     assert_eq!(far.cork(false), 0);
     hear(&near, b"header");
-    assert_eq!(near.read_section(7, &end.mr, (100, 3000), PATIENCE), 0, "{}", last_error());
+    assert_eq!(near.read_section(7, &end.mr, 100, 3000, PATIENCE), 0, "{}", last_error());
     assert_eq!(end.get(100, 3000), body);
     let mut place = [0; 64];
     let part = near.read_part(&mut place, PATIENCE).unwrap();
@@ -321,7 +321,7 @@ fn transfers_respect_the_rights_of_memory() {
     let end = End::new(&near_device);
     let read_only = end.pd.allocate(None, 64, WARPLINE_ACCESS_REMOTE_READ).unwrap();
     assert_eq!(near.expect(1, &read_only, 0, 64), -libc::EACCES, "{}", last_error());
-    assert_eq!(near.read_section(1, &read_only, (0, 64), 1), -libc::EACCES);
+    assert_eq!(near.read_section(1, &read_only, 0, 64, 1), -libc::EACCES);
     let rights = WARPLINE_ACCESS_LOCAL_WRITE | WARPLINE_ACCESS_REMOTE_READ;
     let memory = end.pd.allocate(None, 64, rights).unwrap();
     assert_eq!(near.expect(1, &memory, 0, 64), 0, "{}", last_error());

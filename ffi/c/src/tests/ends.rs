@@ -69,7 +69,7 @@ pub(super) const CQ_ATTR: CqAttr = CqAttr {
 };
 
 pub(super) fn devices() -> (Handle<Device>, Handle<Device>) {
-    Handle::open_pair((NEAR_DEVICE, None), (FAR_DEVICE, None)).unwrap()
+    Handle::open_pair(NEAR_DEVICE, None, FAR_DEVICE, None).unwrap()
 }
 
 /// Two devices as those of [`devices`], and the link between them, whose frames a test may lose. The first

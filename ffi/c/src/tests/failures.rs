@@ -168,7 +168,7 @@ fn null_is_told() {
 fn attributes_that_make_no_sense() {
     let open = |name: &CStr, attr: &DeviceAttr| {
         let far = c"ring,address=198.18.0.2/24,address=fd00::2/64";
-        let opened = Handle::open_pair((name, Some(attr)), (far, None));
+        let opened = Handle::open_pair(name, Some(attr), far, None);
         (opened.err().unwrap_or(0), last_error())
     };
     let all = c"ring,mtu=9000,address=198.18.0.1/24,vlan=7,route=10.0.0.0/8@198.18.0.9,gateway=198.18.0.8";

@@ -106,8 +106,10 @@ pub(super) fn last_error() -> String {
 
 impl Handle<Device> {
     pub fn open_pair(
-        (a, a_attr): (&CStr, Option<&DeviceAttr>),
-        (b, b_attr): (&CStr, Option<&DeviceAttr>),
+        a: &CStr,
+        a_attr: Option<&DeviceAttr>,
+        b: &CStr,
+        b_attr: Option<&DeviceAttr>,
     ) -> Result<(Self, Self), i32> {
         let mut far = null_mut();
         let [a_attr, b_attr] = [a_attr, b_attr].map(|attr| attr.map_or(null(), from_ref));

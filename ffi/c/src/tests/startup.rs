@@ -36,7 +36,7 @@ fn wanting(revision: u32, markers: bool) -> ConnParam {
 fn asked(revision: u32, markers: bool, flags: u32) -> (u8, u8) {
     let near_attr = DeviceAttr { flags, ..ATTR };
     let (near_device, far_device) =
-        Handle::open_pair((NEAR_DEVICE, Some(&near_attr)), (FAR_DEVICE, None)).unwrap();
+        Handle::open_pair(NEAR_DEVICE, Some(&near_attr), FAR_DEVICE, None).unwrap();
     let listener = far_device.listen_streams(PORT).unwrap();
     let near = End::new(&near_device);
     thread::scope(|scope| {
@@ -79,7 +79,7 @@ fn nudges_are_as_was_wanted() {
 }
 
 /// Flags and revision of the Reply to a Request with these.
-fn answered(listening: Option<&ListenAttr>, (flags, revision): (u8, u8)) -> (u8, u8) {
+fn answered(listening: Option<&ListenAttr>, flags: u8, revision: u8) -> (u8, u8) {
     let (near_device, far_device) = devices();
     let listener = far_device.listen_with(PORT, listening).unwrap();
     let stream = near_device.connect_stream(FAR, PORT).unwrap();
@@ -102,10 +102,10 @@ fn a_reply_asks_for_what_was_wanted() {
         permissive: permissive.into(),
         ..LISTEN_ATTR
     };
-    assert_eq!(answered(None, (CRC, 1)), (CRC, 1));
-    assert_eq!(answered(Some(&attr(false, false)), (0, 1)), (CRC, 1));
-    assert_eq!(answered(Some(&attr(true, false)), (CRC, 1)), (MARKERS | CRC, 1));
-    assert_eq!(answered(Some(&attr(false, true)), (MARKERS | CRC, 0)), (MARKERS | CRC, 0));
+    assert_eq!(answered(None, CRC, 1), (CRC, 1));
+    assert_eq!(answered(Some(&attr(false, false)), 0, 1), (CRC, 1));
+    assert_eq!(answered(Some(&attr(true, false)), CRC, 1), (MARKERS | CRC, 1));
+    assert_eq!(answered(Some(&attr(false, true)), MARKERS | CRC, 0), (MARKERS | CRC, 0));
 }
 
 /// The same from streaming mode.

@@ -44,7 +44,7 @@ pub fn svg(outcomes: &[Outcome]) -> String {
     axes(&mut svg);
     let expected = [CONNECTIONS.0, CONNECTIONS.1].map(|power| (x(power), y(power + (EMSS as f64).log10())));
     line(&mut svg, &expected, "#888", "4 4");
-    label(&mut svg, expected[1], -14.0, "EMSS x connections (App. B)", "#888");
+    label(&mut svg, expected[1].0, expected[1].1, -14.0, "EMSS x connections (App. B)", "#888");
     for framing in Framing::ALL {
         let points: Vec<_> = outcomes
             .iter()
@@ -62,7 +62,7 @@ pub fn svg(outcomes: &[Outcome]) -> String {
             );
         }
         if let Some(last) = points.last() {
-            label(&mut svg, *last, 4.0, framing.name(), colour(framing));
+            label(&mut svg, last.0, last.1, 4.0, framing.name(), colour(framing));
         }
     }
     svg.push_str("</svg>\n");
@@ -115,7 +115,7 @@ fn line(svg: &mut String, points: &[(f64, f64)], colour: &str, dashes: &str) {
     );
 }
 
-fn label(svg: &mut String, (x, y): (f64, f64), up: f64, name: &str, colour: &str) {
+fn label(svg: &mut String, x: f64, y: f64, up: f64, name: &str, colour: &str) {
     text(svg, format_args!("<text x=\"{:.1}\" y=\"{:.1}\" fill=\"{colour}\">{name}</text>", x + 8.0, y + up));
 }
 

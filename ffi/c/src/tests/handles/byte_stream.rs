@@ -67,7 +67,7 @@ impl Handle<ByteStream> {
         unsafe { warpline_byte_stream_expect(self.raw, rid, mr.raw, offset, length) }
     }
 
-    pub fn read_section(&self, rid: u64, mr: &Handle<Mr>, (offset, length): (usize, usize), ms: i32) -> i32 {
+    pub fn read_section(&self, rid: u64, mr: &Handle<Mr>, offset: usize, length: usize, ms: i32) -> i32 {
         // SAFETY: as above.
         unsafe { warpline_byte_stream_read_section(self.raw, rid, mr.raw, offset, length, ms) }
     }
