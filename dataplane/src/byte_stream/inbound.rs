@@ -1,6 +1,7 @@
 //! The core's half of what is received: octets of transfers are placed when their segment arrives, and in
 //! stream order everything is handed to the application, as octets of the ring or as records.
 
+use core::ops::Range;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -197,7 +198,7 @@ impl Inbound {
         self.shared.early.is_some()
     }
 
-    /// Hands out the messages beyond a gap that a segment of the octets from position `from` to `end` may
+    /// Hands out the messages beyond a gap that a segment, of the octets at the positions of `segment`, may
     /// have made whole. `is_whole` is called with the position of a first octet and the one after the last;
     /// `copy` as by [`place`](Self::place). Returns how many octets were handed out.
     ///
@@ -205,7 +206,7 @@ impl Inbound {
     // Requirements: TRO-3.1.6-03
     pub fn hand_out_early(
         &mut self,
-        (from, end): (u64, u64),
+        segment: Range<u64>,
         is_whole: impl Fn(u64, u64) -> bool,
         mut copy: impl FnMut(u64, usize, &mut dyn FnMut(&[u8])),
     ) -> u64 {
@@ -215,11 +216,12 @@ impl Inbound {
         }
         let filled_before = self.early_filled;
         // The first is the message that may end where the segment begins.
-        let first = self.message_starts.partition_point(|start| start.position < from).saturating_sub(1);
+        let first =
+            self.message_starts.partition_point(|start| start.position < segment.start).saturating_sub(1);
         for at in first..first + limits::EARLY_MESSAGES_PER_SEGMENT {
             let Some(next) = self.message_starts.get(at + 1).map(|next| next.position) else { break };
             let start = &mut self.message_starts[at];
-            if start.position >= end {
+            if start.position >= segment.end {
                 break;
             }
             // The reader is not told of a beginning inside of a placement.

@@ -698,7 +698,7 @@ fn early_messages_are_read_whole() {
             let (octets, written) = (&core.arrived, std::cell::Cell::new(0));
             let filled = core.inbound.counters().messages_early;
             core.inbound.hand_out_early(
-                (at, at + 1),
+                at..at + 1,
                 |_, _| true,
                 |at, _, write| {
                     early.write(filled + written.get()..filled + written.get() + 1);

@@ -209,7 +209,7 @@ impl Transfers {
     /// Expects a transfer: its octets go to the `octets` octets at `offset` of `memory`. Returns false if
     /// there are too many, or one of this name is under way: an unsolicited one has taken it.
     pub(super) fn expect(&mut self, rid: Rid, memory: Region, offset: usize, octets: usize) -> bool {
-        self.open(rid, Buffer::Expected, (memory, offset, octets))
+        self.open(rid, Buffer::Expected, memory, offset, octets)
     }
 
     /// Returns the number of the transfer, if it is an unsolicited one of which nothing was delivered.
@@ -228,7 +228,7 @@ impl Transfers {
 
     // Two requests at once do not share a name.
     // Requirements: TRO-5.3.1-01
-    fn open(&mut self, rid: Rid, buffer: Buffer, (memory, offset, octets): (Region, usize, usize)) -> bool {
+    fn open(&mut self, rid: Rid, buffer: Buffer, memory: Region, offset: usize, octets: usize) -> bool {
         let Err(at) = self.names.binary_search_by_key(&rid, |name| name.0) else { return false };
         let Some(slot) = self.free.pop() else { return false };
         self.names.insert(at, (rid, slot));
@@ -306,8 +306,8 @@ impl Transfers {
         let pool = self.pool.as_ref()?;
         let buffer = *self.free_buffers.front()?;
         let (memory, offset) = pool.buffer(buffer)?;
-        let target = (memory.clone(), offset, pool.buffer_octets());
-        if !self.open(rid, Buffer::Unsolicited(buffer), target) {
+        let (memory, octets) = (memory.clone(), pool.buffer_octets());
+        if !self.open(rid, Buffer::Unsolicited(buffer), memory, offset, octets) {
             return None;
         }
         self.free_buffers.pop_front();

@@ -26,7 +26,7 @@ pub(crate) struct Ports {
 
 impl Ports {
     /// Returns the ports from `first` to `last`.
-    pub(crate) const fn new((first, last): (u16, u16), secrets: [[u64; 2]; 2]) -> Self {
+    pub(crate) const fn new(first: u16, last: u16, secrets: [[u64; 2]; 2]) -> Self {
         let count = last.saturating_sub(first) as u32 + 1;
         Self { first, count, secrets, counters: [0; limits::PORT_COUNTERS] }
     }
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn every_port_has_its_turn_before_one_comes_again() {
-        let mut ports = Ports::new((1000, 1099), SECRETS);
+        let mut ports = Ports::new(1000, 1099, SECRETS);
         let mut picked: Vec<u16> = (0..100).map(|_| ports.pick(LOCAL, peer(2), |_| true).unwrap()).collect();
         picked.sort_unstable();
         assert_eq!(picked, (1000..1100).collect::<Vec<u16>>());
@@ -76,7 +76,7 @@ mod tests {
     /// More picks than the counter has values, from a number of ports that does not divide it.
     #[test]
     fn ports_take_turns_when_the_counter_wraps() {
-        let mut ports = Ports::new((1000, 1009), SECRETS);
+        let mut ports = Ports::new(1000, 1009, SECRETS);
         let mut next = || ports.pick(LOCAL, peer(2), |_| true).unwrap();
         let mut last = next();
         for _ in 0..70_000 {
@@ -88,21 +88,20 @@ mod tests {
 
     #[test]
     fn a_port_in_use_is_passed_over_and_exhaustion_is_told() {
-        let mut ports = Ports::new((1000, 1099), SECRETS);
+        let mut ports = Ports::new(1000, 1099, SECRETS);
         for _ in 0..10 {
             assert_eq!(ports.pick(LOCAL, peer(2), |port| port == 1042), Some(1042));
         }
         assert_eq!(ports.pick(LOCAL, peer(2), |_| false), None);
-        assert_eq!(Ports::new((65_535, 65_535), SECRETS).pick(LOCAL, peer(2), |_| true), Some(65_535));
+        assert_eq!(Ports::new(65_535, 65_535, SECRETS).pick(LOCAL, peer(2), |_| true), Some(65_535));
     }
 
     /// Without the secret, the first port to one peer is unpredictable and does not reveal that of another.
     #[test]
     fn peers_begin_anywhere() {
-        let first =
-            |host, secrets| Ports::new(limits::EPHEMERAL_PORTS, secrets).pick(LOCAL, peer(host), |_| true);
-        let (_, last) = limits::EPHEMERAL_PORTS;
-        let middle = last - 8192;
+        let (low, high) = limits::EPHEMERAL_PORTS;
+        let first = |host, secrets| Ports::new(low, high, secrets).pick(LOCAL, peer(host), |_| true);
+        let middle = high - 8192;
         let high = (0..=255).filter(|host| first(*host, SECRETS) > Some(middle)).count();
         assert!((90..=166).contains(&high), "{high} of 256 in the upper half");
         let same = (0..=255).filter(|host| first(*host, SECRETS) == first(*host, [[5, 6], [7, 8]])).count();

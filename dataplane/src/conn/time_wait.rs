@@ -218,7 +218,8 @@ impl TimeWaitTable {
         now: Instant,
         key: &FlowKey,
         state: &TimeWaitState,
-        (header, payload_octets): (&Header, usize),
+        header: &Header,
+        payload_octets: usize,
         acknowledgements: &mut RateLimit,
     ) -> TimeWaitOutcome {
         let acknowledges = match state.on_segment(header, payload_octets) {

@@ -135,7 +135,7 @@ impl<D: Device> Core<D> {
             },
             time_waits: TimeWaitTable::new(tables.time_waits, secret.derive(Purpose::TimeWaits)),
             syn_cookies: SynCookies::new(secret.derive(Purpose::SynCookies)),
-            ports: Ports::new(config.ports, port_secrets),
+            ports: Ports::new(config.ports.0, config.ports.1, port_secrets),
             initial_numbers: InitialNumbers::new(config.secret),
             resets: RateLimit::new(limits::RESETS_PER_SECOND, secret.derive(Purpose::Resets)),
             data_arrived: false,

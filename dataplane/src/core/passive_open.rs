@@ -67,7 +67,7 @@ impl<D: Device> Core<D> {
     ) -> Result<Option<SeqNumber>, DropCause> {
         let Some(state) = self.time_waits.get(now, &key) else { return Ok(None) };
         let challenges = &mut self.endpoints.context.pools.challenges;
-        match self.time_waits.on_segment(now, &key, &state, (header, payload_octets), challenges) {
+        match self.time_waits.on_segment(now, &key, &state, header, payload_octets, challenges) {
             TimeWaitOutcome::Reopen(iss_min) => Ok(Some(iss_min)),
             TimeWaitOutcome::Reply(acknowledgement) => {
                 self.host.send_bare(key, &acknowledgement);

@@ -158,7 +158,7 @@ impl<F: Frame> Endpoint<'_, F> {
         let is_whole = |from: u64, end: u64| {
             from > at(queue.nxt()) && queue.new_run(held, sequence(from), sequence(end)).is_none()
         };
-        let segment = (at(seq), at(seq + octets as u32));
+        let segment = at(seq)..at(seq + octets as u32);
         let copied = stream.inbound.hand_out_early(segment, is_whole, |at, octets, write| {
             queue.for_each_kept_slice(held, sequence(at), octets, write);
         });

@@ -91,7 +91,8 @@ impl<D: Device> Host<D> {
         now: Instant,
         frame: D::Frame,
         packet: &Packet,
-        (source, destination): (Ipv6Addr, Ipv6Addr),
+        source: Ipv6Addr,
+        destination: Ipv6Addr,
     ) -> Result<Inbound<D::Frame>, DropCause> {
         let octets = frame.piece(0).unwrap_or_default();
         let message = octets.get(packet.transport..packet.end).ok_or(DropCause::Malformed)?;
@@ -109,7 +110,7 @@ impl<D: Device> Host<D> {
                     self.check_source(packet.source)?;
                 }
                 let (link, _) = ethernet::Header::parse(octets).map_err(|_| DropCause::Malformed)?;
-                self.on_solicitation(now, &solicitation, (source, destination), link.source)
+                self.on_solicitation(now, &solicitation, source, destination, link.source)
             }
             Message::NeighborAdvertisement(advertisement) => {
                 self.on_advertisement(now, &advertisement, destination)

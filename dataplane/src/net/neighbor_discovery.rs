@@ -18,7 +18,8 @@ impl<D: Device> Host<D> {
         &mut self,
         now: Instant,
         solicitation: &NeighborSolicitation,
-        (source, destination): (Ipv6Addr, Ipv6Addr),
+        source: Ipv6Addr,
+        destination: Ipv6Addr,
         link_source: MacAddress,
     ) -> Result<Inbound<D::Frame>, DropCause> {
         let target = solicitation.target;

@@ -35,8 +35,10 @@ pub(super) fn receive<F: Frame>(
     let tuple =
         Tuple::new((packet.source, header.source_port), (packet.destination, header.destination_port));
     let tuple = tuple.ok_or(DropCause::Malformed)?;
-    let octets = (packet.transport, header_octets, segment_octets - header_octets);
-    Ok((Segment::with_header(tuple, &header, packet.ecn, octets), header))
+    let payload_octets = segment_octets - header_octets;
+    let segment =
+        Segment::with_header(tuple, &header, packet.ecn, packet.transport, header_octets, payload_octets);
+    Ok((segment, header))
 }
 
 /// Returns what is wrong with a checksum that does not hold.

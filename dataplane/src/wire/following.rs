@@ -184,14 +184,10 @@ mod tests {
         fn frame(self, seq: SeqNumber, flags: Flags, identification: u16) -> Vec<u8> {
             let timestamps = self.timestamps.then_some(Timestamps { value: 9, echo: 8 });
             let rdma = self.rdma.then(|| RdmaOption::parse(&[identification as u8; 18]).expect("a transfer"));
-            self.frame_with(Options { timestamps, rdma, ..Options::default() }, (seq, flags, identification))
+            self.frame_with(Options { timestamps, rdma, ..Options::default() }, seq, flags, identification)
         }
 
-        fn frame_with(
-            self,
-            options: Options,
-            (seq, flags, identification): (SeqNumber, Flags, u16),
-        ) -> Vec<u8> {
+        fn frame_with(self, options: Options, seq: SeqNumber, flags: Flags, identification: u16) -> Vec<u8> {
             let header = Header { source_port: 7, seq, flags, window: 501, options, ..Header::default() };
             let segment_octets = header.header_len() + PAYLOAD;
             let transport = self.network() + if self.over_ipv6 { V6 } else { V4 };
@@ -353,7 +349,7 @@ mod tests {
             for timestamps in [None, timestamps] {
                 let mut options = Options { timestamps, ..Options::default() };
                 options.sack.push((SeqNumber(5), SeqNumber(9)));
-                let first = form.frame_with(options, (SEQ, Flags::ACK, 1));
+                let first = form.frame_with(options, SEQ, Flags::ACK, 1);
                 let segment = form.parse(&first).expect("a segment");
                 assert!(segment.has_other_options);
                 assert_eq!(followed(&segment, &first, &first), None, "{form:?}");

@@ -31,8 +31,8 @@ impl Segment {
         if header.protocol != Protocol::TCP || header.fragment_offset != 0 {
             return None;
         }
-        let addresses = (header.source.into(), header.destination.into());
-        Self::of(addresses, original.get(header_octets..)?, header.total_len.into())
+        let (source, destination) = (header.source.into(), header.destination.into());
+        Self::of(source, destination, original.get(header_octets..)?, header.total_len.into())
     }
 
     /// The segment in a quoted IPv6 packet; `None` as for [`in_ipv4`](Self::in_ipv4).
@@ -42,13 +42,14 @@ impl Segment {
         if upper.protocol != Protocol::TCP || upper.fragment.is_some_and(|fragment| fragment.offset != 0) {
             return None;
         }
-        let addresses = (header.source.into(), header.destination.into());
+        let (source, destination) = (header.source.into(), header.destination.into());
         let packet_octets = ipv6::Header::LEN as u32 + u32::from(header.payload_len);
-        Self::of(addresses, original.get(upper.offset..)?, packet_octets)
+        Self::of(source, destination, original.get(upper.offset..)?, packet_octets)
     }
 
     fn of(
-        (source, destination): (core::net::IpAddr, core::net::IpAddr),
+        source: core::net::IpAddr,
+        destination: core::net::IpAddr,
         transport: &[u8],
         packet_octets: u32,
     ) -> Option<Self> {

@@ -133,7 +133,9 @@ impl Segment {
         tuple: Tuple,
         header: &Header,
         ecn: u8,
-        (transport, header_octets, payload_octets): (usize, usize, usize),
+        transport: usize,
+        header_octets: usize,
+        payload_octets: usize,
     ) -> Self {
         let timestamps = header.options.timestamps;
         let is_alone = header.options == Options { timestamps, ..Options::default() };
@@ -298,8 +300,9 @@ mod tests {
         let (header, header_len) = Header::parse(octets.get(ip.segment.clone())?).ok()?;
         let source = (ip.source, header.source_port);
         let tuple = Tuple::new(source, (ip.destination, header.destination_port))?;
-        let place = (ip.segment.start, header_len, ip.segment.len() - header_len);
-        Some((Segment::with_header(tuple, &header, ip.ecn, place), header))
+        let (transport, payload_octets) = (ip.segment.start, ip.segment.len() - header_len);
+        let segment = Segment::with_header(tuple, &header, ip.ecn, transport, header_len, payload_octets);
+        Some((segment, header))
     }
 
     /// The packet of `header` with `payload` octets of payload, and `padding` octets after it.

@@ -196,7 +196,7 @@ impl World {
             self.inbound.place(&option, &arrived, |at, octets, write| slices(at, octets, write));
         }
         if !arrived.in_order {
-            let segment = (arrived.payload, arrived.payload + arrived.payload_octets as u64);
+            let segment = arrived.payload..arrived.payload + arrived.payload_octets as u64;
             let arrivals = &self.arrivals;
             self.inbound.hand_out_early(
                 segment,

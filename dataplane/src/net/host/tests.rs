@@ -270,7 +270,8 @@ fn written_by_field(
     key: &FlowKey,
     egress: Egress,
     header: &Header,
-    (octets, ecn): (usize, u8),
+    octets: usize,
+    ecn: u8,
 ) -> Vec<u8> {
     let mut segment = vec![0; header.header_len()];
     let ports = (key.local_port, key.remote_port);
@@ -383,7 +384,7 @@ fn a_template_has_the_headers_of_each_segment() {
             for (header, octets, ecn) in headers() {
                 let mut frame = frame_with(&mut host, template.octets_with(&header), octets);
                 template.write_header(&mut frame, &header, octets, ecn, DEFAULT_KIND);
-                let expected = written_by_field(&host, &key, egress, &header, (octets, ecn));
+                let expected = written_by_field(&host, &key, egress, &header, octets, ecn);
                 let case = format!("{header:?} on {key:?}, {egress:?}, {offloads:?}, {vlan:?}");
                 assert_eq!(frame.piece(0), Some(&expected[..]), "{case}");
                 if !header.options.is_usual() {
@@ -395,7 +396,7 @@ fn a_template_has_the_headers_of_each_segment() {
                     let mut flags = header.flags;
                     flags.set(Flags::PSH, push);
                     let header = Header { seq: SeqNumber(seq), flags, ..header.clone() };
-                    let expected = written_by_field(&host, &key, egress, &header, (octets, ecn));
+                    let expected = written_by_field(&host, &key, egress, &header, octets, ecn);
                     assert_eq!(frame.piece(0), Some(&expected[..]), "{seq} after {case}");
                     for body in [2, 14, 18] {
                         let option = RdmaOption::parse(&[0x11; 18][..body]).expect("a form of the option");
@@ -404,7 +405,7 @@ fn a_template_has_the_headers_of_each_segment() {
                         template.write_with_option(&mut frame, header.seq, push, octets, &option, kind);
                         let options = Options { rdma: Some(option), ..header.options.clone() };
                         let annotated = Header { options, ..header.clone() };
-                        let expected = written_by_field(&host, &key, egress, &annotated, (octets, ecn));
+                        let expected = written_by_field(&host, &key, egress, &annotated, octets, ecn);
                         assert_eq!(frame.piece(0), Some(&expected[..]), "{option:?}, {seq} after {case}");
                     }
                 }

@@ -51,7 +51,7 @@ impl End {
         let _cold = self.cold.then(ColdBranches::begin);
         self.pools.scan_budget.begin_poll();
         let tuple = Tuple::V4(Tuple4 { addresses: [0; 8], ports: [0; 4] });
-        let segment = Segment::with_header(tuple, header, 0, (0, header.header_len(), octets));
+        let segment = Segment::with_header(tuple, header, 0, 0, header.header_len(), octets);
         if self.tcp.expects(now, &segment, &self.pools) {
             let changes = self.tcp.take_expected(now, &segment, &mut self.pools);
             if octets > 0 {
@@ -85,7 +85,7 @@ impl End {
         let mut followed = 0;
         for number in 0..followers {
             let _cold = self.cold.then(ColdBranches::begin);
-            let leader = Segment::with_header(tuple, &header, 0, (0, header.header_len(), octets));
+            let leader = Segment::with_header(tuple, &header, 0, 0, header.header_len(), octets);
             header.seq += octets as u32;
             let segment = Segment { seq: header.seq, ..leader };
             let leads = first.1 && followed == number && self.tcp.leads(&leader, &self.pools);
