@@ -274,6 +274,8 @@ impl Swarm {
             self.step();
         }
         self.switch.wire().check_at_rest(|host| self.draw.hosts[host].window_octets);
+        let half_open = self.hosts.iter().map(|host| host.core().usage().half_open).sum::<usize>();
+        assert_eq!(half_open, 0, "seed {}: connections that are open count in a backlog", self.draw.seed);
         self.expect_no_fault();
     }
 
