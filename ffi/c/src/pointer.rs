@@ -8,7 +8,8 @@ use std::time::Duration;
 use crate::error::Failure;
 
 /// The most bytes of an address as a string, with the zero byte at its end.
-pub(crate) const WARPLINE_MAX_ADDRESS: u32 = 46;
+#[expect(unreachable_pub, reason = "the header has what is pub")]
+pub const WARPLINE_MAX_ADDRESS: u32 = 46;
 
 /// Borrows the value behind a handle or a pointer.
 ///
