@@ -215,6 +215,7 @@ impl Target {
     /// # Errors
     ///
     /// How the stream ends.
+    // Requirements: DDP-7.1-16, DDP-7.1-17, RDMAP-7.1-02, RDMAP-7.1-03
     pub fn take(&mut self, ulpdu: &[u8]) -> Result<(), End> {
         let error = |code| End::Error { code, terminate: terminate(code, ulpdu) };
         //
@@ -235,6 +236,7 @@ impl Target {
     }
 
     /// An RDMA Write or a Read Response.
+    // Requirements: DDP-7.1-10 to DDP-7.1-15
     fn take_tagged(&mut self, segment: &Segment) -> Result<(), Code> {
         let Model::Tagged { stag, to } = segment.model else { return Ok(()) };
         check(segment.version == 1, TAGGED_VERSION)?;
@@ -282,6 +284,7 @@ impl Target {
     }
 
     /// A message for a buffer of the application.
+    // Requirements: DDP-7.1-02 to DDP-7.1-05
     fn take_send(&mut self, segment: &Segment, header: Untagged) -> Result<(), Code> {
         let immediate = matches!(segment.opcode, opcode::IMMEDIATE | opcode::IMMEDIATE_SOLICITED);
         let begun = self.open.is_some();
@@ -350,6 +353,7 @@ impl Target {
     }
 
     /// A Read Request or an Atomic Request.
+    // Requirements: RDMAP-7.2-01 to RDMAP-7.2-06
     fn take_request(&mut self, segment: &Segment, header: Untagged) -> Result<(), Code> {
         check(self.takes_requests, NO_BUFFER)?;
         check(header.mo == 0, INVALID_OFFSET)?;
@@ -399,6 +403,7 @@ impl Target {
     }
 
     /// The one Terminate of the peer: returns what it says.
+    // Requirements: RDMAP-7.2-07, RDMAP-7.2-08
     fn take_terminate(segment: &Segment, header: Untagged) -> Result<Code, Code> {
         check(header.mo == 0, INVALID_OFFSET)?;
         let octets = &segment.payload;

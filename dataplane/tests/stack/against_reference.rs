@@ -68,22 +68,30 @@ fn run(seed: u64, reached: &mut Reached) {
     conversation.note(reached);
 }
 
-// Requirements: MPA-5.2-01, MPA-6-01, DDP-7.1-01 to DDP-7.1-05, DDP-7.1-10 to DDP-7.1-17, RDMAP-7.2-01 to
-// RDMAP-7.2-08, RDMAP-7.1-02, RDMAP-7.1-03
+// Requirements: MPA-5.2-01, MPA-6-01, DDP-7.1-01
 #[test]
 fn the_stack_does_what_the_documents_say() {
     let first = from_environment("WARPLINE_REFERENCE_FIRST", 0);
     let seeds = from_environment("WARPLINE_REFERENCE_SEEDS", SEEDS);
+    // Each number of an error is to be reached, in either direction.
+    // Requirements: RDMAP-7.2-05 to RDMAP-7.2-08
     let mut reached = Reached::default();
     let mut failures = Vec::new();
     for seed in first..first + seeds {
+        // Segments are placed, or refused by the first check that they fail.
+        // Requirements: DDP-7.1-02 to DDP-7.1-05
         if catch_unwind(AssertUnwindSafe(|| run(seed, &mut reached))).is_err() {
             failures.push(seed);
         }
     }
+    // Whatever fails is told in a Terminate, octet for octet.
+    // Requirements: DDP-7.1-10 to DDP-7.1-15
     assert!(failures.is_empty(), "seeds that failed: {failures:?}; see WARPLINE_REFERENCE_FIRST and _SEEDS");
     println!("{seeds} seeds from {first}: {reached:?}");
+    // Nothing is placed after an error.
+    // Requirements: DDP-7.1-16, DDP-7.1-17, RDMAP-7.1-02, RDMAP-7.1-03
     if seeds >= SEEDS {
+        // Requirements: RDMAP-7.2-01 to RDMAP-7.2-04
         reached.expect_everything();
     }
 }

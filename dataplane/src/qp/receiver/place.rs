@@ -115,7 +115,7 @@ impl Receiver {
     /// stream order any offset but the next is an error, even one inside the buffer. A message that is
     /// Delivered is therefore complete, though RFC 5041 §5.2 does not ask the receiver to check that. It may
     /// be shorter than the buffer, or empty, but not longer.
-    // Requirements: DDP-4.3-08, DDP-5.2-11, DDP-7.1-02 to DDP-7.1-05, RDMAP-5.3-02, RDMAP-5.3-05
+    // Requirements: DDP-4.3-08, RDMAP-5.3-02, RDMAP-5.3-05
     #[inline(never)]
     fn place_send(
         &mut self,
@@ -126,6 +126,7 @@ impl Receiver {
     ) -> Option<Placed> {
         let header = Untagged::parse(header)?;
         let control = Control::from_octet(header.rsvd_ulp[0]);
+        // Requirements: DDP-5.2-11, DDP-7.1-02 to DDP-7.1-05
         let is_next = header.queue == SEND_QUEUE
             && header.msn == self.expected_msn
             && header.mo == self.message.placed

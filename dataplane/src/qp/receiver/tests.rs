@@ -205,6 +205,7 @@ impl Model {
     }
 
     /// RFC 5041 §7.1 for the Tagged Buffer Model, then RFC 5040 §7.2.
+    // Requirements: DDP-7.1-10 to DDP-7.1-15
     fn take_tagged(
         &mut self,
         (ddp_version, rdmap_version, opcode): (u8, u8, u8),
@@ -262,6 +263,7 @@ impl Model {
     }
 
     /// RFC 5041 §7.1 for the Untagged Buffer Model, then RFC 5040 §7.2, and RFC 7306 §6 for Immediate Data.
+    // Requirements: DDP-7.1-02 to DDP-7.1-05
     fn take_send(
         &mut self,
         (rdmap_version, opcode): (u8, u8),
@@ -435,7 +437,7 @@ fn segment(rng: &mut Rng, model: &Model) -> Vec<u8> {
 
 /// Every segment does what the model says, wherever its octets and its receive lie. A fault is the first of
 /// the documents, and nothing of the segment is delivered then.
-// Requirements: DDP-7.1-02 to DDP-7.1-05, DDP-7.1-10 to DDP-7.1-15, RDMAP-7.2-01 to RDMAP-7.2-04
+// Requirements: RDMAP-7.2-01 to RDMAP-7.2-04
 #[test]
 fn every_segment_does_what_the_documents_say() {
     let (mut placed, mut faults) = (0, std::collections::BTreeMap::<String, u32>::new());
