@@ -42,6 +42,27 @@ impl PartialOrd for SeqNumber {
             distance => Some(distance.cmp(&0)),
         }
     }
+
+    // One difference and its sign: points opposite each other are -2^31 apart, both ways.
+    #[inline]
+    fn lt(&self, other: &Self) -> bool {
+        *other - *self > 0
+    }
+
+    #[inline]
+    fn le(&self, other: &Self) -> bool {
+        *other - *self >= 0
+    }
+
+    #[inline]
+    fn gt(&self, other: &Self) -> bool {
+        *self - *other > 0
+    }
+
+    #[inline]
+    fn ge(&self, other: &Self) -> bool {
+        *self - *other >= 0
+    }
 }
 
 impl Add<u32> for SeqNumber {
@@ -585,6 +606,15 @@ mod tests {
         assert_eq!(before.partial_cmp(&opposite), None);
         assert_eq!(before.partial_cmp(&(opposite - 1)), Some(Ordering::Less));
         assert_eq!(before.partial_cmp(&(opposite + 1)), Some(Ordering::Greater));
+        // The operators agree with the order.
+        for distance in [0, 1, 2, 0x20, 0x7fff_ffff, 0x8000_0000, 0x8000_0001, 0xffff_ffff] {
+            let other = before + distance;
+            let order = before.partial_cmp(&other);
+            assert_eq!(before < other, order == Some(Ordering::Less), "{distance:#x}");
+            assert_eq!(before > other, order == Some(Ordering::Greater), "{distance:#x}");
+            assert_eq!(before <= other, order.is_some_and(Ordering::is_le), "{distance:#x}");
+            assert_eq!(before >= other, order.is_some_and(Ordering::is_ge), "{distance:#x}");
+        }
     }
 
     #[test]
