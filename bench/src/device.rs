@@ -83,6 +83,14 @@ impl Device for BenchDevice {
     }
 
     #[inline]
+    fn may_have_frames(&self) -> bool {
+        match self {
+            Self::Uncaptured(device) => device.may_have_frames(),
+            Self::Captured(_) | Self::Own(_) => true,
+        }
+    }
+
+    #[inline]
     fn receive(&mut self, now: Instant, frames: &mut Vec<Mbuf>, limit: usize) -> usize {
         match self {
             Self::Uncaptured(device) => device.receive(now, frames, limit),

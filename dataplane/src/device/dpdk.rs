@@ -191,6 +191,14 @@ impl Device for DpdkDevice {
     }
 
     #[inline]
+    fn may_have_frames(&self) -> bool {
+        match &self.link {
+            Link::Port(_) => true,
+            Link::Wire(end) => end.has_arrivals(),
+        }
+    }
+
+    #[inline]
     fn receive(&mut self, _: Instant, frames: &mut Vec<Mbuf>, limit: usize) -> usize {
         match &mut self.link {
             Link::Port(queues) => {

@@ -257,6 +257,13 @@ pub trait Device: 'static {
     /// Returns the device's own hardware address.
     fn mac(&self) -> MacAddress;
 
+    /// Returns false if there is nothing to [receive](Self::receive), for devices that see this at a glance:
+    /// most polls find nothing.
+    #[inline]
+    fn may_have_frames(&self) -> bool {
+        true
+    }
+
     /// Takes up to `limit` received frames and appends them to `frames`. Returns how many.
     fn receive(&mut self, now: Instant, frames: &mut Vec<Self::Frame>, limit: usize) -> usize;
 

@@ -132,6 +132,9 @@ impl<D: Device> Host<D> {
     /// takes each of them, [`end_burst`](Self::end_burst) the empty vector.
     #[inline]
     pub(crate) fn take_burst(&mut self, now: Instant) -> Option<Vec<D::Frame>> {
+        if !self.device.may_have_frames() {
+            return None;
+        }
         let count = self.device.receive(now, &mut self.burst, limits::RECEIVE_BURST_FRAMES);
         self.counters.frames_received += count as u64;
         (count > 0).then(|| core::mem::take(&mut self.burst))

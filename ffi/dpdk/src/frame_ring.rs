@@ -121,11 +121,17 @@ impl FrameSender {
 }
 
 impl FrameReceiver {
+    /// Returns true if there is no frame. One is taken by [`receive`](Self::receive), with the order that it
+    /// needs.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ring.slots()[self.next].load(Ordering::Relaxed).is_null()
+    }
+
     /// Takes up to `limit` frames and appends them to `frames`; returns how many.
     #[inline]
     pub(crate) fn receive(&mut self, frames: &mut Vec<Mbuf>, limit: usize) -> usize {
-        // As most polls find it. The frame is taken below, with the order that it needs.
-        if self.ring.slots()[self.next].load(Ordering::Relaxed).is_null() {
+        if self.is_empty() {
             return 0;
         }
         let before = frames.len();

@@ -147,6 +147,12 @@ impl WireEnd {
     /// Frames that the other end finds together.
     const CHUNK_FRAMES: usize = 8;
 
+    /// Returns true if frames have arrived.
+    #[inline]
+    pub fn has_arrivals(&self) -> bool {
+        !self.incoming.is_empty()
+    }
+
     /// Takes up to `limit` frames off the wire, appending them to `frames`; returns how many.
     #[inline]
     pub fn receive(&mut self, frames: &mut Vec<Mbuf>, limit: usize) -> usize {
