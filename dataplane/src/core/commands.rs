@@ -194,7 +194,7 @@ impl<D: Device> Core<D> {
         let owner = stags.owner(stag);
         let mut may_be_used = false;
         for qp in self.endpoints.queue_pairs.iter_mut().filter(|qp| !qp.shared.state().is_over()) {
-            qp.sender.take_posted(&qp.shared, stags);
+            qp.sender.accept_posted(&qp.shared, stags);
             may_be_used |= Some(qp.shared.accessor().pd) == owner && qp.sender.may_be_posted(&qp.shared);
         }
         let result = if may_be_used { Err(RemoveError::InUse) } else { stags.remove(stag) };

@@ -109,10 +109,11 @@ fn send_segments<D: Device>(
             continue;
         }
         // A device cuts a super-frame into segments of one length.
-        if let Some(mut burst) = endpoint.begin_burst(takes_super_frames) {
+        let mut begun = endpoint.begin_burst(takes_super_frames);
+        if let Some(burst) = &mut begun {
             let template = host.template_mut(path);
             template.set(burst.header(), burst.segment().octets as usize, burst.ecn().bits());
-            let mut sending = Sending { host, endpoint, path, burst: &mut burst, by_reference, left };
+            let mut sending = Sending { host, endpoint, path, burst, by_reference, left };
             let has_frames =
                 if takes_super_frames { sending.send_super_frames(frame) } else { sending.send(frame) };
             left = sending.end();

@@ -200,7 +200,7 @@ impl<F> RdmapStream<'_, F> {
         let Self { tcp, operating, qp, context, .. } = self;
         let (pools, stags) = (&mut context.pools, &mut context.stags);
         if !qp.shared.state().is_over() {
-            qp.sender.take_posted(&qp.shared, stags);
+            qp.sender.accept_posted(&qp.shared, stags);
             // Requests that put nothing on the wire do not wait for the peer's first FPDU.
             while qp.sender.carry_out(&qp.shared, stags, &qp.reads) {
                 if context.local_operations_left == 0 {
@@ -209,7 +209,7 @@ impl<F> RdmapStream<'_, F> {
                     break;
                 }
                 context.local_operations_left -= 1;
-                qp.sender.take_posted(&qp.shared, stags);
+                qp.sender.accept_posted(&qp.shared, stags);
             }
             qp.sender.flush_after_close(&qp.shared);
         }

@@ -269,7 +269,8 @@ impl CompletionProducer {
     /// Returns what takes the next `count` completions, in entries that were reserved for them.
     #[inline]
     pub(super) fn batch(&self, count: u32) -> CompletionBatch<'_> {
-        CompletionBatch { queue: &self.queue, batch: self.ring.batch(count), notice: None }
+        let notice = if count > 0 { Some(Notice::Next) } else { None };
+        CompletionBatch { queue: &self.queue, batch: self.ring.batch(count), notice }
     }
 }
 
@@ -278,7 +279,7 @@ impl CompletionProducer {
 pub(super) struct CompletionBatch<'a> {
     queue: &'a CompletionRing,
     batch: Batch<'a>,
-    /// The least notice that covers one of them; `None` before the first.
+    /// The notice that covers all of them; `None` if there are none.
     notice: Option<Notice>,
 }
 
@@ -290,7 +291,6 @@ impl CompletionBatch<'_> {
             self.notice = Some(Notice::Solicited);
         }
         self.batch.push(completion);
-        self.notice = Some(self.notice.unwrap_or(Notice::Next));
     }
 
     /// Adds the completion of a success that is not solicited, which has these
@@ -298,7 +298,6 @@ impl CompletionBatch<'_> {
     #[inline]
     pub(super) fn push_words(&mut self, words: &[u64; CQE_WORDS]) {
         self.batch.push_words(words);
-        self.notice = Some(self.notice.unwrap_or(Notice::Next));
     }
 }
 

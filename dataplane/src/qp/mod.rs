@@ -72,8 +72,6 @@
 //! if its kind was agreed, and otherwise takes it for what it is. An indication by a Send uses up the first
 //! number of its queue but no buffer, one by a Read is answered and its answer swallowed (`indication`).
 
-mod active_queue;
-pub mod active_wqe;
 pub mod async_event;
 pub mod completion_queue;
 mod core_ring;
@@ -89,6 +87,7 @@ pub mod payload;
 mod post_error;
 pub mod reads;
 pub mod receiver;
+mod request_check;
 pub mod run;
 mod send_list;
 pub mod sender;

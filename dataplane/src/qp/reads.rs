@@ -227,6 +227,12 @@ impl InboundReads {
         self.queue.get(self.queued).map(|response| (response, self.offset))
     }
 
+    /// Whether there is a [next](Self::next) response.
+    #[inline]
+    pub(super) fn has_next(&self) -> bool {
+        self.queued < self.queue.len()
+    }
+
     /// The number of the [next](Self::next) response.
     #[inline]
     pub(super) const fn next_number(&self) -> u32 {

@@ -2,8 +2,8 @@
 
 use arrayvec::ArrayVec;
 
-use super::active_wqe::check_shape;
 use super::post_error::PostError;
+use super::request_check::check_shape;
 use super::work::SendRequest;
 use super::wqe::{Boxes, CompactWqe, WQE_WORDS};
 use crate::limits;
@@ -56,7 +56,7 @@ impl SendList {
         if wqe.is_none() {
             self.full.push(request);
         }
-        let wqe = wqe.unwrap_or_else(|| CompactWqe::boxed(full));
+        let wqe = wqe.unwrap_or_else(|| CompactWqe::boxed(full, &request));
         self.wqes.push(wqe);
         self.signaled += u32::from(request.signaled);
         self.has_unchecked |= wqe.check_shape(false).is_err() || wqe.box_index().is_some();
@@ -102,13 +102,7 @@ impl SendList {
         if wqes.len() == self.wqes.len() {
             return self.signaled;
         }
-        wqes.iter().filter(|wqe| self.is_signaled(wqe)).count() as u32
-    }
-
-    /// Whether the success of a request of the list is reported.
-    #[inline]
-    pub(super) fn is_signaled(&self, wqe: &CompactWqe) -> bool {
-        self.full(wqe).map_or(wqe.is_signaled(), |request| request.signaled)
+        wqes.iter().filter(|wqe| wqe.is_signaled()).count() as u32
     }
 
     /// The words of a request of the list, for the slot with `index`. If it is not short, it is written to

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use super::active_wqe::check_shape;
 use super::async_event::{AsyncEvent, AsyncEvents};
 use super::completion_queue::{CompletionBatch, CompletionProducer};
 use super::cqe::{ReceivedMessage, received_words};
 use super::doorbells::Doorbell;
 use super::error::StreamError;
 use super::lender::marked_id;
+use super::request_check::check_shape;
 use super::shared_receive_queue::SharedReceiveQueue;
 use super::slot::Slot;
 use super::work::{Completion, QpNumber, RECEIVE_WORDS, ReceiveRequest, SendRequest};

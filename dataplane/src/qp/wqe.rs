@@ -11,7 +11,6 @@ use crossbeam::atomic::AtomicCell;
 use super::payload::{Payload, Slice, SliceList};
 use super::post_error::PostError;
 use super::work::{CompletionKind, Operation, SendRequest};
-use crate::limits;
 use crate::memory::STag;
 
 /// A posted send work request.
@@ -59,7 +58,7 @@ bitflags! {
         /// It was posted after this end had closed, and is flushed in its turn. Set for requests of either
         /// form.
         const AFTER_CLOSE = 1 << 8;
-        /// It is not short: its operand is the index of its box, and the rest is there.
+        /// It is in a box: its operand is the index of that.
         const BOXED = 1 << 9;
     }
 }
@@ -77,10 +76,14 @@ impl CompactWqe {
         flags: WqeFlags::empty(),
     };
 
-    /// What stands for a request in the box at `index`.
-    #[inline]
-    pub(super) const fn boxed(index: usize) -> Self {
-        Self { operand: index as u64, flags: WqeFlags::BOXED, ..Self::NONE }
+    /// What stands for `request`, which is in the box at `index`: what its completion and its turn ask for
+    /// lies here as well.
+    pub(super) fn boxed(index: usize, request: &SendRequest) -> Self {
+        let mut flags = WqeFlags::BOXED;
+        flags.set(WqeFlags::SIGNALED, request.signaled);
+        flags.set(WqeFlags::FENCED, request.fenced);
+        let lender = request.local.lender().map_or(0, NonZeroU32::get);
+        Self { id: request.id, operand: index as u64, lender, flags, ..Self::NONE }
     }
 
     /// The index of the box of the request, if it is in one.
@@ -89,25 +92,22 @@ impl CompactWqe {
         self.flags.contains(WqeFlags::BOXED).then_some(self.operand as usize)
     }
 
-    /// Checks a short request as [`check_shape`](super::active_wqe::check_shape) does. Its shape is always
+    /// Checks a short request as [`check_shape`](super::request_check::check_shape) does. Its shape is always
     /// right, except for Reads where the ends have agreed on none.
     #[inline]
     pub(super) fn check_shape(&self, reads: bool) -> Result<(), PostError> {
         if self.flags.contains(WqeFlags::READ) && !reads { Err(PostError::NoReads) } else { Ok(()) }
     }
 
-    /// Whether it is a [short message](super::sender): a Write or a Send of few octets from one range, that
-    /// is not fenced.
+    /// Whether it is a Write or a Send of at least one octet from one range of memory, and is not fenced.
     #[inline]
-    pub(super) fn is_short_message(&self) -> bool {
+    pub(super) fn sends_range(&self) -> bool {
         let options = WqeFlags::SIGNALED.union(WqeFlags::SOLICITED).union(WqeFlags::INVALIDATES);
         let free = options.union(WqeFlags::WRITE);
-        // One comparison for both ends: no octets, less one, are many.
-        self.flags.difference(free) == WqeFlags::LOCAL
-            && self.local.len.wrapping_sub(1) < limits::SHORT_MESSAGE_BYTES - 1
+        self.flags.difference(free) == WqeFlags::LOCAL && self.local.len > 0
     }
 
-    /// Whether a short message is a Write. If not, it is a Send.
+    /// Whether a request that [sends a range](Self::sends_range) is a Write. If not, it is a Send.
     #[inline]
     pub(super) fn is_write(&self) -> bool {
         self.flags.contains(WqeFlags::WRITE)
@@ -125,7 +125,7 @@ impl CompactWqe {
         self.flags.contains(WqeFlags::INVALIDATES).then_some(self.stag)
     }
 
-    /// The peer's STag and Tagged Offset that a short Write writes to.
+    /// The peer's STag and Tagged Offset that a Write writes to.
     #[inline]
     pub(super) const fn remote(&self) -> (STag, u64) {
         (self.stag, self.operand)
@@ -137,13 +137,7 @@ impl CompactWqe {
         self.local
     }
 
-    /// Its `wr_id`, and the lender of its memory.
-    #[inline]
-    pub(super) const fn id_and_lender(&self) -> (u64, Option<NonZeroU32>) {
-        (self.id, NonZeroU32::new(self.lender))
-    }
-
-    /// Whether the success of a short request is reported.
+    /// Whether its success is reported.
     #[inline]
     pub(super) fn is_signaled(&self) -> bool {
         self.flags.contains(WqeFlags::SIGNALED)
@@ -298,8 +292,8 @@ impl Wqe {
 
     /// The application's `wr_id`.
     #[inline]
-    pub fn id(&self) -> u64 {
-        self.full().map_or(self.compact.id, |request| request.id)
+    pub const fn id(&self) -> u64 {
+        self.compact.id
     }
 
     /// The operation.
@@ -374,20 +368,20 @@ impl Wqe {
 
     /// The lender of the memory, if it is lent.
     #[inline]
-    pub(super) fn lender(&self) -> Option<NonZeroU32> {
-        self.full().map_or_else(|| NonZeroU32::new(self.compact.lender), |request| request.local.lender())
+    pub(super) const fn lender(&self) -> Option<NonZeroU32> {
+        NonZeroU32::new(self.compact.lender)
     }
 
     /// Whether success is reported.
     #[inline]
     pub fn signaled(&self) -> bool {
-        self.full().map_or(self.compact.flags.contains(WqeFlags::SIGNALED), |request| request.signaled)
+        self.compact.is_signaled()
     }
 
     /// Whether it waits for the answers to the requests before it.
     #[inline]
     pub fn fenced(&self) -> bool {
-        self.full().map_or(self.compact.flags.contains(WqeFlags::FENCED), |request| request.fenced)
+        self.compact.flags.contains(WqeFlags::FENCED)
     }
 }
 
@@ -407,8 +401,8 @@ impl Boxes {
         self.0.get(index)?.take()
     }
 
-    /// The words of `request` for the slot with this index. If it is not short, it is written to the box at
-    /// `index`.
+    /// The words of `request` for the slot with this index. If it does not fit them, it is written to the box
+    /// at `index`.
     #[inline]
     pub(super) fn words(&self, index: usize, request: &SendRequest, after_close: bool) -> [u64; WQE_WORDS] {
         let wqe = CompactWqe::new(request).unwrap_or_else(|| self.fill(index, request));
@@ -422,7 +416,7 @@ impl Boxes {
         let mut full = self.take(index).unwrap_or_else(empty_box);
         *full = *request;
         self.put(index, full);
-        CompactWqe::boxed(index)
+        CompactWqe::boxed(index, request)
     }
 
     /// Puts a box back to `index`.

@@ -112,6 +112,12 @@ impl Readable<'_> {
         self.slot.readers += u32::from(inside);
         inside
     }
+
+    /// Whether frames carry copies of the memory, never references to it.
+    #[inline]
+    pub fn is_copied(&self) -> bool {
+        self.slot.granted.as_ref().is_none_or(|granted| granted.region.is_copied())
+    }
 }
 
 #[derive(Debug)]

@@ -1,15 +1,17 @@
-//! Tests of the sender: taking, queueing, completing and flushing requests.
+//! Tests of the sender: accepting, queueing, completing and flushing requests.
 
 use std::sync::Arc;
 
 use super::*;
-use crate::memory::{Access, FastRegistration, Grant, ProtectionDomainId, Region};
+use crate::memory::{Access, FastRegistration, Grant, ProtectionDomainId, Region, StagTable};
 use crate::mpa::enhanced::ReadDepths;
 use crate::qp::completion_queue::CompletionRing;
 use crate::qp::doorbells::Doorbells;
-use crate::qp::payload::InlineData;
+use crate::qp::error::StreamError;
+use crate::qp::payload::{InlineData, Slice};
 use crate::qp::shared::{CompletionRings, QpState, QueueDepths};
-use crate::qp::work::{QpNumber, SendRequest};
+use crate::qp::work::{Operation, QpNumber, SendRequest};
+use crate::wire::tcp::SeqNumber;
 
 type World = (SharedQp, Arc<CompletionRing>, StagTable, Reads, Sender);
 
@@ -50,7 +52,7 @@ fn a_read_outlives_half_the_circle() {
     let (qp, ring, mut stags, mut reads, mut sender) = world(4);
     let read = Operation::Read { stag: STag::new(2, 2), to: 0 };
     qp.post_send(SendRequest::new(1, read, Slice::default())).unwrap();
-    sender.take_posted(&qp, &mut stags);
+    sender.accept_posted(&qp, &mut stags);
     let run = sender.peek(&room(1460), &reads).unwrap();
     sender.advance(&run, 0, SeqNumber(100), &mut reads);
     for acknowledged in [100, 1 << 30, 2 << 30, 3 << 30] {
@@ -70,7 +72,7 @@ fn packing_leaves_nothing_out() {
     let long = Slice { stag: STag::new(1, 1), to: 0, len: 100_000 };
     qp.post_send(SendRequest::new(2, Operation::SEND, long)).unwrap();
     qp.post_send(inline(3)).unwrap();
-    sender.take_posted(&qp, &mut stags);
+    sender.accept_posted(&qp, &mut stags);
     let mut sent = 0;
     while let Some(run) = sender.peek(&room(65495), &reads) {
         sent += sender.fpdus(run, &reads).map(|fpdu| fpdu.octets).sum::<u32>();
@@ -89,13 +91,13 @@ fn all_that_is_posted_is_work() {
     for id in 0..4 {
         qp.post_send(SendRequest::new(id, operation, Slice::default())).unwrap();
     }
-    sender.take_posted(&qp, &mut stags);
+    sender.accept_posted(&qp, &mut stags);
     while let Some(run) = sender.peek(&room(1460), &reads) {
         sender.advance(&run, 0, SeqNumber(run.octets), &mut reads);
     }
     assert!(sender.has_work(&qp, &reads), "a FIN would go now");
     sender.complete(&qp, &mut stags, &mut reads, SeqNumber(1000));
-    sender.take_posted(&qp, &mut stags);
+    sender.accept_posted(&qp, &mut stags);
     while let Some(run) = sender.peek(&room(1460), &reads) {
         sender.advance(&run, 0, SeqNumber(2000), &mut reads);
     }
@@ -109,7 +111,7 @@ fn a_write_with_immediate_fails_with_the_reason() {
     let operation =
         Operation::WriteWithImmediate { stag: STag::new(2, 2), to: 0, immediate: 1, solicited: false };
     qp.post_send(SendRequest::new(1, operation, Slice::default())).unwrap();
-    sender.take_posted(&qp, &mut stags);
+    sender.accept_posted(&qp, &mut stags);
     let error = StreamError::Tcp(crate::tcp::CloseReason::TimedOut);
     sender.flush(&qp, &mut stags, Some(error));
     assert_eq!(ring.poll().unwrap().status, Status::Failed(error));
@@ -132,9 +134,9 @@ fn what_is_behind_a_registration_comes_after_it() {
     qp.post_send(SendRequest::new(2, Operation::Register(anew), Slice::default())).unwrap();
     let new = Slice { stag: STag::new(1, 2), to: 0, len: 10 };
     qp.post_send(SendRequest::new(3, Operation::SEND, new)).unwrap();
-    sender.take_posted(&qp, &mut stags);
+    sender.accept_posted(&qp, &mut stags);
     while sender.carry_out(&qp, &mut stags, &reads) {
-        sender.take_posted(&qp, &mut stags);
+        sender.accept_posted(&qp, &mut stags);
     }
     assert!(!sender.has_failed());
     assert!(sender.peek(&room(1460), &reads).is_some(), "the Send goes");

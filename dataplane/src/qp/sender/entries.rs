@@ -1,24 +1,24 @@
-//! The work queue entries that a sender works on, in a ring whose entries are written in place: an entry has
-//! two cache lines, and moving it would cost more than checking it.
+//! The send queue of a queue pair at its core: entries of requests that were accepted, in a ring where they are
+//! written in place and stay until they are complete.
 
 use core::ops::Range;
 
-use super::active_wqe::ActiveWqe;
-use super::wqe::Wqe;
+use super::entry::SendEntry;
+use crate::qp::wqe::Wqe;
 
-/// Work queue entries, oldest first.
+/// Entries of the send queue, oldest first.
 #[derive(Debug)]
-pub(super) struct ActiveQueue {
-    entries: Box<[ActiveWqe]>,
+pub(super) struct SendEntries {
+    entries: Box<[SendEntry]>,
     /// The place of the oldest.
     head: usize,
     len: usize,
 }
 
-impl ActiveQueue {
+impl SendEntries {
     /// A queue for up to `capacity` entries, at least one.
     pub(super) fn with_capacity(capacity: usize) -> Self {
-        let entry = |_| ActiveWqe::new(Wqe::none());
+        let entry = |_| SendEntry::new(Wqe::none());
         Self { entries: (0..capacity.max(1)).map(entry).collect(), head: 0, len: 0 }
     }
 
@@ -40,38 +40,38 @@ impl ActiveQueue {
     }
 
     #[inline]
-    pub(super) fn get(&self, index: usize) -> Option<&ActiveWqe> {
+    pub(super) fn get(&self, index: usize) -> Option<&SendEntry> {
         if index < self.len { self.entries.get(self.place(index)) } else { None }
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut ActiveWqe> {
+    pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut SendEntry> {
         if index < self.len { self.entries.get_mut(self.place(index)) } else { None }
     }
 
     #[inline]
-    pub(super) fn front(&self) -> Option<&ActiveWqe> {
+    pub(super) fn front(&self) -> Option<&SendEntry> {
         self.get(0)
     }
 
     #[inline]
-    pub(super) fn front_mut(&mut self) -> Option<&mut ActiveWqe> {
+    pub(super) fn front_mut(&mut self) -> Option<&mut SendEntry> {
         self.get_mut(0)
     }
 
     #[inline]
-    pub(super) fn back(&self) -> Option<&ActiveWqe> {
+    pub(super) fn back(&self) -> Option<&SendEntry> {
         self.get(self.len.checked_sub(1)?)
     }
 
     #[inline]
-    pub(super) fn back_mut(&mut self) -> Option<&mut ActiveWqe> {
+    pub(super) fn back_mut(&mut self) -> Option<&mut SendEntry> {
         self.get_mut(self.len.checked_sub(1)?)
     }
 
     /// The entries from `from` on.
     #[inline]
-    pub(super) fn from(&self, from: usize) -> impl Iterator<Item = &ActiveWqe> {
+    pub(super) fn from(&self, from: usize) -> impl Iterator<Item = &SendEntry> {
         (from..self.len).filter_map(|index| self.get(index))
     }
 
@@ -87,7 +87,7 @@ impl ActiveQueue {
 
     /// The entries in `range`, as far as they are there: the two parts that are in a row in memory.
     #[inline]
-    pub(super) fn in_a_row(&self, range: Range<usize>) -> [&[ActiveWqe]; 2] {
+    pub(super) fn in_a_row(&self, range: Range<usize>) -> [&[SendEntry]; 2] {
         let (place, len, in_a_row) = self.extent(range);
         let before = self.entries.get(place..place + in_a_row).unwrap_or_default();
         [before, self.entries.get(..len - in_a_row).unwrap_or_default()]
@@ -95,7 +95,7 @@ impl ActiveQueue {
 
     /// The entries in `range` as [`in_a_row`](Self::in_a_row) returns them.
     #[inline]
-    pub(super) fn in_a_row_mut(&mut self, range: Range<usize>) -> [&mut [ActiveWqe]; 2] {
+    pub(super) fn in_a_row_mut(&mut self, range: Range<usize>) -> [&mut [SendEntry]; 2] {
         let (place, len, in_a_row) = self.extent(range);
         let Some((wrapped, first)) = self.entries.split_at_mut_checked(place) else {
             return [&mut [], &mut []];
@@ -105,7 +105,7 @@ impl ActiveQueue {
     }
 
     /// The entries in `range`, as far as they are there.
-    pub(super) fn range_mut(&mut self, range: Range<usize>) -> impl Iterator<Item = &mut ActiveWqe> {
+    pub(super) fn range_mut(&mut self, range: Range<usize>) -> impl Iterator<Item = &mut SendEntry> {
         let [before, after] = self.in_a_row_mut(range);
         before.iter_mut().chain(after)
     }
@@ -113,13 +113,13 @@ impl ActiveQueue {
     /// The entry that is the next to be [pushed](Self::push_next), with what it held before; `None` if there
     /// is no room.
     #[inline]
-    pub(super) fn next_mut(&mut self) -> Option<&mut ActiveWqe> {
+    pub(super) fn next_mut(&mut self) -> Option<&mut SendEntry> {
         if self.len < self.entries.len() { self.entries.get_mut(self.place(self.len)) } else { None }
     }
 
     /// The [next entries](Self::next_mut), those that are in a row in memory.
     #[inline]
-    pub(super) fn next_run(&mut self) -> &mut [ActiveWqe] {
+    pub(super) fn next_run(&mut self) -> &mut [SendEntry] {
         let next = self.place(self.len);
         let end = if next < self.head { self.head } else { self.entries.len() };
         let run = if self.len < self.entries.len() { self.entries.get_mut(next..end) } else { None };
@@ -141,7 +141,7 @@ impl ActiveQueue {
 
     /// The oldest entries, those that are in a row in memory.
     #[inline]
-    pub(super) fn front_run(&mut self) -> &mut [ActiveWqe] {
+    pub(super) fn front_run(&mut self) -> &mut [SendEntry] {
         let end = (self.head + self.len).min(self.entries.len());
         self.entries.get_mut(self.head..end).unwrap_or_default()
     }
@@ -161,9 +161,9 @@ mod tests {
     use crate::qp::payload::Slice;
     use crate::qp::work::{Operation, SendRequest};
 
-    fn push(queue: &mut ActiveQueue, id: u64) {
+    fn push(queue: &mut SendEntries, id: u64) {
         let request = SendRequest::new(id, Operation::SEND, Slice::default());
-        *queue.next_mut().unwrap() = ActiveWqe::new(Wqe::posted(&request, false));
+        *queue.next_mut().unwrap() = SendEntry::new(Wqe::posted(&request, false));
         queue.push_next();
     }
 
@@ -172,13 +172,13 @@ mod tests {
         fn concat_ids(&self) -> Vec<u64>;
     }
 
-    impl ConcatIds for [&[ActiveWqe]; 2] {
+    impl ConcatIds for [&[SendEntry]; 2] {
         fn concat_ids(&self) -> Vec<u64> {
             self.iter().flat_map(|part| part.iter()).map(|wqe| wqe.request.id()).collect()
         }
     }
 
-    fn ids(queue: &mut ActiveQueue, range: Range<usize>) -> Vec<u64> {
+    fn ids(queue: &mut SendEntries, range: Range<usize>) -> Vec<u64> {
         let by_index = |index| queue.get(index).map(|wqe| wqe.request.id());
         let seen: Vec<u64> = range.clone().filter_map(by_index).collect();
         assert_eq!(queue.range_mut(range).map(|wqe| wqe.request.id()).collect::<Vec<_>>(), seen);
@@ -188,7 +188,7 @@ mod tests {
     /// As a `VecDeque` of a fixed capacity, wherever the ring wraps.
     #[test]
     fn entries_keep_their_order_around_the_ring() {
-        let mut queue = ActiveQueue::with_capacity(3);
+        let mut queue = SendEntries::with_capacity(3);
         assert!(queue.is_empty() && queue.front().is_none() && queue.back().is_none());
         for id in 0..10 {
             push(&mut queue, id);
