@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::arguments::QPS_MAX;
 use crate::error::BenchError;
 
-/// Bytes of all connections of a listening end, at most: 256 queue pairs with the largest messages of a sweep
-/// fit, each with 8 MiB to write to and 16 MiB for samples.
+/// Bytes of all connections of a listening end, at most. That is 256 queue pairs with the largest messages of
+/// a sweep, each with 8 MiB to write to and 16 MiB for samples, or 2048 with regions of 1 MiB and messages of
+/// 1 MiB.
 pub const LISTENING_BYTES_MAX: u64 = 8 << 30;
 
 /// The memory of a listening end's connections.
