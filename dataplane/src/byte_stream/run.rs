@@ -88,6 +88,7 @@ impl ByteRun {
     /// nothing else, so a segment that is sent again has it again, and one that is cut has the right one in
     /// each part.
     // Requirements: TRO-3.1.5-01, TRO-3.1.6-01, TRO-3.1.6-02, TRO-3.1.8-01, TRO-3.3-02
+    #[inline]
     pub fn rdma_option(&self, skip: u32, octets: u32) -> Option<RdmaOption> {
         let message_aligned = self.starts_message && skip == 0;
         if let Some(part) = &self.part
@@ -112,6 +113,7 @@ impl SectionPart {
     /// Where in the `octets` octets from `skip` on it begins, and how many octets of it are there; `None` if
     /// there are none. One without octets is where its first would be, at the end of the run of `of` octets
     /// if there is no other place.
+    #[inline]
     const fn within(&self, skip: u32, octets: u32, of: u32) -> Option<(u32, u32)> {
         let end = skip + octets;
         if self.octets == 0 {

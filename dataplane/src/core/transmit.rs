@@ -161,10 +161,9 @@ impl<D: Device> Sending<'_, '_, D> {
         loop {
             let segment = self.burst.segment();
             let (seq, octets) = (segment.seq, segment.octets as usize);
-            let option = self.endpoint.connection.tcp.rdma_option_of(segment);
             let template = self.host.template_mut(self.path);
-            if let Some(option) = option {
-                self.send_with_option(&option, frame);
+            if self.endpoint.connection.tcp.may_have_rdma_option(segment) {
+                self.send_with_option(frame);
             } else if self.endpoint.write_payload(segment, self.by_reference, template.octets(), &mut frame) {
                 template.write(&mut frame, seq, self.burst.push(), octets);
                 self.host.send(self.endpoint.now, self.path, frame);
@@ -188,19 +187,24 @@ impl<D: Device> Sending<'_, '_, D> {
         }
     }
 
-    /// Sends the segment with an RDMA option in `frame`.
+    /// Sends the segment with its RDMA option, if it has one, in `frame`.
     #[inline(never)]
-    fn send_with_option(&mut self, option: &RdmaOption, mut frame: D::Frame) {
+    fn send_with_option(&mut self, mut frame: D::Frame) {
         let (segment, push, kind) = (self.burst.segment(), self.burst.push(), self.host.rdma_option_kind);
+        let (seq, octets) = (segment.seq, segment.octets as usize);
+        let option = self.endpoint.connection.tcp.rdma_option_of(segment);
         let template = self.host.template_mut(self.path);
-        let headers = template.octets() + option.len();
-        if self.endpoint.write_payload(segment, self.by_reference, headers, &mut frame) {
-            template.write_with_option(&mut frame, segment.seq, push, segment.octets as usize, option, kind);
-            self.host.send(self.endpoint.now, self.path, frame);
-        } else {
+        let headers = template.octets() + option.as_ref().map_or(0, RdmaOption::len);
+        if !self.endpoint.write_payload(segment, self.by_reference, headers, &mut frame) {
             // It stays unacknowledged, so TCP sends it again.
             self.host.count_no_buffer();
+            return;
         }
+        match &option {
+            Some(option) => template.write_with_option(&mut frame, seq, push, octets, option, kind),
+            None => template.write(&mut frame, seq, push, octets),
+        }
+        self.host.send(self.endpoint.now, self.path, frame);
     }
 
     /// Sends segments of the series under way, if they are [parts](Endpoint::parts) of a message.

@@ -37,6 +37,7 @@ impl SendPayload for Chunk {
         }
     }
 
+    #[inline]
     fn rdma_option(&self, skip: u32, octets: u32) -> Option<RdmaOption> {
         match self {
             Self::Bytes(run) => run.rdma_option(skip, octets),

@@ -64,6 +64,12 @@ impl Connection {
         self.path.emss_octets() - self.payload_option_octets(payload)
     }
 
+    /// Returns true unless it is known that a segment has [no option](Self::rdma_option_of).
+    #[inline]
+    pub fn may_have_rdma_option<P: SendPayload>(&self, segment: &Segment<P>) -> bool {
+        self.receive.rdma_option && segment.payload.option_octets() > 0
+    }
+
     /// Returns the option of a segment: whenever its octets are sent, however they are cut. A segment has one
     /// at most, so a receiver that looks at the first alone misses none (§3.3).
     // Requirements: TRO-3.1.8-01, TRO-3.3-02

@@ -330,7 +330,8 @@ impl Options {
             out.put([NOP, WINDOW_SCALE, 3, shift.min(WINDOW_SCALE_MAX)]);
         }
         if let Some(option) = &self.rdma {
-            option.put(rdma_kind, out);
+            let octets = option.emit(rdma_kind, out.0);
+            out.0 = core::mem::take(&mut out.0).get_mut(octets..).unwrap_or_default();
         }
         let blocks = self.sack_blocks();
         if blocks > 0 {

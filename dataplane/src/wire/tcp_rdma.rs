@@ -17,7 +17,6 @@ mod rid;
 
 pub use rid::{CifsRid, HttpRid, NfsRid, Rid, RidFormat, ScsiRid};
 
-use super::Writer;
 use super::tcp::{END, NOP, SACK, TIMESTAMPS};
 
 /// The option kind that the draft uses (§3.1). It is not assigned to this option, so hosts may be configured
@@ -87,20 +86,28 @@ impl Transfer {
         })
     }
 
-    /// Writes the option, of kind `kind` and with `len` octets.
+    /// Writes the option, of kind `kind`, to the front of `out`.
     // Requirements: TRO-3.1-02, TRO-3.1.1-02
     #[inline]
-    fn put(&self, kind: u8, len: u8, out: &mut Writer<'_>) {
+    fn put(&self, kind: u8, out: &mut [u8]) {
         let flags = flags(self.message_aligned, self.unsolicited);
-        // One number of 16 octets is written at once.
-        let words = u128::from(u16::from_be_bytes([kind, len])) << 112
-            | (u128::from(flags) << 40 | u128::from(self.rid.get())) << 64
-            | u128::from(self.buffer_offset) << 32
-            | u128::from(self.data_offset) << 16
-            | u128::from(self.data_octets);
-        out.put(words.to_be_bytes());
-        if let Some(total) = self.total_octets {
-            out.put(total.to_be_bytes());
+        let (octets, total) = match self.total_octets {
+            Some(total) => (20, total),
+            None => (16, 0),
+        };
+        // Few numbers of many octets are written.
+        let name =
+            u64::from(u16::from_be_bytes([kind, octets])) << 48 | u64::from(flags) << 40 | self.rid.get();
+        let data = u64::from(self.buffer_offset) << 32
+            | u64::from(self.data_offset) << 16
+            | u64::from(self.data_octets);
+        if let Some((words, rest)) = out.split_first_chunk_mut::<16>() {
+            *words = (u128::from(name) << 64 | u128::from(data)).to_be_bytes();
+            if octets > 16
+                && let Some(field) = rest.first_chunk_mut()
+            {
+                *field = total.to_be_bytes();
+            }
         }
     }
 }
@@ -164,24 +171,24 @@ impl RdmaOption {
 
     /// Writes the option with the kind `kind` to the first [`len`](Self::len) octets of `out`. Returns their
     /// number. Two NOPs follow the form of two octets.
+    #[inline]
     pub fn emit(&self, kind: u8, out: &mut [u8]) -> usize {
         let len = self.len();
         debug_assert!(out.len() >= len, "{} octets are no room for {len}", out.len());
-        if let Some(out) = out.get_mut(..len) {
-            self.put(kind, &mut Writer(out));
+        let four = match self {
+            Self::Permitted => [kind, 2, NOP, NOP],
+            Self::Aligned { message_aligned, unsolicited } => {
+                [kind, 4, flags(*message_aligned, *unsolicited), 0]
+            }
+            Self::Transfer(transfer) => {
+                transfer.put(kind, out);
+                return len;
+            }
+        };
+        if let Some(field) = out.first_chunk_mut() {
+            *field = four;
         }
         len
-    }
-
-    /// Writes the option and the NOPs that fill it up, to the front of `out`.
-    pub(super) fn put(&self, kind: u8, out: &mut Writer<'_>) {
-        match self {
-            Self::Permitted => out.put([kind, 2, NOP, NOP]),
-            Self::Aligned { message_aligned, unsolicited } => {
-                out.put([kind, 4, flags(*message_aligned, *unsolicited), 0]);
-            }
-            Self::Transfer(transfer) => transfer.put(kind, self.len() as u8, out),
-        }
     }
 }
 
