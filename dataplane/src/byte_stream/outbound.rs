@@ -265,10 +265,23 @@ impl Outbound {
 
     /// Copies the octets from `seq` on to `out`. Returns false if they are not all kept.
     pub fn copy(&self, seq: SeqNumber, out: &mut [u8]) -> bool {
-        let mut position = self.position(seq);
-        let mut filled = 0;
+        let position = self.position(seq);
         let first = self.piece_at(position);
         self.copied_last.set(self.first + first as u64);
+        // Most segments lie in one piece.
+        if let Some(Placed { piece, at }) = self.pieces.get(first)
+            && let Some(skip) = position.checked_sub(*at)
+            && skip + out.len() as u64 <= u64::from(piece.octets)
+        {
+            return self.read(&piece.source, skip as usize, out);
+        }
+        self.copy_pieces(first, position, out)
+    }
+
+    /// Copies octets of several pieces, those from `position` on, which lie in piece `first` and those after.
+    #[cold]
+    fn copy_pieces(&self, first: usize, mut position: u64, out: &mut [u8]) -> bool {
+        let mut filled = 0;
         for Placed { piece, at } in self.pieces.range(first..) {
             let Some(skip) = position.checked_sub(*at) else { return false };
             let octets = (u64::from(piece.octets) - skip).min((out.len() - filled) as u64) as usize;
