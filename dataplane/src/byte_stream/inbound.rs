@@ -303,7 +303,7 @@ impl Inbound {
                 }
             }
         }
-        let octets = self.hand_over_next(payload.len(), |skip, octets, write| {
+        let octets = self.hand_over_next(payload.len(), true, |skip, octets, write| {
             copy(begin + skip as u64, octets, write);
         });
         debug_assert_eq!(octets, payload.len(), "there was room for all");
@@ -482,14 +482,16 @@ impl Inbound {
     }
 
     /// Hands the next `available` octets in stream order to the application, as far as it has room. `copy` is
-    /// called as by [`place`](Self::place), with numbers of octets from the next one on. Returns how many
-    /// octets were handed over.
+    /// called as by [`place`](Self::place), with numbers of octets from the next one on. Octets that were
+    /// placed wait for room for their record if they `may_wait`. Otherwise they are copied to the ring, where
+    /// the stream [allows it](Self::may_give_up). Returns how many octets were handed over.
     pub fn hand_over(
         &mut self,
         available: usize,
+        may_wait: bool,
         copy: impl FnMut(usize, usize, &mut dyn FnMut(&[u8])),
     ) -> usize {
-        let octets = self.hand_over_next(available, copy);
+        let octets = self.hand_over_next(available, may_wait, copy);
         self.tell();
         octets
     }
@@ -498,6 +500,7 @@ impl Inbound {
     fn hand_over_next(
         &mut self,
         available: usize,
+        may_wait: bool,
         mut copy: impl FnMut(usize, usize, &mut dyn FnMut(&[u8])),
     ) -> usize {
         let begin = self.position;
@@ -534,7 +537,11 @@ impl Inbound {
             }
             // A record for the octets, and one for the end of the transfer.
             if !self.has_room_for_records(2) {
-                break;
+                if may_wait || !self.may_give_up() {
+                    break;
+                }
+                self.give_up_placement();
+                continue;
             }
             if start.is_some() {
                 self.last_message_start = self.message_starts.pop_front().map(|start| start.position);
@@ -602,6 +609,20 @@ impl Inbound {
         }
     }
 
+    /// Returns true if octets that were placed may be handed over in the ring: only their place is lost. A
+    /// beginning of a message is told by a record alone, so where the application wants it, octets wait.
+    pub fn may_give_up(&self) -> bool {
+        !self.shared.message_starts
+    }
+
+    /// Gives up the placement whose turn has come: its octets are read from the stream, where they still are.
+    #[cold]
+    fn give_up_placement(&mut self) {
+        let Some(placement) = self.placements.pop_front() else { return };
+        self.transfers.give_up(placement.transfer, placement.range, placement.beyond_gap);
+        self.note_dropped(&placement);
+    }
+
     /// Hands a placement to the application, whose turn has come. Returns false if it does not count after
     /// all; its octets follow from the stream then.
     #[inline]
@@ -667,6 +688,13 @@ impl Inbound {
     #[inline]
     pub fn room_octets(&self) -> u32 {
         u32::try_from(self.ring_room()).unwrap_or(u32::MAX)
+    }
+
+    /// Returns true if more than half of the records may still be pushed. Those that are left then suffice
+    /// for a window of long segments, each of another transfer than the one before.
+    #[inline]
+    pub fn has_many_records(&self) -> bool {
+        self.has_room_for_records(self.shared.records.capacity() / 2)
     }
 
     /// Whether all `octets` octets of a segment that are next in the stream can be handed over from where

@@ -180,7 +180,7 @@ impl CoreHalf {
             let begin = self.inbound.position() as usize;
             let available = self.arrived.len() - begin;
             let (arrived, ring, filled) = (&self.arrived, &self.receive_ring, &mut self.filled);
-            let taken = self.inbound.hand_over(available, |skip, octets, write| {
+            let taken = self.inbound.hand_over(available, true, |skip, octets, write| {
                 ring.write(*filled..*filled + octets as u64);
                 *filled += octets as u64;
                 write(&arrived[begin + skip..][..octets]);

@@ -55,6 +55,11 @@
 //!   connection have limits (`limits.rs`). Where one is reached, octets are read from the stream, in their
 //!   turn, and `TransferCounters` says why. A transfer with too many gaps gives up the narrowest one, or
 //!   octets that found no interval once would end the placing of all that follow.
+//! - Window. The window counts the ring and frames that it was promised, as without the option, while more
+//!   than half of the records are free (`endpoint/stream_halves.rs`). Where records are out, octets that were
+//!   placed wait in frames as far as those were promised; more of them are copied to the ring, and read from
+//!   the stream. A record alone says where a message begins, so a stream whose reader asks for that waits
+//!   whatever comes, and its window counts frames alone.
 
 mod counters;
 mod early;

@@ -122,7 +122,8 @@ struct Slot {
     refused: bool,
     /// Offsets of octets in stream order, or whose segment came in order: they stay.
     kept: Intervals,
-    /// A gap of `kept` was closed: octets of the transfer are not in the buffer, and never will be.
+    /// A gap of `kept` was closed, or octets were given up: they are read from the stream, so the transfer is
+    /// not whole.
     has_closed_gap: bool,
     /// Offsets of octets placed beyond a gap: whatever fills the gap may take their places.
     tentative: Intervals,
@@ -396,6 +397,17 @@ impl Transfers {
         slot.delivered += u64::from(range.octets());
         self.counters.octets_delivered += u64::from(range.octets());
         true
+    }
+
+    /// Notes that octets that were placed, beyond a gap or not, are read from the stream: the transfer is not
+    /// complete without them.
+    pub(super) fn give_up(&mut self, transfer: TransferId, range: BufferRange, beyond_gap: bool) {
+        self.counters.too_scattered += 1;
+        let Some(slot) = self.slots[usize::from(transfer.slot)].as_mut() else { return };
+        if beyond_gap {
+            slot.tentative.remove(range);
+        }
+        slot.has_closed_gap = true;
     }
 
     /// Ends the transfer if all of its octets are delivered. Returns how many. One without a total, whose

@@ -175,7 +175,9 @@ impl<F: Frame> Endpoint<'_, F> {
             let (queue, held) = (tcp.received(), &self.context.pools.held);
             let available = queue.available();
             let copied = stream.inbound.octets_copied;
-            let octets = stream.inbound.hand_over(available, |skip, octets, write| {
+            // The ring has room for what the frames were not promised for.
+            let may_wait = queue.frames() <= stream.promise.frames();
+            let octets = stream.inbound.hand_over(available, may_wait, |skip, octets, write| {
                 queue.for_each_slice(held, skip, octets, write);
             });
             self.context.statistics.bytes_copied_rx += stream.inbound.octets_copied - copied;

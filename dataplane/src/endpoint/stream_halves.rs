@@ -16,7 +16,7 @@ pub struct StreamHalves {
     pub(super) outbound: Outbound,
     /// Frames for the octets that the window offers and the application has no room for.
     pub(super) promise: WindowPromise,
-    /// Segments may say more about their octets, which then wait for other things than room in the ring.
+    /// Segments may say more about their octets, which then wait for room among the records, too.
     annotates: bool,
     /// When the connection is reset, because its application has left; [`Instant::NEVER`] while it is there.
     pub(super) orphan_until: Instant,
@@ -39,9 +39,32 @@ impl StreamHalves {
     }
 
     /// Offers as much window as the ring and the frames of the core hold, now that octets were handed over.
+    ///
+    /// While an application reads, an annotated stream has room for records, and the ring takes what comes.
+    /// While it pauses, records may run out before the ring is full, and octets wait in frames. So once half
+    /// of the records are used, the ring counts for what was offered before, and no more.
+    ///
+    /// Example: 512 KiB are offered, of which frames are promised for 64 KiB, and a segment of 8928 octets
+    /// comes. With room among the records 512 KiB are offered again; without, the right edge stays where it
+    /// is, until 64 KiB are left.
     #[inline]
     pub fn renew_window<P, F>(&mut self, tcp: &mut tcp::Connection, pools: &mut Pools<P, F>) {
-        let in_ring = if self.annotates { 0 } else { self.inbound.room_octets() };
+        let room = self.inbound.room_octets();
+        let in_ring = if !self.annotates || self.inbound.may_give_up() && self.inbound.has_many_records() {
+            room
+        } else {
+            self.in_ring_of_offered(tcp, room)
+        };
         tcp.promise_window(pools, &mut self.promise, in_ring);
+    }
+
+    /// Returns how many octets of the window that the peer was offered go to the ring, which has `room`.
+    #[cold]
+    fn in_ring_of_offered(&self, tcp: &tcp::Connection, room: u32) -> u32 {
+        if !self.inbound.may_give_up() {
+            // Octets wait for records, whatever there is of them.
+            return 0;
+        }
+        room.min(tcp.offered_octets().saturating_sub(self.promise.octets()))
     }
 }

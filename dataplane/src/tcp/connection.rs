@@ -322,6 +322,12 @@ impl Connection {
         if unscaled { 0xffff } else { self.config.window_octets }
     }
 
+    /// Returns the octets of the window that the peer was offered, from the first not consumed one on.
+    #[inline]
+    pub fn offered_octets(&self) -> u32 {
+        self.receive.offered_octets()
+    }
+
     /// Offers a window to a peer whose reader may pause: frames are promised for what is more than
     /// `reader_octets`, which the reader has room for outside of frames, and always for some segments, so
     /// that a window opens again that was closed.

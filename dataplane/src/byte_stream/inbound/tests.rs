@@ -61,7 +61,7 @@ fn segments_that_continue_each_other_are_one_placement() {
         place(&mut inbound, 0, true);
         assert_eq!(inbound.placements.len(), 2);
         let octets = SEGMENTS * SEGMENT;
-        assert_eq!(inbound.hand_over(octets, |_, _, _| panic!("octets are copied")), octets);
+        assert_eq!(inbound.hand_over(octets, true, |_, _, _| panic!("octets are copied")), octets);
         let placed = |offset: usize, octets: usize| ReadItem::Placed {
             rid: RID,
             buffer: Buffer::Expected,
@@ -111,10 +111,117 @@ fn a_transfer_that_nobody_is_told_of_gives_its_buffer_back() {
         let (begin, name) = (20 * round, Rid::new(100 + round).expect("46 bits"));
         place(&mut inbound, name, begin + 10, 10, false);
         place(&mut inbound, RID, begin, 20, true);
-        assert_eq!(inbound.hand_over(20, |_, _, _| panic!("octets are copied")), 20);
+        assert_eq!(inbound.hand_over(20, true, |_, _, _| panic!("octets are copied")), 20);
         assert!(matches!(reader.read(&mut [], usize::MAX), ReadItem::Placed { rid: RID, octets: 20, .. }));
         assert_eq!(reader.read(&mut [], usize::MAX), ReadItem::Nothing);
         assert_eq!(inbound.counters().segments_placed, 2 * round + 2, "there was a buffer");
     }
     assert_eq!(inbound.counters().over_quota, 0);
+}
+
+const BUFFER: usize = 4000;
+/// Names that are expected, and one that is not.
+const NAMES: u64 = 4;
+
+/// A stream that expects transfers 1 to 3, and may tell where messages begin.
+struct End {
+    inbound: Inbound,
+    reader: ByteReader,
+    memory: Region,
+    items: Vec<ReadItem>,
+    octets: Vec<u8>,
+}
+
+impl End {
+    fn new(message_starts: bool) -> Self {
+        let ring = || Region::heap(1 << 15).expect("memory");
+        let config = ByteStreamConfig { message_starts, ..ByteStreamConfig::new(ring(), ring()) };
+        let shared = Arc::new(SharedByteStream::new(0, Rings::new().doorbells, config));
+        let (inbound, reader) = (Inbound::new(shared.clone()), ByteReader::new(shared));
+        let memory = Region::heap(NAMES as usize * BUFFER).expect("memory");
+        let mut end = Self { inbound, reader, memory, items: Vec::new(), octets: Vec::new() };
+        end.expect();
+        end
+    }
+
+    /// Expects all transfers that have ended again.
+    fn expect(&mut self) {
+        for name in 1..NAMES {
+            let at = name as usize * BUFFER;
+            self.reader.expect(Rid::new(name).expect("46 bits"), &self.memory, at, BUFFER);
+        }
+        self.inbound.take_commands();
+    }
+
+    /// Reads all there is; parts of a buffer that continue each other are one.
+    fn read(&mut self) {
+        let mut out = vec![0; 1 << 15];
+        loop {
+            let item = self.reader.read(&mut out, usize::MAX);
+            match (item, self.items.last_mut()) {
+                (ReadItem::Nothing, _) => return,
+                (ReadItem::Octets(octets), last) => {
+                    self.octets.extend_from_slice(&out[..octets]);
+                    match last {
+                        Some(ReadItem::Octets(before)) => *before += octets,
+                        _ => self.items.push(item),
+                    }
+                }
+                (
+                    ReadItem::Placed { rid, offset, octets, .. },
+                    Some(ReadItem::Placed { rid: before, offset: at, octets: more, .. }),
+                ) if rid == *before && offset == *at + *more => *more += octets,
+                _ => self.items.push(item),
+            }
+        }
+    }
+}
+
+/// Where there is no room for records, octets that were placed wait, or are read from the stream if they may
+/// not; and a stream that is told where messages begin waits in any case.
+#[test]
+fn octets_without_room_for_their_record_wait_or_go_to_the_ring() {
+    for message_starts in [false, true] {
+        let mut end = End::new(message_starts);
+        let count = limits::BYTE_STREAM_RECORDS + 100;
+        let hand_over = |end: &mut End, to: usize, may_wait: bool| {
+            let next = end.inbound.position() as usize;
+            end.inbound.hand_over(to - next, may_wait, |skip, octets, write| {
+                let octets: Vec<u8> = (next + skip..next + skip + octets).map(octet).collect();
+                write(&octets);
+            })
+        };
+        for number in 0..count {
+            // Of one transfer after the other, and of each what comes next.
+            let option = Transfer {
+                rid: Rid::new(1 + number as u64 % 2).expect("46 bits"),
+                message_aligned: false,
+                unsolicited: false,
+                buffer_offset: number as u32 / 2,
+                data_offset: 0,
+                data_octets: 1,
+                total_octets: None,
+            };
+            let payload = number as u64;
+            let kept = (payload, payload + 1);
+            let arrived = Arrived { payload, payload_octets: 1, kept, in_order: true };
+            end.inbound.place(&option, &arrived, |at, _, write| write(&[octet(at as usize)]));
+            hand_over(&mut end, number + 1, true);
+        }
+        let told = end.inbound.position() as usize;
+        assert!((limits::BYTE_STREAM_RECORDS - 2..limits::BYTE_STREAM_RECORDS).contains(&told), "{told}");
+        assert!(!end.inbound.has_many_records());
+        let given_up = hand_over(&mut end, count, false);
+        assert_eq!(given_up, if message_starts { 0 } else { count - told });
+        let counters = *end.inbound.counters();
+        assert_eq!((counters.too_scattered, counters.octets_delivered), (given_up as u64, told as u64));
+        // The reader has all of the stream, in order.
+        let mut out = vec![0; count];
+        let mut read = end.reader.read_plain(&mut out);
+        assert_eq!(read, told + given_up);
+        assert!(end.inbound.has_many_records());
+        hand_over(&mut end, count, true);
+        read += end.reader.read_plain(&mut out[read..]);
+        assert!(read == count && out.iter().enumerate().all(|(at, value)| *value == octet(at)));
+    }
 }

@@ -33,16 +33,17 @@
 //!
 //! What the window of a byte stream offers is held until its application reads, however many of them pause
 //! together, and whatever the length of the segments. Three quarters of a core's frames, 5.25 MiB, are an
-//! account of promises (`tcp/receive_queue/promise.rs`). What the application's ring has room for needs none.
-//! For the rest of the window frames are promised before it is offered: as much as the configuration says,
-//! but at most four fifths of what is left in the account, and 3 MiB. A window that was offered never shrinks
-//! (RFC 9293 §3.8.6.2.1); it is not moved on instead, until octets are read and their promise is worth no
-//! more than a new one. Segments are gathered where frames would be emptier than promised, and frames that
-//! are promised are not there for others. A single stream has its whole window of 2 MiB. Of sixteen that
-//! receive together each has, by arithmetic, about 0.3 MiB beside its ring. When nothing is left, a stream
-//! has what its ring has room for and two segments, so that its window always opens again. Tests pause a
-//! thousand readers so; by arithmetic 1800 may pause before a segment is refused. While windows are promised,
-//! a new connection is offered a sixteenth of what is left, or 64 KiB, until it is known what it carries.
+//! account of promises (`tcp/receive_queue/promise.rs`). What the application's ring has room for needs none
+//! (but see `byte_stream` for streams with the TCP RDMA option). For the rest of the window frames are
+//! promised before it is offered: as much as the configuration says, but at most four fifths of what is left
+//! in the account, and 3 MiB. A window that was offered never shrinks (RFC 9293 §3.8.6.2.1); it is not moved
+//! on instead, until octets are read and their promise is worth no more than a new one. Segments are gathered
+//! where frames would be emptier than promised, and frames that are promised are not there for others. A
+//! single stream has its whole window of 2 MiB. Of sixteen that receive together each has, by arithmetic,
+//! about 0.3 MiB beside its ring. When nothing is left, a stream has what its ring has room for and two
+//! segments, so that its window always opens again. Tests pause a thousand readers so; by arithmetic 1800 may
+//! pause before a segment is refused. While windows are promised, a new connection is offered a sixteenth of
+//! what is left, or 64 KiB, until it is known what it carries.
 //!
 //! Windows of queue pairs are not promised: their FPDUs pass through frames. Where messages wait for receives
 //! on many queue pairs, or many connections are offered their window before the first of them becomes a byte
