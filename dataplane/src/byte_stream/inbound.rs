@@ -14,7 +14,7 @@ use super::shared::SharedByteStream;
 use super::transfers::{Buffer, Record, RecordKind, TransferId, Transfers};
 use crate::limits;
 use crate::sync::{Ordering, fence};
-use crate::wire::tcp_rdma::{RdmaOption, Rid, Transfer};
+use crate::wire::tcp_rdma::{RdmaOption, Rid, Transfer, TransferWords};
 
 /// Octets of a segment that TCP keeps, by positions of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +66,36 @@ struct MessageStart {
     handed_out_to: u64,
 }
 
+/// A transfer of which the segments of a burst bring one part after the other, in order. What the first of
+/// them has shown holds for those that say the same and continue it; the transfer has them when the
+/// continuation ends.
+///
+/// Example: octets 0 to 1427 of a buffer of 65536 came in a segment that says that all of its 1428 octets are
+/// of the transfer. The next one says so too, with a buffer offset of 1428. The 46th, the last, is shorter.
+#[derive(Clone, Copy, Debug)]
+struct Continuation {
+    transfer: TransferId,
+    /// The option of the segment before.
+    option: TransferWords,
+    /// Octets of the payload of each segment.
+    segment_octets: u32,
+    /// Where in the buffer the next segment begins, and the last place where it may end.
+    next: u32,
+    end: u32,
+    /// Octets that the transfer does not have yet.
+    octets: u32,
+}
+
+impl Continuation {
+    /// Returns true if a segment of `payload_octets` octets with `option` continues it.
+    #[inline]
+    fn is_continued_by(&self, option: TransferWords, payload_octets: usize) -> bool {
+        option.is_at(&self.option, self.next)
+            && payload_octets == self.segment_octets as usize
+            && self.segment_octets <= self.end - self.next
+    }
+}
+
 /// Records that one segment may add: that a message begins, that octets are placed, and that they complete
 /// their transfer. Before each of them two must have room.
 const RECORDS_OF_SEGMENT: usize = 4;
@@ -96,6 +126,12 @@ pub struct Inbound {
     filled_told: u64,
     /// The next record: octets that were placed last, and may continue.
     placed_last: Option<Record>,
+    /// The transfer that the segments of a burst continue.
+    continuation: Option<Continuation>,
+    /// How far the ring may be filled, and how many records may be pushed, at least: the application, which
+    /// makes more room, writes other cache lines, so it is asked only where this does not suffice.
+    fill_to: u64,
+    records_left: usize,
     /// There are records or counts that the application was not told of.
     has_news: bool,
     /// Octets of messages handed out before their turn.
@@ -122,6 +158,9 @@ impl Inbound {
             filled: 0,
             filled_told: 0,
             placed_last: None,
+            continuation: None,
+            fill_to: 0,
+            records_left: 0,
             has_news: false,
             early_filled: 0,
             position: 0,
@@ -279,10 +318,28 @@ impl Inbound {
         }
     }
 
-    /// Takes `payload`, the next octets in stream order, all of one segment with the option `option`, if it
-    /// has one: those of a transfer are placed, and all are handed over. The application
+    /// Takes `payload`, the next octets in stream order, all of one segment, with the octets of its RDMA
+    /// option, or none: those of a transfer are placed, and all are handed over. The application
     /// [has room](Self::takes) for them. [`tell`](Self::tell) follows.
-    pub fn receive(&mut self, payload: &[u8], option: Option<&RdmaOption>) {
+    #[inline]
+    pub fn receive(&mut self, payload: &[u8], option: &[u8]) {
+        if let Some(words) = TransferWords::of(option)
+            && let Some(continuation) = &mut self.continuation
+            && continuation.is_continued_by(words, payload.len())
+        {
+            self.transfers.write(continuation.transfer, continuation.next.into(), payload);
+            continuation.next += continuation.segment_octets;
+            continuation.octets += continuation.segment_octets;
+            return;
+        }
+        self.receive_next(payload, option);
+    }
+
+    /// As [`receive`](Self::receive), of a segment that continues nothing.
+    fn receive_next(&mut self, payload: &[u8], option: &[u8]) {
+        if let Some(continuation) = self.continuation {
+            self.end_continuation(continuation);
+        }
         let begin = self.position;
         let copy = |at: u64, octets: usize, write: &mut dyn FnMut(&[u8])| {
             let skip = (at - begin) as usize;
@@ -290,15 +347,16 @@ impl Inbound {
                 write(slice);
             }
         };
-        if let Some(option) = option {
+        if let Some(parsed) = option.get(2..).and_then(RdmaOption::parse) {
             let kept = (begin, begin + payload.len() as u64);
             let arrived = Arrived { payload: begin, payload_octets: payload.len(), kept, in_order: true };
-            if option.begins_message() {
+            if parsed.begins_message() {
                 self.note_message_start(&arrived);
             }
-            if let RdmaOption::Transfer(transfer) = option {
+            if let RdmaOption::Transfer(transfer) = &parsed {
                 self.has_news = true;
-                if self.place_next(transfer, &arrived, copy) {
+                if let Some(placement) = self.place_next(transfer, &arrived, copy) {
+                    self.begin_continuation(&placement, TransferWords::of(option));
                     return;
                 }
             }
@@ -309,24 +367,53 @@ impl Inbound {
         debug_assert_eq!(octets, payload.len(), "there was room for all");
     }
 
-    /// Places the octets of a segment that are next in stream order. Returns true if they are handed over:
-    /// the transfer has all of them, and nothing is to be told before.
+    /// Notes that the next segments may continue a placement that was handed over: all of the payload of its
+    /// segment, which has the option `option`.
+    fn begin_continuation(&mut self, placement: &Placement, option: Option<TransferWords>) {
+        let Placement { range, transfer, .. } = *placement;
+        // Where a message begins is told, segment by segment.
+        let Some(option) = option.filter(|_| !self.shared.message_starts) else { return };
+        let continues = self.placed_last.is_some() && range.octets() > 0;
+        if continues && let Some(end) = self.transfers.continues_to(transfer, range) {
+            let (segment_octets, next) = (range.octets(), range.end() as u32);
+            self.continuation = Some(Continuation { transfer, option, segment_octets, next, end, octets: 0 });
+        }
+    }
+
+    /// Gives the transfer what has continued it.
+    fn end_continuation(&mut self, continuation: Continuation) {
+        self.continuation = None;
+        let Continuation { transfer, segment_octets, octets, .. } = continuation;
+        if octets == 0 {
+            return;
+        }
+        self.transfers.append(transfer, octets, octets / segment_octets);
+        self.position += u64::from(octets);
+        let placed = self.placed_last.as_mut().map(|record| &mut record.kind);
+        debug_assert!(matches!(placed, Some(RecordKind::Placed { .. })), "it is of the transfer");
+        if let Some(RecordKind::Placed { octets: placed, .. }) = placed {
+            *placed += octets;
+        }
+    }
+
+    /// Places the octets of a segment that are next in stream order. Returns their placement if they are
+    /// handed over: the transfer has all of them, and nothing is to be told before.
     fn place_next(
         &mut self,
         option: &Transfer,
         arrived: &Arrived,
         mut copy: impl FnMut(u64, usize, &mut dyn FnMut(&[u8])),
-    ) -> bool {
+    ) -> Option<Placement> {
         let has_all = option.data_offset == 0 && usize::from(option.data_octets) == arrived.payload_octets;
         let is_next = self.message_starts.is_empty() && self.placements.is_empty();
         if !has_all || !is_next || self.shared.abandoned.load(Ordering::Acquire) {
             self.place_fitting(option, arrived, copy);
-            return false;
+            return None;
         }
         let (at, end) = arrived.kept;
-        let Some(placement) = self.place_part(option, arrived, at, end, &mut copy) else { return false };
+        let placement = self.place_part(option, arrived, at, end, &mut copy)?;
         self.transfers.counters.segments_placed += 1;
-        self.deliver(&placement)
+        self.deliver(&placement).then_some(placement)
     }
 
     /// Places the octets of a segment that are not placed yet. Those that came beyond a gap, and were placed
@@ -491,6 +578,7 @@ impl Inbound {
         may_wait: bool,
         copy: impl FnMut(usize, usize, &mut dyn FnMut(&[u8])),
     ) -> usize {
+        debug_assert!(self.continuation.is_none(), "the application was told of a burst");
         let octets = self.hand_over_next(available, may_wait, copy);
         self.tell();
         octets
@@ -517,7 +605,7 @@ impl Inbound {
             let octets_end = start.unwrap_or(octets_end);
             if octets_end > self.position {
                 let wanted = (octets_end - self.position) as usize;
-                let taken = wanted.min(self.ring_room());
+                let taken = self.room_in_ring(wanted);
                 let skip = (self.position - begin) as usize;
                 let (ring, mut at) = (&self.shared.receive_ring, self.filled);
                 copy(skip, taken, &mut |slice| {
@@ -557,6 +645,9 @@ impl Inbound {
 
     /// Tells the application what was handed over.
     pub fn tell(&mut self) {
+        if let Some(continuation) = self.continuation {
+            self.end_continuation(continuation);
+        }
         let has_news = core::mem::take(&mut self.has_news);
         if has_news {
             self.push_placed();
@@ -667,16 +758,30 @@ impl Inbound {
         }
     }
 
-    fn push_now(&self, record: Record) {
+    fn push_now(&mut self, record: Record) {
+        self.records_left = self.records_left.saturating_sub(1);
         let pushed = self.shared.records.push(record);
         debug_assert!(pushed.is_ok(), "room for two was seen, and nobody else pushes");
     }
 
     /// Whether there is room for `count` records more.
     #[inline]
-    fn has_room_for_records(&self, count: usize) -> bool {
-        let records = &self.shared.records;
-        records.len() + usize::from(self.placed_last.is_some()) + count <= records.capacity()
+    fn has_room_for_records(&mut self, count: usize) -> bool {
+        let count = count + usize::from(self.placed_last.is_some());
+        if count > self.records_left {
+            let records = &self.shared.records;
+            self.records_left = records.capacity() - records.len();
+        }
+        count <= self.records_left
+    }
+
+    /// Returns how many of `wanted` octets the ring has room for.
+    #[inline]
+    fn room_in_ring(&mut self, wanted: usize) -> usize {
+        if self.fill_to - self.filled < wanted as u64 {
+            self.fill_to = self.filled + self.ring_room() as u64;
+        }
+        wanted.min((self.fill_to - self.filled) as usize)
     }
 
     fn ring_room(&self) -> usize {
@@ -693,21 +798,22 @@ impl Inbound {
     /// Returns true if more than half of the records may still be pushed. Those that are left then suffice
     /// for a window of long segments, each of another transfer than the one before.
     #[inline]
-    pub fn has_many_records(&self) -> bool {
+    pub fn has_many_records(&mut self) -> bool {
         self.has_room_for_records(self.shared.records.capacity() / 2)
     }
 
     /// Whether all `octets` octets of a segment that are next in the stream can be handed over from where
     /// they lie, whatever it says about them: no placement is in the way.
-    pub fn takes(&self, octets: usize) -> bool {
+    #[inline]
+    pub fn takes(&mut self, octets: usize) -> bool {
         self.placements.is_empty()
             && self.message_starts.is_empty()
-            && self.ring_room() >= octets
+            && self.room_in_ring(octets) == octets
             && self.has_room_for_records(RECORDS_OF_SEGMENT)
     }
 
     /// Notes that octets wait for room, or do no more. Returns true if there is room after all.
-    pub fn note_stalled(&self, stalled: bool) -> bool {
+    pub fn note_stalled(&mut self, stalled: bool) -> bool {
         if !stalled {
             return false;
         }

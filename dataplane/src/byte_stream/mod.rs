@@ -32,6 +32,9 @@
 //! - In. Octets that are next in order are copied from the frame to the ring; the reader copies them again.
 //!   Octets of a transfer go from the frame to the buffer of the transfer when their segment arrives, also
 //!   beyond a gap, and a record stands for them between the octets of the ring.
+//!   Segments of a burst that continue a transfer in order differ in their buffer offset alone: what the
+//!   first has shown holds for the others, and the transfer has their octets when the burst ends
+//!   (`Continuation`).
 //! - Claims. The option can be lost, copied to another segment, or changed, by whoever can compute
 //!   TCP's checksum. What came in order has its place in a buffer for good (`Intervals`); what lies beyond a
 //!   gap holds it until the gap closes. If the octets in the gap claim the same place, they get it, and what

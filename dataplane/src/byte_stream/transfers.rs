@@ -364,7 +364,31 @@ impl Transfers {
         Some(TransferId { slot: at as u16, epoch: self.epochs[at] })
     }
 
+    /// Returns how far octets in order may continue `range`, which was kept last, if nothing that is known of
+    /// the transfer changes by them: they lie in its buffer and before its last octet, and none is taken.
+    pub(super) fn continues_to(&self, transfer: TransferId, range: BufferRange) -> Option<u32> {
+        let slot = self.slots[usize::from(transfer.slot)].as_ref().filter(|_| self.counts(transfer))?;
+        let is_last = slot.tentative.is_empty() && !slot.refused && slot.kept.end() == range.end();
+        let end = slot.total_octets.map_or(slot.octets, |total| slot.octets.min(u64::from(total) - 1));
+        let end = u32::try_from(end).unwrap_or(u32::MAX);
+        (is_last && range.end() < u64::from(end)).then_some(end)
+    }
+
+    /// Keeps and delivers the `octets` octets that continue what was kept last of the transfer: those of
+    /// `segments` segments.
+    pub(super) fn append(&mut self, transfer: TransferId, octets: u32, segments: u32) {
+        let Some(slot) = self.slots[usize::from(transfer.slot)].as_mut() else { return };
+        let range = u32::try_from(slot.kept.end()).ok().and_then(|next| BufferRange::new(next, octets));
+        let appended = range.is_some_and(|range| slot.kept.append(range));
+        debug_assert!(appended, "it continues what was kept last");
+        slot.delivered += u64::from(octets);
+        self.counters.segments_placed += u64::from(segments);
+        self.counters.octets_placed += u64::from(octets);
+        self.counters.octets_delivered += u64::from(octets);
+    }
+
     /// Writes `octets` to `at` of the transfer's buffer, which it has claimed.
+    #[inline]
     pub(super) fn write(&self, transfer: TransferId, at: u64, octets: &[u8]) {
         let Some(slot) = &self.slots[usize::from(transfer.slot)] else { return };
         let written = slot.memory.write(slot.offset + at as usize, octets);

@@ -218,8 +218,8 @@ impl<F: Frame> Endpoint<'_, F> {
         let unexpected = loop {
             let first = frame.piece(0).unwrap_or_default();
             let payload = first.get(segment.payload_offset..segment.end()).unwrap_or_default();
-            let option = if annotated { segment.rdma_option(first) } else { None };
-            stream.inbound.receive(payload, option.as_ref());
+            let option = if annotated { segment.rdma_octets(first) } else { &[] };
+            stream.inbound.receive(payload, option);
             tcp.pass(payload.len());
             octets += payload.len();
             segments += 1;

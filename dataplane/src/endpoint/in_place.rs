@@ -22,17 +22,16 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Returns true if the octets of a segment can be consumed in its frame, if they are next: its connection
     /// takes FPDUs at once, or its byte stream has room for them.
     #[inline]
-    pub(super) fn takes_in_place(&self, segment: &Segment, frame: &F) -> bool {
-        let takes = match &self.connection.mode {
+    pub(super) fn takes_in_place(&mut self, segment: &Segment, frame: &F) -> bool {
+        let connection = &mut *self.connection;
+        let takes = match &mut connection.mode {
             Mode::FullOperation(operating) => {
                 operating.receives
                     && !operating.failed
                     && !operating.awaits_receive
                     && self.queue_pair.is_some()
             }
-            Mode::Bytes(stream) => {
-                !self.connection.close_notified && stream.inbound.takes(segment.payload_octets)
-            }
+            Mode::Bytes(stream) => !connection.close_notified && stream.inbound.takes(segment.payload_octets),
             Mode::Streaming | Mode::Lingering { .. } => false,
         };
         takes && frame.piece(0).is_some_and(|first| first.len() >= segment.end())

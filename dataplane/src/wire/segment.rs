@@ -175,15 +175,18 @@ impl Segment {
         }
     }
 
-    /// Returns the TCP RDMA option, if it was [found](Self::find_rdma_option). `frame` is the one that the
-    /// segment lies in.
+    /// Returns the octets of the TCP RDMA option, if it was [found](Self::find_rdma_option), and none if not.
+    /// `frame` is the one that the segment lies in.
     #[inline]
-    pub fn rdma_option(&self, frame: &[u8]) -> Option<RdmaOption> {
+    pub fn rdma_octets<'f>(&self, frame: &'f [u8]) -> &'f [u8] {
         let octets = usize::from(self.rdma_octets);
-        let [_, _, body @ ..] = frame.get(self.payload_offset - octets..self.payload_offset)? else {
-            return None;
-        };
-        RdmaOption::parse(body)
+        frame.get(self.payload_offset - octets..self.payload_offset).unwrap_or_default()
+    }
+
+    /// Returns the TCP RDMA option, if it was found.
+    #[cfg(test)]
+    pub fn rdma_option(&self, frame: &[u8]) -> Option<RdmaOption> {
+        RdmaOption::parse(self.rdma_octets(frame).get(2..)?)
     }
 
     /// Returns its header with all options, of which those of the RDMA option have the kind `rdma_kind`.

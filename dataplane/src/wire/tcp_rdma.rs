@@ -112,6 +112,39 @@ impl Transfer {
     }
 }
 
+/// An option of a transfer as it lies in a header: the buffer offset, and all else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransferWords {
+    /// Kind, length, A, U and RID.
+    name: [u8; 8],
+    buffer_offset: u32,
+    data: [u8; 4],
+    /// Zeros if there is none: the length says so.
+    total: [u8; 4],
+}
+
+impl TransferWords {
+    /// Returns those of an option of 16 or 20 octets; `None` if `option` is another form.
+    #[inline]
+    pub fn of(option: &[u8]) -> Option<Self> {
+        let (name, rest) = option.split_first_chunk()?;
+        let (&buffer_offset, rest) = rest.split_first_chunk()?;
+        let (&data, rest) = rest.split_first_chunk()?;
+        let total = match rest {
+            [] => [0; 4],
+            _ => *rest.first_chunk().filter(|_| rest.len() == 4)?,
+        };
+        Some(Self { name: *name, buffer_offset: u32::from_be_bytes(buffer_offset), data, total })
+    }
+
+    /// Returns true if it is the same option as `other`, but with this buffer offset.
+    #[inline]
+    pub fn is_at(&self, other: &Self, buffer_offset: u32) -> bool {
+        (self.name, self.data, self.total) == (other.name, other.data, other.total)
+            && self.buffer_offset == buffer_offset
+    }
+}
+
 /// The option in each of its forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RdmaOption {

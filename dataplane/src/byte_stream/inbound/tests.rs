@@ -1,5 +1,7 @@
 //! Tests of placements that wait for their turn.
 
+use proptest::prelude::*;
+
 use super::super::{Buffer, ByteReader, ByteStreamConfig, ReadItem, UnsolicitedPool};
 use super::*;
 use crate::memory::Region;
@@ -119,9 +121,70 @@ fn a_transfer_that_nobody_is_told_of_gives_its_buffer_back() {
     assert_eq!(inbound.counters().over_quota, 0);
 }
 
+/// What a segment says of its octets.
+#[derive(Clone, Copy, Debug)]
+struct Said {
+    octets: usize,
+    option: Option<Transfer>,
+}
+
+impl Said {
+    /// The octets of its option, as they lie in a header.
+    fn option_octets(&self) -> Vec<u8> {
+        let option = self.option.map(RdmaOption::Transfer);
+        let mut octets = vec![0; option.as_ref().map_or(0, RdmaOption::len)];
+        if let Some(option) = option {
+            option.emit(25, &mut octets);
+        }
+        octets
+    }
+}
+
 const BUFFER: usize = 4000;
 /// Names that are expected, and one that is not.
 const NAMES: u64 = 4;
+
+/// Segments in order: most continue the one before, or begin another transfer.
+fn segments() -> impl Strategy<Value = Vec<Said>> {
+    let change = prop_oneof![20 => Just(0), 1 => 1_u8..10];
+    let rounds = (change, 0..NAMES, prop_oneof![Just(90_usize), Just(100), 1_usize..120], 0..BUFFER as u32);
+    proptest::collection::vec(rounds, 1..150).prop_map(|rounds| {
+        let mut all: Vec<Said> = Vec::new();
+        let first = Transfer {
+            rid: Rid::new(0).expect("46 bits"),
+            message_aligned: false,
+            unsolicited: false,
+            buffer_offset: 0,
+            data_offset: 0,
+            data_octets: 100,
+            total_octets: Some(BUFFER as u32),
+        };
+        let mut next = first;
+        for (change, name, octets, offset) in rounds {
+            let mut said = Said { octets: next.data_octets.into(), option: Some(next) };
+            match (change, &mut said.option) {
+                (1, option) => *option = None,
+                (2, Some(option)) => option.rid = Rid::new(name).expect("46 bits"),
+                (3, Some(option)) => option.buffer_offset = offset,
+                (4, Some(option)) => option.total_octets = Some(offset),
+                (5, Some(option)) => option.total_octets = None,
+                (6, Some(option)) => (said.octets, option.data_octets) = (octets, octets as u16),
+                (7, Some(option)) => (option.data_offset, option.data_octets) = (1, octets as u16),
+                (8, Some(option)) => option.message_aligned = true,
+                (9, _) => said.octets = octets,
+                _ => {}
+            }
+            all.push(said);
+            let placed = said.option.unwrap_or(next);
+            let buffer_offset = placed.buffer_offset + u32::from(placed.data_octets);
+            next = Transfer { buffer_offset, data_offset: 0, message_aligned: false, ..placed };
+            if next.total_octets.is_some_and(|total| buffer_offset >= total) {
+                next = Transfer { rid: Rid::new(name).expect("46 bits"), ..first };
+            }
+        }
+        all
+    })
+}
 
 /// A stream that expects transfers 1 to 3, and may tell where messages begin.
 struct End {
@@ -174,6 +237,62 @@ impl End {
                 _ => self.items.push(item),
             }
         }
+    }
+}
+
+proptest! {
+    /// Segments that continue each other in a burst come to the same as each of them by itself.
+    #[test]
+    fn bursts_come_to_the_same_as_segments(
+        segments in segments(),
+        bursts in proptest::collection::vec(1_usize..40, 1..20),
+        message_starts in proptest::bool::weighted(0.2),
+    ) {
+        let (mut in_bursts, mut one_by_one) = (End::new(message_starts), End::new(message_starts));
+        let mut left = segments.as_slice();
+        for burst in bursts.iter().cycle() {
+            let (now, later) = left.split_at((*burst).min(left.len()));
+            for said in now {
+                let begin = one_by_one.inbound.position();
+                let payload: Vec<u8> = (begin as usize..begin as usize + said.octets).map(octet).collect();
+                prop_assert!(in_bursts.inbound.takes(payload.len()));
+                in_bursts.inbound.receive(&payload, &said.option_octets());
+                let inbound = &mut one_by_one.inbound;
+                let kept = (begin, begin + payload.len() as u64);
+                let arrived = Arrived { payload: begin, payload_octets: payload.len(), kept, in_order: true };
+                if let Some(option) = &said.option {
+                    if option.message_aligned {
+                        inbound.note_message_start(&arrived);
+                    }
+                    inbound.place(option, &arrived, |at, octets, write| {
+                        write(&payload[(at - begin) as usize..][..octets]);
+                    });
+                }
+                let handed_over = inbound.hand_over(payload.len(), true, |skip, octets, write| {
+                    write(&payload[skip..skip + octets]);
+                });
+                prop_assert_eq!(handed_over, payload.len());
+            }
+            in_bursts.inbound.tell();
+            for end in [&mut in_bursts, &mut one_by_one] {
+                end.read();
+                end.expect();
+            }
+            prop_assert_eq!(in_bursts.inbound.position(), one_by_one.inbound.position());
+            prop_assert_eq!(in_bursts.inbound.counters(), one_by_one.inbound.counters());
+            left = later;
+            if left.is_empty() {
+                break;
+            }
+        }
+        prop_assert_eq!(&in_bursts.items, &one_by_one.items);
+        prop_assert_eq!(&in_bursts.octets, &one_by_one.octets);
+        let written = |end: &End| {
+            let mut octets = vec![0; end.memory.len()];
+            assert!(end.memory.read(0, &mut octets));
+            octets
+        };
+        prop_assert!(written(&in_bursts) == written(&one_by_one));
     }
 }
 
