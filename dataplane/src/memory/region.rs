@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::alloc::{self, Layout};
 use std::sync::Arc;
 
-use super::copy;
+use super::copy::{self, Pieces};
 use crate::crc32c::Digest;
 
 /// The owner of a [`Region`]'s octets: a hugepage zone, a heap block, a mapping.
@@ -202,6 +202,36 @@ impl Region {
         }
         // SAFETY: as in `read`.
         unsafe { copy::read_summed(self.start.as_ptr().add(offset), target, digest) };
+        true
+    }
+
+    /// Copies `octets` octets from `offset` to the front of `target`, except where Markers stand: after the
+    /// first `to_marker` octets, and after each 508 more. Returns false and leaves `target` unchanged if the
+    /// range is not inside, or `target` is too short.
+    #[must_use]
+    #[inline]
+    pub fn read_marked(&self, offset: usize, octets: usize, target: &mut [u8], to_marker: usize) -> bool {
+        let pieces = Pieces::new(octets, to_marker);
+        if !self.contains(offset, octets) || pieces.marked_octets() > target.len() {
+            return false;
+        }
+        // SAFETY: as in `read`; the target was just checked to have room.
+        unsafe { copy::read_pieces(self.start.as_ptr().add(offset), target, pieces) };
+        true
+    }
+
+    /// Copies `octets` octets from the front of `source` to `offset`, except the Markers, which stand as
+    /// [`read_marked`](Self::read_marked) says. Returns false and writes nothing if they do not fit, the
+    /// source is too short, or the region is constant.
+    #[must_use]
+    #[inline]
+    pub fn write_marked(&self, offset: usize, octets: usize, source: &[u8], to_marker: usize) -> bool {
+        let pieces = Pieces::new(octets, to_marker);
+        if !self.contains(offset, octets) || pieces.marked_octets() > source.len() || self.constant {
+            return false;
+        }
+        // SAFETY: as in `write`; the source was just checked to have them.
+        unsafe { copy::write_pieces(source, self.start.as_ptr().add(offset), pieces) };
         true
     }
 

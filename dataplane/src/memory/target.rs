@@ -50,6 +50,22 @@ impl<'t> Target<'t> {
         }
     }
 
+    /// Copies all of the range to the front of `target`, except where Markers stand: after the first
+    /// `to_marker` octets, and after each 508 more. Returns false, and writes nothing, if that is too short.
+    #[must_use]
+    #[inline]
+    pub fn read_marked(&self, target: &mut [u8], to_marker: usize) -> bool {
+        self.region.read_marked(self.offset, self.octets, target, to_marker)
+    }
+
+    /// Fills the whole range with what lies between the Markers at the front of `source`, as
+    /// [`read_marked`](Self::read_marked) has it. Returns false and writes nothing if `source` is too short.
+    #[must_use]
+    #[inline]
+    pub fn write_marked(&self, source: &[u8], to_marker: usize) -> bool {
+        self.region.write_marked(self.offset, self.octets, source, to_marker)
+    }
+
     /// Modifies the whole range atomically (see [`Region::fetch_modify`]). Returns `None` and writes nothing
     /// unless the range is 8 aligned octets.
     #[inline]
@@ -95,6 +111,29 @@ mod tests {
         assert!(!target(&region, 10, 5).read_summed(1, &mut back, &mut digest), "past the checked range");
         assert!(target(&region, 10, 5).read_summed(0, &mut back, &mut digest));
         assert_eq!((&back, digest.finish()), (b"hello", crc32c::crc32c(b"hello")));
+    }
+
+    /// Octets that Markers cut are those of the range, one after the other.
+    #[test]
+    fn a_marked_target_is_all_of_what_was_checked() {
+        let region = Region::heap(4096).unwrap();
+        let pattern: Vec<u8> = (0..1200_usize).map(|at| (at * 7 + at / 251) as u8).collect();
+        let mut marked = vec![0xee; 1212];
+        for (octet, value) in pattern.iter().enumerate() {
+            let markers = if octet < 100 { 0 } else { 1 + (octet - 100) / 508 };
+            marked[octet + 4 * markers] = *value;
+        }
+        let range = target(&region, 10, 1200);
+        assert!(!range.write_marked(&marked[..1211], 100), "the source is too short");
+        assert!(range.write_marked(&marked, 100));
+        let mut back = [0; 1201];
+        assert!(region.read(10, &mut back));
+        assert_eq!((&back[..1200], back[1200]), (&pattern[..], 0));
+        let mut out = vec![0xee; 1214];
+        assert!(!range.read_marked(&mut out[..1211], 100), "no room");
+        assert!(range.read_marked(&mut out, 100));
+        assert_eq!((&out[..1212], &out[1212..]), (&marked[..], &[0xee; 2][..]));
+        assert!(!target(&region, 4000, 100).read_marked(&mut out, 100), "past the region");
     }
 
     // Requirements: RDMAPX-5-02
