@@ -9,7 +9,7 @@
 use crate::device::Frame;
 use crate::memory::RetainedMemory;
 use crate::mpa::builder::{self, write_long};
-use crate::mpa::fpdu::{self, Passes};
+use crate::mpa::fpdu::{self, Markers, Passes};
 use crate::net::template::HeaderTemplate;
 use crate::qp::run::{FpduDescriptor, FpduRun, Source};
 use crate::statistics::Statistics;
@@ -116,7 +116,7 @@ impl Parts<'_> {
         let octets = headers.octets() + segment.octets as usize;
         let Some((payload, room)) = payload.zip(frame.append(octets)) else { return Some(false) };
         headers.begin(room, segment.seq, push);
-        if !write_long(&mut room[headers.octets()..], &self.header, &payload, self.passes) {
+        if !write_long(&mut room[headers.octets()..], &self.header, &payload, Markers::NONE, self.passes) {
             return Some(false);
         }
         self.statistics.fpdus_sent += 1;

@@ -8,7 +8,7 @@ use crate::limits;
 use crate::memory::{RetainedMemory, STag, StagTable, Target};
 use crate::mpa::Framing;
 use crate::mpa::builder::{ConstantPayload, FpduWriter, PayloadIn, fill_in_crcs, write_short};
-use crate::mpa::fpdu;
+use crate::mpa::fpdu::{self, Filled};
 use crate::qp::run::{FpduDescriptor, FpduRun, Source};
 use crate::qp::sender::ShortMessage;
 use crate::statistics::Statistics;
@@ -94,7 +94,7 @@ impl<F: Frame> Endpoint<'_, F> {
             let Some(room) = frame.append(headers + segment.octets as usize) else { return false };
             let payload_octets = alone.payload.octets();
             let mut writer = FpduWriter::new(&mut room[headers..], alone.position, alone.framing);
-            let written = push_memory(&mut writer, &alone.header, &alone.payload) && writer.is_full();
+            let written = writer.push_segment(&alone.header, alone.payload) && writer.is_full();
             let statistics = &mut self.context.statistics;
             statistics.fpdus_sent += 1;
             statistics.bytes_copied_tx += payload_octets as u64;
@@ -299,18 +299,14 @@ impl<'e> PayloadSources<'e> {
     fn build_fpdu(&self, descriptor: &FpduDescriptor, qp: &QueuePair, writer: &mut FpduWriter<'_>) -> bool {
         let FpduDescriptor { header, octets, source } = descriptor;
         match *source {
-            Source::Memory(slice) if slice.len == 0 => writer.push_segment(header, 0, |_, _, _| true),
-            Source::Memory(slice) => {
+            Source::Memory(slice) if slice.len > 0 => {
                 let target = self.stags.retained(slice.stag, slice.to, slice.len as usize);
-                target.is_some_and(|target| push_memory(writer, header, &target))
+                target.is_some_and(|target| writer.push_segment(header, target))
             }
-            source => writer.push_segment(header, *octets as usize, |at, out, digest| {
-                let copied = qp.sender.copy(source, self.stags, at, out);
-                if let Some(digest) = digest {
-                    digest.update(out);
-                }
-                copied
-            }),
+            source => {
+                let fill = |at, out: &mut [u8]| qp.sender.copy(source, self.stags, at, out);
+                writer.push_segment(header, Filled { octets: *octets as usize, fill })
+            }
         }
     }
 
@@ -357,13 +353,4 @@ impl Reference<'_> {
         }
         payload_in.is_some()
     }
-}
-
-/// Builds the FPDU whose payload is all of `payload`. A long one is summed as it is copied.
-#[inline]
-fn push_memory(writer: &mut FpduWriter<'_>, header: &ddp::Header, payload: &Target<'_>) -> bool {
-    writer.push_segment(header, payload.octets(), |at, out, digest| match digest {
-        Some(digest) => payload.read_summed(at, out, digest),
-        None => payload.read(at, out),
-    })
 }

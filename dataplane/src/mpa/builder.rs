@@ -1,7 +1,7 @@
 //! Builds the FPDUs of a segment: their payload is copied into the frame, or the frame refers to it.
 
 use super::Framing;
-use super::fpdu::{self, LENGTH_LEN, Passes};
+use super::fpdu::{self, LENGTH_LEN, Markers, Passes, Payload};
 use crate::crc32c::{Digest, Engine};
 use crate::device::Frame;
 use crate::limits;
@@ -53,6 +53,7 @@ impl<'o> FpduWriter<'o> {
     }
 
     /// Returns the room of the next FPDU, whose ULPDU has `ulpdu_len` bytes, and its position.
+    #[cfg(test)]
     fn take_room(&mut self, ulpdu_len: usize) -> Option<(u64, &mut [u8])> {
         let position = self.position + self.filled as u64;
         let end = self.filled + fpdu::wire_len(position, ulpdu_len, self.framing.markers);
@@ -61,35 +62,28 @@ impl<'o> FpduWriter<'o> {
         Some((position, room))
     }
 
-    /// Appends the FPDU of a DDP segment, whose payload `fill` writes as in [`fpdu::encode`]. If `fill` is
-    /// called with a digest, it must add what it writes.
+    /// Appends the FPDU of a DDP segment. Returns false, and what follows is unspecified, if there is no room
+    /// for it or its payload cannot be had.
     #[inline]
     #[must_use]
-    pub fn push_segment(
-        &mut self,
-        header: &ddp::Header,
-        payload_len: usize,
-        mut fill: impl FnMut(usize, &mut [u8], Option<&mut Digest>) -> bool,
-    ) -> bool {
+    pub fn push_segment(&mut self, header: &ddp::Header, payload: impl Payload) -> bool {
+        let Framing { markers, crc } = self.framing;
         let header_len = header.header_len();
-        if self.framing.markers {
-            let mut emitted = [0; ddp::Header::MAX_LEN];
-            header.emit(&mut emitted);
-            let crc = self.framing.crc;
-            let Some((position, room)) = self.take_room(header_len + payload_len) else { return false };
-            let fill = |at, out: &mut [u8]| fill(at, out, None);
-            return fpdu::encode_marked(room, position, crc, &emitted[..header_len], payload_len, fill);
-        }
-        let end = self.filled + fpdu::unmarked_len(header_len + payload_len);
+        let markers = Markers::of(self.position + self.filled as u64, markers);
+        let end = self.filled + markers.wire_len(header_len + payload.octets());
         let Some(room) = self.out.get_mut(self.filled..end) else { return false };
         self.filled = end;
-        let passes = Passes::summed(self.framing.crc, payload_len);
+        // Into most short FPDUs of a stream with Markers none falls.
+        if markers.first() < fpdu::unmarked_len(header_len + payload.octets()) {
+            let mut emitted = [0; ddp::Header::MAX_LEN];
+            header.emit(&mut emitted);
+            return fpdu::encode_marked(room, markers, crc, &emitted[..header_len], payload);
+        }
         let put_header = |room: &mut [u8]| {
             header.emit(room);
         };
-        fpdu::encode_unmarked(room, passes, header_len, payload_len, put_header, |payload, digest| {
-            payload.is_empty() || fill(0, payload, digest)
-        })
+        let passes = Passes::summed(crc, payload.octets());
+        fpdu::encode_unmarked(room, passes, header_len, put_header, payload)
     }
 
     /// Returns true if the FPDUs take all of the room.
@@ -123,22 +117,49 @@ pub fn write_short(
     rest.get_mut(..payload.octets()).is_some_and(|room| payload.read(0, room))
 }
 
-/// Writes the FPDU whose payload is all of `payload` to `out`, of which it takes all in a stream without
-/// Markers. Returns false, and `out` is unspecified, if `out` is too short.
+/// Writes the FPDU whose payload is all of `payload` to `out`, of which it takes all. Returns false, and
+/// `out` is unspecified, if `out` is too short.
 #[inline]
 #[must_use]
-pub fn write_long(out: &mut [u8], header: &ddp::Header, payload: &Target<'_>, passes: Passes) -> bool {
+pub fn write_long(
+    out: &mut [u8],
+    header: &ddp::Header,
+    payload: &Target<'_>,
+    markers: Markers,
+    passes: Passes,
+) -> bool {
+    if !markers.are_none() {
+        return write_marked(out, header, payload, markers, passes.crc);
+    }
     match header {
         ddp::Header::Tagged(header) => {
-            write_headed::<{ LENGTH_LEN + ddp::Tagged::LEN }>(out, payload, passes, |out| header.emit(out))
+            const HEAD_LEN: usize = LENGTH_LEN + ddp::Tagged::LEN;
+            write_headed::<HEAD_LEN>(out, payload, passes, |out| header.emit(out))
         }
         ddp::Header::Untagged(header) => {
-            write_headed::<{ LENGTH_LEN + ddp::Untagged::LEN }>(out, payload, passes, |out| header.emit(out))
+            const HEAD_LEN: usize = LENGTH_LEN + ddp::Untagged::LEN;
+            write_headed::<HEAD_LEN>(out, payload, passes, |out| header.emit(out))
         }
     }
 }
 
-/// Does what [`write_long`] does with a ULPDU length and a header of `HEAD_LEN` octets together.
+/// Does what [`write_long`] does in a stream with Markers.
+// Not inlined: the loop over the parts of a message needs the registers.
+#[inline(never)]
+fn write_marked(
+    out: &mut [u8],
+    header: &ddp::Header,
+    payload: &Target<'_>,
+    markers: Markers,
+    crc: bool,
+) -> bool {
+    let mut emitted = [0; ddp::Header::MAX_LEN];
+    let header_len = header.emit(&mut emitted);
+    fpdu::encode_marked(out, markers, crc, &emitted[..header_len], *payload)
+}
+
+/// Does what [`write_long`] does in a stream without Markers, with a ULPDU length and a header of `HEAD_LEN`
+/// octets together.
 #[inline]
 fn write_headed<const HEAD_LEN: usize>(
     out: &mut [u8],
@@ -253,6 +274,7 @@ mod tests {
     use crate::device::Device;
     use crate::device::sim::{self, EndConfig};
     use crate::memory::{Access, Accessor, Grant, ProtectionDomainId, STag, StagTable};
+    use crate::mpa::fpdu::Filled;
     use crate::mpa::receiver::FpduReceiver;
 
     const HEADER: [u8; 14] = [0xc1; 14];
@@ -352,11 +374,11 @@ mod tests {
                 let mut out = expected.clone();
                 let framing = Framing { markers: false, crc: crc.is_some() };
                 let mut writer = FpduWriter::new(&mut expected, 0, framing);
-                let fill = |at: usize, out: &mut [u8], _: Option<&mut Digest>| {
+                let fill = |at: usize, out: &mut [u8]| {
                     out.copy_from_slice(&octets[7 + at..7 + at + out.len()]);
                     true
                 };
-                assert!(writer.push_segment(header, len, fill) && writer.is_full());
+                assert!(writer.push_segment(header, Filled { octets: len, fill }) && writer.is_full());
                 let emit = |out: &mut [u8]| assert_eq!(header.emit(out), header.header_len());
                 assert!(write_short(&mut out, header.header_len(), &payload, emit));
                 if let Some(engine) = crc {
@@ -380,22 +402,33 @@ mod tests {
         let tagged = ddp::Tagged { last: false, version: 1, rsvd_ulp: 0x40, stag: STag(7), to: 1 << 40 };
         let untagged = ddp::Untagged { last: false, version: 1, rsvd_ulp: [3; 5], queue: 0, msn: 4, mo: 8 };
         for header in [ddp::Header::Tagged(tagged), ddp::Header::Untagged(untagged)] {
-            for len in (LONG_MIN_LEN..LONG_MIN_LEN + 5).chain([1428, 8927]) {
+            for (position, len) in [None, Some(0), Some(4), Some(20), Some(484), Some(500), Some(504)]
+                .into_iter()
+                .flat_map(|position| {
+                    (LONG_MIN_LEN..LONG_MIN_LEN + 5).chain([1428, 8927]).map(move |len| (position, len))
+                })
+            {
                 for (crc, one) in [(false, false), (true, false), (true, true)] {
                     let payload = memory.target(7, len).expect("it is inside");
-                    let mut expected = vec![0xee; fpdu::unmarked_len(header.header_len() + len)];
+                    let markers = Markers::of(position.unwrap_or_default(), position.is_some());
+                    let mut expected = vec![0xee; markers.wire_len(header.header_len() + len)];
                     let mut out = expected.clone();
-                    let framing = Framing { markers: false, crc };
+                    let framing = Framing { markers: position.is_some(), crc };
                     let mut emitted = [0; ddp::Header::MAX_LEN];
                     let header_len = header.emit(&mut emitted);
-                    let mut writer = FpduWriter::new(&mut expected, 0, framing);
+                    let mut writer = FpduWriter::new(&mut expected, position.unwrap_or_default(), framing);
                     let fill = |at: usize, out: &mut [u8]| {
                         out.copy_from_slice(&octets[7 + at..7 + at + out.len()]);
                         true
                     };
                     assert!(writer.push(&emitted[..header_len], len, fill) && writer.is_full());
-                    assert!(write_long(&mut out, &header, &payload, Passes { crc, one }));
-                    assert_eq!(out, expected, "{len}, {crc}, {one}");
+                    assert!(write_long(&mut out, &header, &payload, markers, Passes { crc, one }));
+                    assert_eq!(out, expected, "{len} at {position:?}, {crc}, {one}");
+                    assert!(
+                        markers.are_none()
+                            || !write_long(&mut out[1..], &header, &payload, markers, Passes { crc, one }),
+                        "no room"
+                    );
                 }
             }
         }
@@ -420,18 +453,13 @@ mod tests {
                         true
                     };
                     assert!(writers[0].push(&emitted[..header_len], len, fill));
-                    let fill_summed = |at: usize, out: &mut [u8], digest: Option<&mut Digest>| {
-                        if let Some(digest) = digest {
-                            digest.update(&payload[at..at + out.len()]);
-                        }
-                        fill(at, out)
-                    };
-                    assert!(writers[1].push_segment(&header, len, fill_summed));
+                    assert!(writers[1].push_segment(&header, Filled { octets: len, fill }));
                     assert_eq!(writers[0].filled, writers[1].filled);
-                    assert!(!writers[1].push_segment(&header, 4000, fill_summed), "no room");
+                    assert!(!writers[1].push_segment(&header, Filled { octets: 4000, fill }), "no room");
                 }
                 let filled = writers[0].filled;
-                assert!(!writers[1].push_segment(&header, 1, |_, _, _| false), "the payload cannot be had");
+                let missing = Filled { octets: 1, fill: |_: usize, _: &mut [u8]| false };
+                assert!(!writers[1].push_segment(&header, missing), "the payload cannot be had");
                 assert_eq!(expected[..filled], out[..filled], "{header:?}, {framing:?}");
             }
         }

@@ -7,6 +7,7 @@
 use super::fpdu::{self, LENGTH_LEN, MULPDU_MAX, Markers};
 use super::receiver::{FpduReceiver, Ulpdu};
 use crate::crc32c::checksum;
+use crate::memory::Target;
 use crate::wire::mpa::Marker;
 
 /// An FPDU that is complete and verified, and lies in one piece.
@@ -65,19 +66,19 @@ impl InFrame for Marked {
     #[inline]
     fn next<'o>(fpdus: &FpduReceiver, octets: &'o [u8]) -> Option<ContiguousFpdu<MarkedUlpdu<'o>>> {
         let markers = Markers::of(fpdus.position(), true);
-        let length_at = markers.offset_of(0);
-        let ulpdu_len = usize::from(u16::from_be_bytes(*octets.get(length_at..)?.first_chunk()?));
+        let ulpdu_len = usize::from(u16::from_be_bytes(*octets.get(markers.start()..)?.first_chunk()?));
         let wire_len = markers.wire_len(ulpdu_len);
         let (covered, crc) = octets.get(..wire_len)?.split_last_chunk()?;
         if ulpdu_len > MULPDU_MAX || fpdus.framing.crc && checksum(covered).to_le_bytes() != *crc {
             return None;
         }
-        for at in markers.offsets(ulpdu_len) {
-            if Marker::parse(*covered.get(at..)?.first_chunk()?) != markers.marker_at(at) {
-                return None;
-            }
+        let (leading, fpdu) = covered.split_at_checked(markers.start())?;
+        let markers = markers.after_leading();
+        let leads = leading.first_chunk().is_none_or(|leading| Marker::parse(*leading).fpdu_ptr == 0);
+        if !leads || !fpdu::markers_agree(fpdu, markers.first()) {
+            return None;
         }
-        let ulpdu = MarkedUlpdu { fpdu: covered, markers, octets: ulpdu_len };
+        let ulpdu = MarkedUlpdu { fpdu, markers, octets: ulpdu_len };
         Some(ContiguousFpdu { wire_len, ulpdu })
     }
 }
@@ -102,12 +103,17 @@ impl Ulpdu for &[u8] {
     fn for_each_piece(&self, skip: usize, mut f: impl FnMut(usize, &[u8])) {
         f(0, self.get(skip..).unwrap_or_default());
     }
+
+    #[inline]
+    fn write_to(&self, skip: usize, target: &Target<'_>) -> bool {
+        self.get(skip..).is_some_and(|octets| target.write(0, octets))
+    }
 }
 
 /// The ULPDU of an FPDU that lies in one piece, and that Markers may cut.
 #[derive(Clone, Copy, Debug)]
 pub struct MarkedUlpdu<'o> {
-    /// The FPDU but for its CRC field.
+    /// The FPDU from ULPDU_Length on, but for its CRC field, and the Markers in it.
     fpdu: &'o [u8],
     markers: Markers,
     octets: usize,
@@ -119,6 +125,15 @@ impl MarkedUlpdu<'_> {
     fn cut_first_octets<const N: usize>(&self) -> Option<[u8; N]> {
         let mut array = [0; N];
         (self.copy_prefix(&mut array) == N).then_some(array)
+    }
+
+    /// [`write_to`](Ulpdu::write_to) of octets that Markers cut.
+    // Not inlined: small messages are seldom cut.
+    #[inline(never)]
+    fn write_cut_to(&self, skip: usize, target: &Target<'_>) -> bool {
+        let octet = LENGTH_LEN + skip;
+        let octets = self.fpdu.get(self.markers.offset_of(octet)..);
+        octets.is_some_and(|octets| target.write_marked(octets, self.markers.run_at(octet)))
     }
 }
 
@@ -151,6 +166,15 @@ impl Ulpdu for MarkedUlpdu<'_> {
             let piece = self.fpdu.get(range).unwrap_or_default();
             f(offset, piece);
             offset += piece.len();
+        }
+    }
+
+    #[inline]
+    fn write_to(&self, skip: usize, target: &Target<'_>) -> bool {
+        debug_assert_eq!(target.octets(), self.octets - skip, "the place of another payload");
+        match self.contiguous(skip) {
+            Some(octets) => target.write(0, octets),
+            None => self.write_cut_to(skip, target),
         }
     }
 }

@@ -7,7 +7,8 @@
 use core::ops::Range;
 
 use crate::crc32c::{Digest, Engine, checksum};
-use crate::wire::ddp::{Tagged, Untagged};
+use crate::memory::Target;
+use crate::wire::ddp::{Header, Tagged, Untagged};
 use crate::wire::mpa::Marker;
 
 /// The least MULPDU, however small the segments (MPA-3-04, MPA-4.5-06, C00-5.2-02).
@@ -24,6 +25,8 @@ pub const CRC_LEN: usize = 4;
 
 /// FPDU octets between two Markers.
 const BETWEEN_MARKERS: usize = Marker::INTERVAL - Marker::LEN;
+
+const INTERVAL: u32 = Marker::INTERVAL as u32;
 
 /// The largest ULPDU whose FPDU fits a segment of `emss` octets, wherever Markers fall, clamped to
 /// 128..=64768. Below 140 octets of EMSS the clamp wins and FPDUs no longer fit (ambiguity A-04).
@@ -42,7 +45,7 @@ pub const fn mulpdu(emss: usize, markers: bool) -> usize {
 /// MULPDU of that place. `None` when it would be below 128; then the next segment is the place (MPA-4.5-07).
 // MPA-4.5-03, MPA-4.5-04
 pub const fn mulpdu_within(position: u64, octets: usize, markers: bool) -> Option<usize> {
-    let first = Markers::of(position, markers).first;
+    let first = Markers::of(position, markers).first();
     let count = if first < octets { 1 + (octets - 1 - first) / Marker::INTERVAL } else { 0 };
     let unmarked = octets.saturating_sub(count * Marker::LEN);
     match (unmarked - unmarked % 4).saturating_sub(LENGTH_LEN + CRC_LEN) {
@@ -88,26 +91,49 @@ pub struct Framing {
 /// Marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Markers {
-    /// Octets before the first Marker; `usize::MAX` without Markers, more than any FPDU has.
-    first: usize,
+    /// Octets before the first Marker; `u32::MAX` without Markers, more than any FPDU has.
+    first: u32,
 }
 
 impl Markers {
+    /// No Markers.
+    pub const NONE: Self = Self { first: u32::MAX };
+
     /// The Markers of an FPDU at `position` of a stream that has Markers or has none.
     // MPA-4.3-02, MPA-4.3-06, MPA-7.1.2-19, C00-7.1-01, C00-7.1-05
     #[inline]
     pub const fn of(position: u64, markers: bool) -> Self {
-        if !markers {
-            return Self { first: usize::MAX };
-        }
-        let since_marker = (position % Marker::INTERVAL as u64) as usize;
-        Self { first: (Marker::INTERVAL - since_marker) % Marker::INTERVAL }
+        if markers { Self { first: (position as u32).wrapping_neg() % INTERVAL } } else { Self::NONE }
+    }
+
+    /// Whether the stream has none.
+    #[inline]
+    pub const fn are_none(self) -> bool {
+        self.first == u32::MAX
+    }
+
+    /// Octets before the first Marker.
+    #[inline]
+    pub(super) const fn first(self) -> usize {
+        self.first as usize
+    }
+
+    /// The offset of ULPDU_Length: a Marker may open the FPDU.
+    #[inline]
+    pub const fn start(self) -> usize {
+        if self.first == 0 { Marker::LEN } else { 0 }
+    }
+
+    /// The Markers after ULPDU_Length, where octets and offsets are counted from there.
+    #[inline]
+    pub(super) const fn after_leading(self) -> Self {
+        if self.first == 0 { Self { first: BETWEEN_MARKERS as u32 } } else { self }
     }
 
     /// Markers that stand before `octet`.
     #[inline]
     pub const fn before(self, octet: usize) -> usize {
-        if octet < self.first { 0 } else { 1 + (octet - self.first) / BETWEEN_MARKERS }
+        if octet < self.first() { 0 } else { 1 + (octet - self.first()) / BETWEEN_MARKERS }
     }
 
     /// The offset of `octet`.
@@ -119,10 +145,10 @@ impl Markers {
     /// Octets from `octet` on that no Marker separates.
     #[inline]
     pub const fn run_at(self, octet: usize) -> usize {
-        if octet < self.first {
-            self.first - octet
+        if octet < self.first() {
+            self.first() - octet
         } else {
-            BETWEEN_MARKERS - (octet - self.first) % BETWEEN_MARKERS
+            BETWEEN_MARKERS - (octet - self.first()) % BETWEEN_MARKERS
         }
     }
 
@@ -138,7 +164,7 @@ impl Markers {
     /// Whether a Marker stands right before `octet`.
     #[inline]
     pub const fn has_marker_at(self, octet: usize) -> bool {
-        octet >= self.first && (octet - self.first).is_multiple_of(BETWEEN_MARKERS)
+        octet >= self.first() && (octet - self.first()).is_multiple_of(BETWEEN_MARKERS)
     }
 
     /// The Marker at offset `at`. Its pointer counts from ULPDU_Length, also when a Marker stands before that
@@ -153,7 +179,7 @@ impl Markers {
     #[inline]
     pub fn offsets(self, ulpdu_len: usize) -> impl Iterator<Item = usize> {
         let count = self.before(unmarked_len(ulpdu_len) - 1);
-        (0..count).map(move |index| self.first + index * Marker::INTERVAL)
+        (0..count).map(move |index| self.first() + index * Marker::INTERVAL)
     }
 
     /// Octets that the FPDU takes with its Markers.
@@ -190,10 +216,87 @@ impl Iterator for Runs {
     }
 }
 
+/// The payload of an FPDU, wherever its octets are.
+pub trait Payload {
+    /// Returns the octets of it.
+    fn octets(&self) -> usize;
+
+    /// Copies it to `out` from octet `at` on, as far as `out` is long. Returns false, and `out` is
+    /// unspecified, if it cannot be had.
+    #[must_use]
+    fn read(&mut self, at: usize, out: &mut [u8]) -> bool;
+
+    /// Copies all of it to `out`, which is as long, and adds the copy to `digest`. Returns false as
+    /// [`read`](Self::read) does.
+    #[must_use]
+    #[inline]
+    fn read_summed(&mut self, out: &mut [u8], digest: &mut Digest) -> bool {
+        let is_read = self.read(0, out);
+        digest.update(out);
+        is_read
+    }
+
+    /// Copies all of it to the front of `out`, except where Markers stand: after the first `to_marker`
+    /// octets, and after each 508 more. Returns false as [`read`](Self::read) does.
+    #[must_use]
+    fn read_marked(&mut self, out: &mut [u8], to_marker: usize) -> bool {
+        let mut at = 0;
+        let mut pieces = Runs { offset: 0, run: to_marker, left: self.octets() };
+        pieces.all(|range| {
+            let from = at;
+            at += range.len();
+            out.get_mut(range).is_some_and(|piece| self.read(from, piece))
+        })
+    }
+}
+
+impl Payload for Target<'_> {
+    #[inline]
+    fn octets(&self) -> usize {
+        Target::octets(self)
+    }
+
+    #[inline]
+    fn read(&mut self, at: usize, out: &mut [u8]) -> bool {
+        Target::read(self, at, out)
+    }
+
+    #[inline]
+    fn read_summed(&mut self, out: &mut [u8], digest: &mut Digest) -> bool {
+        Target::read_summed(self, 0, out, digest)
+    }
+
+    #[inline]
+    fn read_marked(&mut self, out: &mut [u8], to_marker: usize) -> bool {
+        Target::read_marked(self, out, to_marker)
+    }
+}
+
+/// A payload that a function writes: it is called for the octets in order, with the offset of the first and
+/// the room for them, and returns false if they cannot be had.
+#[derive(Clone, Copy, Debug)]
+pub struct Filled<F> {
+    /// Octets of the payload.
+    pub octets: usize,
+    /// The function.
+    pub fill: F,
+}
+
+impl<F: FnMut(usize, &mut [u8]) -> bool> Payload for Filled<F> {
+    #[inline]
+    fn octets(&self) -> usize {
+        self.octets
+    }
+
+    #[inline]
+    fn read(&mut self, at: usize, out: &mut [u8]) -> bool {
+        (self.fill)(at, out)
+    }
+}
+
 /// Writes the FPDU of the ULPDU made of `header` and `payload_len` octets of payload to the front of `out`,
-/// where it takes [`wire_len`] octets. `fill` is called for the payload in order, with the offset in it and
-/// the octets to fill, as many times as Markers cut it; this is the only copy, and the CRC runs over octets
-/// just written.
+/// where it takes [`wire_len`] octets. `fill` is called for the payload as in [`Filled`], as many times as
+/// Markers cut it; this is the only copy, and the CRC runs over octets just written.
 ///
 /// `false`, and `out` unspecified, when `fill` says `false`, `out` is too short, or the ULPDU is longer than
 /// [`MULPDU_MAX`].
@@ -207,30 +310,19 @@ pub fn encode(
     payload_len: usize,
     mut fill: impl FnMut(usize, &mut [u8]) -> bool,
 ) -> bool {
-    encode_in_passes(out, position, framing, header, payload_len, false, |at, out, _| fill(at, out))
-}
-
-/// Writes an FPDU as [`encode`] does. If `fill` is called with a digest, it must add what it writes: that is
-/// so if `one_pass` is true and there are no Markers. Otherwise the CRC is computed at last.
-#[inline]
-fn encode_in_passes(
-    out: &mut [u8],
-    position: u64,
-    framing: Framing,
-    header: &[u8],
-    payload_len: usize,
-    one_pass: bool,
-    mut fill: impl FnMut(usize, &mut [u8], Option<&mut Digest>) -> bool,
-) -> bool {
+    // A header may be of any length here, so it is a part of what Markers cut.
+    let fill_ulpdu = |at: usize, out: &mut [u8]| {
+        let left = header.get(at..).unwrap_or_default();
+        let (to_header, rest) = out.split_at_mut(left.len().min(out.len()));
+        to_header.copy_from_slice(&left[..to_header.len()]);
+        rest.is_empty() || fill(at + to_header.len() - header.len(), rest)
+    };
+    let ulpdu = Filled { octets: header.len().saturating_add(payload_len), fill: fill_ulpdu };
     if framing.markers {
-        let fill = |at, out: &mut [u8]| fill(at, out, None);
-        return encode_marked(out, position, framing.crc, header, payload_len, fill);
+        return encode_marked(out, Markers::of(position, true), framing.crc, &[], ulpdu);
     }
-    let passes = Passes { crc: framing.crc, one: one_pass };
-    let put_header = |room: &mut [u8]| copy_header(room, header);
-    encode_unmarked(out, passes, header.len(), payload_len, put_header, |payload, digest| {
-        payload.is_empty() || fill(0, payload, digest)
-    })
+    let passes = Passes { crc: framing.crc, one: false };
+    encode_unmarked(out, passes, 0, |_| {}, ulpdu)
 }
 
 /// How the CRC of an FPDU is computed.
@@ -251,19 +343,18 @@ impl Passes {
     }
 }
 
-/// Does what [`encode`] does in a stream without Markers, where every field lies in one piece.
-/// `put_header` and `fill` are called once each; `fill` must add what it writes to the digest, if it is
-/// called with one.
+/// Does what [`encode`] does in a stream without Markers, where every field lies in one piece. `put_header`
+/// writes the header of `header_len` octets.
 #[inline]
 #[must_use]
 pub fn encode_unmarked(
     out: &mut [u8],
     passes: Passes,
     header_len: usize,
-    payload_len: usize,
     put_header: impl FnOnce(&mut [u8]),
-    fill: impl FnOnce(&mut [u8], Option<&mut Digest>) -> bool,
+    mut payload: impl Payload,
 ) -> bool {
+    let payload_len = payload.octets();
     let ulpdu_len = header_len.saturating_add(payload_len);
     if ulpdu_len > MULPDU_MAX {
         return false;
@@ -271,10 +362,8 @@ pub fn encode_unmarked(
     let Some(out) = out.get_mut(..unmarked_len(ulpdu_len)) else { return false };
     let Some((covered, field)) = out.split_last_chunk_mut() else { return false };
     let Some((head, rest)) = covered.split_at_mut_checked(LENGTH_LEN + header_len) else { return false };
-    let Some((length, header)) = head.split_first_chunk_mut() else { return false };
-    *length = (ulpdu_len as u16).to_be_bytes();
-    put_header(header);
-    let Some((payload, pad)) = rest.split_at_mut_checked(payload_len) else { return false };
+    put_head(head, ulpdu_len, put_header);
+    let Some((room, pad)) = rest.split_at_mut_checked(payload_len) else { return false };
     // MPA-4.1-04, C00-6-02
     for octet in &mut *pad {
         *octet = 0;
@@ -282,12 +371,12 @@ pub fn encode_unmarked(
     let mut digest = Digest::new();
     if passes.one {
         digest.update(head);
-        if !fill(payload, Some(&mut digest)) {
+        if !(payload_len == 0 || payload.read_summed(room, &mut digest)) {
             return false;
         }
         digest.update(pad);
     } else {
-        if !fill(payload, None) {
+        if !(payload_len == 0 || payload.read(0, room)) {
             return false;
         }
         if passes.crc {
@@ -295,6 +384,76 @@ pub fn encode_unmarked(
         }
     }
     *field = if passes.crc { digest.finish().to_le_bytes() } else { [0; CRC_LEN] };
+    true
+}
+
+/// Writes ULPDU_Length and a header to `head`, which is as long as both.
+#[inline]
+fn put_head(head: &mut [u8], ulpdu_len: usize, put_header: impl FnOnce(&mut [u8])) {
+    if let Some((length, header)) = head.split_first_chunk_mut() {
+        *length = (ulpdu_len as u16).to_be_bytes();
+        put_header(header);
+    }
+}
+
+/// Does what [`encode`] does in a stream with Markers: the octets of the FPDU go to the places between the
+/// Markers, then the Markers to theirs. Of a payload from memory this is one copy in steps of 508 octets. The
+/// CRC is computed at last, in one pass over all of it.
+///
+/// The CRC covers a leading Marker, and one between PAD and CRC. Its field is there even if it is not in use.
+// Requirements: DDP-3-06, MPA-4.4-01, MPA-4.4-09, MPA-4.4-10, MPA-4.4-14, C00-7.2-03
+// Not inlined: streams with and without Markers pass the same callers.
+#[inline(never)]
+#[must_use]
+pub fn encode_marked(
+    out: &mut [u8],
+    markers: Markers,
+    crc: bool,
+    header: &[u8],
+    mut payload: impl Payload,
+) -> bool {
+    debug_assert!(markers.first.is_multiple_of(4), "FPDUs begin at multiples of four");
+    let payload_len = payload.octets();
+    let ulpdu_len = header.len().saturating_add(payload_len);
+    if ulpdu_len > MULPDU_MAX {
+        return false;
+    }
+    let Some(out) = out.get_mut(..markers.wire_len(ulpdu_len)) else { return false };
+    let Some((covered, field)) = out.split_last_chunk_mut::<CRC_LEN>() else { return false };
+    // PAD, if there is any, perhaps with a Marker after it. The payload goes over the rest.
+    // MPA-4.1-04, C00-6-02
+    match covered.last_chunk_mut::<{ 4 + Marker::LEN }>() {
+        Some(last) => *last = [0; 4 + Marker::LEN],
+        None => covered.fill(0),
+    }
+    let Some((leading, rest)) = covered.split_at_mut_checked(markers.start()) else { return false };
+    if let Some(leading) = leading.first_chunk_mut() {
+        *leading = Marker { fpdu_ptr: 0 }.emit();
+    }
+    let first = markers.after_leading().first();
+    let mut at = LENGTH_LEN + header.len();
+    let mut to_marker = first.wrapping_sub(at);
+    if at <= first {
+        let Some(head) = rest.get_mut(..at) else { return false };
+        put_head(head, ulpdu_len, |room| copy_header(room, header));
+    } else {
+        if !put_cut_head(rest, first, ulpdu_len, header) {
+            return false;
+        }
+        at += Marker::LEN;
+        to_marker = first + Marker::INTERVAL - at;
+    }
+    let Some(room) = rest.get_mut(at..) else { return false };
+    let is_read = if payload_len > to_marker {
+        payload.read_marked(room, to_marker)
+    } else {
+        payload_len == 0 || room.get_mut(..payload_len).is_some_and(|room| payload.read(0, room))
+    };
+    if !is_read {
+        return false;
+    }
+    put_markers(rest, first);
+    *field = if crc { checksum(covered).to_le_bytes() } else { [0; CRC_LEN] };
     true
 }
 
@@ -311,137 +470,60 @@ fn copy_header(out: &mut [u8], header: &[u8]) {
     }
 }
 
-/// The octets that the CRC of an FPDU covers, in a stream with Markers, as they are written.
-struct MarkedRoom<'o> {
-    out: &'o mut [u8],
-    /// The offset of the next octet, and that of ULPDU_Length.
-    at: usize,
-    start: usize,
-    /// Octets before the next Marker.
-    to_marker: usize,
-}
-
-impl MarkedRoom<'_> {
-    /// Returns the room of the next octets up to a Marker, at most `octets`. A Marker right before them is
-    /// written.
-    #[inline]
-    fn piece(&mut self, octets: usize) -> Option<&mut [u8]> {
-        if self.to_marker == 0 {
-            self.put_marker()?;
-        }
-        let octets = octets.min(self.to_marker);
-        let from = self.at;
-        self.at += octets;
-        self.to_marker -= octets;
-        self.out.get_mut(from..self.at)
-    }
-
-    /// Writes the Marker that is next. Its pointer counts from ULPDU_Length, also when it stands before that
-    /// (ambiguity A-02).
-    #[inline]
-    fn put_marker(&mut self) -> Option<()> {
-        let marker = Marker { fpdu_ptr: self.at.saturating_sub(self.start) as u16 };
-        *self.out.get_mut(self.at..)?.first_chunk_mut()? = marker.emit();
-        self.at += Marker::LEN;
-        self.to_marker = BETWEEN_MARKERS;
-        Some(())
-    }
-
-    /// Writes ULPDU_Length and a header; in nearly all FPDUs no Marker falls between them.
-    #[inline]
-    fn put_head(&mut self, length: [u8; LENGTH_LEN], header: &[u8]) -> Option<()> {
-        let head_len = LENGTH_LEN + header.len();
-        if head_len > self.to_marker {
-            return self.put(&length).and_then(|()| self.put(header));
-        }
-        let (to_length, to_header) = self.piece(head_len)?.split_first_chunk_mut()?;
-        *to_length = length;
-        copy_header(to_header, header);
-        Some(())
-    }
-
-    /// Has `fill` write the next `octets` octets, the first right after a Marker: all pieces but the last are
-    /// equally long.
-    #[inline]
-    fn fill_after_marker(&mut self, octets: usize, mut fill: impl FnMut(usize, &mut [u8]) -> bool) -> bool {
-        debug_assert!(self.to_marker == 0 && octets > 0, "a Marker is next");
-        let end = self.at + octets + Marker::LEN * octets.div_ceil(BETWEEN_MARKERS);
-        let Some(room) = self.out.get_mut(self.at..end) else { return false };
-        let (mut pointer, mut filled) = (self.at.saturating_sub(self.start), 0);
-        for part in room.chunks_mut(Marker::INTERVAL) {
-            let Some((marker, piece)) = part.split_first_chunk_mut() else { return false };
-            *marker = Marker { fpdu_ptr: pointer as u16 }.emit();
-            if !fill(filled, piece) {
-                return false;
-            }
-            pointer += Marker::INTERVAL;
-            filled += piece.len();
-        }
-        self.at = end;
-        self.to_marker = BETWEEN_MARKERS - 1 - (octets - 1) % BETWEEN_MARKERS;
+/// Writes ULPDU_Length and `header` to the front of `out` but for the Marker after the first octets of them.
+/// Returns false if there is no room, or the header is none of DDP.
+#[cold]
+fn put_cut_head(out: &mut [u8], octets_before: usize, ulpdu_len: usize, header: &[u8]) -> bool {
+    let mut head = [0; LENGTH_LEN + Header::MAX_LEN];
+    let Some(head) = head.get_mut(..LENGTH_LEN + header.len()) else { return false };
+    put_head(head, ulpdu_len, |room| room.copy_from_slice(header));
+    let Some((before, after)) = head.split_at_checked(octets_before) else { return false };
+    let Some((to_before, rest)) = out.split_at_mut_checked(octets_before) else { return false };
+    to_before.copy_from_slice(before);
+    rest.get_mut(Marker::LEN..Marker::LEN + after.len()).is_some_and(|to_after| {
+        to_after.copy_from_slice(after);
         true
-    }
+    })
+}
 
-    /// Writes octets in pieces.
-    #[cold]
-    fn put(&mut self, mut octets: &[u8]) -> Option<()> {
-        while !octets.is_empty() {
-            let room = self.piece(octets.len())?;
-            let part = octets.split_off(..room.len())?;
-            room.copy_from_slice(part);
+/// Writes the Markers of an FPDU after its ULPDU_Length, which begins `covered`: the first at `first`. A
+/// Marker's pointer counts from ULPDU_Length.
+// Requirements: MPA-4.3-03, MPA-4.3-08
+#[inline]
+fn put_markers(covered: &mut [u8], first: usize) {
+    let Some(rest) = covered.get_mut(first..) else { return };
+    let mut marker = Marker { fpdu_ptr: first as u16 };
+    let (intervals, last) = rest.as_chunks_mut::<{ Marker::INTERVAL }>();
+    for interval in intervals {
+        if let Some(place) = interval.first_chunk_mut() {
+            *place = marker.emit();
         }
-        Some(())
+        marker = marker.next();
+    }
+    if let Some(place) = last.first_chunk_mut() {
+        *place = marker.emit();
     }
 }
 
-/// Does what [`encode`] does in a stream with Markers, in one walk: each Marker goes between the octets
-/// before and after it, of which there are 508 but for the first and the last piece. The CRC is computed at
-/// last, in one pass over all of it: pieces of 508 octets take longer if each is summed as it is copied.
-///
-/// The CRC covers a leading Marker, and one between PAD and CRC. Its field is there even if it is not in use.
-// Requirements: DDP-3-06, MPA-4.4-01, MPA-4.4-09, MPA-4.4-10, MPA-4.4-14, C00-7.2-03
+/// Whether the Markers of an FPDU after its ULPDU_Length, which begins `covered`, point there: the first is
+/// at `first`. All are looked at: RFC 5044 §8 lets receivers skip some.
+// Requirements: MPA-4.3-07, MPA-5.2-02, MPA-8-05, C00-9-03
 #[inline]
-#[must_use]
-pub fn encode_marked(
-    out: &mut [u8],
-    position: u64,
-    crc: bool,
-    header: &[u8],
-    payload_len: usize,
-    mut fill: impl FnMut(usize, &mut [u8]) -> bool,
-) -> bool {
-    debug_assert!(position.is_multiple_of(4), "FPDUs begin at multiples of four");
-    let markers = Markers::of(position, true);
-    let ulpdu_len = header.len().saturating_add(payload_len);
-    if ulpdu_len > MULPDU_MAX {
-        return false;
+pub(super) fn markers_agree(covered: &[u8], first: usize) -> bool {
+    let Some(rest) = covered.get(first..) else { return true };
+    let (mut expected, mut differences) = (Marker { fpdu_ptr: first as u16 }, 0);
+    let mut compare = |place: Option<&[u8; Marker::LEN]>| {
+        if let Some(place) = place {
+            differences |= Marker::parse(*place).fpdu_ptr ^ expected.fpdu_ptr;
+            expected = expected.next();
+        }
+    };
+    let (intervals, last) = rest.as_chunks::<{ Marker::INTERVAL }>();
+    for interval in intervals {
+        compare(interval.first_chunk());
     }
-    let Some(out) = out.get_mut(..markers.wire_len(ulpdu_len)) else { return false };
-    let Some((covered, field)) = out.split_last_chunk_mut::<CRC_LEN>() else { return false };
-    let (start, to_marker) = (markers.offset_of(0), markers.first);
-    let mut room = MarkedRoom { out: covered, at: 0, start, to_marker };
-    if room.put_head((ulpdu_len as u16).to_be_bytes(), header).is_none() {
-        return false;
-    }
-    let first = payload_len.min(room.to_marker);
-    if first > 0 && !room.piece(first).is_some_and(|piece| fill(0, piece)) {
-        return false;
-    }
-    if first < payload_len && !room.fill_after_marker(payload_len - first, |at, out| fill(first + at, out)) {
-        return false;
-    }
-    // PAD ends at a multiple of four, so that no Marker cuts it.
-    // MPA-4.1-04, C00-6-02
-    let pad = pad_len(ulpdu_len);
-    if pad > 0 && room.put(&[0; 3][..pad]).is_none() {
-        return false;
-    }
-    if room.to_marker == 0 && room.put_marker().is_none() {
-        return false;
-    }
-    debug_assert_eq!(room.at, covered.len(), "the FPDU has another length");
-    *field = if crc { checksum(covered).to_le_bytes() } else { [0; CRC_LEN] };
-    true
+    compare(last.first_chunk());
+    differences == 0
 }
 
 /// Writes what comes before a payload sent by reference, without Markers: ULPDU_Length and `header`. Returns
@@ -483,31 +565,70 @@ mod tests {
 
     const BOTH: Framing = Framing { markers: true, crc: true };
 
+    /// A payload that counts the octets that it is asked to sum.
+    struct Counted<'p>(&'p [u8], &'p mut usize);
+
+    impl Payload for Counted<'_> {
+        fn octets(&self) -> usize {
+            self.0.len()
+        }
+
+        fn read(&mut self, at: usize, out: &mut [u8]) -> bool {
+            out.copy_from_slice(&self.0[at..at + out.len()]);
+            true
+        }
+
+        fn read_summed(&mut self, out: &mut [u8], digest: &mut Digest) -> bool {
+            *self.1 += out.len();
+            digest.copy(self.0, out);
+            true
+        }
+    }
+
     /// An FPDU that is summed as it is copied is the same as one that is summed at last.
     #[test]
     fn one_pass_writes_the_same_fpdu() {
         let payload: Vec<u8> = (0..9000_usize).map(|at| (at * 7 + at / 251) as u8).collect();
-        for (markers, one_pass) in [(false, true), (true, true), (false, false), (true, false)] {
-            for (position, len) in [(0, 0), (4, 511), (8, 512), (12, 1411), (100, 1412), (508, 8999)] {
-                let payload = &payload[..len];
-                let mut out = vec![0xee; wire_len(position, 18 + len, markers)];
-                let framing = Framing { markers, crc: true };
-                let mut summed = 0;
-                let fill = |at: usize, out: &mut [u8], digest: Option<&mut Digest>| {
-                    let payload = &payload[at..at + out.len()];
-                    match digest {
-                        Some(digest) => {
-                            summed += out.len();
-                            digest.copy(payload, out);
-                        }
-                        None => out.copy_from_slice(payload),
-                    }
-                    true
-                };
-                assert!(encode_in_passes(&mut out, position, framing, &[1; 18], len, one_pass, fill));
-                assert_eq!(out, encoded(position, markers, true, &[1; 18], payload), "{framing:?}, {len}");
-                assert_eq!(summed, if one_pass && !markers { len } else { 0 }, "{framing:?}, {len}");
+        for (one, len) in
+            [false, true].into_iter().flat_map(|one| [0, 511, 512, 1411, 1412, 8999].map(|len| (one, len)))
+        {
+            let payload = &payload[..len];
+            let mut out = vec![0xee; unmarked_len(18 + len)];
+            let mut summed = 0;
+            let put_header = |room: &mut [u8]| room.copy_from_slice(&[1; 18]);
+            let passes = Passes { crc: true, one };
+            assert!(encode_unmarked(&mut out, passes, 18, put_header, Counted(payload, &mut summed)));
+            assert_eq!(out, encoded(0, false, true, &[1; 18], payload), "{one}, {len}");
+            assert_eq!(summed, if one { len } else { 0 }, "{len}");
+        }
+    }
+
+    /// At every phase an FPDU with Markers is what it is octet by octet: each Marker that is due, and between
+    /// them length, header, payload, PAD and CRC.
+    // Requirements: MPA-4.3-02, MPA-4.3-03, MPA-4.4-09
+    #[test]
+    fn markers_and_octets_have_their_places() {
+        let pattern: Vec<u8> = (0..1600_usize).map(|at| (at * 7 + at / 251) as u8).collect();
+        for (phase, len) in (0..128).flat_map(|phase| {
+            (0..6).chain(470..500).chain([1000, 1411, 1600]).map(move |len| (phase * 4, len))
+        }) {
+            let header = [0xc1; 14];
+            let mut plain = ((14 + len) as u16).to_be_bytes().to_vec();
+            plain.extend(header);
+            plain.extend(&pattern[..len]);
+            plain.resize(plain.len().next_multiple_of(4), 0);
+            let mut expected: Vec<u8> = Vec::new();
+            let mut length_at = None;
+            for four in plain.chunks(4).map(Some).chain([None]) {
+                if (phase as usize + expected.len()).is_multiple_of(512) {
+                    let pointer = length_at.map_or(0, |length_at| expected.len() - length_at);
+                    expected.extend((pointer as u32).to_be_bytes());
+                }
+                length_at.get_or_insert(expected.len());
+                expected.extend(four.unwrap_or_default());
             }
+            expected.extend(crc32c::crc32c(&expected).to_le_bytes());
+            assert_eq!(encoded(phase, true, true, &header, &pattern[..len]), expected, "{len} at {phase}");
         }
     }
 

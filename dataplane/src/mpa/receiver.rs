@@ -6,6 +6,7 @@
 use super::MpaError;
 use super::fpdu::{CRC_LEN, Framing, LENGTH_LEN, MULPDU_MAX, Markers};
 use crate::crc32c::Digest;
+use crate::memory::Target;
 use crate::wire::mpa::Marker;
 
 /// Octets of the stream that are in order, from the receiver's position on, in any number of slices: where
@@ -69,6 +70,15 @@ pub trait Ulpdu {
     /// Calls `f` on its octets from octet `skip` on, in order, in as many pieces as they lie in, each with
     /// its offset from `skip`.
     fn for_each_piece(&self, skip: usize, f: impl FnMut(usize, &[u8]));
+
+    /// Copies its octets from octet `skip` on to `target`, which has as many. Returns false if that cannot be
+    /// written.
+    #[must_use]
+    fn write_to(&self, skip: usize, target: &Target<'_>) -> bool {
+        let mut is_written = true;
+        self.for_each_piece(skip, |at, piece| is_written &= target.write(at, piece));
+        is_written
+    }
 
     /// Copies its first octets, as many as there are and fit `prefix`. Returns their number.
     fn copy_prefix(&self, prefix: &mut [u8]) -> usize {

@@ -32,6 +32,13 @@ impl Marker {
         Self { fpdu_ptr: u16::from_be_bytes([high, low]) & Self::POINTER }
     }
 
+    /// Returns the Marker after this one in the same FPDU.
+    #[inline]
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self { fpdu_ptr: self.fpdu_ptr.wrapping_add(Self::INTERVAL as u16) }
+    }
+
     /// The octets of the Marker.
     // Requirements: MPA-4.2-01, MPA-4.2-02, MPA-4.2-03
     #[inline]

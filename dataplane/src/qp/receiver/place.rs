@@ -7,7 +7,7 @@
 use super::fault::{Fault, ParsedUlpdu};
 use super::message::{Memory, writable};
 use super::{Placed, ReceiveContext, Received, Receiver};
-use crate::memory::{Access, Invalidation, StagTable};
+use crate::memory::{Access, Invalidation, StagTable, Target};
 use crate::mpa::receiver::Ulpdu;
 use crate::qp::cqe::ReceivedMessage;
 use crate::qp::shared::SharedQp;
@@ -18,10 +18,13 @@ use crate::wire::rdmap::{Control, IMMEDIATE_OCTETS, Opcode};
 /// Calls a function on each piece of a payload, with its offset.
 type ForEachPiece<'p> = dyn Fn(&mut dyn FnMut(usize, &[u8])) + 'p;
 
+/// Copies all of a payload to its place, which is as long. Returns false if that cannot be written.
+type WriteTo<'p> = dyn Fn(&Target<'_>) -> bool + 'p;
+
 /// The payload of a segment, wherever its octets lie.
 enum Payload<'p> {
     Contiguous(&'p [u8]),
-    Pieces(&'p ForEachPiece<'p>),
+    Pieces { for_each: &'p ForEachPiece<'p>, write_to: &'p WriteTo<'p> },
 }
 
 impl Payload<'_> {
@@ -36,8 +39,18 @@ impl Payload<'_> {
         };
         match self {
             Self::Contiguous(payload) => checked(0, payload),
-            Self::Pieces(for_each) => for_each(&mut checked),
+            Self::Pieces { for_each, .. } => for_each(&mut checked),
         }
+    }
+
+    /// Copies all of it to `target`, which is as long, and was checked before.
+    #[inline]
+    fn write_to(&self, target: &Target<'_>) {
+        let is_written = match self {
+            Self::Contiguous(payload) => target.write(0, payload),
+            Self::Pieces { write_to, .. } => write_to(target),
+        };
+        debug_assert!(is_written, "all of the segment was checked before");
     }
 }
 
@@ -66,7 +79,9 @@ impl Receiver {
         let (octets, skip) = (ulpdu.octets() - Untagged::LEN, Untagged::LEN);
         let payload = ulpdu.contiguous(skip);
         let pieces = |write: &mut dyn FnMut(usize, &[u8])| ulpdu.for_each_piece(skip, write);
-        let payload = payload.map_or(Payload::Pieces(&pieces), Payload::Contiguous);
+        let write_to = |target: &Target<'_>| ulpdu.write_to(skip, target);
+        let pieces = Payload::Pieces { for_each: &pieces, write_to: &write_to };
+        let payload = payload.map_or(pieces, Payload::Contiguous);
         self.place_send(context, &header, octets, &payload)
     }
 
@@ -97,10 +112,8 @@ impl Receiver {
         if octets > 0 {
             let accessor = context.shared.accessor();
             let target = context.stags.check(header.stag, accessor, access, header.to, octets).ok()?;
-            ulpdu.for_each_piece(Tagged::LEN, |at, piece| {
-                let is_written = target.write(at, piece);
-                debug_assert!(is_written, "all of the segment was checked before");
-            });
+            let is_written = ulpdu.write_to(Tagged::LEN, &target);
+            debug_assert!(is_written, "all of the segment was checked before");
         }
         if is_response {
             context.reads.outbound.deliver(header.last, octets);
@@ -146,7 +159,7 @@ impl Receiver {
             if !self.message.begun && !self.begin_message(shared) {
                 return None;
             }
-            payload.write_with(|at, piece| target.write(at, piece));
+            payload.write_to(&target);
         } else {
             self.place_in_ranges(shared, context.stags, octets, payload)?;
         }
