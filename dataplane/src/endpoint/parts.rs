@@ -9,7 +9,7 @@
 use crate::device::Frame;
 use crate::memory::RetainedMemory;
 use crate::mpa::builder::{self, write_long};
-use crate::mpa::fpdu::{self, Markers, Passes};
+use crate::mpa::fpdu::Passes;
 use crate::net::template::HeaderTemplate;
 use crate::qp::run::{FpduDescriptor, FpduRun, Source};
 use crate::statistics::Statistics;
@@ -27,17 +27,18 @@ pub(crate) struct Parts<'e> {
     burst: &'e mut Burst<Chunk>,
     /// Their payload is from here.
     memory: RetainedMemory<'e>,
-    /// The header of the part that was sent last, and where the payload of that begins in the memory.
+    /// The header of the part that was sent last, where its payload begins in the memory, and its octets.
     header: ddp::Header,
     to: u64,
+    octets: u32,
     passes: Passes,
     statistics: &'e mut Statistics,
 }
 
 impl<F: Frame> Endpoint<'_, F> {
     /// Returns the segments that are left of the series of the one that `burst` sent last; `None` if there
-    /// are none, or they are not parts of a message in a stream without Markers whose payload is copied from
-    /// registered memory: constant memory goes by reference if that is allowed.
+    /// are none, or they are not parts of a message whose payload is copied from registered memory: constant
+    /// memory goes by reference if that is allowed, in a stream without Markers.
     #[inline]
     pub(crate) fn parts<'s>(
         &'s mut self,
@@ -50,10 +51,9 @@ impl<F: Frame> Endpoint<'_, F> {
         let segment = burst.segment();
         let Chunk::Fpdus(run) = &segment.payload else { return None };
         let Mode::FullOperation(operating) = &self.connection.mode else { return None };
-        let usual = !operating.markers_sent
-            && run.fpdus() == 1
+        let usual = run.fpdus() == 1
             && run.octets == segment.octets
-            && run.octets as usize == fpdu::unmarked_len(run.first_ulpdu_octets())
+            && run.octets as usize == run.markers.wire_len(run.first_ulpdu_octets())
             && run.first_octets as usize >= builder::LONG_MIN_LEN;
         if !usual {
             return None;
@@ -67,7 +67,10 @@ impl<F: Frame> Endpoint<'_, F> {
         let context = &mut *self.context;
         let memory = context.stags.retained_memory(slice.stag)?;
         // The parts of a message are from one region, which is constant as a whole or not at all.
-        if by_reference && memory.target(slice.to, slice.len as usize)?.constant().is_some() {
+        if by_reference
+            && !operating.markers_sent
+            && memory.target(slice.to, slice.len as usize)?.constant().is_some()
+        {
             return None;
         }
         let passes = Passes::summed(operating.crc, slice.len as usize);
@@ -78,6 +81,7 @@ impl<F: Frame> Endpoint<'_, F> {
             memory,
             header,
             to: slice.to,
+            octets: slice.len,
             statistics: &mut context.statistics,
             burst,
         })
@@ -109,14 +113,17 @@ impl Parts<'_> {
             return None;
         }
         let (segment, push) = (self.burst.segment(), self.burst.push());
-        let Chunk::Fpdus(FpduRun { first_octets: len, .. }) = segment.payload else { return Some(false) };
-        self.header.move_on(len);
-        self.to = self.to.wrapping_add(u64::from(len));
+        let Chunk::Fpdus(FpduRun { first_octets: len, markers, .. }) = segment.payload else {
+            return Some(false);
+        };
+        self.header.move_on(self.octets);
+        self.to = self.to.wrapping_add(u64::from(self.octets));
+        self.octets = len;
         let payload = self.memory.target(self.to, len as usize);
         let octets = headers.octets() + segment.octets as usize;
         let Some((payload, room)) = payload.zip(frame.append(octets)) else { return Some(false) };
         headers.begin(room, segment.seq, push);
-        if !write_long(&mut room[headers.octets()..], &self.header, &payload, Markers::NONE, self.passes) {
+        if !write_long(&mut room[headers.octets()..], &self.header, &payload, markers, self.passes) {
             return Some(false);
         }
         self.statistics.fpdus_sent += 1;

@@ -8,7 +8,7 @@ use crate::limits;
 use crate::mpa::MpaError;
 use crate::qp::error::StreamError;
 use crate::qp::reads::Reads;
-use crate::qp::run::{FpduRun, SegmentRoom};
+use crate::qp::run::FpduRun;
 use crate::qp::sender::Sender;
 use crate::rdmap::RdmapError;
 use crate::tcp::{self, Burst, Outgoing, State, Unusual};
@@ -243,7 +243,7 @@ impl<F> RdmapStream<'_, F> {
             debug_assert_eq!(room, tcp.send_room(), "both windows take as much less");
             let parts = qp.sender.parts_alike(&run, &segment, &qp.reads);
             if parts > 0 {
-                if !queue_parts(tcp, pools, &mut qp.sender, &mut qp.reads, run, segment, parts) {
+                if !queue_parts(tcp, pools, &mut qp.sender, &mut qp.reads, &run, parts) {
                     return;
                 }
                 room = tcp.send_room();
@@ -256,43 +256,19 @@ impl<F> RdmapStream<'_, F> {
 }
 
 /// Queues the `parts` that follow `run`, the last one queued, and are like it: those that can be sent at
-/// once, in series of equal segments. `segment` is the room that `run` was cut for. Returns false if there
-/// are more of them.
+/// once, in a series of equal segments. Returns false if there are more of them.
 fn queue_parts<F>(
     tcp: &mut tcp::Connection,
     pools: &mut tcp::Pools<Chunk, F>,
     sender: &mut Sender,
     reads: &mut Reads,
-    mut run: FpduRun,
-    mut segment: SegmentRoom,
+    run: &FpduRun,
     parts: u32,
 ) -> bool {
     debug_assert!(tcp.has_unsent(), "the part before was just queued");
-    let mut room = tcp.send_room();
-    if !segment.markers {
-        let fit = (room / run.octets as usize).min(parts as usize) as u32;
-        let end = tcp.queued_end();
-        let queued = tcp.queue_more(pools, fit);
-        sender.advance_parts(&run, queued, end, reads);
-        return queued == parts;
-    }
-    for _ in 0..parts {
-        let before = run.octets;
-        segment.position += u64::from(before);
-        run.move_to(&segment);
-        if room < run.octets as usize {
-            return false;
-        }
-        room -= run.octets as usize;
-        let queued = if run.octets == before {
-            tcp.queue_more(pools, 1) == 1
-        } else {
-            tcp.queue(pools, Chunk::Fpdus(run), 0, run.octets)
-        };
-        if !queued {
-            return false;
-        }
-        sender.advance_parts(&run, 1, tcp.queued_end(), reads);
-    }
-    true
+    let fit = (tcp.send_room() / run.octets as usize).min(parts as usize) as u32;
+    let end = tcp.queued_end();
+    let queued = tcp.queue_more(pools, fit);
+    sender.advance_parts(run, queued, end, reads);
+    queued == parts
 }

@@ -41,6 +41,34 @@ pub const fn mulpdu(emss: usize, markers: bool) -> usize {
     }
 }
 
+/// The MULPDU of an FPDU that begins a segment of `emss` octets at `position`. With Markers it is up to four
+/// octets less than [`mulpdu`], where more Markers fall into the FPDU than elsewhere: so that the segments of
+/// a message are equally long. Devices that cut super-frames need that, and what describes one segment
+/// describes those after it.
+///
+/// Example: with an EMSS of 1448 octets MULPDU is 1430, whose FPDU takes 1444 octets with two Markers, and
+/// 1448 with three. In a place where three fall into it, it is 1426.
+// MPA-4.5-03, MPA-4.5-05
+#[inline]
+pub const fn mulpdu_at(position: u64, emss: usize, markers: bool) -> usize {
+    let most = mulpdu(emss, markers);
+    if !markers {
+        return most;
+    }
+    match mulpdu_within(position, full_octets(emss), true) {
+        Some(mulpdu) if mulpdu < most => mulpdu,
+        _ => most,
+    }
+}
+
+/// The octets of a segment of up to `emss` octets that the longest FPDU with Markers fills: those that it
+/// takes with [`mulpdu_at`], unless it would end with a Marker.
+#[inline]
+pub const fn full_octets(emss: usize) -> usize {
+    let unmarked = unmarked_len(mulpdu(emss, true));
+    unmarked + Marker::LEN * (unmarked / BETWEEN_MARKERS)
+}
+
 /// The largest ULPDU whose FPDU at `position` takes no more than the `octets` that are left of a segment: the
 /// MULPDU of that place. `None` when it would be below 128; then the next segment is the place (MPA-4.5-07).
 // MPA-4.5-03, MPA-4.5-04
@@ -128,6 +156,28 @@ impl Markers {
     #[inline]
     pub(super) const fn after_leading(self) -> Self {
         if self.first == 0 { Self { first: BETWEEN_MARKERS as u32 } } else { self }
+    }
+
+    /// The Markers of what begins `octets` octets further in a stream that has Markers.
+    #[inline]
+    #[must_use]
+    pub const fn after(self, octets: u32) -> Self {
+        debug_assert!(!self.are_none(), "it is the same everywhere");
+        Self { first: self.first.wrapping_sub(octets) % INTERVAL }
+    }
+
+    /// Markers in the next `octets` octets of a stream that has Markers, these included.
+    #[inline]
+    pub const fn within(self, octets: u32) -> u32 {
+        debug_assert!(!self.are_none(), "there are none");
+        (octets + (INTERVAL - 1) - self.first) / INTERVAL
+    }
+
+    /// Whether an FPDU can take just `octets` octets, a multiple of four, in a stream that has Markers: none
+    /// ends with a Marker.
+    #[inline]
+    pub const fn may_end_after(self, octets: u32) -> bool {
+        self.first != octets.wrapping_sub(Marker::LEN as u32) % INTERVAL
     }
 
     /// Markers that stand before `octet`.
@@ -656,6 +706,30 @@ mod tests {
                 assert!(worst(mulpdu(emss, true) + 1, true) > emss, "{emss}");
             }
         }
+    }
+
+    /// With Markers the segments of a message are as long as each other, wherever Markers fall, but where one
+    /// would end with a Marker; and an FPDU is at most a Marker shorter than MULPDU.
+    // Requirements: MPA-4.5-03, MPA-4.5-05
+    #[test]
+    fn segments_with_markers_are_equally_long() {
+        for emss in (140..1600).chain([2048, 4052, 4312, 8948, 8960, 9000]) {
+            let most = mulpdu(emss, true);
+            assert_eq!(mulpdu_at(8, emss, false), mulpdu(emss, false));
+            for position in (0..512).step_by(4) {
+                let here = mulpdu_at(position, emss, true);
+                assert!((MULPDU_MIN..=most).contains(&here) && most - here <= 4, "{emss} at {position}");
+                let (octets, full) = (wire_len(position, here, true), full_octets(emss));
+                assert!(octets <= emss && full <= emss, "{emss} at {position}");
+                // Next to the least MULPDU, that counts more.
+                if most >= MULPDU_MIN + 4 {
+                    let ends_with_marker = !Markers::of(position, true).may_end_after(full as u32);
+                    assert_eq!(octets, full - if ends_with_marker { 4 } else { 0 }, "{emss} at {position}");
+                }
+            }
+        }
+        assert_eq!((mulpdu(1448, true), full_octets(1448)), (1430, 1444));
+        assert_eq!([496, 0, 4].map(|position| mulpdu_at(position, 1448, true)), [1426, 1426, 1430]);
     }
 
     /// The rest of a segment is used if an FPDU of 128 octets fits. It is never exceeded, and is filled up to

@@ -13,8 +13,9 @@
 use super::payload::Slice;
 use crate::ddp::segmentation::Message;
 use crate::mpa::enhanced::Rtr;
-use crate::mpa::fpdu;
+use crate::mpa::fpdu::{self, Markers};
 use crate::wire::ddp;
+use crate::wire::mpa::Marker;
 
 /// The source of an FPDU's payload when it is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +92,9 @@ pub struct FpduRun {
     pub(super) header_len: u8,
     /// The first is a whole short message, and in a series each segment after it has another one.
     pub(super) by_request: bool,
+    /// Where Markers fall into the first. In a series with Markers all segments have as many octets as it,
+    /// and their FPDUs no PAD.
+    pub markers: Markers,
 }
 
 // Segments of them are copied in a burst.
@@ -112,6 +116,7 @@ impl FpduRun {
             more: 0,
             header_len: header_len as u8,
             by_request: false,
+            markers: Markers::of(room.position, room.markers),
         }
     }
 
@@ -127,24 +132,47 @@ impl FpduRun {
         self.offset
     }
 
-    /// Turns the run of one FPDU into the one `count` FPDUs after it in the same message, if all of these are
-    /// as long and none ends the message; or `count` messages after it, if it is a whole short message and
-    /// all of these are as long.
+    /// Turns the run of one FPDU into the one `count` FPDUs after it in its series: in the same message, if
+    /// none of these ends it; or `count` messages after it, if it is a whole short message and all of these
+    /// are as long.
     #[inline]
     pub const fn move_on(&mut self, count: u32) {
         if !self.by_request {
-            self.offset += self.first_octets * count;
+            self.offset += self.series_octets(count);
+            if !self.markers.are_none() {
+                self.markers = self.markers.after(self.octets * count);
+                self.first_octets = self.series_octets(1);
+            }
         } else if let Origin::Requests(number) = &mut self.origin {
             *number = number.wrapping_add(count);
         }
     }
 
-    /// As [`move_on`](Self::move_on) by one, to the beginning of `room`. In a stream with Markers the FPDU
-    /// takes as many octets on the wire, or a Marker more or less.
+    /// Returns the octets of payload of this FPDU and those after it in its series, `count` together. All
+    /// have as much without Markers; with them, as much less as their Markers take.
+    ///
+    /// Example: of segments of 1444 octets one has 2 Markers and 1416 octets of payload, the next 3 Markers
+    /// and 1412.
     #[inline]
-    pub fn move_to(&mut self, room: &SegmentRoom) {
-        self.move_on(1);
-        self.octets = room.with(0, self.first_ulpdu_octets()) as u32;
+    pub const fn series_octets(&self, count: u32) -> u32 {
+        if self.markers.are_none() {
+            return self.first_octets * count;
+        }
+        let around = fpdu::unmarked_len(self.header_len as usize) as u32;
+        let octets = self.octets * count;
+        octets - around * count - Marker::LEN as u32 * self.markers.within(octets)
+    }
+
+    /// Returns how many of the `count` FPDUs after this one, which are parts of one message in a stream with
+    /// Markers, can have segments that are as long: those before one that would end with a Marker.
+    #[inline]
+    pub(super) fn count_alike(&self, count: u32) -> u32 {
+        let mut markers = self.markers;
+        let can_be_alike = |_: &u32| {
+            markers = markers.after(self.octets);
+            markers.may_end_after(self.octets)
+        };
+        (0..count).take_while(can_be_alike).count() as u32
     }
 
     /// How many FPDUs there are.
@@ -172,8 +200,19 @@ pub struct SegmentRoom {
 impl SegmentRoom {
     /// The MULPDU at its beginning. It is computed for each FPDU, so it follows the EMSS.
     // Requirements: DDP-3-01, MPA-3-02, MPA-3-03, MPA-4.5-08, C00-5.2-01, C00-7.3.1-02
+    #[inline]
     pub const fn mulpdu(&self) -> usize {
-        fpdu::mulpdu(self.emss_octets, self.markers)
+        fpdu::mulpdu_at(self.position, self.emss_octets, self.markers)
+    }
+
+    /// Whether `run`, in a stream with Markers, is as long as all that fill a segment but those which would
+    /// end with a Marker.
+    #[inline]
+    pub(super) const fn is_filled_by(&self, run: &FpduRun) -> bool {
+        // Where MULPDU is next to the least that there may be, it does not follow the Markers.
+        run.octets as usize == fpdu::full_octets(self.emss_octets)
+            && run.first_ulpdu_octets() > fpdu::MULPDU_MIN + Marker::LEN
+            && run.first_octets == run.series_octets(1)
     }
 
     /// The MULPDU after its first `octets` octets; `None` if the FPDU belongs into the next segment. That is
@@ -191,5 +230,50 @@ impl SegmentRoom {
     /// The octets used once an FPDU with a ULPDU of `ulpdu_octets` follows the first `octets`.
     pub fn with(&self, octets: usize, ulpdu_octets: usize) -> usize {
         octets + fpdu::wire_len(self.position + octets as u64, ulpdu_octets, self.markers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rdmap::message;
+    use crate::wire::stag::STag;
+
+    /// The FPDUs of a message that one descriptor describes are those that are cut one by one, at every phase
+    /// of the Markers: as long, and each where the one before ends in stream and message.
+    #[test]
+    fn a_series_with_markers_is_what_is_cut_one_by_one() {
+        let message = message::write(1, STag(7), 0, 1_000_000);
+        let mut longest = 0;
+        for (emss_octets, position) in [140, 536, 1428, 1448, 8948]
+            .into_iter()
+            .flat_map(|emss| (0..512).step_by(4).map(move |at| (emss, at)))
+        {
+            let mut room =
+                SegmentRoom { position, emss_octets, markers: true, packing: true, alone_from: u32::MAX };
+            let first = FpduRun::one(Origin::Requests(0), &message, 0, &room);
+            if !room.is_filled_by(&first) {
+                continue;
+            }
+            let alike = first.count_alike(1_000).min(900_000 / first.octets);
+            longest = longest.max(alike);
+            let mut one_by_one = first;
+            for count in 1..=alike {
+                room.position += u64::from(one_by_one.octets);
+                let offset = one_by_one.offset + one_by_one.first_octets;
+                one_by_one = FpduRun::one(Origin::Requests(0), &message, offset, &room);
+                let mut moved = first;
+                moved.move_on(count);
+                assert_eq!(moved, one_by_one, "{count} after the first at {position}, EMSS {emss_octets}");
+                assert_eq!(moved.octets, first.octets);
+                assert_eq!(first.series_octets(count), offset, "as much payload as these have together");
+            }
+            room.position += u64::from(one_by_one.octets);
+            let offset = one_by_one.offset + one_by_one.first_octets;
+            let after = FpduRun::one(Origin::Requests(0), &message, offset, &room);
+            let is_ended_by_marker = !after.markers.may_end_after(first.octets);
+            assert_eq!(after.octets < first.octets, is_ended_by_marker, "{emss_octets} at {position}");
+        }
+        assert!(longest > 60, "all series were short: {longest}");
     }
 }

@@ -4,9 +4,11 @@
 use super::entry::SendEntry;
 use super::{FpduRun, Origin, ProviderMessage, Reads, SegmentRoom, Sender};
 use crate::limits;
+use crate::mpa::fpdu::Markers;
 use crate::qp::indication;
 use crate::qp::reads::{InboundReads, OutboundReads};
 use crate::rdmap::message;
+use crate::wire::mpa::Marker;
 use crate::wire::tcp::SeqNumber;
 
 impl Sender {
@@ -77,6 +79,7 @@ impl Sender {
             more: 0,
             header_len: entry.header_len,
             by_request: is_all && first_octets < limits::SHORT_MESSAGE_BYTES && !entry.is_gated(),
+            markers: Markers::of(room.position, room.markers),
         };
         let ends = offset + first_octets == entry.message_octets;
         if !(ends && room.packing) {
@@ -214,11 +217,10 @@ impl Sender {
     }
 
     /// Returns how many FPDUs follow `run`, the last one queued, that are like it: in its message those that
-    /// have as much payload as it and do not end the message; after a message of few octets that has its
+    /// do not end the message and whose segments are as long; after a message of few octets that has its
     /// segment for itself, the messages that are as long. [`peek`](Self::peek) would return them next, one by
-    /// one, each equal to the one before but for the offsets, or the number of the request, and in a stream
-    /// with Markers for their number: nothing goes between the parts of a message, and the MULPDU at the
-    /// beginning of a segment has room for as many Markers as may fall into any.
+    /// one, each equal to the one before but for what [`FpduRun::move_on`] changes: nothing goes between the
+    /// parts of a message.
     ///
     /// Example: of a message of 65536 octets whose first FPDU has 1428 octets of payload, 44 follow, and then
     /// the last one with 1276.
@@ -244,7 +246,13 @@ impl Sender {
             // The run has ended its message.
             return 0;
         }
-        octets.saturating_sub(offset).saturating_sub(1) / run.first_octets.max(1)
+        let left = octets.saturating_sub(offset).saturating_sub(1);
+        if segment.markers {
+            // One may have more payload than another, by a Marker.
+            let most = left / (run.first_octets + Marker::LEN as u32);
+            return if segment.is_filled_by(run) { run.count_alike(most) } else { 0 };
+        }
+        left / run.first_octets.max(1)
     }
 
     /// Returns how many of the next messages are as long as that of `run`, the last one queued, and go into
@@ -268,7 +276,9 @@ impl Sender {
         if run.by_request {
             return self.advance_messages(run, count, end);
         }
-        let octets = count * run.first_octets;
+        let mut next = *run;
+        next.move_on(1);
+        let octets = next.series_octets(count);
         match run.origin {
             Origin::Requests(_) => self.offset += octets,
             Origin::Response(_) => reads.inbound.advance_inside(octets),
