@@ -12,10 +12,11 @@ use crate::net::flow::FlowKey;
 use crate::net::headers::min_headers_octets;
 use crate::net::icmp_errors::IcmpErrorKind;
 use crate::net::inbound::{IcmpError, Inbound};
-use crate::net::input::Ingress;
+use crate::net::input::{Ingress, follows, header_image};
 use crate::ring::Event;
 use crate::tcp::{Changes, EcnField, Payload, Refusal};
 use crate::time::Instant;
+use crate::wire::following::HeaderImage;
 use crate::wire::segment::Segment;
 use crate::wire::tcp::{Flags, Header, SeqNumber};
 use crate::wire::tuple::Tuple;
@@ -47,16 +48,17 @@ impl<D: Device> Core<D> {
     /// Handles the frames of a burst. Segments that follow one another are handed to their connection
     /// together.
     fn on_burst(&mut self, now: Instant, mut burst: Vec<D::Frame>, ingress: Ingress) {
+        let mut segment = Segment::NONE;
         let mut frames = burst.drain(..);
         while let Some(frame) = frames.next() {
-            let Some(segment) = self.host.segment_in(&frame, ingress) else {
+            if !self.host.find_segment(&mut segment, &frame, ingress) {
                 self.on_other_frame(now, frame, ingress);
                 continue;
-            };
+            }
             let looped = ingress.is_loopback();
             let recent = self.endpoints.table.recent(&segment.tuple, looped);
             match recent.or_else(|| self.look_up(&segment.tuple, ingress)) {
-                Some(slot) => self.on_segments(now, slot, segment, frame, &mut frames, ingress),
+                Some(slot) => self.on_segments(now, slot, &mut segment, frame, &mut frames, ingress),
                 None if looped => self.on_other_frame(now, frame, ingress),
                 None => self.on_other_frame(now, frame, Ingress::Verified),
             }
@@ -84,26 +86,27 @@ impl<D: Device> Core<D> {
         &mut self,
         now: Instant,
         slot: u32,
-        mut segment: Segment,
+        segment: &mut Segment,
         frame: D::Frame,
         rest: &mut Drain<'_, D::Frame>,
         ingress: Ingress,
     ) {
         let Some(mut endpoint) = self.endpoints.at(now, slot) else { return };
-        let mut burst = Following { host: &mut self.host, rest, ingress };
-        let (changes, unexpected) = endpoint.on_expected_segments(&mut segment, frame, &mut burst);
+        let image = if rest.as_slice().is_empty() { None } else { header_image(segment, &frame) };
+        let mut burst = Following { host: &mut self.host, rest, image, ingress };
+        let (changes, unexpected) = endpoint.on_expected_segments(segment, frame, &mut burst);
         let dropped_surplus = endpoint.drop_unacked_surplus();
         if !changes.is_empty() || unexpected.is_none() {
             let outcome = Outcome { dirty: true, changes, dropped_surplus, ..Outcome::NONE };
-            self.after_segments(now, slot, &segment, outcome);
+            self.after_segments(now, slot, segment, outcome);
         }
         if let Some(frame) = unexpected {
-            let header = self.host.header_of(&segment, &frame);
-            self.on_segment(now, slot, &segment, &header, frame);
+            let header = self.host.header_of(segment, &frame);
+            self.on_segment(now, slot, segment, &header, frame);
         }
     }
 
-    /// Handles a frame in which [`Host::segment_in`](crate::net::Host::segment_in) finds no segment, or one
+    /// Handles a frame in which [`Host::find_segment`](crate::net::Host::find_segment) finds no segment, or one
     /// that belongs to no connection.
     #[inline(never)]
     fn on_other_frame(&mut self, now: Instant, frame: D::Frame, ingress: Ingress) {
@@ -308,6 +311,8 @@ impl<D: Device> Core<D> {
 struct Following<'c, 'b, D: Device> {
     host: &'c mut Host<D>,
     rest: &'c mut Drain<'b, D::Frame>,
+    /// The headers of the first segment that is handled, if others are compared with them.
+    image: Option<HeaderImage>,
     ingress: Ingress,
 }
 
@@ -320,8 +325,8 @@ impl<D: Device> Burst<D::Frame> for Following<'_, '_, D> {
     #[expect(clippy::inline_always, reason = "a call costs two loops a tenth of what they do for a segment")]
     #[inline(always)]
     fn next_after(&mut self, segment: &mut Segment) -> Option<D::Frame> {
-        let next = self.rest.as_slice().first()?;
-        if self.host.follow(segment, next, self.ingress) { self.rest.next() } else { None }
+        let (next, image) = (self.rest.as_slice().first()?, self.image.as_ref()?);
+        if follows(image, segment, next, self.ingress) { self.rest.next() } else { None }
     }
 
     #[inline]

@@ -214,7 +214,7 @@ impl<F: Frame> Endpoint<'_, F> {
         };
         let pools = &mut self.context.pools;
         let annotated = tcp.rdma_option_negotiated();
-        let (mut octets, mut segments, mut leads) = (0, 0, false);
+        let (mut octets, mut segments, mut successors) = (0, 0, None);
         let unexpected = loop {
             let first = frame.piece(0).unwrap_or_default();
             let payload = first.get(segment.payload_offset..segment.end()).unwrap_or_default();
@@ -224,15 +224,20 @@ impl<F: Frame> Endpoint<'_, F> {
             octets += payload.len();
             segments += 1;
             burst.recycle(frame);
-            leads = leads || !burst.is_empty() && tcp.leads(segment, pools);
-            if !leads {
+            if burst.is_empty() {
                 break None;
             }
+            if successors.is_none() {
+                successors = tcp.successors(segment, pools);
+            }
+            let Some(successors) = &mut successors else { break None };
             let Some(next) = burst.next_after(segment) else { break None };
-            if !tcp.expects_following(segment) || !stream.inbound.takes(segment.payload_octets) {
+            if !successors.expect(segment) || !stream.inbound.takes(segment.payload_octets) {
                 break Some(next);
             }
-            tcp.take_following(segment);
+            if !successors.add(segment) {
+                tcp.accept_marks(self.now, successors, segment);
+            }
             frame = next;
         };
         stream.inbound.tell();

@@ -19,19 +19,14 @@ use super::receive::Step;
 use super::receive_wait::ReceiveWait;
 
 impl<F: Frame> Endpoint<'_, F> {
-    /// Returns true if the octets of a segment can be consumed in its frame, if they are next: its connection
-    /// takes FPDUs at once, or its byte stream has room for them.
+    /// Returns true if the octets of a segment, without a [rare condition](crate::tcp::Unusual::RECEIVE), can
+    /// be consumed in its frame, if they are next: its connection takes FPDUs, or its byte stream has room
+    /// for them.
     #[inline]
     pub(super) fn takes_in_place(&mut self, segment: &Segment, frame: &F) -> bool {
-        let connection = &mut *self.connection;
-        let takes = match &mut connection.mode {
-            Mode::FullOperation(operating) => {
-                operating.receives
-                    && !operating.failed
-                    && !operating.awaits_receive
-                    && self.queue_pair.is_some()
-            }
-            Mode::Bytes(stream) => !connection.close_notified && stream.inbound.takes(segment.payload_octets),
+        let takes = match &mut self.connection.mode {
+            Mode::FullOperation(_) => true,
+            Mode::Bytes(stream) => stream.inbound.takes(segment.payload_octets),
             Mode::Streaming | Mode::Lingering { .. } => false,
         };
         takes && frame.piece(0).is_some_and(|first| first.len() >= segment.end())
@@ -104,8 +99,8 @@ pub(crate) trait Burst<F> {
     /// Returns true if there are no more.
     fn is_empty(&self) -> bool;
 
-    /// Takes the next frame if its segment follows `segment`, which lies in the frame that was recycled last,
-    /// and makes `segment` that one.
+    /// Takes the next frame if its segment follows `segment`, the first of the burst or one that has followed
+    /// it, and makes `segment` that one.
     fn next_after(&mut self, segment: &mut Segment) -> Option<F>;
 
     /// Takes a frame that is of no more use.
@@ -149,14 +144,14 @@ impl<F: Frame> RdmapStream<'_, F> {
         burst: &mut impl Burst<F>,
         counts: &mut FpduCounts,
     ) -> Left<F> {
-        let Self { tcp, operating, .. } = self;
+        let Self { now, tcp, operating, .. } = self;
         let QueuePair { shared, receiver, sender, reads, receive_wait, .. } = &mut *self.qp;
         let Context { stags, pools, .. } = &mut *self.context;
         let acknowledged = tcp.acknowledged();
         let context = &mut ReceiveContext { shared, stags, reads, acknowledged };
         let Rest { mut frame, mut consumed } = rest;
-        let mut leads = false;
-        loop {
+        let (mut successors, mut passed) = (None, 0);
+        let left = 'segments: loop {
             let octets = frame.piece(0).and_then(|first| first.get(segment.payload_offset..segment.end()));
             let octets = octets.unwrap_or_default();
             while let Some(rest) = octets.get(consumed..)
@@ -167,7 +162,7 @@ impl<F: Frame> RdmapStream<'_, F> {
                     Some(_) => None,
                     None => match handle_rare(receiver, context, receive_wait, &ulpdu) {
                         // It waits in the receive queue, where it is placed again.
-                        None => return Left::Rest(Rest { frame, consumed }),
+                        None => break 'segments Left::Rest(Rest { frame, consumed }),
                         rare => rare,
                     },
                 };
@@ -177,7 +172,7 @@ impl<F: Frame> RdmapStream<'_, F> {
                 counts.fpdus += 1;
                 counts.wire_octets += wire_len;
                 if let Some(received) = rare {
-                    return Left::Rare(Rest { frame, consumed }, received);
+                    break 'segments Left::Rare(Rest { frame, consumed }, received);
                 }
                 if let Some(Placed { octets, answers_read }) = placed {
                     counts.payload_octets += octets;
@@ -187,23 +182,34 @@ impl<F: Frame> RdmapStream<'_, F> {
                 }
             }
             if consumed != segment.payload_octets {
-                return Left::Rest(Rest { frame, consumed });
+                break Left::Rest(Rest { frame, consumed });
             }
-            tcp.pass(consumed);
+            passed += consumed;
             counts.segments += 1;
             burst.recycle(frame);
-            leads = leads || !burst.is_empty() && tcp.leads(segment, pools);
-            if !leads {
-                return Left::Nothing;
+            if burst.is_empty() {
+                break Left::Nothing;
             }
-            let Some(next) = burst.next_after(segment) else { return Left::Nothing };
-            if !tcp.expects_following(segment) {
-                return Left::Unexpected(next);
+            if successors.is_none() {
+                // TCP looks at its queue: what was consumed is not in it.
+                tcp.pass(core::mem::take(&mut passed));
+                successors = tcp.successors(segment, pools);
             }
-            tcp.take_following(segment);
-            context.acknowledged = tcp.acknowledged();
+            let Some(successors) = &mut successors else { break Left::Nothing };
+            let Some(next) = burst.next_after(segment) else { break Left::Nothing };
+            if !successors.expect(segment) {
+                break Left::Unexpected(next);
+            }
+            if !successors.add(segment) {
+                tcp.accept_marks(*now, successors, segment);
+            }
             (frame, consumed) = (next, 0);
+        };
+        if let Some(successors) = &successors {
+            tcp.accept_successors(successors);
         }
+        tcp.pass(passed);
+        left
     }
 
     /// Counts FPDUs that are valid for MPA, and the segments whose last they are. They let us send, whether

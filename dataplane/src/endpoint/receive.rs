@@ -58,8 +58,8 @@ impl<F: Frame> Endpoint<'_, F> {
         burst: &mut impl Burst<F>,
     ) -> (Changes, Option<F>) {
         let has_payload = segment.payload_octets > 0;
-        let is_expected = (!has_payload || self.takes_in_place(segment, &frame))
-            && self.connection.tcp.expects(self.now, segment, &self.context.pools);
+        let is_expected = self.connection.tcp.expects(self.now, segment, &self.context.pools)
+            && (!has_payload || self.takes_in_place(segment, &frame));
         if !is_expected {
             return (Changes::empty(), Some(frame));
         }

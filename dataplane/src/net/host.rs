@@ -160,12 +160,6 @@ impl<D: Device> Host<D> {
         self.spent.push(frame);
     }
 
-    /// Returns the frame that was [recycled](Self::recycle) last, if it is not freed.
-    #[inline]
-    pub(super) fn last_spent(&self) -> Option<&D::Frame> {
-        self.spent.last()
-    }
-
     /// Takes the frames from the host to itself that wait, a burst at most, as
     /// [`take_burst`](Self::take_burst) takes those of the device.
     pub(crate) fn take_looped_burst(&mut self) -> Vec<D::Frame> {

@@ -7,6 +7,7 @@ use super::Host;
 use crate::device::{ChecksumStatus, Device, Frame, ReceivedChecksums};
 use crate::wire::checksum;
 use crate::wire::ethernet::{self, EtherType, Tag};
+use crate::wire::following::HeaderImage;
 use crate::wire::ipv4::{self, Protocol};
 use crate::wire::segment::Segment;
 use crate::wire::tcp::Header;
@@ -47,44 +48,32 @@ const IPV4: [u8; 2] = EtherType::IPV4.0.to_be_bytes();
 const IPV6: [u8; 2] = EtherType::IPV6.0.to_be_bytes();
 
 impl<D: Device> Host<D> {
-    /// Returns the TCP segment in a frame to this host's hardware address: it lies whole in the first piece,
-    /// its IP packet is no fragment and has neither options nor extension headers, and its checksums hold.
-    /// Returns `None` for any other frame, which [`receive`](Self::receive) takes apart. The addresses are
-    /// not checked: they are those of a connection, or
-    /// [`may_have_connection`](Self::may_have_connection).
+    /// Makes `segment` the TCP segment in a frame to this host's hardware address: it lies whole in the first
+    /// piece, its IP packet is no fragment and has neither options nor extension headers, and its checksums
+    /// hold. Returns false, and what `segment` is then is unspecified, for any other frame, which
+    /// [`receive`](Self::receive) takes apart. The addresses are not checked: they are those of a connection,
+    /// or [`may_have_connection`](Self::may_have_connection).
     #[inline]
-    pub(crate) fn segment_in(&self, frame: &D::Frame, ingress: Ingress) -> Option<Segment> {
-        let octets = frame.piece(0)?;
-        let (destination, _) = octets.split_first_chunk()?;
-        if *destination != self.mac.0 {
-            return None;
+    pub(crate) fn find_segment(&self, segment: &mut Segment, frame: &D::Frame, ingress: Ingress) -> bool {
+        let Some(octets) = frame.piece(0) else { return false };
+        let link = if self.vlan.is_none() { Some(LINK) } else { self.tagged_link(octets) };
+        let (Some(link), Some(headers)) = (link, octets.first_chunk::<TAGGED_LINK>()) else { return false };
+        let [d0, d1, d2, d3, d4, d5, ..] = *headers;
+        if [d0, d1, d2, d3, d4, d5] != self.mac.0 {
+            return false;
         }
-        let link = if self.vlan.is_none() { LINK } else { self.tagged_link(octets)? };
-        let mut segment = match *octets.get(link - 2..)?.first_chunk()? {
-            IPV4 => Segment::parse_ipv4(octets, link)?,
-            IPV6 => Segment::parse_ipv6(octets, link)?,
-            _ => return None,
+        let is_found = match [headers[link - 2], headers[link - 1]] {
+            IPV4 => segment.read_ipv4(octets, link),
+            IPV6 => segment.read_ipv6(octets, link),
+            _ => false,
         };
+        if !is_found {
+            return false;
+        }
         if segment.has_other_options {
             segment.find_rdma_option(octets, self.rdma_option_kind);
         }
-        let holds = ingress.is_verified() || checksums_hold(frame.checksums(), &segment, link, octets);
-        holds.then_some(segment)
-    }
-
-    /// Makes `segment`, which lies in the frame that was [recycled](Self::recycle) last, the one in `frame`,
-    /// if it follows that: [`segment_in`](Self::segment_in) would return it. Returns false otherwise. If only
-    /// its checksums do not hold, the place and the length of `segment` are those of the refused one.
-    #[expect(clippy::inline_always, reason = "a call costs two loops a tenth of what they do for a segment")]
-    #[inline(always)]
-    pub(crate) fn follow(&self, segment: &mut Segment, frame: &D::Frame, ingress: Ingress) -> bool {
-        let Some(octets) = frame.piece(0) else { return false };
-        let before = self.last_spent().and_then(|before| before.piece(0)).unwrap_or_default();
-        if !segment.follow(before, octets) {
-            return false;
-        }
-        let network = segment.transport - segment.tuple.network_octets();
-        ingress.is_verified() || checksums_hold(frame.checksums(), segment, network, octets)
+        ingress.is_verified() || checksums_hold(frame, segment, link)
     }
 
     /// Returns the header of a segment that was found in `frame`, with all options.
@@ -112,10 +101,50 @@ impl<D: Device> Host<D> {
     }
 }
 
-/// Returns true if the checksums hold of the segment whose IP header begins at `network` in `frame`: the
+/// Returns the headers of `segment`, which was [found](Host::find_segment) in `frame`, if those of others can
+/// be compared with them.
+#[inline]
+pub(crate) fn header_image(segment: &Segment, frame: &impl Frame) -> Option<HeaderImage> {
+    HeaderImage::of(segment, frame.piece(0)?)
+}
+
+/// Makes `segment`, the one of `image` or one that has followed it, the one in `frame`, if that follows:
+/// [`Host::find_segment`] would find it. Returns false otherwise. If only its checksums do not hold, the
+/// fields of `segment` are those of the refused one.
+#[expect(clippy::inline_always, reason = "a call costs two loops a tenth of what they do for a segment")]
+#[inline(always)]
+pub(crate) fn follows(
+    image: &HeaderImage,
+    segment: &mut Segment,
+    frame: &impl Frame,
+    ingress: Ingress,
+) -> bool {
+    let Some(octets) = frame.piece(0) else { return false };
+    if !image.precedes(segment, octets) {
+        return false;
+    }
+    let network = segment.transport - segment.tuple.network_octets();
+    ingress.is_verified() || checksums_hold(frame, segment, network)
+}
+
+/// Returns true if the checksums hold of the segment in `frame` whose IP header begins at `network`: the
 /// device says so, or it does not know and they are correct.
 #[inline]
-fn checksums_hold(device: ReceivedChecksums, segment: &Segment, network: usize, frame: &[u8]) -> bool {
+fn checksums_hold(frame: &impl Frame, segment: &Segment, network: usize) -> bool {
+    let device = frame.checksums();
+    device.tcp == ChecksumStatus::Good
+        && (device.ip == ChecksumStatus::Good || matches!(segment.tuple, Tuple::V6(_)))
+        || unverified_checksums_hold(frame.checksums(), segment, network, frame.piece(0).unwrap_or_default())
+}
+
+/// [`checksums_hold`] of a segment in `frame` that the device has not verified, or not all of it.
+#[inline(never)]
+fn unverified_checksums_hold(
+    device: ReceivedChecksums,
+    segment: &Segment,
+    network: usize,
+    frame: &[u8],
+) -> bool {
     // The header of IPv6 has no checksum.
     let good_ip = device.ip == ChecksumStatus::Good || matches!(segment.tuple, Tuple::V6(_));
     (good_ip || ip_checksum_holds(device.ip, network, frame))
@@ -124,7 +153,6 @@ fn checksums_hold(device: ReceivedChecksums, segment: &Segment, network: usize, 
 
 /// Returns true if the device has not found the checksum of the IPv4 header in `frame` wrong, and it is
 /// correct.
-#[inline(never)]
 fn ip_checksum_holds(device: ChecksumStatus, network: usize, frame: &[u8]) -> bool {
     let header = frame.get(network..network + ipv4::Header::LEN);
     device == ChecksumStatus::Unknown && header.is_some_and(ipv4::verify_checksum)
@@ -132,7 +160,6 @@ fn ip_checksum_holds(device: ChecksumStatus, network: usize, frame: &[u8]) -> bo
 
 /// Returns true if the device has not found the TCP checksum of the segment in `frame` wrong, and it is
 /// correct.
-#[inline(never)]
 fn tcp_checksum_holds(device: ChecksumStatus, segment: &Segment, network: usize, frame: &[u8]) -> bool {
     let transport = network + segment.tuple.network_octets();
     let Some(octets) = frame.get(transport..segment.end()) else { return false };

@@ -89,11 +89,17 @@ impl AckState {
     }
 
     /// Removes the blocks before `next`, which are in order now.
+    #[inline]
     pub(super) fn on_in_order(&mut self, next: SeqNumber) {
         if self.has_blocks {
-            self.sack_blocks.on_in_order(next);
-            self.has_blocks = !self.sack_blocks.is_empty();
+            self.remove_blocks(next);
         }
+    }
+
+    #[inline(never)]
+    fn remove_blocks(&mut self, next: SeqNumber) {
+        self.sack_blocks.on_in_order(next);
+        self.has_blocks = !self.sack_blocks.is_empty();
     }
 
     /// Replaces the blocks held beyond gaps by `held`.
@@ -135,13 +141,14 @@ impl AckState {
         }
     }
 
-    /// Another segment with data has come in order after one that [`on_data`](Self::on_data) has taken, and
-    /// nothing was sent in between: it is the second one at least, and is acknowledged at once.
+    /// `count` segments with data have come in order after one that [`on_data`](Self::on_data) has taken, and
+    /// nothing was sent in between: they are the second one and others, and are acknowledged at once.
     #[inline]
-    pub(super) fn on_following_data(&mut self) {
+    pub(super) fn on_successors(&mut self, count: u32) {
         debug_assert!(self.unacknowledged_segments > 0, "no second segment");
-        self.unacknowledged_segments = self.unacknowledged_segments.saturating_add(1);
-        self.immediate_segments = self.immediate_segments.saturating_sub(1);
+        let count = u8::try_from(count).unwrap_or(u8::MAX);
+        self.unacknowledged_segments = self.unacknowledged_segments.saturating_add(count);
+        self.immediate_segments = self.immediate_segments.saturating_sub(count);
         self.owe_one();
     }
 

@@ -109,16 +109,16 @@ pub(super) struct AckKind {
 }
 
 impl Connection {
-    /// Returns true if the acknowledgement number `ack` of an established connection acknowledges something
-    /// new, no loss is known or suspected, and nothing that was done about one could still be undone.
+    /// Returns true if the acknowledgement number `ack` of a connection without
+    /// [rare conditions](super::Unusual::RECEIVE) acknowledges something new.
     #[inline]
     pub(super) fn advances(&self, ack: SeqNumber) -> bool {
         debug_assert!(!self.send.fin.is_queued() || self.state != State::Established, "a FIN needs more");
-        ack > self.send.una && ack <= self.send.queue.nxt() && self.suspects_no_loss()
+        ack > self.send.una && ack <= self.send.queue.nxt()
     }
 
-    /// Returns true if the acknowledgement number `ack` acknowledges nothing new, and is no duplicate
-    /// acknowledgement (RFC 5681 §2): it changes no more than the window.
+    /// Returns true if the acknowledgement number `ack` of such a connection acknowledges nothing new, and is
+    /// no duplicate acknowledgement (RFC 5681 §2): it changes no more than the window.
     #[inline]
     pub(super) fn repeats<P>(
         &self,
@@ -127,19 +127,10 @@ impl Connection {
         segments: &SegmentPool<P>,
     ) -> bool {
         ack == self.send.una
-            && (self.awaits_no_acknowledgement()
+            && (self.send.queue.is_empty() && !self.timers.repairs()
                 || !carries_nothing
                     && self.send.queue.outstanding_octets() > 0
-                    && self.suspects_no_loss()
                     && !self.may_have_lost(segments))
-    }
-
-    /// Returns true if nothing is outstanding, no recovery is under way or could still be undone, and none of
-    /// its timers runs: an acknowledgement that acknowledges nothing new then changes no more than the
-    /// window.
-    #[inline]
-    const fn awaits_no_acknowledgement(&self) -> bool {
-        self.send.queue.is_empty() && self.recovery.is_at_rest() && !self.timers.repairs()
     }
 
     /// Returns true if no loss is known or suspected, and nothing that was done about one could still be

@@ -31,27 +31,68 @@ pub struct Payload<F> {
     pub ecn: EcnField,
 }
 
+/// Segments of a burst that follow one that TCP has taken, one after the other in order, with the same
+/// acknowledgement, window, clock and ECN bits. They are counted together: TCP's state lags behind them until
+/// [`accept_successors`](Connection::accept_successors).
+///
+/// Example: after a segment that ends at 1000 of a window up to 5000, `next` is 1000 and `window_octets` 4000;
+/// after two of 1400 octets `next` is 3800, `last` 2400, `segments` 2 and `window_octets` 1200.
+#[derive(Clone, Copy, Debug)]
+pub struct Successors {
+    /// Where the last of them begins, or without any the segment before them.
+    last: SeqNumber,
+    /// Where the next one begins.
+    next: SeqNumber,
+    /// Octets from there to the right edge of the window.
+    window_octets: usize,
+    segments: u32,
+    ecn: u8,
+}
+
+impl Successors {
+    /// Returns true if `segment`, which is in the same burst and has the same acknowledgement, window and
+    /// clock, is next in order, and all of its payload, at least one octet, fits the window.
+    #[inline]
+    pub fn expect(&self, segment: &Segment) -> bool {
+        segment.seq == self.next && segment.payload_octets.wrapping_sub(1) < self.window_octets
+    }
+
+    /// Adds `segment`, which they [expect](Self::expect). Returns false, and adds nothing, if it has other ECN
+    /// bits: [`accept_marks`](Connection::accept_marks) counts it then.
+    #[inline]
+    pub fn add(&mut self, segment: &Segment) -> bool {
+        if segment.ecn != self.ecn {
+            return false;
+        }
+        self.last = segment.seq;
+        self.next = segment.seq + segment.payload_octets as u32;
+        self.window_octets -= segment.payload_octets;
+        self.segments += 1;
+        true
+    }
+}
+
 // Each segment after the first of a burst is then acknowledged at once (RFC 5681 §4.2): none starts the timer
 // of a delayed ACK.
 const _: () = assert!(limits::DELAYED_ACK_SEGMENTS <= 2);
 
 impl Connection {
-    /// Returns true if a segment is what an established connection expects (header prediction): the next one
-    /// in order, of which all fits the window, with no control bits but ACK and PSH, a clock that is not old
-    /// and no other options. It acknowledges something new while no loss is known, or nothing new. If it has
-    /// payload, nothing waits before that.
+    /// Returns true if a segment is what a connection without [rare conditions](Unusual::RECEIVE) expects
+    /// (header prediction): the next one in order, of which all fits the window, with no control bits but ACK
+    /// and PSH, a clock that is not old and no other options. It acknowledges something new, or nothing new
+    /// and is no duplicate acknowledgement. If it has payload, nothing waits before that.
     #[inline]
     pub fn expects<P, F>(&self, now: Instant, segment: &Segment, pools: &Pools<P, F>) -> bool {
         let window = (self.receive.edge - segment.seq).max(0) as usize;
-        self.state == State::Established
+        !self.unusual.intersects(Unusual::RECEIVE)
             && segment.flags.difference(Flags::PSH) == Flags::ACK
             && segment.seq == self.receive.queue.nxt()
             && segment.payload_octets <= window
             && !segment.has_other_options
             && self.is_clock_of(now, segment.timestamps)
             && (segment.payload_octets == 0 || self.receive.is_drained() && pools.held.free_frames() > 0)
-            && (self.repeats(segment.ack, segment.payload_octets == 0, &pools.segments)
-                || self.advances(segment.ack))
+            && (self.advances(segment.ack)
+                || self.repeats(segment.ack, segment.payload_octets == 0, &pools.segments))
             && !cold::is_forced()
     }
 
@@ -75,6 +116,10 @@ impl Connection {
         segment: &Segment,
         pools: &mut Pools<P, F>,
     ) -> Changes {
+        debug_assert!(
+            self.state == State::Established && self.suspects_no_loss(),
+            "a rare condition began unnoticed"
+        );
         let mut changes = Changes::empty();
         self.probe.on_ack();
         self.note_window(segment.seq, segment.ack, self.send.scaled(segment.window));
@@ -85,43 +130,57 @@ impl Connection {
         }
         self.note_arrival(now, segment.seq, segment.timestamps, segment.payload_octets);
         if segment.payload_octets > 0 {
-            let push = segment.flags.contains(Flags::PSH);
-            self.take_in_place(now, push, segment.payload_octets, EcnField::from_bits(segment.ecn));
+            self.take_in_place(now, segment);
             changes |= Changes::DATA;
         }
         changes
     }
 
-    /// Returns true if the segments that [follow](Segment::follow) `segment`, which was
-    /// [taken](Self::take_expected) and consumed, need no other look than
-    /// [`expects_following`](Self::expects_following): nothing is sent while a burst is taken, so what holds
-    /// for its acknowledgement, clock and marks holds for theirs.
+    /// Returns the successors of `segment`, which was [taken](Self::take_expected) and consumed: none yet.
+    /// Nothing is sent while a burst is taken, so what holds for the acknowledgement and the clock of
+    /// `segment` holds for theirs. Returns `None` if they need another look.
     #[inline]
-    pub fn leads<P, F>(&self, segment: &Segment, pools: &Pools<P, F>) -> bool {
-        self.state == State::Established
+    pub fn successors<P, F>(&self, segment: &Segment, pools: &Pools<P, F>) -> Option<Successors> {
+        let may_follow = !self.unusual.intersects(Unusual::RECEIVE)
             && self.receive.is_drained()
             && self.send.has_window_of(segment.seq)
             && self.repeats(segment.ack, false, &pools.segments)
             && pools.held.free_frames() > 0
-            && !cold::is_forced()
+            && !cold::is_forced();
+        may_follow.then(|| self.successors_from(segment))
     }
 
-    /// Returns true if `segment` follows one that [leads](Self::leads), is next in order, and all of it fits
-    /// the window.
+    /// Returns that no segment was counted yet after `segment`, the last one in order.
     #[inline]
-    pub fn expects_following(&self, segment: &Segment) -> bool {
-        let window = (self.receive.edge - segment.seq).max(0) as usize;
-        segment.seq == self.receive.queue.nxt() && (1..=window).contains(&segment.payload_octets)
+    fn successors_from(&self, segment: &Segment) -> Successors {
+        let next = self.receive.queue.nxt();
+        Successors {
+            last: segment.seq,
+            next,
+            window_octets: (self.receive.edge - next).max(0) as usize,
+            segments: 0,
+            ecn: segment.ecn,
+        }
     }
 
-    /// Takes a segment that is [expected](Self::expects_following), as [`take_expected`](Self::take_expected)
-    /// does.
+    /// Counts `successors`, which are consumed or [passed](Self::pass) after this.
     #[inline]
-    pub fn take_following(&mut self, segment: &Segment) {
+    pub fn accept_successors(&mut self, successors: &Successors) {
+        if successors.segments > 0 {
+            self.send.repeat_window(successors.last);
+            self.receive.queue.advance_to(successors.next);
+            self.ack.on_in_order(successors.next);
+            self.ack.on_successors(successors.segments);
+        }
+    }
+
+    /// Counts `successors`, and `segment` after them, which is next in order but has other ECN bits.
+    #[inline(never)]
+    pub fn accept_marks(&mut self, now: Instant, successors: &mut Successors, segment: &Segment) {
+        self.accept_successors(successors);
         self.send.repeat_window(segment.seq);
-        self.receive.queue.advance(segment.payload_octets);
-        self.ack.on_in_order(self.receive.queue.nxt());
-        self.ack.on_following_data();
+        self.take_in_place(now, segment);
+        *successors = self.successors_from(segment);
     }
 
     /// Takes a segment whose checksum holds, with any header.
@@ -224,14 +283,15 @@ impl Connection {
         }
     }
 
-    /// Takes text that is next in order, and lies in its frame.
+    /// Takes the text of a segment, which is next in order, and lies in its frame.
     #[inline]
-    fn take_in_place(&mut self, now: Instant, push: bool, octets: usize, ecn: EcnField) {
-        self.note_marks(ecn, false);
-        self.receive.queue.advance(octets);
+    fn take_in_place(&mut self, now: Instant, segment: &Segment) {
+        let octets = segment.payload_octets;
+        self.note_marks(EcnField::from_bits(segment.ecn), false);
+        self.receive.queue.advance_to(self.receive.queue.nxt() + octets as u32);
         self.receive.held_frames_peak = self.receive.held_frames_peak.max(1);
         self.ack.on_in_order(self.receive.queue.nxt());
-        self.owe_ack_for_data(now, push || self.holds_several(octets));
+        self.owe_ack_for_data(now, segment.flags.contains(Flags::PSH) || self.holds_several(octets));
     }
 
     /// Takes the ECN marks of a segment with data, and whether its sender has reduced its window.

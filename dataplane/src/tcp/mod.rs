@@ -147,7 +147,7 @@ pub use connection::Connection;
 pub use counters::Counters;
 pub use disposition::{Changes, Disposition, Refusal};
 pub use ecn::{EcnField, EcnPolicy};
-pub use input::Payload;
+pub use input::{Payload, Successors};
 pub use outgoing::Outgoing;
 pub use pools::Pools;
 pub use snapshot::Snapshot;

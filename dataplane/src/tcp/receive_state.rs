@@ -226,7 +226,7 @@ mod tests {
             {
                 let mut receive = ReceiveState::new(&config);
                 receive.begin(SeqNumber(0));
-                receive.queue.advance(waiting as usize);
+                receive.queue.advance_to(receive.queue.nxt() + waiting);
                 receive.edge = receive.next() + offered;
                 let before = receive.edge;
                 if receive.may_grow_window() {

@@ -145,7 +145,13 @@ impl Recovery {
     /// Whether no loss is known, and nothing that was done about one could still be undone.
     #[inline]
     pub(super) const fn is_at_rest(&self) -> bool {
-        self.is_open() && self.tail_probe.is_none() && self.undo.is_none()
+        self.is_open() && !self.may_be_undone()
+    }
+
+    /// Whether a tail probe is on its way, or what was done about a loss could still be undone.
+    #[inline]
+    pub(super) const fn may_be_undone(&self) -> bool {
+        self.tail_probe.is_some() || self.undo.is_some()
     }
 
     /// Octets that have left the network according to duplicate acknowledgements.

@@ -14,6 +14,7 @@
 
 use bitflags::bitflags;
 
+use super::timers::Timer;
 use super::{Connection, State};
 
 bitflags! {
@@ -35,6 +36,9 @@ bitflags! {
         const REDUCTION_OWED = 1 << 5;
         /// A segment is selectively acknowledged.
         const SACKED = 1 << 6;
+        /// What was done about a loss could still be undone, a tail probe is on its way, or a segment counts
+        /// as lost if it does not arrive in time.
+        const UNSETTLED = 1 << 7;
         /// Octets are streaming octets, in one direction at least, or some of these wait for TCP.
         const STREAMING = 1 << 16;
         /// The stream has failed, or its connection is closed for its users.
@@ -58,6 +62,16 @@ impl Unusual {
         .union(Self::REDUCTION_OWED)
         .union(Self::STREAMING)
         .union(Self::FAILED);
+
+    /// What a segment in order needs more than the straight step for, whatever it carries.
+    pub const RECEIVE: Self = Self::NOT_ESTABLISHED
+        .union(Self::RECOVERING)
+        .union(Self::LOST)
+        .union(Self::SACKED)
+        .union(Self::UNSETTLED)
+        .union(Self::STREAMING)
+        .union(Self::FAILED)
+        .union(Self::AWAITS_RECEIVE);
 }
 
 impl Connection {
@@ -69,6 +83,7 @@ impl Connection {
             | bit(Unusual::RECOVERING, !recovery.is_open() || recovery.duplicate_acks > 0)
             | bit(Unusual::LOST, self.send.queue.lost_octets() > 0)
             | bit(Unusual::SACKED, self.send.queue.sacked_segments() > 0)
+            | bit(Unusual::UNSETTLED, recovery.may_be_undone() || self.timers.is_set(Timer::Reorder))
             | bit(Unusual::PROBE_OWED, recovery.tail_probe_owed || self.probe.owed)
             | bit(Unusual::ECHO_OWED, ack.before_ce_change.is_some())
             | bit(Unusual::REDUCTION_OWED, self.ecn.reduced)

@@ -1,5 +1,5 @@
-//! Segments that follow another of the same connection: their headers are compared with those of the one
-//! before as they lie in their frames, and not parsed.
+//! Segments that follow another of the same connection: their headers are compared with those of that one as
+//! they lie in their frames, and not parsed.
 
 use super::segment::Segment;
 use super::tcp::{Flags, Header, SeqNumber};
@@ -17,126 +17,171 @@ const CLOCKED: usize = Header::MIN_LEN + 12;
 /// equal. A shorter frame is not compared.
 const COMPARED: usize = 96;
 const _: () = assert!(TAGGED + V6 + CLOCKED <= COMPARED);
+const WORDS: usize = COMPARED / 8;
+
+/// All places at which a header of IP or of TCP begins are at most this, a mask of bits.
+const BEGIN_MAX: u8 = 0x3f;
+const _: () = assert!(TAGGED + V6 <= BEGIN_MAX as usize);
 
 /// Where a TCP header has its control bits.
 const FLAGS: usize = 13;
 
-impl Segment {
-    /// Makes this segment, which lies in the frame `before`, the one in `frame`, if the headers there are the
-    /// same but for sequence number, PSH, length, checksums, the identification of IPv4 and what a TCP RDMA
-    /// option of the same length says. Returns false, and changes nothing, if more differs, there are other
-    /// options besides timestamps, or the segment is not whole or its frame shorter than 96 octets. Checksums
-    /// are left to the caller.
+/// The headers of a segment as they lie in its frame. Those of others are compared with it.
+#[derive(Clone, Copy, Debug)]
+pub struct HeaderImage {
+    words: [u64; WORDS],
+    form: &'static Form,
+    /// Kind and length of a TCP RDMA option.
+    rdma_option: [u8; 2],
+}
+
+impl HeaderImage {
+    /// Returns the headers of `segment`, which lies in `frame`. Returns `None` if no other is compared with
+    /// them: there are options besides timestamps and the TCP RDMA option, or the frame is shorter than 96
+    /// octets.
+    #[inline]
+    pub fn of(segment: &Segment, frame: &[u8]) -> Option<Self> {
+        if segment.has_other_options {
+            return None;
+        }
+        let words = words(frame.first_chunk()?);
+        let network = segment.transport - segment.tuple.network_octets();
+        let index = usize::from(network != LINK)
+            | usize::from(matches!(segment.tuple, Tuple::V6(_))) << 1
+            | usize::from(segment.timestamps.is_some()) << 2;
+        let rdma_option =
+            if segment.rdma_octets > 0 { rdma_option_of(segment, frame)? } else { <[u8; 2]>::default() };
+        Some(Self { words, form: &FORMS[index], rdma_option })
+    }
+
+    /// Makes `segment`, which is the one of this image or has followed it, the one in `frame`, if the headers
+    /// there are the same but for sequence number, PSH, ECN bits of IP, length, checksums, the identification
+    /// of IPv4 and what a TCP RDMA option of the same length says. Returns false, and changes nothing, if
+    /// more differs, or the segment is not whole or its frame shorter than 96 octets. Checksums are left to
+    /// the caller.
     #[expect(clippy::inline_always, reason = "a call costs two loops a tenth of what they do for a segment")]
     #[inline(always)]
-    pub fn follow(&mut self, before: &[u8], frame: &[u8]) -> bool {
-        let network = self.transport - self.tuple.network_octets();
-        let is_ipv6 = matches!(self.tuple, Tuple::V6(_));
-        let form = Form { is_tagged: network != LINK, is_ipv6, has_clock: self.timestamps.is_some() };
-        let common = &COMMON[form.index()];
-        let before_headers: Option<&[u8; COMPARED]> = before.first_chunk();
-        let headers: Option<&[u8; COMPARED]> = frame.first_chunk();
-        let (Some(before_headers), Some(headers)) = (before_headers, headers) else { return false };
+    pub fn precedes(&self, segment: &mut Segment, frame: &[u8]) -> bool {
+        let Some(headers) = frame.first_chunk::<COMPARED>() else { return false };
+        let others = words(headers);
         let mut differences = 0;
         let mut at = 0;
         // Not a range, whose iterator is not inlined where little is optimized.
-        while at < COMPARED {
-            differences |= (before_headers[at] ^ headers[at]) & common[at];
+        while at < WORDS {
+            differences |= (self.words[at] ^ others[at]) & self.form.common[at];
             at += 1;
         }
-        let ip = headers.get(network..).and_then(|ip| ip.first_chunk::<8>());
-        let tcp = headers.get(self.transport..).and_then(|tcp| tcp.first_chunk::<{ Header::MIN_LEN }>());
-        let (Some(ip), Some(tcp)) = (ip, tcp) else { return false };
-        // The length of IPv4 counts its header, that of IPv6 does not.
-        let packet_octets = if is_ipv6 {
-            V6 + usize::from(u16::from_be_bytes([ip[4], ip[5]]))
-        } else {
-            usize::from(u16::from_be_bytes([ip[2], ip[3]]))
-        };
-        let end = network + packet_octets;
+        let length = usize::from(self.form.length & BEGIN_MAX);
+        let packet = usize::from(u16::from_be_bytes([headers[length], headers[length + 1]]));
+        let end = packet + usize::from(self.form.length_from);
         if differences != 0
-            || self.has_other_options
-            || end < self.payload_offset
+            || end < segment.payload_offset
             || end > frame.len()
-            || self.rdma_octets > 0 && !self.has_same_option(before, frame)
+            || segment.rdma_octets > 0 && rdma_option_of(segment, frame) != Some(self.rdma_option)
         {
             return false;
         }
-        self.seq = SeqNumber(u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]));
-        self.flags = Flags::from_bits_retain(tcp[FLAGS]);
-        self.payload_octets = end - self.payload_offset;
+        let tcp = usize::from(self.form.transport & BEGIN_MAX);
+        segment.seq = SeqNumber(u32::from_be_bytes([
+            headers[tcp + 4],
+            headers[tcp + 5],
+            headers[tcp + 6],
+            headers[tcp + 7],
+        ]));
+        segment.flags = Flags::from_bits_retain(headers[tcp + FLAGS]);
+        segment.payload_octets = end - segment.payload_offset;
+        segment.ecn = headers[usize::from(self.form.ecn & BEGIN_MAX)] >> self.form.ecn_shift & 0x03;
         true
     }
-
-    /// Returns true if kind and length of the TCP RDMA option are the same in both frames, as the headers
-    /// before it are: then there is no option after it.
-    #[inline(never)]
-    fn has_same_option(&self, before: &[u8], frame: &[u8]) -> bool {
-        let at = self.payload_offset - usize::from(self.rdma_octets);
-        let kind = |frame: &[u8]| frame.get(at..self.payload_offset)?.first_chunk::<2>().copied();
-        kind(before).is_some_and(|before| kind(frame) == Some(before))
-    }
 }
 
-/// What decides where the fields of headers stand.
-struct Form {
-    /// There is an IEEE 802.1Q tag.
-    is_tagged: bool,
-    is_ipv6: bool,
-    /// There are timestamps.
-    has_clock: bool,
-}
-
-/// The bits that are equal in the headers of segments that follow one another, by the
-/// [index](Form::index) of their form.
-static COMMON: [[u8; COMPARED]; 8] = {
-    let mut all = [[0; COMPARED]; 8];
-    let mut index = 0;
-    while index < all.len() {
-        all[index] = common_bits(&Form::of(index));
-        index += 1;
-    }
-    all
-};
-
-impl Form {
-    #[inline]
-    fn index(&self) -> usize {
-        usize::from(self.is_tagged) | usize::from(self.is_ipv6) << 1 | usize::from(self.has_clock) << 2
-    }
-
-    const fn of(index: usize) -> Self {
-        Self { is_tagged: index & 1 != 0, is_ipv6: index & 2 != 0, has_clock: index & 4 != 0 }
-    }
-}
-
-/// Returns the bits that are equal in headers of this form, with zeros for the payload.
-const fn common_bits(form: &Form) -> [u8; COMPARED] {
-    let network = if form.is_tagged { TAGGED } else { LINK };
-    let transport = network + if form.is_ipv6 { V6 } else { V4 };
-    let headers = transport + if form.has_clock { CLOCKED } else { Header::MIN_LEN };
-    let mut bits = [0; COMPARED];
+/// Returns the first octets of a frame as words.
+#[inline]
+fn words(octets: &[u8; COMPARED]) -> [u64; WORDS] {
+    let (chunks, _) = octets.as_chunks();
+    let mut words = [0; WORDS];
     let mut at = 0;
-    while at < headers {
-        bits[at] = 0xff;
+    while at < WORDS {
+        words[at] = u64::from_ne_bytes(chunks[at]);
         at += 1;
     }
-    // Of IPv4 total length, identification and checksum; of IPv6 the length. Of TCP sequence number and
-    // checksum.
-    let own: &[usize] = if form.is_ipv6 { &[4, 5] } else { &[2, 3, 4, 5, 10, 11] };
-    let mut field = 0;
-    while field < own.len() {
-        bits[network + own[field]] = 0;
-        field += 1;
+    words
+}
+
+/// Returns kind and length of the TCP RDMA option of `segment` in `frame`. If both are the same in two
+/// frames, as the headers before it are, then there is no option after it.
+#[inline(never)]
+fn rdma_option_of(segment: &Segment, frame: &[u8]) -> Option<[u8; 2]> {
+    let at = segment.payload_offset - usize::from(segment.rdma_octets);
+    frame.get(at..segment.payload_offset)?.first_chunk().copied()
+}
+
+/// Where the fields of headers stand, and which bits are equal in segments that follow one another.
+#[derive(Debug)]
+struct Form {
+    /// With zeros for what may differ, and for the payload.
+    common: [u64; WORDS],
+    /// Where the TCP header begins.
+    transport: u8,
+    /// Where the length of the packet stands, and the octet of the frame that it is counted from: that of
+    /// IPv4 counts its header, that of IPv6 does not.
+    length: u8,
+    length_from: u8,
+    /// The octet with the ECN bits, and the number of bits after them in it.
+    ecn: u8,
+    ecn_shift: u8,
+}
+
+/// The forms of headers: bit 0 of the index says that there is an IEEE 802.1Q tag, bit 1 that they are of
+/// IPv6, bit 2 that there are timestamps.
+static FORMS: [Form; 8] =
+    [Form::of(0), Form::of(1), Form::of(2), Form::of(3), Form::of(4), Form::of(5), Form::of(6), Form::of(7)];
+
+impl Form {
+    const fn of(index: usize) -> Self {
+        let (is_tagged, is_ipv6, has_clock) = (index & 1 != 0, index & 2 != 0, index & 4 != 0);
+        let network = if is_tagged { TAGGED } else { LINK };
+        let transport = network + if is_ipv6 { V6 } else { V4 };
+        let headers = transport + if has_clock { CLOCKED } else { Header::MIN_LEN };
+        let ecn_shift = if is_ipv6 { 4 } else { 0 };
+        let mut bits = [0; COMPARED];
+        let mut at = 0;
+        while at < headers {
+            bits[at] = 0xff;
+            at += 1;
+        }
+        // Of IPv4 total length, identification and checksum; of IPv6 the length. Of TCP sequence number and
+        // checksum.
+        let own: &[usize] = if is_ipv6 { &[4, 5] } else { &[2, 3, 4, 5, 10, 11] };
+        let mut field = 0;
+        while field < own.len() {
+            bits[network + own[field]] = 0;
+            field += 1;
+        }
+        bits[network + 1] = !(0x03 << ecn_shift);
+        let own = [4, 5, 6, 7, 16, 17];
+        let mut field = 0;
+        while field < own.len() {
+            bits[transport + own[field]] = 0;
+            field += 1;
+        }
+        bits[transport + FLAGS] = !Flags::PSH.bits();
+        let (chunks, _) = bits.as_chunks();
+        let mut common = [0; WORDS];
+        let mut at = 0;
+        while at < WORDS {
+            common[at] = u64::from_ne_bytes(chunks[at]);
+            at += 1;
+        }
+        Self {
+            common,
+            transport: transport as u8,
+            length: network as u8 + if is_ipv6 { 4 } else { 2 },
+            length_from: network as u8 + if is_ipv6 { V6 as u8 } else { 0 },
+            ecn: network as u8 + 1,
+            ecn_shift,
+        }
     }
-    let own = [4, 5, 6, 7, 16, 17];
-    let mut field = 0;
-    while field < own.len() {
-        bits[transport + own[field]] = 0;
-        field += 1;
-    }
-    bits[transport + FLAGS] = !Flags::PSH.bits();
-    bits
 }
 
 #[cfg(test)]
@@ -233,11 +278,15 @@ mod tests {
         }
 
         fn parse(self, frame: &[u8]) -> Option<Segment> {
-            let mut segment = if self.over_ipv6 {
-                Segment::parse_ipv6(frame, self.network())?
+            let mut segment = Segment::NONE;
+            let is_found = if self.over_ipv6 {
+                segment.read_ipv6(frame, self.network())
             } else {
-                Segment::parse_ipv4(frame, self.network())?
+                segment.read_ipv4(frame, self.network())
             };
+            if !is_found {
+                return None;
+            }
             if segment.has_other_options {
                 segment.find_rdma_option(frame, DEFAULT_KIND);
                 assert_eq!(segment.rdma_option(frame).is_some(), self.rdma && !segment.has_other_options);
@@ -256,7 +305,8 @@ mod tests {
     /// Makes `segment` the one in `frame`, if that follows. Fails if a segment that is refused changes it.
     fn followed(segment: &Segment, before: &[u8], frame: &[u8]) -> Option<Segment> {
         let mut next = *segment;
-        let follows = next.follow(before, frame);
+        let image = HeaderImage::of(segment, before);
+        let follows = image.is_some_and(|image| image.precedes(&mut next, frame));
         assert!(follows || next == *segment, "a refused frame has changed the segment");
         follows.then_some(next)
     }
@@ -280,17 +330,35 @@ mod tests {
                 let Some(found) = followed(&segment, &first, &changed) else { continue };
                 bits.push(bit);
                 assert_eq!(form.parse(&changed), Some(found), "{form:?}: bit {bit}");
-                let Segment { seq, flags, payload_octets, .. } = found;
-                assert_eq!(found, Segment { seq, flags, payload_octets, ..segment }, "{form:?}: bit {bit}");
+                let Segment { seq, flags, payload_octets, ecn, .. } = found;
+                let expected = Segment { seq, flags, payload_octets, ecn, ..segment };
+                assert_eq!(found, expected, "{form:?}: bit {bit}");
                 assert_eq!(flags - Flags::PSH, Flags::ACK);
             }
-            // PSH, the checksum and the sequence number of TCP, what the RDMA option says, and of IPv4 the
-            // checksum and the identification; and lengths that are shorter.
+            // PSH, the checksum and the sequence number of TCP, what the RDMA option says, the ECN bits, and
+            // of IPv4 the checksum and the identification; and lengths that are shorter.
             let of_ip = if form.over_ipv6 { 0 } else { 32 };
             let length = next.len() - form.network() - if form.over_ipv6 { V6 } else { 0 };
             let still_whole = (0..16).filter(|bit| length >> bit & 1 == 1 && PAYLOAD >= 1 << bit).count();
             let of_option = if form.rdma { RDMA_BITS } else { 0 };
-            assert_eq!(bits.len(), 1 + 16 + 32 + of_option + of_ip + still_whole, "{form:?}: {bits:?}");
+            assert_eq!(bits.len(), 1 + 16 + 32 + 2 + of_option + of_ip + still_whole, "{form:?}: {bits:?}");
+        }
+    }
+
+    /// Congestion marks change from segment to segment (RFC 3168 §5).
+    #[test]
+    fn marks_differ_among_those_that_follow() {
+        for form in Form::all() {
+            let first = form.frame(SEQ, Flags::ACK, 1);
+            let mut segment = form.parse(&first).expect("a segment");
+            let image = HeaderImage::of(&segment, &first).expect("others are compared with it");
+            for ecn in [3, 2, 0, 1, 3] {
+                let mut next = form.frame(SEQ + 7, Flags::ACK, 2);
+                let (octet, shift) = (form.network() + 1, if form.over_ipv6 { 4 } else { 0 });
+                next[octet] = next[octet] & !(3 << shift) | ecn << shift;
+                assert!(image.precedes(&mut segment, &next), "{form:?}: {ecn}");
+                assert_eq!((Some(segment), segment.ecn), (form.parse(&next), ecn));
+            }
         }
     }
 
@@ -305,7 +373,8 @@ mod tests {
                 let mut frame = form.frame(SEQ + number * 7, flags, number as u16);
                 let packet_octets = frame.len() - form.network() - number as usize;
                 form.set_packet_octets(&mut frame, packet_octets);
-                assert!(segment.follow(&before, &frame), "{form:?}: {number}");
+                let image = HeaderImage::of(&segment, &before).expect("others are compared with it");
+                assert!(image.precedes(&mut segment, &frame), "{form:?}: {number}");
                 assert_eq!(Some(segment), form.parse(&frame));
                 assert_eq!(segment.payload_octets, PAYLOAD - number as usize);
                 before = frame;

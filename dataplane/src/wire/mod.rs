@@ -9,7 +9,7 @@ pub mod atomic;
 pub mod checksum;
 pub mod ddp;
 pub mod ethernet;
-mod following;
+pub mod following;
 pub mod icmp;
 pub mod icmpv6;
 pub mod ipv4;

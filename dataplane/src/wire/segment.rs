@@ -52,79 +52,111 @@ const WITH_TIMESTAMPS: usize = Header::MIN_LEN + 12;
 
 /// What the IP header says of a segment.
 struct Packet {
+    /// Where in the frame the packet begins.
+    network: usize,
+    /// Octets of the packet.
+    octets: usize,
     /// Where in the frame the segment begins.
     transport: usize,
-    /// Octets of the segment, headers of TCP included.
-    segment_octets: usize,
     ecn: u8,
 }
 
 impl Segment {
-    /// Parses the IPv4 packet that begins at `network` in `frame`. Returns `None` for a packet with IP
-    /// options, a fragment, another protocol than TCP, and one that is not whole or not valid:
-    /// [`ipv4::Header`] tells them apart. Checksums are left to the caller.
+    /// No segment: what [`read_ipv4`](Self::read_ipv4) and [`read_ipv6`](Self::read_ipv6) replace.
+    pub const NONE: Self = Self {
+        tuple: Tuple::V4(Tuple4 { addresses: [0; 8], ports: [0; 4] }),
+        seq: SeqNumber(0),
+        ack: SeqNumber(0),
+        flags: Flags::empty(),
+        window: 0,
+        timestamps: None,
+        rdma_octets: 0,
+        has_other_options: false,
+        ecn: 0,
+        transport: 0,
+        payload_offset: 0,
+        payload_octets: 0,
+    };
+
+    /// Makes this the segment in the IPv4 packet that begins at `network` in `frame`. Returns false, and what
+    /// it is then is unspecified, for a packet with IP options, a fragment, another protocol than TCP, and
+    /// one that is not whole or not valid: [`ipv4::Header`] tells them apart. Checksums are left to the
+    /// caller.
     #[inline]
-    pub fn parse_ipv4(frame: &[u8], network: usize) -> Option<Self> {
-        let (ip, segment) = frame.get(network..)?.split_first_chunk::<{ ipv4::Header::LEN }>()?;
+    pub fn read_ipv4(&mut self, frame: &[u8], network: usize) -> bool {
+        let Some(octets) = frame.get(network..) else { return false };
+        let Some((headers, _)) = octets.split_first_chunk::<{ ipv4::Header::LEN + Header::MIN_LEN }>() else {
+            return false;
+        };
+        let (ip, tcp) = headers.split_at(ipv4::Header::LEN);
         let is_segment = ip[0] == VERSION_4_AND_LENGTH
             && ip[9] == TCP
             && u16::from_be_bytes([ip[6], ip[7]]) & FRAGMENT == 0;
+        let (Some(addresses), Some(tcp)) = (ip.last_chunk(), tcp.first_chunk()) else { return false };
         if !is_segment {
-            return None;
+            return false;
         }
-        let total_octets = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
         let packet = Packet {
+            network,
+            octets: usize::from(u16::from_be_bytes([ip[2], ip[3]])),
             transport: network + ipv4::Header::LEN,
-            segment_octets: total_octets.checked_sub(ipv4::Header::LEN)?,
             ecn: ip[1] & 0x03,
         };
-        let addresses = *ip.last_chunk()?;
-        Self::of_packet(&packet, segment, |ports| Tuple::V4(Tuple4 { addresses, ports }))
+        self.tuple = Tuple::V4(Tuple4 { addresses: *addresses, ports: ports(tcp) });
+        self.read_tcp(&packet, tcp, frame)
     }
 
-    /// Parses an IPv6 packet as [`parse_ipv4`](Self::parse_ipv4) parses one of IPv4; of one with extension
-    /// headers it returns `None`.
+    /// Makes this the segment in an IPv6 packet as [`read_ipv4`](Self::read_ipv4) does with one of IPv4; of
+    /// one with extension headers it returns false.
     #[inline]
-    pub fn parse_ipv6(frame: &[u8], network: usize) -> Option<Self> {
-        let (ip, segment) = frame.get(network..)?.split_first_chunk::<{ ipv6::Header::LEN }>()?;
+    pub fn read_ipv6(&mut self, frame: &[u8], network: usize) -> bool {
+        let Some(octets) = frame.get(network..) else { return false };
+        let Some((headers, _)) = octets.split_first_chunk::<{ ipv6::Header::LEN + Header::MIN_LEN }>() else {
+            return false;
+        };
+        let (ip, tcp) = headers.split_at(ipv6::Header::LEN);
+        let (Some(addresses), Some(tcp)) = (ip.last_chunk(), tcp.first_chunk()) else { return false };
         if ip[0] >> 4 != VERSION_6 || ip[6] != TCP {
-            return None;
+            return false;
         }
         let packet = Packet {
+            network,
+            octets: ipv6::Header::LEN + usize::from(u16::from_be_bytes([ip[4], ip[5]])),
             transport: network + ipv6::Header::LEN,
-            segment_octets: usize::from(u16::from_be_bytes([ip[4], ip[5]])),
             // The lower two of the eight bits of the traffic class, which begins in the middle of an octet.
             ecn: ip[1] >> 4 & 0x03,
         };
-        let addresses = *ip.last_chunk()?;
-        Self::of_packet(&packet, segment, |ports| Tuple::V6(Tuple6 { addresses, ports }))
+        self.tuple = Tuple::V6(Tuple6 { addresses: *addresses, ports: ports(tcp) });
+        self.read_tcp(&packet, tcp, frame)
     }
 
-    /// Parses a segment, with octets after it that do not belong to it.
+    /// Reads the TCP header `tcp` of `packet` in `frame`, which may have octets after the packet that do not
+    /// belong to it.
     #[inline]
-    fn of_packet(packet: &Packet, octets: &[u8], tuple: impl FnOnce([u8; 4]) -> Tuple) -> Option<Self> {
-        let (tcp, options) = octets.split_first_chunk::<{ Header::MIN_LEN }>()?;
+    fn read_tcp(&mut self, packet: &Packet, tcp: &[u8; Header::MIN_LEN], frame: &[u8]) -> bool {
         let header_octets = usize::from(tcp[12] >> 4) * 4;
-        if packet.segment_octets > octets.len() || header_octets < Header::MIN_LEN {
-            return None;
+        let payload_offset = packet.transport + header_octets;
+        let end = packet.network + packet.octets;
+        if header_octets < Header::MIN_LEN || end < payload_offset || end > frame.len() {
+            return false;
         }
-        let payload_octets = packet.segment_octets.checked_sub(header_octets)?;
-        let timestamps = if header_octets == WITH_TIMESTAMPS { timestamps_alone(options) } else { None };
+        self.timestamps = if header_octets == WITH_TIMESTAMPS {
+            frame.get(packet.transport + Header::MIN_LEN..).and_then(timestamps_alone)
+        } else {
+            None
+        };
         let word = |at: usize| u32::from_be_bytes([tcp[at], tcp[at + 1], tcp[at + 2], tcp[at + 3]]);
-        Some(Self {
-            tuple: tuple(*tcp.first_chunk()?),
-            seq: SeqNumber(word(4)),
-            ack: SeqNumber(word(8)),
-            flags: Flags::from_bits_retain(tcp[13]),
-            window: u16::from_be_bytes([tcp[14], tcp[15]]),
-            timestamps,
-            rdma_octets: 0,
-            has_other_options: header_octets != Header::MIN_LEN && timestamps.is_none(),
-            ecn: packet.ecn,
-            transport: packet.transport,
-            payload_offset: packet.transport + header_octets,
-            payload_octets,
-        })
+        self.seq = SeqNumber(word(4));
+        self.ack = SeqNumber(word(8));
+        self.flags = Flags::from_bits_retain(tcp[13]);
+        self.window = u16::from_be_bytes([tcp[14], tcp[15]]);
+        self.rdma_octets = 0;
+        self.has_other_options = header_octets != Header::MIN_LEN && self.timestamps.is_none();
+        self.ecn = packet.ecn;
+        self.transport = packet.transport;
+        self.payload_offset = payload_offset;
+        self.payload_octets = end - payload_offset;
+        true
     }
 
     /// Returns the segment between the ends of `tuple` that begins with `header`, of `header_octets`, at
@@ -212,6 +244,12 @@ impl Segment {
     }
 }
 
+/// Returns the ports in a TCP header.
+#[inline]
+const fn ports(tcp: &[u8; Header::MIN_LEN]) -> [u8; 4] {
+    [tcp[0], tcp[1], tcp[2], tcp[3]]
+}
+
 /// Returns the timestamps of options that begin with them after two NOPs.
 #[inline]
 fn timestamps_alone(options: &[u8]) -> Option<Timestamps> {
@@ -254,10 +292,12 @@ mod tests {
         }
 
         fn parse(self, octets: &[u8]) -> Option<Segment> {
-            match self {
-                V4 => Segment::parse_ipv4(octets, 0),
-                V6 => Segment::parse_ipv6(octets, 0),
-            }
+            let mut segment = Segment::NONE;
+            let found = match self {
+                V4 => segment.read_ipv4(octets, 0),
+                V6 => segment.read_ipv6(octets, 0),
+            };
+            found.then_some(segment)
         }
     }
 

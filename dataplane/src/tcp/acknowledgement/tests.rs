@@ -10,7 +10,7 @@ use crate::tcp::congestion::Algorithm;
 use crate::tcp::receive_queue::HeldPool;
 use crate::tcp::scan_budget::ScanBudget;
 use crate::tcp::send_queue::Verdict;
-use crate::tcp::{Behaviour, Config, EcnField, EcnPolicy, Payload, Unusual};
+use crate::tcp::{Behaviour, Config, EcnField, EcnPolicy, Payload, Successors, Unusual};
 use crate::wire::segment::Segment;
 use crate::wire::tcp::{Flags, Header, Options, Timestamps};
 use crate::wire::tuple::{Tuple, Tuple4};
@@ -48,6 +48,13 @@ impl End {
     /// Takes a segment with `octets` octets of payload, and consumes what is in order. Returns what has
     /// changed, and true if it was expected.
     fn receive(&mut self, now: Instant, header: &Header, octets: usize) -> (Changes, bool) {
+        self.tcp.unusual = self.tcp.unusual_recomputed();
+        let received = self.receive_reviewed(now, header, octets);
+        self.tcp.unusual = self.tcp.unusual_recomputed();
+        received
+    }
+
+    fn receive_reviewed(&mut self, now: Instant, header: &Header, octets: usize) -> (Changes, bool) {
         let _cold = self.cold.then(ColdBranches::begin);
         self.pools.scan_budget.begin_poll();
         let tuple = Tuple::V4(Tuple4 { addresses: [0; 8], ports: [0; 4] });
@@ -82,23 +89,37 @@ impl End {
         let tuple = Tuple::V4(Tuple4 { addresses: [0; 8], ports: [0; 4] });
         let first = self.receive(now, header, octets);
         let mut header = header.clone();
-        let mut followed = 0;
+        let (mut followed, mut successors) = (0, None);
         for number in 0..followers {
             let _cold = self.cold.then(ColdBranches::begin);
-            let leader = Segment::with_header(tuple, &header, 0, 0, header.header_len(), octets);
+            let before = Segment::with_header(tuple, &header, 0, 0, header.header_len(), octets);
             header.seq += octets as u32;
-            let segment = Segment { seq: header.seq, ..leader };
-            let leads = first.1 && followed == number && self.tcp.leads(&leader, &self.pools);
-            if leads && self.tcp.expects_following(&segment) {
-                self.tcp.take_following(&segment);
-                self.tcp.pass(octets);
-                self.tcp.owe_window();
-                followed += 1;
-            } else {
-                self.receive(now, &header, octets);
+            let segment = Segment { seq: header.seq, ..before };
+            if number == 0 && first.1 {
+                successors = self.tcp.successors(&before, &self.pools);
+            }
+            match &mut successors {
+                Some(successors) if successors.expect(&segment) => {
+                    assert!(successors.add(&segment), "none has marks");
+                    followed += 1;
+                }
+                _ => {
+                    self.accept(successors.take(), followed * octets);
+                    self.receive(now, &header, octets);
+                }
             }
         }
+        self.accept(successors, followed * octets);
         (first, followed)
+    }
+
+    /// Counts `successors`, if there are any, and consumes their `octets` octets.
+    fn accept(&mut self, successors: Option<Successors>, octets: usize) {
+        if let Some(successors) = successors {
+            self.tcp.accept_successors(&successors);
+            self.tcp.pass(octets);
+            self.tcp.owe_window();
+        }
     }
 
     /// Sends the segment in flight after the first `skip` again, as if a spurious recovery had ended before

@@ -218,14 +218,14 @@ impl ReceiveQueue {
         self.held.is_empty()
     }
 
-    /// Moves RCV.NXT over `octets` octets that have come in order to a [drained](Self::is_drained) queue, and
-    /// lie in their frame outside of it. [`pass`](Self::pass) and [`keep`](Self::keep) follow before the
+    /// Moves RCV.NXT to `next` over octets that have come in order to a [drained](Self::is_drained) queue,
+    /// and lie in their frames outside of it. [`pass`](Self::pass) and [`keep`](Self::keep) follow before the
     /// queue is read or changed.
     #[inline]
-    pub fn advance(&mut self, octets: usize) {
+    pub fn advance_to(&mut self, next: SeqNumber) {
         debug_assert!(self.is_drained() && self.end == self.nxt, "octets wait before these");
-        self.nxt += octets as u32;
-        self.end = self.nxt;
+        self.nxt = next;
+        self.end = next;
     }
 
     /// Consumes the first `octets` of them.
