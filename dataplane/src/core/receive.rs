@@ -12,11 +12,10 @@ use crate::net::flow::FlowKey;
 use crate::net::headers::min_headers_octets;
 use crate::net::icmp_errors::IcmpErrorKind;
 use crate::net::inbound::{IcmpError, Inbound};
-use crate::net::input::{Ingress, follows, header_image};
+use crate::net::input::Ingress;
 use crate::ring::Event;
 use crate::tcp::{Changes, EcnField, Payload, Refusal};
 use crate::time::Instant;
-use crate::wire::following::HeaderImage;
 use crate::wire::segment::Segment;
 use crate::wire::tcp::{Flags, Header, SeqNumber};
 use crate::wire::tuple::Tuple;
@@ -92,8 +91,10 @@ impl<D: Device> Core<D> {
         ingress: Ingress,
     ) {
         let Some(mut endpoint) = self.endpoints.at(now, slot) else { return };
-        let image = if rest.as_slice().is_empty() { None } else { header_image(segment, &frame) };
-        let mut burst = Following { host: &mut self.host, rest, image, ingress };
+        if !rest.as_slice().is_empty() {
+            self.host.begin_following(segment, &frame);
+        }
+        let mut burst = Following { host: &mut self.host, rest, ingress };
         let (changes, unexpected) = endpoint.on_expected_segments(segment, frame, &mut burst);
         let dropped_surplus = endpoint.drop_unacked_surplus();
         if !changes.is_empty() || unexpected.is_none() {
@@ -311,8 +312,6 @@ impl<D: Device> Core<D> {
 struct Following<'c, 'b, D: Device> {
     host: &'c mut Host<D>,
     rest: &'c mut Drain<'b, D::Frame>,
-    /// The headers of the first segment that is handled, if others are compared with them.
-    image: Option<HeaderImage>,
     ingress: Ingress,
 }
 
@@ -325,8 +324,8 @@ impl<D: Device> Burst<D::Frame> for Following<'_, '_, D> {
     #[expect(clippy::inline_always, reason = "a call costs two loops a tenth of what they do for a segment")]
     #[inline(always)]
     fn next_after(&mut self, segment: &mut Segment) -> Option<D::Frame> {
-        let (next, image) = (self.rest.as_slice().first()?, self.image.as_ref()?);
-        if follows(image, segment, next, self.ingress) { self.rest.next() } else { None }
+        let next = self.rest.as_slice().first()?;
+        if self.host.follow(segment, next, self.ingress) { self.rest.next() } else { None }
     }
 
     #[inline]

@@ -23,13 +23,16 @@ impl<F: Frame> Endpoint<'_, F> {
     /// be consumed in its frame, if they are next: its connection takes FPDUs, or its byte stream has room
     /// for them.
     #[inline]
-    pub(super) fn takes_in_place(&mut self, segment: &Segment, frame: &F) -> bool {
-        let takes = match &mut self.connection.mode {
-            Mode::FullOperation(_) => true,
+    pub(super) fn takes_in_place(&mut self, segment: &Segment) -> bool {
+        if let Mode::FullOperation(_) = self.connection.mode { true } else { self.takes_bytes(segment) }
+    }
+
+    #[inline(never)]
+    fn takes_bytes(&mut self, segment: &Segment) -> bool {
+        match &mut self.connection.mode {
             Mode::Bytes(stream) => stream.inbound.takes(segment.payload_octets),
-            Mode::Streaming | Mode::Lingering { .. } => false,
-        };
-        takes && frame.piece(0).is_some_and(|first| first.len() >= segment.end())
+            Mode::FullOperation(_) | Mode::Streaming | Mode::Lingering { .. } => false,
+        }
     }
 
     /// Consumes the FPDUs of `segment`, which TCP [expected](crate::tcp::Connection::take_expected), in its

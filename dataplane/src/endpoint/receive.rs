@@ -57,9 +57,10 @@ impl<F: Frame> Endpoint<'_, F> {
         frame: F,
         burst: &mut impl Burst<F>,
     ) -> (Changes, Option<F>) {
+        debug_assert!(frame.piece(0).is_some_and(|first| first.len() >= segment.end()), "it was found there");
         let has_payload = segment.payload_octets > 0;
         let is_expected = self.connection.tcp.expects(self.now, segment, &self.context.pools)
-            && (!has_payload || self.takes_in_place(segment, &frame));
+            && (!has_payload || self.takes_in_place(segment));
         if !is_expected {
             return (Changes::empty(), Some(frame));
         }
@@ -199,11 +200,14 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Releases what TCP has acknowledged: streaming octets, and the requests of the queue pair.
+    #[inline]
     pub(super) fn complete_sends(&mut self) {
-        self.release_stream();
-        self.release_bytes();
-        if let Some(mut stream) = self.rdmap() {
-            stream.complete_sends();
+        if self.connection.stream.octets() > 0 {
+            self.release_stream();
+        }
+        match self.rdmap() {
+            Some(mut stream) => stream.complete_sends(),
+            None => self.release_bytes(),
         }
     }
 }

@@ -20,7 +20,8 @@ impl<F: Frame> Endpoint<'_, F> {
     /// control and stay.
     #[inline]
     pub(crate) fn drop_unacked_surplus(&mut self) -> bool {
-        if !self.context.pools.held.is_short() {
+        // One that keeps no frame has no surplus.
+        if self.connection.tcp.received().frames() == 0 || !self.context.pools.held.is_short() {
             return false;
         }
         let promised_frames = self.promised_frames();

@@ -24,6 +24,7 @@ use crate::secret::{Purpose, Secret};
 use crate::time::Instant;
 use crate::waker::Waker;
 use crate::wire::ethernet::MacAddress;
+use crate::wire::following::HeaderImage;
 use crate::wire::tcp_rdma;
 
 /// Frames that are consumed before they are freed: those of a burst from the device, and of one from the host
@@ -76,6 +77,8 @@ pub(crate) struct Host<D: Device> {
     burst: Vec<D::Frame>,
     /// Frames of the burst that are consumed.
     spent: Vec<D::Frame>,
+    /// The headers that those of the next segments are compared with.
+    pub(super) header_image: HeaderImage,
     pub(super) loopback: Loopback<D::Frame>,
     /// Segments in super-frames, the first of each not counted.
     pub(super) joined_segments: u64,
@@ -120,6 +123,7 @@ impl<D: Device> Host<D> {
             notices: Notices::default(),
             burst: Vec::with_capacity(limits::RECEIVE_BURST_FRAMES),
             spent: Vec::with_capacity(SPENT_FRAMES),
+            header_image: HeaderImage::NONE,
             loopback: Loopback::new(capabilities.frames),
             joined_segments: 0,
             to_send: VecDeque::with_capacity(limits::TRANSMIT_QUEUE_FRAMES + limits::RECEIVE_BURST_FRAMES),

@@ -7,7 +7,6 @@ use super::Host;
 use crate::device::{ChecksumStatus, Device, Frame, ReceivedChecksums};
 use crate::wire::checksum;
 use crate::wire::ethernet::{self, EtherType, Tag};
-use crate::wire::following::HeaderImage;
 use crate::wire::ipv4::{self, Protocol};
 use crate::wire::segment::Segment;
 use crate::wire::tcp::Header;
@@ -58,8 +57,8 @@ impl<D: Device> Host<D> {
         let Some(octets) = frame.piece(0) else { return false };
         let link = if self.vlan.is_none() { Some(LINK) } else { self.tagged_link(octets) };
         let (Some(link), Some(headers)) = (link, octets.first_chunk::<TAGGED_LINK>()) else { return false };
-        let [d0, d1, d2, d3, d4, d5, ..] = *headers;
-        if [d0, d1, d2, d3, d4, d5] != self.mac.0 {
+        let ([d0, d1, d2, d3, d4, d5, ..], [m0, m1, m2, m3, m4, m5]) = (*headers, self.mac.0);
+        if [d0, d1, d2, d3] != [m0, m1, m2, m3] || [d4, d5] != [m4, m5] {
             return false;
         }
         let is_found = match [headers[link - 2], headers[link - 1]] {
@@ -74,6 +73,26 @@ impl<D: Device> Host<D> {
             segment.find_rdma_option(octets, self.rdma_option_kind);
         }
         ingress.is_verified() || checksums_hold(frame, segment, link)
+    }
+
+    /// Has the next segments compared with `segment`, which was [found](Self::find_segment) in `frame`.
+    #[inline]
+    pub(crate) fn begin_following(&mut self, segment: &Segment, frame: &D::Frame) {
+        self.header_image.set(segment, frame.piece(0).unwrap_or_default());
+    }
+
+    /// Makes `segment`, which [others follow](Self::begin_following) or which has followed that one, the one
+    /// in `frame`, if that follows: [`find_segment`](Self::find_segment) would find it. Returns false
+    /// otherwise. If only its checksums do not hold, the fields of `segment` are those of the refused one.
+    #[expect(clippy::inline_always, reason = "a call costs two loops a tenth of what they do for a segment")]
+    #[inline(always)]
+    pub(crate) fn follow(&self, segment: &mut Segment, frame: &D::Frame, ingress: Ingress) -> bool {
+        let Some(octets) = frame.piece(0) else { return false };
+        if !self.header_image.precedes(segment, octets) {
+            return false;
+        }
+        let network = segment.transport - segment.tuple.network_octets();
+        ingress.is_verified() || checksums_hold(frame, segment, network)
     }
 
     /// Returns the header of a segment that was found in `frame`, with all options.
@@ -101,32 +120,6 @@ impl<D: Device> Host<D> {
     }
 }
 
-/// Returns the headers of `segment`, which was [found](Host::find_segment) in `frame`, if those of others can
-/// be compared with them.
-#[inline]
-pub(crate) fn header_image(segment: &Segment, frame: &impl Frame) -> Option<HeaderImage> {
-    HeaderImage::of(segment, frame.piece(0)?)
-}
-
-/// Makes `segment`, the one of `image` or one that has followed it, the one in `frame`, if that follows:
-/// [`Host::find_segment`] would find it. Returns false otherwise. If only its checksums do not hold, the
-/// fields of `segment` are those of the refused one.
-#[expect(clippy::inline_always, reason = "a call costs two loops a tenth of what they do for a segment")]
-#[inline(always)]
-pub(crate) fn follows(
-    image: &HeaderImage,
-    segment: &mut Segment,
-    frame: &impl Frame,
-    ingress: Ingress,
-) -> bool {
-    let Some(octets) = frame.piece(0) else { return false };
-    if !image.precedes(segment, octets) {
-        return false;
-    }
-    let network = segment.transport - segment.tuple.network_octets();
-    ingress.is_verified() || checksums_hold(frame, segment, network)
-}
-
 /// Returns true if the checksums hold of the segment in `frame` whose IP header begins at `network`: the
 /// device says so, or it does not know and they are correct.
 #[inline]
@@ -134,11 +127,15 @@ fn checksums_hold(frame: &impl Frame, segment: &Segment, network: usize) -> bool
     let device = frame.checksums();
     device.tcp == ChecksumStatus::Good
         && (device.ip == ChecksumStatus::Good || matches!(segment.tuple, Tuple::V6(_)))
-        || unverified_checksums_hold(frame.checksums(), segment, network, frame.piece(0).unwrap_or_default())
+        || unknown_checksums_hold(frame, segment, network)
+}
+
+#[inline(never)]
+fn unknown_checksums_hold(frame: &impl Frame, segment: &Segment, network: usize) -> bool {
+    unverified_checksums_hold(frame.checksums(), segment, network, frame.piece(0).unwrap_or_default())
 }
 
 /// [`checksums_hold`] of a segment in `frame` that the device has not verified, or not all of it.
-#[inline(never)]
 fn unverified_checksums_hold(
     device: ReceivedChecksums,
     segment: &Segment,

@@ -153,7 +153,9 @@ impl Connection {
         let flight = self.send.flight_octets();
         let outstanding = self.send.queue.outstanding_octets();
         let una = self.send.una;
-        let delivery = self.deliver_in_order(now, acknowledged, pools);
+        let acked_octets = (ack - una).max(0) as u32;
+        let mut delivery = Delivery { acked_octets, ..Delivery::default() };
+        self.deliver_in_order(now, acknowledged, &mut delivery, pools);
         self.send.una = ack;
         self.note_progress(now, &delivery);
         self.recovery.duplicate_acks = 0;
@@ -283,22 +285,18 @@ impl Connection {
         Delivery { newly_sacked, ..deliveries.delivery }
     }
 
-    /// Removes acknowledged segments from the queue, in which there is no hole: those that were sent once
-    /// together, any others as [`deliver`](Self::deliver) does.
+    /// Removes acknowledged segments from the queue, in which there is no hole, and adds them to `delivery`:
+    /// those that were sent once together, any others as [`deliver`](Self::deliver) does.
     #[inline]
     fn deliver_in_order<P: SendPayload, F>(
         &mut self,
         now: Instant,
         acknowledged: Acknowledged,
+        delivery: &mut Delivery,
         pools: &mut Pools<P, F>,
-    ) -> Delivery {
+    ) {
         let oldest_end = self.send.queue.oldest(&pools.segments).map(Segment::end);
-        let in_order = oldest_end.is_none_or(|end| self.recovery.rack.is_in_order(end));
-        let mut delivery = Delivery {
-            acked_octets: (acknowledged.ack - self.send.una).max(0) as u32,
-            ..Delivery::default()
-        };
-        if in_order {
+        if oldest_end.is_none_or(|end| self.recovery.rack.is_in_order(end)) {
             let segments = self.send.queue.acknowledge_sent_once(&mut pools.segments, acknowledged.ack);
             if segments.count > 0 {
                 self.recovery.rack.on_delivered_in_order(now, &segments);
@@ -309,9 +307,8 @@ impl Connection {
         }
         let oldest = self.send.queue.oldest(&pools.segments);
         if oldest.is_some_and(|oldest| oldest.end() <= acknowledged.ack) {
-            self.deliver_others(now, acknowledged, &mut delivery, pools);
+            self.deliver_others(now, acknowledged, delivery, pools);
         }
-        delivery
     }
 
     /// Removes the acknowledged segments that are left after those which were sent once and in order.

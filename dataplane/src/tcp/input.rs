@@ -58,10 +58,10 @@ impl Successors {
     }
 
     /// Adds `segment`, which they [expect](Self::expect). Returns false, and adds nothing, if it has other ECN
-    /// bits: [`accept_marks`](Connection::accept_marks) counts it then.
+    /// bits, or CWR: [`accept_marks`](Connection::accept_marks) counts it then.
     #[inline]
     pub fn add(&mut self, segment: &Segment) -> bool {
-        if segment.ecn != self.ecn {
+        if segment.ecn != self.ecn || segment.flags.contains(Flags::CWR) {
             return false;
         }
         self.last = segment.seq;
@@ -78,14 +78,14 @@ const _: () = assert!(limits::DELAYED_ACK_SEGMENTS <= 2);
 
 impl Connection {
     /// Returns true if a segment is what a connection without [rare conditions](Unusual::RECEIVE) expects
-    /// (header prediction): the next one in order, of which all fits the window, with no control bits but ACK
-    /// and PSH, a clock that is not old and no other options. It acknowledges something new, or nothing new
+    /// (header prediction): the next one in order, of which all fits the window, with no control bits but
+    /// ACK, PSH and CWR, a clock that is not old and no other options. It acknowledges something new, or nothing new
     /// and is no duplicate acknowledgement. If it has payload, nothing waits before that.
     #[inline]
     pub fn expects<P, F>(&self, now: Instant, segment: &Segment, pools: &Pools<P, F>) -> bool {
         let window = (self.receive.edge - segment.seq).max(0) as usize;
         !self.unusual.intersects(Unusual::RECEIVE)
-            && segment.flags.difference(Flags::PSH) == Flags::ACK
+            && segment.flags.difference(Flags::PSH.union(Flags::CWR)) == Flags::ACK
             && segment.seq == self.receive.queue.nxt()
             && segment.payload_octets <= window
             && !segment.has_other_options
@@ -174,7 +174,8 @@ impl Connection {
         }
     }
 
-    /// Counts `successors`, and `segment` after them, which is next in order but has other ECN bits.
+    /// Counts `successors`, and `segment` after them, which is next in order but says something new of
+    /// congestion.
     #[inline(never)]
     pub fn accept_marks(&mut self, now: Instant, successors: &mut Successors, segment: &Segment) {
         self.accept_successors(successors);
@@ -287,7 +288,7 @@ impl Connection {
     #[inline]
     fn take_in_place(&mut self, now: Instant, segment: &Segment) {
         let octets = segment.payload_octets;
-        self.note_marks(EcnField::from_bits(segment.ecn), false);
+        self.note_marks(EcnField::from_bits(segment.ecn), segment.flags.contains(Flags::CWR));
         self.receive.queue.advance_to(self.receive.queue.nxt() + octets as u32);
         self.receive.held_frames_peak = self.receive.held_frames_peak.max(1);
         self.ack.on_in_order(self.receive.queue.nxt());
@@ -533,6 +534,7 @@ impl Connection {
     /// RFC 5681 §4.2: a segment that fills a gap, or leaves one, is acknowledged at once. So is one with PSH:
     /// its sender has nothing more to send for now, and an RDMA Write, which has no response, completes with
     /// this ACK.
+    #[inline]
     pub(super) fn owe_ack_for_data(&mut self, now: Instant, at_once: bool) {
         let timing = self.ack.on_data(at_once, self.receive.queue.has_gap());
         if timing == AckTiming::Delayed && !self.timers.is_set(Timer::DelayedAck) {

@@ -30,50 +30,52 @@ const FLAGS: usize = 13;
 #[derive(Clone, Copy, Debug)]
 pub struct HeaderImage {
     words: [u64; WORDS],
-    form: &'static Form,
+    form: Option<&'static Form>,
     /// Kind and length of a TCP RDMA option.
     rdma_option: [u8; 2],
 }
 
 impl HeaderImage {
-    /// Returns the headers of `segment`, which lies in `frame`. Returns `None` if no other is compared with
-    /// them: there are options besides timestamps and the TCP RDMA option, or the frame is shorter than 96
-    /// octets.
+    /// The headers of no segment: none follows.
+    pub const NONE: Self = Self { words: [0; WORDS], form: None, rdma_option: [0; 2] };
+
+    /// Makes this the headers of `segment`, which lies in `frame`. No other segment is compared with them if
+    /// there are options besides timestamps and the TCP RDMA option, or the frame is shorter than 96 octets.
     #[inline]
-    pub fn of(segment: &Segment, frame: &[u8]) -> Option<Self> {
-        if segment.has_other_options {
-            return None;
-        }
-        let words = words(frame.first_chunk()?);
+    pub fn set(&mut self, segment: &Segment, frame: &[u8]) {
+        self.form = None;
+        let Some(headers) = frame.first_chunk().filter(|_| !segment.has_other_options) else { return };
+        self.words = words(headers);
         let network = segment.transport - segment.tuple.network_octets();
         let index = usize::from(network != LINK)
             | usize::from(matches!(segment.tuple, Tuple::V6(_))) << 1
             | usize::from(segment.timestamps.is_some()) << 2;
-        let rdma_option =
-            if segment.rdma_octets > 0 { rdma_option_of(segment, frame)? } else { <[u8; 2]>::default() };
-        Some(Self { words, form: &FORMS[index], rdma_option })
+        self.form = Some(&FORMS[index]);
+        if segment.rdma_octets > 0 {
+            self.rdma_option = rdma_option_of(segment, frame).unwrap_or_default();
+        }
     }
 
     /// Makes `segment`, which is the one of this image or has followed it, the one in `frame`, if the headers
-    /// there are the same but for sequence number, PSH, ECN bits of IP, length, checksums, the identification
-    /// of IPv4 and what a TCP RDMA option of the same length says. Returns false, and changes nothing, if
+    /// there are the same but for sequence number, PSH, CWR, ECN bits of IP, length, checksums, the
+    /// identification of IPv4 and what a TCP RDMA option of the same length says. Returns false, and changes nothing, if
     /// more differs, or the segment is not whole or its frame shorter than 96 octets. Checksums are left to
     /// the caller.
     #[expect(clippy::inline_always, reason = "a call costs two loops a tenth of what they do for a segment")]
     #[inline(always)]
     pub fn precedes(&self, segment: &mut Segment, frame: &[u8]) -> bool {
-        let Some(headers) = frame.first_chunk::<COMPARED>() else { return false };
+        let (Some(headers), Some(form)) = (frame.first_chunk::<COMPARED>(), self.form) else { return false };
         let others = words(headers);
         let mut differences = 0;
         let mut at = 0;
         // Not a range, whose iterator is not inlined where little is optimized.
         while at < WORDS {
-            differences |= (self.words[at] ^ others[at]) & self.form.common[at];
+            differences |= (self.words[at] ^ others[at]) & form.common[at];
             at += 1;
         }
-        let length = usize::from(self.form.length & BEGIN_MAX);
+        let length = usize::from(form.length & BEGIN_MAX);
         let packet = usize::from(u16::from_be_bytes([headers[length], headers[length + 1]]));
-        let end = packet + usize::from(self.form.length_from);
+        let end = packet + usize::from(form.length_from);
         if differences != 0
             || end < segment.payload_offset
             || end > frame.len()
@@ -81,7 +83,7 @@ impl HeaderImage {
         {
             return false;
         }
-        let tcp = usize::from(self.form.transport & BEGIN_MAX);
+        let tcp = usize::from(form.transport & BEGIN_MAX);
         segment.seq = SeqNumber(u32::from_be_bytes([
             headers[tcp + 4],
             headers[tcp + 5],
@@ -90,7 +92,7 @@ impl HeaderImage {
         ]));
         segment.flags = Flags::from_bits_retain(headers[tcp + FLAGS]);
         segment.payload_octets = end - segment.payload_offset;
-        segment.ecn = headers[usize::from(self.form.ecn & BEGIN_MAX)] >> self.form.ecn_shift & 0x03;
+        segment.ecn = headers[usize::from(form.ecn & BEGIN_MAX)] >> form.ecn_shift & 0x03;
         true
     }
 }
@@ -165,7 +167,7 @@ impl Form {
             bits[transport + own[field]] = 0;
             field += 1;
         }
-        bits[transport + FLAGS] = !Flags::PSH.bits();
+        bits[transport + FLAGS] = !Flags::PSH.union(Flags::CWR).bits();
         let (chunks, _) = bits.as_chunks();
         let mut common = [0; WORDS];
         let mut at = 0;
@@ -302,11 +304,17 @@ mod tests {
         }
     }
 
+    /// The headers of `segment`, which lies in `frame`.
+    fn image(segment: &Segment, frame: &[u8]) -> HeaderImage {
+        let mut image = HeaderImage::NONE;
+        image.set(segment, frame);
+        image
+    }
+
     /// Makes `segment` the one in `frame`, if that follows. Fails if a segment that is refused changes it.
     fn followed(segment: &Segment, before: &[u8], frame: &[u8]) -> Option<Segment> {
         let mut next = *segment;
-        let image = HeaderImage::of(segment, before);
-        let follows = image.is_some_and(|image| image.precedes(&mut next, frame));
+        let follows = image(segment, before).precedes(&mut next, frame);
         assert!(follows || next == *segment, "a refused frame has changed the segment");
         follows.then_some(next)
     }
@@ -333,15 +341,15 @@ mod tests {
                 let Segment { seq, flags, payload_octets, ecn, .. } = found;
                 let expected = Segment { seq, flags, payload_octets, ecn, ..segment };
                 assert_eq!(found, expected, "{form:?}: bit {bit}");
-                assert_eq!(flags - Flags::PSH, Flags::ACK);
+                assert_eq!(flags - Flags::PSH - Flags::CWR, Flags::ACK);
             }
-            // PSH, the checksum and the sequence number of TCP, what the RDMA option says, the ECN bits, and
+            // PSH, CWR, the checksum and the sequence number of TCP, what the RDMA option says, the ECN bits, and
             // of IPv4 the checksum and the identification; and lengths that are shorter.
             let of_ip = if form.over_ipv6 { 0 } else { 32 };
             let length = next.len() - form.network() - if form.over_ipv6 { V6 } else { 0 };
             let still_whole = (0..16).filter(|bit| length >> bit & 1 == 1 && PAYLOAD >= 1 << bit).count();
             let of_option = if form.rdma { RDMA_BITS } else { 0 };
-            assert_eq!(bits.len(), 1 + 16 + 32 + 2 + of_option + of_ip + still_whole, "{form:?}: {bits:?}");
+            assert_eq!(bits.len(), 2 + 16 + 32 + 2 + of_option + of_ip + still_whole, "{form:?}: {bits:?}");
         }
     }
 
@@ -351,7 +359,7 @@ mod tests {
         for form in Form::all() {
             let first = form.frame(SEQ, Flags::ACK, 1);
             let mut segment = form.parse(&first).expect("a segment");
-            let image = HeaderImage::of(&segment, &first).expect("others are compared with it");
+            let image = image(&segment, &first);
             for ecn in [3, 2, 0, 1, 3] {
                 let mut next = form.frame(SEQ + 7, Flags::ACK, 2);
                 let (octet, shift) = (form.network() + 1, if form.over_ipv6 { 4 } else { 0 });
@@ -373,7 +381,7 @@ mod tests {
                 let mut frame = form.frame(SEQ + number * 7, flags, number as u16);
                 let packet_octets = frame.len() - form.network() - number as usize;
                 form.set_packet_octets(&mut frame, packet_octets);
-                let image = HeaderImage::of(&segment, &before).expect("others are compared with it");
+                let image = image(&segment, &before);
                 assert!(image.precedes(&mut segment, &frame), "{form:?}: {number}");
                 assert_eq!(Some(segment), form.parse(&frame));
                 assert_eq!(segment.payload_octets, PAYLOAD - number as usize);

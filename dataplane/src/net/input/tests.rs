@@ -408,8 +408,8 @@ fn a_checksum_is_computed_once() {
             let before = sums();
             let mut segment = segment_in(&pair.receiver, &copy, ingress).expect("a segment");
             assert_eq!(sums() - before, computed, "{form:?}, {ingress:?}");
-            let image = header_image(&segment, &copy).expect("others are compared with it");
-            assert!(follows(&image, &mut segment, &next, ingress));
+            pair.receiver.begin_following(&segment, &copy);
+            assert!(pair.receiver.follow(&mut segment, &next, ingress));
             assert_eq!(sums() - before, 2 * computed, "{form:?}, {ingress:?}");
         }
     }
@@ -458,8 +458,9 @@ fn a_segment_that_follows_is_found_as_the_same() {
         let (first_frame, next_frame) = (pair.frame(&first), pair.frame(&next));
         let (whole, _) = pair.found(&first, form.ingress()).expect("a segment");
         let mut segment = whole;
-        let image = header_image(&whole, &first_frame).expect("others are compared with it");
-        assert!(follows(&image, &mut segment, &next_frame, form.ingress()), "{form:?}");
+        assert!(!pair.receiver.follow(&mut segment, &next_frame, form.ingress()), "compared with none");
+        pair.receiver.begin_following(&whole, &first_frame);
+        assert!(pair.receiver.follow(&mut segment, &next_frame, form.ingress()), "{form:?}");
         assert_eq!(Some(segment), segment_in(&pair.receiver, &next_frame, form.ingress()));
         assert_ne!(segment, whole);
         let headers = segment.payload_offset;
@@ -471,7 +472,7 @@ fn a_segment_that_follows_is_found_as_the_same() {
             for ingress in ingresses {
                 let frame = pair.frame(&octets);
                 let mut segment = whole;
-                if !follows(&image, &mut segment, &frame, *ingress) {
+                if !pair.receiver.follow(&mut segment, &frame, *ingress) {
                     let refused = *ingress == Ingress::Wire || bit / 8 < headers;
                     assert!(refused, "{form:?}, {ingress:?}: bit {bit} of the payload");
                     continue;
