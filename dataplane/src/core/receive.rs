@@ -95,10 +95,10 @@ impl<D: Device> Core<D> {
             self.host.begin_following(segment, &frame);
         }
         let mut burst = Following { host: &mut self.host, rest, ingress };
-        let (changes, unexpected) = endpoint.on_expected_segments(segment, frame, &mut burst);
+        let (changes, refusal, unexpected) = endpoint.on_expected_segments(segment, frame, &mut burst);
         let dropped_surplus = endpoint.drop_unacked_surplus();
         if !changes.is_empty() || unexpected.is_none() {
-            let outcome = Outcome { dirty: true, changes, dropped_surplus, ..Outcome::NONE };
+            let outcome = Outcome { dirty: true, changes, dropped_surplus, refusal, ..Outcome::NONE };
             self.after_segments(now, slot, segment, outcome);
         }
         if let Some(frame) = unexpected {

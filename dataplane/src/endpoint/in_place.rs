@@ -21,7 +21,7 @@ use super::receive_wait::ReceiveWait;
 impl<F: Frame> Endpoint<'_, F> {
     /// Returns true if the octets of a segment, without a [rare condition](crate::tcp::Unusual::RECEIVE), can
     /// be consumed in its frame, if they are next: its connection takes FPDUs, or its byte stream has room
-    /// for them.
+    /// for them and waits for no octets before others.
     #[inline]
     pub(super) fn takes_in_place(&mut self, segment: &Segment) -> bool {
         if let Mode::FullOperation(_) = self.connection.mode { true } else { self.takes_bytes(segment) }
@@ -30,7 +30,9 @@ impl<F: Frame> Endpoint<'_, F> {
     #[inline(never)]
     fn takes_bytes(&mut self, segment: &Segment) -> bool {
         match &mut self.connection.mode {
-            Mode::Bytes(stream) => stream.inbound.takes(segment.payload_octets),
+            Mode::Bytes(stream) => {
+                stream.inbound.takes(segment.payload_octets) && self.connection.tcp.received().is_drained()
+            }
             Mode::FullOperation(_) | Mode::Streaming | Mode::Lingering { .. } => false,
         }
     }
@@ -62,6 +64,9 @@ impl<F: Frame> Endpoint<'_, F> {
             match left {
                 Left::Nothing => {
                     stream.tcp.owe_window();
+                    if !stream.tcp.received().is_drained() {
+                        self.close_gap();
+                    }
                     return None;
                 }
                 Left::Unexpected(frame) => {
@@ -82,6 +87,16 @@ impl<F: Frame> Endpoint<'_, F> {
         None
     }
 
+    /// Handles the octets that waited for a segment that was consumed in its frame, if there are any.
+    #[inline(never)]
+    fn close_gap(&mut self) {
+        self.connection.tcp.close_gap(&self.context.pools);
+        if self.connection.tcp.received().available() > 0 {
+            self.receive_in_order();
+            self.connection.review();
+        }
+    }
+
     /// Keeps the rest of a segment's payload, which begins at `rest` of its frame, if there is one, and does
     /// what follows from the `last` FPDU before it.
     #[cold]
@@ -89,6 +104,7 @@ impl<F: Frame> Endpoint<'_, F> {
         if let Some(offset) = rest {
             self.connection.tcp.keep(&mut self.context.pools, offset, frame);
         }
+        self.connection.tcp.close_gap(&self.context.pools);
         match last {
             Step::Next | Step::Wait => self.receive_in_order(),
             ended => self.end_receive(ended),

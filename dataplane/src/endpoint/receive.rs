@@ -47,8 +47,9 @@ pub(super) enum Step {
 
 impl<F: Frame> Endpoint<'_, F> {
     /// Handles the segment in `frame` if TCP [expects](tcp::Connection::expects) it, and its octets can be
-    /// consumed in place, and the segments that follow it in `burst`. Returns what has changed, and the frame
-    /// of a segment that is to be handled by [`on_segment`](Self::on_segment); `segment` is that one then.
+    /// consumed in place, and the segments that follow it in `burst`; or if it lies beyond a gap. Returns what
+    /// has changed, why TCP refused it, and the frame of a segment that is to be handled by
+    /// [`on_segment`](Self::on_segment); `segment` is that one then.
     /// [`drop_unacked_surplus`](Self::drop_unacked_surplus) comes next.
     #[inline]
     pub(crate) fn on_expected_segments(
@@ -56,13 +57,13 @@ impl<F: Frame> Endpoint<'_, F> {
         segment: &mut Segment,
         frame: F,
         burst: &mut impl Burst<F>,
-    ) -> (Changes, Option<F>) {
+    ) -> (Changes, Option<Refusal>, Option<F>) {
         debug_assert!(frame.piece(0).is_some_and(|first| first.len() >= segment.end()), "it was found there");
         let has_payload = segment.payload_octets > 0;
         let is_expected = self.connection.tcp.expects(self.now, segment, &self.context.pools)
             && (!has_payload || self.takes_in_place(segment));
         if !is_expected {
-            return (Changes::empty(), Some(frame));
+            return self.on_segment_beyond_gap(segment, frame);
         }
         let changes = self.connection.tcp.take_expected(self.now, segment, &mut self.context.pools);
         self.connection.note_changes(self.now, changes);
@@ -71,14 +72,43 @@ impl<F: Frame> Endpoint<'_, F> {
         }
         if !has_payload {
             burst.recycle(frame);
-            return (changes, None);
+            return (changes, None, None);
         }
         let unexpected = if self.connection.carries_bytes() {
             self.consume_bytes(segment, frame, burst)
         } else {
             self.consume_fpdus(segment, frame, burst)
         };
-        (changes, unexpected)
+        (changes, None, unexpected)
+    }
+
+    /// Handles the segment in `frame` if it is what TCP [expects beyond a gap](tcp::Connection::take_beyond_gap)
+    /// and its connection takes FPDUs; else returns the frame.
+    #[inline(never)]
+    fn on_segment_beyond_gap(
+        &mut self,
+        segment: &Segment,
+        frame: F,
+    ) -> (Changes, Option<Refusal>, Option<F>) {
+        let (connection, context) = (&mut *self.connection, &mut *self.context);
+        if !matches!(connection.mode, Mode::FullOperation(_))
+            || !connection.tcp.expects_beyond_gap(self.now, segment, &context.pools)
+        {
+            return (Changes::empty(), None, Some(frame));
+        }
+        context.pools.held.expect_passing(true);
+        context.pools.held.expect_promised(0);
+        let disposition = connection.tcp.take_beyond_gap(self.now, segment, frame, &mut context.pools);
+        connection.note_changes(self.now, disposition.changes);
+        if disposition.changes.contains(Changes::ACKNOWLEDGED) {
+            self.complete_sends();
+        }
+        if let Some(kept) = disposition.beyond_gap
+            && let Some(mut stream) = self.rdmap()
+        {
+            stream.place_out_of_order(kept);
+        }
+        (disposition.changes, disposition.refusal, None)
     }
 
     /// Handles a segment of the connection, with any header.

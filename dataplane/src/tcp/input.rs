@@ -90,9 +90,27 @@ impl Connection {
             && segment.payload_octets <= window
             && !segment.has_other_options
             && self.is_clock_of(now, segment.timestamps)
-            && (segment.payload_octets == 0 || self.receive.is_drained() && pools.held.free_frames() > 0)
+            && (segment.payload_octets == 0
+                || self.receive.takes_in_place(&pools.held, segment.text_end())
+                    && pools.held.free_frames() > 0)
             && (self.advances(segment.ack)
                 || self.repeats(segment.ack, segment.payload_octets == 0, &pools.segments))
+            && !cold::is_forced()
+    }
+
+    /// Returns true if a segment is what is [expected](Self::expects) but for its place: it lies beyond octets
+    /// that are missing.
+    #[inline(never)]
+    pub fn expects_beyond_gap<P, F>(&self, now: Instant, segment: &Segment, pools: &Pools<P, F>) -> bool {
+        !self.unusual.intersects(Unusual::RECEIVE)
+            && segment.flags.difference(Flags::PSH.union(Flags::CWR)) == Flags::ACK
+            && segment.seq > self.receive.queue.nxt()
+            && segment.text_end() <= self.receive.edge
+            && segment.payload_octets > 0
+            && !segment.has_other_options
+            && self.is_clock_of(now, segment.timestamps)
+            && self.receive.awaits_fin()
+            && (self.advances(segment.ack) || self.repeats(segment.ack, false, &pools.segments))
             && !cold::is_forced()
     }
 
@@ -120,6 +138,45 @@ impl Connection {
             self.state == State::Established && self.suspects_no_loss(),
             "a rare condition began unnoticed"
         );
+        let mut changes = self.take_header(now, segment, pools);
+        if segment.payload_octets > 0 {
+            if self.receive.queue.has_gap() && self.receive.queue.holds(&pools.held, segment.text_end()) {
+                self.ack.expect_small_window();
+            }
+            self.take_in_place(now, segment);
+            changes |= Changes::DATA;
+        }
+        changes
+    }
+
+    /// Takes a segment that is [expected beyond a gap](Self::expects_beyond_gap), and keeps its payload.
+    #[inline(never)]
+    pub fn take_beyond_gap<P: SendPayload, F: Frame>(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        frame: F,
+        pools: &mut Pools<P, F>,
+    ) -> Disposition {
+        let changes = self.take_header(now, segment, pools);
+        let payload = Payload {
+            frame,
+            offset: segment.payload_offset,
+            octets: segment.payload_octets,
+            ecn: EcnField::from_bits(segment.ecn),
+        };
+        let disposition = self.on_data(now, segment.seq, segment.flags, payload, pools);
+        Disposition { changes: changes | disposition.changes, ..disposition }
+    }
+
+    /// Takes what the header of a segment says that is expected, in order or beyond a gap.
+    #[inline]
+    fn take_header<P: SendPayload, F>(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        pools: &mut Pools<P, F>,
+    ) -> Changes {
         let mut changes = Changes::empty();
         self.probe.on_ack();
         self.note_window(segment.seq, segment.ack, self.send.scaled(segment.window));
@@ -129,11 +186,16 @@ impl Connection {
             changes |= Changes::ACKNOWLEDGED;
         }
         self.note_arrival(now, segment.seq, segment.timestamps, segment.payload_octets);
-        if segment.payload_octets > 0 {
-            self.take_in_place(now, segment);
-            changes |= Changes::DATA;
-        }
         changes
+    }
+
+    /// Closes the gap that octets taken in place have filled, if they have: those that waited for them are in
+    /// order now.
+    #[inline(never)]
+    pub fn close_gap<P, F>(&mut self, pools: &Pools<P, F>) {
+        if self.receive.queue.close_gap(&pools.held) {
+            self.ack.on_in_order(self.receive.queue.nxt());
+        }
     }
 
     /// Returns the successors of `segment`, which was [taken](Self::take_expected) and consumed: none yet.
@@ -417,7 +479,7 @@ impl Connection {
             return self.on_refused_text(now, header, payload.octets, changes);
         }
         let mut disposition = if payload.octets > 0 {
-            self.on_data(now, header, payload, pools)
+            self.on_data(now, text_seq(header), header.flags, payload, pools)
         } else {
             if header.flags.contains(Flags::FIN) {
                 self.receive.on_fin(text_seq(header));
@@ -458,11 +520,13 @@ impl Connection {
         Disposition { refusal, ..Disposition::changed(changes | self.take_fin(now)) }
     }
 
-    /// Takes the payload. The FIN after it is noted if the whole payload fits the window.
+    /// Takes the payload, which begins at `seq`. The FIN after it is noted if the whole payload fits the
+    /// window.
     fn on_data<P, F: Frame>(
         &mut self,
         now: Instant,
-        header: &Header,
+        seq: SeqNumber,
+        flags: Flags,
         payload: Payload<F>,
         pools: &mut Pools<P, F>,
     ) -> Disposition {
@@ -471,13 +535,12 @@ impl Connection {
         {
             return Disposition::refused(Refusal::WrongState);
         }
-        let seq = text_seq(header);
         let room = (self.receive.edge - seq).max(0) as usize;
         let octets = payload.octets.min(room);
-        if octets == payload.octets && header.flags.contains(Flags::FIN) {
+        if octets == payload.octets && flags.contains(Flags::FIN) {
             self.receive.on_fin(seq + octets as u32);
         }
-        self.note_marks(payload.ecn, header.flags.contains(Flags::CWR));
+        self.note_marks(payload.ecn, flags.contains(Flags::CWR));
         let queue = &mut self.receive.queue;
         if queue.may_hold(seq) {
             // RFC 2883 §4.2: of several runs of duplicate octets the first is reported.
@@ -494,7 +557,7 @@ impl Connection {
                     self.ack.expect_small_window();
                 }
                 let many = self.holds_several(octets);
-                self.owe_ack_for_data(now, filled_gap || many || header.flags.contains(Flags::PSH));
+                self.owe_ack_for_data(now, filled_gap || many || flags.contains(Flags::PSH));
                 Disposition { refusal: refused_in_part(all), ..Disposition::changed(Changes::DATA) }
             }
             Insertion::OutOfOrder { from, to, last, octets, all } => {

@@ -5,7 +5,7 @@ use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
 use super::config::Config;
-use super::receive_queue::ReceiveQueue;
+use super::receive_queue::{HeldPool, ReceiveQueue};
 
 /// How far the peer's FIN has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +100,18 @@ impl ReceiveState {
     #[inline]
     pub(super) const fn is_drained(&self) -> bool {
         matches!(self.fin, PeerFin::NotSeen) && self.queue.is_drained()
+    }
+
+    /// Whether octets up to `end` that are next in order may be consumed in their frame: nothing waits before
+    /// or among them, and no FIN has come.
+    #[inline]
+    pub(super) fn takes_in_place<F>(&self, pool: &HeldPool<F>, end: SeqNumber) -> bool {
+        self.is_drained() || self.awaits_fin() && self.queue.lacks_up_to(pool, end)
+    }
+
+    /// Whether no FIN has come, and the user takes text.
+    pub(super) const fn awaits_fin(&self) -> bool {
+        matches!(self.fin, PeerFin::NotSeen)
     }
 
     /// The user takes no more text.

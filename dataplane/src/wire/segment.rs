@@ -193,6 +193,12 @@ impl Segment {
         self.payload_offset + self.payload_octets
     }
 
+    /// Returns the sequence number after its payload.
+    #[inline]
+    pub fn text_end(&self) -> SeqNumber {
+        self.seq + self.payload_octets as u32
+    }
+
     /// Finds the TCP RDMA option, of the kind `kind`, if there is no other option, or only timestamps before
     /// it, after two NOPs. `frame` is the one that the segment was parsed from.
     #[inline(never)]

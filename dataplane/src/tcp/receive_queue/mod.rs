@@ -218,28 +218,55 @@ impl ReceiveQueue {
         self.held.is_empty()
     }
 
-    /// Moves RCV.NXT to `next` over octets that have come in order to a [drained](Self::is_drained) queue,
-    /// and lie in their frames outside of it. [`pass`](Self::pass) and [`keep`](Self::keep) follow before the
-    /// queue is read or changed.
+    /// Returns true if all octets in order are consumed, and those up to `end` have not come: what is kept
+    /// lies beyond a gap that ends there or later.
+    #[inline(never)]
+    pub fn lacks_up_to<F>(&self, pool: &HeldPool<F>, end: SeqNumber) -> bool {
+        self.nxt == self.unread && pool.front(&self.held).is_some_and(|first| first.seq >= end)
+    }
+
+    /// Moves RCV.NXT to `next` over octets that have come in order, and lie in their frames outside of the
+    /// queue. It is [drained](Self::is_drained), or [lacks](Self::lacks_up_to) these octets.
+    /// [`pass`](Self::pass) and [`keep`](Self::keep) follow before the queue is read or changed, and
+    /// [`close_gap`](Self::close_gap) unless it is drained.
     #[inline]
     pub fn advance_to(&mut self, next: SeqNumber) {
-        debug_assert!(self.is_drained() && self.end == self.nxt, "octets wait before these");
+        debug_assert!(!self.is_drained() || self.end == self.nxt, "octets wait before these");
         self.nxt = next;
-        self.end = next;
+        self.end = self.end.later(next);
     }
 
     /// Consumes the first `octets` of them.
     #[inline]
     pub fn pass(&mut self, octets: usize) {
-        debug_assert!(self.is_drained() && octets <= self.available(), "more than has come");
+        debug_assert!(octets <= self.available(), "more than has come");
         self.unread += octets as u32;
     }
 
     /// Keeps the rest of them, which are at `offset` of `frame`. The pool has room for a frame.
     pub fn keep<F: Frame>(&mut self, pool: &mut HeldPool<F>, offset: usize, frame: F) {
         let held = Held::in_frame(self.unread, self.available() as u32, offset as u32, frame);
-        let kept = pool.append(&mut self.held, held);
+        let kept = if self.is_drained() {
+            pool.append(&mut self.held, held)
+        } else {
+            pool.insert(&mut self.held, held)
+        };
         debug_assert!(kept.is_ok() && !self.in_startup, "there was room, and it is for FPDUs");
+    }
+
+    /// Moves RCV.NXT over the octets that waited for those it was [advanced](Self::advance_to) over. Returns
+    /// true if there are any.
+    pub fn close_gap<F>(&mut self, pool: &HeldPool<F>) -> bool {
+        let is_filled = pool.holder(&self.held, self.nxt).is_some();
+        if is_filled {
+            self.nxt = self.run_end(pool, self.nxt + 1);
+        }
+        is_filled
+    }
+
+    /// Returns true if the octets at `at` are kept.
+    pub fn holds<F>(&self, pool: &HeldPool<F>, at: SeqNumber) -> bool {
+        pool.holder(&self.held, at).is_some()
     }
 
     /// Keeps the new ones of the `octets` octets at `offset` in `frame`, whose first sequence number is
