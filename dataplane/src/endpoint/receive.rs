@@ -1,20 +1,24 @@
 //! Octets in: a segment goes to TCP, and what it brings into order to control or, FPDU by FPDU, to the queue
 //! pair.
 
+use crate::cold;
 use crate::device::Frame;
 use crate::drops::DropCause;
 use crate::mpa::MpaError;
-use crate::mpa::receiver::Octets;
+use crate::mpa::contiguous::{ContiguousFpdu, InFrame, Marked, Unmarked};
+use crate::mpa::receiver::{Octets, Ulpdu};
 use crate::qp::error::StreamError;
-use crate::qp::receiver::{Fault, Placed, ReceiveContext, Received};
+use crate::qp::receiver::{Fault, Placed, ReceiveContext, Received, Receiver};
 use crate::tcp::receive_queue::{HeldPool, ReceiveQueue};
 use crate::tcp::{self, Changes, Payload, Refusal};
+use crate::time::Instant;
 use crate::wire::segment::Segment;
 use crate::wire::tcp::Header;
 
 use super::connection::Mode;
 use super::in_place::{Burst, FpduCounts, handle_rare};
 use super::rdmap_stream::RdmapStream;
+use super::receive_wait::ReceiveWait;
 use super::{Endpoint, Outcome};
 
 /// The octets of a connection that are in order and not consumed, as MPA reads them.
@@ -242,21 +246,102 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 }
 
+/// The result of a ULPDU in the receive queue.
+enum Taken {
+    /// It is handled.
+    Received(Result<Received, Fault>),
+    /// It waits for a receive.
+    Waits {
+        /// The wait begins with it.
+        begins: bool,
+    },
+}
+
+/// Handles a ULPDU, verified by MPA, that is next in order.
+#[inline]
+fn take<U: Ulpdu>(
+    receiver: &mut Receiver,
+    context: &mut ReceiveContext<'_>,
+    receive_wait: &mut ReceiveWait,
+    now: Instant,
+    ulpdu: &U,
+) -> Taken {
+    if let Some(placed) = receiver.place(context, ulpdu) {
+        return Taken::Received(Ok(Received::First(placed)));
+    }
+    if let Some(received) = handle_rare(receiver, context, receive_wait, ulpdu) {
+        return Taken::Received(received);
+    }
+    match receive_wait.wait(now) {
+        Some(begins) => Taken::Waits { begins },
+        // It has waited long enough: the fault is named now.
+        None => Taken::Received(receiver.on_rare(context, ulpdu)),
+    }
+}
+
 impl<F: Frame> RdmapStream<'_, F> {
     /// Takes the next FPDU in order, however the segments it lies in are cut.
     // Requirements: MPA-A.4-01, C00-7.4.1-01, DDP-3-04
     fn receive_fpdu(&mut self) -> Step {
-        let Self { tcp, operating, qp, .. } = self;
+        let contiguous = if self.operating.fpdus.has_markers() {
+            self.take_contiguous::<Marked>()
+        } else {
+            self.take_contiguous::<Unmarked>()
+        };
+        let (wire_len, taken) = match contiguous {
+            Some(fpdu) => fpdu,
+            None => match self.take_located() {
+                Ok(fpdu) => fpdu,
+                Err(step) => return step,
+            },
+        };
+        self.context.statistics.bytes_verified += wire_len as u64;
+        let received = match taken {
+            Taken::Received(received) => received,
+            Taken::Waits { begins } => {
+                self.context.statistics.receives_awaited += u64::from(begins);
+                self.await_receive();
+                return Step::Wait;
+            }
+        };
+        self.operating.fpdus.pass(wire_len);
+        self.tcp.consume(&mut self.context.pools, wire_len);
+        self.account(&FpduCounts { fpdus: 1, ..FpduCounts::default() });
+        self.step(received)
+    }
+
+    /// Takes the ULPDU of the next FPDU, if all of that lies in one piece of a frame and it is valid for MPA.
+    /// Returns the octets of the FPDU as well.
+    #[inline]
+    fn take_contiguous<I: InFrame>(&mut self) -> Option<(usize, Taken)> {
+        let Self { now, tcp, operating, qp, context, .. } = self;
+        if cold::is_forced() {
+            return None;
+        }
+        let octets = tcp.received().front_octets(&context.pools.held)?;
+        let ContiguousFpdu { wire_len, ulpdu } = I::next(&operating.fpdus, octets)?;
+        let (shared, stags, reads) = (&*qp.shared, &mut context.stags, &mut qp.reads);
+        let acknowledged = tcp.acknowledged();
+        let reach = &mut ReceiveContext { shared, stags, reads, acknowledged };
+        Some((wire_len, take(&mut qp.receiver, reach, &mut qp.receive_wait, *now, &ulpdu)))
+    }
+
+    /// Takes the ULPDU of the next FPDU as [`take_contiguous`](Self::take_contiguous) does, wherever its
+    /// octets lie.
+    ///
+    /// # Errors
+    ///
+    /// The result of the step, if there is no FPDU that is complete and valid.
+    #[inline(never)]
+    fn take_located(&mut self) -> Result<(usize, Taken), Step> {
+        let Self { now, tcp, operating, qp, .. } = self;
         let context = &mut *self.context;
         let octets = InOrder { queue: tcp.received(), held: &context.pools.held };
         let located = match operating.fpdus.next(&octets) {
-            Ok(Some(located)) => {
-                context.statistics.bytes_verified += located.wire_len() as u64;
-                located
-            }
+            Ok(Some(located)) => located,
             // Octets placed beyond a gap are next, unless an FPDU before them is not whole.
-            Ok(None) if octets.available() < octets.queue.available() => return self.deliver_placed(),
-            Ok(None) => return Step::Wait,
+            Ok(None) if octets.available() < octets.queue.available() => return Err(self.deliver_placed()),
+            Ok(None) => return Err(Step::Wait),
             Err(error) => {
                 let bad_octets = operating.fpdus.needed(&octets);
                 let may_be_damage = operating.fpdus.may_be_damage(&octets, error);
@@ -264,34 +349,17 @@ impl<F: Frame> RdmapStream<'_, F> {
                     context.statistics.bytes_verified += bad_octets as u64;
                 }
                 if may_be_damage {
-                    return self.drop_or_fail(bad_octets, error);
+                    return Err(self.drop_or_fail(bad_octets, error));
                 }
-                return Step::Failed(StreamError::Mpa(error), None);
+                return Err(Step::Failed(StreamError::Mpa(error), None));
             }
         };
         let (shared, stags, reads) = (&*qp.shared, &mut context.stags, &mut qp.reads);
         let acknowledged = tcp.acknowledged();
         let ulpdu = located.ulpdu(&octets);
         let reach = &mut ReceiveContext { shared, stags, reads, acknowledged };
-        let received = match qp.receiver.place(reach, &ulpdu) {
-            Some(placed) => Ok(Received::First(placed)),
-            None => match handle_rare(&mut qp.receiver, reach, &qp.receive_wait, &ulpdu) {
-                Some(received) => received,
-                None => match qp.receive_wait.wait(self.now) {
-                    Some(begins) => {
-                        context.statistics.receives_awaited += u64::from(begins);
-                        self.await_receive();
-                        return Step::Wait;
-                    }
-                    // It has waited long enough: the fault is named now.
-                    None => qp.receiver.on_rare(reach, &ulpdu),
-                },
-            },
-        };
-        operating.fpdus.advance(&located);
-        tcp.consume(&mut context.pools, located.wire_len());
-        self.account(&FpduCounts { fpdus: 1, ..FpduCounts::default() });
-        self.step(received)
+        let taken = take(&mut qp.receiver, reach, &mut qp.receive_wait, *now, &ulpdu);
+        Ok((located.wire_len(), taken))
     }
 
     /// Returns what the result of an FPDU means for the stream.

@@ -50,6 +50,35 @@ impl Message {
         (1..=left).contains(&octets).then_some(Slice { stag: range.stag, to, len: octets as u32 })
     }
 
+    /// Adds the ranges of the next `octets` octets to `memory`, which is empty. Returns false if its receive
+    /// has no room for them, or the application may not write one of the ranges.
+    #[inline]
+    pub(super) fn add_next<'t>(
+        &self,
+        memory: &mut Memory<'t>,
+        octets: usize,
+        shared: &SharedQp,
+        stags: &'t StagTable,
+    ) -> bool {
+        let (mut at, mut skip) = (0, self.placed_in_range);
+        for range in self.request.local.as_slice().get(usize::from(self.range)..).unwrap_or_default() {
+            let len = ((range.len - skip) as usize).min(octets - at) as u32;
+            if len > 0 {
+                let part = Slice { stag: range.stag, to: range.to.wrapping_add(u64::from(skip)), len };
+                let Some(target) = writable(&part, shared, stags) else { return false };
+                if memory.0.try_push((at, target)).is_err() {
+                    return false;
+                }
+                at += len as usize;
+            }
+            if at == octets {
+                break;
+            }
+            skip = 0;
+        }
+        at == octets
+    }
+
     /// Counts `octets` octets that are placed.
     #[inline]
     pub(super) fn advance(&mut self, octets: usize) {

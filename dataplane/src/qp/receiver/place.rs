@@ -177,14 +177,9 @@ impl Receiver {
         octets: usize,
         payload: &Payload<'_>,
     ) -> Option<()> {
-        let message = &self.message;
-        let room = message.request.longest_message() - u64::from(message.placed);
-        if octets as u64 > room {
-            return None;
-        }
         let mut memory = Memory::none();
-        let may_write = memory.add_receive(&message.request, message.placed, octets, shared, stags);
-        if !may_write || !message.begun && !self.begin_message(shared) {
+        let may_write = self.message.add_next(&mut memory, octets, shared, stags);
+        if !may_write || !self.message.begun && !self.begin_message(shared) {
             return None;
         }
         payload.write_with(|at, piece| memory.write(at, piece));

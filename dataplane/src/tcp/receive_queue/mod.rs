@@ -463,6 +463,16 @@ impl ReceiveQueue {
         runs
     }
 
+    /// Returns the first octets in order, those of one frame, if they lie in its first piece.
+    #[inline]
+    pub fn front_octets<'p, F: Frame>(&self, pool: &'p HeldPool<F>) -> Option<&'p [u8]> {
+        let first = pool.front(&self.held).filter(|first| first.seq == self.unread)?;
+        let (offset, octets) = (first.offset as usize, first.octets as usize);
+        let is_in_order = first.end() <= self.nxt;
+        let frame = first.frame.as_ref().filter(|_| is_in_order)?;
+        frame.piece(0)?.get(offset..offset + octets)
+    }
+
     /// Calls `f` with the slices that make up `octets` octets in order, from `start` octets after the first
     /// unread one. The range must be readable.
     pub fn for_each_slice<F: Frame>(
