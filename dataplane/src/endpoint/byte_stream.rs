@@ -214,13 +214,13 @@ impl<F: Frame> Endpoint<'_, F> {
         };
         let pools = &mut self.context.pools;
         let annotated = tcp.rdma_option_negotiated();
-        let (mut octets, mut segments, mut successors) = (0, 0, None);
+        let (mut octets, mut segments, mut passed, mut successors) = (0, 0, 0, None);
         let unexpected = loop {
             let first = frame.piece(0).unwrap_or_default();
             let payload = first.get(segment.payload_offset..segment.end()).unwrap_or_default();
             let option = if annotated { segment.rdma_octets(first) } else { &[] };
             stream.inbound.receive(payload, option);
-            tcp.pass(payload.len());
+            passed += payload.len();
             octets += payload.len();
             segments += 1;
             burst.recycle(frame);
@@ -228,6 +228,8 @@ impl<F: Frame> Endpoint<'_, F> {
                 break None;
             }
             if successors.is_none() {
+                // TCP looks at its queue: what was consumed is not in it.
+                tcp.pass(core::mem::take(&mut passed));
                 successors = tcp.successors(segment, pools);
             }
             let Some(successors) = &mut successors else { break None };
@@ -240,6 +242,10 @@ impl<F: Frame> Endpoint<'_, F> {
             }
             frame = next;
         };
+        if let Some(successors) = &successors {
+            tcp.accept_successors(successors);
+        }
+        tcp.pass(passed);
         stream.inbound.tell();
         stream.renew_window(tcp, pools);
         let statistics = &mut self.context.statistics;

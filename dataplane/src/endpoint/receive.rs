@@ -51,8 +51,8 @@ pub(super) enum Step {
 
 impl<F: Frame> Endpoint<'_, F> {
     /// Handles the segment in `frame` if TCP [expects](tcp::Connection::expects) it, and its octets can be
-    /// consumed in place, and the segments that follow it in `burst`; or if it lies beyond a gap. Returns what
-    /// has changed, why TCP refused it, and the frame of a segment that is to be handled by
+    /// consumed in place, and the segments that follow it in `burst`; or if it lies beyond a gap. Returns
+    /// what has changed, why TCP refused it, and the frame of a segment that is to be handled by
     /// [`on_segment`](Self::on_segment); `segment` is that one then.
     /// [`drop_unacked_surplus`](Self::drop_unacked_surplus) comes next.
     #[inline]
@@ -83,11 +83,13 @@ impl<F: Frame> Endpoint<'_, F> {
         } else {
             self.consume_fpdus(segment, frame, burst)
         };
-        (changes, None, unexpected)
+        let Some(frame) = unexpected else { return (changes, None, None) };
+        let (more, refusal, unexpected) = self.on_segment_beyond_gap(segment, frame);
+        (changes | more, refusal, unexpected)
     }
 
-    /// Handles the segment in `frame` if it is what TCP [expects beyond a gap](tcp::Connection::take_beyond_gap)
-    /// and its connection takes FPDUs; else returns the frame.
+    /// Handles the segment in `frame` if it is what TCP [expects beyond a
+    /// gap](tcp::Connection::take_beyond_gap) and its connection takes FPDUs; else returns the frame.
     #[inline(never)]
     fn on_segment_beyond_gap(
         &mut self,

@@ -35,8 +35,8 @@ pub struct Payload<F> {
 /// acknowledgement, window, clock and ECN bits. They are counted together: TCP's state lags behind them until
 /// [`accept_successors`](Connection::accept_successors).
 ///
-/// Example: after a segment that ends at 1000 of a window up to 5000, `next` is 1000 and `window_octets` 4000;
-/// after two of 1400 octets `next` is 3800, `last` 2400, `segments` 2 and `window_octets` 1200.
+/// Example: after a segment that ends at 1000 of a window up to 5000, `next` is 1000 and `window_octets`
+/// 4000; after two of 1400 octets `next` is 3800, `last` 2400, `segments` 2 and `window_octets` 1200.
 #[derive(Clone, Copy, Debug)]
 pub struct Successors {
     /// Where the last of them begins, or without any the segment before them.
@@ -57,8 +57,8 @@ impl Successors {
         segment.seq == self.next && segment.payload_octets.wrapping_sub(1) < self.window_octets
     }
 
-    /// Adds `segment`, which they [expect](Self::expect). Returns false, and adds nothing, if it has other ECN
-    /// bits, or CWR: [`accept_marks`](Connection::accept_marks) counts it then.
+    /// Adds `segment`, which they [expect](Self::expect). Returns false, and adds nothing, if it has other
+    /// ECN bits, or CWR: [`accept_marks`](Connection::accept_marks) counts it then.
     #[inline]
     pub fn add(&mut self, segment: &Segment) -> bool {
         if segment.ecn != self.ecn || segment.flags.contains(Flags::CWR) {
@@ -79,8 +79,8 @@ const _: () = assert!(limits::DELAYED_ACK_SEGMENTS <= 2);
 impl Connection {
     /// Returns true if a segment is what a connection without [rare conditions](Unusual::RECEIVE) expects
     /// (header prediction): the next one in order, of which all fits the window, with no control bits but
-    /// ACK, PSH and CWR, a clock that is not old and no other options. It acknowledges something new, or nothing new
-    /// and is no duplicate acknowledgement. If it has payload, nothing waits before that.
+    /// ACK, PSH and CWR, a clock that is not old and no other options. It acknowledges something new, or
+    /// nothing new and is no duplicate acknowledgement. If it has payload, nothing waits before that.
     #[inline]
     pub fn expects<P, F>(&self, now: Instant, segment: &Segment, pools: &Pools<P, F>) -> bool {
         let window = (self.receive.edge - segment.seq).max(0) as usize;
@@ -98,8 +98,8 @@ impl Connection {
             && !cold::is_forced()
     }
 
-    /// Returns true if a segment is what is [expected](Self::expects) but for its place: it lies beyond octets
-    /// that are missing.
+    /// Returns true if a segment is what is [expected](Self::expects) but for its place: it lies beyond
+    /// octets that are missing.
     #[inline(never)]
     pub fn expects_beyond_gap<P, F>(&self, now: Instant, segment: &Segment, pools: &Pools<P, F>) -> bool {
         !self.unusual.intersects(Unusual::RECEIVE)

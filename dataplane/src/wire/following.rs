@@ -58,9 +58,9 @@ impl HeaderImage {
 
     /// Makes `segment`, which is the one of this image or has followed it, the one in `frame`, if the headers
     /// there are the same but for sequence number, PSH, CWR, ECN bits of IP, length, checksums, the
-    /// identification of IPv4 and what a TCP RDMA option of the same length says. Returns false, and changes nothing, if
-    /// more differs, or the segment is not whole or its frame shorter than 96 octets. Checksums are left to
-    /// the caller.
+    /// identification of IPv4 and what a TCP RDMA option of the same length says. Returns false, and changes
+    /// nothing, if more differs, or the segment is not whole or its frame shorter than 96 octets. Checksums
+    /// are left to the caller.
     #[expect(clippy::inline_always, reason = "a call costs two loops a tenth of what they do for a segment")]
     #[inline(always)]
     pub fn precedes(&self, segment: &mut Segment, frame: &[u8]) -> bool {
@@ -343,8 +343,8 @@ mod tests {
                 assert_eq!(found, expected, "{form:?}: bit {bit}");
                 assert_eq!(flags - Flags::PSH - Flags::CWR, Flags::ACK);
             }
-            // PSH, CWR, the checksum and the sequence number of TCP, what the RDMA option says, the ECN bits, and
-            // of IPv4 the checksum and the identification; and lengths that are shorter.
+            // PSH, CWR, the checksum and the sequence number of TCP, what the RDMA option says, the ECN bits,
+            // and of IPv4 the checksum and the identification; and lengths that are shorter.
             let of_ip = if form.over_ipv6 { 0 } else { 32 };
             let length = next.len() - form.network() - if form.over_ipv6 { V6 } else { 0 };
             let still_whole = (0..16).filter(|bit| length >> bit & 1 == 1 && PAYLOAD >= 1 << bit).count();

@@ -134,6 +134,16 @@ impl<'t> Memory<'t> {
         })
     }
 
+    /// Writes `payload`, which the ranges are for.
+    #[inline]
+    pub(super) fn write_all(&self, payload: &[u8]) {
+        for (begin, target) in &self.0 {
+            let part = payload.get(*begin..begin + target.octets());
+            let is_written = part.is_some_and(|part| target.write(0, part));
+            debug_assert!(is_written, "all of the segment was checked before");
+        }
+    }
+
     /// Writes `octets`, which are at `at` of the payload.
     pub(super) fn write(&self, at: usize, octets: &[u8]) -> bool {
         let mut written = 0;

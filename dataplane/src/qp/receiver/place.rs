@@ -182,7 +182,10 @@ impl Receiver {
         if !may_write || !self.message.begun && !self.begin_message(shared) {
             return None;
         }
-        payload.write_with(|at, piece| memory.write(at, piece));
+        match payload {
+            Payload::Contiguous(octets) => memory.write_all(octets),
+            Payload::Pieces { .. } => payload.write_with(|at, piece| memory.write(at, piece)),
+        }
         Some(())
     }
 
