@@ -338,8 +338,8 @@ mod tests {
                 let Some(found) = followed(&segment, &first, &changed) else { continue };
                 bits.push(bit);
                 assert_eq!(form.parse(&changed), Some(found), "{form:?}: bit {bit}");
-                let Segment { seq, flags, payload_octets, ecn, .. } = found;
-                let expected = Segment { seq, flags, payload_octets, ecn, ..segment };
+                let Segment { seq, flags, ecn, payload_octets, .. } = found;
+                let expected = Segment { seq, flags, ecn, payload_octets, ..segment };
                 assert_eq!(found, expected, "{form:?}: bit {bit}");
                 assert_eq!(flags - Flags::PSH - Flags::CWR, Flags::ACK);
             }
