@@ -352,7 +352,9 @@ impl Connection {
         let octets = segment.payload_octets;
         self.note_marks(EcnField::from_bits(segment.ecn), segment.flags.contains(Flags::CWR));
         self.receive.queue.advance_to(self.receive.queue.nxt() + octets as u32);
-        self.receive.held_frames_peak = self.receive.held_frames_peak.max(1);
+        // Its frame counts, beside those that wait beyond a gap.
+        let frames = self.receive.queue.frames() as u32 + 1;
+        self.receive.held_frames_peak = self.receive.held_frames_peak.max(frames);
         self.ack.on_in_order(self.receive.queue.nxt());
         self.owe_ack_for_data(now, segment.flags.contains(Flags::PSH) || self.holds_several(octets));
     }
