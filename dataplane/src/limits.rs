@@ -279,8 +279,8 @@ pub const BY_REFERENCE_MIN_BYTES: u32 = 1024;
 /// An RDMA Write of fewer bytes from one range of memory is a short one: the way from its work request to the
 /// wire and its completion has no branches for what other requests need. In one segment of 1448 bytes up to
 /// 17 Writes of 64 bytes lie, and what each takes counts more than what their segment takes.
-pub const SHORT_MESSAGE_BYTES: u32 = 512;
-const _: () = assert!(SHORT_MESSAGE_BYTES <= BY_REFERENCE_MIN_BYTES);
+pub const SMALL_MESSAGE_BYTES: u32 = 512;
+const _: () = assert!(SMALL_MESSAGE_BYTES <= BY_REFERENCE_MIN_BYTES);
 /// Bytes a core keeps of FPDUs that go out in parts, until they are acknowledged, besides one run of FPDUs
 /// of each connection: a window of a fast path that has become narrower, and some thousand FPDUs of
 /// connections whose segments are below MPA's least. FPDUs that find no room are sent when some are

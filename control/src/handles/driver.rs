@@ -124,7 +124,7 @@ impl<D: Device> CoreDriver<D> {
     #[inline]
     fn after_poll(&mut self, busy: bool) -> bool {
         self.interrupt_unexplained &= !busy;
-        if self.core.take_news() {
+        if self.core.clear_news() {
             self.driven.control.wake();
         }
         busy
@@ -193,7 +193,7 @@ impl<D: Device> CoreDriver<D> {
     /// Returns the time until the next deadline if nothing arrives and nothing is posted: none if the last
     /// poll has left something for the next.
     pub fn time_to_next_deadline(&self) -> Duration {
-        if self.core.has_turns() {
+        if self.core.has_scheduled() {
             return Duration::ZERO;
         }
         Duration::from_nanos(self.core.next_deadline() - now())

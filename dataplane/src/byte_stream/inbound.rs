@@ -188,7 +188,7 @@ impl Inbound {
     }
 
     /// Carries out what the application has asked for.
-    pub fn take_commands(&mut self) {
+    pub fn receive_commands(&mut self) {
         let mut done = 0;
         while done < limits::BYTE_STREAM_COMMANDS
             && let Some(command) = self.shared.commands.pop()
@@ -216,7 +216,7 @@ impl Inbound {
     /// Notes that a message begins with the payload of a segment, if its application wants to be told. A copy
     /// of the segment says the same.
     // Requirements: TRO-3.1.6-01
-    pub fn note_message_start(&mut self, arrived: &Arrived) {
+    pub fn record_message_start(&mut self, arrived: &Arrived) {
         let position = arrived.payload;
         let is_kept = position >= self.position && position < arrived.kept.1;
         if !self.shared.message_starts || !is_kept || Some(position) == self.last_message_start {
@@ -238,7 +238,7 @@ impl Inbound {
     }
 
     /// Hands out the messages beyond a gap that a segment, of the octets at the positions of `segment`, may
-    /// have made whole. `is_whole` is called with the position of a first octet and the one after the last;
+    /// have made whole. `is_entire` is called with the position of a first octet and the one after the last;
     /// `copy` as by [`place`](Self::place). Returns how many octets were handed out.
     ///
     /// A message ends where the next one begins: what two known beginnings enclose is handed out.
@@ -246,7 +246,7 @@ impl Inbound {
     pub fn hand_out_early(
         &mut self,
         segment: Range<u64>,
-        is_whole: impl Fn(u64, u64) -> bool,
+        is_entire: impl Fn(u64, u64) -> bool,
         mut copy: impl FnMut(u64, usize, &mut dyn FnMut(&[u8])),
     ) -> u64 {
         let Some(early) = &self.shared.early else { return 0 };
@@ -267,7 +267,7 @@ impl Inbound {
             let placed = self.placements.partition_point(|placement| placement.end() <= start.position);
             let is_inside =
                 self.placements.get(placed).is_some_and(|placement| placement.at < start.position);
-            if start.handed_out_to > 0 || is_inside || !is_whole(start.position, next) {
+            if start.handed_out_to > 0 || is_inside || !is_entire(start.position, next) {
                 continue;
             }
             let (position, octets) = (start.position, (next - start.position) as u32);
@@ -351,7 +351,7 @@ impl Inbound {
             let kept = (begin, begin + payload.len() as u64);
             let arrived = Arrived { payload: begin, payload_octets: payload.len(), kept, in_order: true };
             if parsed.begins_message() {
-                self.note_message_start(&arrived);
+                self.record_message_start(&arrived);
             }
             if let RdmaOption::Transfer(transfer) = &parsed {
                 self.has_news = true;
@@ -537,7 +537,7 @@ impl Inbound {
     }
 
     /// Adds a placement to those whose turn has not come, as one with its neighbours where they continue each
-    /// other: small segments of one train take no more room than large ones.
+    /// other: small segments of one burst take no more room than large ones.
     fn note(&mut self, mut placement: Placement) {
         let Placement { at, .. } = placement;
         // Transfers of nothing go before others at their position, and have none for themselves.
@@ -678,7 +678,7 @@ impl Inbound {
         while let Some(placement) = self.placements.front().copied() {
             if placement.at < self.position || !self.transfers.counts(placement.transfer) {
                 self.placements.pop_front();
-                self.note_dropped(&placement);
+                self.count_dropped(&placement);
                 continue;
             }
             // In order are the octets of whole segments, so its octets are too.
@@ -690,7 +690,7 @@ impl Inbound {
     /// Frees the buffer of an unsolicited transfer whose last placement does not count: the application,
     /// which was told of none, could not.
     #[cold]
-    fn note_dropped(&mut self, dropped: &Placement) {
+    fn count_dropped(&mut self, dropped: &Placement) {
         let Some(slot) = self.transfers.untold(dropped.transfer) else { return };
         let is_its = |placement: &Placement| {
             placement.transfer.slot == slot && self.transfers.counts(placement.transfer)
@@ -711,7 +711,7 @@ impl Inbound {
     fn give_up_placement(&mut self) {
         let Some(placement) = self.placements.pop_front() else { return };
         self.transfers.give_up(placement.transfer, placement.range, placement.beyond_gap);
-        self.note_dropped(&placement);
+        self.count_dropped(&placement);
     }
 
     /// Hands a placement to the application, whose turn has come. Returns false if it does not count after
@@ -813,7 +813,7 @@ impl Inbound {
     }
 
     /// Notes that octets wait for room, or do no more. Returns true if there is room after all.
-    pub fn note_stalled(&mut self, stalled: bool) -> bool {
+    pub fn record_stalled(&mut self, stalled: bool) -> bool {
         if !stalled {
             return false;
         }

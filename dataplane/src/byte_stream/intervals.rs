@@ -72,7 +72,7 @@ pub(super) struct Intervals {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inserted {
     /// The offsets.
-    Alone,
+    SingleFpdu,
     /// The offsets, and those of a gap.
     WithGap,
     /// Nothing.
@@ -131,7 +131,7 @@ impl Intervals {
     /// narrowest gap in which `others` has nothing is closed: its offsets are in the set from then on.
     pub(super) fn insert_or_close_gap(&mut self, range: BufferRange, others: &Self) -> Inserted {
         if self.insert(range) {
-            return Inserted::Alone;
+            return Inserted::SingleFpdu;
         }
         let gap = |at: usize| {
             let (before, after) = (self.runs.get(at)?, self.runs.get(at + 1)?);

@@ -162,13 +162,13 @@ struct CoreHalf {
 impl CoreHalf {
     /// Serves the stream if its bell rings.
     fn turn(&mut self) {
-        if !self.doorbells.take_others() {
+        if !self.doorbells.clear_others() {
             return;
         }
-        while let Some(name) = self.doorbells.take_byte_stream() {
+        while let Some(name) = self.doorbells.dequeue_byte_stream() {
             assert_eq!(name, STREAM);
             self.shared.clear_bell();
-            self.inbound.take_commands();
+            self.inbound.receive_commands();
             self.receive();
             self.send();
         }
@@ -185,7 +185,7 @@ impl CoreHalf {
                 *filled += octets as u64;
                 write(&arrived[begin + skip..][..octets]);
             });
-            if !self.inbound.note_stalled(taken < available) {
+            if !self.inbound.record_stalled(taken < available) {
                 return;
             }
         }
@@ -219,7 +219,7 @@ impl CoreHalf {
             self.sent.resize(end as usize, 0);
             self.send_ring.read(begin..end);
             assert!(self.outbound.copy(START + begin as u32, &mut self.sent[begin as usize..]));
-            self.outbound.note_queued(&next);
+            self.outbound.on_queued(&next);
             self.outbound.take_pieces();
         }
     }
@@ -227,7 +227,7 @@ impl CoreHalf {
     /// The peer acknowledges all that was sent.
     fn acknowledge(&mut self) {
         let una = START + self.sent.len() as u32;
-        self.outbound.note_acknowledged(una);
+        self.outbound.on_acknowledged(una);
         self.outbound.release(una);
     }
 }
@@ -694,7 +694,7 @@ fn early_messages_are_read_whole() {
         });
         for at in 1..4 {
             let arrived = Arrived { payload: at, payload_octets: 1, kept: (at, at + 1), in_order: false };
-            core.inbound.note_message_start(&arrived);
+            core.inbound.record_message_start(&arrived);
             let (octets, written) = (&core.arrived, std::cell::Cell::new(0));
             let filled = core.inbound.counters().messages_early;
             core.inbound.hand_out_early(

@@ -144,7 +144,7 @@ impl Outbound {
     }
 
     /// Notes that TCP has `next`, which [`next_run`](Self::next_run) has returned last.
-    pub const fn note_queued(&mut self, next: &NextRun) {
+    pub const fn on_queued(&mut self, next: &NextRun) {
         self.cursor = next.after;
     }
 
@@ -173,7 +173,7 @@ impl Outbound {
 
     /// Notes that TCP has `count` runs more after `run`, the last that it had: some of those that are
     /// [alike](Self::runs_alike).
-    pub fn note_queued_alike(&mut self, run: &ByteRun, count: u32) {
+    pub fn on_queued_alike(&mut self, run: &ByteRun, count: u32) {
         let Cursor { number, octets } = self.cursor;
         let octets = octets + count * run.octets;
         let piece = self.pieces.get((number - self.first) as usize);
@@ -257,7 +257,7 @@ impl Outbound {
     }
 
     /// Notes what the peer has acknowledged: sequence numbers are compared with it from now on.
-    pub fn note_acknowledged(&mut self, una: SeqNumber) {
+    pub fn on_acknowledged(&mut self, una: SeqNumber) {
         if una - self.anchor.1 > 0 {
             self.anchor = (self.position(una), una);
         }

@@ -198,7 +198,7 @@ impl ByteReader {
     }
 
     /// Takes the names that the core does not expect.
-    fn take_not_expected(&mut self) {
+    fn accept_unexpected(&mut self) {
         while let Some(rid) = self.shared.not_expected.pop() {
             self.not_expected.push_back(rid);
         }
@@ -206,7 +206,7 @@ impl ByteReader {
 
     fn ask(&mut self, command: ReaderCommand) -> bool {
         // As many commands as there may be find room for their answers.
-        self.take_not_expected();
+        self.accept_unexpected();
         let asked = self.shared.commands.push(command).is_ok();
         if asked {
             self.commands += 1;
@@ -302,7 +302,7 @@ impl ByteReader {
         self.pass_over();
         let finished = self.shared.peer_finished.load(Ordering::Acquire) || self.shared.end().is_some();
         let room = out.len().min(most);
-        self.take_not_expected();
+        self.accept_unexpected();
         if let Some(rid) = self.not_expected.pop_front() {
             // Only now may the name be expected again, or the application could not tell the two apart.
             self.expected.remove(&rid);
@@ -350,7 +350,7 @@ impl ByteReader {
     // Requirements: A-25
     pub fn read_plain(&mut self, out: &mut [u8]) -> usize {
         self.pass_over();
-        self.take_not_expected();
+        self.accept_unexpected();
         for rid in self.not_expected.drain(..) {
             self.expected.remove(&rid);
         }
@@ -415,7 +415,7 @@ impl ByteReader {
             (name, buffer) == (rid, Buffer::Expected) && matches!(kind, RecordKind::Complete { .. })
         };
         self.ahead.retain(|next| !is_its_end(next));
-        self.take_not_expected();
+        self.accept_unexpected();
         self.not_expected.retain(|name| *name != rid);
         self.expected.remove(&rid);
     }
@@ -486,7 +486,7 @@ impl ByteReader {
             self.expected.remove(&record.rid);
         }
         self.ahead.pop_front();
-        self.note_room();
+        self.record_room();
     }
 
     /// Takes the next octets of what is due, which has as many, and copies them to `out`.
@@ -527,7 +527,7 @@ impl ByteReader {
         self.consumed += octets as u64;
         self.position += octets as u64;
         self.shared.consumed.store(self.consumed, Ordering::Release);
-        self.note_room();
+        self.record_room();
     }
 
     fn copy_from_ring(&self, out: &mut [u8]) {
@@ -536,7 +536,7 @@ impl ByteReader {
     }
 
     /// Tells a core that waits for it that there is room.
-    fn note_room(&self) {
+    fn record_room(&self) {
         fence(Ordering::SeqCst);
         if self.shared.stalled.load(Ordering::Relaxed) && self.shared.stalled.swap(false, Ordering::AcqRel) {
             self.shared.ring();

@@ -145,13 +145,13 @@ impl Slot {
         if fits {
             self.total_octets = Some(total);
         } else {
-            self.refused = !self.is_whole();
+            self.refused = !self.is_entire();
         }
         fits
     }
 
     /// Returns true if all octets of the transfer have been placed, and stay. Those of a closed gap have not.
-    fn is_whole(&self) -> bool {
+    fn is_entire(&self) -> bool {
         !self.has_closed_gap && self.total_octets.is_some_and(|total| self.kept.is_all_below(total))
     }
 
@@ -442,7 +442,7 @@ impl Transfers {
         // What is kept covers the transfer, and nothing of what is kept waits for its turn. The number of
         // octets alone would not do: 50 from 200 on and 50 from 0 on are not a transfer of 100.
         let total = slot.total_octets.filter(|total| slot.delivered == u64::from(*total))?;
-        if !slot.is_whole() {
+        if !slot.is_entire() {
             return None;
         }
         let rid = slot.rid;

@@ -172,13 +172,13 @@ mod tests {
     #[test]
     fn a_cookie_is_good_for_one_flow_and_a_while() {
         let mut cookies = SynCookies::new([1, 2]);
-        let whole_span = limits::SYN_COOKIE_SPAN_NS;
+        let entire_span = limits::SYN_COOKIE_SPAN_NS;
         for start in [0, 7, 16, 31, 1000] {
             let cookie = cookies.make(at(start), &key(), &syn(Options::default()));
             let good = answer(cookie);
-            assert!(cookies.check(at(start) + (whole_span - 1), &key(), &good).is_some());
-            assert!(cookies.check(at(start) + 2 * whole_span, &key(), &good).is_none());
-            assert!(cookies.check(at(start) + 3 * whole_span, &key(), &good).is_none());
+            assert!(cookies.check(at(start) + (entire_span - 1), &key(), &good).is_some());
+            assert!(cookies.check(at(start) + 2 * entire_span, &key(), &good).is_none());
+            assert!(cookies.check(at(start) + 3 * entire_span, &key(), &good).is_none());
             for changed in [
                 FlowKey { remote: [198, 18, 0, 3].into(), ..key() },
                 FlowKey { local: [198, 18, 0, 3].into(), ..key() },

@@ -38,8 +38,8 @@ pub(crate) trait Keyed {
 #[repr(C, align(64))]
 struct Slot<C> {
     generation: u32,
-    /// The connection is in [`Table::dirty`].
-    dirty: bool,
+    /// The connection is in [`Table::scheduled`].
+    is_scheduled: bool,
     connection: Option<C>,
 }
 
@@ -51,21 +51,21 @@ pub(crate) struct Table<C> {
     recent: RecentFlows,
     timers: Wheel,
     /// Slots of connections that may have something to send. The last has the next turn.
-    dirty: Vec<u32>,
+    scheduled: Vec<u32>,
 }
 
 impl<C: Keyed> Table<C> {
     /// Returns an empty table with room for `capacity` connections, which are found under a hash with
     /// `hash_key`.
     pub(crate) fn new(capacity: usize, hash_key: [u64; 2]) -> Self {
-        let slot = |_| Slot { generation: 0, dirty: false, connection: None };
+        let slot = |_| Slot { generation: 0, is_scheduled: false, connection: None };
         Self {
             slots: (0..capacity).map(slot).collect(),
             free: (0..capacity as u32).rev().collect(),
             flows: Flows::new(capacity, hash_key),
             recent: RecentFlows::new(),
             timers: Wheel::new(capacity),
-            dirty: Vec::with_capacity(capacity),
+            scheduled: Vec::with_capacity(capacity),
         }
     }
 
@@ -150,7 +150,7 @@ impl<C: Keyed> Table<C> {
         self.slots[slot as usize].connection = Some(connection);
         let slots = &self.slots;
         self.flows.insert(&key, slot, |slot| key_of(slots, slot));
-        self.mark_dirty(slot);
+        self.schedule(slot);
         Some(slot)
     }
 
@@ -158,7 +158,7 @@ impl<C: Keyed> Table<C> {
     pub(crate) fn remove(&mut self, slot: u32) -> Option<C> {
         let place = &mut self.slots[slot as usize];
         debug_assert!(
-            place.dirty,
+            place.is_scheduled,
             "a connection ends in its turn, or the list of turns would name a free slot"
         );
         let connection = place.connection.take()?;
@@ -174,47 +174,47 @@ impl<C: Keyed> Table<C> {
 
     /// Gives the connection in `slot` a turn to send, if it has none yet.
     #[inline]
-    pub(crate) fn mark_dirty(&mut self, slot: u32) {
+    pub(crate) fn schedule(&mut self, slot: u32) {
         let place = &mut self.slots[slot as usize];
         debug_assert!(place.connection.is_some(), "slot {slot} has no connection");
-        if !core::mem::replace(&mut place.dirty, true) {
-            self.dirty.push(slot);
+        if !core::mem::replace(&mut place.is_scheduled, true) {
+            self.scheduled.push(slot);
         }
     }
 
     /// Gives a turn to every connection that `chosen` holds for.
-    pub(crate) fn mark_dirty_where(&mut self, chosen: impl Fn(&C) -> bool) {
+    pub(crate) fn schedule_where(&mut self, chosen: impl Fn(&C) -> bool) {
         for slot in 0..self.slots() {
             if self.at(slot).is_some_and(&chosen) {
-                self.mark_dirty(slot);
+                self.schedule(slot);
             }
         }
     }
 
     /// Returns how many connections have a turn.
     #[inline]
-    pub(crate) fn turns(&self) -> usize {
-        self.dirty.len()
+    pub(crate) fn scheduled(&self) -> usize {
+        self.scheduled.len()
     }
 
     /// Returns the slot of the connection that has turn number `turn`. The highest number is the next.
     #[inline]
-    pub(crate) fn turn(&self, turn: usize) -> u32 {
-        self.dirty[turn]
+    pub(crate) fn scheduled_at(&self, turn: usize) -> u32 {
+        self.scheduled[turn]
     }
 
     /// Takes turn number `turn` away. The connections with higher numbers have had theirs.
     #[inline]
-    pub(crate) fn end_turn(&mut self, turn: usize) {
-        let slot = self.dirty.swap_remove(turn);
-        self.slots[slot as usize].dirty = false;
+    pub(crate) fn unschedule(&mut self, turn: usize) {
+        let slot = self.scheduled.swap_remove(turn);
+        self.slots[slot as usize].is_scheduled = false;
     }
 
     /// Puts the turns from number `first` on after all others.
-    pub(crate) fn postpone_turns(&mut self, first: usize) {
-        let served = self.dirty.len() - first;
+    pub(crate) fn rotate_scheduled(&mut self, first: usize) {
+        let served = self.scheduled.len() - first;
         if first > 0 && served > 0 {
-            self.dirty.rotate_right(served);
+            self.scheduled.rotate_right(served);
         }
     }
 
@@ -287,7 +287,7 @@ mod tests {
         let mut table = table(1);
         let old = table.id(0);
         assert!(table.remove(0).is_some());
-        table.end_turn(0);
+        table.unschedule(0);
         assert_eq!(table.insert(Named(key(5))), Some(0));
         assert!(table.get(old).is_none() && table.get(table.id(0)).is_some());
     }
@@ -297,16 +297,18 @@ mod tests {
     #[test]
     fn connections_that_were_served_come_after_the_others() {
         let mut table = table(3);
-        let turns = |table: &Table<Named>| (0..table.turns()).rev().map(|turn| table.turn(turn)).collect();
+        let turns = |table: &Table<Named>| {
+            (0..table.scheduled()).rev().map(|turn| table.scheduled_at(turn)).collect()
+        };
         let (order, expected): (Vec<u32>, _) = (turns(&table), vec![2, 1, 0]);
         assert_eq!(order, expected);
-        table.end_turn(2);
-        table.postpone_turns(1);
+        table.unschedule(2);
+        table.rotate_scheduled(1);
         let order: Vec<u32> = turns(&table);
         assert_eq!(order, [0, 1]);
-        table.mark_dirty(1);
-        assert_eq!(table.turns(), 2, "it has a turn already");
-        table.mark_dirty_where(|named| named.0.remote_port == 2);
-        assert_eq!(table.turns(), 3);
+        table.schedule(1);
+        assert_eq!(table.scheduled(), 2, "it has a turn already");
+        table.schedule_where(|named| named.0.remote_port == 2);
+        assert_eq!(table.scheduled(), 3);
     }
 }

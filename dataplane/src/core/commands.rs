@@ -19,7 +19,7 @@ use super::Core;
 impl<D: Device> Core<D> {
     /// Carries out the commands in the ring. Returns true if there were any.
     #[inline]
-    pub(super) fn take_commands(&mut self, now: Instant) -> bool {
+    pub(super) fn receive_commands(&mut self, now: Instant) -> bool {
         // The pop of an empty queue costs a fence.
         !self.rings.commands.is_empty() && self.carry_out_commands(now)
     }
@@ -34,7 +34,7 @@ impl<D: Device> Core<D> {
         }
         if busy {
             // There is room for other commands, and queue pairs may have changed their state.
-            self.endpoints.context.events.note_change();
+            self.endpoints.context.events.record_change();
         }
         busy
     }
@@ -120,7 +120,7 @@ impl<D: Device> Core<D> {
                 AfterStream::Close => self.with_endpoint(now, id, |mut endpoint| endpoint.close(None)),
             }
         }
-        self.apply(id.index, Outcome::DIRTY);
+        self.apply(id.index, Outcome::SCHEDULE);
     }
 
     fn attach(&mut self, now: Instant, id: ConnectionId, stream: Arc<SharedByteStream>) {

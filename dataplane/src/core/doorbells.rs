@@ -19,9 +19,9 @@ impl<D: Device> Core<D> {
 
     #[inline(never)]
     fn serve_rung_doorbells(&mut self, now: Instant) -> bool {
-        let mut busy = self.rings.doorbells.take_others();
+        let mut busy = self.rings.doorbells.clear_others();
         if busy {
-            if self.rings.doorbells.take_shared_receives() {
+            if self.rings.doorbells.clear_shared_receives() {
                 self.resume_shared_receive_waiters(now);
             }
             self.serve_byte_streams(now);
@@ -44,7 +44,7 @@ impl<D: Device> Core<D> {
                 if !endpoint.connection.tcp.unusual.is_empty() {
                     endpoint.connection.review();
                 }
-                self.mark_if_dirty(id.index, outcome);
+                self.schedule_if_due(id.index, outcome);
             }
             // Posted while the stream of the queue pair ended.
             None if qp.shared.state() == QpState::Error => {
@@ -58,7 +58,7 @@ impl<D: Device> Core<D> {
     /// Serves the byte streams that have rung.
     fn serve_byte_streams(&mut self, now: Instant) {
         for _ in 0..limits::DOORBELLS_PER_POLL {
-            let Some(name) = self.rings.doorbells.take_byte_stream() else { return };
+            let Some(name) = self.rings.doorbells.dequeue_byte_stream() else { return };
             let id = ConnectionId::from_bits(name);
             self.with_endpoint(now, id, |mut endpoint| endpoint.on_byte_stream_bell());
         }
@@ -84,9 +84,9 @@ impl<D: Device> Core<D> {
             self.endpoints.context.shared_receive_waiters.remove(at);
             resumed += usize::from(ready.is_some());
             self.with_endpoint(now, id, |mut endpoint| {
-                endpoint.note_unlisted();
+                endpoint.on_unlisted();
                 endpoint.resume_if_ready();
-                Outcome::DIRTY
+                Outcome::SCHEDULE
             });
         }
     }

@@ -150,9 +150,9 @@ impl<D: Device> Core<D> {
     /// Does everything there is to do at `now`: what has arrived is answered before this returns. Returns
     /// true if it did any work.
     pub fn poll_once(&mut self, now: Instant) -> bool {
-        let mut busy = self.take_commands(now);
+        let mut busy = self.receive_commands(now);
         busy |= self.serve_doorbells(now);
-        busy |= self.take_arrivals(now);
+        busy |= self.receive_arrivals(now);
         self.host.free_spent();
         busy |= self.transmit(now);
         busy |= self.host.looped_frames() > 0;
@@ -169,19 +169,19 @@ impl<D: Device> Core<D> {
     /// Returns true if it did any work, or has a turn to send left for the next poll.
     pub fn poll_run_to_completion(&mut self, now: Instant) -> bool {
         // Before the doorbells: one of them may be that of a queue pair that a command creates.
-        let mut busy = self.take_commands(now);
+        let mut busy = self.receive_commands(now);
         busy |= self.serve_doorbells(now);
-        let had_turns = self.transmit(now);
-        busy |= had_turns | self.take_arrivals(now);
-        if !self.data_arrived && !had_turns {
+        let had_scheduled = self.transmit(now);
+        busy |= had_scheduled | self.receive_arrivals(now);
+        if !self.data_arrived && !had_scheduled {
             busy |= self.transmit(now);
         }
-        busy |= self.host.looped_frames() > 0 || self.has_turns();
+        busy |= self.host.looped_frames() > 0 || self.has_scheduled();
         self.end_poll(busy)
     }
 
     /// Takes what has arrived and handles the timers that are due. Returns true if there was anything.
-    fn take_arrivals(&mut self, now: Instant) -> bool {
+    fn receive_arrivals(&mut self, now: Instant) -> bool {
         // Of the poll before, where what has arrived is answered by this one: the answer has left.
         self.host.free_spent();
         self.data_arrived = false;
@@ -220,8 +220,8 @@ impl<D: Device> Core<D> {
 
     /// Returns true if a connection has a turn to send in the next poll: that is to come at once.
     #[inline]
-    pub fn has_turns(&self) -> bool {
-        self.endpoints.table.turns() > 0
+    pub fn has_scheduled(&self) -> bool {
+        self.endpoints.table.scheduled() > 0
     }
 
     /// Returns when [`poll_once`](Self::poll_once) must be called again even if nothing arrives and nothing
@@ -233,8 +233,8 @@ impl<D: Device> Core<D> {
     /// Returns true if there is an event for control since the last call, or a change made by a command. The
     /// thread that polls the core then wakes control.
     #[inline]
-    pub fn take_news(&mut self) -> bool {
-        self.endpoints.context.events.take_news()
+    pub fn clear_news(&mut self) -> bool {
+        self.endpoints.context.events.clear_news()
     }
 
     /// Returns true if events wait for room in the ring to control: control does not notify the core when
@@ -282,7 +282,7 @@ impl<D: Device> Core<D> {
     #[inline(never)]
     fn apply(&mut self, slot: u32, outcome: Outcome) {
         self.review(slot);
-        self.mark_if_dirty(slot, outcome);
+        self.schedule_if_due(slot, outcome);
     }
 
     /// Reviews the rare conditions of the connection in `slot`.
@@ -294,9 +294,9 @@ impl<D: Device> Core<D> {
 
     /// Gives the connection in `slot` a turn to send, if its input leads to one.
     #[inline]
-    fn mark_if_dirty(&mut self, slot: u32, outcome: Outcome) {
-        if outcome.dirty {
-            self.endpoints.table.mark_dirty(slot);
+    fn schedule_if_due(&mut self, slot: u32, outcome: Outcome) {
+        if outcome.schedule {
+            self.endpoints.table.schedule(slot);
         }
     }
 }

@@ -26,7 +26,7 @@ impl<D: Device> Core<D> {
     /// Takes a burst of frames from the device. Returns how many there were.
     #[inline]
     pub(super) fn receive(&mut self, now: Instant) -> usize {
-        let Some(burst) = self.host.take_burst(now) else { return 0 };
+        let Some(burst) = self.host.dequeue_burst(now) else { return 0 };
         let count = burst.len();
         self.on_burst(now, burst, Ingress::Wire);
         count
@@ -38,7 +38,7 @@ impl<D: Device> Core<D> {
     pub(super) fn receive_looped(&mut self, now: Instant) -> bool {
         let has_looped = self.host.looped_frames() > 0;
         if has_looped {
-            let burst = self.host.take_looped_burst();
+            let burst = self.host.dequeue_looped_burst();
             self.on_burst(now, burst, Ingress::Loopback);
         }
         has_looped
@@ -98,7 +98,7 @@ impl<D: Device> Core<D> {
         let (changes, refusal, unexpected) = endpoint.on_expected_segments(segment, frame, &mut burst);
         let dropped_surplus = endpoint.drop_unacked_surplus();
         if !changes.is_empty() || unexpected.is_none() {
-            let outcome = Outcome { dirty: true, changes, dropped_surplus, refusal, ..Outcome::NONE };
+            let outcome = Outcome { schedule: true, changes, dropped_surplus, refusal, ..Outcome::NONE };
             self.after_segments(now, slot, segment, outcome);
         }
         if let Some(frame) = unexpected {
@@ -121,7 +121,7 @@ impl<D: Device> Core<D> {
     pub(super) fn detect_duplicates(&mut self, now: Instant) -> bool {
         let Some(assigned) = self.host.detect_duplicates(now) else { return false };
         for address in assigned {
-            self.endpoints.table.mark_dirty_where(|connection| connection.key.local == address);
+            self.endpoints.table.schedule_where(|connection| connection.key.local == address);
         }
         true
     }
@@ -134,7 +134,7 @@ impl<D: Device> Core<D> {
                 let host = &self.host;
                 self.endpoints
                     .table
-                    .mark_dirty_where(|connection| host.next_hop(connection.key.remote) == Some(neighbour));
+                    .schedule_where(|connection| host.next_hop(connection.key.remote) == Some(neighbour));
                 Ok(())
             }
             Ok(Inbound::Done) => Ok(()),
@@ -210,12 +210,12 @@ impl<D: Device> Core<D> {
     /// Does what follows from what segments have changed; `segment` is the last of them.
     #[inline]
     fn after_segments(&mut self, now: Instant, slot: u32, segment: &Segment, outcome: Outcome) {
-        self.mark_if_dirty(slot, outcome);
+        self.schedule_if_due(slot, outcome);
         self.data_arrived |= outcome.changes.contains(Changes::DATA);
         if outcome.changes.contains(Changes::ACKNOWLEDGED) {
             self.host.confirm_reachable(segment.tuple.source(), now);
         }
-        self.endpoints.context.pools.held.note_peak();
+        self.endpoints.context.pools.held.record_peak();
         if outcome.is_rare() {
             self.after_rare_segment(now, slot, segment, outcome);
         }

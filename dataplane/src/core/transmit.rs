@@ -17,23 +17,24 @@ impl<D: Device> Core<D> {
     /// is full or the poll has sent enough, is the first to have one in the next poll.
     #[inline]
     pub(super) fn transmit(&mut self, now: Instant) -> bool {
-        let has_work = self.has_turns() || self.host.frames_to_send() > 0 || self.host.has_to_solicit(now);
-        has_work && self.serve_turns(now)
+        let has_work =
+            self.has_scheduled() || self.host.frames_to_send() > 0 || self.host.has_to_solicit(now);
+        has_work && self.serve_scheduled(now)
     }
 
     #[inline(never)]
-    fn serve_turns(&mut self, now: Instant) -> bool {
-        let mut turn = self.endpoints.table.turns();
+    fn serve_scheduled(&mut self, now: Instant) -> bool {
+        let mut turn = self.endpoints.table.scheduled();
         let mut busy = turn > 0;
         let enough = self.host.segments_sent() + limits::SEGMENTS_SENT_PER_POLL;
-        while turn > 0 && self.host.segments_sent() < enough && self.host.has_room_for_turn(now) {
+        while turn > 0 && self.host.segments_sent() < enough && self.host.has_room_for_connection(now) {
             turn -= 1;
-            let slot = self.endpoints.table.turn(turn);
+            let slot = self.endpoints.table.scheduled_at(turn);
             if !self.transmit_connection(now, slot, turn == 0) {
-                self.endpoints.table.end_turn(turn);
+                self.endpoints.table.unschedule(turn);
             }
         }
-        self.endpoints.table.postpone_turns(turn);
+        self.endpoints.table.rotate_scheduled(turn);
         self.host.solicit_neighbours(now);
         busy |= self.host.frames_to_send() > 0;
         self.host.flush(now);
@@ -49,7 +50,7 @@ impl<D: Device> Core<D> {
         let Connection { key, flow_label, .. } = &*endpoint.connection;
         let path = self.host.path(key, *flow_label, now);
         let more = path.is_some_and(|path| send_segments(&mut self.host, &mut endpoint, path, last));
-        match endpoint.end_turn(more) {
+        match endpoint.unschedule(more) {
             Turn::More { deadline } => {
                 self.endpoints.table.set_deadline(slot, deadline);
                 true
@@ -172,8 +173,8 @@ impl<D: Device> Sending<'_, '_, D> {
                 self.host.count_no_buffer();
             }
             self.left -= 1;
-            if self.burst.in_series() > 0 {
-                self.send_parts();
+            if self.burst.left_in_group() > 0 {
+                self.send_continuations();
             }
             if self.left == 0 || self.burst.push() || !self.host.has_room(self.path) {
                 return true;
@@ -207,8 +208,8 @@ impl<D: Device> Sending<'_, '_, D> {
         self.host.send(self.endpoint.now, self.path, frame);
     }
 
-    /// Sends segments of the series under way, if they are [parts](Endpoint::parts) of a message.
-    fn send_parts(&mut self) {
+    /// Sends segments of the group under way, if they are [parts](Endpoint::parts) of a message.
+    fn send_continuations(&mut self) {
         let Some(mut parts) = self.endpoint.parts(self.burst, self.by_reference) else { return };
         self.host.template_mut(self.path).fit(parts.segment_octets());
         while self.left > 0 && parts.left() > 0 && self.host.has_room(self.path) {
@@ -261,7 +262,7 @@ impl<D: Device> Sending<'_, '_, D> {
             } else {
                 let template = self.host.template_mut(self.path);
                 template.write_super_frame(&mut frame, seq, push, payload_octets, segment_octets as u16);
-                self.host.note_joined(payload_octets / segment_octets - 1);
+                self.host.count_joined(payload_octets / segment_octets - 1);
                 self.host.send(self.endpoint.now, self.path, frame);
             }
             if self.left == 0 || push {

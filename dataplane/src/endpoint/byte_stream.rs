@@ -15,7 +15,7 @@ use crate::wire::tcp::{Header, SeqNumber};
 use crate::wire::tcp_rdma::{RdmaOption, Transfer};
 
 use super::connection::{Chunk, Connection, Mode};
-use super::in_place::Burst;
+use super::consume::Burst;
 use super::stream_halves::StreamHalves;
 use super::{Endpoint, Outcome};
 
@@ -65,11 +65,11 @@ impl<F: Frame> Endpoint<'_, F> {
     pub(crate) fn on_byte_stream_bell(&mut self) -> Outcome {
         let Mode::Bytes(stream) = &mut self.connection.mode else { return Outcome::NONE };
         stream.shared.clear_bell();
-        stream.inbound.take_commands();
+        stream.inbound.receive_commands();
         if self.connection.has_pending_octets() || self.connection.has_unnotified_finish() {
             self.resume_receive();
         }
-        Outcome::DIRTY
+        Outcome::SCHEDULE
     }
 
     /// Handles that the application has left. What it has not read is lost: the peer learns that by a RST
@@ -132,7 +132,7 @@ impl<F: Frame> Endpoint<'_, F> {
             in_order,
         };
         if segment.message_aligned {
-            stream.inbound.note_message_start(&arrived);
+            stream.inbound.record_message_start(&arrived);
         }
         let Some(option) = &segment.option else { return };
         let copied = &mut self.context.statistics.bytes_copied_rx;
@@ -155,11 +155,11 @@ impl<F: Frame> Endpoint<'_, F> {
         let (unread, position) = (queue.unread(), stream.inbound.position());
         let at = |seq: SeqNumber| position.saturating_add_signed(i64::from(seq - unread));
         let sequence = |at: u64| unread + (at - position) as u32;
-        let is_whole = |from: u64, end: u64| {
+        let is_entire = |from: u64, end: u64| {
             from > at(queue.nxt()) && queue.new_run(held, sequence(from), sequence(end)).is_none()
         };
         let segment = at(seq)..at(seq + octets as u32);
-        let copied = stream.inbound.hand_out_early(segment, is_whole, |at, octets, write| {
+        let copied = stream.inbound.hand_out_early(segment, is_entire, |at, octets, write| {
             queue.for_each_kept_slice(held, sequence(at), octets, write);
         });
         self.context.statistics.bytes_copied_rx += copied;
@@ -183,7 +183,7 @@ impl<F: Frame> Endpoint<'_, F> {
             self.context.statistics.bytes_copied_rx += stream.inbound.octets_copied - copied;
             tcp.consume_promised(&mut self.context.pools, octets);
             stream.renew_window(tcp, &mut self.context.pools);
-            if !stream.inbound.note_stalled(octets < available) {
+            if !stream.inbound.record_stalled(octets < available) {
                 return;
             }
         }
@@ -192,14 +192,14 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Frees what the peer has acknowledged.
     pub(super) fn release_bytes(&mut self) {
         let Connection { tcp, mode: Mode::Bytes(stream), .. } = &mut *self.connection else { return };
-        stream.outbound.note_acknowledged(tcp.acknowledged());
+        stream.outbound.on_acknowledged(tcp.acknowledged());
         stream.outbound.release(tcp.oldest_kept(&self.context.pools));
     }
 
-    /// Hands the octets of `segment`, which TCP [expected](tcp::Connection::take_expected), from its `frame`
-    /// to the application, which has room for them, and those of the segments that follow it in `burst`.
-    /// Returns the frame of one that is not next in order, or for which there is no room; `segment` is that
-    /// one then.
+    /// Hands the octets of `segment`, which TCP [expected](tcp::Connection::accept_expected), from its
+    /// `frame` to the application, which has room for them, and those of the segments that follow it in
+    /// `burst`. Returns the frame of one that is not next in order, or for which there is no room; `segment`
+    /// is that one then.
     // Requirements: TRO-3.1.2-01, TRO-3.1.3-01, TRO-6.1-01, TRO-6.1-02
     #[inline(never)]
     pub(super) fn consume_bytes(
@@ -317,12 +317,12 @@ pub(super) fn queue_bytes<F>(connection: &mut Connection, pools: &mut Pools<Chun
         if !queue_run(tcp, pools, next.run) {
             return;
         }
-        stream.outbound.note_queued(&next);
+        stream.outbound.on_queued(&next);
         let alike = stream.outbound.runs_alike(&next.run, segment_octets);
         if alike > 0 {
             let fit = (tcp.send_room() / next.run.octets as usize).min(alike as usize);
             let queued = tcp.queue_more(pools, fit as u32);
-            stream.outbound.note_queued_alike(&next.run, queued);
+            stream.outbound.on_queued_alike(&next.run, queued);
             if queued < alike {
                 return;
             }

@@ -213,7 +213,7 @@ impl Connection {
     /// Notes what a segment of the peer changed: a peer that still sends, or still acknowledges what we sent,
     /// is not abandoned. Its replies to our probes change nothing.
     #[inline]
-    pub fn note_changes(&mut self, now: Instant, changes: tcp::Changes) {
+    pub fn record_changes(&mut self, now: Instant, changes: tcp::Changes) {
         if self.close_within_ns > 0 && !changes.is_empty() && !self.has_fixed_deadline() {
             self.abort_at = (now + self.close_within_ns).min(self.orphan_until());
         }

@@ -26,7 +26,7 @@ impl<F: Frame> Endpoint<'_, F> {
     pub(crate) fn on_packet_too_big(&mut self, seq: SeqNumber, mss_octets: u16) -> Option<Outcome> {
         let outstanding =
             self.connection.tcp.on_packet_too_big(self.now, seq, mss_octets, &mut self.context.pools);
-        outstanding.then_some(Outcome::DIRTY)
+        outstanding.then_some(Outcome::SCHEDULE)
     }
 
     /// Handles that the segment at `seq` did not reach the peer. A connection that the peer has never
@@ -49,6 +49,6 @@ impl<F: Frame> Endpoint<'_, F> {
             Unreachable::Port => connection.tcp.refuse(),
         }
         self.on_changes(Changes::CLOSED);
-        Some(Outcome::DIRTY)
+        Some(Outcome::SCHEDULE)
     }
 }

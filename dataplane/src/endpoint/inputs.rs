@@ -30,13 +30,13 @@ impl<F: Frame> Endpoint<'_, F> {
             // Requirements: A-07
             self.fail_stream(StreamError::NoFpdu, None);
         }
-        Outcome::DIRTY
+        Outcome::SCHEDULE
     }
 
     /// Handles the doorbell of the queue pair: work was posted, or receives.
     pub(crate) fn on_doorbell(&mut self) -> Outcome {
         if self.connection.tcp.unusual.is_empty() {
-            return Outcome::DIRTY;
+            return Outcome::SCHEDULE;
         }
         if let Some(qp) = self.queue_pair.as_deref_mut()
             && qp.shared.state().is_over()
@@ -47,7 +47,7 @@ impl<F: Frame> Endpoint<'_, F> {
             qp.sender.flush_after_close(&qp.shared);
         }
         self.resume_if_ready();
-        Outcome::DIRTY
+        Outcome::SCHEDULE
     }
 
     /// Begins Full Operation in both directions, if the core has just [bound](super::Endpoints::bind) the
@@ -69,7 +69,7 @@ impl<F: Frame> Endpoint<'_, F> {
         }
         // The peer may have been quick: its octets wait in order, and perhaps its FIN after them.
         self.resume_receive();
-        Outcome::DIRTY
+        Outcome::SCHEDULE
     }
 
     /// Begins Full Operation of draft-culley-iwarp-mpa-00 in `direction`: the first, if the core has just
@@ -87,7 +87,7 @@ impl<F: Frame> Endpoint<'_, F> {
             }
             _ => {
                 self.refuse_start();
-                return Outcome::DIRTY;
+                return Outcome::SCHEDULE;
             }
         }
         if direction.receives() {
@@ -99,7 +99,7 @@ impl<F: Frame> Endpoint<'_, F> {
         }
         self.leave_backlog();
         self.resume_receive();
-        Outcome::DIRTY
+        Outcome::SCHEDULE
     }
 
     /// Returns true if the core has bound a queue pair to the connection for this input: Full Operation has
@@ -128,7 +128,7 @@ impl<F: Frame> Endpoint<'_, F> {
         match &mut self.connection.mode {
             Mode::FullOperation(operating) if !operating.may_send => {
                 operating.silent_until = self.now + within_ns;
-                Outcome::DIRTY
+                Outcome::SCHEDULE
             }
             _ => Outcome::NONE,
         }
@@ -144,14 +144,14 @@ impl<F: Frame> Endpoint<'_, F> {
             qp.shared.set_state(QpState::Closing);
         }
         self.connection.close_within(self.now, within_ns);
-        Outcome::DIRTY
+        Outcome::SCHEDULE
     }
 
     /// Resets the connection.
     pub(crate) fn abort(&mut self) -> Outcome {
         self.connection.tcp.abort();
         self.on_closed();
-        Outcome::DIRTY
+        Outcome::SCHEDULE
     }
 
     /// Gives the connection up because its queue pair is about to be destroyed: it lingers for a Terminate
@@ -165,7 +165,7 @@ impl<F: Frame> Endpoint<'_, F> {
         if lingers {
             self.begin_to_linger();
         }
-        Outcome::DIRTY
+        Outcome::SCHEDULE
     }
 
     /// Limits segments to `mss_octets`: a path to the peer was found to be narrow before.

@@ -49,23 +49,23 @@
 //! checked in both directions.
 
 mod await_receive;
+mod build;
 mod byte_stream;
 mod close;
 mod connection;
+mod consume;
 mod context;
+mod continuations;
 mod cut_runs;
 mod endpoints;
 mod holding_tracker;
 mod icmp;
-mod in_place;
 mod inputs;
 mod linger;
 mod nudge;
 mod nudges;
 mod operating;
 mod out_of_order;
-mod parts;
-mod payload;
 mod queue_pair;
 mod queue_pairs;
 mod rdmap_stream;
@@ -86,11 +86,11 @@ use rdmap_stream::RdmapStream;
 
 pub use connection::Connection;
 pub(crate) use connection::{Chunk, Mode, OpenKind};
+pub(crate) use consume::Burst;
 pub(crate) use context::Context;
 pub(crate) use cut_runs::CutRunStore;
 pub(crate) use endpoints::Endpoints;
 pub(crate) use icmp::Unreachable;
-pub(crate) use in_place::Burst;
 pub(crate) use queue_pair::QueuePair;
 pub(crate) use queue_pairs::QueuePairs;
 pub(crate) use transmit::{StreamFailed, Turn};
@@ -115,7 +115,7 @@ pub(crate) struct Endpoint<'c, F> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     /// The connection needs a turn to send.
-    pub dirty: bool,
+    pub schedule: bool,
     /// The changes in TCP.
     pub changes: Changes,
     /// The connection gave octets back for want of frames: connections that hold many are in the way.
@@ -128,10 +128,15 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     /// Nothing changes.
-    pub(crate) const NONE: Self =
-        Self { dirty: false, changes: Changes::empty(), dropped_surplus: false, reset: false, refusal: None };
+    pub(crate) const NONE: Self = Self {
+        schedule: false,
+        changes: Changes::empty(),
+        dropped_surplus: false,
+        reset: false,
+        refusal: None,
+    };
     /// The connection needs a turn to send.
-    pub(crate) const DIRTY: Self = Self { dirty: true, ..Self::NONE };
+    pub(crate) const SCHEDULE: Self = Self { schedule: true, ..Self::NONE };
 
     /// Returns true if more follows from it than a turn to send.
     #[inline]

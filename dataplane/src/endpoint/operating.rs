@@ -119,7 +119,7 @@ impl Operating {
             emss_octets,
             markers: self.markers_sent,
             packing: self.packing,
-            alone_from: if by_reference && !self.markers_sent {
+            single_from: if by_reference && !self.markers_sent {
                 limits::BY_REFERENCE_MIN_BYTES
             } else {
                 u32::MAX

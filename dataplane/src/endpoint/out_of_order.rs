@@ -107,7 +107,7 @@ impl<F: Frame> RdmapStream<'_, F> {
         // FPDUs that begin inside a frame and end there leave a remainder on both sides of them: they stay in
         // place.
         let leaves_its_frame = || match queue.frame_cut_at(held, first) {
-            Some(frame_end) => fpdus.are_whole(start, positions.position(frame_end)),
+            Some(frame_end) => fpdus.are_entire(start, positions.position(frame_end)),
             None => true,
         };
         if !queue.may_place_at(held, &stretch.stretch, first) || !leaves_its_frame() {

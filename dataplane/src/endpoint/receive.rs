@@ -16,7 +16,7 @@ use crate::wire::segment::Segment;
 use crate::wire::tcp::Header;
 
 use super::connection::Mode;
-use super::in_place::{Burst, FpduCounts, handle_rare};
+use super::consume::{Burst, FpduCounts, handle_rare};
 use super::rdmap_stream::RdmapStream;
 use super::receive_wait::ReceiveWait;
 use super::{Endpoint, Outcome};
@@ -69,8 +69,8 @@ impl<F: Frame> Endpoint<'_, F> {
         if !is_expected {
             return self.on_segment_beyond_gap(segment, frame);
         }
-        let changes = self.connection.tcp.take_expected(self.now, segment, &mut self.context.pools);
-        self.connection.note_changes(self.now, changes);
+        let changes = self.connection.tcp.accept_expected(self.now, segment, &mut self.context.pools);
+        self.connection.record_changes(self.now, changes);
         if changes.contains(Changes::ACKNOWLEDGED) {
             self.complete_sends();
         }
@@ -105,7 +105,7 @@ impl<F: Frame> Endpoint<'_, F> {
         context.pools.held.expect_passing(true);
         context.pools.held.expect_promised(0);
         let disposition = connection.tcp.take_beyond_gap(self.now, segment, frame, &mut context.pools);
-        connection.note_changes(self.now, disposition.changes);
+        connection.record_changes(self.now, disposition.changes);
         if disposition.changes.contains(Changes::ACKNOWLEDGED) {
             self.complete_sends();
         }
@@ -136,7 +136,7 @@ impl<F: Frame> Endpoint<'_, F> {
             self.take_annotation(&annotation, &disposition);
         }
         let connection = &mut *self.connection;
-        connection.note_changes(self.now, disposition.changes);
+        connection.record_changes(self.now, disposition.changes);
         self.on_changes(disposition.changes);
         if let Some(kept) = disposition.beyond_gap {
             if let Some(mut stream) = self.rdmap() {
@@ -146,7 +146,7 @@ impl<F: Frame> Endpoint<'_, F> {
             }
         }
         Outcome {
-            dirty: true,
+            schedule: true,
             changes: disposition.changes,
             dropped_surplus: self.drop_unacked_surplus(),
             // RFC 9293 §3.10.7.3: a segment of an older connection between the same ports.

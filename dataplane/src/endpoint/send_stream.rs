@@ -64,7 +64,7 @@ impl SendStream {
     }
 
     /// Notes that TCP has queued the next `octets` octets.
-    pub fn note_queued(&mut self, octets: u32) {
+    pub fn on_queued(&mut self, octets: u32) {
         debug_assert!(octets <= self.unqueued_octets(), "more queued than there is");
         if let Some(kept) = &mut self.0 {
             kept.queued += octets;
@@ -158,14 +158,14 @@ mod tests {
     fn pieces_are_freed_when_they_are_acknowledged_whole() {
         let mut stream = filled();
         assert_eq!((stream.unqueued_octets(), stream.release(END)), (9, 0));
-        stream.note_queued(7);
+        stream.on_queued(7);
         assert_eq!(stream.release(END + 2), 0);
         assert_eq!(stream.release(END + 7), 3, "the second piece is neither queued nor acknowledged whole");
         let mut out = [0; 6];
         assert!(stream.copy(END + 3, &mut out));
         assert_eq!(&out, b"defghi");
         assert!(!stream.copy(END + 2, &mut [0]), "freed");
-        stream.note_queued(2);
+        stream.on_queued(2);
         assert_eq!((stream.release(END + 9), stream.unqueued_octets()), (6, 0));
         assert!(stream.0.is_none(), "nothing is kept");
         // The next octets begin where TCP's queue ends.
@@ -178,7 +178,7 @@ mod tests {
         let mut stream = SendStream::new();
         assert!(stream.push(vec![0; limits::STREAM_SEND_BYTES].into(), END));
         assert!(!stream.push([0].into(), END));
-        stream.note_queued(stream.unqueued_octets());
+        stream.on_queued(stream.unqueued_octets());
         stream.release(END + limits::STREAM_SEND_BYTES as u32);
         assert!(stream.push([0].into(), END));
     }

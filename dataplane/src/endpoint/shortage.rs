@@ -46,7 +46,7 @@ impl<F: Frame> Endpoint<'_, F> {
     pub(crate) fn evict(&mut self) -> Outcome {
         if self.connection.awaits_receive() {
             self.expire_receive_wait();
-            return Outcome::DIRTY;
+            return Outcome::SCHEDULE;
         }
         self.context.statistics.count(DropCause::HeldTooLong);
         if matches!(&self.connection.mode, Mode::FullOperation(operating) if !operating.failed) {
@@ -55,6 +55,6 @@ impl<F: Frame> Endpoint<'_, F> {
         self.connection.tcp.abort();
         self.connection.tcp.release_received(&mut self.context.pools);
         self.on_changes(Changes::CLOSED);
-        Outcome::DIRTY
+        Outcome::SCHEDULE
     }
 }

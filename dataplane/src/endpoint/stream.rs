@@ -75,7 +75,7 @@ impl<F: Frame> Endpoint<'_, F> {
         if pending && !self.connection.close_notified {
             self.resume_receive();
         }
-        Outcome::DIRTY
+        Outcome::SCHEDULE
     }
 
     /// Copies the streaming octets to control for which there was no room before.
@@ -106,6 +106,6 @@ pub(super) fn queue_stream<F>(connection: &mut Connection, pools: &mut Pools<Chu
         if !connection.tcp.queue(pools, Chunk::Stream, 0, octets) {
             return;
         }
-        connection.stream.note_queued(octets);
+        connection.stream.on_queued(octets);
     }
 }

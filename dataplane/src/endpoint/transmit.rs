@@ -118,11 +118,11 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Ends the turn of a connection that has `more` to send, or not: it closes, is over, or waits for its
     /// next deadline.
     #[inline]
-    pub(crate) fn end_turn(&mut self, more: bool) -> Turn {
+    pub(crate) fn unschedule(&mut self, more: bool) -> Turn {
         let connection = &mut *self.connection;
         self.context.cut_runs.acknowledge(self.id, connection.tcp.acknowledged());
         if !connection.tcp.unusual.is_empty() {
-            return self.end_unusual_turn(more);
+            return self.end_unusual_transmit(more);
         }
         debug_assert!(connection.has_all_conditions(), "a condition began unnoticed in a turn");
         let mut deadline = connection.tcp.next_deadline().min(connection.nudge_due());
@@ -135,7 +135,7 @@ impl<F: Frame> Endpoint<'_, F> {
 
     /// Ends the turn of a connection with a rare condition: it may close, or be over.
     #[cold]
-    fn end_unusual_turn(&mut self, mut more: bool) -> Turn {
+    fn end_unusual_transmit(&mut self, mut more: bool) -> Turn {
         let connection = &mut *self.connection;
         // Acknowledged octets that control has no copy of yet outlive TCP.
         if connection.tcp.state() == State::Closed
@@ -241,9 +241,9 @@ impl<F> RdmapStream<'_, F> {
             qp.sender.advance(&run, 0, tcp.queued_end(), &mut qp.reads);
             room = room.saturating_sub(run.octets as usize);
             debug_assert_eq!(room, tcp.send_room(), "both windows take as much less");
-            let parts = qp.sender.parts_alike(&run, &segment, &qp.reads);
+            let parts = qp.sender.count_equal(&run, &segment, &qp.reads);
             if parts > 0 {
-                if !queue_parts(tcp, pools, &mut qp.sender, &mut qp.reads, &run, parts) {
+                if !queue_equal(tcp, pools, &mut qp.sender, &mut qp.reads, &run, parts) {
                     return;
                 }
                 room = tcp.send_room();
@@ -256,8 +256,8 @@ impl<F> RdmapStream<'_, F> {
 }
 
 /// Queues the `parts` that follow `run`, the last one queued, and are like it: those that can be sent at
-/// once, in a series of equal segments. Returns false if there are more of them.
-fn queue_parts<F>(
+/// once, in a group of equal segments. Returns false if there are more of them.
+fn queue_equal<F>(
     tcp: &mut tcp::Connection,
     pools: &mut tcp::Pools<Chunk, F>,
     sender: &mut Sender,
@@ -269,6 +269,6 @@ fn queue_parts<F>(
     let fit = (tcp.send_room() / run.octets as usize).min(parts as usize) as u32;
     let end = tcp.queued_end();
     let queued = tcp.queue_more(pools, fit);
-    sender.advance_parts(run, queued, end, reads);
+    sender.advance_equal(run, queued, end, reads);
     queued == parts
 }

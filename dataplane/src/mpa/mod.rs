@@ -1,6 +1,6 @@
 //! Marker PDU Aligned framing (RFC 5044).
 //!
-//! Everything here is arithmetic over octets. [`fpdu`] frames ULPDUs, and [`builder`] builds the payload of
+//! Everything here is arithmetic over octets. [`fpdu`] frames ULPDUs, and [`encode`] builds the payload of
 //! segments from them. [`receiver`] finds and verifies FPDUs in order, [`contiguous`] those that lie in one
 //! piece, [`out_of_order`] those beyond gaps.
 //! [`startup`] negotiates what the frames before Full Operation agree on, [`enhanced`] what RFC 6581 adds to
@@ -28,8 +28,8 @@
 //! octets are already acknowledged, is error 2. A length above 64768 is treated likewise and is error 3 at
 //! last, or at once where a valid CRC says that it was sent so.
 
-pub mod builder;
 pub mod contiguous;
+pub mod encode;
 pub mod enhanced;
 mod error;
 pub mod fpdu;

@@ -130,7 +130,7 @@ impl<'s, S: Stretch> OutOfOrderFpdus<'s, S> {
     }
 
     /// Returns true if the FPDUs from `start` on, by their lengths, are whole up to `end` at least.
-    pub fn are_whole(&self, start: u64, end: u64) -> bool {
+    pub fn are_entire(&self, start: u64, end: u64) -> bool {
         let (mut octets, mut fpdus) = self.from(start);
         while fpdus.position() < end {
             let Some(located) = fpdus.complete(&octets) else { return false };
@@ -301,7 +301,7 @@ mod tests {
         }
         let arrived = Arrived::new(&octets, starts[1]..starts[3] + 100);
         let fpdus = OutOfOrderFpdus::new(&arrived, true);
-        assert!(fpdus.are_whole(starts[1], starts[3]) && !fpdus.are_whole(starts[1], starts[3] + 1));
+        assert!(fpdus.are_entire(starts[1], starts[3]) && !fpdus.are_entire(starts[1], starts[3] + 1));
     }
 
     /// An FPDU with a wrong CRC is refused, and so is one that the caller rejects.

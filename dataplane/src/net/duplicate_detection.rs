@@ -58,7 +58,7 @@ impl<D: Device> Host<D> {
             return DropCause::OtherAddress;
         }
         self.own.give_up(address);
-        self.note_conflict(address.into(), mac, true);
+        self.record_conflict(address.into(), mac, true);
         self.own_generation = self.own_generation.wrapping_add(1);
         DropCause::AddressConflict
     }
@@ -72,7 +72,7 @@ impl<D: Device> Host<D> {
         }
         if self.own.may_defend(now) {
             self.announce(address);
-            self.note_conflict(address, mac, false);
+            self.record_conflict(address, mac, false);
         }
         DropCause::AddressConflict
     }

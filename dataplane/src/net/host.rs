@@ -135,7 +135,7 @@ impl<D: Device> Host<D> {
     /// Takes a burst of frames from the device; returns `None` if there are none. [`receive`](Self::receive)
     /// takes each of them, [`end_burst`](Self::end_burst) the empty vector.
     #[inline]
-    pub(crate) fn take_burst(&mut self, now: Instant) -> Option<Vec<D::Frame>> {
+    pub(crate) fn dequeue_burst(&mut self, now: Instant) -> Option<Vec<D::Frame>> {
         if !self.device.may_have_frames() {
             return None;
         }
@@ -144,7 +144,7 @@ impl<D: Device> Host<D> {
         (count > 0).then(|| core::mem::take(&mut self.burst))
     }
 
-    /// Keeps the vector of [`take_burst`](Self::take_burst) for the next burst.
+    /// Keeps the vector of [`dequeue_burst`](Self::dequeue_burst) for the next burst.
     pub(crate) fn end_burst(&mut self, burst: Vec<D::Frame>) {
         debug_assert!(burst.is_empty(), "frames of the burst are left");
         self.burst = burst;
@@ -165,8 +165,8 @@ impl<D: Device> Host<D> {
     }
 
     /// Takes the frames from the host to itself that wait, a burst at most, as
-    /// [`take_burst`](Self::take_burst) takes those of the device.
-    pub(crate) fn take_looped_burst(&mut self) -> Vec<D::Frame> {
+    /// [`dequeue_burst`](Self::dequeue_burst) takes those of the device.
+    pub(crate) fn dequeue_looped_burst(&mut self) -> Vec<D::Frame> {
         let count = self.loopback.len().min(limits::RECEIVE_BURST_FRAMES);
         let mut burst = core::mem::take(&mut self.burst);
         burst.extend((0..count).map_while(|_| self.loopback.pop()));

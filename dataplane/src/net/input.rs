@@ -172,7 +172,7 @@ fn tcp_checksum_holds(device: ChecksumStatus, segment: &Segment, network: usize,
     };
     device == ChecksumStatus::Unknown && {
         #[cfg(feature = "testing")]
-        super::testing::note_sum();
+        super::testing::record_sum();
         sum.add(octets);
         sum.finish() == 0
     }

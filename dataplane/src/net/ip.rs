@@ -125,7 +125,7 @@ impl<D: Device> Host<D> {
     fn on_segment(&mut self, frame: D::Frame, packet: &Packet) -> Result<Inbound<D::Frame>, DropCause> {
         let received = segment::receive(&frame, packet, self.rdma_option_kind);
         if matches!(received, Err(DropCause::PartialChecksum)) {
-            self.note_partial_checksum(packet.source);
+            self.record_partial_checksum(packet.source);
         }
         let (segment, header) = received?;
         Ok(Inbound::Segment(segment, header, frame))

@@ -47,12 +47,12 @@ impl<D: Device> Host<D> {
         self.notices.waiting.take()
     }
 
-    pub(super) fn note_conflict(&mut self, address: IpAddr, mac: MacAddress, abandoned: bool) {
+    pub(super) fn record_conflict(&mut self, address: IpAddr, mac: MacAddress, abandoned: bool) {
         self.notices.waiting = Some(Notice::AddressConflict { address, mac, abandoned });
     }
 
     #[cold]
-    pub(super) fn note_partial_checksum(&mut self, peer: IpAddr) {
+    pub(super) fn record_partial_checksum(&mut self, peer: IpAddr) {
         if !core::mem::replace(&mut self.notices.noted_partial_checksum, true) {
             self.notices.waiting = Some(Notice::PartialChecksum { peer });
         }

@@ -106,7 +106,7 @@ impl Datagram {
         }
     }
 
-    fn is_whole(&self) -> bool {
+    fn is_entire(&self) -> bool {
         let mut next = 0;
         for (start, end) in &self.ranges {
             if *start != next {
@@ -248,7 +248,7 @@ impl Reassembly {
     }
 
     fn finish(&mut self, slot: usize) -> Result<Option<Reassembled<'_>>, DropCause> {
-        let Some(datagram) = self.datagrams[slot].take_if(|datagram| datagram.is_whole()) else {
+        let Some(datagram) = self.datagrams[slot].take_if(|datagram| datagram.is_entire()) else {
             return Ok(None);
         };
         let ecn = datagram.ecn().ok_or(DropCause::Fragment)?;

@@ -55,7 +55,7 @@ fn checksum_fault(frame: &impl Frame) -> DropCause {
 /// correct.
 fn checksum_holds(frame: &impl Frame, packet: &Packet, segment_octets: usize) -> bool {
     #[cfg(feature = "testing")]
-    super::testing::note_sum();
+    super::testing::record_sum();
     let mut sum: Sum =
         checksum::pseudo_header(packet.source, packet.destination, Protocol::TCP.0, segment_octets as u16);
     let (mut skip, mut left) = (packet.transport, segment_octets);

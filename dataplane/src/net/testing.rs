@@ -7,7 +7,7 @@ thread_local! {
 }
 
 /// Notes that the checksum of a segment that has arrived is computed.
-pub(super) fn note_sum() {
+pub(super) fn record_sum() {
     SUMS.set(SUMS.get() + 1);
 }
 

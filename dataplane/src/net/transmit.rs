@@ -51,14 +51,14 @@ impl<D: Device> Host<D> {
 
     /// Returns true if a connection may send another frame on its path. There is room again to the
     /// host itself when the frames before have been received; to the device,
-    /// [`has_room_for_turn`](Self::has_room_for_turn) has made sure.
+    /// [`has_room_for_connection`](Self::has_room_for_connection) has made sure.
     #[inline]
     pub(crate) fn has_room(&self, path: PathId) -> bool {
         !self.template(path).is_loopback() || self.loopback.has_room()
     }
 
     /// Returns true if there is room in the queue to the device for all that a connection sends in its turn.
-    pub(crate) fn has_room_for_turn(&mut self, now: Instant) -> bool {
+    pub(crate) fn has_room_for_connection(&mut self, now: Instant) -> bool {
         const MOST: usize = limits::TRANSMIT_QUEUE_FRAMES - limits::TRANSMIT_BURST_SEGMENTS;
         if self.to_send.len() > MOST {
             self.flush(now);
@@ -79,7 +79,7 @@ impl<D: Device> Host<D> {
     }
 
     /// Notes that a super-frame holds `segments` segments beside its first.
-    pub(crate) fn note_joined(&mut self, segments: usize) {
+    pub(crate) fn count_joined(&mut self, segments: usize) {
         self.joined_segments += segments as u64;
     }
 

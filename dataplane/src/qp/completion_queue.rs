@@ -139,7 +139,7 @@ impl CompletionRing {
     #[inline]
     pub fn poll_into(&self, completions: &mut Vec<Completion>) -> usize {
         let before = completions.len();
-        self.rings.each_in_turn(|ring| ring.take_into(completions));
+        self.rings.each_in_turn(|ring| ring.dequeue_into(completions));
         let count = completions.len() - before;
         self.free(count);
         count
@@ -294,7 +294,7 @@ impl CompletionBatch<'_> {
     }
 
     /// Adds the completion of a success that is not solicited, which has these
-    /// [words](super::cqe::plain_words).
+    /// [words](super::cqe::success_words).
     #[inline]
     pub(super) fn push_words(&mut self, words: &[u64; CQE_WORDS]) {
         self.batch.push_words(words);

@@ -66,14 +66,14 @@ impl CoreRing {
 
     /// Appends the oldest completions to `completions` as far as there is room, for the thread that polls.
     #[inline]
-    pub(super) fn take_into(&self, completions: &mut Vec<Completion>) {
+    pub(super) fn dequeue_into(&self, completions: &mut Vec<Completion>) {
         let mut position = self.taken.load(Ordering::Relaxed);
         while completions.len() < completions.capacity()
             && let Some(slot) = self.slots.written(position)
         {
             let words = slot.read();
             // Each is put together where it stays.
-            completions.push(cqe::plain_success(words));
+            completions.push(cqe::success_completion(words));
             if cqe::has_flags(words)
                 && let Some(completion) = completions.last_mut()
             {
@@ -86,7 +86,7 @@ impl CoreRing {
 
     #[inline]
     fn completion(&self, words: [u64; CQE_WORDS], position: u64) -> Completion {
-        if cqe::has_flags(words) { self.with_flags(words, position) } else { cqe::plain_success(words) }
+        if cqe::has_flags(words) { self.with_flags(words, position) } else { cqe::success_completion(words) }
     }
 
     /// The completion at `position`, which has these words, some of them flags.

@@ -21,7 +21,7 @@ const FLAGS: u64 = !0 << 40;
 /// The words of a success without Immediate Data, invalidation or solicited event: of any send, and of most
 /// receives.
 #[inline]
-pub(super) fn plain_words(
+pub(super) fn success_words(
     qp: QpNumber,
     kind: CompletionKind,
     byte_len: u32,
@@ -45,7 +45,7 @@ pub(super) struct ReceivedMessage {
 #[inline]
 pub(super) fn received_words(qp: QpNumber, id: MarkedId, message: &ReceivedMessage) -> [u64; CQE_WORDS] {
     let ReceivedMessage { byte_len, solicited, invalidated, immediate } = *message;
-    let mut words = plain_words(qp, CompletionKind::Receive, byte_len, id);
+    let mut words = success_words(qp, CompletionKind::Receive, byte_len, id);
     let flag = |flag, is_set| if is_set { flag } else { 0 };
     words[2] = immediate.unwrap_or_default();
     words[3] |= flag(IMMEDIATE, immediate.is_some())
@@ -59,7 +59,7 @@ pub(super) fn received_words(qp: QpNumber, id: MarkedId, message: &ReceivedMessa
 #[inline]
 pub(super) fn words(completion: &Completion) -> [u64; CQE_WORDS] {
     let Completion { id, qp, kind, status, byte_len, immediate, invalidated, solicited, lent } = *completion;
-    let mut words = plain_words(qp, kind, byte_len, MarkedId { id, lent });
+    let mut words = success_words(qp, kind, byte_len, MarkedId { id, lent });
     let flag = |flag, is_set| if is_set { flag } else { 0 };
     words[2] = immediate.unwrap_or_default();
     words[3] |= flag(FAILED, status != Status::Success)
@@ -73,10 +73,10 @@ pub(super) fn words(completion: &Completion) -> [u64; CQE_WORDS] {
 /// The completion that has these words. `failure` returns its status if it is not a success.
 #[inline]
 pub(super) fn completion(words: [u64; CQE_WORDS], failure: impl FnOnce() -> Status) -> Completion {
-    if has_flags(words) { with_flags(words, failure) } else { plain_success(words) }
+    if has_flags(words) { with_flags(words, failure) } else { success_completion(words) }
 }
 
-/// Whether some of the words are flags, which a [plain success](plain_success) has not.
+/// Whether some of the words are flags, which a [plain success](success_completion) has not.
 #[inline]
 pub(super) const fn has_flags(words: [u64; CQE_WORDS]) -> bool {
     words[3] & FLAGS != 0
@@ -84,7 +84,7 @@ pub(super) const fn has_flags(words: [u64; CQE_WORDS]) -> bool {
 
 /// The completion that has these words without any flag.
 #[inline]
-pub(super) const fn plain_success([id, qp_len, _, rest]: [u64; CQE_WORDS]) -> Completion {
+pub(super) const fn success_completion([id, qp_len, _, rest]: [u64; CQE_WORDS]) -> Completion {
     let (qp, kind) = (QpNumber(qp_len as u32), kind((rest >> 32) as u8));
     Completion::new(qp, id, kind, Status::Success, (qp_len >> 32) as u32)
 }
@@ -92,7 +92,7 @@ pub(super) const fn plain_success([id, qp_len, _, rest]: [u64; CQE_WORDS]) -> Co
 /// The completion that has these words, of which some are flags.
 #[cold]
 fn with_flags(words: [u64; CQE_WORDS], failure: impl FnOnce() -> Status) -> Completion {
-    let mut completion = plain_success(words);
+    let mut completion = success_completion(words);
     let [_, _, immediate, rest] = words;
     let has = |flag| rest & flag != 0;
     if has(FAILED) {

@@ -129,7 +129,7 @@ impl Doorbells {
 
     /// Returns true if shared receive queues or byte streams may ring, and looks anew from now on.
     #[inline]
-    pub fn take_others(&self) -> bool {
+    pub fn clear_others(&self) -> bool {
         self.others.load(Ordering::Relaxed) && self.others.swap(false, Ordering::AcqRel)
     }
 
@@ -139,12 +139,12 @@ impl Doorbells {
     }
 
     /// Takes the name of the next byte stream that has work.
-    pub fn take_byte_stream(&self) -> Option<u64> {
+    pub fn dequeue_byte_stream(&self) -> Option<u64> {
         if self.byte_streams.is_empty() { None } else { self.byte_streams.pop() }
     }
 
     /// Returns true if the doorbell of shared receive queues rings, and clears it.
-    pub fn take_shared_receives(&self) -> bool {
+    pub fn clear_shared_receives(&self) -> bool {
         self.shared_receives.load(Ordering::Relaxed) && self.shared_receives.swap(false, Ordering::AcqRel)
     }
 

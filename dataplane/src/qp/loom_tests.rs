@@ -68,10 +68,10 @@ fn completion(id: u64, status: Status) -> Completion {
 fn answer(shared: &Shared, mut f: impl FnMut(u64)) {
     while let Some(number) = shared.bells.take() {
         assert_eq!(number, QP);
-        while let Some(request) = shared.qp.take_send() {
+        while let Some(request) = shared.qp.dequeue_send() {
             f(request.id());
         }
-        while let Some(request) = shared.qp.take_receive() {
+        while let Some(request) = shared.qp.dequeue_receive() {
             f(request.id);
         }
     }
@@ -146,10 +146,10 @@ fn ends_while_posting(state: QpState) {
             })
         };
         let flush = |shared: &Shared| {
-            while let Some(request) = shared.qp.take_send() {
+            while let Some(request) = shared.qp.dequeue_send() {
                 shared.qp.complete_send(completion(request.id(), Status::Flushed));
             }
-            while let Some(request) = shared.qp.take_receive() {
+            while let Some(request) = shared.qp.dequeue_receive() {
                 shared.qp.complete_receive(completion(request.id, Status::Flushed));
             }
         };
@@ -178,11 +178,11 @@ fn an_unsignaled_flush_takes_no_reserved_place() {
             let qp = qp.clone();
             thread::spawn(move || qp.post_send(send(2)).is_ok())
         };
-        qp.recycle(qp.take_send().unwrap());
+        qp.recycle(qp.dequeue_send().unwrap());
         qp.report_unsignaled(completion(1, Status::Flushed));
         let accepted = poster.join().unwrap();
         if accepted {
-            qp.recycle(qp.take_send().unwrap());
+            qp.recycle(qp.dequeue_send().unwrap());
             qp.complete_send(completion(2, Status::Flushed));
         }
         let reported: Vec<u64> = completions.drain().map(|completion| completion.id).collect();
@@ -208,8 +208,8 @@ fn a_shared_receive_does_not_slip_past_who_waits() {
             queue.await_post(&bells);
         }
         poster.join().unwrap();
-        assert!(found || bells.take_shared_receives(), "it waits for ever");
-        assert!(!bells.take_shared_receives(), "rung for once");
+        assert!(found || bells.clear_shared_receives(), "it waits for ever");
+        assert!(!bells.clear_shared_receives(), "rung for once");
     });
 }
 
@@ -250,7 +250,7 @@ fn what_is_posted_in_error_is_flushed() {
             thread::spawn(move || shared.qp.post_send(send(1)).unwrap())
         };
         let flush = |shared: &Shared| {
-            while let Some(request) = shared.qp.take_send() {
+            while let Some(request) = shared.qp.dequeue_send() {
                 shared.qp.complete_send(completion(request.id(), Status::Flushed));
             }
         };
@@ -378,8 +378,8 @@ fn the_depth_is_kept_by_two_posters() {
         };
         let posted = locked.lock().qp.post_send(send(2)).is_ok();
         assert!(posted != other.join().unwrap(), "one of the two");
-        shared.qp.recycle(shared.qp.take_send().unwrap());
-        assert!(shared.qp.take_send().is_none());
+        shared.qp.recycle(shared.qp.dequeue_send().unwrap());
+        assert!(shared.qp.dequeue_send().is_none());
         shared.qp.complete_send(completion(1, Status::Success));
         shared.qp.post_send(send(3)).unwrap();
     });
@@ -398,12 +398,12 @@ fn a_request_lies_where_the_last_one_lay() {
             let shared = shared.clone();
             thread::spawn(move || shared.qp.post_send(inline(2)).is_ok())
         };
-        let first = shared.qp.take_send().unwrap();
+        let first = shared.qp.dequeue_send().unwrap();
         assert_eq!(first.id(), 1);
         let before = place(&first);
         shared.qp.recycle(first);
         shared.qp.complete_send(completion(1, Status::Success));
-        let second = poster.join().unwrap().then(|| shared.qp.take_send().unwrap());
+        let second = poster.join().unwrap().then(|| shared.qp.dequeue_send().unwrap());
         assert!(second.is_none_or(|posted| posted.id() == 2 && place(&posted) == before));
     });
 }
@@ -446,7 +446,7 @@ fn no_request_of_two_threads_is_written_over_before_it_is_read() {
 fn works_on(shared: &Shared, poster: thread::JoinHandle<Vec<u64>>) {
     let mut taken = Vec::new();
     let mut take = || {
-        while let Some(request) = shared.qp.take_send() {
+        while let Some(request) = shared.qp.dequeue_send() {
             taken.push(request.id());
             shared.qp.complete_send(completion(request.id(), Status::Success));
         }

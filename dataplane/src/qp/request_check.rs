@@ -1,5 +1,5 @@
-//! The checks of a send work request at this end: its shape when it is posted, and the rights to its memory when
-//! the core accepts it (RFC 5040 §7.1).
+//! The checks of a send work request at this end: its shape when it is posted, and the rights to its memory
+//! when the core accepts it (RFC 5040 §7.1).
 
 use super::payload::{Payload, Slice};
 use super::post_error::PostError;
@@ -43,7 +43,7 @@ pub(super) fn check_shape(request: &SendRequest, reads: bool) -> Result<(), Post
 // Requirements: DDP-5.2-02, RDMAP-5.2.2-06, RDMAP-7.1-01
 #[inline]
 pub(super) fn check(request: &Wqe, shared: &SharedQp, stags: &mut StagTable, reads: bool) -> Status {
-    let Some(local) = request.short_range() else {
+    let Some(local) = request.compact_range() else {
         return request.full().map_or(Status::LocalOperation, |full| check_full(full, shared, stags, reads));
     };
     let responds = request.expects_response();

@@ -90,9 +90,9 @@ pub struct FpduRun {
     pub(super) more: u8,
     /// Octets of the header of the first.
     pub(super) header_len: u8,
-    /// The first is a whole short message, and in a series each segment after it has another one.
+    /// The first is a whole small message, and in a group each segment after it has another one.
     pub(super) by_request: bool,
-    /// Where Markers fall into the first. In a series with Markers all segments have as many octets as it,
+    /// Where Markers fall into the first. In a group with Markers all segments have as many octets as it,
     /// and their FPDUs no PAD.
     pub markers: Markers,
 }
@@ -132,29 +132,29 @@ impl FpduRun {
         self.offset
     }
 
-    /// Turns the run of one FPDU into the one `count` FPDUs after it in its series: in the same message, if
-    /// none of these ends it; or `count` messages after it, if it is a whole short message and all of these
+    /// Turns the run of one FPDU into the one `count` FPDUs after it in its group: in the same message, if
+    /// none of these ends it; or `count` messages after it, if it is a whole small message and all of these
     /// are as long.
     #[inline]
     pub const fn move_on(&mut self, count: u32) {
         if !self.by_request {
-            self.offset += self.series_octets(count);
+            self.offset += self.group_octets(count);
             if !self.markers.are_none() {
                 self.markers = self.markers.after(self.octets * count);
-                self.first_octets = self.series_octets(1);
+                self.first_octets = self.group_octets(1);
             }
         } else if let Origin::Requests(number) = &mut self.origin {
             *number = number.wrapping_add(count);
         }
     }
 
-    /// Returns the octets of payload of this FPDU and those after it in its series, `count` together. All
+    /// Returns the octets of payload of this FPDU and those after it in its group, `count` together. All
     /// have as much without Markers; with them, as much less as their Markers take.
     ///
     /// Example: of segments of 1444 octets one has 2 Markers and 1416 octets of payload, the next 3 Markers
     /// and 1412.
     #[inline]
-    pub const fn series_octets(&self, count: u32) -> u32 {
+    pub const fn group_octets(&self, count: u32) -> u32 {
         if self.markers.are_none() {
             return self.first_octets * count;
         }
@@ -194,7 +194,7 @@ pub struct SegmentRoom {
     pub packing: bool,
     /// An FPDU whose payload is sent by reference and has at least this many octets goes alone: that costs
     /// less than the segment that packing would save.
-    pub alone_from: u32,
+    pub single_from: u32,
 }
 
 impl SegmentRoom {
@@ -212,14 +212,14 @@ impl SegmentRoom {
         // Where MULPDU is next to the least that there may be, it does not follow the Markers.
         run.octets as usize == fpdu::full_octets(self.emss_octets)
             && run.first_ulpdu_octets() > fpdu::MULPDU_MIN + Marker::LEN
-            && run.first_octets == run.series_octets(1)
+            && run.first_octets == run.group_octets(1)
     }
 
     /// The MULPDU after its first `octets` octets; `None` if the FPDU belongs into the next segment. That is
     /// so if less than a quarter of this one is left: filling it would save less on the wire than the
     /// additional FPDU costs.
     // Requirements: MPA-4.5-03, MPA-4.5-04, MPA-4.5-07
-    pub const fn mulpdu_behind(&self, octets: usize) -> Option<usize> {
+    pub const fn mulpdu_after(&self, octets: usize) -> Option<usize> {
         match self.emss_octets.checked_sub(octets) {
             Some(left) if left < self.emss_octets / 4 => None,
             Some(left) => fpdu::mulpdu_within(self.position + octets as u64, left, self.markers),
@@ -242,7 +242,7 @@ mod tests {
     /// The FPDUs of a message that one descriptor describes are those that are cut one by one, at every phase
     /// of the Markers: as long, and each where the one before ends in stream and message.
     #[test]
-    fn a_series_with_markers_is_what_is_cut_one_by_one() {
+    fn a_group_with_markers_is_what_is_cut_one_by_one() {
         let message = message::write(1, STag(7), 0, 1_000_000);
         let mut longest = 0;
         for (emss_octets, position) in [140, 536, 1428, 1448, 8948]
@@ -250,7 +250,7 @@ mod tests {
             .flat_map(|emss| (0..512).step_by(4).map(move |at| (emss, at)))
         {
             let mut room =
-                SegmentRoom { position, emss_octets, markers: true, packing: true, alone_from: u32::MAX };
+                SegmentRoom { position, emss_octets, markers: true, packing: true, single_from: u32::MAX };
             let first = FpduRun::one(Origin::Requests(0), &message, 0, &room);
             if !room.is_filled_by(&first) {
                 continue;
@@ -266,7 +266,7 @@ mod tests {
                 moved.move_on(count);
                 assert_eq!(moved, one_by_one, "{count} after the first at {position}, EMSS {emss_octets}");
                 assert_eq!(moved.octets, first.octets);
-                assert_eq!(first.series_octets(count), offset, "as much payload as these have together");
+                assert_eq!(first.group_octets(count), offset, "as much payload as these have together");
             }
             room.position += u64::from(one_by_one.octets);
             let offset = one_by_one.offset + one_by_one.first_octets;
@@ -274,6 +274,6 @@ mod tests {
             let is_ended_by_marker = !after.markers.may_end_after(first.octets);
             assert_eq!(after.octets < first.octets, is_ended_by_marker, "{emss_octets} at {position}");
         }
-        assert!(longest > 60, "all series were short: {longest}");
+        assert!(longest > 60, "all group were short: {longest}");
     }
 }

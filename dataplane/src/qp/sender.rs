@@ -24,7 +24,7 @@ use crate::wire::ddp::{self, DDP_VERSION};
 use entries::SendEntries;
 use entry::MessageNumbers;
 
-pub use build::ShortMessage;
+pub use build::SmallMessage;
 
 /// The send half of a queue pair at its core.
 #[derive(Debug)]
@@ -134,8 +134,8 @@ impl Sender {
         posted || self.queued < self.entries.len() || reads.inbound.has_next() || !reads.outbound.is_empty()
     }
 
-    /// Whether there is nothing to [accept](Self::accept_posted), to [carry out](Self::carry_out), to flush or to
-    /// [queue](Self::peek) for now, in a stream that has not ended.
+    /// Whether there is nothing to [accept](Self::accept_posted), to [carry out](Self::carry_out), to flush
+    /// or to [queue](Self::peek) for now, in a stream that has not ended.
     #[inline]
     pub fn has_queued_all(&self, shared: &SharedQp, reads: &Reads) -> bool {
         self.queued == self.entries.len()

@@ -331,7 +331,7 @@ impl SharedQp {
 
     /// Takes the next posted send, for the core.
     #[inline]
-    pub fn take_send(&self) -> Option<Wqe> {
+    pub fn dequeue_send(&self) -> Option<Wqe> {
         let slot = self.sends.front()?;
         let request = Wqe::from_words(slot.read(), |index| self.boxes.take(index));
         self.sends.advance();
@@ -354,7 +354,7 @@ impl SharedQp {
     /// Returns the box of a request, which is done with, as [`recycle`](Self::recycle) does.
     #[inline]
     pub(super) fn recycle_box(&self, request: &mut Wqe) {
-        if let Some((index, full)) = request.take_box() {
+        if let Some((index, full)) = request.detach_box() {
             self.boxes.put(index, full);
         }
     }
@@ -371,7 +371,7 @@ impl SharedQp {
     }
 
     /// Takes the next posted receive, for the core.
-    pub fn take_receive(&self) -> Option<ReceiveRequest> {
+    pub fn dequeue_receive(&self) -> Option<ReceiveRequest> {
         let request = self.posted_receive(0)?;
         self.receives.advance();
         Some(request)
@@ -437,7 +437,7 @@ impl SharedQp {
     ///
     /// [`StreamError::CompletionQueueOverflow`] if the completion queue has no free entry for it. The receive
     /// stays in the shared receive queue.
-    pub fn take_shared_receive(&self) -> Result<Option<ReceiveRequest>, StreamError> {
+    pub fn dequeue_shared_receive(&self) -> Result<Option<ReceiveRequest>, StreamError> {
         if !self.shares_receives() {
             return Ok(None);
         }

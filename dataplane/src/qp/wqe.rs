@@ -251,21 +251,21 @@ impl Wqe {
         self.compact.flags.contains(WqeFlags::AFTER_CLOSE)
     }
 
-    /// The request that has these words. `take_box` is called with the index of its box if it is not short.
+    /// The request that has these words. `detach_box` is called with the index of its box if it is not short.
     #[inline]
     pub(super) fn from_words(
         words: [u64; WQE_WORDS],
-        take_box: impl FnOnce(usize) -> Option<Box<SendRequest>>,
+        detach_box: impl FnOnce(usize) -> Option<Box<SendRequest>>,
     ) -> Self {
         let compact = CompactWqe::from_words(words);
-        let full = compact.box_index().and_then(take_box);
+        let full = compact.box_index().and_then(detach_box);
         debug_assert_eq!(full.is_some(), compact.box_index().is_some(), "a request without its box");
         Self { compact, full }
     }
 
     /// Its box and the index of that, if it is not short.
     #[inline]
-    pub(super) fn take_box(&mut self) -> Option<(usize, Box<SendRequest>)> {
+    pub(super) fn detach_box(&mut self) -> Option<(usize, Box<SendRequest>)> {
         Some((self.compact.box_index()?, self.full.take()?))
     }
 
@@ -325,7 +325,7 @@ impl Wqe {
 
     /// The range of memory of a short request; it may be empty. `None` if the request is not short.
     #[inline]
-    pub(super) const fn short_range(&self) -> Option<Slice> {
+    pub(super) const fn compact_range(&self) -> Option<Slice> {
         // Without a range, `local` has no octets.
         if self.full.is_none() { Some(self.compact.local) } else { None }
     }
@@ -346,7 +346,7 @@ impl Wqe {
 
     /// The peer's STag and Tagged Offset, if it is a short Write.
     #[inline]
-    pub(super) fn short_write(&self) -> Option<(STag, u64)> {
+    pub(super) fn compact_write(&self) -> Option<(STag, u64)> {
         (self.full.is_none() && self.compact.is_write()).then(|| self.compact.remote())
     }
 

@@ -38,12 +38,12 @@ impl Events {
     }
 
     /// Notes that something has changed that control reads, without an event.
-    pub fn note_change(&mut self) {
+    pub fn record_change(&mut self) {
         self.has_news = true;
     }
 
     /// Returns true if there is an event or a change since the last call.
-    pub fn take_news(&mut self) -> bool {
+    pub fn clear_news(&mut self) -> bool {
         core::mem::take(&mut self.has_news)
     }
 

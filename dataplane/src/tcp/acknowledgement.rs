@@ -64,7 +64,7 @@ struct Deliveries<'c> {
 }
 
 impl Deliveries<'_> {
-    /// Notes that the `count` segments of a series are delivered, of which `segment` is the first.
+    /// Notes that the `count` segments of a group are delivered, of which `segment` is the first.
     #[inline]
     fn note(&mut self, segment: &Segment<()>, count: u32) {
         if segment.state == SegmentState::Sacked {
@@ -157,7 +157,7 @@ impl Connection {
         let mut delivery = Delivery { acked_octets, ..Delivery::default() };
         self.deliver_in_order(now, acknowledged, &mut delivery, pools);
         self.send.una = ack;
-        self.note_progress(now, &delivery);
+        self.record_progress(now, &delivery);
         self.recovery.duplicate_acks = 0;
         if self.may_have_lost(&pools.segments) {
             self.repair(now, ack, true, outstanding, &delivery, pools);
@@ -221,7 +221,7 @@ impl Connection {
         let delivery = self.deliver(now, Acknowledged { ack: data_ack, echo }, &selective, pools);
         self.send.una = ack;
         if ack > una {
-            self.note_progress(now, &delivery);
+            self.record_progress(now, &delivery);
         }
         self.judge_tail_probe(now, ack, &selective, duplicate && !delivery.newly_sacked);
         self.count_duplicates(duplicate, ack > una, &delivery);
@@ -347,7 +347,7 @@ impl Connection {
     }
 
     #[inline]
-    pub(super) fn note_progress(&mut self, now: Instant, delivery: &Delivery) {
+    pub(super) fn record_progress(&mut self, now: Instant, delivery: &Delivery) {
         self.activity.last_progress = now;
         self.path.on_delivered(delivery.largest_octets);
         match delivery.rtt_ns {
@@ -558,12 +558,12 @@ impl Connection {
         let field = header.window;
         let syn = header.flags.contains(Flags::SYN);
         let octets = if syn { u32::from(field) } else { self.send.scaled(field) };
-        self.note_window(header.seq, header.ack, octets);
+        self.record_window(header.seq, header.ack, octets);
     }
 
     /// Takes a window of `octets` octets from a segment with these numbers.
     #[inline]
-    pub(super) fn note_window(&mut self, seq: SeqNumber, ack: SeqNumber, octets: u32) {
+    pub(super) fn record_window(&mut self, seq: SeqNumber, ack: SeqNumber, octets: u32) {
         if self.send.update_window(seq, ack, octets) {
             self.timers.clear(Timer::Persist);
             self.probe.on_window_grown();

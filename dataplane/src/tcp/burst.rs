@@ -4,7 +4,7 @@
 //! Nothing arrives in a turn, so what [`Connection::begin_burst`] finds out once holds for all of them: the
 //! acknowledgement, the window, the timestamps, how much both windows take, and that nothing is to be sent
 //! before them ([`Unusual::SEND`]). [`Connection::next_of_burst`] goes from one to the next, and the send
-//! queue notes those of a series together. Everything else is left to
+//! queue notes those of a group together. Everything else is left to
 //! [`poll_transmit`](Connection::poll_transmit): retransmissions, probes, the segment that a window is too
 //! small for or that has to wait for its pace or for more data, one that is to be cut, and segments without
 //! data.
@@ -28,10 +28,10 @@ pub struct Burst<P> {
     ecn: EcnField,
     /// The segment that is sent now.
     segment: Segment<P>,
-    /// How many of its series are sent and not yet noted in the send queue, itself included.
+    /// How many of its group are sent and not yet noted in the send queue, itself included.
     unnoted: u32,
-    /// How many of its series follow it.
-    in_series: u32,
+    /// How many of its group follow it.
+    left_in_group: u32,
     /// They are all as long as the first, and none has an option.
     alike: bool,
     /// Octets of the shortest and of the longest.
@@ -90,11 +90,11 @@ impl<P> Burst<P> {
         self.push
     }
 
-    /// How many more segments of its series there are: each is computed from the one before. Both windows may
+    /// How many more segments of its group there are: each is computed from the one before. Both windows may
     /// take fewer.
     #[inline]
-    pub const fn in_series(&self) -> u32 {
-        self.in_series
+    pub const fn left_in_group(&self) -> u32 {
+        self.left_in_group
     }
 }
 
@@ -111,7 +111,7 @@ impl Connection {
         alike: bool,
     ) -> Option<Burst<P>> {
         debug_assert!(!self.unusual_recomputed().intersects(Unusual::SEND), "another segment goes before");
-        let (first, count) = self.send.queue.peek_series(&pools.segments)?;
+        let (first, count) = self.send.queue.peek_group(&pools.segments)?;
         let octets = first.octets;
         let option_octets = self.payload_option_octets(&first.payload);
         let (emss_octets, nagle) = (self.path.emss_octets(), self.config.behaviour.nagle);
@@ -142,7 +142,7 @@ impl Connection {
             push: segment.end() == self.send.queue.end(),
             segment,
             unnoted: 1,
-            in_series: count - 1,
+            left_in_group: count - 1,
             alike,
             least_octets,
             most_octets,
@@ -161,7 +161,7 @@ impl Connection {
         if !self.timers.is_set(Timer::Retransmit) {
             self.arm_retransmit(now);
         }
-        self.note_ack_sent();
+        self.on_ack_sent();
         Some(burst)
     }
 
@@ -173,14 +173,14 @@ impl Connection {
         pools: &mut Pools<P, F>,
         burst: &mut Burst<P>,
     ) -> bool {
-        if burst.in_series > 0 {
-            return self.next_in_series(now, burst);
+        if burst.left_in_group > 0 {
+            return self.next_in_group(now, burst);
         }
         if burst.push || self.has_to_wait(now, burst) {
             return false;
         }
-        self.note_sent_of(now, pools, burst);
-        let Some((next, count)) = self.send.queue.peek_series(&pools.segments) else { return false };
+        self.mark_sent_of(now, pools, burst);
+        let Some((next, count)) = self.send.queue.peek_group(&pools.segments) else { return false };
         let option_octets = self.payload_option_octets(&next.payload);
         let full_octets = self.path.emss_octets() - option_octets;
         let most = burst.most_octets.min(burst.left_octets).min(full_octets);
@@ -188,23 +188,23 @@ impl Connection {
             return false;
         }
         debug_assert!(next.transmissions == 0, "a segment is unsent before its first transmission");
-        (burst.segment, burst.in_series) = (*next, count - 1);
+        (burst.segment, burst.left_in_group) = (*next, count - 1);
         self.send_of_burst(now, burst);
         true
     }
 
-    /// Goes on to the next segment of the series under way, as [`next_of_burst`](Self::next_of_burst) does.
+    /// Goes on to the next segment of the group under way, as [`next_of_burst`](Self::next_of_burst) does.
     #[expect(
         clippy::inline_always,
         reason = "most segments of a busy connection are sent by it, and it is shorter than a call of it"
     )]
     #[inline(always)]
-    pub fn next_in_series<P: SendPayload>(&mut self, now: Instant, burst: &mut Burst<P>) -> bool {
-        debug_assert!(burst.in_series > 0, "the series has ended");
+    pub fn next_in_group<P: SendPayload>(&mut self, now: Instant, burst: &mut Burst<P>) -> bool {
+        debug_assert!(burst.left_in_group > 0, "the group has ended");
         if self.has_to_wait(now, burst) || burst.segment.octets > burst.left_octets {
             return false;
         }
-        burst.in_series -= 1;
+        burst.left_in_group -= 1;
         burst.segment.move_on(1);
         self.send_of_burst(now, burst);
         true
@@ -243,13 +243,13 @@ impl Connection {
         pools: &mut Pools<P, F>,
         burst: &mut Burst<P>,
     ) {
-        self.note_sent_of(now, pools, burst);
+        self.mark_sent_of(now, pools, burst);
         self.arm_probe(now);
     }
 
-    /// Notes in the send queue what is sent of the series under way.
+    /// Notes in the send queue what is sent of the group under way.
     #[inline]
-    fn note_sent_of<P: SendPayload, F>(
+    fn mark_sent_of<P: SendPayload, F>(
         &mut self,
         now: Instant,
         pools: &mut Pools<P, F>,

@@ -193,7 +193,7 @@ impl Connection {
         self.may_send() && self.send.queue.push(&mut pools.segments, payload, skip, octets)
     }
 
-    /// Queues up to `count` segments more of the series that the last one, which was just
+    /// Queues up to `count` segments more of the group that the last one, which was just
     /// [queued](Self::queue) whole, is the first of: [`SendPayload::move_on`] computes them from it. Returns
     /// how many it has queued: fewer if the connection holds its share of the core's pool.
     pub fn queue_more<P, F>(&mut self, pools: &mut Pools<P, F>, count: u32) -> u32 {

@@ -105,7 +105,7 @@ impl Connection {
 
     /// A new segment is sent for step 2b, or none can be. If none was, the second acknowledgement would not
     /// tell anything: recovery goes on as the conventional one.
-    pub(super) const fn note_frto_segment(&mut self, sent: bool) {
+    pub(super) const fn on_frto_segment(&mut self, sent: bool) {
         let Some(left) = self.frto_segments_left() else { return };
         let frto = match left {
             left if sent => Frto::Second { segments_left: left.saturating_sub(1) },

@@ -128,7 +128,7 @@ impl Connection {
     /// it, but for its payload. That is in order from now on, and lies in its frame: [`pass`](Self::pass)
     /// consumes it, or [`keep`](Self::keep) keeps it.
     #[inline]
-    pub fn take_expected<P: SendPayload, F>(
+    pub fn accept_expected<P: SendPayload, F>(
         &mut self,
         now: Instant,
         segment: &Segment,
@@ -143,7 +143,7 @@ impl Connection {
             if self.receive.queue.has_gap() && self.receive.queue.holds(&pools.held, segment.text_end()) {
                 self.ack.expect_small_window();
             }
-            self.take_in_place(now, segment);
+            self.consume_in_place(now, segment);
             changes |= Changes::DATA;
         }
         changes
@@ -179,13 +179,13 @@ impl Connection {
     ) -> Changes {
         let mut changes = Changes::empty();
         self.probe.on_ack();
-        self.note_window(segment.seq, segment.ack, self.send.scaled(segment.window));
+        self.record_window(segment.seq, segment.ack, self.send.scaled(segment.window));
         if segment.ack != self.send.una {
             let echo = segment.timestamps.map(|clock| clock.echo);
             self.advance(now, Acknowledged { ack: segment.ack, echo }, pools);
             changes |= Changes::ACKNOWLEDGED;
         }
-        self.note_arrival(now, segment.seq, segment.timestamps, segment.payload_octets);
+        self.record_arrival(now, segment.seq, segment.timestamps, segment.payload_octets);
         changes
     }
 
@@ -198,7 +198,7 @@ impl Connection {
         }
     }
 
-    /// Returns the successors of `segment`, which was [taken](Self::take_expected) and consumed: none yet.
+    /// Returns the successors of `segment`, which was [taken](Self::accept_expected) and consumed: none yet.
     /// Nothing is sent while a burst is taken, so what holds for the acknowledgement and the clock of
     /// `segment` holds for theirs. Returns `None` if they need another look.
     #[inline]
@@ -242,7 +242,7 @@ impl Connection {
     pub fn accept_marks(&mut self, now: Instant, successors: &mut Successors, segment: &Segment) {
         self.accept_successors(successors);
         self.send.repeat_window(segment.seq);
-        self.take_in_place(now, segment);
+        self.consume_in_place(now, segment);
         *successors = self.successors_from(segment);
     }
 
@@ -320,13 +320,13 @@ impl Connection {
         if changes.contains(Changes::CLOSED) {
             return Disposition::changed(changes);
         }
-        self.note_arrival(now, header.seq, header.options.timestamps, payload.octets);
+        self.record_arrival(now, header.seq, header.options.timestamps, payload.octets);
         self.on_text(now, header, payload, pools, changes)
     }
 
     /// Notes when an acceptable segment has come, and the peer's clock.
     #[inline]
-    fn note_arrival(
+    fn record_arrival(
         &mut self,
         now: Instant,
         seq: SeqNumber,
@@ -348,9 +348,9 @@ impl Connection {
 
     /// Takes the text of a segment, which is next in order, and lies in its frame.
     #[inline]
-    fn take_in_place(&mut self, now: Instant, segment: &Segment) {
+    fn consume_in_place(&mut self, now: Instant, segment: &Segment) {
         let octets = segment.payload_octets;
-        self.note_marks(EcnField::from_bits(segment.ecn), segment.flags.contains(Flags::CWR));
+        self.record_marks(EcnField::from_bits(segment.ecn), segment.flags.contains(Flags::CWR));
         self.receive.queue.advance_to(self.receive.queue.nxt() + octets as u32);
         // Its frame counts, beside those that wait beyond a gap.
         let frames = self.receive.queue.frames() as u32 + 1;
@@ -361,7 +361,7 @@ impl Connection {
 
     /// Takes the ECN marks of a segment with data, and whether its sender has reduced its window.
     #[inline]
-    fn note_marks(&mut self, ecn: EcnField, window_reduced: bool) {
+    fn record_marks(&mut self, ecn: EcnField, window_reduced: bool) {
         let changed = self.ecn.on_data(ecn == EcnField::CongestionExperienced, window_reduced);
         if changed && self.ack.on_ce_change(self.receive.next()) {
             self.unusual |= Unusual::ECHO_OWED;
@@ -400,7 +400,7 @@ impl Connection {
                 // Only the part before RCV.NXT has come before; in SYN-RECEIVED none has.
                 let received = (self.receive.queue.nxt() - header.seq).max(0).cast_unsigned();
                 if self.state != State::SynReceived {
-                    self.note_duplicate(header.seq, received.min(payload_octets as u32));
+                    self.count_duplicate(header.seq, received.min(payload_octets as u32));
                 }
             }
             let old = header.seq < nxt;
@@ -461,7 +461,7 @@ impl Connection {
     }
 
     /// Octets have come that were there already: the next acknowledgement reports it (RFC 2883).
-    fn note_duplicate(&mut self, seq: SeqNumber, octets: u32) {
+    fn count_duplicate(&mut self, seq: SeqNumber, octets: u32) {
         if octets > 0 {
             self.ack.on_duplicate((seq, seq + octets));
         }
@@ -542,7 +542,7 @@ impl Connection {
         if octets == payload.octets && flags.contains(Flags::FIN) {
             self.receive.on_fin(seq + octets as u32);
         }
-        self.note_marks(payload.ecn, flags.contains(Flags::CWR));
+        self.record_marks(payload.ecn, flags.contains(Flags::CWR));
         let queue = &mut self.receive.queue;
         if queue.may_hold(seq) {
             // RFC 2883 §4.2: of several runs of duplicate octets the first is reported.

@@ -56,7 +56,7 @@ impl Connection {
         self.recovery.phase = Phase::Fast(Prr::new(outstanding_octets));
         self.recovery.tail_probe = None;
         self.timers.clear(Timer::Probe);
-        self.recovery.note_reduction(self.send.una, self.send.queue.nxt());
+        self.recovery.on_reduction(self.send.una, self.send.queue.nxt());
         self.ecn.reduced = self.ecn.is_negotiated();
         self.counters.fast_retransmits += 1;
     }
@@ -98,7 +98,7 @@ impl Connection {
         self.timers.clear(Timer::Probe);
         self.timers.clear(Timer::Reorder);
         if first {
-            self.recovery.note_reduction(self.send.una, self.send.queue.nxt());
+            self.recovery.on_reduction(self.send.una, self.send.queue.nxt());
         } else {
             self.recovery.until = self.send.queue.nxt();
         }

@@ -12,8 +12,8 @@
 //! # What follows from MPA
 //!
 //! The send queue holds descriptors of segments, not octets. The parts of a long message are one descriptor:
-//! a series, of which the first segment, their number and their state are kept, and each is computed from the
-//! first (`tcp/send_queue/series.rs`). A series is parted where the fate of its segments differs: sent and
+//! a group, of which the first segment, their number and their state are kept, and each is computed from the
+//! first (`tcp/send_queue/group.rs`). A group is parted where the fate of its segments differs: sent and
 //! not sent, held by the peer and lost, sent again or cut. Each segment counts in the core's pool of
 //! descriptors, so there is always room to part one. A segment is a run of whole FPDUs (`qp/run.rs`): one of
 //! full size, or small ones that wait at the same time, and after them the beginning of a larger message if a

@@ -45,9 +45,9 @@ impl Connection {
             self.arm_retransmit(now);
             let header = self.header(now, self.send.queue.end(), Flags::FIN | Flags::ACK);
             if again {
-                self.note_ack_sent_again();
+                self.on_ack_sent_again();
             } else {
-                self.note_ack_sent();
+                self.on_ack_sent();
             }
             return Some(Outgoing::control(header));
         }
@@ -67,7 +67,7 @@ impl Connection {
         self.ack.owed -= 1;
         let mut header = self.header(now, self.send.next(), Flags::ACK);
         header.options.sack = self.ack.report();
-        self.note_ack_sent();
+        self.on_ack_sent();
         Some(Outgoing::control(header))
     }
 
@@ -90,7 +90,7 @@ impl Connection {
         }
         if let Some(left) = self.frto_segments_left() {
             let segment = if left > 0 { self.next_unsent(now, false, pools) } else { None };
-            self.note_frto_segment(segment.is_some());
+            self.on_frto_segment(segment.is_some());
             if segment.is_some() || self.frto_segments_left().is_some() {
                 return segment.map(|segment| self.data(now, segment));
             }
@@ -162,7 +162,7 @@ impl Connection {
         // RFC 9293 §3.7.4. A segment that the next one could not join is as full as whole FPDUs make it. None
         // joins a segment with an option.
         // Requirements: MPA-A.2-01
-        let behind = self.send.queue.octets_behind(&pools.segments);
+        let behind = self.send.queue.octets_after_next(&pools.segments);
         let joins = |behind| !has_option && octets + behind <= emss;
         let may_grow = octets < emss && behind.is_none_or(joins);
         if self.config.behaviour.nagle && may_grow && flight > 0 && !self.send.fin.is_queued() {
@@ -249,9 +249,9 @@ impl Connection {
         let mut header = self.header(now, segment.seq, flags);
         header.options.rdma = self.rdma_option_of(&segment);
         if again {
-            self.note_ack_sent_again();
+            self.on_ack_sent_again();
         } else {
-            self.note_ack_sent();
+            self.on_ack_sent();
         }
         Outgoing { header, segment: Some(segment), ecn }
     }
@@ -289,12 +289,12 @@ impl Connection {
     /// An acknowledgement has left with octets or a FIN that were sent before. A peer that has those drops it
     /// with them (RFC 9293 §3.10.7.4), so another that is owed or delayed is still to be sent.
     #[cold]
-    fn note_ack_sent_again(&mut self) {
+    fn on_ack_sent_again(&mut self) {
         self.ack.last_sent = self.receive.next();
     }
 
     /// A segment with an acknowledgement has left.
-    pub(super) fn note_ack_sent(&mut self) {
+    pub(super) fn on_ack_sent(&mut self) {
         self.ack.on_sent(self.receive.next(), self.receive.queue.has_gap());
         self.timers.clear(Timer::DelayedAck);
     }

@@ -67,7 +67,7 @@ impl Rack {
         is_after((self.sent_at, self.end), (segment.sent_at, segment.end()))
     }
 
-    /// Notes `count` delivered segments of a series, the first of which is `segment` (§6.2 steps 2, 3).
+    /// Notes `count` delivered segments of a group, the first of which is `segment` (§6.2 steps 2, 3).
     /// Returns how many of them show reordering. `ambiguous` says that the acknowledgement may be for an
     /// earlier transmission; then it is one segment.
     pub(super) fn on_delivered(

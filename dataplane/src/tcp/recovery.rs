@@ -193,7 +193,7 @@ impl Recovery {
     }
 
     /// Notes where a recovery begins: it repairs the segments outstanding now, from `una` up to `nxt`.
-    pub(super) const fn note_reduction(&mut self, una: SeqNumber, nxt: SeqNumber) {
+    pub(super) const fn on_reduction(&mut self, una: SeqNumber, nxt: SeqNumber) {
         self.until = nxt;
         self.undo = Some(Undo { from: una, clock: None, resent: Resent::new() });
     }

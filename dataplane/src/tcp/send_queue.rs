@@ -2,7 +2,7 @@
 //! of each (the scoreboard of RFC 6675). A retransmission returns the same descriptor, so the layer above
 //! rebuilds the same FPDU within the same boundaries (RFC 5044 App. A.1).
 
-mod series;
+mod group;
 
 use crate::limits;
 use crate::pool::{List, NodeId};
@@ -10,20 +10,20 @@ use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
 use super::scan_budget::ScanBudget;
-use series::Series;
+use group::SegmentGroup;
 
-pub use series::{Segment, SegmentPool, SegmentState, SendPayload};
+pub use group::{Segment, SegmentPool, SegmentState, SendPayload};
 
 /// The segments of one connection from the oldest unacknowledged to the last queued.
 #[derive(Debug)]
 pub struct SendQueue {
-    /// The segments, in series.
-    series: List,
-    /// Segments in all series.
+    /// The segments, in group.
+    group: List,
+    /// Segments in all group.
     len: u32,
-    /// The series of the next segment never sent; `None` when all are sent.
+    /// The group of the next segment never sent; `None` when all are sent.
     next: Option<NodeId>,
-    /// No segment before this series is lost; `None` if no segment is.
+    /// No segment before this group is lost; `None` if no segment is.
     lost_from: Option<NodeId>,
     /// SND.NXT: the sequence number of the next octet never sent.
     nxt: SeqNumber,
@@ -41,7 +41,7 @@ impl SendQueue {
     /// An empty queue whose first octet will have the sequence number `start`.
     pub const fn new(start: SeqNumber) -> Self {
         Self {
-            series: List::new(),
+            group: List::new(),
             len: 0,
             next: None,
             lost_from: None,
@@ -113,7 +113,7 @@ impl SendQueue {
 
     /// Whether nothing is held.
     pub const fn is_empty(&self) -> bool {
-        self.series.is_empty()
+        self.group.is_empty()
     }
 
     /// Queues a segment of `octets` octets. Returns false and queues nothing if the pool has no room left, or
@@ -125,7 +125,7 @@ impl SendQueue {
         }
         let (sent_at, state) = (Instant::ZERO, SegmentState::Unsent);
         let segment = Segment { seq: self.end, octets, payload, skip, sent_at, transmissions: 0, state };
-        let Some(node) = pool.push(&mut self.series, segment) else { return false };
+        let Some(node) = pool.push(&mut self.group, segment) else { return false };
         self.len += 1;
         self.end += octets;
         if self.next.is_none() {
@@ -134,11 +134,11 @@ impl SendQueue {
         true
     }
 
-    /// Queues up to `count` segments more of the series that the last one, which was just
+    /// Queues up to `count` segments more of the group that the last one, which was just
     /// [queued](Self::push), is the first of. Returns how many it has queued: fewer if the pool has no room
     /// left, or this queue holds its share of it.
     pub fn grow_last<P>(&mut self, pool: &mut SegmentPool<P>, count: u32) -> u32 {
-        let Some((node, last)) = self.series.back().and_then(|node| Some((node, pool.get(node)?))) else {
+        let Some((node, last)) = self.group.back().and_then(|node| Some((node, pool.get(node)?))) else {
             return 0;
         };
         debug_assert!(last.first.state == SegmentState::Unsent && last.first.skip == 0, "it was just queued");
@@ -164,16 +164,16 @@ impl SendQueue {
         pool: &'p SegmentPool<P>,
     ) -> impl Iterator<Item = Segment<P>> + 'p {
         let next = |node: &NodeId| pool.next(*node);
-        let parts = |series: &'p Series<P>| (0..series.count).map(|index| series.first.part(index));
-        core::iter::successors(self.series.front(), next).filter_map(|node| pool.get(node)).flat_map(parts)
+        let parts = |group: &'p SegmentGroup<P>| (0..group.count).map(|index| group.first.part(index));
+        core::iter::successors(self.group.front(), next).filter_map(|node| pool.get(node)).flat_map(parts)
     }
 
     /// Replaces the payload of every segment by `payload`.
     pub fn replace_payloads<P: Copy>(&mut self, pool: &mut SegmentPool<P>, payload: P) {
-        let mut at = self.series.front();
+        let mut at = self.group.front();
         while let Some(node) = at {
-            if let Some(series) = pool.get_mut(node) {
-                (series.first.payload, series.first.skip) = (payload, 0);
+            if let Some(group) = pool.get_mut(node) {
+                (group.first.payload, group.first.skip) = (payload, 0);
             }
             at = pool.next(node);
         }
@@ -182,7 +182,7 @@ impl SendQueue {
     /// The payload and the octets of the last segment, if it was never sent and is whole, not one of several
     /// that are alike, and needs no option of its own.
     pub fn last_unsent<P: SendPayload>(&self, pool: &SegmentPool<P>) -> Option<(P, u32)> {
-        let Series { first: last, count, after } = pool.get(self.series.back()?)?;
+        let SegmentGroup { first: last, count, after } = pool.get(self.group.back()?)?;
         let alone = *count == 1 && after.is_none() && last.payload.option_octets() == 0;
         (alone && last.state == SegmentState::Unsent && last.skip == 0).then_some((last.payload, last.octets))
     }
@@ -190,41 +190,41 @@ impl SendQueue {
     /// Replaces the last segment, which [`last_unsent`](Self::last_unsent) returned and which is not longer,
     /// by `payload` of `octets` octets.
     pub fn extend_last<P>(&mut self, pool: &mut SegmentPool<P>, payload: P, octets: u32) {
-        let Some(series) = self.series.back().and_then(|node| pool.get_mut(node)) else { return };
-        let last = &mut series.first;
-        debug_assert!(series.count == 1 && last.state == SegmentState::Unsent, "it cannot grow any more");
+        let Some(group) = self.group.back().and_then(|node| pool.get_mut(node)) else { return };
+        let last = &mut group.first;
+        debug_assert!(group.count == 1 && last.state == SegmentState::Unsent, "it cannot grow any more");
         debug_assert!(last.octets <= octets, "it becomes shorter");
         self.end += octets - last.octets;
         (last.payload, last.octets) = (payload, octets);
     }
 
     /// Octets of the segment after the next one never sent.
-    pub fn octets_behind<P>(&self, pool: &SegmentPool<P>) -> Option<u32> {
+    pub fn octets_after_next<P>(&self, pool: &SegmentPool<P>) -> Option<u32> {
         let next = self.next?;
-        let series = pool.get(next)?;
-        if series.count > 1 {
-            return Some(series.first.octets);
+        let group = pool.get(next)?;
+        if group.count > 1 {
+            return Some(group.first.octets);
         }
-        pool.get(pool.next(next)?).map(|series| series.first.octets)
+        pool.get(pool.next(next)?).map(|group| group.first.octets)
     }
 
     /// The next segment never sent.
     #[inline]
     pub fn peek<'p, P>(&self, pool: &'p SegmentPool<P>) -> Option<&'p Segment<P>> {
-        self.peek_series(pool).map(|(first, _)| first)
+        self.peek_group(pool).map(|(first, _)| first)
     }
 
-    /// The next segment never sent, and how many there are in its series from it on.
+    /// The next segment never sent, and how many there are in its group from it on.
     #[inline]
-    pub fn peek_series<'p, P>(&self, pool: &'p SegmentPool<P>) -> Option<(&'p Segment<P>, u32)> {
-        pool.get(self.next?).map(|series| (&series.first, series.count))
+    pub fn peek_group<'p, P>(&self, pool: &'p SegmentPool<P>) -> Option<(&'p Segment<P>, u32)> {
+        pool.get(self.next?).map(|group| (&group.first, group.count))
     }
 
     /// The oldest unacknowledged segment, if it was ever sent.
     #[inline]
     pub fn oldest<'p, P>(&self, pool: &'p SegmentPool<P>) -> Option<&'p Segment<P>> {
-        let series = pool.get(self.series.front()?)?;
-        Some(&series.first).filter(|segment| segment.transmissions > 0)
+        let group = pool.get(self.group.front()?)?;
+        Some(&group.first).filter(|segment| segment.transmissions > 0)
     }
 
     /// The first segment presumed lost.
@@ -234,10 +234,10 @@ impl SendQueue {
         }
         let mut at = self.lost_from;
         while let Some(node) = at {
-            let series = pool.get(node)?;
-            if series.first.state == SegmentState::Lost {
+            let group = pool.get(node)?;
+            if group.first.state == SegmentState::Lost {
                 self.lost_from = at;
-                return Some(&series.first);
+                return Some(&group.first);
             }
             at = pool.next(node);
         }
@@ -249,30 +249,30 @@ impl SendQueue {
     pub fn advance<P: SendPayload>(&mut self, pool: &mut SegmentPool<P>, now: Instant) -> Option<Segment<P>> {
         let mut segment = *self.peek(pool)?;
         self.advance_by(pool, now, 1);
-        segment.note_sent(now);
+        segment.mark_sent(now);
         Some(segment)
     }
 
-    /// Notes that the first `count` segments, at least one, of the series that
-    /// [`peek_series`](Self::peek_series) returned are sent at `now`.
+    /// Notes that the first `count` segments, at least one, of the group that
+    /// [`peek_group`](Self::peek_group) returned are sent at `now`.
     #[inline]
     pub fn advance_by<P: SendPayload>(&mut self, pool: &mut SegmentPool<P>, now: Instant, count: u32) {
         let Some(node) = self.next else { return };
         let Some((next, following)) = pool.get_mut_and_next(node) else { return };
-        debug_assert!((1..=next.count).contains(&count), "the series has not as many segments");
+        debug_assert!((1..=next.count).contains(&count), "the group has not as many segments");
         let octets = next.first.octets;
         self.in_flight_octets += octets * count;
         self.nxt += octets * count;
         if next.count == count && next.after.is_none() {
-            next.first.note_sent(now);
+            next.first.mark_sent(now);
             self.next = following;
         } else {
             self.next = self.advance_part(pool, now, node, octets, count);
         }
     }
 
-    /// Notes that the first `count` segments, of `octets` octets each, of the series `node` are sent at
-    /// `now`. Returns the series after them. Those that are sent in one turn are one series again.
+    /// Notes that the first `count` segments, of `octets` octets each, of the group `node` are sent at
+    /// `now`. Returns the group after them. Those that are sent in one turn are one group again.
     fn advance_part<P: SendPayload>(
         &mut self,
         pool: &mut SegmentPool<P>,
@@ -285,11 +285,11 @@ impl SendQueue {
             && pool.next(before) == Some(node)
             && pool.get(before).is_some_and(|before| was_sent_once(&before.first, now, octets))
         {
-            return pool.move_first(&mut self.series, before, node, count);
+            return pool.move_first(&mut self.group, before, node, count);
         }
-        pool.part(&mut self.series, node, count);
+        pool.part(&mut self.group, node, count);
         let (sent, following) = pool.get_mut_and_next(node)?;
-        sent.first.note_sent(now);
+        sent.first.mark_sent(now);
         following
     }
 
@@ -301,9 +301,9 @@ impl SendQueue {
     ) -> Option<Segment<P>> {
         self.peek_lost(pool)?;
         let node = self.lost_from?;
-        pool.part(&mut self.series, node, 1);
+        pool.part(&mut self.group, node, 1);
         let segment = &mut pool.get_mut(node)?.first;
-        segment.note_sent(now);
+        segment.mark_sent(now);
         self.lost_octets -= segment.octets;
         self.in_flight_octets += segment.octets;
         Some(*segment)
@@ -317,9 +317,9 @@ impl SendQueue {
     ) -> Option<Segment<P>> {
         // The last segment sent is the last of the list, unless others are queued after it; then those are
         // sent first.
-        let node = self.series.back()?;
-        let series = pool.get(node)?;
-        let (state, octets, count) = (series.first.state, series.first.octets, series.count);
+        let node = self.group.back()?;
+        let group = pool.get(node)?;
+        let (state, octets, count) = (group.first.state, group.first.octets, group.count);
         match state {
             SegmentState::InFlight => {}
             SegmentState::Lost => {
@@ -328,9 +328,9 @@ impl SendQueue {
             }
             SegmentState::Sacked | SegmentState::Unsent => return None,
         }
-        let node = pool.part(&mut self.series, node, count - 1).unwrap_or(node);
+        let node = pool.part(&mut self.group, node, count - 1).unwrap_or(node);
         let segment = &mut pool.get_mut(node)?.first;
-        segment.note_sent(now);
+        segment.mark_sent(now);
         Some(*segment)
     }
 
@@ -350,30 +350,30 @@ impl SendQueue {
         self.cut(pool, node, octets)
     }
 
-    /// Cuts the first segment of the series `node`.
+    /// Cuts the first segment of the group `node`.
     fn cut<P: SendPayload>(&mut self, pool: &mut SegmentPool<P>, node: NodeId, octets: u32) -> bool {
-        let Some(first) = pool.get(node).map(|series| series.first) else { return false };
+        let Some(first) = pool.get(node).map(|group| group.first) else { return false };
         if octets == 0 || first.octets <= octets || pool.free() == 0 {
             return false;
         }
-        pool.part(&mut self.series, node, 1);
+        pool.part(&mut self.group, node, 1);
         let rest = Segment {
             seq: first.seq + octets,
             octets: first.octets - octets,
             skip: first.skip + octets,
             ..first
         };
-        if pool.insert(&mut self.series, node, rest).is_none() {
+        if pool.insert(&mut self.group, node, rest).is_none() {
             return false;
         }
         self.len += 1;
-        if let Some(series) = pool.get_mut(node) {
-            series.first.octets = octets;
+        if let Some(group) = pool.get_mut(node) {
+            group.first.octets = octets;
         }
         true
     }
 
-    /// Frees the segments that `ack` covers wholly. Calls `delivered` before, for each series of them with
+    /// Frees the segments that `ack` covers wholly. Calls `delivered` before, for each group of them with
     /// the first and their number. A segment acknowledged in part stays, and is retransmitted whole if
     /// necessary, so that its boundaries hold.
     pub fn acknowledge<P: SendPayload>(
@@ -382,25 +382,25 @@ impl SendQueue {
         ack: SeqNumber,
         mut delivered: impl FnMut(&Segment<()>, u32),
     ) {
-        while let Some(front) = self.series.front() {
-            let Some(series) = pool.get(front) else { break };
-            let first = series.first.bare();
+        while let Some(front) = self.group.front() {
+            let Some(group) = pool.get(front) else { break };
+            let first = group.first.bare();
             if first.end() > ack || first.transmissions == 0 {
                 break;
             }
-            let is_whole = series.end() <= ack;
-            let count = if is_whole { series.count } else { (ack - first.seq) as u32 / first.octets.max(1) };
+            let is_entire = group.end() <= ack;
+            let count = if is_entire { group.count } else { (ack - first.seq) as u32 / first.octets.max(1) };
             delivered(&first, count);
-            self.take_out(first.state, first.octets * count, count);
+            self.subtract(first.state, first.octets * count, count);
             self.len -= count;
-            if !is_whole {
+            if !is_entire {
                 pool.drop_first(front, count);
                 break;
             }
             if self.lost_from == Some(front) {
                 self.lost_from = pool.next(front);
             }
-            pool.drop_front(&mut self.series, count);
+            pool.drop_front(&mut self.group, count);
         }
     }
 
@@ -415,27 +415,27 @@ impl SendQueue {
     ) -> SentOnce {
         debug_assert!(!self.has_holes(), "the last segment was not the last to be delivered");
         let mut sum = SentOnce::default();
-        while let Some(front) = self.series.front() {
-            let Some(series) = pool.get(front) else { break };
-            let first = &series.first;
+        while let Some(front) = self.group.front() {
+            let Some(group) = pool.get(front) else { break };
+            let first = &group.first;
             if first.end() > ack || first.transmissions != 1 || first.state != SegmentState::InFlight {
                 break;
             }
-            let is_whole = series.end() <= ack;
-            let count = if is_whole { series.count } else { (ack - first.seq) as u32 / first.octets.max(1) };
+            let is_entire = group.end() <= ack;
+            let count = if is_entire { group.count } else { (ack - first.seq) as u32 / first.octets.max(1) };
             let octets = first.octets * count;
             sum.octets += octets;
             sum.count += count;
             sum.largest_octets = sum.largest_octets.max(first.octets);
             (sum.end, sum.sent_at) = (first.seq + octets, first.sent_at);
-            if !is_whole {
+            if !is_entire {
                 pool.drop_first(front, count);
                 break;
             }
             if self.lost_from == Some(front) {
                 self.lost_from = pool.next(front);
             }
-            pool.drop_front(&mut self.series, count);
+            pool.drop_front(&mut self.group, count);
         }
         self.in_flight_octets -= sum.octets;
         self.len -= sum.count;
@@ -444,7 +444,7 @@ impl SendQueue {
 
     /// Takes `count` segments of `octets` octets together out of the sum of those in `state`.
     #[inline]
-    const fn take_out(&mut self, state: SegmentState, octets: u32, count: u32) {
+    const fn subtract(&mut self, state: SegmentState, octets: u32, count: u32) {
         match state {
             SegmentState::InFlight => self.in_flight_octets -= octets,
             SegmentState::Lost => self.lost_octets -= octets,
@@ -457,7 +457,7 @@ impl SendQueue {
     }
 
     /// Marks the segments that lie wholly inside `blocks` (first octet, octet after the last) as held by the
-    /// peer. Calls `delivered` before, for each series of those newly marked with the first and their number.
+    /// peer. Calls `delivered` before, for each group of those newly marked with the first and their number.
     pub fn mark_sacked<P: SendPayload>(
         &mut self,
         pool: &mut SegmentPool<P>,
@@ -471,23 +471,23 @@ impl SendQueue {
                 |&(left, right): &(SeqNumber, SeqNumber)| left <= segment.seq && segment.end() <= right;
             blocks.iter().any(held)
         };
-        let mut at = self.series.front();
+        let mut at = self.group.front();
         while let Some(node) = at {
             budget.spend_one();
-            let Some(series) = pool.get(node) else { return };
-            let (first, count) = (series.first.bare(), series.count);
+            let Some(group) = pool.get(node) else { return };
+            let (first, count) = (group.first.bare(), group.count);
             if first.end() > highest || first.transmissions == 0 {
                 return;
             }
             let held = is_held(&first);
             let alike = count_alike(budget, first, count, |segment| is_held(segment) == held);
-            pool.part(&mut self.series, node, alike);
+            pool.part(&mut self.group, node, alike);
             if held && first.state != SegmentState::Sacked {
                 delivered(&first, alike);
                 let octets = first.octets * alike;
-                self.take_out(first.state, octets, alike);
-                if let Some(series) = pool.get_mut(node) {
-                    series.first.state = SegmentState::Sacked;
+                self.subtract(first.state, octets, alike);
+                if let Some(group) = pool.get_mut(node) {
+                    group.first.state = SegmentState::Sacked;
                 }
                 let end = first.seq + octets;
                 self.sacked_end = if self.sacked_segments == 0 { end } else { self.sacked_end.later(end) };
@@ -510,7 +510,7 @@ impl SendQueue {
     }
 
     /// Marks segments as [`mark_lost`](Self::mark_lost) does, by their payload too: `judge` gets that of the
-    /// first of the series.
+    /// first of the group.
     #[inline]
     pub fn mark_lost_with<P: SendPayload>(
         &mut self,
@@ -519,11 +519,11 @@ impl SendQueue {
         mut judge: impl FnMut(&Segment<()>, &P) -> Verdict,
     ) -> bool {
         let mut first_lost = None;
-        let mut at = self.series.front();
+        let mut at = self.group.front();
         while let Some(node) = at {
             budget.spend_one();
-            let Some(series) = pool.get(node) else { break };
-            let (first, count, payload) = (series.first.bare(), series.count, &series.first.payload);
+            let Some(group) = pool.get(node) else { break };
+            let (first, count, payload) = (group.first.bare(), group.count, &group.first.payload);
             match first.state {
                 SegmentState::Unsent => break,
                 SegmentState::Sacked | SegmentState::Lost => {}
@@ -532,13 +532,13 @@ impl SendQueue {
                     verdict => {
                         let alike =
                             count_alike(budget, first, count, |segment| judge(segment, payload) == verdict);
-                        pool.part(&mut self.series, node, alike);
+                        pool.part(&mut self.group, node, alike);
                         if verdict == Verdict::Lost {
                             let octets = first.octets * alike;
-                            self.take_out(SegmentState::InFlight, octets, alike);
+                            self.subtract(SegmentState::InFlight, octets, alike);
                             self.lost_octets += octets;
-                            if let Some(series) = pool.get_mut(node) {
-                                series.first.state = SegmentState::Lost;
+                            if let Some(group) = pool.get_mut(node) {
+                                group.first.state = SegmentState::Lost;
                             }
                             first_lost = first_lost.or(at);
                         }
@@ -549,7 +549,7 @@ impl SendQueue {
         }
         if first_lost.is_some() {
             // The first lost segment is this one or an older one; the next search starts at the front.
-            self.lost_from = self.series.front();
+            self.lost_from = self.group.front();
         }
         first_lost.is_some()
     }
@@ -557,31 +557,31 @@ impl SendQueue {
     /// Marks all lost segments as in flight: they were not lost (a spurious timeout or retransmission).
     pub fn unmark_lost<P>(&mut self, pool: &mut SegmentPool<P>) {
         while self.peek_lost(pool).is_some() {
-            let Some(series) = self.lost_from.and_then(|node| pool.get_mut(node)) else { return };
-            series.first.state = SegmentState::InFlight;
-            self.lost_octets -= series.octets();
-            self.in_flight_octets += series.octets();
+            let Some(group) = self.lost_from.and_then(|node| pool.get_mut(node)) else { return };
+            group.first.state = SegmentState::InFlight;
+            self.lost_octets -= group.octets();
+            self.in_flight_octets += group.octets();
         }
     }
 
     /// Marks all selectively acknowledged segments as lost: the peer has dropped them (RFC 2018 §8).
     pub fn forget_sacked<P>(&mut self, pool: &mut SegmentPool<P>) {
-        let mut at = self.series.front();
+        let mut at = self.group.front();
         while let Some(node) = at {
-            let Some(series) = pool.get_mut(node) else { break };
-            if series.first.state == SegmentState::Sacked {
-                series.first.state = SegmentState::Lost;
-                self.lost_octets += series.octets();
+            let Some(group) = pool.get_mut(node) else { break };
+            if group.first.state == SegmentState::Sacked {
+                group.first.state = SegmentState::Lost;
+                self.lost_octets += group.octets();
             }
             at = pool.next(node);
         }
         (self.sacked_octets, self.sacked_segments) = (0, 0);
-        self.lost_from = self.series.front();
+        self.lost_from = self.group.front();
     }
 
     /// Frees everything.
     pub fn clear<P>(&mut self, pool: &mut SegmentPool<P>) {
-        pool.clear(&mut self.series);
+        pool.clear(&mut self.group);
         *self = Self::new(self.nxt);
     }
 }

@@ -347,9 +347,9 @@ mod tests {
             // and of IPv4 the checksum and the identification; and lengths that are shorter.
             let of_ip = if form.over_ipv6 { 0 } else { 32 };
             let length = next.len() - form.network() - if form.over_ipv6 { V6 } else { 0 };
-            let still_whole = (0..16).filter(|bit| length >> bit & 1 == 1 && PAYLOAD >= 1 << bit).count();
+            let still_entire = (0..16).filter(|bit| length >> bit & 1 == 1 && PAYLOAD >= 1 << bit).count();
             let of_option = if form.rdma { RDMA_BITS } else { 0 };
-            assert_eq!(bits.len(), 2 + 16 + 32 + 2 + of_option + of_ip + still_whole, "{form:?}: {bits:?}");
+            assert_eq!(bits.len(), 2 + 16 + 32 + 2 + of_option + of_ip + still_entire, "{form:?}: {bits:?}");
         }
     }
 

@@ -141,7 +141,7 @@ impl Segment {
             return false;
         }
         self.timestamps = if header_octets == WITH_TIMESTAMPS {
-            frame.get(packet.transport + Header::MIN_LEN..).and_then(timestamps_alone)
+            frame.get(packet.transport + Header::MIN_LEN..).and_then(timestamps_only)
         } else {
             None
         };
@@ -170,16 +170,16 @@ impl Segment {
         payload_octets: usize,
     ) -> Self {
         let timestamps = header.options.timestamps;
-        let is_alone = header.options == Options { timestamps, ..Options::default() };
+        let has_only_timestamps = header.options == Options { timestamps, ..Options::default() };
         Self {
             tuple,
             seq: header.seq,
             ack: header.ack,
             flags: header.flags,
             window: header.window,
-            timestamps: timestamps.filter(|_| is_alone),
+            timestamps: timestamps.filter(|_| has_only_timestamps),
             rdma_octets: 0,
-            has_other_options: !is_alone,
+            has_other_options: !has_only_timestamps,
             ecn,
             transport,
             payload_offset: transport + header_octets,
@@ -204,7 +204,7 @@ impl Segment {
     #[inline(never)]
     pub fn find_rdma_option(&mut self, frame: &[u8], kind: u8) {
         let options = frame.get(self.transport + Header::MIN_LEN..self.payload_offset).unwrap_or_default();
-        let timestamps = timestamps_alone(options);
+        let timestamps = timestamps_only(options);
         let rdma = if timestamps.is_some() { &options[WITH_TIMESTAMPS - Header::MIN_LEN..] } else { options };
         let [found, octets, body @ ..] = rdma else { return };
         // The offer, which is for SYNs, is followed by NOPs.
@@ -258,7 +258,7 @@ const fn ports(tcp: &[u8; Header::MIN_LEN]) -> [u8; 4] {
 
 /// Returns the timestamps of options that begin with them after two NOPs.
 #[inline]
-fn timestamps_alone(options: &[u8]) -> Option<Timestamps> {
+fn timestamps_only(options: &[u8]) -> Option<Timestamps> {
     let [kinds @ .., v0, v1, v2, v3, e0, e1, e2, e3] = *options.first_chunk::<12>()?;
     let value = u32::from_be_bytes([v0, v1, v2, v3]);
     (kinds == TIMESTAMPS_AFTER_NOPS)

@@ -34,7 +34,7 @@ impl<W: World> Play<W> {
 
     pub(super) fn take_of_cut_off(&mut self, number: usize, side: usize, completion: &Completion) {
         match (completion.kind, completion.status) {
-            (CompletionKind::Receive, Status::Success) => self.take_receive(number, side, completion),
+            (CompletionKind::Receive, Status::Success) => self.dequeue_receive(number, side, completion),
             (CompletionKind::Receive, _) => self.take_flushed_receive(number, side, completion),
             _ => self.take_send_of_cut_off(number, side, completion),
         }

@@ -312,9 +312,9 @@ impl<W: World> Play<W> {
                 } else if self.halves[number][side].over {
                     self.halves[number][side].take_ending(&completion);
                 } else if completion.kind == CompletionKind::Receive {
-                    self.take_receive(number, side, &completion);
+                    self.dequeue_receive(number, side, &completion);
                 } else {
-                    self.take_send(number, side, &completion);
+                    self.dequeue_send(number, side, &completion);
                 }
             }
         }
@@ -325,7 +325,7 @@ impl<W: World> Play<W> {
         format!("seed {}, connection {number}, side {side}: {completion:?}, errors {errors:?}", self.seed)
     }
 
-    fn take_send(&mut self, number: usize, side: usize, completion: &Completion) {
+    fn dequeue_send(&mut self, number: usize, side: usize, completion: &Completion) {
         let what = self.what(number, side, completion);
         let due = &mut self.halves[number][side].due;
         // Those before it that report no success are complete too (RDMAP-5.5-08).

@@ -124,7 +124,7 @@ impl<W: World> Play<W> {
         receive
     }
 
-    pub(crate) fn take_receive(&mut self, number: usize, side: usize, completion: &Completion) {
+    pub(crate) fn dequeue_receive(&mut self, number: usize, side: usize, completion: &Completion) {
         let what = self.what(number, side, completion);
         let half = &mut self.halves[number][side];
         let due = half.due_receives.pop_front().unwrap_or_else(|| panic!("{what}: no message was sent"));

@@ -228,7 +228,7 @@ impl Target {
         check(msn == self.msn[queue as usize], MSN_RANGE).map_err(error)?;
         let header = Untagged { invalidate, msn, mo: mo as usize };
         match queue {
-            0 => self.take_send(&segment, header).map_err(error),
+            0 => self.dequeue_send(&segment, header).map_err(error),
             1 => self.take_request(&segment, header).map_err(error),
             2 => Err(Self::take_terminate(&segment, header).map_or_else(error, End::Terminated)),
             _ => self.take_atomic_response(&segment, header).map_err(error),
@@ -285,7 +285,7 @@ impl Target {
 
     /// A message for a buffer of the application.
     // Requirements: DDP-7.1-02 to DDP-7.1-05
-    fn take_send(&mut self, segment: &Segment, header: Untagged) -> Result<(), Code> {
+    fn dequeue_send(&mut self, segment: &Segment, header: Untagged) -> Result<(), Code> {
         let immediate = matches!(segment.opcode, opcode::IMMEDIATE | opcode::IMMEDIATE_SOLICITED);
         let begun = self.open.is_some();
         let open = self.open.clone().or_else(|| self.receives.front().map(|receive| (receive.clone(), 0)));

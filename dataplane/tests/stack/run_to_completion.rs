@@ -93,10 +93,10 @@ fn what_is_not_answered_is_acknowledged_by_the_next_poll() {
     let mut pings = Pings::new();
     let before = pings.sent_by_b();
     pings.arrive(1);
-    assert!(pings.pair.b.core.has_turns(), "the next poll is to come at once");
+    assert!(pings.pair.b.core.has_scheduled(), "the next poll is to come at once");
     assert!(pings.poll_b());
     assert_eq!(pings.sent_by_b(), before + 1);
-    assert!(!pings.pair.b.core.has_turns() && !pings.poll_b());
+    assert!(!pings.pair.b.core.has_scheduled() && !pings.poll_b());
     assert!(pings.pair.run_until(1, |pair| !pair.a.poll_completions().is_empty()));
 }
 
@@ -110,7 +110,7 @@ fn what_an_acknowledgement_lets_go_leaves_in_the_same_poll() {
         pings.pair.a.write(id, Slice { stag: LONG, to: 0, len: LONG_OCTETS as u32 }, LONG, 0);
     }
     pings.pair.a.core.poll_run_to_completion(now);
-    while pings.pair.a.core.has_turns() {
+    while pings.pair.a.core.has_scheduled() {
         pings.pair.a.core.poll_run_to_completion(now);
     }
     let window = pings.pair.a.statistics().frames_sent;
@@ -131,7 +131,7 @@ fn what_was_posted_leaves_before_what_has_arrived_is_taken() {
     pings.pair.now += 100 * MILLISECOND;
     write(&pings.pair.b, 1);
     assert!(pings.poll_b());
-    assert!(pings.holds(1) && pings.pair.b.core.has_turns(), "taken, and not acknowledged yet");
+    assert!(pings.holds(1) && pings.pair.b.core.has_scheduled(), "taken, and not acknowledged yet");
     assert_eq!(pings.sent_by_b(), before + 1, "the Write");
     assert!(pings.poll_b());
     assert_eq!(pings.sent_by_b(), before + 2, "the acknowledgement");

@@ -173,7 +173,7 @@ fn constant_memory_goes_by_reference() {
         let statistics = pair.a.statistics();
         let handed_over = statistics.frames_sent as usize;
         assert!(handed_over < frames.len(), "{mtu_bytes} {pieces}: {handed_over} frames handed over");
-        // The short messages share segments with the ends of long ones, and all these are copied.
+        // The small messages share segments with the ends of long ones, and all these are copied.
         let by_reference = statistics.bytes_copied_tx < OCTETS as u64 / 20;
         assert!(by_reference == (pieces > 1), "{mtu_bytes} {pieces}: {statistics:?}");
     }

@@ -86,7 +86,7 @@ impl Gates {
         self.ready[transfer]
     }
 
-    pub(crate) fn note_sent(&mut self, transfer: usize, range: Range<usize>, offset: usize) {
+    pub(crate) fn mark_sent(&mut self, transfer: usize, range: Range<usize>, offset: usize) {
         self.sections.push((transfer, range, offset));
     }
 }

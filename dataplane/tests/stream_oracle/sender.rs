@@ -80,11 +80,11 @@ impl Sender {
                     }
                     let nothing = self.plan.transfers[transfer].section();
                     assert!(self.writer.write_nothing(nothing, offset as u32));
-                    gates.note_sent(transfer, begin + 1..begin + 1, offset);
+                    gates.mark_sent(transfer, begin + 1..begin + 1, offset);
                     return self.advance(0, 0);
                 }
                 let written = self.write(rng, annotation, octets - self.in_step);
-                gates.note_sent(transfer, begin..begin + written, offset + self.in_step);
+                gates.mark_sent(transfer, begin..begin + written, offset + self.in_step);
                 self.advance(written, octets)
             }
         }

@@ -110,7 +110,7 @@ pub fn run(octets: &[u8]) -> Outcome {
         world.step(&mut input);
     }
     world.finish();
-    DOORBELLS.with(|doorbells| while doorbells.take_byte_stream().is_some() {});
+    DOORBELLS.with(|doorbells| while doorbells.dequeue_byte_stream().is_some() {});
     world.outcome.counters = *world.inbound.counters();
     world.outcome
 }
@@ -163,7 +163,7 @@ impl World {
                     self.cancelled.push(rid);
                 }
             }
-            6 => self.take_commands(),
+            6 => self.receive_commands(),
             7 => self.hand_over(),
             8 => self.read(input),
             _ => self.read_plain(input),
@@ -190,7 +190,7 @@ impl World {
         if octets.is_multiple_of(5) {
             // It may have come before: a start that was told is told once more only if it is still to come.
             self.starts.insert(arrived.payload);
-            self.inbound.note_message_start(&arrived);
+            self.inbound.record_message_start(&arrived);
         }
         if let Some(option) = option {
             self.inbound.place(&option, &arrived, |at, octets, write| slices(at, octets, write));
@@ -218,8 +218,8 @@ impl World {
         }
     }
 
-    fn take_commands(&mut self) {
-        self.inbound.take_commands();
+    fn receive_commands(&mut self) {
+        self.inbound.receive_commands();
         if !self.reader.has_settled() {
             return;
         }
@@ -399,7 +399,7 @@ impl World {
             while let Some(arrived) = self.arrivals.fill(self.inbound.position()) {
                 assert!(arrived.in_order);
             }
-            self.take_commands();
+            self.receive_commands();
             self.hand_over();
             let mut any = false;
             while self.read_item(&mut out, usize::MAX) {

@@ -55,7 +55,7 @@ fn segments_that_continue_each_other_are_one_placement() {
         let (mut inbound, mut reader) = (Inbound::new(shared.clone()), ByteReader::new(shared));
         let memory = Region::heap(SEGMENTS * SEGMENT).expect("memory");
         assert!(reader.expect(RID, &memory, 0, memory.len()));
-        inbound.take_commands();
+        inbound.receive_commands();
         for number in order {
             place(&mut inbound, number, false);
         }
@@ -94,7 +94,7 @@ fn a_transfer_that_nobody_is_told_of_gives_its_buffer_back() {
     let shared = Arc::new(SharedByteStream::new(0, Rings::new().doorbells, config));
     let (mut inbound, mut reader) = (Inbound::new(shared.clone()), ByteReader::new(shared));
     assert!(reader.expect(RID, &region(200), 0, 200));
-    inbound.take_commands();
+    inbound.receive_commands();
     let place = |inbound: &mut Inbound, name: Rid, begin: u64, octets: u32, in_order: bool| {
         let option = Transfer {
             rid: name,
@@ -213,7 +213,7 @@ impl End {
             let at = name as usize * BUFFER;
             self.reader.expect(Rid::new(name).expect("46 bits"), &self.memory, at, BUFFER);
         }
-        self.inbound.take_commands();
+        self.inbound.receive_commands();
     }
 
     /// Reads all there is; parts of a buffer that continue each other are one.
@@ -262,7 +262,7 @@ proptest! {
                 let arrived = Arrived { payload: begin, payload_octets: payload.len(), kept, in_order: true };
                 if let Some(option) = &said.option {
                     if option.message_aligned {
-                        inbound.note_message_start(&arrived);
+                        inbound.record_message_start(&arrived);
                     }
                     inbound.place(option, &arrived, |at, octets, write| {
                         write(&payload[(at - begin) as usize..][..octets]);

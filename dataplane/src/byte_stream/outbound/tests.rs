@@ -126,10 +126,10 @@ proptest! {
             } else {
                 prop_assert_eq!((run.starts_message, run.part), (false, None));
             }
-            outbound.note_queued(&next);
+            outbound.on_queued(&next);
             if alike == 0 {
                 alike = outbound.runs_alike(&run, room);
-                outbound.note_queued_alike(&run, alike);
+                outbound.on_queued_alike(&run, alike);
                 alike_to = core::mem::replace(&mut outbound.cursor, next.after);
             }
             last = run;
@@ -139,7 +139,7 @@ proptest! {
         prop_assert_eq!(outbound.unqueued_octets(), 0);
         prop_assert_eq!(found, if annotates { nothings } else { Vec::new() }, "of nothing, once");
         // All is released that is acknowledged.
-        outbound.note_acknowledged(START + at as u32);
+        outbound.on_acknowledged(START + at as u32);
         outbound.release(START + at as u32);
         prop_assert_eq!(writer.released_pieces(), all.len() as u64);
         prop_assert!(writer.is_acknowledged());

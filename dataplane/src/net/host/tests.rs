@@ -183,7 +183,7 @@ fn a_neighbour_with_our_hardware_address_is_reached_over_the_wire() {
 
 /// Receives the one frame from the host to itself, if there is one.
 fn receive_looped<D: Device>(host: &mut Host<D>) -> Option<Result<Inbound<D::Frame>, DropCause>> {
-    let mut burst = host.take_looped_burst();
+    let mut burst = host.dequeue_looped_burst();
     let frame = burst.pop();
     host.end_burst(burst);
     Some(host.receive(NOW, frame?, Ingress::Loopback))
@@ -251,7 +251,7 @@ fn a_segment_arrives_as_it_was_sent() {
         template.write_header(&mut frame, &header, payload.len(), 0b10, DEFAULT_KIND);
         sender.queue_reply(frame);
         sender.flush(NOW);
-        let mut burst = receiver.take_burst(NOW + 1_000_000).unwrap();
+        let mut burst = receiver.dequeue_burst(NOW + 1_000_000).unwrap();
         let inbound = receiver.receive(NOW, burst.remove(0), Ingress::Wire);
         receiver.end_burst(burst);
         let Ok(Inbound::Segment(segment, parsed, frame)) = inbound else { panic!("no segment") };

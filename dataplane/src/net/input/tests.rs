@@ -370,7 +370,7 @@ fn a_segment_is_whole_and_in_one_piece() {
     frame.append(octets.len()).expect("room").copy_from_slice(&octets);
     pair.sender.queue_reply(frame);
     pair.sender.flush(NOW);
-    let mut burst = pair.receiver.take_burst(NOW + 1_000_000).expect("a burst");
+    let mut burst = pair.receiver.dequeue_burst(NOW + 1_000_000).expect("a burst");
     let frame = burst.pop().expect("a frame");
     burst.clear();
     pair.receiver.end_burst(burst);

@@ -199,7 +199,7 @@ impl Receiver {
     // Requirements: DDP-8.3.2-07, RDMAP-8.1.2-05
     pub(super) fn provide(&mut self, shared: &SharedQp, messages: usize) -> Result<(), StreamError> {
         while shared.shares_receives() && self.moved.len() + usize::from(self.message.begun) < messages {
-            let Some(request) = shared.take_shared_receive()? else { break };
+            let Some(request) = shared.dequeue_shared_receive()? else { break };
             self.moved.push_back(request);
         }
         Ok(())

@@ -156,7 +156,7 @@ impl Receiver {
         // At most as many as the queue holds, so that an application that keeps posting cannot keep the core
         // here.
         for _ in 0..shared.receive_depth() {
-            let Some(request) = shared.take_receive() else { break };
+            let Some(request) = shared.dequeue_receive() else { break };
             flush(request);
         }
         if shared.has_posted_receives() {

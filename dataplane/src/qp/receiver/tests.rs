@@ -201,7 +201,7 @@ impl Model {
             return Err(StreamError::Ddp(DdpError::InvalidQueue));
         }
         assert_eq!(queue, 0, "the other queues are tested elsewhere");
-        self.take_send((rdmap_version, opcode), last, (msn, mo), number(2), payload)
+        self.dequeue_send((rdmap_version, opcode), last, (msn, mo), number(2), payload)
     }
 
     /// RFC 5041 §7.1 for the Tagged Buffer Model, then RFC 5040 §7.2.
@@ -264,7 +264,7 @@ impl Model {
 
     /// RFC 5041 §7.1 for the Untagged Buffer Model, then RFC 5040 §7.2, and RFC 7306 §6 for Immediate Data.
     // Requirements: DDP-7.1-02 to DDP-7.1-05
-    fn take_send(
+    fn dequeue_send(
         &mut self,
         (rdmap_version, opcode): (u8, u8),
         last: bool,

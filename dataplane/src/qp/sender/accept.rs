@@ -92,7 +92,7 @@ impl Sender {
     #[inline(never)]
     fn accept_one(&mut self, shared: &SharedQp, stags: &mut StagTable) -> bool {
         let Some(place) = self.entries.next_mut() else { return false };
-        let Some(request) = shared.take_send() else { return false };
+        let Some(request) = shared.dequeue_send() else { return false };
         if request.posted_after_close() {
             self.after_close = Some(request);
             return false;
@@ -102,7 +102,7 @@ impl Sender {
         let mut second = None;
         if status == Status::Success {
             second = place.request.split_immediate();
-            place.note_memory(stags);
+            place.record_memory(stags);
         }
         place.checked(status, &mut self.numbers);
         let ends_locally = !place.sends_message();

@@ -13,13 +13,13 @@ use crate::wire::atomic::AtomicResponse;
 use crate::wire::ddp::{Tagged, Untagged};
 use crate::wire::rdmap::Opcode;
 
-/// A short message that is whole in its FPDU.
-pub struct ShortMessage<'s> {
+/// A small message that is whole in its FPDU.
+pub struct SmallMessage<'s> {
     entry: &'s SendEntry,
     version: u8,
 }
 
-impl ShortMessage<'_> {
+impl SmallMessage<'_> {
     /// The octets of its FPDU, in a stream without Markers.
     #[inline]
     pub fn fpdu_octets(&self) -> usize {
@@ -119,7 +119,7 @@ impl Sender {
     #[cfg(test)]
     pub(super) fn fpdus(&self, run: FpduRun, reads: &Reads) -> impl Iterator<Item = FpduDescriptor> {
         let mut fpdus: Vec<_> = self.first_of(&run, reads).into_iter().collect();
-        assert!(self.all_behind(&run, 1, |fpdu| {
+        assert!(self.all_after_first(&run, 1, |fpdu| {
             fpdus.push(*fpdu);
             true
         }));
@@ -129,7 +129,12 @@ impl Sender {
     /// Calls `f` for the FPDUs of a run that is not yet acknowledged, in order, but for the first `from`, one
     /// at least. Returns false if `f` does, and calls it no more.
     #[inline]
-    pub fn all_behind(&self, run: &FpduRun, from: usize, mut f: impl FnMut(&FpduDescriptor) -> bool) -> bool {
+    pub fn all_after_first(
+        &self,
+        run: &FpduRun,
+        from: usize,
+        mut f: impl FnMut(&FpduDescriptor) -> bool,
+    ) -> bool {
         let Origin::Requests(number) = run.origin else { return true };
         let mut number = number.wrapping_add(from as u32);
         let mut left = run.fpdus() - from;
@@ -156,35 +161,35 @@ impl Sender {
         true
     }
 
-    /// The message of a run of one FPDU that is not yet acknowledged, if that is a whole short message.
+    /// The message of a run of one FPDU that is not yet acknowledged, if that is a whole small message.
     #[inline]
-    pub fn short_message(&self, run: &FpduRun) -> Option<ShortMessage<'_>> {
+    pub fn small_message(&self, run: &FpduRun) -> Option<SmallMessage<'_>> {
         let Origin::Requests(number) = run.origin else { return None };
         let entry = self.entries.get(number.wrapping_sub(self.completed) as usize)?;
-        let is_whole = run.offset == 0 && entry.octets == run.first_octets;
-        let found = run.more == 0 && entry.traits.contains(Traits::SHORT_RANGE) && is_whole;
-        found.then_some(ShortMessage { entry, version: self.numbers.version })
+        let is_entire = run.offset == 0 && entry.octets == run.first_octets;
+        let found = run.more == 0 && entry.traits.contains(Traits::SMALL_RANGE) && is_entire;
+        found.then_some(SmallMessage { entry, version: self.numbers.version })
     }
 
     /// Calls `f` for the first FPDUs of a run that is not yet acknowledged, as long as each is a whole short
     /// message and `f` returns true. Returns how often it did.
     #[inline]
-    pub fn each_short_message(&self, run: &FpduRun, mut f: impl FnMut(ShortMessage<'_>) -> bool) -> usize {
+    pub fn each_small_message(&self, run: &FpduRun, mut f: impl FnMut(SmallMessage<'_>) -> bool) -> usize {
         let Origin::Requests(number) = run.origin else { return 0 };
         let first = number.wrapping_sub(self.completed) as usize;
         // Only the first and the last may be a part of their message.
-        let is_whole = |index, octets| self.entries.get(index).is_some_and(|entry| entry.octets == octets);
-        if run.offset > 0 || !is_whole(first, run.first_octets) {
+        let is_entire = |index, octets| self.entries.get(index).is_some_and(|entry| entry.octets == octets);
+        if run.offset > 0 || !is_entire(first, run.first_octets) {
             return 0;
         }
-        let is_last_cut = run.more > 0 && !is_whole(first + usize::from(run.more), run.last_octets);
+        let is_last_cut = run.more > 0 && !is_entire(first + usize::from(run.more), run.last_octets);
         let mut whole = 0;
         for part in self.entries.in_a_row(first..first + run.fpdus() - usize::from(is_last_cut)) {
             for entry in part {
-                if !entry.traits.contains(Traits::SHORT_RANGE) {
+                if !entry.traits.contains(Traits::SMALL_RANGE) {
                     return whole;
                 }
-                if !f(ShortMessage { entry, version: self.numbers.version }) {
+                if !f(SmallMessage { entry, version: self.numbers.version }) {
                     return whole;
                 }
                 whole += 1;

@@ -122,7 +122,7 @@ impl Sender {
     #[cold]
     fn flush_posted(&mut self, shared: &SharedQp) {
         for _ in 0..=shared.send_depth() {
-            let Some(request) = self.after_close.take().or_else(|| shared.take_send()) else { return };
+            let Some(request) = self.after_close.take().or_else(|| shared.dequeue_send()) else { return };
             let mut entry = SendEntry::new(request);
             entry.checked(Status::Flushed, &mut self.numbers);
             let (completion, signaled) =

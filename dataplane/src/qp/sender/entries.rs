@@ -1,5 +1,5 @@
-//! The send queue of a queue pair at its core: entries of requests that were accepted, in a ring where they are
-//! written in place and stay until they are complete.
+//! The send queue of a queue pair at its core: entries of requests that were accepted, in a ring where they
+//! are written in place and stay until they are complete.
 
 use core::ops::Range;
 

@@ -1,5 +1,5 @@
-//! An entry of the send queue: a request that the core has accepted, the message that it puts on the wire, and
-//! its progress. All that packing and queueing ask for is computed once, when the request is accepted.
+//! An entry of the send queue: a request that the core has accepted, the message that it puts on the wire,
+//! and its progress. All that packing and queueing ask for is computed once, when the request is accepted.
 
 use bitflags::bitflags;
 
@@ -29,7 +29,7 @@ bitflags! {
         /// that is so is looked at for such entries only.
         const GATED = 1;
         /// Its payload is one range of memory, of few octets.
-        const SHORT_RANGE = 1 << 1;
+        const SMALL_RANGE = 1 << 1;
         /// Frames can refer to its payload in place.
         const REFERS = 1 << 2;
         /// Its request is in a box.
@@ -86,7 +86,7 @@ pub(in crate::qp) struct MessageNumbers {
 
 /// Returns the number and advances it; it wraps to zero.
 // Requirements: DDP-4.3-09
-pub(super) fn take_number(number: &mut u32) -> u32 {
+pub(super) fn advance_number(number: &mut u32) -> u32 {
     let taken = *number;
     *number = number.wrapping_add(1);
     taken
@@ -113,8 +113,8 @@ impl SendEntry {
         }
     }
 
-    /// Makes this entry that of a checked request that [sends a range](CompactWqe::sends_range), with the next
-    /// message number if it takes one. `refers` says whether frames can refer to the range in place.
+    /// Makes this entry that of a checked request that [sends a range](CompactWqe::sends_range), with the
+    /// next message number if it takes one. `refers` says whether frames can refer to the range in place.
     // Each field is written in place. A struct that was just put together elsewhere would be slow to read.
     // Requirements: RDMAP-4.1-06
     #[inline]
@@ -127,12 +127,12 @@ impl SendEntry {
             Tagged::LEN
         } else {
             self.kind = CompletionKind::Send;
-            self.msn = take_number(&mut numbers.send);
+            self.msn = advance_number(&mut numbers.send);
             Untagged::LEN
         };
         self.set_lengths(header_len, octets);
         let mut traits = Traits::LAST;
-        traits.set(Traits::SHORT_RANGE, octets < limits::SHORT_MESSAGE_BYTES);
+        traits.set(Traits::SMALL_RANGE, octets < limits::SMALL_MESSAGE_BYTES);
         traits.set(Traits::REFERS, refers);
         traits.set(Traits::REPORTED, request.is_signaled());
         self.traits = traits;
@@ -160,12 +160,12 @@ impl SendEntry {
             Operation::Write { .. } => {}
             // The Write is an entry of its own by now.
             Operation::Send { .. } | Operation::Immediate { .. } | Operation::WriteWithImmediate { .. } => {
-                self.msn = take_number(&mut numbers.send);
+                self.msn = advance_number(&mut numbers.send);
             }
             Operation::Read { .. }
             | Operation::FetchAdd { .. }
             | Operation::CompareSwap { .. }
-            | Operation::Swap { .. } => self.msn = take_number(&mut numbers.read),
+            | Operation::Swap { .. } => self.msn = advance_number(&mut numbers.read),
             Operation::LocalInvalidate { .. } | Operation::Bind(_) | Operation::Register(_) => return,
         }
         if let Some(message) = self.message_by(numbers.version) {
@@ -227,7 +227,7 @@ impl SendEntry {
     #[inline]
     fn message_by(&self, version: u8) -> Option<Message> {
         let (msn, octets) = (self.msn, self.octets);
-        if let Some((stag, to)) = self.request.short_write() {
+        if let Some((stag, to)) = self.request.compact_write() {
             return Some(message::write(version, stag, to, octets));
         }
         Some(match self.request.operation() {
@@ -248,7 +248,7 @@ impl SendEntry {
     }
 
     /// Notes whether frames can refer to the payload in place. A payload of few octets is copied anyway.
-    pub(super) fn note_memory(&mut self, stags: &StagTable) {
+    pub(super) fn record_memory(&mut self, stags: &StagTable) {
         if let [local] = self.request.slices()
             && local.len >= limits::BY_REFERENCE_MIN_BYTES
             && self.request.operation().sends_local()
@@ -264,8 +264,8 @@ impl SendEntry {
         self.request.expects_response()
     }
 
-    /// Has it wait for the response of the peer, if there is to be one. All of its message is queued; `number`
-    /// is that of this entry.
+    /// Has it wait for the response of the peer, if there is to be one. All of its message is queued;
+    /// `number` is that of this entry.
     #[inline(never)]
     pub(super) fn await_response(&mut self, number: u32, outbound: &mut OutboundReads) {
         self.response = self.outbound_request(number).map(|awaited| outbound.push(awaited));
@@ -347,7 +347,7 @@ impl SendEntry {
     /// The words of the completion of a success.
     #[inline]
     pub(super) fn completion_words(&self, qp: QpNumber) -> [u64; CQE_WORDS] {
-        let words = |id| cqe::plain_words(qp, self.kind, self.octets, id);
+        let words = |id| cqe::success_words(qp, self.kind, self.octets, id);
         match self.request.lender() {
             None => words(MarkedId { id: self.request.id(), lent: false }),
             Some(lender) => words(marked_id(self.request.id(), Some(lender))),

@@ -78,7 +78,7 @@ impl Sender {
             last_octets: 0,
             more: 0,
             header_len: entry.header_len,
-            by_request: is_all && first_octets < limits::SHORT_MESSAGE_BYTES && !entry.is_gated(),
+            by_request: is_all && first_octets < limits::SMALL_MESSAGE_BYTES && !entry.is_gated(),
             markers: Markers::of(room.position, room.markers),
         };
         let ends = offset + first_octets == entry.message_octets;
@@ -89,8 +89,8 @@ impl Sender {
         Some(self.pack(run, self.queued + 1, pending, room, outbound))
     }
 
-    /// Whether the entry at `index` may be sent now, if all before it are. `pending` counts the entries before
-    /// it that expect a response and are not queued yet.
+    /// Whether the entry at `index` may be sent now, if all before it are. `pending` counts the entries
+    /// before it that expect a response and are not queued yet.
     #[inline(never)]
     fn may_go(&self, entry: &SendEntry, index: usize, pending: usize, outbound: &OutboundReads) -> bool {
         let waits = (entry.request.fenced() && !(outbound.is_empty() && pending == 0))
@@ -130,7 +130,7 @@ impl Sender {
         room: &SegmentRoom,
         outbound: &OutboundReads,
     ) -> FpduRun {
-        if next >= self.entries.len() || run.first_octets >= room.alone_from && self.refers(&run) {
+        if next >= self.entries.len() || run.first_octets >= room.single_from && self.refers(&run) {
             return run;
         }
         let most = limits::FPDUS_PER_SEGMENT.saturating_sub(run.fpdus());
@@ -154,7 +154,7 @@ impl Sender {
                 if !fits {
                     return pack_part(run, entry, room);
                 }
-                if entry.refers() && entry.message_octets >= room.alone_from {
+                if entry.refers() && entry.message_octets >= room.single_from {
                     return run;
                 }
                 (run.octets, run.last_octets) = (end as u32, entry.message_octets);
@@ -225,7 +225,7 @@ impl Sender {
     /// Example: of a message of 65536 octets whose first FPDU has 1428 octets of payload, 44 follow, and then
     /// the last one with 1276.
     #[inline]
-    pub fn parts_alike(&self, run: &FpduRun, segment: &SegmentRoom, reads: &Reads) -> u32 {
+    pub fn count_equal(&self, run: &FpduRun, segment: &SegmentRoom, reads: &Reads) -> u32 {
         if run.more > 0 || self.terminate.is_some() || self.provider_message.is_some() {
             return 0;
         }
@@ -270,15 +270,15 @@ impl Sender {
     }
 
     /// Notes that `count` more FPDUs after `run`, which ends at `end`, are queued: the next of those that are
-    /// [alike](Self::parts_alike).
+    /// [alike](Self::count_equal).
     #[inline]
-    pub fn advance_parts(&mut self, run: &FpduRun, count: u32, end: SeqNumber, reads: &mut Reads) {
+    pub fn advance_equal(&mut self, run: &FpduRun, count: u32, end: SeqNumber, reads: &mut Reads) {
         if run.by_request {
             return self.advance_messages(run, count, end);
         }
         let mut next = *run;
         next.move_on(1);
-        let octets = next.series_octets(count);
+        let octets = next.group_octets(count);
         match run.origin {
             Origin::Requests(_) => self.offset += octets,
             Origin::Response(_) => reads.inbound.advance_inside(octets),
@@ -304,10 +304,10 @@ impl Sender {
 /// room for one.
 fn pack_part(mut run: FpduRun, entry: &SendEntry, room: &SegmentRoom) -> FpduRun {
     let octets = run.octets as usize;
-    let Some(mulpdu) = room.mulpdu_behind(octets) else { return run };
+    let Some(mulpdu) = room.mulpdu_after(octets) else { return run };
     let header_len = usize::from(entry.header_len);
     let part_octets = entry.message_octets.min((mulpdu - header_len) as u32);
-    if entry.refers() && part_octets >= room.alone_from {
+    if entry.refers() && part_octets >= room.single_from {
         return run;
     }
     run.octets = room.with(octets, header_len + part_octets as usize) as u32;

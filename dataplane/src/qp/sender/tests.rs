@@ -38,7 +38,7 @@ fn world(depth: usize) -> World {
 }
 
 fn room(emss_octets: usize) -> SegmentRoom {
-    SegmentRoom { position: 0, emss_octets, markers: false, packing: true, alone_from: u32::MAX }
+    SegmentRoom { position: 0, emss_octets, markers: false, packing: true, single_from: u32::MAX }
 }
 
 fn inline(id: u64) -> SendRequest {

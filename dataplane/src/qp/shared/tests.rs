@@ -43,7 +43,7 @@ fn depth_counts_until_completion() {
     qp.post_send(send(2)).unwrap();
     assert_eq!(bells.take(), Some(QpNumber(7)));
     assert_eq!(bells.take(), None, "one bell for many posts");
-    assert_eq!(qp.take_send().unwrap().id(), 1);
+    assert_eq!(qp.dequeue_send().unwrap().id(), 1);
     assert_eq!(qp.post_send(send(3)), Err(PostError::QueueFull), "taken is not completed");
     qp.complete_send(completion(1));
     qp.post_send(send(3)).unwrap();
@@ -78,13 +78,13 @@ fn unsignaled_work_needs_no_place() {
     qp.set_state(QpState::ReadyToSend);
     for id in 0..100 {
         qp.post_send(unsignaled(id)).unwrap();
-        assert_eq!(qp.take_send().unwrap().id(), id);
+        assert_eq!(qp.dequeue_send().unwrap().id(), id);
         qp.retire_send();
     }
     let list = [unsignaled(0), send(1), unsignaled(2), unsignaled(3), send(4), unsignaled(5)];
     let refused = Err(BadRequest { posted: 4, error: PostError::CompletionQueueFull });
     assert_eq!(qp.post_sends(&list), refused);
-    let taken: Vec<u64> = core::iter::from_fn(|| qp.take_send()).map(|posted| posted.id()).collect();
+    let taken: Vec<u64> = core::iter::from_fn(|| qp.dequeue_send()).map(|posted| posted.id()).collect();
     assert_eq!(taken, [0, 1, 2, 3]);
     qp.retire_send();
     qp.complete_send(completion(1));
@@ -109,7 +109,7 @@ fn a_flushed_unsignaled_request_takes_no_place_of_others() {
     let ring = qp.send_completions.queue().clone();
     qp.set_state(QpState::ReadyToSend);
     qp.post_sends(&[unsignaled(1), unsignaled(2), send(3)]).unwrap();
-    assert_eq!(core::iter::from_fn(|| qp.take_send()).count(), 3);
+    assert_eq!(core::iter::from_fn(|| qp.dequeue_send()).count(), 3);
     let flushed = |id| Completion { status: Status::Flushed, ..completion(id) };
     qp.report_unsignaled(flushed(1));
     assert!(!ring.has_overflowed());
@@ -135,7 +135,7 @@ fn posting_in_error_is_accepted() {
         qp.post_receive(ReceiveRequest::new(3, Slice::default())).unwrap();
         assert_eq!(bells.take(), Some(QpNumber(7)));
         let late: Vec<bool> =
-            core::iter::from_fn(|| qp.take_send()).map(|posted| posted.posted_after_close()).collect();
+            core::iter::from_fn(|| qp.dequeue_send()).map(|posted| posted.posted_after_close()).collect();
         assert_eq!(late, [false, true]);
         qp.abandon();
         let refused = PostError::WrongState(QpState::Error);
@@ -157,7 +157,7 @@ fn places_are_used_again() {
         qp.post_send(SendRequest::new(id, Operation::SEND, inline)).unwrap();
         qp.post_send(SendRequest::new(id, Operation::SEND, inline)).unwrap();
         for _ in 0..2 {
-            let posted = qp.take_send().unwrap();
+            let posted = qp.dequeue_send().unwrap();
             places.insert(core::ptr::from_ref(posted.full().unwrap()) as usize);
             qp.recycle(posted);
             qp.complete_send(completion(id));
@@ -192,10 +192,10 @@ fn a_list_is_posted_as_far_as_it_goes() {
     assert_eq!(qp.post_sends(&list), refused);
     assert_eq!((bells.take(), bells.take()), (Some(QpNumber(7)), None));
     for id in 0..3 {
-        assert_eq!(qp.take_send().map(|request| request.id()), Some(id));
+        assert_eq!(qp.dequeue_send().map(|request| request.id()), Some(id));
         qp.complete_send(completion(id));
     }
-    assert!(qp.take_send().is_none());
+    assert!(qp.dequeue_send().is_none());
     assert_eq!(qp.send_completions.queue().drain().count(), 3);
     qp.post_sends(&list[..3]).unwrap();
     assert_eq!(qp.post_sends(&[]), Ok(()));
@@ -228,12 +228,12 @@ fn a_queue_pair_has_its_share_of_the_receives() {
     let request = ReceiveRequest::new(5, Slice::default());
     assert_eq!(qp.post_receive(request), Err(PostError::SharedReceives));
     srq.post(&[request; 4]).unwrap();
-    assert_eq!(qp.take_shared_receive(), Ok(Some(request)));
-    assert_eq!(qp.take_shared_receive(), Ok(Some(request)));
-    assert_eq!(qp.take_shared_receive(), Ok(None), "it holds two");
+    assert_eq!(qp.dequeue_shared_receive(), Ok(Some(request)));
+    assert_eq!(qp.dequeue_shared_receive(), Ok(Some(request)));
+    assert_eq!(qp.dequeue_shared_receive(), Ok(None), "it holds two");
     assert_eq!((srq.len(), qp.receives_taken(), qp.receives_outstanding()), (2, 2, 2));
     qp.complete_receive(completion(5));
-    assert_eq!(qp.take_shared_receive(), Ok(Some(request)));
+    assert_eq!(qp.dequeue_shared_receive(), Ok(Some(request)));
     assert_eq!((srq.len(), qp.receives_taken(), srq.taken()), (1, 3, 3));
 }
 
@@ -244,9 +244,9 @@ fn a_receive_without_a_place_for_its_completion_stays() {
     let (qp, srq, events) = sharing(4, 1);
     let request = ReceiveRequest::new(5, Slice::default());
     srq.post(&[request; 2]).unwrap();
-    assert_eq!(qp.take_shared_receive(), Ok(Some(request)));
-    assert_eq!(qp.take_shared_receive(), Err(StreamError::CompletionQueueOverflow));
-    assert_eq!(qp.take_shared_receive(), Err(StreamError::CompletionQueueOverflow));
+    assert_eq!(qp.dequeue_shared_receive(), Ok(Some(request)));
+    assert_eq!(qp.dequeue_shared_receive(), Err(StreamError::CompletionQueueOverflow));
+    assert_eq!(qp.dequeue_shared_receive(), Err(StreamError::CompletionQueueOverflow));
     assert_eq!(srq.len(), 1);
     assert_eq!(events.take(), None, "it may have one in its turn");
     qp.completions_overflow();
@@ -256,8 +256,8 @@ fn a_receive_without_a_place_for_its_completion_stays() {
     assert_eq!(events.take(), None);
     qp.complete_receive(completion(5));
     qp.receive_completions.queue().poll().unwrap();
-    assert_eq!(qp.take_shared_receive(), Ok(Some(request)));
-    assert_eq!(qp.take_shared_receive(), Ok(None), "it is a receive that is missing now");
+    assert_eq!(qp.dequeue_shared_receive(), Ok(Some(request)));
+    assert_eq!(qp.dequeue_shared_receive(), Ok(None), "it is a receive that is missing now");
 }
 
 #[test]

@@ -60,7 +60,7 @@ impl End {
         let tuple = Tuple::V4(Tuple4 { addresses: [0; 8], ports: [0; 4] });
         let segment = Segment::with_header(tuple, header, 0, 0, header.header_len(), octets);
         if self.tcp.expects(now, &segment, &self.pools) {
-            let changes = self.tcp.take_expected(now, &segment, &mut self.pools);
+            let changes = self.tcp.accept_expected(now, &segment, &mut self.pools);
             if octets > 0 {
                 self.tcp.pass(octets);
                 self.tcp.owe_window();

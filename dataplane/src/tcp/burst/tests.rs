@@ -1,4 +1,4 @@
-//! Connections get the same inputs. One queues and sends segment by segment, the others in series and in
+//! Connections get the same inputs. One queues and sends segment by segment, the others in group and in
 //! bursts: of segments that are alike, and of segments of any length.
 
 use super::*;
@@ -16,7 +16,7 @@ const ISS: SeqNumber = SeqNumber(u32::MAX - 20_000);
 const PEER_ISS: SeqNumber = SeqNumber(7000);
 const MSS: u16 = 1460;
 
-/// The number of a segment, counted from the first of its series.
+/// The number of a segment, counted from the first of its group.
 impl SendPayload for u32 {
     fn move_on(&mut self, count: u32) {
         *self += count;
@@ -34,7 +34,7 @@ struct End {
     tcp: Connection,
     pools: Pools<u32, SimFrame>,
     device: SimDevice,
-    /// If it queues in series and sends in bursts, whether the segments of a burst are alike.
+    /// If it queues in group and sends in bursts, whether the segments of a burst are alike.
     bursts: Option<bool>,
     /// Segments sent in bursts, and those after the first of each.
     sent: usize,

@@ -148,7 +148,7 @@ impl CongestionControl for Cubic {
 
     fn on_ack(&mut self, sample: &AckSample, in_recovery: bool) {
         let last_ack = core::mem::replace(&mut self.last_ack, sample.now);
-        let grows = self.window.note_ack(sample, in_recovery);
+        let grows = self.window.record_ack(sample, in_recovery);
         if !grows {
             // Time in which the window is not used, or must not grow, moves the curve along.
             return self.skip(last_ack, sample.now);

@@ -38,7 +38,7 @@ impl CongestionControl for NewReno {
     }
 
     fn on_ack(&mut self, sample: &AckSample, in_recovery: bool) {
-        if !self.window.note_ack(sample, in_recovery) {
+        if !self.window.record_ack(sample, in_recovery) {
             return;
         }
         if self.window.in_slow_start() {

@@ -57,7 +57,7 @@ impl Window {
 
     /// Notes an acknowledgement. Returns true if the window may grow by it: not in recovery, not by an
     /// acknowledgement with ECE (RFC 3168 §6.1.2), and not if the window does not limit sending.
-    pub(super) fn note_ack(&mut self, sample: &AckSample, in_recovery: bool) -> bool {
+    pub(super) fn record_ack(&mut self, sample: &AckSample, in_recovery: bool) -> bool {
         self.used = true;
         let initial = self.threshold_octets == u32::MAX;
         if initial && !in_recovery && self.hystart.on_ack(sample) == Phase::Done {

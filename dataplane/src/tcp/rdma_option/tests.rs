@@ -358,9 +358,9 @@ fn segments_with_options_are_not_joined() {
     assert_eq!(end.tcp.last_unsent(&end.pools).map(|(_, octets)| octets), Some(100));
 }
 
-/// A series of equal segments: each has headers of its own, and the option of its place.
+/// A group of equal segments: each has headers of its own, and the option of its place.
 #[test]
-fn each_segment_of_a_series_has_its_option() {
+fn each_segment_of_a_group_has_its_option() {
     let mut end = End::connected(ON, OFFER);
     end.queue(Piece::of(1, 0, 1428));
     assert_eq!(end.tcp.queue_more(&mut end.pools, 4), 4);

@@ -181,7 +181,7 @@ impl<F> HeldPool<F> {
 
     /// Notes the peak after a segment is handled.
     #[inline]
-    pub fn note_peak(&mut self) {
+    pub fn record_peak(&mut self) {
         self.frames_peak = self.frames_peak.max(self.frames());
     }
 

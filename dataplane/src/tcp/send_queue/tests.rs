@@ -1,4 +1,4 @@
-//! Segments alone, and series of them, through every change of their state.
+//! Segments alone, and group of them, through every change of their state.
 
 use super::*;
 
@@ -151,17 +151,17 @@ struct End {
     pool: SegmentPool<u32>,
     budget: ScanBudget,
     delivered: Vec<(SeqNumber, u32)>,
-    in_series: bool,
+    left_in_group: bool,
 }
 
 impl End {
-    fn new(in_series: bool) -> Self {
+    fn new(left_in_group: bool) -> Self {
         let (queue, pool) = (SendQueue::new(START), SegmentPool::new(60));
-        Self { queue, pool, budget: ScanBudget::new(), delivered: Vec::new(), in_series }
+        Self { queue, pool, budget: ScanBudget::new(), delivered: Vec::new(), left_in_group }
     }
 
     fn push(&mut self, number: u32, count: u32, octets: u32) {
-        if self.in_series {
+        if self.left_in_group {
             if self.queue.push(&mut self.pool, number, 0, octets) {
                 self.queue.grow_last(&mut self.pool, count - 1);
             }
@@ -170,21 +170,21 @@ impl End {
         }
     }
 
-    /// Sends `count` segments, those of a series together.
+    /// Sends `count` segments, those of a group together.
     fn send(&mut self, now: Instant, mut count: u32) {
         while count > 0
-            && let Some((_, most)) = self.queue.peek_series(&self.pool)
+            && let Some((_, most)) = self.queue.peek_group(&self.pool)
         {
-            let together = if self.in_series { most.min(count) } else { 1 };
+            let together = if self.left_in_group { most.min(count) } else { 1 };
             self.queue.advance_by(&mut self.pool, now, together);
             count -= together;
         }
     }
 
-    /// How many series there are.
-    fn series(&self) -> usize {
+    /// How many group there are.
+    fn group(&self) -> usize {
         let next = |node: &NodeId| self.pool.next(*node);
-        core::iter::successors(self.queue.series.front(), next).count()
+        core::iter::successors(self.queue.group.front(), next).count()
     }
 
     fn step(&mut self, now: Instant, [step, at, count, length]: [u32; 4], lost: u64) -> Option<Seen> {
@@ -227,10 +227,10 @@ fn seen(segment: Segment<u32>) -> Seen {
     (seq, octets, payload, skip, sent_at, transmissions, state)
 }
 
-/// Whatever happens to a queue of series happens to one of single segments: the same segments are held, in
-/// the same state, shown as delivered and sent again. No series has a pool without room for its parts.
+/// Whatever happens to a queue of group happens to one of single segments: the same segments are held, in
+/// the same state, shown as delivered and sent again. No group has a pool without room for its parts.
 #[test]
-fn series_are_what_their_segments_would_be() {
+fn group_are_what_their_segments_would_be() {
     let mut parted = 0;
     for seed in 0..300 {
         let mut rng = fastrand::Rng::with_seed(seed);
@@ -251,9 +251,9 @@ fn series_are_what_their_segments_would_be() {
                 let (segments, state) = (queue.iter(&end.pool).map(seen).collect::<Vec<_>>(), counts(queue));
                 let sacked = (queue.sacked_segments(), queue.sacked_end());
                 let ends = (queue.nxt(), queue.end(), queue.len(), end.pool.used());
-                let (delivered, series) = (core::mem::take(&mut end.delivered), end.series());
-                parted += usize::from(end.in_series && (2..segments.len()).contains(&series));
-                (sent, segments, state, sacked, ends, queue.octets_behind(&end.pool), delivered)
+                let (delivered, group) = (core::mem::take(&mut end.delivered), end.group());
+                parted += usize::from(end.left_in_group && (2..segments.len()).contains(&group));
+                (sent, segments, state, sacked, ends, queue.octets_after_next(&end.pool), delivered)
             });
             assert_eq!(after[0], after[1], "seed {seed}, step {number}: {step:?}");
         }
@@ -262,5 +262,5 @@ fn series_are_what_their_segments_would_be() {
             assert_eq!(end.pool.used(), 0);
         }
     }
-    assert!(parted > 10_000, "{parted} queues had several series, and fewer than segments");
+    assert!(parted > 10_000, "{parted} queues had several group, and fewer than segments");
 }

@@ -39,7 +39,7 @@ fn octets_outside_of_the_payload_do_not_exist() {
         } else {
             let octets = u32::from(data_octets);
             assert_eq!(receiver.read(), if octets > 0 { vec![placed(0, octets)] } else { vec![] });
-            receiver.is_whole();
+            receiver.is_entire();
         }
     }
 }
@@ -76,7 +76,7 @@ fn offsets_are_checked_against_the_buffer() {
         );
         if inside {
             assert_eq!(receiver.read(), [placed(buffer_offset, 100)]);
-            receiver.is_whole();
+            receiver.is_entire();
         } else {
             receiver.nothing_is_placed();
         }
@@ -95,7 +95,7 @@ fn a_buffer_of_nothing_takes_nothing() {
     receiver.nothing_is_placed();
     receiver.send_next(10, Transfer { total_octets: Some(0), ..whole(0) });
     assert_eq!(receiver.read(), [complete(0)]);
-    receiver.is_whole();
+    receiver.is_entire();
 }
 
 /// A transfer of nothing on a segment without payload is no part of the stream: it is ignored. On one with
@@ -122,7 +122,7 @@ fn a_transfer_of_nothing_needs_payload() {
     receiver.send_next(10, nothing);
     assert_eq!(receiver.counters().unknown_rid, 1, "its name is free");
     receiver.read();
-    receiver.is_whole();
+    receiver.is_entire();
 }
 
 // Requirements: TRO-3.1.7-01
@@ -153,7 +153,7 @@ fn a_total_that_changes_ends_placing() {
     receiver.send_next(50, option(150, None));
     assert_eq!(receiver.counters().total_changed, 4);
     assert_eq!(receiver.read(), [placed(0, 50), placed(50, 50)]);
-    receiver.is_whole();
+    receiver.is_entire();
     // Another transfer may have the name.
     assert!(receiver.reader.cancel(rid(NAME)));
     receiver.peer.settle();
@@ -161,7 +161,7 @@ fn a_total_that_changes_ends_placing() {
     receiver.expect();
     receiver.send_next(50, option(0, Some(50)));
     assert_eq!(receiver.read(), [placed(0, 50), complete(50)]);
-    receiver.is_whole();
+    receiver.is_entire();
 }
 
 /// A total that is less than what the form of 16 octets has placed before: the transfer never is complete,
@@ -181,11 +181,11 @@ fn a_total_below_what_is_placed_completes_nothing() {
             expected.extend([placed(0, 50), complete(100)]);
         }
         assert_eq!(receiver.read(), expected, "{first} {total}");
-        receiver.is_whole();
+        receiver.is_entire();
         // Nothing more is placed for the name.
         receiver.send_next(10, Transfer { buffer_offset: 100, ..whole(10) });
         assert_eq!(receiver.read(), []);
-        receiver.is_whole();
+        receiver.is_entire();
     }
 }
 
@@ -202,7 +202,7 @@ fn a_transfer_is_complete_when_all_octets_are_placed() {
     receiver.send(0, 50, Some(RdmaOption::Transfer(option(0))));
     // Those that continue each other are one part.
     assert_eq!(receiver.read(), [placed(0, 150), complete(150)]);
-    receiver.is_whole();
+    receiver.is_entire();
 }
 
 /// A segment that contradicts a transfer which is whole, and waits to be read, takes nothing from it: what
@@ -222,7 +222,7 @@ fn a_transfer_that_is_whole_stays_so() {
         receiver.peer.settle();
     }
     assert_eq!(items, [placed(0, 50), complete(50)]);
-    receiver.is_whole();
+    receiver.is_entire();
 }
 
 /// The name of a transfer that is under way: what it places anew is read from the stream, and what it adds
@@ -238,12 +238,12 @@ fn a_name_used_again_is_the_same_transfer() {
     assert!(!receiver.reader.expect(rid(NAME), &receiver.memory, AT, BUFFER), "it is expected already");
     receiver.send_next(50, Transfer { buffer_offset: 100, total_octets: Some(150), ..whole(50) });
     assert_eq!(receiver.read(), [placed(100, 50), complete(150)]);
-    receiver.is_whole();
+    receiver.is_entire();
     // After that the name is nobody's.
     receiver.send_next(50, whole(50));
     assert_eq!(receiver.counters().unknown_rid, 1);
     assert_eq!(receiver.read(), []);
-    receiver.is_whole();
+    receiver.is_entire();
 }
 
 /// Overlapping placements in order: the first in the stream has the octets of the buffer.
@@ -256,7 +256,7 @@ fn overlapping_placements_do_not_overwrite() {
         receiver.send_next(octets as usize, Transfer { buffer_offset: second, ..whole(octets as usize) });
         assert_eq!(receiver.counters().overlapping, 1, "{second} {octets}");
         assert_eq!(receiver.read(), [placed(0, 100)]);
-        receiver.is_whole();
+        receiver.is_entire();
     }
 }
 
@@ -273,7 +273,7 @@ fn earlier_octets_take_the_place_of_later_ones() {
         let counters = receiver.counters();
         assert_eq!((counters.placements_revoked, counters.overlapping), (1, 0), "{second}");
         assert_eq!(receiver.read(), [placed(0, 100)]);
-        receiver.is_whole();
+        receiver.is_entire();
     }
     // Two beyond the gap: the first to arrive has them.
     let mut receiver = Receiver::expecting();
@@ -282,7 +282,7 @@ fn earlier_octets_take_the_place_of_later_ones() {
     assert_eq!(receiver.counters().overlapping, 1);
     receiver.send(0, 100, None);
     assert_eq!(receiver.read(), [placed(0, 100)]);
-    receiver.is_whole();
+    receiver.is_entire();
 }
 
 /// A sender that cuts its segments anew sends octets again that wait beyond gaps, with those that are
@@ -312,7 +312,7 @@ fn octets_that_come_again_with_others_do_not_revoke() {
         assert_eq!((counters.placements_revoked, counters.octets_placed), (0, 300), "{order:?}");
         let items = receiver.read();
         assert_eq!(items.last(), Some(&complete(300)), "{order:?}: {items:?}");
-        receiver.is_whole();
+        receiver.is_entire();
     }
 }
 
@@ -328,7 +328,7 @@ fn octets_sent_twice_are_told_once() {
         receiver.send(0, 100, None);
         receiver.send(200, 100, None);
         receiver.read();
-        receiver.is_whole();
+        receiver.is_entire();
     }
 }
 
@@ -379,7 +379,7 @@ fn reserved_bits_of_names_are_received_as_zeros() {
                 receiver.peer.settle();
             }
         }
-        receiver.is_whole();
+        receiver.is_entire();
     }
 }
 
@@ -411,7 +411,7 @@ fn the_u_bit_does_not_decide_where_a_known_name_goes() {
         ReadItem::Complete { rid: name, buffer, total_octets: 20 },
     ];
     assert_eq!(receiver.read(), expected);
-    receiver.is_whole();
+    receiver.is_entire();
 }
 
 /// A flood of small transfers fills the buffers that there are, and no more; each is free again when the
@@ -433,7 +433,7 @@ fn unsolicited_transfers_have_a_quota() {
     assert_eq!(receiver.counters().segments_placed, COUNT);
     let items = receiver.read();
     assert_eq!(items.len() as u64, 2 * COUNT, "{items:?}");
-    receiver.is_whole();
+    receiver.is_entire();
     assert!(receiver.reader.release(2));
     receiver.peer.settle();
     for number in 100..103 {
@@ -481,7 +481,7 @@ fn unsolicited_transfers_that_nobody_is_told_of_take_nothing() {
     }
     receiver.send_next(50, option(99, 50, Some(50)));
     assert_eq!(receiver.read(), expected(99, 50), "the only buffer: {:?}", receiver.counters());
-    receiver.is_whole();
+    receiver.is_entire();
     assert!(receiver.reader.release(0));
     receiver.peer.settle();
     // One of nothing is reported, with a buffer to be given back.
@@ -508,7 +508,7 @@ fn a_name_that_is_taken_is_not_expected() {
     let complete = ReadItem::Complete { rid: name, buffer, total_octets: 20 };
     let told = [ReadItem::NotExpected { rid: name }, placed(0), placed(10), complete];
     assert_eq!(receiver.read(), told);
-    receiver.is_whole();
+    receiver.is_entire();
     assert!(octets_of(&receiver.memory).iter().all(|octet| *octet == GUARD), "the buffer is as before");
     // Now the name is free.
     receiver.expect();
@@ -544,7 +544,7 @@ fn transfers_that_do_not_fit_take_no_unsolicited_buffer() {
     receiver.send_next(50, option(20, 50, Some(50)));
     assert_eq!(receiver.counters().segments_placed, 1);
     assert_eq!(receiver.read().len(), 2);
-    receiver.is_whole();
+    receiver.is_entire();
 }
 
 /// More separate pieces than there may be intervals: for each one too many a gap is given up, whose octets
@@ -569,7 +569,7 @@ fn scattered_pieces_are_bounded() {
     assert_eq!(counters.overlapping, GIVEN_UP, "{counters:?}");
     let items = receiver.read();
     assert!(!items.iter().any(|item| matches!(item, ReadItem::Complete { .. })), "{items:?}");
-    receiver.is_whole();
+    receiver.is_entire();
 }
 
 /// Kind 25 with every length but the four of the draft is no option: its octets are skipped, or the segment
@@ -657,7 +657,7 @@ fn octets_beyond_the_window_are_not_placed() {
     receiver.send(50, 150, Some(RdmaOption::Transfer(option)));
     assert_eq!(receiver.counters().octets_placed, 200);
     assert_eq!(receiver.read(), [placed(0, 100), placed(100, 100), complete(200)]);
-    receiver.is_whole();
+    receiver.is_entire();
 }
 
 /// Without the agreement of both SYNs the option means nothing.

@@ -54,7 +54,7 @@ fn message_starts_are_told_in_stream_order() {
         Told::Octets(10),
     ];
     assert_eq!(told, expected);
-    receiver.is_whole();
+    receiver.is_entire();
     // A reader that does not ask is not told; neither is one that reads plainly.
     let mut receiver = Receiver::expecting();
     receiver.send(0, 10, Some(aligned(false)));
@@ -85,7 +85,7 @@ fn a_message_that_waits_for_room_begins_once() {
     }
     let expected = [Told::Octets(10), Told::Start, Told::Octets(10), Told::Octets(10)];
     assert_eq!(told, expected);
-    receiver.is_whole();
+    receiver.is_entire();
 }
 
 /// More messages than records wait for a reader that is slow: it is told of all of them.
@@ -112,7 +112,7 @@ fn message_starts_wait_for_the_reader() {
         receiver.peer.settle();
     }
     assert_eq!(starts, messages);
-    receiver.is_whole();
+    receiver.is_entire();
 }
 
 /// A segment that begins a message.
@@ -163,7 +163,7 @@ fn whole_messages_beyond_a_gap_come_early() {
             Told::Octets(17),
         ]
     );
-    receiver.is_whole();
+    receiver.is_entire();
 }
 
 /// All orders of so many things.
@@ -200,7 +200,7 @@ fn a_message_comes_early_in_any_order_of_its_segments() {
         receiver.send(0, 10, None);
         let told = [Told::Octets(10), Told::Start, handed_out(10, 60), Told::Start, Told::Octets(5)];
         assert_eq!(receiver.read_with_octets(), told, "{order:?}");
-        receiver.is_whole();
+        receiver.is_entire();
     }
 }
 
@@ -222,7 +222,7 @@ fn an_early_message_is_read_in_parts() {
     }
     let told = [Told::Octets(10), Told::Start, handed_out(10, 90), Told::Start, Told::Octets(10)];
     assert_eq!(receiver.read_with_octets(), told);
-    receiver.is_whole();
+    receiver.is_entire();
 }
 
 /// Whoever reads the octets in their order gets all of them, also those that were taken early.
@@ -248,7 +248,7 @@ fn readers_in_order_get_what_was_taken_early() {
         receiver.position = 50;
         // In the midst of it, the rest comes as well.
         assert_eq!(receiver.read_with_octets(), [Told::Octets(50), Told::Start, Told::Octets(10)]);
-        receiver.is_whole();
+        receiver.is_entire();
     }
 }
 
@@ -270,7 +270,7 @@ fn a_message_whose_turn_has_come_is_not_early() {
         assert_eq!(receiver.read_with_octets(), told);
     }
     assert_eq!(receiver.counters().messages_early, 3, "the ring has room again");
-    receiver.is_whole();
+    receiver.is_entire();
 }
 
 /// A message that is longer than the ring, or finds it full, is read in its turn.
@@ -290,7 +290,7 @@ fn messages_without_room_are_read_in_their_turn() {
     let told = receiver.read_with_octets();
     assert!(told.contains(&Told::Octets(101)) && told.contains(&Told::Octets(41)), "{told:?}");
     assert!(told.contains(&handed_out(111, 60)) && told.contains(&handed_out(212, 40)), "{told:?}");
-    receiver.is_whole();
+    receiver.is_entire();
 }
 
 /// Octets of transfers are placed as ever, and are part of the message: in its turn the reader is told where
@@ -319,7 +319,7 @@ fn early_messages_have_the_octets_that_are_placed() {
         ]
     );
     assert_eq!(receiver.counters().octets_delivered, 100);
-    receiver.is_whole();
+    receiver.is_entire();
     // Without an early taking the same octets are told as placed.
     let mut receiver = taking_early(1000);
     receiver.expect();
@@ -359,7 +359,7 @@ fn a_segment_hands_out_few_messages() {
     receiver.send(0, 10, None);
     let starts = receiver.read_with_octets().into_iter().filter(|told| *told == Told::Start).count();
     assert_eq!(starts, 10);
-    receiver.is_whole();
+    receiver.is_entire();
 }
 
 /// A beginning that becomes known inside octets that were handed out hands nothing out again: they come once.
@@ -388,7 +388,7 @@ fn a_late_beginning_hands_nothing_out_again() {
             Told::Octets(10),
         ]
     );
-    receiver.is_whole();
+    receiver.is_entire();
 }
 
 /// Neither does one inside of octets that were placed, of which the reader is not told: they come as placed.
@@ -412,7 +412,7 @@ fn a_beginning_inside_of_a_placement_hands_nothing_out() {
             Told::Octets(10),
         ]
     );
-    receiver.is_whole();
+    receiver.is_entire();
 }
 
 /// So many messages wait for a reader that does not look, and no more; the others are read in their turn.
@@ -431,5 +431,5 @@ fn early_messages_that_nobody_takes_are_bounded() {
     let told = receiver.read_with_octets();
     let handed_out = |told: &&Told| matches!(told, Told::Item(ReadItem::HandedOut { .. }));
     assert_eq!(told.iter().filter(handed_out).count(), most);
-    receiver.is_whole();
+    receiver.is_entire();
 }

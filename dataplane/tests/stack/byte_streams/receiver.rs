@@ -218,7 +218,7 @@ impl Receiver {
 
     /// All of the stream was read, and no guard was written.
     #[track_caller]
-    pub(super) fn is_whole(&mut self) {
+    pub(super) fn is_entire(&mut self) {
         assert_eq!(self.position, self.stream.len(), "all of the stream was read");
         let octets = octets_of(&self.memory);
         let guards = octets[..AT].iter().chain(&octets[AT + BUFFER..]);
@@ -229,7 +229,7 @@ impl Receiver {
     #[track_caller]
     pub(super) fn nothing_is_placed(&mut self) {
         assert_eq!(self.read(), []);
-        self.is_whole();
+        self.is_entire();
         assert!(octets_of(&self.memory).iter().all(|octet| *octet == GUARD), "the buffer is as before");
     }
 }

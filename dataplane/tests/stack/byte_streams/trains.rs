@@ -1,4 +1,4 @@
-//! Segments of a byte stream that one turn sends are a train, and share super-frames: the wire is the same as
+//! Segments of a byte stream that one turn sends are a burst, and share super-frames: the wire is the same as
 //! when each leaves alone.
 
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! Tests of short messages that share a segment which ends inside the last of them: those before it go out
+//! Tests of small messages that share a segment which ends inside the last of them: those before it go out
 //! and complete as whole ones, and it does when the rest of it has.
 
 use warpline_dataplane::qp::work::Status;

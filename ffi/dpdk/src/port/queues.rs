@@ -7,7 +7,7 @@ use std::sync::Arc;
 use dpdk_sys as sys;
 
 use super::interrupt::{Interrupt, RxInterrupt};
-use super::running::{Alone, Running};
+use super::running::{Running, SingleFpdu};
 use crate::errno::Errno;
 use crate::mbuf::Mbuf;
 
@@ -26,7 +26,7 @@ pub struct RxQueue {
     pub(super) port: Arc<Running>,
     pub(super) queue: u16,
     pub(super) interrupt: Option<Interrupt>,
-    pub(super) alone: Alone,
+    pub(super) alone: SingleFpdu,
 }
 
 impl RxQueue {
@@ -82,7 +82,7 @@ pub struct TxQueue {
     /// Whether the driver wants to see frames beforehand: some fix the checksum field up for their hardware.
     pub(super) prepare: bool,
     pub(super) rejected_frames: u64,
-    pub(super) alone: Alone,
+    pub(super) alone: SingleFpdu,
 }
 
 impl TxQueue {

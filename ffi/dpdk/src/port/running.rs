@@ -63,7 +63,7 @@ impl Drop for Running {
 }
 
 /// Marks what may be sent to another thread but used by one at a time.
-pub(super) type Alone = PhantomData<Cell<()>>;
+pub(super) type SingleFpdu = PhantomData<Cell<()>>;
 
 /// The handle of a started port.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ pub struct RunningPort {
     pub(super) capabilities: PortCapabilities,
     pub(super) rss: Option<RssLayout>,
     pub(super) multicast: Multicast,
-    pub(super) alone: Alone,
+    pub(super) alone: SingleFpdu,
 }
 
 impl RunningPort {

@@ -1,14 +1,14 @@
 //! The parts of a long message, in segments of their own one after the other: most of what a busy connection
 //! sends.
 //!
-//! [`Endpoint::parts`] looks once at what holds for all that are left of a series: the memory that they are
+//! [`Endpoint::parts`] looks once at what holds for all that are left of a group: the memory that they are
 //! from, the framing, and that nothing but an offset differs. Then each is written in one pass over its
 //! frame: headers, FPDU, payload and CRC. Every other segment is left to
 //! [`write_payload`](Endpoint::write_payload), which would write the same.
 
 use crate::device::Frame;
 use crate::memory::RetainedMemory;
-use crate::mpa::builder::{self, write_long};
+use crate::mpa::encode::{self, write_long};
 use crate::mpa::fpdu::Passes;
 use crate::net::template::HeaderTemplate;
 use crate::qp::run::{FpduDescriptor, FpduRun, Source};
@@ -20,8 +20,8 @@ use crate::wire::ddp;
 use super::Endpoint;
 use super::connection::{Chunk, Mode};
 
-/// The segments of a burst that are left of a series, each one FPDU whose payload is copied.
-pub(crate) struct Parts<'e> {
+/// The segments of a burst that are left of a group, each one FPDU whose payload is copied.
+pub(crate) struct Continuations<'e> {
     now: Instant,
     tcp: &'e mut tcp::Connection,
     burst: &'e mut Burst<Chunk>,
@@ -36,7 +36,7 @@ pub(crate) struct Parts<'e> {
 }
 
 impl<F: Frame> Endpoint<'_, F> {
-    /// Returns the segments that are left of the series of the one that `burst` sent last; `None` if there
+    /// Returns the segments that are left of the group of the one that `burst` sent last; `None` if there
     /// are none, or they are not parts of a message whose payload is copied from registered memory: constant
     /// memory goes by reference if that is allowed, in a stream without Markers.
     #[inline]
@@ -44,8 +44,8 @@ impl<F: Frame> Endpoint<'_, F> {
         &'s mut self,
         burst: &'s mut Burst<Chunk>,
         by_reference: bool,
-    ) -> Option<Parts<'s>> {
-        if burst.in_series() == 0 {
+    ) -> Option<Continuations<'s>> {
+        if burst.left_in_group() == 0 {
             return None;
         }
         let segment = burst.segment();
@@ -54,7 +54,7 @@ impl<F: Frame> Endpoint<'_, F> {
         let usual = run.fpdus() == 1
             && run.octets == segment.octets
             && run.octets as usize == run.markers.wire_len(run.first_ulpdu_octets())
-            && run.first_octets as usize >= builder::LONG_MIN_LEN;
+            && run.first_octets as usize >= encode::LONG_MIN_LEN;
         if !usual {
             return None;
         }
@@ -74,7 +74,7 @@ impl<F: Frame> Endpoint<'_, F> {
             return None;
         }
         let passes = Passes::summed(operating.crc, slice.len as usize);
-        Some(Parts {
+        Some(Continuations {
             now: self.now,
             passes,
             tcp: &mut self.connection.tcp,
@@ -88,7 +88,7 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 }
 
-impl Parts<'_> {
+impl Continuations<'_> {
     /// Returns the time of the turn.
     pub(crate) const fn now(&self) -> Instant {
         self.now
@@ -96,7 +96,7 @@ impl Parts<'_> {
 
     /// Returns how many segments are left.
     pub(crate) const fn left(&self) -> u32 {
-        self.burst.in_series()
+        self.burst.left_in_group()
     }
 
     /// Returns the octets of each segment.
@@ -109,7 +109,7 @@ impl Parts<'_> {
     /// Returns false if the payload or room for it cannot be had, and `None` if there is no segment for now.
     #[inline]
     pub(crate) fn write_next<F: Frame>(&mut self, headers: &HeaderTemplate, frame: &mut F) -> Option<bool> {
-        if !self.tcp.next_in_series(self.now, self.burst) {
+        if !self.tcp.next_in_group(self.now, self.burst) {
             return None;
         }
         let (segment, push) = (self.burst.segment(), self.burst.push());

@@ -7,10 +7,10 @@ use crate::device::Frame;
 use crate::limits;
 use crate::memory::{RetainedMemory, STag, StagTable, Target};
 use crate::mpa::Framing;
-use crate::mpa::builder::{ConstantPayload, FpduWriter, PayloadIn, fill_in_crcs, write_short};
+use crate::mpa::encode::{ConstantPayload, FpduWriter, PayloadIn, fill_in_crcs, write_small};
 use crate::mpa::fpdu::{self, Filled};
 use crate::qp::run::{FpduDescriptor, FpduRun, Source};
-use crate::qp::sender::ShortMessage;
+use crate::qp::sender::SmallMessage;
 use crate::statistics::Statistics;
 use crate::tcp::Pools;
 use crate::tcp::send_queue::Segment;
@@ -32,7 +32,7 @@ pub(super) struct PayloadSources<'e> {
 }
 
 /// An FPDU that has its segment for itself, and whose payload is copied from registered memory.
-struct Alone<'e> {
+struct SingleFpdu<'e> {
     header: ddp::Header,
     payload: Target<'e>,
     /// Where it begins in the stream of Full Operation.
@@ -40,9 +40,9 @@ struct Alone<'e> {
     framing: Framing,
 }
 
-/// FPDUs of short messages at the front of a segment.
+/// FPDUs of small messages at the front of a segment.
 #[derive(Default)]
-struct ShortFpdus {
+struct SmallFpdus {
     /// How many were built.
     built: usize,
     /// Octets that they take.
@@ -82,7 +82,7 @@ impl<F: Frame> Endpoint<'_, F> {
         frame: &mut F,
     ) -> bool {
         if let Chunk::Fpdus(run) = &segment.payload
-            && run.first_octets < limits::SHORT_MESSAGE_BYTES
+            && run.first_octets < limits::SMALL_MESSAGE_BYTES
             && run.octets == segment.octets
         {
             // Not cut, and copied on any device.
@@ -117,7 +117,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Returns the FPDU of `segment`, if it is the usual one: alone in its segment, not cut, its payload
     /// copied from registered memory.
     #[inline]
-    fn alone(&self, segment: &Segment<Chunk>, by_reference: bool) -> Option<Alone<'_>> {
+    fn alone(&self, segment: &Segment<Chunk>, by_reference: bool) -> Option<SingleFpdu<'_>> {
         let Chunk::Fpdus(run) = &segment.payload else { return None };
         let Mode::FullOperation(operating) = &self.connection.mode else { return None };
         if run.fpdus() > 1 || run.octets != segment.octets || run.first_octets == 0 {
@@ -134,7 +134,7 @@ impl<F: Frame> Endpoint<'_, F> {
             return None;
         }
         let position = operating.position_of(segment.seq);
-        Some(Alone { header, payload, position, framing: operating.send_framing() })
+        Some(SingleFpdu { header, payload, position, framing: operating.send_framing() })
     }
 
     /// Builds and keeps all of the FPDUs that `segment` has a part of, unless they are kept already: the
@@ -214,14 +214,14 @@ impl<'e> PayloadSources<'e> {
         let Some((operating, qp)) = self.operating() else { return false };
         let position = operating.position_of(begin);
         let crc = operating.crc.then(Engine::best);
-        let mut short = ShortFpdus::default();
+        let mut short = SmallFpdus::default();
         if !operating.markers_sent {
-            if let Some(message) = qp.sender.short_message(run) {
+            if let Some(message) = qp.sender.small_message(run) {
                 statistics.fpdus_sent += 1;
                 statistics.bytes_copied_tx += u64::from(message.local().len);
-                return self.build_short_message(&message, crc, out);
+                return self.build_small_message(&message, crc, out);
             }
-            short = self.build_short_messages(run, qp, crc, out);
+            short = self.build_small_messages(run, qp, crc, out);
         }
         statistics.fpdus_sent += short.built as u64;
         statistics.bytes_copied_tx += short.payload_octets;
@@ -235,41 +235,41 @@ impl<'e> PayloadSources<'e> {
             self.build_fpdu(fpdu, qp, &mut writer)
         };
         let begun = short.built > 0 || qp.sender.first_of(run, &qp.reads).is_some_and(|first| build(&first));
-        let built = begun && qp.sender.all_behind(run, short.built.max(1), build);
+        let built = begun && qp.sender.all_after_first(run, short.built.max(1), build);
         built && writer.is_full()
     }
 
-    /// Builds the FPDU of a short message in a stream without Markers. Returns false, and `out` is
+    /// Builds the FPDU of a small message in a stream without Markers. Returns false, and `out` is
     /// unspecified, if that is not the room for it, or its memory cannot be had.
     #[inline]
-    fn build_short_message(&self, message: &ShortMessage<'_>, crc: Option<Engine>, out: &mut [u8]) -> bool {
+    fn build_small_message(&self, message: &SmallMessage<'_>, crc: Option<Engine>, out: &mut [u8]) -> bool {
         let local = message.local();
         let Some(payload) = self.stags.retained(local.stag, local.to, local.len as usize) else {
             return false;
         };
         let fits = out.len() == message.fpdu_octets();
         let written =
-            fits && write_short(out, message.header_len(), &payload, |out| message.emit_header(out));
+            fits && write_small(out, message.header_len(), &payload, |out| message.emit_header(out));
         if let Some(engine) = crc {
             fill_in_crcs(out, engine);
         }
         written
     }
 
-    /// Builds the first FPDUs of a run in a stream without Markers, as long as they are short messages.
+    /// Builds the first FPDUs of a run in a stream without Markers, as long as they are small messages.
     // Not inlined: its loop needs the registers.
     #[inline(never)]
-    fn build_short_messages(
+    fn build_small_messages(
         &self,
         run: &FpduRun,
         qp: &QueuePair,
         crc: Option<Engine>,
         out: &mut [u8],
-    ) -> ShortFpdus {
+    ) -> SmallFpdus {
         let (mut filled, mut payload_octets) = (0, 0);
         // Most messages of a segment are from the same memory.
         let mut last: Option<(STag, RetainedMemory<'_>)> = None;
-        let built = qp.sender.each_short_message(run, |message| {
+        let built = qp.sender.each_small_message(run, |message| {
             let (octets, local) = (message.fpdu_octets(), message.local());
             let memory = match last {
                 Some((stag, memory)) if stag == local.stag => memory,
@@ -281,7 +281,7 @@ impl<'e> PayloadSources<'e> {
             };
             let Some(payload) = memory.target(local.to, local.len as usize) else { return false };
             let Some(room) = out.get_mut(filled..filled + octets) else { return false };
-            let written = write_short(room, message.header_len(), &payload, |out| message.emit_header(out));
+            let written = write_small(room, message.header_len(), &payload, |out| message.emit_header(out));
             if written {
                 filled += octets;
                 payload_octets += u64::from(local.len);
@@ -291,7 +291,7 @@ impl<'e> PayloadSources<'e> {
         if let Some(engine) = crc {
             fill_in_crcs(&mut out[..filled], engine);
         }
-        ShortFpdus { built, octets: filled, payload_octets }
+        SmallFpdus { built, octets: filled, payload_octets }
     }
 
     /// Builds one FPDU: its payload is copied once, from the user's buffer to its place in the frame.

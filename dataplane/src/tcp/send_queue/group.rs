@@ -1,12 +1,12 @@
-//! Segments of a send queue, in series: a run of segments that one descriptor describes.
+//! Segments of a send queue, in group: a run of segments that one descriptor describes.
 //!
-//! The parts of a long message make segments of equal length, each computed from the first. A series keeps
+//! The parts of a long message make segments of equal length, each computed from the first. A group keeps
 //! the first of them and how many there are, and one state for all. So what a message costs does not grow
-//! with the number of its segments, as long as the same happens to all of them. Where it does not, a series
+//! with the number of its segments, as long as the same happens to all of them. Where it does not, a group
 //! is parted: each part is again a first segment and a number.
 //!
 //! Example: the first 8 of 45 segments are sent at once, the peer reports that it holds the third to the
-//! eighth, and one is sent again. Then the series are 1 sent twice, 1 lost, 6 selectively acknowledged and 37
+//! eighth, and one is sent again. Then the group are 1 sent twice, 1 lost, 6 selectively acknowledged and 37
 //! unsent.
 
 use crate::pool::{List, NodeId, Pool};
@@ -29,7 +29,7 @@ pub enum SegmentState {
 
 /// A descriptor from which the layer above builds the octets of segments.
 pub trait SendPayload: Copy {
-    /// Turns the descriptor of a segment into that of the segment `count` places after it in its series.
+    /// Turns the descriptor of a segment into that of the segment `count` places after it in its group.
     fn move_on(&mut self, count: u32);
 
     /// Returns the RDMA option of a segment with `octets` octets of the payload from `skip` octets into it;
@@ -47,7 +47,7 @@ pub trait SendPayload: Copy {
 
     /// Returns the octets of option space that any part of the payload needs: the largest
     /// [`len`](RdmaOption::len) of its options, or 0 if no part has one. Segments of it have as much less
-    /// data, and it never goes in a train or in one segment with another payload. All segments of a series
+    /// data, and it never goes in a burst or in one segment with another payload. All segments of a group
     /// need the same.
     #[inline]
     fn option_octets(&self) -> u32 {
@@ -102,7 +102,7 @@ impl<P> Segment<P> {
 
     /// Notes that it is sent at `now`.
     #[inline]
-    pub(super) const fn note_sent(&mut self, now: Instant) {
+    pub(super) const fn mark_sent(&mut self, now: Instant) {
         self.sent_at = now;
         self.transmissions = self.transmissions.saturating_add(1);
         self.state = SegmentState::InFlight;
@@ -110,14 +110,14 @@ impl<P> Segment<P> {
 }
 
 impl<P: SendPayload> Segment<P> {
-    /// Turns the segment into the one `count` places after it in its series.
+    /// Turns the segment into the one `count` places after it in its group.
     #[inline]
     pub fn move_on(&mut self, count: u32) {
         self.seq += self.octets * count;
         self.payload.move_on(count);
     }
 
-    /// The segment `index` places after this one in its series.
+    /// The segment `index` places after this one in its group.
     #[inline]
     pub(in crate::tcp) fn part(mut self, index: u32) -> Self {
         self.move_on(index);
@@ -128,16 +128,16 @@ impl<P: SendPayload> Segment<P> {
 /// Segments in a row that have the same length and state. None of several was ever cut or sent again, and all
 /// of them were last sent at the same time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Series<P> {
+pub(super) struct SegmentGroup<P> {
     /// The first.
     pub(super) first: Segment<P>,
     /// How many there are, at least one.
     pub(super) count: u32,
-    /// The series that it was parted from, and continues as long as it is the next one after that.
+    /// The group that it was parted from, and continues as long as it is the next one after that.
     pub(super) after: Option<NodeId>,
 }
 
-impl<P> Series<P> {
+impl<P> SegmentGroup<P> {
     /// Octets of all segments.
     #[inline]
     pub(super) const fn octets(&self) -> u32 {
@@ -151,11 +151,11 @@ impl<P> Series<P> {
     }
 }
 
-/// Descriptors of segments, over all connections of a core. Each segment counts, so a series can always be
+/// Descriptors of segments, over all connections of a core. Each segment counts, so a group can always be
 /// parted.
 pub struct SegmentPool<P> {
-    series: Pool<Series<P>>,
-    /// Segments of all series.
+    group: Pool<SegmentGroup<P>>,
+    /// Segments of all group.
     used: usize,
     capacity: usize,
 }
@@ -163,7 +163,7 @@ pub struct SegmentPool<P> {
 impl<P> SegmentPool<P> {
     /// Returns a pool for `capacity` segments.
     pub fn new(capacity: usize) -> Self {
-        Self { series: Pool::new(capacity), used: 0, capacity }
+        Self { group: Pool::new(capacity), used: 0, capacity }
     }
 
     /// Segments in the pool.
@@ -178,41 +178,44 @@ impl<P> SegmentPool<P> {
     }
 
     #[inline]
-    pub(super) fn get(&self, node: NodeId) -> Option<&Series<P>> {
-        self.series.get(node)
+    pub(super) fn get(&self, node: NodeId) -> Option<&SegmentGroup<P>> {
+        self.group.get(node)
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, node: NodeId) -> Option<&mut Series<P>> {
-        self.series.get_mut(node)
+    pub(super) fn get_mut(&mut self, node: NodeId) -> Option<&mut SegmentGroup<P>> {
+        self.group.get_mut(node)
     }
 
     #[inline]
-    pub(super) fn get_mut_and_next(&mut self, node: NodeId) -> Option<(&mut Series<P>, Option<NodeId>)> {
-        self.series.get_mut_and_next(node)
+    pub(super) fn get_mut_and_next(
+        &mut self,
+        node: NodeId,
+    ) -> Option<(&mut SegmentGroup<P>, Option<NodeId>)> {
+        self.group.get_mut_and_next(node)
     }
 
-    /// The series after `node` in its queue.
+    /// The group after `node` in its queue.
     #[inline]
     pub(super) fn next(&self, node: NodeId) -> Option<NodeId> {
-        self.series.next(node)
+        self.group.next(node)
     }
 
     /// Appends a segment to `list`, if there is room for it.
     #[inline]
     pub(super) fn push(&mut self, list: &mut List, first: Segment<P>) -> Option<NodeId> {
-        let series = Series { first, count: 1, after: None };
-        let node = self.series.push_back(list, series).ok()?;
+        let group = SegmentGroup { first, count: 1, after: None };
+        let node = self.group.push_back(list, group).ok()?;
         self.used += 1;
         Some(node)
     }
 
-    /// Lets the series `node` grow by `count` segments, for which there is room.
+    /// Lets the group `node` grow by `count` segments, for which there is room.
     #[inline]
     pub(super) fn grow(&mut self, node: NodeId, count: u32) {
-        debug_assert!(count as usize <= self.free(), "no room for the segments of a series");
-        if let Some(series) = self.series.get_mut(node) {
-            series.count += count;
+        debug_assert!(count as usize <= self.free(), "no room for the segments of a group");
+        if let Some(group) = self.group.get_mut(node) {
+            group.count += count;
             self.used += count as usize;
         }
     }
@@ -222,61 +225,59 @@ impl<P> SegmentPool<P> {
         if self.free() == 0 {
             return None;
         }
-        let series = Series { first: rest, count: 1, after: None };
-        let inserted = self.series.insert_after(list, Some(node), series).ok()?;
+        let group = SegmentGroup { first: rest, count: 1, after: None };
+        let inserted = self.group.insert_after(list, Some(node), group).ok()?;
         self.used += 1;
         Some(inserted)
     }
 
-    /// Removes the first series of `list`, which has `count` segments.
+    /// Removes the first group of `list`, which has `count` segments.
     #[inline]
     pub(super) fn drop_front(&mut self, list: &mut List, count: u32) {
-        debug_assert_eq!(
-            list.front().and_then(|node| self.get(node)).map(|series| series.count),
-            Some(count)
-        );
+        debug_assert_eq!(list.front().and_then(|node| self.get(node)).map(|group| group.count), Some(count));
         self.used -= count as usize;
-        self.series.drop_front(list);
+        self.group.drop_front(list);
     }
 
     /// Removes everything of `list`.
     pub(super) fn clear(&mut self, list: &mut List) {
-        while let Some(series) = self.series.pop_front(list) {
-            self.used -= series.count as usize;
+        while let Some(group) = self.group.pop_front(list) {
+            self.used -= group.count as usize;
         }
     }
 }
 
 impl<P: SendPayload> SegmentPool<P> {
-    /// Parts the series `node` after its first `count` segments, if it has more. Returns the series of the
+    /// Parts the group `node` after its first `count` segments, if it has more. Returns the group of the
     /// rest.
     pub(super) fn part(&mut self, list: &mut List, node: NodeId, count: u32) -> Option<NodeId> {
-        let series = self.series.get_mut(node).filter(|series| (1..series.count).contains(&count))?;
-        let rest = Series { first: series.first.part(count), count: series.count - count, after: Some(node) };
-        // There is room for as many series as segments, and the segments do not become more.
-        debug_assert!(self.series.used() < self.used && self.series.free() > 0, "each segment counts");
-        let inserted = self.series.insert_after(list, Some(node), rest).ok();
+        let group = self.group.get_mut(node).filter(|group| (1..group.count).contains(&count))?;
+        let rest =
+            SegmentGroup { first: group.first.part(count), count: group.count - count, after: Some(node) };
+        // There is room for as many group as segments, and the segments do not become more.
+        debug_assert!(self.group.used() < self.used && self.group.free() > 0, "each segment counts");
+        let inserted = self.group.insert_after(list, Some(node), rest).ok();
         if inserted.is_some()
-            && let Some(series) = self.series.get_mut(node)
+            && let Some(group) = self.group.get_mut(node)
         {
-            series.count = count;
+            group.count = count;
         }
         inserted
     }
 
-    /// Removes the first `count` segments, not all, of the series `node`.
+    /// Removes the first `count` segments, not all, of the group `node`.
     #[inline]
     pub(super) fn drop_first(&mut self, node: NodeId, count: u32) {
-        if let Some(series) = self.series.get_mut(node) {
-            debug_assert!(count < series.count, "a series is not empty");
-            series.first.move_on(count);
-            series.count -= count;
+        if let Some(group) = self.group.get_mut(node) {
+            debug_assert!(count < group.count, "a group is not empty");
+            group.first.move_on(count);
+            group.count -= count;
             self.used -= count as usize;
         }
     }
 
-    /// Moves the first `count` segments of the series `from` to the end of `to`, which is before it in `list`
-    /// and which it continues. Returns the series after `to`.
+    /// Moves the first `count` segments of the group `from` to the end of `to`, which is before it in `list`
+    /// and which it continues. Returns the group after `to`.
     #[inline]
     pub(super) fn move_first(
         &mut self,
@@ -285,16 +286,16 @@ impl<P: SendPayload> SegmentPool<P> {
         from: NodeId,
         count: u32,
     ) -> Option<NodeId> {
-        if let Some(series) = self.series.get_mut(to) {
-            series.count += count;
+        if let Some(group) = self.group.get_mut(to) {
+            group.count += count;
         }
-        let moved = self.series.get_mut(from)?;
+        let moved = self.group.get_mut(from)?;
         if count < moved.count {
             moved.first.move_on(count);
             moved.count -= count;
             return Some(from);
         }
-        self.series.remove_after(list, Some(to));
-        self.series.next(to)
+        self.group.remove_after(list, Some(to));
+        self.group.next(to)
     }
 }

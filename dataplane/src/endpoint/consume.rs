@@ -37,7 +37,7 @@ impl<F: Frame> Endpoint<'_, F> {
         }
     }
 
-    /// Consumes the FPDUs of `segment`, which TCP [expected](crate::tcp::Connection::take_expected), in its
+    /// Consumes the FPDUs of `segment`, which TCP [expected](crate::tcp::Connection::accept_expected), in its
     /// `frame`, and those of the segments that follow it in `burst`. Returns the frame of one that is not
     /// next in order; `segment` is that one then.
     #[inline(never)]

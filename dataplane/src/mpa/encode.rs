@@ -9,7 +9,7 @@ use crate::memory::{Region, Target};
 use crate::wire::ddp;
 
 // A short payload is copied in one pass and summed in another, which takes less time.
-const _: () = assert!(limits::SHORT_MESSAGE_BYTES as usize <= LONG_MIN_LEN);
+const _: () = assert!(limits::SMALL_MESSAGE_BYTES as usize <= LONG_MIN_LEN);
 
 /// From this many bytes of payload on [`write_long`] is worth its checks.
 pub const LONG_MIN_LEN: usize = 512;
@@ -98,7 +98,7 @@ impl<'o> FpduWriter<'o> {
 /// registers that they need. Returns false, and `out` is unspecified, if `out` is too short.
 #[inline]
 #[must_use]
-pub fn write_short(
+pub fn write_small(
     out: &mut [u8],
     header_len: usize,
     payload: &Target<'_>,
@@ -351,7 +351,7 @@ mod tests {
         }
     }
 
-    /// A short message makes the same FPDU as any other segment.
+    /// A small message makes the same FPDU as any other segment.
     #[test]
     fn short_fpdus_are_like_others() {
         let octets: Vec<u8> = (1..=255).cycle().take(600).collect();
@@ -366,7 +366,7 @@ mod tests {
         let headers = [ddp::Header::Tagged(tagged), ddp::Header::Untagged(untagged)];
         for (header, len) in headers
             .iter()
-            .flat_map(|header| (1..limits::SHORT_MESSAGE_BYTES as usize).map(move |len| (header, len)))
+            .flat_map(|header| (1..limits::SMALL_MESSAGE_BYTES as usize).map(move |len| (header, len)))
         {
             for crc in [None, Some(Engine::best())] {
                 let payload = target(7, len).expect("it is inside");
@@ -380,7 +380,7 @@ mod tests {
                 };
                 assert!(writer.push_segment(header, Filled { octets: len, fill }) && writer.is_full());
                 let emit = |out: &mut [u8]| assert_eq!(header.emit(out), header.header_len());
-                assert!(write_short(&mut out, header.header_len(), &payload, emit));
+                assert!(write_small(&mut out, header.header_len(), &payload, emit));
                 if let Some(engine) = crc {
                     fill_in_crcs(&mut out, engine);
                 }
