@@ -36,7 +36,8 @@ pub struct Unmarked;
 impl InFrame for Unmarked {
     type Ulpdu<'o> = &'o [u8];
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "each FPDU of a burst is located by it")]
+    #[inline(always)]
     fn next<'o>(fpdus: &FpduReceiver, octets: &'o [u8]) -> Option<ContiguousFpdu<&'o [u8]>> {
         let ulpdu_len = usize::from(u16::from_be_bytes(*octets.first_chunk()?));
         let wire_len = fpdu::unmarked_len(ulpdu_len);

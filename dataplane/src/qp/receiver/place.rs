@@ -92,7 +92,8 @@ impl Receiver {
     /// Places a segment of a Write, or of the Read Response that is next. STag and offset of an empty segment
     /// are ignored. The ULP does not see a Write.
     // Requirements: DDP-4.2-03, DDP-4.2-07, DDP-5.2-04, DDP-5.2-09, DDP-5.4-03, RDMAP-5.1-02
-    #[inline]
+    #[expect(clippy::inline_always, reason = "most of the FPDUs of a burst are placed by it")]
+    #[inline(always)]
     fn place_tagged<U: Ulpdu>(
         &self,
         context: &mut ReceiveContext<'_>,
