@@ -122,6 +122,34 @@ impl Draw {
     }
 }
 
+impl Draw {
+    /// Returns the same seed on hosts of another make: whatever a device, a queue or the poll loop has for
+    /// speed is there if it was not, and the other way round. Nobody sees that on the wire.
+    ///
+    /// An application of a byte stream does more while the poll loop is busy, so a seed with streams keeps
+    /// what makes it so. Frames that a device sends in one piece are counted by its full ring.
+    pub(super) fn into_twin(mut self) -> Self {
+        for host in &mut self.hosts {
+            host.gather ^= true;
+            host.one_completion_queue ^= true;
+            host.super_frame_pieces = if host.super_frame_pieces == 8 { usize::MAX } else { 8 };
+            host.transmit_checksums ^= host.super_frame_octets == 0;
+            if self.streams == 0 {
+                let is_one_piece = host.receive_piece_octets == usize::MAX;
+                host.receive_piece_octets = if is_one_piece { 256 } else { usize::MAX };
+            }
+            if self.streams == 0 && self.episodes == 0 {
+                let joins = host.super_frame_octets == 0 && host.transmit_checksums;
+                host.super_frame_octets = if joins { 4 * self.mtu_octets } else { 0 };
+            }
+        }
+        if self.streams == 0 {
+            self.cold_of_256 = if self.cold_of_256 == 0 { 256 } else { 0 };
+        }
+        self
+    }
+}
+
 impl HostDraw {
     fn new(rng: &mut Rng, mtu_octets: usize, transmit_checksums: bool) -> Self {
         let congestion = [Algorithm::Cubic, Algorithm::NewReno, Algorithm::Dctcp][rng.usize(..3)];
