@@ -372,7 +372,13 @@ impl Receiver {
         let Some(reader) = &mut self.reader else { return ReadItem::Nothing };
         let mut out = vec![0; rng.usize(0..6000)];
         let most = if rng.bool() { usize::MAX } else { rng.usize(0..3000) };
+        let is_readable = reader.is_readable();
         let item = reader.read(&mut out, most);
+        if out.is_empty() || most == 0 {
+            assert!(is_readable || item == ReadItem::Nothing, "read, and not readable: {item:?}");
+        } else {
+            assert_eq!(is_readable, item != ReadItem::Nothing, "{item:?}");
+        }
         // It passes over octets that it had taken early, and that were not placed.
         let end = reader.position() as usize;
         let begin = match item {

@@ -2,6 +2,7 @@
 
 use fastrand::Rng;
 use warpline_dataplane::device::sim::{Impairments, OptionFaults};
+use warpline_dataplane::mpa::enhanced::RtrKinds;
 use warpline_dataplane::tcp::congestion::Algorithm;
 use warpline_dataplane::tcp::{Behaviour, EcnPolicy};
 
@@ -57,6 +58,10 @@ pub(super) struct Draw {
     pub(super) packing: bool,
     /// Sends without a receive wait for one.
     pub(super) receive_wait: bool,
+    /// RDMA Reads that may be outstanding, in either direction.
+    pub(super) reads: u16,
+    /// What may be an Initiator's first FPDU.
+    pub(super) rtr: RtrKinds,
     pub(super) impairments: Impairments,
     pub(super) damage: Damage,
     /// Faults that come and go while work is done.
@@ -69,6 +74,8 @@ pub(super) struct Draw {
     pub(super) cut_offs: usize,
     /// A stream is dropped, finished or not.
     pub(super) drops_stream: bool,
+    /// A station pings hosts, and sends what they must drop.
+    pub(super) has_stranger: bool,
     /// A host stops and starts again.
     pub(super) restart: bool,
     /// Cold branches are taken in so many of 256 cases.
@@ -109,6 +116,8 @@ impl Draw {
             crc_always: matches!(damage, Damage::Payload(_)) || rng.bool(),
             packing,
             receive_wait: rng.bool(),
+            reads: [1, 2, 8, 8][rng.usize(..4)],
+            rtr: [RtrKinds::WRITE, RtrKinds::READ, RtrKinds::SEND, RtrKinds::all()][rng.usize(..4)],
             impairments: if clean { clear_path(rng) } else { impairments(rng, damage, streams > 0) },
             damage,
             episodes: if rng.bool() && !clean { rng.u32(1..12) } else { 0 },
@@ -116,6 +125,7 @@ impl Draw {
             actions: rng.u32(20..160),
             cut_offs: if rng.u8(..3) == 0 && !clean { rng.usize(1..=2) } else { 0 },
             drops_stream: rng.u8(..4) == 0 && !clean,
+            has_stranger: rng.bool(),
             restart: rng.u8(..6) == 0 && !clean,
             cold_of_256: [0, 0, 32, 128, 256][rng.usize(..5)],
         }
@@ -127,8 +137,9 @@ impl Draw {
     /// speed is there if it was not, and the other way round. Nobody sees that on the wire.
     ///
     /// An application of a byte stream does more while the poll loop is busy, so a seed with streams keeps
-    /// what makes it so. Frames that a device sends in one piece are counted by its full ring.
+    /// what makes it so. A device with few frames, or a full ring, sends as many as a burst asks for.
     pub(super) fn into_twin(mut self) -> Self {
+        let is_free = self.streams == 0 && self.episodes == 0;
         for host in &mut self.hosts {
             host.gather ^= true;
             host.one_completion_queue ^= true;
@@ -138,12 +149,12 @@ impl Draw {
                 let is_one_piece = host.receive_piece_octets == usize::MAX;
                 host.receive_piece_octets = if is_one_piece { 256 } else { usize::MAX };
             }
-            if self.streams == 0 && self.episodes == 0 {
+            if is_free {
                 let joins = host.super_frame_octets == 0 && host.transmit_checksums;
                 host.super_frame_octets = if joins { 4 * self.mtu_octets } else { 0 };
             }
         }
-        if self.streams == 0 {
+        if is_free {
             self.cold_of_256 = if self.cold_of_256 == 0 { 256 } else { 0 };
         }
         self

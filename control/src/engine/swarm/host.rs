@@ -30,7 +30,7 @@ use crate::vocabulary::device::CrcPolicy;
 use crate::vocabulary::listen::ListenConfig;
 use crate::vocabulary::queue_pair::{QpConfig, RnrPolicy};
 use crate::vocabulary::quota::Quotas;
-use crate::vocabulary::startup::{ReadDepths, RtrKinds, Terms};
+use crate::vocabulary::startup::{ReadDepths, Terms};
 use crate::vocabulary::stream::TcpListenConfig;
 
 /// Where hosts listen for MPA, and for byte streams.
@@ -70,8 +70,9 @@ pub(super) fn address(draw: &Draw, host: usize) -> IpAddr {
 }
 
 /// Returns what a queue pair brings to MPA startup.
-pub(super) fn terms(depths: ReadDepths) -> Terms {
-    Terms { depths, negotiated: true, rtr: RtrKinds::WRITE }
+pub(super) const fn terms(draw: &Draw) -> Terms {
+    let depths = ReadDepths { ird: draw.reads, ord: draw.reads };
+    Terms { depths, negotiated: true, rtr: draw.rtr }
 }
 
 impl Host {
@@ -127,15 +128,15 @@ impl Host {
             one_completion_queue: of.one_completion_queue,
             ends: BTreeMap::new(),
         };
-        this.listen(now);
+        this.listen(draw, now);
         this
     }
 
-    fn listen(&mut self, now: Instant) {
+    fn listen(&mut self, draw: &Draw, now: Instant) {
         let at = ListenAddress::everywhere(MPA_PORT);
         let config = ListenConfig {
             markers: false,
-            terms: terms(ReadDepths { ird: 8, ord: 8 }),
+            terms: terms(draw),
             permissive: true,
             startup_timeout: PATIENCE,
             decision_timeout: None,

@@ -13,6 +13,7 @@
 //! `WARPLINE_SWARM_SEEDS` sets the number of seeds and `WARPLINE_SWARM_FIRST` the first one: a failed seed is
 //! repeated by its number.
 
+mod counters;
 mod draw;
 mod ending;
 mod host;
@@ -23,6 +24,7 @@ mod opening;
 #[allow(unreachable_pub, reason = "the tests of the data plane use it too")]
 mod reference_mpa;
 mod run;
+mod stranger;
 #[path = "../../../../dataplane/tests/stream_oracle/mod.rs"]
 mod stream_oracle;
 mod streams;

@@ -2,8 +2,6 @@
 
 use std::net::SocketAddr;
 
-use warpline_dataplane::mpa::enhanced::ReadDepths;
-
 use super::host::{MPA_PORT, address, patience, terms};
 use super::memory_oracle::stack::World;
 use super::world::{Connection, Swarm};
@@ -48,13 +46,12 @@ impl Swarm {
     /// Runs MPA startup. Returns true if both ends came to Full Operation.
     fn start_up(&mut self, hosts: [usize; 2], qps: &[NewQueuePair; 2], markers: bool) -> bool {
         let revision = [Revision::One, Revision::Two, Revision::TwoThenOne][self.rng.usize(..3)];
-        let depths = ReadDepths { ird: 8, ord: 8 };
         let private_data: Vec<u8> = (0..self.rng.usize(8..64)).map(|_| self.rng.u8(..)).collect();
         let config = ConnectConfig {
             private_data: private_data.clone(),
             markers,
             revision,
-            terms: terms(depths),
+            terms: terms(&self.draw),
             timeout: patience(),
             ..ConnectConfig::default()
         };

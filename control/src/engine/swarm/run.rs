@@ -61,6 +61,9 @@ fn run_draw(draw: Draw, mut rng: Rng) -> Report {
     let mut events: Vec<_> = events.into_iter().map(|event| (play.rng.u32(..draw.actions), event)).collect();
     for action in 0..draw.actions {
         play.act();
+        if draw.has_stranger && play.rng.u8(..4) == 0 {
+            play.world.send_stray();
+        }
         while let Some(due) = events.iter().position(|(at, _)| *at <= action) {
             match events.swap_remove(due).1 {
                 Event::CutOff => play.cut_off_any(),

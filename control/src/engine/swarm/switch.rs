@@ -13,6 +13,7 @@ use warpline_dataplane::time::Instant;
 use warpline_dataplane::wire::ethernet::MacAddress;
 
 use super::draw::Draw;
+use super::stranger::{self, Stranger};
 use super::wire::Wire;
 
 /// Frames that the switch takes from a port at a time.
@@ -31,6 +32,7 @@ pub(super) struct Switch {
     frames: u64,
     /// What links that were replaced have done.
     former: Vec<Statistics>,
+    pub(super) stranger: Stranger,
     /// What hosts send and receive is judged here.
     wire: Arc<Mutex<Wire>>,
 }
@@ -48,6 +50,7 @@ impl Switch {
             trace: DefaultHasher::new(),
             frames: 0,
             former: Vec::new(),
+            stranger: Stranger::default(),
             wire: Arc::default(),
         }
     }
@@ -78,6 +81,7 @@ impl Switch {
             self.ports.push(port);
         } else {
             let former = std::mem::replace(&mut self.ports[host], port);
+            self.stranger.restart(host);
             self.former.extend([End::A, End::B].map(|end| former.network.statistics(end)));
         }
         near
@@ -101,7 +105,7 @@ impl Switch {
     }
 
     /// Forwards what has arrived. Returns true if there was anything.
-    pub(super) fn poll(&mut self, now: Instant) -> bool {
+    pub(super) fn poll(&mut self, now: Instant, draw: &Draw) -> bool {
         let mut busy = false;
         let mut frames = Vec::new();
         for from in 0..self.ports.len() {
@@ -111,6 +115,11 @@ impl Switch {
                 self.frames += 1;
                 (now.as_nanos(), from, octets).hash(&mut self.trace);
                 let destination = octets.get(..6).expect("an Ethernet header");
+                if destination == stranger::MAC
+                    && let Err(what) = self.stranger.on_frame(draw, from, octets)
+                {
+                    self.wire().set_fault(format!("host {from}: {what}"));
+                }
                 for to in (0..self.ports.len()).filter(|to| *to != from) {
                     let group = destination[0] & 1 == 1;
                     if group || destination == mac(to).0 {
@@ -120,6 +129,12 @@ impl Switch {
             }
         }
         busy
+    }
+
+    /// A stranger sends something to a host.
+    pub(super) fn send_stray(&mut self, now: Instant, draw: &Draw, rng: &mut fastrand::Rng) {
+        let (host, octets) = self.stranger.frame(draw, rng);
+        forward(&mut self.ports[host].device, now, &octets);
     }
 
     /// Returns when the next frame arrives at the switch.
@@ -177,7 +192,7 @@ fn a_frame_has_one_bit_inverted_at_most() {
     for number in 0..50 {
         let now = Instant::from_nanos(number * 1_000_000);
         forward(&mut devices[0], now, &sent);
-        assert!(switch.poll(now + 1_000));
+        assert!(switch.poll(now + 1_000, &draw));
         assert_eq!(devices[1].receive(now + 2_000, &mut arrived, BURST), 1);
         let frame = arrived.pop().expect("a frame");
         let pieces = (0..).map_while(|piece| frame.piece(piece));

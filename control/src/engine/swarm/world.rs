@@ -18,7 +18,6 @@ use super::memory_oracle::PD;
 use super::memory_oracle::stack::{Damage, World};
 use super::streams::Streams;
 use super::switch::Switch;
-use super::wire::Sent;
 use crate::engine::interface::reply::Reply;
 use crate::engine::interface::request::{NewQueuePair, Request};
 use crate::vocabulary::memory::Addressing;
@@ -29,11 +28,6 @@ const POLLS_AT_ONE_TIME: u32 = 64;
 const STEPS_MAX: u64 = 2_000_000;
 /// Longer than any delayed acknowledgement, or a path.
 const REST_NS: u64 = 200 * MILLISECOND;
-/// Frames that a core keeps for what it sends next.
-const SPARE_FRAMES: usize = 1;
-/// Causes of drops on clear paths where no stream fails: groups of neighbours that a host is not in, octets
-/// that a tail loss probe has sent again, and probes of a closed window, of which only so many are answered.
-const ALLOWED: [&str; 3] = ["drops.other_address", "drops.duplicate", "drops.rate_limited"];
 /// The longest stall: TCP's timeouts are longer.
 const STALL_MAX_NS: u64 = 10 * SECOND;
 
@@ -247,23 +241,9 @@ impl Swarm {
         }
     }
 
-    /// Asserts that on clear paths each FPDU was received and verified once, and that no frame was dropped
-    /// for any cause but those that are allowed.
-    fn check_clear_paths(&self) {
-        let all = self.hosts.iter().map(|host| host.core().statistics());
-        let failed: u64 = all.clone().map(|of| of.streams_failed).sum();
-        let received = all.clone().map(|of| [of.fpdus_received, of.bytes_verified]);
-        let received = received.fold([0; 2], |sum, more| [sum[0] + more[0], sum[1] + more[1]]);
-        let seed = self.draw.seed;
-        if failed > 0 {
-            return;
-        }
-        assert!(received == self.switch.wire().fpdus(), "seed {seed}: {received:?}");
-        for of in all {
-            let named = of.named().into_iter().filter(|it| it.name.starts_with("drops.") && it.value > 0);
-            let drops: Vec<_> = named.collect();
-            assert!(drops.iter().all(|drop| ALLOWED.contains(&&*drop.name)), "seed {seed}: {drops:?}");
-        }
+    /// A stranger sends something to a host.
+    pub(super) fn send_stray(&mut self) {
+        self.switch.send_stray(self.now, &self.draw, &mut self.rng);
     }
 
     /// Lets time pass in which nothing is posted, and asserts that connections of queue pairs are at rest
@@ -277,36 +257,6 @@ impl Swarm {
         let half_open = self.hosts.iter().map(|host| host.core().usage().half_open).sum::<usize>();
         assert_eq!(half_open, 0, "seed {}: connections that are open count in a backlog", self.draw.seed);
         self.expect_no_fault();
-    }
-
-    /// Asserts that hosts have counted what was seen of them, that nothing is acknowledged late, and that no
-    /// frame is left.
-    pub(super) fn check_counters(&self) {
-        let mut wire = self.switch.wire();
-        wire.check_all(self.now);
-        for (number, host) in self.hosts.iter().enumerate() {
-            let (link, statistics) = (self.switch.link(number), host.core().statistics());
-            let tcp = statistics.tcp;
-            let counted = Sent { data_segments: tcp.data_segments_sent, again: tcp.retransmitted_segments };
-            assert_eq!(counted, wire.sent(number), "seed {}, host {number}", self.draw.seed);
-            let mut frames = vec![(statistics.frames_received, link.statistics(End::B).delivered)];
-            if self.draw.hosts[number].super_frame_octets == 0 {
-                frames.push((statistics.frames_sent, link.statistics(End::A).sent));
-            }
-            let differs = frames.iter().any(|(counted, seen)| counted != seen);
-            assert!(!differs, "seed {}, host {number}: frames {frames:?}", self.draw.seed);
-            let held = link.held_frames(End::A);
-            assert!(held <= SPARE_FRAMES, "seed {}, host {number}: {held} frames left", self.draw.seed);
-            let aligns = self.draw.clean && tcp.cut_segments == 0;
-            assert!(!aligns || wire.unaligned(number) == 0, "seed {}: FPDUs cut", self.draw.seed);
-            let spurious = tcp.retransmitted_segments - u64::from(tcp.retransmitted_as_probe);
-            assert!(!self.draw.clean || spurious == 0, "seed {}, host {number}: {tcp:?}", self.draw.seed);
-        }
-        drop(wire);
-        self.expect_no_fault();
-        if self.draw.clean {
-            self.check_clear_paths();
-        }
     }
 
     fn next_time(&self) -> Instant {
@@ -358,7 +308,7 @@ impl World for Swarm {
         for host in &mut self.hosts {
             busy |= host.poll(self.now);
         }
-        busy |= self.switch.poll(self.now);
+        busy |= self.switch.poll(self.now, &self.draw);
         self.expect_no_fault();
         // Often, as time goes: a peer gives up if nothing of it finds room for long.
         for _ in 0..if busy { 1 } else { 8 } {

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use warpline_dataplane::time::Instant;
 
 use half::Half;
+pub(super) use segment::checksum;
 use segment::{Flow, Segment, flag};
 
 /// What a host has sent since it started, as its own counters have it.
@@ -46,6 +47,11 @@ impl Wire {
 
     pub(super) fn sent(&self, host: usize) -> Sent {
         self.hosts[host]
+    }
+
+    /// Something is wrong that is not of TCP.
+    pub(super) fn set_fault(&mut self, fault: String) {
+        self.fault.get_or_insert(fault);
     }
 
     /// Returns what was wrong first.

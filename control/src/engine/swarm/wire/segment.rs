@@ -166,6 +166,11 @@ impl Options {
     }
 }
 
+/// The Internet checksum (RFC 1071) of `octets`.
+pub(in super::super) fn checksum(octets: &[u8]) -> u16 {
+    !fold(sum(octets))
+}
+
 fn be16(octets: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([octets[at], octets[at + 1]])
 }

@@ -1,0 +1,144 @@
+//! What hosts have counted, against what was seen of them.
+
+use warpline_dataplane::device::sim::{End, OptionFaults};
+
+use super::draw::{Damage, Draw};
+use super::wire::Sent;
+use super::world::Swarm;
+
+/// Frames that a core keeps for what it sends next.
+const SPARE_FRAMES: usize = 1;
+/// What a host may count on clear paths. Streams of work requests that fail have octets after their error, or
+/// a last segment for a queue pair that is gone; a tail loss probe sends octets again; neighbours ask groups
+/// that a host is not in.
+const CLEAR: [&str; 27] = [
+    "frames_received",
+    "frames_sent",
+    "fpdus_received",
+    "fpdus_sent",
+    "segments_predicted",
+    "nudges_sent",
+    "receives_awaited",
+    "held_frames_peak",
+    "bytes_verified",
+    "bytes_copied_rx",
+    "bytes_copied_tx",
+    "nodes_visited",
+    "connections_opened",
+    "streams_failed",
+    "polls",
+    "idle_polls",
+    "drops.other_address",
+    "drops.duplicate",
+    "drops.after_error",
+    "drops.rate_limited",
+    "drops.wrong_state",
+    "drops.no_connection",
+    "tcp.data_segments_sent",
+    "tcp.retransmitted_segments",
+    "tcp.retransmitted_as_probe",
+    "tcp.duplicate_deliveries",
+    "tcp.held_frames_peak",
+];
+/// Of these, what only failed streams and byte streams bring about.
+const NOT_OF_QUEUE_PAIRS: [&str; 4] =
+    ["drops.rate_limited", "drops.wrong_state", "drops.no_connection", "drops.after_error"];
+/// What else applications of byte streams bring about that do not read.
+const OF_STREAMS: [&str; 2] = ["tcp.window_probes", "tcp.cut_segments"];
+/// What no path does to frames that it neither alters nor cuts.
+const NEVER_INTACT: [&str; 16] = [
+    "drops.malformed",
+    "drops.oversized_packet",
+    "drops.other_mac",
+    "drops.other_vlan",
+    "drops.other_protocol",
+    "drops.bad_source",
+    "drops.address_conflict",
+    "drops.ip_checksum",
+    "drops.tcp_checksum",
+    "drops.partial_checksum",
+    "drops.icmp_checksum",
+    "drops.fragment",
+    "drops.fragment_overlap",
+    "drops.fpdu_crc",
+    "transfers.outside_payload",
+    "transfers.out_of_bounds",
+];
+
+impl Swarm {
+    /// Asserts that hosts have counted what was seen of them, that nothing is acknowledged late, and that no
+    /// frame is left.
+    pub(super) fn check_counters(&self) {
+        let mut wire = self.switch.wire();
+        wire.check_all(self.now);
+        for (number, host) in self.hosts.iter().enumerate() {
+            let (link, statistics) = (self.switch.link(number), host.core().statistics());
+            let tcp = statistics.tcp;
+            let counted = Sent { data_segments: tcp.data_segments_sent, again: tcp.retransmitted_segments };
+            assert_eq!(counted, wire.sent(number), "seed {}, host {number}", self.draw.seed);
+            let mut frames = vec![(statistics.frames_received, link.statistics(End::B).delivered)];
+            if self.draw.hosts[number].super_frame_octets == 0 {
+                frames.push((statistics.frames_sent, link.statistics(End::A).sent));
+            }
+            let differs = frames.iter().any(|(counted, seen)| counted != seen);
+            assert!(!differs, "seed {}, host {number}: frames {frames:?}", self.draw.seed);
+            let held = link.held_frames(End::A);
+            assert!(held <= SPARE_FRAMES, "seed {}, host {number}: {held} frames left", self.draw.seed);
+            let aligns = self.draw.clean && tcp.cut_segments == 0;
+            assert!(!aligns || wire.unaligned(number) == 0, "seed {}: FPDUs cut", self.draw.seed);
+            let spurious = tcp.retransmitted_segments - u64::from(tcp.retransmitted_as_probe);
+            assert!(!self.draw.clean || spurious == 0, "seed {}, host {number}: {tcp:?}", self.draw.seed);
+        }
+        drop(wire);
+        self.expect_no_fault();
+        self.check_drops();
+        if self.draw.clean {
+            self.check_clear_paths();
+        }
+    }
+
+    /// Asserts that on clear paths each FPDU was received and verified once, and that nothing is counted that
+    /// has no cause there.
+    fn check_clear_paths(&self) {
+        let all = self.hosts.iter().map(|host| host.core().statistics());
+        let failed: u64 = all.clone().map(|of| of.streams_failed).sum();
+        let received = all.clone().map(|of| [of.fpdus_received, of.bytes_verified]);
+        let received = received.fold([0; 2], |sum, more| [sum[0] + more[0], sum[1] + more[1]]);
+        let seed = self.draw.seed;
+        assert!(failed > 0 || received == self.switch.wire().fpdus(), "seed {seed}: {received:?}");
+        let again: u64 = all.clone().map(|of| of.tcp.retransmitted_segments).sum();
+        let sent: u64 = all.clone().map(|of| of.fpdus_sent).sum();
+        let seen = self.switch.wire().fpdus()[0];
+        assert!(sent == seen || again > 0 && sent > seen, "seed {seed}: {sent} FPDUs sent, {seen} seen");
+        let is_exact = failed == 0 && self.draw.streams == 0;
+        assert_eq!(self.switch.stranger.unanswered(), 0, "seed {seed}: pings without a reply");
+        for (number, of) in all.enumerate() {
+            let has_cause = |name: &str| {
+                let of_streams = name.starts_with("transfers.") || OF_STREAMS.contains(&name);
+                CLEAR.contains(&name) && !(is_exact && NOT_OF_QUEUE_PAIRS.contains(&name))
+                    || of_streams && self.draw.streams > 0
+            };
+            let named = of.named().into_iter().filter(|it| it.value > 0 && !it.name.starts_with("drops."));
+            let odd: Vec<_> = named.filter(|it| !has_cause(&it.name)).collect();
+            assert!(odd.is_empty(), "seed {seed}: {odd:?}");
+            let drops = self.switch.stranger.other_drops(number, &of);
+            let odd: Vec<_> = drops.iter().filter(|(name, count)| !has_cause(name) || **count < 0).collect();
+            assert!(odd.is_empty(), "seed {seed}, host {number}: {odd:?} {drops:?}");
+        }
+    }
+
+    /// Asserts that a frame was found damaged if it was, and no other.
+    fn check_drops(&self) {
+        let Draw { seed, damage, impairments, .. } = &self.draw;
+        let alters = impairments.corrupt_bits > 0.0 || impairments.rdma_option != OptionFaults::NONE;
+        if alters || *damage != Damage::None || impairments.duplicate > 0.0 {
+            return;
+        }
+        for (number, host) in self.hosts.iter().enumerate() {
+            let drops = self.switch.stranger.other_drops(number, &host.core().statistics());
+            let odd = |(name, count): &(&String, &i64)| **count > 0 && NEVER_INTACT.contains(&&***name);
+            let odd: Vec<_> = drops.iter().filter(odd).collect();
+            assert!(odd.is_empty(), "seed {seed}, host {number}: {odd:?} {drops:?}");
+        }
+    }
+}
