@@ -65,7 +65,51 @@ const NEVER_INTACT: [&str; 16] = [
     "transfers.out_of_bounds",
 ];
 
+/// What cores have done for connections of queue pairs on clear paths, where no cold branch is forced.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Effort {
+    segments: u64,
+    data_segments: u64,
+    predicted: u64,
+    nodes: u64,
+    busy_polls: u64,
+}
+
+impl Effort {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.segments += other.segments;
+        self.data_segments += other.data_segments;
+        self.predicted += other.predicted;
+        self.nodes += other.nodes;
+        self.busy_polls += other.busy_polls;
+    }
+
+    /// Asserts that segments cost no more than they have to: most of those with data arrive as predicted, few
+    /// nodes are visited for each, and the poll loop does not turn for nothing.
+    pub(super) fn expect_little(&self) {
+        assert!(self.predicted * 10 >= self.data_segments * 6, "few segments as predicted: {self:?}");
+        assert!(self.nodes * 10 <= self.segments * 18, "many nodes visited: {self:?}");
+        assert!(self.busy_polls * 10 <= self.segments * 22, "many polls with work: {self:?}");
+    }
+}
+
 impl Swarm {
+    /// Returns what the cores have done, if nothing is in the way of speed.
+    pub(super) fn effort(&self) -> Effort {
+        let mut effort = Effort::default();
+        if !self.draw.clean || self.draw.cold_of_256 > 0 || self.draw.streams > 0 {
+            return effort;
+        }
+        effort.segments = self.switch.wire().segments();
+        for statistics in self.hosts.iter().map(|host| host.core().statistics()) {
+            effort.data_segments += statistics.tcp.data_segments_sent;
+            effort.predicted += statistics.segments_predicted;
+            effort.nodes += statistics.nodes_visited;
+            effort.busy_polls += statistics.polls - statistics.idle_polls;
+        }
+        effort
+    }
+
     /// Asserts that hosts have counted what was seen of them, that nothing is acknowledged late, and that no
     /// frame is left.
     pub(super) fn check_counters(&self) {

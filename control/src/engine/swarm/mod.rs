@@ -53,6 +53,7 @@ fn a_swarm_does_what_the_model_does() {
     let next = AtomicU64::new(first);
     let failures: Mutex<Vec<u64>> = Mutex::default();
     let tally: Mutex<Tally> = Mutex::default();
+    let effort: Mutex<counters::Effort> = Mutex::default();
     let take = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -66,7 +67,10 @@ fn a_swarm_does_what_the_model_does() {
                 done
             };
             match catch_unwind(AssertUnwindSafe(run)) {
-                Ok(done) => tally.lock().expect("no panic").add(&done.tally),
+                Ok(done) => {
+                    tally.lock().expect("no panic").add(&done.tally);
+                    effort.lock().expect("no panic").add(&done.effort);
+                }
                 Err(_) => failures.lock().expect("no panic").push(seed),
             }
         }
@@ -82,6 +86,11 @@ fn a_swarm_does_what_the_model_does() {
         "seeds that failed: {failures:?}; WARPLINE_SWARM_SEEDS=1 WARPLINE_SWARM_FIRST={}",
         failures[0]
     );
+    let effort = effort.into_inner().expect("no panic");
+    println!("{effort:?}");
+    if seeds >= 200 {
+        effort.expect_little();
+    }
     if seeds >= 500 {
         tally.expect_everything();
     }

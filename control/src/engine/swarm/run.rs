@@ -3,6 +3,7 @@
 use fastrand::Rng;
 use warpline_dataplane::testing::ColdBranches;
 
+use super::counters::Effort;
 use super::draw::Draw;
 use super::memory_oracle::play::{Play, Tally};
 use super::memory_oracle::stack::World;
@@ -13,6 +14,7 @@ pub(super) struct Report {
     /// The hash of all frames with their times, and their number.
     pub(super) trace: (u64, u64),
     pub(super) tally: Tally,
+    pub(super) effort: Effort,
 }
 
 /// What an application does, beside work on queue pairs.
@@ -89,7 +91,7 @@ fn run_draw(draw: Draw, mut rng: Rng) -> Report {
     play.world.streams.check_memory();
     play.world.check_counters();
     play.tally.damage = play.world.damage();
-    Report { trace: play.world.switch.trace(), tally: play.tally }
+    Report { trace: play.world.switch.trace(), tally: play.tally, effort: play.world.effort() }
 }
 
 impl Play<Swarm> {

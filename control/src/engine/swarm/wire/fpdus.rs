@@ -110,7 +110,9 @@ impl Fpdus {
         ensure!(is_tagged == places_in_tagged, "opcode {opcode}, tagged {is_tagged}");
         let (here, after) =
             if is_tagged { Self::tagged(control, ulpdu) } else { self.untagged(control, ulpdu, is_last)? };
-        ensure!(self.open.is_none_or(|open| open == here), "{here:x?} inside of {:x?}", self.open);
+        // An error may leave the message under way without its end.
+        let ends = opcode == opcode::TERMINATE || self.open.is_none_or(|open| open == here);
+        ensure!(ends, "{here:x?} inside of {:x?}", self.open);
         self.open = (!is_last).then_some(after);
         self.terminated = opcode == opcode::TERMINATE;
         Ok(())
@@ -135,7 +137,8 @@ impl Fpdus {
         };
         ensure!(queue == expected, "opcode {} on queue {queue}", control & 0x0f);
         ensure!(msn == self.msns[queue], "MSN {msn}, not {}, on queue {queue}", self.msns[queue]);
-        ensure!(self.open.is_some() || mo == 0, "a message begins at offset {mo}");
+        let begins = self.open.is_none() || control & 0x0f == opcode::TERMINATE;
+        ensure!(!begins || mo == 0, "a message begins at offset {mo}");
         self.msns[queue] = msn.wrapping_add(u32::from(is_last));
         let octets = ulpdu.len() as u32 - 18;
         let fixed = match control & 0x0f {

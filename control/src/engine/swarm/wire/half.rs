@@ -72,6 +72,8 @@ pub(super) struct Half {
     /// What of its stream has reached the peer: the end of each run by its beginning.
     arrived: BTreeMap<i64, i64>,
     fin_arrived: bool,
+    /// Text that has reached the peer and is of a connection before, as sequence numbers.
+    strays: Vec<(u32, u32)>,
     /// Timestamps that have reached the peer.
     clocks_arrived: HashSet<u32>,
     /// What the peer's segments have told it: what is acknowledged, and how far it may send.
@@ -141,6 +143,7 @@ impl Half {
             clock: options.timestamps,
             arrived: BTreeMap::new(),
             fin_arrived: false,
+            strays: Vec::new(),
             clocks_arrived: HashSet::new(),
             una: 0,
             window_end: peer.map_or(0, |peer| peer.offer.window.into()),
@@ -352,7 +355,8 @@ impl Half {
         ensure!(blocks.len() <= 4, "{} blocks", blocks.len());
         for (number, (from, to)) in blocks.iter().enumerate() {
             ensure!(from < to, "block {from}..{to}");
-            ensure!(peer.has_arrived(*from, *to), "block {from}..{to}, of what has not come");
+            let is_stray = number == 0 && peer.strays.contains(&segment.options.blocks[0]);
+            ensure!(is_stray || peer.has_arrived(*from, *to), "block {from}..{to}, of what has not come");
             let inside = |(begin, end): &(i64, i64)| begin <= from && to <= end;
             let duplicate = number == 0 && (*to <= self.acknowledged || blocks[1..].iter().any(inside));
             if duplicate {
@@ -403,7 +407,8 @@ impl Half {
         }
         let (at, len) = (self.place(segment.seq), count(segment.payload.len()));
         if at < -1 || at + len > count(self.octets.len()) + 1 {
-            // Of a connection before.
+            // Of a connection before: its peer cannot tell that from text that has come twice.
+            self.strays.push((segment.seq, segment.seq.wrapping_add(len as u32)));
             return;
         }
         let before = self.arrived_to();

@@ -27,6 +27,8 @@ pub(super) struct Sent {
 pub(super) struct Wire {
     halves: HashMap<Flow, Half>,
     hosts: Vec<Sent>,
+    /// Segments of all hosts.
+    segments: u64,
     /// The first thing that was wrong.
     fault: Option<String>,
     /// Acknowledgements have no cause to be late.
@@ -105,7 +107,13 @@ impl Wire {
         }
     }
 
+    /// Returns how many segments all hosts have sent.
+    pub(super) const fn segments(&self) -> u64 {
+        self.segments
+    }
+
     fn judge(&mut self, host: usize, now: Instant, segment: &Segment<'_>) -> Result<(), String> {
+        self.segments += 1;
         if !segment.is_intact {
             return Err("a wrong checksum".to_owned());
         }
