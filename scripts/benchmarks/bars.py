@@ -8,17 +8,12 @@ RESEMBLANCE = 1.3
 IN_BOTH = frozenset(
     (
         ("no-checksums-1500", "target"),
-        ("marks-1500", "target"),
         ("sack-1500", "target"),
-        ("transfers-1500", "target"),
     )
 )
 IN_RELEASE = frozenset(
     (
         ("no-checksums-1500", "writer"),
-        ("marks-packed-64", "target"),
-        ("transfers-1500", "writer"),
-        ("two-ranges-packed-64", "target"),
         ("immediate-packed-8", "writer"),
     )
 )
