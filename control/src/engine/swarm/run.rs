@@ -33,17 +33,17 @@ enum Event {
 pub(super) fn run(seed: u64) -> Report {
     let mut rng = Rng::with_seed(seed);
     let draw = Draw::new(seed, &mut rng);
-    run_draw(draw, rng)
+    run_draw(&draw, rng)
 }
 
 /// Runs `seed` on hosts of [another make](Draw::into_twin).
 pub(super) fn run_twin(seed: u64) -> Report {
     let mut rng = Rng::with_seed(seed);
     let draw = Draw::new(seed, &mut rng);
-    run_draw(draw.into_twin(), rng)
+    run_draw(&draw.into_twin(), rng)
 }
 
-fn run_draw(draw: Draw, mut rng: Rng) -> Report {
+fn run_draw(draw: &Draw, mut rng: Rng) -> Report {
     let seed = draw.seed;
     let _cold = ColdBranches::by_coin(draw.cold_of_256, seed);
     let world = Swarm::new(draw.clone(), rng.fork());

@@ -58,7 +58,7 @@ impl Stranger {
     /// Returns a frame for a host, as chance decides.
     pub(super) fn frame(&mut self, draw: &Draw, rng: &mut Rng) -> (usize, Vec<u8>) {
         let host = rng.usize(..draw.hosts.len());
-        let kind = self.kind(draw, rng, host);
+        let kind = Self::kind(draw, rng, host);
         let cause = match kind {
             Kind::Ping | Kind::PingV6 => None,
             Kind::Source(_) => Some(DropCause::BadSource),
@@ -77,7 +77,7 @@ impl Stranger {
         (host, self.write(draw, rng, host, kind))
     }
 
-    fn kind(&self, draw: &Draw, rng: &mut Rng, host: usize) -> Kind {
+    fn kind(draw: &Draw, rng: &mut Rng, host: usize) -> Kind {
         let group = [224, 0, 0, rng.u8(..)];
         let sources = [group, [198, 18, 0, 255], [198, 18, 0, 1 + host as u8], [127, 0, 0, 1], [255; 4]];
         let kinds = [
