@@ -276,9 +276,9 @@ pub const TRANSMIT_BURST_SEGMENTS: usize = 32;
 /// Payload of an FPDU that goes out by reference where the device takes references, in bytes: below it a
 /// copy costs less than two more buffers.
 pub const BY_REFERENCE_MIN_BYTES: u32 = 1024;
-/// An RDMA Write of fewer bytes from one range of memory is a short one: the way from its work request to the
-/// wire and its completion has no branches for what other requests need. In one segment of 1448 bytes up to
-/// 17 Writes of 64 bytes lie, and what each takes counts more than what their segment takes.
+/// A message of fewer bytes from one range of memory is small: its payload is copied on any device, and the
+/// CRCs of the small messages of a segment are filled in together. In one segment of 1448 bytes up to 17
+/// Writes of 64 bytes lie, and what each takes counts more than what their segment takes.
 pub const SMALL_MESSAGE_BYTES: u32 = 512;
 const _: () = assert!(SMALL_MESSAGE_BYTES <= BY_REFERENCE_MIN_BYTES);
 /// Bytes a core keeps of FPDUs that go out in parts, until they are acknowledged, besides one run of FPDUs
