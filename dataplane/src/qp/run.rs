@@ -167,12 +167,16 @@ impl FpduRun {
     /// Markers, can have segments that are as long: those before one that would end with a Marker.
     #[inline]
     pub(super) fn count_alike(&self, count: u32) -> u32 {
+        // Segments of a multiple of four octets meet the Markers as before after so many at most: what none
+        // of these does, none does. A message of 4 GiB takes no more looks than that.
+        const PERIOD: u32 = Marker::INTERVAL as u32 / 4;
         let mut markers = self.markers;
         let can_be_alike = |_: &u32| {
             markers = markers.after(self.octets);
             markers.may_end_after(self.octets)
         };
-        (0..count).take_while(can_be_alike).count() as u32
+        let alike = (0..count.min(PERIOD)).take_while(can_be_alike).count() as u32;
+        if alike == PERIOD { count } else { alike }
     }
 
     /// How many FPDUs there are.
@@ -275,5 +279,30 @@ mod tests {
             assert_eq!(after.octets < first.octets, is_ended_by_marker, "{emss_octets} at {position}");
         }
         assert!(longest > 60, "all group were short: {longest}");
+    }
+
+    /// Where no segment ever ends with a Marker, all of the longest message are alike, and few are looked at.
+    #[test]
+    fn all_are_alike_where_none_ends_with_a_marker() {
+        let message = message::write(1, STag(7), 0, u32::MAX);
+        let mut endless = 0;
+        for emss_octets in (600..2100).step_by(4) {
+            let room =
+                SegmentRoom { position: 8, emss_octets, markers: true, packing: true, single_from: u32::MAX };
+            let first = FpduRun::one(Origin::Requests(0), &message, 0, &room);
+            let looked_at = |count: u32| {
+                let mut markers = first.markers;
+                let ends = |_: &u32| {
+                    markers = markers.after(first.octets);
+                    markers.may_end_after(first.octets)
+                };
+                (0..count).take_while(ends).count() as u32
+            };
+            for count in [0, 1, 127, 128, 129, 1000] {
+                assert_eq!(first.count_alike(count), looked_at(count), "{count} of EMSS {emss_octets}");
+            }
+            endless += u32::from(first.count_alike(u32::MAX) == u32::MAX);
+        }
+        assert!(endless > 0, "no EMSS was one of those");
     }
 }
