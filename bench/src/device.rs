@@ -1,7 +1,6 @@
 //! The device of an endpoint: a DPDK port or wire end, captured or not. One type, so that the poll loop is
 //! compiled once. And the configuration that it starts with.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use warpline::link::tap::Tap;
@@ -150,7 +149,7 @@ impl Device for BenchDevice {
     }
 
     #[inline]
-    fn transmit(&mut self, now: Instant, frames: &mut VecDeque<Mbuf>) -> usize {
+    fn transmit(&mut self, now: Instant, frames: &mut Vec<Mbuf>) -> usize {
         match self {
             Self::Uncaptured(device) => device.transmit(now, frames),
             Self::Captured(device) => device.transmit(now, frames),

@@ -2,7 +2,6 @@
 //!
 //! `cargo run --package warpline-dataplane --no-default-features --example capture -- FILE`
 
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::process::ExitCode;
@@ -63,5 +62,5 @@ fn send(from: &mut impl Device, to: &mut impl Device, now: Instant, octets: usiz
         space[6..12].copy_from_slice(&from.mac().0);
         space[12..14].copy_from_slice(&LOCAL_EXPERIMENTAL);
     }
-    from.transmit(now, &mut VecDeque::from([frame]));
+    from.transmit(now, &mut vec![frame]);
 }

@@ -2,7 +2,6 @@
 #![cfg(feature = "dpdk")]
 #![allow(missing_docs)]
 
-use std::collections::VecDeque;
 use std::sync::OnceLock;
 
 use dpdk::{Eal, ExternalPieces, Mempool, MempoolConfig, WireConfig, wire};
@@ -49,7 +48,7 @@ fn a_region_travels_by_reference_and_outlives_its_last_handle() {
         assert!(!frame.append_region(&region, (1 << 20) - 1, 2), "past the end");
         Frame::request_checksums(&mut frame, request(IpVersion::V4));
         assert_eq!(Frame::len(&frame), 8058);
-        let mut frames = VecDeque::from([frame]);
+        let mut frames = vec![frame];
         assert_eq!(a.transmit(Instant::ZERO, &mut frames), 1);
         drop(region);
 
@@ -80,7 +79,7 @@ fn checksums_are_asked_for_by_the_version_of_ip() {
         let mut frame = a.allocate().unwrap();
         frame.append(74).unwrap().fill(1);
         Frame::request_checksums(&mut frame, request(ip));
-        assert_eq!(a.transmit(Instant::ZERO, &mut VecDeque::from([frame])), 1);
+        assert_eq!(a.transmit(Instant::ZERO, &mut vec![frame]), 1);
         let mut received = Vec::new();
         assert_eq!(b.receive(Instant::ZERO, &mut received, 1), 1);
         let checksums = received[0].checksums();

@@ -1,6 +1,5 @@
 //! The packet rate of a virtual device that does nothing (`net_null`): what DPDK's own calls and pools allow.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use dpdk::{Eal, Mempool, MempoolConfig, Port, PortConfig, QueuePair};
@@ -57,7 +56,7 @@ pub fn measure(eal: Eal, duration: Duration) -> Result<PacketRates, BenchError> 
 }
 
 fn transmit(queues: &mut QueuePair, pool: &Mempool) -> usize {
-    let mut frames = VecDeque::with_capacity(BURST);
+    let mut frames = Vec::with_capacity(BURST);
     let mut burst = Vec::with_capacity(BURST);
     if pool.allocate_many(&mut burst, BURST) {
         for frame in &mut burst {

@@ -1,7 +1,6 @@
 //! A network that does to a writer's frames what a congested or a parallel one does: it marks them, or
 //! delivers them in another order.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use warpline::MacAddress;
@@ -50,7 +49,7 @@ struct Disturbed {
 impl Disturbed {
     /// Does to a burst what the network does. `scripts/bench` counts no instruction of it.
     #[inline(never)]
-    fn disturb_burst(&mut self, frames: &mut VecDeque<Mbuf>) {
+    fn disturb_burst(&mut self, frames: &mut Vec<Mbuf>) {
         match self.network {
             Network::Marking | Network::MarkingUnheard => {
                 for frame in frames.iter_mut().filter(|frame| frame.len() > DATA_BYTES) {
@@ -63,10 +62,9 @@ impl Disturbed {
                 }
             }
             Network::Reordering if frames.len() >= LEAST_REORDERED || self.late.is_some() => {
-                let late =
-                    if frames.len() >= LEAST_REORDERED { frames.remove(frames.len() - 2) } else { None };
+                let late = (frames.len() >= LEAST_REORDERED).then(|| frames.remove(frames.len() - 2));
                 if let Some(before) = core::mem::replace(&mut self.late, late) {
-                    frames.push_front(before);
+                    frames.insert(0, before);
                 }
             }
             _ => {}
@@ -121,7 +119,7 @@ impl Device for Disturbed {
         self.device.rx_interrupt()
     }
 
-    fn transmit(&mut self, now: Instant, frames: &mut VecDeque<Mbuf>) -> usize {
+    fn transmit(&mut self, now: Instant, frames: &mut Vec<Mbuf>) -> usize {
         self.disturb_burst(frames);
         self.device.transmit(now, frames)
     }

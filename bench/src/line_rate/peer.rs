@@ -2,7 +2,6 @@
 //! loses nothing. What it receives goes into `net_null` and is acknowledged once a burst; what it sends are
 //! RDMA Writes, made when the core asks for frames. Its own time is measured, so that it can be left out.
 
-use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -100,14 +99,14 @@ pub struct Peer {
     null: QueuePair,
     shared: Arc<Shared>,
     connections: Vec<Connection>,
-    outbox: VecDeque<Mbuf>,
+    outbox: Vec<Mbuf>,
     /// The connection that sends next.
     turn: usize,
 }
 
 impl Peer {
     pub fn new(config: PeerConfig, pool: Mempool, null: QueuePair, shared: Arc<Shared>) -> Self {
-        Self { config, pool, null, shared, connections: Vec::new(), outbox: VecDeque::new(), turn: 0 }
+        Self { config, pool, null, shared, connections: Vec::new(), outbox: Vec::new(), turn: 0 }
     }
 
     /// Takes a frame of the core apart, and notes what must be answered.
@@ -305,7 +304,7 @@ impl Device for Peer {
         }
     }
 
-    fn transmit(&mut self, now: Instant, frames: &mut VecDeque<Mbuf>) -> usize {
+    fn transmit(&mut self, now: Instant, frames: &mut Vec<Mbuf>) -> usize {
         let begin = cycles();
         for frame in &*frames {
             self.on_frame(now, frame.piece(0).unwrap_or_default());

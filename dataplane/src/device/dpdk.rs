@@ -1,7 +1,6 @@
 //! DPDK ports as devices.
 
 use std::any::Any;
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
@@ -226,7 +225,7 @@ impl Device for DpdkDevice {
     }
 
     #[inline]
-    fn transmit(&mut self, _: Instant, frames: &mut VecDeque<Mbuf>) -> usize {
+    fn transmit(&mut self, _: Instant, frames: &mut Vec<Mbuf>) -> usize {
         match &mut self.link {
             Link::Port(queues) => queues.transmit.transmit(frames),
             Link::Wire(end) => end.transmit(frames),

@@ -4,7 +4,6 @@
 //! frames as the simulated network does. Which frames are hit follows from the seed and the order of the
 //! frames alone.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::path::middlebox::ETHERNET_OCTETS;
@@ -36,7 +35,7 @@ pub struct Fault<D: Device> {
     /// Frames received by `inner`; empty between calls.
     burst: Vec<D::Frame>,
     /// Frames that are due and that `inner` had no room for.
-    leaving: VecDeque<D::Frame>,
+    leaving: Vec<D::Frame>,
     /// Dropped last: the frames are its own.
     inner: D,
 }
@@ -54,7 +53,7 @@ impl<D: Device> Fault<D> {
             inbound: Path::new(inbound, most_octets, rng.fork()),
             outbound: Path::new(outbound, mtu_octets, rng.fork()),
             burst: Vec::with_capacity(RECEIVE_BURST_FRAMES),
-            leaving: VecDeque::with_capacity(RECEIVE_BURST_FRAMES),
+            leaving: Vec::with_capacity(RECEIVE_BURST_FRAMES),
             inner,
         }
     }
@@ -108,7 +107,7 @@ impl<D: Device> Fault<D> {
             while self.leaving.len() < RECEIVE_BURST_FRAMES
                 && let Some(frame) = deliver(&mut self.outbound, &mut self.buffers, now, &mut self.inner)
             {
-                self.leaving.push_back(frame);
+                self.leaving.push(frame);
             }
             if self.leaving.is_empty() || self.inner.transmit(now, &mut self.leaving) == 0 {
                 return;
@@ -188,7 +187,7 @@ impl<D: Device> Device for Fault<D> {
         self.inner.allocate_burst(frames, limit);
     }
 
-    fn transmit(&mut self, now: Instant, frames: &mut VecDeque<D::Frame>) -> usize {
+    fn transmit(&mut self, now: Instant, frames: &mut Vec<D::Frame>) -> usize {
         let taken = frames.len();
         for frame in frames.drain(..) {
             put_on(&mut self.outbound, &mut self.buffers, now, &frame);

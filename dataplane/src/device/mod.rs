@@ -281,7 +281,7 @@ pub trait Device: 'static {
 
     /// Takes frames from the front of `frames` for transmission, as many as it has room for. Returns how
     /// many.
-    fn transmit(&mut self, now: Instant, frames: &mut std::collections::VecDeque<Self::Frame>) -> usize;
+    fn transmit(&mut self, now: Instant, frames: &mut Vec<Self::Frame>) -> usize;
 
     /// Has the device [wake](Waker::wake) `waker` from now on whenever frames may have arrived, so that the
     /// polling thread may sleep. Returns false if the device cannot do this: the thread then waits for

@@ -2,7 +2,6 @@
 
 mod checksums;
 
-use std::collections::VecDeque;
 use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
 
@@ -62,7 +61,7 @@ pub struct TapStatistics {
 pub struct Tap<D: Device, W: Write> {
     capture: Capture<W>,
     /// The frames on their way into `inner`; empty between calls.
-    burst: VecDeque<D::Frame>,
+    burst: Vec<D::Frame>,
     /// Dropped last: the frames are its own.
     inner: D,
 }
@@ -74,7 +73,7 @@ impl<D: Device, W: Write + Send + 'static> Tap<D, W> {
     ///
     /// Those of `out` when it is given the first octets.
     pub fn new(inner: D, out: W, config: &TapConfig) -> io::Result<Self> {
-        Ok(Self { inner, capture: Capture::new(out, config)?, burst: VecDeque::new() })
+        Ok(Self { inner, capture: Capture::new(out, config)?, burst: Vec::new() })
     }
 
     /// Returns the device inside.
@@ -137,7 +136,7 @@ impl<D: Device, W: Write + Send + 'static> Device for Tap<D, W> {
         self.inner.allocate_burst(frames, limit);
     }
 
-    fn transmit(&mut self, now: Instant, frames: &mut VecDeque<D::Frame>) -> usize {
+    fn transmit(&mut self, now: Instant, frames: &mut Vec<D::Frame>) -> usize {
         // What the device takes is gone afterwards, so frames are staged before and committed as far as they
         // were taken; in bursts, so that a full device does not have the whole queue staged again and again.
         let mut taken = 0;
@@ -150,9 +149,7 @@ impl<D: Device, W: Write + Send + 'static> Device for Tap<D, W> {
             let accepted = self.inner.transmit(now, &mut self.burst);
             self.capture.commit(accepted);
             taken += accepted;
-            while let Some(frame) = self.burst.pop_back() {
-                frames.push_front(frame);
-            }
+            frames.splice(..0, self.burst.drain(..));
             if accepted < count {
                 break;
             }
@@ -330,7 +327,7 @@ mod tests {
 
     fn send(device: &mut impl Device<Frame = SimFrame>, now: Instant, fill: u8, octets: usize) {
         let frame = frame(device, fill, octets);
-        assert_eq!(device.transmit(now, &mut VecDeque::from([frame])), 1);
+        assert_eq!(device.transmit(now, &mut vec![frame]), 1);
     }
 
     /// Direction, time and first octet of every recorded frame.
@@ -383,7 +380,7 @@ mod tests {
         let (mut tap, _peer) = tapped(&store, &TapConfig::default());
         let network = tap.inner().network();
         network.set_transmit_credit(End::A, Some(40));
-        let mut frames: VecDeque<_> = (0..50).map(|fill| frame(&mut tap, fill, 60)).collect();
+        let mut frames: Vec<_> = (0..50).map(|fill| frame(&mut tap, fill, 60)).collect();
         assert_eq!((tap.transmit(Instant::ZERO, &mut frames), frames.len()), (40, 10));
         assert_eq!(
             frames.iter().map(|frame| frame.piece(0).unwrap()[0]).collect::<Vec<_>>(),

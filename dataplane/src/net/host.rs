@@ -1,6 +1,5 @@
 //! The IP host of a core: a device, the host's addresses on its link, and the frames in between.
 
-use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -83,7 +82,7 @@ pub(crate) struct Host<D: Device> {
     /// Segments in super-frames, the first of each not counted.
     pub(super) joined_segments: u64,
     /// Frames that the device has not taken yet.
-    pub(super) to_send: VecDeque<D::Frame>,
+    pub(super) to_send: Vec<D::Frame>,
     /// Empty frames that were allocated and not needed yet.
     pub(super) spare: Vec<D::Frame>,
 
@@ -126,7 +125,7 @@ impl<D: Device> Host<D> {
             header_image: HeaderImage::NONE,
             loopback: Loopback::new(capabilities.frames),
             joined_segments: 0,
-            to_send: VecDeque::with_capacity(limits::TRANSMIT_QUEUE_FRAMES + limits::RECEIVE_BURST_FRAMES),
+            to_send: Vec::with_capacity(limits::TRANSMIT_QUEUE_FRAMES + limits::RECEIVE_BURST_FRAMES),
             spare: Vec::with_capacity(limits::EMPTY_FRAMES + 1),
             device,
         }

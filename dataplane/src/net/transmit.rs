@@ -72,7 +72,7 @@ impl<D: Device> Host<D> {
         if self.template(path).is_loopback() {
             return self.loop_back(frame);
         }
-        self.to_send.push_back(frame);
+        self.to_send.push(frame);
         if self.to_send.len() >= limits::TRANSMIT_CHUNK_FRAMES {
             self.flush(now);
         }
@@ -113,7 +113,7 @@ impl<D: Device> Host<D> {
     /// takes nothing: a station that gets no reply asks again.
     pub(super) fn queue_reply(&mut self, frame: D::Frame) {
         if self.to_send.len() < limits::TRANSMIT_QUEUE_FRAMES + limits::RECEIVE_BURST_FRAMES {
-            self.to_send.push_back(frame);
+            self.to_send.push(frame);
         } else {
             self.count_no_buffer();
         }

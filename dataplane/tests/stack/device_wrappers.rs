@@ -1,7 +1,6 @@
 //! Tests of the devices that wrap another: a thread that sleeps until frames arrive relies on the receive
 //! interrupt and on the waker of the device inside.
 
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -57,7 +56,7 @@ impl Device for Interrupting {
         self.device.allocate()
     }
 
-    fn transmit(&mut self, now: Instant, frames: &mut VecDeque<SimFrame>) -> usize {
+    fn transmit(&mut self, now: Instant, frames: &mut Vec<SimFrame>) -> usize {
         self.device.transmit(now, frames)
     }
 

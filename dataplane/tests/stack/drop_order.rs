@@ -1,6 +1,5 @@
 //! Tests that a core that is dropped while it holds frames returns them to a device that still exists.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -31,7 +30,7 @@ struct Noticing {
     notice: Arc<Notice>,
     /// Frames in transit to or from the inner device.
     burst: Vec<SimFrame>,
-    leaving: VecDeque<SimFrame>,
+    leaving: Vec<SimFrame>,
 }
 
 impl Drop for Noticing {
@@ -114,15 +113,15 @@ impl Device for Noticing {
     }
 
     /// Accepts no frame once the link accepts none.
-    fn transmit(&mut self, now: Instant, frames: &mut VecDeque<NoticingFrame>) -> usize {
+    fn transmit(&mut self, now: Instant, frames: &mut Vec<NoticingFrame>) -> usize {
         let mut sent = 0;
-        while let Some(frame) = frames.front_mut().and_then(|frame| frame.inner.take()) {
-            self.leaving.push_back(frame);
+        while let Some(frame) = frames.first_mut().and_then(|frame| frame.inner.take()) {
+            self.leaving.push(frame);
             if self.inner.transmit(now, &mut self.leaving) == 0 {
-                frames[0].inner = self.leaving.pop_front();
+                frames[0].inner = self.leaving.pop();
                 break;
             }
-            frames.pop_front();
+            frames.remove(0);
             sent += 1;
         }
         sent
@@ -172,7 +171,7 @@ fn frames_go_before_their_device() {
     let notice = Arc::new(Notice::default());
     let (inner, mut peer) = sim::link(1, EndConfig::a(), EndConfig::b());
     let network = inner.network();
-    let device = Noticing { inner, notice: notice.clone(), burst: Vec::new(), leaving: VecDeque::new() };
+    let device = Noticing { inner, notice: notice.clone(), burst: Vec::new(), leaving: Vec::new() };
     let rings = Rings::new();
     let mut config = Config { window_bytes: WINDOW_OCTETS, ..Config::new(address(1).into(), 24, [1, 2]) };
     config.neighbours.push(StaticNeighbour { address: address(2).into(), mac: PEER_MAC });
@@ -182,7 +181,7 @@ fn frames_go_before_their_device() {
         if let Some(octets) = octets {
             let mut frame = peer.allocate().unwrap();
             frame.append(octets.len()).unwrap().copy_from_slice(&octets);
-            peer.transmit(now, &mut VecDeque::from([frame]));
+            peer.transmit(now, &mut vec![frame]);
         }
         let mut answers = Vec::new();
         for _ in 0..10 {

@@ -1,6 +1,5 @@
 //! How many frames a wire in memory carries: allocate, fill in the headers, send, receive, free.
 
-use std::collections::VecDeque;
 use std::error::Error;
 use std::hint;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +27,7 @@ struct Sender<'s> {
     end: WireEnd,
     pool: &'s Mempool,
     memory: &'s ExternalBuffer,
-    frames: VecDeque<dpdk::Mbuf>,
+    frames: Vec<dpdk::Mbuf>,
 }
 
 impl Sender<'_> {
@@ -48,7 +47,7 @@ impl Sender<'_> {
                 break;
             }
             frame.first_mut()[..HEADER_OCTETS].fill(1);
-            self.frames.push_back(frame);
+            self.frames.push(frame);
         }
         self.end.transmit(&mut self.frames);
     }
@@ -74,7 +73,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     ] {
         let config = WireConfig { mtu_bytes: 9000, external_pieces, ..WireConfig::default() };
         let (a, b) = wire(eal, &config, [&pool, &pool])?;
-        let sender = Sender { end: a, pool: &pool, memory: &memory, frames: VecDeque::new() };
+        let sender = Sender { end: a, pool: &pool, memory: &memory, frames: Vec::new() };
         let (sender, b) = one_thread(sender, b, octets, payload, what);
         two_threads(eal, other, sender, b, octets, payload, what)?;
     }

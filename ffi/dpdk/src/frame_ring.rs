@@ -102,21 +102,26 @@ impl FrameSender {
         }
     }
 
-    /// Sends `frames`, for which there is [`room`](Self::room).
+    /// Sends the first `count` of `frames`, for which there is [`room`](Self::room), and removes them.
     #[inline]
-    pub(crate) fn send(&mut self, frames: impl DoubleEndedIterator<Item = Mbuf> + ExactSizeIterator) {
-        let count = frames.len();
+    pub(crate) fn send(&mut self, frames: &mut Vec<Mbuf>, count: usize) {
         debug_assert!(self.room(count) == count, "{count} frames, and no room for them");
+        let sent = &frames[..count];
         let slots = self.ring.slots();
-        let after = self.ring.after(self.next, count);
-        let mut slot = after;
+        let (wrapped, first) = slots.split_at(self.next);
+        let (before, after) = sent.split_at(count.min(first.len()));
         // The first slot last: the receiver, which waits for that, finds all of them together, and does not
         // take the line away while it is being written.
-        for frame in frames.rev() {
-            slot = slot.checked_sub(1).unwrap_or(slots.len() - 1);
-            slots[slot].store(frame.into_raw().as_ptr(), Ordering::Release);
-        }
-        self.next = after;
+        let fill = |slots: &[AtomicPtr<sys::rte_mbuf>], frames: &[Mbuf]| {
+            for (slot, frame) in slots.iter().zip(frames).rev() {
+                slot.store(frame.as_ptr(), Ordering::Release);
+            }
+        };
+        fill(wrapped, after);
+        fill(&first[..before.len()], before);
+        self.next = self.ring.after(self.next, count);
+        // The receiver owns them now.
+        Mbuf::forget_first(frames, count);
     }
 }
 

@@ -114,6 +114,20 @@ impl Mbuf {
         unsafe { sys::rte_pktmbuf_free_bulk(frames.as_mut_ptr().cast(), count) };
     }
 
+    /// Removes the first `count` of `frames`, which others own now.
+    #[inline]
+    pub(crate) fn forget_first(frames: &mut Vec<Self>, count: usize) {
+        let count = count.min(frames.len());
+        let rest = frames.len() - count;
+        // SAFETY: none is dropped, and none of those left needs more room than before.
+        unsafe {
+            frames.set_len(0);
+            let first = frames.as_mut_ptr();
+            ptr::copy(first.add(count), first, rest);
+            frames.set_len(rest);
+        }
+    }
+
     /// Returns the octets in all pieces.
     #[inline]
     pub fn len(&self) -> usize {

@@ -1,9 +1,7 @@
 //! A wire between two ends in the memory of one process.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
-use arrayvec::ArrayVec;
 use dpdk_sys as sys;
 
 use crate::eal::Eal;
@@ -144,9 +142,6 @@ impl WireEnd {
     /// Octets of a VLAN tag.
     const TAG_OCTETS: usize = 4;
 
-    /// Frames that the other end finds together.
-    const CHUNK_FRAMES: usize = 8;
-
     /// Returns true if frames have arrived.
     #[inline]
     pub fn has_arrivals(&self) -> bool {
@@ -170,30 +165,30 @@ impl WireEnd {
     /// Takes frames from the front of `frames` and leaves those for which the wire has no room; returns how
     /// many it took. Frames that cannot cross are taken too, dropped and counted.
     #[inline]
-    pub fn transmit(&mut self, frames: &mut VecDeque<Mbuf>) -> usize {
+    pub fn transmit(&mut self, frames: &mut Vec<Mbuf>) -> usize {
         // This end is the only sender, so room can only grow until the frames are sent.
         let taken = self.outgoing.room(frames.len());
-        let mut left = taken;
-        let mut octets = 0;
-        while left > 0 {
-            let mut crossing = ArrayVec::<_, { Self::CHUNK_FRAMES }>::new();
-            while !crossing.is_full()
-                && left > 0
-                && let Some(frame) = frames.pop_front()
-            {
-                left -= 1;
-                if let Some(frame) = self.cross(frame) {
-                    octets += frame.len() as u64;
-                    crossing.push(frame);
+        if taken == 0 {
+            return 0;
+        }
+        let (mut crossing, mut octets) = (taken, 0);
+        let mut index = 0;
+        while index < crossing {
+            match self.cross(&mut frames[index]) {
+                Some(len) => {
+                    octets += len as u64;
+                    index += 1;
+                }
+                None => {
+                    frames.remove(index);
+                    crossing -= 1;
                 }
             }
-            self.statistics.sent_frames += crossing.len() as u64;
-            self.outgoing.send(crossing.drain(..));
         }
+        self.statistics.sent_frames += crossing as u64;
         self.statistics.sent_bytes += octets;
-        if taken > 0
-            && let Some(Hook(hook)) = self.departure.get()
-        {
+        self.outgoing.send(frames, crossing);
+        if let Some(Hook(hook)) = self.departure.get() {
             hook();
         }
         taken
@@ -206,21 +201,21 @@ impl WireEnd {
         is_tagged && frame.len() <= self.config.mtu_bytes + Self::HEADER_OCTETS + Self::TAG_OCTETS
     }
 
-    /// Returns the frame as its receiver will find it.
+    /// Makes the frame what its receiver will find. Returns its octets; `None` if it cannot cross.
     #[inline]
-    fn cross(&mut self, mut frame: Mbuf) -> Option<Mbuf> {
+    fn cross(&mut self, frame: &mut Mbuf) -> Option<usize> {
         let octets = frame.len();
         let most = self.config.mtu_bytes + Self::HEADER_OCTETS;
-        if octets > most && !self.fits_with_tag(&frame) && !self.is_super_frame(&frame) {
+        if octets > most && !self.fits_with_tag(frame) && !self.is_super_frame(frame) {
             self.statistics.oversize_frames += 1;
             return None;
         }
         let received = if self.config.checksum_offload { received_flags(frame.flags()) } else { 0 };
-        if !self.may_pass(&frame) {
-            frame = self.copied(&frame)?;
+        if !self.may_pass(frame) {
+            *frame = self.copied(frame)?;
         }
         frame.forget_sender(received);
-        Some(frame)
+        Some(octets)
     }
 
     #[cold]

@@ -3,8 +3,6 @@
 
 mod common;
 
-use std::collections::VecDeque;
-
 use common::{eal, frame, pool};
 use dpdk::{Mbuf, Mtu, Multicast, Port, PortConfig, PortError};
 
@@ -25,7 +23,7 @@ fn bursts_over_a_null_port() {
     let mut frames = Vec::new();
     assert_eq!(pair.receive.receive(&mut frames, 32), 32);
     assert!(frames.iter().all(|frame| frame.len() == 60));
-    let mut sent: VecDeque<Mbuf> = frames.into();
+    let mut sent: Vec<Mbuf> = frames.into();
     sent.extend((0..8).map(|n| frame(&pool, &[n; 60])));
     assert_eq!(pair.transmit.transmit(&mut sent), 40);
     assert!(sent.is_empty());

@@ -3,7 +3,6 @@
 
 mod common;
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use common::frame;
@@ -58,7 +57,7 @@ fn super_frame(pool: &Mempool, payload: &[u8]) -> Mbuf {
 
 /// Sends `frame` to the other end, and returns it as it arrives there.
 fn carry(from: &mut QueuePair, to: &mut QueuePair, frame: Mbuf) -> Mbuf {
-    let (mut frames, mut received) = (VecDeque::from([frame]), Vec::new());
+    let (mut frames, mut received) = (vec![frame], Vec::new());
     let begun = Instant::now();
     while received.is_empty() {
         from.transmit.transmit(&mut frames);

@@ -3,7 +3,6 @@
 
 mod common;
 
-use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -52,7 +51,7 @@ fn a_frame_of_its_peer_raises_the_interrupt() {
     for round in 0..10 {
         is_raised(&set, 0);
         queue.enable_interrupt().unwrap();
-        let mut frames = VecDeque::from([frame(&pool, &[round; 60])]);
+        let mut frames = vec![frame(&pool, &[round; 60])];
         while far[0].transmit.transmit(&mut frames) == 0 {
             assert!(begun.elapsed() < PATIENCE, "its peer does not start");
         }

@@ -3,7 +3,6 @@
 
 mod common;
 
-use std::collections::VecDeque;
 use std::mem;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -29,8 +28,8 @@ fn octets(frame: &Mbuf) -> Vec<u8> {
     frame.pieces().flatten().copied().collect()
 }
 
-fn one(frame: Mbuf) -> VecDeque<Mbuf> {
-    VecDeque::from([frame])
+fn one(frame: Mbuf) -> Vec<Mbuf> {
+    vec![frame]
 }
 
 fn receive_one(end: &mut WireEnd) -> Mbuf {
@@ -58,7 +57,7 @@ fn frames_cross_both_ways_unchanged_and_in_order() {
     let (mut from, mut to) = ends(&WireConfig::default(), &pool);
     let mut frames = Vec::new();
     for _ in 0..2 {
-        let mut sent: VecDeque<Mbuf> = (0..100u8).map(|n| frame(&pool, &[n; 60])).collect();
+        let mut sent: Vec<Mbuf> = (0..100u8).map(|n| frame(&pool, &[n; 60])).collect();
         assert_eq!(from.transmit(&mut sent), 100);
         assert_eq!(to.receive(&mut frames, 64), 64);
         assert_eq!(to.receive(&mut frames, 64), 36);
@@ -79,7 +78,7 @@ fn frames_cross_both_ways_unchanged_and_in_order() {
 fn a_full_wire_leaves_the_rest_with_its_requests() {
     let pool = pool(63, 2048);
     let (mut a, mut b) = ends(&WireConfig { frames: 4, ..WireConfig::default() }, &pool);
-    let mut sent: VecDeque<Mbuf> = (0..6u8).map(|n| frame(&pool, &[n; 60])).collect();
+    let mut sent: Vec<Mbuf> = (0..6u8).map(|n| frame(&pool, &[n; 60])).collect();
     for frame in &mut sent {
         frame.request_checksums(HEADERS);
     }
@@ -105,9 +104,9 @@ fn a_wire_of_any_length_goes_round() {
         let (mut next, mut expected) = (0u8, 0u8);
         let mut frames = Vec::new();
         for round in 0..100 {
-            let mut sent: VecDeque<Mbuf> = VecDeque::new();
+            let mut sent: Vec<Mbuf> = Vec::new();
             for _ in 0..=round % length {
-                sent.push_back(frame(&pool, &[next; 60]));
+                sent.push(frame(&pool, &[next; 60]));
                 next = next.wrapping_add(1);
             }
             assert_eq!(a.transmit(&mut sent) as u32, 1 + round % length);
@@ -135,7 +134,7 @@ fn super_frames_cross_where_they_are_taken() {
         if segments {
             sent.request_segmentation(HEADERS, 1448);
         }
-        assert_eq!(a.transmit(&mut VecDeque::from([sent])), 1);
+        assert_eq!(a.transmit(&mut vec![sent]), 1);
         let mut frames = Vec::new();
         assert_eq!(b.receive(&mut frames, 32), usize::from(crosses), "{super_frame_bytes} {segments}");
         assert_eq!(a.statistics().oversize_frames, u64::from(!crosses));
@@ -193,7 +192,7 @@ fn an_ipv6_header_has_no_checksum_to_ask_for() {
 fn frames_over_the_mtu_are_refused() {
     let pool = pool(63, 9300);
     let (mut a, mut b) = ends(&WireConfig { mtu_bytes: 9000, ..WireConfig::default() }, &pool);
-    let mut sent = VecDeque::from([frame(&pool, &[1; 9015]), frame(&pool, &[2; 9014])]);
+    let mut sent = vec![frame(&pool, &[1; 9015]), frame(&pool, &[2; 9014])];
     assert_eq!(a.transmit(&mut sent), 2);
     assert_eq!(octets(&receive_one(&mut b)), [2; 9014]);
     assert_eq!(a.statistics().oversize_frames, 1);
@@ -210,7 +209,7 @@ fn a_tag_may_come_on_top_of_the_mtu() {
         octets[12..14].copy_from_slice(&[0x81, 0x00]);
         octets
     };
-    let mut sent = VecDeque::from([frame(&pool, &tagged(1519)), frame(&pool, &tagged(1518))]);
+    let mut sent = vec![frame(&pool, &tagged(1519)), frame(&pool, &tagged(1518))];
     assert_eq!(a.transmit(&mut sent), 2);
     assert_eq!(octets(&receive_one(&mut b)), tagged(1518));
     assert_eq!(a.statistics().oversize_frames, 1);
@@ -267,11 +266,11 @@ fn shared_pieces_keep_their_owner_until_the_last_is_dropped() {
     let (mut a, mut b) =
         ends(&WireConfig { external_pieces: ExternalPieces::Shared, ..WireConfig::default() }, &pool);
     let (buffer, releases) = counted(&[5; 3000]);
-    let mut sent = VecDeque::new();
+    let mut sent = Vec::new();
     for offset in [0, 1000, 2000] {
         let mut frame = frame(&pool, &[1; 54]);
         assert!(frame.append_external(&buffer, offset, 1000));
-        sent.push_back(frame);
+        sent.push(frame);
     }
     assert_eq!(buffer.attachments(), 3);
     assert_eq!(a.transmit(&mut sent), 3);
@@ -309,11 +308,11 @@ fn frames_that_cannot_be_copied_are_dropped_and_counted() {
     let receivers = pool(1, 2048);
     let (mut a, mut b) = wire(eal(), &WireConfig::default(), [&senders, &receivers]).unwrap();
     let (buffer, _) = counted(&[5; 3000]);
-    let mut sent = VecDeque::new();
+    let mut sent = Vec::new();
     for _ in 0..2 {
         let mut frame = frame(&senders, &[1; 54]);
         assert!(frame.append_external(&buffer, 0, 100));
-        sent.push_back(frame);
+        sent.push(frame);
     }
     assert_eq!(a.transmit(&mut sent), 2);
     assert_eq!(receive_one(&mut b).len(), 154);
@@ -341,7 +340,7 @@ fn two_threads_share_a_wire() {
     let sender_pool = pool.clone();
     let sender = thread::spawn(move || {
         let _registered = eal().register_thread().unwrap();
-        let mut sent = VecDeque::new();
+        let mut sent = Vec::new();
         let mut next = 0u32;
         while next < FRAMES || !sent.is_empty() {
             while next < FRAMES && sent.len() < 32 {
@@ -349,7 +348,7 @@ fn two_threads_share_a_wire() {
                     break;
                 };
                 frame.append(60).unwrap()[..4].copy_from_slice(&next.to_be_bytes());
-                sent.push_back(frame);
+                sent.push(frame);
                 next += 1;
             }
             if a.transmit(&mut sent) == 0 {

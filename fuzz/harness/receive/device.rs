@@ -165,7 +165,7 @@ impl Device for FuzzDevice {
         (!full).then(|| self.frame(vec![Vec::new()], ReceivedChecksums::default()))
     }
 
-    fn transmit(&mut self, _now: Instant, frames: &mut VecDeque<FuzzFrame>) -> usize {
+    fn transmit(&mut self, _now: Instant, frames: &mut Vec<FuzzFrame>) -> usize {
         let mut shared = self.port.lock();
         let room = shared.credit.unwrap_or(usize::MAX).min(frames.len());
         for frame in frames.drain(..room) {

@@ -1,7 +1,6 @@
 //! The network of a swarm: a link for each host, and a switch between them. What the switch has seen, and
 //! when, is the trace of a seed.
 
-use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -173,7 +172,7 @@ impl Switch {
 fn forward(port: &mut SimDevice, now: Instant, octets: &[u8]) {
     let Some(mut frame) = port.allocate() else { return };
     frame.append(octets.len()).expect("the links have one MTU").copy_from_slice(octets);
-    port.transmit(now, &mut VecDeque::from([frame]));
+    port.transmit(now, &mut vec![frame]);
 }
 
 /// Two inverted bits of one weight, 0 to 1 and 1 to 0, leave the sum of RFC 1071 as it was: a frame that

@@ -1,6 +1,5 @@
 //! Tests of the CPU time that an idle device uses, and of the events that wake it.
 
-use std::collections::VecDeque;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -53,7 +52,7 @@ impl warpline_dataplane::device::Device for Unannounced {
         self.0.allocate()
     }
 
-    fn transmit(&mut self, now: warpline_dataplane::time::Instant, frames: &mut VecDeque<SimFrame>) -> usize {
+    fn transmit(&mut self, now: warpline_dataplane::time::Instant, frames: &mut Vec<SimFrame>) -> usize {
         self.0.transmit(now, frames)
     }
 }
@@ -302,7 +301,7 @@ impl warpline_dataplane::device::Device for Interrupting {
         self.device.allocate()
     }
 
-    fn transmit(&mut self, now: warpline_dataplane::time::Instant, frames: &mut VecDeque<SimFrame>) -> usize {
+    fn transmit(&mut self, now: warpline_dataplane::time::Instant, frames: &mut Vec<SimFrame>) -> usize {
         self.device.transmit(now, frames)
     }
 

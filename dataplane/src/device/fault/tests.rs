@@ -23,7 +23,7 @@ fn rig(seed: u64, inbound: Impairments, outbound: Impairments) -> (Fault<SimDevi
 fn send(device: &mut impl Device<Frame = SimFrame>, now: Instant, octets: &[u8]) {
     let mut frame = device.allocate().expect("a free buffer");
     frame.append(octets.len()).expect("room for the frame").copy_from_slice(octets);
-    assert_eq!(device.transmit(now, &mut VecDeque::from([frame])), 1);
+    assert_eq!(device.transmit(now, &mut vec![frame]), 1);
 }
 
 fn send_numbered(device: &mut impl Device<Frame = SimFrame>, frames: u32, gap_ns: u64) {
@@ -89,7 +89,7 @@ fn octets_pass_unchanged_and_nothing_is_offered_that_copies_cannot_keep() {
 /// A device without wire: what it transmits is what it receives, uncut.
 struct Mirror {
     frames: SimDevice,
-    waiting: VecDeque<SimFrame>,
+    waiting: Vec<SimFrame>,
 }
 
 impl Device for Mirror {
@@ -113,7 +113,7 @@ impl Device for Mirror {
         self.frames.allocate()
     }
 
-    fn transmit(&mut self, _: Instant, frames: &mut VecDeque<SimFrame>) -> usize {
+    fn transmit(&mut self, _: Instant, frames: &mut Vec<SimFrame>) -> usize {
         let taken = frames.len();
         self.waiting.extend(frames.drain(..));
         taken
@@ -129,13 +129,13 @@ fn super_frames_of_the_peer_pass() {
         EndConfig { transmit_checksums: true, super_frame_bytes: SUPER_FRAME_BYTES, ..EndConfig::a() },
         EndConfig::b(),
     );
-    let mut device = Fault::new(Mirror { frames, waiting: VecDeque::new() }, 1, at_once(), at_once());
+    let mut device = Fault::new(Mirror { frames, waiting: Vec::new() }, 1, at_once(), at_once());
     let offered = device.capabilities();
     assert_eq!(offered.super_frame_bytes, offered.mtu_bytes);
     let octets: Vec<u8> = (0..14 + SUPER_FRAME_BYTES).map(|at| (at * 7) as u8).collect();
     let mut frame = device.allocate().unwrap();
     frame.append(octets.len()).unwrap().copy_from_slice(&octets);
-    device.inner.waiting.push_back(frame);
+    device.inner.waiting.push(frame);
     let mut frames = Vec::new();
     assert_eq!(device.receive(Instant::ZERO, &mut frames, 8), 1);
     assert!(frames[0].piece(0).unwrap() == octets);

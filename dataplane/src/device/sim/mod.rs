@@ -5,8 +5,7 @@
 //! failing run can be had again.
 //!
 //! ```
-//! use std::collections::VecDeque;
-//! use warpline_dataplane::device::sim::{self, EndConfig, Impairments};
+//! //! use warpline_dataplane::device::sim::{self, EndConfig, Impairments};
 //! use warpline_dataplane::device::{Device, Frame};
 //! use warpline_dataplane::time::Instant;
 //!
@@ -15,7 +14,7 @@
 //!
 //! let mut frame = a.allocate().unwrap();
 //! frame.append(60).unwrap().fill(7);
-//! a.transmit(Instant::ZERO, &mut VecDeque::from([frame]));
+//! a.transmit(Instant::ZERO, &mut vec![frame]);
 //!
 //! let arrival = b.next_arrival().unwrap();
 //! assert_eq!(arrival, Instant::from_nanos(5_000));
@@ -28,7 +27,6 @@ mod super_frame;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::path::middlebox::{self, ETHERNET_OCTETS, TAG_OCTETS};
@@ -341,7 +339,7 @@ impl Device for SimDevice {
     /// # Panics
     ///
     /// When a frame comes from another link.
-    fn transmit(&mut self, now: Instant, frames: &mut VecDeque<SimFrame>) -> usize {
+    fn transmit(&mut self, now: Instant, frames: &mut Vec<SimFrame>) -> usize {
         // Before the lock is taken: dropping a frame takes it too.
         assert!(
             frames.iter().all(|frame| Arc::ptr_eq(&frame.network.shared, &self.network.shared)),

@@ -14,7 +14,7 @@ fn one_way(seed: u64, outbound: Impairments) -> (SimDevice, SimDevice) {
 fn send(device: &mut SimDevice, now: Instant, octets: &[u8]) {
     let mut frame = device.allocate().expect("a free buffer");
     frame.append(octets.len()).expect("room for the frame").copy_from_slice(octets);
-    assert_eq!(device.transmit(now, &mut VecDeque::from([frame])), 1);
+    assert_eq!(device.transmit(now, &mut vec![frame]), 1);
 }
 
 /// Sends 100-octet frames that begin with their number, `gap_ns` apart.
@@ -405,7 +405,7 @@ fn a_full_transmit_ring_leaves_frames_with_the_caller() {
     let (mut a, mut b) = one_way(20, Impairments::default());
     let network = a.network();
     network.set_transmit_credit(End::A, Some(2));
-    let mut frames: VecDeque<_> = (0..3).map(|_| a.allocate().unwrap()).collect();
+    let mut frames: Vec<_> = (0..3).map(|_| a.allocate().unwrap()).collect();
     assert_eq!((a.transmit(Instant::ZERO, &mut frames), frames.len()), (2, 1));
     assert_eq!(a.transmit(Instant::ZERO, &mut frames), 0);
     network.set_transmit_credit(End::A, None);
@@ -430,7 +430,7 @@ fn checksums_are_filled_in_where_offered() {
         let pseudo = [&good[26..34], &[0, 6, 0, 27]].concat();
         octets[50..52].copy_from_slice(&sample::ones_complement_sum(&pseudo).to_be_bytes());
         frame.request_checksums(request);
-        a.transmit(Instant::ZERO, &mut VecDeque::from([frame]));
+        a.transmit(Instant::ZERO, &mut vec![frame]);
         let arrived = drain(&mut b);
         assert_eq!(sample::read(arrived[0].1.piece(0).unwrap()).is_some(), offered);
     }
@@ -442,5 +442,5 @@ fn frames_of_another_link_are_refused() {
     let (mut a, _b) = one_way(22, Impairments::default());
     let (mut other, _) = one_way(23, Impairments::default());
     let foreign = other.allocate().unwrap();
-    a.transmit(Instant::ZERO, &mut VecDeque::from([foreign]));
+    a.transmit(Instant::ZERO, &mut vec![foreign]);
 }

@@ -55,7 +55,7 @@ impl Link {
     pub fn inject(&mut self, octets: &[u8]) {
         let mut frame = self.device.allocate().unwrap();
         frame.append(octets.len()).unwrap().copy_from_slice(octets);
-        self.device.transmit(self.now, &mut VecDeque::from([frame]));
+        self.device.transmit(self.now, &mut vec![frame]);
         self.settle();
     }
 

@@ -99,7 +99,7 @@ impl RawPeer {
     pub fn inject(&mut self, octets: &[u8]) {
         let mut frame = self.device.allocate().unwrap();
         frame.append(octets.len()).unwrap().copy_from_slice(octets);
-        self.device.transmit(self.now, &mut VecDeque::from([frame]));
+        self.device.transmit(self.now, &mut vec![frame]);
     }
 
     /// An IPv4 packet to the core, in a frame.

@@ -1,7 +1,5 @@
 //! The queues of a started port: frames in, frames out.
 
-use core::mem;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dpdk_sys as sys;
@@ -89,15 +87,14 @@ impl TxQueue {
     /// Takes frames from the front of `frames` and leaves those for which the queue has no room; returns how
     /// many it took. A frame that the driver can never send is taken too, dropped and counted.
     #[inline]
-    pub fn transmit(&mut self, frames: &mut VecDeque<Mbuf>) -> usize {
+    pub fn transmit(&mut self, frames: &mut Vec<Mbuf>) -> usize {
         let mut taken = 0;
         loop {
-            let (front, _) = frames.as_mut_slices();
-            let offered = front.len().min(usize::from(u16::MAX)) as u16;
+            let offered = frames.len().min(usize::from(u16::MAX)) as u16;
             if offered == 0 {
                 return taken;
             }
-            let (port, first) = (self.port.claim.id, front.as_mut_ptr().cast());
+            let (port, first) = (self.port.claim.id, frames.as_mut_ptr().cast());
             let fit = if self.prepare {
                 // SAFETY: the port is started and has this queue, which no other code uses (`&mut self`).
                 // `first` points to `offered` frames: an `Mbuf` is one pointer.
@@ -107,15 +104,14 @@ impl TxQueue {
             };
             // SAFETY: as above, for the first `fit` of them.
             let sent = unsafe { sys::inlined_rte_eth_tx_burst(port, self.queue, first, fit) };
-            for frame in frames.drain(..usize::from(sent)) {
-                // The driver owns it now.
-                mem::forget(frame);
-            }
+            // The driver owns them now.
+            Mbuf::forget_first(frames, sent.into());
             taken += usize::from(sent);
             if sent < fit {
                 return taken;
             }
-            if fit < offered && frames.pop_front().is_some() {
+            if fit < offered {
+                frames.remove(0);
                 self.rejected_frames += 1;
                 taken += 1;
             }

@@ -1,6 +1,5 @@
 //! The loop between the two devices.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -32,7 +31,7 @@ pub struct Forwarder<D: Device> {
     fault: Fault<D>,
     right: D,
     /// Frames from left to right, and from right to left, that a device had no room for.
-    waiting: [VecDeque<D::Frame>; 2],
+    waiting: [Vec<D::Frame>; 2],
     burst: Vec<D::Frame>,
     last_poll: Instant,
     punctuality: Punctuality,
@@ -44,7 +43,7 @@ impl<D: Device> Forwarder<D> {
         Self {
             fault,
             right,
-            waiting: [VecDeque::new(), VecDeque::new()],
+            waiting: [Vec::new(), Vec::new()],
             burst: Vec::with_capacity(RECEIVE_BURST_FRAMES),
             last_poll: now,
             punctuality: Punctuality::default(),
@@ -63,7 +62,7 @@ impl<D: Device> Forwarder<D> {
 
     /// Returns the number of frames that wait for a device to have room.
     pub fn waiting(&self) -> usize {
-        self.waiting.iter().map(VecDeque::len).sum()
+        self.waiting.iter().map(Vec::len).sum()
     }
 
     /// Moves the frames that are due. If there are none, returns how long the caller may sleep.
@@ -93,7 +92,7 @@ impl<D: Device> Forwarder<D> {
 fn shift<F>(
     from: &mut impl Device<Frame = F>,
     to: &mut impl Device<Frame = F>,
-    waiting: &mut VecDeque<F>,
+    waiting: &mut Vec<F>,
     burst: &mut Vec<F>,
     now: Instant,
 ) -> usize {
@@ -144,6 +143,8 @@ mod tests {
     }
 
     /// A device whose wire is in the test's hands.
+    use std::collections::VecDeque;
+
     #[derive(Default)]
     struct Port {
         incoming: VecDeque<u8>,
@@ -181,7 +182,7 @@ mod tests {
             Some(Octets(Vec::new()))
         }
 
-        fn transmit(&mut self, _: Instant, frames: &mut VecDeque<Octets>) -> usize {
+        fn transmit(&mut self, _: Instant, frames: &mut Vec<Octets>) -> usize {
             let count = frames.len().min(self.room);
             self.room -= count;
             self.outgoing.extend(frames.drain(..count).map(|frame| frame.0[0]));

@@ -2,8 +2,6 @@
 //! asked for, each with a port of its own. All send the same stream; how its FPDUs lie in segments is what is
 //! compared.
 
-use std::collections::VecDeque;
-
 use warpline::link::sim::{EndConfig, SimDevice};
 use warpline::link::{Device, Frame};
 use warpline::time::{Instant, MILLISECOND};
@@ -58,7 +56,7 @@ pub struct Sender {
     ends: Vec<usize>,
     fpdu_payload: usize,
     retransmitted: u64,
-    waiting: VecDeque<<SimDevice as Device>::Frame>,
+    waiting: Vec<<SimDevice as Device>::Frame>,
 }
 
 /// Returns the octets of a ULPDU in each framing: as large as its FPDU fits a segment, or made for segments
@@ -111,7 +109,7 @@ impl Sender {
             stream,
             ends,
             retransmitted: 0,
-            waiting: VecDeque::new(),
+            waiting: Vec::new(),
         }
     }
 
@@ -268,7 +266,7 @@ impl Sender {
         let mut sum = checksum::ipv4_pseudo_header(SENDER, RECEIVER, Protocol::TCP.0, segment.len() as u16);
         sum.add(segment);
         tcp::set_checksum(segment, sum.finish());
-        self.waiting.push_back(frame);
+        self.waiting.push(frame);
         self.device.transmit(now, &mut self.waiting);
     }
 
