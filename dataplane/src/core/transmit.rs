@@ -99,7 +99,7 @@ fn send_segments<D: Device>(
     let takes_super_frames = host.takes_super_frames(path);
     let mut left = limits::TRANSMIT_BURST_SEGMENTS;
     while left > 0 {
-        if !host.has_room(path) {
+        if host.room(path) == 0 {
             // There is room again when the frames before have been received.
             return true;
         }
@@ -176,7 +176,7 @@ impl<D: Device> Sending<'_, '_, D> {
             if self.burst.left_in_group() > 0 {
                 self.send_continuations();
             }
-            if self.left == 0 || self.burst.push() || !self.host.has_room(self.path) {
+            if self.left == 0 || self.burst.push() || self.host.room(self.path) == 0 {
                 return true;
             }
             let Some(empty) = self.host.empty_frame() else { return false };
@@ -208,21 +208,27 @@ impl<D: Device> Sending<'_, '_, D> {
         self.host.send(self.endpoint.now, self.path, frame);
     }
 
-    /// Sends segments of the group under way, if they are [parts](Endpoint::parts) of a message.
+    /// Sends segments of the group under way, if they [continue](Endpoint::continuations) a message.
+    // Not inlined: the loop over them needs the registers.
+    #[inline(never)]
     fn send_continuations(&mut self) {
-        let Some(mut parts) = self.endpoint.parts(self.burst, self.by_reference) else { return };
-        self.host.template_mut(self.path).fit(parts.segment_octets());
-        while self.left > 0 && parts.left() > 0 && self.host.has_room(self.path) {
-            let Some(mut frame) = self.host.empty_frame() else { return };
-            let Some(written) = parts.write_next(self.host.template(self.path), &mut frame) else {
-                self.host.keep_spare(frame);
+        let now = self.endpoint.now;
+        let Some(mut continuations) = self.endpoint.continuations(self.burst, self.by_reference) else {
+            return;
+        };
+        self.host.template_mut(self.path).fit(continuations.segment_octets());
+        loop {
+            let fit = continuations.fit(self.left.min(self.host.room(self.path)));
+            if fit == 0 {
                 return;
-            };
-            self.left -= 1;
-            if written {
-                self.host.send(parts.now(), self.path, frame);
-            } else {
-                self.host.count_no_buffer();
+            }
+            let mut next = continuations.next();
+            let sent =
+                self.host.send_filled(now, self.path, fit, |headers, frame| next.write(headers, frame));
+            continuations.end(&next, sent);
+            self.left -= sent;
+            if sent < fit {
+                return;
             }
         }
     }

@@ -288,11 +288,7 @@ impl Frame for Mbuf {
     #[inline]
     fn append(&mut self, octets: usize) -> Option<&mut [u8]> {
         // The headers and what follows them lie in one piece; the next segment of a super-frame may not fit.
-        if self.is_empty() || self.tailroom() >= octets {
-            self.append(octets)
-        } else {
-            self.append_piece(octets)
-        }
+        self.append_or_chain(octets)
     }
 
     /// Attaches octets of `region` by reference if it is hugepage memory ([`Region::huge`]), which every port

@@ -1,21 +1,22 @@
-//! The parts of a long message, in segments of their own one after the other: most of what a busy connection
-//! sends.
+//! The continuations of a long message, in segments of their own one after the other: most of what a busy
+//! connection sends.
 //!
-//! [`Endpoint::parts`] looks once at what holds for all that are left of a group: the memory that they are
-//! from, the framing, and that nothing but an offset differs. Then each is written in one pass over its
-//! frame: headers, FPDU, payload and CRC. Every other segment is left to
-//! [`write_payload`](Endpoint::write_payload), which would write the same.
+//! [`Endpoint::continuations`] looks once at what holds for all that are left of a group: the memory that
+//! they are from, the framing, and that nothing but an offset differs. Then each is written in one pass over
+//! its frame: headers, FPDU, payload and CRC, and TCP and the statistics learn afterwards how many there
+//! were. Every other segment is left to [`write_payload`](Endpoint::write_payload), which would write the
+//! same.
 
 use crate::device::Frame;
 use crate::memory::RetainedMemory;
-use crate::mpa::encode::{self, write_long};
+use crate::mpa::encode::{self, Head};
 use crate::mpa::fpdu::Passes;
 use crate::net::template::HeaderTemplate;
 use crate::qp::run::{FpduDescriptor, FpduRun, Source};
 use crate::statistics::Statistics;
 use crate::tcp::{self, Burst};
 use crate::time::Instant;
-use crate::wire::ddp;
+use crate::wire::tcp::SeqNumber;
 
 use super::Endpoint;
 use super::connection::{Chunk, Mode};
@@ -25,22 +26,40 @@ pub(crate) struct Continuations<'e> {
     now: Instant,
     tcp: &'e mut tcp::Connection,
     burst: &'e mut Burst<Chunk>,
-    /// Their payload is from here.
+    statistics: &'e mut Statistics,
+    /// The segment after the one that was sent last.
+    next: Next<'e>,
+}
+
+/// The next of the continuations of a message. It is computed from the one before, and a loop over them keeps
+/// it in registers.
+#[derive(Clone, Copy)]
+pub(crate) struct Next<'e> {
+    /// The payload of all is from here.
     memory: RetainedMemory<'e>,
-    /// The header of the part that was sent last, where its payload begins in the memory, and its octets.
-    header: ddp::Header,
+    passes: Passes,
+    /// The head of the segment before, where its payload begins in the memory, and its octets.
+    head: Head,
     to: u64,
     octets: u32,
-    passes: Passes,
-    statistics: &'e mut Statistics,
+    /// The FPDU of the segment before, and its sequence number.
+    run: FpduRun,
+    seq: SeqNumber,
+    /// Octets of each segment.
+    segment_octets: u32,
+    /// The sequence number after all that is queued.
+    queued_until: SeqNumber,
+    /// Segments that could not be written, and octets of their payload.
+    missing: u64,
+    missing_octets: u64,
 }
 
 impl<F: Frame> Endpoint<'_, F> {
     /// Returns the segments that are left of the group of the one that `burst` sent last; `None` if there
-    /// are none, or they are not parts of a message whose payload is copied from registered memory: constant
+    /// are none, or they do not continue a message whose payload is copied from registered memory: constant
     /// memory goes by reference if that is allowed, in a stream without Markers.
     #[inline]
-    pub(crate) fn parts<'s>(
+    pub(crate) fn continuations<'s>(
         &'s mut self,
         burst: &'s mut Burst<Chunk>,
         by_reference: bool,
@@ -66,69 +85,97 @@ impl<F: Frame> Endpoint<'_, F> {
         };
         let context = &mut *self.context;
         let memory = context.stags.retained_memory(slice.stag)?;
-        // The parts of a message are from one region, which is constant as a whole or not at all.
+        // A message is from one region, which is constant as a whole or not at all.
         if by_reference
             && !operating.markers_sent
             && memory.target(slice.to, slice.len as usize)?.constant().is_some()
         {
             return None;
         }
-        let passes = Passes::summed(operating.crc, slice.len as usize);
-        Some(Continuations {
-            now: self.now,
-            passes,
-            tcp: &mut self.connection.tcp,
+        let next = Next {
             memory,
-            header,
+            passes: Passes::summed(operating.crc, slice.len as usize),
+            head: Head::new(header, slice.len as usize),
             to: slice.to,
             octets: slice.len,
-            statistics: &mut context.statistics,
+            run: *run,
+            seq: segment.seq,
+            segment_octets: segment.octets,
+            queued_until: self.connection.tcp.queued_until(),
+            missing: 0,
+            missing_octets: 0,
+        };
+        Some(Continuations {
+            now: self.now,
+            tcp: &mut self.connection.tcp,
             burst,
+            statistics: &mut context.statistics,
+            next,
         })
     }
 }
 
-impl Continuations<'_> {
-    /// Returns the time of the turn.
-    pub(crate) const fn now(&self) -> Instant {
-        self.now
-    }
-
-    /// Returns how many segments are left.
-    pub(crate) const fn left(&self) -> u32 {
-        self.burst.left_in_group()
-    }
-
+impl<'e> Continuations<'e> {
     /// Returns the octets of each segment.
     pub(crate) const fn segment_octets(&self) -> usize {
-        self.burst.segment().octets as usize
+        self.next.segment_octets as usize
     }
 
-    /// Writes the next segment to `frame`, which is empty, with `headers`, which fit its length, if any are
-    /// [`left`](Self::left).
-    /// Returns false if the payload or room for it cannot be had, and `None` if there is no segment for now.
+    /// Returns how many of the segments that are left may be sent together, at most `most`.
     #[inline]
-    pub(crate) fn write_next<F: Frame>(&mut self, headers: &HeaderTemplate, frame: &mut F) -> Option<bool> {
-        if !self.tcp.next_in_group(self.now, self.burst) {
-            return None;
-        }
-        let (segment, push) = (self.burst.segment(), self.burst.push());
-        let Chunk::Fpdus(FpduRun { first_octets: len, markers, .. }) = segment.payload else {
-            return Some(false);
-        };
-        self.header.move_on(self.octets);
+    pub(crate) fn fit(&self, most: usize) -> usize {
+        self.tcp.fit_of_group(self.now, self.burst, most.min(u32::MAX as usize) as u32) as usize
+    }
+
+    /// Returns the next segment.
+    #[inline]
+    pub(crate) const fn next(&self) -> Next<'e> {
+        self.next
+    }
+
+    /// Records that `count` segments, which [fit](Self::fit), were sent: `next` is the one after them.
+    #[inline]
+    pub(crate) fn end(&mut self, next: &Next<'e>, count: usize) {
+        let payload_octets = next.until().wrapping_sub(self.next.until());
+        self.tcp.send_of_group(self.now, self.burst, count as u32);
+        self.statistics.fpdus_sent += count as u64 - next.missing;
+        self.statistics.bytes_copied_tx += u64::from(payload_octets) - next.missing_octets;
+        self.next = Next { missing: 0, missing_octets: 0, ..*next };
+    }
+}
+
+impl Next<'_> {
+    /// Returns where the payload of the segment before ends in its message.
+    #[inline]
+    const fn until(&self) -> u32 {
+        self.run.offset().wrapping_add(self.octets)
+    }
+
+    /// Writes the segment to `frame`, which is empty, with `headers`, which fit its length, and goes on to
+    /// the one after it. Returns false if the payload or room for it cannot be had.
+    #[inline]
+    pub(crate) fn write<F: Frame>(&mut self, headers: &HeaderTemplate, frame: &mut F) -> bool {
+        self.run.move_on(1);
+        self.seq += self.segment_octets;
+        self.head.move_on(self.octets);
         self.to = self.to.wrapping_add(u64::from(self.octets));
-        self.octets = len;
-        let payload = self.memory.target(self.to, len as usize);
-        let octets = headers.octets() + segment.octets as usize;
-        let Some((payload, room)) = payload.zip(frame.append(octets)) else { return Some(false) };
-        headers.begin(room, segment.seq, push);
-        if !write_long(&mut room[headers.octets()..], &self.header, &payload, markers, self.passes) {
-            return Some(false);
+        self.octets = self.run.first_octets;
+        if !self.write_to(headers, frame) {
+            self.missing += 1;
+            self.missing_octets += u64::from(self.octets);
+            return false;
         }
-        self.statistics.fpdus_sent += 1;
-        self.statistics.bytes_copied_tx += u64::from(len);
         headers.finish(frame);
-        Some(true)
+        true
+    }
+
+    #[inline]
+    fn write_to<F: Frame>(&self, headers: &HeaderTemplate, frame: &mut F) -> bool {
+        let payload = self.memory.target(self.to, self.octets as usize);
+        let room = frame.append(headers.octets() + self.segment_octets as usize);
+        let Some((payload, room)) = payload.zip(room) else { return false };
+        headers.begin(room, self.seq, self.seq + self.segment_octets == self.queued_until);
+        let Some(fpdu) = room.get_mut(headers.octets()..) else { return false };
+        self.head.write(fpdu, &payload, self.run.markers, self.passes)
     }
 }

@@ -11,7 +11,7 @@ use crate::wire::ddp;
 // A short payload is copied in one pass and summed in another, which takes less time.
 const _: () = assert!(limits::SMALL_MESSAGE_BYTES as usize <= LONG_MIN_LEN);
 
-/// From this many bytes of payload on [`write_long`] is worth its checks.
+/// From this many bytes of payload on [`Head::write`] is worth its checks.
 pub const LONG_MIN_LEN: usize = 512;
 
 /// Writes FPDUs one after the other.
@@ -117,78 +117,89 @@ pub fn write_small(
     rest.get_mut(..payload.octets()).is_some_and(|room| payload.read(0, room))
 }
 
-/// Writes the FPDU whose payload is all of `payload` to `out`, of which it takes all. Returns false, and
-/// `out` is unspecified, if `out` is too short.
-#[inline]
-#[must_use]
-pub fn write_long(
-    out: &mut [u8],
-    header: &ddp::Header,
-    payload: &Target<'_>,
-    markers: Markers,
-    passes: Passes,
-) -> bool {
-    if !markers.are_none() {
-        return write_marked(out, header, payload, markers, passes.crc);
+/// ULPDU_Length and header of FPDUs that follow each other in a message, with equally long payloads, in a
+/// stream without Markers: one is an image of the other but for its place.
+#[derive(Clone, Copy)]
+pub struct Head {
+    header: ddp::Header,
+    image: [u8; Self::MAX_LEN],
+}
+
+impl Head {
+    const MAX_LEN: usize = LENGTH_LEN + ddp::Header::MAX_LEN;
+    // What the image has after a short header is where payload comes.
+    const _FITS: () = assert!(Self::MAX_LEN <= LENGTH_LEN + ddp::Tagged::LEN + LONG_MIN_LEN);
+
+    /// Returns that of an FPDU with `payload_octets` octets of payload.
+    pub fn new(header: ddp::Header, payload_octets: usize) -> Self {
+        let mut image = [0; Self::MAX_LEN];
+        let (length, room) = image.split_at_mut(LENGTH_LEN);
+        length.copy_from_slice(&((header.header_len() + payload_octets) as u16).to_be_bytes());
+        header.emit(room);
+        Self { header, image }
     }
-    match header {
-        ddp::Header::Tagged(header) => {
-            const HEAD_LEN: usize = LENGTH_LEN + ddp::Tagged::LEN;
-            write_headed::<HEAD_LEN>(out, payload, passes, |out| header.emit(out))
+
+    /// Turns it into that of the FPDU that begins `octets` octets of payload later in its message.
+    #[inline]
+    pub const fn move_on(&mut self, octets: u32) {
+        self.header.move_on(octets);
+    }
+
+    /// Writes the FPDU whose payload is all of `payload`, and as long as the others, to `out`, of which it
+    /// takes all. With `markers`, which fall into it, it is as long as it has to be. Returns false, and `out`
+    /// is unspecified, if `out` is too short.
+    #[inline]
+    #[must_use]
+    pub fn write(&self, out: &mut [u8], payload: &Target<'_>, markers: Markers, passes: Passes) -> bool {
+        if !markers.are_none() {
+            return write_marked(out, &self.header, payload, markers, passes);
         }
-        ddp::Header::Untagged(header) => {
-            const HEAD_LEN: usize = LENGTH_LEN + ddp::Untagged::LEN;
-            write_headed::<HEAD_LEN>(out, payload, passes, |out| header.emit(out))
-        }
+        let Some(image) = out.first_chunk_mut() else { return false };
+        *image = self.image;
+        let Some(room) = out.get_mut(LENGTH_LEN..) else { return false };
+        self.header.emit_place(room);
+        write_after_head(out, LENGTH_LEN + self.header.header_len(), payload, passes)
     }
 }
 
-/// Does what [`write_long`] does in a stream with Markers.
-// Not inlined: the loop over the parts of a message needs the registers.
+/// Writes the FPDU of a header and a payload to `out` in a stream with Markers.
+// Not inlined: the loop over the continuations of a message needs the registers.
 #[inline(never)]
 fn write_marked(
     out: &mut [u8],
     header: &ddp::Header,
     payload: &Target<'_>,
     markers: Markers,
-    crc: bool,
+    passes: Passes,
 ) -> bool {
     let mut emitted = [0; ddp::Header::MAX_LEN];
     let header_len = header.emit(&mut emitted);
-    fpdu::encode_marked(out, markers, crc, &emitted[..header_len], *payload)
+    fpdu::encode_marked(out, markers, passes.engine.is_some(), &emitted[..header_len], *payload)
 }
 
-/// Does what [`write_long`] does in a stream without Markers, with a ULPDU length and a header of `HEAD_LEN`
-/// octets together.
+/// Writes all of an FPDU but ULPDU_Length and header, which take `head_len` octets of `out`.
 #[inline]
-fn write_headed<const HEAD_LEN: usize>(
-    out: &mut [u8],
-    payload: &Target<'_>,
-    passes: Passes,
-    emit: impl FnOnce(&mut [u8]) -> usize,
-) -> bool {
-    let ulpdu_len = HEAD_LEN - LENGTH_LEN + payload.octets();
-    debug_assert!(ulpdu_len <= fpdu::MULPDU_MAX, "the ULPDU length has 16 bits");
-    debug_assert_eq!(out.len(), fpdu::unmarked_len(ulpdu_len), "the room of another FPDU");
+fn write_after_head(out: &mut [u8], head_len: usize, payload: &Target<'_>, passes: Passes) -> bool {
+    debug_assert!(head_len - LENGTH_LEN + payload.octets() <= fpdu::MULPDU_MAX, "the length has 16 bits");
+    debug_assert_eq!(
+        out.len(),
+        fpdu::unmarked_len(head_len - LENGTH_LEN + payload.octets()),
+        "the room of another FPDU"
+    );
     // PAD, if there is any, and the CRC field. The payload goes over the rest.
     // MPA-4.1-04, C00-6-02
     let Some(last) = out.last_chunk_mut() else { return false };
     *last = [0; 4 + fpdu::CRC_LEN];
-    let Some((head, rest)) = out.split_first_chunk_mut::<HEAD_LEN>() else { return false };
-    head[..LENGTH_LEN].copy_from_slice(&(ulpdu_len as u16).to_be_bytes());
-    emit(&mut head[LENGTH_LEN..]);
+    let Some((head, rest)) = out.split_at_mut_checked(head_len) else { return false };
     let Some((place, tail)) = rest.split_at_mut_checked(payload.octets()) else { return false };
-    let mut digest = Digest::new();
-    if !(passes.crc && passes.one) {
+    let Some(engine) = passes.engine.filter(|_| passes.one) else {
         let copied = payload.read(0, place);
-        if passes.crc
-            && let Some((covered, field)) = out.split_last_chunk_mut()
-        {
-            digest.update(covered);
-            *field = digest.finish().to_le_bytes();
+        if let Some((engine, (covered, field))) = passes.engine.zip(out.split_last_chunk_mut()) {
+            *field = engine.append(0, covered).to_le_bytes();
         }
         return copied;
-    }
+    };
+    let mut digest = Digest::with_engine(engine);
     digest.update(head);
     let Some((pad, field)) = tail.split_last_chunk_mut() else { return false };
     if !payload.read_summed(0, place, &mut digest) {
@@ -401,7 +412,9 @@ mod tests {
         let memory = stags.retained_memory(stag).expect("a reader");
         let tagged = ddp::Tagged { last: false, version: 1, rsvd_ulp: 0x40, stag: STag(7), to: 1 << 40 };
         let untagged = ddp::Untagged { last: false, version: 1, rsvd_ulp: [3; 5], queue: 0, msn: 4, mo: 8 };
-        for header in [ddp::Header::Tagged(tagged), ddp::Header::Untagged(untagged)] {
+        for before in [ddp::Header::Tagged(tagged), ddp::Header::Untagged(untagged)] {
+            let mut header = before;
+            header.move_on(0x1_0203);
             for (position, len) in [None, Some(0), Some(4), Some(20), Some(484), Some(500), Some(504)]
                 .into_iter()
                 .flat_map(|position| {
@@ -409,6 +422,7 @@ mod tests {
                 })
             {
                 for (crc, one) in [(false, false), (true, false), (true, true)] {
+                    let passes = Passes { engine: crc.then(Engine::best), one };
                     let payload = memory.target(7, len).expect("it is inside");
                     let markers = Markers::of(position.unwrap_or_default(), position.is_some());
                     let mut expected = vec![0xee; markers.wire_len(header.header_len() + len)];
@@ -422,11 +436,12 @@ mod tests {
                         true
                     };
                     assert!(writer.push(&emitted[..header_len], len, fill) && writer.is_full());
-                    assert!(write_long(&mut out, &header, &payload, markers, Passes { crc, one }));
+                    let mut head = Head::new(before, len);
+                    head.move_on(0x1_0203);
+                    assert!(head.write(&mut out, &payload, markers, passes));
                     assert_eq!(out, expected, "{len} at {position:?}, {crc}, {one}");
                     assert!(
-                        markers.are_none()
-                            || !write_long(&mut out[1..], &header, &payload, markers, Passes { crc, one }),
+                        markers.are_none() || !head.write(&mut out[1..], &payload, markers, passes),
                         "no room"
                     );
                 }

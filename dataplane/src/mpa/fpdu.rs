@@ -371,15 +371,15 @@ pub fn encode(
     if framing.markers {
         return encode_marked(out, Markers::of(position, true), framing.crc, &[], ulpdu);
     }
-    let passes = Passes { crc: framing.crc, one: false };
+    let passes = Passes { engine: framing.crc.then(Engine::best), one: false };
     encode_unmarked(out, passes, 0, |_| {}, ulpdu)
 }
 
 /// How the CRC of an FPDU is computed.
 #[derive(Clone, Copy, Debug)]
 pub struct Passes {
-    /// There is a CRC.
-    pub(super) crc: bool,
+    /// What computes the CRC, if there is one.
+    pub(super) engine: Option<Engine>,
     /// The payload is summed as it is copied; otherwise all that the CRC covers is summed at last. Has no
     /// meaning without a CRC.
     pub(super) one: bool,
@@ -389,7 +389,8 @@ impl Passes {
     /// Returns the passes that take the least time with the engine in use.
     #[inline]
     pub fn summed(crc: bool, payload_len: usize) -> Self {
-        Self { crc, one: crc && Engine::best().prefers_one_pass(payload_len) }
+        let engine = crc.then(Engine::best);
+        Self { engine, one: engine.is_some_and(|engine| engine.prefers_one_pass(payload_len)) }
     }
 }
 
@@ -418,22 +419,23 @@ pub fn encode_unmarked(
     for octet in &mut *pad {
         *octet = 0;
     }
-    let mut digest = Digest::new();
-    if passes.one {
-        digest.update(head);
-        if !(payload_len == 0 || payload.read_summed(room, &mut digest)) {
-            return false;
+    match passes.engine {
+        Some(engine) if passes.one => {
+            let mut digest = Digest::with_engine(engine);
+            digest.update(head);
+            if !(payload_len == 0 || payload.read_summed(room, &mut digest)) {
+                return false;
+            }
+            digest.update(pad);
+            *field = digest.finish().to_le_bytes();
         }
-        digest.update(pad);
-    } else {
-        if !(payload_len == 0 || payload.read(0, room)) {
-            return false;
-        }
-        if passes.crc {
-            digest.update(covered);
+        engine => {
+            if !(payload_len == 0 || payload.read(0, room)) {
+                return false;
+            }
+            *field = engine.map_or(0, |engine| engine.append(0, covered)).to_le_bytes();
         }
     }
-    *field = if passes.crc { digest.finish().to_le_bytes() } else { [0; CRC_LEN] };
     true
 }
 
@@ -646,7 +648,7 @@ mod tests {
             let mut out = vec![0xee; unmarked_len(18 + len)];
             let mut summed = 0;
             let put_header = |room: &mut [u8]| room.copy_from_slice(&[1; 18]);
-            let passes = Passes { crc: true, one };
+            let passes = Passes { engine: Some(Engine::best()), one };
             assert!(encode_unmarked(&mut out, passes, 18, put_header, Counted(payload, &mut summed)));
             assert_eq!(out, encoded(0, false, true, &[1; 18], payload), "{one}, {len}");
             assert_eq!(summed, if one { len } else { 0 }, "{len}");

@@ -29,10 +29,10 @@ impl<F> Loopback<F> {
         self.frames.len()
     }
 
-    /// Returns true if a connection may add a frame. A quarter of the queue is left to replies, which nothing
+    /// Returns how many frames a connection may add. A quarter of the queue is left to replies, which nothing
     /// sends again.
-    pub(super) fn has_room(&self) -> bool {
-        self.frames.len() < self.capacity - self.capacity / 4
+    pub(super) fn room(&self) -> usize {
+        (self.capacity - self.capacity / 4).saturating_sub(self.frames.len())
     }
 
     /// Appends a frame.

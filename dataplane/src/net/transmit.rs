@@ -3,7 +3,7 @@
 use super::Host;
 use super::flow::FlowKey;
 use super::headers::Egress;
-use super::template::PathId;
+use super::template::{HeaderTemplate, PathId};
 use crate::device::{Device, Frame};
 use crate::drops::DropCause;
 use crate::limits;
@@ -14,18 +14,24 @@ impl<D: Device> Host<D> {
     /// Returns an empty frame to fill, or `None`, counted, if the device has none.
     #[inline]
     pub(crate) fn empty_frame(&mut self) -> Option<D::Frame> {
-        self.spare.pop().or_else(|| self.first_of_burst())
+        if self.has_spare() { self.spare.pop() } else { None }
     }
 
-    /// Fetches a burst of empty frames and returns one, or `None`, counted, if the device has none.
+    /// Returns true if there are empty frames at hand, or the device has some; otherwise counts that it has
+    /// none.
+    #[inline]
+    fn has_spare(&mut self) -> bool {
+        !self.spare.is_empty() || self.allocate_spare()
+    }
+
+    /// Fetches a burst of empty frames. Returns false, counted, if the device has none.
     #[inline(never)]
-    fn first_of_burst(&mut self) -> Option<D::Frame> {
+    fn allocate_spare(&mut self) -> bool {
         self.device.allocate_burst(&mut self.spare, limits::EMPTY_FRAMES);
-        let frame = self.spare.pop();
-        if frame.is_none() {
+        if self.spare.is_empty() {
             self.count_no_buffer();
         }
-        frame
+        !self.spare.is_empty()
     }
 
     /// Keeps an empty frame that was not needed for the next [`empty_frame`](Self::empty_frame).
@@ -49,12 +55,12 @@ impl<D: Device> Host<D> {
         self.counters.drops.count(DropCause::NoTransmitBuffer);
     }
 
-    /// Returns true if a connection may send another frame on its path. There is room again to the
-    /// host itself when the frames before have been received; to the device,
+    /// Returns how many more frames a connection may send on its path. There is room again to the host itself
+    /// when the frames before have been received; to the device,
     /// [`has_room_for_connection`](Self::has_room_for_connection) has made sure.
     #[inline]
-    pub(crate) fn has_room(&self, path: PathId) -> bool {
-        !self.template(path).is_loopback() || self.loopback.has_room()
+    pub(crate) fn room(&self, path: PathId) -> usize {
+        if self.template(path).is_loopback() { self.loopback.room() } else { usize::MAX }
     }
 
     /// Returns true if there is room in the queue to the device for all that a connection sends in its turn.
@@ -75,6 +81,59 @@ impl<D: Device> Host<D> {
         self.to_send.push(frame);
         if self.to_send.len() >= limits::TRANSMIT_CHUNK_FRAMES {
             self.flush(now);
+        }
+    }
+
+    /// Sends up to `count` segments on a path for which there is [`room`](Self::room), each in an empty frame
+    /// that `fill` fills. One of which it returns false is not sent, and counted. Returns how many frames
+    /// there were.
+    #[inline]
+    pub(crate) fn send_filled(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        count: usize,
+        mut fill: impl FnMut(&HeaderTemplate, &mut D::Frame) -> bool,
+    ) -> usize {
+        let template = self.template(path).clone();
+        let mut left = count;
+        while left > 0 && self.has_spare() {
+            let chunk = limits::TRANSMIT_CHUNK_FRAMES.saturating_sub(self.to_send.len()).max(1);
+            let chunk = chunk.min(left).min(self.spare.len());
+            left -= chunk;
+            let (mut index, rest) = (self.to_send.len(), self.spare.len() - chunk);
+            self.to_send.extend(self.spare.drain(rest..));
+            while let Some(frame) = self.to_send.get_mut(index) {
+                if fill(&template, frame) {
+                    index += 1;
+                } else {
+                    self.drop_unfilled(index);
+                }
+            }
+            if template.is_loopback() {
+                self.loop_back_last(chunk);
+            } else if self.to_send.len() >= limits::TRANSMIT_CHUNK_FRAMES {
+                self.flush(now);
+            }
+        }
+        count - left
+    }
+
+    /// Drops a frame of the queue to the device, and counts it: its payload could not be had.
+    #[cold]
+    fn drop_unfilled(&mut self, index: usize) {
+        self.to_send.remove(index);
+        self.count_no_buffer();
+    }
+
+    /// Moves the last frames, up to `count`, of the queue to the device to the host itself.
+    #[inline(never)]
+    fn loop_back_last(&mut self, count: usize) {
+        let first = self.to_send.len().saturating_sub(count);
+        for frame in self.to_send.drain(first..) {
+            if self.loopback.push(frame).is_err() {
+                self.counters.drops.count(DropCause::NoTransmitBuffer);
+            }
         }
     }
 

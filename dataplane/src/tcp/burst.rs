@@ -10,7 +10,7 @@
 //! data.
 
 use crate::time::Instant;
-use crate::wire::tcp::{Flags, SegmentHeader};
+use crate::wire::tcp::{Flags, SegmentHeader, SeqNumber};
 
 use super::congestion::CongestionControl;
 use super::ecn::EcnField;
@@ -174,7 +174,11 @@ impl Connection {
         burst: &mut Burst<P>,
     ) -> bool {
         if burst.left_in_group > 0 {
-            return self.next_in_group(now, burst);
+            let next = self.fit_of_group(now, burst, 1);
+            if next > 0 {
+                self.send_of_group(now, burst, next);
+            }
+            return next > 0;
         }
         if burst.push || self.has_to_wait(now, burst) {
             return false;
@@ -189,25 +193,33 @@ impl Connection {
         }
         debug_assert!(next.transmissions == 0, "a segment is unsent before its first transmission");
         (burst.segment, burst.left_in_group) = (*next, count - 1);
-        self.send_of_burst(now, burst);
+        self.send_of_burst(now, burst, 1);
         true
     }
 
-    /// Goes on to the next segment of the group under way, as [`next_of_burst`](Self::next_of_burst) does.
-    #[expect(
-        clippy::inline_always,
-        reason = "most segments of a busy connection are sent by it, and it is shorter than a call of it"
-    )]
-    #[inline(always)]
-    pub fn next_in_group<P: SendPayload>(&mut self, now: Instant, burst: &mut Burst<P>) -> bool {
-        debug_assert!(burst.left_in_group > 0, "the group has ended");
-        if self.has_to_wait(now, burst) || burst.segment.octets > burst.left_octets {
-            return false;
-        }
-        burst.left_in_group -= 1;
-        burst.segment.move_on(1);
-        self.send_of_burst(now, burst);
-        true
+    /// Returns how many of the segments that are left of the group under way may be sent at `now`, up to
+    /// `most`: one by one where the connection has a pace. The caller sends so many, or fewer
+    /// ([`send_of_group`](Self::send_of_group)).
+    #[inline]
+    pub fn fit_of_group<P>(&self, now: Instant, burst: &Burst<P>, most: u32) -> u32 {
+        let fit = burst.left_octets / burst.segment.octets.max(1);
+        let fit = fit.min(burst.left_in_group).min(most);
+        if burst.pace.is_none() { fit } else { fit.min((!self.has_to_wait(now, burst)).into()) }
+    }
+
+    /// Goes on by `count` segments of the group under way, which [fit](Self::fit_of_group) and are sent at
+    /// `now`.
+    #[inline]
+    pub fn send_of_group<P: SendPayload>(&mut self, now: Instant, burst: &mut Burst<P>, count: u32) {
+        burst.left_in_group -= count;
+        burst.segment.move_on(count);
+        self.send_of_burst(now, burst, count);
+    }
+
+    /// Returns the sequence number after all octets that are queued: the segment that ends there has PSH.
+    #[inline]
+    pub const fn queued_until(&self) -> SeqNumber {
+        self.send.queue.end()
     }
 
     /// Whether the next segment has to wait for its pace.
@@ -216,12 +228,14 @@ impl Connection {
         burst.pace.as_ref().is_some_and(|BurstPace { pace, .. }| self.pacer.wait_until(now, pace).is_some())
     }
 
-    /// Notes in a burst that its segment, which is not the first, is sent at `now`.
+    /// Records in a burst that its segment, which is not the first, and the `count - 1` before it, which are
+    /// as long, are sent at `now`: one where the connection has a pace.
     #[inline]
-    fn send_of_burst<P: SendPayload>(&mut self, now: Instant, burst: &mut Burst<P>) {
-        burst.unnoted += 1;
-        burst.left_octets -= burst.segment.octets;
+    fn send_of_burst<P: SendPayload>(&mut self, now: Instant, burst: &mut Burst<P>, count: u32) {
+        burst.unnoted += count;
+        burst.left_octets -= burst.segment.octets * count;
         if let Some(pace) = &burst.pace {
+            debug_assert_eq!(count, 1, "each has its time");
             self.pacer.on_sent_for(now, pace.time_ns(burst.segment.octets));
         }
         let end = burst.segment.end();

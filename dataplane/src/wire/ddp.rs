@@ -202,6 +202,24 @@ impl Header {
         }
     }
 
+    /// Writes the place of the segment in its message over that of the header at the front of `out`: TO or
+    /// MO, which [`move_on`](Self::move_on) changes.
+    #[inline]
+    pub(crate) fn emit_place(&self, out: &mut [u8]) {
+        match self {
+            Self::Tagged(header) => {
+                if let Some(field) = out.get_mut(Tagged::LEN - 8..Tagged::LEN) {
+                    field.copy_from_slice(&header.to.to_be_bytes());
+                }
+            }
+            Self::Untagged(header) => {
+                if let Some(field) = out.get_mut(Untagged::LEN - 4..Untagged::LEN) {
+                    field.copy_from_slice(&header.mo.to_be_bytes());
+                }
+            }
+        }
+    }
+
     /// Writes the header to the first octets of `out`. Returns how many.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> usize {

@@ -198,6 +198,17 @@ impl Mbuf {
         if is_attached(last) { self.append_piece(octets) } else { self.extend(last, octets) }
     }
 
+    /// Lengthens the frame as [`append`](Self::append) does, and starts a new piece for what does not fit in
+    /// the last one of a frame that is not empty.
+    #[inline]
+    pub fn append_or_chain(&mut self, octets: usize) -> Option<&mut [u8]> {
+        let last = self.last();
+        if is_attached(last) || tailroom(last) < octets {
+            return if self.is_empty() { None } else { self.append_piece(octets) };
+        }
+        self.extend(last, octets)
+    }
+
     /// Starts a new piece of `octets` octets in a buffer from the pool of the first. `None` as for
     /// [`append`](Self::append).
     pub fn append_piece(&mut self, octets: usize) -> Option<&mut [u8]> {

@@ -5,7 +5,7 @@
 //! failing run can be had again.
 //!
 //! ```
-//! //! use warpline_dataplane::device::sim::{self, EndConfig, Impairments};
+//! use warpline_dataplane::device::sim::{self, EndConfig, Impairments};
 //! use warpline_dataplane::device::{Device, Frame};
 //! use warpline_dataplane::time::Instant;
 //!
