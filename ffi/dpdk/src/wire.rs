@@ -174,15 +174,12 @@ impl WireEnd {
         let (mut crossing, mut octets) = (taken, 0);
         let mut index = 0;
         while index < crossing {
-            match self.cross(&mut frames[index]) {
-                Some(len) => {
-                    octets += len as u64;
-                    index += 1;
-                }
-                None => {
-                    frames.remove(index);
-                    crossing -= 1;
-                }
+            if let Some(len) = self.cross(&mut frames[index]) {
+                octets += len as u64;
+                index += 1;
+            } else {
+                frames.remove(index);
+                crossing -= 1;
             }
         }
         self.statistics.sent_frames += crossing as u64;

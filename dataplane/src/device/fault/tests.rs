@@ -115,7 +115,7 @@ impl Device for Mirror {
 
     fn transmit(&mut self, _: Instant, frames: &mut Vec<SimFrame>) -> usize {
         let taken = frames.len();
-        self.waiting.extend(frames.drain(..));
+        self.waiting.append(frames);
         taken
     }
 }

@@ -99,7 +99,7 @@ fn shift<F>(
     let mut moved = 0;
     for _ in 0..BURSTS {
         if waiting.len() < WAITING_FRAMES && from.receive(now, burst, RECEIVE_BURST_FRAMES) > 0 {
-            waiting.extend(burst.drain(..));
+            waiting.append(burst);
         }
         let taken = if waiting.is_empty() { 0 } else { to.transmit(now, waiting) };
         moved += taken;
