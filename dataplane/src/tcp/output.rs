@@ -5,12 +5,29 @@ use crate::wire::tcp::{Flags, Header, SegmentHeader, SeqNumber};
 
 use super::congestion::CongestionControl;
 use super::ecn::EcnField;
-use super::outgoing::Outgoing;
 use super::recovery::{Phase, TailProbe};
 use super::send_queue::{Segment, SendPayload};
 use super::send_state::Fin;
 use super::timers::Timer;
 use super::{Connection, Pools, State};
+
+/// A segment to send. The caller fills in ports and checksum.
+#[derive(Clone, Debug)]
+pub struct Outgoing<P> {
+    /// The header, ports zero.
+    pub header: Header,
+    /// The data, if any: a range of a descriptor's payload.
+    pub segment: Option<Segment<P>>,
+    /// The ECN field of the IP header.
+    pub ecn: EcnField,
+}
+
+impl<P> Outgoing<P> {
+    /// A segment without data. It is never sent as ECN-capable (RFC 3168 §6.1.4).
+    pub(super) const fn control(header: Header) -> Self {
+        Self { header, segment: None, ecn: EcnField::NotCapable }
+    }
+}
 
 impl Connection {
     /// Returns the next segment to send at `now`, or `None` if there is none for now. The caller repeats the
