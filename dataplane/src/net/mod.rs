@@ -19,7 +19,6 @@ pub(crate) mod counters;
 mod duplicate_detection;
 pub(crate) mod flow;
 mod fragments;
-pub(crate) mod headers;
 pub(crate) mod host;
 mod icmp;
 pub(crate) mod icmp_errors;

@@ -5,12 +5,29 @@ use std::net::IpAddr;
 use super::Host;
 use super::addresses::{self, Cidr};
 use super::flow::FlowKey;
-use super::headers::Egress;
 use super::neighbours::{Resolution, Solicitation};
 use crate::device::{Device, Frame};
 use crate::time::Instant;
 use crate::wire::ethernet::{self, MacAddress};
 use crate::wire::icmpv6::NeighborSolicitation;
+
+/// Where a frame leaves the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Egress {
+    /// Through the device, to the station with this hardware address.
+    Wire(MacAddress),
+    /// To the host itself. The hardware address alone does not say so: the kernel's end of a net_tap has that
+    /// of the port.
+    Loopback,
+}
+
+impl Egress {
+    /// Returns true for [`Loopback`](Self::Loopback).
+    #[inline]
+    pub(crate) const fn is_loopback(self) -> bool {
+        matches!(self, Self::Loopback)
+    }
+}
 
 impl<D: Device> Host<D> {
     /// Returns the addresses of the host, tentative ones included.
@@ -53,6 +70,14 @@ impl<D: Device> Host<D> {
     /// else back to the station that sent the frame. No hardware address is asked for.
     pub(crate) fn egress_of_reply(&self, remote: IpAddr, frame: &D::Frame) -> Option<Egress> {
         self.known_egress(remote).or_else(|| source_mac(frame).map(Egress::Wire))
+    }
+
+    /// Returns the hardware address of frames that leave by `egress`.
+    pub(super) const fn destination_mac(&self, egress: Egress) -> MacAddress {
+        match egress {
+            Egress::Wire(mac) => mac,
+            Egress::Loopback => self.mac,
+        }
     }
 
     /// Returns true if packets to `remote` wait for the hardware address of their next hop.

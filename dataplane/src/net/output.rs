@@ -1,11 +1,11 @@
 //! The headers of segments out, as the host has them: the [template](super::template) of a path is made and
-//! renewed, and written to frames.
+//! renewed, and written to frames; and how much room headers leave.
 
 use std::net::IpAddr;
 
 use super::Host;
 use super::flow::FlowKey;
-use super::headers::{Egress, network_octets};
+use super::next_hop::Egress;
 use super::template::{ChecksumBy, HeaderTemplate, NEVER, PATHS, Path, PathId, place, tick};
 use crate::device::{Capabilities, ChecksumRequest, Device, IpVersion};
 use crate::limits;
@@ -23,6 +23,16 @@ pub(crate) struct SuperFrameRoom {
     pub octets: usize,
     /// Segments whose payload may go by reference.
     pub references: usize,
+}
+
+/// Returns the octets of the IP header and of a TCP header without options.
+pub(crate) const fn min_headers_octets(remote: IpAddr) -> u16 {
+    (network_octets(remote) + Header::MIN_LEN) as u16
+}
+
+/// Returns the octets of the IP header of packets to `remote`.
+pub(super) const fn network_octets(remote: IpAddr) -> usize {
+    if remote.is_ipv4() { ipv4::Header::LEN } else { ipv6::Header::LEN }
 }
 
 impl<D: Device> Host<D> {
@@ -113,6 +123,13 @@ impl<D: Device> Host<D> {
         };
         template.set_flow(key, self.flow_label(key));
         template
+    }
+
+    /// Returns the MSS of segments to `remote` on the host's link, which leaves room for the headers without
+    /// options (RFC 9293 §3.7.1, RFC 8200 §8.3).
+    pub(crate) fn mss_octets(&self, remote: IpAddr) -> u16 {
+        let mss_octets = self.capabilities.mtu_bytes.saturating_sub(min_headers_octets(remote).into());
+        mss_octets.min(usize::from(u16::MAX)) as u16
     }
 
     /// Returns the request to complete the checksums of segments to `remote`.

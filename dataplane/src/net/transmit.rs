@@ -2,7 +2,7 @@
 
 use super::Host;
 use super::flow::FlowKey;
-use super::headers::Egress;
+use super::next_hop::Egress;
 use super::template::{HeaderTemplate, PathId};
 use crate::device::{Device, Frame};
 use crate::drops::DropCause;
