@@ -5,12 +5,12 @@
 //! by a plain hash, and a collision costs no more than the look-up in the table of all flows.
 
 use crate::limits;
-use crate::wire::tuple::{Tuple, Tuple4, Tuple6};
+use crate::wire::flow::{Flow, FlowV4, FlowV6};
 
 /// The slots of recent flows. Flows of one family displace none of the other.
 pub(super) struct RecentFlows {
-    v4: Places<Tuple4>,
-    v6: Places<Tuple6>,
+    v4: Places<FlowV4>,
+    v6: Places<FlowV6>,
 }
 
 impl RecentFlows {
@@ -18,29 +18,29 @@ impl RecentFlows {
         Self { v4: Places::new(), v6: Places::new() }
     }
 
-    /// Returns the slot of the connection whose segments have `tuple`, and come from the host itself if they
+    /// Returns the slot of the connection whose segments are of `flow`, and come from the host itself if they
     /// are `looped`, if it is remembered.
     #[inline]
-    pub(super) fn find(&self, tuple: &Tuple, looped: bool) -> Option<u32> {
-        match tuple {
-            Tuple::V4(tuple) => self.v4.find(tuple, looped),
-            Tuple::V6(tuple) => self.v6.find(tuple, looped),
+    pub(super) fn find(&self, flow: &Flow, looped: bool) -> Option<u32> {
+        match flow {
+            Flow::V4(flow) => self.v4.find(flow, looped),
+            Flow::V6(flow) => self.v6.find(flow, looped),
         }
     }
 
-    /// Remembers that the connection in `slot` has `tuple`, in place of another.
-    pub(super) fn remember(&mut self, tuple: Tuple, looped: bool, slot: u32) {
-        match tuple {
-            Tuple::V4(tuple) => self.v4.remember(Recent { tuple, looped, slot }),
-            Tuple::V6(tuple) => self.v6.remember(Recent { tuple, looped, slot }),
+    /// Remembers that the connection in `slot` has `flow`, in place of another.
+    pub(super) fn remember(&mut self, flow: Flow, looped: bool, slot: u32) {
+        match flow {
+            Flow::V4(flow) => self.v4.remember(Recent { flow, looped, slot }),
+            Flow::V6(flow) => self.v6.remember(Recent { flow, looped, slot }),
         }
     }
 
-    /// Forgets the connection with `tuple`: it has ended.
-    pub(super) fn forget(&mut self, tuple: &Tuple) {
-        match tuple {
-            Tuple::V4(tuple) => self.v4.forget(tuple),
-            Tuple::V6(tuple) => self.v6.forget(tuple),
+    /// Forgets the connection with `flow`: it has ended.
+    pub(super) fn forget(&mut self, flow: &Flow) {
+        match flow {
+            Flow::V4(flow) => self.v4.forget(flow),
+            Flow::V6(flow) => self.v6.forget(flow),
         }
     }
 }
@@ -51,14 +51,14 @@ trait Key: Copy + Eq {
     fn word(&self) -> u64;
 }
 
-impl Key for Tuple4 {
+impl Key for FlowV4 {
     #[inline]
     fn word(&self) -> u64 {
         folded(u64::from_ne_bytes(self.addresses), self.ports)
     }
 }
 
-impl Key for Tuple6 {
+impl Key for FlowV6 {
     #[inline]
     fn word(&self) -> u64 {
         let (words, _) = self.addresses.as_chunks();
@@ -75,7 +75,7 @@ fn folded(addresses: u64, ports: [u8; 4]) -> u64 {
 #[derive(Clone, Copy)]
 struct Recent<K> {
     /// As the peer's segments have it.
-    tuple: K,
+    flow: K,
     /// They come from the host itself, which no frame from the device does.
     looped: bool,
     slot: u32,
@@ -90,30 +90,30 @@ impl<K: Key> Places<K> {
     }
 
     #[inline]
-    fn find(&self, tuple: &K, looped: bool) -> Option<u32> {
-        let recent = self.0[place(tuple)].as_ref()?;
-        (recent.tuple == *tuple && recent.looped == looped).then_some(recent.slot)
+    fn find(&self, flow: &K, looped: bool) -> Option<u32> {
+        let recent = self.0[place(flow)].as_ref()?;
+        (recent.flow == *flow && recent.looped == looped).then_some(recent.slot)
     }
 
     fn remember(&mut self, recent: Recent<K>) {
-        self.0[place(&recent.tuple)] = Some(recent);
+        self.0[place(&recent.flow)] = Some(recent);
     }
 
-    fn forget(&mut self, tuple: &K) {
-        let place = &mut self.0[place(tuple)];
-        if place.is_some_and(|recent| recent.tuple == *tuple) {
+    fn forget(&mut self, flow: &K) {
+        let place = &mut self.0[place(flow)];
+        if place.is_some_and(|recent| recent.flow == *flow) {
             *place = None;
         }
     }
 }
 
-/// The place of `tuple`: the middle bits of a product of its word.
+/// The place of `flow`: the middle bits of a product of its word.
 #[inline]
-fn place(tuple: &impl Key) -> usize {
+fn place(flow: &impl Key) -> usize {
     const {
         assert!(limits::RECENT_FLOWS.is_power_of_two() && limits::RECENT_FLOWS <= 1 << 16);
     }
-    let product = tuple.word().wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let product = flow.word().wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (product >> 48) as usize & (limits::RECENT_FLOWS - 1)
 }
 
@@ -126,31 +126,31 @@ mod tests {
     const CLIENTS: [&str; 2] = ["198.18.0.2", "fd00::2"];
 
     /// The flow from `port` of `client` to this host.
-    fn tuple(client: &str, port: u16) -> Tuple {
+    fn flow(client: &str, port: u16) -> Flow {
         let host = if client.contains(':') { "fd00::1" } else { "198.18.0.1" };
         let [client, host]: [IpAddr; 2] = [client, host].map(|text| text.parse().unwrap());
-        Tuple::new((client, port), (host, 7471)).unwrap()
+        Flow::new((client, port).into(), (host, 7471).into()).unwrap()
     }
 
-    fn place_of(tuple: &Tuple) -> usize {
-        match tuple {
-            Tuple::V4(tuple) => place(tuple),
-            Tuple::V6(tuple) => place(tuple),
+    fn place_of(flow: &Flow) -> usize {
+        match flow {
+            Flow::V4(flow) => place(flow),
+            Flow::V6(flow) => place(flow),
         }
     }
 
     #[test]
     fn a_flow_is_found_until_it_is_forgotten() {
         for client in CLIENTS {
-            let tuple = |port| tuple(client, port);
+            let flow = |port| flow(client, port);
             let mut recent = RecentFlows::new();
-            assert_eq!(recent.find(&tuple(1), false), None);
-            recent.remember(tuple(1), false, 7);
-            assert_eq!((recent.find(&tuple(1), false), recent.find(&tuple(2), false)), (Some(7), None));
-            recent.forget(&tuple(2));
-            assert_eq!(recent.find(&tuple(1), false), Some(7));
-            recent.forget(&tuple(1));
-            assert_eq!(recent.find(&tuple(1), false), None);
+            assert_eq!(recent.find(&flow(1), false), None);
+            recent.remember(flow(1), false, 7);
+            assert_eq!((recent.find(&flow(1), false), recent.find(&flow(2), false)), (Some(7), None));
+            recent.forget(&flow(2));
+            assert_eq!(recent.find(&flow(1), false), Some(7));
+            recent.forget(&flow(1));
+            assert_eq!(recent.find(&flow(1), false), None);
         }
     }
 
@@ -161,11 +161,11 @@ mod tests {
         for client in CLIENTS {
             for looped in [false, true] {
                 let mut recent = RecentFlows::new();
-                recent.remember(tuple(client, 1), looped, 7);
-                assert_eq!(recent.find(&tuple(client, 1), looped), Some(7));
-                assert_eq!(recent.find(&tuple(client, 1), !looped), None, "looped: {looped}");
-                recent.forget(&tuple(client, 1));
-                assert_eq!(recent.find(&tuple(client, 1), looped), None);
+                recent.remember(flow(client, 1), looped, 7);
+                assert_eq!(recent.find(&flow(client, 1), looped), Some(7));
+                assert_eq!(recent.find(&flow(client, 1), !looped), None, "looped: {looped}");
+                recent.forget(&flow(client, 1));
+                assert_eq!(recent.find(&flow(client, 1), looped), None);
             }
         }
     }
@@ -174,10 +174,10 @@ mod tests {
     #[test]
     fn flows_that_share_a_place_displace_each_other() {
         for client in CLIENTS {
-            let tuple = |port| tuple(client, port);
-            let first = tuple(1);
-            let shares = |other: &Tuple| place_of(other) == place_of(&first);
-            let other = (2..=u16::MAX).map(tuple).find(shares).expect("one");
+            let flow = |port| flow(client, port);
+            let first = flow(1);
+            let shares = |other: &Flow| place_of(other) == place_of(&first);
+            let other = (2..=u16::MAX).map(flow).find(shares).expect("one");
             let mut recent = RecentFlows::new();
             recent.remember(first, false, 1);
             recent.remember(other, false, 2);
@@ -190,16 +190,16 @@ mod tests {
     /// The flows of one client lie in many places, and so do those from one port of many clients.
     #[test]
     fn flows_in_a_row_are_spread() {
-        let spread = |flows: &mut dyn Iterator<Item = Tuple>| {
-            let mut places: Vec<usize> = flows.map(|tuple| place_of(&tuple)).collect();
+        let spread = |flows: &mut dyn Iterator<Item = Flow>| {
+            let mut places: Vec<usize> = flows.map(|flow| place_of(&flow)).collect();
             places.sort_unstable();
             places.dedup();
             assert!(places.len() > 64, "{} of 128", places.len());
         };
         for client in CLIENTS {
-            spread(&mut (50_000..50_128).map(|port| tuple(client, port)));
+            spread(&mut (50_000..50_128).map(|port| flow(client, port)));
         }
-        spread(&mut (1..129).map(|client| tuple(&format!("198.18.{client}.2"), 50_000)));
-        spread(&mut (1..129).map(|client| tuple(&format!("fd00:0:0:{client:x}::2"), 50_000)));
+        spread(&mut (1..129).map(|client| flow(&format!("198.18.{client}.2"), 50_000)));
+        spread(&mut (1..129).map(|client| flow(&format!("fd00:0:0:{client:x}::2"), 50_000)));
     }
 }

@@ -6,7 +6,7 @@ use super::recent_flows::RecentFlows;
 use super::wheel::Wheel;
 use crate::net::flow::FlowKey;
 use crate::time::Instant;
-use crate::wire::tuple::Tuple;
+use crate::wire::flow::Flow;
 
 /// Names a connection of a core. Numbers are not used again for a long time, so a stale name finds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,16 +90,16 @@ impl<C: Keyed> Table<C> {
         self.flows.find(key, |slot| key_of(&self.slots, slot) == Some(key))
     }
 
-    /// Returns the slot of the connection whose segments have `tuple`, and come from the host itself if they
+    /// Returns the slot of the connection whose segments are of `flow`, and come from the host itself if they
     /// are `looped`, if one was [remembered](Self::remember) recently.
     #[inline]
-    pub(crate) fn recent(&self, tuple: &Tuple, looped: bool) -> Option<u32> {
-        self.recent.find(tuple, looped)
+    pub(crate) fn recent(&self, flow: &Flow, looped: bool) -> Option<u32> {
+        self.recent.find(flow, looped)
     }
 
-    /// Remembers that segments with `tuple` are for the connection in `slot`, until it is removed.
-    pub(crate) fn remember(&mut self, tuple: Tuple, looped: bool, slot: u32) {
-        self.recent.remember(tuple, looped, slot);
+    /// Remembers that segments with `flow` are for the connection in `slot`, until it is removed.
+    pub(crate) fn remember(&mut self, flow: Flow, looped: bool, slot: u32) {
+        self.recent.remember(flow, looped, slot);
     }
 
     /// Returns the name of the connection in `slot`.
@@ -164,8 +164,8 @@ impl<C: Keyed> Table<C> {
         let connection = place.connection.take()?;
         place.generation = place.generation.wrapping_add(1);
         self.flows.remove(connection.key(), slot);
-        if let Some(tuple) = connection.key().received() {
-            self.recent.forget(&tuple);
+        if let Some(flow) = connection.key().received() {
+            self.recent.forget(&flow);
         }
         self.timers.set(slot, Instant::NEVER);
         self.free.push(slot);

@@ -16,9 +16,9 @@ use crate::net::output::min_headers_octets;
 use crate::ring::Event;
 use crate::tcp::{Changes, EcnField, Payload, Refusal};
 use crate::time::Instant;
+use crate::wire::flow::Flow;
 use crate::wire::segment::Segment;
 use crate::wire::tcp::{Flags, Header, SeqNumber};
-use crate::wire::tuple::Tuple;
 
 use super::Core;
 
@@ -55,8 +55,8 @@ impl<D: Device> Core<D> {
                 continue;
             }
             let looped = ingress.is_loopback();
-            let recent = self.endpoints.table.recent(&segment.tuple, looped);
-            match recent.or_else(|| self.look_up(&segment.tuple, ingress)) {
+            let recent = self.endpoints.table.recent(&segment.flow, looped);
+            match recent.or_else(|| self.look_up(&segment.flow, ingress)) {
                 Some(slot) => self.on_segments(now, slot, &mut segment, frame, &mut frames, ingress),
                 None if looped => self.on_other_frame(now, frame, ingress),
                 None => self.on_other_frame(now, frame, Ingress::Verified),
@@ -66,15 +66,15 @@ impl<D: Device> Core<D> {
         self.host.end_burst(burst);
     }
 
-    /// Returns the slot of the connection that segments with `tuple` are for. The addresses are checked when
+    /// Returns the slot of the connection that segments with `flow` are for. The addresses are checked when
     /// it is looked up for the first time.
     #[inline(never)]
-    fn look_up(&mut self, tuple: &Tuple, ingress: Ingress) -> Option<u32> {
-        let slot = self.endpoints.table.find(&FlowKey::of_received(tuple))?;
-        if !self.host.may_have_connection(tuple, ingress) {
+    fn look_up(&mut self, flow: &Flow, ingress: Ingress) -> Option<u32> {
+        let slot = self.endpoints.table.find(&FlowKey::of_received(flow))?;
+        if !self.host.may_have_connection(flow, ingress) {
             return None;
         }
-        self.endpoints.table.remember(*tuple, ingress.is_loopback(), slot);
+        self.endpoints.table.remember(*flow, ingress.is_loopback(), slot);
         Some(slot)
     }
 
@@ -169,7 +169,7 @@ impl<D: Device> Core<D> {
         mut header: Header,
         frame: D::Frame,
     ) -> Result<(), DropCause> {
-        let key = FlowKey::of_received(&segment.tuple);
+        let key = FlowKey::of_received(&segment.flow);
         if header.flags.contains(Flags::SYN) && !key.remote.is_ipv4() {
             // RFC 9293 §3.7.1: the default MSS of a SYN over IPv6 that names none.
             header.options.mss = header.options.mss.or(Some(limits::DEFAULT_MSS_IPV6_BYTES));
@@ -213,7 +213,7 @@ impl<D: Device> Core<D> {
         self.schedule_if_due(slot, outcome);
         self.data_arrived |= outcome.changes.contains(Changes::DATA);
         if outcome.changes.contains(Changes::ACKNOWLEDGED) {
-            self.host.confirm_reachable(segment.tuple.source(), now);
+            self.host.confirm_reachable(segment.flow.source(), now);
         }
         self.endpoints.context.pools.held.record_peak();
         if outcome.is_rare() {
@@ -228,7 +228,7 @@ impl<D: Device> Core<D> {
             self.endpoints.context.statistics.count(DropCause::NoRoomForFrame);
             self.relieve_shortage(now, slot);
         }
-        let key = FlowKey::of_received(&segment.tuple);
+        let key = FlowKey::of_received(&segment.flow);
         if outcome.changes.contains(Changes::ESTABLISHED) {
             self.limit_to_path(now, slot, &key);
         }

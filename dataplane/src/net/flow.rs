@@ -1,10 +1,10 @@
 //! The addresses and ports of a TCP connection.
 
 use std::hash::{BuildHasher, Hash, Hasher};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::keyed_hash::KeyedHash;
-use crate::wire::tuple::Tuple;
+use crate::wire::flow::Flow;
 
 /// The addresses and ports that name a TCP connection. Both addresses are of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,19 +20,20 @@ pub struct FlowKey {
 }
 
 impl FlowKey {
-    /// Returns the connection that segments with `tuple` are for.
-    pub fn of_received(tuple: &Tuple) -> Self {
+    /// Returns the connection that segments of `flow` are for.
+    pub fn of_received(flow: &Flow) -> Self {
         Self {
-            local: tuple.destination(),
-            remote: tuple.source(),
-            remote_port: tuple.source_port(),
-            local_port: tuple.destination_port(),
+            local: flow.destination(),
+            remote: flow.source(),
+            remote_port: flow.source_port(),
+            local_port: flow.destination_port(),
         }
     }
 
-    /// Returns the addresses and ports that the peer's segments have.
-    pub fn received(&self) -> Option<Tuple> {
-        Tuple::new((self.remote, self.remote_port), (self.local, self.local_port))
+    /// Returns the flow of the peer's segments.
+    pub fn received(&self) -> Option<Flow> {
+        let remote = SocketAddr::new(self.remote, self.remote_port);
+        Flow::new(remote, SocketAddr::new(self.local, self.local_port))
     }
 
     /// Returns the flow label of its IPv6 packets; 0 over IPv4, which has none. All packets of a flow have

@@ -7,10 +7,10 @@ use super::Host;
 use crate::device::{ChecksumStatus, Device, Frame, ReceivedChecksums};
 use crate::wire::checksum;
 use crate::wire::ethernet::{self, EtherType, Tag};
+use crate::wire::flow::Flow;
 use crate::wire::ipv4::{self, Protocol};
 use crate::wire::segment::Segment;
 use crate::wire::tcp::Header;
-use crate::wire::tuple::Tuple;
 
 /// Where a frame came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl<D: Device> Host<D> {
         if !self.header_image.precedes(segment, octets) {
             return false;
         }
-        let network = segment.transport - segment.tuple.network_octets();
+        let network = segment.transport - segment.flow.network_octets();
         ingress.is_verified() || checksums_hold(frame, segment, network)
     }
 
@@ -113,10 +113,10 @@ impl<D: Device> Host<D> {
     /// [`receive`](Self::receive) checks it. They are checked once for a connection: of the host's addresses
     /// only a tentative one can become its own or be given up (RFC 4862 §5.4), and this returns false for
     /// those.
-    pub(crate) fn may_have_connection(&self, tuple: &Tuple, ingress: Ingress) -> bool {
-        let source = tuple.source();
+    pub(crate) fn may_have_connection(&self, flow: &Flow, ingress: Ingress) -> bool {
+        let source = flow.source();
         let tentative = matches!(source, IpAddr::V6(source) if self.own.is_tentative(source));
-        self.own.contains(tuple.destination()) && !tentative && self.check_ingress(ingress, source).is_ok()
+        self.own.contains(flow.destination()) && !tentative && self.check_ingress(ingress, source).is_ok()
     }
 }
 
@@ -126,7 +126,7 @@ impl<D: Device> Host<D> {
 fn checksums_hold(frame: &impl Frame, segment: &Segment, network: usize) -> bool {
     let device = frame.checksums();
     device.tcp == ChecksumStatus::Good
-        && (device.ip == ChecksumStatus::Good || matches!(segment.tuple, Tuple::V6(_)))
+        && (device.ip == ChecksumStatus::Good || matches!(segment.flow, Flow::V6(_)))
         || unknown_checksums_hold(frame, segment, network)
 }
 
@@ -143,7 +143,7 @@ fn unverified_checksums_hold(
     frame: &[u8],
 ) -> bool {
     // The header of IPv6 has no checksum.
-    let good_ip = device.ip == ChecksumStatus::Good || matches!(segment.tuple, Tuple::V6(_));
+    let good_ip = device.ip == ChecksumStatus::Good || matches!(segment.flow, Flow::V6(_));
     (good_ip || ip_checksum_holds(device.ip, network, frame))
         && (device.tcp == ChecksumStatus::Good || tcp_checksum_holds(device.tcp, segment, network, frame))
 }
@@ -158,16 +158,14 @@ fn ip_checksum_holds(device: ChecksumStatus, network: usize, frame: &[u8]) -> bo
 /// Returns true if the device has not found the TCP checksum of the segment in `frame` wrong, and it is
 /// correct.
 fn tcp_checksum_holds(device: ChecksumStatus, segment: &Segment, network: usize, frame: &[u8]) -> bool {
-    let transport = network + segment.tuple.network_octets();
+    let transport = network + segment.flow.network_octets();
     let Some(octets) = frame.get(transport..segment.end()) else { return false };
     let length = octets.len() as u16;
     let protocol = Protocol::TCP.0;
-    let mut sum = match &segment.tuple {
-        Tuple::V4(tuple) => {
-            checksum::ipv4_pseudo_header(tuple.source(), tuple.destination(), protocol, length)
-        }
-        Tuple::V6(tuple) => {
-            checksum::ipv6_pseudo_header(tuple.source(), tuple.destination(), protocol, length.into())
+    let mut sum = match &segment.flow {
+        Flow::V4(flow) => checksum::ipv4_pseudo_header(flow.source(), flow.destination(), protocol, length),
+        Flow::V6(flow) => {
+            checksum::ipv6_pseudo_header(flow.source(), flow.destination(), protocol, length.into())
         }
     };
     device == ChecksumStatus::Unknown && {

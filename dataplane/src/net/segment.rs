@@ -1,14 +1,16 @@
 //! TCP segments in: the checksum and the header.
 
+use std::net::SocketAddr;
+
 use super::ip::Packet;
 use crate::device::partial_checksum::is_partial;
 use crate::device::{ChecksumStatus, Frame};
 use crate::drops::DropCause;
 use crate::wire::checksum::{self, Sum};
+use crate::wire::flow::Flow;
 use crate::wire::ipv4::Protocol;
 use crate::wire::segment::Segment;
 use crate::wire::tcp::Header;
-use crate::wire::tuple::Tuple;
 
 /// Returns the TCP segment in a packet. RDMA options have the kind `rdma_option_kind`.
 ///
@@ -32,12 +34,12 @@ pub(super) fn receive<F: Frame>(
     let head = first.get(packet.transport..packet.end.min(first.len())).ok_or(DropCause::Malformed)?;
     let (header, header_octets) =
         Header::parse_with(head, rdma_option_kind).map_err(|_| DropCause::Malformed)?;
-    let tuple =
-        Tuple::new((packet.source, header.source_port), (packet.destination, header.destination_port));
-    let tuple = tuple.ok_or(DropCause::Malformed)?;
+    let source = SocketAddr::new(packet.source, header.source_port);
+    let destination = SocketAddr::new(packet.destination, header.destination_port);
+    let flow = Flow::new(source, destination).ok_or(DropCause::Malformed)?;
     let payload_octets = segment_octets - header_octets;
     let segment =
-        Segment::with_header(tuple, &header, packet.ecn, packet.transport, header_octets, payload_octets);
+        Segment::with_header(flow, &header, packet.ecn, packet.transport, header_octets, payload_octets);
     Ok((segment, header))
 }
 

@@ -1,9 +1,9 @@
 //! Segments that follow another of the same connection: their headers are compared with those of that one as
 //! they lie in their frames, and not parsed.
 
+use super::flow::Flow;
 use super::segment::Segment;
 use super::tcp::{Flags, Header, SeqNumber};
-use super::tuple::Tuple;
 use super::{ethernet, ipv4, ipv6};
 
 const LINK: usize = ethernet::Header::LEN;
@@ -46,9 +46,9 @@ impl HeaderImage {
         self.form = None;
         let Some(headers) = frame.first_chunk().filter(|_| !segment.has_other_options) else { return };
         self.words = words(headers);
-        let network = segment.transport - segment.tuple.network_octets();
+        let network = segment.transport - segment.flow.network_octets();
         let index = usize::from(network != LINK)
-            | usize::from(matches!(segment.tuple, Tuple::V6(_))) << 1
+            | usize::from(matches!(segment.flow, Flow::V6(_))) << 1
             | usize::from(segment.timestamps.is_some()) << 2;
         self.form = Some(&FORMS[index]);
         if segment.rdma_octets > 0 {

@@ -9,6 +9,7 @@ pub mod atomic;
 pub mod checksum;
 pub mod ddp;
 pub mod ethernet;
+pub mod flow;
 pub mod following;
 pub mod icmp;
 pub mod icmpv6;
@@ -21,7 +22,6 @@ pub mod segment;
 pub mod stag;
 pub mod tcp;
 pub mod tcp_rdma;
-pub mod tuple;
 
 use thiserror::Error;
 

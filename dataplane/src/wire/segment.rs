@@ -1,15 +1,15 @@
 //! A TCP segment in its frame: the fields of its headers that every segment has, in one pass.
 
+use super::flow::{Flow, FlowV4, FlowV6};
 use super::tcp::{Flags, Header, Options, SeqNumber, Timestamps};
 use super::tcp_rdma::RdmaOption;
-use super::tuple::{Tuple, Tuple4, Tuple6};
 use super::{ipv4, ipv6};
 
 /// A TCP segment, and where its payload lies in its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Its addresses and ports.
-    pub tuple: Tuple,
+    pub flow: Flow,
     /// The first octet of payload, or the SYN.
     pub seq: SeqNumber,
     /// The next octet the sender expects.
@@ -64,7 +64,7 @@ struct Packet {
 impl Segment {
     /// No segment: what [`read_ipv4`](Self::read_ipv4) and [`read_ipv6`](Self::read_ipv6) replace.
     pub const NONE: Self = Self {
-        tuple: Tuple::V4(Tuple4 { addresses: [0; 8], ports: [0; 4] }),
+        flow: Flow::V4(FlowV4 { addresses: [0; 8], ports: [0; 4] }),
         seq: SeqNumber(0),
         ack: SeqNumber(0),
         flags: Flags::empty(),
@@ -102,7 +102,7 @@ impl Segment {
             transport: network + ipv4::Header::LEN,
             ecn: ip[1] & 0x03,
         };
-        self.tuple = Tuple::V4(Tuple4 { addresses: *addresses, ports: ports(tcp) });
+        self.flow = Flow::V4(FlowV4 { addresses: *addresses, ports: ports(tcp) });
         self.read_tcp(&packet, tcp, frame)
     }
 
@@ -126,7 +126,7 @@ impl Segment {
             // The lower two of the eight bits of the traffic class, which begins in the middle of an octet.
             ecn: ip[1] >> 4 & 0x03,
         };
-        self.tuple = Tuple::V6(Tuple6 { addresses: *addresses, ports: ports(tcp) });
+        self.flow = Flow::V6(FlowV6 { addresses: *addresses, ports: ports(tcp) });
         self.read_tcp(&packet, tcp, frame)
     }
 
@@ -159,10 +159,10 @@ impl Segment {
         true
     }
 
-    /// Returns the segment between the ends of `tuple` that begins with `header`, of `header_octets`, at
+    /// Returns the segment between the ends of `flow` that begins with `header`, of `header_octets`, at
     /// `transport` in its frame, and has `payload_octets` of payload.
     pub fn with_header(
-        tuple: Tuple,
+        flow: Flow,
         header: &Header,
         ecn: u8,
         transport: usize,
@@ -172,7 +172,7 @@ impl Segment {
         let timestamps = header.options.timestamps;
         let has_only_timestamps = header.options == Options { timestamps, ..Options::default() };
         Self {
-            tuple,
+            flow,
             seq: header.seq,
             ack: header.ack,
             flags: header.flags,
@@ -238,8 +238,8 @@ impl Segment {
             debug_assert!(false, "a header that was parsed");
         }
         Header {
-            source_port: self.tuple.source_port(),
-            destination_port: self.tuple.destination_port(),
+            source_port: self.flow.source_port(),
+            destination_port: self.flow.destination_port(),
             seq: self.seq,
             ack: self.ack,
             flags: self.flags,
@@ -348,9 +348,9 @@ mod tests {
         };
         let (header, header_len) = Header::parse(octets.get(ip.segment.clone())?).ok()?;
         let source = (ip.source, header.source_port);
-        let tuple = Tuple::new(source, (ip.destination, header.destination_port))?;
+        let flow = Flow::new(source.into(), (ip.destination, header.destination_port).into())?;
         let (transport, payload_octets) = (ip.segment.start, ip.segment.len() - header_len);
-        let segment = Segment::with_header(tuple, &header, ip.ecn, transport, header_len, payload_octets);
+        let segment = Segment::with_header(flow, &header, ip.ecn, transport, header_len, payload_octets);
         Some((segment, header))
     }
 
@@ -427,7 +427,7 @@ mod tests {
                 let parsed = segment.header(&octets, tcp_rdma::DEFAULT_KIND);
                 assert_eq!((segment.payload_octets, &parsed), (payload, header));
                 assert_eq!(segment.end(), octets.len() - padding);
-                assert_eq!((segment.ecn, segment.tuple.network_octets()), (2, family.header_len()));
+                assert_eq!((segment.ecn, segment.flow.network_octets()), (2, family.header_len()));
                 assert_eq!(by_fields(family, &octets), Some((segment, parsed)));
             }
         }

@@ -197,7 +197,7 @@ fn an_own_address_is_reached_by_loopback() {
     assert_eq!(host.resolve(&key, NOW), Some(Egress::Loopback));
     host.send_bare(key, &Header { flags: Flags::RST, ..Header::default() });
     let Some(Ok(Inbound::Segment(segment, ..))) = receive_looped(&mut host) else { panic!("no segment") };
-    assert_eq!(FlowKey::of_received(&segment.tuple).local_port, key.remote_port);
+    assert_eq!(FlowKey::of_received(&segment.flow).local_port, key.remote_port);
     assert!(sent(&mut host, &mut wire).is_empty());
 }
 
@@ -256,7 +256,7 @@ fn a_segment_arrives_as_it_was_sent() {
         let inbound = receiver.receive(NOW, burst.remove(0), Ingress::Wire);
         receiver.end_burst(burst);
         let Ok(Inbound::Segment(segment, parsed, frame)) = inbound else { panic!("no segment") };
-        let (source, destination) = (segment.tuple.source(), segment.tuple.destination());
+        let (source, destination) = (segment.flow.source(), segment.flow.destination());
         assert_eq!((source, destination), (key.local, key.remote));
         assert_eq!((segment.seq, parsed.seq, segment.ecn), (header.seq, header.seq, 0b10));
         let octets = &frame.piece(0).unwrap()[segment.payload_offset..];

@@ -1,6 +1,6 @@
 //! Tests of segments in: one pass over the headers finds what [`Host::receive`] finds field by field.
 
-use std::net::Ipv6Addr;
+use std::net::{Ipv6Addr, SocketAddrV6};
 
 use arrayvec::ArrayVec;
 use proptest::prelude::*;
@@ -15,10 +15,10 @@ use crate::net::next_hop::Egress;
 use crate::net::testing::sums;
 use crate::secret::Secret;
 use crate::time::Instant;
+use crate::wire::flow::FlowV6;
 use crate::wire::ipv6;
 use crate::wire::tcp::{self, Flags, Options, SeqNumber, Timestamps};
 use crate::wire::tcp_rdma::{DEFAULT_KIND, RdmaOption, Rid, Transfer};
-use crate::wire::tuple::Tuple6;
 
 const NOW: Instant = Instant::from_nanos(1000);
 /// The second IPv6 address of each host.
@@ -159,7 +159,7 @@ impl Pair {
         let frame = self.frame(octets);
         let host = &mut self.receiver;
         let found = segment_in(host, &frame, ingress)
-            .filter(|segment| host.may_have_connection(&segment.tuple, ingress))
+            .filter(|segment| host.may_have_connection(&segment.flow, ingress))
             .map(|segment| (segment, host.header_of(&segment, &frame)));
         let received = match host.receive(NOW, frame, ingress) {
             Ok(Inbound::Segment(segment, header, _)) => Some((segment, header)),
@@ -191,8 +191,8 @@ impl Pair {
 /// usual headers leaves: it has options or extension headers of IP, or the reserved flag of IPv4.
 fn is_left_to_receive(host: &Host<SimDevice>, frame: &[u8], segment: &Segment) -> bool {
     let network = if host.vlan.is_some() { TAGGED_LINK } else { LINK };
-    let has_more = segment.transport != network + segment.tuple.network_octets();
-    has_more || matches!(segment.tuple, Tuple::V4(_)) && frame[network + 6] & 0x80 != 0
+    let has_more = segment.transport != network + segment.flow.network_octets();
+    has_more || matches!(segment.flow, Flow::V4(_)) && frame[network + 6] & 0x80 != 0
 }
 
 /// Corrects the checksums of a frame in `form` whose headers and lengths are those it had.
@@ -501,7 +501,7 @@ fn a_looped_connection_takes_nothing_from_the_wire() {
         let frame = pair.frame(&octets);
         for ingress in [Ingress::Wire, Ingress::Verified, Ingress::Loopback] {
             let segment = segment_in(&pair.receiver, &frame, ingress).expect("a segment");
-            let may = pair.receiver.may_have_connection(&segment.tuple, ingress);
+            let may = pair.receiver.may_have_connection(&segment.flow, ingress);
             assert_eq!(may, ingress.is_loopback() == form.looped, "{form:?}, {ingress:?}");
             assert_eq!(pair.found(&octets, ingress).is_some(), may);
         }
@@ -512,7 +512,12 @@ fn a_looped_connection_takes_nothing_from_the_wire() {
 /// or never.
 #[test]
 fn tentative_addresses_have_no_connection() {
-    let tuple = |source: u16, destination: u16| Tuple::V6(Tuple6::new((v6(source), 1), (v6(destination), 2)));
+    let flow = |source: u16, destination: u16| {
+        Flow::V6(FlowV6::new(
+            SocketAddrV6::new(v6(source), 1, 0, 0),
+            SocketAddrV6::new(v6(destination), 2, 0, 0),
+        ))
+    };
     let (_near, far) = sim::link(1, EndConfig::a(), EndConfig::b());
     let mut host = Host::new(
         far,
@@ -528,13 +533,13 @@ fn tentative_addresses_have_no_connection() {
     );
     let usable = |host: &Host<SimDevice>| {
         for (source, destination) in [(2, OTHER), (OTHER, 2)] {
-            let tuple = tuple(source, destination);
-            assert!(!host.may_have_connection(&tuple, Ingress::Wire), "an own address is no source");
+            let flow = flow(source, destination);
+            assert!(!host.may_have_connection(&flow, Ingress::Wire), "an own address is no source");
             // Both are in use only when the second is.
             let both = [source, destination].map(|own| host.own.contains(v6(own).into()));
-            assert_eq!(host.may_have_connection(&tuple, Ingress::Loopback), both == [true; 2]);
+            assert_eq!(host.may_have_connection(&flow, Ingress::Loopback), both == [true; 2]);
         }
-        [2, OTHER].map(|own| host.may_have_connection(&tuple(1, own), Ingress::Wire))
+        [2, OTHER].map(|own| host.may_have_connection(&flow(1, own), Ingress::Wire))
     };
     assert!(host.detect_duplicates(NOW).is_some());
     let mut seen = vec![usable(&host)];

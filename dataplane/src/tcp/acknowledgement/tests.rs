@@ -11,9 +11,9 @@ use crate::tcp::receive_queue::HeldPool;
 use crate::tcp::scan_budget::ScanBudget;
 use crate::tcp::send_queue::Verdict;
 use crate::tcp::{Behaviour, Config, EcnField, EcnPolicy, Payload, Successors, Unusual};
+use crate::wire::flow::{Flow, FlowV4};
 use crate::wire::segment::Segment;
 use crate::wire::tcp::{Flags, Header, Options, Timestamps};
-use crate::wire::tuple::{Tuple, Tuple4};
 
 const ISS: SeqNumber = SeqNumber(u32::MAX - 20_000);
 const PEER_ISS: SeqNumber = SeqNumber(7000);
@@ -57,8 +57,8 @@ impl End {
     fn receive_reviewed(&mut self, now: Instant, header: &Header, octets: usize) -> (Changes, bool) {
         let _cold = self.cold.then(ColdBranches::begin);
         self.pools.scan_budget.begin_poll();
-        let tuple = Tuple::V4(Tuple4 { addresses: [0; 8], ports: [0; 4] });
-        let segment = Segment::with_header(tuple, header, 0, 0, header.header_len(), octets);
+        let flow = Flow::V4(FlowV4 { addresses: [0; 8], ports: [0; 4] });
+        let segment = Segment::with_header(flow, header, 0, 0, header.header_len(), octets);
         if self.tcp.expects(now, &segment, &self.pools) {
             let changes = self.tcp.accept_expected(now, &segment, &mut self.pools);
             if octets > 0 {
@@ -86,13 +86,13 @@ impl End {
         octets: usize,
         followers: usize,
     ) -> ((Changes, bool), usize) {
-        let tuple = Tuple::V4(Tuple4 { addresses: [0; 8], ports: [0; 4] });
+        let flow = Flow::V4(FlowV4 { addresses: [0; 8], ports: [0; 4] });
         let first = self.receive(now, header, octets);
         let mut header = header.clone();
         let (mut followed, mut successors) = (0, None);
         for number in 0..followers {
             let _cold = self.cold.then(ColdBranches::begin);
-            let before = Segment::with_header(tuple, &header, 0, 0, header.header_len(), octets);
+            let before = Segment::with_header(flow, &header, 0, 0, header.header_len(), octets);
             header.seq += octets as u32;
             let segment = Segment { seq: header.seq, ..before };
             if number == 0 && first.1 {

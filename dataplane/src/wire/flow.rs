@@ -1,12 +1,12 @@
 //! The addresses and ports of a TCP segment, as its headers have them.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use super::{ipv4, ipv6};
 
 /// The addresses and ports of a segment over IPv4, as its headers have them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tuple4 {
+pub struct FlowV4 {
     /// Source and destination address.
     pub addresses: [u8; 8],
     /// Source and destination port.
@@ -15,7 +15,7 @@ pub struct Tuple4 {
 
 /// The addresses and ports of a segment over IPv6, as its headers have them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tuple6 {
+pub struct FlowV6 {
     /// Source and destination address.
     pub addresses: [u8; 32],
     /// Source and destination port.
@@ -24,18 +24,18 @@ pub struct Tuple6 {
 
 /// The addresses and ports of a segment of either family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tuple {
+pub enum Flow {
     /// Over IPv4.
-    V4(Tuple4),
+    V4(FlowV4),
     /// Over IPv6.
-    V6(Tuple6),
+    V6(FlowV6),
 }
 
-impl Tuple4 {
-    /// Returns the tuple of segments between two addresses and ports.
-    pub const fn new(source: (Ipv4Addr, u16), destination: (Ipv4Addr, u16)) -> Self {
-        let addresses = (source.0.to_bits() as u64) << 32 | destination.0.to_bits() as u64;
-        Self { addresses: addresses.to_be_bytes(), ports: ports(source.1, destination.1) }
+impl FlowV4 {
+    /// Returns the flow of segments between two addresses and ports.
+    pub const fn new(source: SocketAddrV4, destination: SocketAddrV4) -> Self {
+        let addresses = (source.ip().to_bits() as u64) << 32 | destination.ip().to_bits() as u64;
+        Self { addresses: addresses.to_be_bytes(), ports: ports(source.port(), destination.port()) }
     }
 
     /// Returns the source address.
@@ -51,14 +51,14 @@ impl Tuple4 {
     }
 }
 
-impl Tuple6 {
-    /// Returns the tuple of segments between two addresses and ports.
-    pub fn new(source: (Ipv6Addr, u16), destination: (Ipv6Addr, u16)) -> Self {
+impl FlowV6 {
+    /// Returns the flow of segments between two addresses and ports.
+    pub fn new(source: SocketAddrV6, destination: SocketAddrV6) -> Self {
         let mut addresses = [0; 32];
         let (first, second) = addresses.split_at_mut(16);
-        first.copy_from_slice(&source.0.octets());
-        second.copy_from_slice(&destination.0.octets());
-        Self { addresses, ports: ports(source.1, destination.1) }
+        first.copy_from_slice(&source.ip().octets());
+        second.copy_from_slice(&destination.ip().octets());
+        Self { addresses, ports: ports(source.port(), destination.port()) }
     }
 
     /// Returns the source address.
@@ -76,16 +76,12 @@ impl Tuple6 {
     }
 }
 
-impl Tuple {
-    /// Returns the tuple of segments between two addresses and ports; `None` if these are not of one family.
-    pub fn new(source: (IpAddr, u16), destination: (IpAddr, u16)) -> Option<Self> {
-        match (source.0, destination.0) {
-            (IpAddr::V4(from), IpAddr::V4(to)) => {
-                Some(Self::V4(Tuple4::new((from, source.1), (to, destination.1))))
-            }
-            (IpAddr::V6(from), IpAddr::V6(to)) => {
-                Some(Self::V6(Tuple6::new((from, source.1), (to, destination.1))))
-            }
+impl Flow {
+    /// Returns the flow of segments between two addresses and ports; `None` if these are not of one family.
+    pub fn new(source: SocketAddr, destination: SocketAddr) -> Option<Self> {
+        match (source, destination) {
+            (SocketAddr::V4(from), SocketAddr::V4(to)) => Some(Self::V4(FlowV4::new(from, to))),
+            (SocketAddr::V6(from), SocketAddr::V6(to)) => Some(Self::V6(FlowV6::new(from, to))),
             _ => None,
         }
     }
@@ -93,16 +89,16 @@ impl Tuple {
     /// Returns the source address.
     pub fn source(&self) -> IpAddr {
         match self {
-            Self::V4(tuple) => tuple.source().into(),
-            Self::V6(tuple) => tuple.source().into(),
+            Self::V4(flow) => flow.source().into(),
+            Self::V6(flow) => flow.source().into(),
         }
     }
 
     /// Returns the destination address.
     pub fn destination(&self) -> IpAddr {
         match self {
-            Self::V4(tuple) => tuple.destination().into(),
-            Self::V6(tuple) => tuple.destination().into(),
+            Self::V4(flow) => flow.destination().into(),
+            Self::V6(flow) => flow.destination().into(),
         }
     }
 
@@ -129,8 +125,8 @@ impl Tuple {
 
     const fn ports(&self) -> [u8; 4] {
         match self {
-            Self::V4(tuple) => tuple.ports,
-            Self::V6(tuple) => tuple.ports,
+            Self::V4(flow) => flow.ports,
+            Self::V6(flow) => flow.ports,
         }
     }
 }
@@ -144,14 +140,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tuple_returns_what_it_was_made_of() {
+    fn a_flow_returns_what_it_was_made_of() {
         for (source, destination) in [("198.18.0.1", "198.18.0.2"), ("fd00::1", "fd00:0:0:1::2")] {
             let [source, destination]: [IpAddr; 2] = [source, destination].map(|text| text.parse().unwrap());
-            let tuple = Tuple::new((source, 7471), (destination, 50_000)).expect("one family");
-            assert_eq!((tuple.source(), tuple.source_port()), (source, 7471));
-            assert_eq!((tuple.destination(), tuple.destination_port()), (destination, 50_000));
+            let flow = Flow::new((source, 7471).into(), (destination, 50_000).into()).expect("one family");
+            assert_eq!((flow.source(), flow.source_port()), (source, 7471));
+            assert_eq!((flow.destination(), flow.destination_port()), (destination, 50_000));
             let (Ok(other), true) = ("::1".parse::<IpAddr>(), source.is_ipv4()) else { continue };
-            assert_eq!(Tuple::new((source, 1), (other, 2)), None, "two families");
+            assert_eq!(Flow::new((source, 1).into(), (other, 2).into()), None, "two families");
         }
     }
 }
