@@ -36,7 +36,6 @@ mod listen_address;
 mod listeners;
 mod orphans;
 mod ports;
-mod recent_flows;
 mod syn_cookies;
 mod table;
 mod time_wait;

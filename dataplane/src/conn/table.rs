@@ -2,7 +2,6 @@
 //! timer is due.
 
 use super::flows::Flows;
-use super::recent_flows::RecentFlows;
 use super::wheel::Wheel;
 use crate::net::flow::FlowKey;
 use crate::time::Instant;
@@ -48,7 +47,6 @@ pub(crate) struct Table<C> {
     slots: Vec<Slot<C>>,
     free: Vec<u32>,
     flows: Flows,
-    recent: RecentFlows,
     timers: Wheel,
     /// Slots of connections that may have something to send. The last has the next turn.
     scheduled: Vec<u32>,
@@ -63,7 +61,6 @@ impl<C: Keyed> Table<C> {
             slots: (0..capacity).map(slot).collect(),
             free: (0..capacity as u32).rev().collect(),
             flows: Flows::new(capacity, hash_key),
-            recent: RecentFlows::new(),
             timers: Wheel::new(capacity),
             scheduled: Vec::with_capacity(capacity),
         }
@@ -94,12 +91,12 @@ impl<C: Keyed> Table<C> {
     /// are `looped`, if one was [remembered](Self::remember) recently.
     #[inline]
     pub(crate) fn recent(&self, flow: &Flow, looped: bool) -> Option<u32> {
-        self.recent.find(flow, looped)
+        self.flows.recent(flow, looped)
     }
 
     /// Remembers that segments with `flow` are for the connection in `slot`, until it is removed.
     pub(crate) fn remember(&mut self, flow: Flow, looped: bool, slot: u32) {
-        self.recent.remember(flow, looped, slot);
+        self.flows.remember(flow, looped, slot);
     }
 
     /// Returns the name of the connection in `slot`.
@@ -164,9 +161,6 @@ impl<C: Keyed> Table<C> {
         let connection = place.connection.take()?;
         place.generation = place.generation.wrapping_add(1);
         self.flows.remove(connection.key(), slot);
-        if let Some(flow) = connection.key().received() {
-            self.recent.forget(&flow);
-        }
         self.timers.set(slot, Instant::NEVER);
         self.free.push(slot);
         Some(connection)
