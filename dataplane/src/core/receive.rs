@@ -156,7 +156,7 @@ impl<D: Device> Core<D> {
     fn report_notice(&mut self) {
         let events = &mut self.endpoints.context.events;
         if events.has_room()
-            && let Some(notice) = self.host.take_notice()
+            && let Some(notice) = self.host.dequeue_notice()
         {
             events.push(Event::Notice(notice));
         }

@@ -1,7 +1,7 @@
 //! Frames out: connections take turns, each sends the segments that TCP allows, and the host adds headers.
 
 use crate::device::{Device, Frame};
-use crate::endpoint::{Chunk, Connection, Endpoint, StreamFailed, Turn};
+use crate::endpoint::{AfterTransmit, Chunk, Connection, Endpoint, StreamFailed};
 use crate::limits;
 use crate::net::Host;
 use crate::net::output::SuperFrameRoom;
@@ -51,11 +51,11 @@ impl<D: Device> Core<D> {
         let path = self.host.path(key, *flow_label, now);
         let more = path.is_some_and(|path| send_segments(&mut self.host, &mut endpoint, path, last));
         match endpoint.unschedule(more) {
-            Turn::More { deadline } => {
+            AfterTransmit::More { deadline } => {
                 self.endpoints.table.set_deadline(slot, deadline);
                 true
             }
-            Turn::Wait { mut deadline } => {
+            AfterTransmit::Wait { mut deadline } => {
                 if path.is_none() && self.host.is_unresolved(endpoint.connection.key.remote) {
                     // The next hop may not answer: then the connection asks again.
                     deadline = deadline.min(now + limits::NEIGHBOUR_RETRANSMIT_NS);
@@ -63,11 +63,11 @@ impl<D: Device> Core<D> {
                 self.endpoints.table.set_deadline(slot, deadline);
                 false
             }
-            Turn::Closed => {
+            AfterTransmit::Closed => {
                 self.remove_connection(now, slot);
                 false
             }
-            Turn::TimeWait(state) => {
+            AfterTransmit::TimeWait(state) => {
                 let key = endpoint.connection.key;
                 self.remove_connection(now, slot);
                 let evicted = self.time_waits.insert(now, key, state);
@@ -95,8 +95,8 @@ fn send_segments<D: Device>(
     path: PathId,
     last: bool,
 ) -> bool {
-    let by_reference = host.takes_references(path);
-    let takes_super_frames = host.takes_super_frames(path);
+    let by_reference = host.allows_references(path);
+    let allows_super_frames = host.allows_super_frames(path);
     let mut left = limits::TRANSMIT_BURST_SEGMENTS;
     while left > 0 {
         if host.room(path) == 0 {
@@ -110,13 +110,13 @@ fn send_segments<D: Device>(
             continue;
         }
         // A device cuts a super-frame into segments of one length.
-        let mut begun = endpoint.begin_burst(takes_super_frames);
+        let mut begun = endpoint.begin_burst(allows_super_frames);
         if let Some(burst) = &mut begun {
             let template = host.template_mut(path);
             template.set(burst.header(), burst.segment().octets as usize, burst.ecn().bits());
             let mut sending = Sending { host, endpoint, path, burst, by_reference, left };
             let has_frames =
-                if takes_super_frames { sending.send_super_frames(frame) } else { sending.send(frame) };
+                if allows_super_frames { sending.send_super_frames(frame) } else { sending.send(frame) };
             left = sending.end();
             if !has_frames {
                 return true;

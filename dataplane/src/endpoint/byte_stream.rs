@@ -93,7 +93,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Takes what a segment says about its octets, now that TCP has it, with this result: places those of a
     /// transfer, and notes where a message begins.
     // Requirements: TRO-3.1.2-01, TRO-3.1.3-01, TRO-6.1-01, TRO-6.1-02
-    pub(super) fn take_annotation(&mut self, segment: &AnnotatedSegment, result: &Disposition) {
+    pub(super) fn accept_annotation(&mut self, segment: &AnnotatedSegment, result: &Disposition) {
         let queue = self.connection.tcp.received();
         let end = segment.seq + segment.payload_octets as u32;
         let has_data = segment.option.as_ref().is_some_and(|option| option.data_octets > 0);
@@ -102,13 +102,13 @@ impl<F: Frame> Endpoint<'_, F> {
             Some(_) if result.refusal.is_none() && has_data => {
                 let kept_to = queue.end();
                 for &(from, to) in segment.new.iter().filter(|(from, _)| *from < kept_to) {
-                    self.take_run(segment, (from, to.earlier(kept_to)), false);
+                    self.accept_run(segment, (from, to.earlier(kept_to)), false);
                 }
             }
-            Some(kept) => self.take_run(segment, kept, false),
+            Some(kept) => self.accept_run(segment, kept, false),
             None if queue.nxt() != segment.expected => {
                 let kept = (segment.seq.later(segment.expected), end.earlier(queue.nxt()));
-                self.take_run(segment, kept, true);
+                self.accept_run(segment, kept, true);
             }
             // Nothing in it is new, or it was refused.
             None => {}
@@ -116,7 +116,7 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Takes what a segment says about `kept`, a run of octets that TCP keeps of it.
-    fn take_run(&mut self, segment: &AnnotatedSegment, kept: (SeqNumber, SeqNumber), in_order: bool) {
+    fn accept_run(&mut self, segment: &AnnotatedSegment, kept: (SeqNumber, SeqNumber), in_order: bool) {
         let Connection { tcp, mode: Mode::Bytes(stream), .. } = &mut *self.connection else { return };
         let (queue, held) = (tcp.received(), &self.context.pools.held);
         let (unread, next) = (queue.unread(), stream.inbound.position());

@@ -23,7 +23,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// be consumed in its frame, if they are next: its connection takes FPDUs, or its byte stream has room
     /// for them and waits for no octets before others.
     #[inline]
-    pub(super) fn takes_in_place(&mut self, segment: &Segment) -> bool {
+    pub(super) fn accepts_in_place(&mut self, segment: &Segment) -> bool {
         if let Mode::FullOperation(_) = self.connection.mode { true } else { self.takes_bytes(segment) }
     }
 

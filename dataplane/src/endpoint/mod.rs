@@ -9,7 +9,7 @@
 //! An `RdmapStream` is an endpoint in Full Operation that has its queue pair.
 //!
 //! An [`Outcome`] says after an input that a turn to send is needed, that the segment is answered with a RST,
-//! or that frames are short; a `Turn` after a turn to send that there is more, that it waits until a
+//! or that frames are short; an `AfterTransmit` after a turn to send that there is more, that it waits until a
 //! deadline, that the connection is closed, or in TIME-WAIT. The context is what the endpoints of a core
 //! share: pools, STags, backlogs, budgets, events, counters. `Endpoint` and `Connection` name no slot of the
 //! table and no other endpoint, so no input of one connection can change another.
@@ -93,7 +93,7 @@ pub(crate) use endpoints::Endpoints;
 pub(crate) use icmp::Unreachable;
 pub(crate) use queue_pair::QueuePair;
 pub(crate) use queue_pairs::QueuePairs;
-pub(crate) use transmit::{StreamFailed, Turn};
+pub(crate) use transmit::{AfterTransmit, StreamFailed};
 
 /// One connection with its queue pair, if it carries the stream of one, and what it shares with others.
 pub(crate) struct Endpoint<'c, F> {

@@ -65,7 +65,7 @@ impl<F: Frame> Endpoint<'_, F> {
         debug_assert!(frame.piece(0).is_some_and(|first| first.len() >= segment.end()), "it was found there");
         let has_payload = segment.payload_octets > 0;
         let is_expected = self.connection.tcp.expects(self.now, segment, &self.context.pools)
-            && (!has_payload || self.takes_in_place(segment));
+            && (!has_payload || self.accepts_in_place(segment));
         if !is_expected {
             return self.on_segment_beyond_gap(segment, frame);
         }
@@ -89,7 +89,7 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Handles the segment in `frame` if it is what TCP [expects beyond a
-    /// gap](tcp::Connection::take_beyond_gap) and its connection takes FPDUs; else returns the frame.
+    /// gap](tcp::Connection::accept_beyond_gap) and its connection takes FPDUs; else returns the frame.
     #[inline(never)]
     fn on_segment_beyond_gap(
         &mut self,
@@ -104,7 +104,7 @@ impl<F: Frame> Endpoint<'_, F> {
         }
         context.pools.held.expect_passing(true);
         context.pools.held.expect_promised(0);
-        let disposition = connection.tcp.take_beyond_gap(self.now, segment, frame, &mut context.pools);
+        let disposition = connection.tcp.accept_beyond_gap(self.now, segment, frame, &mut context.pools);
         connection.record_changes(self.now, disposition.changes);
         if disposition.changes.contains(Changes::ACKNOWLEDGED) {
             self.complete_sends();
@@ -133,7 +133,7 @@ impl<F: Frame> Endpoint<'_, F> {
         let annotation = connection.annotation(&context.pools.held, header, octets);
         let disposition = connection.tcp.on_segment(self.now, header, payload, &mut context.pools);
         if let Some(annotation) = annotation {
-            self.take_annotation(&annotation, &disposition);
+            self.accept_annotation(&annotation, &disposition);
         }
         let connection = &mut *self.connection;
         connection.record_changes(self.now, disposition.changes);
@@ -286,13 +286,13 @@ impl<F: Frame> RdmapStream<'_, F> {
     // Requirements: MPA-A.4-01, C00-7.4.1-01, DDP-3-04
     fn receive_fpdu(&mut self) -> Step {
         let contiguous = if self.operating.fpdus.has_markers() {
-            self.take_contiguous::<Marked>()
+            self.consume_contiguous::<Marked>()
         } else {
-            self.take_contiguous::<Unmarked>()
+            self.consume_contiguous::<Unmarked>()
         };
         let (wire_len, taken) = match contiguous {
             Some(fpdu) => fpdu,
-            None => match self.take_located() {
+            None => match self.consume_located() {
                 Ok(fpdu) => fpdu,
                 Err(step) => return step,
             },
@@ -315,7 +315,7 @@ impl<F: Frame> RdmapStream<'_, F> {
     /// Takes the ULPDU of the next FPDU, if all of that lies in one piece of a frame and it is valid for MPA.
     /// Returns the octets of the FPDU as well.
     #[inline]
-    fn take_contiguous<I: InFrame>(&mut self) -> Option<(usize, Taken)> {
+    fn consume_contiguous<I: InFrame>(&mut self) -> Option<(usize, Taken)> {
         let Self { now, tcp, operating, qp, context, .. } = self;
         if cold::is_forced() {
             return None;
@@ -328,14 +328,14 @@ impl<F: Frame> RdmapStream<'_, F> {
         Some((wire_len, take(&mut qp.receiver, reach, &mut qp.receive_wait, *now, &ulpdu)))
     }
 
-    /// Takes the ULPDU of the next FPDU as [`take_contiguous`](Self::take_contiguous) does, wherever its
-    /// octets lie.
+    /// Takes the ULPDU of the next FPDU as [`consume_contiguous`](Self::consume_contiguous) does, wherever
+    /// its octets lie.
     ///
     /// # Errors
     ///
     /// The result of the step, if there is no FPDU that is complete and valid.
     #[inline(never)]
-    fn take_located(&mut self) -> Result<(usize, Taken), Step> {
+    fn consume_located(&mut self) -> Result<(usize, Taken), Step> {
         let Self { now, tcp, operating, qp, .. } = self;
         let context = &mut *self.context;
         let octets = InOrder { queue: tcp.received(), held: &context.pools.held };

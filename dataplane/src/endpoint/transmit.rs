@@ -26,7 +26,7 @@ pub(crate) struct StreamFailed;
 
 /// How a connection leaves its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum AfterTransmit {
     /// It has more to send, and gets another turn.
     More {
         /// When its timer is due.
@@ -118,7 +118,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Ends the turn of a connection that has `more` to send, or not: it closes, is over, or waits for its
     /// next deadline.
     #[inline]
-    pub(crate) fn unschedule(&mut self, more: bool) -> Turn {
+    pub(crate) fn unschedule(&mut self, more: bool) -> AfterTransmit {
         let connection = &mut *self.connection;
         self.context.cut_runs.acknowledge(self.id, connection.tcp.acknowledged());
         if !connection.tcp.unusual.is_empty() {
@@ -130,12 +130,12 @@ impl<F: Frame> Endpoint<'_, F> {
             let has_work = self.rdmap().is_some_and(|stream| stream.has_work());
             deadline = self.deadline(has_work || self.connection.has_unqueued_bytes());
         }
-        if more { Turn::More { deadline } } else { Turn::Wait { deadline } }
+        if more { AfterTransmit::More { deadline } } else { AfterTransmit::Wait { deadline } }
     }
 
     /// Ends the turn of a connection with a rare condition: it may close, or be over.
     #[cold]
-    fn end_unusual_transmit(&mut self, mut more: bool) -> Turn {
+    fn end_unusual_transmit(&mut self, mut more: bool) -> AfterTransmit {
         let connection = &mut *self.connection;
         // Acknowledged octets that control has no copy of yet outlive TCP.
         if connection.tcp.state() == State::Closed
@@ -143,10 +143,10 @@ impl<F: Frame> Endpoint<'_, F> {
             && (connection.close_notified || !connection.has_pending_octets())
         {
             self.on_closed();
-            return Turn::Closed;
+            return AfterTransmit::Closed;
         }
         if !more && connection.is_only_in_time_wait() {
-            return Turn::TimeWait(self.time_wait_state());
+            return AfterTransmit::TimeWait(self.time_wait_state());
         }
         let streamed = connection.stream.unqueued_octets() == 0 && !connection.has_unqueued_bytes();
         let has_work = self.rdmap().is_some_and(|stream| stream.has_work());
@@ -157,7 +157,7 @@ impl<F: Frame> Endpoint<'_, F> {
         self.connection.await_first_fpdu(self.now);
         self.connection.review();
         let deadline = self.deadline(!streamed || has_work);
-        if more { Turn::More { deadline } } else { Turn::Wait { deadline } }
+        if more { AfterTransmit::More { deadline } } else { AfterTransmit::Wait { deadline } }
     }
 
     /// Returns when the connection has something to do even if nothing arrives.

@@ -25,7 +25,7 @@ impl<D: Device> Host<D> {
         for own in self.own.start(now, self.duplicate_address_detection) {
             self.announce(own.address);
         }
-        let due = self.own.take_due(now);
+        let due = self.own.dequeue_due(now);
         for target in due.to_probe {
             let nonce = Some(self.own.nonce());
             let probe = NeighborSolicitation { target, source_mac: None, nonce };

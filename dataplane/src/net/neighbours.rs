@@ -141,7 +141,7 @@ impl Neighbours {
         self.generation
     }
 
-    /// Returns the earliest time at which [`take_due`](Self::take_due) has a solicitation.
+    /// Returns the earliest time at which [`dequeue_due`](Self::dequeue_due) has a solicitation.
     pub const fn next_due(&self) -> Instant {
         self.next_due
     }
@@ -187,7 +187,7 @@ impl Neighbours {
     }
 
     /// Returns the solicitations that are due. Those beyond the bound are due again in the next poll.
-    pub fn take_due(&mut self, now: Instant) -> Solicitations {
+    pub fn dequeue_due(&mut self, now: Instant) -> Solicitations {
         let mut solicitations = Solicitations::new();
         if now < self.next_due {
             return solicitations;
@@ -364,7 +364,7 @@ mod tests {
 
     /// The question that is due, if there is one.
     fn asked(cache: &mut Neighbours, now: Instant) -> Option<Solicitation> {
-        let due = cache.take_due(now);
+        let due = cache.dequeue_due(now);
         assert!(due.len() <= 1);
         due.first().copied()
     }
@@ -516,7 +516,7 @@ mod tests {
         }
         let mut sent = 0;
         while cache.next_due() <= at(0) {
-            let due = cache.take_due(at(0)).len();
+            let due = cache.dequeue_due(at(0)).len();
             assert!(due <= limits::SOLICITATIONS_PER_POLL && due > 0);
             sent += due;
         }

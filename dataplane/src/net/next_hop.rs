@@ -103,7 +103,7 @@ impl<D: Device> Host<D> {
 
     /// Sends the solicitations that are due.
     pub(crate) fn solicit_neighbours(&mut self, now: Instant) {
-        for Solicitation { address, to } in self.neighbours.take_due(now) {
+        for Solicitation { address, to } in self.neighbours.dequeue_due(now) {
             let Some(own) = addresses::source_for(self.own.as_slice(), address) else { continue };
             match (own, address) {
                 (IpAddr::V4(own), IpAddr::V4(target)) => self.send_arp_request(own, target, to),

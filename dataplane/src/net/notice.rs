@@ -43,7 +43,7 @@ pub(super) struct Notices {
 impl<D: Device> Host<D> {
     /// Takes the latest notice. There are few: of conflicts one in the interval of a defence, of checksums
     /// one.
-    pub(crate) fn take_notice(&mut self) -> Option<Notice> {
+    pub(crate) fn dequeue_notice(&mut self) -> Option<Notice> {
         self.notices.waiting.take()
     }
 

@@ -196,13 +196,13 @@ impl<D: Device> Host<D> {
 
     /// Returns true if payload may go by reference: only where the device computes the TCP checksum, because
     /// nothing else reads the octets then.
-    pub(crate) fn takes_references(&self, path: PathId) -> bool {
+    pub(crate) fn allows_references(&self, path: PathId) -> bool {
         let offloads = self.capabilities.gather && self.capabilities.transmit_checksums;
         offloads && !self.template(path).is_loopback()
     }
 
     /// Returns true if the device takes super-frames on a path.
-    pub(crate) fn takes_super_frames(&self, path: PathId) -> bool {
+    pub(crate) fn allows_super_frames(&self, path: PathId) -> bool {
         let Capabilities { super_frame_bytes, transmit_checksums, mtu_bytes, .. } = self.capabilities;
         super_frame_bytes > mtu_bytes && transmit_checksums && !self.template(path).is_loopback()
     }

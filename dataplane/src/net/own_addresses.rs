@@ -109,7 +109,7 @@ impl OwnAddresses {
     }
 
     /// Takes the tentative addresses that are due.
-    pub(super) fn take_due(&mut self, now: Instant) -> Due {
+    pub(super) fn dequeue_due(&mut self, now: Instant) -> Due {
         let mut due = Due::default();
         self.tentative.retain(|tentative| {
             if tentative.due > now {
@@ -164,9 +164,9 @@ mod tests {
         assert!(own.is_tentative(v6()) && !own.contains(v6().into()) && own.contains([198, 18, 0, 1].into()));
         assert!(own.is_solicited_group(ipv6::solicited_node(v6())));
         let probe_at = own.next_due();
-        let due = own.take_due(probe_at);
+        let due = own.dequeue_due(probe_at);
         assert_eq!((due.to_probe.as_slice(), due.assigned.as_slice()), (&[v6()][..], &[][..]));
-        let due = own.take_due(probe_at + limits::NEIGHBOUR_RETRANSMIT_NS);
+        let due = own.dequeue_due(probe_at + limits::NEIGHBOUR_RETRANSMIT_NS);
         assert_eq!((due.to_probe.as_slice(), due.assigned.as_slice()), (&[][..], &[v6()][..]));
         assert!(own.contains(v6().into()));
         assert_eq!(own.next_due(), Instant::NEVER);

@@ -211,7 +211,7 @@ impl Connection {
         let same_window = self.send.scaled(header.window) == self.send.window_octets;
         let duplicate =
             ack == self.send.una && carries_nothing && same_window && self.send.queue.in_flight_octets() > 0;
-        self.take_window(header);
+        self.accept_window(header);
         let fin_acked = self.send.acknowledges_fin(ack);
         let data_ack = if fin_acked { self.send.queue.nxt() } else { ack };
         let flight = self.send.flight_octets();
@@ -227,7 +227,7 @@ impl Connection {
         self.count_duplicates(duplicate, ack > una, &delivery);
         self.judge_timeout(now, AckKind { advanced: ack > una, duplicate }, &delivery, pools);
         self.repair(now, ack, ack > una, outstanding, &delivery, pools);
-        self.take_back_if_spurious(now, header, &selective, pools);
+        self.undo_if_spurious(now, header, &selective, pools);
         let ece = self.ecn.is_negotiated() && header.flags.contains(Flags::ECE);
         self.grow(now, ece, una, flight, &delivery);
         self.rearm(now, ack > una, fin_acked);
@@ -464,7 +464,7 @@ impl Connection {
         found
     }
 
-    fn take_back_if_spurious<P: SendPayload, F>(
+    fn undo_if_spurious<P: SendPayload, F>(
         &mut self,
         now: Instant,
         header: &Header,
@@ -484,7 +484,7 @@ impl Connection {
             spurious |= self.recovery.answers_first_sending(header.ack, clock.echo);
         }
         if spurious {
-            self.take_reduction_back(now, pools);
+            self.undo_reduction(now, pools);
         } else if self.recovery.is_open() && self.send.una > self.recovery.until {
             let settled = (self.send.una - self.recovery.until) as u32 > self.congestion.window_octets();
             if settled {
@@ -554,7 +554,7 @@ impl Connection {
 
     /// Takes the window of a segment that is not older than the last that changed it. That of a SYN is never
     /// scaled (RFC 7323 §2.2).
-    pub(super) fn take_window(&mut self, header: &Header) {
+    pub(super) fn accept_window(&mut self, header: &Header) {
         let field = header.window;
         let syn = header.flags.contains(Flags::SYN);
         let octets = if syn { u32::from(field) } else { self.send.scaled(field) };

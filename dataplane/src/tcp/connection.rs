@@ -103,7 +103,7 @@ impl Connection {
     /// Opens a connection passively, for `syn` that came at `now`: it owes a SYN-ACK.
     pub fn accept(now: Instant, config: Config, iss: SeqNumber, syn: &Header) -> Self {
         let mut connection = Self::new(State::SynReceived, config, iss);
-        connection.take_syn(now, syn);
+        connection.accept_syn(now, syn);
         connection
     }
 

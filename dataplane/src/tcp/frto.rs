@@ -37,7 +37,7 @@ impl Connection {
             Frto::Over => false,
         };
         if spurious {
-            self.take_reduction_back(now, pools);
+            self.undo_reduction(now, pools);
             // §2.1 step 3b: losses after this are of another recovery.
             self.recovery.until = self.send.una;
         }

@@ -91,7 +91,7 @@ impl Connection {
             && !segment.has_other_options
             && self.is_clock_of(now, segment.timestamps)
             && (segment.payload_octets == 0
-                || self.receive.takes_in_place(&pools.held, segment.text_end())
+                || self.receive.accepts_in_place(&pools.held, segment.text_end())
                     && pools.held.free_frames() > 0)
             && (self.advances(segment.ack)
                 || self.repeats(segment.ack, segment.payload_octets == 0, &pools.segments))
@@ -138,7 +138,7 @@ impl Connection {
             self.state == State::Established && self.suspects_no_loss(),
             "a rare condition began unnoticed"
         );
-        let mut changes = self.take_header(now, segment, pools);
+        let mut changes = self.accept_header(now, segment, pools);
         if segment.payload_octets > 0 {
             if self.receive.queue.has_gap() && self.receive.queue.holds(&pools.held, segment.text_end()) {
                 self.ack.expect_small_window();
@@ -151,14 +151,14 @@ impl Connection {
 
     /// Takes a segment that is [expected beyond a gap](Self::expects_beyond_gap), and keeps its payload.
     #[inline(never)]
-    pub fn take_beyond_gap<P: SendPayload, F: Frame>(
+    pub fn accept_beyond_gap<P: SendPayload, F: Frame>(
         &mut self,
         now: Instant,
         segment: &Segment,
         frame: F,
         pools: &mut Pools<P, F>,
     ) -> Disposition {
-        let changes = self.take_header(now, segment, pools);
+        let changes = self.accept_header(now, segment, pools);
         let payload = Payload {
             frame,
             offset: segment.payload_offset,
@@ -171,7 +171,7 @@ impl Connection {
 
     /// Takes what the header of a segment says that is expected, in order or beyond a gap.
     #[inline]
-    fn take_header<P: SendPayload, F>(
+    fn accept_header<P: SendPayload, F>(
         &mut self,
         now: Instant,
         segment: &Segment,
@@ -309,7 +309,7 @@ impl Connection {
                 return Disposition::refused(Refusal::BadAck);
             }
             self.establish(now);
-            self.take_window(header);
+            self.accept_window(header);
             changes |= Changes::ESTABLISHED;
         }
         let carries_nothing = payload.octets == 0 && !header.flags.contains(Flags::FIN);
@@ -489,7 +489,7 @@ impl Connection {
             }
             Disposition::changed(Changes::empty())
         };
-        disposition.changes |= changes | self.take_fin(now);
+        disposition.changes |= changes | self.accept_fin(now);
         disposition
     }
 
@@ -519,7 +519,7 @@ impl Connection {
             self.owe_ack();
         }
         let refusal = (octets > 0).then_some(Refusal::Duplicate);
-        Disposition { refusal, ..Disposition::changed(changes | self.take_fin(now)) }
+        Disposition { refusal, ..Disposition::changed(changes | self.accept_fin(now)) }
     }
 
     /// Takes the payload, which begins at `seq`. The FIN after it is noted if the whole payload fits the
@@ -608,8 +608,8 @@ impl Connection {
     }
 
     /// The peer's FIN counts once everything before it is in order.
-    fn take_fin(&mut self, now: Instant) -> Changes {
-        if !self.receive.take_fin() {
+    fn accept_fin(&mut self, now: Instant) -> Changes {
+        if !self.receive.accept_fin() {
             return Changes::empty();
         }
         self.ack.owe_one();

@@ -105,7 +105,7 @@ impl Connection {
     }
 
     /// Undoes the last reduction: it was spurious.
-    pub(super) fn take_reduction_back<P: SendPayload, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) {
+    pub(super) fn undo_reduction<P: SendPayload, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) {
         self.send.queue.unmark_lost(&mut pools.segments);
         self.congestion.undo(now);
         self.recovery.phase = Phase::Open;

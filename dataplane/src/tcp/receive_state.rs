@@ -105,7 +105,7 @@ impl ReceiveState {
     /// Whether octets up to `end` that are next in order may be consumed in their frame: nothing waits before
     /// or among them, and no FIN has come.
     #[inline]
-    pub(super) fn takes_in_place<F>(&self, pool: &HeldPool<F>, end: SeqNumber) -> bool {
+    pub(super) fn accepts_in_place<F>(&self, pool: &HeldPool<F>, end: SeqNumber) -> bool {
         self.is_drained() || self.awaits_fin() && self.queue.lacks_up_to(pool, end)
     }
 
@@ -139,7 +139,7 @@ impl ReceiveState {
     }
 
     /// Takes the peer's FIN if everything before it is in order. Returns true if it did.
-    pub(super) fn take_fin(&mut self) -> bool {
+    pub(super) fn accept_fin(&mut self) -> bool {
         let due = self.fin == PeerFin::Seen(self.queue.nxt());
         if due {
             self.fin = PeerFin::InOrder;

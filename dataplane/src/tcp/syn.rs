@@ -38,14 +38,14 @@ impl Connection {
         if !header.flags.contains(Flags::SYN) {
             return Disposition::refused(Refusal::WrongState);
         }
-        self.take_syn(now, header);
+        self.accept_syn(now, header);
         if !acknowledges {
             // Simultaneous open: our SYN is sent again, now with an acknowledgement.
             self.state = State::SynReceived;
             self.send.handshake.syn_owed = true;
             return Disposition::changed(Changes::empty());
         }
-        self.take_window(header);
+        self.accept_window(header);
         self.establish(now);
         self.ack.owed = 1;
         if payload.octets == 0 && !header.flags.contains(Flags::FIN) {
@@ -58,7 +58,7 @@ impl Connection {
     }
 
     /// Takes the peer's SYN: the start of its stream, its window and its options.
-    pub(super) fn take_syn(&mut self, now: Instant, syn: &Header) {
+    pub(super) fn accept_syn(&mut self, now: Instant, syn: &Header) {
         self.receive.begin(syn.seq);
         self.send.begin(syn);
         self.ack.last_sent = syn.seq + 1;

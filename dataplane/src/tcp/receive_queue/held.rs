@@ -274,7 +274,7 @@ impl<F> HeldPool<F> {
 
     /// Whether a connection that holds `frames` frames may have one more for octets in order.
     #[inline]
-    pub(super) const fn takes_in_order(&self, frames: usize, in_startup: bool) -> bool {
+    pub(super) const fn accepts_in_order(&self, frames: usize, in_startup: bool) -> bool {
         self.passing
             || self.keeps_promise(frames)
             || frames < limits::HELD_SHARE_IN_ORDER * self.spare_for(in_startup)
@@ -282,7 +282,7 @@ impl<F> HeldPool<F> {
 
     /// The same for octets beyond a gap: they wait, and leave a part to what comes in order, which fills gaps
     /// and frees frames.
-    pub(super) const fn takes_beyond_gap(&self, frames: usize, in_startup: bool) -> bool {
+    pub(super) const fn accepts_beyond_gap(&self, frames: usize, in_startup: bool) -> bool {
         // Of a promised window a part is left to what fills the gap, too.
         self.keeps_promise(frames + self.promised_to_next / 4)
             || frames < limits::HELD_SHARE_BEYOND_GAP * self.spare_for(in_startup)

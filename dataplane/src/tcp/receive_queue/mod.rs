@@ -371,7 +371,7 @@ impl ReceiveQueue {
             return self.close_gaps(pool, end);
         }
         if self.frames() >= limits::HELD_FRAMES_PER_CONNECTION
-            || !pool.takes_in_order(self.frames(), self.in_startup)
+            || !pool.accepts_in_order(self.frames(), self.in_startup)
         {
             return Insertion::NoRoom;
         }
@@ -433,7 +433,7 @@ impl ReceiveQueue {
     fn insert_beyond_gap<F>(&mut self, pool: &mut HeldPool<F>, held: Held<F>) -> Insertion {
         // A part of the bound is left to what comes in order: it fills gaps and frees frames.
         if self.frames() >= limits::HELD_FRAMES_BEYOND_GAP
-            || !pool.takes_beyond_gap(self.frames(), self.in_startup)
+            || !pool.accepts_beyond_gap(self.frames(), self.in_startup)
         {
             return Insertion::NoRoom;
         }

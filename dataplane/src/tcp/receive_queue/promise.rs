@@ -147,15 +147,15 @@ mod tests {
     #[test]
     fn others_leave_what_is_promised() {
         let mut pool = HeldPool::<()>::new(FRAMES, 0);
-        assert!(pool.takes_in_order(FRAMES / 2, false));
+        assert!(pool.accepts_in_order(FRAMES / 2, false));
         let mut promise = WindowPromise::default();
         promise.renew(&mut pool, 0, 0, u32::MAX);
         let promised = promise.octets() as usize / limits::PROMISED_BYTES_PER_FRAME;
         let left = FRAMES - limits::HELD_FRAMES_RESERVED - promised;
-        assert!(!pool.takes_in_order(limits::HELD_SHARE_IN_ORDER * left, false));
-        assert!(pool.takes_in_order(limits::HELD_SHARE_IN_ORDER * left - 1, false));
+        assert!(!pool.accepts_in_order(limits::HELD_SHARE_IN_ORDER * left, false));
+        assert!(pool.accepts_in_order(limits::HELD_SHARE_IN_ORDER * left - 1, false));
         pool.expect_promised(promise.frames());
-        assert!(pool.takes_in_order(promise.frames() - 1, false));
+        assert!(pool.accepts_in_order(promise.frames() - 1, false));
         promise.end(&mut pool);
     }
 }
