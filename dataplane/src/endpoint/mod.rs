@@ -9,8 +9,8 @@
 //! An `RdmapStream` is an endpoint in Full Operation that has its queue pair.
 //!
 //! An [`Outcome`] says after an input that a turn to send is needed, that the segment is answered with a RST,
-//! or that frames are short; an `AfterTransmit` after a turn to send that there is more, that it waits until a
-//! deadline, that the connection is closed, or in TIME-WAIT. The context is what the endpoints of a core
+//! or that frames are short; an `AfterTransmit` after a turn to send that there is more, that it waits until
+//! a deadline, that the connection is closed, or in TIME-WAIT. The context is what the endpoints of a core
 //! share: pools, STags, backlogs, budgets, events, counters. `Endpoint` and `Connection` name no slot of the
 //! table and no other endpoint, so no input of one connection can change another.
 //!
