@@ -1789,9 +1789,6 @@ unsafe extern "C" {
     ) -> *mut rte_mempool;
 }
 unsafe extern "C" {
-    pub fn rte_pktmbuf_free_bulk(mbufs: *mut *mut rte_mbuf, count: ::core::ffi::c_uint);
-}
-unsafe extern "C" {
     pub fn rte_pktmbuf_copy(
         m: *const rte_mbuf,
         mp: *mut rte_mempool,
@@ -2287,6 +2284,9 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn inlined_rte_pktmbuf_free(mbuf: *mut rte_mbuf);
+}
+unsafe extern "C" {
+    pub fn inlined_rte_pktmbuf_free_bulk(mbufs: *mut *mut rte_mbuf, count: ::core::ffi::c_uint);
 }
 unsafe extern "C" {
     pub fn inlined_rte_pktmbuf_attach_extbuf(

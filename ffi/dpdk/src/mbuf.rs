@@ -111,7 +111,7 @@ impl Mbuf {
         unsafe { frames.set_len(0) };
         // SAFETY: the first `count` elements are initialised, each one pointer to a chain that nothing else
         // owns any more. DPDK does not keep the array.
-        unsafe { sys::rte_pktmbuf_free_bulk(frames.as_mut_ptr().cast(), count) };
+        unsafe { sys::inlined_rte_pktmbuf_free_bulk(frames.as_mut_ptr().cast(), count) };
     }
 
     /// Removes the first `count` of `frames`, which others own now.
