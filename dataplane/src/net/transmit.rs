@@ -102,7 +102,9 @@ impl<D: Device> Host<D> {
             let chunk = chunk.min(left).min(self.spare.len());
             left -= chunk;
             let (mut index, rest) = (self.to_send.len(), self.spare.len() - chunk);
-            self.to_send.extend(self.spare.drain(rest..));
+            // The last first, as `empty_frame` has them: a pool gives what was freed last first, so this is
+            // the order in which they were used before, in which a processor fetches memory ahead.
+            self.to_send.extend(self.spare.drain(rest..).rev());
             while let Some(frame) = self.to_send.get_mut(index) {
                 if fill(&template, frame) {
                     index += 1;
