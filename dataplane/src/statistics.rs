@@ -23,7 +23,8 @@ pub struct Statistics {
     pub datagrams_reassembled: u64,
     /// FPDUs received and verified.
     pub fpdus_received: u64,
-    /// Segments whose FPDUs were all consumed where they lay: in order, and expected by header prediction.
+    /// Segments whose FPDUs were all consumed where they lay: in order, and expected by header prediction, or
+    /// kept until such a one had come.
     pub segments_predicted: u64,
     /// RDMA Writes without payload for peers that may have overlooked our first FPDU.
     pub nudges_sent: u64,

@@ -238,7 +238,7 @@ impl<F: Frame> Endpoint<'_, F> {
                 break Some(next);
             }
             if !successors.add(segment) {
-                tcp.accept_marks(self.now, successors, segment);
+                tcp.accept_marks(self.now, successors, segment, pools);
             }
             frame = next;
         };

@@ -8,6 +8,7 @@ use crate::device::Frame;
 use crate::mpa::contiguous::{ContiguousFpdu, InFrame, Marked, Unmarked};
 use crate::mpa::receiver::Ulpdu;
 use crate::qp::receiver::{Fault, Placed, ReceiveContext, Received, Receiver};
+use crate::tcp::Refusal;
 use crate::wire::segment::Segment;
 
 use super::Endpoint;
@@ -38,19 +39,20 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Consumes the FPDUs of `segment`, which TCP [expected](crate::tcp::Connection::accept_expected), in its
-    /// `frame`, and those of the segments that follow it in `burst`. Returns the frame of one that is not
-    /// next in order; `segment` is that one then.
+    /// `frame`, and those of the segments that follow it in `burst`, and has TCP keep those of them that lie
+    /// beyond a gap. What waited for one of them is consumed after it. Returns why TCP refused one, or the
+    /// frame of one that is to be handled in another way; `segment` is that one then.
     #[inline(never)]
     pub(super) fn consume_fpdus(
         &mut self,
         segment: &mut Segment,
         frame: F,
         burst: &mut impl Burst<F>,
-    ) -> Option<F> {
+    ) -> (Option<Refusal>, Option<F>) {
         let Some(mut stream) = self.rdmap() else {
             debug_assert!(false, "a connection that takes FPDUs has a queue pair");
             self.connection.tcp.keep(&mut self.context.pools, segment.payload_offset, frame);
-            return None;
+            return (None, None);
         };
         let mut counts = FpduCounts::default();
         let mut rest = Rest { frame, consumed: 0 };
@@ -62,16 +64,16 @@ impl<F: Frame> Endpoint<'_, F> {
             };
             stream.account(&core::mem::take(&mut counts));
             match left {
-                Left::Nothing => {
+                Left::Nothing(refusal) => {
                     stream.tcp.owe_window();
                     if !stream.tcp.received().is_drained() {
                         self.close_gap();
                     }
-                    return None;
+                    return (refusal, None);
                 }
                 Left::Unexpected(frame) => {
                     stream.tcp.owe_window();
-                    return Some(frame);
+                    return (None, Some(frame));
                 }
                 Left::Rest(rest) => break (rest, Step::Next),
                 Left::Rare(next, received) => match stream.step(received) {
@@ -84,7 +86,7 @@ impl<F: Frame> Endpoint<'_, F> {
         stream.tcp.owe_window();
         let offset = segment.payload_offset + rest.consumed;
         self.keep_rest(rest.frame, (offset < segment.end()).then_some(offset), &last);
-        None
+        (None, None)
     }
 
     /// Handles the octets that waited for a segment that was consumed in its frame, if there are any.
@@ -134,7 +136,8 @@ struct Rest<F> {
 
 /// What is left of a burst when the consumption of its segments ends.
 enum Left<F> {
-    Nothing,
+    /// Nothing. TCP has refused the last segment if there is a reason.
+    Nothing(Option<Refusal>),
     /// A segment that TCP did not expect.
     Unexpected(F),
     /// Octets that are not complete, valid FPDUs, or a message that waits for a receive.
@@ -169,7 +172,7 @@ impl<F: Frame> RdmapStream<'_, F> {
         let acknowledged = tcp.acknowledged();
         let context = &mut ReceiveContext { shared, stags, reads, acknowledged };
         let Rest { mut frame, mut consumed } = rest;
-        let (mut successors, mut passed) = (None, 0);
+        let mut successors = None;
         let left = 'segments: loop {
             let octets = frame.piece(0).and_then(|first| first.get(segment.payload_offset..segment.end()));
             let octets = octets.unwrap_or_default();
@@ -203,31 +206,52 @@ impl<F: Frame> RdmapStream<'_, F> {
             if consumed != segment.payload_octets {
                 break Left::Rest(Rest { frame, consumed });
             }
-            passed += consumed;
             counts.segments += 1;
             burst.recycle(frame);
+            if !tcp.received().is_drained() {
+                tcp.accept_consumed(successors.take(), 0);
+                if let Some((held, payload)) = tcp.accept_held(pools) {
+                    (segment.payload_offset, segment.payload_octets) = (payload.start, payload.len());
+                    (frame, consumed) = (held, 0);
+                    continue;
+                }
+            }
             if burst.is_empty() {
-                break Left::Nothing;
+                break Left::Nothing(None);
             }
             if successors.is_none() {
                 // TCP looks at its queue: what was consumed is not in it.
-                tcp.pass(core::mem::take(&mut passed));
+                tcp.accept_consumed(None, 0);
                 successors = tcp.successors(segment, pools);
             }
-            let Some(successors) = &mut successors else { break Left::Nothing };
-            let Some(next) = burst.next_after(segment) else { break Left::Nothing };
-            if !successors.expect(segment) {
-                break Left::Unexpected(next);
-            }
-            if !successors.add(segment) {
-                tcp.accept_marks(*now, successors, segment);
-            }
+            let next = loop {
+                let Some(counted) = &mut successors else { break 'segments Left::Nothing(None) };
+                let Some(next) = burst.next_after(segment) else { break 'segments Left::Nothing(None) };
+                if counted.expect(segment) {
+                    if !counted.add(segment) {
+                        tcp.accept_marks(*now, counted, segment, pools);
+                    }
+                    break next;
+                }
+                tcp.accept_consumed(successors.take(), 0);
+                // Those with Markers may be placed beyond the gap.
+                if operating.fpdus.has_markers() || !tcp.expects_beyond_gap(*now, segment, pools) {
+                    break 'segments Left::Unexpected(next);
+                }
+                let kept = tcp.accept_beyond_gap(*now, segment, next, pools);
+                debug_assert!(kept.changes.is_empty(), "it says what those before it say");
+                if kept.refusal.is_some() || burst.is_empty() {
+                    break 'segments Left::Nothing(kept.refusal);
+                }
+                successors = tcp.successors(segment, pools);
+            };
             (frame, consumed) = (next, 0);
         };
-        if let Some(successors) = &successors {
-            tcp.accept_successors(successors);
-        }
-        tcp.pass(passed);
+        let left_octets = match left {
+            Left::Nothing(_) | Left::Unexpected(_) => 0,
+            Left::Rest(_) | Left::Rare(..) => segment.payload_octets,
+        };
+        tcp.accept_consumed(successors, left_octets);
         left
     }
 

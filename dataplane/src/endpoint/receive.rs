@@ -52,8 +52,8 @@ pub(super) enum Step {
 impl<F: Frame> Endpoint<'_, F> {
     /// Handles the segment in `frame` if TCP [expects](tcp::Connection::expects) it, and its octets can be
     /// consumed in place, and the segments that follow it in `burst`; or if it lies beyond a gap. Returns
-    /// what has changed, why TCP refused it, and the frame of a segment that is to be handled by
-    /// [`on_segment`](Self::on_segment); `segment` is that one then.
+    /// what has changed, why TCP refused the last of them, and the frame of a segment that is to be handled
+    /// by [`on_segment`](Self::on_segment); `segment` is that one then.
     /// [`drop_unacked_surplus`](Self::drop_unacked_surplus) comes next.
     #[inline]
     pub(crate) fn on_expected_segments(
@@ -78,12 +78,12 @@ impl<F: Frame> Endpoint<'_, F> {
             burst.recycle(frame);
             return (changes, None, None);
         }
-        let unexpected = if self.connection.carries_bytes() {
-            self.consume_bytes(segment, frame, burst)
+        let (refusal, unexpected) = if self.connection.carries_bytes() {
+            (None, self.consume_bytes(segment, frame, burst))
         } else {
             self.consume_fpdus(segment, frame, burst)
         };
-        let Some(frame) = unexpected else { return (changes, None, None) };
+        let Some(frame) = unexpected else { return (changes, refusal, None) };
         let (more, refusal, unexpected) = self.on_segment_beyond_gap(segment, frame);
         (changes | more, refusal, unexpected)
     }
@@ -102,8 +102,6 @@ impl<F: Frame> Endpoint<'_, F> {
         {
             return (Changes::empty(), None, Some(frame));
         }
-        context.pools.held.expect_passing(true);
-        context.pools.held.expect_promised(0);
         let disposition = connection.tcp.accept_beyond_gap(self.now, segment, frame, &mut context.pools);
         connection.record_changes(self.now, disposition.changes);
         if disposition.changes.contains(Changes::ACKNOWLEDGED) {

@@ -26,8 +26,8 @@ use crate::wire::ethernet::MacAddress;
 use crate::wire::following::HeaderImage;
 use crate::wire::tcp_rdma;
 
-/// Frames that are consumed before they are freed: those of a burst from the device, and of one from the host
-/// to itself.
+/// Frames that are consumed before they are freed: as many as a burst from the device has, and one from the
+/// host to itself. Others were kept from bursts before.
 const SPENT_FRAMES: usize = 2 * limits::RECEIVE_BURST_FRAMES;
 
 /// How an IP host is set up.
@@ -155,12 +155,20 @@ impl<D: Device> Host<D> {
         D::Frame::free_all(&mut self.spent);
     }
 
-    /// Takes a frame of the burst that is consumed: it is freed with the others, by
-    /// [`free_spent`](Self::free_spent), before the next burst is taken.
+    /// Takes a frame that is consumed: it is freed with others, by [`free_spent`](Self::free_spent) at the
+    /// latest, before the next burst is taken.
     #[inline]
     pub(crate) fn recycle(&mut self, frame: D::Frame) {
-        debug_assert!(self.spent.len() < SPENT_FRAMES, "more frames than two bursts had");
+        if self.spent.len() == self.spent.capacity() {
+            self.free_spent_early();
+        }
         self.spent.push(frame);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn free_spent_early(&mut self) {
+        self.free_spent();
     }
 
     /// Takes the frames from the host to itself that wait, a burst at most, as

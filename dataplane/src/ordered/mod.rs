@@ -9,6 +9,7 @@
 mod tests;
 
 use core::cell::Cell;
+use core::fmt;
 
 use arrayvec::ArrayVec;
 
@@ -61,7 +62,6 @@ pub struct OrderedPool<T> {
 }
 
 /// Values in order, whose nodes lie in an [`OrderedPool`]. It must always be used with the same pool.
-#[derive(Debug)]
 pub struct OrderedSet {
     root: u32,
     len: u32,
@@ -81,6 +81,14 @@ impl OrderedSet {
     /// Returns true if the set has no value.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
+    }
+}
+
+impl fmt::Debug for OrderedSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Which node is the root, and its place in the pool, say how the set came about, and nothing of it.
+        let Self { root: _, len } = self;
+        f.debug_struct("OrderedSet").field("len", len).finish_non_exhaustive()
     }
 }
 
@@ -203,8 +211,15 @@ impl<T> OrderedPool<T> {
 
     /// Balances the nodes of `path` and updates their heights and marks, from the last one on. Above the
     /// first `changed` nodes it ends at the first node that does not change.
+    #[inline]
     fn retrace(&mut self, set: &mut OrderedSet, path: &[(u32, usize)], changed: usize) {
-        self.count_visits(path.len());
+        if !path.is_empty() {
+            self.count_visits(path.len());
+            self.retrace_nodes(set, path, changed);
+        }
+    }
+
+    fn retrace_nodes(&mut self, set: &mut OrderedSet, path: &[(u32, usize)], changed: usize) {
         for end in (0..path.len()).rev() {
             let (at, _) = path[end];
             let node = &self.nodes[at as usize];
@@ -287,9 +302,8 @@ impl<T: Ordered> OrderedPool<T> {
         NodeId::at(found)
     }
 
-    /// Finds the path to `key`, and the node that has it if there is one.
-    fn path_to(&self, set: &OrderedSet, key: T::Key) -> (Path, u32) {
-        let mut path = Path::new();
+    /// Finds the node that has `key`, if there is one. Adds the nodes before it to `path`, which is empty.
+    fn path_to(&self, set: &OrderedSet, key: T::Key, path: &mut Path) -> u32 {
         let mut at = set.root;
         while let Some(other) = self.key(at) {
             if other == key {
@@ -300,7 +314,7 @@ impl<T: Ordered> OrderedPool<T> {
             at = self.nodes[at as usize].children[side];
         }
         self.count_visits(path.len());
-        (path, at)
+        at
     }
 
     /// Inserts `value`, with `marks`, into `set`.
@@ -313,7 +327,8 @@ impl<T: Ordered> OrderedPool<T> {
         let Some(id) = NodeId::at(index).filter(|_| (index as usize) < self.nodes.len()) else {
             return Err(value);
         };
-        let (path, other) = self.path_to(set, value.key());
+        let mut path = Path::new();
+        let other = self.path_to(set, value.key(), &mut path);
         debug_assert_eq!(other, NIL, "two values at one place");
         let marks = marks | ANY;
         let node = &mut self.nodes[index as usize];
@@ -328,7 +343,8 @@ impl<T: Ordered> OrderedPool<T> {
 
     /// Replaces the marks of the value at `key`, which `set` has.
     pub fn set_marks(&mut self, set: &mut OrderedSet, key: T::Key, marks: Marks) {
-        let (path, at) = self.path_to(set, key);
+        let mut path = Path::new();
+        let at = self.path_to(set, key, &mut path);
         let Some(node) = self.nodes.get_mut(at as usize) else { return };
         node.marks = marks | ANY;
         self.sum_up(at);
@@ -337,7 +353,8 @@ impl<T: Ordered> OrderedPool<T> {
 
     /// Takes the value at `key` out of `set`.
     pub fn remove(&mut self, set: &mut OrderedSet, key: T::Key) -> Option<T> {
-        let (mut path, mut at) = self.path_to(set, key);
+        let mut path = Path::new();
+        let mut at = self.path_to(set, key, &mut path);
         let [left, right] = self.nodes.get(at as usize)?.children;
         let changed = path.len();
         if left != NIL && right != NIL {

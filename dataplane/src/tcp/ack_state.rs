@@ -127,6 +127,12 @@ impl AckState {
         self.immediate_segments = limits::PROMPT_ACKS;
     }
 
+    /// The octets that a segment with data was missing before have come: the same, but that segment is one of
+    /// those that are acknowledged at once.
+    pub(super) const fn on_gap_filled(&mut self) {
+        self.immediate_segments = limits::PROMPT_ACKS - 1;
+    }
+
     /// A segment with data has come in order. RFC 5681 §4.2: one that fills a gap, or leaves one, is
     /// acknowledged at once (`at_once`, `has_gap`), and so is every second one.
     pub(super) fn on_data(&mut self, at_once: bool, has_gap: bool) -> AckTiming {

@@ -1,5 +1,7 @@
 //! A segment arrives (RFC 9293 §3.10.7): acceptance, acknowledgement, data, FIN.
 
+use core::ops::Range;
+
 use crate::cold;
 use crate::device::Frame;
 use crate::limits;
@@ -36,14 +38,15 @@ pub struct Payload<F> {
 /// [`accept_successors`](Connection::accept_successors).
 ///
 /// Example: after a segment that ends at 1000 of a window up to 5000, `next` is 1000 and `window_octets`
-/// 4000; after two of 1400 octets `next` is 3800, `last` 2400, `segments` 2 and `window_octets` 1200.
+/// 4000; after two of 1400 octets `next` is 3800, `last` 2400, `segments` 2 and `window_octets` 1200. Where
+/// octets from 3800 on wait beyond a gap, `window_octets` is 2800 at first.
 #[derive(Clone, Copy, Debug)]
 pub struct Successors {
     /// Where the last of them begins, or without any the segment before them.
     last: SeqNumber,
     /// Where the next one begins.
     next: SeqNumber,
-    /// Octets from there to the right edge of the window.
+    /// Octets from there to the right edge of the window, or to those that wait beyond a gap.
     window_octets: usize,
     segments: u32,
     ecn: u8,
@@ -140,9 +143,6 @@ impl Connection {
         );
         let mut changes = self.accept_header(now, segment, pools);
         if segment.payload_octets > 0 {
-            if self.receive.queue.has_gap() && self.receive.queue.holds(&pools.held, segment.text_end()) {
-                self.ack.expect_small_window();
-            }
             self.consume_in_place(now, segment);
             changes |= Changes::DATA;
         }
@@ -158,6 +158,9 @@ impl Connection {
         frame: F,
         pools: &mut Pools<P, F>,
     ) -> Disposition {
+        // Its octets pass through frames, once the gap has closed.
+        pools.held.expect_passing(true);
+        pools.held.expect_promised(0);
         let changes = self.accept_header(now, segment, pools);
         let payload = Payload {
             frame,
@@ -194,32 +197,52 @@ impl Connection {
     #[inline(never)]
     pub fn close_gap<P, F>(&mut self, pools: &Pools<P, F>) {
         if self.receive.queue.close_gap(&pools.held) {
-            self.ack.on_in_order(self.receive.queue.nxt());
+            self.on_gap_filled();
         }
     }
 
-    /// Returns the successors of `segment`, which was [taken](Self::accept_expected) and consumed: none yet.
-    /// Nothing is sent while a burst is taken, so what holds for the acknowledgement and the clock of
-    /// `segment` holds for theirs. Returns `None` if they need another look.
+    /// Takes the frame whose octets waited for those taken in place, all of which are consumed. They are the
+    /// next in order, at this place of the frame: [`pass`](Self::pass) consumes them, or [`keep`](Self::keep)
+    /// keeps them. Returns `None` if none waited for them, or they need another look.
+    #[inline(never)]
+    pub fn accept_held<P, F>(&mut self, pools: &mut Pools<P, F>) -> Option<(F, Range<usize>)> {
+        if cold::is_forced() {
+            return None;
+        }
+        // Those that segments of this burst brought beyond the gap are not counted yet.
+        pools.held.record_peak();
+        let held = self.receive.queue.pop_next(&mut pools.held)?;
+        self.on_gap_filled();
+        Some(held)
+    }
+
+    fn on_gap_filled(&mut self) {
+        self.ack.on_gap_filled();
+        self.ack.on_in_order(self.receive.queue.nxt());
+    }
+
+    /// Returns the successors of `segment`, which was [taken](Self::accept_expected) and consumed, or
+    /// [kept](Self::accept_beyond_gap) beyond a gap: none yet. Nothing is sent while a burst is taken, so what
+    /// holds for the acknowledgement and the clock of `segment` holds for theirs. Returns `None` if they need
+    /// another look.
     #[inline]
     pub fn successors<P, F>(&self, segment: &Segment, pools: &Pools<P, F>) -> Option<Successors> {
         let may_follow = !self.unusual.intersects(Unusual::RECEIVE)
-            && self.receive.is_drained()
-            && self.send.has_window_of(segment.seq)
+            && self.receive.awaits_fin()
+            && self.send.has_window(segment.ack, self.send.scaled(segment.window))
             && self.repeats(segment.ack, false, &pools.segments)
             && pools.held.free_frames() > 0
             && !cold::is_forced();
-        may_follow.then(|| self.successors_from(segment))
+        may_follow.then(|| self.successors_from(segment, pools)).filter(|found| found.window_octets > 0)
     }
 
-    /// Returns that no segment was counted yet after `segment`, the last one in order.
+    /// Returns that no segment was counted yet after `segment`, the last one.
     #[inline]
-    fn successors_from(&self, segment: &Segment) -> Successors {
-        let next = self.receive.queue.nxt();
+    fn successors_from<P, F>(&self, segment: &Segment, pools: &Pools<P, F>) -> Successors {
         Successors {
             last: segment.seq,
-            next,
-            window_octets: (self.receive.edge - next).max(0) as usize,
+            next: self.receive.queue.nxt(),
+            window_octets: self.receive.octets_in_place(&pools.held),
             segments: 0,
             ecn: segment.ecn,
         }
@@ -229,6 +252,8 @@ impl Connection {
     #[inline]
     pub fn accept_successors(&mut self, successors: &Successors) {
         if successors.segments > 0 {
+            let frames = self.receive.queue.frames() as u32 + 1;
+            self.receive.held_frames_peak = self.receive.held_frames_peak.max(frames);
             self.send.repeat_window(successors.last);
             self.receive.queue.advance_to(successors.next);
             self.ack.on_in_order(successors.next);
@@ -236,14 +261,30 @@ impl Connection {
         }
     }
 
+    /// Counts `successors`, if there are any, and consumes the text that was taken in place, but for the last
+    /// `left_octets` octets.
+    #[inline(never)]
+    pub fn accept_consumed(&mut self, successors: Option<Successors>, left_octets: usize) {
+        if let Some(successors) = &successors {
+            self.accept_successors(successors);
+        }
+        self.pass(self.receive.queue.available() - left_octets);
+    }
+
     /// Counts `successors`, and `segment` after them, which is next in order but says something new of
     /// congestion.
     #[inline(never)]
-    pub fn accept_marks(&mut self, now: Instant, successors: &mut Successors, segment: &Segment) {
+    pub fn accept_marks<P, F>(
+        &mut self,
+        now: Instant,
+        successors: &mut Successors,
+        segment: &Segment,
+        pools: &Pools<P, F>,
+    ) {
         self.accept_successors(successors);
         self.send.repeat_window(segment.seq);
         self.consume_in_place(now, segment);
-        *successors = self.successors_from(segment);
+        *successors = self.successors_from(segment, pools);
     }
 
     /// Takes a segment whose checksum holds, with any header.

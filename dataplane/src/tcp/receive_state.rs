@@ -109,6 +109,14 @@ impl ReceiveState {
         self.is_drained() || self.awaits_fin() && self.queue.lacks_up_to(pool, end)
     }
 
+    /// Octets that are next in order and may be consumed in their frames: those up to the right edge of the
+    /// window, or up to what waits beyond a gap. Everything in order is consumed.
+    #[inline]
+    pub(super) fn octets_in_place<F>(&self, pool: &HeldPool<F>) -> usize {
+        let kept = if self.queue.is_drained() { None } else { self.queue.first_kept(pool) };
+        (kept.unwrap_or(self.edge) - self.queue.nxt()).max(0) as usize
+    }
+
     /// Whether no FIN has come, and the user takes text.
     pub(super) const fn awaits_fin(&self) -> bool {
         matches!(self.fin, PeerFin::NotSeen)

@@ -129,18 +129,18 @@ impl SendState {
         self.max_window_octets = self.window_octets;
     }
 
-    /// Returns true if the segment with the sequence number `seq` updated the window last.
+    /// Returns true if the last update of the window was of `window_octets` with the acknowledgement number
+    /// `ack`: others that say the same change no more than which was the last.
     #[inline]
-    pub(super) fn has_window_of(&self, seq: SeqNumber) -> bool {
-        self.wl1 == seq
+    pub(super) fn has_window(&self, ack: SeqNumber, window_octets: u32) -> bool {
+        self.wl2 == ack && self.window_octets == window_octets
     }
 
-    /// Notes that the segment after the one that [updated the window last](Self::has_window_of) begins at
-    /// `seq`, and has the same window and acknowledgement number.
+    /// Takes the same window and acknowledgement number as those that [updated the window
+    /// last](Self::has_window), of a segment that begins at `seq`.
     #[inline]
     pub(super) fn repeat_window(&mut self, seq: SeqNumber) {
-        debug_assert!(self.wl1 <= seq, "an older segment");
-        self.wl1 = seq;
+        self.wl1 = self.wl1.later(seq);
     }
 
     /// Takes the window of a segment with these numbers, unless it is older than the last that updated it.

@@ -31,13 +31,15 @@ const FLAGS: usize = 13;
 pub struct HeaderImage {
     words: [u64; WORDS],
     form: Option<&'static Form>,
+    /// Where in their frames the payload of all of them begins.
+    payload_offset: usize,
     /// Kind and length of a TCP RDMA option.
     rdma_option: [u8; 2],
 }
 
 impl HeaderImage {
     /// The headers of no segment: none follows.
-    pub const NONE: Self = Self { words: [0; WORDS], form: None, rdma_option: [0; 2] };
+    pub const NONE: Self = Self { words: [0; WORDS], form: None, payload_offset: 0, rdma_option: [0; 2] };
 
     /// Makes this the headers of `segment`, which lies in `frame`. No other segment is compared with them if
     /// there are options besides timestamps and the TCP RDMA option, or the frame is shorter than 96 octets.
@@ -51,16 +53,17 @@ impl HeaderImage {
             | usize::from(matches!(segment.flow, Flow::V6(_))) << 1
             | usize::from(segment.timestamps.is_some()) << 2;
         self.form = Some(&FORMS[index]);
+        self.payload_offset = segment.payload_offset;
         if segment.rdma_octets > 0 {
-            self.rdma_option = rdma_option_of(segment, frame).unwrap_or_default();
+            self.rdma_option = self.rdma_option_of(segment, frame).unwrap_or_default();
         }
     }
 
     /// Makes `segment`, which is the one of this image or has followed it, the one in `frame`, if the headers
     /// there are the same but for sequence number, PSH, CWR, ECN bits of IP, length, checksums, the
-    /// identification of IPv4 and what a TCP RDMA option of the same length says. Returns false, and changes
-    /// nothing, if more differs, or the segment is not whole or its frame shorter than 96 octets. Checksums
-    /// are left to the caller.
+    /// identification of IPv4 and what a TCP RDMA option of the same length says. Where `segment` has its
+    /// payload before that makes no difference. Returns false, and changes nothing, if more differs, or the
+    /// segment is not whole or its frame shorter than 96 octets. Checksums are left to the caller.
     #[expect(clippy::inline_always, reason = "a call costs two loops a tenth of what they do for a segment")]
     #[inline(always)]
     pub fn precedes(&self, segment: &mut Segment, frame: &[u8]) -> bool {
@@ -77,9 +80,9 @@ impl HeaderImage {
         let packet = usize::from(u16::from_be_bytes([headers[length], headers[length + 1]]));
         let end = packet + usize::from(form.length_from);
         if differences != 0
-            || end < segment.payload_offset
+            || end < self.payload_offset
             || end > frame.len()
-            || segment.rdma_octets > 0 && rdma_option_of(segment, frame) != Some(self.rdma_option)
+            || segment.rdma_octets > 0 && self.rdma_option_of(segment, frame) != Some(self.rdma_option)
         {
             return false;
         }
@@ -91,9 +94,18 @@ impl HeaderImage {
             headers[tcp + 7],
         ]));
         segment.flags = Flags::from_bits_retain(headers[tcp + FLAGS]);
-        segment.payload_octets = end - segment.payload_offset;
+        segment.payload_offset = self.payload_offset;
+        segment.payload_octets = end - self.payload_offset;
         segment.ecn = headers[usize::from(form.ecn & BEGIN_MAX)] >> form.ecn_shift & 0x03;
         true
+    }
+
+    /// Returns kind and length of the TCP RDMA option of `segment` in `frame`. If both are the same in two
+    /// frames, as the headers before it are, then there is no option after it.
+    #[inline(never)]
+    fn rdma_option_of(&self, segment: &Segment, frame: &[u8]) -> Option<[u8; 2]> {
+        let at = self.payload_offset - usize::from(segment.rdma_octets);
+        frame.get(at..self.payload_offset)?.first_chunk().copied()
     }
 }
 
@@ -108,14 +120,6 @@ fn words(octets: &[u8; COMPARED]) -> [u64; WORDS] {
         at += 1;
     }
     words
-}
-
-/// Returns kind and length of the TCP RDMA option of `segment` in `frame`. If both are the same in two
-/// frames, as the headers before it are, then there is no option after it.
-#[inline(never)]
-fn rdma_option_of(segment: &Segment, frame: &[u8]) -> Option<[u8; 2]> {
-    let at = segment.payload_offset - usize::from(segment.rdma_octets);
-    frame.get(at..segment.payload_offset)?.first_chunk().copied()
 }
 
 /// Where the fields of headers stand, and which bits are equal in segments that follow one another.

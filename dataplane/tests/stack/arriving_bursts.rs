@@ -287,3 +287,47 @@ fn a_burst_is_taken_the_same_in_cold_branches() {
     }
     assert!(sent_octets > 10_000 * i64::from(seeds as u32), "{sent_octets} octets the other way");
 }
+
+/// A segment that comes late opens a gap and fills it: all segments of the burst are consumed in their frames
+/// still, and in their order.
+#[test]
+fn a_gap_does_not_end_a_burst() {
+    const SEGMENTS: usize = 8;
+    let data = pattern(5, SEGMENTS * 1400);
+    for (late, after) in (0..SEGMENTS).flat_map(|late| (late + 1..SEGMENTS).map(move |after| (late, after))) {
+        let mut writer = Writer::new(true, 65_535);
+        let mut sender = Sender::new(Stream { start: writer.start.0, markers: MARKERS, crc: true });
+        let mut seq = writer.start;
+        let mut burst: Vec<_> = (0..SEGMENTS)
+            .map(|number| {
+                let at = number * 1400;
+                let mut ulpdu = vec![0xc1, 0x40];
+                ulpdu.extend(SINK.0.to_be_bytes());
+                ulpdu.extend((at as u64).to_be_bytes());
+                ulpdu.extend(&data[at..at + 1400]);
+                let mut payload = Vec::new();
+                sender.frame(&ulpdu, &mut payload);
+                let segment = Segment {
+                    seq,
+                    payload,
+                    flags: Flags::ACK,
+                    window: 0xffff,
+                    ecn: 0,
+                    clock: 0,
+                    old: false,
+                    damaged: false,
+                };
+                seq += segment.payload.len() as u32;
+                segment
+            })
+            .collect();
+        let segment = burst.remove(late);
+        burst.insert(after, segment);
+        let shown = writer.take(&burst);
+        let statistics = writer.peer.core.statistics();
+        assert_eq!(statistics.tcp.out_of_order_segments as usize, after - late);
+        assert_eq!(statistics.segments_predicted as usize, SEGMENTS, "{late} after {after}");
+        assert_eq!(shown.sent.last().map(|sent| sent.header.ack), Some(seq));
+        assert!(holds(&writer.sink, 0, &data));
+    }
+}

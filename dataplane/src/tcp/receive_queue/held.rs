@@ -398,18 +398,24 @@ impl<F> HeldPool<F> {
         self.nodes.set_marks(list, seq, marks);
     }
 
-    /// Puts `held` after everything in `list`, which has no gap and no record of placed octets.
+    /// Puts `held`, which lies in a frame, after everything in `list`, with these marks: none if it follows
+    /// the last octets of a list that has no gap and no record of placed octets.
     ///
     /// # Errors
     ///
     /// Returns it when its kind has no room left.
     #[inline]
-    pub(super) fn append(&mut self, list: &mut OrderedSet, held: Held<F>) -> Result<(), Held<F>> {
-        debug_assert!(!held.is_placed(), "a record has marks");
+    pub(super) fn append(
+        &mut self,
+        list: &mut OrderedSet,
+        held: Held<F>,
+        marks: Marks,
+    ) -> Result<(), Held<F>> {
+        debug_assert!(!held.is_placed(), "a record has other marks");
         if self.free_frames() == 0 {
             return Err(held);
         }
-        self.nodes.insert(list, held, 0).map(|_| ())
+        self.nodes.insert(list, held, marks).map(|_| ())
     }
 
     /// Puts `held` in its place in `list`.

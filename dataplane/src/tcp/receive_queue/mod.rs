@@ -56,6 +56,8 @@ mod promise;
 #[cfg(test)]
 mod tests;
 
+use core::ops::Range;
+
 use arrayvec::ArrayVec;
 
 use crate::device::Frame;
@@ -63,7 +65,7 @@ use crate::limits;
 use crate::ordered::{ANY, OrderedSet};
 use crate::wire::tcp::SeqNumber;
 
-use held::AFTER_GAP;
+use held::{AFTER_GAP, NEW_STRETCH};
 pub use held::{Held, HeldPool};
 pub use placed::{Stretch, StretchView};
 pub use promise::WindowPromise;
@@ -225,6 +227,12 @@ impl ReceiveQueue {
         self.nxt == self.unread && pool.front(&self.held).is_some_and(|first| first.seq >= end)
     }
 
+    /// The sequence number of the first octet kept.
+    #[inline]
+    pub fn first_kept<F>(&self, pool: &HeldPool<F>) -> Option<SeqNumber> {
+        pool.front(&self.held).map(|first| first.seq)
+    }
+
     /// Moves RCV.NXT to `next` over octets that have come in order, and lie in their frames outside of the
     /// queue. It is [drained](Self::is_drained), or [lacks](Self::lacks_up_to) these octets.
     /// [`pass`](Self::pass) and [`keep`](Self::keep) follow before the queue is read or changed, and
@@ -247,11 +255,24 @@ impl ReceiveQueue {
     pub fn keep<F: Frame>(&mut self, pool: &mut HeldPool<F>, offset: usize, frame: F) {
         let held = Held::in_frame(self.unread, self.available() as u32, offset as u32, frame);
         let kept = if self.is_drained() {
-            pool.append(&mut self.held, held)
+            pool.append(&mut self.held, held, 0)
         } else {
             pool.insert(&mut self.held, held)
         };
         debug_assert!(kept.is_ok() && !self.in_startup, "there was room, and it is for FPDUs");
+    }
+
+    /// Takes the frame out whose octets waited for those that RCV.NXT was [advanced](Self::advance_to) over,
+    /// all of which are consumed, and advances RCV.NXT over its octets: [`pass`](Self::pass) and
+    /// [`keep`](Self::keep) follow as after that. Returns `None` if no octets waited for them, or none that
+    /// lie in a frame.
+    #[inline]
+    pub fn pop_next<F>(&mut self, pool: &mut HeldPool<F>) -> Option<(F, Range<usize>)> {
+        debug_assert!(self.nxt == self.unread && !self.in_startup, "octets are to be read before these");
+        pool.front(&self.held).filter(|first| first.seq == self.nxt && !first.is_placed())?;
+        let Held { octets, offset, frame, .. } = pool.pop_first(&mut self.held)?;
+        self.nxt += octets;
+        Some((frame?, offset as usize..(offset + octets) as usize))
     }
 
     /// Moves RCV.NXT over the octets that waited for those it was [advanced](Self::advance_to) over. Returns
@@ -262,11 +283,6 @@ impl ReceiveQueue {
             self.nxt = self.run_end(pool, self.nxt + 1);
         }
         is_filled
-    }
-
-    /// Returns true if the octets at `at` are kept.
-    pub fn holds<F>(&self, pool: &HeldPool<F>, at: SeqNumber) -> bool {
-        pool.holder(&self.held, at).is_some()
     }
 
     /// Keeps the new ones of the `octets` octets at `offset` in `frame`, whose first sequence number is
@@ -378,7 +394,7 @@ impl ReceiveQueue {
         let kept = if self.has_gap() || self.placed_runs > 0 {
             pool.insert(&mut self.held, held)
         } else {
-            pool.append(&mut self.held, held)
+            pool.append(&mut self.held, held, 0)
         };
         match kept {
             Ok(()) => {
@@ -438,7 +454,13 @@ impl ReceiveQueue {
             return Insertion::NoRoom;
         }
         let (from, to, octets) = (held.seq, held.end(), held.octets);
-        match pool.insert(&mut self.held, held) {
+        // Nothing is kept after it, and what lies before it ends earlier.
+        let kept = if from > self.end {
+            pool.append(&mut self.held, held, AFTER_GAP | NEW_STRETCH)
+        } else {
+            pool.insert(&mut self.held, held)
+        };
+        match kept {
             Ok(()) => {
                 pool.frames_in_startup += usize::from(self.in_startup);
                 self.end = self.end.later(to);

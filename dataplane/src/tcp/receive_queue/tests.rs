@@ -113,7 +113,7 @@ impl Fixture {
     }
 
     /// Reads the readable octets and checks them against the stream. Returns their position in the stream.
-    fn check(&self) -> core::ops::Range<usize> {
+    fn check(&self) -> Range<usize> {
         let from = (self.queue.unread() - self.start) as usize;
         let mut got = Vec::new();
         self.queue.for_each_slice(&self.pool, 0, self.queue.readable(&self.pool), |slice| {
