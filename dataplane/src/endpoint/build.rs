@@ -218,7 +218,7 @@ impl<'e> PayloadSources<'e> {
         if !operating.markers_sent {
             if let Some(message) = qp.sender.small_message(run) {
                 statistics.fpdus_sent += 1;
-                statistics.bytes_copied_tx += u64::from(message.local().len);
+                statistics.bytes_copied_tx += message.payload_octets() as u64;
                 return self.build_small_message(&message, crc, out);
             }
             short = self.build_small_messages(run, qp, crc, out);
@@ -243,13 +243,16 @@ impl<'e> PayloadSources<'e> {
     /// unspecified, if that is not the room for it, or its memory cannot be had.
     #[inline]
     fn build_small_message(&self, message: &SmallMessage<'_>, crc: Option<Engine>, out: &mut [u8]) -> bool {
-        let local = message.local();
-        let Some(payload) = self.stags.retained(local.stag, local.to, local.len as usize) else {
+        if out.len() != message.fpdu_octets() {
             return false;
+        }
+        let written = match message.range() {
+            None => self.write_without_range(message, out),
+            Some(local) => {
+                let payload = self.stags.retained(local.stag, local.to, local.len as usize);
+                payload.is_some_and(|payload| write_range(message, &payload, out))
+            }
         };
-        let fits = out.len() == message.fpdu_octets();
-        let written =
-            fits && write_small(out, message.header_len(), &payload, |out| message.emit_header(out));
         if let Some(engine) = crc {
             fill_in_crcs(out, engine);
         }
@@ -270,7 +273,16 @@ impl<'e> PayloadSources<'e> {
         // Most messages of a segment are from the same memory.
         let mut last: Option<(STag, RetainedMemory<'_>)> = None;
         let built = qp.sender.each_small_message(run, |message| {
-            let (octets, local) = (message.fpdu_octets(), message.local());
+            let octets = message.fpdu_octets();
+            let Some(room) = out.get_mut(filled..filled + octets) else { return false };
+            let Some(local) = message.range() else {
+                let written = self.write_without_range(&message, room);
+                if written {
+                    filled += octets;
+                    payload_octets += message.payload_octets() as u64;
+                }
+                return written;
+            };
             let memory = match last {
                 Some((stag, memory)) if stag == local.stag => memory,
                 _ => {
@@ -280,8 +292,7 @@ impl<'e> PayloadSources<'e> {
                 }
             };
             let Some(payload) = memory.target(local.to, local.len as usize) else { return false };
-            let Some(room) = out.get_mut(filled..filled + octets) else { return false };
-            let written = write_small(room, message.header_len(), &payload, |out| message.emit_header(out));
+            let written = write_range(&message, &payload, room);
             if written {
                 filled += octets;
                 payload_octets += u64::from(local.len);
@@ -292,6 +303,16 @@ impl<'e> PayloadSources<'e> {
             fill_in_crcs(&mut out[..filled], engine);
         }
         SmallFpdus { built, octets: filled, payload_octets }
+    }
+
+    /// Writes the FPDU of a small message whose payload is anything but one range of memory to `out`, of
+    /// which it takes all, without its CRC. Returns false, and `out` is unspecified, if the payload cannot be
+    /// had.
+    // Not inlined: the loop over many messages needs the registers.
+    #[inline(never)]
+    fn write_without_range(&self, message: &SmallMessage<'_>, out: &mut [u8]) -> bool {
+        let fill = |room: &mut [u8]| message.copy(self.stags, room);
+        write_small(out, message.header_len(), message.payload_octets(), |out| message.emit_header(out), fill)
     }
 
     /// Builds one FPDU: its payload is copied once, from the user's buffer to its place in the frame.
@@ -339,6 +360,14 @@ impl<'e> PayloadSources<'e> {
         let payload = ConstantPayload { octets: target.constant()?, region, offset };
         Some(Reference { header, payload, crc: operating.crc })
     }
+}
+
+/// Writes the FPDU of a small message whose payload is `payload` to `out`, of which it takes all, without its
+/// CRC. Returns false, and `out` is unspecified, if that is too short.
+#[inline]
+fn write_range(message: &SmallMessage<'_>, payload: &Target<'_>, out: &mut [u8]) -> bool {
+    let emit = |out: &mut [u8]| message.emit_header_of_range(out);
+    write_small(out, message.header_len_of_range(), payload.octets(), emit, |room| payload.read(0, room))
 }
 
 impl Reference<'_> {

@@ -92,19 +92,21 @@ impl<'o> FpduWriter<'o> {
     }
 }
 
-/// Writes the FPDU of a segment whose payload is all of `payload`, and short, to `out`, of which it takes all
-/// in a stream without Markers. `emit` writes the header, which has `header_len` octets. The CRC field is
-/// zero: [`fill_in_crcs`] fills in those of a segment at once, so that this loop and that one have the
-/// registers that they need. Returns false, and `out` is unspecified, if `out` is too short.
+/// Writes the FPDU of a segment whose payload is short to `out`, of which it takes all in a stream without
+/// Markers. `emit` writes the header, which has `header_len` octets, and `fill` the payload, which has
+/// `payload_octets`. The CRC field is zero: [`fill_in_crcs`] fills in those of a segment at once, so that
+/// this loop and that one have the registers that they need. Returns false, and `out` is unspecified, if
+/// `out` is too short or `fill` returns false.
 #[inline]
 #[must_use]
 pub fn write_small(
     out: &mut [u8],
     header_len: usize,
-    payload: &Target<'_>,
+    payload_octets: usize,
     emit: impl FnOnce(&mut [u8]),
+    fill: impl FnOnce(&mut [u8]) -> bool,
 ) -> bool {
-    let ulpdu_len = header_len + payload.octets();
+    let ulpdu_len = header_len + payload_octets;
     debug_assert_eq!(out.len(), fpdu::unmarked_len(ulpdu_len), "the room of another FPDU");
     // PAD, if there is any, and the CRC field. The payload goes over the rest.
     // MPA-4.1-04, C00-6-02
@@ -114,7 +116,7 @@ pub fn write_small(
     *length = (ulpdu_len as u16).to_be_bytes();
     let Some((header, rest)) = ulpdu.split_at_mut_checked(header_len) else { return false };
     emit(header);
-    rest.get_mut(..payload.octets()).is_some_and(|room| payload.read(0, room))
+    rest.get_mut(..payload_octets).is_some_and(fill)
 }
 
 /// ULPDU_Length and header of FPDUs that follow each other in a message, with equally long payloads, in a
@@ -391,7 +393,8 @@ mod tests {
                 };
                 assert!(writer.push_segment(header, Filled { octets: len, fill }) && writer.is_full());
                 let emit = |out: &mut [u8]| assert_eq!(header.emit(out), header.header_len());
-                assert!(write_small(&mut out, header.header_len(), &payload, emit));
+                let fill = |room: &mut [u8]| payload.read(0, room);
+                assert!(write_small(&mut out, header.header_len(), payload.octets(), emit, fill));
                 if let Some(engine) = crc {
                     fill_in_crcs(&mut out, engine);
                 }

@@ -26,21 +26,52 @@ impl SmallMessage<'_> {
         self.entry.fpdu_octets as usize
     }
 
-    /// Its payload.
+    /// Octets of its payload.
     #[inline]
-    pub const fn local(&self) -> Slice {
-        self.entry.request.compact().local()
+    pub const fn payload_octets(&self) -> usize {
+        self.entry.message_octets as usize
+    }
+
+    /// Its payload, if that is the one range of memory of a request that is not fenced.
+    #[inline]
+    pub fn range(&self) -> Option<Slice> {
+        self.entry.traits.contains(Traits::RANGE).then(|| self.entry.request.compact().local())
     }
 
     /// Octets of the header of its FPDU.
     #[inline]
-    pub fn header_len(&self) -> usize {
+    pub const fn header_len(&self) -> usize {
+        self.entry.header_len as usize
+    }
+
+    /// The same of a [range](Self::range).
+    #[inline]
+    pub fn header_len_of_range(&self) -> usize {
         if self.entry.request.compact().is_write() { Tagged::LEN } else { Untagged::LEN }
+    }
+
+    /// Copies its payload to `out`, whatever that is. Returns false if it cannot be had.
+    #[inline]
+    #[must_use]
+    pub fn copy(&self, stags: &StagTable, out: &mut [u8]) -> bool {
+        // The number of an entry is in requests that await a response.
+        debug_assert!(!self.entry.is_gated(), "it is not small");
+        self.entry.copy(0, stags, 0, out)
     }
 
     /// Writes the header of its FPDU to `out`.
     #[inline]
     pub fn emit_header(&self, out: &mut [u8]) {
+        let Some(message) = self.entry.message(self.version) else {
+            debug_assert!(false, "a message that is not sent");
+            return;
+        };
+        message.segment(0, mpa::fpdu::MULPDU_MAX).0.emit(out);
+    }
+
+    /// Writes the header of its FPDU, whose payload is a [range](Self::range), to `out`.
+    #[inline]
+    pub fn emit_header_of_range(&self, out: &mut [u8]) {
         if self.entry.request.compact().is_write() {
             self.write_header().emit(out);
         } else {
@@ -166,8 +197,8 @@ impl Sender {
     pub fn small_message(&self, run: &FpduRun) -> Option<SmallMessage<'_>> {
         let Origin::Requests(number) = run.origin else { return None };
         let entry = self.entries.get(number.wrapping_sub(self.completed) as usize)?;
-        let is_entire = run.offset == 0 && entry.octets == run.first_octets;
-        let found = run.more == 0 && entry.traits.contains(Traits::SMALL_RANGE) && is_entire;
+        let is_entire = run.offset == 0 && entry.is_all_in(run.first_octets);
+        let found = run.more == 0 && entry.traits.contains(Traits::SMALL) && is_entire;
         found.then_some(SmallMessage { entry, version: self.numbers.version })
     }
 
@@ -178,7 +209,7 @@ impl Sender {
         let Origin::Requests(number) = run.origin else { return 0 };
         let first = number.wrapping_sub(self.completed) as usize;
         // Only the first and the last may be a part of their message.
-        let is_entire = |index, octets| self.entries.get(index).is_some_and(|entry| entry.octets == octets);
+        let is_entire = |index, octets| self.entries.get(index).is_some_and(|entry| entry.is_all_in(octets));
         if run.offset > 0 || !is_entire(first, run.first_octets) {
             return 0;
         }
@@ -186,7 +217,7 @@ impl Sender {
         let mut whole = 0;
         for part in self.entries.in_a_row(first..first + run.fpdus() - usize::from(is_last_cut)) {
             for entry in part {
-                if !entry.traits.contains(Traits::SMALL_RANGE) {
+                if !entry.traits.contains(Traits::SMALL) {
                     return whole;
                 }
                 if !f(SmallMessage { entry, version: self.numbers.version }) {

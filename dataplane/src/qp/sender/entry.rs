@@ -28,8 +28,8 @@ bitflags! {
         /// It may have to wait for others although it is next, waits for a response, or sends no message. All
         /// that is so is looked at for such entries only.
         const GATED = 1;
-        /// Its payload is one range of memory, of few octets.
-        const SMALL_RANGE = 1 << 1;
+        /// Its message is of few octets, and it is not gated.
+        const SMALL = 1 << 1;
         /// Frames can refer to its payload in place.
         const REFERS = 1 << 2;
         /// Its request is in a box.
@@ -38,6 +38,8 @@ bitflags! {
         const LAST = 1 << 4;
         /// Its end is reported if it is a success.
         const REPORTED = 1 << 5;
+        /// It was [accepted](SendEntry::accept_range) as a request that sends one range of memory.
+        const RANGE = 1 << 6;
     }
 }
 
@@ -94,6 +96,7 @@ pub(super) fn advance_number(number: &mut u32) -> u32 {
 
 impl SendEntry {
     /// A request that is not checked yet.
+    #[inline]
     pub(super) fn new(request: Wqe) -> Self {
         let mut traits = Traits::GATED | Traits::LAST;
         traits.set(Traits::BOXED, request.full().is_some());
@@ -131,8 +134,8 @@ impl SendEntry {
             Untagged::LEN
         };
         self.set_lengths(header_len, octets);
-        let mut traits = Traits::LAST;
-        traits.set(Traits::SMALL_RANGE, octets < limits::SMALL_MESSAGE_BYTES);
+        let mut traits = Traits::LAST.union(Traits::RANGE);
+        traits.set(Traits::SMALL, octets < limits::SMALL_MESSAGE_BYTES);
         traits.set(Traits::REFERS, refers);
         traits.set(Traits::REPORTED, request.is_signaled());
         self.traits = traits;
@@ -170,7 +173,9 @@ impl SendEntry {
         }
         if let Some(message) = self.message_by(numbers.version) {
             self.set_lengths(message.header_len(), message.octets);
-            self.traits.set(Traits::GATED, self.request.fenced() || self.expects_response());
+            let is_gated = self.request.fenced() || self.expects_response();
+            self.traits.set(Traits::GATED, is_gated);
+            self.traits.set(Traits::SMALL, !is_gated && message.octets < limits::SMALL_MESSAGE_BYTES);
         }
     }
 
@@ -302,16 +307,21 @@ impl SendEntry {
 
     /// Copies the octets of the message from `offset` on to `out`. Returns false if they are not available.
     // Requirements: DDP-5.2-03
+    #[inline]
     #[must_use]
     pub(super) fn copy(&self, number: u32, stags: &StagTable, offset: u64, out: &mut [u8]) -> bool {
+        match self.request.operation() {
+            Operation::Send { .. } | Operation::Write { .. } => self.copy_local(stags, offset, out),
+            Operation::Immediate { immediate, .. } => copy_part(&immediate.to_be_bytes(), offset, out),
+            operation => self.copy_request(operation, number, offset, out),
+        }
+    }
+
+    /// [`copy`](Self::copy) of a message that asks for a response.
+    #[inline(never)]
+    fn copy_request(&self, operation: Operation, number: u32, offset: u64, out: &mut [u8]) -> bool {
         let mut header = [0; AtomicRequest::LEN];
-        let len = match self.request.operation() {
-            Operation::Send { .. } | Operation::Write { .. } => {
-                return self.copy_local(stags, offset, out);
-            }
-            Operation::Immediate { immediate, .. } => {
-                return copy_part(&immediate.to_be_bytes(), offset, out);
-            }
+        let len = match operation {
             Operation::Read { stag, to } => {
                 let sink = self.request.slices().first().copied().unwrap_or_default();
                 ReadRequest {
@@ -332,6 +342,7 @@ impl SendEntry {
     }
 
     /// Copies from the memory of the request, or from its inline data.
+    #[inline(never)]
     fn copy_local(&self, stags: &StagTable, offset: u64, out: &mut [u8]) -> bool {
         if let Some(data) = self.request.inline_octets() {
             return copy_part(data, offset, out);
