@@ -8,22 +8,24 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// into network order once at the end.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum {
-    /// Folded pieces. 48 bits of headroom: no frame has that many pieces.
+    /// Up to carries, which have been added back in.
     total: u64,
     /// Whether an odd number of octets was added, so that the next octet is the low half of a word.
     odd: bool,
 }
 
-/// Octets added per step, without a branch.
+/// Octets added per step, without a branch, and of what is left after such steps.
 const STEP: usize = 128;
+const SHORT_STEP: usize = 32;
 
 impl Sum {
     /// Adds the octets that follow those added before.
     #[inline]
     pub fn add(&mut self, octets: &[u8]) {
-        let sum = fold(sum_of_words(octets));
+        let sum = sum_of_words(octets);
         // A piece that starts in the middle of a word has all its words turned around (RFC 1071 §2 (B)).
-        self.total += u64::from(if self.odd { sum.swap_bytes() } else { sum });
+        let sum = if self.odd { u64::from(fold(sum).swap_bytes()) } else { sum };
+        self.total = add_around(self.total, sum);
         self.odd ^= !octets.len().is_multiple_of(2);
     }
 
@@ -101,19 +103,17 @@ pub fn pseudo_header(src: IpAddr, dst: IpAddr, protocol: u8, length: u16) -> Sum
 #[inline]
 fn sum_of_words(octets: &[u8]) -> u64 {
     let (steps, rest) = octets.as_chunks::<STEP>();
-    let (mut sum, mut carries) = (0u64, 0u64);
+    let (mut sum, mut carries) = (0, 0);
     for step in steps {
-        let mut carry = false;
-        for word in step.as_chunks::<8>().0 {
-            (sum, carry) = sum.carrying_add(u64::from_ne_bytes(*word), carry);
-        }
-        carries += u64::from(carry);
+        add_chain(&mut sum, &mut carries, step);
+    }
+    let (steps, rest) = rest.as_chunks::<SHORT_STEP>();
+    for step in steps {
+        add_chain(&mut sum, &mut carries, step);
     }
     let (words, tail) = rest.as_chunks::<8>();
     for word in words {
-        let carry;
-        (sum, carry) = sum.overflowing_add(u64::from_ne_bytes(*word));
-        carries += u64::from(carry);
+        add_chain(&mut sum, &mut carries, word);
     }
     // Up to seven octets: of four, two and one.
     let (four, tail) = tail.as_chunks::<4>();
@@ -121,21 +121,34 @@ fn sum_of_words(octets: &[u8]) -> u64 {
     let four = four.first().map_or(0, |word| u32::from_ne_bytes(*word));
     let two = two.first().map_or(0, |word| u16::from_ne_bytes(*word));
     let one = tail.first().map_or(0, |last| u16::from_ne_bytes([*last, 0]));
-    carries += u64::from(four) + u64::from(two) + u64::from(one);
-    // A carry out of 64 bits is worth one. The second addition has none: a sum that has just made a carry is
-    // less than what was added.
-    let (sum, carry) = sum.overflowing_add(carries);
-    sum + u64::from(carry)
+    // A carry out of 64 bits is worth one.
+    add_around(sum, carries + u64::from(four) + u64::from(two) + u64::from(one))
 }
 
-/// Adds carries back in until 16 bits remain.
+/// Adds the words of 64 bits in `octets` to `sum`, in one chain of carries, and its last carry to `carries`.
+#[inline]
+fn add_chain(sum: &mut u64, carries: &mut u64, octets: &[u8]) {
+    let mut carry = false;
+    for word in octets.as_chunks::<8>().0 {
+        (*sum, carry) = sum.carrying_add(u64::from_ne_bytes(*word), carry);
+    }
+    *carries += u64::from(carry);
+}
+
+/// The sum of two sums, with its carry added back in.
+#[inline]
+const fn add_around(one: u64, other: u64) -> u64 {
+    // The second addition has no carry: a sum that has just made one is less than what was added.
+    let (sum, carry) = one.overflowing_add(other);
+    sum + carry as u64
+}
+
+/// Adds one half of the bits to the other, and carries back in, until 16 bits remain.
 #[inline]
 const fn fold(sum: u64) -> u16 {
-    let sum = (sum & 0xffff_ffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    sum as u16
+    // With the halves in both orders, the carry out of the lower half is that of the upper one.
+    let sum = (sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32;
+    (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
 #[cfg(test)]
