@@ -29,7 +29,7 @@ impl RateLimit {
     }
 
     /// Returns true if one more is allowed at `now`; it counts then.
-    pub fn take(&mut self, now: Instant) -> bool {
+    pub fn admit(&mut self, now: Instant) -> bool {
         let second = now.as_nanos() / SECOND;
         if second != self.second {
             self.second = second;
@@ -52,29 +52,29 @@ impl RateLimit {
 mod tests {
     use super::*;
 
-    fn taken(limit: &mut RateLimit, second: u64, attempts: u32) -> u32 {
-        (0..attempts).filter(|n| limit.take(Instant::from_nanos(second * SECOND + u64::from(*n)))).count()
+    fn admitted(limit: &mut RateLimit, second: u64, attempts: u32) -> u32 {
+        (0..attempts).filter(|n| limit.admit(Instant::from_nanos(second * SECOND + u64::from(*n)))).count()
             as u32
     }
 
     #[test]
     fn each_second_has_its_own_limit() {
         let mut limit = RateLimit::new(100, [1, 2]);
-        let taken: Vec<u32> = (0..200).map(|second| taken(&mut limit, second, 1000)).collect();
-        assert!(taken.iter().all(|taken| (50..=100).contains(taken)), "{taken:?}");
-        let mut different = taken.clone();
+        let admitted: Vec<u32> = (0..200).map(|second| admitted(&mut limit, second, 1000)).collect();
+        assert!(admitted.iter().all(|admitted| (50..=100).contains(admitted)), "{admitted:?}");
+        let mut different = admitted.clone();
         different.sort_unstable();
         different.dedup();
         assert!(different.len() > 30, "{different:?}");
-        let mean = taken.iter().sum::<u32>() / 200;
+        let mean = admitted.iter().sum::<u32>() / 200;
         assert!((70..=80).contains(&mean), "{mean}");
     }
 
     #[test]
     fn what_is_not_used_is_not_saved_up() {
         let mut limit = RateLimit::new(100, [1, 2]);
-        taken(&mut limit, 0, 1);
-        assert!(taken(&mut limit, 50, 1000) <= 100);
+        admitted(&mut limit, 0, 1);
+        assert!(admitted(&mut limit, 50, 1000) <= 100);
     }
 
     /// The answers that one observer receives do not reveal whether another received one: in either case each
@@ -85,8 +85,8 @@ mod tests {
             let mut limit = RateLimit::new(100, [3, 4]);
             let mut seen = [0u32; 101];
             for second in 0..20_000 {
-                taken(&mut limit, second, others);
-                seen[taken(&mut limit, second, 1000) as usize] += 1;
+                admitted(&mut limit, second, others);
+                seen[admitted(&mut limit, second, 1000) as usize] += 1;
             }
             seen
         };

@@ -96,7 +96,7 @@ impl EarlyReader {
     }
 
     /// Takes the next message. All octets of the one before were read.
-    pub(super) fn take_message(&mut self) -> Option<EarlyMessage> {
+    pub(super) fn dequeue_message(&mut self) -> Option<EarlyMessage> {
         let message = self.next.take()?;
         self.left = message.octets;
         let at = self.told.partition_point(|told| told.position < message.position);
@@ -116,7 +116,7 @@ impl EarlyReader {
 
     /// Takes the message that begins at `position`, where the application has come to, if it was told of one.
     /// Those before it were read in their turn.
-    pub(super) fn take_told(&mut self, position: u64) -> Option<EarlyMessage> {
+    pub(super) fn dequeue_told(&mut self, position: u64) -> Option<EarlyMessage> {
         while self.told.front().is_some_and(|told| told.position < position) {
             self.told.pop_front();
         }

@@ -213,8 +213,8 @@ impl Inbound {
         }
     }
 
-    /// Notes that a message begins with the payload of a segment, if its application wants to be told. A copy
-    /// of the segment says the same.
+    /// Records that a message begins with the payload of a segment, if its application wants to be told. A
+    /// copy of the segment says the same.
     // Requirements: TRO-3.1.6-01
     pub fn record_message_start(&mut self, arrived: &Arrived) {
         let position = arrived.payload;
@@ -233,7 +233,7 @@ impl Inbound {
     }
 
     /// Whether its application takes whole messages before their turn.
-    pub fn takes_early_messages(&self) -> bool {
+    pub fn wants_early_messages(&self) -> bool {
         self.shared.early.is_some()
     }
 
@@ -320,7 +320,7 @@ impl Inbound {
 
     /// Takes `payload`, the next octets in stream order, all of one segment, with the octets of its RDMA
     /// option, or none: those of a transfer are placed, and all are handed over. The application
-    /// [has room](Self::takes) for them. [`tell`](Self::tell) follows.
+    /// [has room](Self::has_room) for them. [`tell`](Self::tell) follows.
     #[inline]
     pub fn receive(&mut self, payload: &[u8], option: &[u8]) {
         if let Some(words) = TransferWords::of(option)
@@ -367,8 +367,8 @@ impl Inbound {
         debug_assert_eq!(octets, payload.len(), "there was room for all");
     }
 
-    /// Notes that the next segments may continue a placement that was handed over: all of the payload of its
-    /// segment, which has the option `option`.
+    /// Records that the next segments may continue a placement that was handed over: all of the payload of
+    /// its segment, which has the option `option`.
     fn begin_continuation(&mut self, placement: &Placement, option: Option<TransferWords>) {
         let Placement { range, transfer, .. } = *placement;
         // Where a message begins is told, segment by segment.
@@ -434,12 +434,12 @@ impl Inbound {
         let mut placed = 0;
         while let Some(same) = self.placed_alike(option, data, at, end) {
             if at < same.at {
-                placed += u32::from(self.place_and_note(option, arrived, at, same.at, &mut copy));
+                placed += u32::from(self.place_and_add(option, arrived, at, same.at, &mut copy));
             }
             at = same.end();
         }
         if at < end || option.data_octets == 0 {
-            placed += u32::from(self.place_and_note(option, arrived, at, end, &mut copy));
+            placed += u32::from(self.place_and_add(option, arrived, at, end, &mut copy));
         }
         if placed > 0 {
             let counters = &mut self.transfers.counters;
@@ -466,7 +466,7 @@ impl Inbound {
 
     /// Places the octets of a segment from position `at` to `end`, whose turn comes. Returns false if they
     /// are refused.
-    fn place_and_note(
+    fn place_and_add(
         &mut self,
         option: &Transfer,
         arrived: &Arrived,
@@ -476,7 +476,7 @@ impl Inbound {
     ) -> bool {
         let placement = self.place_part(option, arrived, at, end, copy);
         if let Some(placement) = placement {
-            self.note(placement);
+            self.add_placement(placement);
         }
         placement.is_some()
     }
@@ -538,7 +538,7 @@ impl Inbound {
 
     /// Adds a placement to those whose turn has not come, as one with its neighbours where they continue each
     /// other: small segments of one burst take no more room than large ones.
-    fn note(&mut self, mut placement: Placement) {
+    fn add_placement(&mut self, mut placement: Placement) {
         let Placement { at, .. } = placement;
         // Transfers of nothing go before others at their position, and have none for themselves.
         let mut index = self
@@ -729,7 +729,7 @@ impl Inbound {
         if octets > 0 {
             self.push(record);
         }
-        if let Some(total_octets) = self.transfers.take_complete(transfer) {
+        if let Some(total_octets) = self.transfers.end_if_complete(transfer) {
             self.push(Record { kind: RecordKind::Complete { total_octets }, ..record });
         }
         true
@@ -805,14 +805,14 @@ impl Inbound {
     /// Whether all `octets` octets of a segment that are next in the stream can be handed over from where
     /// they lie, whatever it says about them: no placement is in the way.
     #[inline]
-    pub fn takes(&mut self, octets: usize) -> bool {
+    pub fn has_room(&mut self, octets: usize) -> bool {
         self.placements.is_empty()
             && self.message_starts.is_empty()
             && self.room_in_ring(octets) == octets
             && self.has_room_for_records(RECORDS_OF_SEGMENT)
     }
 
-    /// Notes that octets wait for room, or do no more. Returns true if there is room after all.
+    /// Records that octets wait for room, or do no more. Returns true if there is room after all.
     pub fn record_stalled(&mut self, stalled: bool) -> bool {
         if !stalled {
             return false;

@@ -161,7 +161,7 @@ struct CoreHalf {
 
 impl CoreHalf {
     /// Serves the stream if its bell rings.
-    fn turn(&mut self) {
+    fn step(&mut self) {
         if !self.doorbells.clear_others() {
             return;
         }
@@ -212,7 +212,7 @@ impl CoreHalf {
 
     /// Takes what the application has written, and has TCP send it.
     fn send(&mut self) {
-        self.outbound.take_pieces();
+        self.outbound.accept_pieces();
         while let Some(next) = self.outbound.next_run(SEGMENT_OCTETS) {
             let begin = self.sent.len() as u64;
             let end = begin + u64::from(next.run.octets);
@@ -220,7 +220,7 @@ impl CoreHalf {
             self.send_ring.read(begin..end);
             assert!(self.outbound.copy(START + begin as u32, &mut self.sent[begin as usize..]));
             self.outbound.on_queued(&next);
-            self.outbound.take_pieces();
+            self.outbound.accept_pieces();
         }
     }
 
@@ -289,12 +289,12 @@ fn what_arrives_is_read_once_and_in_order() {
             reading
         });
         core.receive();
-        core.turn();
+        core.step();
         let mut reading = application.join().unwrap();
         for _ in 0..3 {
             reading.read();
             // Nothing but the bell says that there is room.
-            core.turn();
+            core.step();
         }
         assert_eq!(reading.octets, [1, 2, 3]);
     });
@@ -311,9 +311,9 @@ fn octets_that_nobody_reads_are_dropped() {
             drop(reading);
         });
         core.receive();
-        core.turn();
+        core.step();
         application.join().unwrap();
-        core.turn();
+        core.step();
         assert_eq!(core.inbound.position(), 3);
     });
 }
@@ -355,7 +355,7 @@ fn wakes_the_writer(event: impl Fn(&mut CoreHalf) + Send + Sync + Copy + 'static
         let stream = Stream::new(1);
         let (mut core, mut writing) = (stream.core(&[]), stream.writing());
         assert!(writing.write(1));
-        core.turn();
+        core.step();
         let application = thread::spawn(move || {
             assert!(writing.writer.arm());
             (writing.writer.room() > 0 || writing.writer.shared().end().is_some(), writing)
@@ -388,11 +388,11 @@ fn what_is_written_is_sent_once_and_in_order() {
             let written = u8::from(writing.write(1)) + u8::from(writing.write(2));
             (written, writing)
         });
-        core.turn();
+        core.step();
         core.acknowledge();
-        core.turn();
+        core.step();
         let (written, _writing) = application.join().unwrap();
-        core.turn();
+        core.step();
         assert_eq!(core.sent, [1, 2][..usize::from(written)]);
         assert!(written > 0);
     });
@@ -408,10 +408,10 @@ fn a_second_piece_is_heard() {
             assert!(writing.write(1) && writing.write(2));
             writing
         });
-        core.turn();
-        core.turn();
+        core.step();
+        core.step();
         let _writing = application.join().unwrap();
-        core.turn();
+        core.step();
         assert_eq!(core.sent, [1, 2]);
     });
 }
@@ -433,7 +433,7 @@ fn a_message_is_committed_as_a_whole() {
         assert_eq!(writing.writer.write(&[1]) + writing.writer.write(&[2]), 2);
         writing.writer.commit();
         let mut core = core.join().unwrap();
-        core.turn();
+        core.step();
         assert_eq!(core.sent, [1, 2]);
     });
 }
@@ -451,12 +451,12 @@ fn the_last_octets_come_before_the_fin() {
             writing.writer.finish();
             writing
         });
-        core.turn();
+        core.step();
         assert!(!core.outbound.is_finished() || core.sent == [1, 2], "{:?}", core.sent);
-        core.turn();
+        core.step();
         assert!(!core.outbound.is_finished() || core.sent == [1, 2], "{:?}", core.sent);
         let _writing = application.join().unwrap();
-        core.turn();
+        core.step();
         assert!(core.outbound.is_finished() && core.sent == [1, 2], "{:?}", core.sent);
     });
 }
@@ -478,10 +478,10 @@ fn lends(is_released: impl Fn(&ByteWriter, u64) -> bool + Send + Sync + Copy + '
             }
             writing
         });
-        core.turn();
+        core.step();
         core.acknowledge();
         let _writing = application.join().unwrap();
-        core.turn();
+        core.step();
         assert_eq!(core.sent.len(), 1);
     });
 }
@@ -553,7 +553,7 @@ fn records_are_read_at_their_place() {
         let (mut core, mut reading) = (stream.core(&[]), stream.reading());
         let buffer = Region::heap(1).unwrap();
         assert!(reading.reader.expect(RID, &buffer, 0, 1));
-        core.turn();
+        core.step();
         let memory = Touched::new(1);
         let application = {
             let memory = memory.clone();
@@ -588,7 +588,7 @@ fn a_core_hears_of_room_among_the_records() {
         let (mut core, mut reading) = (stream.core(&[]), stream.reading());
         let buffer = Region::heap(2).unwrap();
         assert!(reading.reader.expect(RID, &buffer, 0, 1) && reading.reader.expect(OTHER_RID, &buffer, 1, 1));
-        core.turn();
+        core.step();
         core.arrived = vec![1, 2];
         let memory = Touched::new(1);
         core.place(RID, 0, &memory);
@@ -600,7 +600,7 @@ fn a_core_hears_of_room_among_the_records() {
         let (mut items, mut reading) = application.join().unwrap();
         for _ in 0..4 {
             // Nothing but the bell says that there is room.
-            core.turn();
+            core.step();
             items.push(next(&mut reading));
         }
         items.retain(|item| *item != ReadItem::Nothing);
@@ -617,7 +617,7 @@ fn a_cancelled_buffer_is_its_owners() {
         let (mut core, mut reading) = (stream.core(&[]), stream.reading());
         let buffer = Region::heap(1).unwrap();
         assert!(reading.reader.expect(RID, &buffer, 0, 1));
-        core.turn();
+        core.step();
         let memory = Touched::new(1);
         let application = {
             let memory = memory.clone();
@@ -631,10 +631,10 @@ fn a_cancelled_buffer_is_its_owners() {
         };
         core.arrived = vec![1, 2, 3];
         core.place(RID, 1, &memory);
-        core.turn();
+        core.step();
         core.place(RID, 2, &memory);
         let reading = application.join().unwrap();
-        core.turn();
+        core.step();
         assert!(reading.reader.has_settled(), "the core hears of it");
     });
 }
@@ -650,9 +650,9 @@ fn no_command_slips_past_its_core() {
             assert!(reading.reader.arm());
             (reading.reader.has_settled(), reading)
         });
-        core.turn();
+        core.step();
         let (seen, _reading) = application.join().unwrap();
-        core.turn();
+        core.step();
         assert!(seen || stream.reader.has_rung(), "asleep for ever");
     });
 }
@@ -660,7 +660,7 @@ fn no_command_slips_past_its_core() {
 /// Messages beyond a gap are read as they were written, also where their ring is used again, while the gap
 /// closes; and each octet is read once, early or in its turn.
 #[test]
-fn early_messages_are_read_whole() {
+fn early_messages_are_read_completely() {
     bounded_model(2, || {
         let config = ByteStreamConfig { early_ring: Region::heap(1), ..Stream::rings(4) };
         let stream = Stream::of(4, config);
@@ -712,7 +712,7 @@ fn early_messages_are_read_whole() {
         while reading.octets.len() < 4 {
             read(&mut reading, &mut taken);
             // Nothing but the bell says that there is room for the next records.
-            core.turn();
+            core.step();
         }
         assert_eq!(reading.octets, [1, 2, 3, 4]);
     });

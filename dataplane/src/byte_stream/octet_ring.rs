@@ -5,7 +5,7 @@ use crate::memory::Region;
 
 /// The parts of the ring that hold `octets` octets from `position` on, each from its first octet and with
 /// their number: up to the end of the region, and from its beginning.
-fn parts(ring: &Region, position: u64, octets: usize) -> [(usize, usize); 2] {
+fn pieces(ring: &Region, position: u64, octets: usize) -> [(usize, usize); 2] {
     let at = (position % ring.len() as u64) as usize;
     let first = octets.min(ring.len() - at);
     [(at, first), (0, octets - first)]
@@ -14,7 +14,7 @@ fn parts(ring: &Region, position: u64, octets: usize) -> [(usize, usize); 2] {
 /// Writes `octets` from `position` on. Returns false if there are more than the ring has, or its memory is
 /// constant.
 pub(super) fn write(ring: &Region, position: u64, octets: &[u8]) -> bool {
-    let [(first_at, first), (second_at, _)] = parts(ring, position, octets.len());
+    let [(first_at, first), (second_at, _)] = pieces(ring, position, octets.len());
     let (head, tail) = octets.split_at(first);
     octets.len() <= ring.len() && ring.write(first_at, head) && ring.write(second_at, tail)
 }
@@ -22,7 +22,7 @@ pub(super) fn write(ring: &Region, position: u64, octets: &[u8]) -> bool {
 /// Reads the octets from `position` on, as many as `out` has. Returns false if those are more than the ring
 /// has.
 pub(super) fn read(ring: &Region, position: u64, out: &mut [u8]) -> bool {
-    let [(first_at, first), (second_at, _)] = parts(ring, position, out.len());
+    let [(first_at, first), (second_at, _)] = pieces(ring, position, out.len());
     let fits = out.len() <= ring.len();
     let (head, tail) = out.split_at_mut(first);
     fits && ring.read(first_at, head) && ring.read(second_at, tail)

@@ -103,7 +103,7 @@ impl Outbound {
     }
 
     /// Takes what the application has written.
-    pub fn take_pieces(&mut self) {
+    pub fn accept_pieces(&mut self) {
         let committed = self.shared.committed.load(Ordering::Acquire);
         while self.pieces.len() < self.shared.pieces.capacity()
             && self.first + (self.pieces.len() as u64) < committed
@@ -143,7 +143,7 @@ impl Outbound {
         self.cut(room).map(|(run, after)| NextRun { run, after })
     }
 
-    /// Notes that TCP has `next`, which [`next_run`](Self::next_run) has returned last.
+    /// Records that TCP has `next`, which [`next_run`](Self::next_run) has returned last.
     pub const fn on_queued(&mut self, next: &NextRun) {
         self.cursor = next.after;
     }
@@ -171,7 +171,7 @@ impl Outbound {
         octets / run.octets
     }
 
-    /// Notes that TCP has `count` runs more after `run`, the last that it had: some of those that are
+    /// Records that TCP has `count` runs more after `run`, the last that it had: some of those that are
     /// [alike](Self::runs_alike).
     pub fn on_queued_alike(&mut self, run: &ByteRun, count: u32) {
         let Cursor { number, octets } = self.cursor;
@@ -188,9 +188,9 @@ impl Outbound {
         let begin = (self.cursor.number - self.first) as usize;
         for Placed { piece, .. } in self.pieces.range(begin.min(self.pieces.len())..) {
             let Some(longer) = self.with(&run, piece, cursor.octets, room) else { break };
-            let taken = longer.octets - run.octets;
+            let added = longer.octets - run.octets;
             run = longer;
-            cursor.octets += taken;
+            cursor.octets += added;
             if cursor.octets < piece.octets {
                 break;
             }
@@ -211,19 +211,19 @@ impl Outbound {
             longer.starts_message = true;
         }
         let left = piece.octets - skip;
-        let taken = match piece.transfer {
+        let added = match piece.transfer {
             PieceTransfer::Section(section, buffer_offset) if self.annotates => {
-                longer.take_section(section, buffer_offset, skip, left, room)?
+                longer.add_section(section, buffer_offset, skip, left, room)?
             }
             PieceTransfer::ThenNothing(section, buffer_offset) if self.annotates => {
-                longer.take_then_nothing(section, buffer_offset, left, room)
+                longer.add_before_empty_transfer(section, buffer_offset, left, room)
             }
             _ => left.min(longer.room_of(room)),
         };
-        if taken == 0 || run.octets > room.saturating_sub(longer.option_octets()) {
+        if added == 0 || run.octets > room.saturating_sub(longer.option_octets()) {
             return None;
         }
-        longer.octets += taken;
+        longer.octets += added;
         Some(longer)
     }
 
@@ -256,7 +256,7 @@ impl Outbound {
         position.saturating_add_signed(i64::from(seq - anchor))
     }
 
-    /// Notes what the peer has acknowledged: sequence numbers are compared with it from now on.
+    /// Records what the peer has acknowledged: sequence numbers are compared with it from now on.
     pub fn on_acknowledged(&mut self, una: SeqNumber) {
         if una - self.anchor.1 > 0 {
             self.anchor = (self.position(una), una);
@@ -326,7 +326,7 @@ impl ByteRun {
 
     /// Annotates octets of a section, `skip` octets into a piece, that come next, as many of `left` as fit.
     /// Returns how many; `None` if it has a part of another section.
-    fn take_section(
+    fn add_section(
         &mut self,
         section: Section,
         buffer_offset: u32,
@@ -346,21 +346,27 @@ impl ByteRun {
         };
         self.part = Some(part);
         let in_buffer = (u32::MAX - buffer_offset).saturating_add(1);
-        let taken = left.min(self.room_of(room)).min(in_buffer);
-        self.part = Some(SectionPart { octets: part.octets + taken, ..part });
-        Some(taken)
+        let added = left.min(self.room_of(room)).min(in_buffer);
+        self.part = Some(SectionPart { octets: part.octets + added, ..part });
+        Some(added)
     }
 
     /// Takes the `left` octets of a piece that come next, and the transfer of nothing that goes with the last
     /// of them. If its option does not fit, or a part of a section has the one of this segment, the last
     /// octet is left for the next segment, so that it always has one to go with. Returns how many octets it
     /// takes.
-    fn take_then_nothing(&mut self, section: Section, buffer_offset: u32, left: u32, room: u32) -> u32 {
+    fn add_before_empty_transfer(
+        &mut self,
+        section: Section,
+        buffer_offset: u32,
+        left: u32,
+        room: u32,
+    ) -> u32 {
         if self.part.is_none() {
             let nothing = SectionPart { section, at: self.octets + left, octets: 0, buffer_offset };
-            let whole = Self { part: Some(nothing), ..*self };
-            if left <= whole.room_of(room) {
-                *self = whole;
+            let annotated = Self { part: Some(nothing), ..*self };
+            if left <= annotated.room_of(room) {
+                *self = annotated;
                 return left;
             }
         }

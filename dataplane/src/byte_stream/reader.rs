@@ -254,7 +254,7 @@ impl ByteReader {
         self.pass_over();
         let ring = self.shared.early.as_ref()?;
         if self.early.is_readable(ring, self.position) {
-            if let Some(EarlyMessage { position, octets }) = self.early.take_message() {
+            if let Some(EarlyMessage { position, octets }) = self.early.dequeue_message() {
                 return Some(ReadItem::EarlyMessage { position, octets });
             }
             let octets = self.early.read(ring, out);
@@ -270,7 +270,7 @@ impl ByteReader {
         if !is_octet {
             return None;
         }
-        let EarlyMessage { position, octets } = self.early.take_told(self.position)?;
+        let EarlyMessage { position, octets } = self.early.dequeue_told(self.position)?;
         self.passed_to = position + u64::from(octets);
         Some(ReadItem::HandedOut { position, octets })
     }
@@ -282,15 +282,15 @@ impl ByteReader {
             let left = (self.passed_to - self.position) as usize;
             match self.due() {
                 Some(Due::Placed { .. } | Due::Complete { .. }) => return,
-                Some(Due::Saved { octets }) => self.take_due((octets as usize).min(left) as u32),
+                Some(Due::Saved { octets }) => self.consume_due((octets as usize).min(left) as u32),
                 // Inside of a message none begins.
-                Some(Due::MessageStart) => self.take_due(0),
+                Some(Due::MessageStart) => self.consume_due(0),
                 None => {
                     let octets = self.ready().min(left);
                     if octets == 0 {
                         return;
                     }
-                    self.take_from_ring(octets);
+                    self.consume_from_ring(octets);
                 }
             }
         }
@@ -311,15 +311,15 @@ impl ByteReader {
         match self.due() {
             Some(Due::Placed { rid, buffer, offset, octets }) if most > 0 => {
                 let octets = (octets as usize).min(most) as u32;
-                self.take_due(octets);
+                self.consume_due(octets);
                 ReadItem::Placed { rid, buffer, offset, octets }
             }
             Some(Due::Complete { rid, buffer, total_octets }) => {
-                self.take_due(0);
+                self.consume_due(0);
                 ReadItem::Complete { rid, buffer, total_octets }
             }
             Some(Due::MessageStart) => {
-                self.take_due(0);
+                self.consume_due(0);
                 ReadItem::MessageStart
             }
             Some(Due::Saved { octets }) if room > 0 => {
@@ -370,11 +370,11 @@ impl ByteReader {
                     {
                         break;
                     }
-                    self.take_due(0);
+                    self.consume_due(0);
                     continue;
                 }
                 Some(Due::MessageStart) => {
-                    self.take_due(0);
+                    self.consume_due(0);
                     continue;
                 }
                 None => {
@@ -474,7 +474,7 @@ impl ByteReader {
     }
 
     /// Takes `octets` octets of what is due, or all of it if it has none.
-    fn take_due(&mut self, octets: u32) {
+    fn consume_due(&mut self, octets: u32) {
         let Some(Ahead { record, read, .. }) = self.ahead.front_mut() else { return };
         *read += octets;
         self.position += u64::from(octets);
@@ -499,7 +499,7 @@ impl ByteReader {
             self.copy_placed(record.rid, record.buffer, offset + read, out);
         }
         self.copied += out.len() as u64;
-        self.take_due(out.len() as u32);
+        self.consume_due(out.len() as u32);
     }
 
     fn copy_placed(&self, rid: Rid, buffer: Buffer, offset: u32, out: &mut [u8]) {
@@ -520,10 +520,10 @@ impl ByteReader {
     fn copy(&mut self, out: &mut [u8]) {
         self.copy_from_ring(out);
         self.copied += out.len() as u64;
-        self.take_from_ring(out.len());
+        self.consume_from_ring(out.len());
     }
 
-    fn take_from_ring(&mut self, octets: usize) {
+    fn consume_from_ring(&mut self, octets: usize) {
         self.consumed += octets as u64;
         self.position += octets as u64;
         self.shared.consumed.store(self.consumed, Ordering::Release);

@@ -93,8 +93,8 @@ impl SentTransfers {
         Ok(())
     }
 
-    /// Notes that such octets, one at least, were sent, which [`check`](Self::check) has found to be right.
-    pub fn note(&mut self, section: &Section, buffer_offset: u32, octets: usize) {
+    /// Records that such octets, one at least, were sent, which [`check`](Self::check) has found to be right.
+    pub fn record(&mut self, section: &Section, buffer_offset: u32, octets: usize) {
         let Some(range) = BufferRange::new(buffer_offset, octets as u32) else { return };
         if octets == 0 {
             return;
@@ -157,7 +157,7 @@ mod tests {
             Err(SectionError::BeyondTotal { end: 100, total: 99 })
         );
         assert_eq!(sent.check(&named(Some(100)), 0, 100), Ok(()));
-        sent.note(&named(Some(300)), 100, 100);
+        sent.record(&named(Some(300)), 100, 100);
         assert_eq!(
             sent.check(&named(Some(301)), 0, 100),
             Err(SectionError::TotalChanged { before: 300, total: 301 })
@@ -181,7 +181,7 @@ mod tests {
         let end = Err(SectionError::BeyondTotal { end: 1 << 32, total: u32::MAX });
         assert_eq!(sent.check(&section(2, Some(u32::MAX)), u32::MAX, 1), end);
         // A total below what was sent; a transfer of nothing after octets.
-        sent.note(&open, 50, 10);
+        sent.record(&open, 50, 10);
         for total in [0, 59] {
             let end = Err(SectionError::BeyondTotal { end: 60, total });
             assert_eq!(sent.check(&section(2, Some(total)), 0, 0), end);
@@ -190,8 +190,8 @@ mod tests {
         // The name is free when its application says so, or after the last octet.
         sent.end(open.rid);
         assert_eq!(sent.check(&section(2, Some(0)), 0, 0), Ok(()));
-        sent.note(&named(None), 0, 100);
-        sent.note(&named(None), 200, 100);
+        sent.record(&named(None), 0, 100);
+        sent.record(&named(None), 200, 100);
         assert_eq!(sent.check(&named(Some(7)), 0, 7), Ok(()));
     }
 
@@ -200,17 +200,17 @@ mod tests {
     fn it_is_bounded() {
         let mut sent = SentTransfers::default();
         for rid in 0..1000 {
-            sent.note(&section(rid, Some(2)), 0, 1);
+            sent.record(&section(rid, Some(2)), 0, 1);
         }
         assert_eq!(sent.transfers.len(), limits::TRANSFERS_PER_STREAM);
         assert_eq!(sent.check(&section(999, Some(2)), 0, 1), Err(SectionError::Overlapping));
         for piece in 0..1000 {
-            sent.note(&section(5000, Some(2000)), 2 * piece, 1);
+            sent.record(&section(5000, Some(2000)), 2 * piece, 1);
             assert_eq!(sent.check(&section(5000, Some(2000)), 2 * piece + 1, 1), Ok(()));
         }
         assert_eq!(sent.transfers.back().unwrap().octets, 1000);
         for piece in 0..1000 {
-            sent.note(&section(5000, Some(2000)), 2 * piece + 1, 1);
+            sent.record(&section(5000, Some(2000)), 2 * piece + 1, 1);
         }
         assert_eq!(sent.check(&section(5000, Some(1)), 0, 1), Ok(()), "it has ended");
     }
@@ -241,7 +241,7 @@ mod tests {
                 if !right || octets == 0 {
                     continue;
                 }
-                sent.note(&section(rid, total), offset, octets);
+                sent.record(&section(rid, total), offset, octets);
                 old.extend(range);
                 *before = known;
                 if known == Some(old.len() as u32) {

@@ -178,7 +178,7 @@ impl SharedByteStream {
         }
     }
 
-    /// Notes whether the ends have agreed on the TCP RDMA option.
+    /// Records whether the ends have agreed on the TCP RDMA option.
     pub fn set_rdma_option(&self, agreed: bool) {
         self.rdma.store(agreed, Ordering::Release);
     }

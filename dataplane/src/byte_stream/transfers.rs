@@ -139,7 +139,7 @@ impl Slot {
     ///
     /// Example: 200 to 249 are placed by an option of 16 octets. A total of 249 is a contradiction, 250 not.
     // Requirements: TRO-3.1.4-01
-    fn take_total(&mut self, total: u32) -> bool {
+    fn accept_total(&mut self, total: u32) -> bool {
         let placed_end = self.kept.end().max(self.tentative.end());
         let fits = self.total_octets.map_or(u64::from(total) >= placed_end, |before| before == total);
         if fits {
@@ -330,7 +330,7 @@ impl Transfers {
         }
         let at = usize::from(self.find_or_open(option, range)?);
         let (counters, slot) = (&mut self.counters, self.slots[at].as_mut()?);
-        if slot.refused || option.total_octets.is_some_and(|total| !slot.take_total(total)) {
+        if slot.refused || option.total_octets.is_some_and(|total| !slot.accept_total(total)) {
             counters.total_changed += 1;
             return None;
         }
@@ -406,7 +406,7 @@ impl Transfers {
         self.slots[usize::from(transfer.slot)].as_ref().map(|slot| (slot.rid, slot.buffer))
     }
 
-    /// Notes that the turn of a placement has come, which counts, and was made beyond a gap or not. Returns
+    /// Records that the turn of a placement has come, which counts, and was made beyond a gap or not. Returns
     /// false if it cannot be kept. The octets are then read from the stream.
     pub(super) fn deliver(&mut self, transfer: TransferId, range: BufferRange, beyond_gap: bool) -> bool {
         let Some(slot) = self.slots[usize::from(transfer.slot)].as_mut() else { return false };
@@ -423,8 +423,8 @@ impl Transfers {
         true
     }
 
-    /// Notes that octets that were placed, beyond a gap or not, are read from the stream: the transfer is not
-    /// complete without them.
+    /// Records that octets that were placed, beyond a gap or not, are read from the stream: the transfer is
+    /// not complete without them.
     pub(super) fn give_up(&mut self, transfer: TransferId, range: BufferRange, beyond_gap: bool) {
         self.counters.too_scattered += 1;
         let Some(slot) = self.slots[usize::from(transfer.slot)].as_mut() else { return };
@@ -437,7 +437,7 @@ impl Transfers {
     /// Ends the transfer if all of its octets are delivered. Returns how many. One without a total, whose
     /// option has 16 octets, is ended by the application.
     // Requirements: TRO-5.2.2-02
-    pub(super) fn take_complete(&mut self, transfer: TransferId) -> Option<u32> {
+    pub(super) fn end_if_complete(&mut self, transfer: TransferId) -> Option<u32> {
         let slot = self.slots[usize::from(transfer.slot)].as_ref()?;
         // What is kept covers the transfer, and nothing of what is kept waits for its turn. The number of
         // octets alone would not do: 50 from 200 on and 50 from 0 on are not a transfer of 100.

@@ -253,7 +253,7 @@ mod tests {
     /// A frame from the device with the addresses of a connection of the host to itself is not found, nor one
     /// from the host with those of another.
     #[test]
-    fn a_looped_flow_is_found_for_looped_segments_alone() {
+    fn only_looped_segments_find_a_looped_flow() {
         for client in CLIENTS {
             for looped in [false, true] {
                 let mut recent = Front::new();

@@ -231,7 +231,7 @@ impl TimeWaitTable {
             }
             Disposition::Acknowledge => self.may_acknowledge(now, key),
         };
-        if acknowledges && acknowledgements.take(now) {
+        if acknowledges && acknowledgements.admit(now) {
             TimeWaitOutcome::Reply(state.acknowledgement(now))
         } else {
             TimeWaitOutcome::Drop(DropCause::RateLimited)

@@ -293,7 +293,7 @@ impl<D: Device> Core<D> {
 
     /// Answers a segment that belongs to no connection with a RST (RFC 9293 §3.5.2, group 1).
     pub(super) fn send_reset(&mut self, now: Instant, key: FlowKey, segment: &Segment) {
-        if segment.flags.contains(Flags::RST) || !self.resets.take(now) {
+        if segment.flags.contains(Flags::RST) || !self.resets.admit(now) {
             return;
         }
         let mut reset = Header { flags: Flags::RST, ..Header::default() };

@@ -243,23 +243,23 @@ impl<D: Device> Sending<'_, '_, D> {
             if by_reference { room.min(references.saturating_mul(segment_octets)) } else { room };
         loop {
             let seq = self.burst.segment().seq;
-            let (mut payload_octets, mut whole, mut push) = (0, true, false);
+            let (mut payload_octets, mut complete, mut push) = (0, true, false);
             // Whether the segment of the burst is still to be written.
             let mut is_next = true;
             while is_next {
                 // The headers go before the first.
                 let before = if payload_octets == 0 { self.host.template(self.path).octets() } else { 0 };
                 let segment = self.burst.segment();
-                whole &= self.endpoint.write_payload(segment, by_reference, before, &mut frame);
+                complete &= self.endpoint.write_payload(segment, by_reference, before, &mut frame);
                 payload_octets += segment_octets;
                 push = self.burst.push();
                 self.left -= 1;
-                is_next = whole
+                is_next = complete
                     && payload_octets + segment_octets <= most_octets
                     && self.left > 0
                     && self.endpoint.next_of_burst(self.burst);
             }
-            if !whole {
+            if !complete {
                 // Its segments stay unacknowledged, so TCP sends them again.
                 self.host.count_no_buffer();
             } else if payload_octets == segment_octets {

@@ -83,7 +83,7 @@ impl<F: Frame> Endpoint<'_, F> {
         }
     }
 
-    /// Notes that the connection is out of the list of those that wait for a shared receive queue.
+    /// Records that the connection is out of the list of those that wait for a shared receive queue.
     pub(crate) fn on_unlisted(&mut self) {
         if let Mode::FullOperation(operating) = &mut self.connection.mode {
             operating.awaits_shared_receive = false;

@@ -90,11 +90,11 @@ impl<F: Frame> Endpoint<'_, F> {
             let (payload, statistics, _) = self.payload();
             return payload.build_run(run, segment.seq, &mut room[headers..], statistics);
         }
-        if let Some(alone) = self.alone(segment, by_reference) {
+        if let Some(single) = self.single_fpdu(segment, by_reference) {
             let Some(room) = frame.append(headers + segment.octets as usize) else { return false };
-            let payload_octets = alone.payload.octets();
-            let mut writer = FpduWriter::new(&mut room[headers..], alone.position, alone.framing);
-            let written = writer.push_segment(&alone.header, alone.payload) && writer.is_full();
+            let payload_octets = single.payload.octets();
+            let mut writer = FpduWriter::new(&mut room[headers..], single.position, single.framing);
+            let written = writer.push_segment(&single.header, single.payload) && writer.is_full();
             let statistics = &mut self.context.statistics;
             statistics.fpdus_sent += 1;
             statistics.bytes_copied_tx += payload_octets as u64;
@@ -117,7 +117,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Returns the FPDU of `segment`, if it is the usual one: alone in its segment, not cut, its payload
     /// copied from registered memory.
     #[inline]
-    fn alone(&self, segment: &Segment<Chunk>, by_reference: bool) -> Option<SingleFpdu<'_>> {
+    fn single_fpdu(&self, segment: &Segment<Chunk>, by_reference: bool) -> Option<SingleFpdu<'_>> {
         let Chunk::Fpdus(run) = &segment.payload else { return None };
         let Mode::FullOperation(operating) = &self.connection.mode else { return None };
         if run.fpdus() > 1 || run.octets != segment.octets || run.first_octets == 0 {
@@ -152,12 +152,12 @@ impl<F: Frame> Endpoint<'_, F> {
         if !self.context.cut_runs.has_room(self.id, octets) {
             return false;
         }
-        let mut whole = vec![0; octets].into_boxed_slice();
+        let mut copy = vec![0; octets].into_boxed_slice();
         let (payload, statistics, _) = self.payload();
-        if !payload.build_run(run, begin, &mut whole, statistics) {
+        if !payload.build_run(run, begin, &mut copy, statistics) {
             return false;
         }
-        self.context.cut_runs.keep(self.id, begin, whole);
+        self.context.cut_runs.keep(self.id, begin, copy);
         true
     }
 }
@@ -185,9 +185,9 @@ impl<'e> PayloadSources<'e> {
                 self.build_run(run, begin, out, statistics)
             }
             Chunk::Fpdus(_) => {
-                let whole = self.cut_runs.of(id).and_then(|runs| runs.get(begin));
+                let run = self.cut_runs.of(id).and_then(|runs| runs.get(begin));
                 let skip = segment.skip as usize;
-                let part = whole.and_then(|whole| whole.get(skip..skip + out.len()));
+                let part = run.and_then(|run| run.get(skip..skip + out.len()));
                 part.is_some_and(|part| {
                     out.copy_from_slice(part);
                     true
@@ -214,28 +214,28 @@ impl<'e> PayloadSources<'e> {
         let Some((operating, qp)) = self.operating() else { return false };
         let position = operating.position_of(begin);
         let crc = operating.crc.then(Engine::best);
-        let mut short = SmallFpdus::default();
+        let mut small = SmallFpdus::default();
         if !operating.markers_sent {
             if let Some(message) = qp.sender.small_message(run) {
                 statistics.fpdus_sent += 1;
                 statistics.bytes_copied_tx += message.payload_octets() as u64;
                 return self.build_small_message(&message, crc, out);
             }
-            short = self.build_small_messages(run, qp, crc, out);
+            small = self.build_small_messages(run, qp, crc, out);
         }
-        statistics.fpdus_sent += short.built as u64;
-        statistics.bytes_copied_tx += short.payload_octets;
-        if short.built == run.fpdus() {
-            return short.octets == out.len();
+        statistics.fpdus_sent += small.built as u64;
+        statistics.bytes_copied_tx += small.payload_octets;
+        if small.built == run.fpdus() {
+            return small.octets == out.len();
         }
-        let mut writer = FpduWriter::after(out, short.octets, position, operating.send_framing());
+        let mut writer = FpduWriter::after(out, small.octets, position, operating.send_framing());
         let mut build = |fpdu: &FpduDescriptor| {
             statistics.fpdus_sent += 1;
             statistics.bytes_copied_tx += u64::from(fpdu.octets);
             self.build_fpdu(fpdu, qp, &mut writer)
         };
-        let begun = short.built > 0 || qp.sender.first_of(run, &qp.reads).is_some_and(|first| build(&first));
-        let built = begun && qp.sender.all_after_first(run, short.built.max(1), build);
+        let begun = small.built > 0 || qp.sender.first_of(run, &qp.reads).is_some_and(|first| build(&first));
+        let built = begun && qp.sender.all_after_first(run, small.built.max(1), build);
         built && writer.is_full()
     }
 
@@ -344,10 +344,10 @@ impl<'e> PayloadSources<'e> {
         let Chunk::Fpdus(run) = &segment.payload else { return None };
         let (operating, qp) = self.operating()?;
         // No more and no less than the first: others after it would make the segment longer.
-        let whole = segment.skip == 0
+        let is_entire = segment.skip == 0
             && segment.octets as usize == fpdu::wire_len(0, run.first_ulpdu_octets(), false)
             && !operating.markers_sent;
-        if !whole || run.first_octets < limits::BY_REFERENCE_MIN_BYTES {
+        if !is_entire || run.first_octets < limits::BY_REFERENCE_MIN_BYTES {
             return None;
         }
         let FpduDescriptor { header, source: Source::Memory(slice), .. } =

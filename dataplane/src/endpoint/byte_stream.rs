@@ -148,7 +148,7 @@ impl<F: Frame> Endpoint<'_, F> {
     #[cold]
     pub(super) fn hand_out_early(&mut self, seq: SeqNumber, octets: usize) {
         let Connection { tcp, mode: Mode::Bytes(stream), .. } = &mut *self.connection else { return };
-        if !stream.inbound.takes_early_messages() {
+        if !stream.inbound.wants_early_messages() {
             return;
         }
         let (queue, held) = (tcp.received(), &self.context.pools.held);
@@ -234,7 +234,7 @@ impl<F: Frame> Endpoint<'_, F> {
             }
             let Some(successors) = &mut successors else { break None };
             let Some(next) = burst.next_after(segment) else { break None };
-            if !successors.expect(segment) || !stream.inbound.takes(segment.payload_octets) {
+            if !successors.expect(segment) || !stream.inbound.has_room(segment.payload_octets) {
                 break Some(next);
             }
             if !successors.add(segment) {
@@ -306,7 +306,7 @@ pub(super) fn queue_bytes<F>(connection: &mut Connection, pools: &mut Pools<Chun
     let Connection { tcp, mode: Mode::Bytes(stream), stream: before, closing, .. } = connection else {
         return;
     };
-    stream.outbound.take_pieces();
+    stream.outbound.accept_pieces();
     if before.unqueued_octets() > 0 {
         return;
     }
@@ -327,7 +327,7 @@ pub(super) fn queue_bytes<F>(connection: &mut Connection, pools: &mut Pools<Chun
                 return;
             }
         }
-        stream.outbound.take_pieces();
+        stream.outbound.accept_pieces();
     }
     if stream.outbound.is_finished() {
         *closing = true;

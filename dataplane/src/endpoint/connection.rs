@@ -210,8 +210,8 @@ impl Connection {
         tcp::Changes::CLOSED
     }
 
-    /// Notes what a segment of the peer changed: a peer that still sends, or still acknowledges what we sent,
-    /// is not abandoned. Its replies to our probes change nothing.
+    /// Records what a segment of the peer changed: a peer that still sends, or still acknowledges what we
+    /// sent, is not abandoned. Its replies to our probes change nothing.
     #[inline]
     pub fn record_changes(&mut self, now: Instant, changes: tcp::Changes) {
         if self.close_within_ns > 0 && !changes.is_empty() && !self.has_fixed_deadline() {

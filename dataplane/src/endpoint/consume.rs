@@ -25,14 +25,14 @@ impl<F: Frame> Endpoint<'_, F> {
     /// for them and waits for no octets before others.
     #[inline]
     pub(super) fn accepts_in_place(&mut self, segment: &Segment) -> bool {
-        if let Mode::FullOperation(_) = self.connection.mode { true } else { self.takes_bytes(segment) }
+        if let Mode::FullOperation(_) = self.connection.mode { true } else { self.accepts_bytes(segment) }
     }
 
     #[inline(never)]
-    fn takes_bytes(&mut self, segment: &Segment) -> bool {
+    fn accepts_bytes(&mut self, segment: &Segment) -> bool {
         match &mut self.connection.mode {
             Mode::Bytes(stream) => {
-                stream.inbound.takes(segment.payload_octets) && self.connection.tcp.received().is_drained()
+                stream.inbound.has_room(segment.payload_octets) && self.connection.tcp.received().is_drained()
             }
             Mode::FullOperation(_) | Mode::Streaming | Mode::Lingering { .. } => false,
         }

@@ -133,7 +133,7 @@ impl Operating {
         !self.may_send || (self.nudges.left > 0 && self.silent_until == Instant::NEVER)
     }
 
-    /// Notes an FPDU that is valid for MPA. It lets us send, whether or not it is valid for DDP.
+    /// Records an FPDU that is valid for MPA. It lets us send, whether or not it is valid for DDP.
     pub fn on_fpdu(&mut self, qp: &SharedQp) {
         self.silent_until = Instant::NEVER;
         self.nudges = Nudges::NONE;

@@ -247,7 +247,7 @@ impl<F: Frame> Endpoint<'_, F> {
 }
 
 /// The result of a ULPDU in the receive queue.
-enum Taken {
+enum Consumed {
     /// It is handled.
     Received(Result<Received, Fault>),
     /// It waits for a receive.
@@ -259,23 +259,23 @@ enum Taken {
 
 /// Handles a ULPDU, verified by MPA, that is next in order.
 #[inline]
-fn take<U: Ulpdu>(
+fn handle_next<U: Ulpdu>(
     receiver: &mut Receiver,
     context: &mut ReceiveContext<'_>,
     receive_wait: &mut ReceiveWait,
     now: Instant,
     ulpdu: &U,
-) -> Taken {
+) -> Consumed {
     if let Some(placed) = receiver.place(context, ulpdu) {
-        return Taken::Received(Ok(Received::First(placed)));
+        return Consumed::Received(Ok(Received::First(placed)));
     }
     if let Some(received) = handle_rare(receiver, context, receive_wait, ulpdu) {
-        return Taken::Received(received);
+        return Consumed::Received(received);
     }
     match receive_wait.wait(now) {
-        Some(begins) => Taken::Waits { begins },
+        Some(begins) => Consumed::Waits { begins },
         // It has waited long enough: the fault is named now.
-        None => Taken::Received(receiver.on_rare(context, ulpdu)),
+        None => Consumed::Received(receiver.on_rare(context, ulpdu)),
     }
 }
 
@@ -288,7 +288,7 @@ impl<F: Frame> RdmapStream<'_, F> {
         } else {
             self.consume_contiguous::<Unmarked>()
         };
-        let (wire_len, taken) = match contiguous {
+        let (wire_len, consumed) = match contiguous {
             Some(fpdu) => fpdu,
             None => match self.consume_located() {
                 Ok(fpdu) => fpdu,
@@ -296,9 +296,9 @@ impl<F: Frame> RdmapStream<'_, F> {
             },
         };
         self.context.statistics.bytes_verified += wire_len as u64;
-        let received = match taken {
-            Taken::Received(received) => received,
-            Taken::Waits { begins } => {
+        let received = match consumed {
+            Consumed::Received(received) => received,
+            Consumed::Waits { begins } => {
                 self.context.statistics.receives_awaited += u64::from(begins);
                 self.await_receive();
                 return Step::Wait;
@@ -313,7 +313,7 @@ impl<F: Frame> RdmapStream<'_, F> {
     /// Takes the ULPDU of the next FPDU, if all of that lies in one piece of a frame and it is valid for MPA.
     /// Returns the octets of the FPDU as well.
     #[inline]
-    fn consume_contiguous<I: InFrame>(&mut self) -> Option<(usize, Taken)> {
+    fn consume_contiguous<I: InFrame>(&mut self) -> Option<(usize, Consumed)> {
         let Self { now, tcp, operating, qp, context, .. } = self;
         if cold::is_forced() {
             return None;
@@ -323,7 +323,7 @@ impl<F: Frame> RdmapStream<'_, F> {
         let (shared, stags, reads) = (&*qp.shared, &mut context.stags, &mut qp.reads);
         let acknowledged = tcp.acknowledged();
         let reach = &mut ReceiveContext { shared, stags, reads, acknowledged };
-        Some((wire_len, take(&mut qp.receiver, reach, &mut qp.receive_wait, *now, &ulpdu)))
+        Some((wire_len, handle_next(&mut qp.receiver, reach, &mut qp.receive_wait, *now, &ulpdu)))
     }
 
     /// Takes the ULPDU of the next FPDU as [`consume_contiguous`](Self::consume_contiguous) does, wherever
@@ -333,7 +333,7 @@ impl<F: Frame> RdmapStream<'_, F> {
     ///
     /// The result of the step, if there is no FPDU that is complete and valid.
     #[inline(never)]
-    fn consume_located(&mut self) -> Result<(usize, Taken), Step> {
+    fn consume_located(&mut self) -> Result<(usize, Consumed), Step> {
         let Self { now, tcp, operating, qp, .. } = self;
         let context = &mut *self.context;
         let octets = InOrder { queue: tcp.received(), held: &context.pools.held };
@@ -358,8 +358,8 @@ impl<F: Frame> RdmapStream<'_, F> {
         let acknowledged = tcp.acknowledged();
         let ulpdu = located.ulpdu(&octets);
         let reach = &mut ReceiveContext { shared, stags, reads, acknowledged };
-        let taken = take(&mut qp.receiver, reach, &mut qp.receive_wait, *now, &ulpdu);
-        Ok((located.wire_len(), taken))
+        let consumed = handle_next(&mut qp.receiver, reach, &mut qp.receive_wait, *now, &ulpdu);
+        Ok((located.wire_len(), consumed))
     }
 
     /// Returns what the result of an FPDU means for the stream.

@@ -23,7 +23,7 @@ impl ReceiveWait {
         self.allowed_ns.is_some()
     }
 
-    /// Notes that the next message has no receive at `now`. Returns `None` if its time is over, or else
+    /// Records that the next message has no receive at `now`. Returns `None` if its time is over, or else
     /// whether it has only begun to wait.
     pub(crate) fn wait(&mut self, now: Instant) -> Option<bool> {
         let allowed_ns = self.allowed_ns?;
@@ -35,13 +35,13 @@ impl ReceiveWait {
         (now < self.until).then_some(begins)
     }
 
-    /// Notes that the next message has its receive, or needs none.
+    /// Records that the next message has its receive, or needs none.
     #[inline]
     pub(crate) const fn end(&mut self) {
         self.until = Instant::NEVER;
     }
 
-    /// Notes that the message has waited long enough.
+    /// Records that the message has waited long enough.
     pub(super) const fn expire(&mut self) {
         self.until = Instant::ZERO;
     }

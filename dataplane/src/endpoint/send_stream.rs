@@ -63,7 +63,7 @@ impl SendStream {
         self.0.as_ref().map_or(0, |kept| kept.octets - kept.queued)
     }
 
-    /// Notes that TCP has queued the next `octets` octets.
+    /// Records that TCP has queued the next `octets` octets.
     pub fn on_queued(&mut self, octets: u32) {
         debug_assert!(octets <= self.unqueued_octets(), "more queued than there is");
         if let Some(kept) = &mut self.0 {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_freed_when_they_are_acknowledged_whole() {
+    fn pieces_are_freed_when_all_of_them_is_acknowledged() {
         let mut stream = filled();
         assert_eq!((stream.unqueued_octets(), stream.release(END)), (9, 0));
         stream.on_queued(7);

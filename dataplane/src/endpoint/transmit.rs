@@ -241,9 +241,9 @@ impl<F> RdmapStream<'_, F> {
             qp.sender.advance(&run, 0, tcp.queued_end(), &mut qp.reads);
             room = room.saturating_sub(run.octets as usize);
             debug_assert_eq!(room, tcp.send_room(), "both windows take as much less");
-            let parts = qp.sender.count_equal(&run, &segment, &qp.reads);
-            if parts > 0 {
-                if !queue_equal(tcp, pools, &mut qp.sender, &mut qp.reads, &run, parts) {
+            let continuations = qp.sender.count_equal(&run, &segment, &qp.reads);
+            if continuations > 0 {
+                if !queue_equal(tcp, pools, &mut qp.sender, &mut qp.reads, &run, continuations) {
                     return;
                 }
                 room = tcp.send_room();
@@ -263,12 +263,12 @@ fn queue_equal<F>(
     sender: &mut Sender,
     reads: &mut Reads,
     run: &FpduRun,
-    parts: u32,
+    continuations: u32,
 ) -> bool {
     debug_assert!(tcp.has_unsent(), "the part before was just queued");
-    let fit = (tcp.send_room() / run.octets as usize).min(parts as usize) as u32;
+    let fit = (tcp.send_room() / run.octets as usize).min(continuations as usize) as u32;
     let end = tcp.queued_end();
     let queued = tcp.queue_more(pools, fit);
     sender.advance_equal(run, queued, end, reads);
-    queued == parts
+    queued == continuations
 }

@@ -46,7 +46,7 @@ impl<'o> FpduWriter<'o> {
         fill: impl FnMut(usize, &mut [u8]) -> bool,
     ) -> bool {
         let framing = self.framing;
-        match self.take_room(header.len() + payload_len) {
+        match self.reserve_room(header.len() + payload_len) {
             Some((position, room)) => fpdu::encode(room, position, framing, header, payload_len, fill),
             None => false,
         }
@@ -54,7 +54,7 @@ impl<'o> FpduWriter<'o> {
 
     /// Returns the room of the next FPDU, whose ULPDU has `ulpdu_len` bytes, and its position.
     #[cfg(test)]
-    fn take_room(&mut self, ulpdu_len: usize) -> Option<(u64, &mut [u8])> {
+    fn reserve_room(&mut self, ulpdu_len: usize) -> Option<(u64, &mut [u8])> {
         let position = self.position + self.filled as u64;
         let end = self.filled + fpdu::wire_len(position, ulpdu_len, self.framing.markers);
         let room = self.out.get_mut(self.filled..end)?;
@@ -366,7 +366,7 @@ mod tests {
 
     /// A small message makes the same FPDU as any other segment.
     #[test]
-    fn short_fpdus_are_like_others() {
+    fn small_fpdus_are_like_others() {
         let octets: Vec<u8> = (1..=255).cycle().take(600).collect();
         let region = Region::owned(octets.clone()).expect("memory");
         let (stag, pd) = (STag::new(0, 1), ProtectionDomainId(1));

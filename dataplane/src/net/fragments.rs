@@ -36,11 +36,16 @@ impl<D: Device> Host<D> {
             ecn: header.ecn,
             first_octets_min: first_octets_min(header.protocol),
         };
-        let taken =
-            self.reassembly.take(now, &fragment, frame, network + header_octets, &mut self.counters.drops)?;
-        let Some(whole) = taken else { return Ok(Inbound::Done) };
+        let accepted = self.reassembly.accept(
+            now,
+            &fragment,
+            frame,
+            network + header_octets,
+            &mut self.counters.drops,
+        )?;
+        let Some(reassembled) = accepted else { return Ok(Inbound::Done) };
         let mut datagram = self.device.allocate().ok_or(DropCause::NoRoomForFrame)?;
-        let octets = ipv4::Header::LEN + whole.payload.len();
+        let octets = ipv4::Header::LEN + reassembled.payload.len();
         let room = datagram.append(network + octets).ok_or(DropCause::Fragment)?;
         let (link, room) = room.split_at_mut(network);
         link.copy_from_slice(frame.piece(0).and_then(|piece| piece.get(..network)).unwrap_or_default());
@@ -48,11 +53,11 @@ impl<D: Device> Host<D> {
             total_len: octets as u16,
             more_fragments: false,
             fragment_offset: 0,
-            ecn: whole.ecn,
+            ecn: reassembled.ecn,
             ..header
         }
         .emit(room);
-        room[ipv4::Header::LEN..].copy_from_slice(whole.payload);
+        room[ipv4::Header::LEN..].copy_from_slice(reassembled.payload);
         self.counters.datagrams_reassembled += 1;
         self.on_ipv4(now, datagram, network, Ingress::Wire)
     }
@@ -83,22 +88,27 @@ impl<D: Device> Host<D> {
             ecn: header.ecn,
             first_octets_min: first_octets_min(upper.protocol),
         };
-        let taken =
-            self.reassembly.take(now, &fragment, frame, network + upper.offset, &mut self.counters.drops)?;
-        let Some(whole) = taken else { return Ok(Inbound::Done) };
+        let accepted = self.reassembly.accept(
+            now,
+            &fragment,
+            frame,
+            network + upper.offset,
+            &mut self.counters.drops,
+        )?;
+        let Some(reassembled) = accepted else { return Ok(Inbound::Done) };
         let mut datagram = self.device.allocate().ok_or(DropCause::NoRoomForFrame)?;
-        let octets = ipv6::Header::LEN + whole.payload.len();
+        let octets = ipv6::Header::LEN + reassembled.payload.len();
         let room = datagram.append(network + octets).ok_or(DropCause::Fragment)?;
         let (link, room) = room.split_at_mut(network);
         link.copy_from_slice(frame.piece(0).and_then(|piece| piece.get(..network)).unwrap_or_default());
         ipv6::Header {
             next_header: upper.protocol,
-            payload_len: whole.payload.len() as u16,
-            ecn: whole.ecn,
+            payload_len: reassembled.payload.len() as u16,
+            ecn: reassembled.ecn,
             ..header
         }
         .emit(room);
-        room[ipv6::Header::LEN..].copy_from_slice(whole.payload);
+        room[ipv6::Header::LEN..].copy_from_slice(reassembled.payload);
         self.counters.datagrams_reassembled += 1;
         self.on_ipv6(now, datagram, network, true, Ingress::Wire)
     }

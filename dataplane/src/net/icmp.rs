@@ -52,7 +52,7 @@ impl<D: Device> Host<D> {
             return Err(DropCause::OtherProtocol);
         }
         self.check_fits(packet)?;
-        if !self.echo_replies.take(now) {
+        if !self.echo_replies.admit(now) {
             return Err(DropCause::RateLimited);
         }
         let octets = frame.first_mut();
@@ -141,7 +141,7 @@ impl<D: Device> Host<D> {
             return Err(DropCause::OtherProtocol);
         }
         self.check_fits(packet)?;
-        if !self.echo_replies.take(now) {
+        if !self.echo_replies.admit(now) {
             return Err(DropCause::RateLimited);
         }
         let octets = frame.first_mut();

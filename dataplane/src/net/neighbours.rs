@@ -209,7 +209,7 @@ impl Neighbours {
         solicitations
     }
 
-    /// Notes that the transport has shown that packets to `address` arrive (RFC 4861 §7.3.1). That does not
+    /// Records that the transport has shown that packets to `address` arrive (RFC 4861 §7.3.1). That does not
     /// decide between two stations that claim the address: the packets may have been under way before the
     /// claim.
     #[inline]

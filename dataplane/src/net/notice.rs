@@ -36,8 +36,8 @@ pub enum Notice {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Notices {
     waiting: Option<Notice>,
-    noted_partial_checksum: bool,
-    noted_oversized_packet: bool,
+    reported_partial_checksum: bool,
+    reported_oversized_packet: bool,
 }
 
 impl<D: Device> Host<D> {
@@ -53,7 +53,7 @@ impl<D: Device> Host<D> {
 
     #[cold]
     pub(super) fn record_partial_checksum(&mut self, peer: IpAddr) {
-        if !core::mem::replace(&mut self.notices.noted_partial_checksum, true) {
+        if !core::mem::replace(&mut self.notices.reported_partial_checksum, true) {
             self.notices.waiting = Some(Notice::PartialChecksum { peer });
         }
     }
@@ -73,7 +73,7 @@ impl<D: Device> Host<D> {
         };
         match claimed {
             Some((source, len)) if octets.len() >= self.capabilities.mtu_bytes && len > octets.len() => {
-                if !core::mem::replace(&mut self.notices.noted_oversized_packet, true) {
+                if !core::mem::replace(&mut self.notices.reported_oversized_packet, true) {
                     self.notices.waiting = Some(Notice::OversizedPacket { peer: source });
                 }
                 DropCause::OversizedPacket

@@ -84,7 +84,7 @@ impl<D: Device> Host<D> {
         true
     }
 
-    /// Notes that packets of the host have reached `remote`: its next hop is reachable (RFC 4861 §7.3.1).
+    /// Records that packets of the host have reached `remote`: its next hop is reachable (RFC 4861 §7.3.1).
     /// The neighbour cache learns it once in a tick.
     #[inline]
     pub(crate) fn confirm_reachable(&mut self, remote: IpAddr, now: Instant) {

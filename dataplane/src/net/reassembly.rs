@@ -161,7 +161,7 @@ impl Reassembly {
     ///
     /// Why the fragment was dropped: [`DropCause::Fragment`], [`DropCause::FragmentOverlap`],
     /// [`DropCause::Duplicate`].
-    pub(super) fn take<F: Frame>(
+    pub(super) fn accept<F: Frame>(
         &mut self,
         now: Instant,
         fragment: &Fragment,

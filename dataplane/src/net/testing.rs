@@ -6,7 +6,7 @@ thread_local! {
     static SUMS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Notes that the checksum of a segment that has arrived is computed.
+/// Records that the checksum of a segment that has arrived is computed.
 pub(super) fn record_sum() {
     SUMS.set(SUMS.get() + 1);
 }

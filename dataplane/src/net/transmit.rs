@@ -139,7 +139,7 @@ impl<D: Device> Host<D> {
         }
     }
 
-    /// Notes that a super-frame holds `segments` segments beside its first.
+    /// Records that a super-frame holds `segments` segments beside its first.
     pub(crate) fn count_joined(&mut self, segments: usize) {
         self.joined_segments += segments as u64;
     }

@@ -111,7 +111,7 @@ impl CompletionRing {
     /// Takes the oldest completion.
     #[inline]
     pub fn poll(&self) -> Option<Completion> {
-        let completion = self.rings.take();
+        let completion = self.rings.dequeue();
         if completion.is_some() {
             self.free(1);
         }
@@ -124,7 +124,7 @@ impl CompletionRing {
         let mut count = 0;
         self.rings.each_in_turn(|ring| {
             while let Some(place) = completions.get_mut(count)
-                && let Some(completion) = ring.take()
+                && let Some(completion) = ring.dequeue()
             {
                 *place = completion;
                 count += 1;
@@ -197,7 +197,7 @@ impl CompletionRing {
         self.reserved.fetch_sub(u64::from(places), Ordering::Relaxed);
     }
 
-    /// Notes that a completion found no entry. The first time it reports an event.
+    /// Records that a completion found no entry. The first time it reports an event.
     pub(super) fn overflow(&self, events: Option<&AsyncEvents>) {
         if !self.overflowed.swap(true, Ordering::AcqRel)
             && let Some(events) = events
@@ -331,7 +331,7 @@ impl Iterator for Drain<'_> {
     type Item = Completion;
 
     fn next(&mut self) -> Option<Completion> {
-        let completion = self.queue.rings.take()?;
+        let completion = self.queue.rings.dequeue()?;
         self.taken += 1;
         Some(completion)
     }

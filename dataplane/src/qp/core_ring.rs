@@ -57,7 +57,7 @@ impl CoreRing {
 
     /// Takes the oldest completion, for the thread that polls.
     #[inline]
-    pub(super) fn take(&self) -> Option<Completion> {
+    pub(super) fn dequeue(&self) -> Option<Completion> {
         let position = self.taken.load(Ordering::Relaxed);
         let words = self.slots.written(position)?.read();
         self.taken.store(position + 1, Ordering::Relaxed);
@@ -168,10 +168,10 @@ impl CoreRings {
     /// Takes a completion: the oldest of its core. Of completions of two cores neither is older than the
     /// other.
     #[inline]
-    pub(super) fn take(&self) -> Option<Completion> {
+    pub(super) fn dequeue(&self) -> Option<Completion> {
         match self.first.next.get() {
-            None => self.first.take(),
-            Some(_) => self.in_turn().find_map(CoreRing::take),
+            None => self.first.dequeue(),
+            Some(_) => self.in_turn().find_map(CoreRing::dequeue),
         }
     }
 

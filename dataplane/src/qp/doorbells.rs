@@ -133,7 +133,7 @@ impl Doorbells {
         self.others.load(Ordering::Relaxed) && self.others.swap(false, Ordering::AcqRel)
     }
 
-    /// Notes that byte streams are left that ring.
+    /// Records that byte streams are left that ring.
     pub fn leave_others(&self) {
         self.others.store(true, Ordering::Release);
     }
@@ -250,13 +250,13 @@ mod tests {
         (doorbells, bells)
     }
 
-    fn taken(doorbells: &Doorbells) -> Vec<u32> {
+    fn dequeue_all(doorbells: &Doorbells) -> Vec<u32> {
         core::iter::from_fn(|| doorbells.take()).map(|number| number.0).collect()
     }
 
     /// Every queue pair that rings is taken once, however often it has rung.
     #[test]
-    fn every_bell_is_taken_once() {
+    fn every_bell_is_dequeued_once() {
         let numbers = [0, 63, 64, 127, 128, 2000, limits::QPS_PER_CORE as u32 - 1];
         let (doorbells, bells) = bells(limits::QPS_PER_CORE, &numbers);
         assert!(doorbells.is_empty());
@@ -264,9 +264,9 @@ mod tests {
             bells.iter().for_each(Doorbell::ring);
             bells.iter().for_each(Doorbell::ring);
             assert!(!doorbells.is_empty());
-            let mut taken = taken(&doorbells);
-            taken.sort_unstable();
-            assert_eq!(taken, numbers);
+            let mut numbers_rung = dequeue_all(&doorbells);
+            numbers_rung.sort_unstable();
+            assert_eq!(numbers_rung, numbers);
             assert!(doorbells.is_empty());
         }
     }
@@ -298,7 +298,7 @@ mod tests {
         bells.remove(0);
         assert_eq!(doorbells.used.load(Ordering::Relaxed), 0b100);
         bells[0].ring();
-        assert_eq!(taken(&doorbells), [130]);
+        assert_eq!(dequeue_all(&doorbells), [130]);
         drop(bells);
         assert_eq!(doorbells.used.load(Ordering::Relaxed), 0);
     }

@@ -109,7 +109,7 @@ mod tests {
 
     /// The mark fits into padding, so requests and completions do not grow.
     #[test]
-    fn it_takes_no_room() {
+    fn it_needs_no_room() {
         assert_eq!(size_of::<SendRequest>(), 144);
         assert_eq!(size_of::<ReceiveRequest>(), 80);
         assert_eq!(size_of::<Completion>(), 48);

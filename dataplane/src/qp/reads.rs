@@ -245,7 +245,7 @@ impl InboundReads {
         self.queue.get(number.wrapping_sub(self.completed) as usize)
     }
 
-    /// Notes that another `octets` octets of the next response are queued and end at `end`. Returns true if
+    /// Records that another `octets` octets of the next response are queued and end at `end`. Returns true if
     /// that completes it.
     pub(super) fn advance(&mut self, octets: u32, end: SeqNumber) -> bool {
         let Some(response) = self.queue.get_mut(self.queued) else { return true };
@@ -259,7 +259,7 @@ impl InboundReads {
         true
     }
 
-    /// Notes that another `octets` octets of the next response are queued, which do not complete it.
+    /// Records that another `octets` octets of the next response are queued, which do not complete it.
     #[inline]
     pub(super) const fn advance_inside(&mut self, octets: u32) {
         self.offset += octets;

@@ -13,7 +13,7 @@ use super::request_check::check_shape;
 use super::shared_receive_queue::SharedReceiveQueue;
 use super::slot::Slot;
 use super::work::{Completion, QpNumber, RECEIVE_WORDS, ReceiveRequest, SendRequest};
-use super::work_queue::{Untaken, WorkQueue};
+use super::work_queue::{Posted, WorkQueue};
 use super::wqe::{Boxes, CompactWqe, WQE_WORDS, Wqe};
 use crate::memory::{Accessor, ProtectionDomainId};
 use crate::sync::{AtomicBool, AtomicCell, AtomicU8, AtomicU16, AtomicU64, OneWord, Ordering, fence};
@@ -341,7 +341,7 @@ impl SharedQp {
     /// Returns the posted sends, for the core, which takes the first of them.
     #[inline]
     pub(super) fn posted_sends(&self) -> PostedSends<'_> {
-        PostedSends(self.sends.untaken())
+        PostedSends(self.sends.posted())
     }
 
     /// Returns the box of a request, for the core. This comes before the completion, after which another
@@ -379,7 +379,7 @@ impl SharedQp {
 
     /// Returns the posted receive after `index` others that are not taken, for the core.
     pub(super) fn posted_receive(&self, index: usize) -> Option<ReceiveRequest> {
-        Some(ReceiveRequest::read(self.receives.untaken_at(index)?))
+        Some(ReceiveRequest::read(self.receives.posted_at(index)?))
     }
 
     /// The slot of the receive for the next message that begins, for the core: of the receive queue, or of
@@ -488,7 +488,7 @@ impl SharedQp {
         self.abandoned.load(Ordering::Acquire)
     }
 
-    /// Notes the error that ended the stream, for the core. The first one stays.
+    /// Records the error that ended the stream, for the core. The first one stays.
     // Requirements: RDMAP-7.1-03
     pub fn set_error(&self, error: StreamError) {
         if self.error().is_none() {
@@ -567,7 +567,7 @@ impl SharedQp {
 
 /// Posted sends that a core takes together.
 #[derive(Debug)]
-pub(super) struct PostedSends<'q>(Untaken<'q, WQE_WORDS>);
+pub(super) struct PostedSends<'q>(Posted<'q, WQE_WORDS>);
 
 impl PostedSends<'_> {
     /// The next one, as it is if it is short.

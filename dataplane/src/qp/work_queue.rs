@@ -138,13 +138,13 @@ impl<const N: usize> WorkQueue<N> {
     }
 
     /// The slot of the request that is posted after `index` others that are not taken, for the core.
-    pub(super) fn untaken_at(&self, index: usize) -> Option<&Slot<N>> {
+    pub(super) fn posted_at(&self, index: usize) -> Option<&Slot<N>> {
         let position = self.core.taken.load(Ordering::Relaxed) + index as u64;
         // A slot is found again further on than the queue is deep.
         if index < self.depth { self.slots.written(position) } else { None }
     }
 
-    /// Notes that the request at the [front](Self::front) was read, for the core.
+    /// Records that the request at the [front](Self::front) was read, for the core.
     #[inline]
     pub(super) fn advance(&self) {
         let taken = self.core.taken.load(Ordering::Relaxed);
@@ -153,8 +153,8 @@ impl<const N: usize> WorkQueue<N> {
 
     /// Returns the requests that are not taken, from the oldest on, for the core.
     #[inline]
-    pub(super) fn untaken(&self) -> Untaken<'_, N> {
-        Untaken { queue: self, next: self.core.taken.load(Ordering::Relaxed) }
+    pub(super) fn posted(&self) -> Posted<'_, N> {
+        Posted { queue: self, next: self.core.taken.load(Ordering::Relaxed) }
     }
 
     /// Whether the core has taken all requests, for the core.
@@ -170,13 +170,13 @@ impl<const N: usize> WorkQueue<N> {
         self.poster.posted.store(posted + 1, Ordering::Relaxed);
     }
 
-    /// Notes that a request is complete and its entry is free, for the core.
+    /// Records that a request is complete and its entry is free, for the core.
     #[inline]
     pub(super) fn finish_one(&self) {
         self.finish(1);
     }
 
-    /// Notes that `requests` requests are complete, as [`finish_one`](Self::finish_one) does.
+    /// Records that `requests` requests are complete, as [`finish_one`](Self::finish_one) does.
     #[inline]
     pub(super) fn finish(&self, requests: u64) {
         let finished = self.core.finished.load(Ordering::Relaxed);
@@ -186,12 +186,12 @@ impl<const N: usize> WorkQueue<N> {
 
 /// Requests of a queue that a core takes one after the other. They are taken when this is dropped.
 #[derive(Debug)]
-pub(super) struct Untaken<'q, const N: usize> {
+pub(super) struct Posted<'q, const N: usize> {
     queue: &'q WorkQueue<N>,
     next: u64,
 }
 
-impl<const N: usize> Untaken<'_, N> {
+impl<const N: usize> Posted<'_, N> {
     /// The slot of the next request, as [`WorkQueue::front`] returns it.
     #[inline]
     pub(super) fn front(&self) -> Option<&Slot<N>> {
@@ -205,7 +205,7 @@ impl<const N: usize> Untaken<'_, N> {
     }
 }
 
-impl<const N: usize> Drop for Untaken<'_, N> {
+impl<const N: usize> Drop for Posted<'_, N> {
     #[inline]
     fn drop(&mut self) {
         self.queue.core.taken.store(self.next, Ordering::Relaxed);

@@ -71,8 +71,8 @@ impl AckState {
         self.owed = (self.owed + 1).min(limit);
     }
 
-    /// Notes that the octets `block` are held beyond a gap. A peer without SACK-permitted gets no blocks (RFC
-    /// 2018 §2).
+    /// Records that the octets `block` are held beyond a gap. A peer without SACK-permitted gets no blocks
+    /// (RFC 2018 §2).
     pub(super) fn on_held(&mut self, block: Block) {
         if self.sack {
             self.sack_blocks.on_held(block);
@@ -80,7 +80,7 @@ impl AckState {
         }
     }
 
-    /// Notes that the octets `block` were received twice, for a peer that understands blocks (RFC 2883).
+    /// Records that the octets `block` were received twice, for a peer that understands blocks (RFC 2883).
     pub(super) const fn on_duplicate(&mut self, block: Block) {
         if self.sack {
             self.sack_blocks.on_duplicate(block);

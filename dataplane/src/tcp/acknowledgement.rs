@@ -64,9 +64,9 @@ struct Deliveries<'c> {
 }
 
 impl Deliveries<'_> {
-    /// Notes that the `count` segments of a group are delivered, of which `segment` is the first.
+    /// Records that the `count` segments of a group are delivered, of which `segment` is the first.
     #[inline]
-    fn note(&mut self, segment: &Segment<()>, count: u32) {
+    fn record(&mut self, segment: &Segment<()>, count: u32) {
         if segment.state == SegmentState::Sacked {
             return;
         }
@@ -277,10 +277,10 @@ impl Connection {
         pools: &mut Pools<P, F>,
     ) -> Delivery {
         let (queue, mut deliveries) = self.deliveries(now, acknowledged);
-        let mut note = |segment: &Segment<()>, count| deliveries.note(segment, count);
-        queue.acknowledge(&mut pools.segments, acknowledged.ack, &mut note);
+        let mut record = |segment: &Segment<()>, count| deliveries.record(segment, count);
+        queue.acknowledge(&mut pools.segments, acknowledged.ack, &mut record);
         let sacked_before = queue.sacked_segments();
-        queue.mark_sacked(&mut pools.segments, &mut pools.scan_budget, &selective.blocks, &mut note);
+        queue.mark_sacked(&mut pools.segments, &mut pools.scan_budget, &selective.blocks, &mut record);
         let newly_sacked = queue.sacked_segments() > sacked_before;
         Delivery { newly_sacked, ..deliveries.delivery }
     }

@@ -29,7 +29,7 @@ pub struct Burst<P> {
     /// The segment that is sent now.
     segment: Segment<P>,
     /// How many of its group are sent and not yet noted in the send queue, itself included.
-    unnoted: u32,
+    unrecorded: u32,
     /// How many of its group follow it.
     left_in_group: u32,
     /// They are all as long as the first, and none has an option.
@@ -141,7 +141,7 @@ impl Connection {
             ecn,
             push: segment.end() == self.send.queue.end(),
             segment,
-            unnoted: 1,
+            unrecorded: 1,
             left_in_group: count - 1,
             alike,
             least_octets,
@@ -232,7 +232,7 @@ impl Connection {
     /// as long, are sent at `now`: one where the connection has a pace.
     #[inline]
     fn send_of_burst<P: SendPayload>(&mut self, now: Instant, burst: &mut Burst<P>, count: u32) {
-        burst.unnoted += count;
+        burst.unrecorded += count;
         burst.left_octets -= burst.segment.octets * count;
         if let Some(pace) = &burst.pace {
             debug_assert_eq!(count, 1, "each has its time");
@@ -261,7 +261,7 @@ impl Connection {
         self.arm_probe(now);
     }
 
-    /// Notes in the send queue what is sent of the group under way.
+    /// Records in the send queue what is sent of the group under way.
     #[inline]
     fn mark_sent_of<P: SendPayload, F>(
         &mut self,
@@ -269,7 +269,7 @@ impl Connection {
         pools: &mut Pools<P, F>,
         burst: &mut Burst<P>,
     ) {
-        let count = core::mem::take(&mut burst.unnoted);
+        let count = core::mem::take(&mut burst.unrecorded);
         if count > 0 {
             self.send.queue.advance_by(&mut pools.segments, now, count);
             self.counters.data_segments_sent += u64::from(count);

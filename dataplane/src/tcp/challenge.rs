@@ -28,7 +28,7 @@ impl Challenges {
     }
 
     /// Whether the limit of this connection allows another answer at `now`; it counts then.
-    pub(super) fn take(&mut self, now: Instant) -> bool {
+    pub(super) fn admit(&mut self, now: Instant) -> bool {
         if now - self.began >= limits::CHALLENGE_SPAN_NS {
             *self = Self { began: now, count: 0 };
         }

@@ -156,7 +156,7 @@ impl Connection {
     /// The offset of the timestamp clock, and the peer's latest timestamp, if the ends have agreed on
     /// timestamps.
     pub fn clocks(&self) -> Option<(u32, u32)> {
-        self.timestamps.negotiated.then(|| self.timestamps.parts())
+        self.timestamps.negotiated.then(|| self.timestamps.values())
     }
 
     /// Whether the peer has closed and everything it sent is in order.

@@ -365,7 +365,7 @@ impl Connection {
         self.on_text(now, header, payload, pools, changes)
     }
 
-    /// Notes when an acceptable segment has come, and the peer's clock.
+    /// Records when an acceptable segment has come, and the peer's clock.
     #[inline]
     fn record_arrival(
         &mut self,
@@ -383,7 +383,7 @@ impl Connection {
         // would make the connection refuse genuine segments.
         self.receive.last_arrival = now;
         if let Some(clock) = timestamps.filter(|_| self.timestamps.negotiated) {
-            self.timestamps.take(now, clock.value, seq, self.ack.last_sent);
+            self.timestamps.update(now, clock.value, seq, self.ack.last_sent);
         }
     }
 
@@ -676,7 +676,7 @@ impl Connection {
 
     /// Whether the limits of this connection and of the core allow another such acknowledgement at `now`.
     fn may_challenge(&mut self, now: Instant, core: &mut RateLimit) -> bool {
-        self.challenges.take(now) && core.take(now)
+        self.challenges.admit(now) && core.admit(now)
     }
 }
 

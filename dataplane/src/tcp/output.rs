@@ -179,9 +179,9 @@ impl Connection {
         // RFC 9293 §3.7.4. A segment that the next one could not join is as full as whole FPDUs make it. None
         // joins a segment with an option.
         // Requirements: MPA-A.2-01
-        let behind = self.send.queue.octets_after_next(&pools.segments);
-        let joins = |behind| !has_option && octets + behind <= emss;
-        let may_grow = octets < emss && behind.is_none_or(joins);
+        let after = self.send.queue.octets_after_next(&pools.segments);
+        let joins = |after| !has_option && octets + after <= emss;
+        let may_grow = octets < emss && after.is_none_or(joins);
         if self.config.behaviour.nagle && may_grow && flight > 0 && !self.send.fin.is_queued() {
             return None;
         }

@@ -52,7 +52,7 @@ impl Pacer {
         self.on_sent_for(now, pace.time_ns(octets));
     }
 
-    /// Notes that octets are sent that take `time_ns` at the pace.
+    /// Records that octets are sent that take `time_ns` at the pace.
     pub(super) fn on_sent_for(&mut self, now: Instant, time_ns: u64) {
         self.drained = self.drained.max(now) + time_ns;
     }
@@ -83,7 +83,7 @@ mod tests {
 
     /// Over a short path the window is spent long before the burst's 2 ms.
     #[test]
-    fn a_short_path_is_not_paced() {
+    fn a_path_of_little_delay_is_not_paced() {
         let pace = Pace::new(100_000, 100_000, false, 1000);
         let mut pacer = Pacer::new();
         let now = Instant::from_nanos(SECOND);

@@ -67,7 +67,7 @@ impl Rack {
         is_after((self.sent_at, self.end), (segment.sent_at, segment.end()))
     }
 
-    /// Notes `count` delivered segments of a group, the first of which is `segment` (§6.2 steps 2, 3).
+    /// Records `count` delivered segments of a group, the first of which is `segment` (§6.2 steps 2, 3).
     /// Returns how many of them show reordering. `ambiguous` says that the acknowledgement may be for an
     /// earlier transmission; then it is one segment.
     pub(super) fn on_delivered(
@@ -77,7 +77,7 @@ impl Rack {
         count: u32,
         ambiguous: bool,
     ) -> u32 {
-        let last = segment.part(count - 1);
+        let last = segment.nth(count - 1);
         let reordered = match (self.highest - segment.end()).max(0).cast_unsigned() {
             0 => 0,
             _ if segment.retransmitted() => 0,
@@ -99,7 +99,7 @@ impl Rack {
         self.highest <= end
     }
 
-    /// Notes delivered segments, of which each was sent once and is [in order](Self::is_in_order), as
+    /// Records delivered segments, of which each was sent once and is [in order](Self::is_in_order), as
     /// [`on_delivered`](Self::on_delivered) does.
     #[inline]
     pub(super) fn on_delivered_in_order(&mut self, now: Instant, segments: &SentOnce) {
@@ -110,7 +110,7 @@ impl Rack {
         }
     }
 
-    /// Notes a D-SACK: a retransmission was spurious. The window grows by a quarter of the least round-trip
+    /// Records a D-SACK: a retransmission was spurious. The window grows by a quarter of the least round-trip
     /// time, once a round trip (§6.2 step 4).
     pub(super) fn on_duplicate_delivery(&mut self, una: SeqNumber, nxt: SeqNumber) {
         if una >= self.widened_round {

@@ -75,7 +75,7 @@ impl Resent {
         }
     }
 
-    /// Notes that the peer received `block` twice. Returns true if it has now received every retransmitted
+    /// Records that the peer received `block` twice. Returns true if it has now received every retransmitted
     /// segment twice.
     fn answered_by(&mut self, block: Block) -> bool {
         let sent = &mut self.blocks[..usize::from(self.count)];
@@ -159,7 +159,7 @@ impl Recovery {
         self.duplicate_acks.saturating_mul(emss_octets)
     }
 
-    /// Notes that the octets `block` were retransmitted at clock value `clock`.
+    /// Records that the octets `block` were retransmitted at clock value `clock`.
     pub(super) fn on_resent(&mut self, clock: u32, block: Block) {
         if let Some(undo) = &mut self.undo {
             undo.resent.add(block);
@@ -169,7 +169,7 @@ impl Recovery {
         }
     }
 
-    /// Notes that the peer received the octets `block` twice. Returns true if that holds for every
+    /// Records that the peer received the octets `block` twice. Returns true if that holds for every
     /// retransmitted segment: then nothing was lost (RFC 3708 §2). Octets duplicated by the network alone do
     /// not count.
     pub(super) fn on_duplicate_delivery(&mut self, block: Block) -> bool {
@@ -192,7 +192,7 @@ impl Recovery {
         self.undo = None;
     }
 
-    /// Notes where a recovery begins: it repairs the segments outstanding now, from `una` up to `nxt`.
+    /// Records where a recovery begins: it repairs the segments outstanding now, from `una` up to `nxt`.
     pub(super) const fn on_reduction(&mut self, una: SeqNumber, nxt: SeqNumber) {
         self.until = nxt;
         self.undo = Some(Undo { from: una, clock: None, resent: Resent::new() });

@@ -28,7 +28,7 @@ impl SackBlocks {
         self.held.is_empty() && self.duplicate.is_none()
     }
 
-    /// Notes that the octets `block` are held beyond a gap.
+    /// Records that the octets `block` are held beyond a gap.
     pub(super) fn on_held(&mut self, mut block: Block) {
         self.held.retain(|held| {
             let apart = held.1 < block.0 || block.1 < held.0;
@@ -43,7 +43,7 @@ impl SackBlocks {
         self.held.insert(0, block);
     }
 
-    /// Notes that the octets `block` were received twice. Only the next acknowledgement reports it.
+    /// Records that the octets `block` were received twice. Only the next acknowledgement reports it.
     pub(super) const fn on_duplicate(&mut self, block: Block) {
         self.duplicate = Some(block);
     }

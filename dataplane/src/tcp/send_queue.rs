@@ -18,7 +18,7 @@ pub use group::{Segment, SegmentPool, SegmentState, SendPayload};
 #[derive(Debug)]
 pub struct SendQueue {
     /// The segments, in group.
-    group: List,
+    groups: List,
     /// Segments in all group.
     len: u32,
     /// The group of the next segment never sent; `None` when all are sent.
@@ -41,7 +41,7 @@ impl SendQueue {
     /// An empty queue whose first octet will have the sequence number `start`.
     pub const fn new(start: SeqNumber) -> Self {
         Self {
-            group: List::new(),
+            groups: List::new(),
             len: 0,
             next: None,
             lost_from: None,
@@ -113,7 +113,7 @@ impl SendQueue {
 
     /// Whether nothing is held.
     pub const fn is_empty(&self) -> bool {
-        self.group.is_empty()
+        self.groups.is_empty()
     }
 
     /// Queues a segment of `octets` octets. Returns false and queues nothing if the pool has no room left, or
@@ -125,7 +125,7 @@ impl SendQueue {
         }
         let (sent_at, state) = (Instant::ZERO, SegmentState::Unsent);
         let segment = Segment { seq: self.end, octets, payload, skip, sent_at, transmissions: 0, state };
-        let Some(node) = pool.push(&mut self.group, segment) else { return false };
+        let Some(node) = pool.push(&mut self.groups, segment) else { return false };
         self.len += 1;
         self.end += octets;
         if self.next.is_none() {
@@ -138,7 +138,7 @@ impl SendQueue {
     /// [queued](Self::push), is the first of. Returns how many it has queued: fewer if the pool has no room
     /// left, or this queue holds its share of it.
     pub fn grow_last<P>(&mut self, pool: &mut SegmentPool<P>, count: u32) -> u32 {
-        let Some((node, last)) = self.group.back().and_then(|node| Some((node, pool.get(node)?))) else {
+        let Some((node, last)) = self.groups.back().and_then(|node| Some((node, pool.get(node)?))) else {
             return 0;
         };
         debug_assert!(last.first.state == SegmentState::Unsent && last.first.skip == 0, "it was just queued");
@@ -164,13 +164,13 @@ impl SendQueue {
         pool: &'p SegmentPool<P>,
     ) -> impl Iterator<Item = Segment<P>> + 'p {
         let next = |node: &NodeId| pool.next(*node);
-        let parts = |group: &'p SegmentGroup<P>| (0..group.count).map(|index| group.first.part(index));
-        core::iter::successors(self.group.front(), next).filter_map(|node| pool.get(node)).flat_map(parts)
+        let segments = |group: &'p SegmentGroup<P>| (0..group.count).map(|index| group.first.nth(index));
+        core::iter::successors(self.groups.front(), next).filter_map(|node| pool.get(node)).flat_map(segments)
     }
 
     /// Replaces the payload of every segment by `payload`.
     pub fn replace_payloads<P: Copy>(&mut self, pool: &mut SegmentPool<P>, payload: P) {
-        let mut at = self.group.front();
+        let mut at = self.groups.front();
         while let Some(node) = at {
             if let Some(group) = pool.get_mut(node) {
                 (group.first.payload, group.first.skip) = (payload, 0);
@@ -182,7 +182,7 @@ impl SendQueue {
     /// The payload and the octets of the last segment, if it was never sent and is whole, not one of several
     /// that are alike, and needs no option of its own.
     pub fn last_unsent<P: SendPayload>(&self, pool: &SegmentPool<P>) -> Option<(P, u32)> {
-        let SegmentGroup { first: last, count, after } = pool.get(self.group.back()?)?;
+        let SegmentGroup { first: last, count, after } = pool.get(self.groups.back()?)?;
         let alone = *count == 1 && after.is_none() && last.payload.option_octets() == 0;
         (alone && last.state == SegmentState::Unsent && last.skip == 0).then_some((last.payload, last.octets))
     }
@@ -190,7 +190,7 @@ impl SendQueue {
     /// Replaces the last segment, which [`last_unsent`](Self::last_unsent) returned and which is not longer,
     /// by `payload` of `octets` octets.
     pub fn extend_last<P>(&mut self, pool: &mut SegmentPool<P>, payload: P, octets: u32) {
-        let Some(group) = self.group.back().and_then(|node| pool.get_mut(node)) else { return };
+        let Some(group) = self.groups.back().and_then(|node| pool.get_mut(node)) else { return };
         let last = &mut group.first;
         debug_assert!(group.count == 1 && last.state == SegmentState::Unsent, "it cannot grow any more");
         debug_assert!(last.octets <= octets, "it becomes shorter");
@@ -223,7 +223,7 @@ impl SendQueue {
     /// The oldest unacknowledged segment, if it was ever sent.
     #[inline]
     pub fn oldest<'p, P>(&self, pool: &'p SegmentPool<P>) -> Option<&'p Segment<P>> {
-        let group = pool.get(self.group.front()?)?;
+        let group = pool.get(self.groups.front()?)?;
         Some(&group.first).filter(|segment| segment.transmissions > 0)
     }
 
@@ -245,7 +245,7 @@ impl SendQueue {
         None
     }
 
-    /// Notes that the next unsent segment is sent at `now`, and returns it.
+    /// Records that the next unsent segment is sent at `now`, and returns it.
     pub fn advance<P: SendPayload>(&mut self, pool: &mut SegmentPool<P>, now: Instant) -> Option<Segment<P>> {
         let mut segment = *self.peek(pool)?;
         self.advance_by(pool, now, 1);
@@ -253,7 +253,7 @@ impl SendQueue {
         Some(segment)
     }
 
-    /// Notes that the first `count` segments, at least one, of the group that
+    /// Records that the first `count` segments, at least one, of the group that
     /// [`peek_group`](Self::peek_group) returned are sent at `now`.
     #[inline]
     pub fn advance_by<P: SendPayload>(&mut self, pool: &mut SegmentPool<P>, now: Instant, count: u32) {
@@ -267,13 +267,13 @@ impl SendQueue {
             next.first.mark_sent(now);
             self.next = following;
         } else {
-            self.next = self.advance_part(pool, now, node, octets, count);
+            self.next = self.advance_within(pool, now, node, octets, count);
         }
     }
 
-    /// Notes that the first `count` segments, of `octets` octets each, of the group `node` are sent at
+    /// Records that the first `count` segments, of `octets` octets each, of the group `node` are sent at
     /// `now`. Returns the group after them. Those that are sent in one turn are one group again.
-    fn advance_part<P: SendPayload>(
+    fn advance_within<P: SendPayload>(
         &mut self,
         pool: &mut SegmentPool<P>,
         now: Instant,
@@ -285,15 +285,15 @@ impl SendQueue {
             && pool.next(before) == Some(node)
             && pool.get(before).is_some_and(|before| was_sent_once(&before.first, now, octets))
         {
-            return pool.move_first(&mut self.group, before, node, count);
+            return pool.move_first(&mut self.groups, before, node, count);
         }
-        pool.part(&mut self.group, node, count);
+        pool.split(&mut self.groups, node, count);
         let (sent, following) = pool.get_mut_and_next(node)?;
         sent.first.mark_sent(now);
         following
     }
 
-    /// Notes that the first lost segment is retransmitted at `now`, and returns it.
+    /// Records that the first lost segment is retransmitted at `now`, and returns it.
     pub fn resend_lost<P: SendPayload>(
         &mut self,
         pool: &mut SegmentPool<P>,
@@ -301,7 +301,7 @@ impl SendQueue {
     ) -> Option<Segment<P>> {
         self.peek_lost(pool)?;
         let node = self.lost_from?;
-        pool.part(&mut self.group, node, 1);
+        pool.split(&mut self.groups, node, 1);
         let segment = &mut pool.get_mut(node)?.first;
         segment.mark_sent(now);
         self.lost_octets -= segment.octets;
@@ -309,7 +309,7 @@ impl SendQueue {
         Some(*segment)
     }
 
-    /// Notes that the last segment sent is retransmitted at `now`, and returns it (RFC 8985 §7.3).
+    /// Records that the last segment sent is retransmitted at `now`, and returns it (RFC 8985 §7.3).
     pub fn resend_last<P: SendPayload>(
         &mut self,
         pool: &mut SegmentPool<P>,
@@ -317,7 +317,7 @@ impl SendQueue {
     ) -> Option<Segment<P>> {
         // The last segment sent is the last of the list, unless others are queued after it; then those are
         // sent first.
-        let node = self.group.back()?;
+        let node = self.groups.back()?;
         let group = pool.get(node)?;
         let (state, octets, count) = (group.first.state, group.first.octets, group.count);
         match state {
@@ -328,7 +328,7 @@ impl SendQueue {
             }
             SegmentState::Sacked | SegmentState::Unsent => return None,
         }
-        let node = pool.part(&mut self.group, node, count - 1).unwrap_or(node);
+        let node = pool.split(&mut self.groups, node, count - 1).unwrap_or(node);
         let segment = &mut pool.get_mut(node)?.first;
         segment.mark_sent(now);
         Some(*segment)
@@ -356,14 +356,14 @@ impl SendQueue {
         if octets == 0 || first.octets <= octets || pool.free() == 0 {
             return false;
         }
-        pool.part(&mut self.group, node, 1);
+        pool.split(&mut self.groups, node, 1);
         let rest = Segment {
             seq: first.seq + octets,
             octets: first.octets - octets,
             skip: first.skip + octets,
             ..first
         };
-        if pool.insert(&mut self.group, node, rest).is_none() {
+        if pool.insert(&mut self.groups, node, rest).is_none() {
             return false;
         }
         self.len += 1;
@@ -382,7 +382,7 @@ impl SendQueue {
         ack: SeqNumber,
         mut delivered: impl FnMut(&Segment<()>, u32),
     ) {
-        while let Some(front) = self.group.front() {
+        while let Some(front) = self.groups.front() {
             let Some(group) = pool.get(front) else { break };
             let first = group.first.bare();
             if first.end() > ack || first.transmissions == 0 {
@@ -400,7 +400,7 @@ impl SendQueue {
             if self.lost_from == Some(front) {
                 self.lost_from = pool.next(front);
             }
-            pool.drop_front(&mut self.group, count);
+            pool.drop_front(&mut self.groups, count);
         }
     }
 
@@ -415,7 +415,7 @@ impl SendQueue {
     ) -> SentOnce {
         debug_assert!(!self.has_holes(), "the last segment was not the last to be delivered");
         let mut sum = SentOnce::default();
-        while let Some(front) = self.group.front() {
+        while let Some(front) = self.groups.front() {
             let Some(group) = pool.get(front) else { break };
             let first = &group.first;
             if first.end() > ack || first.transmissions != 1 || first.state != SegmentState::InFlight {
@@ -435,7 +435,7 @@ impl SendQueue {
             if self.lost_from == Some(front) {
                 self.lost_from = pool.next(front);
             }
-            pool.drop_front(&mut self.group, count);
+            pool.drop_front(&mut self.groups, count);
         }
         self.in_flight_octets -= sum.octets;
         self.len -= sum.count;
@@ -471,7 +471,7 @@ impl SendQueue {
                 |&(left, right): &(SeqNumber, SeqNumber)| left <= segment.seq && segment.end() <= right;
             blocks.iter().any(held)
         };
-        let mut at = self.group.front();
+        let mut at = self.groups.front();
         while let Some(node) = at {
             budget.spend_one();
             let Some(group) = pool.get(node) else { return };
@@ -481,7 +481,7 @@ impl SendQueue {
             }
             let held = is_held(&first);
             let alike = count_alike(budget, first, count, |segment| is_held(segment) == held);
-            pool.part(&mut self.group, node, alike);
+            pool.split(&mut self.groups, node, alike);
             if held && first.state != SegmentState::Sacked {
                 delivered(&first, alike);
                 let octets = first.octets * alike;
@@ -519,7 +519,7 @@ impl SendQueue {
         mut judge: impl FnMut(&Segment<()>, &P) -> Verdict,
     ) -> bool {
         let mut first_lost = None;
-        let mut at = self.group.front();
+        let mut at = self.groups.front();
         while let Some(node) = at {
             budget.spend_one();
             let Some(group) = pool.get(node) else { break };
@@ -532,7 +532,7 @@ impl SendQueue {
                     verdict => {
                         let alike =
                             count_alike(budget, first, count, |segment| judge(segment, payload) == verdict);
-                        pool.part(&mut self.group, node, alike);
+                        pool.split(&mut self.groups, node, alike);
                         if verdict == Verdict::Lost {
                             let octets = first.octets * alike;
                             self.subtract(SegmentState::InFlight, octets, alike);
@@ -549,7 +549,7 @@ impl SendQueue {
         }
         if first_lost.is_some() {
             // The first lost segment is this one or an older one; the next search starts at the front.
-            self.lost_from = self.group.front();
+            self.lost_from = self.groups.front();
         }
         first_lost.is_some()
     }
@@ -566,7 +566,7 @@ impl SendQueue {
 
     /// Marks all selectively acknowledged segments as lost: the peer has dropped them (RFC 2018 §8).
     pub fn forget_sacked<P>(&mut self, pool: &mut SegmentPool<P>) {
-        let mut at = self.group.front();
+        let mut at = self.groups.front();
         while let Some(node) = at {
             let Some(group) = pool.get_mut(node) else { break };
             if group.first.state == SegmentState::Sacked {
@@ -576,12 +576,12 @@ impl SendQueue {
             at = pool.next(node);
         }
         (self.sacked_octets, self.sacked_segments) = (0, 0);
-        self.lost_from = self.group.front();
+        self.lost_from = self.groups.front();
     }
 
     /// Frees everything.
     pub fn clear<P>(&mut self, pool: &mut SegmentPool<P>) {
-        pool.clear(&mut self.group);
+        pool.clear(&mut self.groups);
         *self = Self::new(self.nxt);
     }
 }

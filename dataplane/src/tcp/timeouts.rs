@@ -29,7 +29,7 @@ impl Connection {
     pub fn on_timer<P: SendPayload, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) -> Changes {
         let before = self.state;
         for timer in TIMERS {
-            if !self.timers.take_due(timer, now) {
+            if !self.timers.clear_if_due(timer, now) {
                 continue;
             }
             match timer {

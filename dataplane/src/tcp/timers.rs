@@ -94,7 +94,7 @@ impl Timers {
         self.at.into_iter().min().unwrap_or(Instant::NEVER)
     }
 
-    pub(super) fn take_due(&mut self, timer: Timer, now: Instant) -> bool {
+    pub(super) fn clear_if_due(&mut self, timer: Timer, now: Instant) -> bool {
         let due = self.at(timer) <= now;
         if due {
             self.clear(timer);

@@ -36,7 +36,7 @@ impl TimestampClock {
     }
 
     /// The offset of the clock, and TS.Recent.
-    pub(super) const fn parts(&self) -> (u32, u32) {
+    pub(super) const fn values(&self) -> (u32, u32) {
         (self.offset, self.recent)
     }
 
@@ -54,7 +54,7 @@ impl TimestampClock {
 
     /// Takes the timestamp of an acceptable segment that begins at or before the last acknowledgement sent
     /// (§4.3).
-    pub(super) fn take(&mut self, now: Instant, value: u32, seq: SeqNumber, last_ack_sent: SeqNumber) {
+    pub(super) fn update(&mut self, now: Instant, value: u32, seq: SeqNumber, last_ack_sent: SeqNumber) {
         let newer = !is_before(value, self.recent) || now - self.recent_at >= OUTDATED_NS;
         if newer && seq <= last_ack_sent {
             self.recent = value;
@@ -97,9 +97,9 @@ mod tests {
     fn the_echo_follows_the_left_edge() {
         let mut clocks = TimestampClock::new(0);
         clocks.start(NOW, 5);
-        clocks.take(NOW, 9, SeqNumber(101), SeqNumber(100));
+        clocks.update(NOW, 9, SeqNumber(101), SeqNumber(100));
         assert_eq!(clocks.recent, 5);
-        clocks.take(NOW, 7, SeqNumber(100), SeqNumber(100));
+        clocks.update(NOW, 7, SeqNumber(100), SeqNumber(100));
         assert_eq!(clocks.recent, 7);
     }
 }

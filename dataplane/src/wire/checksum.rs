@@ -211,7 +211,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_sum_up_to_the_whole(
+        fn pieces_sum_up_to_their_concatenation(
             octets in proptest::collection::vec(any::<u8>(), 0..3000),
             cuts in proptest::collection::vec(0usize..3000, 0..5),
         ) {

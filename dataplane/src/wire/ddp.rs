@@ -265,7 +265,7 @@ mod tests {
     /// As long as the header is not whole, there is none.
     // Requirements: A-06
     #[test]
-    fn short_segments_have_no_header() {
+    fn segments_that_are_too_short_have_no_header() {
         for (control, header_len) in [(0xc1, 14), (0x41, 18)] {
             let mut octets = [0; 40];
             octets[0] = control;

@@ -396,7 +396,7 @@ mod tests {
 
     /// A segment is whole, with padding after it or not, and has all its headers.
     #[test]
-    fn what_follows_is_whole() {
+    fn what_follows_is_complete() {
         for form in Form::all() {
             let first = form.frame(SEQ, Flags::ACK, 1);
             let segment = form.parse(&first).expect("a segment");

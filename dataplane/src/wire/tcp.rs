@@ -209,7 +209,7 @@ impl Options {
             octets = match octets {
                 [] | [END, ..] => return options,
                 [NOP, rest @ ..] => rest,
-                _ => match options.take_first(octets, &mut first_rdma) {
+                _ => match options.parse_first(octets, &mut first_rdma) {
                     Some(rest) => rest,
                     None => return options,
                 },
@@ -217,9 +217,10 @@ impl Options {
         }
     }
 
-    /// Takes the option at the front of `octets` and returns the octets after it; `None`, and nothing taken,
-    /// when its length is impossible. `first_rdma` is the kind of the RDMA option as long as none has come.
-    fn take_first<'a>(&mut self, octets: &'a [u8], first_rdma: &mut Option<u8>) -> Option<&'a [u8]> {
+    /// Parses the option at the front of `octets` and returns the octets after it; `None`, and nothing
+    /// parsed, when its length is impossible. `first_rdma` is the kind of the RDMA option as long as none has
+    /// come.
+    fn parse_first<'a>(&mut self, octets: &'a [u8], first_rdma: &mut Option<u8>) -> Option<&'a [u8]> {
         let [kind, len, ..] = octets else { return None };
         let (option, rest) = octets.split_at_checked(usize::from(*len))?;
         self.set(*kind, option.get(2..)?, first_rdma)?;

@@ -255,7 +255,7 @@ proptest! {
             for said in now {
                 let begin = one_by_one.inbound.position();
                 let payload: Vec<u8> = (begin as usize..begin as usize + said.octets).map(octet).collect();
-                prop_assert!(in_bursts.inbound.takes(payload.len()));
+                prop_assert!(in_bursts.inbound.has_room(payload.len()));
                 in_bursts.inbound.receive(&payload, &said.option_octets());
                 let inbound = &mut one_by_one.inbound;
                 let kept = (begin, begin + payload.len() as u64);

@@ -87,7 +87,7 @@ proptest! {
         }
         writer.commit();
         prop_assert!(!writer.write_nothing(nothing(9), 0), "nothing that waits");
-        outbound.take_pieces();
+        outbound.accept_pieces();
         let mut at = 0;
         let mut rooms = rooms.iter().copied().cycle();
         let mut room = 0;

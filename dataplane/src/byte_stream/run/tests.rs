@@ -29,7 +29,7 @@ fn said(option: Option<RdmaOption>, octets: u32) -> (Vec<Option<u32>>, bool, Opt
 proptest! {
     // Requirements: TRO-3.1.5-01, TRO-3.1.6-01, TRO-3.1.8-01, TRO-3.3-02
     #[test]
-    fn parts_say_what_the_run_says(
+    fn pieces_say_what_the_run_says(
         octets in 1_u32..400,
         at in 0_u32..400,
         part_octets in 0_u32..400,

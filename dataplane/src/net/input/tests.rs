@@ -348,7 +348,7 @@ fn an_rdma_option_is_found() {
 
 /// Padding belongs to no segment, and a frame that is cut off, or not in one piece, has none.
 #[test]
-fn a_segment_is_whole_and_in_one_piece() {
+fn a_segment_is_complete_and_contiguous() {
     for form in Form::all() {
         let mut pair = Pair::new(form.vlan);
         let octets = pair.segment(form, &form.header(7, Flags::PSH));
@@ -493,7 +493,7 @@ fn a_segment_that_follows_is_found_as_the_same() {
 /// A frame from the wire with the addresses of a connection of the host to itself is found, has a good
 /// checksum, and belongs to no connection; one from the host itself with another source neither.
 #[test]
-fn a_looped_connection_takes_nothing_from_the_wire() {
+fn a_looped_connection_accepts_nothing_from_the_wire() {
     for form in Form::all() {
         let mut pair = Pair::new(form.vlan);
         let own = Egress::Wire(pair.receiver.mac);

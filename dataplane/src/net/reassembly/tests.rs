@@ -43,7 +43,7 @@ impl Fixture {
         Self { reassembly: Reassembly::new(OCTETS), drops, now }
     }
 
-    fn take_with(
+    fn accept_with(
         &mut self,
         identification: u32,
         octets: &[u8],
@@ -62,18 +62,19 @@ impl Fixture {
         let fragment =
             Fragment { id, offset: range.start, octets: range.len(), more, ecn, first_octets_min: 20 };
         let frame = TwoPieces(frame);
-        let taken = self.reassembly.take(self.now, &fragment, &frame, HEADERS, &mut self.drops)?;
-        Ok(taken.map(|whole| (whole.payload.to_vec(), whole.ecn)))
+        let accepted = self.reassembly.accept(self.now, &fragment, &frame, HEADERS, &mut self.drops)?;
+        Ok(accepted.map(|datagram| (datagram.payload.to_vec(), datagram.ecn)))
     }
 
-    fn take(
+    fn accept(
         &mut self,
         identification: u32,
         octets: &[u8],
         range: std::ops::Range<usize>,
     ) -> Result<Option<Vec<u8>>, DropCause> {
         let more = range.end != octets.len();
-        self.take_with(identification, octets, range, more, 0).map(|whole| whole.map(|(octets, _)| octets))
+        self.accept_with(identification, octets, range, more, 0)
+            .map(|datagram| datagram.map(|(octets, _)| octets))
     }
 }
 
@@ -91,9 +92,9 @@ fn fragments_come_in_any_order() {
         fastrand::Rng::with_seed(seed).shuffle(&mut order);
         let last = order.pop().unwrap();
         for range in order {
-            assert_eq!(f.take(7, &octets, range), Ok(None), "seed {seed}");
+            assert_eq!(f.accept(7, &octets, range), Ok(None), "seed {seed}");
         }
-        assert_eq!(f.take(7, &octets, last), Ok(Some(octets.clone())), "seed {seed}");
+        assert_eq!(f.accept(7, &octets, last), Ok(Some(octets.clone())), "seed {seed}");
         assert_eq!(f.drops, Drops::default());
     }
 }
@@ -103,20 +104,20 @@ fn fragments_come_in_any_order() {
 fn datagrams_do_not_mix() {
     let mut f = Fixture::new();
     let (a, b) = (vec![1; 100], vec![2; 100]);
-    f.take(1, &a, 0..48).unwrap();
-    f.take(2, &b, 0..48).unwrap();
-    assert_eq!(f.take(2, &b, 48..100), Ok(Some(b)));
-    assert_eq!(f.take(1, &a, 48..100), Ok(Some(a)));
+    f.accept(1, &a, 0..48).unwrap();
+    f.accept(2, &b, 0..48).unwrap();
+    assert_eq!(f.accept(2, &b, 48..100), Ok(Some(b)));
+    assert_eq!(f.accept(1, &a, 48..100), Ok(Some(a)));
 }
 
 #[test]
 fn an_exact_duplicate_is_no_overlap() {
     let mut f = Fixture::new();
     let octets = payload(100);
-    f.take(1, &octets, 0..48).unwrap();
+    f.accept(1, &octets, 0..48).unwrap();
     let altered = vec![0; 100];
-    assert_eq!(f.take(1, &altered, 0..48), Err(DropCause::Duplicate));
-    assert_eq!(f.take(1, &octets, 48..100), Ok(Some(octets)), "what came first stays");
+    assert_eq!(f.accept(1, &altered, 0..48), Err(DropCause::Duplicate));
+    assert_eq!(f.accept(1, &octets, 48..100), Ok(Some(octets)), "what came first stays");
 }
 
 /// RFC 5722 §4: the whole datagram is dropped, including fragments that arrive later.
@@ -126,14 +127,14 @@ fn an_overlap_drops_the_datagram() {
     let overlaps = [0..48, 0..88, 40..88, 48..72, 72..160];
     for overlap in overlaps {
         let mut f = Fixture::new();
-        f.take(1, &octets, 0..40).unwrap();
-        f.take(1, &octets, 64..80).unwrap();
-        assert_eq!(f.take(1, &octets, overlap.clone()), Err(DropCause::FragmentOverlap), "{overlap:?}");
-        assert_eq!(f.take(1, &octets, 40..64), Err(DropCause::FragmentOverlap));
-        assert_eq!(f.take(1, &octets, 80..1000), Err(DropCause::FragmentOverlap));
+        f.accept(1, &octets, 0..40).unwrap();
+        f.accept(1, &octets, 64..80).unwrap();
+        assert_eq!(f.accept(1, &octets, overlap.clone()), Err(DropCause::FragmentOverlap), "{overlap:?}");
+        assert_eq!(f.accept(1, &octets, 40..64), Err(DropCause::FragmentOverlap));
+        assert_eq!(f.accept(1, &octets, 80..1000), Err(DropCause::FragmentOverlap));
         // Its name is free again after its time.
         f.now += limits::REASSEMBLY_NS;
-        assert_eq!(f.take(1, &octets, 0..40), Ok(None));
+        assert_eq!(f.accept(1, &octets, 0..40), Ok(None));
         assert_eq!(f.drops, Drops::default(), "the datagram was counted when it was dropped");
     }
 }
@@ -143,12 +144,12 @@ fn an_overlap_drops_the_datagram() {
 fn a_datagram_has_one_length() {
     let octets = payload(400);
     let mut f = Fixture::new();
-    f.take_with(1, &octets, 200..300, false, 0).unwrap();
-    assert_eq!(f.take_with(1, &octets, 200..310, false, 0), Err(DropCause::FragmentOverlap));
-    f.take_with(2, &octets, 200..300, false, 0).unwrap();
-    assert_eq!(f.take_with(2, &octets, 304..400, true, 0), Err(DropCause::FragmentOverlap));
-    f.take_with(3, &octets, 200..400, true, 0).unwrap();
-    assert_eq!(f.take_with(3, &octets, 104..200, false, 0), Err(DropCause::FragmentOverlap));
+    f.accept_with(1, &octets, 200..300, false, 0).unwrap();
+    assert_eq!(f.accept_with(1, &octets, 200..310, false, 0), Err(DropCause::FragmentOverlap));
+    f.accept_with(2, &octets, 200..300, false, 0).unwrap();
+    assert_eq!(f.accept_with(2, &octets, 304..400, true, 0), Err(DropCause::FragmentOverlap));
+    f.accept_with(3, &octets, 200..400, true, 0).unwrap();
+    assert_eq!(f.accept_with(3, &octets, 104..200, false, 0), Err(DropCause::FragmentOverlap));
 }
 
 #[test]
@@ -169,23 +170,23 @@ fn what_cannot_be_a_fragment_is_refused() {
         (3992..4000, false),
     ];
     for (range, more) in cases {
-        let refused = f.take_with(1, &octets, range.clone(), more, 0);
+        let refused = f.accept_with(1, &octets, range.clone(), more, 0);
         assert_eq!(refused, Err(DropCause::Fragment), "{range:?}");
     }
     assert!(f.reassembly.datagrams.iter().all(Option::is_none), "nothing is kept of them");
-    assert_eq!(f.take(1, &octets[..OCTETS], 0..1472), Ok(None));
-    assert!(f.take(1, &octets[..OCTETS], 1472..OCTETS).unwrap().is_some(), "the longest there is");
+    assert_eq!(f.accept(1, &octets[..OCTETS], 0..1472), Ok(None));
+    assert!(f.accept(1, &octets[..OCTETS], 1472..OCTETS).unwrap().is_some(), "the longest there is");
 }
 
 #[test]
 fn more_fragments_than_any_path_makes_are_refused() {
     let octets = payload(OCTETS);
     let mut f = Fixture::new();
-    f.take(1, &octets, 0..24).unwrap();
+    f.accept(1, &octets, 0..24).unwrap();
     for n in 1..limits::FRAGMENTS_PER_DATAGRAM {
-        f.take(1, &octets, 16 + 8 * n..24 + 8 * n).unwrap();
+        f.accept(1, &octets, 16 + 8 * n..24 + 8 * n).unwrap();
     }
-    assert_eq!(f.take(1, &octets, 1472..1480), Err(DropCause::Fragment));
+    assert_eq!(f.accept(1, &octets, 1472..1480), Err(DropCause::Fragment));
 }
 
 /// RFC 1122 §3.3.2: the timer runs from the first fragment, whatever arrives after it.
@@ -193,11 +194,11 @@ fn more_fragments_than_any_path_makes_are_refused() {
 fn what_is_not_whole_in_time_is_dropped() {
     let mut f = Fixture::new();
     let octets = payload(100);
-    f.take(1, &octets, 0..40).unwrap();
+    f.accept(1, &octets, 0..40).unwrap();
     f.now += limits::REASSEMBLY_NS - 1;
-    f.take(1, &octets, 40..80).unwrap();
+    f.accept(1, &octets, 40..80).unwrap();
     f.now += 1;
-    assert_eq!(f.take(1, &octets, 80..100), Ok(None));
+    assert_eq!(f.accept(1, &octets, 80..100), Ok(None));
     assert_eq!(f.drops.get(DropCause::ReassemblyTimeout), 1);
 }
 
@@ -207,12 +208,12 @@ fn the_oldest_makes_room() {
     let octets = payload(100);
     let many = limits::DATAGRAMS_IN_REASSEMBLY as u32 + 1;
     for name in 0..many {
-        f.take(name, &octets, 0..40).unwrap();
+        f.accept(name, &octets, 0..40).unwrap();
         f.now += SECOND / 100;
     }
     assert_eq!(f.drops.get(DropCause::ReassemblyEvicted), 1);
-    assert_eq!(f.take(0, &octets, 40..100), Ok(None), "it was the oldest");
-    assert!(f.take(2, &octets, 40..100).unwrap().is_some());
+    assert_eq!(f.accept(0, &octets, 40..100), Ok(None), "it was the oldest");
+    assert!(f.accept(2, &octets, 40..100).unwrap().is_some());
 }
 
 /// RFC 3168 §5.3.
@@ -228,9 +229,9 @@ fn congestion_marks_survive() {
     ];
     for (marks, expected) in cases {
         let mut f = Fixture::new();
-        f.take_with(1, &octets, 0..40, true, marks[0]).unwrap();
-        let whole = f.take_with(1, &octets, 40..100, false, marks[1]);
-        assert_eq!(whole.map(|whole| whole.map(|(_, ecn)| ecn)), expected, "{marks:?}");
+        f.accept_with(1, &octets, 0..40, true, marks[0]).unwrap();
+        let whole = f.accept_with(1, &octets, 40..100, false, marks[1]);
+        assert_eq!(whole.map(|datagram| datagram.map(|(_, ecn)| ecn)), expected, "{marks:?}");
     }
 }
 
@@ -253,7 +254,7 @@ fn only_what_was_sent_comes_out() {
                 continue;
             }
             let before = come[start..end].iter().filter(|come| **come).count();
-            match f.take(1, &octets, start..end) {
+            match f.accept(1, &octets, start..end) {
                 Ok(None) => {
                     assert_eq!(before, 0, "seed {seed}");
                     come[start..end].fill(true);

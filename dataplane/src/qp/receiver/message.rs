@@ -128,7 +128,7 @@ impl<'t> Memory<'t> {
         shared: &SharedQp,
         stags: &'t StagTable,
     ) -> bool {
-        request.local.parts(u64::from(mo), octets).all(|(at, part)| {
+        request.local.pieces(u64::from(mo), octets).all(|(at, part)| {
             let target = writable(&part, shared, stags);
             target.is_some_and(|target| self.0.try_push((at, target)).is_ok())
         })

@@ -241,7 +241,7 @@ mod tests {
 
     /// A connection whose peer never fills gaps, but sends much beyond them, leaves others some places.
     #[test]
-    fn no_connection_takes_all_places() {
+    fn no_connection_has_all_places() {
         let mut pool = OrderedPool::new(90);
         let mut receivers = [0; 8].map(|_| Receiver::new(1));
         let rooms = receivers.each_mut().map(|receiver| {

@@ -301,7 +301,7 @@ impl Model {
                 return ddp(DdpError::TooLong);
             }
             // The ranges that the payload goes to.
-            for (_, part) in request.local.parts(mo.into(), octets) {
+            for (_, part) in request.local.pieces(mo.into(), octets) {
                 if part.stag != BUFFERS || part.to + u64::from(part.len) > OCTETS as u64 {
                     return ddp(DdpError::LocalCatastrophic);
                 }

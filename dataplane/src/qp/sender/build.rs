@@ -214,19 +214,19 @@ impl Sender {
             return 0;
         }
         let is_last_cut = run.more > 0 && !is_entire(first + usize::from(run.more), run.last_octets);
-        let mut whole = 0;
+        let mut complete = 0;
         for part in self.entries.in_a_row(first..first + run.fpdus() - usize::from(is_last_cut)) {
             for entry in part {
                 if !entry.traits.contains(Traits::SMALL) {
-                    return whole;
+                    return complete;
                 }
                 if !f(SmallMessage { entry, version: self.numbers.version }) {
-                    return whole;
+                    return complete;
                 }
-                whole += 1;
+                complete += 1;
             }
         }
-        whole
+        complete
     }
 
     /// Copies the payload of an FPDU from `at` on to `out`. Payload of [`Source::Memory`] is read without the

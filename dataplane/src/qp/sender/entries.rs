@@ -203,9 +203,12 @@ mod tests {
             assert_eq!(queue.front_mut().map(|wqe| wqe.request.id()), Some(id));
             assert_eq!(queue.back_mut().map(|wqe| wqe.request.id()), Some(id + 200));
             assert_eq!((queue.len(), queue.get(3).is_none()), (3, true));
-            let parts = |range| queue.in_a_row(range).concat_ids();
-            assert_eq!(parts(0..3), [id, id + 100, id + 200]);
-            assert_eq!((parts(1..2), parts(2..9), parts(7..9)), (vec![id + 100], vec![id + 200], vec![]));
+            let ids_in_a_row = |range| queue.in_a_row(range).concat_ids();
+            assert_eq!(ids_in_a_row(0..3), [id, id + 100, id + 200]);
+            assert_eq!(
+                (ids_in_a_row(1..2), ids_in_a_row(2..9), ids_in_a_row(7..9)),
+                (vec![id + 100], vec![id + 200], vec![])
+            );
             assert!(queue.next_run().is_empty());
             let in_a_row = queue.front_run().iter().map(|wqe| wqe.request.id()).collect::<Vec<_>>();
             assert!([id, id + 100, id + 200].starts_with(&in_a_row) && !in_a_row.is_empty());

@@ -143,7 +143,7 @@ impl SendEntry {
         self.octets = octets;
     }
 
-    /// Notes the length of its message.
+    /// Records the length of its message.
     #[inline]
     fn set_lengths(&mut self, header_len: usize, octets: u32) {
         self.header_len = header_len as u8;
@@ -151,7 +151,7 @@ impl SendEntry {
         self.fpdu_octets = fpdu::unmarked_len(header_len + octets.min(NO_FPDU) as usize) as u32;
     }
 
-    /// Notes the result of the request's check, and the next message number if it takes one. A request that
+    /// Records the result of the request's check, and the next message number if it takes one. A request that
     /// failed it takes none.
     // Requirements: RDMAP-4.1-06
     pub(super) fn checked(&mut self, status: Status, numbers: &mut MessageNumbers) {
@@ -252,7 +252,7 @@ impl SendEntry {
         })
     }
 
-    /// Notes whether frames can refer to the payload in place. A payload of few octets is copied anyway.
+    /// Records whether frames can refer to the payload in place. A payload of few octets is copied anyway.
     pub(super) fn record_memory(&mut self, stags: &StagTable) {
         if let [local] = self.request.slices()
             && local.len >= limits::BY_REFERENCE_MIN_BYTES
@@ -312,7 +312,7 @@ impl SendEntry {
     pub(super) fn copy(&self, number: u32, stags: &StagTable, offset: u64, out: &mut [u8]) -> bool {
         match self.request.operation() {
             Operation::Send { .. } | Operation::Write { .. } => self.copy_local(stags, offset, out),
-            Operation::Immediate { immediate, .. } => copy_part(&immediate.to_be_bytes(), offset, out),
+            Operation::Immediate { immediate, .. } => copy_range(&immediate.to_be_bytes(), offset, out),
             operation => self.copy_request(operation, number, offset, out),
         }
     }
@@ -338,16 +338,16 @@ impl SendEntry {
                 None => return false,
             },
         };
-        copy_part(&header[..len], offset, out)
+        copy_range(&header[..len], offset, out)
     }
 
     /// Copies from the memory of the request, or from its inline data.
     #[inline(never)]
     fn copy_local(&self, stags: &StagTable, offset: u64, out: &mut [u8]) -> bool {
         if let Some(data) = self.request.inline_octets() {
-            return copy_part(data, offset, out);
+            return copy_range(data, offset, out);
         }
-        payload::parts(self.request.slices(), offset, out.len()).all(|(at, part)| {
+        payload::pieces(self.request.slices(), offset, out.len()).all(|(at, part)| {
             let octets = part.len as usize;
             let source = stags.retained(part.stag, part.to, octets);
             let place = out.get_mut(at..at + octets);
@@ -372,7 +372,7 @@ impl SendEntry {
     }
 }
 
-fn copy_part(octets: &[u8], offset: u64, out: &mut [u8]) -> bool {
+fn copy_range(octets: &[u8], offset: u64, out: &mut [u8]) -> bool {
     let part = usize::try_from(offset).ok().and_then(|at| octets.get(at..at.checked_add(out.len())?));
     part.is_some_and(|part| {
         out.copy_from_slice(part);

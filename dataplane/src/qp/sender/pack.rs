@@ -152,7 +152,7 @@ impl Sender {
                 // An FPDU of few octets may fit where no part of a longer one may begin.
                 let fits = end <= room.emss_octets && entry.is_one_fpdu();
                 if !fits {
-                    return pack_part(run, entry, room);
+                    return pack_beginning(run, entry, room);
                 }
                 if entry.refers() && entry.message_octets >= room.single_from {
                     return run;
@@ -172,9 +172,9 @@ impl Sender {
         first.is_some_and(SendEntry::refers)
     }
 
-    /// Notes that `run` is queued and ends at `end` in the stream; `before` of its FPDUs were queued before.
-    /// Its requests complete together when the whole segment is acknowledged: until then the segment may have
-    /// to be built again.
+    /// Records that `run` is queued and ends at `end` in the stream; `before` of its FPDUs were queued
+    /// before. Its requests complete together when the whole segment is acknowledged: until then the segment
+    /// may have to be built again.
     pub fn advance(&mut self, run: &FpduRun, before: usize, end: SeqNumber, reads: &mut Reads) {
         let Origin::Requests(number) = run.origin else { return self.advance_other(run, end, reads) };
         if before > 0 {
@@ -202,7 +202,7 @@ impl Sender {
         }
     }
 
-    /// Notes that a run which does not belong to requests is queued and ends at `end` in the stream.
+    /// Records that a run which does not belong to requests is queued and ends at `end` in the stream.
     fn advance_other(&mut self, run: &FpduRun, end: SeqNumber, reads: &mut Reads) {
         match run.origin {
             Origin::Requests(_) => {}
@@ -269,8 +269,8 @@ impl Sender {
         self.entries.from(self.queued).take_while(is_like).count() as u32
     }
 
-    /// Notes that `count` more FPDUs after `run`, which ends at `end`, are queued: the next of those that are
-    /// [alike](Self::count_equal).
+    /// Records that `count` more FPDUs after `run`, which ends at `end`, are queued: the next of those that
+    /// are [alike](Self::count_equal).
     #[inline]
     pub fn advance_equal(&mut self, run: &FpduRun, count: u32, end: SeqNumber, reads: &mut Reads) {
         if run.by_request {
@@ -288,7 +288,7 @@ impl Sender {
         }
     }
 
-    /// Notes that the next `count` requests, which are [alike](Self::messages_alike), are queued, each in a
+    /// Records that the next `count` requests, which are [alike](Self::messages_alike), are queued, each in a
     /// segment of its own after `end`, where `run` ends.
     fn advance_messages(&mut self, run: &FpduRun, count: u32, mut end: SeqNumber) {
         let queued = self.queued..self.queued + count as usize;
@@ -302,7 +302,7 @@ impl Sender {
 
 /// `run` extended by the first part of the message of `entry`, which does not fit the segment, if there is
 /// room for one.
-fn pack_part(mut run: FpduRun, entry: &SendEntry, room: &SegmentRoom) -> FpduRun {
+fn pack_beginning(mut run: FpduRun, entry: &SendEntry, room: &SegmentRoom) -> FpduRun {
     let octets = run.octets as usize;
     let Some(mulpdu) = room.mulpdu_after(octets) else { return run };
     let header_len = usize::from(entry.header_len);

@@ -23,7 +23,7 @@ fn ack(now: Instant, octets: u32, rtt_ns: u64) -> AckSample {
     }
 }
 
-fn plain(octets: u32) -> AckSample {
+fn ack_of(octets: u32) -> AckSample {
     ack(Instant::ZERO, octets, MILLISECOND)
 }
 
@@ -101,7 +101,7 @@ fn initial_window() {
 #[test]
 fn a_used_window_keeps_its_octets_when_segments_change() {
     for mut congestion in all() {
-        congestion.on_ack(&plain(1000), false);
+        congestion.on_ack(&ack_of(1000), false);
         congestion.set_emss(500);
         assert_eq!(congestion.window_octets(), 11_000);
         congestion.on_timeout(Instant::ZERO, 11_000, true);
@@ -119,12 +119,12 @@ fn slow_start_counts_octets_within_a_limit() {
         let most = if congestion.algorithm() == Algorithm::Cubic { 8000 } else { 2000 };
         let mut window = 10_000;
         for (acked, counted) in [(300, 300), (1000, 1000), (2000, 2000), (50_000, most)] {
-            congestion.on_ack(&plain(acked), false);
+            congestion.on_ack(&ack_of(acked), false);
             window += counted;
             assert_eq!(congestion.window_octets(), window);
         }
         congestion.on_timeout(Instant::ZERO, 40_000, true);
-        congestion.on_ack(&plain(5000), false);
+        congestion.on_ack(&ack_of(5000), false);
         assert_eq!(congestion.window_octets(), 2000, "one segment after a timeout");
     }
 }
@@ -135,7 +135,7 @@ fn slow_start_ends_on_the_threshold() {
         congestion.on_timeout(Instant::ZERO, 10_500, true);
         let threshold = congestion.threshold_octets();
         while congestion.window_octets() < threshold {
-            congestion.on_ack(&plain(1000), false);
+            congestion.on_ack(&ack_of(1000), false);
         }
         assert_eq!(congestion.window_octets(), threshold);
     }
@@ -158,7 +158,7 @@ fn loss_sets_the_threshold() {
             assert_eq!(congestion.threshold_octets(), threshold);
             assert_eq!(congestion.window_octets(), 10_000, "until rate reduction sets it");
             congestion.set_window(7777);
-            congestion.on_ack(&plain(1000), true);
+            congestion.on_ack(&ack_of(1000), true);
             assert_eq!(congestion.window_octets(), 7777, "nothing grows in recovery");
             congestion.on_recovered(Instant::ZERO);
             assert_eq!(congestion.window_octets(), threshold);
@@ -176,7 +176,7 @@ fn ecn_reduces_at_once_and_marked_acknowledgements_grow_nothing() {
         congestion.on_congestion(Instant::ZERO, 10_000, Signal::Ecn);
         assert_eq!((congestion.window_octets(), congestion.threshold_octets()), (threshold, threshold));
         for _ in 0..100 {
-            congestion.on_ack(&AckSample { ece: true, ..plain(1000) }, false);
+            congestion.on_ack(&AckSample { ece: true, ..ack_of(1000) }, false);
         }
         assert_eq!(congestion.window_octets(), threshold);
     }
@@ -198,7 +198,7 @@ fn a_timeout_leaves_one_segment_and_a_second_leaves_the_threshold() {
 }
 
 #[test]
-fn a_reduction_for_nothing_is_taken_back() {
+fn a_reduction_for_nothing_is_undone() {
     for mut congestion in all() {
         lose(&mut congestion, Instant::ZERO, 40);
         let before = (congestion.window_octets(), congestion.threshold_octets());
@@ -240,13 +240,13 @@ fn idle_restart() {
 fn an_unused_window_does_not_grow() {
     for mut congestion in all() {
         for _ in 0..100 {
-            congestion.on_ack(&AckSample { limited: false, ..plain(1000) }, false);
+            congestion.on_ack(&AckSample { limited: false, ..ack_of(1000) }, false);
         }
         assert_eq!(congestion.window_octets(), 10_000);
         lose(&mut congestion, Instant::ZERO, 20);
         let window = congestion.window_octets();
         for _ in 0..100 {
-            congestion.on_ack(&AckSample { limited: false, ..plain(1000) }, false);
+            congestion.on_ack(&AckSample { limited: false, ..ack_of(1000) }, false);
         }
         assert_eq!(congestion.window_octets(), window);
     }
@@ -262,7 +262,7 @@ fn newreno_adds_a_segment_a_window() {
         // Windows of 10, 11, ... 19 segments: 145 segments make it 20.
         while acked < 145_000 {
             assert!(reno.window_octets() < 20_000);
-            reno.on_ack(&plain(share), false);
+            reno.on_ack(&ack_of(share), false);
             acked += share;
         }
         assert_eq!(reno.window_octets(), 20_000, "{share}");
@@ -381,7 +381,7 @@ fn cubic_does_not_count_idle_time() {
 
 /// RFC 9438 §4.9: the curve continues from where it would be without the reduction.
 #[test]
-fn cubic_takes_a_reduction_back_with_its_curve() {
+fn cubic_undoes_a_reduction_with_its_curve() {
     let mut cubic = Cubic::new(EMSS);
     cubic.set_window(100 * EMSS);
     lose(&mut cubic, Instant::ZERO, 100);
@@ -454,18 +454,18 @@ fn dctcp_follows_the_marks() {
     let mut dctcp = Dctcp::new(EMSS);
     let mut acked = SeqNumber(0xffff_f000);
     // The first observation window is empty: it ends with the first acknowledgement (table's first line).
-    dctcp.on_ack(&AckSample { ack: acked, highest_sent: acked + 8000, ..plain(1000) }, true);
+    dctcp.on_ack(&AckSample { ack: acked, highest_sent: acked + 8000, ..ack_of(1000) }, true);
     for (n, &(marked, alpha, window)) in table.iter().enumerate() {
         if n > 0 {
             let highest_sent = acked + 16_000;
             for part in 0..8 {
                 acked += 1000;
                 // In recovery or not, the estimate follows.
-                let sample = AckSample { ack: acked, highest_sent, ece: part < marked, ..plain(1000) };
+                let sample = AckSample { ack: acked, highest_sent, ece: part < marked, ..ack_of(1000) };
                 dctcp.on_ack(&sample, n % 2 == 0);
                 // The window ends with the first acknowledgement beyond it.
             }
-            let beyond = AckSample { ack: acked + 1, highest_sent: acked + 8000, ..plain(0) };
+            let beyond = AckSample { ack: acked + 1, highest_sent: acked + 8000, ..ack_of(0) };
             dctcp.on_ack(&beyond, true);
         }
         assert!((dctcp.alpha() - alpha).abs() < 1e-6, "{n}: {} {alpha}", dctcp.alpha());
@@ -482,7 +482,7 @@ fn round(congestion: &mut Congestion, place: &mut SeqNumber, rtt_ns: u64, measur
     for n in 0..8 {
         *place += 1000;
         let rtt_ns = (n < measured).then_some(rtt_ns);
-        congestion.on_ack(&AckSample { ack: *place, highest_sent, rtt_ns, ..plain(1000) }, false);
+        congestion.on_ack(&AckSample { ack: *place, highest_sent, rtt_ns, ..ack_of(1000) }, false);
     }
 }
 
@@ -494,7 +494,7 @@ fn hystart_leaves_slow_start_when_the_path_fills() {
         let mut congestion = Congestion::new(Algorithm::Cubic, EMSS);
         let mut place = SeqNumber(0xffff_0000);
         // The first acknowledgement opens the first round.
-        congestion.on_ack(&AckSample { ack: place, highest_sent: place + 8000, ..plain(0) }, false);
+        congestion.on_ack(&AckSample { ack: place, highest_sent: place + 8000, ..ack_of(0) }, false);
         for &rtt_ms in rtts {
             round(&mut congestion, &mut place, rtt_ms * MILLISECOND, measured);
         }

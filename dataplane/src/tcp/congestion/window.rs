@@ -55,7 +55,7 @@ impl Window {
         self.octets < self.threshold_octets
     }
 
-    /// Notes an acknowledgement. Returns true if the window may grow by it: not in recovery, not by an
+    /// Records an acknowledgement. Returns true if the window may grow by it: not in recovery, not by an
     /// acknowledgement with ECE (RFC 3168 §6.1.2), and not if the window does not limit sending.
     pub(super) fn record_ack(&mut self, sample: &AckSample, in_recovery: bool) -> bool {
         self.used = true;

@@ -17,7 +17,8 @@ const PEER_ISS: SeqNumber = SeqNumber(7000);
 const MSS: u16 = 1460;
 const ROUND_TRIP_NS: u64 = 50_000;
 
-/// Part of a message: a header, and then a piece of a transfer. Of a plain one, none of it is a transfer.
+/// Part of a message: a header, and then a piece of a transfer. Of a unannotated one, none of it is a
+/// transfer.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     rid: u64,
@@ -25,12 +26,12 @@ struct Piece {
     data: u32,
     buffer_offset: u32,
     total: Option<u32>,
-    plain: bool,
+    unannotated: bool,
 }
 
 impl Piece {
     const fn of(rid: u64, header: u32, data: u32) -> Self {
-        Self { rid, header, data, buffer_offset: 0, total: Some(100_000), plain: false }
+        Self { rid, header, data, buffer_offset: 0, total: Some(100_000), unannotated: false }
     }
 
     const fn octets(&self) -> u32 {
@@ -44,7 +45,7 @@ impl SendPayload for Piece {
     }
 
     fn rdma_option(&self, skip: u32, octets: u32) -> Option<RdmaOption> {
-        if self.plain {
+        if self.unannotated {
             return None;
         }
         let (begin, end) = (skip.max(self.header), (skip + octets).min(self.octets()));
@@ -64,7 +65,7 @@ impl SendPayload for Piece {
     }
 
     fn option_octets(&self) -> u32 {
-        match (self.plain, self.total) {
+        match (self.unannotated, self.total) {
             (true, _) => 0,
             (false, None) => 16,
             (false, Some(_)) => 20,
@@ -354,7 +355,7 @@ fn segments_with_options_are_not_joined() {
     assert_eq!(places(&end.send()), [(0, 100, 0, 0), (100, 100, 0, 0)], "the last may still grow");
     end.acknowledge(200, &[]);
     assert_eq!(places(&end.send()), [(200, 100, 0, 0)]);
-    end.queue(Piece { plain: true, ..Piece::of(0, 0, 100) });
+    end.queue(Piece { unannotated: true, ..Piece::of(0, 0, 100) });
     assert_eq!(end.tcp.last_unsent(&end.pools).map(|(_, octets)| octets), Some(100));
 }
 
@@ -412,11 +413,11 @@ fn every_segmentation_describes_its_octets() {
                 data: rng.u32(1..3000),
                 buffer_offset: rng.u32(..1 << 30),
                 total: rng.bool().then_some(1 << 31),
-                plain: rng.u8(..4) == 0,
+                unannotated: rng.u8(..4) == 0,
             };
             let data = (0..piece.data).map(|at| Some((piece.rid, piece.buffer_offset + at)));
             let octets = (0..piece.header).map(|_| None).chain(data);
-            meanings.extend(octets.map(|meaning| meaning.filter(|_| !piece.plain)));
+            meanings.extend(octets.map(|meaning| meaning.filter(|_| !piece.unannotated)));
             end.queue(piece);
             let flight = (end.tcp.send.queue.nxt() - end.tcp.send.una).cast_unsigned();
             let una = (end.tcp.send.una - (ISS + 1)).cast_unsigned();

@@ -179,7 +179,7 @@ impl<F> HeldPool<F> {
         self.frames_peak
     }
 
-    /// Notes the peak after a segment is handled.
+    /// Records the peak after a segment is handled.
     #[inline]
     pub fn record_peak(&mut self) {
         self.frames_peak = self.frames_peak.max(self.frames());
@@ -301,7 +301,7 @@ impl<F> HeldPool<F> {
     }
 
     /// Whether a connection with `records` records may have one more. Its share falls as others want some.
-    pub(super) const fn takes_record(&self, records: usize) -> bool {
+    pub(super) const fn accepts_record(&self, records: usize) -> bool {
         records < limits::PLACED_SHARE * (self.placed_runs_max - self.placed_runs)
     }
 

@@ -114,7 +114,7 @@ impl ReceiveQueue {
         // Without a gap or a frame between, the record before it takes it up.
         let joins = stretch.after_placed && from == stretch.start;
         let records = self.placed_runs();
-        joins || (pool.takes_record(records) && records < limits::PLACED_RUNS_PER_CONNECTION)
+        joins || (pool.accepts_record(records) && records < limits::PLACED_RUNS_PER_CONNECTION)
     }
 
     /// Whether an FPDU that begins at `at`, or one after it in the same frame, was [judged](Self::judge).
@@ -122,7 +122,7 @@ impl ReceiveQueue {
         pool.holder(&self.held, at).is_some_and(|held| at < held.judged)
     }
 
-    /// Notes that the FPDU at `at` is complete and is not placed out of order: it is damaged, or the checks
+    /// Records that the FPDU at `at` is complete and is not placed out of order: it is damaged, or the checks
     /// do not allow it. No later segment changes that, so it is not verified again.
     pub fn judge<F>(&self, pool: &mut HeldPool<F>, at: SeqNumber) {
         if let Some(held) = pool.holder_mut(&self.held, at) {

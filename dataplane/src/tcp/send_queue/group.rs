@@ -100,7 +100,7 @@ impl<P> Segment<P> {
         Segment { seq, octets, payload: (), skip, sent_at, transmissions, state }
     }
 
-    /// Notes that it is sent at `now`.
+    /// Records that it is sent at `now`.
     #[inline]
     pub(super) const fn mark_sent(&mut self, now: Instant) {
         self.sent_at = now;
@@ -119,7 +119,7 @@ impl<P: SendPayload> Segment<P> {
 
     /// The segment `index` places after this one in its group.
     #[inline]
-    pub(in crate::tcp) fn part(mut self, index: u32) -> Self {
+    pub(in crate::tcp) fn nth(mut self, index: u32) -> Self {
         self.move_on(index);
         self
     }
@@ -154,7 +154,7 @@ impl<P> SegmentGroup<P> {
 /// Descriptors of segments, over all connections of a core. Each segment counts, so a group can always be
 /// parted.
 pub struct SegmentPool<P> {
-    group: Pool<SegmentGroup<P>>,
+    groups: Pool<SegmentGroup<P>>,
     /// Segments of all group.
     used: usize,
     capacity: usize,
@@ -163,7 +163,7 @@ pub struct SegmentPool<P> {
 impl<P> SegmentPool<P> {
     /// Returns a pool for `capacity` segments.
     pub fn new(capacity: usize) -> Self {
-        Self { group: Pool::new(capacity), used: 0, capacity }
+        Self { groups: Pool::new(capacity), used: 0, capacity }
     }
 
     /// Segments in the pool.
@@ -179,12 +179,12 @@ impl<P> SegmentPool<P> {
 
     #[inline]
     pub(super) fn get(&self, node: NodeId) -> Option<&SegmentGroup<P>> {
-        self.group.get(node)
+        self.groups.get(node)
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, node: NodeId) -> Option<&mut SegmentGroup<P>> {
-        self.group.get_mut(node)
+        self.groups.get_mut(node)
     }
 
     #[inline]
@@ -192,20 +192,20 @@ impl<P> SegmentPool<P> {
         &mut self,
         node: NodeId,
     ) -> Option<(&mut SegmentGroup<P>, Option<NodeId>)> {
-        self.group.get_mut_and_next(node)
+        self.groups.get_mut_and_next(node)
     }
 
     /// The group after `node` in its queue.
     #[inline]
     pub(super) fn next(&self, node: NodeId) -> Option<NodeId> {
-        self.group.next(node)
+        self.groups.next(node)
     }
 
     /// Appends a segment to `list`, if there is room for it.
     #[inline]
     pub(super) fn push(&mut self, list: &mut List, first: Segment<P>) -> Option<NodeId> {
         let group = SegmentGroup { first, count: 1, after: None };
-        let node = self.group.push_back(list, group).ok()?;
+        let node = self.groups.push_back(list, group).ok()?;
         self.used += 1;
         Some(node)
     }
@@ -214,7 +214,7 @@ impl<P> SegmentPool<P> {
     #[inline]
     pub(super) fn grow(&mut self, node: NodeId, count: u32) {
         debug_assert!(count as usize <= self.free(), "no room for the segments of a group");
-        if let Some(group) = self.group.get_mut(node) {
+        if let Some(group) = self.groups.get_mut(node) {
             group.count += count;
             self.used += count as usize;
         }
@@ -226,7 +226,7 @@ impl<P> SegmentPool<P> {
             return None;
         }
         let group = SegmentGroup { first: rest, count: 1, after: None };
-        let inserted = self.group.insert_after(list, Some(node), group).ok()?;
+        let inserted = self.groups.insert_after(list, Some(node), group).ok()?;
         self.used += 1;
         Some(inserted)
     }
@@ -236,12 +236,12 @@ impl<P> SegmentPool<P> {
     pub(super) fn drop_front(&mut self, list: &mut List, count: u32) {
         debug_assert_eq!(list.front().and_then(|node| self.get(node)).map(|group| group.count), Some(count));
         self.used -= count as usize;
-        self.group.drop_front(list);
+        self.groups.drop_front(list);
     }
 
     /// Removes everything of `list`.
     pub(super) fn clear(&mut self, list: &mut List) {
-        while let Some(group) = self.group.pop_front(list) {
+        while let Some(group) = self.groups.pop_front(list) {
             self.used -= group.count as usize;
         }
     }
@@ -250,15 +250,15 @@ impl<P> SegmentPool<P> {
 impl<P: SendPayload> SegmentPool<P> {
     /// Parts the group `node` after its first `count` segments, if it has more. Returns the group of the
     /// rest.
-    pub(super) fn part(&mut self, list: &mut List, node: NodeId, count: u32) -> Option<NodeId> {
-        let group = self.group.get_mut(node).filter(|group| (1..group.count).contains(&count))?;
+    pub(super) fn split(&mut self, list: &mut List, node: NodeId, count: u32) -> Option<NodeId> {
+        let group = self.groups.get_mut(node).filter(|group| (1..group.count).contains(&count))?;
         let rest =
-            SegmentGroup { first: group.first.part(count), count: group.count - count, after: Some(node) };
+            SegmentGroup { first: group.first.nth(count), count: group.count - count, after: Some(node) };
         // There is room for as many group as segments, and the segments do not become more.
-        debug_assert!(self.group.used() < self.used && self.group.free() > 0, "each segment counts");
-        let inserted = self.group.insert_after(list, Some(node), rest).ok();
+        debug_assert!(self.groups.used() < self.used && self.groups.free() > 0, "each segment counts");
+        let inserted = self.groups.insert_after(list, Some(node), rest).ok();
         if inserted.is_some()
-            && let Some(group) = self.group.get_mut(node)
+            && let Some(group) = self.groups.get_mut(node)
         {
             group.count = count;
         }
@@ -268,7 +268,7 @@ impl<P: SendPayload> SegmentPool<P> {
     /// Removes the first `count` segments, not all, of the group `node`.
     #[inline]
     pub(super) fn drop_first(&mut self, node: NodeId, count: u32) {
-        if let Some(group) = self.group.get_mut(node) {
+        if let Some(group) = self.groups.get_mut(node) {
             debug_assert!(count < group.count, "a group is not empty");
             group.first.move_on(count);
             group.count -= count;
@@ -286,16 +286,16 @@ impl<P: SendPayload> SegmentPool<P> {
         from: NodeId,
         count: u32,
     ) -> Option<NodeId> {
-        if let Some(group) = self.group.get_mut(to) {
+        if let Some(group) = self.groups.get_mut(to) {
             group.count += count;
         }
-        let moved = self.group.get_mut(from)?;
+        let moved = self.groups.get_mut(from)?;
         if count < moved.count {
             moved.first.move_on(count);
             moved.count -= count;
             return Some(from);
         }
-        self.group.remove_after(list, Some(to));
-        self.group.next(to)
+        self.groups.remove_after(list, Some(to));
+        self.groups.next(to)
     }
 }

@@ -91,7 +91,7 @@ fn a_peer_that_drops_what_it_held_gets_it_again() {
 }
 
 #[test]
-fn a_mistaken_loss_is_taken_back() {
+fn a_mistaken_loss_is_undone() {
     let (mut queue, mut pool) = queue(&[100, 100]);
     while sent(&mut queue, &mut pool).is_some() {}
     queue.mark_lost(&mut pool, &mut ScanBudget::new(), |_| Verdict::Lost);
@@ -184,22 +184,22 @@ impl End {
     /// How many group there are.
     fn group(&self) -> usize {
         let next = |node: &NodeId| self.pool.next(*node);
-        core::iter::successors(self.queue.group.front(), next).count()
+        core::iter::successors(self.queue.groups.front(), next).count()
     }
 
     fn step(&mut self, now: Instant, [step, at, count, length]: [u32; 4], lost: u64) -> Option<Seen> {
         let Self { queue, pool, budget, delivered, .. } = self;
-        let note = |delivered: &mut Vec<_>, first: &Segment<()>, count| {
-            delivered.extend((0..count).map(|index| (first.part(index).seq, first.octets)));
+        let record = |delivered: &mut Vec<_>, first: &Segment<()>, count| {
+            delivered.extend((0..count).map(|index| (first.nth(index).seq, first.octets)));
         };
         let first = queue.iter(pool).next().map_or(queue.nxt(), |segment| segment.seq);
         let flight = (queue.nxt() - first) as u32;
         let (from, to) = (first + at * flight / 100, first + (at + count) * flight / 100);
         match step {
-            0 => queue.acknowledge(pool, from, |first, count| note(delivered, first, count)),
+            0 => queue.acknowledge(pool, from, |first, count| record(delivered, first, count)),
             1 => {
                 queue.mark_sacked(pool, budget, &[(from, to), (to + length, queue.nxt())], |first, count| {
-                    note(delivered, first, count);
+                    record(delivered, first, count);
                 });
             }
             2 => {

@@ -58,7 +58,7 @@ fn every_form_takes_a_multiple_of_four_octets() {
 /// the RID bits of the form of four octets are ignored.
 // Requirements: TRO-3.1.6-02
 #[test]
-fn the_short_form_has_no_rid() {
+fn the_form_of_four_octets_has_no_rid() {
     assert_eq!(
         RdmaOption::parse(&[0xbf, 0xff]),
         Some(RdmaOption::Aligned { message_aligned: true, unsolicited: false })
