@@ -20,7 +20,7 @@ pub(crate) struct Ports {
     count: u32,
     /// Of the first port to a peer, and of the choice of its counter.
     secrets: [[u64; 2]; 2],
-    /// Below `count`, so that the turn of the ports goes on where a counter begins anew.
+    /// Below `count`, so that the order of the ports goes on where a counter begins anew.
     counters: [u16; limits::PORT_COUNTERS],
 }
 

@@ -1,4 +1,4 @@
-//! The connections of a core: where each one lies, whether it waits for a turn to send, and when its next
+//! The connections of a core: where each one lies, whether it is scheduled, and when its next
 //! timer is due.
 
 use super::flows::Flows;
@@ -48,7 +48,7 @@ pub(crate) struct Table<C> {
     free: Vec<u32>,
     flows: Flows,
     timers: Wheel,
-    /// Slots of connections that may have something to send. The last has the next turn.
+    /// Slots of connections that may have something to send. The last is served next.
     scheduled: Vec<u32>,
 }
 
@@ -138,7 +138,7 @@ impl<C: Keyed> Table<C> {
         self.slots.iter().filter_map(|slot| slot.connection.as_ref())
     }
 
-    /// Adds a connection, whose addresses and ports no other has. It has a turn to send. Returns its slot;
+    /// Adds a connection, whose addresses and ports no other has. It is scheduled. Returns its slot;
     /// `None` if the table is full.
     pub(crate) fn insert(&mut self, connection: C) -> Option<u32> {
         let slot = self.free.pop()?;
@@ -151,12 +151,12 @@ impl<C: Keyed> Table<C> {
         Some(slot)
     }
 
-    /// Removes the connection in `slot`, in its turn to send: its name becomes void, and its timer is off.
+    /// Removes the connection in `slot`, which is being served: its name becomes void, and its timer is off.
     pub(crate) fn remove(&mut self, slot: u32) -> Option<C> {
         let place = &mut self.slots[slot as usize];
         debug_assert!(
             place.is_scheduled,
-            "a connection ends in its turn, or the list of turns would name a free slot"
+            "a connection ends when it is served, or a free slot stays scheduled"
         );
         let connection = place.connection.take()?;
         place.generation = place.generation.wrapping_add(1);
@@ -166,7 +166,7 @@ impl<C: Keyed> Table<C> {
         Some(connection)
     }
 
-    /// Gives the connection in `slot` a turn to send, if it has none yet.
+    /// Schedules the connection in `slot`, unless it is.
     #[inline]
     pub(crate) fn schedule(&mut self, slot: u32) {
         let place = &mut self.slots[slot as usize];
@@ -176,7 +176,7 @@ impl<C: Keyed> Table<C> {
         }
     }
 
-    /// Gives a turn to every connection that `chosen` holds for.
+    /// Schedules every connection that `chosen` holds for.
     pub(crate) fn schedule_where(&mut self, chosen: impl Fn(&C) -> bool) {
         for slot in 0..self.slots() {
             if self.at(slot).is_some_and(&chosen) {
@@ -185,26 +185,28 @@ impl<C: Keyed> Table<C> {
         }
     }
 
-    /// Returns how many connections have a turn.
+    /// Returns how many connections are scheduled.
     #[inline]
     pub(crate) fn scheduled(&self) -> usize {
         self.scheduled.len()
     }
 
-    /// Returns the slot of the connection that has turn number `turn`. The highest number is the next.
+    /// Returns the slot of the scheduled connection at `position`. The one at the last position is served
+    /// next.
     #[inline]
-    pub(crate) fn scheduled_at(&self, turn: usize) -> u32 {
-        self.scheduled[turn]
+    pub(crate) fn scheduled_at(&self, position: usize) -> u32 {
+        self.scheduled[position]
     }
 
-    /// Takes turn number `turn` away. The connections with higher numbers have had theirs.
+    /// Removes the connection at `position` from those that are scheduled. Those at later positions were
+    /// served.
     #[inline]
-    pub(crate) fn unschedule(&mut self, turn: usize) {
-        let slot = self.scheduled.swap_remove(turn);
+    pub(crate) fn unschedule(&mut self, position: usize) {
+        let slot = self.scheduled.swap_remove(position);
         self.slots[slot as usize].is_scheduled = false;
     }
 
-    /// Puts the turns from number `first` on after all others.
+    /// Has the connections from position `first` on served after all others.
     pub(crate) fn rotate_scheduled(&mut self, first: usize) {
         let served = self.scheduled.len() - first;
         if first > 0 && served > 0 {
@@ -286,22 +288,22 @@ mod tests {
         assert!(table.get(old).is_none() && table.get(table.id(0)).is_some());
     }
 
-    /// Of three connections the last two have their turn, and one of them has nothing more to send: the other
+    /// Of three connections the last two are served, and one of them has nothing more to send: the other
     /// comes after the one that was not served.
     #[test]
     fn connections_that_were_served_come_after_the_others() {
         let mut table = table(3);
-        let turns = |table: &Table<Named>| {
-            (0..table.scheduled()).rev().map(|turn| table.scheduled_at(turn)).collect()
+        let order_of = |table: &Table<Named>| {
+            (0..table.scheduled()).rev().map(|position| table.scheduled_at(position)).collect()
         };
-        let (order, expected): (Vec<u32>, _) = (turns(&table), vec![2, 1, 0]);
+        let (order, expected): (Vec<u32>, _) = (order_of(&table), vec![2, 1, 0]);
         assert_eq!(order, expected);
         table.unschedule(2);
         table.rotate_scheduled(1);
-        let order: Vec<u32> = turns(&table);
+        let order: Vec<u32> = order_of(&table);
         assert_eq!(order, [0, 1]);
         table.schedule(1);
-        assert_eq!(table.scheduled(), 2, "it has a turn already");
+        assert_eq!(table.scheduled(), 2, "it is scheduled already");
         table.schedule_where(|named| named.0.remote_port == 2);
         assert_eq!(table.scheduled(), 3);
     }

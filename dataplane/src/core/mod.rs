@@ -8,22 +8,21 @@
 //!
 //! # When data is acknowledged
 //!
-//! In a core that its application polls itself (`Core::poll_run_to_completion`), the turn to send that
-//! received data gives a connection comes with the next poll, after the application has had its own: what it
-//! answers to the data carries the acknowledgement, and one segment goes each way where two would. What
-//! follows from an acknowledgement or a timer alone does not wait for that. A core with a thread of its own
-//! sends the acknowledgement in the same poll, because it cannot know when an application on another thread
-//! will look.
+//! In a core that its application polls itself (`Core::poll_run_to_completion`), a connection that has
+//! received data is served by the next poll, after the application has run: what it answers to the data
+//! carries the acknowledgement, and one segment goes in each direction where two would. What follows from an
+//! acknowledgement or a timer only does not wait for that. A core with a thread of its own sends the
+//! acknowledgement in the same poll, because it cannot know when an application on another thread will look.
 //!
 //! # Time
 //!
 //! Protocol code reads no clock. `poll_once(now)` is given the time and `next_deadline()` says when it must
 //! be called again. Timers lie in a wheel of 4096 slots of about a millisecond, at a cost per poll that does
-//! not grow with the number of connections. A poll takes a burst of frames before it handles timers. If a
+//! not grow with the number of connections. A poll receives a burst of frames before it handles timers. If a
 //! timer is due, the burst was full and the poll before was more than 100 us ago, the loop has stalled: up to
-//! 64 bursts are taken first, so that an acknowledgement that has arrived counts before the timer that waits
-//! for it. The simulated network (`dataplane::device::sim`) runs two cores in virtual time: seeded loss,
-//! reordering, duplication, corruption, resegmentation, and every failure is replayed from its seed.
+//! 64 bursts are received first, so that an acknowledgement that has arrived counts before the timer that
+//! waits for it. The simulated network (`dataplane::device::sim`) runs two cores in virtual time: seeded
+//! loss, reordering, duplication, corruption, resegmentation, and every failure is replayed from its seed.
 
 mod active_open;
 mod commands;
@@ -81,7 +80,7 @@ pub struct Core<D: Device> {
     resets: RateLimit,
     /// Data arrived in this poll that the application may answer.
     data_arrived: bool,
-    /// When the core took what had arrived last.
+    /// When the core last received what had arrived.
     polled_at: Instant,
     /// When connections that hold frames are looked at next, if these are short.
     evict_at: Instant,
@@ -160,13 +159,13 @@ impl<D: Device> Core<D> {
     }
 
     /// Does what [`poll_once`](Self::poll_once) does for an application that works between the polls, on the
-    /// same thread: it sends first, and takes what has arrived last. So what the application has posted
+    /// same thread: it sends first, and receives last. So what the application has posted
     /// leaves at once, and data that have arrived are acknowledged by the next poll: the acknowledgement goes
     /// with what the application answers (RFC 9293 §3.8.6.3), and if it answers nothing, on its own. What
-    /// follows from anything else, such as an acknowledgement or a timer, leaves in the same poll, unless
-    /// connections have had turns in it: then the application is at work, and one turn does for both.
+    /// follows from anything else, such as an acknowledgement or a timer, leaves in the same poll, unless it
+    /// has served connections before: then the application is at work, and the next poll does for both.
     ///
-    /// Returns true if it did any work, or has a turn to send left for the next poll.
+    /// Returns true if it did any work, or a connection is scheduled for the next poll.
     pub fn poll_run_to_completion(&mut self, now: Instant) -> bool {
         // Before the doorbells: one of them may be that of a queue pair that a command creates.
         let mut busy = self.receive_commands(now);
@@ -180,7 +179,7 @@ impl<D: Device> Core<D> {
         self.end_poll(busy)
     }
 
-    /// Takes what has arrived and handles the timers that are due. Returns true if there was anything.
+    /// Receives what has arrived and handles the timers that are due. Returns true if there was anything.
     fn receive_arrivals(&mut self, now: Instant) -> bool {
         // Of the poll before, where what has arrived is answered by this one: the answer has left.
         self.host.free_spent();
@@ -218,7 +217,7 @@ impl<D: Device> Core<D> {
         busy
     }
 
-    /// Returns true if a connection has a turn to send in the next poll: that is to come at once.
+    /// Returns true if a connection is scheduled: the next poll is to come at once.
     #[inline]
     pub fn has_scheduled(&self) -> bool {
         self.endpoints.table.scheduled() > 0
@@ -278,7 +277,7 @@ impl<D: Device> Core<D> {
     }
 
     /// Reviews the rare conditions of the connection in `slot`, which an input may have begun or ended, and
-    /// gives it a turn to send, if its input leads to one.
+    /// schedules it, if its input asks for that.
     #[inline(never)]
     fn apply(&mut self, slot: u32, outcome: Outcome) {
         self.review(slot);
@@ -292,7 +291,7 @@ impl<D: Device> Core<D> {
         }
     }
 
-    /// Gives the connection in `slot` a turn to send, if its input leads to one.
+    /// Schedules the connection in `slot`, if its input asks for that.
     #[inline]
     fn schedule_if_due(&mut self, slot: u32, outcome: Outcome) {
         if outcome.schedule {

@@ -115,7 +115,7 @@ impl<D: Device> Core<D> {
         self.on_inbound(now, inbound);
     }
 
-    /// Begins to use the host's addresses that are due, and gives a turn to the connections that wait for
+    /// Begins to use the host's addresses that are due, and schedules the connections that wait for
     /// them. Returns true if any was due.
     #[inline]
     pub(super) fn detect_duplicates(&mut self, now: Instant) -> bool {

@@ -1,4 +1,5 @@
-//! Frames out: connections take turns, each sends the segments that TCP allows, and the host adds headers.
+//! Frames out: scheduled connections are served one after the other, each sends the segments that TCP allows,
+//! and the host adds headers.
 
 use crate::device::{Device, Frame};
 use crate::endpoint::{AfterTransmit, Chunk, Connection, Endpoint, StreamFailed};
@@ -13,8 +14,8 @@ use crate::wire::tcp_rdma::RdmaOption;
 use super::Core;
 
 impl<D: Device> Core<D> {
-    /// Sends what the connections have to send, in turn. A connection that gets no turn, because the device
-    /// is full or the poll has sent enough, is the first to have one in the next poll.
+    /// Serves the scheduled connections: each sends what it has. One that is not served, because the device
+    /// is full or the poll has sent enough, is the first in the next poll.
     #[inline]
     pub(super) fn transmit(&mut self, now: Instant) -> bool {
         let has_work =
@@ -24,25 +25,25 @@ impl<D: Device> Core<D> {
 
     #[inline(never)]
     fn serve_scheduled(&mut self, now: Instant) -> bool {
-        let mut turn = self.endpoints.table.scheduled();
-        let mut busy = turn > 0;
+        let mut position = self.endpoints.table.scheduled();
+        let mut busy = position > 0;
         let enough = self.host.segments_sent() + limits::SEGMENTS_SENT_PER_POLL;
-        while turn > 0 && self.host.segments_sent() < enough && self.host.has_room_for_connection(now) {
-            turn -= 1;
-            let slot = self.endpoints.table.scheduled_at(turn);
-            if !self.transmit_connection(now, slot, turn == 0) {
-                self.endpoints.table.unschedule(turn);
+        while position > 0 && self.host.segments_sent() < enough && self.host.has_room_for_connection(now) {
+            position -= 1;
+            let slot = self.endpoints.table.scheduled_at(position);
+            if !self.transmit_connection(now, slot, position == 0) {
+                self.endpoints.table.unschedule(position);
             }
         }
-        self.endpoints.table.rotate_scheduled(turn);
+        self.endpoints.table.rotate_scheduled(position);
         self.host.solicit_neighbours(now);
         busy |= self.host.frames_to_send() > 0;
         self.host.flush(now);
         busy
     }
 
-    /// Gives a connection its turn, which may be the `last` of this poll. Returns true if it has more to send
-    /// and gets another.
+    /// Serves a connection, which may be the `last` of this poll. Returns true if it has more to send and
+    /// stays scheduled.
     fn transmit_connection(&mut self, now: Instant, slot: u32, last: bool) -> bool {
         let Some(mut endpoint) = self.endpoints.at(now, slot) else { return false };
         debug_assert!(endpoint.connection.has_all_conditions(), "a condition began unnoticed");
@@ -86,9 +87,9 @@ impl<D: Device> Core<D> {
     }
 }
 
-/// Sends segments of a connection on its path, as many as one turn allows. In the `last` turn of a
-/// poll the device has the frames as soon as no other follows: before the connection looks for more work and
-/// its deadline. Returns true if there may be more.
+/// Sends segments of a connection on its path, as many as a connection may at once. Of the `last` connection
+/// of a poll the device has the frames as soon as no other follows: before the connection looks for more work
+/// and its deadline. Returns true if there may be more.
 fn send_segments<D: Device>(
     host: &mut Host<D>,
     endpoint: &mut Endpoint<'_, D::Frame>,
@@ -143,7 +144,7 @@ fn send_segments<D: Device>(
     true
 }
 
-/// A burst on its way to the device.
+/// A burst that is handed to the device.
 struct Sending<'s, 'e, D: Device> {
     host: &'s mut Host<D>,
     endpoint: &'s mut Endpoint<'e, D::Frame>,
@@ -151,7 +152,7 @@ struct Sending<'s, 'e, D: Device> {
     burst: &'s mut Burst<Chunk>,
     /// Payload may go by reference.
     by_reference: bool,
-    /// How many segments the turn still allows, the one that is sent now included.
+    /// How many segments the connection may still send now, the next one included.
     left: usize,
 }
 
@@ -283,7 +284,7 @@ impl<D: Device> Sending<'_, '_, D> {
         }
     }
 
-    /// Ends the burst. Returns how many segments the turn still allows.
+    /// Ends the burst. Returns how many segments the connection may still send now.
     fn end(self) -> usize {
         self.endpoint.end_burst(self.burst);
         self.left

@@ -1,7 +1,7 @@
 //! Connections on which a Send waits for a receive, because the application asked for that instead of an
 //! error.
 //!
-//! The FPDU stays in TCP's receive queue, whole and verified, and so does everything after it: nothing of
+//! The FPDU stays in TCP's receive queue, complete and verified, and so does everything after it: nothing of
 //! that is Delivered, neither Responses nor the peer's FIN. TCP acknowledges the octets as they arrive, so
 //! the window closes by as many, the peer probes it, and nothing that was acknowledged is dropped. The wait
 //! ends when a receive is posted, or with the error that the Send is without waiting (RFC 5041 §7.1): at its
@@ -50,7 +50,7 @@ impl<F: Frame> Endpoint<'_, F> {
         }
     }
 
-    /// Takes a message that waits for a receive, if there may be one now. The wait keeps its deadline.
+    /// Resumes a message that waits for a receive, if there may be one now. The wait keeps its deadline.
     pub(crate) fn resume_if_ready(&mut self) {
         if let Some(stream) = self.rdmap()
             && stream.has_awaited_receive()
@@ -90,7 +90,7 @@ impl<F: Frame> Endpoint<'_, F> {
         }
     }
 
-    /// Takes the connection out of the list of those that wait for a shared receive queue.
+    /// Removes the connection from the list of those that wait for a shared receive queue.
     pub(super) fn leave_shared_receive_waiters(&mut self) {
         if let Mode::FullOperation(operating) = &mut self.connection.mode
             && core::mem::take(&mut operating.awaits_shared_receive)

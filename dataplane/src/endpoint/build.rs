@@ -31,7 +31,7 @@ pub(super) struct PayloadSources<'e> {
     stags: &'e StagTable,
 }
 
-/// An FPDU that has its segment for itself, and whose payload is copied from registered memory.
+/// An FPDU that has a segment of its own, and whose payload is copied from registered memory.
 struct SingleFpdu<'e> {
     header: ddp::Header,
     payload: Target<'e>,
@@ -45,7 +45,7 @@ struct SingleFpdu<'e> {
 struct SmallFpdus {
     /// How many were built.
     built: usize,
-    /// Octets that they take.
+    /// Their octets.
     octets: usize,
     /// Octets of payload in them.
     payload_octets: u64,
@@ -114,8 +114,8 @@ impl<F: Frame> Endpoint<'_, F> {
         }
     }
 
-    /// Returns the FPDU of `segment`, if it is the usual one: alone in its segment, not cut, its payload
-    /// copied from registered memory.
+    /// Returns the FPDU of `segment`, if it is the usual one: the only one of its segment, not cut, its
+    /// payload copied from registered memory.
     #[inline]
     fn single_fpdu(&self, segment: &Segment<Chunk>, by_reference: bool) -> Option<SingleFpdu<'_>> {
         let Chunk::Fpdus(run) = &segment.payload else { return None };
@@ -137,8 +137,8 @@ impl<F: Frame> Endpoint<'_, F> {
         Some(SingleFpdu { header, payload, position, framing: operating.send_framing() })
     }
 
-    /// Builds and keeps all of the FPDUs that `segment` has a part of, unless they are kept already: the
-    /// parts fit together then, whatever happens to their source. Returns false if there is no room.
+    /// Builds and keeps all of the FPDUs that `segment` has a part of, unless they are kept already: its
+    /// segments fit together then, whatever happens to the source. Returns false if there is no room.
     fn keep_if_cut(&mut self, segment: &Segment<Chunk>) -> bool {
         let Chunk::Fpdus(run) = &segment.payload else { return true };
         if segment.octets == run.octets {
@@ -331,7 +331,7 @@ impl<'e> PayloadSources<'e> {
         }
     }
 
-    /// Returns the FPDU of `segment`, if its payload may go by reference: one whole FPDU, without Markers,
+    /// Returns the FPDU of `segment`, if its payload may go by reference: one complete FPDU, without Markers,
     /// long enough that a reference costs less than a copy, and from constant memory.
     ///
     /// A device reads what a frame refers to when it sends the frame: after the CRC was computed, and perhaps
@@ -343,7 +343,7 @@ impl<'e> PayloadSources<'e> {
     fn reference(&self, segment: &Segment<Chunk>) -> Option<Reference<'e>> {
         let Chunk::Fpdus(run) = &segment.payload else { return None };
         let (operating, qp) = self.operating()?;
-        // No more and no less than the first: others after it would make the segment longer.
+        // The segment has the first FPDU only: others after it would make it longer.
         let is_entire = segment.skip == 0
             && segment.octets as usize == fpdu::wire_len(0, run.first_ulpdu_octets(), false)
             && !operating.markers_sent;

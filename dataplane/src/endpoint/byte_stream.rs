@@ -90,8 +90,8 @@ impl<F: Frame> Endpoint<'_, F> {
         self.close(Some(within_ns.min(limits::ORPHAN_NS)))
     }
 
-    /// Takes what a segment says about its octets, now that TCP has it, with this result: places those of a
-    /// transfer, and notes where a message begins.
+    /// Accepts what a segment says about its octets, now that TCP has it, with this result: places those of a
+    /// transfer, and records where a message begins.
     // Requirements: TRO-3.1.2-01, TRO-3.1.3-01, TRO-6.1-01, TRO-6.1-02
     pub(super) fn accept_annotation(&mut self, segment: &AnnotatedSegment, result: &Disposition) {
         let queue = self.connection.tcp.received();
@@ -115,7 +115,7 @@ impl<F: Frame> Endpoint<'_, F> {
         }
     }
 
-    /// Takes what a segment says about `kept`, a run of octets that TCP keeps of it.
+    /// Accepts what a segment says about `kept`, a run of octets that TCP keeps of it.
     fn accept_run(&mut self, segment: &AnnotatedSegment, kept: (SeqNumber, SeqNumber), in_order: bool) {
         let Connection { tcp, mode: Mode::Bytes(stream), .. } = &mut *self.connection else { return };
         let (queue, held) = (tcp.received(), &self.context.pools.held);
@@ -142,7 +142,7 @@ impl<F: Frame> Endpoint<'_, F> {
         });
     }
 
-    /// Hands out the messages that a segment beyond a gap has made whole, if the application takes them
+    /// Hands out the messages that a segment beyond a gap has completed, if the application accepts them
     /// before their turn.
     // Requirements: TRO-3.1.6-03
     #[cold]

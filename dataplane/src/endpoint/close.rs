@@ -97,7 +97,7 @@ impl<F: Frame> Endpoint<'_, F> {
         self.context.statistics.streams_failed += 1;
         qp.shared.set_error(error);
         qp.shared.set_state(QpState::Terminate);
-        // Sends that are on their way keep their buffers until TCP has released them.
+        // Sends that TCP has keep their buffers until TCP has released them.
         qp.receiver.flush(&qp.shared, &mut self.context.placed_sends, Some(error));
         let qp = qp.shared.number;
         self.context.events.push(Event::StreamFailed { connection: self.id, qp, error });

@@ -20,7 +20,7 @@ use super::stream_halves::StreamHalves;
 pub(crate) enum Chunk {
     /// Streaming octets: those that [`Connection::stream`] keeps for the segment's place.
     Stream,
-    /// Whole FPDUs.
+    /// Complete FPDUs.
     Fpdus(FpduRun),
     /// Octets of a byte stream, which it finds by the segment's place.
     Bytes(ByteRun),
@@ -84,8 +84,9 @@ pub enum OpenKind {
 }
 
 /// One connection of a core. The fields are in the order in which they are used in steady operation, so that
-/// a segment or a turn to send needs the first cache lines alone: with the eight octets before it in the
-/// [table](crate::conn::Table), the first two lines end where TCP begins, whose first lines are hot again.
+/// a segment, or serving the connection, needs the first cache lines only: with the eight octets before it in
+/// the [table](crate::conn::Table), the first two lines end where TCP begins, whose first lines are hot
+/// again.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Connection {
@@ -255,7 +256,7 @@ impl Connection {
         }
     }
 
-    /// Begins to wait for the peer's first FPDU if ours is on its way.
+    /// Begins to wait for the peer's first FPDU if ours was sent.
     pub fn await_first_fpdu(&mut self, now: Instant) {
         let end = self.tcp.queued_end();
         if let Mode::FullOperation(operating) = &mut self.mode

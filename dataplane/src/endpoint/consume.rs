@@ -21,7 +21,7 @@ use super::receive_wait::ReceiveWait;
 
 impl<F: Frame> Endpoint<'_, F> {
     /// Returns true if the octets of a segment, without a [rare condition](crate::tcp::Unusual::RECEIVE), can
-    /// be consumed in its frame, if they are next: its connection takes FPDUs, or its byte stream has room
+    /// be consumed in its frame, if they are next: its connection carries FPDUs, or its byte stream has room
     /// for them and waits for no octets before others.
     #[inline]
     pub(super) fn accepts_in_place(&mut self, segment: &Segment) -> bool {
@@ -120,11 +120,11 @@ pub(crate) trait Burst<F> {
     /// Returns true if there are no more.
     fn is_empty(&self) -> bool;
 
-    /// Takes the next frame if its segment follows `segment`, the first of the burst or one that has followed
-    /// it, and makes `segment` that one.
+    /// Dequeues the next frame if its segment follows `segment`, the first of the burst or one that has
+    /// followed it, and makes `segment` that one.
     fn next_after(&mut self, segment: &mut Segment) -> Option<F>;
 
-    /// Takes a frame that is of no more use.
+    /// Recycles a frame that is of no more use.
     fn recycle(&mut self, frame: F);
 }
 

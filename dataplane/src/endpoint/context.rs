@@ -1,4 +1,4 @@
-//! The context that all endpoints of a core share: memory, pools, budgets, and the way to control.
+//! The context that all endpoints of a core share: memory, pools, budgets, and the events to control.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,8 +33,8 @@ pub(crate) struct Context<F> {
     pub shared_receive_waiters: VecDeque<ConnectionId>,
     /// FPDUs that were sent in part.
     pub cut_runs: CutRunStore,
-    /// Requests that put nothing on the wire that may still be carried out in this poll, besides one in each
-    /// turn.
+    /// Requests that put nothing on the wire that may still be carried out in this poll, besides one for each
+    /// connection that is served.
     pub local_operations_left: usize,
     /// Octets kept for connections whose queue pairs are destroyed.
     pub lingering_octets: usize,
@@ -42,7 +42,7 @@ pub(crate) struct Context<F> {
     pub doorbells: Arc<Doorbells>,
     /// Streaming octets stay in TCP's window until control has consumed them.
     pub holds_stream: bool,
-    /// Events on their way to control.
+    /// Events to control.
     pub events: Events,
     /// The counters of the core.
     pub statistics: Statistics,

@@ -1,11 +1,11 @@
-//! The continuations of a long message, in segments of their own one after the other: most of what a busy
-//! connection sends.
+//! The continuations of a long message, each in a segment of its own, one after the other: most of what a
+//! busy connection sends.
 //!
-//! [`Endpoint::continuations`] looks once at what holds for all that are left of a group: the memory that
-//! they are from, the framing, and that nothing but an offset differs. Then each is written in one pass over
-//! its frame: headers, FPDU, payload and CRC, and TCP and the statistics learn afterwards how many there
-//! were. Every other segment is left to [`write_payload`](Endpoint::write_payload), which would write the
-//! same.
+//! [`Endpoint::continuations`] finds out once what holds for all the segments that are left of a group: the
+//! memory that they are from, the framing, and that nothing but an offset differs. Then each is written in
+//! one pass over its frame: headers, FPDU, payload and CRC, and TCP and the statistics learn afterwards how
+//! many there were. Every other segment is left to [`write_payload`](Endpoint::write_payload), which would
+//! write the same.
 
 use crate::device::Frame;
 use crate::memory::RetainedMemory;

@@ -24,7 +24,7 @@ impl CutRun {
 ///
 /// All other segments are built again from their source each time, and the CRC with them. Parts that are
 /// built one after the other would not fit together if the source changed in between, which RFC 5040 §5.5 (8)
-/// allows at the cost of the contents alone: the peer would join an old part with a CRC over new ones.
+/// allows at the cost of the contents only: the peer would join an old part with a CRC over new ones.
 #[derive(Debug, Default)]
 pub(super) struct CutRuns {
     /// In the order of the stream.

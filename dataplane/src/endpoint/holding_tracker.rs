@@ -5,7 +5,7 @@ use crate::time::MILLISECOND;
 use crate::wire::tcp::SeqNumber;
 
 /// How long a connection has held its fair share of a core's frames or more, at each look. Connections are
-/// looked at while frames are short. What a connection consumes meanwhile makes no difference: one octet now
+/// looked at while frames are scarce. What a connection consumes meanwhile makes no difference: one octet now
 /// and then, or a window each second, leaves the others as few frames.
 #[derive(Clone, Copy, Debug)]
 pub struct HoldingTracker {

@@ -8,7 +8,7 @@ use crate::wire::tcp::SeqNumber;
 use super::connection::OpenKind;
 use super::{Endpoint, Outcome};
 
-/// What did not take a segment.
+/// What refused a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unreachable {
     /// The path, or a host on it, for now: a soft error.
@@ -20,7 +20,7 @@ pub(crate) enum Unreachable {
 }
 
 impl<F: Frame> Endpoint<'_, F> {
-    /// Handles that the path takes segments of at most `mss_octets` of payload, from an error about the
+    /// Handles that the path carries segments of at most `mss_octets` of payload, from an error about the
     /// segment at `seq`. Returns `None` if that segment is not outstanding (RFC 5927 §7).
     // Requirements: MPA-9.1-01
     pub(crate) fn on_packet_too_big(&mut self, seq: SeqNumber, mss_octets: u16) -> Option<Outcome> {

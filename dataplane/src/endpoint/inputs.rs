@@ -41,7 +41,7 @@ impl<F: Frame> Endpoint<'_, F> {
         if let Some(qp) = self.queue_pair.as_deref_mut()
             && qp.shared.state().is_over()
         {
-            // Requests that are on their way still have their buffers: those posted after them are flushed
+            // Requests that TCP has still have their buffers: those posted after them are flushed
             // after them.
             qp.receiver.flush(&qp.shared, &mut self.context.placed_sends, None);
             qp.sender.flush_after_close(&qp.shared);

@@ -15,8 +15,8 @@ use super::send_stream::SendStream;
 
 impl<F: Frame> Endpoint<'_, F> {
     /// Makes a connection that owes the peer a Terminate independent of its queue pair, which is about to be
-    /// destroyed. Returns false, and changes nothing that TCP sends, if it owes none, or if more octets are
-    /// on their way than may be kept.
+    /// destroyed. Returns false, and changes nothing that TCP sends, if it owes none, or if it has sent more
+    /// octets than may be kept.
     ///
     /// [`begin_to_linger`](Self::begin_to_linger) completes this, once the queue pair is unbound.
     // Requirements: RDMAP-5.4-01, RDMAP-6.2.1-03

@@ -1,22 +1,23 @@
 //! One connection with the queue pair or the stream that it carries: everything between a TCP segment and a
 //! completion.
 //!
-//! A core looks an [`Endpoint`] up once for each input: a segment, a timer, a doorbell, a command, a turn to
-//! send. The endpoint borrows all it needs and reaches no other connection. It returns the changes that an
-//! input causes for the core as an [`Outcome`]. Octets that arrive go through TCP's receive queue, MPA and
+//! A core looks an [`Endpoint`] up once for each input: a segment, a timer, a doorbell, a command, or when it
+//! is served. The endpoint borrows all it needs and reaches no other connection. It returns the changes that
+//! an input causes for the core as an [`Outcome`]. Octets that arrive go through TCP's receive queue, MPA and
 //! DDP to the queue pair; work requests go from the queue pair as FPDUs to TCP's send queue.
 //!
 //! An `RdmapStream` is an endpoint in Full Operation that has its queue pair.
 //!
-//! An [`Outcome`] says after an input that a turn to send is needed, that the segment is answered with a RST,
-//! or that frames are short; an `AfterTransmit` after a turn to send that there is more, that it waits until
-//! a deadline, that the connection is closed, or in TIME-WAIT. The context is what the endpoints of a core
-//! share: pools, STags, backlogs, budgets, events, counters. `Endpoint` and `Connection` name no slot of the
-//! table and no other endpoint, so no input of one connection can change another.
+//! An [`Outcome`] says after an input that the connection is to be scheduled, that the segment is answered
+//! with a RST, or that frames are scarce; an `AfterTransmit` says of a connection that was served that there
+//! is more, that it waits until a deadline, that the connection is closed, or in TIME-WAIT. The context is
+//! what the endpoints of a core share: pools, STags, backlogs, budgets, events, counters. `Endpoint` and
+//! `Connection` name no slot of the table and no other endpoint, so no input of one connection can change
+//! another.
 //!
 //! What cannot happen is asserted in builds with debug assertions, in pairs: a connection has a queue pair
 //! from the beginning of Full Operation until it is closed for its users, and neither before nor after; a
-//! connection leaves the table in its turn to send, and only then.
+//! connection leaves the table when it is served, and only then.
 //!
 //! # Messages that wait for a receive
 //!
@@ -27,15 +28,15 @@
 //! answered, and may give up by a user timeout of its own. A receive posted to the queue pair's own queue
 //! wakes it by the doorbell. A shared queue rings a second bell, only while a queue pair waits for it, and
 //! the core resumes those that wait in the order in which they began to, 64 a poll. At the deadline of a
-//! message the stream fails as it does without waiting. When frames are short, a wait that has held more than
-//! its share of them for four seconds ends early in the same way.
+//! message the stream fails as it does without waiting. When frames are scarce, a wait that has held more
+//! than its share of them for four seconds ends early with the same result.
 //!
 //! # Errors
 //!
 //! A failed check ends the stream: nothing more is placed or delivered, the peer gets one Terminate (unless
 //! this end is a Responder that has not yet received an FPDU and so may send none), then the connection
 //! closes, and is reset if that takes more than five seconds. If the application destroys the queue pair
-//! meanwhile, all that TCP has of it is built once more and kept by the connection, up to a MiB, with the
+//! meanwhile, all of it that TCP has is built once more and kept by the connection, up to a MiB, with the
 //! Terminate after it (`endpoint/linger.rs`): the memory is free at once, and the Terminate still goes out
 //! when the peer's window opens in time. Receives are flushed at once; sends when TCP has let go of their
 //! buffers. The application sees the first error in `QueuePair::error` and in the status of its work
@@ -114,11 +115,11 @@ pub(crate) struct Endpoint<'c, F> {
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
-    /// The connection needs a turn to send.
+    /// The connection is to be scheduled.
     pub schedule: bool,
     /// The changes in TCP.
     pub changes: Changes,
-    /// The connection gave octets back for want of frames: connections that hold many are in the way.
+    /// The connection gave octets back for want of frames: connections that hold many keep them from it.
     pub dropped_surplus: bool,
     /// The segment is answered with a RST: it is of an older connection between the same ports.
     pub reset: bool,
@@ -135,10 +136,10 @@ impl Outcome {
         reset: false,
         refusal: None,
     };
-    /// The connection needs a turn to send.
+    /// The connection is to be scheduled.
     pub(crate) const SCHEDULE: Self = Self { schedule: true, ..Self::NONE };
 
-    /// Returns true if more follows from it than a turn to send.
+    /// Returns true if more follows from it than that the connection is scheduled.
     #[inline]
     pub(crate) const fn is_rare(self) -> bool {
         self.refusal.is_some() || self.dropped_surplus || self.changes.contains(Changes::ESTABLISHED)

@@ -13,7 +13,7 @@ use super::Endpoint;
 use super::operating::Operating;
 
 impl Operating {
-    /// Begins to wait for the peer's first FPDU: ours is on its way. Later ones change nothing.
+    /// Begins to wait for the peer's first FPDU: ours was sent. Later ones change nothing.
     pub(super) fn await_first_fpdu(&mut self, now: Instant) {
         if self.nudge_due() == Instant::NEVER {
             self.await_until_nudge(now);

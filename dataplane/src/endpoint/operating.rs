@@ -50,7 +50,7 @@ pub struct Operating {
     pub silent_until: Instant,
     /// The nudges that such a peer is sent.
     pub nudges: Nudges,
-    /// A message waits for a receive; nothing after it is taken before one is posted or the wait expires.
+    /// A message waits for a receive; nothing after it is consumed before one is posted or the wait expires.
     pub awaits_receive: bool,
     /// The connection is in the list of those that wait for a shared receive queue.
     pub awaits_shared_receive: bool,
@@ -112,7 +112,7 @@ impl Operating {
     }
 
     /// Returns the room for FPDUs in the segment of up to `emss_octets` that begins at `begin`, on a device
-    /// that does or does not take payload by reference.
+    /// that does or does not accept payload by reference.
     pub fn segment_room(&self, begin: SeqNumber, emss_octets: usize, by_reference: bool) -> SegmentRoom {
         SegmentRoom {
             position: self.position_of(begin),

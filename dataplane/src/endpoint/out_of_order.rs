@@ -1,6 +1,6 @@
-//! Placement beyond gaps (RFC 5044 §6, appendices A.3, A.4 and B; RFC 5041 §5.3): with Markers, whole FPDUs
-//! are placed as soon as they have arrived, whatever is missing before them. Delivery follows the left edge
-//! of the stream.
+//! Placement beyond gaps (RFC 5044 §6, appendices A.3, A.4 and B; RFC 5041 §5.3): with Markers, complete
+//! FPDUs are placed as soon as they have arrived, whatever is missing before them. Delivery follows the left
+//! edge of the stream.
 //!
 //! [`OutOfOrderFpdus`] locates and verifies the FPDUs; here they meet TCP's receive queue and the queue pair.
 

@@ -1,4 +1,4 @@
-//! An endpoint in Full Operation, taken apart: a connection, its FPDUs and its queue pair.
+//! An endpoint in Full Operation: a connection, its FPDUs and its queue pair.
 
 use crate::conn::ConnectionId;
 use crate::tcp;

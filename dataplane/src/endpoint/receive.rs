@@ -37,11 +37,11 @@ impl<F: Frame> Octets for InOrder<'_, F> {
     }
 }
 
-/// The result of taking one FPDU.
+/// The result of one FPDU.
 pub(super) enum Step {
     /// It is placed; there may be another.
     Next,
-    /// There is nothing more to take for now.
+    /// There is nothing more to consume for now.
     Wait,
     /// The stream has failed.
     Failed(StreamError, Option<Fault>),
@@ -89,7 +89,7 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Handles the segment in `frame` if it is what TCP [expects beyond a
-    /// gap](tcp::Connection::accept_beyond_gap) and its connection takes FPDUs; else returns the frame.
+    /// gap](tcp::Connection::accept_beyond_gap) and its connection carries FPDUs; else returns the frame.
     #[inline(never)]
     fn on_segment_beyond_gap(
         &mut self,
@@ -121,7 +121,7 @@ impl<F: Frame> Endpoint<'_, F> {
         let promised_frames = self.promised_frames();
         let (connection, context) = (&mut *self.connection, &mut *self.context);
         debug_assert_eq!(connection.receives_stream(), connection.tcp.received().is_in_startup());
-        // Streaming octets, and those after a message that waits, stay: they may not take the frames that
+        // Streaming octets, and those after a message that waits, stay: they may not use the frames that
         // FPDUs need to pass through.
         let passes =
             !connection.receives_stream() && !connection.awaits_receive() && !connection.carries_bytes();
@@ -178,7 +178,7 @@ impl<F: Frame> Endpoint<'_, F> {
         }
     }
 
-    /// Takes the octets that are in order.
+    /// Consumes the octets that are in order.
     pub(super) fn receive_in_order(&mut self) {
         if self.connection.receives_stream() {
             return self.copy_stream_to_control();
@@ -187,7 +187,7 @@ impl<F: Frame> Endpoint<'_, F> {
             return self.hand_over_bytes();
         }
         match &self.connection.mode {
-            // They are taken when a receive is posted, or the wait expires.
+            // They are consumed when a receive is posted, or the wait expires.
             Mode::FullOperation(operating) if operating.awaits_receive && !operating.failed => {}
             Mode::FullOperation(operating) if !operating.failed => self.receive_fpdus(),
             _ => {
@@ -197,7 +197,8 @@ impl<F: Frame> Endpoint<'_, F> {
         }
     }
 
-    /// Takes the octets that are in order and could not be taken earlier, and the peer's FIN after them.
+    /// Consumes the octets that are in order and could not be consumed earlier, and the peer's FIN after
+    /// them.
     pub(super) fn resume_receive(&mut self) {
         let finished = self.connection.tcp.peer_finished();
         let finish = if finished { Changes::PEER_FINISHED } else { Changes::empty() };
@@ -224,7 +225,7 @@ impl<F: Frame> Endpoint<'_, F> {
         self.end_receive(&last);
     }
 
-    /// Handles how the taking of FPDUs has ended.
+    /// Handles how the consumption of FPDUs has ended.
     pub(super) fn end_receive(&mut self, last: &Step) {
         match *last {
             Step::Next | Step::Wait => {}
@@ -280,7 +281,7 @@ fn handle_next<U: Ulpdu>(
 }
 
 impl<F: Frame> RdmapStream<'_, F> {
-    /// Takes the next FPDU in order, however the segments it lies in are cut.
+    /// Consumes the next FPDU in order, however the segments it lies in are cut.
     // Requirements: MPA-A.4-01, C00-7.4.1-01, DDP-3-04
     fn receive_fpdu(&mut self) -> Step {
         let contiguous = if self.operating.fpdus.has_markers() {
@@ -310,7 +311,7 @@ impl<F: Frame> RdmapStream<'_, F> {
         self.step(received)
     }
 
-    /// Takes the ULPDU of the next FPDU, if all of that lies in one piece of a frame and it is valid for MPA.
+    /// Handles the ULPDU of the next FPDU, if that is contiguous and valid for MPA.
     /// Returns the octets of the FPDU as well.
     #[inline]
     fn consume_contiguous<I: InFrame>(&mut self) -> Option<(usize, Consumed)> {
@@ -326,7 +327,7 @@ impl<F: Frame> RdmapStream<'_, F> {
         Some((wire_len, handle_next(&mut qp.receiver, reach, &mut qp.receive_wait, *now, &ulpdu)))
     }
 
-    /// Takes the ULPDU of the next FPDU as [`consume_contiguous`](Self::consume_contiguous) does, wherever
+    /// Handles the ULPDU of the next FPDU as [`consume_contiguous`](Self::consume_contiguous) does, wherever
     /// its octets lie.
     ///
     /// # Errors
@@ -339,7 +340,7 @@ impl<F: Frame> RdmapStream<'_, F> {
         let octets = InOrder { queue: tcp.received(), held: &context.pools.held };
         let located = match operating.fpdus.next(&octets) {
             Ok(Some(located)) => located,
-            // Octets placed beyond a gap are next, unless an FPDU before them is not whole.
+            // Octets placed beyond a gap are next, unless an FPDU before them is incomplete.
             Ok(None) if octets.available() < octets.queue.available() => return Err(self.deliver_placed()),
             Ok(None) => return Err(Step::Wait),
             Err(error) => {

@@ -1,4 +1,4 @@
-//! Streaming octets on their way to the peer, before Full Operation.
+//! Streaming octets to the peer, before Full Operation.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use crate::wire::tcp::SeqNumber;
 
 /// Streaming octets that the peer has not acknowledged yet, one piece for each command. A retransmission is
 /// built from them; each piece is freed when all of it is acknowledged. A connection in Full Operation keeps
-/// nothing of its startup, so a pointer is all that this takes of it.
+/// nothing of its startup, so all that is left of this is a pointer.
 #[derive(Debug, Default)]
 pub struct SendStream(Option<Box<Kept>>);
 
@@ -76,7 +76,7 @@ impl SendStream {
         self.0.as_ref().map_or(out.is_empty(), |kept| kept.copy(place, out))
     }
 
-    /// Frees the pieces that are acknowledged whole. Returns how many octets they had.
+    /// Frees the pieces of which all is acknowledged. Returns how many octets they had.
     #[inline]
     pub fn release(&mut self, acknowledged: SeqNumber) -> u32 {
         let Some(kept) = &mut self.0 else { return 0 };
@@ -111,7 +111,7 @@ impl Kept {
         let mut freed = 0;
         while let Some(piece) = self.pieces.front() {
             let octets = piece.len() as u32;
-            // A piece that is not queued whole ends after everything that can be acknowledged.
+            // A piece that is not completely queued ends after everything that can be acknowledged.
             if self.start + octets > acknowledged || octets > self.queued {
                 break;
             }
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!((stream.unqueued_octets(), stream.release(END)), (9, 0));
         stream.on_queued(7);
         assert_eq!(stream.release(END + 2), 0);
-        assert_eq!(stream.release(END + 7), 3, "the second piece is neither queued nor acknowledged whole");
+        assert_eq!(stream.release(END + 7), 3, "neither all of the second is queued nor acknowledged");
         let mut out = [0; 6];
         assert!(stream.copy(END + 3, &mut out));
         assert_eq!(&out, b"defghi");

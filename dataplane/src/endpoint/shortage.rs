@@ -1,9 +1,9 @@
 //! Frames that one connection holds and others lack.
 //!
 //! A core holds a limited number of frames for all its connections. A connection that holds many leaves the
-//! others enough: the frames it may hold become fewer with those that are left, an FPDU that arrives whole
-//! always finds a frame to pass through, and when a connection finds none for octets that are next, those
-//! that have held more than their share for long are failed (`core/eviction.rs`).
+//! others enough: the frames it may hold become fewer with those that are left, a complete FPDU always finds
+//! a frame to pass through, and when a connection finds none for octets that are next, those that have held
+//! more than their share for long are failed (`core/eviction.rs`).
 
 use crate::device::Frame;
 use crate::drops::DropCause;
@@ -41,7 +41,7 @@ impl<F: Frame> Endpoint<'_, F> {
         }
     }
 
-    /// Takes the frames, and the acknowledged octets in them, from a connection: it is reset, and its users
+    /// Frees the frames of a connection, and the acknowledged octets in them: it is reset, and its users
     /// are notified. One that waits for a receive waits no longer, and sends its peer the reason.
     pub(crate) fn evict(&mut self) -> Outcome {
         if self.connection.awaits_receive() {

@@ -40,7 +40,7 @@ impl StreamHalves {
 
     /// Offers as much window as the ring and the frames of the core hold, now that octets were handed over.
     ///
-    /// While an application reads, an annotated stream has room for records, and the ring takes what comes.
+    /// While an application reads, an annotated stream has room for records, and the ring holds what comes.
     /// While it pauses, records may run out before the ring is full, and octets wait in frames. So once half
     /// of the records are used, the ring counts for what was offered before, and no more.
     ///

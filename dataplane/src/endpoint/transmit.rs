@@ -1,5 +1,5 @@
-//! A connection's turn to send: work requests and streaming octets fill TCP's send queue, TCP says which
-//! segment goes next, and after the turn the connection ends or waits for its next deadline.
+//! A connection that is served: work requests and streaming octets fill TCP's send queue, TCP says which
+//! segment goes next, and after that the connection ends or waits for its next deadline.
 
 use crate::cold;
 use crate::conn::{Clocks, TimeWaitState};
@@ -24,10 +24,10 @@ use super::stream::{octets_for_control, queue_stream};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StreamFailed;
 
-/// How a connection leaves its turn.
+/// The state of a connection after it was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterTransmit {
-    /// It has more to send, and gets another turn.
+    /// It has more to send, and stays scheduled.
     More {
         /// When its timer is due.
         deadline: Instant,
@@ -44,7 +44,7 @@ pub(crate) enum AfterTransmit {
 }
 
 impl<F: Frame> Endpoint<'_, F> {
-    /// Moves what can be sent at once to TCP, and one piece more, on a device that does or does not take
+    /// Moves what can be sent at once to TCP, and one piece more, on a device that does or does not accept
     /// payload by reference.
     ///
     /// # Errors
@@ -75,8 +75,8 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Begins a burst of segments with data, which are all equally long if `alike` is true; `None` if the
     /// next segment is another, or there is none: [`poll_transmit`](Self::poll_transmit) returns it.
     ///
-    /// Within a turn nothing arrives, and everything that could be queued is. What an application posts or
-    /// writes meanwhile follows after the burst.
+    /// While a connection is served nothing arrives, and everything that could be queued is. What an
+    /// application posts or writes meanwhile follows after the burst.
     #[inline]
     pub(crate) fn begin_burst(&mut self, alike: bool) -> Option<Burst<Chunk>> {
         if self.connection.tcp.unusual.intersects(Unusual::SEND) || cold::is_forced() {
@@ -104,7 +104,7 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Returns true if there is nothing more to send now, and nothing to [queue](Self::queue_work), after a
-    /// segment was sent in this turn. Returns false if another look is needed to know.
+    /// segment was sent. Returns false if another look is needed to know.
     #[inline]
     pub(crate) fn has_sent_all(&mut self) -> bool {
         let tcp = &self.connection.tcp;
@@ -115,8 +115,8 @@ impl<F: Frame> Endpoint<'_, F> {
         qp.sender.has_queued_all(&qp.shared, &qp.reads)
     }
 
-    /// Ends the turn of a connection that has `more` to send, or not: it closes, is over, or waits for its
-    /// next deadline.
+    /// Returns what becomes of a connection that was served and has `more` to send, or not: it closes, is
+    /// over, or waits for its next deadline.
     #[inline]
     pub(crate) fn unschedule(&mut self, more: bool) -> AfterTransmit {
         let connection = &mut *self.connection;
@@ -124,7 +124,7 @@ impl<F: Frame> Endpoint<'_, F> {
         if !connection.tcp.unusual.is_empty() {
             return self.end_unusual_transmit(more);
         }
-        debug_assert!(connection.has_all_conditions(), "a condition began unnoticed in a turn");
+        debug_assert!(connection.has_all_conditions(), "a condition began unnoticed while it was served");
         let mut deadline = connection.tcp.next_deadline().min(connection.nudge_due());
         if self.context.pools.segments.free() == 0 {
             let has_work = self.rdmap().is_some_and(|stream| stream.has_work());
@@ -133,7 +133,8 @@ impl<F: Frame> Endpoint<'_, F> {
         if more { AfterTransmit::More { deadline } } else { AfterTransmit::Wait { deadline } }
     }
 
-    /// Ends the turn of a connection with a rare condition: it may close, or be over.
+    /// Does as [`unschedule`](Self::unschedule) does for a connection with a rare condition: it may close, or
+    /// be over.
     #[cold]
     fn end_unusual_transmit(&mut self, mut more: bool) -> AfterTransmit {
         let connection = &mut *self.connection;
@@ -166,7 +167,7 @@ impl<F: Frame> Endpoint<'_, F> {
         let mut deadline = connection.tcp.next_deadline().min(connection.abort_at);
         deadline = deadline.min(connection.fpdu_due()).min(connection.nudge_due()).min(self.receive_due());
         if has_unqueued && self.context.pools.segments.free() == 0 {
-            // Other connections have all descriptors, and nothing of this one need be on its way.
+            // Other connections have all descriptors, and nothing of this one need be outstanding.
             deadline = deadline.min(*now + limits::SEND_DESCRIPTOR_RETRY_NS);
         }
         if octets_for_control(connection) > 0 {
@@ -204,7 +205,7 @@ impl<F> RdmapStream<'_, F> {
             // Requests that put nothing on the wire do not wait for the peer's first FPDU.
             while qp.sender.carry_out(&qp.shared, stags, &qp.reads) {
                 if context.local_operations_left == 0 {
-                    // The others have their turn in the next poll.
+                    // The others are carried out in the next poll.
                     qp.shared.ring();
                     break;
                 }
@@ -255,7 +256,7 @@ impl<F> RdmapStream<'_, F> {
     }
 }
 
-/// Queues the `parts` that follow `run`, the last one queued, and are like it: those that can be sent at
+/// Queues the `continuations` of `run`, the last one queued, which are like it: those that can be sent at
 /// once, in a group of equal segments. Returns false if there are more of them.
 fn queue_equal<F>(
     tcp: &mut tcp::Connection,

@@ -12,7 +12,7 @@ impl Connection {
         self.tcp.unusual = self.unusual_recomputed();
     }
 
-    /// Returns true if no condition is missing in the word: debug builds ask in every turn.
+    /// Returns true if no condition is missing in the word: debug builds ask whenever it is served.
     pub fn has_all_conditions(&self) -> bool {
         self.tcp.unusual.contains(self.unusual_recomputed())
     }

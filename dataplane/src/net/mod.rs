@@ -9,7 +9,7 @@
 //!
 //! A connection to an address of the host's own sends its frames to the host's own hardware address, and
 //! those go to a queue of the core instead of the device (`net/loopback.rs`). A burst of them is delivered in
-//! the next poll; when the queue is three quarters full, connections keep their turn, and the rest is left to
+//! the next poll; when the queue is three quarters full, connections stay scheduled, and the rest is left to
 //! answers. No other host has had the octets, so checksums are neither computed nor verified. A frame from
 //! the wire with one of these addresses for its source is dropped.
 

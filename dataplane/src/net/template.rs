@@ -1,10 +1,10 @@
 //! The headers of segments out: Ethernet, perhaps with a VLAN tag, IPv4 or IPv6, and TCP with its timestamps.
 //!
 //! The host keeps a template for each path, a pair of addresses: an image of headers, and what was summed of
-//! them. A turn to send takes a copy of it, with the ports of its connection ([`super::output`]). The headers
-//! of a segment are a copy of the image with few fields patched. All segments are sent so, whether they have
-//! data or not, by the device or to the host itself. Only options other than timestamps are written for each
-//! segment, after the same copy.
+//! them. A connection that is served gets a copy of it, with the ports of its connection ([`super::output`]).
+//! The headers of a segment are a copy of the image with few fields patched. All segments are sent so,
+//! whether they have data or not, by the device or to the host itself. Only options other than timestamps are
+//! written for each segment, after the same copy.
 //!
 //! A template is valid as long as the paths of the host stay as they are: each change of an own address, or
 //! of the hardware address of a neighbour, begins a new generation. Once in a [tick](TICK_NS_LOG2) it is

@@ -63,7 +63,7 @@ impl<D: Device> Host<D> {
         if self.template(path).is_loopback() { self.loopback.room() } else { usize::MAX }
     }
 
-    /// Returns true if there is room in the queue to the device for all that a connection sends in its turn.
+    /// Returns true if there is room in the queue to the device for all that a connection sends at once.
     pub(crate) fn has_room_for_connection(&mut self, now: Instant) -> bool {
         const MOST: usize = limits::TRANSMIT_QUEUE_FRAMES - limits::TRANSMIT_BURST_SEGMENTS;
         if self.to_send.len() > MOST {

@@ -574,13 +574,13 @@ struct Handshake {
     memory: UnsafeCell<u8>,
 }
 
-/// A core that may write to the memory in each turn, and takes a command in between.
-fn core_turns(shared: &Handshake, mut stags: StagTable, reads: bool) {
+/// A core that may write to the memory in each step, and takes a command in between.
+fn run_core(shared: &Handshake, mut stags: StagTable, reads: bool) {
     let who = Accessor { pd: PD, stream: 0 };
     if reads {
         stags.retain(STAG);
     }
-    for turn in 0..3 {
+    for step in 0..3 {
         if let Some(Command::Deregister { stag }) = shared.commands.pop() {
             let result = stags.remove(stag);
             assert!(shared.events.push(Event::Deregistered { stag, result }).is_ok());
@@ -588,7 +588,7 @@ fn core_turns(shared: &Handshake, mut stags: StagTable, reads: bool) {
         if stags.check(STAG, who, Access::REMOTE_WRITE, 0, 1).is_ok() {
             shared.memory.with_mut(|_| ());
         }
-        if turn == 1 && reads {
+        if step == 1 && reads {
             stags.release(STAG);
         }
     }
@@ -606,7 +606,7 @@ fn handshake(reads: bool) {
         stags.insert(STAG, Grant::new(region, PD, 0, Access::REMOTE_WRITE)).unwrap();
         let core = {
             let shared = shared.clone();
-            thread::spawn(move || core_turns(&shared, stags, reads))
+            thread::spawn(move || run_core(&shared, stags, reads))
         };
         assert!(shared.commands.push(Command::Deregister { stag: STAG }).is_ok());
         match shared.events.pop() {

@@ -52,7 +52,7 @@
 //! Reads and Atomic Operations have two queues of their own (`reads`), as long as IRD and ORD allow. What
 //! this end has asked for waits in one: its answers come in order, each segment of a Response is checked
 //! against the oldest, and a request completes when its answer is Delivered. What the peer has asked for
-//! waits in the other: the sender takes turns between it and the send queue, message by message, and an
+//! waits in the other: the sender alternates between it and the send queue, message by message, and an
 //! answer keeps its place, and its memory, until the peer has acknowledged it. A request starts when it is
 //! Delivered, never beyond a gap; a segment of a Response beyond a gap is placed like a Write and counted in
 //! its turn. A peer that closes while it owes answers has broken the stream; an end that closes waits for

@@ -1,14 +1,14 @@
 //! FPDUs that share a segment (RFC 5044 §4.5, App. A.2): small ones that wait at the same time go out
 //! together, and the last may be cut to the room that is left.
 //!
-//! A segment's FPDUs are a range of the work requests of a queue pair, or of its responses: where it begins,
-//! and how far it goes. Nothing of the requests is copied. They stay where they are until the segment is
-//! acknowledged, and the FPDUs are built from them whenever the segment is sent.
+//! The FPDUs of a segment are a range of the work requests of a queue pair, or of its responses. Nothing of
+//! the requests is copied. They stay where they are until the segment is acknowledged, and the FPDUs are
+//! built from them whenever the segment is sent.
 //!
 //! Example: of a message of 3000 octets, the request with number 7, the first FPDU has 1428 octets: the range
 //! from offset 0 of number 7, of 1428 octets. The second is the range from offset 1428 on. The third has the
-//! last 144 octets and the whole messages 8 and 9 after them: the range from offset 2856 of number 7, of 144
-//! octets, and two FPDUs more.
+//! last 144 octets and the complete messages 8 and 9 after them: the range from offset 2856 of number 7, of
+//! 144 octets, and two FPDUs more.
 
 use super::payload::Slice;
 use crate::ddp::segmentation::Message;
@@ -71,7 +71,7 @@ pub(super) enum Origin {
 }
 
 /// The FPDUs of one segment, in order: the first, and one for each of the work requests that follow its own.
-/// Only the last may be a part of its message. The FPDUs can be built again from the requests alone, so a
+/// Only the last may be a part of its message. The FPDUs can be built again from the requests only, so a
 /// retransmission has the same boundaries.
 // Requirements: MPA-A.1-01, MPA-A.1-04, C00-5.1-01, C00-7.3-03, C00-7.3-07
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ pub struct FpduRun {
     pub(super) more: u8,
     /// Octets of the header of the first.
     pub(super) header_len: u8,
-    /// The first is a whole small message, and in a group each segment after it has another one.
+    /// The first is a complete small message, and in a group each segment after it has another one.
     pub(super) by_request: bool,
     /// Where Markers fall into the first. In a group with Markers all segments have as many octets as it,
     /// and their FPDUs no PAD.
@@ -101,7 +101,7 @@ pub struct FpduRun {
 const _: () = assert!(size_of::<FpduRun>() <= 32);
 
 impl FpduRun {
-    /// One FPDU alone, at the beginning of a segment: the part of `message` that begins at `offset`.
+    /// One FPDU at the beginning of a segment: that of the octets of `message` from `offset` on.
     #[inline]
     pub(super) fn one(origin: Origin, message: &Message, offset: u32, room: &SegmentRoom) -> Self {
         let header_len = message.header_len();
@@ -132,9 +132,9 @@ impl FpduRun {
         self.offset
     }
 
-    /// Turns the run of one FPDU into the one `count` FPDUs after it in its group: in the same message, if
-    /// none of these ends it; or `count` messages after it, if it is a whole small message and all of these
-    /// are as long.
+    /// Makes the run of one FPDU the one `count` FPDUs after it in its group: in the same message, if
+    /// none of these ends it; or `count` messages after it, if it is a complete small message and all of
+    /// these are as long.
     #[inline]
     pub const fn move_on(&mut self, count: u32) {
         if !self.by_request {
@@ -149,7 +149,7 @@ impl FpduRun {
     }
 
     /// Returns the octets of payload of this FPDU and those after it in its group, `count` together. All
-    /// have as much without Markers; with them, as much less as their Markers take.
+    /// have as much without Markers; with them, less by their Markers.
     ///
     /// Example: of segments of 1444 octets one has 2 Markers and 1416 octets of payload, the next 3 Markers
     /// and 1412.
@@ -163,12 +163,12 @@ impl FpduRun {
         octets - around * count - Marker::LEN as u32 * self.markers.within(octets)
     }
 
-    /// Returns how many of the `count` FPDUs after this one, which are parts of one message in a stream with
+    /// Returns how many of the `count` FPDUs after this one, which are of one message in a stream with
     /// Markers, can have segments that are as long: those before one that would end with a Marker.
     #[inline]
     pub(super) fn count_alike(&self, count: u32) -> u32 {
-        // Segments of a multiple of four octets meet the Markers as before after so many at most: what none
-        // of these does, none does. A message of 4 GiB takes no more looks than that.
+        // Segments of a multiple of four octets meet the Markers as before after so many at most: if none of
+        // these ends with one, none does. A message of 4 GiB needs no more looks than that.
         const PERIOD: u32 = Marker::INTERVAL as u32 / 4;
         let mut markers = self.markers;
         let can_be_alike = |_: &u32| {
@@ -196,8 +196,8 @@ pub struct SegmentRoom {
     pub markers: bool,
     /// Whether FPDUs may share it.
     pub packing: bool,
-    /// An FPDU whose payload is sent by reference and has at least this many octets goes alone: that costs
-    /// less than the segment that packing would save.
+    /// An FPDU whose payload is sent by reference and has at least this many octets has a segment of its own:
+    /// that costs less than the segment that packing would save.
     pub single_from: u32,
 }
 
@@ -278,10 +278,11 @@ mod tests {
             let is_ended_by_marker = !after.markers.may_end_after(first.octets);
             assert_eq!(after.octets < first.octets, is_ended_by_marker, "{emss_octets} at {position}");
         }
-        assert!(longest > 60, "all group were short: {longest}");
+        assert!(longest > 60, "all groups were small: {longest}");
     }
 
-    /// Where no segment ever ends with a Marker, all of the longest message are alike, and few are looked at.
+    /// Where no segment ever ends with a Marker, all of the longest message are alike, and only few are
+    /// looked at.
     #[test]
     fn all_are_alike_where_none_ends_with_a_marker() {
         let message = message::write(1, STag(7), 0, u32::MAX);

@@ -35,7 +35,7 @@ pub struct Sender {
     entries: SendEntries,
     /// How many of the queued entries are known to be acknowledged and wait for their responses.
     acknowledged: usize,
-    /// How many entries are wholly queued to TCP, or carried out.
+    /// How many entries are completely queued to TCP, or carried out.
     queued: usize,
     /// Entries completed before these; it wraps.
     completed: u32,
@@ -45,7 +45,7 @@ pub struct Sender {
     numbers: MessageNumbers,
     /// Whether the ends agreed on Reads and Atomic Operations.
     reads: bool,
-    /// Whether a response goes before the next request if both wait. They take turns: requests and responses
+    /// Whether a response goes before the next request if both wait. They alternate: requests and responses
     /// are ordered only among their own kind.
     // Requirements: RDMAP-5.5-05, RDMAP-5.5-09
     response_next: bool,

@@ -1,10 +1,10 @@
-//! Bursts: segments with data that one turn sends one after the other, and whose headers differ in sequence
-//! number, length, PSH and RDMA option alone. Nearly all data leaves so, also a segment alone.
+//! Bursts: segments with data that a connection sends one after the other, and whose headers differ in
+//! sequence number, length, PSH and RDMA option only. Nearly all data leaves so, also a single segment.
 //!
-//! Nothing arrives in a turn, so what [`Connection::begin_burst`] finds out once holds for all of them: the
-//! acknowledgement, the window, the timestamps, how much both windows take, and that nothing is to be sent
-//! before them ([`Unusual::SEND`]). [`Connection::next_of_burst`] goes from one to the next, and the send
-//! queue notes those of a group together. Everything else is left to
+//! Nothing arrives while a connection is served, so what [`Connection::begin_burst`] finds out once holds for
+//! all of them: the acknowledgement, the window, the timestamps, how much both windows take, and that nothing
+//! is to be sent before them ([`Unusual::SEND`]). [`Connection::next_of_burst`] goes from one to the next,
+//! and the send queue notes those of a group together. Everything else is left to
 //! [`poll_transmit`](Connection::poll_transmit): retransmissions, probes, the segment that a window is too
 //! small for or that has to wait for its pace or for more data, one that is to be cut, and segments without
 //! data.

@@ -17,9 +17,9 @@ pub use group::{Segment, SegmentPool, SegmentState, SendPayload};
 /// The segments of one connection from the oldest unacknowledged to the last queued.
 #[derive(Debug)]
 pub struct SendQueue {
-    /// The segments, in group.
+    /// The segments, in groups.
     groups: List,
-    /// Segments in all group.
+    /// Segments in all groups.
     len: u32,
     /// The group of the next segment never sent; `None` when all are sent.
     next: Option<NodeId>,
@@ -134,9 +134,9 @@ impl SendQueue {
         true
     }
 
-    /// Queues up to `count` segments more of the group that the last one, which was just
-    /// [queued](Self::push), is the first of. Returns how many it has queued: fewer if the pool has no room
-    /// left, or this queue holds its share of it.
+    /// Queues up to `count` more segments of the group whose first is the last one, which was just
+    /// [queued](Self::push). Returns how many it queued: fewer if the pool has no room left, or this queue
+    /// holds its share of it.
     pub fn grow_last<P>(&mut self, pool: &mut SegmentPool<P>, count: u32) -> u32 {
         let Some((node, last)) = self.groups.back().and_then(|node| Some((node, pool.get(node)?))) else {
             return 0;
@@ -154,7 +154,7 @@ impl SendQueue {
     #[inline]
     fn room<P>(&self, pool: &SegmentPool<P>) -> u32 {
         let share = limits::SEND_DESCRIPTOR_SHARE * pool.free();
-        // Each segment takes one from the free ones, and adds one to those held.
+        // Each segment leaves one less free, and makes one more held.
         share.saturating_sub(self.len()).div_ceil(limits::SEND_DESCRIPTOR_SHARE + 1) as u32
     }
 
@@ -179,12 +179,13 @@ impl SendQueue {
         }
     }
 
-    /// The payload and the octets of the last segment, if it was never sent and is whole, not one of several
-    /// that are alike, and needs no option of its own.
+    /// The payload and the octets of the last segment, if it was never sent or cut, is the only one of its
+    /// group, and needs no option of its own.
     pub fn last_unsent<P: SendPayload>(&self, pool: &SegmentPool<P>) -> Option<(P, u32)> {
         let SegmentGroup { first: last, count, after } = pool.get(self.groups.back()?)?;
-        let alone = *count == 1 && after.is_none() && last.payload.option_octets() == 0;
-        (alone && last.state == SegmentState::Unsent && last.skip == 0).then_some((last.payload, last.octets))
+        let is_single = *count == 1 && after.is_none() && last.payload.option_octets() == 0;
+        (is_single && last.state == SegmentState::Unsent && last.skip == 0)
+            .then_some((last.payload, last.octets))
     }
 
     /// Replaces the last segment, which [`last_unsent`](Self::last_unsent) returned and which is not longer,
@@ -259,7 +260,7 @@ impl SendQueue {
     pub fn advance_by<P: SendPayload>(&mut self, pool: &mut SegmentPool<P>, now: Instant, count: u32) {
         let Some(node) = self.next else { return };
         let Some((next, following)) = pool.get_mut_and_next(node) else { return };
-        debug_assert!((1..=next.count).contains(&count), "the group has not as many segments");
+        debug_assert!((1..=next.count).contains(&count), "the group has fewer segments");
         let octets = next.first.octets;
         self.in_flight_octets += octets * count;
         self.nxt += octets * count;
@@ -272,7 +273,7 @@ impl SendQueue {
     }
 
     /// Records that the first `count` segments, of `octets` octets each, of the group `node` are sent at
-    /// `now`. Returns the group after them. Those that are sent in one turn are one group again.
+    /// `now`. Returns the group after them. Those that are sent at the same time are one group again.
     fn advance_within<P: SendPayload>(
         &mut self,
         pool: &mut SegmentPool<P>,
@@ -373,9 +374,9 @@ impl SendQueue {
         true
     }
 
-    /// Frees the segments that `ack` covers wholly. Calls `delivered` before, for each group of them with
-    /// the first and their number. A segment acknowledged in part stays, and is retransmitted whole if
-    /// necessary, so that its boundaries hold.
+    /// Frees the segments that `ack` covers completely. Calls `delivered` before, for each group of them,
+    /// with the first and their number. A segment acknowledged in part stays, and all of it is retransmitted
+    /// if necessary, so that its boundaries hold.
     pub fn acknowledge<P: SendPayload>(
         &mut self,
         pool: &mut SegmentPool<P>,
@@ -404,9 +405,9 @@ impl SendQueue {
         }
     }
 
-    /// Frees, as [`acknowledge`](Self::acknowledge) does, the segments that `ack` covers wholly, up to the
-    /// first that is not in flight or was sent again. Without a [hole](Self::has_holes) those before it were
-    /// sent in order, so the last of them says what is to be known of all.
+    /// Frees, as [`acknowledge`](Self::acknowledge) does, the segments that `ack` covers completely, up to
+    /// the first that is not in flight or was sent again. Without a [hole](Self::has_holes) those before it
+    /// were sent in order, so the last of them says what is to be known of all.
     #[inline]
     pub fn acknowledge_sent_once<P: SendPayload>(
         &mut self,
@@ -442,7 +443,7 @@ impl SendQueue {
         sum
     }
 
-    /// Takes `count` segments of `octets` octets together out of the sum of those in `state`.
+    /// Subtracts `count` segments, of `octets` octets together, from the sums of those in `state`.
     #[inline]
     const fn subtract(&mut self, state: SegmentState, octets: u32, count: u32) {
         match state {
@@ -456,8 +457,9 @@ impl SendQueue {
         }
     }
 
-    /// Marks the segments that lie wholly inside `blocks` (first octet, octet after the last) as held by the
-    /// peer. Calls `delivered` before, for each group of those newly marked with the first and their number.
+    /// Marks the segments that lie completely inside `blocks` (first octet, octet after the last) as held by
+    /// the peer. Calls `delivered` before, for each group of those newly marked, with the first and their
+    /// number.
     pub fn mark_sacked<P: SendPayload>(
         &mut self,
         pool: &mut SegmentPool<P>,
@@ -586,15 +588,15 @@ impl SendQueue {
     }
 }
 
-/// Whether `segment` has `octets` octets, is whole, and was sent once, at `now`.
+/// Whether `segment` has `octets` octets, was never cut, and was sent once, at `now`.
 #[inline]
 fn was_sent_once<P>(segment: &Segment<P>, now: Instant, octets: u32) -> bool {
     let once = segment.transmissions == 1 && segment.state == SegmentState::InFlight;
     once && segment.sent_at == now && segment.octets == octets && segment.skip == 0
 }
 
-/// How many of the `count` segments from `first` on `is_alike` returns true for, before it returns false.
-/// That of the first is known.
+/// For how many of the `count` segments from `first` on `is_alike` returns true, before it returns false. It
+/// is not called for the first.
 #[inline]
 fn count_alike(
     budget: &mut ScanBudget,

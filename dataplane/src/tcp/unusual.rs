@@ -1,15 +1,15 @@
 //! The rare conditions of a connection as one word of bits: zero means that the straight steps do for a
-//! segment in, and for a turn to send.
+//! segment in, and when it is served.
 //!
 //! A bit is set where its condition begins. It may stay after the condition has ended, until the connection
 //! is reviewed: the steps that look at rare conditions at all end with a review, which computes the word
 //! anew. Straight steps begin no condition but by a function that sets its bit. So a word of zero needs
-//! no further question, and a bit too many costs one look. Debug builds compute the word in every turn, and
-//! compare.
+//! no further question, and a bit too many costs one look. Debug builds compute the word whenever it is
+//! served, and compare.
 //!
 //! Example: a segment is lost. Its sender's word has [`RECOVERING`](Unusual::RECOVERING) and
 //! [`LOST`](Unusual::LOST), so every step asks what is to be sent again. The acknowledgement that ends the
-//! recovery is taken with all questions too, the review after it finds no condition, and the next segments
+//! recovery is handled with all questions too, the review after it finds no condition, and the next segments
 //! leave without any.
 
 use bitflags::bitflags;
@@ -53,7 +53,7 @@ bitflags! {
 }
 
 impl Unusual {
-    /// What may make a turn send other segments before new data, or no new data.
+    /// What may make a connection send other segments before new data, or no new data.
     pub const SEND: Self = Self::NOT_ESTABLISHED
         .union(Self::RECOVERING)
         .union(Self::LOST)

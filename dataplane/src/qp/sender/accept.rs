@@ -16,7 +16,7 @@ use crate::qp::wqe::Wqe;
 enum Until {
     /// Nothing more is posted.
     Empty,
-    /// The next request is another, or there is no room for any.
+    /// The next request is of another kind, or there is no room for any.
     Other,
     /// The free entries in a row are filled.
     Full,
@@ -78,7 +78,7 @@ impl Sender {
                 until = Until::Other;
                 break;
             }
-            // A payload of few octets is copied anyway.
+            // A small payload is copied on any device.
             let refers = local.len >= limits::BY_REFERENCE_MIN_BYTES && !memory.is_copied();
             place.accept_range(request, refers, numbers);
             posted.advance();

@@ -13,7 +13,7 @@ use crate::wire::atomic::AtomicResponse;
 use crate::wire::ddp::{Tagged, Untagged};
 use crate::wire::rdmap::Opcode;
 
-/// A small message that is whole in its FPDU.
+/// A small message, all of which is in one FPDU.
 pub struct SmallMessage<'s> {
     entry: &'s SendEntry,
     version: u8,
@@ -111,7 +111,7 @@ impl Sender {
         Some(entry.fpdu(&entry.message(self.numbers.version)?, number, run.offset, run.first_ulpdu_octets()))
     }
 
-    /// The FPDU of a run that does not belong to requests.
+    /// The FPDU of a run that does not belong to requests, if there is one.
     fn first_of_another(&self, run: &FpduRun, reads: &Reads) -> Option<FpduDescriptor> {
         let (version, mulpdu) = (self.numbers.version, run.first_ulpdu_octets());
         let descriptor = |message: Message, source| {
@@ -157,8 +157,8 @@ impl Sender {
         fpdus.into_iter()
     }
 
-    /// Calls `f` for the FPDUs of a run that is not yet acknowledged, in order, but for the first `from`, one
-    /// at least. Returns false if `f` does, and calls it no more.
+    /// Calls `f` for the FPDUs of a run that is not yet acknowledged, in order, except the first `from`, at
+    /// least one. Ends, and returns false, when `f` does.
     #[inline]
     pub fn all_after_first(
         &self,
@@ -192,7 +192,7 @@ impl Sender {
         true
     }
 
-    /// The message of a run of one FPDU that is not yet acknowledged, if that is a whole small message.
+    /// The message of a run of one FPDU that is not yet acknowledged, if that is a complete small message.
     #[inline]
     pub fn small_message(&self, run: &FpduRun) -> Option<SmallMessage<'_>> {
         let Origin::Requests(number) = run.origin else { return None };
@@ -202,8 +202,8 @@ impl Sender {
         found.then_some(SmallMessage { entry, version: self.numbers.version })
     }
 
-    /// Calls `f` for the first FPDUs of a run that is not yet acknowledged, as long as each is a whole short
-    /// message and `f` returns true. Returns how often it did.
+    /// Calls `f` for the first FPDUs of a run that is not yet acknowledged, as long as each is a complete
+    /// small message and `f` returns true. Returns how often it did.
     #[inline]
     pub fn each_small_message(&self, run: &FpduRun, mut f: impl FnMut(SmallMessage<'_>) -> bool) -> usize {
         let Origin::Requests(number) = run.origin else { return 0 };

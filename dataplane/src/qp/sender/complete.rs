@@ -117,8 +117,8 @@ impl Sender {
         }
     }
 
-    /// Flushes requests that are not accepted yet. It takes at most as many as the queue holds, so that an
-    /// application that keeps posting cannot keep the core here, and rings the doorbell for the rest.
+    /// Flushes requests that are not accepted yet. At most as many as the queue holds are flushed at once, so
+    /// that an application that keeps posting cannot keep the core here, and rings the doorbell for the rest.
     #[cold]
     fn flush_posted(&mut self, shared: &SharedQp) {
         for _ in 0..=shared.send_depth() {

@@ -85,7 +85,7 @@ impl SendEntries {
         (place, len, len.min(self.entries.len() - place))
     }
 
-    /// The entries in `range`, as far as they are there: the two parts that are in a row in memory.
+    /// The entries in `range`, as far as they are there: in the two pieces that are in a row in memory.
     #[inline]
     pub(super) fn in_a_row(&self, range: Range<usize>) -> [&[SendEntry]; 2] {
         let (place, len, in_a_row) = self.extent(range);
@@ -167,7 +167,7 @@ mod tests {
         queue.push_next();
     }
 
-    /// The identifiers of entries that are in two parts.
+    /// The identifiers of entries that are in two pieces.
     trait ConcatIds {
         fn concat_ids(&self) -> Vec<u64>;
     }

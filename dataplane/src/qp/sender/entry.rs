@@ -22,11 +22,11 @@ use crate::wire::rdmap::{Opcode, ReadRequest};
 use crate::wire::tcp::SeqNumber;
 
 bitflags! {
-    /// What the steps of an entry have to know of its request beside its message.
+    /// The properties of a request that the steps of its entry need, beside its message.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(super) struct Traits: u8 {
-        /// It may have to wait for others although it is next, waits for a response, or sends no message. All
-        /// that is so is looked at for such entries only.
+        /// It may have to wait for others although it is next, waits for a response, or sends no message.
+        /// Only entries with this bit are asked for any of that.
         const GATED = 1;
         /// Its message is of few octets, and it is not gated.
         const SMALL = 1 << 1;
@@ -34,9 +34,9 @@ bitflags! {
         const REFERS = 1 << 2;
         /// Its request is in a box.
         const BOXED = 1 << 3;
-        /// Its end is that of its request: it is no first message of two.
+        /// Its end is that of its request: it is not the first of two messages.
         const LAST = 1 << 4;
-        /// Its end is reported if it is a success.
+        /// Its success is reported.
         const REPORTED = 1 << 5;
         /// It was [accepted](SendEntry::accept_range) as a request that sends one range of memory.
         const RANGE = 1 << 6;
@@ -51,7 +51,7 @@ pub(super) struct SendEntry {
     pub request: Wqe,
     /// Octets of its message.
     pub message_octets: u32,
-    /// Octets that the message would take as one FPDU without Markers, if an FPDU could be so long.
+    /// Octets of the message as one FPDU without Markers, if an FPDU could be so long.
     pub fpdu_octets: u32,
     /// Octets of the DDP header of each of its segments; 0 if it sends no message: it failed its check, or
     /// changes what this end grants.
@@ -71,7 +71,7 @@ pub(super) struct SendEntry {
     pub response: Option<u32>,
 }
 
-/// No FPDU is as long by far, and the sum with all others of a segment does not wrap.
+/// Far longer than any FPDU; the sum with all others of a segment does not wrap.
 pub(super) const NO_FPDU: u32 = u32::MAX / 2;
 
 /// The sequence numbers (MSNs) of the next messages on the queues of the peer.
@@ -89,9 +89,9 @@ pub(in crate::qp) struct MessageNumbers {
 /// Returns the number and advances it; it wraps to zero.
 // Requirements: DDP-4.3-09
 pub(super) fn advance_number(number: &mut u32) -> u32 {
-    let taken = *number;
+    let current = *number;
     *number = number.wrapping_add(1);
-    taken
+    current
 }
 
 impl SendEntry {
@@ -117,7 +117,7 @@ impl SendEntry {
     }
 
     /// Makes this entry that of a checked request that [sends a range](CompactWqe::sends_range), with the
-    /// next message number if it takes one. `refers` says whether frames can refer to the range in place.
+    /// next message number if it has one. `refers` says whether frames can refer to the range in place.
     // Each field is written in place. A struct that was just put together elsewhere would be slow to read.
     // Requirements: RDMAP-4.1-06
     #[inline]
@@ -151,8 +151,8 @@ impl SendEntry {
         self.fpdu_octets = fpdu::unmarked_len(header_len + octets.min(NO_FPDU) as usize) as u32;
     }
 
-    /// Records the result of the request's check, and the next message number if it takes one. A request that
-    /// failed it takes none.
+    /// Records the result of the request's check, and the next message number if it has one. A request that
+    /// failed the check has none.
     // Requirements: RDMAP-4.1-06
     pub(super) fn checked(&mut self, status: Status, numbers: &mut MessageNumbers) {
         self.status = status;
@@ -252,7 +252,7 @@ impl SendEntry {
         })
     }
 
-    /// Records whether frames can refer to the payload in place. A payload of few octets is copied anyway.
+    /// Records whether frames can refer to the payload in place. A small payload is copied on any device.
     pub(super) fn record_memory(&mut self, stags: &StagTable) {
         if let [local] = self.request.slices()
             && local.len >= limits::BY_REFERENCE_MIN_BYTES
@@ -392,7 +392,7 @@ fn atomic_request(operation: Operation, identifier: u32) -> Option<AtomicRequest
             let swap = Masked { value: swap, mask: swap_mask };
             AtomicRequest::compare_swap(identifier, stag, to, compare, swap)
         }
-        // A comparison of no bits always succeeds. Figure 5 has no opcode for a Swap alone.
+        // A comparison of no bits always succeeds. Figure 5 has no opcode for a Swap without a comparison.
         Operation::Swap { stag, to, swap, mask } => {
             AtomicRequest::compare_swap(identifier, stag, to, Masked::NOTHING, Masked { value: swap, mask })
         }

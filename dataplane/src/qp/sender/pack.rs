@@ -106,13 +106,13 @@ impl Sender {
     }
 
     /// `run`, which is queued, extended by the FPDUs that are ready and fit; `None` if there are none.
-    /// [`advance`](Self::advance) takes the result like any other run.
+    /// [`advance`](Self::advance) accepts the result like any other run.
     pub fn extend(&self, run: FpduRun, room: &SegmentRoom, reads: &Reads) -> Option<FpduRun> {
         // After a part of a message only its next part may follow, and that belongs to the next segment.
-        // Messages that are not of the send queue go alone.
-        let alone = !matches!(run.origin, Origin::Requests(_));
+        // A message that is not of the send queue has a segment of its own.
+        let is_single = !matches!(run.origin, Origin::Requests(_));
         let inside = self.offset > 0 || reads.inbound.next().is_some_and(|(_, offset)| offset > 0);
-        if inside || self.terminate.is_some() || self.provider_message.is_some() || alone {
+        if inside || self.terminate.is_some() || self.provider_message.is_some() || is_single {
             return None;
         }
         let longer = self.pack(run, self.queued, 0, room, &reads.outbound);
@@ -149,7 +149,7 @@ impl Sender {
                 } else {
                     (run.octets + entry.fpdu_octets) as usize
                 };
-                // An FPDU of few octets may fit where no part of a longer one may begin.
+                // A small FPDU may fit where a longer one may not begin.
                 let fits = end <= room.emss_octets && entry.is_one_fpdu();
                 if !fits {
                     return pack_beginning(run, entry, room);
@@ -173,8 +173,8 @@ impl Sender {
     }
 
     /// Records that `run` is queued and ends at `end` in the stream; `before` of its FPDUs were queued
-    /// before. Its requests complete together when the whole segment is acknowledged: until then the segment
-    /// may have to be built again.
+    /// before. Its requests complete together when all of the segment is acknowledged: until then it may have
+    /// to be built again.
     pub fn advance(&mut self, run: &FpduRun, before: usize, end: SeqNumber, reads: &mut Reads) {
         let Origin::Requests(number) = run.origin else { return self.advance_other(run, end, reads) };
         if before > 0 {
@@ -216,11 +216,11 @@ impl Sender {
         }
     }
 
-    /// Returns how many FPDUs follow `run`, the last one queued, that are like it: in its message those that
-    /// do not end the message and whose segments are as long; after a message of few octets that has its
-    /// segment for itself, the messages that are as long. [`peek`](Self::peek) would return them next, one by
+    /// Returns how many FPDUs follow `run`, the last one queued, that are like it: its continuations, except
+    /// the one that ends the message, whose segments are as long; or, after a small message that has a
+    /// segment of its own, the messages that are as long. [`peek`](Self::peek) would return them next, one by
     /// one, each equal to the one before but for what [`FpduRun::move_on`] changes: nothing goes between the
-    /// parts of a message.
+    /// FPDUs of a message.
     ///
     /// Example: of a message of 65536 octets whose first FPDU has 1428 octets of payload, 44 follow, and then
     /// the last one with 1276.
@@ -258,11 +258,11 @@ impl Sender {
     /// Returns how many of the next messages are as long as that of `run`, the last one queued, and go into
     /// segments of their own after it: nothing goes between them.
     fn messages_alike(&self, run: &FpduRun, segment: &SegmentRoom, reads: &Reads) -> u32 {
-        let alone = !segment.packing && !segment.markers;
-        if !alone || self.queued == self.entries.len() || reads.inbound.has_next() {
+        let has_own_segments = !segment.packing && !segment.markers;
+        if !has_own_segments || self.queued == self.entries.len() || reads.inbound.has_next() {
             return 0;
         }
-        // Those with headers of another length have another length of all.
+        // Those with longer or shorter headers differ in the length of the FPDU.
         let is_like = |entry: &&SendEntry| {
             !entry.is_gated() && entry.fpdu_octets == run.octets && entry.is_all_in(run.first_octets)
         };
@@ -283,7 +283,7 @@ impl Sender {
             Origin::Requests(_) => self.offset += octets,
             Origin::Response(_) => reads.inbound.advance_inside(octets),
             Origin::Terminate | Origin::Indication(_) | Origin::IndicationResponse => {
-                debug_assert_eq!(octets, 0, "it has no parts");
+                debug_assert_eq!(octets, 0, "it has no continuations");
             }
         }
     }
@@ -300,8 +300,8 @@ impl Sender {
     }
 }
 
-/// `run` extended by the first part of the message of `entry`, which does not fit the segment, if there is
-/// room for one.
+/// `run` extended by the beginning of the message of `entry`, which does not fit the segment, if there is
+/// room for an FPDU.
 fn pack_beginning(mut run: FpduRun, entry: &SendEntry, room: &SegmentRoom) -> FpduRun {
     let octets = run.octets as usize;
     let Some(mulpdu) = room.mulpdu_after(octets) else { return run };
@@ -316,7 +316,7 @@ fn pack_beginning(mut run: FpduRun, entry: &SendEntry, room: &SegmentRoom) -> Fp
     run
 }
 
-/// The next FPDU of the oldest response. Responses go alone.
+/// The next FPDU of the oldest response. A response has segments of its own.
 fn next_response(inbound: &InboundReads, room: &SegmentRoom) -> Option<FpduRun> {
     let (response, offset) = inbound.next()?;
     Some(FpduRun::one(Origin::Response(inbound.next_number()), &response.message, offset, room))

@@ -81,7 +81,7 @@ fn packing_leaves_nothing_out() {
     assert_eq!(sent, 100_016);
 }
 
-/// Posted requests that the core has not taken yet precede the FIN, too.
+/// Posted requests that the core has not accepted yet precede the FIN, too.
 // Requirements: DDP-6.2.1-01
 #[test]
 fn all_that_is_posted_is_work() {

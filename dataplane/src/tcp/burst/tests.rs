@@ -70,7 +70,7 @@ impl End {
         }
     }
 
-    /// Sends up to `most` segments, as a turn does.
+    /// Sends up to `most` segments, as a connection that is served does.
     fn send(&mut self, now: Instant, most: usize) -> Vec<Shown> {
         let mut sent = Vec::new();
         while sent.len() < most {

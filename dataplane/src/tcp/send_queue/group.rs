@@ -1,12 +1,12 @@
-//! Segments of a send queue, in group: a run of segments that one descriptor describes.
+//! Groups of the segments of a send queue: segments in a row that one descriptor describes.
 //!
-//! The parts of a long message make segments of equal length, each computed from the first. A group keeps
-//! the first of them and how many there are, and one state for all. So what a message costs does not grow
-//! with the number of its segments, as long as the same happens to all of them. Where it does not, a group
-//! is parted: each part is again a first segment and a number.
+//! A long message makes segments of equal length, each computed from the first. A group keeps the first of
+//! them, how many there are, and one state for all. So what a message costs does not grow with the number of
+//! its segments, as long as the same happens to all of them. Where it does not, a group is split into two,
+//! each with a first segment and a number.
 //!
 //! Example: the first 8 of 45 segments are sent at once, the peer reports that it holds the third to the
-//! eighth, and one is sent again. Then the group are 1 sent twice, 1 lost, 6 selectively acknowledged and 37
+//! eighth, and one is sent again. Then the groups are 1 sent twice, 1 lost, 6 selectively acknowledged and 37
 //! unsent.
 
 use crate::pool::{List, NodeId, Pool};
@@ -29,15 +29,15 @@ pub enum SegmentState {
 
 /// A descriptor from which the layer above builds the octets of segments.
 pub trait SendPayload: Copy {
-    /// Turns the descriptor of a segment into that of the segment `count` places after it in its group.
+    /// Makes the descriptor of a segment that of the segment `count` places after it in its group.
     fn move_on(&mut self, count: u32);
 
     /// Returns the RDMA option of a segment with `octets` octets of the payload from `skip` octets into it;
-    /// `None` if it needs none. It follows from the descriptor and the part alone, so a retransmission has
-    /// the same, however it is cut. A connection whose ends have not agreed on the option does without it.
+    /// `None` if it needs none. It follows from the descriptor and the range only, so a retransmission has
+    /// the same, however it is cut. A connection whose ends have not agreed on the option sends none.
     ///
-    /// Example: of a payload of 3000 octets that is one transfer, the part of 1000 octets from 2000 on has an
-    /// option with a buffer offset that is larger by 2000.
+    /// Example: of a payload of 3000 octets that is one transfer, the segment of the 1000 octets from 2000 on
+    /// has an option with a buffer offset that is larger by 2000.
     // Requirements: TRO-3.1.8-01
     #[inline]
     fn rdma_option(&self, skip: u32, octets: u32) -> Option<RdmaOption> {
@@ -45,17 +45,16 @@ pub trait SendPayload: Copy {
         None
     }
 
-    /// Returns the octets of option space that any part of the payload needs: the largest
-    /// [`len`](RdmaOption::len) of its options, or 0 if no part has one. Segments of it have as much less
-    /// data, and it never goes in a burst or in one segment with another payload. All segments of a group
-    /// need the same.
+    /// Returns the octets of option space that any segment of the payload needs: the largest
+    /// [`len`](RdmaOption::len) of its options, or 0 if none has one. Its segments have as much less data,
+    /// and it never shares a segment with another payload. All segments of a group need the same.
     #[inline]
     fn option_octets(&self) -> u32 {
         0
     }
 }
 
-/// Segments are told apart without their payload.
+/// For segments without their payload.
 impl SendPayload for () {
     fn move_on(&mut self, _count: u32) {}
 }
@@ -110,7 +109,7 @@ impl<P> Segment<P> {
 }
 
 impl<P: SendPayload> Segment<P> {
-    /// Turns the segment into the one `count` places after it in its group.
+    /// Makes the segment the one `count` places after it in its group.
     #[inline]
     pub fn move_on(&mut self, count: u32) {
         self.seq += self.octets * count;
@@ -125,15 +124,15 @@ impl<P: SendPayload> Segment<P> {
     }
 }
 
-/// Segments in a row that have the same length and state. None of several was ever cut or sent again, and all
-/// of them were last sent at the same time.
+/// Segments in a row that have the same length and state. If there are several, none of them was ever cut or
+/// sent again, and all were last sent at the same time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SegmentGroup<P> {
     /// The first.
     pub(super) first: Segment<P>,
     /// How many there are, at least one.
     pub(super) count: u32,
-    /// The group that it was parted from, and continues as long as it is the next one after that.
+    /// The group that it was split from, which it continues as long as it is the next one after it.
     pub(super) after: Option<NodeId>,
 }
 
@@ -151,11 +150,11 @@ impl<P> SegmentGroup<P> {
     }
 }
 
-/// Descriptors of segments, over all connections of a core. Each segment counts, so a group can always be
-/// parted.
+/// Descriptors of segments, over all connections of a core. Each segment counts against the capacity, so a
+/// group can always be split.
 pub struct SegmentPool<P> {
     groups: Pool<SegmentGroup<P>>,
-    /// Segments of all group.
+    /// Segments of all groups.
     used: usize,
     capacity: usize,
 }
@@ -210,7 +209,7 @@ impl<P> SegmentPool<P> {
         Some(node)
     }
 
-    /// Lets the group `node` grow by `count` segments, for which there is room.
+    /// Extends the group `node` by `count` segments, for which there is room.
     #[inline]
     pub(super) fn grow(&mut self, node: NodeId, count: u32) {
         debug_assert!(count as usize <= self.free(), "no room for the segments of a group");
@@ -248,13 +247,13 @@ impl<P> SegmentPool<P> {
 }
 
 impl<P: SendPayload> SegmentPool<P> {
-    /// Parts the group `node` after its first `count` segments, if it has more. Returns the group of the
+    /// Splits the group `node` after its first `count` segments, if it has more. Returns the group of the
     /// rest.
     pub(super) fn split(&mut self, list: &mut List, node: NodeId, count: u32) -> Option<NodeId> {
         let group = self.groups.get_mut(node).filter(|group| (1..group.count).contains(&count))?;
         let rest =
             SegmentGroup { first: group.first.nth(count), count: group.count - count, after: Some(node) };
-        // There is room for as many group as segments, and the segments do not become more.
+        // There is room for as many groups as segments, and the number of segments stays the same.
         debug_assert!(self.groups.used() < self.used && self.groups.free() > 0, "each segment counts");
         let inserted = self.groups.insert_after(list, Some(node), rest).ok();
         if inserted.is_some()

@@ -1,4 +1,4 @@
-//! Segments alone, and group of them, through every change of their state.
+//! Single segments, and groups of them, through every change of their state.
 
 use super::*;
 
@@ -71,7 +71,7 @@ fn selective_acknowledgement_marks_whole_segments() {
     let blocks = [(START + 100, START + 200), (START + 250, START + 400)];
     queue.mark_sacked(&mut pool, &mut ScanBudget::new(), &blocks, |s, _| held.push(s.seq - START));
     queue.mark_sacked(&mut pool, &mut ScanBudget::new(), &blocks, |s, _| held.push(s.seq - START));
-    assert_eq!(held, [100, 300], "each is shown once, and c is not whole");
+    assert_eq!(held, [100, 300], "each is shown once, and not all of c is covered");
     assert_eq!((counts(&queue), queue.sacked_segments()), ((200, 0, 200), 2));
     assert_eq!(queue.sacked_end(), Some(START + 400));
     assert!(queue.mark_lost(&mut pool, &mut ScanBudget::new(), |_| Verdict::Lost), "of a and c");
@@ -104,7 +104,7 @@ fn a_mistaken_loss_is_undone() {
 fn a_cut_segment_loses_nothing() {
     let (mut queue, mut pool) = queue(&[100, 200]);
     assert!(queue.split(&mut pool, 30));
-    assert!(!queue.split(&mut pool, 30), "already that short");
+    assert!(!queue.split(&mut pool, 30), "it has no more");
     assert_eq!(sent(&mut queue, &mut pool), Some(('a', 0, 30)));
     assert_eq!(sent(&mut queue, &mut pool), Some(('a', 30, 70)));
     assert_eq!(sent(&mut queue, &mut pool), Some(('b', 0, 200)));
@@ -181,8 +181,8 @@ impl End {
         }
     }
 
-    /// How many group there are.
-    fn group(&self) -> usize {
+    /// How many groups there are.
+    fn groups(&self) -> usize {
         let next = |node: &NodeId| self.pool.next(*node);
         core::iter::successors(self.queue.groups.front(), next).count()
     }
@@ -227,8 +227,8 @@ fn seen(segment: Segment<u32>) -> Seen {
     (seq, octets, payload, skip, sent_at, transmissions, state)
 }
 
-/// Whatever happens to a queue of group happens to one of single segments: the same segments are held, in
-/// the same state, shown as delivered and sent again. No group has a pool without room for its parts.
+/// Whatever happens to a queue of groups happens to one of single segments: the same segments are held, in
+/// the same state, shown as delivered and sent again. The pool always has room to split a group.
 #[test]
 fn group_are_what_their_segments_would_be() {
     let mut parted = 0;
@@ -251,7 +251,7 @@ fn group_are_what_their_segments_would_be() {
                 let (segments, state) = (queue.iter(&end.pool).map(seen).collect::<Vec<_>>(), counts(queue));
                 let sacked = (queue.sacked_segments(), queue.sacked_end());
                 let ends = (queue.nxt(), queue.end(), queue.len(), end.pool.used());
-                let (delivered, group) = (core::mem::take(&mut end.delivered), end.group());
+                let (delivered, group) = (core::mem::take(&mut end.delivered), end.groups());
                 parted += usize::from(end.left_in_group && (2..segments.len()).contains(&group));
                 (sent, segments, state, sacked, ends, queue.octets_after_next(&end.pool), delivered)
             });
