@@ -44,8 +44,8 @@ pub enum AsyncEvent {
         /// Why.
         error: StreamError,
     },
-    /// A queue pair that is in Error has completed the last receive that it had taken from a shared receive
-    /// queue (`QP_LAST_WQE_REACHED`).
+    /// A queue pair that is in Error has completed the last receive that it had dequeued from a shared
+    /// receive queue (`QP_LAST_WQE_REACHED`).
     LastReceiveReached {
         /// The queue pair.
         qp: QpNumber,
@@ -142,7 +142,7 @@ impl AsyncEvent {
     }
 }
 
-/// The asynchronous events of a device that are not taken yet.
+/// The asynchronous events of a device that are not dequeued yet.
 pub struct AsyncEvents {
     entries: ArrayQueue<AsyncEvent>,
     lost: AtomicU64,
@@ -155,7 +155,7 @@ impl AsyncEvents {
         Self { entries: ArrayQueue::new(limits::ASYNC_EVENTS), lost: AtomicU64::new(0), notify }
     }
 
-    /// Takes the oldest event.
+    /// Dequeues the oldest event.
     pub fn take(&self) -> Option<AsyncEvent> {
         self.entries.pop()
     }

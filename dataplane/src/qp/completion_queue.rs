@@ -42,8 +42,8 @@ impl Notice {
 
 /// A bounded queue of completions, of any number of queue pairs.
 ///
-/// One thread at a time polls it: the methods that take completions are for that thread alone. If two threads
-/// call them at the same time, both may get a completion, or neither.
+/// One thread at a time polls it: the methods that dequeue completions are for that thread only. If two
+/// threads call them at the same time, both may get a completion, or neither.
 ///
 /// An entry is reserved when work is posted, so work posted to a queue pair cannot overflow the queue. A
 /// receive from a shared receive queue has no entry yet; a queue pair that finds none fails, but no other one
@@ -108,7 +108,7 @@ impl CompletionRing {
         self.overflowed.load(Ordering::Acquire)
     }
 
-    /// Takes the oldest completion.
+    /// Dequeues the oldest completion.
     #[inline]
     pub fn poll(&self) -> Option<Completion> {
         let completion = self.rings.dequeue();
@@ -145,7 +145,7 @@ impl CompletionRing {
         count
     }
 
-    /// Takes completions, oldest first, until none is left. Their entries become free all at once when the
+    /// Dequeues completions, oldest first, until none is left. Their entries become free all at once when the
     /// iterator is dropped.
     pub fn drain(&self) -> Drain<'_> {
         Drain { queue: self, taken: 0 }
@@ -266,7 +266,7 @@ impl CompletionProducer {
         }
     }
 
-    /// Returns what takes the next `count` completions, in entries that were reserved for them.
+    /// Returns a writer of the next `count` completions, in entries that were reserved for them.
     #[inline]
     pub(super) fn batch(&self, count: u32) -> CompletionBatch<'_> {
         let notice = if count > 0 { Some(Notice::Next) } else { None };
@@ -274,7 +274,7 @@ impl CompletionProducer {
     }
 }
 
-/// Takes completions of a core that come together: one notification covers them.
+/// A writer of completions of a core that come together: one notification covers them.
 #[derive(Debug)]
 pub(super) struct CompletionBatch<'a> {
     queue: &'a CompletionRing,
@@ -320,7 +320,7 @@ impl fmt::Debug for CompletionRing {
     }
 }
 
-/// Takes completions from a queue. See [`CompletionRing::drain`].
+/// Dequeues completions from a queue. See [`CompletionRing::drain`].
 #[derive(Debug)]
 pub struct Drain<'a> {
     queue: &'a CompletionRing,

@@ -10,7 +10,7 @@ use super::slot::Slots;
 use super::work::{Completion, Status};
 use crate::sync::{AtomicU64, HandedOver, Ordering};
 
-/// The completions of one core: the core adds them, and one thread takes them. Each writes a counter that
+/// The completions of one core: the core adds them, and one thread dequeues them. Each writes a counter that
 /// nobody else writes. A completion is handed over by the turn of its slot.
 #[derive(Debug)]
 pub(super) struct CoreRing {
@@ -55,7 +55,7 @@ impl CoreRing {
         self.slots.written(self.taken.load(Ordering::Relaxed)).is_none()
     }
 
-    /// Takes the oldest completion, for the thread that polls.
+    /// Dequeues the oldest completion, for the thread that polls.
     #[inline]
     pub(super) fn dequeue(&self) -> Option<Completion> {
         let position = self.taken.load(Ordering::Relaxed);
@@ -96,7 +96,7 @@ impl CoreRing {
         cqe::completion(words, || self.failures[self.slots.index(position)].load())
     }
 
-    /// Returns what takes the next `count` completions, for the core.
+    /// Returns a writer of the next `count` completions, for the core.
     #[inline]
     pub(super) fn batch(&self, count: u32) -> Batch<'_> {
         let next = self.pushed.load(Ordering::Relaxed);
@@ -104,7 +104,7 @@ impl CoreRing {
     }
 }
 
-/// Takes completions of a core that come together.
+/// A writer of completions of a core that come together.
 #[derive(Debug)]
 pub(super) struct Batch<'a> {
     ring: &'a CoreRing,
@@ -165,7 +165,7 @@ impl CoreRings {
         ring.clone()
     }
 
-    /// Takes a completion: the oldest of its core. Of completions of two cores neither is older than the
+    /// Dequeues a completion: the oldest of its core. Of completions of two cores neither is older than the
     /// other.
     #[inline]
     pub(super) fn dequeue(&self) -> Option<Completion> {

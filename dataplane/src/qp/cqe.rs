@@ -7,7 +7,7 @@ use crate::memory::STag;
 /// The words of a completion. Its status, unless it is a success, is kept beside the slot.
 pub(super) const CQE_WORDS: usize = 4;
 
-// With the turn of its slot, a completion takes one cache line.
+// With the turn of its slot, a completion fills one cache line.
 const _: () = assert!(CQE_WORDS <= 7);
 
 const FAILED: u64 = 1 << 40;
@@ -76,7 +76,7 @@ pub(super) fn completion(words: [u64; CQE_WORDS], failure: impl FnOnce() -> Stat
     if has_flags(words) { with_flags(words, failure) } else { success_completion(words) }
 }
 
-/// Whether some of the words are flags, which a [plain success](success_completion) has not.
+/// Whether some of the words are flags, which a [success without them](success_completion) has not.
 #[inline]
 pub(super) const fn has_flags(words: [u64; CQE_WORDS]) -> bool {
     words[3] & FLAGS != 0

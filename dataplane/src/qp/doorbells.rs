@@ -1,7 +1,7 @@
 //! Doorbells: how applications announce new work to a core.
 //!
 //! Each queue pair has a bit: bit `n % 64` of word `n / 64` for the one with number `n`. A thread that has
-//! posted sets it, by one atomic operation, which is all that ringing costs. The core takes the bits of a
+//! posted sets it, by one atomic operation, which is all that ringing costs. The core collects the bits of a
 //! word together, by one atomic operation too, and reads the queues of those that were set.
 //!
 //! Numbers 7, 9 and 130 have bits 7 and 9 of word 0, and bit 2 of word 2. While there are no others, the core
@@ -42,7 +42,7 @@ pub struct Doorbells {
     waker: Option<Arc<Waker>>,
 }
 
-/// The bits that the core has taken from a word, and has not served yet. Only the core uses them.
+/// The bits that the core has collected from a word, and has not served yet. Only the core uses them.
 #[derive(Debug)]
 struct TakenBits {
     word: AtomicU32,
@@ -103,7 +103,7 @@ impl Doorbells {
     #[inline]
     fn ring(&self, number: QpNumber) {
         let Some(word) = self.words.get(word_of(number)) else { return };
-        // Release: the core, which takes the bit by an acquiring operation, sees what was posted before.
+        // Release: the core, which collects the bit by an acquiring operation, sees what was posted before.
         // SeqCst: it comes before the waker's look at whether the thread sleeps, without a fence.
         word.fetch_or(1 << (number.0 as usize % BITS), Ordering::SeqCst);
         if let Some(waker) = &self.waker {
@@ -138,7 +138,7 @@ impl Doorbells {
         self.others.store(true, Ordering::Release);
     }
 
-    /// Takes the name of the next byte stream that has work.
+    /// Dequeues the name of the next byte stream that has work.
     pub fn dequeue_byte_stream(&self) -> Option<u64> {
         if self.byte_streams.is_empty() { None } else { self.byte_streams.pop() }
     }
@@ -148,7 +148,7 @@ impl Doorbells {
         self.shared_receives.load(Ordering::Relaxed) && self.shared_receives.swap(false, Ordering::AcqRel)
     }
 
-    /// Takes the next queue pair that has new work, for the core, which reads its queues after this: a
+    /// Dequeues the next queue pair that has new work, for the core, which reads its queues after this: a
     /// request is read then, or the bit is set once more.
     #[inline]
     pub fn take(&self) -> Option<QpNumber> {
@@ -164,8 +164,8 @@ impl Doorbells {
         (bits != 0).then(|| QpNumber(taken.word.load(Ordering::Relaxed) * u64::BITS + bits.trailing_zeros()))
     }
 
-    /// Returns a word with bits that are set: the first one after that which the core took last, so that none
-    /// waits for ever.
+    /// Returns a word with bits that are set: the first one after that which the core collected last, so that
+    /// none waits for ever.
     #[inline]
     fn next_rung(&self) -> Option<usize> {
         let used = self.used.load(Ordering::Relaxed);
@@ -254,7 +254,7 @@ mod tests {
         core::iter::from_fn(|| doorbells.take()).map(|number| number.0).collect()
     }
 
-    /// Every queue pair that rings is taken once, however often it has rung.
+    /// Every queue pair that rings is dequeued once, however often it has rung.
     #[test]
     fn every_bell_is_dequeued_once() {
         let numbers = [0, 63, 64, 127, 128, 2000, limits::QPS_PER_CORE as u32 - 1];

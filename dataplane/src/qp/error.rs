@@ -25,8 +25,8 @@ pub enum StreamError {
     /// RDMAP refused what arrived.
     #[error("RDMAP: {0}")]
     Rdmap(RdmapError),
-    /// A message of the peer took a buffer of a shared receive queue, and its completion had no place. The
-    /// queue pair fails, those beside it do not.
+    /// A message of the peer dequeued a buffer of a shared receive queue, and its completion had no place.
+    /// The queue pair fails, those beside it do not.
     // Requirements: RDMAP-8.1.1-05
     #[error(
         "the completion queue has no place for a message from the shared receive queue: make it larger, or \

@@ -49,7 +49,7 @@ pub const fn message(version: u8, provided: ProviderMessage) -> Message {
 
 /// The ready-to-receive indications that a receiver expects of its peer.
 ///
-/// If the peer sends another message instead, that message is taken as usual. A Write without payload is
+/// If the peer sends another message instead, that message is handled as usual. A Write without payload is
 /// valid at any time, so it needs no attention here.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Indications {
@@ -77,7 +77,7 @@ impl Indications {
         !self.first.is_empty() || self.response_due
     }
 
-    /// Takes the next FPDU of the peer if it is an indication, or the response to ours. Returns `None` for
+    /// Consumes the next FPDU of the peer if it is an indication, or the response to ours. Returns `None` for
     /// any other.
     pub fn take(&mut self, version: u8, header: &Header, ulpdu: &impl Ulpdu) -> Option<Received> {
         if !self.are_due() {
@@ -115,7 +115,7 @@ impl Indications {
     }
 }
 
-/// Takes a Read Request that asks for no octets as an indication. Returns `None` for one that asks for
+/// Consumes a Read Request that asks for no octets as an indication. Returns `None` for one that asks for
 /// octets.
 fn requested_rtr_read(ulpdu: &impl Ulpdu) -> Option<Received> {
     let octets: [u8; Untagged::LEN + ReadRequest::LEN] = ulpdu.first_octets()?;

@@ -1,5 +1,5 @@
 //! The lender of a work request's memory: a mark that passes from the request to its completion and that
-//! nobody else can forge. The `wr_id` alone cannot identify the lender, because applications choose any
+//! nobody else can forge. The `wr_id` cannot identify the lender, because applications choose any
 //! value.
 
 use core::num::NonZeroU32;
@@ -42,7 +42,7 @@ impl Payload {
     }
 }
 
-/// The identifier that the completion of a request has. The mark of a lender takes the upper half of the
+/// The identifier that the completion of a request has. The mark of a lender fills the upper half of the
 /// `wr_id`: a completion of 48 bytes has no other room.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MarkedId {

@@ -64,7 +64,7 @@ fn completion(id: u64, status: Status) -> Completion {
     Completion::new(QP, id, CompletionKind::Send, status, 0)
 }
 
-/// What a core does with its doorbells: hears them, and takes what is posted.
+/// What a core does with its doorbells: hears them, and dequeues what is posted.
 fn answer(shared: &Shared, mut f: impl FnMut(u64)) {
     while let Some(number) = shared.bells.take() {
         assert_eq!(number, QP);
@@ -163,10 +163,10 @@ fn ends_while_posting(state: QpState) {
     });
 }
 
-/// A core that flushes what is not signaled and one who posts what is want the last place: the core takes it
+/// A core that flushes what is not signaled and one who posts what is want the last place: the core gets it
 /// only while it is free, and what was accepted has its own.
 #[test]
-fn an_unsignaled_flush_takes_no_reserved_place() {
+fn an_unsignaled_flush_uses_no_reserved_place() {
     model(|| {
         let completions = Arc::new(CompletionRing::new(1));
         let bells = Arc::new(Doorbells::new(1));
@@ -213,10 +213,10 @@ fn a_shared_receive_does_not_slip_past_who_waits() {
     });
 }
 
-/// Threads that post to a shared receive queue at the same time, and the core that takes from it: every
-/// receive that was accepted is taken once, also from a slot that is used again.
+/// Threads that post to a shared receive queue at the same time, and the core that dequeues from it: every
+/// receive that was accepted is dequeued once, also from a slot that is used again.
 #[test]
-fn receives_of_two_posters_are_taken_once() {
+fn receives_of_two_posters_are_dequeued_once() {
     model(|| {
         let queue = Arc::new(SharedReceiveQueue::new(SrqNumber(1), PD, 1, None));
         let post = |id| {
@@ -366,7 +366,7 @@ fn the_last_place_is_given_once() {
     });
 }
 
-/// Of two that post in turn one has the last place, and who is refused has not taken it from the next.
+/// Of two that post in turn one has the last place, and who is refused has not kept it from the next.
 #[test]
 fn the_depth_is_kept_by_two_posters() {
     model(|| {
@@ -441,8 +441,8 @@ fn no_request_of_two_threads_is_written_over_before_it_is_read() {
     });
 }
 
-/// A core that takes a request and completes it while another thread posts, and then the rest. It takes what
-/// was posted, each once.
+/// A core that dequeues a request and completes it while another thread posts, and then the rest. It dequeues
+/// what was posted, each once.
 fn works_on(shared: &Shared, poster: thread::JoinHandle<Vec<u64>>) {
     let mut taken = Vec::new();
     let mut take = || {
@@ -459,8 +459,8 @@ fn works_on(shared: &Shared, poster: thread::JoinHandle<Vec<u64>>) {
     assert_eq!(taken, posted);
 }
 
-/// Two threads that poll in turn, by a lock, while a core completes work have each completion once, whole, in
-/// order.
+/// Two threads that poll in turn, by a lock, while a core completes work have each completion once, complete,
+/// in order.
 #[test]
 fn a_completion_is_polled_once() {
     model(|| {
@@ -574,7 +574,7 @@ struct Handshake {
     memory: UnsafeCell<u8>,
 }
 
-/// A core that may write to the memory in each step, and takes a command in between.
+/// A core that may write to the memory in each step, and accepts a command in between.
 fn run_core(shared: &Handshake, mut stags: StagTable, reads: bool) {
     let who = Accessor { pd: PD, stream: 0 };
     if reads {
@@ -621,8 +621,8 @@ fn handshake(reads: bool) {
     });
 }
 
-/// Memory is its owner's alone from the moment that the answer is there, not only by the clock: all that the
-/// core wrote comes before it.
+/// Memory belongs to its owner only from the moment that the answer is there, not only by the clock: all that
+/// the core wrote comes before it.
 // Requirements: DDP-8.3.1-07
 #[test]
 fn deregistered_memory_is_its_owners() {

@@ -11,7 +11,7 @@
 //!
 //! Three locked operations are left. A thread that posts signaled requests reserves places in the completion
 //! queue, whose posters are as many as its queue pairs, and sets the bit of its queue pair in the doorbells
-//! of the core; both once for a list. The core takes the bits of 64 queue pairs at a time (`doorbells`).
+//! of the core; both once for a list. The core dequeues the bits of 64 queue pairs at a time (`doorbells`).
 //! Setting the bit is also the fence before the look at whether the core's thread sleeps.
 //!
 //! A place for the completion is reserved when work is posted, so a completion queue cannot overflow. A send
@@ -25,9 +25,9 @@
 //! that is one cache line (`wqe`, `slot`). Any other request, with up to four ranges, 64 octets inline or
 //! operands of a comparison, is written to a box beside the slot. Nothing is allocated to post. A slot says
 //! by its turn which request or completion it holds, so the core and a thread that polls find out by one
-//! plain load whether there is anything. A thread that posts looks at what the core has finished only when
+//! load whether there is anything. A thread that posts looks at what the core has finished only when
 //! its queue seems full, so the two write to different lines. Completions lie in slots of one cache line too;
-//! a thread that polls takes all that there are in one step.
+//! a thread that polls dequeues all that there are in one step.
 //!
 //! A completion queue made with events can be slept on. A thread arms the queue before it sleeps, then polls
 //! once more; the core, having put a completion there, looks whether the queue is armed, disarms it, and
@@ -35,14 +35,14 @@
 //! the other. A queue made for polling has no thread to notify and skips all of that.
 //!
 //! A shared receive queue has no completion queue, so a receive posted there has no place reserved. The queue
-//! pair that takes it, when a message begins, reserves one first; where there is none the receive stays, that
-//! queue pair fails, and the application is notified by an asynchronous event. These come over a ring of the
-//! device with an eventfd of its own: what ends a queue pair, a completion queue that overflowed, a shared
-//! receive queue that runs low.
+//! pair that dequeues it, when a message begins, reserves one first; where there is none the receive stays,
+//! that queue pair fails, and the application is notified by an asynchronous event. These come over a ring of
+//! the device with an eventfd of its own: what ends a queue pair, a completion queue that overflowed, a
+//! shared receive queue that runs low.
 //!
 //! # Operations
 //!
-//! A work request that the core takes is one message, two (a Write with Immediate Data), or none (an
+//! A work request that the core accepts is one message, two (a Write with Immediate Data), or none (an
 //! invalidation, the binding of a window, a fast registration). Its FPDUs name either a range of memory or
 //! the request itself, which holds the list of ranges, the inline octets, or the operands of a Read or Atomic
 //! Operation; so it stays until TCP has the acknowledgement, and is built again from there. Requests go out
@@ -68,9 +68,10 @@
 //!
 //! # Ready-to-receive indications
 //!
-//! The Initiator's goes before anything posted; the Responder looks at the peer's first FPDU only, takes it
-//! if its kind was agreed, and otherwise takes it for what it is. An indication by a Send uses up the first
-//! number of its queue but no buffer, one by a Read is answered and its answer swallowed (`indication`).
+//! The Initiator's goes before anything posted; the Responder looks at the peer's first FPDU only, consumes
+//! it if its kind was agreed, and otherwise handles it as any other. An indication by a Send consumes the
+//! first number of its queue but no buffer, one by a Read is answered and its answer swallowed
+//! (`indication`).
 
 pub mod async_event;
 pub mod completion_queue;

@@ -2,7 +2,7 @@
 
 use super::state::QpState;
 
-/// Why a work request was not taken.
+/// Why a work request was not accepted.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
@@ -12,7 +12,7 @@ pub enum PostError {
     /// The completion queue has no place reserved for another completion: poll it first.
     #[error("the completion queue is full: poll it first")]
     CompletionQueueFull,
-    /// The queue pair takes no such work: it is not connected yet (sends), it is destroyed, or no thread
+    /// The queue pair accepts no such work: it is not connected yet (sends), it is destroyed, or no thread
     /// polls its core any more.
     #[error("the queue pair is {0:?}: no work is taken")]
     WrongState(QpState),
@@ -23,7 +23,7 @@ pub enum PostError {
     #[error("the ends agreed on no RDMA Reads and Atomic Operations: set the read depths when connecting")]
     NoReads,
     /// The memory does not fit the operation: a Read needs exactly one range, an Atomic Operation one of
-    /// eight bytes, and some operations take no payload.
+    /// eight bytes, and some operations have no payload.
     #[error(
         "the operation does not go with this memory: a Read has one range, an Atomic Operation one of \
         eight bytes"
@@ -32,7 +32,7 @@ pub enum PostError {
     /// The batch holds as many requests as it can.
     #[error("the batch is full: commit it, and begin another")]
     BatchFull,
-    /// The queue pair takes its receives from a shared receive queue.
+    /// The queue pair has its receives from a shared receive queue.
     #[error("the queue pair takes its receives from a shared receive queue: post them there")]
     SharedReceives,
     /// The range at the peer is not inside the memory that it has advertised.

@@ -1,5 +1,5 @@
-//! RDMA Reads and Atomic Operations under way: outbound, requested by this end and not answered, and inbound,
-//! whose responses this end owes. The ends agree on the lengths of both queues (ORD, IRD).
+//! Outstanding RDMA Reads and Atomic Operations: outbound, requested by this end and not answered, and
+//! inbound, whose responses this end owes. The ends agree on the lengths of both queues (ORD, IRD).
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ use super::error::StreamError;
 pub enum OutboundRequest {
     /// An RDMA Read Response.
     Read {
-        /// The buffer that the whole response is placed in.
+        /// The buffer that all of the response is placed in.
         // Requirements: RDMAP-5.2.2-06
         sink: Slice,
         /// Octets delivered so far.

@@ -64,7 +64,7 @@ fn rights(expects_response: bool) -> Access {
     if expects_response { Access::LOCAL_WRITE } else { Access::empty() }
 }
 
-/// Checks a request that is not short as [`check`] does.
+/// Checks a request that is not compact as [`check`] does.
 fn check_full(request: &SendRequest, shared: &SharedQp, stags: &mut StagTable, reads: bool) -> Status {
     match check_shape(request, reads) {
         Ok(()) => {}

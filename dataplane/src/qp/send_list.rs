@@ -8,12 +8,12 @@ use super::work::SendRequest;
 use super::wqe::{Boxes, CompactWqe, WQE_WORDS};
 use crate::limits;
 
-/// Up to [`POST_BATCH`](limits::POST_BATCH) send work requests, in order. A short one is kept in the form
+/// Up to [`POST_BATCH`](limits::POST_BATCH) send work requests, in order. A compact one is kept in the form
 /// that it has in the ring, a third of its size.
 #[derive(Debug, Default)]
 pub struct SendList {
     wqes: ArrayVec<CompactWqe, { limits::POST_BATCH }>,
-    /// Those that are not short.
+    /// Those that are not compact.
     full: ArrayVec<SendRequest, { limits::POST_BATCH }>,
     /// How many are signaled.
     signaled: u32,
@@ -44,7 +44,7 @@ impl SendList {
     /// [`PostError::BatchFull`].
     #[expect(
         clippy::inline_always,
-        reason = "a request that is built for it is not built then, only its short form"
+        reason = "a request that is built for it is not built then, only its compact form"
     )]
     #[inline(always)]
     pub fn push(&mut self, request: SendRequest) -> Result<(), PostError> {
@@ -77,7 +77,7 @@ impl SendList {
         &self.wqes
     }
 
-    /// The request of `wqe`, if it is not short.
+    /// The request of `wqe`, if it is not compact.
     #[inline]
     fn full(&self, wqe: &CompactWqe) -> Option<&SendRequest> {
         self.full.get(wqe.box_index()?)
@@ -105,7 +105,7 @@ impl SendList {
         wqes.iter().filter(|wqe| wqe.is_signaled()).count() as u32
     }
 
-    /// The words of a request of the list, for the slot with `index`. If it is not short, it is written to
+    /// The words of a request of the list, for the slot with `index`. If it is not compact, it is written to
     /// the box at `index`.
     #[inline]
     pub(super) fn words(

@@ -52,7 +52,7 @@ impl CompletionRings {
 
 /// The part of a queue pair that an application and a core share.
 ///
-/// One thread at a time posts to it: the methods that post are for that thread alone. If two threads call
+/// One thread at a time posts to it: the methods that post are for that thread only. If two threads call
 /// them at the same time, a request may be lost, or carried out twice. The handles of the API see to it.
 #[derive(Debug)]
 pub struct SharedQp {
@@ -66,7 +66,7 @@ pub struct SharedQp {
     receives: WorkQueue<RECEIVE_WORDS>,
     /// The shared receive queue that its receives come from, if it uses one.
     shared_receives: Option<Arc<SharedReceiveQueue>>,
-    /// Receives taken from the shared receive queue.
+    /// Receives dequeued from the shared receive queue.
     receives_taken: AtomicU64,
     send_completions: CompletionProducer,
     receive_completions: CompletionProducer,
@@ -118,7 +118,7 @@ impl SharedQp {
         Self { events: Some(events), ..self }
     }
 
-    /// The same, with its receives taken from `receives`. Its receive depth then is how many it may hold at a
+    /// The same, with its receives from `receives`. Its receive depth then is how many it may hold at a
     /// time.
     #[must_use]
     pub fn with_shared_receives(self, receives: Arc<SharedReceiveQueue>) -> Self {
@@ -174,14 +174,14 @@ impl SharedQp {
         self.shared_receives.as_ref()
     }
 
-    /// Receives taken from its shared receive queue so far: the peer's use of it.
+    /// Receives dequeued from its shared receive queue so far: the peer's use of it.
     // Requirements: DDP-8.3.2-07, RDMAP-8.1.2-05
     pub fn receives_taken(&self) -> u64 {
         self.receives_taken.load(Ordering::Relaxed)
     }
 
-    /// Receives that were posted to it, or that it has taken from its shared receive queue, and that are not
-    /// completed.
+    /// Receives that were posted to it, or that it has dequeued from its shared receive queue, and that are
+    /// not completed.
     pub fn receives_outstanding(&self) -> u32 {
         self.receives.outstanding()
     }
@@ -193,7 +193,7 @@ impl SharedQp {
     /// # Errors
     ///
     /// See [`PostError`]; nothing is posted then.
-    // Inlined: a request that is built for it is not built then, only its short form.
+    // Inlined: a request that is built for it is not built then, only its compact form.
     #[inline]
     pub fn post_send(&self, request: SendRequest) -> Result<(), PostError> {
         let posted = match CompactWqe::new(&request) {
@@ -203,7 +203,7 @@ impl SharedQp {
         posted.map_err(|bad| bad.error)
     }
 
-    /// Posts a short request.
+    /// Posts a compact request.
     #[inline(never)]
     fn post_compact(&self, wqe: &CompactWqe) -> Result<(), BadRequest> {
         self.post_each(
@@ -218,7 +218,7 @@ impl SharedQp {
     ///
     /// # Errors
     ///
-    /// [`BadRequest`] names the first that was not taken; those before it are posted.
+    /// [`BadRequest`] names the first that was not accepted; those before it are posted.
     pub fn post_sends(&self, requests: &[SendRequest]) -> Result<(), BadRequest> {
         self.post_each(
             requests,
@@ -293,7 +293,7 @@ impl SharedQp {
     ///
     /// # Errors
     ///
-    /// [`BadRequest`] names the first that was not taken; those before it are posted.
+    /// [`BadRequest`] names the first that was not accepted; those before it are posted.
     pub fn post_receives(&self, requests: &[ReceiveRequest]) -> Result<(), BadRequest> {
         let bad = |error| BadRequest { posted: 0, error };
         if self.shares_receives() {
@@ -329,7 +329,7 @@ impl SharedQp {
         self.doorbell.ring();
     }
 
-    /// Takes the next posted send, for the core.
+    /// Dequeues the next posted send, for the core.
     #[inline]
     pub fn dequeue_send(&self) -> Option<Wqe> {
         let slot = self.sends.front()?;
@@ -338,7 +338,7 @@ impl SharedQp {
         Some(request)
     }
 
-    /// Returns the posted sends, for the core, which takes the first of them.
+    /// Returns the posted sends, for the core, which dequeues the first of them.
     #[inline]
     pub(super) fn posted_sends(&self) -> PostedSends<'_> {
         PostedSends(self.sends.posted())
@@ -359,25 +359,25 @@ impl SharedQp {
         }
     }
 
-    /// Whether a posted send waits to be taken, for the core.
+    /// Whether a posted send waits to be dequeued, for the core.
     #[inline]
     pub fn has_posted_sends(&self) -> bool {
         !self.sends.is_empty()
     }
 
-    /// Whether a posted receive waits to be taken, for the core.
+    /// Whether a posted receive waits to be dequeued, for the core.
     pub fn has_posted_receives(&self) -> bool {
         !self.receives.is_empty()
     }
 
-    /// Takes the next posted receive, for the core.
+    /// Dequeues the next posted receive, for the core.
     pub fn dequeue_receive(&self) -> Option<ReceiveRequest> {
         let request = self.posted_receive(0)?;
         self.receives.advance();
         Some(request)
     }
 
-    /// Returns the posted receive after `index` others that are not taken, for the core.
+    /// Returns the posted receive after `index` others that are not dequeued, for the core.
     pub(super) fn posted_receive(&self, index: usize) -> Option<ReceiveRequest> {
         Some(ReceiveRequest::read(self.receives.posted_at(index)?))
     }
@@ -430,8 +430,8 @@ impl SharedQp {
         true
     }
 
-    /// Takes a receive from the shared receive queue for a message that begins, for the core. Returns `None`
-    /// if there is none, or if the queue pair holds as many as it may.
+    /// Dequeues a receive from the shared receive queue for a message that begins, for the core. Returns
+    /// `None` if there is none, or if the queue pair holds as many as it may.
     ///
     /// # Errors
     ///
@@ -507,14 +507,14 @@ impl SharedQp {
         }
     }
 
-    /// Every receive is completed and no more will be taken, for the core.
+    /// Every receive is completed and no more will be dequeued, for the core.
     pub fn receives_are_flushed(&self) {
         if self.shares_receives() && !self.last_receive_reported.swap(true, Ordering::Relaxed) {
             self.report(AsyncEvent::LastReceiveReached { qp: self.number });
         }
     }
 
-    /// Returns what takes the next `completions` completions of sends that were signaled, for the core. Each
+    /// Returns a writer of the next `completions` completions of sends that were signaled, for the core. Each
     /// is counted as ended [beforehand](Self::retire_send).
     #[inline]
     pub(super) fn complete_sends(&self, completions: u32) -> CompletionBatch<'_> {
@@ -565,18 +565,18 @@ impl SharedQp {
     }
 }
 
-/// Posted sends that a core takes together.
+/// Posted sends that a core dequeues together.
 #[derive(Debug)]
 pub(super) struct PostedSends<'q>(Posted<'q, WQE_WORDS>);
 
 impl PostedSends<'_> {
-    /// The next one, as it is if it is short.
+    /// The next one, if it is compact.
     #[inline]
     pub(super) fn front(&self) -> Option<CompactWqe> {
         Some(CompactWqe::from_words(self.0.front()?.read()))
     }
 
-    /// Takes the next one.
+    /// Goes on to the next one.
     #[inline]
     pub(super) const fn advance(&mut self) {
         self.0.advance();

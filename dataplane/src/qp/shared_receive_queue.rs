@@ -1,9 +1,9 @@
-//! Shared receive queues (SRQ): buffers for the Sends of many peers. A queue pair takes one when a message
+//! Shared receive queues (SRQ): buffers for the Sends of many peers. A queue pair dequeues one when a message
 //! begins, so that an application need not post buffers to each queue pair.
 //!
-//! Any number of threads post, and one core takes. A thread claims the positions of its list by one atomic
+//! Any number of threads post, and one core dequeues. A thread claims the positions of its list by one atomic
 //! operation and then fills their slots; the core reads a receive in its slot, and frees the slot by counting
-//! the receive as taken.
+//! the receive as dequeued.
 
 use core::fmt;
 use std::sync::{Arc, OnceLock};
@@ -34,9 +34,9 @@ pub struct SharedReceiveQueue {
     depth: u64,
     /// The positions that are claimed: that of the next receive.
     posted: CachePadded<AtomicU64>,
-    /// The receives that queue pairs have taken, and the position of the oldest that is left. Only the core
-    /// writes it.
-    taken: CachePadded<AtomicU64>,
+    /// The receives that queue pairs have dequeued, and the position of the oldest that is left. Only the
+    /// core writes it.
+    dequeued: CachePadded<AtomicU64>,
     /// The limit below which an event is reported; 0 for none.
     limit: AtomicU32,
     /// A queue pair waits for the next receive: posting one rings the doorbell.
@@ -60,7 +60,7 @@ impl SharedReceiveQueue {
             slots: Slots::new(depth),
             depth: depth.max(1) as u64,
             posted: CachePadded::new(AtomicU64::new(0)),
-            taken: CachePadded::new(AtomicU64::new(0)),
+            dequeued: CachePadded::new(AtomicU64::new(0)),
             limit: AtomicU32::new(0),
             awaited: AtomicBool::new(false),
             doorbells: OnceLock::new(),
@@ -73,12 +73,12 @@ impl SharedReceiveQueue {
         self.depth as usize
     }
 
-    /// Receives that no queue pair has taken yet.
+    /// Receives that no queue pair has dequeued yet.
     pub fn len(&self) -> usize {
-        // In this order, so that no receive seems taken before it is posted. SeqCst: see `arm_limit`.
-        let taken = self.taken.load(Ordering::SeqCst);
+        // In this order, so that no receive seems dequeued before it is posted. SeqCst: see `arm_limit`.
+        let dequeued = self.dequeued.load(Ordering::SeqCst);
         let posted = self.posted.load(Ordering::SeqCst);
-        posted.saturating_sub(taken).min(self.depth) as usize
+        posted.saturating_sub(dequeued).min(self.depth) as usize
     }
 
     /// Whether there are none.
@@ -86,9 +86,9 @@ impl SharedReceiveQueue {
         self.front().is_none()
     }
 
-    /// Receives that queue pairs have taken so far.
-    pub fn taken(&self) -> u64 {
-        self.taken.load(Ordering::Relaxed)
+    /// Receives that queue pairs have dequeued so far.
+    pub fn dequeued(&self) -> u64 {
+        self.dequeued.load(Ordering::Relaxed)
     }
 
     /// Posts receives, in this order.
@@ -114,10 +114,10 @@ impl SharedReceiveQueue {
     fn claim(&self, wanted: usize) -> (u64, usize) {
         let mut posted = self.posted.load(Ordering::Relaxed);
         loop {
-            // Acquire: the core has read what is written over. It may have taken more meanwhile than was
+            // Acquire: the core has read what is written over. It may have dequeued more meanwhile than was
             // posted at the time of the load above; the exchange fails then.
-            let taken = self.taken.load(Ordering::Acquire);
-            let room = self.depth.saturating_sub(posted.saturating_sub(taken));
+            let dequeued = self.dequeued.load(Ordering::Acquire);
+            let room = self.depth.saturating_sub(posted.saturating_sub(dequeued));
             let claimed = room.min(wanted as u64);
             if claimed == 0 {
                 return (posted, 0);
@@ -168,14 +168,14 @@ impl SharedReceiveQueue {
     /// The slot of the oldest receive, for the core.
     #[inline]
     pub(super) fn front(&self) -> Option<&Slot<RECEIVE_WORDS>> {
-        self.slots.written(self.taken.load(Ordering::Relaxed))
+        self.slots.written(self.dequeued.load(Ordering::Relaxed))
     }
 
-    /// Takes the oldest receive, for a message that begins. The core has read its slot.
+    /// Dequeues the oldest receive, for a message that begins. The core has read its slot.
     #[inline]
     pub(super) fn advance(&self) {
         // SeqCst: see `arm_limit`.
-        self.taken.fetch_add(1, Ordering::SeqCst);
+        self.dequeued.fetch_add(1, Ordering::SeqCst);
         self.look_at_limit();
     }
 
@@ -236,7 +236,7 @@ mod tests {
             assert_eq!(take(&srq).map(|request| request.id), Some(id));
         }
         assert!(take(&srq).is_none());
-        assert_eq!(srq.taken(), 4);
+        assert_eq!(srq.dequeued(), 4);
     }
 
     /// The event comes once, when the number falls below the limit, or at once when it is below already.

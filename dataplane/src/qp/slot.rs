@@ -2,7 +2,7 @@
 //! `p % n`; `n` is a power of two.
 //!
 //! A slot says by its turn what it holds: `p + 1` from the moment that position `p` is written. So a reader
-//! finds out by one plain load whether there is anything, and the thread that has written it needs no atomic
+//! finds out by one load whether there is anything, and the thread that has written it needs no atomic
 //! read-modify-write to hand it over. In a ring of four, the thread that writes position 6 fills slot 2 and
 //! sets its turn to 7; the reader that waits for position 6 sees 3 before, and 7 after.
 

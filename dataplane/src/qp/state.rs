@@ -11,7 +11,7 @@ pub enum QpState {
     /// This end has closed, or the peer has and this end follows. Sends posted before are still carried out,
     /// and the peer may still send into receives.
     Closing = 2,
-    /// The stream has failed on this end or the peer's: a Terminate is on its way or has come, and the
+    /// The stream has failed on this end or the peer's: a Terminate was sent or has come, and the
     /// connection closes. Requests posted now are flushed.
     Terminate = 3,
     /// The stream is over. All requests are flushed, also those posted from now on, until the queue pair is

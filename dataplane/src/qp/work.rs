@@ -49,7 +49,7 @@ pub enum Operation {
         /// Whether it is to wake a peer that sleeps until such a message.
         solicited: bool,
     },
-    /// Immediate Data alone.
+    /// Immediate Data without a Write.
     Immediate {
         /// The eight bytes, most significant first on the wire.
         immediate: u64,
@@ -109,7 +109,7 @@ pub enum Operation {
         /// The registration, or the window.
         stag: STag,
     },
-    /// Binds a memory window to a part of a registration, for the peer of this queue pair alone, when all
+    /// Binds a memory window to a part of a registration, for the peer of this queue pair only, when all
     /// requests before it are complete.
     Bind(Binding),
     /// Registers memory again that is registered already, with another key, when all requests before it are
@@ -147,7 +147,7 @@ impl Operation {
         }
     }
 
-    /// A plain Send.
+    /// A Send without options.
     pub const SEND: Self = Self::Send { invalidate: None, solicited: false };
 }
 
@@ -303,7 +303,7 @@ pub enum Status {
     LocalLength,
     /// The queue pair cannot carry out the request: a Read or Atomic Operation although the ends agreed on
     /// none, or without exactly one local range (of eight bytes for an Atomic Operation); or a payload for an
-    /// operation that takes none.
+    /// operation that has none.
     LocalOperation,
     /// A local range is not registered, not of this Protection Domain or stream, lacks the right, or is out
     /// of bounds.

@@ -1,4 +1,4 @@
-//! Work queues: requests on their way from an application to a core, in the order of posting.
+//! Work queues: requests from an application to a core, in the order of posting.
 
 use crossbeam::utils::CachePadded;
 
@@ -8,7 +8,7 @@ use super::slot::{Slot, Slots};
 use crate::sync::{AtomicU64, Ordering};
 
 /// A bounded queue of work requests of up to `N` words, for one thread that posts and one core. A request
-/// counts until it is complete, so that there is never more work under way than the depth of the queue, and
+/// counts until it is complete, so that there is never more work outstanding than the depth of the queue, and
 /// the slot of a request was read when it is written again.
 ///
 /// Each counter has one writer, which needs no locked operation: a request is handed over by the turn of its
@@ -28,15 +28,15 @@ struct Poster {
     /// Requests posted so far: the position of the next.
     posted: AtomicU64,
     /// What it has last seen of [`CoreSide::finished`]. Only this thread uses it: it looks again when the
-    /// queue would be full, and leaves the core's cache line alone until then.
+    /// queue would be full, and does not touch the core's cache line until then.
     finished: AtomicU64,
 }
 
 /// What the core writes.
 #[derive(Debug)]
 struct CoreSide {
-    /// Requests that the core has taken. Only the core uses it.
-    taken: AtomicU64,
+    /// Requests that the core has dequeued. Only the core uses it.
+    dequeued: AtomicU64,
     /// Requests completed so far.
     finished: AtomicU64,
 }
@@ -50,7 +50,7 @@ impl<const N: usize> WorkQueue<N> {
             slots: Slots::new(depth),
             depth,
             poster: CachePadded::new(Poster { posted: zero(), finished: zero() }),
-            core: CachePadded::new(CoreSide { taken: zero(), finished: zero() }),
+            core: CachePadded::new(CoreSide { dequeued: zero(), finished: zero() }),
         }
     }
 
@@ -130,16 +130,16 @@ impl<const N: usize> WorkQueue<N> {
         u64::from(wanted).min(room(finished)) as u32
     }
 
-    /// The slot of the oldest request that is not taken, for the core, which [takes](Self::advance) it once
-    /// it has read the slot.
+    /// The slot of the oldest request that is not dequeued, for the core, which [dequeues](Self::advance) it
+    /// once it has read the slot.
     #[inline]
     pub(super) fn front(&self) -> Option<&Slot<N>> {
-        self.slots.written(self.core.taken.load(Ordering::Relaxed))
+        self.slots.written(self.core.dequeued.load(Ordering::Relaxed))
     }
 
-    /// The slot of the request that is posted after `index` others that are not taken, for the core.
+    /// The slot of the request that is posted after `index` others that are not dequeued, for the core.
     pub(super) fn posted_at(&self, index: usize) -> Option<&Slot<N>> {
-        let position = self.core.taken.load(Ordering::Relaxed) + index as u64;
+        let position = self.core.dequeued.load(Ordering::Relaxed) + index as u64;
         // A slot is found again further on than the queue is deep.
         if index < self.depth { self.slots.written(position) } else { None }
     }
@@ -147,17 +147,17 @@ impl<const N: usize> WorkQueue<N> {
     /// Records that the request at the [front](Self::front) was read, for the core.
     #[inline]
     pub(super) fn advance(&self) {
-        let taken = self.core.taken.load(Ordering::Relaxed);
-        self.core.taken.store(taken + 1, Ordering::Relaxed);
+        let dequeued = self.core.dequeued.load(Ordering::Relaxed);
+        self.core.dequeued.store(dequeued + 1, Ordering::Relaxed);
     }
 
-    /// Returns the requests that are not taken, from the oldest on, for the core.
+    /// Returns the requests that are not dequeued, from the oldest on, for the core.
     #[inline]
     pub(super) fn posted(&self) -> Posted<'_, N> {
-        Posted { queue: self, next: self.core.taken.load(Ordering::Relaxed) }
+        Posted { queue: self, next: self.core.dequeued.load(Ordering::Relaxed) }
     }
 
-    /// Whether the core has taken all requests, for the core.
+    /// Whether the core has dequeued all requests, for the core.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.front().is_none()
@@ -184,7 +184,7 @@ impl<const N: usize> WorkQueue<N> {
     }
 }
 
-/// Requests of a queue that a core takes one after the other. They are taken when this is dropped.
+/// Requests of a queue that a core reads one after the other. They are dequeued when this is dropped.
 #[derive(Debug)]
 pub(super) struct Posted<'q, const N: usize> {
     queue: &'q WorkQueue<N>,
@@ -198,7 +198,7 @@ impl<const N: usize> Posted<'_, N> {
         self.queue.slots.written(self.next)
     }
 
-    /// Takes the next request.
+    /// Goes on to the next request.
     #[inline]
     pub(super) const fn advance(&mut self) {
         self.next += 1;
@@ -208,7 +208,7 @@ impl<const N: usize> Posted<'_, N> {
 impl<const N: usize> Drop for Posted<'_, N> {
     #[inline]
     fn drop(&mut self) {
-        self.queue.core.taken.store(self.next, Ordering::Relaxed);
+        self.queue.core.dequeued.store(self.next, Ordering::Relaxed);
     }
 }
 

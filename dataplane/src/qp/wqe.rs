@@ -1,4 +1,4 @@
-//! Work queue entries of the send queue: a posted work request on its way from the application to the core. A
+//! Work queue entries of the send queue: posted work requests, from the application to the core. A
 //! request with at most one range of memory and few operands is written to a slot of the ring, one cache
 //! line. Any other is written to a box beside the slot.
 
@@ -16,17 +16,17 @@ use crate::memory::STag;
 /// A posted send work request.
 #[derive(Debug)]
 pub struct Wqe {
-    /// The request, if it is short.
+    /// The request, if it is compact.
     compact: CompactWqe,
-    /// The request in its box, if it is not short. The box goes [back](super::shared::SharedQp::recycle) to
+    /// The request in its box, if it is not compact. The box goes [back](super::shared::SharedQp::recycle) to
     /// the queue pair.
     full: Option<Box<SendRequest>>,
 }
 
-/// The words of a short request.
+/// The words of a compact request.
 pub(super) const WQE_WORDS: usize = 6;
 
-/// A request of at most one range, with few operands: whole words without variants, which are fastest to pass
+/// A request of at most one range, with few operands: words without variants, which are fastest to pass
 /// on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CompactWqe {
@@ -42,7 +42,7 @@ pub(super) struct CompactWqe {
 }
 
 bitflags! {
-    /// The operation and the options of a short request. Without a flag that names the operation it is a
+    /// The operation and the options of a compact request. Without a flag that names the operation it is a
     /// Send.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     struct WqeFlags: u64 {
@@ -92,8 +92,8 @@ impl CompactWqe {
         self.flags.contains(WqeFlags::BOXED).then_some(self.operand as usize)
     }
 
-    /// Checks a short request as [`check_shape`](super::request_check::check_shape) does. Its shape is always
-    /// right, except for Reads where the ends have agreed on none.
+    /// Checks a compact request as [`check_shape`](super::request_check::check_shape) does. Its shape is
+    /// always right, except for Reads where the ends have agreed on none.
     #[inline]
     pub(super) fn check_shape(&self, reads: bool) -> Result<(), PostError> {
         if self.flags.contains(WqeFlags::READ) && !reads { Err(PostError::NoReads) } else { Ok(()) }
@@ -119,7 +119,7 @@ impl CompactWqe {
         self.flags.contains(WqeFlags::SOLICITED)
     }
 
-    /// The STag that a short Send invalidates.
+    /// The STag that a compact Send invalidates.
     #[inline]
     pub(super) fn invalidates(&self) -> Option<STag> {
         self.flags.contains(WqeFlags::INVALIDATES).then_some(self.stag)
@@ -232,14 +232,14 @@ impl Wqe {
         Self { compact: CompactWqe::NONE, full: None }
     }
 
-    /// Makes this a request that is short.
+    /// Makes this a request that is compact.
     #[inline]
     pub(super) fn set_compact(&mut self, compact: CompactWqe) {
         debug_assert!(self.full.is_none(), "the box of the last request was not returned");
         self.compact = compact;
     }
 
-    /// What it is if it is short.
+    /// What it is if it is compact.
     #[inline]
     pub(super) const fn compact(&self) -> &CompactWqe {
         &self.compact
@@ -251,7 +251,8 @@ impl Wqe {
         self.compact.flags.contains(WqeFlags::AFTER_CLOSE)
     }
 
-    /// The request that has these words. `detach_box` is called with the index of its box if it is not short.
+    /// The request that has these words. `detach_box` is called with the index of its box if it is not
+    /// compact.
     #[inline]
     pub(super) fn from_words(
         words: [u64; WQE_WORDS],
@@ -263,7 +264,7 @@ impl Wqe {
         Self { compact, full }
     }
 
-    /// Its box and the index of that, if it is not short.
+    /// Its box and the index of that, if it is not compact.
     #[inline]
     pub(super) fn detach_box(&mut self) -> Option<(usize, Box<SendRequest>)> {
         Some((self.compact.box_index()?, self.full.take()?))
@@ -283,8 +284,8 @@ impl Wqe {
         Some(Self { compact, full: None })
     }
 
-    /// The request in its box, if it is not short. The shape of a short request is always right, except for
-    /// Reads where the ends have agreed on none.
+    /// The request in its box, if it is not compact. The shape of a compact request is always right, except
+    /// for Reads where the ends have agreed on none.
     #[inline]
     pub fn full(&self) -> Option<&SendRequest> {
         self.full.as_deref()
@@ -323,7 +324,7 @@ impl Wqe {
         self.full().map_or_else(|| self.compact.slices(), |request| request.local.slices())
     }
 
-    /// The range of memory of a short request; it may be empty. `None` if the request is not short.
+    /// The range of memory of a compact request; it may be empty. `None` if the request is not compact.
     #[inline]
     pub(super) const fn compact_range(&self) -> Option<Slice> {
         // Without a range, `local` has no octets.
@@ -344,7 +345,7 @@ impl Wqe {
         }
     }
 
-    /// The peer's STag and Tagged Offset, if it is a short Write.
+    /// The peer's STag and Tagged Offset, if it is a compact Write.
     #[inline]
     pub(super) fn compact_write(&self) -> Option<(STag, u64)> {
         (self.full.is_none() && self.compact.is_write()).then(|| self.compact.remote())
@@ -385,8 +386,8 @@ impl Wqe {
     }
 }
 
-/// The boxes beside the slots of a send queue, for requests that are not short. While the core works on such
-/// a request, it has the box.
+/// The boxes beside the slots of a send queue, for requests that are not compact. While the core works on
+/// such a request, it has the box.
 pub(super) struct Boxes(Box<[AtomicCell<Option<Box<SendRequest>>>]>);
 
 impl Boxes {
@@ -395,7 +396,7 @@ impl Boxes {
         Self((0..count).map(|_| AtomicCell::new(Some(empty_box()))).collect())
     }
 
-    /// Takes the box at `index`.
+    /// Removes the box at `index`.
     #[inline]
     pub(super) fn take(&self, index: usize) -> Option<Box<SendRequest>> {
         self.0.get(index)?.take()
@@ -538,9 +539,10 @@ mod tests {
                 );
             }
         }
-        // Eight operations of eighteen are short with three payloads of five, two with one, in two ways each.
-        let short = (8 * 3 + 2) * 2;
-        assert_eq!((compact, full), (short, 18 * 5 * 2 - short));
+        // Eight operations of eighteen are compact with three payloads of five, two with one, each signaled
+        // or not.
+        let expected = (8 * 3 + 2) * 2;
+        assert_eq!((compact, full), (expected, 18 * 5 * 2 - expected));
     }
 
     /// The Write keeps the memory and the fence, the Immediate Data its eight octets.

@@ -178,7 +178,7 @@ impl<W: World> Play<W> {
             .unzip();
         assert_eq!(counted, taken, "{what}");
         assert_eq!(queue.len(), pool.posted.len(), "{what}");
-        assert_eq!(queue.taken(), taken.iter().sum(), "{what}");
+        assert_eq!(queue.dequeued(), taken.iter().sum(), "{what}");
         let last = self.halves_at(host).map(|(.., half)| half.last_shared).max();
         let left = pool.posted.front().map(|receive| receive.id);
         assert!(left.is_none_or(|left| Some(left) > last), "{what}: {left:?} was left out");

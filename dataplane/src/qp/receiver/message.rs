@@ -112,7 +112,7 @@ impl<'t> Memory<'t> {
         Self(ArrayVec::new_const())
     }
 
-    /// One range for the whole payload, or none for an empty one.
+    /// One range for all of the payload, or none for an empty one.
     pub(super) fn of_target(target: Option<Target<'t>>) -> Self {
         Self(target.into_iter().map(|target| (0, target)).collect())
     }
@@ -181,7 +181,7 @@ impl Receiver {
         }
     }
 
-    /// Takes the receive that was [loaded](Self::load_receive): the message has begun. Returns false if it
+    /// Consumes the receive that was [loaded](Self::load_receive): the message has begun. Returns false if it
     /// stays where it is, because its completion has no entry.
     #[inline]
     pub(super) fn begin_message(&mut self, shared: &SharedQp) -> bool {

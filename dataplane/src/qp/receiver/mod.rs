@@ -98,7 +98,7 @@ pub struct ReceiveContext<'a> {
     pub shared: &'a SharedQp,
     /// The STags of the core.
     pub stags: &'a mut StagTable,
-    /// The Reads under way, shared with the sender.
+    /// The outstanding Reads, shared with the sender.
     pub reads: &'a mut Reads,
     /// What the peer has acknowledged.
     pub acknowledged: SeqNumber,

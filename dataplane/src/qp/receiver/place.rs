@@ -228,7 +228,7 @@ impl Receiver {
         true
     }
 
-    /// Takes Immediate Data, which completes a receive of any length and does not touch its buffer.
+    /// Accepts Immediate Data, which completes a receive of any length and does not touch its buffer.
     // Requirements: RDMAPX-6-01
     fn place_immediate(
         &mut self,

@@ -135,7 +135,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Takes the response to the oldest request, which must be an Atomic Operation.
+    /// Accepts the response to the oldest request, which must be an Atomic Operation.
     // Requirements: RDMAPX-5-03, RDMAPX-5-04
     pub(super) fn on_atomic_response<U: Ulpdu>(
         &mut self,
@@ -178,9 +178,9 @@ impl Receiver {
         Ok(Received::AtomicAnswered { octets: VALUE_OCTETS })
     }
 
-    /// Takes the peer's Terminate. It is checked as any Untagged message (RFC 5041 §7.1, RFC 5040 §7.2): its
-    /// queue has one buffer, which takes the longest Terminate there is and one message (RFC 5040 §5.4). Its
-    /// error is kept with the queue pair, for the application.
+    /// Accepts the peer's Terminate. It is checked as any Untagged message (RFC 5041 §7.1, RFC 5040 §7.2):
+    /// its queue has one buffer, which holds the longest Terminate there is and one message (RFC 5040 §5.4).
+    /// Its error is kept with the queue pair, for the application.
     // Requirements: DDP-7.1-03 to DDP-7.1-05, RDMAP-5.4-02, RDMAP-5.4-03, RDMAP-7.2-01
     pub(super) fn on_terminate<U: Ulpdu>(
         &self,

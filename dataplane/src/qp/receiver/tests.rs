@@ -1,4 +1,4 @@
-//! Random segments in stream order, against a receiver that is written from the documents alone: one check
+//! Random segments in stream order, against a receiver that is written from the documents only: one check
 //! after the other, in their order, on memory that is a vector.
 
 use std::collections::VecDeque;
@@ -23,7 +23,7 @@ use fastrand::Rng;
 
 const PD: ProtectionDomainId = ProtectionDomainId(1);
 const QP: QpNumber = QpNumber(7);
-/// For this end and its peer to write; for the peer to read; for the peer of this queue pair alone, which may
+/// For this end and its peer to write; for the peer to read; for the peer of this queue pair only, which may
 /// invalidate it; and one that is not registered.
 const BUFFERS: STag = STag::new(1, 1);
 const READ_ONLY: STag = STag::new(2, 1);
@@ -483,9 +483,9 @@ fn every_segment_does_what_the_documents_say() {
     assert!(faults.len() == 16 && faults.values().all(|&count| count >= 5), "{faults:#?}");
 }
 
-/// Flushes the receives of a stream that has failed: the message under way fails, or the receive that could
-/// not be written does; those after it are flushed, in the order of posting. A shared receive queue keeps
-/// what is not taken.
+/// Flushes the receives of a stream that has failed: the message that has begun fails, or the receive that
+/// could not be written does; those after it are flushed, in the order of posting. A shared receive queue
+/// keeps what is not dequeued.
 fn end_after(world: &mut World, model: &Model, fault: &Fault, what: &str) {
     world.receiver.flush(&world.shared, &mut OrderedPool::new(1), Some(fault.error));
     let completed = world.completed();

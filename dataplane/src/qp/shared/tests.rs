@@ -101,7 +101,7 @@ fn unsignaled_work_needs_no_place() {
 /// A flushed request that is not signaled is reported where a place is free, and never in one that is
 /// reserved.
 #[test]
-fn a_flushed_unsignaled_request_takes_no_place_of_others() {
+fn a_flushed_unsignaled_request_uses_no_place_of_others() {
     let (qp, srq_events) = {
         let (qp, _, events) = sharing(4, 2);
         (qp, events)
@@ -146,7 +146,7 @@ fn posting_in_error_is_accepted() {
     }
 }
 
-/// Posting allocates nothing: requests that are not short lie where others have lain before.
+/// Posting allocates nothing: the boxes of full requests are used again.
 #[test]
 fn places_are_used_again() {
     let (qp, ring, _) = qp(2, 64);
@@ -165,7 +165,7 @@ fn places_are_used_again() {
         assert_eq!(core::iter::from_fn(|| ring.poll()).count(), 2);
     }
     assert_eq!(places.len(), 2);
-    // One that is short needs none, and one that is refused takes none.
+    // A compact request needs none, and one that is refused gets none.
     qp.post_sends(&[send(1), send(2)]).unwrap();
     assert_eq!(qp.post_send(SendRequest::new(3, Operation::SEND, inline)), Err(PostError::QueueFull));
     assert_eq!([0, 1].map(|index| qp.boxes.take(index).is_some()), [true; 2]);
@@ -220,7 +220,7 @@ fn sharing(depth: usize, completions: usize) -> (SharedQp, Arc<SharedReceiveQueu
     (qp.with_events(events.clone()).with_shared_receives(srq.clone()), srq, events)
 }
 
-/// The receives that a queue pair takes are counted, and it holds at most its configured share.
+/// The receives that a queue pair dequeues are counted, and it holds at most its configured share.
 // Requirements: DDP-8.3.2-07, RDMAP-8.1.2-05
 #[test]
 fn a_queue_pair_has_its_share_of_the_receives() {
@@ -234,10 +234,10 @@ fn a_queue_pair_has_its_share_of_the_receives() {
     assert_eq!((srq.len(), qp.receives_taken(), qp.receives_outstanding()), (2, 2, 2));
     qp.complete_receive(completion(5));
     assert_eq!(qp.dequeue_shared_receive(), Ok(Some(request)));
-    assert_eq!((srq.len(), qp.receives_taken(), srq.taken()), (1, 3, 3));
+    assert_eq!((srq.len(), qp.receives_taken(), srq.dequeued()), (1, 3, 3));
 }
 
-/// Without a place for the completion nothing is taken, and nothing is lost.
+/// Without a place for the completion nothing is dequeued, and nothing is lost.
 // Requirements: RDMAP-8.1.1-05
 #[test]
 fn a_receive_without_a_place_for_its_completion_stays() {
