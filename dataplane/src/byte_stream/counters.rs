@@ -19,7 +19,7 @@ macro_rules! transfer_counters {
             }
         }
 
-        /// The counters of one stream, where its application sees them. Its core alone writes.
+        /// The counters of one stream, where its application sees them. Only its core writes.
         #[derive(Debug, Default)]
         pub(super) struct PublishedCounters {
             $($name: AtomicU64,)*
@@ -70,9 +70,9 @@ transfer_counters! {
     too_scattered,
     /// Times that octets earlier in the stream took the place of placements beyond a gap.
     placements_revoked,
-    /// Whole messages handed out before their turn.
+    /// Complete messages handed out before their turn.
     // Requirements: TRO-3.1.6-03
     messages_early,
-    /// Whole messages beyond a gap that found no room, and are read in their turn.
+    /// Complete messages beyond a gap that found no room, and are read in their turn.
     messages_early_refused,
 }

@@ -1,8 +1,8 @@
-//! Whole messages that are handed to the application before the octets in front of them have come, for
+//! Complete messages that are handed to the application before the octets in front of them have come, for
 //! example while a lost segment is sent again (draft-csapuntz-tcprdma-00, abstract).
 //!
 //! They are copies: each octet comes again in its turn, so the stream is the truth here as well, and whoever
-//! reads without asking for messages misses nothing. A reader that took a message early is told when its turn
+//! reads without asking for messages misses nothing. A reader that got a message early is told when its turn
 //! comes, and passes over its octets.
 
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use crate::sync::{ArrayQueue, AtomicU64, Ordering};
 // The model of memory follows every place of a queue: a few do there.
 const MESSAGES: usize = if cfg!(loom) { 2 } else { limits::EARLY_MESSAGES_PER_STREAM };
 
-/// A message that has come whole, or several between two known beginnings.
+/// A message that has come completely, or several between two known beginnings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EarlyMessage {
     /// The position of its first octet in the stream.
@@ -25,7 +25,7 @@ pub(super) struct EarlyMessage {
     pub(super) octets: u32,
 }
 
-/// Messages on their way from the core to the application: their octets in a ring, one after another.
+/// Messages from the core to the application: their octets in a ring, one after another.
 pub(super) struct EarlyRing {
     ring: Region,
     messages: ArrayQueue<EarlyMessage>,
@@ -59,7 +59,7 @@ impl EarlyRing {
             at += slice.len() as u64;
         });
         *filled += u64::from(message.octets);
-        debug_assert_eq!(at, *filled, "a whole message");
+        debug_assert_eq!(at, *filled, "a complete message");
         let pushed = self.messages.push(message);
         debug_assert!(pushed.is_ok(), "room was seen, and nobody else pushes");
         true
@@ -95,7 +95,7 @@ impl EarlyReader {
         true
     }
 
-    /// Takes the next message. All octets of the one before were read.
+    /// Dequeues the next message. All octets of the one before were read.
     pub(super) fn dequeue_message(&mut self) -> Option<EarlyMessage> {
         let message = self.next.take()?;
         self.left = message.octets;
@@ -114,8 +114,8 @@ impl EarlyReader {
         octets
     }
 
-    /// Takes the message that begins at `position`, where the application has come to, if it was told of one.
-    /// Those before it were read in their turn.
+    /// Dequeues the message that begins at `position`, where the application has come to, if it was told of
+    /// one. Those before it were read in their turn.
     pub(super) fn dequeue_told(&mut self, position: u64) -> Option<EarlyMessage> {
         while self.told.front().is_some_and(|told| told.position < position) {
             self.told.pop_front();

@@ -194,7 +194,7 @@ impl Inbound {
             && let Some(command) = self.shared.commands.pop()
         {
             match command {
-                // A name that is under way stays what it is.
+                // A name that is in use stays what it is.
                 ReaderCommand::Expect { rid, memory, offset, octets } => {
                     if !self.transfers.expect(rid, memory, offset, octets) {
                         let told = self.shared.not_expected.push(rid);
@@ -232,13 +232,13 @@ impl Inbound {
         }
     }
 
-    /// Whether its application takes whole messages before their turn.
+    /// Whether its application wants complete messages before their turn.
     pub fn wants_early_messages(&self) -> bool {
         self.shared.early.is_some()
     }
 
     /// Hands out the messages beyond a gap that a segment, of the octets at the positions of `segment`, may
-    /// have made whole. `is_entire` is called with the position of a first octet and the one after the last;
+    /// have completed. `is_entire` is called with the position of a first octet and the one after the last;
     /// `copy` as by [`place`](Self::place). Returns how many octets were handed out.
     ///
     /// A message ends where the next one begins: what two known beginnings enclose is handed out.
@@ -318,7 +318,7 @@ impl Inbound {
         }
     }
 
-    /// Takes `payload`, the next octets in stream order, all of one segment, with the octets of its RDMA
+    /// Accepts `payload`, the next octets in stream order, all of one segment, with the octets of its RDMA
     /// option, or none: those of a transfer are placed, and all are handed over. The application
     /// [has room](Self::has_room) for them. [`tell`](Self::tell) follows.
     #[inline]
@@ -537,7 +537,7 @@ impl Inbound {
     }
 
     /// Adds a placement to those whose turn has not come, as one with its neighbours where they continue each
-    /// other: small segments of one burst take no more room than large ones.
+    /// other: small segments of one burst need no more room than large ones.
     fn add_placement(&mut self, mut placement: Placement) {
         let Placement { at, .. } = placement;
         // Transfers of nothing go before others at their position, and have none for themselves.
@@ -681,7 +681,7 @@ impl Inbound {
                 self.count_dropped(&placement);
                 continue;
             }
-            // In order are the octets of whole segments, so its octets are too.
+            // In order are the octets of complete segments, so its octets are too.
             return (placement.end() <= end).then_some(placement);
         }
         None
@@ -701,7 +701,7 @@ impl Inbound {
     }
 
     /// Returns true if octets that were placed may be handed over in the ring: only their place is lost. A
-    /// beginning of a message is told by a record alone, so where the application wants it, octets wait.
+    /// beginning of a message is told by a record only, so where the application wants it, octets wait.
     pub fn may_give_up(&self) -> bool {
         !self.shared.message_starts
     }
@@ -736,7 +736,7 @@ impl Inbound {
     }
 
     /// Pushes a record, as one with that before it where octets that were placed continue: the segments of a
-    /// burst take no more room than one.
+    /// burst need no more room than one.
     fn push(&mut self, record: Record) {
         self.has_news = true;
         if let Some(longer) = self.placed_last.as_ref().and_then(|last| last.joined(&record)) {
@@ -803,7 +803,7 @@ impl Inbound {
     }
 
     /// Whether all `octets` octets of a segment that are next in the stream can be handed over from where
-    /// they lie, whatever it says about them: no placement is in the way.
+    /// they lie, whatever it says about them: no placement prevents it.
     #[inline]
     pub fn has_room(&mut self, octets: usize) -> bool {
         self.placements.is_empty()

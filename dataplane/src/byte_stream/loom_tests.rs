@@ -38,7 +38,7 @@ fn bounded_model(preemptions: usize, f: impl Fn() + Send + Sync + 'static) {
     builder.check(f);
 }
 
-/// Notes of who touches the octets of a ring or of a buffer: the model fails where one thread touches what
+/// Records of who touches the octets of a ring or of a buffer: the model fails where one thread touches what
 /// another has not handed over. Rings and buffers themselves are memory that it does not see.
 #[derive(Clone)]
 struct Touched(Arc<[UnsafeCell<()>]>);
@@ -210,7 +210,7 @@ impl CoreHalf {
         });
     }
 
-    /// Takes what the application has written, and has TCP send it.
+    /// Accepts what the application has written, and has TCP send it.
     fn send(&mut self) {
         self.outbound.accept_pieces();
         while let Some(next) = self.outbound.next_run(SEGMENT_OCTETS) {
@@ -240,7 +240,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// Takes the next part of the stream, at most two octets.
+    /// Consumes the next part of the stream, at most two octets.
     fn read(&mut self) -> ReadItem {
         let mut out = [0; 2];
         // Octets that are read are the core's to write over, so they are touched before.
@@ -276,7 +276,7 @@ impl Writing {
     }
 }
 
-/// What arrives is read once, whole and in order, also where the ring is used again; and a core that waits
+/// What arrives is read once, complete and in order, also where the ring is used again; and a core that waits
 /// for room hears of it.
 #[test]
 fn what_arrives_is_read_once_and_in_order() {

@@ -32,7 +32,7 @@
 //! - In. Octets that are next in order are copied from the frame to the ring; the reader copies them again.
 //!   Octets of a transfer go from the frame to the buffer of the transfer when their segment arrives, also
 //!   beyond a gap, and a record stands for them between the octets of the ring.
-//!   Segments of a burst that continue a transfer in order differ in their buffer offset alone: what the
+//!   Segments of a burst that continue a transfer in order differ in their buffer offset only: what the
 //!   first has shown holds for the others, and the transfer has their octets when the burst ends
 //!   (`Continuation`).
 //! - Claims. The option can be lost, copied to another segment, or changed, by whoever can compute
@@ -46,10 +46,10 @@
 //!   them (`SentTransfers`), and a transfer of nothing without an octet to go with.
 //! - Messages. The A bit of a segment is a record before its first octet, for a reader that asks for it
 //!   (`message_starts`). It is as true as the peer and the path are: nothing protects it.
-//! - Messages beyond a gap. A segment beyond a gap may make messages whole: what two known beginnings
+//! - Messages beyond a gap. A segment beyond a gap may complete messages: what two known beginnings
 //!   enclose, of which TCP holds every octet. `endpoint/byte_stream.rs` looks for them if the application has
 //!   given memory for them (`early_message_bytes`). `Inbound` copies them to a ring of their own
-//!   (`EarlyRing`), and the reader takes them from there before it goes on in order. The copies leave the
+//!   (`EarlyRing`), and the reader dequeues them from there before it goes on in order. The copies leave the
 //!   stream as it is: frames, placements and positions are the same with and without them, and `read` and
 //!   `read_section`, which know nothing of them, return every octet. The reader remembers which messages
 //!   `read_item` has handed out, and passes over their octets in their turn, but for those that were placed,
@@ -62,7 +62,7 @@
 //!   than half of the records are free (`endpoint/stream_halves.rs`). Where records are out, octets that were
 //!   placed wait in frames as far as those were promised; more of them are copied to the ring, and read from
 //!   the stream. A record alone says where a message begins, so a stream whose reader asks for that waits
-//!   whatever comes, and its window counts frames alone.
+//!   whatever comes, and its window counts frames only.
 
 mod counters;
 mod early;

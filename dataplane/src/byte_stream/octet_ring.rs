@@ -3,7 +3,7 @@
 
 use crate::memory::Region;
 
-/// The parts of the ring that hold `octets` octets from `position` on, each from its first octet and with
+/// The pieces of the ring that hold `octets` octets from `position` on, each from its first octet and with
 /// their number: up to the end of the region, and from its beginning.
 fn pieces(ring: &Region, position: u64, octets: usize) -> [(usize, usize); 2] {
     let at = (position % ring.len() as u64) as usize;

@@ -102,7 +102,7 @@ impl Outbound {
         }
     }
 
-    /// Takes what the application has written.
+    /// Accepts what the application has written.
     pub fn accept_pieces(&mut self) {
         let committed = self.shared.committed.load(Ordering::Acquire);
         while self.pieces.len() < self.shared.pieces.capacity()
@@ -159,7 +159,7 @@ impl Outbound {
             return 0;
         };
         let (left, is_full) = (piece.octets - self.cursor.octets, run.room_of(room) == 0);
-        // It lies in this piece alone, and has all that is said of it.
+        // All of it lies in this piece, and has all that is said of it.
         if run.starts_message || self.cursor.octets < run.octets || !is_full {
             return 0;
         }
@@ -351,10 +351,10 @@ impl ByteRun {
         Some(added)
     }
 
-    /// Takes the `left` octets of a piece that come next, and the transfer of nothing that goes with the last
+    /// Adds the `left` octets of a piece that come next, and the transfer of nothing that goes with the last
     /// of them. If its option does not fit, or a part of a section has the one of this segment, the last
     /// octet is left for the next segment, so that it always has one to go with. Returns how many octets it
-    /// takes.
+    /// adds.
     fn add_before_empty_transfer(
         &mut self,
         section: Section,

@@ -52,10 +52,10 @@ pub enum ReadItem {
     /// The next octet begins a message (draft-csapuntz-tcprdma-00 §3.1.6), as the peer has said; nothing else
     /// vouches for it. Only where [the stream](super::ByteStreamConfig::message_starts) says so.
     MessageStart,
-    /// A whole message beyond octets that have not come: so many octets at this position of the stream. Its
-    /// octets follow as [`EarlyOctets`](Self::EarlyOctets). Two messages come as one where the segment of
-    /// the second did not say that it begins one. Only where the stream has an
-    /// [early ring](super::ByteStreamConfig::early_ring).
+    /// A complete message beyond octets that have not come: so many octets at this position of the stream.
+    /// Its octets follow as [`EarlyOctets`](Self::EarlyOctets). Two messages come as one where the segment of
+    /// the second did not say that it begins one. Only where the stream has an [early
+    /// ring](super::ByteStreamConfig::early_ring).
     // Requirements: TRO-3.1.6-03
     EarlyMessage {
         /// The position of its first octet in the stream.
@@ -85,7 +85,7 @@ pub enum ReadItem {
     Nothing,
 }
 
-/// A record that the reader has taken.
+/// A record that the reader has dequeued.
 #[derive(Debug)]
 struct Ahead {
     record: Record,
@@ -123,9 +123,9 @@ pub struct ByteReader {
     /// The position in the stream: octets of the ring, and those that were placed.
     position: u64,
     early: EarlyReader,
-    /// The end of octets that are passed over: the application has taken them before their turn.
+    /// The end of octets that are passed over: the application has read them before their turn.
     passed_to: u64,
-    /// Taken from the records, and not read yet.
+    /// Dequeued from the records, and not read yet.
     ahead: VecDeque<Ahead>,
     /// The buffers of the transfers that the application expects.
     expected: HashMap<Rid, (Region, usize)>,
@@ -197,7 +197,7 @@ impl ByteReader {
         self.ask(ReaderCommand::Release(buffer))
     }
 
-    /// Takes the names that the core does not expect.
+    /// Dequeues the names that the core does not expect.
     fn accept_unexpected(&mut self) {
         while let Some(rid) = self.shared.not_expected.pop() {
             self.not_expected.push_back(rid);
@@ -215,13 +215,13 @@ impl ByteReader {
         asked
     }
 
-    /// Whether the connection has ended: the core takes no commands any more, and places nothing.
+    /// Whether the connection has ended: the core accepts no commands any more, and places nothing.
     pub fn has_ended(&self) -> bool {
         self.shared.end().is_some()
     }
 
     /// Whether the core has seen all that was asked: the buffers of transfers that were cancelled are the
-    /// application's alone.
+    /// application's only.
     pub fn has_settled(&self) -> bool {
         self.shared.commands_done.load(Ordering::Acquire) == self.commands || self.shared.end().is_some()
     }
@@ -239,8 +239,8 @@ impl ByteReader {
         }
     }
 
-    /// Takes the next part of the stream, at most `most` octets: those that were not placed are copied to
-    /// `out`, as many as fit. Whole messages beyond a gap come first.
+    /// Consumes the next part of the stream, at most `most` octets: those that were not placed are copied to
+    /// `out`, as many as fit. Complete messages beyond a gap come first.
     pub fn read(&mut self, out: &mut [u8], most: usize) -> ReadItem {
         let room = out.len().min(most);
         match self.read_early(&mut out[..room]) {
@@ -249,7 +249,7 @@ impl ByteReader {
         }
     }
 
-    /// Takes the next part of a message beyond a gap, or passes over one that was taken so.
+    /// Consumes the next part of a message beyond a gap, or passes over one that was read so.
     fn read_early(&mut self, out: &mut [u8]) -> Option<ReadItem> {
         self.pass_over();
         let ring = self.shared.early.as_ref()?;
@@ -275,7 +275,7 @@ impl ByteReader {
         Some(ReadItem::HandedOut { position, octets })
     }
 
-    /// Passes over octets that the application has taken before their turn, as far as they have come. Those
+    /// Passes over octets that the application has read before their turn, as far as they have come. Those
     /// that were placed are told as ever.
     fn pass_over(&mut self) {
         while self.position < self.passed_to {
@@ -296,8 +296,8 @@ impl ByteReader {
         }
     }
 
-    /// Takes the next part of the stream as [`read`](Self::read) does, in stream order: messages that were
-    /// taken early come again.
+    /// Consumes the next part of the stream as [`read`](Self::read) does, in stream order: messages that were
+    /// read early come again.
     pub fn read_in_order(&mut self, out: &mut [u8], most: usize) -> ReadItem {
         self.pass_over();
         let finished = self.shared.peer_finished.load(Ordering::Acquire) || self.shared.end().is_some();
@@ -437,7 +437,7 @@ impl ByteReader {
         is_told || is_early || self.due().is_some() || self.ready() > 0 || self.is_finished()
     }
 
-    /// Copies the next octets to `out` without taking them, as far as they are in the ring and nothing was
+    /// Copies the next octets to `out` without consuming them, as far as they are in the ring and nothing was
     /// placed before them. Returns how many.
     pub fn peek(&mut self, out: &mut [u8]) -> usize {
         self.pass_over();
@@ -473,7 +473,7 @@ impl ByteReader {
         })
     }
 
-    /// Takes `octets` octets of what is due, or all of it if it has none.
+    /// Consumes `octets` octets of what is due, or all of it if it has none.
     fn consume_due(&mut self, octets: u32) {
         let Some(Ahead { record, read, .. }) = self.ahead.front_mut() else { return };
         *read += octets;
@@ -489,7 +489,7 @@ impl ByteReader {
         self.record_room();
     }
 
-    /// Takes the next octets of what is due, which has as many, and copies them to `out`.
+    /// Consumes the next octets of what is due, which has as many, and copies them to `out`.
     fn copy_due(&mut self, out: &mut [u8]) {
         let Some(Ahead { record, read, saved }) = self.ahead.front() else { return };
         if let Some(saved) = saved {

@@ -11,7 +11,7 @@ pub struct Section {
     /// The receiver does not expect it.
     // Requirements: TRO-3.1.7-01
     pub unsolicited: bool,
-    /// Octets of the whole transfer, if they are known. All sections of a transfer say the same.
+    /// Octets of the transfer, if they are known. All sections of a transfer say the same.
     // Requirements: TRO-3.1.4-01, TRO-3.1.4-02
     pub total_octets: Option<u32>,
 }
@@ -31,7 +31,7 @@ impl Section {
         Self { rid, unsolicited: true, total_octets }
     }
 
-    /// The octets that its option takes in a TCP header.
+    /// The octets of its option in a TCP header.
     pub(super) const fn option_octets(&self) -> u32 {
         if self.total_octets.is_some() { 20 } else { 16 }
     }

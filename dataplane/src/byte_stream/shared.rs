@@ -1,5 +1,5 @@
-//! What an application and a core share of a byte stream: a ring of octets each way, what is said about them,
-//! and how far both have come.
+//! What an application and a core share of a byte stream: a ring of octets in each direction, what is said
+//! about them, and how far both have come.
 
 use std::sync::Arc;
 
@@ -37,8 +37,8 @@ pub struct ByteStreamConfig {
     pub rid_format: RidFormat,
     /// Whether the reader is told where messages begin, by the A bit.
     pub message_starts: bool,
-    /// The ring of whole messages that are handed out beyond gaps; none, and they are read in their turn. The
-    /// reader is told where messages begin then.
+    /// The ring of complete messages that are handed out beyond gaps; none, and they are read in their turn.
+    /// The reader is told where messages begin then.
     pub early_ring: Option<Region>,
     /// Called once after each [`ByteReader::arm`](super::ByteReader::arm).
     pub reader: Option<Arc<dyn Notify>>,
@@ -101,9 +101,9 @@ pub struct SharedByteStream {
     rung: CachePadded<AtomicBool>,
 
     pub(super) send_ring: Region,
-    /// Written by the application, taken by the core.
+    /// Written by the application, accepted by the core.
     pub(super) pieces: ArrayQueue<Piece>,
-    /// Pieces that the core may take: a message appears as a whole.
+    /// Pieces that the core may accept: a message appears as a whole.
     pub(super) committed: CachePadded<AtomicU64>,
     /// Octets of the send ring that are free again, since the beginning.
     pub(super) released_octets: CachePadded<AtomicU64>,
@@ -115,7 +115,7 @@ pub struct SharedByteStream {
     pub(super) receive_ring: Region,
     /// Octets that the core has put into the ring, since the beginning.
     pub(super) filled: CachePadded<AtomicU64>,
-    /// Octets that the application has taken from it.
+    /// Octets that the application has consumed from it.
     pub(super) consumed: CachePadded<AtomicU64>,
     /// What is in the stream beside the octets of the ring.
     pub(super) records: ArrayQueue<Record>,

@@ -123,19 +123,19 @@ struct Slot {
     /// Offsets of octets in stream order, or whose segment came in order: they stay.
     kept: Intervals,
     /// A gap of `kept` was closed, or octets were given up: they are read from the stream, so the transfer is
-    /// not whole.
+    /// not complete.
     has_closed_gap: bool,
-    /// Offsets of octets placed beyond a gap: whatever fills the gap may take their places.
+    /// Offsets of octets placed beyond a gap: whatever fills the gap may replace them.
     tentative: Intervals,
     /// Octets whose turn in the stream has come: all of them are kept.
     delivered: u64,
 }
 
 impl Slot {
-    /// Takes the total of an option. Returns false if the peer contradicts itself: the total is another than
-    /// before, or octets beyond it have been placed. It is refused then, unless all of it has been placed:
-    /// such a segment takes nothing away from a transfer that is whole, and when the application reads must
-    /// not decide what becomes of it.
+    /// Accepts the total of an option. Returns false if the peer contradicts itself: the total is another
+    /// than before, or octets beyond it have been placed. It is refused then, unless all of it has been
+    /// placed: such a segment takes nothing away from a transfer that is complete, and when the application
+    /// reads must not decide what becomes of it.
     ///
     /// Example: 200 to 249 are placed by an option of 16 octets. A total of 249 is a contradiction, 250 not.
     // Requirements: TRO-3.1.4-01
@@ -208,7 +208,7 @@ impl Transfers {
     }
 
     /// Expects a transfer: its octets go to the `octets` octets at `offset` of `memory`. Returns false if
-    /// there are too many, or one of this name is under way: an unsolicited one has taken it.
+    /// there are too many, or one of this name has begun: an unsolicited one uses it.
     pub(super) fn expect(&mut self, rid: Rid, memory: Region, offset: usize, octets: usize) -> bool {
         self.open(rid, Buffer::Expected, memory, offset, octets)
     }
@@ -440,7 +440,7 @@ impl Transfers {
     pub(super) fn end_if_complete(&mut self, transfer: TransferId) -> Option<u32> {
         let slot = self.slots[usize::from(transfer.slot)].as_ref()?;
         // What is kept covers the transfer, and nothing of what is kept waits for its turn. The number of
-        // octets alone would not do: 50 from 200 on and 50 from 0 on are not a transfer of 100.
+        // octets would not do: 50 from 200 on and 50 from 0 on are not a transfer of 100.
         let total = slot.total_octets.filter(|total| slot.delivered == u64::from(*total))?;
         if !slot.is_entire() {
             return None;

@@ -1,9 +1,9 @@
 //! What each peer holds of the backlogs of listening ports: none may hold all of one.
 //!
 //! A share is not a fixed part. A peer may have another connection in a backlog while it holds fewer places
-//! than are left free, so that one alone has half of it, the next a quarter, and later peers find some places
-//! left. An address proves little in IPv6, where a host has 2^64 of them; the addresses of a network of 64
-//! bits together therefore have a share too, four times as many places as are left free. Example: of a
+//! than are left free, so that a single one has half of it, the next a quarter, and later peers find some
+//! places left. An address proves little in IPv6, where a host has 2^64 of them; the addresses of a network
+//! of 64 bits together therefore have a share too, four times as many places as are left free. Example: of a
 //! backlog of 128, one address holds 64 at most, and all addresses of its network 103.
 //!
 //! The counters are an array under a keyed hash: nothing is allocated, and no peer can choose a counter. Two

@@ -9,7 +9,7 @@
 //! connection by slot and generation, a name that is never used again, so an old connection never reaches a
 //! queue pair that got the number later. An idle connection costs less than a kibibyte of all tables
 //! together; a test counts. A connection in TIME-WAIT moves to a table of its own, which keeps only the state
-//! that answers old segments. It makes way for a SYN that is certainly new, or for an active open whose clock
+//! that answers old segments. It ends for a SYN that is certainly new, or for an active open whose clock
 //! has ticked since.
 //!
 //! A listener has a port and an address: one of the core's, `0.0.0.0` for those of IPv4, or all. A SYN

@@ -2,7 +2,7 @@
 //! sequence number that the peer acknowledges.
 //!
 //! The 32 bits are a keyed hash of 24 bits and an octet of what the SYN said: its MSS, its window shift and
-//! its permission for selective acknowledgement, each as an index into a short table, and a bit for the one
+//! its permission for selective acknowledgement, each as an index into a small table, and a bit for the one
 //! of two spans of time in which the cookie was made. The octet is masked by the hash. Timestamps need no
 //! room: every segment of the peer shows whether it uses them, also the one that returns the cookie (RFC 7323
 //! §3.2).
@@ -20,8 +20,8 @@ use crate::wire::tcp::{Flags, Header, Options, SeqNumber};
 /// What an MSS is rounded down to: the least we believe, the default, the least of IPv6, tunnels, IPv6 and
 /// IPv4 on Ethernet, and jumbo frames.
 const MSS: [u16; 8] = [limits::MIN_MSS_BYTES, limits::DEFAULT_MSS_BYTES, 1220, 1360, 1400, 1440, 1460, 8940];
-/// What a window shift is rounded down to. A shift taken too small makes the peer's window look smaller than
-/// it is.
+/// What a window shift is rounded down to. A shift that is too small makes the peer's window look smaller
+/// than it is.
 const SHIFT: [Option<u8>; 8] = [None, Some(0), Some(2), Some(4), Some(6), Some(7), Some(8), Some(10)];
 
 /// The position of each part in the octet.

@@ -189,7 +189,7 @@ impl<D: Device> Core<D> {
 
     fn deregister(&mut self, stag: STag) {
         // Sends that were posted before read from the memory too, even if their doorbell is not served yet.
-        // Those that cannot be taken yet may do so as well.
+        // Those that cannot be accepted yet may do so as well.
         let stags = &mut self.endpoints.context.stags;
         let owner = stags.owner(stag);
         let mut may_be_used = false;

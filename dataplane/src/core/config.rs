@@ -52,7 +52,7 @@ impl Config {
     /// Bytes of the window unless changed: a millisecond at 16 Gbit/s.
     pub const WINDOW_BYTES: u32 = {
         let octets = 2 << 20;
-        // A core holds a whole window of Ethernet's full frames after a single loss, or the peer sends much
+        // A core holds a full window of Ethernet's full frames after a single loss, or the peer sends much
         // of it again.
         let beyond_gap = limits::HELD_FRAMES_BEYOND_GAP;
         assert!(beyond_gap * 1428 >= octets as usize, "the frames held are too few for the window");

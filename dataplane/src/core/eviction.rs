@@ -27,7 +27,7 @@ type Holders = ArrayVec<Holder, { limits::HELD_FAILURES_PER_LOOK }>;
 impl<D: Device> Core<D> {
     /// Makes room after the connection in `slot` found none for octets in order. Now and then, looks at all
     /// connections and fails those that hold most, until there is room: the frames of connections before Full
-    /// Operation have a bound of their own, and those connections alone compete for them.
+    /// Operation have a bound of their own, and only those connections compete for them.
     #[cold]
     pub(super) fn relieve_shortage(&mut self, now: Instant, slot: u32) {
         let held = &self.endpoints.context.pools.held;
@@ -88,7 +88,7 @@ impl<D: Device> Core<D> {
     }
 }
 
-/// Returns true if a connection holds frames that others could have: those before Full Operation alone, or
+/// Returns true if a connection holds frames that others could have: those before Full Operation only, or
 /// all.
 const fn competes(connection: &Connection, in_startup: bool) -> bool {
     let received = connection.tcp.received();

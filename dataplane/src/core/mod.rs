@@ -82,7 +82,7 @@ pub struct Core<D: Device> {
     data_arrived: bool,
     /// When the core last received what had arrived.
     polled_at: Instant,
-    /// When connections that hold frames are looked at next, if these are short.
+    /// When connections that hold frames are looked at next, if these are scarce.
     evict_at: Instant,
     /// When they were looked at last.
     looked_at: Instant,

@@ -36,7 +36,7 @@ impl<D: Device> Core<D> {
         let kind = header.flags & (Flags::SYN | Flags::ACK | Flags::RST);
         if let Some(listener) = self.endpoints.context.listeners.find(key.local, key.local_port) {
             if kind == Flags::SYN {
-                // RFC 9293 §3.10.7.2: what comes with it, a FIN too, may be taken later. The peer sends it
+                // RFC 9293 §3.10.7.2: what comes with it, a FIN too, may be accepted later. The peer sends it
                 // again.
                 return self.on_syn(now, listener, key, header, iss_min, &frame);
             }
@@ -88,7 +88,7 @@ impl<D: Device> Core<D> {
     ) -> Result<(), DropCause> {
         // RFC 9293 leaves it to us; a peer without an answer tries again.
         self.check_room(listener, &key)?;
-        // Without a route there is no way to answer.
+        // Without a route there is no answer.
         self.host.next_hop(key.remote).ok_or(DropCause::OtherAddress)?;
         if !self.endpoints.context.listeners.has_room_for_syn(listener, key.remote) {
             if iss_min.is_some() {

@@ -1,4 +1,4 @@
-//! Frames in: the host takes each of them apart, and the connection it is for handles the segment or the ICMP
+//! Frames in: the host parses each of them, and the connection it is for handles the segment or the ICMP
 //! error.
 
 use std::vec::Drain;
@@ -23,7 +23,7 @@ use crate::wire::tcp::{Flags, Header, SeqNumber};
 use super::Core;
 
 impl<D: Device> Core<D> {
-    /// Takes a burst of frames from the device. Returns how many there were.
+    /// Receives a burst of frames from the device. Returns how many there were.
     #[inline]
     pub(super) fn receive(&mut self, now: Instant) -> usize {
         let Some(burst) = self.host.dequeue_burst(now) else { return 0 };
@@ -32,8 +32,8 @@ impl<D: Device> Core<D> {
         count
     }
 
-    /// Takes the frames that were queued for the host itself before, a burst at most. Returns true if there
-    /// were any.
+    /// Receives the frames that were queued for the host itself before, a burst at most. Returns true if
+    /// there were any.
     #[inline]
     pub(super) fn receive_looped(&mut self, now: Instant) -> bool {
         let has_looped = self.host.looped_frames() > 0;
@@ -221,7 +221,7 @@ impl<D: Device> Core<D> {
         }
     }
 
-    /// Does what follows where a segment has opened its connection, was refused, or found frames short.
+    /// Does what follows where a segment has opened its connection, was refused, or found too few frames.
     #[cold]
     fn after_rare_segment(&mut self, now: Instant, slot: u32, segment: &Segment, outcome: Outcome) {
         if outcome.dropped_surplus {

@@ -22,7 +22,7 @@ pub struct Tables {
     pub queue_pairs: usize,
     /// Registered regions.
     pub regions: usize,
-    /// Octets kept of FPDUs that go out in parts, besides one run of them of each connection. Allocated when
+    /// Octets kept of FPDUs that are cut, besides one run of them of each connection. Allocated when
     /// needed, which is rare.
     pub cut_octets: usize,
 }
@@ -67,7 +67,7 @@ pub struct Usage {
     pub queue_pairs: usize,
     /// Connections in the list of those that wait for a shared receive queue.
     pub awaiting_shared: usize,
-    /// Octets kept of FPDUs that go out in parts.
+    /// Octets kept of FPDUs that are cut.
     pub cut_octets: usize,
     /// Frames built that the device has no room for yet.
     pub frames_to_send: usize,

@@ -209,7 +209,7 @@ impl<D: Device> Sending<'_, '_, D> {
         self.host.send(self.endpoint.now, self.path, frame);
     }
 
-    /// Sends segments of the group under way, if they [continue](Endpoint::continuations) a message.
+    /// Sends segments of the current group, if they [continue](Endpoint::continuations) a message.
     // Not inlined: the loop over them needs the registers.
     #[inline(never)]
     fn send_continuations(&mut self) {

@@ -28,7 +28,7 @@ pub(crate) struct QueuePair {
     pub receiver: Receiver,
     /// How long messages may wait for a receive.
     pub receive_wait: ReceiveWait,
-    /// The Reads and Atomic Operations under way, which both halves use.
+    /// The outstanding Reads and Atomic Operations, which both halves use.
     pub reads: Reads,
 }
 
@@ -63,7 +63,7 @@ impl QueuePair {
         self.shared.set_state(QpState::ReadyToSend);
     }
 
-    /// Ends all requests that are posted or under way.
+    /// Ends all requests that are posted and not complete.
     pub(crate) fn flush(
         &mut self,
         stags: &mut StagTable,

@@ -1,7 +1,7 @@
 //! FPDUs that lie in one piece of memory, the frame that they came in: they are found and verified in few
 //! steps.
 //!
-//! The result is that of [`FpduReceiver::next`], which takes octets in any number of pieces. What is not
+//! The result is that of [`FpduReceiver::next`], which reads octets in any number of pieces. What is not
 //! valid here is left to it, because it says why.
 
 use super::fpdu::{self, LENGTH_LEN, MULPDU_MAX, Markers};
@@ -13,7 +13,7 @@ use crate::wire::mpa::Marker;
 /// An FPDU that is complete and verified, and lies in one piece.
 #[derive(Clone, Copy, Debug)]
 pub struct ContiguousFpdu<U> {
-    /// Octets it takes, Markers included.
+    /// Its octets, Markers included.
     pub wire_len: usize,
     /// Its ULPDU.
     pub ulpdu: U,
@@ -252,8 +252,8 @@ mod tests {
         true
     }
 
-    /// At every phase of the Markers an FPDU of the lengths around an interval is found and cut as the
-    /// general way does, and with one octet less it is not found.
+    /// At every phase of the Markers an FPDU of the lengths around an interval is found and cut as
+    /// [`FpduReceiver::next`] does, and with one octet less it is not found.
     #[test]
     fn an_fpdu_is_found_at_every_phase() {
         let pattern: Vec<u8> = (0..1600_usize).map(|octet| (octet * 7 + octet / 251) as u8).collect();
@@ -303,7 +303,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is changed, and wherever the octets end, both ways agree.
+        /// Whatever is changed, and wherever the octets end, both agree.
         #[test]
         fn damage_is_seen_by_both(
             phase in 0u64..128,

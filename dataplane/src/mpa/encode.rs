@@ -8,7 +8,7 @@ use crate::limits;
 use crate::memory::{Region, Target};
 use crate::wire::ddp;
 
-// A short payload is copied in one pass and summed in another, which takes less time.
+// A small payload is copied in one pass and summed in another, which takes less time.
 const _: () = assert!(limits::SMALL_MESSAGE_BYTES as usize <= LONG_MIN_LEN);
 
 /// From this many bytes of payload on [`Head::write`] is worth its checks.
@@ -29,7 +29,7 @@ impl<'o> FpduWriter<'o> {
         Self { out, filled: 0, position, framing }
     }
 
-    /// A writer as [`new`](Self::new) returns it, after FPDUs that take the first `filled` octets of `out`.
+    /// A writer as [`new`](Self::new) returns it, after FPDUs that fill the first `filled` octets of `out`.
     pub const fn after(out: &'o mut [u8], filled: usize, position: u64, framing: Framing) -> Self {
         Self { out, filled, position, framing }
     }
@@ -73,7 +73,7 @@ impl<'o> FpduWriter<'o> {
         let end = self.filled + markers.wire_len(header_len + payload.octets());
         let Some(room) = self.out.get_mut(self.filled..end) else { return false };
         self.filled = end;
-        // Into most short FPDUs of a stream with Markers none falls.
+        // Into most small FPDUs of a stream with Markers none falls.
         if markers.first() < fpdu::unmarked_len(header_len + payload.octets()) {
             let mut emitted = [0; ddp::Header::MAX_LEN];
             header.emit(&mut emitted);
@@ -86,7 +86,7 @@ impl<'o> FpduWriter<'o> {
         fpdu::encode_unmarked(room, passes, header_len, put_header, payload)
     }
 
-    /// Returns true if the FPDUs take all of the room.
+    /// Returns true if the FPDUs fill all of the room.
     pub const fn is_full(&self) -> bool {
         self.filled == self.out.len()
     }
@@ -147,8 +147,8 @@ impl Head {
         self.header.move_on(octets);
     }
 
-    /// Writes the FPDU whose payload is all of `payload`, and as long as the others, to `out`, of which it
-    /// takes all. With `markers`, which fall into it, it is as long as it has to be. Returns false, and `out`
+    /// Writes the FPDU whose payload is all of `payload`, and as long as the others, to `out`, all of which
+    /// it fills. With `markers`, which fall into it, it is as long as it has to be. Returns false, and `out`
     /// is unspecified, if `out` is too short.
     #[inline]
     #[must_use]
@@ -179,7 +179,7 @@ fn write_marked(
     fpdu::encode_marked(out, markers, passes.engine.is_some(), &emitted[..header_len], *payload)
 }
 
-/// Writes all of an FPDU but ULPDU_Length and header, which take `head_len` octets of `out`.
+/// Writes all of an FPDU but ULPDU_Length and header, which have the first `head_len` octets of `out`.
 #[inline]
 fn write_after_head(out: &mut [u8], head_len: usize, payload: &Target<'_>, passes: Passes) -> bool {
     debug_assert!(head_len - LENGTH_LEN + payload.octets() <= fpdu::MULPDU_MAX, "the length has 16 bits");
@@ -214,7 +214,7 @@ fn write_after_head(out: &mut [u8], head_len: usize, payload: &Target<'_>, passe
     true
 }
 
-/// Fills in the CRC fields of whole FPDUs, one after the other, without Markers.
+/// Fills in the CRC fields of complete FPDUs, one after the other, without Markers.
 pub fn fill_in_crcs(fpdus: &mut [u8], engine: Engine) {
     let mut rest = fpdus;
     while let Some(&length) = rest.first_chunk() {

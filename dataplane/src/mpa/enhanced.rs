@@ -68,7 +68,7 @@ pub enum ReadyToReceive {
     None,
     /// The Initiator sends this before anything else.
     Send(Rtr),
-    /// The Responder takes one of these for the peer's first FPDU.
+    /// The Responder accepts one of these as the peer's first FPDU.
     Expect(RtrKinds),
 }
 
@@ -95,15 +95,15 @@ impl ReadDepths {
 /// What an end brings to an enhanced connection setup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terms {
-    /// The most that this end takes and wants, each up to [`READ_DEPTH_MAX`](limits::READ_DEPTH_MAX).
+    /// The most that this end accepts and wants, each up to [`READ_DEPTH_MAX`](limits::READ_DEPTH_MAX).
     pub depths: ReadDepths,
     /// IRD and ORD are negotiated. Otherwise this end states [`UNNEGOTIATED`](ReadDepths::UNNEGOTIATED) and
     /// uses `depths`; its ORD is still at most an IRD that the peer states, and a Responder then states that
     /// ORD.
     pub negotiated: bool,
     /// The indications that this end can send as Initiator; with none it asks for the client-server model, in
-    /// which its ULP sends first. Those that it takes as Responder; with none it takes a Write, which costs
-    /// it nothing.
+    /// which its ULP sends first. Those that it accepts as Responder; with none it accepts a Write, which
+    /// costs it nothing.
     pub rtr: RtrKinds,
 }
 
@@ -205,7 +205,7 @@ impl Terms {
         if asked.ord == ReadDepths::UNNEGOTIATED || !self.negotiated {
             return (ReadDepths::UNNEGOTIATED, most);
         }
-        // MPAv2-9.1-03: an indication by a Read takes a place in the queue like any other.
+        // MPAv2-9.1-03: an indication by a Read has a place in the queue like any other.
         let least = u16::from(asked.peer_to_peer && kinds.contains(RtrKinds::READ));
         let ird = asked.ord.min(most).max(least);
         (ird, ird)
@@ -229,8 +229,8 @@ impl Terms {
     /// # Errors
     ///
     /// The caller reports them by a Terminate: [`MpaError::InsufficientIrd`] if the Responder's ORD exceeds
-    /// our IRD, [`MpaError::NoMatchingRtr`] if it takes none of the indications that we can send, or has not
-    /// agreed to the peer-to-peer model that we asked for.
+    /// our IRD, [`MpaError::NoMatchingRtr`] if it accepts none of the indications that we can send, or has
+    /// not agreed to the peer-to-peer model that we asked for.
     pub fn conclude(self, reply: EnhancedData) -> Result<Outcome, MpaError> {
         let most = self.most();
         // MPAv2-9.1-06, MPAv2-9.1-10

@@ -41,7 +41,7 @@ pub enum MpaError {
     // MPAv2-8-01
     #[error("local catastrophic error")]
     LocalCatastrophic = 5,
-    /// The peer takes fewer RDMA Read Requests than this end must send.
+    /// The peer accepts fewer RDMA Read Requests than this end must send.
     #[error("insufficient IRD resources")]
     InsufficientIrd = 6,
     /// No kind of ready-to-receive indication suits both ends.

@@ -10,7 +10,7 @@
 //!
 //! With Markers nothing has to wait for a gap but Delivery. A segment beyond one is looked at when it comes:
 //! a Marker in it or next to it, or the end of FPDUs that are placed right before it, says where an FPDU
-//! begins, and lengths lead on from there (RFC 5044 §6). Whole FPDUs whose CRC and Markers hold go through
+//! begins, and lengths lead on from there (RFC 5044 §6). Complete FPDUs whose CRC and Markers hold go through
 //! the same checks of DDP and RDMAP, and to their buffers at once: tagged ones by STag and offset, Sends by
 //! their number to the buffer that will be theirs. Their frames are freed; TCP keeps a record of the place
 //! alone, which counts as received, is never overwritten by a copy, and joins its neighbours. When the chain

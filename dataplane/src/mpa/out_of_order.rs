@@ -1,5 +1,5 @@
-//! FPDUs beyond gaps (RFC 5044 §6, appendices A.3, A.4 and B): where they begin, and whether they are whole
-//! and valid.
+//! FPDUs beyond gaps (RFC 5044 §6, appendices A.3, A.4 and B): where they begin, and whether they are
+//! complete and valid.
 //!
 //! The beginning of an FPDU beyond a gap is known from a Marker, or from the end of a valid FPDU before it. A
 //! receiver without Markers therefore looks for none (ambiguity A-21).
@@ -7,7 +7,7 @@
 //! An example: octets 1000 to 3000 of a stream have arrived, those before them are missing. The Marker at
 //! 1024 says that its FPDU began 424 octets before it, at 600: too early. The Marker at 1536 points to 1500,
 //! so an FPDU begins there. Its length says that it ends at 2400. If its CRC holds, the next FPDU begins at
-//! 2400, and so on to the first that is not whole.
+//! 2400, and so on to the first that is incomplete.
 
 use core::ops::Range;
 
@@ -79,7 +79,7 @@ impl StreamPositions {
 pub struct Chain {
     /// The position after the last.
     pub end: u64,
-    /// Whether an FPDU that is whole begins at [`end`](Self::end) and may not be placed: it is not valid, or
+    /// Whether a complete FPDU begins at [`end`](Self::end) and may not be placed: it is not valid, or
     /// the caller refused it, now or earlier.
     pub refused: bool,
     /// Octets of all FPDUs that were verified, the refused one included.
@@ -129,7 +129,7 @@ impl<'s, S: Stretch> OutOfOrderFpdus<'s, S> {
         }
     }
 
-    /// Returns true if the FPDUs from `start` on, by their lengths, are whole up to `end` at least.
+    /// Returns true if the FPDUs from `start` on, by their lengths, are complete up to `end` at least.
     pub fn are_entire(&self, start: u64, end: u64) -> bool {
         let (mut octets, mut fpdus) = self.from(start);
         while fpdus.position() < end {
@@ -140,8 +140,8 @@ impl<'s, S: Stretch> OutOfOrderFpdus<'s, S> {
         true
     }
 
-    /// Follows the FPDUs from `start` on by their lengths as far as they are whole and valid, and `may_place`
-    /// accepts them.
+    /// Follows the FPDUs from `start` on by their lengths as far as they are complete and valid, and
+    /// `may_place` accepts them.
     // Requirements: MPA-6-01, MPA-6-03, MPA-6-05
     pub fn verify(&self, start: u64, mut may_place: impl FnMut(&S::Octets<'s>, &Located) -> bool) -> Chain {
         let (mut octets, mut fpdus) = self.from(start);
@@ -168,7 +168,7 @@ impl<'s, S: Stretch> OutOfOrderFpdus<'s, S> {
         let (mut octets, mut fpdus) = self.from(start);
         while fpdus.position() < end {
             let Some(located) = fpdus.complete(&octets) else {
-                debug_assert!(false, "a verified FPDU is whole");
+                debug_assert!(false, "a verified FPDU is complete");
                 break;
             };
             f(fpdus.position(), &octets, &located);
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(arrived.locate(0), None, "it was refused");
     }
 
-    /// An FPDU that is not whole ends the chain and is not refused.
+    /// An incomplete FPDU ends the chain and is not refused.
     // Requirements: MPA-6-05
     #[test]
     fn a_chain_ends_before_the_first_fpdu_that_is_not_whole() {

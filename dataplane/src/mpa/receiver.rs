@@ -133,7 +133,7 @@ pub struct Located {
 }
 
 impl Located {
-    /// Octets the FPDU takes in the stream, Markers included.
+    /// Octets of the FPDU in the stream, Markers included.
     #[inline]
     pub const fn wire_len(&self) -> usize {
         self.markers.wire_len(self.ulpdu_len)
@@ -273,7 +273,7 @@ impl FpduReceiver {
         Ok(Some(located))
     }
 
-    /// Whether what [`next`](Self::next) gave `error` for may have been damaged on its way, so that another
+    /// Whether what [`next`](Self::next) gave `error` for may have been damaged on the path, so that another
     /// copy may be good: its CRC is wrong, or its length is none and no CRC says that it was sent so.
     // MPA-8-02, MPA-8-03, MPA-8-08
     pub fn may_be_damage(&self, octets: &impl Octets, error: MpaError) -> bool {

@@ -144,7 +144,7 @@ pub const fn answer(request: &StartupFrame<'_>, offer: Offer, permissive: bool) 
         kind: Kind::Reply,
         markers: offer.markers,
         // MPA-7.1.1-08: the Request's C settles it. It is repeated because Linux siw, told to insist on CRCs,
-        // looks for it in the Reply alone.
+        // looks for it in the Reply only.
         crc: offer.crc || request.crc,
         rejected: false,
         enhanced: request.enhanced,
@@ -156,7 +156,7 @@ pub const fn answer(request: &StartupFrame<'_>, offer: Offer, permissive: bool) 
         return Answer { reply, close: false };
     }
     if permissive {
-        // RDMAC-C.2.3-03, RDMAC-C.2.4-02: such a peer takes nothing else.
+        // RDMAC-C.2.3-03, RDMAC-C.2.4-02: such a peer accepts nothing else.
         (reply.markers, reply.crc) = (true, true);
         return Answer { reply, close: false };
     }

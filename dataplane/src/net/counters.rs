@@ -5,7 +5,7 @@ use crate::drops::Drops;
 /// Counters of one host. They only grow.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counters {
-    /// Frames taken from the device.
+    /// Frames received from the device.
     pub frames_received: u64,
     /// Frames given to the device.
     pub frames_sent: u64,

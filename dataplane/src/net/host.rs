@@ -81,7 +81,7 @@ pub(crate) struct Host<D: Device> {
     pub(super) loopback: Loopback<D::Frame>,
     /// Segments in super-frames, the first of each not counted.
     pub(super) joined_segments: u64,
-    /// Frames that the device has not taken yet.
+    /// Frames that the device has not accepted yet.
     pub(super) to_send: Vec<D::Frame>,
     /// Empty frames that were allocated and not needed yet.
     pub(super) spare: Vec<D::Frame>,
@@ -131,8 +131,8 @@ impl<D: Device> Host<D> {
         }
     }
 
-    /// Takes a burst of frames from the device; returns `None` if there are none. [`receive`](Self::receive)
-    /// takes each of them, [`end_burst`](Self::end_burst) the empty vector.
+    /// Dequeues a burst of frames from the device; returns `None` if there are none.
+    /// [`receive`](Self::receive) handles each of them, [`end_burst`](Self::end_burst) the empty vector.
     #[inline]
     pub(crate) fn dequeue_burst(&mut self, now: Instant) -> Option<Vec<D::Frame>> {
         if !self.device.may_have_frames() {

@@ -14,14 +14,14 @@ use crate::wire::quoted::Segment;
 pub(crate) enum IcmpErrorKind {
     /// The packet is too large for a link on its path.
     PacketTooBig {
-        /// The largest packet that the link takes, in octets; 0 from an old router, which does not say.
+        /// The largest packet that the link carries, in octets; 0 from an old router, which does not say.
         mtu_octets: u16,
     },
     /// The destination has nobody at the port: it refuses the segment (RFC 1122 §4.2.3.9), as a host with a
     /// TCP does with a RST. This ends an attempt to open a connection. Once the peer has answered, it is a
     /// passing failure or a forgery (RFC 5927 §5.2).
     Refused,
-    /// The destination will never take the segment, because it has no TCP. This is handled as
+    /// The destination will never accept the segment, because it has no TCP. This is handled as
     /// [`Refused`](Self::Refused).
     Hard,
     /// The condition may pass.

@@ -1,4 +1,4 @@
-//! Segments in: the frame of nearly every segment is taken apart here, in one pass; any other frame, and one
+//! Segments in: the frame of nearly every segment is parsed here, in one pass; any other frame, and one
 //! that is not valid, by [`Host::receive`], which tells why.
 
 use std::net::IpAddr;
@@ -47,11 +47,11 @@ const IPV4: [u8; 2] = EtherType::IPV4.0.to_be_bytes();
 const IPV6: [u8; 2] = EtherType::IPV6.0.to_be_bytes();
 
 impl<D: Device> Host<D> {
-    /// Makes `segment` the TCP segment in a frame to this host's hardware address: it lies whole in the first
-    /// piece, its IP packet is no fragment and has neither options nor extension headers, and its checksums
-    /// hold. Returns false, and what `segment` is then is unspecified, for any other frame, which
-    /// [`receive`](Self::receive) takes apart. The addresses are not checked: they are those of a connection,
-    /// or [`may_have_connection`](Self::may_have_connection).
+    /// Makes `segment` the TCP segment in a frame to this host's hardware address: all of it lies in the
+    /// first piece, its IP packet is no fragment and has neither options nor extension headers, and its
+    /// checksums hold. Returns false, and what `segment` is then is unspecified, for any other frame, which
+    /// [`receive`](Self::receive) parses. The addresses are not checked: they are those of a connection, or
+    /// [`may_have_connection`](Self::may_have_connection).
     #[inline]
     pub(crate) fn find_segment(&self, segment: &mut Segment, frame: &D::Frame, ingress: Ingress) -> bool {
         let Some(octets) = frame.piece(0) else { return false };

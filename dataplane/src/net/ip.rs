@@ -14,7 +14,7 @@ use crate::wire::ethernet;
 use crate::wire::ipv4::{self, Protocol};
 use crate::wire::ipv6::{self, Dead};
 
-/// A packet for the host, and where its parts lie in its frame.
+/// A packet for the host, and where its headers and payload lie in its frame.
 pub(super) struct Packet {
     /// The address that it came from.
     pub(super) source: IpAddr,

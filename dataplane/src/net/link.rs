@@ -9,7 +9,7 @@ use crate::time::Instant;
 use crate::wire::ethernet::{self, EtherType, MacAddress, Tag};
 
 impl<D: Device> Host<D> {
-    /// Takes a frame apart, whatever it carries. Returns what is for the layers above.
+    /// Parses a frame, whatever it carries. Returns what is for the layers above.
     ///
     /// # Errors
     ///

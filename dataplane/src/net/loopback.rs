@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use crate::limits;
 
-/// Frames on their way from the host to itself.
+/// Frames from the host to itself.
 #[derive(Debug)]
 pub(super) struct Loopback<F> {
     frames: VecDeque<F>,
@@ -17,7 +17,7 @@ pub(super) struct Loopback<F> {
 }
 
 impl<F> Loopback<F> {
-    /// Returns a queue for the host of a device that has `device_frames`: it takes no more than a quarter of
+    /// Returns a queue for the host of a device that has `device_frames`: it holds no more than a quarter of
     /// them.
     pub(super) fn new(device_frames: usize) -> Self {
         let capacity = limits::LOOPBACK_FRAMES.min(device_frames / 4);
@@ -48,7 +48,7 @@ impl<F> Loopback<F> {
         Ok(())
     }
 
-    /// Takes the oldest frame.
+    /// Dequeues the oldest frame.
     pub(super) fn pop(&mut self) -> Option<F> {
         self.frames.pop_front()
     }

@@ -1,7 +1,7 @@
 //! The neighbour cache: the hardware addresses of stations on the local networks, from ARP (RFC 826) and
 //! Neighbor Discovery, with the states of RFC 4861 §7.3.2 for both families.
 //!
-//! Any station on the link can claim any address. So the cache takes up only the neighbours that the host
+//! Any station on the link can claim any address. So the cache holds only the neighbours that the host
 //! asks for and those that ask for the host; a mere claim never evicts a neighbour that connections use. A
 //! claim that contradicts a known hardware address counts only after the known one was solicited and did not
 //! answer for a second, although RFC 4861 §7.2.5 would accept some at once: a station that takes over the
@@ -51,7 +51,7 @@ impl State {
         !matches!(self, Self::Incomplete | Self::Failed)
     }
 
-    /// Returns true if time alone ends the state. [`State::Reachable`] ends when a packet uses it.
+    /// Returns true if only time ends the state. [`State::Reachable`] ends when a packet uses it.
     const fn is_timed(self) -> bool {
         matches!(self, Self::Incomplete | Self::Delay | Self::Probe)
     }
@@ -210,7 +210,7 @@ impl Neighbours {
     }
 
     /// Records that the transport has shown that packets to `address` arrive (RFC 4861 §7.3.1). That does not
-    /// decide between two stations that claim the address: the packets may have been under way before the
+    /// decide between two stations that claim the address: the packets may have been sent before the
     /// claim.
     #[inline]
     pub fn confirm(&mut self, address: IpAddr, now: Instant) {
@@ -223,7 +223,7 @@ impl Neighbours {
         }
     }
 
-    /// Takes the answer of `address` to a solicitation: an ARP reply, a solicited advertisement. An answer
+    /// Accepts the answer of `address` to a solicitation: an ARP reply, a solicited advertisement. An answer
     /// without a hardware address confirms the known one. Returns true if packets may wait for the neighbour.
     pub fn answered(&mut self, address: IpAddr, mac: Option<MacAddress>, now: Instant) -> bool {
         let Some(entry) = self.entries.get_mut(address) else { return false };
@@ -245,9 +245,9 @@ impl Neighbours {
         }
     }
 
-    /// Takes an unsolicited claim that `address` has the hardware address `mac`. An unknown neighbour enters
-    /// the cache only if it solicits the host (`solicits_host`): the host will answer it. Returns true if
-    /// packets may wait for the neighbour.
+    /// Accepts an unsolicited claim that `address` has the hardware address `mac`. An unknown neighbour
+    /// enters the cache only if it solicits the host (`solicits_host`): the host will answer it. Returns true
+    /// if packets may wait for the neighbour.
     pub fn claimed(&mut self, address: IpAddr, mac: MacAddress, now: Instant, solicits_host: bool) -> bool {
         if !is_station(mac) {
             return false;

@@ -16,7 +16,7 @@ use crate::wire::icmpv6::NeighborSolicitation;
 pub(crate) enum Egress {
     /// Through the device, to the station with this hardware address.
     Wire(MacAddress),
-    /// To the host itself. The hardware address alone does not say so: the kernel's end of a net_tap has that
+    /// To the host itself. The hardware address does not say so: the kernel's end of a net_tap has that
     /// of the port.
     Loopback,
 }

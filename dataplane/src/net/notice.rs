@@ -32,7 +32,7 @@ pub enum Notice {
     },
 }
 
-/// The notice that waits to be taken, and what was noted before.
+/// The notice that waits to be dequeued, and what was reported before.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Notices {
     waiting: Option<Notice>,
@@ -41,7 +41,7 @@ pub(super) struct Notices {
 }
 
 impl<D: Device> Host<D> {
-    /// Takes the latest notice. There are few: of conflicts one in the interval of a defence, of checksums
+    /// Dequeues the latest notice. There are few: of conflicts one in the interval of a defence, of checksums
     /// one.
     pub(crate) fn dequeue_notice(&mut self) -> Option<Notice> {
         self.notices.waiting.take()

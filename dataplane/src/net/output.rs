@@ -16,7 +16,7 @@ use crate::wire::ipv4::{self, Protocol};
 use crate::wire::ipv6;
 use crate::wire::tcp::Header;
 
-/// The payload that a super-frame takes.
+/// The payload that a super-frame holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SuperFrameRoom {
     /// Octets of payload.
@@ -201,7 +201,7 @@ impl<D: Device> Host<D> {
         offloads && !self.template(path).is_loopback()
     }
 
-    /// Returns true if the device takes super-frames on a path.
+    /// Returns true if the device accepts super-frames on a path.
     pub(crate) fn allows_super_frames(&self, path: PathId) -> bool {
         let Capabilities { super_frame_bytes, transmit_checksums, mtu_bytes, .. } = self.capabilities;
         super_frame_bytes > mtu_bytes && transmit_checksums && !self.template(path).is_loopback()

@@ -108,7 +108,7 @@ impl OwnAddresses {
         to_announce
     }
 
-    /// Takes the tentative addresses that are due.
+    /// Removes the tentative addresses that are due.
     pub(super) fn dequeue_due(&mut self, now: Instant) -> Due {
         let mut due = Due::default();
         self.tentative.retain(|tentative| {

@@ -154,7 +154,7 @@ impl Reassembly {
         }
     }
 
-    /// Takes a fragment whose octets begin `at` octets into `frame`. Returns the datagram if the fragment
+    /// Accepts a fragment whose octets begin `at` octets into `frame`. Returns the datagram if the fragment
     /// completes it.
     ///
     /// # Errors
@@ -198,7 +198,7 @@ impl Reassembly {
         self.finish(slot)
     }
 
-    /// Returns the range of the payload that a valid fragment takes.
+    /// Returns the range of the payload that a valid fragment fills.
     fn check(&self, fragment: &Fragment) -> Result<Range, DropCause> {
         let end = fragment.offset + fragment.octets;
         let aligned = !fragment.more || fragment.octets.is_multiple_of(8);

@@ -58,7 +58,7 @@ pub(super) enum ChecksumBy {
     Nobody,
     /// The device.
     Device(ChecksumRequest),
-    /// The host. The whole segment lies in the first piece of the frame: payload goes by reference only with
+    /// The host. All of the segment lies in the first piece of the frame: payload goes by reference only with
     /// the device's checksums.
     Host,
 }
@@ -238,7 +238,7 @@ impl HeaderTemplate {
     }
 
     /// Copies the first `octets` octets of the image to the front of `frame`.
-    // A copy of a length that the compiler knows takes few instructions.
+    // A copy of a length that the compiler knows costs few instructions.
     #[inline]
     fn copy_to(&self, frame: &mut [u8], octets: usize) {
         let Some((to, from)) = frame.get_mut(..octets).zip(self.image.get(..octets)) else { return };

@@ -36,7 +36,7 @@ impl<D: Device> Host<D> {
 
     /// Keeps an empty frame that was not needed for the next [`empty_frame`](Self::empty_frame).
     pub(crate) fn keep_spare(&mut self, mut frame: D::Frame) {
-        // Its lines may be in the cache of the processor that had it last, and take long to come.
+        // Its lines may be in the cache of the processor that had it last, and be slow to come.
         frame.prefetch_empty();
         self.spare.push(frame);
     }
@@ -144,7 +144,7 @@ impl<D: Device> Host<D> {
         self.joined_segments += segments as u64;
     }
 
-    /// Returns how many frames the device has taken, each segment of a super-frame counted as one.
+    /// Returns how many frames the device has accepted, each segment of a super-frame counted as one.
     pub(crate) const fn segments_sent(&self) -> u64 {
         self.counters.frames_sent + self.joined_segments
     }
@@ -171,7 +171,7 @@ impl<D: Device> Host<D> {
     }
 
     /// Queues a frame that replies to another, or asks for a neighbour. The queue is bounded while the device
-    /// takes nothing: a station that gets no reply asks again.
+    /// uses nothing: a station that gets no reply asks again.
     pub(super) fn queue_reply(&mut self, frame: D::Frame) {
         if self.to_send.len() < limits::TRANSMIT_QUEUE_FRAMES + limits::RECEIVE_BURST_FRAMES {
             self.to_send.push(frame);
@@ -188,12 +188,12 @@ impl<D: Device> Host<D> {
         }
     }
 
-    /// Returns the number of frames that the device has not taken yet.
+    /// Returns the number of frames that the device has not accepted yet.
     pub(crate) fn frames_to_send(&self) -> usize {
         self.to_send.len()
     }
 
-    /// Hands the device as many of the queued frames as it takes.
+    /// Hands the device as many of the queued frames as it accepts.
     #[inline(never)]
     pub(crate) fn flush(&mut self, now: Instant) {
         if !self.to_send.is_empty() {

@@ -55,8 +55,8 @@ pub struct CompletionRing {
     number: CqNumber,
     capacity: u32,
     rings: CoreRings,
-    /// Entries reserved so far: of completions that were polled, of those in the queue, and of work under
-    /// way.
+    /// Entries reserved so far: of completions that were polled, of those in the queue, and of work that is
+    /// posted.
     reserved: CachePadded<AtomicU64>,
     /// Completions polled so far, whose entries are free. Only the thread that polls writes it.
     polled: CachePadded<AtomicU64>,

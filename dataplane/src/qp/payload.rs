@@ -65,14 +65,14 @@ impl SliceList {
         }
     }
 
-    /// The parts of the ranges that hold the `len` bytes from `offset`: for each, its offset relative to
+    /// The pieces of the ranges that hold the `len` bytes from `offset`: for each, its offset relative to
     /// `offset`, and the part. Bytes after the end of the list are left out.
     pub fn pieces(&self, offset: u64, len: usize) -> impl Iterator<Item = (usize, Slice)> {
         pieces(self.as_slice(), offset, len)
     }
 }
 
-/// The parts of `slices` that hold the `len` bytes from `offset`, as [`SliceList::pieces`].
+/// The pieces of `slices` that hold the `len` bytes from `offset`, as [`SliceList::pieces`].
 pub(super) fn pieces(slices: &[Slice], offset: u64, len: usize) -> impl Iterator<Item = (usize, Slice)> {
     let (mut begin, wanted) = (0, offset..offset.saturating_add(len as u64));
     slices.iter().filter_map(move |slice| {
@@ -236,7 +236,7 @@ mod tests {
         let pieces = |offset, octets| list.pieces(offset, octets).collect::<Vec<_>>();
         assert_eq!(pieces(0, 8), [(0, slice(1, 10, 3)), (3, slice(3, 100, 5))]);
         assert_eq!(pieces(2, 3), [(0, slice(1, 12, 1)), (1, slice(3, 100, 2))]);
-        assert_eq!(pieces(4, 100), [(0, slice(3, 101, 4))], "nothing lies behind the end");
+        assert_eq!(pieces(4, 100), [(0, slice(3, 101, 4))], "nothing lies after the end");
         assert_eq!(pieces(8, 1), []);
         assert_eq!(pieces(0, 0), []);
     }

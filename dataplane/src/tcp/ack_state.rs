@@ -147,8 +147,8 @@ impl AckState {
         }
     }
 
-    /// `count` segments with data have come in order after one that [`on_data`](Self::on_data) has taken, and
-    /// nothing was sent in between: they are the second one and others, and are acknowledged at once.
+    /// `count` segments with data have come in order after one that [`on_data`](Self::on_data) has counted,
+    /// and nothing was sent in between: they are the second one and others, and are acknowledged at once.
     #[inline]
     pub(super) fn on_successors(&mut self, count: u32) {
         debug_assert!(self.unacknowledged_segments > 0, "no second segment");

@@ -19,7 +19,7 @@ use super::{Changes, Connection, Pools, Refusal, State};
 pub(super) struct Delivery {
     /// Octets by which SND.UNA moved.
     acked_octets: u32,
-    /// Octets newly delivered, in whole segments, selectively acknowledged ones included.
+    /// Octets newly delivered, in complete segments, selectively acknowledged ones included.
     pub(super) octets: u32,
     /// Octets of the largest segment among them.
     largest_octets: u32,
@@ -47,7 +47,7 @@ pub(super) struct Acknowledged {
     pub(super) echo: Option<u32>,
 }
 
-/// The segments that one acknowledgement delivers, while they are noted.
+/// The segments that one acknowledgement delivers, while they are recorded.
 struct Deliveries<'c> {
     now: Instant,
     acknowledged: Acknowledged,
@@ -55,7 +55,7 @@ struct Deliveries<'c> {
     least_ns: u64,
     /// Where the last recovery began.
     until: SeqNumber,
-    /// Where the tail probe ends that is under way.
+    /// Where the outstanding tail probe ends.
     probe_end: Option<SeqNumber>,
     clocks: &'c TimestampClock,
     rack: &'c mut Rack,
@@ -85,7 +85,7 @@ impl Deliveries<'_> {
 
     /// RFC 8985 §6.2 step 2: the acknowledgement of a retransmitted segment may be for its first
     /// transmission. The timestamp echo is valid only for octets acknowledged in order: the peer does not
-    /// take timestamps of segments beyond a hole (RFC 7323 §4.3). A tail probe is sent so late that a short
+    /// accept timestamps of segments beyond a hole (RFC 7323 §4.3). A tail probe is sent so late that a short
     /// round-trip time is more likely that of a small segment.
     fn is_ambiguous(&self, segment: &Segment<()>) -> bool {
         let Acknowledged { ack, echo } = self.acknowledged;
@@ -140,8 +140,8 @@ impl Connection {
         self.recovery.is_at_rest() && !self.send.queue.has_holes() && !self.timers.is_set(Timer::Reorder)
     }
 
-    /// Takes an acknowledgement that [advances](Self::advances) SND.UNA. The search for losses is left out if
-    /// the oldest segment in flight rules any loss out.
+    /// Accepts an acknowledgement that [advances](Self::advances) SND.UNA. The search for losses is left out
+    /// if the oldest segment in flight rules any loss out.
     #[inline(never)]
     pub(super) fn advance<P: SendPayload, F>(
         &mut self,
@@ -179,7 +179,7 @@ impl Connection {
                 .is_some_and(|oldest| oldest.retransmitted() || self.recovery.rack.has_overtaken(oldest))
     }
 
-    /// Takes the acknowledgement of a segment that is otherwise acceptable.
+    /// Accepts the acknowledgement of a segment that is otherwise acceptable.
     pub(super) fn on_ack<P: SendPayload, F>(
         &mut self,
         now: Instant,
@@ -328,7 +328,7 @@ impl Connection {
         delivery.beyond |= others.beyond;
     }
 
-    /// The send queue, and what is to be noted of the segments that an acknowledgement delivers.
+    /// The send queue, and what is to be recorded of the segments that an acknowledgement delivers.
     #[inline]
     fn deliveries(&mut self, now: Instant, acknowledged: Acknowledged) -> (&mut SendQueue, Deliveries<'_>) {
         let acked_octets = (acknowledged.ack - self.send.una).max(0) as u32;
@@ -453,7 +453,7 @@ impl Connection {
         if !partial && !third {
             return false;
         }
-        // A hole inside a segment comes from a middlebox: the rest of the segment is on its way.
+        // A hole inside a segment comes from a middlebox: the rest of the segment is in flight.
         let una = self.send.una;
         let found = self.send.queue.mark_lost(&mut pools.segments, &mut pools.scan_budget, |segment| {
             if segment.seq == una { Verdict::Lost } else { Verdict::Stop }
@@ -552,8 +552,8 @@ impl Connection {
         Changes::empty()
     }
 
-    /// Takes the window of a segment that is not older than the last that changed it. That of a SYN is never
-    /// scaled (RFC 7323 §2.2).
+    /// Accepts the window of a segment that is not older than the last that changed it. That of a SYN is
+    /// never scaled (RFC 7323 §2.2).
     pub(super) fn accept_window(&mut self, header: &Header) {
         let field = header.window;
         let syn = header.flags.contains(Flags::SYN);
@@ -561,7 +561,7 @@ impl Connection {
         self.record_window(header.seq, header.ack, octets);
     }
 
-    /// Takes a window of `octets` octets from a segment with these numbers.
+    /// Accepts a window of `octets` octets from a segment with these numbers.
     #[inline]
     pub(super) fn record_window(&mut self, seq: SeqNumber, ack: SeqNumber, octets: u32) {
         if self.send.update_window(seq, ack, octets) {

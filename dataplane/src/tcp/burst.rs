@@ -2,9 +2,9 @@
 //! sequence number, length, PSH and RDMA option only. Nearly all data leaves so, also a single segment.
 //!
 //! Nothing arrives while a connection is served, so what [`Connection::begin_burst`] finds out once holds for
-//! all of them: the acknowledgement, the window, the timestamps, how much both windows take, and that nothing
-//! is to be sent before them ([`Unusual::SEND`]). [`Connection::next_of_burst`] goes from one to the next,
-//! and the send queue notes those of a group together. Everything else is left to
+//! all of them: the acknowledgement, the window, the timestamps, how much both windows allow, and that
+//! nothing is to be sent before them ([`Unusual::SEND`]). [`Connection::next_of_burst`] goes from one to the
+//! next, and the send queue records those of a group together. Everything else is left to
 //! [`poll_transmit`](Connection::poll_transmit): retransmissions, probes, the segment that a window is too
 //! small for or that has to wait for its pace or for more data, one that is to be cut, and segments without
 //! data.
@@ -20,7 +20,7 @@ use super::timers::Timer;
 use super::unusual::Unusual;
 use super::{Connection, Pools};
 
-/// A burst of segments under way.
+/// A burst of segments that are being sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Burst<P> {
     /// The header of all segments, but for sequence number and PSH.
@@ -28,7 +28,7 @@ pub struct Burst<P> {
     ecn: EcnField,
     /// The segment that is sent now.
     segment: Segment<P>,
-    /// How many of its group are sent and not yet noted in the send queue, itself included.
+    /// How many of its group are sent and not yet recorded in the send queue, itself included.
     unrecorded: u32,
     /// How many of its group follow it.
     left_in_group: u32,
@@ -37,7 +37,7 @@ pub struct Burst<P> {
     /// Octets of the shortest and of the longest.
     least_octets: u32,
     most_octets: u32,
-    /// Octets that both windows still take.
+    /// Octets that both windows still allow.
     left_octets: u32,
     /// It is the last segment of the queue.
     push: bool,
@@ -197,7 +197,7 @@ impl Connection {
         true
     }
 
-    /// Returns how many of the segments that are left of the group under way may be sent at `now`, up to
+    /// Returns how many of the segments that are left of the current group may be sent at `now`, up to
     /// `most`: one by one where the connection has a pace. The caller sends so many, or fewer
     /// ([`send_of_group`](Self::send_of_group)).
     #[inline]
@@ -207,7 +207,7 @@ impl Connection {
         if burst.pace.is_none() { fit } else { fit.min((!self.has_to_wait(now, burst)).into()) }
     }
 
-    /// Goes on by `count` segments of the group under way, which [fit](Self::fit_of_group) and are sent at
+    /// Goes on by `count` segments of the current group, which [fit](Self::fit_of_group) and are sent at
     /// `now`.
     #[inline]
     pub fn send_of_group<P: SendPayload>(&mut self, now: Instant, burst: &mut Burst<P>, count: u32) {
@@ -261,7 +261,7 @@ impl Connection {
         self.arm_probe(now);
     }
 
-    /// Records in the send queue what is sent of the group under way.
+    /// Records in the send queue what is sent of the current group.
     #[inline]
     fn mark_sent_of<P: SendPayload, F>(
         &mut self,

@@ -26,8 +26,8 @@ use super::timers::{Timer, Timers};
 use super::timestamps::TimestampClock;
 use super::unusual::Unusual;
 
-/// One TCP connection, in one part for each mechanism. Methods of the connection change the parts, and keep
-/// what must hold between them: with [`State::Closed`], for example, no timer runs, and only then
+/// One TCP connection, with one field for each mechanism. Methods of the connection change the fields, and
+/// keep what must hold between them: with [`State::Closed`], for example, no timer runs, and only then
 /// `reset_owed` may be set.
 ///
 /// The fields are in an order that keeps together what each segment needs (test
@@ -46,7 +46,7 @@ pub struct Connection {
     pub(super) receive: ReceiveState,
     pub(super) state: State,
     pub(super) close_reason: CloseReason,
-    /// A RST is to be sent; set by [`reset`](Self::reset) alone.
+    /// A RST is to be sent; set by [`reset`](Self::reset) only.
     pub(super) reset_owed: bool,
     pub(super) ecn: Ecn,
     pub(super) path: PathMss,
@@ -221,7 +221,7 @@ impl Connection {
     }
 
     /// The sequence number of the first of those; without one, the number after the last octet queued. It may
-    /// lie before [`acknowledged`](Self::acknowledged): a segment acknowledged in part stays whole.
+    /// lie before [`acknowledged`](Self::acknowledged): a segment acknowledged in part stays as it is.
     pub fn oldest_kept<P: SendPayload, F>(&self, pools: &Pools<P, F>) -> SeqNumber {
         self.send.queue.iter(&pools.segments).next().map_or(self.queued_end(), |segment| segment.seq)
     }
@@ -384,7 +384,7 @@ impl Connection {
         self.reset(CloseReason::Aborted);
     }
 
-    /// Aborts the connection as [`abort`](Self::abort) does, because the peer has taken too long.
+    /// Aborts the connection as [`abort`](Self::abort) does, because the peer is too slow.
     pub fn give_up(&mut self) {
         self.reset(CloseReason::TimedOut);
     }
@@ -429,7 +429,7 @@ impl Connection {
         self.timers.earliest()
     }
 
-    /// Octets believed to be on their way. Without selective acknowledgements, each duplicate acknowledgement
+    /// Octets believed to be in flight. Without selective acknowledgements, each duplicate acknowledgement
     /// stands for one segment that has left the network (RFC 5681 §3.2).
     pub(super) fn pipe_octets(&self) -> u32 {
         self.send.queue.in_flight_octets().saturating_sub(self.recovery.left_octets(self.path.emss_octets()))

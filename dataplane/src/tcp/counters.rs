@@ -29,7 +29,7 @@ counters! {
             pub duplicate_deliveries: u32,
             /// Times the peer has dropped bytes that it had selectively acknowledged.
             pub reneged: u32,
-            /// Segments sent that were overtaken on their way.
+            /// Segments sent that were overtaken on the path.
             pub reordered_segments: u32,
             /// Segments received with data beyond a gap.
             pub out_of_order_segments: u64,

@@ -39,7 +39,7 @@ pub enum Refusal {
     WrongState,
     /// Not acceptable, and not answered: the limit on answers is reached (RFC 5961 §7).
     RateLimited,
-    /// Text for a user who takes none any more: the connection is reset (RFC 9293 §3.6.1).
+    /// Text for a user who accepts none any more: the connection is reset (RFC 9293 §3.6.1).
     AfterClose,
     /// A timestamp older than one already seen, or none although the ends have agreed on timestamps (RFC 7323
     /// §3.2, §5.3).

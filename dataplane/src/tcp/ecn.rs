@@ -88,7 +88,7 @@ impl Ecn {
         self.echoing
     }
 
-    /// Takes the mark of an arriving data segment and its CWR flag, `window_reduced`. Returns true if the
+    /// Accepts the mark of an arriving data segment and its CWR flag, `window_reduced`. Returns true if the
     /// echo has changed, so that data received before is to be acknowledged with the echo of before (RFC 8257
     /// §3.2).
     pub(super) const fn on_data(&mut self, marked: bool, window_reduced: bool) -> bool {

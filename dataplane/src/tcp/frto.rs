@@ -21,7 +21,7 @@ use super::{Connection, Pools};
 const NEW_SEGMENTS: u8 = 2;
 
 impl Connection {
-    /// Takes an acknowledgement after a timeout: the timeout was spurious, or may still turn out to be, or
+    /// Accepts an acknowledgement after a timeout: the timeout was spurious, or may still turn out to be, or
     /// was not.
     pub(super) fn judge_timeout<P: SendPayload, F>(
         &mut self,

@@ -33,7 +33,7 @@ pub struct Payload<F> {
     pub ecn: EcnField,
 }
 
-/// Segments of a burst that follow one that TCP has taken, one after the other in order, with the same
+/// Segments of a burst that follow one that TCP has accepted, one after the other in order, with the same
 /// acknowledgement, window, clock and ECN bits. They are counted together: TCP's state lags behind them until
 /// [`accept_successors`](Connection::accept_successors).
 ///
@@ -127,9 +127,9 @@ impl Connection {
         }
     }
 
-    /// Takes a segment that is [expected](Self::expects): what [`on_segment`](Self::on_segment) would do with
-    /// it, but for its payload. That is in order from now on, and lies in its frame: [`pass`](Self::pass)
-    /// consumes it, or [`keep`](Self::keep) keeps it.
+    /// Accepts a segment that is [expected](Self::expects): what [`on_segment`](Self::on_segment) would do
+    /// with it, but for its payload. That is in order from now on, and lies in its frame:
+    /// [`pass`](Self::pass) consumes it, or [`keep`](Self::keep) keeps it.
     #[inline]
     pub fn accept_expected<P: SendPayload, F>(
         &mut self,
@@ -149,7 +149,7 @@ impl Connection {
         changes
     }
 
-    /// Takes a segment that is [expected beyond a gap](Self::expects_beyond_gap), and keeps its payload.
+    /// Accepts a segment that is [expected beyond a gap](Self::expects_beyond_gap), and keeps its payload.
     #[inline(never)]
     pub fn accept_beyond_gap<P: SendPayload, F: Frame>(
         &mut self,
@@ -172,7 +172,7 @@ impl Connection {
         Disposition { changes: changes | disposition.changes, ..disposition }
     }
 
-    /// Takes what the header of a segment says that is expected, in order or beyond a gap.
+    /// Accepts the header of a segment that is expected, in order or beyond a gap.
     #[inline]
     fn accept_header<P: SendPayload, F>(
         &mut self,
@@ -192,8 +192,8 @@ impl Connection {
         changes
     }
 
-    /// Closes the gap that octets taken in place have filled, if they have: those that waited for them are in
-    /// order now.
+    /// Closes the gap that octets consumed in place have filled, if they have: those that waited for them are
+    /// in order now.
     #[inline(never)]
     pub fn close_gap<P, F>(&mut self, pools: &Pools<P, F>) {
         if self.receive.queue.close_gap(&pools.held) {
@@ -287,7 +287,7 @@ impl Connection {
         *successors = self.successors_from(segment, pools);
     }
 
-    /// Takes a segment whose checksum holds, with any header.
+    /// Accepts a segment whose checksum holds, with any header.
     pub fn on_segment<P: SendPayload, F: Frame>(
         &mut self,
         now: Instant,
@@ -313,7 +313,7 @@ impl Connection {
         disposition
     }
 
-    /// Takes back the answer to a segment that was refused, if the limit on such answers is reached. `before`
+    /// Withdraws the answer to a segment that was refused, if the limit on such answers is reached. `before`
     /// are the reason, and the acknowledgements that were owed before it. Returns the reason that counts.
     #[cold]
     fn limit_answer(
@@ -387,7 +387,7 @@ impl Connection {
         }
     }
 
-    /// Takes the text of a segment, which is next in order, and lies in its frame.
+    /// Accepts the text of a segment, which is next in order, and lies in its frame.
     #[inline]
     fn consume_in_place(&mut self, now: Instant, segment: &Segment) {
         let octets = segment.payload_octets;
@@ -400,7 +400,7 @@ impl Connection {
         self.owe_ack_for_data(now, segment.flags.contains(Flags::PSH) || self.holds_several(octets));
     }
 
-    /// Takes the ECN marks of a segment with data, and whether its sender has reduced its window.
+    /// Accepts the ECN marks of a segment with data, and whether its sender has reduced its window.
     #[inline]
     fn record_marks(&mut self, ecn: EcnField, window_reduced: bool) {
         let changed = self.ecn.on_data(ecn == EcnField::CongestionExperienced, window_reduced);
@@ -410,14 +410,14 @@ impl Connection {
         }
     }
 
-    /// Consumes `octets` octets of text that was taken in place. [`owe_window`](Self::owe_window) follows, or
-    /// [`promise_window`](Self::promise_window).
+    /// Consumes `octets` octets of text that was accepted in place. [`owe_window`](Self::owe_window) follows,
+    /// or [`promise_window`](Self::promise_window).
     #[inline]
     pub fn pass(&mut self, octets: usize) {
         self.receive.queue.pass(octets);
     }
 
-    /// Keeps the rest of text that was taken in place, which is at `offset` of `frame`, for later.
+    /// Keeps the rest of text that was accepted in place, which is at `offset` of `frame`, for later.
     pub fn keep<P, F: Frame>(&mut self, pools: &mut Pools<P, F>, offset: usize, frame: F) {
         self.receive.queue.keep(&mut pools.held, offset, frame);
     }
@@ -488,7 +488,7 @@ impl Connection {
     }
 
     /// RFC 7323 §3.2, §5.3: an old duplicate is recognized by its timestamp. A RST is checked by its sequence
-    /// number alone (§5.2).
+    /// number only (§5.2).
     fn check_clock(&mut self, now: Instant, header: &Header) -> Result<(), Refusal> {
         if !self.timestamps.negotiated || header.flags.contains(Flags::RST) {
             return Ok(());
@@ -508,7 +508,7 @@ impl Connection {
         }
     }
 
-    /// RFC 9293 §3.10.7.4, seventh and eighth: takes the payload and the FIN. Adds what they change to
+    /// RFC 9293 §3.10.7.4, seventh and eighth: accepts the payload and the FIN. Adds what they change to
     /// `changes`.
     pub(super) fn on_text<P, F: Frame>(
         &mut self,
@@ -535,7 +535,7 @@ impl Connection {
     }
 
     /// RFC 9293 §3.6.1: new text for a user who has left, also text that is missing before a FIN, resets the
-    /// connection. What has come before, and a FIN in order, are taken as ever.
+    /// connection. What has come before, and a FIN in order, are accepted as ever.
     #[cold]
     fn on_refused_text(
         &mut self,
@@ -563,8 +563,8 @@ impl Connection {
         Disposition { refusal, ..Disposition::changed(changes | self.accept_fin(now)) }
     }
 
-    /// Takes the payload, which begins at `seq`. The FIN after it is noted if the whole payload fits the
-    /// window.
+    /// Accepts the payload, which begins at `seq`. The FIN after it is recorded if all of the payload fits
+    /// the window.
     fn on_data<P, F: Frame>(
         &mut self,
         now: Instant,

@@ -6,25 +6,26 @@
 //! come in through [`Connection::on_segment`], time through [`Connection::on_timer`], and
 //! [`Connection::poll_transmit`] returns the segments to send.
 //!
-//! Its one purpose is to carry FPDUs whole, fast and through loss, to any host that speaks TCP. All of it can
-//! be played by scripts and simulated. README lists the RFCs.
+//! Its one purpose is to carry FPDUs complete, fast and through loss, to any host that speaks TCP. All of it
+//! can be played by scripts and simulated. README lists the RFCs.
 //!
 //! # What follows from MPA
 //!
-//! The send queue holds descriptors of segments, not octets. The parts of a long message are one descriptor:
+//! The send queue holds descriptors of segments, not octets. A long message is one descriptor:
 //! a group, of which the first segment, their number and their state are kept, and each is computed from the
 //! first (`tcp/send_queue/group.rs`). A group is parted where the fate of its segments differs: sent and
 //! not sent, held by the peer and lost, sent again or cut. Each segment counts in the core's pool of
-//! descriptors, so there is always room to part one. A segment is a run of whole FPDUs (`qp/run.rs`): one of
-//! full size, or small ones that wait at the same time, and after them the beginning of a larger message if a
-//! quarter of the segment is left, and 128 octets of ULPDU fit (RFC 5044 §4.5). `QpConfig::packing` turns
-//! sharing off. Nothing waits to be packed unless Nagle's algorithm is on. What is sent again is the same
-//! run, built from the same work requests, so boundaries hold through every kind of retransmission (App.
-//! A.1). Therefore its requests complete together, when the whole segment is acknowledged. A segment that a
-//! middlebox has acknowledged in part stays whole and is sent whole. An FPDU is cut in three cases only, each
-//! counted: the EMSS is below MPA's floor of 128 octets, the path has become narrower since the FPDU was
-//! made, or the peer's window stays too small for it over several probes. A closed window is probed one octet
-//! below it, so no FPDU is cut for a probe. Nagle's algorithm is off unless a connection asks for it.
+//! descriptors, so there is always room to split one. A segment is a run of complete FPDUs (`qp/run.rs`): one
+//! of full size, or small ones that wait at the same time, and after them the beginning of a larger message
+//! if a quarter of the segment is left, and 128 octets of ULPDU fit (RFC 5044 §4.5). `QpConfig::packing`
+//! turns sharing off. Nothing waits to be packed unless Nagle's algorithm is on. What is sent again is the
+//! same run, built from the same work requests, so boundaries hold through every kind of retransmission (App.
+//! A.1). Therefore its requests complete together, when all of the segment is acknowledged. A segment that a
+//! middlebox has acknowledged in part is not cut, and all of it is sent again. An FPDU is cut in three cases
+//! only, each counted: the EMSS is below MPA's floor of 128 octets, the path has become narrower since the
+//! FPDU was made, or the peer's window stays too small for it over several probes. A closed window is probed
+//! one octet below it, so no FPDU is cut for a probe. Nagle's algorithm is off unless a connection asks for
+//! it.
 //!
 //! The receive queue holds frames. It may drop an FPDU whose CRC is wrong as if it had been lost, as long as
 //! none of it has been acknowledged; the octets after it are kept, so nothing that was selectively
@@ -55,8 +56,8 @@
 //! - A peer that drops what it had selectively acknowledged is found out when the oldest segment is among it,
 //!   and gets all of it again.
 //!
-//! `acknowledgement.rs` reads in this order: check the number, take the window, take out what is
-//! acknowledged, mark what is held, judge the probe, judge the timeout, repair, take back, grow, rearm.
+//! `acknowledgement.rs` reads in this order: check the number, accept the window, free what is acknowledged,
+//! mark what is held, judge the probe, judge the timeout, repair, undo, grow, rearm.
 //!
 //! # How much is sent
 //!

@@ -176,8 +176,8 @@ impl Connection {
             self.send.cwnd_limited_until = self.send.queue.nxt();
             return None;
         }
-        // RFC 9293 §3.7.4. A segment that the next one could not join is as full as whole FPDUs make it. None
-        // joins a segment with an option.
+        // RFC 9293 §3.7.4. A segment that the next one could not join is as full as complete FPDUs make it.
+        // None joins a segment with an option.
         // Requirements: MPA-A.2-01
         let after = self.send.queue.octets_after_next(&pools.segments);
         let joins = |after| !has_option && octets + after <= emss;

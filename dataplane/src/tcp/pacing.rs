@@ -81,7 +81,7 @@ mod tests {
         assert!((70..=73).contains(&took_ms), "{took_ms}: 89 segments after the burst, 0.8 ms each");
     }
 
-    /// Over a short path the window is spent long before the burst's 2 ms.
+    /// On a path of little delay the window is spent long before the burst's 2 ms.
     #[test]
     fn a_path_of_little_delay_is_not_paced() {
         let pace = Pace::new(100_000, 100_000, false, 1000);

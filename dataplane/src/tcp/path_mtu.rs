@@ -14,7 +14,7 @@ use super::timers::Timer;
 use super::{Connection, Pools};
 
 impl Connection {
-    /// Takes the report of a router that the segment at `quoted` was too large, and that segments of
+    /// Accepts the report of a router that the segment at `quoted` was too large, and that segments of
     /// `mss_octets` octets of options and payload would pass. Returns false and changes nothing if the report
     /// is not plausible (RFC 5927 §7): nothing is outstanding at that sequence number, or segments are no
     /// larger than that. The caller has checked the size against the minimum MTU.

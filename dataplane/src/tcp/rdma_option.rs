@@ -1,5 +1,5 @@
 //! The TCP RDMA option on a connection (draft-csapuntz-tcprdma-00): whether both ends use it, which options
-//! of the peer count, and the room that ours take in segments.
+//! of the peer count, and the room that ours need in segments.
 //!
 //! TCP does not know transfers. The layer above says for each part of a payload which option it needs
 //! ([`SendPayload::rdma_option`]); TCP cuts segments so that the option fits beside the others, and puts it
@@ -29,9 +29,9 @@ impl Connection {
         header.options.rdma.filter(|option| *option != RdmaOption::Permitted)
     }
 
-    /// Takes the offer of the peer's SYN. The draft says only that the form of two octets may be used; it is
-    /// the offer here, as SACK-permitted is: each end uses the option if both have sent it. Every other form
-    /// on a SYN is ignored.
+    /// Accepts the offer of the peer's SYN. The draft says only that the form of two octets may be used; it
+    /// is the offer here, as SACK-permitted is: each end uses the option if both have sent it. Every other
+    /// form on a SYN is ignored.
     // Requirements: TRO-3.2-01
     pub(super) fn negotiate_rdma_option(&mut self, syn: &Header) {
         let offered = syn.options.rdma == Some(RdmaOption::Permitted);
@@ -71,7 +71,7 @@ impl Connection {
     }
 
     /// Returns the option of a segment: whenever its octets are sent, however they are cut. A segment has one
-    /// at most, so a receiver that looks at the first alone misses none (§3.3).
+    /// at most, so a receiver that looks at the first only misses none (§3.3).
     // Requirements: TRO-3.1.8-01, TRO-3.3-02
     #[inline]
     pub fn rdma_option_of<P: SendPayload>(&self, segment: &Segment<P>) -> Option<RdmaOption> {

@@ -12,7 +12,7 @@ use super::receive_queue::{HeldPool, ReceiveQueue};
 pub(super) enum PeerFin {
     /// It has not come.
     NotSeen,
-    /// It has not come, and the user takes no text before it.
+    /// It has not come, and the user accepts no text before it.
     NotSeenNoText,
     /// It has come with this sequence number; octets before it are missing.
     Seen(SeqNumber),
@@ -122,7 +122,7 @@ impl ReceiveState {
         matches!(self.fin, PeerFin::NotSeen)
     }
 
-    /// The user takes no more text.
+    /// The user accepts no more text.
     pub(super) const fn refuse_text(&mut self) {
         if !self.peer_finished() {
             self.fin = PeerFin::NotSeenNoText;
@@ -146,7 +146,7 @@ impl ReceiveState {
         }
     }
 
-    /// Takes the peer's FIN if everything before it is in order. Returns true if it did.
+    /// Accepts the peer's FIN if everything before it is in order. Returns true if it did.
     pub(super) fn accept_fin(&mut self) -> bool {
         let due = self.fin == PeerFin::Seen(self.queue.nxt());
         if due {
@@ -173,13 +173,13 @@ impl ReceiveState {
         match (length, window) {
             (0, 0) => seq == nxt,
             (0, _) => inside(seq),
-            // Nothing fits, but the acknowledgement of the segment is taken; its data is trimmed away.
+            // Nothing fits, but the acknowledgement of the segment is accepted; its data is trimmed away.
             (_, 0) => seq == nxt,
             (_, _) => inside(seq) || inside(seq + (length - 1)),
         }
     }
 
-    /// Octets that could be taken beyond RCV.NXT. What waits beyond a gap, or is placed there, lies inside
+    /// Octets that could be accepted beyond RCV.NXT. What waits beyond a gap, or is placed there, lies inside
     /// the window already; what is in order and not consumed makes it smaller.
     // Requirements: DDP-A-02, DDP-A-03
     fn room_octets(&self) -> u32 {
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
     use crate::tcp::Behaviour;
 
-    /// An acknowledgement that is owed for the window alone moves it, whatever is offered.
+    /// An acknowledgement that is owed for the window only moves it, whatever is offered.
     #[test]
     fn an_update_of_the_window_moves_it() {
         for (window_octets, mss_octets) in [(24_576, 8960), (24_576, 1460), (10_000, 8960), (100_000, 8960)] {

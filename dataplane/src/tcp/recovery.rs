@@ -148,7 +148,7 @@ impl Recovery {
         self.is_open() && !self.may_be_undone()
     }
 
-    /// Whether a tail probe is on its way, or what was done about a loss could still be undone.
+    /// Whether a tail probe is outstanding, or what was done about a loss could still be undone.
     #[inline]
     pub(super) const fn may_be_undone(&self) -> bool {
         self.tail_probe.is_some() || self.undo.is_some()
@@ -170,7 +170,7 @@ impl Recovery {
     }
 
     /// Records that the peer received the octets `block` twice. Returns true if that holds for every
-    /// retransmitted segment: then nothing was lost (RFC 3708 §2). Octets duplicated by the network alone do
+    /// retransmitted segment: then nothing was lost (RFC 3708 §2). Octets that only the network duplicated do
     /// not count.
     pub(super) fn on_duplicate_delivery(&mut self, block: Block) -> bool {
         self.undo.as_mut().is_some_and(|undo| undo.resent.answered_by(block))
@@ -181,8 +181,8 @@ impl Recovery {
     pub(super) fn answers_first_sending(&self, ack: SeqNumber, echo: u32) -> bool {
         self.undo.is_some_and(|undo| {
             // If more segments were retransmitted, the first one does not show that the others had arrived.
-            let alone = undo.resent.count <= 1 && !undo.resent.too_many;
-            alone
+            let is_sole = undo.resent.count <= 1 && !undo.resent.too_many;
+            is_sole
                 && ack > undo.from
                 && undo.clock.is_some_and(|clock| super::timestamps::is_before(echo, clock))
         })

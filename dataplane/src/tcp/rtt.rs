@@ -29,7 +29,7 @@ impl RttEstimator {
         }
     }
 
-    /// Takes a sample at `now`. The caller passes only samples of segments that were sent once (Karn's
+    /// Accepts a sample at `now`. The caller passes only samples of segments that were sent once (Karn's
     /// algorithm, RFC 6298 §3).
     pub fn sample(&mut self, now: Instant, rtt_ns: u64) {
         if now - self.span_began >= limits::LEAST_RTT_SPAN_NS {

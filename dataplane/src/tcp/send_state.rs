@@ -67,7 +67,7 @@ pub(super) struct SendState {
     pub(super) handshake: Handshake,
     pub(super) fin: Fin,
     /// The segments queued, or sent and not wholly acknowledged. The first may begin before `una`: a segment
-    /// that is acknowledged in part stays whole.
+    /// that is acknowledged in part stays as it is.
     pub(super) queue: SendQueue,
     /// Octets up to here were sent, or held back, while the congestion window was full.
     pub(super) cwnd_limited_until: SeqNumber,
@@ -122,7 +122,7 @@ impl SendState {
         u32::from(field) << self.scale
     }
 
-    /// Takes the window of the peer's SYN, which is never scaled (RFC 7323 §2.2).
+    /// Accepts the window of the peer's SYN, which is never scaled (RFC 7323 §2.2).
     pub(super) fn begin(&mut self, syn: &Header) {
         (self.wl1, self.wl2) = (syn.seq, self.iss);
         self.window_octets = u32::from(syn.window);
@@ -143,7 +143,7 @@ impl SendState {
         self.wl1 = self.wl1.later(seq);
     }
 
-    /// Takes the window of a segment with these numbers, unless it is older than the last that updated it.
+    /// Accepts the window of a segment with these numbers, unless it is older than the last that updated it.
     /// Returns true if the window has grown.
     ///
     /// One that acknowledges more was sent later, whatever its sequence number: a retransmission. The window

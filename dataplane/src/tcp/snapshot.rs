@@ -46,7 +46,7 @@ pub struct Snapshot {
     pub least_rtt_ns: Option<u64>,
     /// The retransmission timeout in nanoseconds, with backoff.
     pub rto_ns: u64,
-    /// Whether reordering was seen on the way to the peer.
+    /// Whether reordering was seen on the path to the peer.
     pub reordering_seen: bool,
     /// Frames held for bytes received and not consumed.
     pub held_frames: usize,

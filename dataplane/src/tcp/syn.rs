@@ -57,14 +57,14 @@ impl Connection {
         self.on_text(now, header, payload, pools, Changes::ESTABLISHED)
     }
 
-    /// Takes the peer's SYN: the start of its stream, its window and its options.
+    /// Accepts the peer's SYN: the start of its stream, its window and its options.
     pub(super) fn accept_syn(&mut self, now: Instant, syn: &Header) {
         self.receive.begin(syn.seq);
         self.send.begin(syn);
         self.ack.last_sent = syn.seq + 1;
         self.receive.last_arrival = now;
         if let Some(scale) = syn.options.window_scale {
-            // A shift above 14 is taken as 14 (RFC 7323 §2.3).
+            // A shift above 14 counts as 14 (RFC 7323 §2.3).
             self.send.scale = scale.min(14);
         } else {
             (self.send.scale, self.receive.scale) = (0, 0);
@@ -90,7 +90,7 @@ impl Connection {
         if self.timestamps.negotiated { TIMESTAMPS_OCTETS } else { 0 }
     }
 
-    /// RFC 3168 §6.1.1: a SYN requests ECN with ECE and CWR, the SYN-ACK accepts it with ECE alone.
+    /// RFC 3168 §6.1.1: a SYN requests ECN with ECE and CWR, the SYN-ACK accepts it with ECE only.
     fn negotiate_ecn(&mut self, flags: Flags) {
         let requested = flags & (Flags::ECE | Flags::CWR);
         let agreed = if flags.contains(Flags::ACK) {

@@ -16,7 +16,7 @@ pub(super) struct TimestampClock {
     offset: u32,
     /// TS.Recent: the peer's timestamp to be echoed.
     recent: u32,
-    /// When TS.Recent was taken.
+    /// When TS.Recent was updated.
     recent_at: Instant,
 }
 
@@ -52,7 +52,7 @@ impl TimestampClock {
         is_before(value, self.recent) && now - self.recent_at < OUTDATED_NS
     }
 
-    /// Takes the timestamp of an acceptable segment that begins at or before the last acknowledgement sent
+    /// Accepts the timestamp of an acceptable segment that begins at or before the last acknowledgement sent
     /// (§4.3).
     pub(super) fn update(&mut self, now: Instant, value: u32, seq: SeqNumber, last_ack_sent: SeqNumber) {
         let newer = !is_before(value, self.recent) || now - self.recent_at >= OUTDATED_NS;

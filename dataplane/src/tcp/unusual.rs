@@ -24,7 +24,8 @@ bitflags! {
     pub struct Unusual: u32 {
         /// TCP is in any state but ESTABLISHED: it opens, closes, or owes a RST.
         const NOT_ESTABLISHED = 1;
-        /// A loss is suspected or repaired: recovery is under way, or duplicate acknowledgements are counted.
+        /// A loss is suspected or repaired: the connection is in recovery, or duplicate acknowledgements are
+        /// counted.
         const RECOVERING = 1 << 1;
         /// A segment is lost, and not sent again.
         const LOST = 1 << 2;
@@ -36,7 +37,7 @@ bitflags! {
         const REDUCTION_OWED = 1 << 5;
         /// A segment is selectively acknowledged.
         const SACKED = 1 << 6;
-        /// What was done about a loss could still be undone, a tail probe is on its way, or a segment counts
+        /// What was done about a loss could still be undone, a tail probe is outstanding, or a segment counts
         /// as lost if it does not arrive in time.
         const UNSETTLED = 1 << 7;
         /// Octets are streaming octets, in one direction at least, or some of these wait for TCP.
@@ -75,7 +76,7 @@ impl Unusual {
 }
 
 impl Connection {
-    /// Computes the rare conditions of TCP alone.
+    /// Computes the rare conditions of TCP.
     pub fn unusual_recomputed(&self) -> Unusual {
         let bit = |bit: Unusual, holds: bool| if holds { bit } else { Unusual::empty() };
         let (recovery, ack) = (&self.recovery, &self.ack);

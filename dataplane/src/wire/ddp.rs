@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(out, [0, 1, 2, 3, 4, 5, 0, 0, 0, 2, 255, 255, 255, 255, 1, 2, 3, 4]);
     }
 
-    /// As long as the header is not whole, there is none.
+    /// As long as the header is not complete, there is none.
     // Requirements: A-06
     #[test]
     fn segments_that_are_too_short_have_no_header() {

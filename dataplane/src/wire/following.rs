@@ -394,7 +394,7 @@ mod tests {
         }
     }
 
-    /// A segment is whole, with padding after it or not, and has all its headers.
+    /// A segment is complete, with padding after it or not, and has all its headers.
     #[test]
     fn what_follows_is_complete() {
         for form in Form::all() {

@@ -53,8 +53,8 @@ pub enum Message<'a> {
         /// The start of the packet, as much of it as fits.
         original: &'a [u8],
     },
-    /// A packet was larger than the next link takes (RFC 4443 §3.2). Anybody may have sent this: the MTU must
-    /// be range checked.
+    /// A packet was larger than the next link carries (RFC 4443 §3.2). Anybody may have sent this: the MTU
+    /// must be range checked.
     // Requirements: MPA-9.1-01
     PacketTooBig {
         /// The link's MTU, in octets.

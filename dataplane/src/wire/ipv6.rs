@@ -66,7 +66,7 @@ impl Header {
         })
     }
 
-    /// As [`parse_for`](Self::parse_for), for a packet that is there whole.
+    /// As [`parse_for`](Self::parse_for), for a complete packet.
     ///
     /// # Errors
     ///
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn extension_headers_are_skipped() {
         // Hop-by-hop with a padding option, destination options with an unknown one, an arrived routing
-        // header, and a fragment header of a whole packet.
+        // header, and a fragment header of a complete packet.
         let chain = [
             [60, 0, 1, 4, 0, 0, 0, 0],
             [43, 0, 0x1e, 2, 9, 9, 0, 0],

@@ -1,6 +1,6 @@
 //! Views over the octets of each header, checked when they are made, and their emission.
 //!
-//! Parsing takes any octets and never panics. Emission writes exactly the octets of the header; output that
+//! Parsing accepts any octets and never panics. Emission writes exactly the octets of the header; output that
 //! is too short for them is a mistake of the caller, is left unchanged and trips an assertion in builds that
 //! have them.
 
@@ -68,11 +68,11 @@ impl Writer<'_> {
     }
 }
 
-/// Takes a header apart from its front.
+/// Reads a header from its front.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
-    /// Takes `N` octets off the front; `None`, and nothing taken, when there are fewer.
+    /// Reads the next `N` octets; `None`, and nothing read, when there are fewer.
     #[inline]
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (front, rest) = self.0.split_first_chunk()?;

@@ -267,7 +267,7 @@ pub struct EnhancedData {
     pub rtr_write: bool,
     /// D: the indication may be a zero-length RDMA Read Request.
     pub rtr_read: bool,
-    /// Inbound RDMA Read Requests the sender takes at a time, up to [`UNNEGOTIATED`](Self::UNNEGOTIATED).
+    /// Inbound RDMA Read Requests the sender accepts at a time, up to [`UNNEGOTIATED`](Self::UNNEGOTIATED).
     pub ird: u16,
     /// Outbound RDMA Read Requests the sender has at a time, up to [`UNNEGOTIATED`](Self::UNNEGOTIATED).
     pub ord: u16,

@@ -351,7 +351,7 @@ impl<'a> Terminate<'a> {
     ///
     /// # Errors
     ///
-    /// [`Malformed::Truncated`] without the whole Terminate Control.
+    /// [`Malformed::Truncated`] without all of the Terminate Control.
     // Requirements: A-18, RDMAP-4.8-02, RDMAP-4.8-05, RDMAP-4.8-06, RDMAP-4.8-07, RDMAP-4.8-08
     pub fn parse(octets: &'a [u8]) -> Result<Self, Malformed> {
         let mut rest = Reader(octets);

@@ -80,7 +80,7 @@ impl Segment {
 
     /// Makes this the segment in the IPv4 packet that begins at `network` in `frame`. Returns false, and what
     /// it is then is unspecified, for a packet with IP options, a fragment, another protocol than TCP, and
-    /// one that is not whole or not valid: [`ipv4::Header`] tells them apart. Checksums are left to the
+    /// one that is not complete or not valid: [`ipv4::Header`] tells them apart. Checksums are left to the
     /// caller.
     #[inline]
     pub fn read_ipv4(&mut self, frame: &[u8], network: usize) -> bool {
@@ -497,8 +497,8 @@ mod tests {
             }
             if let Some(segment) = family.parse(&octets) {
                 let header = segment.header(&octets, tcp_rdma::DEFAULT_KIND);
-                let (expected, whole) = by_fields(family, &octets).expect("a segment");
-                prop_assert_eq!(Header { urgent: 0, ..header }, Header { urgent: 0, ..whole });
+                let (expected, header_by_fields) = by_fields(family, &octets).expect("a segment");
+                prop_assert_eq!(Header { urgent: 0, ..header }, Header { urgent: 0, ..header_by_fields });
                 let is_same = Segment { has_other_options: expected.has_other_options, ..segment };
                 prop_assert_eq!(is_same, Segment { timestamps: segment.timestamps, ..expected });
                 // Timestamps that stand otherwise are parsed with the other options.

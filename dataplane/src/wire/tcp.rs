@@ -12,7 +12,7 @@ use super::{Malformed, Writer};
 
 /// A TCP sequence number: a point on a circle of 2^32 octets.
 ///
-/// Order is that of the shorter way around: `a < b` when `b` lies less than 2^31 octets ahead of `a`. It is
+/// Order is that of the shorter distance: `a < b` when `b` lies less than 2^31 octets ahead of `a`. It is
 /// an order only among numbers within half the circle, which all numbers of a window are (RFC 9293 §3.4);
 /// points exactly opposite each other are not ordered at all.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Default, Debug)]
@@ -26,7 +26,7 @@ impl SeqNumber {
         if self - other >= 0 { self } else { other }
     }
 
-    /// The one further behind.
+    /// The one further back.
     #[inline]
     #[must_use]
     pub fn earlier(self, other: Self) -> Self {
@@ -145,7 +145,7 @@ impl Timestamps {
 /// The options of a header.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Options {
-    /// Largest segment the sender takes, in octets of payload.
+    /// Largest segment the sender accepts, in octets of payload.
     pub mss: Option<u16>,
     /// Left shift of the sender's windows, 0..=14.
     pub window_scale: Option<u8>,
@@ -182,7 +182,7 @@ impl Options {
     /// Parses an option list up to its end, or up to the first option whose length is impossible. RFC 9293
     /// §3.1 asks a TCP to be prepared for such a length; after it nobody can say where the next option
     /// begins, and the options before it are as good as ever. Example: of `02 04 05 b4  08 00` the MSS of
-    /// 1460 is taken, the timestamps of length 0 are not.
+    /// 1460 is accepted, the timestamps of length 0 are not.
     ///
     /// RDMA options have the kind `rdma_kind`, unless another option has it. Of several only the first is
     /// looked at, even if its length is not valid.
@@ -280,7 +280,7 @@ impl Options {
         mss + clocks + scale + rdma
     }
 
-    /// How many blocks of the selective acknowledgment have room: three beside timestamps, four alone, none
+    /// How many blocks of the selective acknowledgment have room: three beside timestamps, four without, none
     /// beside timestamps and an RDMA option of 20 octets.
     fn sack_blocks(&self) -> usize {
         // All of them together: 4 of MSS, 12 of timestamps and permission, 4 of scale, 20 of a transfer.
@@ -364,7 +364,7 @@ pub struct Header {
     pub ack: SeqNumber,
     /// The control bits.
     pub flags: Flags,
-    /// Octets the sender takes beyond `ack`, not yet scaled.
+    /// Octets the sender accepts beyond `ack`, not yet scaled.
     pub window: u16,
     /// The urgent pointer.
     pub urgent: u16,
@@ -724,7 +724,7 @@ mod tests {
         body.prop_map(|body| RdmaOption::parse(&body))
     }
 
-    /// The first option alone counts, and one that is malformed does not make the others so.
+    /// Only the first option counts, and one that is malformed does not make the others so.
     // Requirements: TRO-3.1-01, TRO-3.3-01
     #[test]
     fn of_several_rdma_options_the_first_counts() {
@@ -810,7 +810,7 @@ mod tests {
             let mut octets = vec![0xff; header.header_len()];
             header.emit_with(&mut octets, rdma_kind);
             let (parsed, len) = Header::parse_with(&octets, rdma_kind).expect("our own header");
-            // The blocks give way to everything else.
+            // The blocks have the room that everything else leaves.
             let crowded = header.options.fixed_len() + 12 > Options::ROOM && !header.options.sack.is_empty();
             let mut expected = header;
             if crowded {
@@ -821,7 +821,7 @@ mod tests {
         }
 
         /// Whatever options there are, the RDMA option begins at a multiple of four octets, and each of its
-        /// octets is where the codec alone has it.
+        /// octets is where the codec has it.
         // Requirements: TRO-3.1.8-02, TRO-3.1.8-03
         #[test]
         fn rdma_options_are_aligned(

@@ -10,7 +10,7 @@
 //! 16 |                         total length                         |
 //! ```
 //!
-//! The length is 2 (nothing after the length: the option is offered), 4 (A and U alone), 16 (no total length)
+//! The length is 2 (nothing after the length: the option is offered), 4 (A and U only), 16 (no total length)
 //! or 20.
 
 mod rid;
@@ -53,7 +53,7 @@ pub struct Transfer {
     /// How many octets there are; zero is valid (§3.1.3).
     // Requirements: TRO-3.1.3-02
     pub data_octets: u16,
-    /// Octets of the whole transfer, the same in all its segments; `None` if the sender did not know it: the
+    /// Octets of the transfer, the same in all its segments; `None` if the sender did not know it: the
     /// option has 16 octets then. Zero is valid (§3.1.4).
     // Requirements: TRO-3.1.4-02, TRO-3.1.4-03
     pub total_octets: Option<u32>,
@@ -150,7 +150,7 @@ impl TransferWords {
 pub enum RdmaOption {
     /// Length 2: the sender of a SYN offers the option, or accepts it. It triggers no transfer (§3.2).
     Permitted,
-    /// Length 4: the A and U bits alone (§3.1.6). The draft does not say what the RID bits of this form are:
+    /// Length 4: the A and U bits only (§3.1.6). The draft does not say what the RID bits of this form are:
     /// they are sent as zero, and ignored.
     // Requirements: TRO-3.1.6-01, TRO-3.1.6-02
     Aligned {
@@ -176,7 +176,7 @@ impl RdmaOption {
     /// Octets of the longest form.
     pub const MAX_LEN: usize = 20;
 
-    /// Returns the octets that the option takes in a header, filled up to a multiple of four: 4, 4, 16 or 20.
+    /// Returns the octets of the option in a header, filled up to a multiple of four: 4, 4, 16 or 20.
     #[inline]
     #[allow(clippy::len_without_is_empty, reason = "no form is empty")]
     pub const fn len(&self) -> usize {

@@ -1,4 +1,4 @@
-//! Tests of runs: however one is cut, the options of its parts say together what it says.
+//! Tests of runs: however one is cut, the options of its pieces say together what it says.
 
 use proptest::prelude::*;
 

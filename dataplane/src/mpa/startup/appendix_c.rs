@@ -52,7 +52,7 @@ fn met(initiator: (Rnic, bool), responder: (Rnic, bool)) -> String {
         return "close".into();
     }
     let (here, there) = (Agreement::of(&request, &reply), Agreement::of(&reply, &request));
-    // The RDMA Consortium's end knows one way to operate, whatever the frames say.
+    // The RDMA Consortium's end operates in one mode, whatever the frames say.
     let fixed = Agreement { markers_sent: true, markers_received: true, crc: true, version: 0 };
     let here = if initiator.0 == Rdmac { fixed } else { here };
     let there = if responder.0 == Rdmac { fixed } else { there };

@@ -214,9 +214,9 @@ fn correct(form: Form, octets: &mut [u8]) {
     tcp::set_checksum(segment, pseudo.finish());
 }
 
-/// A segment is found in all forms, with the fields that the general way finds; and so it is with any octet
-/// changed: with checksums verified, not verified, and corrected after the change. With the wrong checksum
-/// only octets that no checksum covers may be changed.
+/// A segment is found in all forms, with the fields that [`wire::tcp`](crate::wire::tcp) finds; and so it is
+/// with any octet changed: with checksums verified, not verified, and corrected after the change. With the
+/// wrong checksum only octets that no checksum covers may be changed.
 #[test]
 fn a_found_segment_is_received_as_the_same() {
     for form in Form::all() {
@@ -297,8 +297,8 @@ fn segments_with_other_options_are_found() {
     }
 }
 
-/// The TCP RDMA option, of the host's kind, is found alone and after timestamps; beside others it is one of
-/// them, and so is the offer of a SYN.
+/// The TCP RDMA option, of the host's kind, is found without others and after timestamps; beside others it is
+/// one of them, and so is the offer of a SYN.
 #[test]
 fn an_rdma_option_is_found() {
     let transfer = |total_octets| {

@@ -120,7 +120,7 @@ fn an_exact_duplicate_is_no_overlap() {
     assert_eq!(f.accept(1, &octets, 48..100), Ok(Some(octets)), "what came first stays");
 }
 
-/// RFC 5722 §4: the whole datagram is dropped, including fragments that arrive later.
+/// RFC 5722 §4: all of the datagram is dropped, including fragments that arrive later.
 #[test]
 fn an_overlap_drops_the_datagram() {
     let octets = payload(1000);
@@ -230,8 +230,8 @@ fn congestion_marks_survive() {
     for (marks, expected) in cases {
         let mut f = Fixture::new();
         f.accept_with(1, &octets, 0..40, true, marks[0]).unwrap();
-        let whole = f.accept_with(1, &octets, 40..100, false, marks[1]);
-        assert_eq!(whole.map(|datagram| datagram.map(|(_, ecn)| ecn)), expected, "{marks:?}");
+        let accepted = f.accept_with(1, &octets, 40..100, false, marks[1]);
+        assert_eq!(accepted.map(|datagram| datagram.map(|(_, ecn)| ecn)), expected, "{marks:?}");
     }
 }
 
@@ -240,7 +240,7 @@ fn congestion_marks_survive() {
 #[test]
 fn only_what_was_sent_comes_out() {
     let octets = payload(200);
-    let mut whole = 0;
+    let mut complete = 0;
     for seed in 0..300 {
         let mut rng = fastrand::Rng::with_seed(seed);
         let mut f = Fixture::new();
@@ -258,13 +258,13 @@ fn only_what_was_sent_comes_out() {
                 Ok(None) => {
                     assert_eq!(before, 0, "seed {seed}");
                     come[start..end].fill(true);
-                    assert!(come.contains(&false), "seed {seed}: whole, and not given out");
+                    assert!(come.contains(&false), "seed {seed}: complete, and not returned");
                 }
                 Ok(Some(datagram)) => {
                     come[start..end].fill(true);
                     assert!(!come.contains(&false) && !contradicted, "seed {seed}");
                     assert_eq!(datagram, octets);
-                    (come, whole) = ([false; 200], whole + 1);
+                    (come, complete) = ([false; 200], complete + 1);
                 }
                 Err(DropCause::Duplicate) => assert_eq!(before, end - start, "seed {seed}"),
                 Err(_) => {
@@ -274,5 +274,5 @@ fn only_what_was_sent_comes_out() {
             }
         }
     }
-    assert!(whole > 10, "{whole} datagrams became whole");
+    assert!(complete > 10, "{complete} datagrams became complete");
 }

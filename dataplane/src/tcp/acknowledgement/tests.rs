@@ -45,7 +45,7 @@ impl End {
         Self { tcp: Connection::connect(config, ISS), pools, device, cold, silent: 0 }
     }
 
-    /// Takes a segment with `octets` octets of payload, and consumes what is in order. Returns what has
+    /// Receives a segment with `octets` octets of payload, and consumes what is in order. Returns what has
     /// changed, and true if it was expected.
     fn receive(&mut self, now: Instant, header: &Header, octets: usize) -> (Changes, bool) {
         self.tcp.unusual = self.tcp.unusual_recomputed();
@@ -76,9 +76,9 @@ impl End {
         (changes, false)
     }
 
-    /// Takes the segment of `header` and `followers` that follow it, all of as many octets, as a burst has
+    /// Receives the segment of `header` and `followers` that follow it, all of as many octets, as a burst has
     /// them.
-    /// Returns what [`receive`](Self::receive) does of the first, and how many were taken as following.
+    /// Returns what [`receive`](Self::receive) does of the first, and how many were accepted as following.
     fn receive_burst(
         &mut self,
         now: Instant,

@@ -188,5 +188,5 @@ fn bursts_send_what_single_segments_would() {
     }
     let [none, alike, any] = followed;
     assert!(none == 0 && alike > 10_000 && any > alike + 1000, "{followed:?} segments in bursts");
-    assert!(sent_in_bursts > any + 3000, "{sent_in_bursts} segments in bursts: those alone are some, too");
+    assert!(sent_in_bursts > any + 3000, "{sent_in_bursts} segments in bursts: single ones are some, too");
 }

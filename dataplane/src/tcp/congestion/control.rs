@@ -46,8 +46,8 @@ pub trait CongestionControl {
     /// Returns the slow-start threshold in octets; `u32::MAX` while nothing has set it.
     fn threshold_octets(&self) -> u32;
 
-    /// Handles an acknowledgement of new data. `in_recovery` says that loss recovery is under way: the window
-    /// does not grow then, but DCTCP's estimate follows.
+    /// Handles an acknowledgement of new data. `in_recovery` says that the connection is in loss recovery:
+    /// the window does not grow then, but DCTCP's estimate follows.
     fn on_ack(&mut self, sample: &AckSample, in_recovery: bool);
 
     /// Loss recovery or an ECN reduction begins: sets the threshold (the multiplicative decrease) and

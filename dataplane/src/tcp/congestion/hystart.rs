@@ -65,7 +65,7 @@ impl HyStart {
         }
     }
 
-    /// Takes what an acknowledgement says (RFC 9406 §4.2).
+    /// Accepts what an acknowledgement says (RFC 9406 §4.2).
     pub(super) fn on_ack(&mut self, sample: &AckSample) -> Phase {
         if let Some(rtt_ns) = sample.rtt_ns {
             self.current_round_min_ns = self.current_round_min_ns.min(narrowed(rtt_ns));

@@ -31,7 +31,7 @@ pub enum Algorithm {
     /// NewReno (RFC 5681, RFC 6582): the standard that others are measured against.
     NewReno,
     /// DCTCP (RFC 8257): only for networks under one hand whose switches mark early. Beside other algorithms
-    /// at a queue that only drops it takes no more than NewReno; at one that marks, it starves them (RFC 8257
+    /// at a queue that only drops it has no more than NewReno; at one that marks, it starves them (RFC 8257
     /// §5).
     Dctcp,
 }

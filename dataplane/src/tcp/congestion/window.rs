@@ -1,4 +1,4 @@
-//! The part that the algorithms share: window, threshold, slow start, and the way back from a reduction.
+//! The part that the algorithms share: window, threshold, slow start, and how a reduction is undone.
 
 use super::control::{AckSample, Signal};
 use super::hystart::{HyStart, Phase};
@@ -10,14 +10,14 @@ pub(super) struct Window {
     octets: u32,
     threshold_octets: u32,
     emss_octets: u32,
-    /// Window and threshold before the last reduction, until it is taken back.
+    /// Window and threshold before the last reduction, until it is undone.
     before: Option<(u32, u32)>,
     hystart: HyStart,
     /// Something was acknowledged: the window is no longer the initial one.
     used: bool,
     /// A SYN was lost, so the initial window is one segment.
     syn_lost: bool,
-    /// Loss recovery is under way; its end sets the window.
+    /// The connection is in loss recovery, whose end sets the window.
     recovering: bool,
     /// Slow start follows a timeout.
     after_timeout: bool,
@@ -96,7 +96,7 @@ impl Window {
         }
     }
 
-    /// Ends loss recovery (RFC 9937 §6). Returns true if it was under way.
+    /// Ends loss recovery (RFC 9937 §6). Returns true if there was one.
     pub(super) fn recovered(&mut self) -> bool {
         let recovering = core::mem::take(&mut self.recovering);
         if recovering {
@@ -117,7 +117,7 @@ impl Window {
         self.after_timeout = true;
     }
 
-    /// Takes the last reduction back. Returns true if there was one.
+    /// Undoes the last reduction. Returns true if there was one.
     pub(super) fn undo(&mut self) -> bool {
         let Some((octets, threshold_octets)) = self.before.take() else {
             return false;

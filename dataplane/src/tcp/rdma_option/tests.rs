@@ -331,7 +331,7 @@ fn a_narrower_path_cuts_what_is_sent_again() {
     assert_eq!(end.tcp.counters().retransmitted_segments, 4);
 }
 
-/// Of a segment that was sent in parts, one part is lost.
+/// Of a segment that was cut and sent as two, one is lost.
 // Requirements: TRO-3.1.8-01
 #[test]
 fn a_part_that_is_sent_again_has_its_own_option() {
@@ -445,5 +445,5 @@ fn every_segmentation_describes_its_octets() {
         again += end.tcp.counters().retransmitted_segments;
     }
     let enough = with_option > 10_000 && followed > 100 && cut > 2000 && again > 1000;
-    assert!(enough, "{with_option} with an option, {followed} in trains, {cut} cut, {again} again");
+    assert!(enough, "{with_option} with an option, {followed} in bursts, {cut} cut, {again} again");
 }

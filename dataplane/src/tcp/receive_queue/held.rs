@@ -16,7 +16,7 @@ pub struct Held<F> {
     /// FPDUs that begin in these octets before this sequence number are checked, and wait for the gap to
     /// close.
     pub(super) judged: SeqNumber,
-    /// `None` for octets that were placed beyond a gap: whole FPDUs that only wait for their Delivery.
+    /// `None` for octets that were placed beyond a gap: complete FPDUs that only wait for their Delivery.
     pub(super) frame: Option<F>,
 }
 
@@ -78,7 +78,7 @@ impl<F> Held<F> {
         true
     }
 
-    /// Keeps the octets from `from` to `to` alone, which are among these.
+    /// Keeps only the octets from `from` to `to`, which are among these.
     pub(super) fn cut(mut self, from: SeqNumber, to: SeqNumber) -> Self {
         self.trim_back(to);
         let left = self.trim_front(from);
@@ -295,7 +295,7 @@ impl<F> HeldPool<F> {
         self.placed_runs
     }
 
-    /// Whether there is room for another record. Each record has a node that no frame can take.
+    /// Whether there is room for another record. Each record has a node that no frame can use.
     const fn has_room_for_record(&self) -> bool {
         self.placed_runs < self.placed_runs_max
     }
@@ -437,7 +437,7 @@ impl<F> HeldPool<F> {
         Ok(())
     }
 
-    /// Takes what begins at `seq` out of `list`.
+    /// Removes what begins at `seq` from `list`.
     pub(super) fn remove(&mut self, list: &mut OrderedSet, seq: SeqNumber) -> Option<Held<F>> {
         let held = self.nodes.remove(list, seq)?;
         self.placed_runs -= usize::from(held.is_placed());
@@ -445,7 +445,7 @@ impl<F> HeldPool<F> {
         Some(held)
     }
 
-    /// Takes the first out of `list`, whose octets are consumed: nothing is missing before those that follow.
+    /// Removes the first of `list`, whose octets are consumed: nothing is missing before those that follow.
     #[inline]
     pub(super) fn pop_first(&mut self, list: &mut OrderedSet) -> Option<Held<F>> {
         let held = self.nodes.pop_first(list)?;

@@ -5,29 +5,29 @@
 //!
 //! An FPDU that lies in several segments, or waits beyond a gap, needs no reassembly buffer: its frames stay
 //! where they are until it is complete. Only runs of segments up to 512 octets are gathered into the frame
-//! before them, so that a peer that sends single octets cannot exhaust the frames; while frames are short,
+//! before them, so that a peer that sends single octets cannot exhaust the frames; while frames are scarce,
 //! longer ones are too. A connection may hold frames for a window of 2 MiB in segments of any length.
 //!
 //! What a peer sends decides neither how long a search takes nor how often an octet is verified. What is held
 //! of a connection, and the placed segments that wait for their Delivery, lie in balanced trees over nodes
 //! allocated once per core (`ordered`): a few descents a segment, whatever its place. Which octets are in
-//! order is a number beside the tree, so that no gap that closes or opens again moves anything. A whole FPDU
-//! beyond a gap is verified once: it is placed, or its frame remembers that it waits for its turn. One in the
-//! middle of a frame is not verified before it can be placed. `bytes_verified` and `nodes_visited` of the
-//! statistics count it.
+//! order is a number beside the tree, so that no gap that closes or opens again moves anything. A complete
+//! FPDU beyond a gap is verified once: it is placed, or its frame remembers that it waits for its turn. One
+//! in the middle of a frame is not verified before it can be placed. `bytes_verified` and `nodes_visited` of
+//! the statistics count it.
 //!
 //! # The frames of a core
 //!
 //! Frames held are few, and peers may mean harm. A connection may hold a multiple of what is left for all, so
-//! that the share of each falls as more want one; some frames are reserved for FPDUs that come whole and need
-//! one only to pass through; what came in order and would take one of those for longer is given back before
-//! it is acknowledged, and the peer sends it again. All connections before Full Operation together have a
-//! quarter of the frames, which they share in the same way: their peers are strangers. When a connection that
-//! holds few finds none for octets that are next, connections that have held their fair share (all frames,
-//! divided by those who hold some) or more for four seconds are reset, those that hold most first, whatever
-//! they consume; none that holds less than that share is (`core/eviction.rs`). Records of placed octets and
-//! segments of Sends that wait for their Delivery are shared like frames; without one, octets stay in their
-//! frames until their turn.
+//! that the share of each falls as more want one; some frames are reserved for FPDUs that come complete and
+//! need one only to pass through; what came in order and would use one of those for longer is given back
+//! before it is acknowledged, and the peer sends it again. All connections before Full Operation together
+//! have a quarter of the frames, which they share by the same rule: their peers are strangers. When a
+//! connection that holds few finds none for octets that are next, connections that have held their fair share
+//! (all frames, divided by those who hold some) or more for four seconds are reset, those that hold most
+//! first, whatever they consume; none that holds less than that share is (`core/eviction.rs`). Records of
+//! placed octets and segments of Sends that wait for their Delivery are shared like frames; without one,
+//! octets stay in their frames until their turn.
 //!
 //! # Windows of byte streams
 //!
@@ -39,7 +39,7 @@
 //! in the account, and 3 MiB. A window that was offered never shrinks (RFC 9293 §3.8.6.2.1); it is not moved
 //! on instead, until octets are read and their promise is worth no more than a new one. Segments are gathered
 //! where frames would be emptier than promised, and frames that are promised are not there for others. A
-//! single stream has its whole window of 2 MiB. Of sixteen that receive together each has, by arithmetic,
+//! single stream has all of its window of 2 MiB. Of sixteen that receive together each has, by arithmetic,
 //! about 0.3 MiB beside its ring. When nothing is left, a stream has what its ring has room for and two
 //! segments, so that its window always opens again. Tests pause a thousand readers so; by arithmetic 1800 may
 //! pause before a segment is refused. While windows are promised, a new connection is offered a sixteenth of
@@ -128,7 +128,7 @@ impl Insertion {
 /// The receive side of one connection.
 #[derive(Debug)]
 pub struct ReceiveQueue {
-    /// Frames and records of placed octets, without overlap, ordered by their first sequence numbers alone.
+    /// Frames and records of placed octets, without overlap, ordered by their first sequence numbers only.
     /// Nothing moves when octets come in order or are dropped.
     held: OrderedSet,
     /// Records of placed octets among them.
@@ -406,7 +406,7 @@ impl ReceiveQueue {
     }
 
     /// Copies an in-order segment to the end of the frame before it, if it fits there: a small one once
-    /// several frames are held, any while frames are short or emptier than a promised window allows.
+    /// several frames are held, any while frames are scarce or emptier than a promised window allows.
     fn gather<F: Frame>(&mut self, pool: &mut HeldPool<F>, held: &Held<F>) -> bool {
         let octets = held.octets as usize;
         let gathers = self.frames() >= limits::HELD_FRAMES_BEFORE_GATHERING

@@ -288,7 +288,11 @@ fn forgotten_octets_come_again() {
     assert_eq!((f.check(), f.queue.nxt()), (10..25, f.start + 25), "the rest of its frame goes too");
     let start = f.start;
     let runs = f.queue.runs_beyond_gaps(&f.pool);
-    assert_eq!(runs[..], [(start + 35, start + 70), (start + 80, start + 90)], "what lies behind is kept");
+    assert_eq!(
+        runs[..],
+        [(start + 35, start + 70), (start + 80, start + 90)],
+        "what lies after them is kept"
+    );
     assert_eq!(f.insert(20, 50), FILLED);
     assert_eq!(f.check(), 10..70);
     assert_eq!(f.insert(70, 80), FILLED);
@@ -385,7 +389,7 @@ fn frames_are_not_cut_in_the_middle() {
     assert_eq!(f.check(), 0..30);
 }
 
-/// Records have a bound, of which a connection alone has two thirds and others find a part of the rest;
+/// Records have a bound, of which a single connection has two thirds and others find a part of the rest;
 /// frames keep the nodes that are theirs.
 #[test]
 fn records_are_bounded() {

@@ -2,7 +2,7 @@
 //! (draft-csapuntz-tcprdma-00 §3.1.1, §5).
 
 /// The identifier of a transfer, 46 bits (§3.1.1). The application finds the buffer by it, so two transfers
-/// that are under way at a time on one connection have different ones.
+/// that are outstanding at a time on one connection have different ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rid {
     /// The most significant word first. Words of 16 bits need no padding, and a RID is in each TCP header.
@@ -64,7 +64,7 @@ pub enum RidFormat {
 }
 
 impl RidFormat {
-    /// Returns `rid` as a receiver takes it: the bits that the format has as zero are zeros.
+    /// Returns `rid` as a receiver reads it: the bits that the format has as zero are zeros.
     // Requirements: TRO-5.1.1-04, TRO-5.3.1-02
     pub const fn received(self, rid: Rid) -> Rid {
         rid.with_low_bits(match self {
