@@ -4,8 +4,8 @@ use crate::byte_stream::ByteRun;
 use crate::conn::{Keyed, ListenAddress, Scope, Stage};
 use crate::net::flow::FlowKey;
 use crate::qp::run::FpduRun;
-use crate::tcp;
 use crate::tcp::send_queue::SendPayload;
+use crate::tcp::{self, Unusual};
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 use crate::wire::tcp_rdma::RdmaOption;
@@ -352,5 +352,32 @@ impl Connection {
             Mode::FullOperation(operating) => operating.awaits_receive && !operating.failed,
             Mode::Streaming | Mode::Bytes(_) | Mode::Lingering { .. } => false,
         }
+    }
+
+    /// Computes the rare conditions of the connection anew, after a step that may have ended some.
+    #[inline(never)]
+    pub fn review(&mut self) {
+        self.tcp.unusual = self.unusual_recomputed();
+    }
+
+    /// Returns true if no condition is missing in the word: debug builds ask whenever it is served.
+    pub fn has_all_conditions(&self) -> bool {
+        self.tcp.unusual.contains(self.unusual_recomputed())
+    }
+
+    fn unusual_recomputed(&self) -> Unusual {
+        let bit = |bit: Unusual, holds: bool| if holds { bit } else { Unusual::empty() };
+        let streams = self.sends_stream() || self.receives_stream() || self.stream.unqueued_octets() > 0;
+        let ends = self.closing || self.abort_at != Instant::NEVER;
+        let mut found = self.tcp.unusual_recomputed()
+            | bit(Unusual::STREAMING, streams)
+            | bit(Unusual::FAILED, self.close_notified)
+            | bit(Unusual::CLOSING, ends);
+        if let Mode::FullOperation(operating) = &self.mode {
+            found |= bit(Unusual::FAILED, operating.failed)
+                | bit(Unusual::SILENT_PEER, operating.awaits_first_fpdu())
+                | bit(Unusual::AWAITS_RECEIVE, operating.awaits_receive);
+        }
+        found
     }
 }

@@ -64,7 +64,6 @@ mod icmp;
 mod inputs;
 mod linger;
 mod nudge;
-mod nudges;
 mod operating;
 mod out_of_order;
 mod queue_pair;
@@ -77,7 +76,6 @@ mod shortage;
 mod stream;
 mod stream_halves;
 mod transmit;
-mod unusual;
 
 use crate::conn::ConnectionId;
 use crate::device::Frame;

@@ -5,9 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::error::StreamError;
-use super::numbers::{CqNumber, SrqNumber};
 use super::verbs::Blame;
-use super::work::QpNumber;
+use super::work::{CqNumber, QpNumber, SrqNumber};
 use crate::limits;
 use crate::notify::Notify;
 use crate::sync::{ArrayQueue, AtomicU64, Ordering};

@@ -18,7 +18,7 @@ use super::work::{Completion, Status};
 use crate::notify::Notify;
 use crate::sync::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 
-pub use super::numbers::CqNumber;
+pub use super::work::CqNumber;
 
 /// The completions that an armed queue notifies of, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

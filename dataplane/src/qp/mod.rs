@@ -83,7 +83,6 @@ pub mod indication;
 pub mod lender;
 #[cfg(all(test, loom))]
 mod loom_tests;
-mod numbers;
 pub mod payload;
 mod post_error;
 pub mod reads;

@@ -18,7 +18,7 @@ use super::work::{RECEIVE_WORDS, ReceiveRequest};
 use crate::memory::ProtectionDomainId;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
-pub use super::numbers::SrqNumber;
+pub use super::work::SrqNumber;
 
 /// Receives that the queue pairs of a Protection Domain share. A receive leaves the queue when a queue pair
 /// takes it, and counts at that queue pair until it is complete:

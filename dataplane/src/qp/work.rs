@@ -14,6 +14,14 @@ pub use super::payload::{InlineData, Payload, Slice, SliceList, TooLongForInline
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QpNumber(pub u32);
 
+/// Identifies a completion queue of the process in asynchronous events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CqNumber(pub u32);
+
+/// Identifies a shared receive queue of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SrqNumber(pub u32);
+
 impl fmt::Debug for QpNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "QP {}", self.0)

@@ -5,7 +5,6 @@ use crate::time::Instant;
 use crate::wire::tcp::{Header, SeqNumber};
 
 use super::ack_state::AckState;
-use super::activity::Activity;
 use super::challenge::Challenges;
 use super::config::Config;
 use super::congestion::{Congestion, CongestionControl};
@@ -14,7 +13,6 @@ use super::ecn::Ecn;
 use super::pacing::{Pace, Pacer};
 use super::path_mss::PathMss;
 use super::pools::Pools;
-use super::probe::ProbeState;
 use super::receive_queue::{ReceiveQueue, WindowPromise};
 use super::receive_state::ReceiveState;
 use super::recovery::Recovery;
@@ -22,7 +20,7 @@ use super::rtt::RttEstimator;
 use super::send_queue::{Segment, SendPayload};
 use super::send_state::{Fin, SendState};
 use super::state::{CloseReason, State};
-use super::timers::{Timer, Timers};
+use super::timers::{Activity, ProbeState, Timer, Timers};
 use super::timestamps::TimestampClock;
 use super::unusual::Unusual;
 

@@ -102,7 +102,6 @@
 
 mod ack_state;
 mod acknowledgement;
-mod activity;
 mod burst;
 mod challenge;
 mod config;
@@ -112,7 +111,6 @@ mod counters;
 mod disposition;
 mod ecn;
 mod frto;
-mod handshake;
 mod input;
 mod losses;
 mod output;
@@ -120,7 +118,6 @@ mod pacing;
 mod path_mss;
 mod path_mtu;
 mod pools;
-mod probe;
 mod probing;
 mod prr;
 mod rack;

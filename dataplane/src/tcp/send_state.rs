@@ -3,7 +3,6 @@
 
 use crate::wire::tcp::{Header, SeqNumber};
 
-use super::handshake::Handshake;
 use super::send_queue::SendQueue;
 
 /// How far the FIN of this end has come.
@@ -161,5 +160,20 @@ impl SendState {
         self.max_window_octets = self.max_window_octets.max(window_octets);
         (self.wl1, self.wl2) = (self.wl1.later(seq), ack);
         grown
+    }
+}
+
+/// The SYNs of this end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Handshake {
+    /// SYNs sent.
+    pub(super) syn_transmissions: u8,
+    /// A SYN is to be sent.
+    pub(super) syn_owed: bool,
+}
+
+impl Handshake {
+    pub(super) const fn new() -> Self {
+        Self { syn_transmissions: 0, syn_owed: true }
     }
 }

@@ -1,5 +1,6 @@
-//! The timers of a connection, in a fixed table.
+//! The timers of a connection, in a fixed table, and the moments and probes that its timeouts count.
 
+use crate::limits;
 use crate::time::Instant;
 
 /// A timer of a connection.
@@ -100,5 +101,55 @@ impl Timers {
             self.clear(timer);
         }
         due
+    }
+}
+
+/// The last moments of one connection; [`Instant::ZERO`] before the first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Activity {
+    /// When a SYN or new data was last sent.
+    pub(super) data_sent_at: Instant,
+    /// When data was last acknowledged, or data or a FIN first became outstanding after that, or data began
+    /// to wait for the peer's window: the user timeout counts from here. Idle time is before it.
+    pub(super) last_progress: Instant,
+}
+
+impl Activity {
+    pub(super) const fn new() -> Self {
+        Self { data_sent_at: Instant::ZERO, last_progress: Instant::ZERO }
+    }
+}
+
+/// The probes of one connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ProbeState {
+    /// Zero-window probes in a row: each doubles the interval.
+    pub(super) persist_backoff: u8,
+    /// Zero-window probes in a row without any acknowledgement.
+    pub(super) unanswered: u8,
+    /// Keepalive probes in a row.
+    pub(super) keepalives: u8,
+    /// A probe of either kind is to be sent now.
+    pub(super) owed: bool,
+}
+
+impl ProbeState {
+    pub(super) const fn new() -> Self {
+        Self { persist_backoff: 0, unanswered: 0, keepalives: 0, owed: false }
+    }
+
+    /// The peer has acknowledged something: it answers.
+    pub(super) const fn on_ack(&mut self) {
+        self.unanswered = 0;
+    }
+
+    /// The peer's window has grown.
+    pub(super) const fn on_window_grown(&mut self) {
+        self.persist_backoff = 0;
+    }
+
+    /// Whether a small window has stayed small for so many probes that it is to be used as it is.
+    pub(super) const fn window_stays_small(self) -> bool {
+        self.persist_backoff >= limits::SMALL_WINDOW_PROBES
     }
 }

@@ -1,5 +1,4 @@
-//! The message that is being received on the queue of Sends, and the receives that it and the messages after
-//! it complete.
+//! The message that is being received on the queue of Sends, and its receive.
 //!
 //! A receive stays in the slot where it was posted, or in the shared receive queue, until the first segment
 //! of its message is placed. One of a shared receive queue is moved to the queue pair before that only for a
@@ -7,17 +6,10 @@
 
 use arrayvec::ArrayVec;
 
-use super::Receiver;
-use super::fault::ParsedUlpdu;
 use crate::limits;
 use crate::memory::{Access, StagTable, Target};
-use crate::mpa::receiver::Ulpdu;
-use crate::qp::error::StreamError;
 use crate::qp::shared::SharedQp;
 use crate::qp::work::{ReceiveRequest, Slice, SliceList};
-use crate::rdmap::message::SEND_QUEUE;
-use crate::wire::ddp::Header;
-use crate::wire::rdmap::Control;
 
 /// The next message on the queue of Sends.
 #[derive(Debug)]
@@ -165,84 +157,6 @@ impl<'t> Memory<'t> {
 #[inline]
 pub(super) fn writable<'t>(range: &Slice, shared: &SharedQp, stags: &'t StagTable) -> Option<Target<'t>> {
     stags.check(range.stag, shared.accessor(), Access::LOCAL_WRITE, range.to, range.len as usize).ok()
-}
-
-impl Receiver {
-    /// Copies the receive of the message that begins from where it lies. Returns false if there is none.
-    #[expect(clippy::inline_always, reason = "the other caller is for segments beyond a gap")]
-    #[inline(always)]
-    pub(super) fn load_receive(&mut self, shared: &SharedQp) -> bool {
-        match self.moved.front() {
-            None => shared.read_front_receive(&mut self.message.request),
-            Some(moved) => {
-                self.message.request = *moved;
-                true
-            }
-        }
-    }
-
-    /// Consumes the receive that was [loaded](Self::load_receive): the message has begun. Returns false if it
-    /// stays where it is, because its completion has no entry.
-    #[inline]
-    pub(super) fn begin_message(&mut self, shared: &SharedQp) -> bool {
-        self.message.begun = if self.moved.is_empty() {
-            shared.consume_front_receive()
-        } else {
-            self.moved.pop_front().is_some()
-        };
-        self.message.begun
-    }
-
-    /// Moves receives of a shared receive queue here for the next `messages` messages, the one under way
-    /// included, as far as there are any. No more are moved than that, in the order in which the messages
-    /// will be Delivered: the rest is for other queue pairs.
-    // Requirements: DDP-8.3.2-07, RDMAP-8.1.2-05
-    pub(super) fn provide(&mut self, shared: &SharedQp, messages: usize) -> Result<(), StreamError> {
-        while shared.shares_receives() && self.moved.len() + usize::from(self.message.begun) < messages {
-            let Some(request) = shared.dequeue_shared_receive()? else { break };
-            self.moved.push_back(request);
-        }
-        Ok(())
-    }
-
-    /// Returns the receive of the message `ahead` messages after the next one, if it is posted, and
-    /// [provided](Self::provide) if it is shared.
-    pub(super) fn receive_of(&self, shared: &SharedQp, ahead: usize) -> Option<ReceiveRequest> {
-        if self.message.begun && ahead == 0 {
-            return Some(self.message.request);
-        }
-        let index = ahead - usize::from(self.message.begun);
-        if shared.shares_receives() { self.moved.get(index).copied() } else { shared.posted_receive(index) }
-    }
-
-    /// Whether the next ULPDU, verified by MPA, begins a valid message for which no receive is posted. A
-    /// ULPDU with any other error does not wait.
-    // Requirements: DDP-7.1-02
-    #[cold]
-    pub fn lacks_receive(&self, shared: &SharedQp, ulpdu: &impl Ulpdu) -> bool {
-        if self.message.begun || !self.moved.is_empty() || shared.has_front_receive() {
-            return false;
-        }
-        let Ok(ulpdu) = ParsedUlpdu::parse(ulpdu) else { return false };
-        let Header::Untagged(header) = ulpdu.header else { return false };
-        let control = Control::from_octet(header.rsvd_ulp[0]);
-        let begins = header.queue == SEND_QUEUE
-            && header.msn == self.expected_msn
-            && header.mo == 0
-            && header.version == self.version
-            && control.version == self.version
-            && (control.opcode.is_send() || control.opcode.is_immediate());
-        // The provider has the buffer for a ready-to-receive indication.
-        let mut indications = self.indications;
-        begins && indications.take(self.version, &ulpdu.header, ulpdu.octets).is_none()
-    }
-
-    /// Whether a receive is posted for a message that waits for one.
-    pub fn has_receive(&self, shared: &SharedQp) -> bool {
-        !self.moved.is_empty()
-            || shared.has_posted_receives()
-            || shared.shared_receives().is_some_and(|queue| !queue.is_empty())
-    }
 }
 
 #[cfg(test)]

@@ -24,9 +24,13 @@ use super::shared::SharedQp;
 use super::work::{ReceiveRequest, Status};
 use crate::memory::{STag, StagTable};
 use crate::mpa::enhanced::ReadyToReceive;
+use crate::mpa::receiver::Ulpdu;
 use crate::ordered::{OrderedPool, OrderedSet};
-use crate::wire::ddp::DDP_VERSION;
+use crate::rdmap::message::SEND_QUEUE;
+use crate::wire::ddp::{DDP_VERSION, Header};
+use crate::wire::rdmap::Control;
 use crate::wire::tcp::SeqNumber;
+use fault::ParsedUlpdu;
 use message::Message;
 
 pub use fault::Fault;
@@ -163,5 +167,81 @@ impl Receiver {
             shared.ring();
         }
         shared.receives_are_flushed();
+    }
+
+    /// Copies the receive of the message that begins from where it lies. Returns false if there is none.
+    #[expect(clippy::inline_always, reason = "the other caller is for segments beyond a gap")]
+    #[inline(always)]
+    fn load_receive(&mut self, shared: &SharedQp) -> bool {
+        match self.moved.front() {
+            None => shared.read_front_receive(&mut self.message.request),
+            Some(moved) => {
+                self.message.request = *moved;
+                true
+            }
+        }
+    }
+
+    /// Consumes the receive that was [loaded](Self::load_receive): the message has begun. Returns false if it
+    /// stays where it is, because its completion has no entry.
+    #[inline]
+    fn begin_message(&mut self, shared: &SharedQp) -> bool {
+        self.message.begun = if self.moved.is_empty() {
+            shared.consume_front_receive()
+        } else {
+            self.moved.pop_front().is_some()
+        };
+        self.message.begun
+    }
+
+    /// Moves receives of a shared receive queue here for the next `messages` messages, the one under way
+    /// included, as far as there are any. No more are moved than that, in the order in which the messages
+    /// will be Delivered: the rest is for other queue pairs.
+    // Requirements: DDP-8.3.2-07, RDMAP-8.1.2-05
+    fn provide(&mut self, shared: &SharedQp, messages: usize) -> Result<(), StreamError> {
+        while shared.shares_receives() && self.moved.len() + usize::from(self.message.begun) < messages {
+            let Some(request) = shared.dequeue_shared_receive()? else { break };
+            self.moved.push_back(request);
+        }
+        Ok(())
+    }
+
+    /// Returns the receive of the message `ahead` messages after the next one, if it is posted, and
+    /// [provided](Self::provide) if it is shared.
+    fn receive_of(&self, shared: &SharedQp, ahead: usize) -> Option<ReceiveRequest> {
+        if self.message.begun && ahead == 0 {
+            return Some(self.message.request);
+        }
+        let index = ahead - usize::from(self.message.begun);
+        if shared.shares_receives() { self.moved.get(index).copied() } else { shared.posted_receive(index) }
+    }
+
+    /// Whether the next ULPDU, verified by MPA, begins a valid message for which no receive is posted. A
+    /// ULPDU with any other error does not wait.
+    // Requirements: DDP-7.1-02
+    #[cold]
+    pub fn lacks_receive(&self, shared: &SharedQp, ulpdu: &impl Ulpdu) -> bool {
+        if self.message.begun || !self.moved.is_empty() || shared.has_front_receive() {
+            return false;
+        }
+        let Ok(ulpdu) = ParsedUlpdu::parse(ulpdu) else { return false };
+        let Header::Untagged(header) = ulpdu.header else { return false };
+        let control = Control::from_octet(header.rsvd_ulp[0]);
+        let begins = header.queue == SEND_QUEUE
+            && header.msn == self.expected_msn
+            && header.mo == 0
+            && header.version == self.version
+            && control.version == self.version
+            && (control.opcode.is_send() || control.opcode.is_immediate());
+        // The provider has the buffer for a ready-to-receive indication.
+        let mut indications = self.indications;
+        begins && indications.take(self.version, &ulpdu.header, ulpdu.octets).is_none()
+    }
+
+    /// Whether a receive is posted for a message that waits for one.
+    pub fn has_receive(&self, shared: &SharedQp) -> bool {
+        !self.moved.is_empty()
+            || shared.has_posted_receives()
+            || shared.shared_receives().is_some_and(|queue| !queue.is_empty())
     }
 }
