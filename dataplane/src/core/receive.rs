@@ -5,7 +5,7 @@ use std::vec::Drain;
 
 use crate::device::Device;
 use crate::drops::DropCause;
-use crate::endpoint::{Burst, Outcome, Unreachable};
+use crate::endpoint::{Burst, BurstOutcome, Outcome, Unreachable};
 use crate::limits;
 use crate::net::Host;
 use crate::net::flow::FlowKey;
@@ -95,7 +95,8 @@ impl<D: Device> Core<D> {
             self.host.begin_following(segment, &frame);
         }
         let mut burst = Following { host: &mut self.host, rest, ingress };
-        let (changes, refusal, unexpected) = endpoint.on_expected_segments(segment, frame, &mut burst);
+        let BurstOutcome { changes, refusal, unexpected } =
+            endpoint.on_expected_segments(segment, frame, &mut burst);
         let dropped_surplus = endpoint.drop_unacked_surplus();
         if !changes.is_empty() || unexpected.is_none() {
             let outcome = Outcome { schedule: true, changes, dropped_surplus, refusal, ..Outcome::NONE };

@@ -58,10 +58,18 @@ struct Reference<'e> {
     crc: bool,
 }
 
+/// What the payload of a connection's segments is built with.
+pub(super) struct PayloadBuilding<'e, F> {
+    pub(super) sources: PayloadSources<'e>,
+    /// The counters of what is built.
+    pub(super) statistics: &'e mut Statistics,
+    /// The pools of its segments.
+    pub(super) pools: &'e Pools<Chunk, F>,
+}
+
 impl<F: Frame> Endpoint<'_, F> {
-    /// Returns the sources of the connection's payload, the counters of what is built, and the pools of its
-    /// segments.
-    pub(super) fn payload(&mut self) -> (PayloadSources<'_>, &mut Statistics, &Pools<Chunk, F>) {
+    /// Returns what the payload of the connection's segments is built with.
+    pub(super) fn payload(&mut self) -> PayloadBuilding<'_, F> {
         let context = &mut *self.context;
         let sources = PayloadSources {
             connection: self.connection,
@@ -69,7 +77,7 @@ impl<F: Frame> Endpoint<'_, F> {
             cut_runs: &context.cut_runs,
             stags: &context.stags,
         };
-        (sources, &mut context.statistics, &context.pools)
+        PayloadBuilding { sources, statistics: &mut context.statistics, pools: &context.pools }
     }
 
     /// Appends the payload of `segment` to `frame`, after room for `headers` octets; by reference if that is
@@ -87,8 +95,8 @@ impl<F: Frame> Endpoint<'_, F> {
         {
             // Not cut, and copied on any device.
             let Some(room) = frame.append(headers + segment.octets as usize) else { return false };
-            let (payload, statistics, _) = self.payload();
-            return payload.build_run(run, segment.seq, &mut room[headers..], statistics);
+            let PayloadBuilding { sources, statistics, .. } = self.payload();
+            return sources.build_run(run, segment.seq, &mut room[headers..], statistics);
         }
         if let Some(single) = self.single_fpdu(segment, by_reference) {
             let Some(room) = frame.append(headers + segment.octets as usize) else { return false };
@@ -104,12 +112,12 @@ impl<F: Frame> Endpoint<'_, F> {
             return false;
         }
         let id = self.id;
-        let (payload, statistics, _) = self.payload();
-        if by_reference && let Some(reference) = payload.reference(segment) {
+        let PayloadBuilding { sources, statistics, .. } = self.payload();
+        if by_reference && let Some(reference) = sources.reference(segment) {
             return reference.write(headers, frame, statistics);
         }
         match frame.append(headers + segment.octets as usize) {
-            Some(room) => payload.build_segment(id, segment, &mut room[headers..], statistics),
+            Some(room) => sources.build_segment(id, segment, &mut room[headers..], statistics),
             None => false,
         }
     }
@@ -153,8 +161,8 @@ impl<F: Frame> Endpoint<'_, F> {
             return false;
         }
         let mut copy = vec![0; octets].into_boxed_slice();
-        let (payload, statistics, _) = self.payload();
-        if !payload.build_run(run, begin, &mut copy, statistics) {
+        let PayloadBuilding { sources, statistics, .. } = self.payload();
+        if !sources.build_run(run, begin, &mut copy, statistics) {
             return false;
         }
         self.context.cut_runs.keep(self.id, begin, copy);

@@ -11,7 +11,7 @@ use crate::limits;
 use crate::tcp::receive_queue::HeldPool;
 use crate::tcp::{self, CloseReason, Disposition, Pools, Unusual};
 use crate::wire::segment::Segment;
-use crate::wire::tcp::{Header, SeqNumber};
+use crate::wire::tcp::{Header, SeqNumber, SeqRange};
 use crate::wire::tcp_rdma::{RdmaOption, Transfer};
 
 use super::connection::{Chunk, Connection, Mode};
@@ -28,11 +28,11 @@ pub(super) struct AnnotatedSegment {
     /// RCV.NXT before it.
     expected: SeqNumber,
     /// The runs of its octets that have not come before, the first ones.
-    new: NewRuns,
+    new_runs: NewRuns,
 }
 
-/// Runs of octets, each from the first to the one after the last.
-type NewRuns = ArrayVec<(SeqNumber, SeqNumber), { limits::NEW_RUNS_PER_SEGMENT }>;
+/// Runs of octets.
+type NewRuns = ArrayVec<SeqRange, { limits::NEW_RUNS_PER_SEGMENT }>;
 
 impl<F: Frame> Endpoint<'_, F> {
     /// Gives the octets of the connection, which is in streaming mode, to the application of `shared`.
@@ -101,13 +101,15 @@ impl<F: Frame> Endpoint<'_, F> {
             // All that is new of it is kept; the first to come have the place in the buffer.
             Some(_) if result.refusal.is_none() && has_data => {
                 let kept_to = queue.end();
-                for &(from, to) in segment.new.iter().filter(|(from, _)| *from < kept_to) {
-                    self.accept_run(segment, (from, to.earlier(kept_to)), false);
+                for run in segment.new_runs.iter().filter(|run| run.from < kept_to) {
+                    let kept = SeqRange { to: run.to.earlier(kept_to), ..*run };
+                    self.accept_run(segment, kept, false);
                 }
             }
             Some(kept) => self.accept_run(segment, kept, false),
             None if queue.nxt() != segment.expected => {
-                let kept = (segment.seq.later(segment.expected), end.earlier(queue.nxt()));
+                let (from, to) = (segment.seq.later(segment.expected), end.earlier(queue.nxt()));
+                let kept = SeqRange { from, to };
                 self.accept_run(segment, kept, true);
             }
             // Nothing in it is new, or it was refused.
@@ -116,7 +118,7 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Accepts what a segment says about `kept`, a run of octets that TCP keeps of it.
-    fn accept_run(&mut self, segment: &AnnotatedSegment, kept: (SeqNumber, SeqNumber), in_order: bool) {
+    fn accept_run(&mut self, segment: &AnnotatedSegment, kept: SeqRange, in_order: bool) {
         let Connection { tcp, mode: Mode::Bytes(stream), .. } = &mut *self.connection else { return };
         let (queue, held) = (tcp.received(), &self.context.pools.held);
         let (unread, next) = (queue.unread(), stream.inbound.position());
@@ -128,7 +130,7 @@ impl<F: Frame> Endpoint<'_, F> {
         let arrived = Arrived {
             payload: position(segment.seq),
             payload_octets: segment.payload_octets,
-            kept: (position(kept.0), position(kept.1)),
+            kept: (position(kept.from), position(kept.to)),
             in_order,
         };
         if segment.message_aligned {
@@ -274,16 +276,23 @@ impl Connection {
             RdmaOption::Permitted => return None,
         };
         let queue = self.tcp.received();
-        let (mut new, mut from, end) = (NewRuns::new(), header.seq, header.seq + payload_octets as u32);
+        let (mut new_runs, mut from, end) = (NewRuns::new(), header.seq, header.seq + payload_octets as u32);
         while option.is_some()
-            && !new.is_full()
-            && let Some(run) = queue.new_run(held, from, end)
+            && !new_runs.is_full()
+            && let Some((first, to)) = queue.new_run(held, from, end)
         {
-            new.push(run);
-            from = run.1;
+            new_runs.push(SeqRange { from: first, to });
+            from = to;
         }
         let expected = queue.nxt();
-        Some(AnnotatedSegment { option, message_aligned, seq: header.seq, payload_octets, expected, new })
+        Some(AnnotatedSegment {
+            option,
+            message_aligned,
+            seq: header.seq,
+            payload_octets,
+            expected,
+            new_runs,
+        })
     }
 
     /// Returns what became of the segments with the TCP RDMA option that it has received.

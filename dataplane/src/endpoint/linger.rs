@@ -10,6 +10,7 @@ use crate::device::Frame;
 use crate::limits;
 
 use super::Endpoint;
+use super::build::PayloadBuilding;
 use super::connection::{Chunk, Mode};
 use super::send_stream::SendStream;
 
@@ -60,18 +61,18 @@ impl<F: Frame> Endpoint<'_, F> {
         }
         let segment_room = stream.operating.segment_room(end, stream.tcp.emss_octets(), false);
         let id = self.id;
-        let (payload, statistics, pools) = self.payload();
+        let PayloadBuilding { sources, statistics, pools } = self.payload();
         let mut octets = vec![0; sent_octets];
-        for segment in payload.connection.tcp.kept(pools) {
+        for segment in sources.connection.tcp.kept(pools) {
             let at = (segment.seq - start).max(0) as usize;
             let place = octets.get_mut(at..at + segment.octets as usize)?;
-            payload.build_segment(id, &segment, place, statistics).then_some(())?;
+            sources.build_segment(id, &segment, place, statistics).then_some(())?;
         }
         if has_unqueued {
-            let run = payload.queue_pair?.sender.peek_terminate(&segment_room)?;
+            let run = sources.queue_pair?.sender.peek_terminate(&segment_room)?;
             let at = octets.len();
             octets.resize(at + run.octets as usize, 0);
-            payload.build_run(&run, end, &mut octets[at..], statistics).then_some(())?;
+            sources.build_run(&run, end, &mut octets[at..], statistics).then_some(())?;
         }
         Some(octets)
     }

@@ -92,6 +92,7 @@ pub(crate) use endpoints::Endpoints;
 pub(crate) use icmp::Unreachable;
 pub(crate) use queue_pair::QueuePair;
 pub(crate) use queue_pairs::QueuePairs;
+pub(crate) use receive::BurstOutcome;
 pub(crate) use transmit::{AfterTransmit, StreamFailed};
 
 /// One connection with its queue pair, if it carries the stream of one, and what it shares with others.

@@ -13,7 +13,7 @@ use crate::mpa::out_of_order::{Cursor, OutOfOrderFpdus, StreamPositions, Stretch
 use crate::mpa::receiver::Octets;
 use crate::qp::receiver::{OutOfOrder, ReceiveContext};
 use crate::tcp::receive_queue::{HeldPool, ReceiveQueue, Stretch as HeldStretch, StretchView};
-use crate::wire::tcp::SeqNumber;
+use crate::wire::tcp::{SeqNumber, SeqRange};
 
 use super::rdmap_stream::RdmapStream;
 use super::receive::Step;
@@ -69,17 +69,17 @@ impl<F: Frame> RdmapStream<'_, F> {
     /// Places what can be placed now that the octets `kept` have arrived beyond a gap. TCP keeps them from
     /// now on, and says so to the peer.
     // Requirements: MPA-3-08, MPA-A.4-02, C00-5.1-03, C00-5.1-04, C00-5.2-06, D08-A.3-01
-    pub(super) fn place_out_of_order(&mut self, kept: (SeqNumber, SeqNumber)) {
+    pub(super) fn place_out_of_order(&mut self, kept: SeqRange) {
         let operating = &*self.operating;
         if !operating.receives || !operating.fpdus.has_markers() || operating.failed {
             return;
         }
-        let mut from = kept.0;
+        let mut from = kept.from;
         // FPDUs that begin before this position have been looked at.
         let mut not_before = 0;
         for _ in 0..limits::PLACEMENT_ATTEMPTS {
-            let Some(refused) = self.place_around(from, kept.1, not_before) else { return };
-            if refused >= kept.1 {
+            let Some(refused) = self.place_around(from, kept.to, not_before) else { return };
+            if refused >= kept.to {
                 return;
             }
             // One that begins after the one that was refused may be valid.

@@ -49,6 +49,16 @@ pub(super) enum Step {
     Terminated(StreamError),
 }
 
+/// What became of segments of a burst.
+pub(crate) struct BurstOutcome<F> {
+    /// What has changed in TCP.
+    pub changes: Changes,
+    /// Why TCP refused the last of them.
+    pub refusal: Option<Refusal>,
+    /// The frame of a segment that [`on_segment`](Endpoint::on_segment) has to handle.
+    pub unexpected: Option<F>,
+}
+
 impl<F: Frame> Endpoint<'_, F> {
     /// Handles the segment in `frame` if TCP [expects](tcp::Connection::expects) it, and its octets can be
     /// consumed in place, and the segments that follow it in `burst`; or if it lies beyond a gap. Returns
@@ -61,7 +71,7 @@ impl<F: Frame> Endpoint<'_, F> {
         segment: &mut Segment,
         frame: F,
         burst: &mut impl Burst<F>,
-    ) -> (Changes, Option<Refusal>, Option<F>) {
+    ) -> BurstOutcome<F> {
         debug_assert!(frame.piece(0).is_some_and(|first| first.len() >= segment.end()), "it was found there");
         let has_payload = segment.payload_octets > 0;
         let is_expected = self.connection.tcp.expects(self.now, segment, &self.context.pools)
@@ -76,7 +86,7 @@ impl<F: Frame> Endpoint<'_, F> {
         }
         if !has_payload {
             burst.recycle(frame);
-            return (changes, None, None);
+            return BurstOutcome { changes, refusal: None, unexpected: None };
         }
         let (refusal, unexpected) = if self.connection.carries_bytes() {
             (None, self.consume_bytes(segment, frame, burst))
@@ -91,16 +101,12 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Handles the segment in `frame` if it is what TCP [expects beyond a
     /// gap](tcp::Connection::accept_beyond_gap) and its connection carries FPDUs; else returns the frame.
     #[inline(never)]
-    fn on_segment_beyond_gap(
-        &mut self,
-        segment: &Segment,
-        frame: F,
-    ) -> (Changes, Option<Refusal>, Option<F>) {
+    fn on_segment_beyond_gap(&mut self, segment: &Segment, frame: F) -> BurstOutcome<F> {
         let (connection, context) = (&mut *self.connection, &mut *self.context);
         if !matches!(connection.mode, Mode::FullOperation(_))
             || !connection.tcp.expects_beyond_gap(self.now, segment, &context.pools)
         {
-            return (Changes::empty(), None, Some(frame));
+            return BurstOutcome { changes: Changes::empty(), refusal: None, unexpected: Some(frame) };
         }
         let disposition = connection.tcp.accept_beyond_gap(self.now, segment, frame, &mut context.pools);
         connection.record_changes(self.now, disposition.changes);
@@ -112,7 +118,7 @@ impl<F: Frame> Endpoint<'_, F> {
         {
             stream.place_out_of_order(kept);
         }
-        (disposition.changes, disposition.refusal, None)
+        BurstOutcome { changes: disposition.changes, refusal: disposition.refusal, unexpected: None }
     }
 
     /// Handles a segment of the connection, with any header.

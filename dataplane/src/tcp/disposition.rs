@@ -2,7 +2,7 @@
 
 use bitflags::bitflags;
 
-use crate::wire::tcp::SeqNumber;
+use crate::wire::tcp::SeqRange;
 
 bitflags! {
     /// What a segment or a timer has changed.
@@ -51,10 +51,9 @@ pub enum Refusal {
 pub struct Disposition {
     /// What it has changed.
     pub changes: Changes,
-    /// The first run of its octets that are kept beyond a gap: from the first sequence number to the one
-    /// after the last.
+    /// The first run of its octets that are kept beyond a gap.
     // Requirements: MPA-A.3-01, MPA-A.3-03
-    pub beyond_gap: Option<(SeqNumber, SeqNumber)>,
+    pub beyond_gap: Option<SeqRange>,
     /// Why its payload, or all of it, was refused.
     pub refusal: Option<Refusal>,
 }

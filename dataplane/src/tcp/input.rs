@@ -8,7 +8,7 @@ use crate::limits;
 use crate::rate_limit::RateLimit;
 use crate::time::Instant;
 use crate::wire::segment::Segment;
-use crate::wire::tcp::{Flags, Header, SeqNumber, Timestamps};
+use crate::wire::tcp::{Flags, Header, SeqNumber, SeqRange, Timestamps};
 
 use super::ack_state::AckTiming;
 use super::acknowledgement::Acknowledged;
@@ -610,7 +610,7 @@ impl Connection {
                 self.owe_ack();
                 let refusal = refused_in_part(all);
                 Disposition {
-                    beyond_gap: Some((from, to)),
+                    beyond_gap: Some(SeqRange { from, to }),
                     refusal,
                     ..Disposition::changed(Changes::empty())
                 }

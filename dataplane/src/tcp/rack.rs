@@ -61,10 +61,16 @@ impl Rack {
         self.sent_at.as_nanos() > 0
     }
 
+    /// The sending of the most recently sent segment that was delivered.
+    #[inline]
+    const fn newest(&self) -> Sending {
+        Sending { sent_at: self.sent_at, end: self.end }
+    }
+
     /// Whether a segment sent after `segment` was delivered.
     #[inline]
     pub(super) fn has_overtaken<P>(&self, segment: &Segment<P>) -> bool {
-        is_after((self.sent_at, self.end), (segment.sent_at, segment.end()))
+        self.newest().is_after(&Sending::of(segment))
     }
 
     /// Records `count` delivered segments of a group, the first of which is `segment` (§6.2 steps 2, 3).
@@ -86,7 +92,7 @@ impl Rack {
         };
         self.highest = self.highest.later(last.end());
         self.reordering_seen |= reordered > 0;
-        if !ambiguous && is_after((last.sent_at, last.end()), (self.sent_at, self.end)) {
+        if !ambiguous && Sending::of(&last).is_after(&self.newest()) {
             (self.sent_at, self.end, self.rtt_ns) = (last.sent_at, last.end(), now - last.sent_at);
         }
         reordered
@@ -105,7 +111,7 @@ impl Rack {
     pub(super) fn on_delivered_in_order(&mut self, now: Instant, segments: &SentOnce) {
         let SentOnce { end, sent_at, .. } = *segments;
         self.highest = end;
-        if is_after((sent_at, end), (self.sent_at, self.end)) {
+        if (Sending { sent_at, end }).is_after(&self.newest()) {
             (self.sent_at, self.end, self.rtt_ns) = (sent_at, end, now - sent_at);
         }
     }
@@ -168,11 +174,24 @@ impl Rack {
     }
 }
 
-/// RACK_sent_after of §6.2, of segments by when they were sent and where they end; sequence numbers break
-/// ties.
-#[inline]
-fn is_after(a: (Instant, SeqNumber), b: (Instant, SeqNumber)) -> bool {
-    a.0 > b.0 || (a.0 == b.0 && a.1 > b.1)
+/// The sending of a segment: when it was sent, and the sequence number after its last octet.
+#[derive(Clone, Copy)]
+struct Sending {
+    sent_at: Instant,
+    end: SeqNumber,
+}
+
+impl Sending {
+    #[inline]
+    fn of<P>(segment: &Segment<P>) -> Self {
+        Self { sent_at: segment.sent_at, end: segment.end() }
+    }
+
+    /// RACK_sent_after of §6.2; sequence numbers break ties.
+    #[inline]
+    fn is_after(&self, other: &Self) -> bool {
+        self.sent_at > other.sent_at || (self.sent_at == other.sent_at && self.end > other.end)
+    }
 }
 
 #[cfg(test)]

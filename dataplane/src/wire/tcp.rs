@@ -34,6 +34,15 @@ impl SeqNumber {
     }
 }
 
+/// The sequence numbers of octets in a row: from the first to the one after the last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SeqRange {
+    /// The first octet.
+    pub from: SeqNumber,
+    /// The octet after the last.
+    pub to: SeqNumber,
+}
+
 impl PartialOrd for SeqNumber {
     #[inline]
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {

@@ -15,6 +15,16 @@ pub(super) struct SendEntries {
     len: usize,
 }
 
+/// Where entries lie.
+struct Extent {
+    /// The place of the first.
+    place: usize,
+    /// How many there are.
+    len: usize,
+    /// How many of these are in a row in memory, from the first on.
+    in_a_row: usize,
+}
+
 impl SendEntries {
     /// A queue for up to `capacity` entries, at least one.
     pub(super) fn with_capacity(capacity: usize) -> Self {
@@ -75,20 +85,19 @@ impl SendEntries {
         (from..self.len).filter_map(|index| self.get(index))
     }
 
-    /// The place of the first entry in `range`, how many there are, as far as they are there, and how many of
-    /// these are in a row in memory.
+    /// Where the entries in `range` lie, as far as they are there.
     #[inline]
-    fn extent(&self, range: Range<usize>) -> (usize, usize, usize) {
+    fn extent(&self, range: Range<usize>) -> Extent {
         let start = range.start.min(self.len);
         let len = range.end.min(self.len).saturating_sub(start);
         let place = self.place(start);
-        (place, len, len.min(self.entries.len() - place))
+        Extent { place, len, in_a_row: len.min(self.entries.len() - place) }
     }
 
     /// The entries in `range`, as far as they are there: in the two pieces that are in a row in memory.
     #[inline]
     pub(super) fn in_a_row(&self, range: Range<usize>) -> [&[SendEntry]; 2] {
-        let (place, len, in_a_row) = self.extent(range);
+        let Extent { place, len, in_a_row } = self.extent(range);
         let before = self.entries.get(place..place + in_a_row).unwrap_or_default();
         [before, self.entries.get(..len - in_a_row).unwrap_or_default()]
     }
@@ -96,7 +105,7 @@ impl SendEntries {
     /// The entries in `range` as [`in_a_row`](Self::in_a_row) returns them.
     #[inline]
     pub(super) fn in_a_row_mut(&mut self, range: Range<usize>) -> [&mut [SendEntry]; 2] {
-        let (place, len, in_a_row) = self.extent(range);
+        let Extent { place, len, in_a_row } = self.extent(range);
         let Some((wrapped, first)) = self.entries.split_at_mut_checked(place) else {
             return [&mut [], &mut []];
         };
