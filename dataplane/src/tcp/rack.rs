@@ -61,16 +61,16 @@ impl Rack {
         self.sent_at.as_nanos() > 0
     }
 
-    /// The sending of the most recently sent segment that was delivered.
+    /// The transmission of the most recently sent segment that was delivered.
     #[inline]
-    const fn newest(&self) -> Sending {
-        Sending { sent_at: self.sent_at, end: self.end }
+    const fn newest(&self) -> Transmission {
+        Transmission { sent_at: self.sent_at, end: self.end }
     }
 
     /// Whether a segment sent after `segment` was delivered.
     #[inline]
     pub(super) fn has_overtaken<P>(&self, segment: &Segment<P>) -> bool {
-        self.newest().is_after(&Sending::of(segment))
+        self.newest().is_after(&Transmission::of(segment))
     }
 
     /// Records `count` delivered segments of a group, the first of which is `segment` (§6.2 steps 2, 3).
@@ -92,7 +92,7 @@ impl Rack {
         };
         self.highest = self.highest.later(last.end());
         self.reordering_seen |= reordered > 0;
-        if !ambiguous && Sending::of(&last).is_after(&self.newest()) {
+        if !ambiguous && Transmission::of(&last).is_after(&self.newest()) {
             (self.sent_at, self.end, self.rtt_ns) = (last.sent_at, last.end(), now - last.sent_at);
         }
         reordered
@@ -111,7 +111,7 @@ impl Rack {
     pub(super) fn on_delivered_in_order(&mut self, now: Instant, segments: &SentOnce) {
         let SentOnce { end, sent_at, .. } = *segments;
         self.highest = end;
-        if (Sending { sent_at, end }).is_after(&self.newest()) {
+        if (Transmission { sent_at, end }).is_after(&self.newest()) {
             (self.sent_at, self.end, self.rtt_ns) = (sent_at, end, now - sent_at);
         }
     }
@@ -174,14 +174,14 @@ impl Rack {
     }
 }
 
-/// The sending of a segment: when it was sent, and the sequence number after its last octet.
+/// The last transmission of a segment: when it was sent, and the sequence number after its last octet.
 #[derive(Clone, Copy)]
-struct Sending {
+struct Transmission {
     sent_at: Instant,
     end: SeqNumber,
 }
 
-impl Sending {
+impl Transmission {
     #[inline]
     fn of<P>(segment: &Segment<P>) -> Self {
         Self { sent_at: segment.sent_at, end: segment.end() }
