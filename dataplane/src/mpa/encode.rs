@@ -318,7 +318,7 @@ mod tests {
                 let mut octets = &out[..filled];
                 let mut fpdus = FpduReceiver::at(position, framing);
                 for len in lens {
-                    let located = fpdus.next(&octets).expect("valid").expect("whole");
+                    let located = fpdus.next(&octets).expect("valid").expect("complete");
                     assert_eq!(located.ulpdu_len(), HEADER.len() + len);
                     octets = &octets[located.wire_len()..];
                     fpdus.advance(&located);

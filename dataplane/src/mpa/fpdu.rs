@@ -46,7 +46,7 @@ pub const fn mulpdu(emss: usize, markers: bool) -> usize {
 /// a message are equally long. Devices that cut super-frames need that, and what describes one segment
 /// describes those after it.
 ///
-/// Example: with an EMSS of 1448 octets MULPDU is 1430, whose FPDU takes 1444 octets with two Markers, and
+/// Example: with an EMSS of 1448 octets MULPDU is 1430, whose FPDU has 1444 octets with two Markers, and
 /// 1448 with three. In a place where three fall into it, it is 1426.
 // MPA-4.5-03, MPA-4.5-05
 #[inline]

@@ -12,8 +12,8 @@
 //! a Marker in it or next to it, or the end of FPDUs that are placed right before it, says where an FPDU
 //! begins, and lengths lead on from there (RFC 5044 §6). Complete FPDUs whose CRC and Markers hold go through
 //! the same checks of DDP and RDMAP, and to their buffers at once: tagged ones by STag and offset, Sends by
-//! their number to the buffer that will be theirs. Their frames are freed; TCP keeps a record of the place
-//! alone, which counts as received, is never overwritten by a copy, and joins its neighbours. When the chain
+//! their number to the buffer that will be theirs. Their frames are freed; TCP keeps only a record of the
+//! place, which counts as received, is never overwritten by a copy, and joins its neighbours. When the chain
 //! of FPDUs in order arrives at a record, the Sends in it are checked against the order of the stream and
 //! delivered. A length that reaches into a record contradicts the Marker that led there: error 3. What does
 //! not check out beyond a gap stays in its frames and is judged in its turn, so errors come in stream order.

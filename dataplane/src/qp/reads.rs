@@ -170,7 +170,7 @@ pub struct InboundReads {
     depth: usize,
     /// How many entries of `queue` answer Reads.
     reads: usize,
-    /// How many entries are wholly queued to TCP.
+    /// How many entries are completely queued to TCP.
     queued: usize,
     /// How many entries there were before these; it wraps.
     completed: u32,

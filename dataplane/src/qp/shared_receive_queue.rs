@@ -21,7 +21,7 @@ use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 pub use super::work::SrqNumber;
 
 /// Receives that the queue pairs of a Protection Domain share. A receive leaves the queue when a queue pair
-/// takes it, and counts at that queue pair until it is complete:
+/// dequeues it, and counts at that queue pair until it is complete:
 /// [`SharedQp::receives_taken`](super::shared::SharedQp::receives_taken) shows the use by its peer, which
 /// cannot hold more receives at a time than the receive depth.
 // Requirements: DDP-8.3.2-07, RDMAP-8.1.2-05

@@ -192,8 +192,8 @@ impl Connection {
     }
 
     /// Queues up to `count` segments more of the group that the last one, which was just
-    /// [queued](Self::queue) whole, is the first of: [`SendPayload::move_on`] computes them from it. Returns
-    /// how many it has queued: fewer if the connection holds its share of the core's pool.
+    /// [queued](Self::queue) completely, is the first of: [`SendPayload::move_on`] computes them from it.
+    /// Returns how many it has queued: fewer if the connection holds its share of the core's pool.
     pub fn queue_more<P, F>(&mut self, pools: &mut Pools<P, F>, count: u32) -> u32 {
         self.send.queue.grow_last(&mut pools.segments, count)
     }

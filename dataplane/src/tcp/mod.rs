@@ -29,7 +29,7 @@
 //!
 //! The receive queue holds frames. It may drop an FPDU whose CRC is wrong as if it had been lost, as long as
 //! none of it has been acknowledged; the octets after it are kept, so nothing that was selectively
-//! acknowledged is taken back. A frame holds one run of octets. Of a segment that overlaps what is held, each
+//! acknowledged is given up. A frame holds one run of octets. Of a segment that overlaps what is held, each
 //! run of new octets but the last is copied to a frame of its own (`Frame::copy_part`), up to 16 of them;
 //! what came first stays.
 //!

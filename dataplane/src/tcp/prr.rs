@@ -22,7 +22,7 @@ impl Prr {
     }
 
     /// The window after an acknowledgement that delivered `delivered_octets`, with `in_flight_octets` still
-    /// on their way. `safe` says that it moved SND.UNA and showed no further loss (§6: then slow start, else
+    /// in flight. `safe` says that it moved SND.UNA and showed no further loss (§6: then slow start, else
     /// conservation).
     pub(super) fn window_octets(
         &mut self,

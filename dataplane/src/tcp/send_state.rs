@@ -65,8 +65,8 @@ pub(super) struct SendState {
     pub(super) scale: u8,
     pub(super) handshake: Handshake,
     pub(super) fin: Fin,
-    /// The segments queued, or sent and not wholly acknowledged. The first may begin before `una`: a segment
-    /// that is acknowledged in part stays as it is.
+    /// The segments queued, or sent and not completely acknowledged. The first may begin before `una`: a
+    /// segment that is acknowledged in part stays as it is.
     pub(super) queue: SendQueue,
     /// Octets up to here were sent, or held back, while the congestion window was full.
     pub(super) cwnd_limited_until: SeqNumber,

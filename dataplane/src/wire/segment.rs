@@ -18,11 +18,11 @@ pub struct Segment {
     pub flags: Flags,
     /// The window field.
     pub window: u16,
-    /// The timestamps option, if it is alone, after two NOPs (RFC 7323 appendix A), or alone with the TCP
-    /// RDMA option after it.
+    /// The timestamps option, if it comes after two NOPs (RFC 7323 appendix A), and with no other option but
+    /// the TCP RDMA option after it.
     pub timestamps: Option<Timestamps>,
-    /// Octets of the TCP RDMA option, if it was [found](Self::find_rdma_option) alone, or alone with those
-    /// `timestamps` before it.
+    /// Octets of the TCP RDMA option, if it was [found](Self::find_rdma_option) with no other option but
+    /// those `timestamps` before it.
     pub rdma_octets: u8,
     /// There are options, and not only these: [`header`](Self::header) parses all of them.
     pub has_other_options: bool,

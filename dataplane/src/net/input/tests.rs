@@ -166,7 +166,7 @@ impl Pair {
             _ => None,
         };
         host.flush(NOW);
-        let Some((by_field, whole)) = received else {
+        let Some((by_field, full)) = received else {
             assert_eq!(found, None, "{ingress:?}: not received as a segment");
             return None;
         };
@@ -176,12 +176,12 @@ impl Pair {
         };
         // The urgent pointer, which this TCP does not read, is parsed with other options only; timestamps
         // that stand otherwise than after two NOPs are among those.
-        assert_eq!(Header { urgent: 0, ..header.clone() }, Header { urgent: 0, ..whole.clone() });
+        assert_eq!(Header { urgent: 0, ..header.clone() }, Header { urgent: 0, ..full.clone() });
         assert!(segment.has_other_options || segment.rdma_octets > 0 || !by_field.has_other_options);
         let Segment { timestamps, rdma_octets, has_other_options, .. } = segment;
-        assert!(has_other_options || timestamps == whole.options.timestamps);
+        assert!(has_other_options || timestamps == full.options.timestamps);
         let rdma = segment.rdma_option(octets);
-        assert!(rdma_octets == 0 || rdma.is_some() && rdma == whole.options.rdma);
+        assert!(rdma_octets == 0 || rdma.is_some() && rdma == full.options.rdma);
         assert_eq!(segment, Segment { timestamps, rdma_octets, has_other_options, ..by_field });
         Some((segment, header))
     }
@@ -352,9 +352,9 @@ fn a_segment_is_complete_and_contiguous() {
     for form in Form::all() {
         let mut pair = Pair::new(form.vlan);
         let octets = pair.segment(form, &form.header(7, Flags::PSH));
-        let whole = pair.found(&octets, form.ingress());
-        assert!(whole.is_some());
-        assert_eq!(pair.found(&[&octets[..], &[0xee; 5]].concat(), form.ingress()), whole, "{form:?}");
+        let found = pair.found(&octets, form.ingress());
+        assert!(found.is_some());
+        assert_eq!(pair.found(&[&octets[..], &[0xee; 5]].concat(), form.ingress()), found, "{form:?}");
         for length in 0..octets.len() {
             for ingress in [form.ingress(), Ingress::Verified] {
                 assert_eq!(pair.found(&octets[..length], ingress), None, "{length}");
@@ -456,13 +456,13 @@ fn a_segment_that_follows_is_found_as_the_same() {
         let first = pair.segment(form, &form.header(7, Flags::empty()));
         let next = pair.segment(form, &form.header(7 + PAYLOAD.len() as u32, Flags::PSH));
         let (first_frame, next_frame) = (pair.frame(&first), pair.frame(&next));
-        let (whole, _) = pair.found(&first, form.ingress()).expect("a segment");
-        let mut segment = whole;
+        let (parsed, _) = pair.found(&first, form.ingress()).expect("a segment");
+        let mut segment = parsed;
         assert!(!pair.receiver.follow(&mut segment, &next_frame, form.ingress()), "compared with none");
-        pair.receiver.begin_following(&whole, &first_frame);
+        pair.receiver.begin_following(&parsed, &first_frame);
         assert!(pair.receiver.follow(&mut segment, &next_frame, form.ingress()), "{form:?}");
         assert_eq!(Some(segment), segment_in(&pair.receiver, &next_frame, form.ingress()));
-        assert_ne!(segment, whole);
+        assert_ne!(segment, parsed);
         let headers = segment.payload_offset;
         for bit in 0..8 * next.len() {
             let mut octets = next.clone();
@@ -471,14 +471,14 @@ fn a_segment_that_follows_is_found_as_the_same() {
                 if form.looped { &[Ingress::Loopback] } else { &[Ingress::Wire, Ingress::Verified] };
             for ingress in ingresses {
                 let frame = pair.frame(&octets);
-                let mut segment = whole;
+                let mut segment = parsed;
                 if !pair.receiver.follow(&mut segment, &frame, *ingress) {
                     let refused = *ingress == Ingress::Wire || bit / 8 < headers;
                     assert!(refused, "{form:?}, {ingress:?}: bit {bit} of the payload");
                     continue;
                 }
                 // No checksum covers the ECN bits of IPv6.
-                let is_mark = form.over_ipv6 && segment.ecn != whole.ecn;
+                let is_mark = form.over_ipv6 && segment.ecn != parsed.ecn;
                 assert!(
                     *ingress != Ingress::Wire || is_mark,
                     "bit {bit}: a checksum is wrong, or an address differs"

@@ -194,7 +194,7 @@ impl Receiver {
         self.message.begun
     }
 
-    /// Moves receives of a shared receive queue here for the next `messages` messages, the one under way
+    /// Moves receives of a shared receive queue here for the next `messages` messages, the one that has begun
     /// included, as far as there are any. No more are moved than that, in the order in which the messages
     /// will be Delivered: the rest is for other queue pairs.
     // Requirements: DDP-8.3.2-07, RDMAP-8.1.2-05

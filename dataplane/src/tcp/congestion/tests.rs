@@ -505,7 +505,7 @@ fn hystart_leaves_slow_start_when_the_path_fills() {
         (42_000, u32::MAX),
         "no rise of an eighth from one round to the next"
     );
-    // The eighth sample of the third round shows the rise: 7 segments whole, the eighth a quarter.
+    // The eighth sample of the third round shows the rise: 7 full segments, the eighth a quarter.
     assert_eq!(run(&[100, 100, 113], 8), (33_250, u32::MAX));
     // That part of a round counts as the first of five.
     assert_eq!(run(&[100, 100, 113, 113, 113, 113], 8), (39_250, u32::MAX));

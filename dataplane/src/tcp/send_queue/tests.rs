@@ -62,7 +62,7 @@ fn an_ack_may_overtake_the_second_sending() {
     assert_eq!((pool.used(), counts(&queue)), (0, (0, 0, 0)));
 }
 
-/// RFC 2018 §5: only segments that are wholly inside a block count as held by the peer.
+/// RFC 2018 §5: only segments that are completely inside a block count as held by the peer.
 #[test]
 fn selective_acknowledgement_marks_whole_segments() {
     let (mut queue, mut pool) = queue(&[100, 100, 100, 100]);
