@@ -61,9 +61,8 @@ pub(crate) struct BurstOutcome<F> {
 
 impl<F: Frame> Endpoint<'_, F> {
     /// Handles the segment in `frame` if TCP [expects](tcp::Connection::expects) it, and its octets can be
-    /// consumed in place, and the segments that follow it in `burst`; or if it lies beyond a gap. Returns
-    /// what has changed, why TCP refused the last of them, and the frame of a segment that is to be handled
-    /// by [`on_segment`](Self::on_segment); `segment` is that one then.
+    /// consumed in place, and the segments that follow it in `burst`; or if it lies beyond a gap. If the
+    /// result has an unexpected frame, `segment` is the one in it then.
     /// [`drop_unacked_surplus`](Self::drop_unacked_surplus) comes next.
     #[inline]
     pub(crate) fn on_expected_segments(
@@ -93,9 +92,9 @@ impl<F: Frame> Endpoint<'_, F> {
         } else {
             self.consume_fpdus(segment, frame, burst)
         };
-        let Some(frame) = unexpected else { return (changes, refusal, None) };
-        let (more, refusal, unexpected) = self.on_segment_beyond_gap(segment, frame);
-        (changes | more, refusal, unexpected)
+        let Some(frame) = unexpected else { return BurstOutcome { changes, refusal, unexpected: None } };
+        let outcome = self.on_segment_beyond_gap(segment, frame);
+        BurstOutcome { changes: changes | outcome.changes, ..outcome }
     }
 
     /// Handles the segment in `frame` if it is what TCP [expects beyond a

@@ -156,7 +156,7 @@ impl<D: Device> Host<D> {
     }
 
     /// Takes a frame that is consumed: it is freed with others, by [`free_spent`](Self::free_spent) at the
-    /// latest, before the next burst is taken.
+    /// latest, before the next burst is dequeued.
     #[inline]
     pub(crate) fn recycle(&mut self, frame: D::Frame) {
         if self.spent.len() == self.spent.capacity() {
@@ -171,8 +171,8 @@ impl<D: Device> Host<D> {
         self.free_spent();
     }
 
-    /// Takes the frames from the host to itself that wait, a burst at most, as
-    /// [`dequeue_burst`](Self::dequeue_burst) takes those of the device.
+    /// Dequeues the frames from the host to itself that wait, a burst at most, as
+    /// [`dequeue_burst`](Self::dequeue_burst) does those of the device.
     pub(crate) fn dequeue_looped_burst(&mut self) -> Vec<D::Frame> {
         let count = self.loopback.len().min(limits::RECEIVE_BURST_FRAMES);
         let mut burst = core::mem::take(&mut self.burst);

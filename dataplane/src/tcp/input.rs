@@ -221,10 +221,10 @@ impl Connection {
         self.ack.on_in_order(self.receive.queue.nxt());
     }
 
-    /// Returns the successors of `segment`, which was [taken](Self::accept_expected) and consumed, or
-    /// [kept](Self::accept_beyond_gap) beyond a gap: none yet. Nothing is sent while a burst is taken, so what
-    /// holds for the acknowledgement and the clock of `segment` holds for theirs. Returns `None` if they need
-    /// another look.
+    /// Returns the successors of `segment`, which was [accepted](Self::accept_expected) and consumed, or
+    /// [kept](Self::accept_beyond_gap) beyond a gap: none yet. Nothing is sent while a burst is accepted, so
+    /// what holds for the acknowledgement and the clock of `segment` holds for theirs. Returns `None` if they
+    /// need another look.
     #[inline]
     pub fn successors<P, F>(&self, segment: &Segment, pools: &Pools<P, F>) -> Option<Successors> {
         let may_follow = !self.unusual.intersects(Unusual::RECEIVE)

@@ -117,7 +117,7 @@ impl ReceiveState {
         (kept.unwrap_or(self.edge) - self.queue.nxt()).max(0) as usize
     }
 
-    /// Whether no FIN has come, and the user takes text.
+    /// Whether no FIN has come, and the user accepts text.
     pub(super) const fn awaits_fin(&self) -> bool {
         matches!(self.fin, PeerFin::NotSeen)
     }

@@ -63,7 +63,7 @@ impl HeaderImage {
     /// there are the same but for sequence number, PSH, CWR, ECN bits of IP, length, checksums, the
     /// identification of IPv4 and what a TCP RDMA option of the same length says. Where `segment` has its
     /// payload before that makes no difference. Returns false, and changes nothing, if more differs, or the
-    /// segment is not whole or its frame shorter than 96 octets. Checksums are left to the caller.
+    /// segment is not complete or its frame shorter than 96 octets. Checksums are left to the caller.
     #[expect(clippy::inline_always, reason = "a call costs two loops a tenth of what they do for a segment")]
     #[inline(always)]
     pub fn precedes(&self, segment: &mut Segment, frame: &[u8]) -> bool {

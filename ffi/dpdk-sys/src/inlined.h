@@ -29,8 +29,8 @@ uint16_t inlined_rte_eth_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf
 struct rte_mbuf *inlined_rte_pktmbuf_alloc(struct rte_mempool *pool);
 int inlined_rte_pktmbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int count);
 void inlined_rte_pktmbuf_free(struct rte_mbuf *mbuf);
-/* rte_pktmbuf_free_bulk, but a frame in one buffer of its own is freed without a look at the second cache line
- * of its mbuf: where another core has sent the frame, that line is in that core's cache, and can stay. */
+/* rte_pktmbuf_free_bulk, but a frame in one buffer of its own is freed without a look at the second cache
+ * line of its mbuf: where another core has sent the frame, that line is in that core's cache, and stays. */
 void inlined_rte_pktmbuf_free_bulk(struct rte_mbuf **mbufs, unsigned int count);
 void inlined_rte_pktmbuf_attach_extbuf(struct rte_mbuf *mbuf, void *start, rte_iova_t iova, uint16_t octets,
 				       struct rte_mbuf_ext_shared_info *shared);

@@ -228,7 +228,7 @@ impl ByteStreamWriter {
 
     fn record_section(&mut self, annotation: &Annotation, bytes: usize) {
         if let Some((section, buffer_offset)) = &annotation.section {
-            self.sent.note(section, *buffer_offset, bytes);
+            self.sent.record(section, *buffer_offset, bytes);
         }
     }
 
