@@ -11,7 +11,7 @@
 //! sent and received before, and counters by what was seen.
 //!
 //! `WARPLINE_SWARM_SEEDS` sets the number of seeds and `WARPLINE_SWARM_FIRST` the first one: a failed seed is
-//! repeated by its number.
+//! repeated by its number. With `WARPLINE_SWARM_SHOW` it prints its frames and faults.
 
 mod counters;
 mod draw;
@@ -40,6 +40,11 @@ use memory_oracle::play::Tally;
 
 fn from_environment(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |value| value.parse().expect(name))
+}
+
+/// Returns true if each frame and fault is to be printed.
+fn shows() -> bool {
+    std::env::var_os("WARPLINE_SWARM_SHOW").is_some()
 }
 
 /// Of so many seeds one runs twice on the same hosts: the same seed gives the same frames at the same times.

@@ -90,11 +90,18 @@ impl Switch {
     fn judge(&self, host: usize, link: &Network) {
         self.wire().begin(host);
         let (sent, arrived) = (self.wire.clone(), self.wire.clone());
+        let shows = super::shows();
         link.set_filter(End::A, move |now, frame: &mut [u8]| {
+            if shows {
+                println!("{} host {host} sends {}", now.as_nanos(), super::wire::describe(frame));
+            }
             sent.lock().expect("no panic").on_sent(host, now, frame);
             Verdict::Pass
         });
         link.set_observer(End::A, move |now, frame| {
+            if shows {
+                println!("{} host {host} takes {}", now.as_nanos(), super::wire::describe(frame));
+            }
             arrived.lock().expect("no panic").on_arrived(now, frame);
         });
     }

@@ -224,6 +224,9 @@ impl Swarm {
                 Episode::SmallMtu(host)
             }
         };
+        if super::shows() {
+            println!("{} {episode:?} until {}", self.now.as_nanos(), until.as_nanos());
+        }
         self.ends.push((until, episode));
     }
 

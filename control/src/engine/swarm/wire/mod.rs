@@ -13,6 +13,23 @@ use half::Half;
 pub(super) use segment::checksum;
 use segment::{Flow, Segment, flag};
 
+/// Returns what `frame` is, for those who read along.
+pub(super) fn describe(frame: &[u8]) -> String {
+    let Some(segment) = Segment::in_frame(frame) else {
+        return format!("{} octets: {:x?}", frame.len(), frame.get(12..).unwrap_or_default());
+    };
+    let Segment { flow, seq, ack, flags, window, options, payload, ecn, is_intact, .. } = segment;
+    let flags: String =
+        (0..8).filter(|bit| flags & 1 << bit != 0).map(|bit| char::from(b"FSRPAUEC"[bit])).collect();
+    let state = if is_intact { "" } else { " damaged" };
+    let options = options.describe();
+    format!(
+        "{:?} {flags} {seq}..{} ack {ack} win {window} ecn {ecn}{options}{state}",
+        flow.ports(),
+        seq.wrapping_add(payload.len() as u32)
+    )
+}
+
 /// What a host has sent since it started, as its own counters have it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sent {

@@ -134,6 +134,14 @@ impl<'f> Segment<'f> {
 }
 
 impl Options {
+    /// Returns the timestamps and blocks, as text.
+    pub(super) fn describe(&self) -> String {
+        let clock = self.timestamps.map(|(value, echo)| format!(" ts {value}/{echo}")).unwrap_or_default();
+        let blocks: String = self.blocks.iter().map(|(from, to)| format!(" {from}-{to}")).collect();
+        let blocks = if blocks.is_empty() { blocks } else { format!(" sack{blocks}") };
+        clock + &blocks
+    }
+
     fn parse(mut octets: &[u8]) -> Self {
         let mut options = Self::default();
         while let [kind, rest @ ..] = octets {
