@@ -48,7 +48,7 @@ impl AckState {
 
     pub(super) fn new() -> Self {
         Self {
-            sack_blocks: SackBlocks::default(),
+            sack_blocks: SackBlocks::new(),
             has_blocks: false,
             last_sent: SeqNumber(0),
             unacknowledged_segments: 0,
@@ -88,27 +88,35 @@ impl AckState {
         }
     }
 
-    /// Removes the blocks before `next`, which are in order now.
+    /// Removes the blocks before `next`, which are in order now; others are held if there is a gap.
     #[inline]
-    pub(super) fn on_in_order(&mut self, next: SeqNumber) {
+    pub(super) fn on_in_order(&mut self, next: SeqNumber, has_gap: bool) {
         if self.has_blocks {
-            self.remove_blocks(next);
+            self.remove_blocks(next, has_gap);
         }
     }
 
     #[inline(never)]
-    fn remove_blocks(&mut self, next: SeqNumber) {
-        self.sack_blocks.on_in_order(next);
+    fn remove_blocks(&mut self, next: SeqNumber, has_gap: bool) {
+        self.sack_blocks.on_in_order(next, has_gap);
         self.has_blocks = !self.sack_blocks.is_empty();
     }
 
-    /// Replaces the blocks held beyond gaps by `held`.
-    pub(super) fn replace_held(&mut self, held: impl IntoIterator<Item = Block>) {
+    /// Replaces the blocks held beyond gaps by `held`, the first ones of all.
+    pub(super) fn replace_held(&mut self, held: &Blocks) {
         self.sack_blocks.clear();
         self.has_blocks = !self.sack_blocks.is_empty();
         for block in held {
-            self.on_held(block);
+            self.on_held(*block);
         }
+        if self.sack && held.is_full() {
+            self.sack_blocks.set_incomplete();
+        }
+    }
+
+    /// Whether octets are held beyond a gap that are in no block.
+    pub(super) const fn has_incomplete_blocks(&self) -> bool {
+        self.has_blocks && self.sack_blocks.is_incomplete()
     }
 
     /// Returns the blocks for an acknowledgement that is sent now.

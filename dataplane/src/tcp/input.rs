@@ -256,7 +256,7 @@ impl Connection {
             self.receive.held_frames_peak = self.receive.held_frames_peak.max(frames);
             self.send.repeat_window(successors.last);
             self.receive.queue.advance_to(successors.next);
-            self.ack.on_in_order(successors.next);
+            self.ack.on_in_order(successors.next, self.receive.queue.has_gap());
             self.ack.on_successors(successors.segments);
         }
     }
@@ -396,7 +396,7 @@ impl Connection {
         // Its frame counts, beside those that wait beyond a gap.
         let frames = self.receive.queue.frames() as u32 + 1;
         self.receive.held_frames_peak = self.receive.held_frames_peak.max(frames);
-        self.ack.on_in_order(self.receive.queue.nxt());
+        self.ack.on_in_order(self.receive.queue.nxt(), self.receive.queue.has_gap());
         self.owe_ack_for_data(now, segment.flags.contains(Flags::PSH) || self.holds_several(octets));
     }
 
@@ -595,7 +595,7 @@ impl Connection {
         let refused_in_part = |all: bool| (!all).then_some(Refusal::NoRoom);
         match insertion {
             Insertion::InOrder { filled_gap, all } => {
-                self.ack.on_in_order(self.receive.queue.nxt());
+                self.ack.on_in_order(self.receive.queue.nxt(), self.receive.queue.has_gap());
                 if filled_gap {
                     self.ack.expect_small_window();
                 }
@@ -606,7 +606,7 @@ impl Connection {
             Insertion::OutOfOrder { from, to, last, octets, all } => {
                 self.counters.out_of_order_segments += 1;
                 self.counters.out_of_order_bytes += u64::from(octets);
-                self.ack.on_held((from, last));
+                self.on_held(pools, (from, last));
                 self.owe_ack();
                 let refusal = refused_in_part(all);
                 Disposition {
@@ -618,7 +618,7 @@ impl Connection {
             Insertion::Duplicate => {
                 if seq >= self.receive.queue.nxt() && octets > 0 {
                     // RFC 2883 §4 (4): the block that it lies in comes next.
-                    self.ack.on_held((seq, seq + octets as u32));
+                    self.on_held(pools, (seq, seq + octets as u32));
                 }
                 self.owe_ack();
                 Disposition::refused(Refusal::Duplicate)
@@ -628,6 +628,14 @@ impl Connection {
                 Disposition::refused(Refusal::NoRoom)
             }
         }
+    }
+
+    /// Octets beyond a gap are held: the next acknowledgement reports the run that they are in.
+    fn on_held<P, F>(&mut self, pools: &Pools<P, F>, mut block: (SeqNumber, SeqNumber)) {
+        if self.ack.has_incomplete_blocks() {
+            block = self.receive.queue.run_around(&pools.held, block);
+        }
+        self.ack.on_held(block);
     }
 
     /// Whether a segment of so many octets was several on the peer's side, which software or a device has

@@ -14,56 +14,95 @@ const BLOCKS: usize = 4;
 /// The blocks of one acknowledgement.
 pub(super) type Blocks = ArrayVec<Block, BLOCKS>;
 
+/// No octets.
+const NO_BLOCK: Block = (SeqNumber(0), SeqNumber(0));
+
 /// The blocks to be reported. A range that does not fit is reported when it changes again; blocks are
 /// advisory.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct SackBlocks {
-    held: Blocks,
-    duplicate: Option<Block>,
+    /// The first `count` are blocks.
+    held: [Block; BLOCKS],
+    /// None if it is empty.
+    duplicate: Block,
+    count: u8,
+    /// Octets may be held that are in no block: the oldest has given way.
+    incomplete: bool,
 }
 
 impl SackBlocks {
-    /// Whether there is something to report.
-    pub(super) const fn is_empty(&self) -> bool {
-        self.held.is_empty() && self.duplicate.is_none()
+    /// No blocks.
+    pub(super) const fn new() -> Self {
+        Self { held: [NO_BLOCK; BLOCKS], duplicate: NO_BLOCK, count: 0, incomplete: false }
+    }
+
+    /// Whether nothing is to be reported, and the blocks are all that is held.
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0 && self.duplicate.0 == self.duplicate.1 && !self.incomplete
+    }
+
+    /// Whether octets may be held that are in no block. A segment may touch them then, and the block of it
+    /// is longer than those that it meets here (RFC 2018 §3: the octets below and above a block have not been
+    /// received).
+    pub(super) const fn is_incomplete(&self) -> bool {
+        self.incomplete
+    }
+
+    /// Notes that octets are held that are in no block.
+    pub(super) const fn set_incomplete(&mut self) {
+        self.incomplete = true;
     }
 
     /// Records that the octets `block` are held beyond a gap.
     pub(super) fn on_held(&mut self, mut block: Block) {
-        self.held.retain(|held| {
+        self.retain(|held| {
             let apart = held.1 < block.0 || block.1 < held.0;
             if !apart {
                 block = (block.0.earlier(held.0), block.1.later(held.1));
             }
             apart
         });
-        if self.held.is_full() {
-            self.held.pop();
+        if usize::from(self.count) == BLOCKS {
+            self.incomplete = true;
+        } else {
+            self.count += 1;
         }
-        self.held.insert(0, block);
+        self.held[..usize::from(self.count)].rotate_right(1);
+        self.held[0] = block;
+    }
+
+    fn retain(&mut self, mut stays: impl FnMut(&Block) -> bool) {
+        let mut left = 0;
+        for number in 0..usize::from(self.count) {
+            if stays(&self.held[number]) {
+                self.held[left] = self.held[number];
+                left += 1;
+            }
+        }
+        self.count = left as u8;
     }
 
     /// Records that the octets `block` were received twice. Only the next acknowledgement reports it.
     pub(super) const fn on_duplicate(&mut self, block: Block) {
-        self.duplicate = Some(block);
+        self.duplicate = block;
     }
 
-    /// Removes the blocks before `next`, which are in order now.
-    pub(super) fn on_in_order(&mut self, next: SeqNumber) {
-        if !self.held.is_empty() {
-            self.held.retain(|held| held.1 > next);
-        }
+    /// Removes the blocks before `next`, which are in order now; others are held if there is a gap.
+    pub(super) fn on_in_order(&mut self, next: SeqNumber, has_gap: bool) {
+        self.retain(|held| held.1 > next);
+        self.incomplete &= has_gap;
     }
 
     /// Removes all blocks.
-    pub(super) fn clear(&mut self) {
-        self.held.clear();
+    pub(super) const fn clear(&mut self) {
+        (self.count, self.incomplete) = (0, false);
     }
 
     /// Returns the blocks for an acknowledgement that is sent now, the duplicate first.
     pub(super) fn report(&mut self) -> Blocks {
-        let mut blocks: Blocks = self.duplicate.take().into_iter().collect();
-        blocks.extend(self.held.iter().copied().take(BLOCKS - blocks.len()));
+        let duplicate = core::mem::replace(&mut self.duplicate, NO_BLOCK);
+        let mut blocks: Blocks = Some(duplicate).into_iter().filter(|(from, to)| from != to).collect();
+        blocks.extend(self.held[..usize::from(self.count)].iter().copied().take(BLOCKS - blocks.len()));
         blocks
     }
 }
@@ -83,7 +122,7 @@ mod tests {
     /// RFC 2018 §4, case 3 of its examples: every other segment lost.
     #[test]
     fn the_most_recent_comes_first() {
-        let mut blocks = SackBlocks::default();
+        let mut blocks = SackBlocks::new();
         blocks.on_held(block(5500, 6000));
         blocks.on_held(block(6500, 7000));
         blocks.on_held(block(7500, 8000));
@@ -93,30 +132,35 @@ mod tests {
 
     #[test]
     fn runs_grow_together() {
-        let mut blocks = SackBlocks::default();
+        let mut blocks = SackBlocks::new();
         blocks.on_held(block(100, 200));
         blocks.on_held(block(300, 400));
         blocks.on_held(block(200, 300));
         assert_eq!(report(&mut blocks), [block(100, 400)]);
-        blocks.on_in_order(SeqNumber(400));
+        blocks.on_in_order(SeqNumber(400), false);
         assert!(blocks.is_empty());
     }
 
     #[test]
     fn the_oldest_gives_way() {
-        let mut blocks = SackBlocks::default();
+        let mut blocks = SackBlocks::new();
         for n in 0..6 {
             blocks.on_held(block(n * 100, n * 100 + 50));
         }
         let reported = report(&mut blocks);
         assert_eq!(reported.len(), 4);
         assert_eq!((reported[0], reported[3]), (block(500, 550), block(200, 250)));
+        assert!(blocks.is_incomplete(), "0 to 50 and 100 to 150 are in no block");
+        blocks.on_in_order(SeqNumber(150), true);
+        assert!(blocks.is_incomplete(), "they may lie beyond all blocks");
+        blocks.on_in_order(SeqNumber(550), false);
+        assert!(blocks.is_empty());
     }
 
     /// RFC 2883 §4: the duplicate is the first block, once.
     #[test]
     fn a_duplicate_is_told_once() {
-        let mut blocks = SackBlocks::default();
+        let mut blocks = SackBlocks::new();
         blocks.on_held(block(100, 200));
         blocks.on_duplicate(block(50, 60));
         assert_eq!(report(&mut blocks), [block(50, 60), block(100, 200)]);

@@ -446,6 +446,17 @@ impl ReceiveQueue {
         last.map_or(at, Held::end)
     }
 
+    /// Returns the run of octets kept, without a gap, that those of `block` are in.
+    #[cold]
+    pub fn run_around<F>(
+        &self,
+        pool: &HeldPool<F>,
+        (from, to): (SeqNumber, SeqNumber),
+    ) -> (SeqNumber, SeqNumber) {
+        let first = pool.last_before(&self.held, from + 1, AFTER_GAP).and_then(|node| pool.get(node));
+        (first.map_or(from, |first| first.seq), self.run_end(pool, to))
+    }
+
     fn insert_beyond_gap<F>(&mut self, pool: &mut HeldPool<F>, held: Held<F>) -> Insertion {
         // A part of the bound is left to what comes in order: it fills gaps and frees frames.
         if self.frames() >= limits::HELD_FRAMES_BEYOND_GAP

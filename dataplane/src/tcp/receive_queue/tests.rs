@@ -573,3 +573,17 @@ fn no_run_of_segments_is_walked() {
         assert!(visits < SEARCH_VISITS_MAX, "{visits} nodes for what is forgotten");
     }
 }
+
+#[test]
+fn a_run_is_found_from_any_of_its_octets() {
+    let mut f = Fixture::new(100, 8);
+    for (from, to) in [(10, 20), (30, 40), (40, 50), (20, 25), (60, 70)] {
+        f.insert(from, to);
+    }
+    for (block, run) in
+        [((12, 14), (10, 25)), ((20, 25), (10, 25)), ((35, 45), (30, 50)), ((60, 70), (60, 70))]
+    {
+        let [block, run] = [block, run].map(|(from, to)| (f.start + from, f.start + to));
+        assert_eq!(f.queue.run_around(&f.pool, block), run);
+    }
+}
