@@ -1,6 +1,7 @@
 //! What hosts have counted, against what was seen of them.
 
 use warpline_dataplane::device::sim::{End, OptionFaults};
+use warpline_dataplane::statistics::DropCause;
 
 use super::draw::{Damage, Draw};
 use super::wire::Sent;
@@ -63,6 +64,18 @@ const NEVER_INTACT: [&str; 16] = [
     "drops.fpdu_crc",
     "transfers.outside_payload",
     "transfers.out_of_bounds",
+];
+
+/// Causes for which a host may report less of a stream than has come.
+const NOT_KEPT: [DropCause; 8] = [
+    DropCause::OutsideWindow,
+    DropCause::BadAck,
+    DropCause::NoRoomForFrame,
+    DropCause::WrongState,
+    DropCause::OldTimestamp,
+    DropCause::FpduCrc,
+    DropCause::AfterError,
+    DropCause::AfterClose,
 ];
 
 /// What cores have done for connections of queue pairs on clear paths, where no cold branch is forced.
@@ -128,6 +141,11 @@ impl Swarm {
             assert!(!differs, "seed {}, host {number}: frames {frames:?}", self.draw.seed);
             let held = link.held_frames(End::A);
             assert!(held <= SPARE_FRAMES, "seed {}, host {number}: {held} frames left", self.draw.seed);
+            // Frames may have waited for a ring with room.
+            let is_prompt = self.draw.episodes == 0;
+            if is_prompt && NOT_KEPT.iter().all(|cause| statistics.dropped(*cause) == 0) {
+                wire.check_kept_all(number);
+            }
             let aligns = self.draw.clean && tcp.cut_segments == 0;
             assert!(!aligns || wire.unaligned(number) == 0, "seed {}: FPDUs cut", self.draw.seed);
             let spurious = tcp.retransmitted_segments - u64::from(tcp.retransmitted_as_probe);

@@ -1,13 +1,14 @@
 //! One end of a connection as the wire shows it, from its SYN on: what it has sent, what of that has reached
 //! its peer, and what the peer has let it know.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use warpline_dataplane::limits;
 use warpline_dataplane::time::{Instant, MILLISECOND};
 
 use super::super::host::MPA_PORT;
 use super::fpdus::{Fpdus, Startup};
+use super::runs::Runs;
 use super::segment::{CONGESTION_EXPERIENCED, Segment, flag};
 
 /// What a segment breaks.
@@ -70,8 +71,10 @@ pub(super) struct Half {
     /// Its last timestamp, and the last that it has echoed.
     clock: Option<(u32, u32)>,
     /// What of its stream has reached the peer: the end of each run by its beginning.
-    arrived: BTreeMap<i64, i64>,
+    arrived: Runs,
     fin_arrived: bool,
+    /// What of that has reached it more than once.
+    repeated: Runs,
     /// Text that has reached the peer and is of a connection before, as sequence numbers.
     strays: Vec<(u32, u32)>,
     /// Timestamps that have reached the peer.
@@ -83,6 +86,11 @@ pub(super) struct Half {
     /// Segments in order that have come since its last acknowledgement, and when that is due.
     unacknowledged: u32,
     due: Option<Instant>,
+    /// Text beyond a gap that has come last, and text that has come again since its last pure acknowledgement.
+    latest: Option<(i64, i64)>,
+    again: Option<(i64, i64)>,
+    /// What would be wrong if it has kept everything that has come.
+    pub(super) doubt: Option<String>,
 }
 
 const fn count(octets: usize) -> i64 {
@@ -141,7 +149,8 @@ impl Half {
             acknowledged: 0,
             edge: i64::from(syn.window),
             clock: options.timestamps,
-            arrived: BTreeMap::new(),
+            arrived: Runs::default(),
+            repeated: Runs::default(),
             fin_arrived: false,
             strays: Vec::new(),
             clocks_arrived: HashSet::new(),
@@ -150,6 +159,9 @@ impl Half {
             congestion_arrived: false,
             unacknowledged: 0,
             due: None,
+            latest: None,
+            again: None,
+            doubt: None,
         })
     }
 
@@ -172,23 +184,8 @@ impl Half {
 
     /// What of its stream has reached the peer in order, with the FIN.
     fn arrived_to(&self) -> i64 {
-        let octets = self.arrived.first_key_value().filter(|(from, _)| **from == 0).map_or(0, |(_, to)| *to);
+        let octets = self.arrived.around(0).filter(|(from, _)| *from == 0).map_or(0, |(_, to)| to);
         octets + i64::from(self.fin_arrived && octets == count(self.octets.len()))
-    }
-
-    fn has_arrived(&self, from: i64, to: i64) -> bool {
-        self.arrived.range(..=from).next_back().is_some_and(|(_, end)| *end >= to)
-    }
-
-    fn note_arrived(&mut self, mut from: i64, mut to: i64) {
-        while let Some((begin, end)) =
-            self.arrived.range(..=to).next_back().map(|(begin, end)| (*begin, *end))
-            && end >= from
-        {
-            self.arrived.remove(&begin);
-            (from, to) = (from.min(begin), to.max(end));
-        }
-        self.arrived.insert(from, to);
     }
 
     /// Judges a segment that it sends to `peer`. Returns true if it has octets that were sent before.
@@ -211,7 +208,7 @@ impl Half {
         let Some(peer) = peer else { return Ok(again) };
         self.acknowledge(now, segment, peer)?;
         self.echo(segment, peer)?;
-        self.report(segment, peer)?;
+        self.report(now, segment, peer)?;
         self.mark(segment, peer, again)?;
         Ok(again)
     }
@@ -346,26 +343,57 @@ impl Half {
         Ok(())
     }
 
-    /// RFC 2018 §3, §4, RFC 2883 §4: blocks name what has come beyond the acknowledgement, each octet once;
-    /// the first one may name what has come again.
-    fn report(&self, segment: &Segment<'_>, peer: &Self) -> Verdict {
+    /// RFC 2018 §3, §4, RFC 2883 §4: blocks name what has come beyond the acknowledgement, with octets missing
+    /// between them; the first one may name what has come again.
+    fn report(&mut self, now: Instant, segment: &Segment<'_>, peer: &Self) -> Verdict {
         let blocks: Vec<(i64, i64)> =
             segment.options.blocks.iter().map(|(from, to)| (peer.place(*from), peer.place(*to))).collect();
-        ensure!(blocks.is_empty() || self.offer.sack && peer.offer.sack, "blocks, but SACK is not agreed on");
+        let agreed = self.offer.sack && peer.offer.sack;
+        ensure!(blocks.is_empty() || agreed, "blocks, but SACK is not agreed on");
         ensure!(blocks.len() <= 4, "{} blocks", blocks.len());
+        let mut duplicate = false;
         for (number, (from, to)) in blocks.iter().enumerate() {
             ensure!(from < to, "block {from}..{to}");
             let is_stray = number == 0 && peer.strays.contains(&segment.options.blocks[0]);
-            ensure!(is_stray || peer.has_arrived(*from, *to), "block {from}..{to}, of what has not come");
+            ensure!(is_stray || peer.arrived.have(*from, *to), "block {from}..{to}, of what has not come");
             let inside = |(begin, end): &(i64, i64)| begin <= from && to <= end;
-            let duplicate = number == 0 && (*to <= self.acknowledged || blocks[1..].iter().any(inside));
-            if duplicate {
+            if number == 0 && (*to <= self.acknowledged || blocks[1..].iter().any(inside)) {
+                let has_come_again = is_stray || peer.repeated.have(*from, *to);
+                ensure!(has_come_again, "block {from}..{to} as a duplicate, which has come once");
+                duplicate = true;
                 continue;
             }
             ensure!(*from > self.acknowledged, "block {from}..{to} at acknowledgement {}", self.acknowledged);
-            let meets = |(begin, end): &(i64, i64)| from < end && begin < to;
+            let meets = |(begin, end): &(i64, i64)| from <= end && begin <= to;
             ensure!(!blocks[number + 1..].iter().any(meets), "blocks that meet: {blocks:?}");
         }
+        // A segment with text or a FIN may be without them.
+        let is_pure = segment.payload.is_empty() && !segment.has(flag::FIN);
+        // A host in TIME-WAIT has forgotten what has come.
+        let finished = self.fin && peer.fin_arrived;
+        if agreed && is_pure && !finished && self.acknowledged == peer.arrived_to() {
+            let held = &blocks[usize::from(duplicate)..];
+            self.doubt = self.doubt.take().or_else(|| {
+                self.reports_all(held, duplicate, peer).err().map(|what| {
+                    format!("{what}; {:?} at {}, ack {}", segment.flow.ports(), now.as_nanos(), segment.ack)
+                })
+            });
+            self.again = None;
+        }
+        Ok(())
+    }
+
+    /// The same for one that keeps all that comes. RFC 2018 §3, §4: each block is as long as what has come
+    /// there, and the first is of what has come last. RFC 2883 §4: what has come again is reported once.
+    fn reports_all(&self, held: &[(i64, i64)], duplicate: bool, peer: &Self) -> Verdict {
+        ensure!(self.again.is_none() || duplicate, "{:?} has come again: blocks {held:?}", self.again);
+        for block in held {
+            let run = peer.arrived.around(block.0);
+            ensure!(run == Some(*block), "block {block:?} of {run:?}");
+        }
+        let latest = self.latest.filter(|(from, _)| *from > self.acknowledged);
+        let holds = |(from, to): (i64, i64)| held.first().is_some_and(|it| it.0 <= from && to <= it.1);
+        ensure!(latest.is_none_or(holds), "{latest:?} has come last: blocks {held:?}");
         Ok(())
     }
 
@@ -412,11 +440,20 @@ impl Half {
             return;
         }
         let before = self.arrived_to();
+        let (from, to) = (at.max(0), at + len);
+        let again = len > 0 && self.arrived.have(from, to);
         if len > 0 {
-            self.note_arrived(at.max(0), at + len);
+            self.arrived.within(from, to).for_each(|(from, to)| self.repeated.add(from, to));
+            self.arrived.add(from, to);
         }
         self.fin_arrived |= segment.has(flag::FIN) && self.fin;
         let Some(receiver) = receiver.filter(|receiver| receiver.talks_to(self)) else { return };
+        if again {
+            receiver.again = Some((from, to));
+        }
+        if len > 0 && from > self.arrived_to() {
+            receiver.latest = Some((from, to));
+        }
         receiver.congestion_arrived |= segment.ecn == CONGESTION_EXPERIENCED;
         if is_prompt && len > 0 && self.arrived_to() > before {
             receiver.unacknowledged += 1;

@@ -3,6 +3,7 @@
 
 mod fpdus;
 mod half;
+mod runs;
 mod segment;
 
 use std::collections::HashMap;
@@ -62,6 +63,15 @@ impl Wire {
     pub(super) fn begin(&mut self, host: usize) {
         self.hosts.resize(self.hosts.len().max(host + 1), Sent::default());
         self.hosts[host] = Sent::default();
+        self.halves.values_mut().filter(|half| half.host == host).for_each(|half| half.doubt = None);
+    }
+
+    /// `host` has dropped none of the segments that have come: judges what depends on that.
+    pub(super) fn check_kept_all(&mut self, host: usize) {
+        let doubt = self.halves.values().filter(|half| half.host == host).find_map(|half| half.doubt.clone());
+        if let Some(doubt) = doubt {
+            self.set_fault(format!("host {host} has kept all: {doubt}"));
+        }
     }
 
     pub(super) fn sent(&self, host: usize) -> Sent {
