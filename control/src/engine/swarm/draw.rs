@@ -4,7 +4,7 @@ use fastrand::Rng;
 use warpline_dataplane::device::sim::{Impairments, OptionFaults};
 use warpline_dataplane::mpa::enhanced::RtrKinds;
 use warpline_dataplane::tcp::congestion::Algorithm;
-use warpline_dataplane::tcp::{Behaviour, EcnPolicy};
+use warpline_dataplane::tcp::{Behaviour, EcnPolicy, Keepalive};
 
 use warpline_dataplane::time::{MICROSECOND, MILLISECOND};
 
@@ -19,6 +19,12 @@ pub(super) enum Damage {
     /// FPDU, and where FPDUs have a CRC.
     Payload(f64),
 }
+
+/// A RST that comes beyond octets that are missing is challenged (RFC 5961 §3.2), and if that is lost, an end
+/// with nothing to send never learns that its peer is gone: seed 8012574 of an earlier swarm. Where anything
+/// may be lost, hosts ask. A peer that stalls for ten seconds, or loses three of ten frames, has answered in
+/// time.
+const KEEPALIVE: Keepalive = Keepalive { idle_ms: 40_000, interval_ms: 7_000, probes: 12 };
 
 /// How a host is made.
 #[derive(Clone, Copy, Debug)]
@@ -103,7 +109,8 @@ impl Draw {
         // A link of IPv6 carries 1280 octets at least (RFC 8200 §5).
         let ipv6 = mtu_octets >= 1280 && rng.u8(..4) == 0;
         let transmit_checksums = rng.bool();
-        let host_draws = (0..hosts).map(|_| HostDraw::new(rng, mtu_octets, transmit_checksums)).collect();
+        let host_draws =
+            (0..hosts).map(|_| HostDraw::new(rng, mtu_octets, transmit_checksums, clean)).collect();
         Self {
             seed,
             clean,
@@ -166,7 +173,7 @@ impl Draw {
 }
 
 impl HostDraw {
-    fn new(rng: &mut Rng, mtu_octets: usize, transmit_checksums: bool) -> Self {
+    fn new(rng: &mut Rng, mtu_octets: usize, transmit_checksums: bool, clean: bool) -> Self {
         let congestion = [Algorithm::Cubic, Algorithm::NewReno, Algorithm::Dctcp][rng.usize(..3)];
         let ecn = [EcnPolicy::Off, EcnPolicy::Accept, EcnPolicy::Request][rng.usize(..3)];
         let tcp = Behaviour {
@@ -177,6 +184,7 @@ impl HostDraw {
             rdma_option: rng.u8(..4) > 0,
             nagle: rng.u8(..8) == 0,
             pacing: rng.bool(),
+            keepalive: (!clean).then_some(KEEPALIVE),
             ..Behaviour::default()
         };
         let takes_super_frames = transmit_checksums && rng.bool();
