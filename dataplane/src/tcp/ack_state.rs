@@ -15,6 +15,9 @@ pub(super) enum AckTiming {
     Delayed,
 }
 
+/// The most changes of marks in a burst that are acknowledged one by one.
+const CE_CHANGES: usize = 3;
+
 /// The acknowledgements of one connection.
 ///
 /// The blocks come first, and are not looked at while `has_blocks` is false: what each segment needs are the
@@ -24,6 +27,12 @@ pub(super) enum AckTiming {
 pub(super) struct AckState {
     /// The blocks to report: none unless `sack` is set.
     sack_blocks: SackBlocks,
+    /// The acknowledgement numbers of those that are to be sent for changes of marks: the first
+    /// `ce_changes`. Each has another echo than the one before.
+    before_ce_changes: [SeqNumber; CE_CHANGES],
+    ce_changes: u8,
+    /// The first of them has ECE.
+    echoes_before_ce_change: bool,
     /// There are blocks to report.
     has_blocks: bool,
     /// The acknowledgement number that was last sent.
@@ -36,9 +45,15 @@ pub(super) struct AckState {
     pub(super) owed: u8,
     /// Both ends understand selective acknowledgements.
     pub(super) sack: bool,
-    /// The acknowledgement number of an ACK that is to be sent with the ECN echo of before the last change of
-    /// marks.
-    pub(super) before_ce_change: Option<SeqNumber>,
+}
+
+/// An acknowledgement of what came before the marks have changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EarlierAck {
+    /// The acknowledgement number.
+    pub(super) ack: SeqNumber,
+    /// It has ECE.
+    pub(super) echoes: bool,
 }
 
 impl AckState {
@@ -49,12 +64,14 @@ impl AckState {
     pub(super) fn new() -> Self {
         Self {
             sack_blocks: SackBlocks::new(),
+            before_ce_changes: [SeqNumber(0); CE_CHANGES],
+            ce_changes: 0,
+            echoes_before_ce_change: false,
             has_blocks: false,
             last_sent: SeqNumber(0),
             unacknowledged_segments: 0,
             immediate_segments: 0,
             owed: 0,
-            before_ce_change: None,
             sack: false,
         }
     }
@@ -167,14 +184,47 @@ impl AckState {
     }
 
     /// RFC 8257 §3.2: the marks have changed. What came before, up to `next`, is acknowledged with the echo
-    /// of before. Returns true if there is anything to acknowledge so.
-    pub(super) const fn on_ce_change(&mut self, next: SeqNumber) -> bool {
+    /// of before, `echoed`. Returns true if there is anything to acknowledge so.
+    ///
+    /// Example: of segments that end at 10, 20, 30 and 40 and come in one burst, the second and the third are
+    /// marked. 10 is acknowledged without ECE, 30 with ECE, and then 40 as ever.
+    pub(super) fn on_ce_change(&mut self, next: SeqNumber, echoed: bool) -> bool {
         if self.unacknowledged_segments == 0 {
             return false;
         }
-        self.before_ce_change = Some(next);
         self.unacknowledged_segments = 0;
+        if usize::from(self.ce_changes) == CE_CHANGES {
+            // The run between the last two counts as those around it: theirs is the echo of before, too.
+            self.ce_changes -= 2;
+        }
+        if self.ce_changes == 0 {
+            self.echoes_before_ce_change = echoed;
+        }
+        self.before_ce_changes[usize::from(self.ce_changes)] = next;
+        self.ce_changes += 1;
         true
+    }
+
+    /// Whether an acknowledgement of before a change of marks is to be sent.
+    pub(super) const fn has_ce_change(&self) -> bool {
+        self.ce_changes > 0
+    }
+
+    /// Removes the first acknowledgement of before a change of marks, which is sent now.
+    pub(super) fn next_ce_change(&mut self) -> Option<EarlierAck> {
+        self.ce_changes = self.ce_changes.checked_sub(1)?;
+        let [ack, ..] = self.before_ce_changes;
+        self.before_ce_changes.rotate_left(1);
+        let echoes = self.echoes_before_ce_change;
+        self.echoes_before_ce_change = !echoes;
+        self.last_sent = self.last_sent.later(ack);
+        Some(EarlierAck { ack, echoes })
+    }
+
+    /// Octets from `next` on are dropped as if they had not come: no acknowledgement is of them.
+    pub(super) fn on_forgotten(&mut self, next: SeqNumber) {
+        let changes = &self.before_ce_changes[..usize::from(self.ce_changes)];
+        self.ce_changes = changes.iter().take_while(|ack| **ack <= next).count() as u8;
     }
 
     /// A segment with the acknowledgement number `next` has left. Each one acknowledges everything in order;
@@ -185,5 +235,58 @@ impl AckState {
         if !has_gap && !self.has_blocks {
             self.owed = 0;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the state after segments of ten octets each, marked or not, all in one burst.
+    fn after(marks: &[bool]) -> AckState {
+        let mut ack = AckState::new();
+        let mut echoed = false;
+        for (number, marked) in marks.iter().enumerate() {
+            if echoed != *marked {
+                ack.on_ce_change(SeqNumber(10 * number as u32), echoed);
+            }
+            echoed = *marked;
+            ack.on_data(false, false);
+        }
+        ack
+    }
+
+    fn sent(ack: &mut AckState) -> Vec<(u32, bool)> {
+        core::iter::from_fn(|| ack.next_ce_change()).map(|sent| (sent.ack.0, sent.echoes)).collect()
+    }
+
+    /// RFC 8257 §3.2: each change is acknowledged, in order, with the echo of what came before it.
+    #[test]
+    fn each_change_of_marks_is_acknowledged() {
+        let mut ack = after(&[false, true, true, false]);
+        assert_eq!(sent(&mut ack), [(10, false), (30, true)]);
+        assert!(!ack.has_ce_change());
+        assert_eq!(ack.last_sent, SeqNumber(30));
+        let mut ack = after(&[true, false, true, false]);
+        assert_eq!(sent(&mut ack), [(10, true), (20, false), (30, true)]);
+    }
+
+    /// What has no place of its own counts as its neighbours, so that echoes still alternate.
+    #[test]
+    fn more_changes_than_places_are_acknowledged_together() {
+        let mut ack = after(&[false, true, false, true, false]);
+        assert_eq!(sent(&mut ack), [(10, false), (40, true)]);
+        let mut ack = after(&[false, true, false, true, false, true, false]);
+        assert_eq!(sent(&mut ack), [(10, false), (60, true)]);
+    }
+
+    #[test]
+    fn what_is_forgotten_is_not_acknowledged() {
+        let mut ack = after(&[false, true, false, true]);
+        ack.on_forgotten(SeqNumber(20));
+        assert_eq!(sent(&mut ack), [(10, false), (20, true)]);
+        let mut ack = after(&[false, true, false, true]);
+        ack.on_forgotten(SeqNumber(5));
+        assert_eq!(sent(&mut ack), []);
     }
 }

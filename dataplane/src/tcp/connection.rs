@@ -275,6 +275,7 @@ impl Connection {
         }
         self.give_back_fin();
         self.receive.queue.forget(&mut pools.held, start, octets);
+        self.ack.on_forgotten(from);
         self.ack.replace_held(&self.receive.queue.runs_beyond_gaps(&pools.held));
         self.ack.owe_one();
         true

@@ -404,7 +404,7 @@ impl Connection {
     #[inline]
     fn record_marks(&mut self, ecn: EcnField, window_reduced: bool) {
         let changed = self.ecn.on_data(ecn == EcnField::CongestionExperienced, window_reduced);
-        if changed && self.ack.on_ce_change(self.receive.next()) {
+        if changed && self.ack.on_ce_change(self.receive.next(), !self.ecn.is_echoing()) {
             self.unusual |= Unusual::ECHO_OWED;
             self.timers.clear(Timer::DelayedAck);
         }

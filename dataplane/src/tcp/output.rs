@@ -3,6 +3,7 @@
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, SegmentHeader, SeqNumber};
 
+use super::ack_state::EarlierAck;
 use super::congestion::CongestionControl;
 use super::ecn::EcnField;
 use super::recovery::{Phase, TailProbe};
@@ -47,7 +48,7 @@ impl Connection {
         if self.is_opening() {
             return self.poll_syn(now).or_else(|| self.poll_ack(now));
         }
-        if let Some(ack) = self.ack.before_ce_change.take() {
+        if let Some(ack) = self.ack.next_ce_change() {
             return Some(Outgoing::control(self.earlier_acknowledgement(now, ack)));
         }
         if let Some(outgoing) = self.poll_data(now, pools) {
@@ -295,11 +296,11 @@ impl Connection {
 
     /// An acknowledgement of the octets in order before the ECN echo changed, with the echo of before. It
     /// offers the same right edge as any other.
-    fn earlier_acknowledgement(&mut self, now: Instant, ack: SeqNumber) -> Header {
+    fn earlier_acknowledgement(&mut self, now: Instant, earlier: EarlierAck) -> Header {
         let mut header = self.header(now, self.send.next(), Flags::ACK);
-        header.flags.toggle(Flags::ECE);
-        header.ack = ack;
-        header.window = self.receive.window_from(ack);
+        header.flags.set(Flags::ECE, earlier.echoes);
+        header.ack = earlier.ack;
+        header.window = self.receive.window_from(earlier.ack);
         header
     }
 

@@ -86,7 +86,7 @@ impl Connection {
             | bit(Unusual::SACKED, self.send.queue.sacked_segments() > 0)
             | bit(Unusual::UNSETTLED, recovery.may_be_undone() || self.timers.is_set(Timer::Reorder))
             | bit(Unusual::PROBE_OWED, recovery.tail_probe_owed || self.probe.owed)
-            | bit(Unusual::ECHO_OWED, ack.before_ce_change.is_some())
+            | bit(Unusual::ECHO_OWED, ack.has_ce_change())
             | bit(Unusual::REDUCTION_OWED, self.ecn.reduced)
     }
 }
