@@ -122,11 +122,14 @@ impl Connection {
         if !fits || (alike && option_octets > 0) {
             return None;
         }
-        let pace = self.pace();
+        let mut pace = self.pace();
         if pace.as_ref().is_some_and(|pace| self.pacer.wait_until(now, pace).is_some()) {
             return None;
         }
-        self.restart_after_idle(now);
+        if self.restart_after_idle(now) {
+            // Its window is smaller.
+            pace = self.pace();
+        }
         let pipe = self.pipe_octets();
         let network = self.congestion.window_octets().saturating_sub(pipe);
         let peer = (self.send.window_end() - self.send.queue.nxt()).max(0).cast_unsigned();

@@ -209,14 +209,18 @@ impl Connection {
     }
 
     /// RFC 5681 §4.1: after a time without sending, the congestion window does not reflect the path any more.
-    pub(super) fn restart_after_idle(&mut self, now: Instant) {
+    /// Returns true if it has begun anew.
+    pub(super) fn restart_after_idle(&mut self, now: Instant) -> bool {
         let idle_ns = now - self.activity.data_sent_at;
         let rto_ns = self.rtt.rto_ns();
-        if self.send.flight_octets() == 0 && self.activity.data_sent_at > Instant::ZERO && idle_ns > rto_ns {
+        let was_idle =
+            self.send.flight_octets() == 0 && self.activity.data_sent_at > Instant::ZERO && idle_ns > rto_ns;
+        if was_idle {
             self.congestion.on_idle(now, idle_ns, rto_ns);
             // Once for this idle time, even if the segment cannot be sent yet.
             self.activity.data_sent_at = now;
         }
+        was_idle
     }
 
     /// The peer's window is too small for the next segment, and nothing is in flight. If data has filled the

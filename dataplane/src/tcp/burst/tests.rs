@@ -124,7 +124,7 @@ fn from_peer(now: Instant, flags: Flags, ack: SeqNumber, sack: &[(SeqNumber, Seq
 }
 
 /// Random work: what the ends send, and when they would do something next, is the same after each step, over
-/// losses, timeouts, ECN marks, Nagle's algorithm and pacing.
+/// losses, timeouts, ECN marks, times of rest, Nagle's algorithm and pacing.
 #[test]
 fn bursts_send_what_single_segments_would() {
     let (mut followed, mut sent_in_bursts) = ([0; 3], 0);
@@ -147,6 +147,13 @@ fn bursts_send_what_single_segments_would() {
         let mut number = 0;
         for _ in 0..300 {
             now += rng.u64(..round_trip_ns);
+            if rng.u8(..16) == 0 {
+                // All is acknowledged, and nothing is sent for longer than a retransmission timeout: the
+                // window is smaller then, and so is the pace of a burst.
+                let all = from_peer(now, Flags::ACK, ends[0].tcp.send.queue.nxt(), &[]);
+                ends.iter_mut().for_each(|end| end.receive(now, &all));
+                now += 3_000_000_000;
+            }
             let [queued, lens] = [rng.u32(..40), rng.u32(..4)];
             number += 40;
             let (una, nxt) = (ends[0].tcp.send.una, ends[0].tcp.send.queue.nxt());
