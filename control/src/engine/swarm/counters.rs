@@ -177,7 +177,9 @@ impl Swarm {
         for (number, of) in all.enumerate() {
             let has_cause = |name: &str| {
                 let of_streams = name.starts_with("transfers.") || OF_STREAMS.contains(&name);
-                CLEAR.contains(&name) && !(is_exact && NOT_OF_QUEUE_PAIRS.contains(&name))
+                let is_mark = name == "tcp.ecn_reductions" && self.draw.impairments.mark_octets.is_some();
+                is_mark
+                    || CLEAR.contains(&name) && !(is_exact && NOT_OF_QUEUE_PAIRS.contains(&name))
                     || of_streams && self.draw.streams > 0
             };
             let named = of.named().into_iter().filter(|it| it.value > 0 && !it.name.starts_with("drops."));

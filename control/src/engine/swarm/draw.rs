@@ -203,10 +203,17 @@ impl HostDraw {
     }
 }
 
-/// A path with nothing but a delay.
+/// A path with nothing but a delay, and perhaps a bottleneck.
 fn clear_path(rng: &mut Rng) -> Impairments {
     let delay_ns = rng.u64(1_000..2 * MILLISECOND);
-    Impairments { delay_min_ns: delay_ns, delay_max_ns: delay_ns, ..Impairments::default() }
+    let mut path = Impairments { delay_min_ns: delay_ns, delay_max_ns: delay_ns, ..Impairments::default() };
+    if rng.u8(..3) == 0 {
+        // A bottleneck with room for all, whose switch marks.
+        path.rate_bits_per_second = Some(rng.u64(1_000_000_000..10_000_000_000));
+        path.queue_octets = 64 << 20;
+        path.mark_octets = Some(rng.u64(1_000..20_000));
+    }
+    path
 }
 
 fn impairments(rng: &mut Rng, damage: Damage, has_streams: bool) -> Impairments {

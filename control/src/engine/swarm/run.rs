@@ -45,6 +45,9 @@ pub(super) fn run_twin(seed: u64) -> Report {
 
 fn run_draw(draw: &Draw, mut rng: Rng) -> Report {
     let seed = draw.seed;
+    if super::shows() {
+        println!("{draw:?}");
+    }
     let _cold = ColdBranches::by_coin(draw.cold_of_256, seed);
     let world = Swarm::new(draw.clone(), rng.fork());
     let mut play = Play::on(seed, rng, world);

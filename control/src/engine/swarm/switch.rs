@@ -8,6 +8,7 @@ use warpline_dataplane::device::sim::{
     self, End, EndConfig, Impairments, Network, SimDevice, Statistics, Verdict,
 };
 use warpline_dataplane::device::{Device, Frame};
+use warpline_dataplane::tcp::congestion::Algorithm;
 use warpline_dataplane::time::Instant;
 use warpline_dataplane::wire::ethernet::MacAddress;
 
@@ -75,7 +76,7 @@ impl Switch {
         };
         let (near, far) = sim::link(draw.seed ^ (host as u64) << 56 ^ start << 48, near, far);
         let port = Port { network: far.network(), device: far };
-        self.judge(host, &port.network);
+        self.judge(host, of.tcp.congestion == Algorithm::Dctcp, &port.network);
         if host == self.ports.len() {
             self.ports.push(port);
         } else {
@@ -87,8 +88,8 @@ impl Switch {
     }
 
     /// Has everything judged that `host` sends and receives.
-    fn judge(&self, host: usize, link: &Network) {
-        self.wire().begin(host);
+    fn judge(&self, host: usize, echoes_each_mark: bool, link: &Network) {
+        self.wire().begin(host, echoes_each_mark);
         let (sent, arrived) = (self.wire.clone(), self.wire.clone());
         let shows = super::shows();
         link.set_filter(End::A, move |now, frame: &mut [u8]| {

@@ -1,7 +1,7 @@
 //! One end of a connection as the wire shows it, from its SYN on: what it has sent, what of that has reached
 //! its peer, and what the peer has let it know.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 
 use warpline_dataplane::limits;
 use warpline_dataplane::time::{Instant, MILLISECOND};
@@ -26,6 +26,8 @@ pub(super) use ensure;
 
 /// Virtual time by which a busy host may be later than its timers.
 const SLACK_NS: u64 = 20 * MILLISECOND;
+/// Runs of marked and unmarked text that come at once and are acknowledged one by one.
+const RUNS_OF_MARKS: usize = 4;
 /// Segments of the first congestion window.
 const INITIAL_SEGMENTS: i64 = 10;
 /// The largest segment that a peer without the option takes (RFC 9293 §3.7.1).
@@ -89,6 +91,9 @@ pub(super) struct Half {
     /// Text beyond a gap that has come last, and text that has come again since its last pure acknowledgement.
     latest: Option<(i64, i64)>,
     again: Option<(i64, i64)>,
+    /// Runs of text that have come in order and are not acknowledged: the end of each, and whether they met
+    /// congestion. `None` once text has come in another order.
+    marks: Option<VecDeque<(i64, bool)>>,
     /// What would be wrong if it has kept everything that has come.
     pub(super) doubt: Option<String>,
 }
@@ -161,6 +166,7 @@ impl Half {
             due: None,
             latest: None,
             again: None,
+            marks: Some(VecDeque::new()),
             doubt: None,
         })
     }
@@ -188,12 +194,14 @@ impl Half {
         octets + i64::from(self.fin_arrived && octets == count(self.octets.len()))
     }
 
-    /// Judges a segment that it sends to `peer`. Returns true if it has octets that were sent before.
+    /// Judges a segment that it sends to `peer`. Its host is a receiver of DCTCP if `echoes_each_mark` is
+    /// set. Returns true if the segment has octets that were sent before.
     pub(super) fn send(
         &mut self,
         now: Instant,
         segment: &Segment<'_>,
         peer: Option<&Self>,
+        echoes_each_mark: bool,
     ) -> Result<bool, String> {
         let at = self.place(segment.seq);
         if segment.has(flag::RST) {
@@ -206,7 +214,12 @@ impl Half {
         ensure!(!segment.has(flag::URG), "URG");
         let again = self.send_text(at, segment, peer)?;
         let Some(peer) = peer else { return Ok(again) };
+        let before = self.acknowledged;
         self.acknowledge(now, segment, peer)?;
+        let echoed = self.echo_marks(before, segment);
+        if echoes_each_mark && self.takes_ecn && peer.takes_ecn {
+            self.suspect(now, segment, echoed);
+        }
         self.echo(segment, peer)?;
         self.report(now, segment, peer)?;
         self.mark(segment, peer, again)?;
@@ -319,6 +332,23 @@ impl Half {
         Ok(())
     }
 
+    /// RFC 8257 §3.2: an acknowledgement is of text that met congestion, or of text that did not, and says
+    /// which. Of more than a few runs that come at once some go together.
+    fn echo_marks(&mut self, before: i64, segment: &Segment<'_>) -> Verdict {
+        let (after, echoes) = (self.acknowledged, segment.has(flag::ECE));
+        let Some(marks) = &mut self.marks else { return Ok(()) };
+        let acknowledged = |from: &mut i64, (to, marked): &(i64, bool)| {
+            let run = (*from, (*to).min(after), *marked);
+            *from = *to;
+            (run.0 < after).then_some(run)
+        };
+        let other = marks.iter().scan(before, acknowledged).find(|(.., marked)| *marked != echoes);
+        let are_few = marks.len() <= RUNS_OF_MARKS;
+        marks.retain(|(to, _)| *to > after);
+        ensure!(!are_few || other.is_none(), "{before}..{after} acknowledged, ECE {echoes}: {other:?}");
+        Ok(())
+    }
+
     /// RFC 9293 §3.8.6.3: what has come is acknowledged in time.
     pub(super) fn is_in_time(&self, now: Instant) -> Verdict {
         let late = self.due.is_some_and(|due| now > due + SLACK_NS);
@@ -373,14 +403,20 @@ impl Half {
         let finished = self.fin && peer.fin_arrived;
         if agreed && is_pure && !finished && self.acknowledged == peer.arrived_to() {
             let held = &blocks[usize::from(duplicate)..];
-            self.doubt = self.doubt.take().or_else(|| {
-                self.reports_all(held, duplicate, peer).err().map(|what| {
-                    format!("{what}; {:?} at {}, ack {}", segment.flow.ports(), now.as_nanos(), segment.ack)
-                })
-            });
+            let reported = self.reports_all(held, duplicate, peer);
+            self.suspect(now, segment, reported);
             self.again = None;
         }
         Ok(())
+    }
+
+    /// Keeps what is wrong if all that has come was kept.
+    fn suspect(&mut self, now: Instant, segment: &Segment<'_>, judged: Verdict) {
+        if let Err(what) = judged {
+            self.doubt.get_or_insert_with(|| {
+                format!("{what}; {:?} at {}, ack {}", segment.flow.ports(), now.as_nanos(), segment.ack)
+            });
+        }
     }
 
     /// The same for one that keeps all that comes. RFC 2018 §3, §4: each block is as long as what has come
@@ -453,6 +489,18 @@ impl Half {
         }
         if len > 0 && from > self.arrived_to() {
             receiver.latest = Some((from, to));
+        }
+        let marked = segment.ecn == CONGESTION_EXPERIENCED;
+        if len > 0
+            && let Some(marks) = &mut receiver.marks
+        {
+            if at != before {
+                receiver.marks = None;
+            } else if let Some(last) = marks.back_mut().filter(|last| last.1 == marked) {
+                last.0 = to;
+            } else {
+                marks.push_back((to, marked));
+            }
         }
         receiver.congestion_arrived |= segment.ecn == CONGESTION_EXPERIENCED;
         if is_prompt && len > 0 && self.arrived_to() > before {

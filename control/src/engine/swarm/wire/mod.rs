@@ -45,6 +45,8 @@ pub(super) struct Sent {
 pub(super) struct Wire {
     halves: HashMap<Flow, Half>,
     hosts: Vec<Sent>,
+    /// Hosts that are receivers of DCTCP.
+    echoes_each_mark: Vec<bool>,
     /// Segments of all hosts.
     segments: u64,
     /// The first thing that was wrong.
@@ -59,8 +61,11 @@ impl Wire {
         self.is_prompt = true;
     }
 
-    /// A host starts, or starts again: it counts from nothing.
-    pub(super) fn begin(&mut self, host: usize) {
+    /// A host starts, or starts again: it counts from nothing. It is a receiver of DCTCP if
+    /// `echoes_each_mark` is set.
+    pub(super) fn begin(&mut self, host: usize, echoes_each_mark: bool) {
+        self.echoes_each_mark.resize(self.echoes_each_mark.len().max(host + 1), false);
+        self.echoes_each_mark[host] = echoes_each_mark;
         self.hosts.resize(self.hosts.len().max(host + 1), Sent::default());
         self.hosts[host] = Sent::default();
         self.halves.values_mut().filter(|half| half.host == host).for_each(|half| half.doubt = None);
@@ -161,7 +166,7 @@ impl Wire {
             return if refuses { Ok(()) } else { Err("a segment of no connection".to_owned()) };
         };
         let peer = peer.filter(|peer| half.talks_to(peer));
-        let mut again = half.send(now, segment, peer);
+        let mut again = half.send(now, segment, peer, self.echoes_each_mark[host]);
         if self.is_prompt && again.is_ok() {
             again = half.is_within_congestion_window().and(again);
         }
