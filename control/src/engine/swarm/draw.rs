@@ -82,6 +82,9 @@ pub(super) struct Draw {
     pub(super) drops_stream: bool,
     /// A station pings hosts, and sends what they must drop.
     pub(super) has_stranger: bool,
+    /// Somebody forges RSTs and SYNs of connections. Not on clear paths: their answers are acknowledgements
+    /// that come again, and three of these are a loss (RFC 5681 §3.2).
+    pub(super) has_forger: bool,
     /// A host stops and starts again.
     pub(super) restart: bool,
     /// Cold branches are taken in so many of 256 cases.
@@ -133,6 +136,7 @@ impl Draw {
             cut_offs: if rng.u8(..3) == 0 && !clean { rng.usize(1..=2) } else { 0 },
             drops_stream: rng.u8(..4) == 0 && !clean,
             has_stranger: rng.bool(),
+            has_forger: rng.u8(..3) == 0 && !clean,
             restart: rng.u8(..6) == 0 && !clean,
             cold_of_256: [0, 0, 32, 128, 256][rng.usize(..5)],
         }

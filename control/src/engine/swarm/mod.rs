@@ -16,6 +16,7 @@
 mod counters;
 mod draw;
 mod ending;
+mod forger;
 mod host;
 #[path = "../../../../dataplane/tests/memory_oracle/mod.rs"]
 mod memory_oracle;

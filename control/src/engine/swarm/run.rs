@@ -69,6 +69,9 @@ fn run_draw(draw: &Draw, mut rng: Rng) -> Report {
         if draw.has_stranger && play.rng.u8(..4) == 0 {
             play.world.send_stray();
         }
+        if draw.has_forger && play.rng.u8(..4) == 0 {
+            play.world.send_forged();
+        }
         while let Some(due) = events.iter().position(|(at, _)| *at <= action) {
             match events.swap_remove(due).1 {
                 Event::CutOff => play.cut_off_any(),

@@ -13,6 +13,7 @@ use warpline_dataplane::time::Instant;
 use warpline_dataplane::wire::ethernet::MacAddress;
 
 use super::draw::Draw;
+use super::forger;
 use super::stranger::{self, Stranger};
 use super::wire::Wire;
 
@@ -142,6 +143,15 @@ impl Switch {
     pub(super) fn send_stray(&mut self, now: Instant, draw: &Draw, rng: &mut fastrand::Rng) {
         let (host, octets) = self.stranger.frame(draw, rng);
         forward(&mut self.ports[host].device, now, &octets);
+    }
+
+    /// Somebody forges a segment of a connection.
+    pub(super) fn send_forged(&mut self, now: Instant, draw: &Draw, rng: &mut fastrand::Rng) {
+        let target = self.wire().target(rng.usize(..));
+        if let Some(target) = target {
+            let octets = forger::frame(draw, rng, &target);
+            forward(&mut self.ports[target.host].device, now, &octets);
+        }
     }
 
     /// Returns when the next frame arrives at the switch.

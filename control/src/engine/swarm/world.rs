@@ -249,6 +249,11 @@ impl Swarm {
         self.switch.send_stray(self.now, &self.draw, &mut self.rng);
     }
 
+    /// Somebody forges a segment of a connection.
+    pub(super) fn send_forged(&mut self) {
+        self.switch.send_forged(self.now, &self.draw, &mut self.rng);
+    }
+
     /// Lets time pass in which nothing is posted, and asserts that connections of queue pairs are at rest
     /// then.
     pub(super) fn expect_rest(&mut self) {

@@ -7,9 +7,10 @@ use warpline_dataplane::limits;
 use warpline_dataplane::time::{Instant, MILLISECOND};
 
 use super::super::host::MPA_PORT;
+use super::Target;
 use super::fpdus::{Fpdus, Startup};
 use super::runs::Runs;
-use super::segment::{CONGESTION_EXPERIENCED, Segment, flag};
+use super::segment::{CONGESTION_EXPERIENCED, Flow, Segment, flag};
 
 /// What a segment breaks.
 pub(super) type Verdict = Result<(), String>;
@@ -58,6 +59,7 @@ pub(super) struct Half {
     pub(super) octets: Vec<u8>,
     fin: bool,
     reset: bool,
+    forgotten: bool,
     /// Its newest text has PSH.
     pushes: bool,
     /// Its startup frame and its FPDUs, if it sends such.
@@ -146,6 +148,7 @@ impl Half {
             octets: Vec::new(),
             fin: false,
             reset: false,
+            forgotten: false,
             pushes: true,
             speaks_mpa: syn.flow.ports().contains(&MPA_PORT),
             startup: None,
@@ -169,6 +172,31 @@ impl Half {
             marks: Some(VecDeque::new()),
             doubt: None,
         })
+    }
+
+    /// Its host starts again, and knows nothing of it.
+    pub(super) fn forget(&mut self) {
+        (self.forgotten, self.doubt) = (true, None);
+    }
+
+    /// Whether both ends have seen each other's SYN, and neither has closed, reset or forgotten the
+    /// connection.
+    pub(super) fn is_open_to(&self, peer: &Self) -> bool {
+        let is_open = |half: &Self| !half.fin && !half.reset && !half.forgotten;
+        self.talks_to(peer) && peer.talks_to(self) && is_open(self) && is_open(peer)
+    }
+
+    /// Returns this end as a target of forged segments, which come in `flow` as those of `peer` do.
+    pub(super) const fn target(&self, flow: Flow, peer: &Self) -> Target {
+        Target {
+            host: self.host,
+            flow,
+            iss: peer.iss,
+            next: self.acknowledged,
+            edge: self.edge,
+            ack: self.iss.wrapping_add(1).wrapping_add(peer.acknowledged as u32),
+            clock: peer.clock,
+        }
     }
 
     pub(super) const fn has_iss(&self, iss: u32) -> bool {

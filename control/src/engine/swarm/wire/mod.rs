@@ -40,6 +40,29 @@ pub(super) struct Sent {
     pub(super) again: u64,
 }
 
+/// What a forger knows of one end of a connection.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    pub(super) host: usize,
+    /// The direction of the segments that it takes.
+    pub(super) flow: Flow,
+    /// The sequence number of the place before the first octet of that direction.
+    iss: u32,
+    /// The place that it expects next, and that after the window it has offered.
+    pub(super) next: i64,
+    pub(super) edge: i64,
+    /// What its peer would acknowledge, and the timestamps that its peer sent last.
+    pub(super) ack: u32,
+    pub(super) clock: Option<(u32, u32)>,
+}
+
+impl Target {
+    /// Returns the sequence number of a place.
+    pub(super) const fn seq_of(&self, place: i64) -> u32 {
+        self.iss.wrapping_add(1).wrapping_add(place as u32)
+    }
+}
+
 /// All connections of a world, as the wire shows them.
 #[derive(Default)]
 pub(super) struct Wire {
@@ -68,7 +91,7 @@ impl Wire {
         self.echoes_each_mark[host] = echoes_each_mark;
         self.hosts.resize(self.hosts.len().max(host + 1), Sent::default());
         self.hosts[host] = Sent::default();
-        self.halves.values_mut().filter(|half| half.host == host).for_each(|half| half.doubt = None);
+        self.halves.values_mut().filter(|half| half.host == host).for_each(Half::forget);
     }
 
     /// `host` has dropped none of the segments that have come: judges what depends on that.
@@ -120,6 +143,18 @@ impl Wire {
     /// Returns how many FPDUs all hosts have sent, and their octets.
     pub(super) fn fpdus(&self) -> [u64; 2] {
         self.halves.values().map(Half::fpdus).fold([0; 2], |sum, more| [sum[0] + more[0], sum[1] + more[1]])
+    }
+
+    /// Returns an open connection's end of those that `number` chooses among, for a forger.
+    pub(super) fn target(&self, number: usize) -> Option<Target> {
+        let open = |(flow, half): (&Flow, &Half)| {
+            let peer = self.halves.get(&flow.reversed())?;
+            half.is_open_to(peer).then(|| half.target(flow.reversed(), peer))
+        };
+        let mut targets: Vec<_> = self.halves.iter().filter_map(open).collect();
+        // Not in the order of a hash.
+        targets.sort_unstable_by_key(|target| (target.host, target.flow.ports()));
+        if targets.is_empty() { None } else { Some(targets.swap_remove(number % targets.len())) }
     }
 
     /// `host` sends `frame`.

@@ -21,7 +21,7 @@ pub(super) const HEADER_OCTETS: usize = 20;
 
 /// One direction of a connection: addresses and ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Flow {
+pub(in super::super) struct Flow {
     from: ([u8; 16], u16),
     to: ([u8; 16], u16),
 }
@@ -31,8 +31,13 @@ impl Flow {
         Self { from: self.to, to: self.from }
     }
 
+    /// Returns the addresses of the sender and of the receiver; one of IPv4 is in the first four octets.
+    pub(in super::super) const fn addresses(self) -> [[u8; 16]; 2] {
+        [self.from.0, self.to.0]
+    }
+
     /// Returns the ports of the sender and of the receiver.
-    pub(super) const fn ports(self) -> [u16; 2] {
+    pub(in super::super) const fn ports(self) -> [u16; 2] {
         [self.from.1, self.to.1]
     }
 }
