@@ -30,14 +30,33 @@ impl<D: Device> Host<D> {
     pub(super) fn on_icmp(
         &mut self,
         now: Instant,
-        mut frame: D::Frame,
+        frame: D::Frame,
         packet: &Packet,
     ) -> Result<Inbound<D::Frame>, DropCause> {
+        let mut frame = self.in_one_piece(frame, packet)?;
         let message = frame.first_mut().get_mut(packet.transport..packet.end).ok_or(DropCause::Malformed)?;
         match icmp::Message::parse(message).map_err(cause)? {
             icmp::Message::EchoRequest { .. } => self.reply_to_echo(now, frame, packet),
             message => icmp_errors::of_icmp(&message).map(Inbound::IcmpError),
         }
+    }
+
+    /// Returns `frame` if `packet` ends in its first piece, or a copy in one piece: a reply is a changed
+    /// request. A frame of the device has room for no longer packet than the device can send.
+    fn in_one_piece(&mut self, frame: D::Frame, packet: &Packet) -> Result<D::Frame, DropCause> {
+        if frame.piece(0).is_some_and(|first| first.len() >= packet.end) {
+            return Ok(frame);
+        }
+        self.check_fits(packet)?;
+        let mut copy = self.device.allocate().ok_or(DropCause::NoTransmitBuffer)?;
+        let mut room = copy.append(packet.end).ok_or(DropCause::OtherProtocol)?;
+        for index in 0.. {
+            let Some(piece) = frame.piece(index).filter(|_| !room.is_empty()) else { break };
+            let (taken, rest) = room.split_at_mut(piece.len().min(room.len()));
+            taken.copy_from_slice(&piece[..taken.len()]);
+            room = rest;
+        }
+        if room.is_empty() { Ok(copy) } else { Err(DropCause::Malformed) }
     }
 
     /// Replies to an echo request with the same data, in the frame that it came in (RFC 1122 §3.2.2.6).
@@ -94,6 +113,7 @@ impl<D: Device> Host<D> {
         source: Ipv6Addr,
         destination: Ipv6Addr,
     ) -> Result<Inbound<D::Frame>, DropCause> {
+        let frame = self.in_one_piece(frame, packet)?;
         let octets = frame.piece(0).unwrap_or_default();
         let message = octets.get(packet.transport..packet.end).ok_or(DropCause::Malformed)?;
         let message = Message::parse(message, source, destination).map_err(cause)?;

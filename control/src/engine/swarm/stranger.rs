@@ -19,8 +19,9 @@ const ICMP: u8 = 1;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
-/// Most octets of data of a ping: it is in the first piece of any received frame.
-const DATA_OCTETS_MAX: usize = 180;
+/// Most octets of data of a ping: those of the narrowest path carry it, and it is in several pieces of some
+/// received frames.
+const DATA_OCTETS_MAX: usize = 330;
 
 /// What becomes of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -93,12 +93,21 @@ fn arp_packet(wire: &SimDevice, operation: arp::Operation, target_ip: [u8; 4]) -
 
 /// An echo request of the host to itself, without its Ethernet header.
 fn echo_request(v6: bool) -> Vec<u8> {
-    let mut message = vec![if v6 { 128 } else { 8 }, 0, 0, 0, 0x12, 0x34, 0, 1, b'h', b'i'];
+    echo_request_of(v6, V4, b"hi")
+}
+
+/// An echo request with `data` to the host, without its Ethernet header. It is from `source`, or from the
+/// address of IPv6 that ends as that does.
+fn echo_request_of(v6: bool, source: [u8; 4], data: &[u8]) -> Vec<u8> {
+    let mut message = vec![if v6 { 128 } else { 8 }, 0, 0, 0, 0x12, 0x34, 0, 1];
+    message.extend(data);
     if v6 {
-        icmpv6::set_checksum(&mut message, V6, V6);
+        let last = u16::from(source[3]);
+        let source_v6 = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last);
+        icmpv6::set_checksum(&mut message, source_v6, V6);
         let mut packet = vec![0; ipv6::Header::LEN];
         ipv6::Header {
-            source: V6,
+            source: source_v6,
             destination: V6,
             next_header: Protocol::ICMPV6,
             hop_limit: 64,
@@ -114,7 +123,7 @@ fn echo_request(v6: bool) -> Vec<u8> {
     message[2..4].copy_from_slice(&sum.to_be_bytes());
     let mut packet = vec![0; ipv4::Header::LEN];
     ipv4::Header {
-        source: V4.into(),
+        source: source.into(),
         destination: V4.into(),
         protocol: Protocol::ICMP,
         ttl: 64,
@@ -128,6 +137,33 @@ fn echo_request(v6: bool) -> Vec<u8> {
     }
     .emit(&mut packet);
     [packet, message].concat()
+}
+
+/// RFC 1122 §3.2.2.6, RFC 4443 §4.2: all data of a request is returned, also where a device receives it in
+/// several pieces.
+#[test]
+fn an_echo_request_in_several_pieces_is_answered() {
+    for v6 in [false, true] {
+        let near = EndConfig { receive_piece_octets: 64, ..EndConfig::a() };
+        let (device, mut wire) = sim::link(1, near, EndConfig::b());
+        let mut host = Host::new(device, config(), Secret::new([1, 2]));
+        assert!(host.detect_duplicates(Instant::from_nanos(1)).is_some());
+        sent(&mut host, &mut wire);
+        let data: Vec<u8> = (0..300_u16).map(|n| n as u8).collect();
+        let (ethertype, header) = if v6 { (EtherType::IPV6, 40) } else { (EtherType::IPV4, 20) };
+        let request = echo_request_of(v6, PEER, &data);
+        let frame = frame(&mut wire, host.mac, ethertype, &request);
+        wire.transmit(NOW, &mut [frame].into());
+        let mut frames = Vec::new();
+        host.device.receive(NOW + 1_000_000, &mut frames, 1);
+        let frame = frames.pop().expect("a request");
+        assert!(frame.piece(1).is_some());
+        assert!(matches!(host.receive(NOW, frame, Ingress::Wire), Ok(Inbound::Done)));
+        let replies = sent(&mut host, &mut wire);
+        let message = &replies[0][ethernet::Header::LEN + header..];
+        assert_eq!((replies.len(), message[0]), (1, if v6 { 129 } else { 0 }));
+        assert_eq!(message[8..][..data.len()], data);
+    }
 }
 
 /// RFC 1122 §3.2.2.6, RFC 4443 §4.2: a ping of the host by itself is answered inside the host.
