@@ -633,7 +633,7 @@ impl Connection {
     /// Octets beyond a gap are held: the next acknowledgement reports the run that they are in.
     fn on_held<P, F>(&mut self, pools: &Pools<P, F>, mut block: (SeqNumber, SeqNumber)) {
         if self.ack.has_incomplete_blocks() {
-            block = self.receive.queue.run_around(&pools.held, block);
+            block = self.receive.queue.run_around(&pools.held, block.0, block.1);
         }
         self.ack.on_held(block);
     }

@@ -151,7 +151,9 @@ fn bursts_send_what_single_segments_would() {
                 // All is acknowledged, and nothing is sent for longer than a retransmission timeout: the
                 // window is smaller then, and so is the pace of a burst.
                 let all = from_peer(now, Flags::ACK, ends[0].tcp.send.queue.nxt(), &[]);
-                ends.iter_mut().for_each(|end| end.receive(now, &all));
+                for end in &mut ends {
+                    end.receive(now, &all);
+                }
                 now += 3_000_000_000;
             }
             let [queued, lens] = [rng.u32(..40), rng.u32(..4)];

@@ -446,12 +446,13 @@ impl ReceiveQueue {
         last.map_or(at, Held::end)
     }
 
-    /// Returns the run of octets kept, without a gap, that those of `block` are in.
+    /// Returns the run of octets kept, without a gap, that those from `from` to `to` are in.
     #[cold]
     pub fn run_around<F>(
         &self,
         pool: &HeldPool<F>,
-        (from, to): (SeqNumber, SeqNumber),
+        from: SeqNumber,
+        to: SeqNumber,
     ) -> (SeqNumber, SeqNumber) {
         let first = pool.last_before(&self.held, from + 1, AFTER_GAP).and_then(|node| pool.get(node));
         (first.map_or(from, |first| first.seq), self.run_end(pool, to))

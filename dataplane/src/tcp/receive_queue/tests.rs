@@ -584,6 +584,6 @@ fn a_run_is_found_from_any_of_its_octets() {
         [((12, 14), (10, 25)), ((20, 25), (10, 25)), ((35, 45), (30, 50)), ((60, 70), (60, 70))]
     {
         let [block, run] = [block, run].map(|(from, to)| (f.start + from, f.start + to));
-        assert_eq!(f.queue.run_around(&f.pool, block), run);
+        assert_eq!(f.queue.run_around(&f.pool, block.0, block.1), run);
     }
 }
