@@ -1,5 +1,7 @@
 //! What hosts have counted, against what was seen of them.
 
+use std::collections::BTreeMap;
+
 use warpline_dataplane::device::sim::{End, OptionFaults};
 use warpline_dataplane::statistics::DropCause;
 
@@ -78,6 +80,71 @@ const NOT_KEPT: [DropCause; 8] = [
     DropCause::AfterClose,
 ];
 
+/// What no seed brings about, and why.
+const NEVER: [(&str, &[&str]); 7] = [
+    (
+        "segments are sent whole, and nobody else sends fragments",
+        &[
+            "datagrams_reassembled",
+            "drops.fragment",
+            "drops.fragment_overlap",
+            "drops.reassembly_evicted",
+            "drops.reassembly_timeout",
+        ],
+    ),
+    (
+        "tables and pools have room for all that a seed opens and holds",
+        &[
+            "drops.held_too_long",
+            "drops.no_room_for_connection",
+            "drops.no_room_for_frame",
+            "drops.peer_share",
+            "searches_refused",
+            "starts_refused",
+            "syn_cookies_bad",
+            "syn_cookies_good",
+            "syn_cookies_sent",
+            "tcp.reneged",
+            "time_waits_evicted",
+            "time_waits_reused",
+        ],
+    ),
+    (
+        "no router sends errors, and no station claims an address of others",
+        &["drops.icmp_refused", "drops.address_conflict"],
+    ),
+    (
+        "the switch knows who is where, and links carry what a NIC would send",
+        &["drops.other_mac", "drops.oversized_packet", "drops.partial_checksum"],
+    ),
+    ("no host talks to itself", &["frames_looped"]),
+    ("it is a level, and nothing is held in the end", &["held_frames"]),
+    (
+        "the model has a receive for each message, and rings that transfers fit",
+        &["receives_awaited", "transfers.placements_revoked", "transfers.too_scattered"],
+    ),
+];
+
+/// What all hosts have counted, by name.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counted(BTreeMap<String, u64>);
+
+impl Counted {
+    pub(super) fn add(&mut self, other: &Self) {
+        for (name, value) in &other.0 {
+            *self.0.entry(name.clone()).or_default() += value;
+        }
+    }
+
+    /// Asserts that something has moved each counter: one that nothing moves judges nothing.
+    pub(super) fn expect_everything(&self) {
+        let still = self.0.iter().filter(|(_, value)| **value == 0).map(|(name, _)| name.as_str());
+        let has_reason = |name: &&str| NEVER.iter().any(|(_, names)| names.contains(name));
+        let still: Vec<_> = still.filter(|name| !has_reason(name)).collect();
+        assert!(still.is_empty(), "counters that nothing has moved: {still:?}");
+    }
+}
+
 /// What cores have done for connections of queue pairs on clear paths, where no cold branch is forced.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Effort {
@@ -121,6 +188,15 @@ impl Swarm {
             effort.busy_polls += statistics.polls - statistics.idle_polls;
         }
         effort
+    }
+
+    /// Returns what all hosts have counted.
+    pub(super) fn counted(&self) -> Counted {
+        let mut counted = Counted::default();
+        for named in self.hosts.iter().flat_map(|host| host.core().statistics().named()) {
+            *counted.0.entry(named.name).or_default() += named.value;
+        }
+        counted
     }
 
     /// Asserts that hosts have counted what was seen of them, that nothing is acknowledged late, and that no

@@ -258,8 +258,8 @@ fn impairments(rng: &mut Rng, damage: Damage, has_streams: bool) -> Impairments 
     impairments
 }
 
-/// Seed 7001492 of an earlier swarm: a ring with room for five frames took five super-frames of eight segments
-/// by reference, or of as many as their octets allow where payload was copied, and the rest waited.
+/// Seed 7001492 of an earlier swarm: a ring with room for a few frames took as many super-frames, of as many
+/// segments as their pieces allow by reference, or their octets where payload is copied. The rest waited.
 #[test]
 fn a_twin_fills_as_many_frames_where_they_are_few() {
     let layout = |host: &HostDraw| (host.gather, host.super_frame_pieces, host.super_frame_octets);

@@ -37,7 +37,7 @@ pub(super) fn frame(draw: &Draw, rng: &mut Rng, target: &Target) -> Vec<u8> {
     segment.extend(target.seq_of(at).to_be_bytes());
     segment.extend(target.ack.to_be_bytes());
     let options = options(target);
-    segment.extend([5 + options.len() as u8 / 4 << 4, flags, 0xff, 0xff, 0, 0, 0, 0]);
+    segment.extend([(5 + options.len() as u8 / 4) << 4, flags, 0xff, 0xff, 0, 0, 0, 0]);
     segment.extend(options);
     let [source, destination] = target.flow.addresses();
     let octets = segment.len() as u16;

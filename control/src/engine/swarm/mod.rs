@@ -60,6 +60,7 @@ fn a_swarm_does_what_the_model_does() {
     let failures: Mutex<Vec<u64>> = Mutex::default();
     let tally: Mutex<Tally> = Mutex::default();
     let effort: Mutex<counters::Effort> = Mutex::default();
+    let counted: Mutex<counters::Counted> = Mutex::default();
     let take = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -76,6 +77,7 @@ fn a_swarm_does_what_the_model_does() {
                 Ok(done) => {
                     tally.lock().expect("no panic").add(&done.tally);
                     effort.lock().expect("no panic").add(&done.effort);
+                    counted.lock().expect("no panic").add(&done.counted);
                 }
                 Err(_) => failures.lock().expect("no panic").push(seed),
             }
@@ -94,10 +96,14 @@ fn a_swarm_does_what_the_model_does() {
     );
     let effort = effort.into_inner().expect("no panic");
     println!("{effort:?}");
+    let counted = counted.into_inner().expect("no panic");
     if seeds >= 200 {
         effort.expect_little();
     }
     if seeds >= 500 {
         tally.expect_everything();
+    }
+    if seeds >= 500 && first == 0 {
+        counted.expect_everything();
     }
 }

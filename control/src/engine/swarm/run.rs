@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use warpline_dataplane::testing::ColdBranches;
 
-use super::counters::Effort;
+use super::counters::{Counted, Effort};
 use super::draw::Draw;
 use super::memory_oracle::play::{Play, Tally};
 use super::memory_oracle::stack::World;
@@ -15,6 +15,7 @@ pub(super) struct Report {
     pub(super) trace: (u64, u64),
     pub(super) tally: Tally,
     pub(super) effort: Effort,
+    pub(super) counted: Counted,
 }
 
 /// What an application does, beside work on queue pairs.
@@ -97,7 +98,12 @@ fn run_draw(draw: &Draw, mut rng: Rng) -> Report {
     play.world.streams.check_memory();
     play.world.check_counters();
     play.tally.damage = play.world.damage();
-    Report { trace: play.world.switch.trace(), tally: play.tally, effort: play.world.effort() }
+    Report {
+        trace: play.world.switch.trace(),
+        tally: play.tally,
+        effort: play.world.effort(),
+        counted: play.world.counted(),
+    }
 }
 
 impl Play<Swarm> {

@@ -110,7 +110,10 @@ impl Fpdus {
         ensure!(is_tagged == places_in_tagged, "opcode {opcode}, tagged {is_tagged}");
         let (here, after) =
             if is_tagged { Self::tagged(control, ulpdu) } else { self.untagged(control, ulpdu, is_last)? };
-        // An error may leave the message under way without its end.
+        // RFC 5041 §6.2.2: after a fatal error DDP completes all outstanding requests with an error, also one
+        // whose message is under way, and lets the ULP transfer additional messages on the outgoing half. RFC
+        // 5040 §5.4: that is the Terminate, and after it come no messages. No other message comes inside of
+        // one.
         let ends = opcode == opcode::TERMINATE || self.open.is_none_or(|open| open == here);
         ensure!(ends, "{here:x?} inside of {:x?}", self.open);
         self.open = (!is_last).then_some(after);

@@ -90,7 +90,8 @@ pub(super) struct Half {
     /// Segments in order that have come since its last acknowledgement, and when that is due.
     unacknowledged: u32,
     due: Option<Instant>,
-    /// Text beyond a gap that has come last, and text that has come again since its last pure acknowledgement.
+    /// Text beyond a gap that has come last, and text that has come again since its last acknowledgement
+    /// without text.
     latest: Option<(i64, i64)>,
     again: Option<(i64, i64)>,
     /// Runs of text that have come in order and are not acknowledged: the end of each, and whether they met
@@ -401,8 +402,8 @@ impl Half {
         Ok(())
     }
 
-    /// RFC 2018 §3, §4, RFC 2883 §4: blocks name what has come beyond the acknowledgement, with octets missing
-    /// between them; the first one may name what has come again.
+    /// RFC 2018 §3, §4, RFC 2883 §4: blocks name what has come beyond the acknowledgement, with octets
+    /// missing between them; the first one may name what has come again.
     fn report(&mut self, now: Instant, segment: &Segment<'_>, peer: &Self) -> Verdict {
         let blocks: Vec<(i64, i64)> =
             segment.options.blocks.iter().map(|(from, to)| (peer.place(*from), peer.place(*to))).collect();

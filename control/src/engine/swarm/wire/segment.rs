@@ -142,9 +142,8 @@ impl Options {
     /// Returns the timestamps and blocks, as text.
     pub(super) fn describe(&self) -> String {
         let clock = self.timestamps.map(|(value, echo)| format!(" ts {value}/{echo}")).unwrap_or_default();
-        let blocks: String = self.blocks.iter().map(|(from, to)| format!(" {from}-{to}")).collect();
-        let blocks = if blocks.is_empty() { blocks } else { format!(" sack{blocks}") };
-        clock + &blocks
+        let blocks: Vec<_> = self.blocks.iter().map(|(from, to)| format!("{from}-{to}")).collect();
+        if blocks.is_empty() { clock } else { format!("{clock} sack {}", blocks.join(" ")) }
     }
 
     fn parse(mut octets: &[u8]) -> Self {
