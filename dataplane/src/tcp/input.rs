@@ -218,7 +218,7 @@ impl Connection {
 
     fn on_gap_filled(&mut self) {
         self.ack.on_gap_filled();
-        self.ack.on_in_order(self.receive.queue.nxt());
+        self.ack.on_in_order(self.receive.queue.nxt(), self.receive.queue.has_gap());
     }
 
     /// Returns the successors of `segment`, which was [accepted](Self::accept_expected) and consumed, or
