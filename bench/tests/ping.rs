@@ -1,6 +1,7 @@
 //! `ping`: both ends in one process, and in two over shared memory. That it speaks rping's language is for
 //! others to judge: `scripts/interop/siw`, and the peer in Python of `scripts/interop`.
 
+use std::cell::Cell;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -87,6 +88,8 @@ struct Server {
     _directory: TempDir,
     socket: PathBuf,
     json: PathBuf,
+    /// A client has died of a segmentation fault.
+    client_died: Cell<bool>,
 }
 
 impl Server {
@@ -104,12 +107,14 @@ impl Server {
         assert!(errors.any(|line| line.unwrap().starts_with("waiting at")), "it did not start");
         // What it says later must find somebody who reads.
         std::thread::spawn(move || errors.for_each(drop));
-        Self { process, _directory: directory, socket, json }
+        Self { process, _directory: directory, socket, json, client_died: Cell::new(false) }
     }
 
     fn client(&self, arguments: &[&str]) -> Output {
         let mut client = ping(&["--address", "198.18.0.1/24", "198.18.0.2:7174"]);
-        client.args(memif("client", &self.socket)).args(arguments).output().unwrap()
+        let output = client.args(memif("client", &self.socket)).args(arguments).output().unwrap();
+        self.client_died.set(self.client_died.get() || output.status.signal() == Some(SIGSEGV));
+        output
     }
 
     /// What became of its clients, once it has ended well.
@@ -127,7 +132,7 @@ impl Drop for Server {
     }
 }
 
-/// Runs a scenario on a server, and once or twice more if the server dies of a segmentation fault.
+/// Runs a scenario on a server, and once or twice more if an end dies of a segmentation fault.
 ///
 /// When the peer of a memif leaves, net_memif of DPDK 22.11 unmaps the shared memory on the interrupt thread,
 /// even if the thread that polls is in the middle of a burst. That happens only where another process takes
@@ -139,7 +144,8 @@ fn with_server(name: &str, arguments: &[&str], scenario: impl Fn(&mut Server)) {
         let Err(failure) = catch_unwind(AssertUnwindSafe(|| scenario(&mut server))) else { return };
         // A server that is still there ends by this signal.
         let _ = server.process.kill();
-        if attempt == 3 || server.process.wait().unwrap().signal() != Some(SIGSEGV) {
+        let server_died = server.process.wait().unwrap().signal() == Some(SIGSEGV);
+        if attempt == 3 || !(server_died || server.client_died.get()) {
             resume_unwind(failure);
         }
     }
