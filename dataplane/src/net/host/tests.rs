@@ -479,3 +479,46 @@ fn a_template_is_renewed_when_the_path_changes() {
     host.on_rival(V6, None, wire.mac());
     assert!(host.path(&key, 0, now).is_none());
 }
+
+/// Frames that are filled leave in their order, however many there are, to the device or to the host itself.
+/// One that could not be filled is counted, and the others leave; where the device has no more, fewer do.
+#[test]
+fn filled_frames_leave_in_their_order() {
+    let (device, mut wire) = sim::link(1, EndConfig::a(), EndConfig::b());
+    let network = device.network();
+    let mut host = Host::new(device, config(), Secret::new([1, 2]));
+    let reply = arp_packet(&wire, arp::Operation::Reply, V4);
+    host.resolve(&flow(), NOW);
+    let mac = host.mac;
+    let _ = host.receive(NOW, frame(&mut wire, mac, EtherType::ARP, &reply), Ingress::Wire);
+    sent(&mut host, &mut wire);
+    let looped = FlowKey { remote: V4.into(), ..flow() };
+    for (key, is_looped) in [(flow(), false), (looped, true)] {
+        let path = host.path(&key, 0, NOW).expect("the next hop is known");
+        let drops = host.counters().drops.get(DropCause::NoTransmitBuffer);
+        let mut number = 0;
+        let fill = |_: &_, frame: &mut <SimDevice as Device>::Frame| {
+            number += 1;
+            frame.append(60).unwrap().fill(number);
+            number % 10 != 3
+        };
+        assert_eq!(host.send_filled(NOW, path, 20, fill), 20);
+        assert_eq!(host.counters().drops.get(DropCause::NoTransmitBuffer), drops + 2);
+        let numbers: Vec<u8> = if is_looped {
+            assert!(sent(&mut host, &mut wire).is_empty());
+            let burst = host.dequeue_looped_burst();
+            burst.iter().map(|frame| frame.piece(0).unwrap()[0]).collect()
+        } else {
+            sent(&mut host, &mut wire).iter().map(|octets| octets[0]).collect()
+        };
+        let expected: Vec<u8> = (1..=20).filter(|number| number % 10 != 3).collect();
+        assert_eq!(numbers, expected, "looped: {is_looped}");
+    }
+    let path = host.path(&flow(), 0, NOW).expect("the next hop is known");
+    network.set_transmit_credit(sim::End::A, Some(0));
+    network.set_frame_limit(sim::End::A, 5);
+    let fill = |_: &_, frame: &mut <SimDevice as Device>::Frame| frame.append(60).is_some();
+    let there_were = host.send_filled(NOW, path, 20, fill);
+    assert!((1..=5).contains(&there_were), "{there_were}");
+    assert_eq!(host.frames_to_send(), there_were);
+}
