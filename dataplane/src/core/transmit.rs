@@ -226,7 +226,9 @@ impl<D: Device> Sending<'_, '_, D> {
             let mut next = continuations.next();
             let sent =
                 self.host.send_filled(now, self.path, fit, |headers, frame| next.write(headers, frame));
-            continuations.end(&next, sent);
+            if sent > 0 {
+                continuations.end(&next, sent);
+            }
             self.left -= sent;
             if sent < fit {
                 return;
