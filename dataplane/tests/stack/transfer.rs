@@ -8,6 +8,7 @@ use warpline_dataplane::qp::work::{CompletionKind, Slice};
 use warpline_dataplane::ring::Event;
 use warpline_dataplane::statistics::DropCause;
 use warpline_dataplane::testing::ColdBranches;
+use warpline_dataplane::time::MILLISECOND;
 
 const SOURCE: STag = STag::new(1, 11);
 const SINK: STag = STag::new(2, 22);
@@ -260,6 +261,25 @@ fn a_shortage_of_frames_slows_and_loses_nothing() {
         shortages += pair.network.statistics(End::A).no_buffer;
     }
     assert!(shortages > 0, "nothing was ever short");
+}
+
+/// A device without a frame for the next segment of a message gives it no time of its pace: the round trip is
+/// so long that segments have one, and the frames are so few that they end within every group of segments.
+#[test]
+fn frames_that_run_out_between_paced_segments_take_no_time() {
+    let delay = Impairments {
+        delay_min_ns: 2 * MILLISECOND,
+        delay_max_ns: 2 * MILLISECOND,
+        ..Impairments::default()
+    };
+    for frame_limit in 2..6 {
+        let end = |config: EndConfig| EndConfig { frame_limit, outbound: delay, ..config };
+        let pair = Pair::new(1, end(EndConfig::a()), EndConfig { outbound: delay, ..EndConfig::b() });
+        let pair = transfer_over(pair, 1, 1 << 20, WITH_CRC, delay);
+        let statistics = pair.a.statistics();
+        assert!(statistics.dropped(DropCause::NoTransmitBuffer) > 0, "{frame_limit}: {statistics:?}");
+        assert_eq!(statistics.tcp.retransmitted_segments, 0, "{frame_limit}: {statistics:?}");
+    }
 }
 
 /// On a path without faults nearly all data is consumed where it lies, with Markers and without, over IPv4
