@@ -153,7 +153,7 @@ impl Device {
 
     /// Returns the oldest asynchronous event that was not taken yet. Does not wait.
     pub fn poll_event(&self) -> Option<AsyncEvent> {
-        self.context.events.take()
+        self.context.events.dequeue()
     }
 
     /// Returns the oldest asynchronous event; sleeps until there is one, at most for `timeout`. For one

@@ -112,8 +112,8 @@ impl QueuePairControl {
     /// Receives that it has taken from its [`SharedReceiveQueue`](crate::SharedReceiveQueue) so far: what its
     /// peer has used up of it.
     // Requirements: DDP-8.3.2-07, RDMAP-8.1.2-05
-    pub fn receives_taken(&self) -> u64 {
-        self.shared.receives_taken()
+    pub fn receives_consumed(&self) -> u64 {
+        self.shared.receives_consumed()
     }
 
     /// Returns its state.

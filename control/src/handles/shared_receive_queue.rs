@@ -16,9 +16,9 @@ use super::context::DeviceContext;
 ///
 /// A queue pair made by [`queue_pair_sharing`](crate::ProtectionDomain::queue_pair_sharing) takes the oldest
 /// when a message begins; the completion, in the queue pair's completion queue, names both. What each peer
-/// uses up can be counted ([`receives_taken`](crate::QueuePairControl::receives_taken)), and held at a time
-/// no more than the queue pair's [`receive_depth`](crate::QpConfig::receive_depth). A message that finds the
-/// queue empty ends its stream: post in time; [`arm_limit`](Self::arm_limit) reports when.
+/// uses up can be counted ([`receives_consumed`](crate::QueuePairControl::receives_consumed)), and held at a
+/// time no more than the queue pair's [`receive_depth`](crate::QpConfig::receive_depth). A message that finds
+/// the queue empty ends its stream: post in time; [`arm_limit`](Self::arm_limit) reports when.
 // Requirements: DDP-8.3.2-07, RDMAP-8.1.2-05
 #[derive(Clone)]
 pub struct SharedReceiveQueue {

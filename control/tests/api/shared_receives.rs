@@ -124,7 +124,7 @@ fn many_peers_share_buffers() {
             sender.join().unwrap();
         }
     });
-    assert!(qps.iter().all(|qp| qp.receives_taken() == MESSAGES as u64));
+    assert!(qps.iter().all(|qp| qp.receives_consumed() == MESSAGES as u64));
     assert_eq!(sharing.queue.len(), 64, "all have come back");
 }
 
@@ -162,7 +162,7 @@ fn an_empty_queue_ends_one_stream() {
     let error = StreamError::Ddp(DdpError::NoBuffer);
     assert_eq!(pair.far.wait_event(PATIENCE), Some(AsyncEvent::QpRequestError { qp: greedy_number, error }));
     assert_eq!(pair.far.wait_event(PATIENCE), Some(AsyncEvent::LastReceiveReached { qp: greedy_number }));
-    assert_eq!((greedy_qp.receives_taken(), modest_qp.receives_taken()), (3, 0));
+    assert_eq!((greedy_qp.receives_consumed(), modest_qp.receives_consumed()), (3, 0));
     // The other one has its buffer as soon as there is one again.
     sharing.post(3..4);
     assert_eq!(send(&modest, 5), Status::Success);
@@ -171,7 +171,7 @@ fn an_empty_queue_ends_one_stream() {
         ids.push(sharing.completions.wait(PATIENCE).unwrap().id);
     }
     assert_eq!(ids, [0, 1, 2, 3]);
-    assert_eq!(modest_qp.receives_taken(), 1);
+    assert_eq!(modest_qp.receives_consumed(), 1);
 }
 
 /// A full completion queue ends the stream that needed a place. Nothing is lost, the buffer stays with the
@@ -197,7 +197,7 @@ fn an_overflow_ends_one_stream() {
     send_and_be_told(&first, told);
     assert!(sharing.completions.has_overflowed());
     assert_eq!(first_qp.error(), Some(StreamError::CompletionQueueOverflow));
-    assert_eq!((first_qp.receives_taken(), sharing.queue.len()), (1, 2));
+    assert_eq!((first_qp.receives_consumed(), sharing.queue.len()), (1, 2));
     let (cq, qp) = (sharing.completions.number(), first_qp.number());
     let error = StreamError::CompletionQueueOverflow;
     let expected = [
@@ -272,8 +272,8 @@ fn what_a_queue_pair_holds_comes_back() {
     for id in 2..60 {
         near.qp.post_send(id, near.memory.slice(0, 2000)).unwrap();
     }
-    crate::common::eventually("some have arrived", || qp.receives_taken() >= 6);
-    let held = qp.receives_taken() as usize;
+    crate::common::eventually("some have arrived", || qp.receives_consumed() >= 6);
+    let held = qp.receives_consumed() as usize;
     pair.network.set_impairments(LinkEnd::A, Impairments::default());
     near.qp.abort();
     assert!(held <= 64);
@@ -282,7 +282,7 @@ fn what_a_queue_pair_holds_comes_back() {
         sharing.completions.drain().count();
         pair.far.poll_event() == Some(AsyncEvent::LastReceiveReached { qp: qp.number() })
     });
-    let taken = qp.receives_taken() as usize;
+    let taken = qp.receives_consumed() as usize;
     assert_eq!(sharing.queue.len(), 64 - taken, "what was not taken is there");
 }
 

@@ -348,7 +348,7 @@ impl ByteReader {
     ///
     /// The buffer of an unsolicited transfer whose end is read so is given back.
     // Requirements: A-25
-    pub fn read_plain(&mut self, out: &mut [u8]) -> usize {
+    pub fn read_octets(&mut self, out: &mut [u8]) -> usize {
         self.pass_over();
         self.accept_unexpected();
         for rid in self.not_expected.drain(..) {

@@ -27,7 +27,7 @@ impl<D: Device> Core<D> {
             self.serve_byte_streams(now);
         }
         for _ in 0..limits::DOORBELLS_PER_POLL {
-            let Some(number) = self.rings.doorbells.take() else { break };
+            let Some(number) = self.rings.doorbells.dequeue() else { break };
             busy = true;
             self.serve_doorbell(now, number);
         }

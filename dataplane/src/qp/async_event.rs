@@ -155,7 +155,7 @@ impl AsyncEvents {
     }
 
     /// Dequeues the oldest event.
-    pub fn take(&self) -> Option<AsyncEvent> {
+    pub fn dequeue(&self) -> Option<AsyncEvent> {
         self.entries.pop()
     }
 

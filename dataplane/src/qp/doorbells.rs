@@ -151,7 +151,7 @@ impl Doorbells {
     /// Dequeues the next queue pair that has new work, for the core, which reads its queues after this: a
     /// request is read then, or the bit is set once more.
     #[inline]
-    pub fn take(&self) -> Option<QpNumber> {
+    pub fn dequeue(&self) -> Option<QpNumber> {
         let taken = &self.taken;
         let mut bits = taken.bits.load(Ordering::Relaxed);
         if bits == 0 {
@@ -251,7 +251,7 @@ mod tests {
     }
 
     fn dequeue_all(doorbells: &Doorbells) -> Vec<u32> {
-        core::iter::from_fn(|| doorbells.take()).map(|number| number.0).collect()
+        core::iter::from_fn(|| doorbells.dequeue()).map(|number| number.0).collect()
     }
 
     /// Every queue pair that rings is dequeued once, however often it has rung.
@@ -278,13 +278,13 @@ mod tests {
         bells.iter().for_each(Doorbell::ring);
         let order: Vec<u32> = (0..4)
             .map(|_| {
-                let number = doorbells.take().unwrap();
+                let number = doorbells.dequeue().unwrap();
                 bells[0].ring();
                 number.0
             })
             .collect();
         assert_eq!(order, [70, 200, 1, 2], "from word 1 on, round to word 0");
-        assert_eq!(doorbells.take(), Some(QpNumber(1)));
+        assert_eq!(doorbells.dequeue(), Some(QpNumber(1)));
         assert!(doorbells.is_empty());
     }
 

@@ -67,7 +67,7 @@ pub struct SharedQp {
     /// The shared receive queue that its receives come from, if it uses one.
     shared_receives: Option<Arc<SharedReceiveQueue>>,
     /// Receives dequeued from the shared receive queue.
-    receives_taken: AtomicU64,
+    receives_consumed: AtomicU64,
     send_completions: CompletionProducer,
     receive_completions: CompletionProducer,
     doorbell: Doorbell,
@@ -99,7 +99,7 @@ impl SharedQp {
             sends,
             receives: WorkQueue::new(depths.receive),
             shared_receives: None,
-            receives_taken: AtomicU64::new(0),
+            receives_consumed: AtomicU64::new(0),
             send_completions: CompletionProducer::new(completions.send, &doorbells),
             receive_completions: CompletionProducer::new(completions.receive, &doorbells),
             doorbell: Doorbell::new(number, doorbells),
@@ -176,8 +176,8 @@ impl SharedQp {
 
     /// Receives dequeued from its shared receive queue so far: the peer's use of it.
     // Requirements: DDP-8.3.2-07, RDMAP-8.1.2-05
-    pub fn receives_taken(&self) -> u64 {
-        self.receives_taken.load(Ordering::Relaxed)
+    pub fn receives_consumed(&self) -> u64 {
+        self.receives_consumed.load(Ordering::Relaxed)
     }
 
     /// Receives that were posted to it, or that it has dequeued from its shared receive queue, and that are
@@ -425,8 +425,8 @@ impl SharedQp {
         queue.advance();
         self.receives.count_one();
         // Only the core writes it.
-        let taken = self.receives_taken.load(Ordering::Relaxed);
-        self.receives_taken.store(taken + 1, Ordering::Relaxed);
+        let taken = self.receives_consumed.load(Ordering::Relaxed);
+        self.receives_consumed.store(taken + 1, Ordering::Relaxed);
         true
     }
 

@@ -22,8 +22,8 @@ pub use super::work::SrqNumber;
 
 /// Receives that the queue pairs of a Protection Domain share. A receive leaves the queue when a queue pair
 /// dequeues it, and counts at that queue pair until it is complete:
-/// [`SharedQp::receives_taken`](super::shared::SharedQp::receives_taken) shows the use by its peer, which
-/// cannot hold more receives at a time than the receive depth.
+/// [`SharedQp::receives_consumed`](super::shared::SharedQp::receives_consumed) shows the use by its peer,
+/// which cannot hold more receives at a time than the receive depth.
 // Requirements: DDP-8.3.2-07, RDMAP-8.1.2-05
 pub struct SharedReceiveQueue {
     /// Its number.
@@ -246,15 +246,15 @@ mod tests {
         srq.post(&receives(0..4)).unwrap();
         srq.arm_limit(3);
         take(&srq).unwrap();
-        assert_eq!(events.take(), None, "three are not fewer than three");
+        assert_eq!(events.dequeue(), None, "three are not fewer than three");
         take(&srq).unwrap();
-        assert_eq!(events.take(), Some(AsyncEvent::SharedReceiveLimit { srq: SrqNumber(3) }));
+        assert_eq!(events.dequeue(), Some(AsyncEvent::SharedReceiveLimit { srq: SrqNumber(3) }));
         take(&srq).unwrap();
-        assert_eq!((events.take(), srq.limit()), (None, 0));
+        assert_eq!((events.dequeue(), srq.limit()), (None, 0));
         srq.arm_limit(2);
-        assert_eq!(events.take(), Some(AsyncEvent::SharedReceiveLimit { srq: SrqNumber(3) }));
+        assert_eq!(events.dequeue(), Some(AsyncEvent::SharedReceiveLimit { srq: SrqNumber(3) }));
         srq.arm_limit(0);
         take(&srq).unwrap();
-        assert_eq!(events.take(), None);
+        assert_eq!(events.dequeue(), None);
     }
 }

@@ -174,7 +174,7 @@ impl<W: World> Play<W> {
         pool.memory.expect_all(what);
         let (counted, taken): (Vec<u64>, Vec<u64>) = self
             .halves_at(host)
-            .map(|(number, side, half)| (self.world.qp(number, side).receives_taken(), half.shared_taken))
+            .map(|(number, side, half)| (self.world.qp(number, side).receives_consumed(), half.shared_taken))
             .unzip();
         assert_eq!(counted, taken, "{what}");
         assert_eq!(queue.len(), pool.posted.len(), "{what}");

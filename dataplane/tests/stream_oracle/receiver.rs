@@ -220,7 +220,7 @@ impl Receiver {
         self.settle();
         for _ in 0..rng.usize(0..6) {
             let before = self.position;
-            let item = if self.plain { self.read_plain(rng, stream) } else { self.read(rng, stream) };
+            let item = if self.plain { self.read_octets(rng, stream) } else { self.read(rng, stream) };
             match item {
                 ReadItem::Complete { .. } => continue,
                 ReadItem::Finished => {
@@ -350,14 +350,14 @@ impl Receiver {
         }
     }
 
-    fn read_plain(&mut self, rng: &mut fastrand::Rng, stream: &[u8]) -> ReadItem {
+    fn read_octets(&mut self, rng: &mut fastrand::Rng, stream: &[u8]) -> ReadItem {
         let Some(reader) = &mut self.reader else { return ReadItem::Nothing };
         let mut out = vec![0; rng.usize(1..6000)];
         if rng.u8(..4) == 0 {
             let peeked = reader.peek(&mut out);
             assert!(out[..peeked] == stream[self.position..self.position + peeked], "other octets ahead");
         }
-        let octets = reader.read_plain(&mut out);
+        let octets = reader.read_octets(&mut out);
         let expected = stream.get(self.position..self.position + octets).expect("no octets that nobody sent");
         assert!(out[..octets] == *expected, "other octets at {}", self.position);
         self.position += octets;

@@ -166,7 +166,7 @@ impl World {
             6 => self.receive_commands(),
             7 => self.hand_over(),
             8 => self.read(input),
-            _ => self.read_plain(input),
+            _ => self.read_octets(input),
         }
     }
 
@@ -358,13 +358,13 @@ impl World {
         }
     }
 
-    fn read_plain(&mut self, input: &mut Input<'_>) {
+    fn read_octets(&mut self, input: &mut Input<'_>) {
         let mut out = vec![0; usize::from(input.octet())];
         let peeked = self.reader.peek(&mut out);
         self.pass_over(0);
         let expected = (0..peeked as u64).map(|at| octet(self.position + at));
         assert!(out[..peeked].iter().copied().eq(expected), "other octets ahead");
-        let octets = self.reader.read_plain(&mut out);
+        let octets = self.reader.read_octets(&mut out);
         self.pass_over(octets as u64);
         self.reads_plainly |= octets > 0;
         self.compare(&out[..octets]);

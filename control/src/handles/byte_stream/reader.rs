@@ -133,7 +133,7 @@ impl ByteStreamReader {
         if out.is_empty() {
             return Ok(0);
         }
-        self.wait(timeout, |this| match this.reader.read_plain(out) {
+        self.wait(timeout, |this| match this.reader.read_octets(out) {
             0 if this.reader.is_finished() => Some(this.link.handle().end().map_or(Ok(0), Err)),
             0 => None,
             read => Some(Ok(read)),

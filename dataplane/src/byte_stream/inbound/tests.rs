@@ -336,11 +336,11 @@ fn octets_without_room_for_their_record_wait_or_go_to_the_ring() {
         assert_eq!((counters.too_scattered, counters.octets_delivered), (given_up as u64, told as u64));
         // The reader has all of the stream, in order.
         let mut out = vec![0; count];
-        let mut read = end.reader.read_plain(&mut out);
+        let mut read = end.reader.read_octets(&mut out);
         assert_eq!(read, told + given_up);
         assert!(end.inbound.has_many_records());
         hand_over(&mut end, count, true);
-        read += end.reader.read_plain(&mut out[read..]);
+        read += end.reader.read_octets(&mut out[read..]);
         assert!(read == count && out.iter().enumerate().all(|(at, value)| *value == octet(at)));
     }
 }

@@ -211,7 +211,7 @@ fn overflow_is_told_once_and_remembered() {
     ring.overflow(Some(&events));
     ring.overflow(Some(&events));
     assert!(ring.has_overflowed());
-    assert_eq!(events.take(), Some(AsyncEvent::CompletionQueueOverflow { cq: ring.number() }));
-    assert_eq!(events.take(), None);
+    assert_eq!(events.dequeue(), Some(AsyncEvent::CompletionQueueOverflow { cq: ring.number() }));
+    assert_eq!(events.dequeue(), None);
     assert_ne!(CompletionRing::new(1).number(), ring.number());
 }

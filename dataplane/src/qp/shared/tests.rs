@@ -41,8 +41,8 @@ fn depth_counts_until_completion() {
     qp.set_state(QpState::ReadyToSend);
     qp.post_send(send(1)).unwrap();
     qp.post_send(send(2)).unwrap();
-    assert_eq!(bells.take(), Some(QpNumber(7)));
-    assert_eq!(bells.take(), None, "one bell for many posts");
+    assert_eq!(bells.dequeue(), Some(QpNumber(7)));
+    assert_eq!(bells.dequeue(), None, "one bell for many posts");
     assert_eq!(qp.dequeue_send().unwrap().id(), 1);
     assert_eq!(qp.post_send(send(3)), Err(PostError::QueueFull), "taken is not completed");
     qp.complete_send(completion(1));
@@ -115,7 +115,7 @@ fn a_flushed_unsignaled_request_uses_no_place_of_others() {
     assert!(!ring.has_overflowed());
     qp.report_unsignaled(flushed(2));
     assert!(ring.has_overflowed(), "one place was free, one is reserved");
-    assert_eq!(srq_events.take(), Some(AsyncEvent::CompletionQueueOverflow { cq: ring.number() }));
+    assert_eq!(srq_events.dequeue(), Some(AsyncEvent::CompletionQueueOverflow { cq: ring.number() }));
     qp.complete_send(flushed(3));
     let reported: Vec<u64> = ring.drain().map(|completion| completion.id).collect();
     assert_eq!(reported, [1, 3]);
@@ -133,7 +133,7 @@ fn posting_in_error_is_accepted() {
         qp.set_state(state);
         qp.post_send(send(2)).unwrap();
         qp.post_receive(ReceiveRequest::new(3, Slice::default())).unwrap();
-        assert_eq!(bells.take(), Some(QpNumber(7)));
+        assert_eq!(bells.dequeue(), Some(QpNumber(7)));
         let late: Vec<bool> =
             core::iter::from_fn(|| qp.dequeue_send()).map(|posted| posted.posted_after_close()).collect();
         assert_eq!(late, [false, true]);
@@ -190,7 +190,7 @@ fn a_list_is_posted_as_far_as_it_goes() {
     qp.set_state(QpState::ReadyToSend);
     let refused = Err(BadRequest { posted: 3, error: PostError::CompletionQueueFull });
     assert_eq!(qp.post_sends(&list), refused);
-    assert_eq!((bells.take(), bells.take()), (Some(QpNumber(7)), None));
+    assert_eq!((bells.dequeue(), bells.dequeue()), (Some(QpNumber(7)), None));
     for id in 0..3 {
         assert_eq!(qp.dequeue_send().map(|request| request.id()), Some(id));
         qp.complete_send(completion(id));
@@ -231,10 +231,10 @@ fn a_queue_pair_has_its_share_of_the_receives() {
     assert_eq!(qp.dequeue_shared_receive(), Ok(Some(request)));
     assert_eq!(qp.dequeue_shared_receive(), Ok(Some(request)));
     assert_eq!(qp.dequeue_shared_receive(), Ok(None), "it holds two");
-    assert_eq!((srq.len(), qp.receives_taken(), qp.receives_outstanding()), (2, 2, 2));
+    assert_eq!((srq.len(), qp.receives_consumed(), qp.receives_outstanding()), (2, 2, 2));
     qp.complete_receive(completion(5));
     assert_eq!(qp.dequeue_shared_receive(), Ok(Some(request)));
-    assert_eq!((srq.len(), qp.receives_taken(), srq.dequeued()), (1, 3, 3));
+    assert_eq!((srq.len(), qp.receives_consumed(), srq.dequeued()), (1, 3, 3));
 }
 
 /// Without a place for the completion nothing is dequeued, and nothing is lost.
@@ -248,12 +248,12 @@ fn a_receive_without_a_place_for_its_completion_stays() {
     assert_eq!(qp.dequeue_shared_receive(), Err(StreamError::CompletionQueueOverflow));
     assert_eq!(qp.dequeue_shared_receive(), Err(StreamError::CompletionQueueOverflow));
     assert_eq!(srq.len(), 1);
-    assert_eq!(events.take(), None, "it may have one in its turn");
+    assert_eq!(events.dequeue(), None, "it may have one in its turn");
     qp.completions_overflow();
     qp.completions_overflow();
     let cq = qp.receive_completions.queue().number();
-    assert_eq!(events.take(), Some(AsyncEvent::CompletionQueueOverflow { cq }));
-    assert_eq!(events.take(), None);
+    assert_eq!(events.dequeue(), Some(AsyncEvent::CompletionQueueOverflow { cq }));
+    assert_eq!(events.dequeue(), None);
     qp.complete_receive(completion(5));
     qp.receive_completions.queue().poll().unwrap();
     assert_eq!(qp.dequeue_shared_receive(), Ok(Some(request)));
@@ -268,9 +268,9 @@ fn events_say_what_ended_a_queue_pair() {
     qp.set_error(StreamError::Tcp(CloseReason::Reset));
     qp.receives_are_flushed();
     qp.receives_are_flushed();
-    assert_eq!(events.take(), Some(AsyncEvent::QpAccessError { qp: QpNumber(7), error }));
-    assert_eq!(events.take(), Some(AsyncEvent::LastReceiveReached { qp: QpNumber(7) }));
-    assert_eq!(events.take(), None);
+    assert_eq!(events.dequeue(), Some(AsyncEvent::QpAccessError { qp: QpNumber(7), error }));
+    assert_eq!(events.dequeue(), Some(AsyncEvent::LastReceiveReached { qp: QpNumber(7) }));
+    assert_eq!(events.dequeue(), None);
     // An end that resets its connection needs no event for it.
     let (qp, _, events) = sharing(1, 1);
     qp.set_error(StreamError::Tcp(CloseReason::Aborted));
@@ -285,5 +285,5 @@ fn events_beyond_the_bound_are_counted() {
         qp.report(event);
     }
     assert_eq!(events.lost(), 3);
-    assert_eq!(core::iter::from_fn(|| events.take()).count(), limits::ASYNC_EVENTS);
+    assert_eq!(core::iter::from_fn(|| events.dequeue()).count(), limits::ASYNC_EVENTS);
 }

@@ -310,7 +310,7 @@ fn run(seed: u64, seen: &mut Seen) {
                 break;
             }
         }
-        read += reader.read_plain(&mut out[read..]);
+        read += reader.read_octets(&mut out[read..]);
         read == stream.octets.len()
     });
     assert!(arrived, "seed {seed}: {read} of {} octets, {written} written", stream.octets.len());

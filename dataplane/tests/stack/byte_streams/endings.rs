@@ -46,7 +46,7 @@ fn octets_outlive_time_wait() {
         peer.sent.clear();
         let (mut read, mut out) = (0, vec![0; OCTETS]);
         while read < OCTETS {
-            let octets = reader.read_plain(&mut out[read..]);
+            let octets = reader.read_octets(&mut out[read..]);
             assert!(octets > 0 || !reader.is_finished(), "{read} octets: {:?}", reader.shared().end());
             read += octets;
             peer.settle();
@@ -162,7 +162,7 @@ fn octets_for_nobody_reset_the_connection() {
     for (place, flags, octets) in [(100, ACK, 1), (200, ACK, 1), (200, FIN_ACK, 0), (50, ACK, 51)] {
         let mut stream = Accepted::new();
         stream.send(ACK | Flags::PSH, 0, 0, &[1; 100]);
-        assert_eq!(stream.reader.read_plain(&mut [0; 200]), 100);
+        assert_eq!(stream.reader.read_octets(&mut [0; 200]), 100);
         stream.peer.sent.clear();
         stream.abandon();
         assert_eq!(stream.peer.expect_one().header.flags, FIN_ACK);
@@ -179,7 +179,7 @@ fn octets_for_nobody_reset_the_connection() {
 fn an_orderly_end_stays_orderly() {
     let mut stream = Accepted::new();
     stream.send(ACK | Flags::PSH, 0, 0, &[1; 100]);
-    assert_eq!(stream.reader.read_plain(&mut [0; 200]), 100);
+    assert_eq!(stream.reader.read_octets(&mut [0; 200]), 100);
     let written = stream.writer.write(&[3; 1000]);
     assert_eq!(written, 1000);
     stream.writer.finish();

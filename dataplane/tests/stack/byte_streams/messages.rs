@@ -65,7 +65,7 @@ fn message_starts_are_told_in_stream_order() {
         receiver.send(10 * at, 10, Some(aligned(false)));
     }
     let mut out = [0; 100];
-    assert_eq!(receiver.reader.read_plain(&mut out), 50);
+    assert_eq!(receiver.reader.read_octets(&mut out), 50);
     assert!(out[..50] == receiver.stream[..]);
 }
 
@@ -239,7 +239,7 @@ fn readers_in_order_get_what_was_taken_early() {
         while read < 50 {
             let out = &mut out[read..50];
             if plain {
-                read += receiver.reader.read_plain(out);
+                read += receiver.reader.read_octets(out);
             } else if let ReadItem::Octets(octets) = receiver.reader.read_in_order(out, usize::MAX) {
                 read += octets;
             }
@@ -263,7 +263,7 @@ fn a_message_whose_turn_has_come_is_not_early() {
         receiver.send(begin, 10, None);
         assert!(receiver.reader.is_readable());
         let mut out = [0; 10];
-        assert_eq!(receiver.reader.read_plain(&mut out), 10);
+        assert_eq!(receiver.reader.read_octets(&mut out), 10);
         assert!(out == receiver.stream[begin..begin + 10]);
         receiver.position += 10;
         let told = [Told::Start, Told::Octets(90), Told::Start, Told::Octets(10)];

@@ -51,7 +51,7 @@ fn segments(
     writer.commit();
     let (mut read, mut out) = (0, vec![0; STREAM_OCTETS]);
     let arrived = pair.run_until(10, |_| {
-        read += reader.read_plain(&mut out[read..]);
+        read += reader.read_octets(&mut out[read..]);
         read == STREAM_OCTETS
     });
     assert!(arrived, "{read} octets");

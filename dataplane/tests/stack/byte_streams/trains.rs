@@ -41,7 +41,7 @@ fn run(behaviour: Behaviour, super_frame_bytes: usize) -> (Vec<Vec<u8>>, Statist
     writer.commit();
     let (mut read, mut out) = (0, vec![0; OCTETS]);
     let done = pair.run_until(20_000, |_| {
-        read += reader.read_plain(&mut out[read..]);
+        read += reader.read_octets(&mut out[read..]);
         read == OCTETS
     });
     assert!(done && out == stream, "{read} octets");

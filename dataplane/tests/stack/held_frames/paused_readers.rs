@@ -187,7 +187,7 @@ impl Crowd {
         let mut out = vec![0; 1 << 16];
         while streams.iter().any(|stream| stream.read < self.octets) {
             for stream in &mut streams {
-                let count = stream.reader.read_plain(&mut out);
+                let count = stream.reader.read_octets(&mut out);
                 assert!(out[..count] == stream.data[stream.read..][..count], "after {}", stream.read);
                 stream.read += count;
             }
@@ -241,7 +241,7 @@ fn the_window_of_an_annotated_stream_counts_its_ring() {
         for _ in 0..100 {
             assert!(streams[0].write(1000, transfers));
             pair.run_for(1);
-            assert_eq!(streams[0].reader.read_plain(&mut [0; 2000]), 1000);
+            assert_eq!(streams[0].reader.read_octets(&mut [0; 2000]), 1000);
         }
         let connection = pair.a.core.tcp(streams[0].connection).expect("it is open");
         connection.snapshot().peer_window_bytes
