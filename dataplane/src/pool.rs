@@ -1,5 +1,6 @@
 //! Nodes allocated once per core and handed out to the queues of its connections, so that a queue costs
-//! nothing while it is empty, and the sum over all connections has one bound.
+//! nothing while it is empty, and the sum over all connections has one bound. Room for all nodes is reserved at
+//! once, and none is touched before it is first needed: a large pool costs address space only.
 
 use core::num::NonZeroU32;
 
@@ -28,9 +29,11 @@ struct Node<T> {
     next: u32,
 }
 
-/// A fixed number of nodes that hold values of many [`List`]s.
+/// A bounded number of nodes that hold values of many [`List`]s.
 pub(crate) struct Pool<T> {
+    /// The nodes that were ever used.
     nodes: Vec<Node<T>>,
+    capacity: usize,
     free: u32,
     used: usize,
 }
@@ -74,13 +77,17 @@ impl<T> Pool<T> {
     /// Returns a pool of `capacity` free nodes.
     pub(crate) fn new(capacity: usize) -> Self {
         assert!(capacity < NIL as usize, "node names are 32 bits");
-        let nodes = (0..capacity)
-            .map(|index| Node {
-                value: None,
-                next: if index + 1 < capacity { index as u32 + 1 } else { NIL },
-            })
-            .collect();
-        Self { nodes, free: if capacity == 0 { NIL } else { 0 }, used: 0 }
+        Self { nodes: Vec::with_capacity(capacity), capacity, free: NIL, used: 0 }
+    }
+
+    /// Adds a node that was never used to the free ones, if there is another.
+    #[cold]
+    fn add_node(&mut self) {
+        debug_assert_eq!(self.free, NIL, "free nodes come first");
+        if self.nodes.len() < self.capacity {
+            self.free = self.nodes.len() as u32;
+            self.nodes.push(Node { value: None, next: NIL });
+        }
     }
 
     /// Nodes in use.
@@ -90,7 +97,7 @@ impl<T> Pool<T> {
 
     /// Nodes still free.
     pub(crate) fn free(&self) -> usize {
-        self.nodes.len() - self.used
+        self.capacity - self.used
     }
 
     /// Returns the value of a node.
@@ -126,6 +133,9 @@ impl<T> Pool<T> {
     /// Returns `value` when no node is free.
     #[inline]
     pub(crate) fn push_back(&mut self, list: &mut List, value: T) -> Result<NodeId, T> {
+        if self.free == NIL {
+            self.add_node();
+        }
         let index = self.free;
         let Some((id, node)) = NodeId::at(index).zip(self.nodes.get_mut(index as usize)) else {
             return Err(value);
@@ -152,6 +162,9 @@ impl<T> Pool<T> {
         previous: Option<NodeId>,
         value: T,
     ) -> Result<NodeId, T> {
+        if self.free == NIL {
+            self.add_node();
+        }
         let index = self.free;
         let Some((id, node)) = NodeId::at(index).zip(self.nodes.get_mut(index as usize)) else {
             return Err(value);

@@ -43,8 +43,13 @@ struct Slot<C> {
 }
 
 /// The connections of a core, by slot, by name and by addresses and ports.
+///
+/// Room for all slots is reserved at once, and none is touched before it is first needed: those that were
+/// used last are used next, so that a table is as large as the most connections there were at a time.
 pub(crate) struct Table<C> {
+    /// The slots that were ever used.
     slots: Vec<Slot<C>>,
+    capacity: usize,
     free: Vec<u32>,
     flows: Flows,
     timers: Wheel,
@@ -56,10 +61,10 @@ impl<C: Keyed> Table<C> {
     /// Returns an empty table with room for `capacity` connections, which are found under a hash with
     /// `hash_key`.
     pub(crate) fn new(capacity: usize, hash_key: [u64; 2]) -> Self {
-        let slot = |_| Slot { generation: 0, is_scheduled: false, connection: None };
         Self {
-            slots: (0..capacity).map(slot).collect(),
-            free: (0..capacity as u32).rev().collect(),
+            slots: Vec::with_capacity(capacity),
+            capacity,
+            free: Vec::with_capacity(capacity),
             flows: Flows::new(capacity, hash_key),
             timers: Wheel::new(capacity),
             scheduled: Vec::with_capacity(capacity),
@@ -73,10 +78,10 @@ impl<C: Keyed> Table<C> {
 
     /// Returns true if there is no room for another connection.
     pub(crate) fn is_full(&self) -> bool {
-        self.free.is_empty()
+        self.free.is_empty() && self.slots.len() == self.capacity
     }
 
-    /// Returns how many slots there are.
+    /// Returns how many slots were ever used.
     pub(crate) fn slots(&self) -> u32 {
         self.slots.len() as u32
     }
@@ -141,13 +146,21 @@ impl<C: Keyed> Table<C> {
     /// Adds a connection, whose addresses and ports no other has. It is scheduled. Returns its slot;
     /// `None` if the table is full.
     pub(crate) fn insert(&mut self, connection: C) -> Option<u32> {
-        let slot = self.free.pop()?;
+        let slot = self.free.pop().or_else(|| self.add_slot())?;
         let key = *connection.key();
         debug_assert!(self.find(&key).is_none(), "{key:?} names two connections");
         self.slots[slot as usize].connection = Some(connection);
         let slots = &self.slots;
         self.flows.insert(&key, slot, |slot| key_of(slots, slot));
         self.schedule(slot);
+        Some(slot)
+    }
+
+    /// Adds a slot that was never used, if there is another.
+    fn add_slot(&mut self) -> Option<u32> {
+        let slot = (self.slots.len() < self.capacity).then_some(self.slots.len() as u32)?;
+        self.slots.push(Slot { generation: 0, is_scheduled: false, connection: None });
+        self.timers.add_name();
         Some(slot)
     }
 

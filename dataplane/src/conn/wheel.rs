@@ -21,6 +21,7 @@ struct Entry {
 
 /// Deadlines by the numbers of slots of the connection table, at most one for each.
 pub(super) struct Wheel {
+    /// Those of the names that were [added](Self::add_name).
     entries: Vec<Entry>,
     heads: Vec<u32>,
     occupied: [u64; WORDS],
@@ -30,10 +31,15 @@ pub(super) struct Wheel {
 }
 
 impl Wheel {
-    /// Returns a wheel for names below `names`.
+    /// Returns a wheel with room for `names` names, none of which is there yet.
     pub(super) fn new(names: usize) -> Self {
-        let empty = Entry { deadline: Instant::NEVER, slot: NIL, next: NIL, previous: NIL };
-        Self { entries: vec![empty; names], heads: vec![NIL; SLOTS], occupied: [0; WORDS], tick: 0, armed: 0 }
+        let entries = Vec::with_capacity(names);
+        Self { entries, heads: vec![NIL; SLOTS], occupied: [0; WORDS], tick: 0, armed: 0 }
+    }
+
+    /// Adds the next name, without a deadline: the first is 0.
+    pub(super) fn add_name(&mut self) {
+        self.entries.push(Entry { deadline: Instant::NEVER, slot: NIL, next: NIL, previous: NIL });
     }
 
     /// Sets the deadline of `name`, replacing the one it had; [`Instant::NEVER`] removes it.
@@ -173,9 +179,16 @@ mod tests {
         Instant::from_nanos(nanos)
     }
 
+    /// A wheel with names below `names`.
+    fn wheel(names: usize) -> Wheel {
+        let mut wheel = Wheel::new(names);
+        (0..names).for_each(|_| wheel.add_name());
+        wheel
+    }
+
     #[test]
     fn gives_each_deadline_once_and_not_early() {
-        let mut wheel = Wheel::new(4);
+        let mut wheel = wheel(4);
         wheel.set(0, at(5 * MILLISECOND));
         wheel.set(1, at(5 * MILLISECOND + 1));
         wheel.set(2, at(100 * SECOND));
@@ -190,7 +203,7 @@ mod tests {
 
     #[test]
     fn deadlines_move_both_ways() {
-        let mut wheel = Wheel::new(1);
+        let mut wheel = wheel(1);
         wheel.set(0, at(10 * MILLISECOND));
         wheel.set(0, at(300 * MILLISECOND));
         assert_eq!(wheel.pop_due(at(20 * MILLISECOND)), None);
@@ -206,7 +219,7 @@ mod tests {
     fn agrees_with_a_sorted_list() {
         for seed in 0..50 {
             let mut rng = fastrand::Rng::with_seed(seed);
-            let mut wheel = Wheel::new(64);
+            let mut wheel = wheel(64);
             let mut model = [Instant::NEVER; 64];
             let mut now = Instant::ZERO;
             for _ in 0..2000 {

@@ -53,9 +53,12 @@ struct Node<T> {
     marks_below: Marks,
 }
 
-/// A fixed number of nodes that hold the values of many [`OrderedSet`]s.
+/// A bounded number of nodes that hold the values of many [`OrderedSet`]s. Room for all of them is reserved at
+/// once, and none is touched before it is first needed.
 pub struct OrderedPool<T> {
+    /// The nodes that were ever used.
     nodes: Vec<Node<T>>,
+    capacity: usize,
     free: u32,
     used: usize,
     visits: Cell<u64>,
@@ -99,19 +102,26 @@ impl Default for OrderedSet {
 }
 
 impl<T> OrderedPool<T> {
-    /// Allocates `capacity` free nodes.
+    /// Returns a pool of `capacity` free nodes.
     pub fn new(capacity: usize) -> Self {
         assert!(capacity < NIL as usize, "node names are 32 bits");
-        let nodes = (0..capacity)
-            .map(|index| Node {
+        Self { nodes: Vec::with_capacity(capacity), capacity, free: NIL, used: 0, visits: Cell::new(0) }
+    }
+
+    /// Adds a node that was never used to the free ones, if there is another.
+    #[cold]
+    fn add_node(&mut self) {
+        debug_assert_eq!(self.free, NIL, "free nodes come first");
+        if self.nodes.len() < self.capacity {
+            self.free = self.nodes.len() as u32;
+            self.nodes.push(Node {
                 value: None,
-                children: [if index + 1 < capacity { index as u32 + 1 } else { NIL }, NIL],
+                children: [NIL; 2],
                 height: 0,
                 marks: 0,
                 marks_below: 0,
-            })
-            .collect();
-        Self { nodes, free: if capacity == 0 { NIL } else { 0 }, used: 0, visits: Cell::new(0) }
+            });
+        }
     }
 
     /// Nodes in use.
@@ -121,7 +131,7 @@ impl<T> OrderedPool<T> {
 
     /// Nodes still free.
     pub const fn free(&self) -> usize {
-        self.nodes.len() - self.used
+        self.capacity - self.used
     }
 
     /// Nodes that searches, insertions and removals have looked at so far.
@@ -323,6 +333,9 @@ impl<T: Ordered> OrderedPool<T> {
     ///
     /// Returns `value` if no node is free.
     pub fn insert(&mut self, set: &mut OrderedSet, value: T, marks: Marks) -> Result<NodeId, T> {
+        if self.free == NIL {
+            self.add_node();
+        }
         let index = self.free;
         let Some(id) = NodeId::at(index).filter(|_| (index as usize) < self.nodes.len()) else {
             return Err(value);
