@@ -190,6 +190,8 @@ pub const ASYNC_EVENTS: usize = 1024;
 pub const QPS_PER_CORE: usize = 4096;
 /// Connections of a core, half-open ones included.
 pub const CONNECTIONS_PER_CORE: usize = 4096;
+/// The most connections that a core can be set up for: the name of one has 24 bits for its slot.
+pub const CONNECTIONS_MAX: usize = 1 << 24;
 /// Registrations and windows of one Protection Domain, unless set up otherwise: half of those there can be
 /// ([`REGIONS_PER_CORE`] names stay half empty), so that one domain leaves as many to the others.
 pub const REGIONS_PER_DOMAIN: usize = REGIONS_PER_CORE / 4;

@@ -119,7 +119,7 @@ impl Engine {
             }
             Request::CreateQp { pd, config, completions, receives, reply } => {
                 let parts = QueuePairParts { pd, config, completions, receives };
-                let created = step.queue_pairs.create(step.out, parts);
+                let created = step.queue_pairs.create(parts);
                 step.out.reply(reply, created);
             }
             Request::DestroyQp { qp, reply } => {

@@ -170,11 +170,7 @@ impl QueuePairs {
         }
     }
 
-    pub(super) fn create(
-        &mut self,
-        out: &mut Outbox,
-        parts: QueuePairParts,
-    ) -> Result<NewQueuePair, CreateError> {
+    pub(super) fn create(&mut self, parts: QueuePairParts) -> Result<NewQueuePair, CreateError> {
         let QueuePairParts { pd, config, completions, receives } = parts;
         // Before anything is allocated: one careless value must not cost others their device.
         let (depth, most) = (config.send_depth.max(config.receive_depth), limits::WORK_REQUESTS_PER_QUEUE);
@@ -194,7 +190,6 @@ impl QueuePairs {
             shared = shared.with_shared_receives(receives);
         }
         let (shared, status) = (Arc::new(shared), Arc::new(ConnectionStatus::default()));
-        out.command(Command::CreateQp(shared.clone()));
         let created = NewQueuePair { shared: shared.clone(), status: status.clone() };
         self.entries.insert(number, QueuePair { shared, status, config, bound: false, connection: None });
         Ok(created)
@@ -219,7 +214,7 @@ impl QueuePairs {
             out.wake_at(now + LINGER_NS);
             Removal::AfterClose(now + LINGER_NS)
         } else {
-            out.command(Command::DestroyQp(number));
+            out.command(Command::DestroyQp(qp.shared.clone()));
             Removal::Requested(Some(reply))
         };
         self.removals.insert(number, removal);
@@ -243,7 +238,7 @@ impl QueuePairs {
         entry.status.set_closed(reason);
         if let Some(removal @ Removal::AfterClose(_)) = self.removals.get_mut(&qp.number) {
             *removal = Removal::Requested(None);
-            out.command(Command::DestroyQp(qp.number));
+            out.command(Command::DestroyQp(qp.clone()));
         }
     }
 
@@ -253,7 +248,9 @@ impl QueuePairs {
             match *removal {
                 Removal::AfterClose(at) if now >= at => {
                     *removal = Removal::Requested(None);
-                    out.command(Command::DestroyQp(*number));
+                    if let Some(qp) = self.entries.get(number) {
+                        out.command(Command::DestroyQp(qp.shared.clone()));
+                    }
                 }
                 Removal::AfterClose(at) => out.wake_at(at),
                 Removal::Requested(_) => {}

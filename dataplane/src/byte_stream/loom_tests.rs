@@ -20,7 +20,7 @@ use crate::tcp::CloseReason;
 use crate::wire::tcp::SeqNumber;
 use crate::wire::tcp_rdma::{Rid, Transfer};
 
-const STREAM: u64 = 7;
+const STREAM: u32 = 0;
 const START: SeqNumber = SeqNumber(100);
 /// Room of a segment.
 const SEGMENT_OCTETS: u32 = 100;
@@ -111,6 +111,7 @@ impl Stream {
 
     fn of(octets: usize, config: ByteStreamConfig) -> Self {
         let doorbells = Arc::new(Doorbells::new(1).with_byte_streams(1));
+        doorbells.use_byte_stream(STREAM);
         let (reader, writer) = (Arc::new(Bell::default()), Arc::new(Bell::default()));
         let shared = Arc::new(SharedByteStream::new(STREAM, doorbells.clone(), config));
         let (send_ring, receive_ring) = (Touched::new(octets), Touched::new(octets));
@@ -165,8 +166,8 @@ impl CoreHalf {
         if !self.doorbells.clear_others() {
             return;
         }
-        while let Some(name) = self.doorbells.dequeue_byte_stream() {
-            assert_eq!(name, STREAM);
+        while let Some(slot) = self.doorbells.dequeue_byte_stream() {
+            assert_eq!(slot, STREAM);
             self.shared.clear_bell();
             self.inbound.receive_commands();
             self.receive();

@@ -96,7 +96,7 @@ impl Sleeper {
 
 /// What an application and a core share of a byte stream.
 pub struct SharedByteStream {
-    name: u64,
+    slot: u32,
     doorbells: Arc<Doorbells>,
     rung: CachePadded<AtomicBool>,
 
@@ -144,10 +144,10 @@ pub struct SharedByteStream {
 }
 
 impl SharedByteStream {
-    /// A stream of the connection that `name` names to the core of `doorbells`.
-    pub fn new(name: u64, doorbells: Arc<Doorbells>, config: ByteStreamConfig) -> Self {
+    /// A stream of the connection that has `slot` at the core of `doorbells`.
+    pub fn new(slot: u32, doorbells: Arc<Doorbells>, config: ByteStreamConfig) -> Self {
         Self {
-            name,
+            slot,
             doorbells,
             rung: CachePadded::new(AtomicBool::new(false)),
             send_ring: config.send_ring,
@@ -206,7 +206,7 @@ impl SharedByteStream {
     /// Tells the core that there is work: octets to be sent, room for octets received, a command.
     pub(super) fn ring(&self) {
         if !self.rung.swap(true, Ordering::AcqRel) {
-            self.doorbells.ring_byte_stream(self.name);
+            self.doorbells.ring_byte_stream(self.slot);
         }
     }
 
@@ -227,6 +227,6 @@ impl SharedByteStream {
 
 impl std::fmt::Debug for SharedByteStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SharedByteStream").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("SharedByteStream").field("slot", &self.slot).finish_non_exhaustive()
     }
 }

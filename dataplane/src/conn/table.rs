@@ -3,18 +3,31 @@
 
 use super::flows::Flows;
 use super::wheel::Wheel;
+use crate::limits;
 use crate::net::flow::FlowKey;
 use crate::time::Instant;
 use crate::wire::flow::Flow;
 
-/// Names a connection of a core. Numbers are not used again for a long time, so a stale name finds nothing.
+/// Names a connection: its core, its slot there, and how many connections had the slot before. Numbers are not
+/// used again for a long time, so a stale name finds nothing.
+///
+/// Slot 5 of core 2 has index 0x0200_0005.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionId {
-    pub(crate) index: u32,
-    pub(crate) generation: u32,
+    /// The core in the upper 8 bits, the slot in the lower ones.
+    index: u32,
+    generation: u32,
 }
 
+/// Bits of a slot in a [`ConnectionId`].
+const SLOT_BITS: u32 = 24;
+const _: () = assert!(limits::CONNECTIONS_MAX <= 1 << SLOT_BITS);
+
 impl ConnectionId {
+    const fn new(core: u8, slot: u32, generation: u32) -> Self {
+        Self { index: (core as u32) << SLOT_BITS | slot, generation }
+    }
+
     /// Returns the name as a number.
     pub const fn to_bits(self) -> u64 {
         (self.generation as u64) << 32 | self.index as u64
@@ -23,6 +36,17 @@ impl ConnectionId {
     /// Returns the name that was that number.
     pub const fn from_bits(bits: u64) -> Self {
         Self { index: bits as u32, generation: (bits >> 32) as u32 }
+    }
+
+    /// Returns the number of its core.
+    pub const fn core(self) -> u8 {
+        (self.index >> SLOT_BITS) as u8
+    }
+
+    /// Returns its slot at its core. Another connection may have it later.
+    #[inline]
+    pub const fn slot(self) -> u32 {
+        self.index & ((1 << SLOT_BITS) - 1)
     }
 }
 
@@ -47,6 +71,8 @@ struct Slot<C> {
 /// Room for all slots is reserved at once, and none is touched before it is first needed: those that were
 /// used last are used next, so that a table is as large as the most connections there were at a time.
 pub(crate) struct Table<C> {
+    /// The number of the core.
+    core: u8,
     /// The slots that were ever used.
     slots: Vec<Slot<C>>,
     capacity: usize,
@@ -58,10 +84,12 @@ pub(crate) struct Table<C> {
 }
 
 impl<C: Keyed> Table<C> {
-    /// Returns an empty table with room for `capacity` connections, which are found under a hash with
-    /// `hash_key`.
-    pub(crate) fn new(capacity: usize, hash_key: [u64; 2]) -> Self {
+    /// Returns an empty table of the core with number `core`, with room for `capacity` connections, which are
+    /// found under a hash with `hash_key`.
+    pub(crate) fn new(core: u8, capacity: usize, hash_key: [u64; 2]) -> Self {
+        assert!(capacity <= limits::CONNECTIONS_MAX, "{capacity} connections have no names");
         Self {
+            core,
             slots: Vec::with_capacity(capacity),
             capacity,
             free: Vec::with_capacity(capacity),
@@ -108,33 +136,35 @@ impl<C: Keyed> Table<C> {
     #[cfg(test)]
     #[inline]
     pub(crate) fn id(&self, slot: u32) -> ConnectionId {
-        ConnectionId { index: slot, generation: self.slots[slot as usize].generation }
+        ConnectionId::new(self.core, slot, self.slots[slot as usize].generation)
     }
 
     /// Returns the connection in `slot`.
     #[inline]
     pub(crate) fn at(&self, slot: u32) -> Option<&C> {
-        self.slots[slot as usize].connection.as_ref()
+        self.slots.get(slot as usize)?.connection.as_ref()
     }
 
     /// Returns the connection in `slot`, to change it, and its name.
     #[inline]
     pub(crate) fn at_mut(&mut self, slot: u32) -> Option<(ConnectionId, &mut C)> {
         let place = &mut self.slots[slot as usize];
-        let id = ConnectionId { index: slot, generation: place.generation };
+        let id = ConnectionId::new(self.core, slot, place.generation);
         Some((id, place.connection.as_mut()?))
     }
 
     /// Returns the connection that `id` names; `None` if it is gone.
     pub(crate) fn get(&self, id: ConnectionId) -> Option<&C> {
-        let slot = self.slots.get(id.index as usize).filter(|slot| slot.generation == id.generation)?;
+        debug_assert_eq!(id.core(), self.core, "a connection of another core");
+        let slot = self.slots.get(id.slot() as usize).filter(|slot| slot.generation == id.generation)?;
         slot.connection.as_ref()
     }
 
     /// Returns the connection that `id` names, to change it; `None` if it is gone.
     #[inline]
     pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut C> {
-        let slot = self.slots.get_mut(id.index as usize)?;
+        debug_assert_eq!(id.core(), self.core, "a connection of another core");
+        let slot = self.slots.get_mut(id.slot() as usize)?;
         if slot.generation == id.generation { slot.connection.as_mut() } else { None }
     }
 
@@ -272,7 +302,7 @@ mod tests {
     }
 
     fn table(ports: u16) -> Table<Named> {
-        let mut table = Table::new(usize::from(ports), [1, 2]);
+        let mut table = Table::new(0, usize::from(ports), [1, 2]);
         for port in 0..ports {
             assert!(table.insert(Named(key(port))).is_some());
         }

@@ -9,7 +9,6 @@ use crate::endpoint::{Connection, Endpoints, Outcome, QueuePair};
 use crate::limits;
 use crate::memory::{RemoveError, STag};
 use crate::qp::shared::{QpState, SharedQp};
-use crate::qp::work::QpNumber;
 use crate::ring::{AfterStream, Command, Direction, Event, FullOperation};
 use crate::tcp::CloseReason;
 use crate::time::Instant;
@@ -67,9 +66,9 @@ impl<D: Device> Core<D> {
             Command::ConsumeStream { connection, octets } => {
                 self.with_endpoint(now, connection, |mut endpoint| endpoint.consume_stream(octets));
             }
-            Command::Start { connection, operation } => self.start(now, connection, operation),
-            Command::StartUnnegotiated { connection, operation, direction } => {
-                self.start_unnegotiated(now, connection, operation, direction);
+            Command::Start { connection, qp, operation } => self.start(now, connection, qp, operation),
+            Command::StartUnnegotiated { connection, qp, operation, direction } => {
+                self.start_unnegotiated(now, connection, qp, operation, direction);
             }
             Command::ExpectFpdu { connection, within_ns } => {
                 self.with_endpoint(now, connection, |mut endpoint| endpoint.expect_fpdu(within_ns));
@@ -87,8 +86,7 @@ impl<D: Device> Core<D> {
             Command::Abort { connection } => {
                 self.with_endpoint(now, connection, |mut endpoint| endpoint.abort());
             }
-            Command::CreateQp(shared) => self.create_qp(shared),
-            Command::DestroyQp(number) => self.destroy_qp(now, number),
+            Command::DestroyQp(qp) => self.destroy_qp(now, qp),
             Command::Register { stag, grant } => {
                 let result = self.endpoints.context.stags.insert(stag, grant);
                 self.push_event(Event::Registered { stag, result });
@@ -116,28 +114,31 @@ impl<D: Device> Core<D> {
         if endpoint.send_stream(octets) {
             match then {
                 AfterStream::Stay => {}
-                AfterStream::FullOperation(operation) => self.start(now, id, operation),
+                AfterStream::FullOperation { qp, operation } => self.start(now, id, qp, operation),
                 AfterStream::Close => self.with_endpoint(now, id, |mut endpoint| endpoint.close(None)),
             }
         }
-        self.apply(id.index, Outcome::SCHEDULE);
+        self.apply(id.slot(), Outcome::SCHEDULE);
     }
 
     fn attach(&mut self, now: Instant, id: ConnectionId, stream: Arc<SharedByteStream>) {
         match self.endpoints.named(now, id) {
             Some(mut endpoint) => {
+                // The stream may have rung already.
+                self.rings.doorbells.use_byte_stream(id.slot());
+                self.rings.doorbells.leave_others();
                 let outcome = endpoint.attach(stream);
-                self.apply(id.index, outcome);
+                self.apply(id.slot(), outcome);
             }
             None => stream.set_end(CloseReason::Aborted),
         }
     }
 
-    fn start(&mut self, now: Instant, id: ConnectionId, operation: FullOperation) {
-        match self.endpoints.bind(now, id, operation.qp) {
+    fn start(&mut self, now: Instant, id: ConnectionId, qp: Arc<SharedQp>, operation: FullOperation) {
+        match self.endpoints.bind(now, id, qp) {
             Some(mut endpoint) => {
                 let outcome = endpoint.start(operation);
-                self.apply(id.index, outcome);
+                self.apply(id.slot(), outcome);
             }
             None => self.refuse_start(),
         }
@@ -147,13 +148,14 @@ impl<D: Device> Core<D> {
         &mut self,
         now: Instant,
         id: ConnectionId,
+        qp: Arc<SharedQp>,
         operation: FullOperation,
         direction: Direction,
     ) {
-        match self.endpoints.bind(now, id, operation.qp) {
+        match self.endpoints.bind(now, id, qp.clone()) {
             Some(mut endpoint) => {
-                let outcome = endpoint.start_unnegotiated(operation, direction);
-                self.apply(id.index, outcome);
+                let outcome = endpoint.start_unnegotiated(&qp, operation, direction);
+                self.apply(id.slot(), outcome);
             }
             None => self.refuse_start(),
         }
@@ -165,23 +167,21 @@ impl<D: Device> Core<D> {
         self.endpoints.context.statistics.starts_refused += 1;
     }
 
-    fn create_qp(&mut self, shared: Arc<SharedQp>) {
-        self.endpoints.queue_pairs.insert(QueuePair::new(shared));
-    }
-
-    fn destroy_qp(&mut self, now: Instant, number: QpNumber) {
-        let connection = self.endpoints.queue_pairs.numbered(number).and_then(|qp| qp.connection);
-        if let Some(id) = connection {
+    fn destroy_qp(&mut self, now: Instant, shared: Arc<SharedQp>) {
+        let number = shared.number;
+        let at_core = shared.home().and_then(|slot| self.endpoints.queue_pairs.at_mut(slot));
+        if let Some(id) = at_core.and_then(|qp| qp.connection) {
             self.with_endpoint(now, id, |mut endpoint| endpoint.lose_queue_pair());
         }
         let context = &mut self.endpoints.context;
-        if let Some(mut qp) = self.endpoints.queue_pairs.remove(number) {
-            debug_assert!(qp.connection.is_none(), "its connection has lost it");
-            // No doorbell leads to it any more: work posted now would never be flushed.
-            qp.shared.refuse_posts();
-            qp.shared.set_state(QpState::Error);
-            qp.flush(&mut context.stags, &mut context.placed_sends, None);
-        }
+        // One without a stream has receives to flush.
+        let at_core = self.endpoints.queue_pairs.remove(&shared);
+        let mut qp = at_core.unwrap_or_else(|| QueuePair::new(shared));
+        debug_assert!(qp.connection.is_none(), "its connection has lost it");
+        // No doorbell leads to it any more: work posted now would never be flushed.
+        qp.shared.refuse_posts();
+        qp.shared.set_state(QpState::Error);
+        qp.flush(&mut context.stags, &mut context.placed_sends, None);
         // Another queue pair will have its number.
         context.stags.end_stream(number.0);
         context.events.push(Event::QpDestroyed(number));

@@ -1,11 +1,9 @@
 //! Doorbells: applications have posted work, or receives.
 
-use crate::conn::ConnectionId;
 use crate::device::Device;
 use crate::endpoint::Outcome;
 use crate::limits;
 use crate::qp::shared::QpState;
-use crate::qp::work::QpNumber;
 use crate::time::Instant;
 
 use super::Core;
@@ -27,16 +25,16 @@ impl<D: Device> Core<D> {
             self.serve_byte_streams(now);
         }
         for _ in 0..limits::DOORBELLS_PER_POLL {
-            let Some(number) = self.rings.doorbells.dequeue() else { break };
+            let Some(slot) = self.rings.doorbells.dequeue() else { break };
             busy = true;
-            self.serve_doorbell(now, number);
+            self.serve_doorbell(now, slot);
         }
         busy
     }
 
-    fn serve_doorbell(&mut self, now: Instant, number: QpNumber) {
+    fn serve_doorbell(&mut self, now: Instant, slot: u32) {
         // A queue pair may be destroyed after it has rung.
-        let Some(qp) = self.endpoints.queue_pairs.numbered(number) else { return };
+        let Some(qp) = self.endpoints.queue_pairs.at_mut(slot) else { return };
         match qp.connection {
             Some(id) => {
                 let Some(mut endpoint) = self.endpoints.named(now, id) else { return };
@@ -44,7 +42,7 @@ impl<D: Device> Core<D> {
                 if !endpoint.connection.tcp.unusual.is_empty() {
                     endpoint.connection.review();
                 }
-                self.schedule_if_due(id.index, outcome);
+                self.schedule_if_due(id.slot(), outcome);
             }
             // Posted while the stream of the queue pair ended.
             None if qp.shared.state() == QpState::Error => {
@@ -58,9 +56,14 @@ impl<D: Device> Core<D> {
     /// Serves the byte streams that have rung.
     fn serve_byte_streams(&mut self, now: Instant) {
         for _ in 0..limits::DOORBELLS_PER_POLL {
-            let Some(name) = self.rings.doorbells.dequeue_byte_stream() else { return };
-            let id = ConnectionId::from_bits(name);
-            self.with_endpoint(now, id, |mut endpoint| endpoint.on_byte_stream_bell());
+            let Some(slot) = self.rings.doorbells.dequeue_byte_stream() else { return };
+            // A stream may ring after its connection has ended.
+            if self.endpoints.table.at(slot).is_some()
+                && let Some(mut endpoint) = self.endpoints.at(now, slot)
+            {
+                let outcome = endpoint.on_byte_stream_bell();
+                self.apply(slot, outcome);
+            }
         }
         self.rings.doorbells.leave_others();
     }

@@ -128,7 +128,7 @@ impl<D: Device> Core<D> {
             window_octets: config.window_bytes,
             behaviour: config.tcp,
             endpoints: Endpoints {
-                table: Table::new(tables.connections, secret.derive(Purpose::Flows)),
+                table: Table::new(0, tables.connections, secret.derive(Purpose::Flows)),
                 queue_pairs: QueuePairs::new(tables.queue_pairs),
                 context,
             },
@@ -272,7 +272,7 @@ impl<D: Device> Core<D> {
     ) {
         if let Some(endpoint) = self.endpoints.named(now, id) {
             let outcome = handle(endpoint);
-            self.apply(id.index, outcome);
+            self.apply(id.slot(), outcome);
         }
     }
 

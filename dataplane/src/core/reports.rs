@@ -33,7 +33,7 @@ impl<D: Device> Core<D> {
         counters
     }
 
-    /// Returns how much of its tables is in use. Visits every queue pair and listener: for tests and tools.
+    /// Returns how much of its tables is in use. Visits every listener: for tests and tools.
     pub fn usage(&self) -> Usage {
         let context = &self.endpoints.context;
         Usage {
@@ -45,7 +45,7 @@ impl<D: Device> Core<D> {
             held_frames: context.pools.held.frames(),
             placed_runs: context.pools.held.placed_runs(),
             placed_sends: context.placed_sends.used(),
-            queue_pairs: self.endpoints.queue_pairs.iter().count(),
+            queue_pairs: self.endpoints.queue_pairs.len(),
             awaiting_shared: context.shared_receive_waiters.len(),
             cut_octets: context.cut_runs.octets(),
             frames_to_send: self.host.frames_to_send(),

@@ -72,7 +72,7 @@ impl<D: Device> Core<D> {
     /// before had been exchanged. For tests: the wrap (RFC 5041 §4.3) is 2^32 messages away otherwise.
     #[doc(hidden)]
     pub fn continue_message_numbers(&mut self, qp: QpNumber, next: u32) {
-        if let Some(qp) = self.endpoints.queue_pairs.numbered(qp) {
+        if let Some(qp) = self.endpoints.queue_pairs.iter_mut().find(|each| each.shared.number == qp) {
             qp.sender.continue_message_numbers(next);
             qp.receiver.continue_message_numbers(next);
             qp.reads.inbound.continue_message_numbers(next);

@@ -91,7 +91,7 @@ impl CutRunStore {
 
     /// Returns the runs of a connection.
     pub(super) fn of(&self, id: ConnectionId) -> Option<&CutRuns> {
-        self.by_slot.get(&id.index)
+        self.by_slot.get(&id.slot())
     }
 
     /// Returns true if there is room for `octets` of another run of the connection. Each connection may keep
@@ -103,14 +103,14 @@ impl CutRunStore {
     /// Keeps `octets` of a run of the connection that begins at `begin` and is not kept yet.
     pub(super) fn keep(&mut self, id: ConnectionId, begin: SeqNumber, octets: Box<[u8]>) {
         self.octets += octets.len();
-        self.by_slot.entry(id.index).or_default().keep(begin, octets);
+        self.by_slot.entry(id.slot()).or_default().keep(begin, octets);
     }
 
     /// Frees the runs of a connection that the peer has acknowledged.
     #[inline]
     pub(super) fn acknowledge(&mut self, id: ConnectionId, acknowledged: SeqNumber) {
         if self.octets > 0
-            && let Some(runs) = self.by_slot.get_mut(&id.index)
+            && let Some(runs) = self.by_slot.get_mut(&id.slot())
         {
             self.octets -= runs.acknowledge(acknowledged);
         }
@@ -118,7 +118,7 @@ impl CutRunStore {
 
     /// Frees all runs of a connection.
     pub(super) fn remove(&mut self, id: ConnectionId) {
-        if let Some(runs) = self.by_slot.remove(&id.index) {
+        if let Some(runs) = self.by_slot.remove(&id.slot()) {
             self.octets -= runs.octets();
         }
     }

@@ -1,7 +1,9 @@
 //! The endpoints of a core: its connections, its queue pairs, and what they share.
 
+use std::sync::Arc;
+
 use crate::conn::{ConnectionId, Table};
-use crate::qp::work::QpNumber;
+use crate::qp::shared::SharedQp;
 use crate::time::Instant;
 
 use super::Endpoint;
@@ -35,21 +37,21 @@ impl<F> Endpoints<F> {
         Some(Self::endpoint(now, id, connection, &mut self.queue_pairs, &mut self.context))
     }
 
-    /// Returns the endpoint of the connection that `id` names, and binds queue pair `number` to it if that is
-    /// possible: then the endpoint has a queue pair while its mode is still [`Mode::Streaming`]. A connection
-    /// and a queue pair are bound once, and to nothing else before. Returns `None` if the connection has
-    /// ended, or is closed for its users.
+    /// Returns the endpoint of the connection that `id` names, and binds the queue pair with `shared` to it if
+    /// that is possible: then the endpoint has a queue pair while its mode is still [`Mode::Streaming`]. A
+    /// connection and a queue pair are bound once, and to nothing else before. Returns `None` if the
+    /// connection has ended, or is closed for its users.
     pub(crate) fn bind(
         &mut self,
         now: Instant,
         id: ConnectionId,
-        number: QpNumber,
+        shared: Arc<SharedQp>,
     ) -> Option<Endpoint<'_, F>> {
         let connection = self.table.get_mut(id).filter(|connection| !connection.close_notified)?;
         if !matches!(connection.mode, Mode::Streaming) {
             return Some(Self::endpoint(now, id, connection, &mut self.queue_pairs, &mut self.context));
         }
-        let queue_pair = self.queue_pairs.bind(number, id);
+        let queue_pair = self.queue_pairs.bind(shared, id);
         Some(Endpoint { now, id, connection, queue_pair, context: &mut self.context })
     }
 
@@ -62,7 +64,7 @@ impl<F> Endpoints<F> {
         context: &'c mut Context<F>,
     ) -> Endpoint<'c, F> {
         let queue_pair = match &connection.mode {
-            Mode::FullOperation(operating) => queue_pairs.bound_to(id, operating.qp),
+            Mode::FullOperation(operating) => queue_pairs.bound_to(id, operating.qp_slot),
             Mode::Streaming | Mode::Bytes(_) | Mode::Lingering { .. } => None,
         };
         debug_assert_eq!(

@@ -1,9 +1,11 @@
 //! The inputs of a connection besides segments: control's commands, the doorbell of its queue pair, its
 //! timer.
 
+use std::sync::Arc;
+
 use crate::device::Frame;
 use crate::qp::error::StreamError;
-use crate::qp::shared::QpState;
+use crate::qp::shared::{QpState, SharedQp};
 use crate::ring::{Direction, FullOperation};
 use crate::time::Instant;
 
@@ -58,9 +60,9 @@ impl<F: Frame> Endpoint<'_, F> {
     /// sent before.
     // Requirements: MPA-7.1-04, MPA-7.1.5-03, MPA-7.1.5-04, MPA-7.1-01, C00-8.1-01
     pub(crate) fn start(&mut self, operation: FullOperation) -> Outcome {
-        if self.is_newly_bound() {
+        if let Some(qp_slot) = self.newly_bound() {
             let send_start = self.connection.send_end();
-            self.begin(Operating::new(operation, send_start), &operation);
+            self.begin(Operating::new(qp_slot, operation, send_start), &operation);
             self.connection.tcp.leave_startup(&mut self.context.pools);
             self.connection.unconsumed_octets = 0;
             self.leave_backlog();
@@ -73,18 +75,22 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Begins Full Operation of draft-culley-iwarp-mpa-00 in `direction`: the first, if the core has just
-    /// [bound](super::Endpoints::bind) the queue pair to the connection, or the other one. Without that queue
-    /// pair the connection is reset.
+    /// [bound](super::Endpoints::bind) the queue pair with `shared` to the connection, or the other one.
+    /// Without that queue pair the connection is reset.
     // Requirements: MPA-7.1-04, C00-8.1-01, C00-8.1-02
-    pub(crate) fn start_unnegotiated(&mut self, operation: FullOperation, direction: Direction) -> Outcome {
+    pub(crate) fn start_unnegotiated(
+        &mut self,
+        shared: &Arc<SharedQp>,
+        operation: FullOperation,
+        direction: Direction,
+    ) -> Outcome {
         let send_start = self.connection.send_end();
-        if self.is_newly_bound() {
-            self.begin(Operating::unnegotiated(operation, send_start), &operation);
+        if let Some(qp_slot) = self.newly_bound() {
+            self.begin(Operating::unnegotiated(qp_slot, operation, send_start), &operation);
         }
+        let is_bound = self.queue_pair.as_ref().is_some_and(|qp| Arc::ptr_eq(&qp.shared, shared));
         match &mut self.connection.mode {
-            Mode::FullOperation(operating) if operating.qp == operation.qp => {
-                operating.start(direction, send_start);
-            }
+            Mode::FullOperation(operating) if is_bound => operating.start(direction, send_start),
             _ => {
                 self.refuse_start();
                 return Outcome::SCHEDULE;
@@ -102,10 +108,11 @@ impl<F: Frame> Endpoint<'_, F> {
         Outcome::SCHEDULE
     }
 
-    /// Returns true if the core has bound a queue pair to the connection for this input: Full Operation has
-    /// not begun yet.
-    const fn is_newly_bound(&self) -> bool {
-        self.queue_pair.is_some() && matches!(self.connection.mode, Mode::Streaming)
+    /// Returns the slot of the queue pair that the core has bound to the connection for this input, if it
+    /// has: Full Operation has not begun yet.
+    fn newly_bound(&self) -> Option<u32> {
+        let is_streaming = matches!(self.connection.mode, Mode::Streaming);
+        self.queue_pair.as_ref().filter(|_| is_streaming)?.shared.home()
     }
 
     fn begin(&mut self, operating: Operating, operation: &FullOperation) {

@@ -59,13 +59,12 @@ impl<F: Frame> Endpoint<'_, F> {
 mod tests {
     use super::*;
     use crate::limits;
-    use crate::qp::work::QpNumber;
     use crate::ring::FullOperation;
     use crate::wire::tcp::SeqNumber;
 
     fn operating(nudges: bool, initiator: bool) -> Operating {
-        let operation = FullOperation { nudges, ..FullOperation::new(QpNumber(1), initiator) };
-        Operating::new(operation, SeqNumber(0))
+        let operation = FullOperation { nudges, ..FullOperation::new(initiator) };
+        Operating::new(0, operation, SeqNumber(0))
     }
 
     #[test]

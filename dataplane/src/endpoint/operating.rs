@@ -6,7 +6,6 @@ use crate::mpa::receiver::FpduReceiver;
 use crate::qp::async_event::AsyncEvent;
 use crate::qp::run::SegmentRoom;
 use crate::qp::shared::SharedQp;
-use crate::qp::work::QpNumber;
 use crate::ring::{Direction, FullOperation};
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
@@ -14,8 +13,8 @@ use crate::wire::tcp::SeqNumber;
 /// The state of a connection in Full Operation.
 #[derive(Debug)]
 pub struct Operating {
-    /// The queue pair whose stream it carries.
-    pub qp: QpNumber,
+    /// The slot of the queue pair whose stream it carries.
+    pub qp_slot: u32,
     /// What we send are FPDUs; streaming octets otherwise.
     // Requirements: C00-8.1-02
     pub sends: bool,
@@ -58,10 +57,11 @@ pub struct Operating {
 }
 
 impl Operating {
-    /// Returns Full Operation in both directions, from `send_start` on in the stream we send.
-    pub fn new(operation: FullOperation, send_start: SeqNumber) -> Self {
+    /// Returns Full Operation of the queue pair in `qp_slot` in both directions, from `send_start` on in the
+    /// stream we send.
+    pub fn new(qp_slot: u32, operation: FullOperation, send_start: SeqNumber) -> Self {
         Self {
-            qp: operation.qp,
+            qp_slot,
             sends: true,
             receives: true,
             fpdus: FpduReceiver::new(Framing { markers: operation.markers_received, crc: operation.crc }),
@@ -84,8 +84,8 @@ impl Operating {
     /// [`start`](Self::start) begins it. `operation` is [`FullOperation::unnegotiated`], with Markers and
     /// CRCs.
     // Requirements: C00-7.1-01, C00-7.2-01, C00-8.1-02
-    pub fn unnegotiated(operation: FullOperation, send_start: SeqNumber) -> Self {
-        Self { sends: false, receives: false, may_send: false, ..Self::new(operation, send_start) }
+    pub fn unnegotiated(qp_slot: u32, operation: FullOperation, send_start: SeqNumber) -> Self {
+        Self { sends: false, receives: false, may_send: false, ..Self::new(qp_slot, operation, send_start) }
     }
 
     /// Begins Full Operation in `direction`. Either end may send first.

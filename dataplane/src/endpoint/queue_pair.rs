@@ -48,11 +48,6 @@ impl QueuePair {
         }
     }
 
-    /// Returns true if it has had no connection yet. Each queue pair serves one.
-    pub(crate) fn is_unbound(&self) -> bool {
-        self.connection.is_none() && self.shared.state() == QpState::Idle
-    }
-
     /// Begins its stream.
     pub(crate) fn begin(&mut self, operation: &FullOperation) {
         self.sender.begin(operation.version, operation.ready, operation.depths.ord);

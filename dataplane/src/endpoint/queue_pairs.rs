@@ -1,66 +1,80 @@
-//! The queue pairs of a core, by number.
+//! The queue pairs of a core, by slot.
+
+use std::sync::Arc;
 
 use crate::conn::ConnectionId;
-use crate::qp::work::QpNumber;
+use crate::qp::shared::{QpState, SharedQp};
 
 use super::queue_pair::QueuePair;
 
-/// The queue pairs of a core. While a queue pair carries a stream, its connection holds its number, and it
-/// holds the [`ConnectionId`] of the connection. The number of a destroyed queue pair is soon another's, but
-/// a `ConnectionId` is not used again for a long time: an old connection does not reach a queue pair that has
-/// got the number later.
+/// The queue pairs of a core: each is here from the beginning of its stream until it is destroyed. While a
+/// queue pair carries a stream, its connection holds its slot, and it holds the [`ConnectionId`] of the
+/// connection. The slot of a destroyed queue pair is soon another's, but a `ConnectionId` is not used again
+/// for a long time: an old connection does not reach a queue pair that has got the slot later.
+///
+/// Room for all slots is reserved at once, and none is touched before it is first needed: those that were
+/// used last are used next.
 pub(crate) struct QueuePairs {
-    by_number: Vec<Option<QueuePair>>,
+    /// The slots that were ever used.
+    slots: Vec<Option<QueuePair>>,
+    capacity: usize,
+    free: Vec<u32>,
 }
 
 impl QueuePairs {
-    /// Returns no queue pairs, and room for `count`.
-    pub(crate) fn new(count: usize) -> Self {
-        Self { by_number: (0..count).map(|_| None).collect() }
+    /// Returns no queue pairs, and room for `capacity`.
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { slots: Vec::with_capacity(capacity), capacity, free: Vec::with_capacity(capacity) }
     }
 
-    /// Returns the queue pair of this number if `connection` carries its stream.
+    /// Returns how many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Returns the queue pair in `slot` if `connection` carries its stream.
     #[inline]
-    pub(crate) fn bound_to(&mut self, connection: ConnectionId, number: QpNumber) -> Option<&mut QueuePair> {
-        self.numbered(number).filter(|qp| qp.connection == Some(connection))
+    pub(crate) fn bound_to(&mut self, connection: ConnectionId, slot: u32) -> Option<&mut QueuePair> {
+        self.at_mut(slot).filter(|qp| qp.connection == Some(connection))
     }
 
-    /// Returns the queue pair that has this number now.
+    /// Returns the queue pair that is in `slot` now.
     #[inline]
-    pub(crate) fn numbered(&mut self, number: QpNumber) -> Option<&mut QueuePair> {
-        self.by_number.get_mut(number.0 as usize)?.as_mut()
+    pub(crate) fn at_mut(&mut self, slot: u32) -> Option<&mut QueuePair> {
+        self.slots.get_mut(slot as usize)?.as_mut()
     }
 
-    /// Makes `connection` the connection of queue pair `number`, whose stream begins. Returns `None` if there
-    /// is no such queue pair, or if it serves or has served a connection.
-    pub(crate) fn bind(&mut self, number: QpNumber, connection: ConnectionId) -> Option<&mut QueuePair> {
-        let qp = self.numbered(number).filter(|qp| qp.is_unbound())?;
+    /// Adds the queue pair that shares `shared` with its application: `connection` carries its stream, which
+    /// begins. Returns `None` if it serves or has served a connection, or if there is no room.
+    pub(crate) fn bind(&mut self, shared: Arc<SharedQp>, connection: ConnectionId) -> Option<&mut QueuePair> {
+        if shared.home().is_some() || shared.state() != QpState::Idle {
+            return None;
+        }
+        let slot = self.free.pop().or_else(|| self.add_slot())?;
+        shared.set_home(slot);
+        let qp = self.slots[slot as usize].insert(QueuePair::new(shared));
         qp.connection = Some(connection);
         Some(qp)
     }
 
-    /// Adds a queue pair. Control gives its number, which is less than the `count` of [`new`](Self::new), to
-    /// no other queue pair until this one is destroyed.
-    pub(crate) fn insert(&mut self, qp: QueuePair) {
-        let place = self.by_number.get_mut(qp.shared.number.0 as usize);
-        debug_assert!(place.as_ref().is_some_and(|place| place.is_none()), "control gave out a number twice");
-        if let Some(place) = place {
-            place.get_or_insert(qp);
-        }
+    /// Adds a slot that was never used, if there is another.
+    fn add_slot(&mut self) -> Option<u32> {
+        let slot = (self.slots.len() < self.capacity).then_some(self.slots.len() as u32)?;
+        self.slots.push(None);
+        Some(slot)
     }
 
-    /// Removes the queue pair that has this number now, and returns it.
-    pub(crate) fn remove(&mut self, number: QpNumber) -> Option<QueuePair> {
-        self.by_number.get_mut(number.0 as usize)?.take()
-    }
-
-    /// Returns all queue pairs.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &QueuePair> {
-        self.by_number.iter().flatten()
+    /// Removes the queue pair with this shared part, and returns it; `None` if it is not here.
+    pub(crate) fn remove(&mut self, shared: &Arc<SharedQp>) -> Option<QueuePair> {
+        let slot = shared.home()?;
+        let place = self.slots.get_mut(slot as usize)?;
+        let qp = place.take_if(|qp| Arc::ptr_eq(&qp.shared, shared))?;
+        self.free.push(slot);
+        Some(qp)
     }
 
     /// Returns all queue pairs, to change them.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut QueuePair> {
-        self.by_number.iter_mut().flatten()
+        self.slots.iter_mut().flatten()
     }
 }

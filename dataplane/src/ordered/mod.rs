@@ -114,13 +114,7 @@ impl<T> OrderedPool<T> {
         debug_assert_eq!(self.free, NIL, "free nodes come first");
         if self.nodes.len() < self.capacity {
             self.free = self.nodes.len() as u32;
-            self.nodes.push(Node {
-                value: None,
-                children: [NIL; 2],
-                height: 0,
-                marks: 0,
-                marks_below: 0,
-            });
+            self.nodes.push(Node { value: None, children: [NIL; 2], height: 0, marks: 0, marks_below: 0 });
         }
     }
 

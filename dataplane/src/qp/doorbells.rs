@@ -1,75 +1,235 @@
 //! Doorbells: how applications announce new work to a core.
 //!
-//! Each queue pair has a bit: bit `n % 64` of word `n / 64` for the one with number `n`. A thread that has
-//! posted sets it, by one atomic operation, which is all that ringing costs. The core collects the bits of a
-//! word together, by one atomic operation too, and reads the queues of those that were set.
+//! Each queue pair has a bit, by the slot that it has at its core, and so has each byte stream, by the slot of
+//! its connection. A thread that has posted sets the bit, by one atomic operation. The core collects the bits
+//! of a word together, by one atomic operation too, and reads the queues of those that were set.
 //!
-//! Numbers 7, 9 and 130 have bits 7 and 9 of word 0, and bit 2 of word 2. While there are no others, the core
-//! looks at words 0 and 2 only.
+//! Eight words are a group, which is a cache line. The core always looks at the first group. Every other one
+//! has a bit in turn, which the thread sets too unless it is set: so an idle poll looks at as many words as
+//! have queue pairs, up to eight, and at one more for each 32,768 queue pairs.
+//!
+//! Slots 7, 9 and 130 have bits 7 and 9 of word 0 and bit 2 of word 2, in group 0. Slot 600 has bit 24 of word
+//! 9, which is in group 1.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use crossbeam::utils::CachePadded;
 
-use super::work::QpNumber;
-use crate::limits;
-use crate::sync::{ArrayQueue, AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::waker::Waker;
 
 /// Bits of a word.
-const BITS: usize = u64::BITS as usize;
+const WORD_BITS: usize = u64::BITS as usize;
+/// Words of a group.
+const GROUP_WORDS: usize = 8;
+/// Slots of a group.
+const GROUP_SLOTS: usize = GROUP_WORDS * WORD_BITS;
 
-// A bit for each word says whether the word has queue pairs.
-const _: () = assert!(limits::QPS_PER_CORE <= BITS * BITS);
+/// The words of a group, in a cache line.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Group([AtomicU64; GROUP_WORDS]);
 
-/// The doorbells of a core: one bit for each queue pair, whether receives were posted to a shared receive
-/// queue that queue pairs wait for, and the names of byte streams with work.
+/// One bit for each slot, which any thread may set, and which the core collects.
+#[derive(Debug)]
+struct Bells {
+    groups: Box<[Group]>,
+    /// A bit for each group but the first: it may have bits that are set.
+    rung_groups: Box<[AtomicU64]>,
+    cursor: CachePadded<Cursor>,
+}
+
+/// How far the core has come. Only the core uses it.
+#[derive(Debug)]
+struct Cursor {
+    /// The slots in use are below this.
+    slots: AtomicU32,
+    /// The group that it looks at.
+    group: AtomicU32,
+    /// The words of the group that it has not looked at, a bit for each.
+    words_left: AtomicU32,
+    /// The word from which it has collected bits, counted from the first of all groups.
+    word: AtomicU32,
+    /// The bits that it has collected from the word, and not served yet.
+    bits: AtomicU64,
+}
+
+impl Bells {
+    /// Returns bells for slots below `slots`, none of which is in use.
+    fn new(slots: usize) -> Self {
+        let groups = slots.div_ceil(GROUP_SLOTS);
+        let cursor = Cursor {
+            slots: AtomicU32::new(0),
+            group: AtomicU32::new(0),
+            words_left: AtomicU32::new(0),
+            word: AtomicU32::new(0),
+            bits: AtomicU64::new(0),
+        };
+        Self {
+            groups: (0..groups).map(|_| Group(core::array::from_fn(|_| AtomicU64::new(0)))).collect(),
+            rung_groups: (0..groups.div_ceil(WORD_BITS)).map(|_| AtomicU64::new(0)).collect(),
+            cursor: CachePadded::new(cursor),
+        }
+    }
+
+    /// Has the core look at the bells of all slots up to `slot`. For the core.
+    fn use_slot(&self, slot: u32) {
+        let slots = self.cursor.slots.load(Ordering::Relaxed).max(slot + 1);
+        self.cursor.slots.store(slots, Ordering::Relaxed);
+    }
+
+    /// Sets the bit of a slot.
+    #[inline]
+    fn ring(&self, slot: u32) {
+        let slot = slot as usize;
+        let Some(group) = self.groups.get(slot / GROUP_SLOTS) else { return };
+        // Release: the core, which collects the bit by an acquiring operation, sees what was posted before.
+        // SeqCst: it comes before the waker's look at whether the thread sleeps, without a fence.
+        group.0[slot / WORD_BITS % GROUP_WORDS].fetch_or(1 << (slot % WORD_BITS), Ordering::SeqCst);
+        if slot >= GROUP_SLOTS {
+            self.ring_group(slot / GROUP_SLOTS);
+        }
+    }
+
+    /// Sets the bit of a group, unless it is set. The core clears it before it looks at the words of the
+    /// group: if the bit is still set here, the core finds the word that was set before.
+    fn ring_group(&self, group: usize) {
+        let (rung, bit) = (&self.rung_groups[group / WORD_BITS], 1 << (group % WORD_BITS));
+        // The model has one order of all for fences only.
+        #[cfg(loom)]
+        crate::sync::fence(Ordering::SeqCst);
+        if rung.load(Ordering::SeqCst) & bit == 0 {
+            rung.fetch_or(bit, Ordering::SeqCst);
+        }
+    }
+
+    /// Dequeues the next slot whose bit is set, for the core, which reads its queues after this: a request is
+    /// read then, or the bit is set once more.
+    #[inline]
+    fn dequeue(&self) -> Option<u32> {
+        let cursor = &self.cursor;
+        let mut bits = cursor.bits.load(Ordering::Relaxed);
+        if bits == 0 {
+            let (index, word) = self.next_rung()?;
+            // The swap reads from the last of all that have set a bit, and so comes after each of them.
+            bits = word.swap(0, Ordering::Acquire);
+            cursor.word.store(index, Ordering::Relaxed);
+        }
+        cursor.bits.store(bits & bits.wrapping_sub(1), Ordering::Relaxed);
+        (bits != 0).then(|| cursor.word.load(Ordering::Relaxed) * u64::BITS + bits.trailing_zeros())
+    }
+
+    /// Returns the next word with bits that are set, and its index. All other groups have their turn before a
+    /// group is looked at again, so that no bell waits for one that rings on.
+    #[inline]
+    fn next_rung(&self) -> Option<(u32, &AtomicU64)> {
+        let cursor = &self.cursor;
+        loop {
+            let group = cursor.group.load(Ordering::Relaxed);
+            let mut left = cursor.words_left.load(Ordering::Relaxed);
+            while left != 0 {
+                let word = left.trailing_zeros();
+                left &= left - 1;
+                let at = &self.groups[group as usize].0[word as usize];
+                if at.load(Ordering::Relaxed) != 0 {
+                    cursor.words_left.store(left, Ordering::Relaxed);
+                    return Some((group * GROUP_WORDS as u32 + word, at));
+                }
+            }
+            cursor.words_left.store(0, Ordering::Relaxed);
+            let next = self.next_group(group)?;
+            cursor.group.store(next, Ordering::Relaxed);
+            let words = if next == 0 { self.first_words() } else { GROUP_WORDS };
+            cursor.words_left.store((1 << words) - 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the group to look at after `group`, if one may have bits that are set.
+    #[inline]
+    fn next_group(&self, group: u32) -> Option<u32> {
+        let after = self.dequeue_group(group + 1);
+        after.or_else(|| self.is_first_rung().then_some(0)).or_else(|| self.dequeue_group(1))
+    }
+
+    /// Returns the first group from `first` on whose bit is set, and clears the bit.
+    fn dequeue_group(&self, first: u32) -> Option<u32> {
+        let mut others = u64::MAX << (first as usize % WORD_BITS);
+        for index in first as usize / WORD_BITS..self.rung_words() {
+            let rung = &self.rung_groups[index];
+            let bits = rung.load(Ordering::Relaxed) & others;
+            if bits != 0 {
+                // SeqCst: one who finds the bit set has set that of the slot before the core looks at it.
+                rung.fetch_and(!(bits & bits.wrapping_neg()), Ordering::SeqCst);
+                #[cfg(loom)]
+                crate::sync::fence(Ordering::SeqCst);
+                return Some((index * WORD_BITS) as u32 + bits.trailing_zeros());
+            }
+            others = u64::MAX;
+        }
+        None
+    }
+
+    /// How many words of the first group have slots in use.
+    #[inline]
+    fn first_words(&self) -> usize {
+        (self.cursor.slots.load(Ordering::Relaxed) as usize).min(GROUP_SLOTS).div_ceil(WORD_BITS)
+    }
+
+    /// How many words of bits of groups have slots in use: none while there is one group.
+    #[inline]
+    fn rung_words(&self) -> usize {
+        let slots = self.cursor.slots.load(Ordering::Relaxed) as usize;
+        if slots <= GROUP_SLOTS { 0 } else { slots.div_ceil(GROUP_SLOTS * WORD_BITS) }
+    }
+
+    /// Whether a bit of the first group is set.
+    #[inline]
+    fn is_first_rung(&self) -> bool {
+        let words = self.first_words();
+        words > 0 && self.groups[0].0[..words].iter().any(|word| word.load(Ordering::Relaxed) != 0)
+    }
+
+    /// Whether a bit is set: what every poll asks.
+    #[inline]
+    fn is_any_rung(&self) -> bool {
+        let cursor = &self.cursor;
+        cursor.bits.load(Ordering::Relaxed) != 0
+            || cursor.words_left.load(Ordering::Relaxed) != 0
+            || self.is_first_rung()
+            || self.rung_groups[..self.rung_words()].iter().any(|rung| rung.load(Ordering::Acquire) != 0)
+    }
+}
+
+/// The doorbells of a core: those of queue pairs and of byte streams, and whether receives were posted to a
+/// shared receive queue that queue pairs wait for.
 #[derive(Debug)]
 pub struct Doorbells {
-    /// The bits that are set.
-    words: Box<[AtomicU64]>,
-    /// The words that have queue pairs: bit `w` for word `w`.
-    used: CachePadded<AtomicU64>,
-    /// How many queue pairs each word has. Locked only when a queue pair is made or ends.
-    members: Mutex<Box<[u32]>>,
-    taken: CachePadded<TakenBits>,
+    queue_pairs: Bells,
+    byte_streams: Bells,
     /// Whether receives were posted to a shared receive queue that queue pairs wait for.
     shared_receives: AtomicBool,
-    byte_streams: ArrayQueue<u64>,
-    /// Whether there is anything but numbers of queue pairs, or was just now.
+    /// Whether there is anything but queue pairs, or was just now.
     others: AtomicBool,
     /// Wakes the thread that polls the core, if that thread may sleep.
     waker: Option<Arc<Waker>>,
 }
 
-/// The bits that the core has collected from a word, and has not served yet. Only the core uses them.
-#[derive(Debug)]
-struct TakenBits {
-    word: AtomicU32,
-    bits: AtomicU64,
-}
-
 impl Doorbells {
-    /// Doorbells for queue pairs with numbers below `queue_pairs`, of which there are at most
-    /// [`QPS_PER_CORE`](limits::QPS_PER_CORE).
+    /// Doorbells for a core with room for `queue_pairs` queue pairs.
     pub fn new(queue_pairs: usize) -> Self {
-        let words = queue_pairs.clamp(1, limits::QPS_PER_CORE).div_ceil(BITS);
         Self {
-            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
-            used: CachePadded::new(AtomicU64::new(0)),
-            members: Mutex::new((0..words).map(|_| 0).collect()),
-            taken: CachePadded::new(TakenBits { word: AtomicU32::new(0), bits: AtomicU64::new(0) }),
+            queue_pairs: Bells::new(queue_pairs),
+            byte_streams: Bells::new(0),
             shared_receives: AtomicBool::new(false),
-            byte_streams: ArrayQueue::new(1),
             others: AtomicBool::new(false),
             waker: None,
         }
     }
 
-    /// The same, also for `byte_streams` byte streams.
+    /// The same, for a core with room for `connections` connections that may be byte streams.
     #[must_use]
-    pub fn with_byte_streams(self, byte_streams: usize) -> Self {
-        Self { byte_streams: ArrayQueue::new(byte_streams.max(1)), ..self }
+    pub fn with_byte_streams(self, connections: usize) -> Self {
+        Self { byte_streams: Bells::new(connections), ..self }
     }
 
     /// The same, for a core whose thread may sleep.
@@ -86,26 +246,16 @@ impl Doorbells {
         }
     }
 
-    /// Adds or removes the queue pair of a doorbell.
-    fn count_members(&self, word: usize, count: impl FnOnce(&mut u32)) {
-        let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(members) = members.get_mut(word) else { return };
-        count(members);
-        // SeqCst: a core that looks at all words before it sleeps looks at this one, see `Waker`.
-        if *members > 0 {
-            self.used.fetch_or(1 << word, Ordering::SeqCst);
-        } else {
-            self.used.fetch_and(!(1 << word), Ordering::SeqCst);
-        }
+    /// Has the core look at the bell of the queue pair in `slot`. For the core, before the queue pair rings.
+    pub(super) fn use_queue_pair(&self, slot: u32) {
+        self.queue_pairs.use_slot(slot);
     }
 
-    /// Sets the bit of a queue pair, and wakes the core's thread if it sleeps.
+    /// Sets the bit of the queue pair in `slot`, and wakes the core's thread if it sleeps. Another queue pair
+    /// that has had the slot before may still do so: the core then looks once in vain.
     #[inline]
-    fn ring(&self, number: QpNumber) {
-        let Some(word) = self.words.get(word_of(number)) else { return };
-        // Release: the core, which collects the bit by an acquiring operation, sees what was posted before.
-        // SeqCst: it comes before the waker's look at whether the thread sleeps, without a fence.
-        word.fetch_or(1 << (number.0 as usize % BITS), Ordering::SeqCst);
+    pub(super) fn ring_queue_pair(&self, slot: u32) {
+        self.queue_pairs.ring(slot);
         if let Some(waker) = &self.waker {
             waker.wake_after_exchange();
         }
@@ -118,11 +268,14 @@ impl Doorbells {
         self.wake();
     }
 
-    /// Rings the bell of the byte stream `name`, which is not ringing yet.
-    pub(crate) fn ring_byte_stream(&self, name: u64) {
-        // There is an entry for every connection, and each is in the queue at most once.
-        let rung = self.byte_streams.push(name);
-        debug_assert!(rung.is_ok(), "more byte streams than bells");
+    /// Has the core look at the bell of the byte stream in `slot`. For the core, before the stream rings.
+    pub(crate) fn use_byte_stream(&self, slot: u32) {
+        self.byte_streams.use_slot(slot);
+    }
+
+    /// Rings the bell of the byte stream whose connection is in `slot`.
+    pub(crate) fn ring_byte_stream(&self, slot: u32) {
+        self.byte_streams.ring(slot);
         self.others.store(true, Ordering::Release);
         self.wake();
     }
@@ -138,9 +291,9 @@ impl Doorbells {
         self.others.store(true, Ordering::Release);
     }
 
-    /// Dequeues the name of the next byte stream that has work.
-    pub fn dequeue_byte_stream(&self) -> Option<u64> {
-        if self.byte_streams.is_empty() { None } else { self.byte_streams.pop() }
+    /// Dequeues the slot of the connection of the next byte stream that has work.
+    pub fn dequeue_byte_stream(&self) -> Option<u32> {
+        self.byte_streams.dequeue()
     }
 
     /// Returns true if the doorbell of shared receive queues rings, and clears it.
@@ -148,94 +301,17 @@ impl Doorbells {
         self.shared_receives.load(Ordering::Relaxed) && self.shared_receives.swap(false, Ordering::AcqRel)
     }
 
-    /// Dequeues the next queue pair that has new work, for the core, which reads its queues after this: a
-    /// request is read then, or the bit is set once more.
+    /// Dequeues the slot of the next queue pair that has new work, for the core, which reads its queues after
+    /// this: a request is read then, or the bit is set once more.
     #[inline]
-    pub fn dequeue(&self) -> Option<QpNumber> {
-        let taken = &self.taken;
-        let mut bits = taken.bits.load(Ordering::Relaxed);
-        if bits == 0 {
-            let word = self.next_rung()?;
-            // The swap reads from the last of all that have set a bit, and so comes after each of them.
-            bits = self.words[word].swap(0, Ordering::Acquire);
-            taken.word.store(word as u32, Ordering::Relaxed);
-        }
-        taken.bits.store(bits & bits.wrapping_sub(1), Ordering::Relaxed);
-        (bits != 0).then(|| QpNumber(taken.word.load(Ordering::Relaxed) * u64::BITS + bits.trailing_zeros()))
-    }
-
-    /// Returns a word with bits that are set: the first one after that which the core collected last, so that
-    /// none waits for ever.
-    #[inline]
-    fn next_rung(&self) -> Option<usize> {
-        let used = self.used.load(Ordering::Relaxed);
-        let next = self.taken.word.load(Ordering::Relaxed) as usize + 1;
-        // In a turned map, the words come in the order in which they are looked at.
-        let mut turned = used.rotate_right(next as u32);
-        while turned != 0 {
-            let word = (next + turned.trailing_zeros() as usize) % BITS;
-            if self.words[word].load(Ordering::Relaxed) != 0 {
-                return Some(word);
-            }
-            turned &= turned - 1;
-        }
-        None
-    }
-
-    /// Whether a bit is set: what every poll asks.
-    #[inline]
-    fn is_any_rung(&self) -> bool {
-        let mut used = self.used.load(Ordering::Relaxed);
-        while used != 0 {
-            if self.words[used.trailing_zeros() as usize].load(Ordering::Relaxed) != 0 {
-                return true;
-            }
-            used &= used - 1;
-        }
-        false
+    pub fn dequeue(&self) -> Option<u32> {
+        self.queue_pairs.dequeue()
     }
 
     /// Whether no doorbell rings.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.taken.bits.load(Ordering::Relaxed) == 0
-            && !self.is_any_rung()
-            && !self.others.load(Ordering::Acquire)
-    }
-}
-
-/// The index of the word with the bit of queue pair `number`.
-#[inline]
-const fn word_of(number: QpNumber) -> usize {
-    number.0 as usize / BITS
-}
-
-/// The doorbell of one queue pair.
-#[derive(Debug)]
-pub(super) struct Doorbell {
-    number: QpNumber,
-    doorbells: Arc<Doorbells>,
-}
-
-impl Doorbell {
-    /// The doorbell of queue pair `number` among those of its core. Another queue pair that has had the
-    /// number before may still ring it: the core then looks once in vain.
-    pub(super) fn new(number: QpNumber, doorbells: Arc<Doorbells>) -> Self {
-        debug_assert!(word_of(number) < doorbells.words.len(), "more queue pairs than doorbells");
-        doorbells.count_members(word_of(number), |members| *members += 1);
-        Self { number, doorbells }
-    }
-
-    /// Rings for work that waits.
-    #[inline]
-    pub(super) fn ring(&self) {
-        self.doorbells.ring(self.number);
-    }
-}
-
-impl Drop for Doorbell {
-    fn drop(&mut self) {
-        self.doorbells.count_members(word_of(self.number), |members| *members -= 1);
+        !self.queue_pairs.is_any_rung() && !self.others.load(Ordering::Acquire)
     }
 }
 
@@ -243,63 +319,83 @@ impl Drop for Doorbell {
 mod tests {
     use super::*;
 
-    fn bells(queue_pairs: usize, numbers: &[u32]) -> (Arc<Doorbells>, Vec<Doorbell>) {
-        let doorbells = Arc::new(Doorbells::new(queue_pairs));
-        let bells =
-            numbers.iter().map(|number| Doorbell::new(QpNumber(*number), doorbells.clone())).collect();
-        (doorbells, bells)
+    const SLOTS: usize = 1 << 16;
+
+    fn bells(slots: &[u32]) -> Bells {
+        let bells = Bells::new(SLOTS);
+        slots.iter().for_each(|slot| bells.use_slot(*slot));
+        bells
     }
 
-    fn dequeue_all(doorbells: &Doorbells) -> Vec<u32> {
-        core::iter::from_fn(|| doorbells.dequeue()).map(|number| number.0).collect()
+    fn dequeue_all(bells: &Bells) -> Vec<u32> {
+        core::iter::from_fn(|| bells.dequeue()).collect()
     }
 
-    /// Every queue pair that rings is dequeued once, however often it has rung.
+    /// Every bell that rings is dequeued once, however often it has rung.
     #[test]
     fn every_bell_is_dequeued_once() {
-        let numbers = [0, 63, 64, 127, 128, 2000, limits::QPS_PER_CORE as u32 - 1];
-        let (doorbells, bells) = bells(limits::QPS_PER_CORE, &numbers);
-        assert!(doorbells.is_empty());
+        let slots = [0, 63, 64, 127, 128, 511, 512, 600, 2000, 32_767, 32_768, SLOTS as u32 - 1];
+        let bells = bells(&slots);
+        assert!(!bells.is_any_rung());
         for _ in 0..3 {
-            bells.iter().for_each(Doorbell::ring);
-            bells.iter().for_each(Doorbell::ring);
-            assert!(!doorbells.is_empty());
-            let mut numbers_rung = dequeue_all(&doorbells);
-            numbers_rung.sort_unstable();
-            assert_eq!(numbers_rung, numbers);
-            assert!(doorbells.is_empty());
+            slots.iter().for_each(|slot| bells.ring(*slot));
+            slots.iter().for_each(|slot| bells.ring(*slot));
+            assert!(bells.is_any_rung());
+            let mut rung = dequeue_all(&bells);
+            rung.sort_unstable();
+            assert_eq!(rung, slots);
+            assert!(!bells.is_any_rung());
         }
     }
 
-    /// A queue pair that rings whenever the core looks does not keep it from the others.
+    /// A bell that rings whenever the core looks does not keep it from the others, in its group or elsewhere.
     #[test]
     fn no_bell_waits_for_one_that_rings_on() {
-        let (doorbells, bells) = bells(256, &[1, 2, 70, 200]);
-        bells.iter().for_each(Doorbell::ring);
-        let order: Vec<u32> = (0..4)
-            .map(|_| {
-                let number = doorbells.dequeue().unwrap();
-                bells[0].ring();
-                number.0
-            })
-            .collect();
-        assert_eq!(order, [70, 200, 1, 2], "from word 1 on, round to word 0");
-        assert_eq!(doorbells.dequeue(), Some(QpNumber(1)));
-        assert!(doorbells.is_empty());
+        for busy in [1, 70, 600, 40_000] {
+            let slots = [1, 2, 70, 200, 600, 1100, 40_000];
+            let bells = bells(&slots);
+            slots.iter().for_each(|slot| bells.ring(*slot));
+            let mut rung = Vec::new();
+            for _ in 0..2 * slots.len() {
+                rung.extend(bells.dequeue());
+                bells.ring(busy);
+            }
+            for slot in slots {
+                assert!(rung.contains(&slot), "{slot} waits for {busy}: {rung:?}");
+            }
+            assert_eq!(dequeue_all(&bells), [busy]);
+        }
     }
 
-    /// The core looks only at words that have queue pairs.
+    /// Bells against a set, in random order.
     #[test]
-    fn words_without_queue_pairs_are_not_looked_at() {
-        let (doorbells, mut bells) = bells(256, &[7, 9, 130]);
-        assert_eq!(doorbells.used.load(Ordering::Relaxed), 0b101);
-        bells.remove(0);
-        assert_eq!(doorbells.used.load(Ordering::Relaxed), 0b101, "there is another in its word");
-        bells.remove(0);
-        assert_eq!(doorbells.used.load(Ordering::Relaxed), 0b100);
-        bells[0].ring();
-        assert_eq!(dequeue_all(&doorbells), [130]);
-        drop(bells);
-        assert_eq!(doorbells.used.load(Ordering::Relaxed), 0);
+    fn they_are_a_set() {
+        let mut rng = fastrand::Rng::with_seed(5);
+        let bells = bells(&[SLOTS as u32 - 1]);
+        let mut model = std::collections::BTreeSet::new();
+        for _ in 0..100_000 {
+            if rng.u32(..100) < 55 {
+                let slot = if rng.bool() { rng.u32(..SLOTS as u32) } else { 512 * rng.u32(..4) };
+                bells.ring(slot);
+                model.insert(slot);
+            } else if let Some(slot) = bells.dequeue() {
+                assert!(model.remove(&slot), "{slot} did not ring");
+            } else {
+                assert!(model.is_empty() && !bells.is_any_rung());
+            }
+            // A word or a group that the core has emptied still counts until it has looked.
+            assert!(bells.is_any_rung() || model.is_empty());
+        }
+    }
+
+    /// The core looks only at words with slots in use.
+    #[test]
+    fn words_without_slots_are_not_looked_at() {
+        for (slot, words, rung_words) in [(0, 1, 0), (63, 1, 0), (64, 2, 0), (511, 8, 0), (512, 8, 1)] {
+            let bells = bells(&[slot]);
+            assert_eq!((bells.first_words(), bells.rung_words()), (words, rung_words), "{slot}");
+        }
+        let bells = bells(&[32_768]);
+        assert_eq!(bells.rung_words(), 2);
     }
 }

@@ -23,6 +23,8 @@ use crate::waker::Waker;
 
 const QP: QpNumber = QpNumber(3);
 const PD: ProtectionDomainId = ProtectionDomainId(1);
+/// The slot of the queue pair at its core.
+const SLOT: u32 = 0;
 
 fn model(f: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -47,6 +49,7 @@ fn deep(depth: usize, state: QpState) -> Arc<Shared> {
     let bells = Arc::new(Doorbells::new(1));
     let rings = CompletionRings::shared(completions.clone());
     let qp = SharedQp::new(QP, PD, QueueDepths { send: depth, receive: depth }, rings, bells.clone());
+    qp.set_home(SLOT);
     qp.set_state(state);
     Arc::new(Shared { qp, completions, bells })
 }
@@ -66,8 +69,8 @@ fn completion(id: u64, status: Status) -> Completion {
 
 /// What a core does with its doorbells: hears them, and dequeues what is posted.
 fn answer(shared: &Shared, mut f: impl FnMut(u64)) {
-    while let Some(number) = shared.bells.take() {
-        assert_eq!(number, QP);
+    while let Some(slot) = shared.bells.dequeue() {
+        assert_eq!(slot, SLOT);
         while let Some(request) = shared.qp.dequeue_send() {
             f(request.id());
         }
@@ -156,7 +159,7 @@ fn ends_while_posting(state: QpState) {
         shared.qp.set_state(QpState::Error);
         flush(&shared);
         let posted = poster.join().unwrap();
-        if shared.bells.take().is_some() {
+        if shared.bells.dequeue().is_some() {
             flush(&shared);
         }
         assert_eq!(shared.completions.drain().count() as u32, posted);
@@ -254,11 +257,11 @@ fn what_is_posted_in_error_is_flushed() {
                 shared.qp.complete_send(completion(request.id(), Status::Flushed));
             }
         };
-        if shared.bells.take().is_some() {
+        if shared.bells.dequeue().is_some() {
             flush(&shared);
         }
         poster.join().unwrap();
-        if shared.bells.take().is_some() {
+        if shared.bells.dequeue().is_some() {
             flush(&shared);
         }
         assert_eq!(shared.completions.poll().map(|completion| completion.id), Some(1));
@@ -305,17 +308,60 @@ fn no_doorbell_slips_past_sleep() {
         let rings = CompletionRings::shared(completions);
         // The core has it too, for as long as it serves its doorbell.
         let qp = Arc::new(SharedQp::new(QP, PD, QueueDepths { send: 1, receive: 1 }, rings, bells.clone()));
+        qp.set_home(SLOT);
         qp.set_state(QpState::ReadyToSend);
         let poster = {
             let qp = qp.clone();
             thread::spawn(move || qp.post_send(send(1)).unwrap())
         };
         waker.arm();
-        let seen = bells.take().is_some();
+        let seen = bells.dequeue().is_some();
         poster.join().unwrap();
         let rung = bell.0.load(Ordering::Relaxed);
         assert!(seen || rung == 1, "asleep for ever");
         assert!(rung <= 1);
+    });
+}
+
+/// A receive that is posted while the stream of its queue pair begins at a core is found there, or rung for at
+/// the slot that the queue pair got.
+#[test]
+fn a_receive_does_not_slip_past_the_beginning() {
+    model(|| {
+        let bells = Arc::new(Doorbells::new(1));
+        let rings = CompletionRings::shared(Arc::new(CompletionRing::new(1)));
+        let qp = Arc::new(SharedQp::new(QP, PD, QueueDepths { send: 1, receive: 1 }, rings, bells.clone()));
+        let poster = {
+            let qp = qp.clone();
+            thread::spawn(move || qp.post_receive(ReceiveRequest::new(1, Slice::default())).unwrap())
+        };
+        qp.set_home(SLOT);
+        qp.set_state(QpState::ReadyToSend);
+        let found = qp.has_posted_receives();
+        poster.join().unwrap();
+        assert!(found || bells.dequeue() == Some(SLOT), "it lies in a queue that nobody looks at");
+    });
+}
+
+/// Two queue pairs of a later group ring while the core dequeues: what it finds, and what it finds when both
+/// have rung, are both of them, each once.
+#[test]
+fn no_bell_of_a_later_group_is_lost() {
+    model(|| {
+        const SLOTS: [u32; 2] = [600, 601];
+        let bells = Arc::new(Doorbells::new(1024));
+        bells.use_queue_pair(SLOTS[1]);
+        let ringers = SLOTS.map(|slot| {
+            let bells = bells.clone();
+            thread::spawn(move || bells.ring_queue_pair(slot))
+        });
+        let mut rung: Vec<u32> = core::iter::from_fn(|| bells.dequeue()).collect();
+        ringers.map(|ringer| ringer.join().unwrap());
+        rung.extend(core::iter::from_fn(|| bells.dequeue()));
+        for slot in SLOTS {
+            assert_eq!(rung.iter().filter(|each| **each == slot).count(), 1, "{slot}");
+        }
+        assert!(bells.is_empty());
     });
 }
 

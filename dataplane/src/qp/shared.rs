@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::async_event::{AsyncEvent, AsyncEvents};
 use super::completion_queue::{CompletionBatch, CompletionProducer};
 use super::cqe::{ReceivedMessage, received_words};
-use super::doorbells::Doorbell;
 use super::error::StreamError;
 use super::lender::marked_id;
 use super::request_check::check_shape;
@@ -16,7 +15,9 @@ use super::work::{Completion, QpNumber, RECEIVE_WORDS, ReceiveRequest, SendReque
 use super::work_queue::{Posted, WorkQueue};
 use super::wqe::{Boxes, CompactWqe, WQE_WORDS, Wqe};
 use crate::memory::{Accessor, ProtectionDomainId};
-use crate::sync::{AtomicBool, AtomicCell, AtomicU8, AtomicU16, AtomicU64, OneWord, Ordering, fence};
+use crate::sync::{
+    AtomicBool, AtomicCell, AtomicU8, AtomicU16, AtomicU32, AtomicU64, OneWord, Ordering, fence,
+};
 use crate::tcp::CloseReason;
 
 pub use super::completion_queue::CompletionRing;
@@ -24,6 +25,9 @@ pub use super::doorbells::Doorbells;
 pub use super::post_error::{BadRequest, PostError};
 pub use super::send_list::SendList;
 pub use super::state::QpState;
+
+/// A queue pair that is at no core: its stream has not begun.
+const NO_HOME: u32 = u32::MAX;
 
 /// How many work requests the queues of a queue pair hold.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +60,7 @@ impl CompletionRings {
 /// them at the same time, a request may be lost, or carried out twice. The handles of the API see to it.
 #[derive(Debug)]
 pub struct SharedQp {
-    /// Its number at the core.
+    /// Its number.
     pub number: QpNumber,
     /// Its Protection Domain.
     pub pd: ProtectionDomainId,
@@ -70,7 +74,9 @@ pub struct SharedQp {
     receives_consumed: AtomicU64,
     send_completions: CompletionProducer,
     receive_completions: CompletionProducer,
-    doorbell: Doorbell,
+    doorbells: Arc<Doorbells>,
+    /// The slot that it has at its core, from the beginning of its stream on; else [`NO_HOME`].
+    home: AtomicU32,
     state: AtomicU8,
     /// No core reads the queues any more.
     abandoned: AtomicBool,
@@ -102,7 +108,8 @@ impl SharedQp {
             receives_consumed: AtomicU64::new(0),
             send_completions: CompletionProducer::new(completions.send, &doorbells),
             receive_completions: CompletionProducer::new(completions.receive, &doorbells),
-            doorbell: Doorbell::new(number, doorbells),
+            doorbells,
+            home: AtomicU32::new(NO_HOME),
             state: AtomicU8::new(QpState::Idle as u8),
             abandoned: AtomicBool::new(false),
             ord: AtomicU16::new(0),
@@ -323,10 +330,27 @@ impl SharedQp {
         }
     }
 
+    /// Returns the slot that it has at its core, from the beginning of its stream on.
+    #[inline]
+    pub(crate) fn home(&self) -> Option<u32> {
+        let slot = self.home.load(Ordering::Relaxed);
+        (slot != NO_HOME).then_some(slot)
+    }
+
+    /// Gives it the slot `slot`, for the core. The state leaves [`QpState::Idle`] after that: a thread that
+    /// sees the new state sees the slot.
+    pub(crate) fn set_home(&self, slot: u32) {
+        self.doorbells.use_queue_pair(slot);
+        self.home.store(slot, Ordering::Relaxed);
+    }
+
     /// Rings the doorbell for work that waits, posted by an application or left by the core for its next
     /// poll.
+    #[inline]
     pub(crate) fn ring(&self) {
-        self.doorbell.ring();
+        if let Some(slot) = self.home() {
+            self.doorbells.ring_queue_pair(slot);
+        }
     }
 
     /// Dequeues the next posted send, for the core.

@@ -7,18 +7,23 @@ use crate::byte_stream::SharedByteStream;
 use crate::conn::ConnectionId;
 use crate::memory::{Grant, ProtectionDomainId, STag};
 use crate::qp::shared::SharedQp;
-use crate::qp::work::QpNumber;
 use crate::tcp::Behaviour;
 
 use super::operation::{Direction, FullOperation};
 
 /// What follows streaming octets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum AfterStream {
     /// More streaming octets may follow.
     Stay,
-    /// The next octet sent, and the next one received, belong to Full Operation (MPA-7.1-01, A-20).
-    FullOperation(FullOperation),
+    /// The next octet sent, and the next one received, belong to Full Operation (MPA-7.1-01, A-20), as after
+    /// [`Start`](Command::Start).
+    FullOperation {
+        /// The queue pair.
+        qp: Arc<SharedQp>,
+        /// How it runs.
+        operation: FullOperation,
+    },
     /// FIN.
     Close,
 }
@@ -87,13 +92,16 @@ pub enum Command {
         /// How many.
         octets: u32,
     },
-    /// Begins Full Operation: the next octet in each direction belongs to it. Octets that arrived after those
-    /// already consumed are FPDUs. Refused if [`Event::Closed`](super::Event::Closed) of the connection has
-    /// been sent: the queue pair then stays as it was. A queue pair that serves or has served a connection is
-    /// not used for another: the connection is reset.
+    /// Begins Full Operation: the next octet in each direction belongs to it, and the core serves the queue
+    /// pair from now on. Octets that arrived after those already consumed are FPDUs. Refused if
+    /// [`Event::Closed`](super::Event::Closed) of the connection has been sent: the queue pair then stays as
+    /// it was. A queue pair that serves or has served a connection is not used for another: the connection is
+    /// reset.
     Start {
         /// The connection.
         connection: ConnectionId,
+        /// The queue pair.
+        qp: Arc<SharedQp>,
         /// How it runs.
         operation: FullOperation,
     },
@@ -103,6 +111,8 @@ pub enum Command {
     StartUnnegotiated {
         /// The connection.
         connection: ConnectionId,
+        /// The queue pair, the same for both directions.
+        qp: Arc<SharedQp>,
         /// How it runs: [`FullOperation::unnegotiated`], the same for both directions.
         operation: FullOperation,
         /// The direction that begins.
@@ -123,7 +133,7 @@ pub enum Command {
     AttachByteStream {
         /// The connection.
         connection: ConnectionId,
-        /// The stream, made with the [name](ConnectionId::to_bits) of the connection.
+        /// The stream, made with the [slot](ConnectionId::slot) of the connection.
         stream: Arc<SharedByteStream>,
     },
     /// Closes a connection: sends the FIN after everything posted.
@@ -164,12 +174,10 @@ pub enum Command {
         /// The connection.
         connection: ConnectionId,
     },
-    /// Serves a queue pair from now on.
-    CreateQp(Arc<SharedQp>),
-    /// Destroys a queue pair: its connection is reset, its work flushed. Answered by
-    /// [`Event::QpDestroyed`](super::Event::QpDestroyed). A Terminate that the peer does not have yet still
-    /// goes out, from octets of the connection's own.
-    DestroyQp(QpNumber),
+    /// Destroys a queue pair, whether its stream has begun or not: its connection is reset, its work flushed.
+    /// Answered by [`Event::QpDestroyed`](super::Event::QpDestroyed). A Terminate that the peer does not have
+    /// yet still goes out, from octets of the connection's own.
+    DestroyQp(Arc<SharedQp>),
     /// Makes memory reachable. Answered by [`Event::Registered`](super::Event::Registered).
     Register {
         /// Its name.

@@ -2,7 +2,6 @@
 
 use crate::limits;
 use crate::mpa::enhanced::{ReadDepths, ReadyToReceive};
-use crate::qp::work::QpNumber;
 use crate::tcp::PeerTimeouts;
 use crate::wire::ddp::DDP_VERSION;
 
@@ -10,8 +9,6 @@ use crate::wire::ddp::DDP_VERSION;
 // DDP-6.1-01, RDMAP-6.1-01
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FullOperation {
-    /// The queue pair it serves.
-    pub qp: QpNumber,
     /// Whether this end was the Initiator. The Responder sends nothing before it has an FPDU (MPA-7.1.2-15).
     pub initiator: bool,
     /// We insert Markers: the peer asked for them.
@@ -42,11 +39,10 @@ pub struct FullOperation {
 }
 
 impl FullOperation {
-    /// Returns Full Operation of `qp` between ends that negotiate no option: no Markers, CRCs, packing,
-    /// version 1, and none of what only an enhanced setup brings.
-    pub const fn new(qp: QpNumber, initiator: bool) -> Self {
+    /// Returns Full Operation between ends that negotiate no option: no Markers, CRCs, packing, version 1, and
+    /// none of what only an enhanced setup brings.
+    pub const fn new(initiator: bool) -> Self {
         Self {
-            qp,
             initiator,
             markers_sent: false,
             markers_received: false,
@@ -62,15 +58,15 @@ impl FullOperation {
         }
     }
 
-    /// Returns Full Operation of `qp` as draft-culley-iwarp-mpa-00 has it, with nothing to negotiate: Markers
-    /// and CRCs both ways (C00-7.1-01, C00-7.2-01), one FPDU to a segment (C00-7.3-02), either end sends when
+    /// Returns Full Operation as draft-culley-iwarp-mpa-00 has it, with nothing to negotiate: Markers and CRCs
+    /// both ways (C00-7.1-01, C00-7.2-01), one FPDU to a segment (C00-7.3-02), either end sends when
     /// it likes (C00-8.1-06). As many Reads as the ULPs have agreed on (RFC 5040 §6.1), up to
     /// [`READ_DEPTH_MAX`](limits::READ_DEPTH_MAX).
     // Requirements: RDMAP-6.1-02
-    pub fn unnegotiated(qp: QpNumber, version: u8, depths: ReadDepths) -> Self {
+    pub fn unnegotiated(version: u8, depths: ReadDepths) -> Self {
         let bounded = |depth: u16| depth.min(limits::READ_DEPTH_MAX);
         let depths = ReadDepths { ird: bounded(depths.ird), ord: bounded(depths.ord) };
-        let base = Self { packing: false, version, depths, ..Self::new(qp, true) };
+        let base = Self { packing: false, version, depths, ..Self::new(true) };
         Self { markers_sent: true, markers_received: true, ..base }
     }
 }

@@ -100,9 +100,8 @@ impl Writer {
         let rings = CompletionRings::shared(Arc::new(CompletionRing::new(WRITES)));
         let depths = QueueDepths { send: WRITES, receive: 1 };
         let qp = Arc::new(SharedQp::new(QpNumber(1), PD, depths, rings, peer.rings.doorbells.clone()));
-        peer.command(Command::CreateQp(qp.clone()));
-        let operation = FullOperation { markers_received: MARKERS, ..FullOperation::new(QpNumber(1), false) };
-        let then = AfterStream::FullOperation(operation);
+        let operation = FullOperation { markers_received: MARKERS, ..FullOperation::new(false) };
+        let then = AfterStream::FullOperation { qp: qp.clone(), operation };
         peer.command(Command::Stream { connection, octets: Box::new([]), then });
         peer.come_to_rest();
         Self { peer, connection, qp, sink, ack, sent_to: ack, start, timestamps }

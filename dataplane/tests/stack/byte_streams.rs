@@ -45,7 +45,7 @@ fn config(send_octets: usize, receive_octets: usize) -> ByteStreamConfig {
 
 /// Gives `connection` of the core of `rings` to an application.
 fn attach(rings: &Rings, connection: ConnectionId, config: ByteStreamConfig) -> (ByteWriter, ByteReader) {
-    let stream = SharedByteStream::new(connection.to_bits(), rings.doorbells.clone(), config);
+    let stream = SharedByteStream::new(connection.slot(), rings.doorbells.clone(), config);
     let stream = Arc::new(stream);
     let command = Command::AttachByteStream { connection, stream: stream.clone() };
     assert!(rings.commands.push(command).is_ok(), "command ring full");

@@ -77,7 +77,6 @@ impl Target {
             rings,
             peer.rings.doorbells.clone(),
         ));
-        peer.command(Command::CreateQp(qp.clone()));
         // WRITABLE's slot is 0x0304, LOCAL's 0x0055.
         let (writable, inbox) = (region_of(&[0xa5; 64]), region_of(&[0; 4096]));
         for (stag, region, access, base_to) in [
@@ -90,9 +89,9 @@ impl Target {
         let local = Slice { stag: LOCAL, to: INBOX_TO, len: 1024 };
         qp.post_receive(ReceiveRequest::new(1, local)).unwrap();
         if operation.initiator {
-            peer.command(Command::Start { connection, operation });
+            peer.command(Command::Start { connection, qp: qp.clone(), operation });
         } else {
-            let then = AfterStream::FullOperation(operation);
+            let then = AfterStream::FullOperation { qp: qp.clone(), operation };
             peer.command(Command::Stream { connection, octets: Box::new([]), then });
         }
         peer.core.poll_once(peer.now);
@@ -100,11 +99,11 @@ impl Target {
     }
 
     fn responder(ready: ReadyToReceive) -> Self {
-        Self::new(FullOperation { ready, ..FullOperation::new(QP, false) })
+        Self::new(FullOperation { ready, ..FullOperation::new(false) })
     }
 
     fn initiator(ready: ReadyToReceive) -> Self {
-        Self::new(FullOperation { ready, ..FullOperation::new(QP, true) })
+        Self::new(FullOperation { ready, ..FullOperation::new(true) })
     }
 
     fn send(&mut self, octets: &[u8]) {
@@ -366,7 +365,7 @@ fn what_overtakes_the_indication_waits_for_it() {
     message.extend([0x5a; 600]);
     let message = marked(rtr.len() as u64, &message);
     let ready = ReadyToReceive::Expect(RtrKinds::all());
-    let operation = FullOperation { markers_received: true, ready, ..FullOperation::new(QP, false) };
+    let operation = FullOperation { markers_received: true, ready, ..FullOperation::new(false) };
     let mut target = Target::new(operation);
     let local = Slice { stag: LOCAL, to: 2048, len: 1024 };
     target.qp.post_receive(ReceiveRequest::new(2, local)).unwrap();
@@ -390,12 +389,7 @@ fn an_orderly_close_waits_for_the_indication() {
 
 /// Version 0: Markers and CRC, always.
 fn version_0(initiator: bool) -> FullOperation {
-    FullOperation {
-        markers_sent: true,
-        markers_received: true,
-        version: 0,
-        ..FullOperation::new(QP, initiator)
-    }
+    FullOperation { markers_sent: true, markers_received: true, version: 0, ..FullOperation::new(initiator) }
 }
 
 const V0_SEND: &str = "Send MSN=1, DV=0 RV=0";
@@ -444,7 +438,7 @@ fn versions_do_not_mix() {
             (version, other, true, rdmap),
             (version, other, false, rdmap),
         ] {
-            let mut target = Target::new(FullOperation { version, ..FullOperation::new(QP, false) });
+            let mut target = Target::new(FullOperation { version, ..FullOperation::new(false) });
             let write = |ddp: u8, rdmap: u8| {
                 fpdu(&[0xc0 | ddp, rdmap << 6, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0x10, 0, b'!'])
             };
@@ -463,7 +457,7 @@ fn versions_do_not_mix() {
             assert_eq!(sent[2..4], [0x40 | version, version << 6 | 7], "{error}");
         }
         // A Terminate of the other version is refused too.
-        let mut target = Target::new(FullOperation { version, ..FullOperation::new(QP, false) });
+        let mut target = Target::new(FullOperation { version, ..FullOperation::new(false) });
         let mut ulpdu = [0; 22];
         (ulpdu[0], ulpdu[1], ulpdu[9], ulpdu[13]) = (0x40 | other, other << 6 | 7, 2, 1);
         target.send(&fpdu(&ulpdu));
@@ -473,7 +467,7 @@ fn versions_do_not_mix() {
 
 /// An Initiator that sends its first nudge 200 ms after its first FPDU.
 fn nudging() -> Target {
-    Target::new(FullOperation { nudges: true, ..FullOperation::new(QP, true) })
+    Target::new(FullOperation { nudges: true, ..FullOperation::new(true) })
 }
 
 /// A peer that overlooks the first FPDU until more octets come, as Linux siw may, gets some: Writes for
@@ -512,7 +506,7 @@ fn a_peer_that_is_not_silent_is_not_nudged() {
     answering.send(&send(1, b"hello"));
     let mut unnegotiated = Target::initiator(ReadyToReceive::None);
     unnegotiated.post_send(4);
-    let mut responder = Target::new(FullOperation { nudges: true, ..FullOperation::new(QP, false) });
+    let mut responder = Target::new(FullOperation { nudges: true, ..FullOperation::new(false) });
     responder.send(&send(1, b"hello"));
     responder.post_send(4);
     for target in [&mut answering, &mut unnegotiated, &mut responder] {

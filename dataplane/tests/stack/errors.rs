@@ -9,7 +9,7 @@ mod requests;
 mod responses;
 pub mod target;
 
-use crate::common::{QP, holds};
+use crate::common::holds;
 use target::{
     BASE_TO, FOREIGN, INBOX_OCTETS, READABLE, Target, WRITABLE, fpdu, send, tagged, untagged, write,
 };
@@ -216,7 +216,7 @@ fn a_wrong_crc_is_loss_first_and_then_an_error() {
 // Requirements: MPA-8-02, MPA-8-08, C00-9-04
 #[test]
 fn a_wrong_crc_may_be_an_error_at_once() {
-    let mut target = Target::with(FullOperation { crc_retries: 0, ..FullOperation::new(QP, false) });
+    let mut target = Target::with(FullOperation { crc_retries: 0, ..FullOperation::new(false) });
     target.open();
     let mut wrong = fpdu(&write(WRITABLE, BASE_TO, b"bad"));
     wrong[16] ^= 1;
@@ -276,7 +276,7 @@ fn a_wrong_crc_before_a_fin_is_not_seen() {
 #[test]
 fn a_length_that_cannot_be_is_loss_first_and_then_an_error() {
     for crc in [true, false] {
-        let mut target = Target::with(FullOperation { crc, ..FullOperation::new(QP, false) });
+        let mut target = Target::with(FullOperation { crc, ..FullOperation::new(false) });
         target.open();
         let right = fpdu(&write(WRITABLE, BASE_TO, b"good"));
         let mut wrong = right.clone();
@@ -305,7 +305,7 @@ fn a_length_that_cannot_be_is_loss_first_and_then_an_error() {
 // Requirements: MPA-8-08
 #[test]
 fn a_length_that_cannot_be_may_be_an_error_at_once() {
-    let mut target = Target::with(FullOperation { crc_retries: 0, ..FullOperation::new(QP, false) });
+    let mut target = Target::with(FullOperation { crc_retries: 0, ..FullOperation::new(false) });
     target.open();
     let mut wrong = fpdu(&write(WRITABLE, BASE_TO, b"bad"));
     wrong[0] = 0xff;
@@ -331,7 +331,7 @@ fn a_wrong_crc_across_acknowledged_segments() {
 // Requirements: A-05
 #[test]
 fn an_impossible_length() {
-    let mut target = Target::with(FullOperation { crc_retries: 0, ..FullOperation::new(QP, false) });
+    let mut target = Target::with(FullOperation { crc_retries: 0, ..FullOperation::new(false) });
     target.open();
     target.send(&[0xff, 0xff]);
     target.send(&vec![0; 65_600]);
@@ -343,7 +343,7 @@ fn an_impossible_length() {
 // Requirements: MPA-7.1.2-15, A-07
 #[test]
 fn no_terminate_before_the_first_fpdu() {
-    let mut target = Target::with(FullOperation { crc_retries: 0, ..FullOperation::new(QP, false) });
+    let mut target = Target::with(FullOperation { crc_retries: 0, ..FullOperation::new(false) });
     let mut wrong = fpdu(&write(WRITABLE, BASE_TO, b"bad"));
     wrong[0] = 0xff;
     wrong[1] = 0xff;

@@ -112,10 +112,9 @@ impl World {
             rings,
             self.peer.rings.doorbells.clone(),
         ));
-        self.peer.command(Command::CreateQp(qp.clone()));
-        let base = FullOperation { receive_wait_ns, ..FullOperation::new(number, false) };
+        let base = FullOperation { receive_wait_ns, ..FullOperation::new(false) };
         let operation = FullOperation { markers_received: MARKERS, ..base };
-        let then = AfterStream::FullOperation(operation);
+        let then = AfterStream::FullOperation { qp: qp.clone(), operation };
         self.peer.command(Command::Stream { connection, octets: Box::new([]), then });
         self.peer.come_to_rest();
         let stream = Stream { start: (PEER_ISS + 1).0, markers: MARKERS, crc: true };

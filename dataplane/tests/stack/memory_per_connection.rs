@@ -93,10 +93,11 @@ impl Counted {
     }
 
     /// Opens a connection to `core` and brings it into Full Operation there, with a startup frame of
-    /// `reply_octets`.
-    fn open(&mut self, number: QpNumber, reply_octets: u16) {
+    /// `reply_octets` or without one. Returns how many octets `core` has kept since.
+    fn open(&mut self, qp: Arc<SharedQp>, reply_octets: usize) -> i64 {
         let remote = SocketAddr::new(address(2).into(), PORT);
-        let token = u64::from(number.0);
+        let token = u64::from(qp.number.0);
+        self.kept_octets = 0;
         Self::command(
             &self.peer_rings,
             Command::Connect { token, local: None, remote, timeout_ns: 10 * SECOND, tcp: None },
@@ -105,46 +106,48 @@ impl Counted {
         let Some(Event::Accepted { connection, .. }) = self.rings.events.pop() else {
             panic!("not accepted")
         };
-        let operation = FullOperation { markers_received: true, ..FullOperation::new(number, false) };
-        let octets = vec![7; usize::from(reply_octets)].into_boxed_slice();
-        let then = AfterStream::FullOperation(operation);
-        Self::command(&self.rings, Command::Stream { connection, octets, then });
+        let operation = FullOperation { markers_received: true, ..FullOperation::new(false) };
+        let command = if reply_octets > 0 {
+            let octets = vec![7; reply_octets].into_boxed_slice();
+            Command::Stream { connection, octets, then: AfterStream::FullOperation { qp, operation } }
+        } else {
+            Command::Start { connection, qp, operation }
+        };
+        Self::command(&self.rings, command);
         self.run_for(SECOND / 10);
         // The command's octets were allocated here and freed by the core.
-        self.kept_octets += i64::from(reply_octets);
+        self.kept_octets + reply_octets as i64
     }
 }
 
-/// The tables are the only memory: a connection in Full Operation keeps nothing of its startup.
+/// The tables, and the queue pair, are the only memory: a connection in Full Operation keeps nothing of its
+/// startup.
 #[test]
 fn an_idle_connection_keeps_nothing_on_the_heap() {
-    const CONNECTIONS: u32 = 32;
-    const WARM_UP: u32 = 4;
-    const REPLY_OCTETS: u16 = 532;
+    const CONNECTIONS: usize = 32;
+    const WARM_UP: usize = 4;
     let mut counted = Counted::new();
     let completions = Arc::new(CompletionRing::new(1));
-    for number in (0..CONNECTIONS + WARM_UP).map(QpNumber) {
+    let doorbells = counted.rings.doorbells.clone();
+    let mut queue_pairs = (0..).map(|number| {
         let rings = CompletionRings::shared(completions.clone());
-        let qp = SharedQp::new(
-            number,
-            PD,
-            QueueDepths { send: 1, receive: 1 },
-            rings,
-            counted.rings.doorbells.clone(),
-        );
-        Counted::command(&counted.rings, Command::CreateQp(Arc::new(qp)));
-    }
+        let depths = QueueDepths { send: 1, receive: 1 };
+        Arc::new(SharedQp::new(QpNumber(number), PD, depths, rings, doorbells.clone()))
+    });
     Counted::command(&counted.rings, Command::Listen { address: None, port: PORT, backlog: 4, tcp: None });
     counted.run_for(SECOND);
+    let mut open = |connections: usize, reply_octets| -> Vec<i64> {
+        let qps = queue_pairs.by_ref().take(connections);
+        qps.map(|qp| counted.open(qp, reply_octets)).collect()
+    };
     // The simulated network makes its buffers when they are first needed.
-    for number in (CONNECTIONS..CONNECTIONS + WARM_UP).map(QpNumber) {
-        counted.open(number, REPLY_OCTETS);
-    }
-    counted.kept_octets = 0;
-    for number in (0..CONNECTIONS).map(QpNumber) {
-        counted.open(number, REPLY_OCTETS);
-    }
-    assert_eq!(counted.core.usage().connections, (CONNECTIONS + WARM_UP) as usize, "all are open");
+    open(WARM_UP, 532);
+    let (with_startup, without) = (open(CONNECTIONS, 532), open(CONNECTIONS, 0));
+    assert_eq!(counted.core.usage().connections, 2 * CONNECTIONS + WARM_UP, "all are open");
     assert_eq!(counted.core.usage().send_descriptors, 0, "all is acknowledged");
-    assert_eq!(counted.kept_octets, 0, "octets kept for {CONNECTIONS} connections");
+    // What a queue pair has at its core: its entries for work requests.
+    let queue_pair = without[0];
+    assert!((0..512).contains(&queue_pair), "{queue_pair} octets");
+    assert_eq!(without, [queue_pair; CONNECTIONS]);
+    assert_eq!(with_startup, [queue_pair; CONNECTIONS]);
 }

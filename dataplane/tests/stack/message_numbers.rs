@@ -20,8 +20,7 @@ const ATOMIC_RESPONSES: u32 = 3;
 
 fn target(markers_received: bool) -> Target {
     let depths = ReadDepths { ird: 8, ord: 8 };
-    let mut target =
-        Target::with(FullOperation { depths, markers_received, ..FullOperation::new(QP, false) });
+    let mut target = Target::with(FullOperation { depths, markers_received, ..FullOperation::new(false) });
     if !markers_received {
         target.open();
     }

@@ -56,15 +56,14 @@ impl Writer {
         ));
         let data: Vec<u8> = (0..REGION_OCTETS).map(|at| (at * 7 + at / 256) as u8).collect();
         let grant = Grant::new(region_of(&data), PD, 0, Access::empty());
-        peer.command(Command::CreateQp(qp.clone()));
         peer.command(Command::Register { stag: SOURCE, grant });
-        peer.command(Command::Start { connection: peer.accepted.unwrap(), operation });
+        peer.command(Command::Start { connection: peer.accepted.unwrap(), qp: qp.clone(), operation });
         peer.settle();
         Self { peer, qp, completions, data, start, markers: operation.markers_sent, next_to: 0 }
     }
 
     fn with(packing: bool, markers: bool) -> Self {
-        let operation = FullOperation { packing, markers_sent: markers, ..FullOperation::new(QP, true) };
+        let operation = FullOperation { packing, markers_sent: markers, ..FullOperation::new(true) };
         Self::new(operation, Behaviour::default())
     }
 
@@ -294,7 +293,7 @@ fn nothing_follows_a_bad_request() {
 fn nagle_gathers_what_comes_meanwhile() {
     for nagle in [false, true] {
         let tcp = Behaviour { nagle, ..Behaviour::default() };
-        let mut writer = Writer::new(FullOperation::new(QP, true), tcp);
+        let mut writer = Writer::new(FullOperation::new(true), tcp);
         let mut segments = Vec::new();
         for _ in 0..30 {
             writer.post(64);

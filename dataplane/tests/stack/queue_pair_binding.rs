@@ -51,7 +51,6 @@ impl World {
             rings,
             doorbells,
         ));
-        self.peer.command(Command::CreateQp(qp.clone()));
         self.peer.settle();
         qp
     }
@@ -73,9 +72,9 @@ impl World {
         }
     }
 
-    fn start(&mut self, remote: &Remote, qp: &SharedQp, initiator: bool) {
-        let operation = FullOperation::new(qp.number, initiator);
-        self.peer.command(Command::Start { connection: remote.id, operation });
+    fn start(&mut self, remote: &Remote, qp: &Arc<SharedQp>, initiator: bool) {
+        let operation = FullOperation::new(initiator);
+        self.peer.command(Command::Start { connection: remote.id, qp: qp.clone(), operation });
         self.peer.settle();
     }
 
@@ -131,11 +130,11 @@ fn a_closed_connection_takes_no_queue_pair() {
         world.inject(PEER_PORT, world.peer.header(Flags::RST, PEER_ISS + 1, SeqNumber(0)));
         assert!(world.closed(&first) && world.peer.core.tcp(first.id).is_some(), "over, in its slot");
         if unnegotiated {
-            let operation =
-                FullOperation::unnegotiated(mine.number, 1, FullOperation::new(mine.number, true).depths);
+            let operation = FullOperation::unnegotiated(1, FullOperation::new(true).depths);
             let direction = Direction::Both;
             let connection = first.id;
-            world.peer.command(Command::StartUnnegotiated { connection, operation, direction });
+            let qp = mine.clone();
+            world.peer.command(Command::StartUnnegotiated { connection, qp, operation, direction });
             world.peer.settle();
         } else {
             world.start(&first, &mine, true);
@@ -148,8 +147,8 @@ fn a_closed_connection_takes_no_queue_pair() {
 
         let second = world.open(PEER_PORT + 1);
         world.start(&second, &theirs, true);
-        let id = QpNumber(1);
-        world.peer.command(Command::DestroyQp(id));
+        let id = mine.number;
+        world.peer.command(Command::DestroyQp(mine.clone()));
         world.peer.settle();
         assert!(world.peer.events.iter().any(|event| matches!(event, Event::QpDestroyed(qp) if *qp == id)));
         assert_eq!(mine.state(), QpState::Error);
@@ -195,7 +194,7 @@ fn an_old_connection_does_not_reach_the_next_queue_pair_of_its_number() {
     world.peer.command(Command::ExpectFpdu { connection: first.id, within_ns: SECOND });
     world.peer.settle();
     world.stall();
-    world.peer.command(Command::DestroyQp(old.number));
+    world.peer.command(Command::DestroyQp(old.clone()));
     world.peer.settle();
     assert!(world.closed(&first) && world.peer.core.tcp(first.id).is_some(), "over, in its slot");
     let new = world.create(1, OTHER_PD);

@@ -43,10 +43,9 @@ impl Flooded {
             peer.rings.doorbells.clone(),
         ));
         let grant = Grant::new(region_of(&vec![7; OCTETS]), PD, 0, Access::empty());
-        peer.command(Command::CreateQp(qp.clone()));
         peer.command(Command::Register { stag: SOURCE, grant });
-        let operation = FullOperation::new(QP, true);
-        peer.command(Command::Start { connection: peer.accepted.unwrap(), operation });
+        let operation = FullOperation::new(true);
+        peer.command(Command::Start { connection: peer.accepted.unwrap(), qp: qp.clone(), operation });
         peer.settle();
         let local = Slice { stag: SOURCE, to: 0, len: OCTETS as u32 };
         let operation = Operation::Write { stag: STag(9), to: 0 };

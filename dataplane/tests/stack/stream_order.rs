@@ -83,10 +83,10 @@ fn octets_and_end_that_came_before_full_operation_are_taken_in_it() {
     speak(&mut peer, Flags::FIN, ack);
     let completions = Arc::new(CompletionRing::new(4));
     let rings = CompletionRings::shared(completions);
-    let qp = SharedQp::new(QP, PD, QueueDepths { send: 1, receive: 1 }, rings, peer.rings.doorbells.clone());
-    peer.command(Command::CreateQp(Arc::new(qp)));
-    let operation = FullOperation::new(QP, false);
-    let then = AfterStream::FullOperation(operation);
+    let doorbells = peer.rings.doorbells.clone();
+    let qp = Arc::new(SharedQp::new(QP, PD, QueueDepths { send: 1, receive: 1 }, rings, doorbells));
+    let operation = FullOperation::new(false);
+    let then = AfterStream::FullOperation { qp, operation };
     let connection = peer.accepted.unwrap();
     peer.command(Command::Stream { connection, octets: Box::new([1, 2, 3, 4]), then });
     peer.core.poll_once(peer.now);

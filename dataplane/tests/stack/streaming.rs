@@ -13,7 +13,7 @@ use warpline_dataplane::mpa::MpaError;
 use warpline_dataplane::mpa::enhanced::ReadDepths;
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QpState, QueueDepths, SharedQp};
-use warpline_dataplane::qp::work::{Operation, QpNumber, ReceiveRequest, SendRequest, Slice, Status};
+use warpline_dataplane::qp::work::{Operation, ReceiveRequest, SendRequest, Slice, Status};
 use warpline_dataplane::ring::{AfterStream, Command, ConnectionId, Direction, Event, FullOperation};
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::SECOND;
@@ -80,7 +80,6 @@ impl Streaming {
             rings,
             peer.rings.doorbells.clone(),
         ));
-        peer.command(Command::CreateQp(qp.clone()));
         let memory = region_of(&[0; MEMORY_OCTETS]);
         let grant = Grant::new(memory.clone(), PD, 0, Access::LOCAL_WRITE);
         peer.command(Command::Register { stag: MEMORY, grant });
@@ -133,8 +132,9 @@ impl Streaming {
     }
 
     fn start_version(&mut self, direction: Direction, version: u8) {
-        let operation = FullOperation::unnegotiated(QP, version, USUAL);
-        self.command(Command::StartUnnegotiated { connection: self.connection, operation, direction });
+        let operation = FullOperation::unnegotiated(version, USUAL);
+        let (connection, qp) = (self.connection, self.qp.clone());
+        self.command(Command::StartUnnegotiated { connection, qp, operation, direction });
     }
 
     /// Takes the octets that were copied to control since the last call.
@@ -332,9 +332,8 @@ fn full_operation_begins_at_an_octet_not_at_a_time() {
     streaming.receive(&[&last[..], &figure_5()].concat());
     assert_eq!(streaming.copied(), [&last[..], &figure_5()].concat());
     streaming.take(last.len());
-    let operation =
-        FullOperation { markers_sent: true, markers_received: true, ..FullOperation::new(QP, false) };
-    let then = AfterStream::FullOperation(operation);
+    let operation = FullOperation { markers_sent: true, markers_received: true, ..FullOperation::new(false) };
+    let then = AfterStream::FullOperation { qp: streaming.qp.clone(), operation };
     let connection = streaming.connection;
     streaming.peer.sent.clear();
     streaming.command(Command::Stream { connection, octets: Box::new(*b"our last words"), then });
@@ -494,14 +493,16 @@ fn the_handshake_may_end_with_the_request() {
     }
 }
 
-/// No Full Operation without a queue pair.
+/// No Full Operation without a queue pair: one that was destroyed is none.
 // Requirements: MPA-7.1-04
 #[test]
 fn a_stream_without_a_queue_pair_cannot_start() {
     let mut streaming = Streaming::new();
-    let connection = streaming.connection;
-    let operation = FullOperation::unnegotiated(QpNumber(77), 1, USUAL);
-    streaming.command(Command::StartUnnegotiated { connection, operation, direction: Direction::Both });
+    let (connection, qp) = (streaming.connection, streaming.qp.clone());
+    streaming.command(Command::DestroyQp(qp.clone()));
+    assert!(streaming.peer.sent.is_empty());
+    let operation = FullOperation::unnegotiated(1, USUAL);
+    streaming.command(Command::StartUnnegotiated { connection, qp, operation, direction: Direction::Both });
     assert!(streaming.peer.sent.iter().any(|sent| sent.header.flags.contains(Flags::RST)));
 }
 
@@ -513,9 +514,10 @@ fn a_responder_does_not_wait_for_its_first_fpdu_for_ever() {
     for comes in [false, true] {
         let mut streaming = Streaming::new();
         let operation =
-            FullOperation { markers_sent: true, markers_received: true, ..FullOperation::new(QP, false) };
+            FullOperation { markers_sent: true, markers_received: true, ..FullOperation::new(false) };
         let connection = streaming.connection;
-        streaming.command(Command::Start { connection, operation });
+        let qp = streaming.qp.clone();
+        streaming.command(Command::Start { connection, qp, operation });
         streaming.command(Command::ExpectFpdu { connection, within_ns: SECOND });
         streaming.send(5, 24);
         streaming.peer.pass_ms(900);

@@ -9,7 +9,7 @@ use warpline_dataplane::ring::{Command, FullOperation};
 use warpline_dataplane::wire::tcp::Flags;
 
 use crate::common::raw::PEER_ISS;
-use crate::common::{PD, QP, holds, region_of};
+use crate::common::{PD, holds, region_of};
 use crate::errors::target::{Target, tagged};
 use crate::reference::mpa::{Sender, Stream};
 
@@ -22,7 +22,7 @@ const RESPONSE: u8 = 0x42;
 /// Returns a target with a Read outstanding into each sink, the framer of its peer, and the sinks.
 fn reading() -> (Target, Sender, Vec<Region>) {
     let depths = ReadDepths { ird: 0, ord: 2 };
-    let operation = FullOperation { depths, markers_received: true, ..FullOperation::new(QP, false) };
+    let operation = FullOperation { depths, markers_received: true, ..FullOperation::new(false) };
     let mut target = Target::with(operation);
     let mut sinks = Vec::new();
     for stag in SINKS {

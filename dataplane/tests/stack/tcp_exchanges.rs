@@ -98,9 +98,8 @@ fn a_dropped_fpdu_sends_no_blocks_to_a_peer_without_sack() {
     let rings = CompletionRings::shared(Arc::new(CompletionRing::new(1)));
     let depths = QueueDepths { send: 1, receive: 1 };
     let qp = Arc::new(SharedQp::new(QP, PD, depths, rings, peer.rings.doorbells.clone()));
-    peer.command(Command::CreateQp(qp));
-    let operation = FullOperation::new(QP, true);
-    peer.command(Command::Start { connection: peer.accepted.unwrap(), operation });
+    let operation = FullOperation::new(true);
+    peer.command(Command::Start { connection: peer.accepted.unwrap(), qp: qp.clone(), operation });
     peer.settle();
     // A ULPDU of 54 octets, and zeros for its CRC.
     let mut fpdu = [0; 60];

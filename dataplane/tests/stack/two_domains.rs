@@ -60,13 +60,12 @@ fn open(peer: &mut RawPeer, number: u32) -> Stream {
         rings,
         peer.rings.doorbells.clone(),
     ));
-    peer.command(Command::CreateQp(qp.clone()));
     let stag = STag::new(number as u16, 0x1111);
     let memory = region_of(&[number as u8; OCTETS]);
     let access = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::LOCAL_WRITE | Access::WINDOW_BIND;
     peer.command(Command::Register { stag, grant: Grant::new(memory.clone(), domain, 0, access) });
-    let operation = FullOperation { depths: DEPTHS, ..FullOperation::new(QpNumber(number), false) };
-    let then = AfterStream::FullOperation(operation);
+    let operation = FullOperation { depths: DEPTHS, ..FullOperation::new(false) };
+    let then = AfterStream::FullOperation { qp: qp.clone(), operation };
     peer.command(Command::Stream { connection, octets: Box::new([]), then });
     peer.settle();
     let mut stream = Stream { port, qp, completions, stag, memory, seq: PEER_ISS + 1, ack };

@@ -138,8 +138,8 @@ impl Link {
             core_next: 0,
             failed: None,
         };
-        link.supply();
-        link.open(mode);
+        let qp = link.supply();
+        link.open(mode, qp);
         link
     }
 
@@ -148,11 +148,10 @@ impl Link {
     }
 
     /// A queue pair with its receives, and memory.
-    fn supply(&self) {
+    fn supply(&self) -> Arc<SharedQp> {
         let completions = CompletionRings::shared(self.completions.clone());
         let depths = QueueDepths { send: 1, receive: RECEIVES };
         let qp = Arc::new(SharedQp::new(QP, PD, depths, completions, self.rings.doorbells.clone()));
-        self.command(Command::CreateQp(qp.clone()));
         self.command(Command::Register { stag: STag(SINK), grant: self.sink.grant(Access::REMOTE_WRITE) });
         self.command(Command::Register { stag: INBOX, grant: self.inbox.grant(Access::LOCAL_WRITE) });
         for id in 0..RECEIVES as u64 {
@@ -160,11 +159,12 @@ impl Link {
             let local = Slice { stag: INBOX, to, len: RECEIVE_OCTETS as u32 };
             qp.post_receive(ReceiveRequest::new(id, local)).unwrap();
         }
+        qp
     }
 
     /// The peer connects, and Full Operation begins: the Request is the one octet before it, and so is the
     /// Reply.
-    fn open(&mut self, mode: Mode) {
+    fn open(&mut self, mode: Mode, qp: Arc<SharedQp>) {
         self.command(Command::Listen { address: None, port: PORT, backlog: 1, tcp: None });
         let iss = mode.start.wrapping_sub(2);
         self.segment(SYN, iss, &[]);
@@ -176,9 +176,9 @@ impl Link {
             markers_received: mode.markers,
             crc: mode.crc,
             version: mode.version,
-            ..FullOperation::new(QP, false)
+            ..FullOperation::new(false)
         };
-        let then = AfterStream::FullOperation(operation);
+        let then = AfterStream::FullOperation { qp, operation };
         self.command(Command::Stream { connection, octets: Box::new(*b"!"), then });
         self.settle();
         assert_eq!(self.received(), 0);

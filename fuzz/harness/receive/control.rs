@@ -101,17 +101,14 @@ impl Control {
             CompletionRings::shared(completions.clone()),
             self.rings.doorbells.clone(),
         ));
-        if self.command(Command::CreateQp(shared.clone())) {
-            let outstanding = HashMap::new();
-            self.qps[number] = Some(Qp { shared, completions, outstanding, bound: false, destroyed: false });
-        }
+        let outstanding = HashMap::new();
+        self.qps[number] = Some(Qp { shared, completions, outstanding, bound: false, destroyed: false });
     }
 
     pub fn destroy_qp(&mut self, number: usize) -> bool {
-        if self.qps[number].as_ref().is_none_or(|qp| qp.destroyed) {
-            return true;
-        }
-        let done = self.command(Command::DestroyQp(QpNumber(number as u32)));
+        let Some(qp) = self.qps[number].as_ref().filter(|qp| !qp.destroyed) else { return true };
+        let shared = qp.shared.clone();
+        let done = self.command(Command::DestroyQp(shared));
         if let Some(qp) = self.qps[number].as_mut() {
             qp.destroyed |= done;
         }
@@ -123,11 +120,11 @@ impl Control {
     }
 
     /// A queue pair that serves no connection yet; it is taken to serve one now.
-    pub fn bind(&mut self, number: usize) -> Option<QpNumber> {
+    pub fn bind(&mut self, number: usize) -> Option<Arc<SharedQp>> {
         self.create_qp(number);
         let qp = self.qps[number].as_mut().filter(|qp| !qp.bound && !qp.destroyed)?;
         qp.bound = true;
-        Some(QpNumber(number as u32))
+        Some(qp.shared.clone())
     }
 
     pub fn post_send(&mut self, number: usize, operation: Operation, local: Slice, signaled: bool) {

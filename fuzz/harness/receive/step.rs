@@ -1,9 +1,11 @@
 //! The possible steps of an input, one function each.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use warpline_dataplane::memory::STag;
 use warpline_dataplane::mpa::enhanced::{ReadDepths, ReadyToReceive, Rtr, RtrKinds};
+use warpline_dataplane::qp::shared::SharedQp;
 use warpline_dataplane::qp::work::{Operation, Slice};
 use warpline_dataplane::ring::{AfterStream, Command, ConnectionId, FullOperation};
 use warpline_dataplane::time::{MICROSECOND, SECOND};
@@ -328,10 +330,14 @@ fn pass(world: &mut World, input: &mut Input<'_>) {
     }
 }
 
-fn full_operation(world: &mut World, input: &mut Input<'_>, initiator: bool) -> Option<FullOperation> {
+fn full_operation(
+    world: &mut World,
+    input: &mut Input<'_>,
+    initiator: bool,
+) -> Option<(Arc<SharedQp>, FullOperation)> {
     let how = input.octet();
     let qp = world.control.bind(usize::from(how) % QUEUE_PAIRS)?;
-    Some(FullOperation {
+    let operation = FullOperation {
         markers_sent: how & 0x10 != 0,
         markers_received: how & 0x20 != 0,
         crc: how & 0x40 == 0,
@@ -345,8 +351,9 @@ fn full_operation(world: &mut World, input: &mut Input<'_>, initiator: bool) -> 
             _ => ReadyToReceive::Expect(RtrKinds::all()),
         },
         depths: ReadDepths { ird: (how & 3).into(), ord: (how >> 4 & 3).into() },
-        ..FullOperation::new(qp, initiator)
-    })
+        ..FullOperation::new(initiator)
+    };
+    Some((qp, operation))
 }
 
 fn command(world: &mut World, input: &mut Input<'_>) {
@@ -401,16 +408,16 @@ fn stream(world: &mut World, input: &mut Input<'_>, which: usize, connection: Co
     let then = match how % 4 {
         0 => AfterStream::Close,
         1 if !operating => match full_operation(world, input, how & 4 != 0) {
-            Some(operation) => {
+            Some((qp, operation)) => {
                 enter(world, which, operation.markers_received);
-                AfterStream::FullOperation(operation)
+                AfterStream::FullOperation { qp, operation }
             }
             None => AfterStream::Stay,
         },
         2 if !operating => {
-            if let Some(operation) = full_operation(world, input, how & 4 != 0) {
+            if let Some((qp, operation)) = full_operation(world, input, how & 4 != 0) {
                 enter(world, which, operation.markers_received);
-                world.control.command(Command::Start { connection, operation });
+                world.control.command(Command::Start { connection, qp, operation });
             }
             return;
         }
@@ -513,9 +520,9 @@ fn accept(world: &mut World, input: &mut Input<'_>) {
     }
     say_now(world, which, REQUEST);
     let Some(connection) = world.flows[which].now().id else { return };
-    let Some(operation) = full_operation(world, input, false) else { return };
+    let Some((qp, operation)) = full_operation(world, input, false) else { return };
     enter(world, which, operation.markers_received);
-    let then = AfterStream::FullOperation(operation);
+    let then = AfterStream::FullOperation { qp, operation };
     world.control.command(Command::Stream { connection, octets: Box::new(*REPLY), then });
     supply(world);
 }
@@ -540,9 +547,9 @@ fn connect(world: &mut World, input: &mut Input<'_>) {
     world.control.command(Command::Stream { connection, octets: Box::new(*REQUEST), then });
     world.settle();
     say_now(world, which, REPLY);
-    let Some(operation) = full_operation(world, input, true) else { return };
+    let Some((qp, operation)) = full_operation(world, input, true) else { return };
     enter(world, which, operation.markers_received);
-    world.control.command(Command::Start { connection, operation });
+    world.control.command(Command::Start { connection, qp, operation });
     supply(world);
 }
 

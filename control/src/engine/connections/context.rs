@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use warpline_dataplane::mpa::enhanced::Outcome;
 use warpline_dataplane::qp::shared::SharedQp;
-use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::ring::{AfterStream, Command, ConnectionId, FullOperation};
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::Instant;
@@ -128,7 +127,7 @@ pub(super) fn end_stream(stream: Option<&Arc<SharedStream>>) {
 }
 
 /// Returns how the core runs a connection whose startup has come to `setup`.
-pub(super) const fn full_operation(qp: QpNumber, initiator: bool, setup: Setup) -> FullOperation {
+pub(super) const fn full_operation(initiator: bool, setup: Setup) -> FullOperation {
     let Agreement { markers_sent, markers_received, crc, version } = setup.agreement;
     let Outcome { depths, ready } = setup.outcome;
     FullOperation {
@@ -138,6 +137,6 @@ pub(super) const fn full_operation(qp: QpNumber, initiator: bool, setup: Setup) 
         version,
         ready,
         depths,
-        ..FullOperation::new(qp, initiator)
+        ..FullOperation::new(initiator)
     }
 }

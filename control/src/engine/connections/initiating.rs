@@ -67,9 +67,9 @@ fn on_reply(cx: &mut Context<'_>, attempt: ConnectAttempt, reply: Reply, rest: &
             // sent only to a peer that negotiates indications.
             // Requirements: MPA-7.1.2-14, A-20
             let nudges = config.nudges && peer.depths.is_some();
-            let operation = FullOperation { nudges, ..full_operation(qp.number, true, setup) };
+            let operation = FullOperation { nudges, ..full_operation(true, setup) };
             let operation = cx.queue_pairs.configure(&qp, operation);
-            cx.command(Command::Start { connection: cx.id, operation });
+            cx.command(Command::Start { connection: cx.id, qp: qp.clone(), operation });
             let (version, depths) = (setup.agreement.version, setup.outcome.depths);
             let connected = Connected { private_data, peer, version, depths };
             cx.operate(qp, Waiter::Connect(waiter, connected), None)

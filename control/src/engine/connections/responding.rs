@@ -170,8 +170,8 @@ pub(super) fn accept(cx: &mut Context<'_>, phase: Phase, acceptance: Acceptance)
         Ok((octets, setup)) => {
             // One command, so that no octet is read in the wrong mode.
             // Requirements: MPA-7.1.2-10, A-20
-            let operation = cx.queue_pairs.configure(&qp, full_operation(qp.number, false, setup));
-            let then = AfterStream::FullOperation(operation);
+            let operation = cx.queue_pairs.configure(&qp, full_operation(false, setup));
+            let then = AfterStream::FullOperation { qp: qp.clone(), operation };
             cx.command(Command::Stream { connection: cx.id, octets, then });
             let accepted = Accepted { version: setup.agreement.version, depths: setup.outcome.depths };
             if let Some(within_ns) = first_fpdu_ns {

@@ -51,7 +51,7 @@ pub(super) fn attach(
     // What the application has not read is not consumed: the core hands it over once more.
     before.dequeue_pending();
     let doorbells = cx.queue_pairs.doorbells().clone();
-    let stream = Arc::new(SharedByteStream::new(cx.id.to_bits(), doorbells, config));
+    let stream = Arc::new(SharedByteStream::new(cx.id.slot(), doorbells, config));
     cx.command(Command::AttachByteStream { connection: cx.id, stream: stream.clone() });
     cx.out.reply(reply, Ok(stream.clone()));
     Phase::Bytes(stream)
@@ -139,9 +139,9 @@ pub(super) fn start_unnegotiated(
     config: UnnegotiatedConfig,
     reply: Reply<Result<(), SwitchError>>,
 ) -> Phase {
-    let operation = FullOperation::unnegotiated(qp.number, config.version, config.depths);
+    let operation = FullOperation::unnegotiated(config.version, config.depths);
     let operation = cx.queue_pairs.configure(qp, operation);
-    let command = Command::StartUnnegotiated { connection: cx.id, operation, direction };
+    let command = Command::StartUnnegotiated { connection: cx.id, qp: qp.clone(), operation, direction };
     match phase {
         Phase::Operating(Operating { qp: ref serving, stream: Some(ref stream), .. })
             if Arc::ptr_eq(serving, qp) && !stream.is_of_mpa(direction) =>

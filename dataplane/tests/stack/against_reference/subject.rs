@@ -163,7 +163,6 @@ impl Subject {
             qp = qp.with_shared_receives(shared.clone());
         }
         let qp = Arc::new(qp);
-        peer.command(Command::CreateQp(qp.clone()));
         let memory = memory(rng);
         let regions = memory.0.iter().map(|region| Self::register(&peer, region)).collect();
         let depth = |takes: bool| if takes { IRD as u16 } else { 0 };
@@ -173,9 +172,10 @@ impl Subject {
             crc: setup.crc,
             packing: setup.packing,
             depths: ReadDepths { ird: depth(setup.takes_requests), ord: ORD as u16 },
-            ..FullOperation::new(QP, setup.initiator)
+            ..FullOperation::new(setup.initiator)
         };
-        let (connection, then) = (peer.accepted.unwrap(), AfterStream::FullOperation(operation));
+        let (connection, then) =
+            (peer.accepted.unwrap(), AfterStream::FullOperation { qp: qp.clone(), operation });
         peer.command(Command::Stream { connection, octets: Box::new([]), then });
         peer.settle();
         (Self { peer, qp, completions, shared, regions, core_start }, memory)

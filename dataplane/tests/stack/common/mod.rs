@@ -67,9 +67,7 @@ impl Host {
             CompletionRings::shared(completions.clone()),
             rings.doorbells.clone(),
         ));
-        let host = Self { core, rings, qp, completions, events: Vec::new(), connection: None };
-        host.command(Command::CreateQp(host.qp.clone()));
-        host
+        Self { core, rings, qp, completions, events: Vec::new(), connection: None }
     }
 
     pub fn command(&self, command: Command) {
@@ -242,7 +240,7 @@ impl Pair {
             crc: setup.crc,
             depths: ReadDepths { ird: reads, ord: reads },
             receive_wait_ns,
-            ..FullOperation::new(QP, initiator)
+            ..FullOperation::new(initiator)
         };
         self.a.command(Command::Stream {
             connection: a,
@@ -253,10 +251,11 @@ impl Pair {
         self.b.command(Command::Stream {
             connection: b,
             octets: Box::new(*REPLY),
-            then: AfterStream::FullOperation(operation(false)),
+            then: AfterStream::FullOperation { qp: self.b.qp.clone(), operation: operation(false) },
         });
         assert!(self.run_until(600, |pair| pair.a.streamed() == REPLY), "no Reply");
-        self.a.command(Command::Start { connection: a, operation: operation(true) });
+        let qp = self.a.qp.clone();
+        self.a.command(Command::Start { connection: a, qp, operation: operation(true) });
         self.step();
     }
 }

@@ -17,8 +17,8 @@ use warpline_dataplane::time::SECOND;
 use warpline_dataplane::wire::tcp::{Flags, Header};
 
 use super::target::{BASE_TO, INBOX, Target, WRITABLE, fpdu, send, tagged, untagged, write};
+use crate::common::holds;
 use crate::common::raw::{PEER_ISS, RawPeer};
-use crate::common::{QP, holds};
 use crate::reference::mpa::{Sender, Stream};
 
 const NOWHERE: STag = STag::new(9, 0x9999);
@@ -102,7 +102,7 @@ fn an_error_of_ddp_tears_nothing_down() {
 // Requirements: MPA-8-10, C00-9-06, DDP-6.2-01
 #[test]
 fn an_error_of_mpa_tears_nothing_down() {
-    let operation = FullOperation { crc_retries: 0, ..FullOperation::new(QP, false) };
+    let operation = FullOperation { crc_retries: 0, ..FullOperation::new(false) };
     let mut target = Target::with(operation);
     target.open();
     let mut wrong = fpdu(&write(WRITABLE, BASE_TO, b"damaged"));
@@ -217,8 +217,7 @@ fn the_first_message_in_error_is_the_one_reported() {
         expect(target);
 
         // The second fault arrives beyond a gap, among FPDUs that can be placed there.
-        let mut target =
-            Target::with(FullOperation { markers_received: true, ..FullOperation::new(QP, false) });
+        let mut target = Target::with(FullOperation { markers_received: true, ..FullOperation::new(false) });
         let mut sender = Sender::new(Stream { start: (PEER_ISS + 1).0, markers: true, crc: true });
         let mut gap = Vec::new();
         sender.frame(&write(NOWHERE, 0, b""), &mut gap);
@@ -259,7 +258,7 @@ fn terminates_hold_what_their_flags_say() {
     ];
     for (ulpdu, flags, header_octets) in cases {
         let depths = ReadDepths { ird: 1, ord: 1 };
-        let mut target = Target::with(FullOperation { depths, ..FullOperation::new(QP, false) });
+        let mut target = Target::with(FullOperation { depths, ..FullOperation::new(false) });
         target.open();
         target.send(&fpdu(&ulpdu));
         let content = terminate_in(&target.sent().0);

@@ -30,7 +30,7 @@ fn bad() -> Vec<u8> {
 fn destroyed_after_an_error(target: &mut Target) {
     target.send_with_window(0, &fpdu(&bad()));
     assert_eq!((target.qp.state(), target.qp.error()), (QpState::Terminate, Some(ERROR)));
-    target.peer.command(Command::DestroyQp(QP));
+    target.peer.command(Command::DestroyQp(target.qp.clone()));
     target.peer.settle();
     let mut events = target.peer.events.iter();
     assert!(events.any(|event| matches!(event, Event::QpDestroyed(QP))), "{:?}", target.peer.events);
@@ -69,7 +69,6 @@ fn a_terminate_outlives_its_queue_pair() {
         rings,
         target.peer.rings.doorbells.clone(),
     ));
-    target.peer.command(Command::CreateQp(next.clone()));
     next.post_receive(Target::receive(9)).unwrap();
     target.peer.pass_ms(1500);
     let mut events = target.peer.events.iter();
@@ -169,7 +168,7 @@ fn what_is_posted_behind_a_terminate_is_flushed() {
 fn a_queue_pair_destroyed_in_good_order_resets() {
     let mut target = Target::new();
     target.open();
-    target.peer.command(Command::DestroyQp(QP));
+    target.peer.command(Command::DestroyQp(target.qp.clone()));
     target.peer.settle();
     assert!(target.peer.expect_one().header.flags.contains(Flags::RST));
 }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::target::{BASE_TO, Target, WRITABLE, fpdu, send, terminate, untagged, write};
-use crate::common::{PD, QP, holds};
+use crate::common::{PD, holds};
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::QpState;
@@ -20,7 +20,7 @@ const NO_BUFFER: StreamError = StreamError::Ddp(DdpError::NoBuffer);
 const CONTROL: [u8; 4] = [0x12, 2, 0xc0, 0];
 
 const fn waiting() -> FullOperation {
-    FullOperation { receive_wait_ns: Some(5 * SECOND), ..FullOperation::new(QP, false) }
+    FullOperation { receive_wait_ns: Some(5 * SECOND), ..FullOperation::new(false) }
 }
 
 /// A target whose only receive is used: the next message waits.
@@ -232,7 +232,7 @@ fn a_shared_receive_queue_wakes_who_waits() {
         assert_eq!(receives.len(), 0, "no more than it needs");
     }
     target.send(&fpdu(&send(3, 0, b"three")));
-    target.peer.command(Command::DestroyQp(QP));
+    target.peer.command(Command::DestroyQp(target.qp.clone()));
     target.peer.settle();
     receives.post(&[Target::receive(9)]).unwrap();
     target.peer.pass_ms(100);
@@ -252,7 +252,7 @@ fn a_lingering_connection_waits_for_no_receive() {
         target.peer.pass_ms(500);
     }
     assert_eq!(target.qp.state(), QpState::Terminate);
-    target.peer.command(Command::DestroyQp(QP));
+    target.peer.command(Command::DestroyQp(target.qp.clone()));
     target.peer.settle();
     let usage = target.peer.core.usage();
     assert_eq!((usage.connections, usage.awaiting_shared), (1, 0), "it lingers, and is in no list");

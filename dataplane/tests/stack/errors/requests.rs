@@ -10,14 +10,14 @@ use warpline_dataplane::rdmap::RdmapError;
 use warpline_dataplane::ring::FullOperation;
 
 use super::target::{BASE_TO, COUNTERS, FOREIGN, INBOX, READABLE, Target, WRITABLE, fpdu, tagged, untagged};
-use crate::common::{QP, holds};
+use crate::common::holds;
 
 const STALE: STag = STag::new(3, 0x3332);
 
 /// A core that accepts two requests at a time and may have two outstanding.
 fn target() -> Target {
     let depths = ReadDepths { ird: 2, ord: 2 };
-    let mut target = Target::with(FullOperation { depths, ..FullOperation::new(QP, false) });
+    let mut target = Target::with(FullOperation { depths, ..FullOperation::new(false) });
     target.open();
     target
 }

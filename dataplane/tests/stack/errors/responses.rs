@@ -11,8 +11,8 @@ use warpline_dataplane::ring::{Command, Event, FullOperation};
 use warpline_dataplane::wire::tcp::Flags;
 
 use super::target::{BASE_TO, INBOX, READABLE, Target, WRITABLE, fpdu, tagged, untagged, write};
+use crate::common::holds;
 use crate::common::raw::PEER_ISS;
-use crate::common::{QP, holds};
 use crate::reference::mpa::{Sender, Stream};
 
 const DEPTHS: ReadDepths = ReadDepths { ird: 2, ord: 2 };
@@ -23,7 +23,7 @@ const HALF: usize = 24;
 /// A core that receives Markers and has posted a Read into the first octets of the inbox. What comes next is
 /// framed by the sender that is returned; the FPDU after the next one contains a Marker.
 fn reading() -> (Target, Sender) {
-    let operation = FullOperation { depths: DEPTHS, markers_received: true, ..FullOperation::new(QP, false) };
+    let operation = FullOperation { depths: DEPTHS, markers_received: true, ..FullOperation::new(false) };
     let mut target = Target::with(operation);
     let mut sender = Sender::new(Stream { start: (PEER_ISS + 1).0, markers: true, crc: true });
     // 24 octets with the Marker that the stream begins with, then 20 each: up to 444.
@@ -116,7 +116,7 @@ fn deregister(target: &mut Target) -> Result<(), RemoveError> {
 /// Memory that the peer has asked for stays registered while its Responses may be sent again. When the stream
 /// has ended it is its owner's.
 fn ends_with_reads_outstanding(end: impl FnOnce(&mut Target)) {
-    let mut target = Target::with(FullOperation { depths: DEPTHS, ..FullOperation::new(QP, false) });
+    let mut target = Target::with(FullOperation { depths: DEPTHS, ..FullOperation::new(false) });
     target.open();
     for msn in 1..=2 {
         let header = [
@@ -144,7 +144,7 @@ fn a_reset_frees_what_the_peer_reads() {
 #[test]
 fn the_end_of_the_queue_pair_frees_what_the_peer_reads() {
     ends_with_reads_outstanding(|target| {
-        target.peer.command(Command::DestroyQp(QP));
+        target.peer.command(Command::DestroyQp(target.qp.clone()));
         target.peer.settle();
     });
 }

@@ -38,7 +38,7 @@ pub struct Target {
 
 impl Target {
     pub fn new() -> Self {
-        Self::with(FullOperation::new(QP, false))
+        Self::with(FullOperation::new(false))
     }
 
     /// Returns a target in Full Operation with `operation`.
@@ -59,7 +59,6 @@ impl Target {
             qp = qp.with_shared_receives(receives);
         }
         let qp = Arc::new(qp);
-        peer.command(Command::CreateQp(qp.clone()));
         let mut regions = Vec::new();
         let grants = [
             (WRITABLE, PD, Access::REMOTE_WRITE, BASE_TO),
@@ -81,7 +80,7 @@ impl Target {
         peer.command(Command::Stream {
             connection,
             octets: Box::new([]),
-            then: AfterStream::FullOperation(operation),
+            then: AfterStream::FullOperation { qp: qp.clone(), operation },
         });
         peer.settle();
         Self { peer, connection, qp, completions, regions, seq: PEER_ISS + 1, ack: next }

@@ -53,7 +53,7 @@ fn paused_reader(world: &mut World, segment_octets: usize) -> (Stranger, ByteRea
     let [send_ring, receive_ring] = rings;
     let config = ByteStreamConfig::new(send_ring, receive_ring);
     let (connection, doorbells) = (stranger.connection, world.peer.rings.doorbells.clone());
-    let stream = Arc::new(SharedByteStream::new(connection.to_bits(), doorbells, config));
+    let stream = Arc::new(SharedByteStream::new(connection.slot(), doorbells, config));
     world.peer.command(Command::AttachByteStream { connection, stream: stream.clone() });
     world.peer.come_to_rest();
     // The ring takes half of them; the others fill a window without a scale.

@@ -86,7 +86,7 @@ impl Stream {
 fn attach(rings: &Rings, connection: ConnectionId, octets: [usize; 2]) -> Arc<SharedByteStream> {
     let [send, receive] = octets.map(|octets| Region::heap(octets).unwrap());
     let config = ByteStreamConfig::new(send, receive);
-    let stream = Arc::new(SharedByteStream::new(connection.to_bits(), rings.doorbells.clone(), config));
+    let stream = Arc::new(SharedByteStream::new(connection.slot(), rings.doorbells.clone(), config));
     let command = Command::AttachByteStream { connection, stream: stream.clone() };
     assert!(rings.commands.push(command).is_ok(), "command ring full");
     stream

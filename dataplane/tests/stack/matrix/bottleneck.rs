@@ -166,7 +166,6 @@ impl Port {
             rings,
             doorbells,
         ));
-        side.command(Command::CreateQp(qp.clone()));
         Self { qp, completions }
     }
 
@@ -264,14 +263,15 @@ impl Flows {
         });
         self.run_until("no connection", |flows| flows.a.opened().is_some() && flows.b.opened().is_some());
         let ends = (self.a.opened().unwrap(), self.b.opened().unwrap());
-        let operation = |initiator| FullOperation::new(QpNumber(number), initiator);
+        let operation = |initiator| FullOperation::new(initiator);
         let stream =
             |connection, octets: &[u8], then| Command::Stream { connection, octets: octets.into(), then };
         self.a.command(stream(ends.0, REQUEST, AfterStream::Stay));
         self.run_until("no Request", |flows| flows.b.streamed(REQUEST));
-        self.b.command(stream(ends.1, REPLY, AfterStream::FullOperation(operation(false))));
+        let full_operation = AfterStream::FullOperation { qp: b.qp.clone(), operation: operation(false) };
+        self.b.command(stream(ends.1, REPLY, full_operation));
         self.run_until("no Reply", |flows| flows.a.streamed(REPLY));
-        self.a.command(Command::Start { connection: ends.0, operation: operation(true) });
+        self.a.command(Command::Start { connection: ends.0, qp: a.qp.clone(), operation: operation(true) });
         self.step();
         self.connections.push(Flow { a, b, under_way: 0, acknowledged_octets: 0 });
         index

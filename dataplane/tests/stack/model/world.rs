@@ -120,7 +120,6 @@ impl Host {
             let shares = setup.sharing[usize::from(host) - 1] >> number & 1 == 1;
             let qp = if shares { qp.with_shared_receives(this.shared_receives.clone()) } else { qp };
             let qp = Arc::new(qp);
-            this.command(Command::CreateQp(qp.clone()));
             this.qps.push(qp);
         }
         this
@@ -188,10 +187,11 @@ impl Link {
                 packing: setup.packing,
                 receive_wait_ns: setup.waiting.then_some(20 * MILLISECOND),
                 depths: ReadDepths { ird: setup.read_depth[1 - side], ord: setup.read_depth[side] },
-                ..FullOperation::new(QpNumber(number as u32), side == 0)
+                ..FullOperation::new(side == 0)
             };
             let connection = self.hosts[side].connections[number].unwrap();
-            self.hosts[side].command(Command::Start { connection, operation });
+            let qp = self.hosts[side].qps[number].clone();
+            self.hosts[side].command(Command::Start { connection, qp, operation });
             self.step();
         }
     }

@@ -48,7 +48,6 @@ impl Application {
             rings,
             peer.rings.doorbells.clone(),
         ));
-        peer.command(Command::CreateQp(qp.clone()));
         let octets: Vec<u8> = (0..REGION_OCTETS).map(core_octet).collect();
         let (source, target) = (region_of(&octets), region_of(&vec![0; REGION_OCTETS]));
         for (stag, region, access) in
@@ -58,6 +57,15 @@ impl Application {
             peer.command(Command::Register { stag, grant });
         }
         Self { qp, completions, target, events: VecDeque::new(), posted: 0, requests: 0 }
+    }
+
+    /// Enters Full Operation as Initiator, so that FPDUs may go at once.
+    pub fn operate(&self, peer: &RawPeer, flow: &Flow, markers: bool) -> Result<(), String> {
+        let operation =
+            FullOperation { markers_sent: markers, markers_received: markers, ..FullOperation::new(true) };
+        let (connection, qp) = (connection(flow)?, self.qp.clone());
+        peer.command(Command::Start { connection, qp, operation });
+        Ok(())
     }
 
     /// Posts an RDMA Write of `octets` octets; each octet depends on its place in all octets posted so far.
@@ -124,14 +132,6 @@ pub fn send(peer: &RawPeer, flow: &mut Flow, octets: &Octets) -> Result<(), Stri
     }
     let octets = flow.queued[start..].into();
     peer.command(Command::Stream { connection, octets, then: AfterStream::Stay });
-    Ok(())
-}
-
-/// Enters Full Operation as Initiator, so that FPDUs may go at once.
-pub fn operate(peer: &RawPeer, flow: &Flow, markers: bool) -> Result<(), String> {
-    let operation =
-        FullOperation { markers_sent: markers, markers_received: markers, ..FullOperation::new(QP, true) };
-    peer.command(Command::Start { connection: connection(flow)?, operation });
     Ok(())
 }
 

@@ -378,7 +378,7 @@ impl Stage {
                 let flow = self.flows.get_mut(&1).ok_or("there is no flow 1")?;
                 application::send(&self.peer, flow, octets)?;
             }
-            Action::Operate { markers } => application::operate(&self.peer, &self.flows[&1], *markers)?,
+            Action::Operate { markers } => self.application.operate(&self.peer, &self.flows[&1], *markers)?,
             Action::Write(octets) => self.application.write(*octets)?,
             Action::WriteSegments(segments) => {
                 let tcp = self.peer.core.tcp(connection(&self.flows[&1])?).ok_or("no connection")?;

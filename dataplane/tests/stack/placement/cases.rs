@@ -7,7 +7,6 @@ use warpline_dataplane::wire::tcp::Flags;
 
 use super::receiver::{Receiver, Run, Ulpdu};
 use super::{has_marker, play};
-use crate::common::QP;
 use crate::common::raw::RawPeer;
 
 /// Three Writes and a Send, each a FPDU of its own.
@@ -124,7 +123,7 @@ fn the_window_stays_open_under_placement() {
     const WINDOW: u32 = 8192;
     let config = Config { window_bytes: WINDOW, ..RawPeer::config() };
     let peer = RawPeer::with_tables(config, 1500, Tables::default());
-    let operation = FullOperation { markers_received: true, ..FullOperation::new(QP, false) };
+    let operation = FullOperation { markers_received: true, ..FullOperation::new(false) };
     let mut receiver = Receiver::at(peer, operation);
     let run = receiver.begin(&four());
     let start = receiver.seq;
@@ -149,7 +148,7 @@ fn an_fpdu_of_the_mtu_fits_the_least_buffer() {
     for markers in [true, false] {
         let config = Config { window_bytes: 1, ..RawPeer::config() };
         let peer = RawPeer::with_tables(config, 1500, Tables { held_frames: 24, ..Tables::default() });
-        let operation = FullOperation::new(QP, false);
+        let operation = FullOperation::new(false);
         let mut receiver = Receiver::at(peer, FullOperation { markers_received: markers, ..operation });
         for reversed in [false, true] {
             let payload = 1460 - 12 - 6 - 18 - 2;

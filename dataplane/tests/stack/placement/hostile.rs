@@ -12,7 +12,6 @@ use warpline_dataplane::wire::tcp::Flags;
 
 use super::receiver::{BUFFER_OCTETS, Receiver, Run, Ulpdu};
 use super::{play, take_deliveries};
-use crate::common::QP;
 use crate::reference::mpa::Crc;
 
 const MARKER: StreamError = StreamError::Mpa(MpaError::Marker);
@@ -225,7 +224,7 @@ fn no_send_overtakes_a_ready_to_receive_indication() {
     let mut receiver = Receiver::in_operation(FullOperation {
         markers_received: true,
         ready: ReadyToReceive::Expect(RtrKinds::SEND),
-        ..FullOperation::new(QP, false)
+        ..FullOperation::new(false)
     });
     receiver.post(0);
     receiver.post(1);

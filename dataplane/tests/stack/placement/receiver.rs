@@ -120,7 +120,7 @@ impl Receiver {
     }
 
     pub fn with(markers: bool, crc: bool) -> Self {
-        let operation = FullOperation::new(QP, false);
+        let operation = FullOperation::new(false);
         Self::in_operation(FullOperation { markers_received: markers, crc, ..operation })
     }
 
@@ -134,7 +134,7 @@ impl Receiver {
 
     /// Returns a receiver whose queue pair takes its buffers from a shared receive queue.
     pub fn sharing(markers: bool) -> Self {
-        let operation = FullOperation { markers_received: markers, ..FullOperation::new(QP, false) };
+        let operation = FullOperation { markers_received: markers, ..FullOperation::new(false) };
         let shared = SharedReceiveQueue::new(SrqNumber(0), PD, 64, None);
         Self::of(RawPeer::new(), operation, Some(Arc::new(shared)))
     }
@@ -149,7 +149,6 @@ impl Receiver {
             qp = qp.with_shared_receives(shared.clone());
         }
         let qp = Arc::new(qp);
-        peer.command(Command::CreateQp(qp.clone()));
         let sink = region_of(&[UNTOUCHED; SINK_OCTETS + 2 * GUARD_OCTETS]);
         let inbox = region_of(&[UNTOUCHED; BUFFERS * BUFFER_OCTETS + 2 * GUARD_OCTETS]);
         let grants = [
@@ -161,7 +160,7 @@ impl Receiver {
             peer.command(Command::Register { stag, grant });
         }
         let connection = peer.accepted.unwrap();
-        let then = AfterStream::FullOperation(operation);
+        let then = AfterStream::FullOperation { qp: qp.clone(), operation };
         peer.command(Command::Stream { connection, octets: Box::new([]), then });
         peer.settle();
         let seq = PEER_ISS + 1;

@@ -11,7 +11,6 @@ use warpline_dataplane::statistics::DropCause;
 
 use super::receiver::{Receiver, Run, Ulpdu};
 use super::{has_marker, take_deliveries};
-use crate::common::QP;
 use crate::common::raw::RawPeer;
 
 /// Maximum number of nodes visited for one segment: some forty searches of the segments that one connection
@@ -20,7 +19,7 @@ const NODES_PER_SEGMENT_MAX: u64 = 600;
 
 /// A receiver with Markers and the window of 64 KiB of a peer that does not scale it.
 fn receiver() -> Receiver {
-    let operation = FullOperation { markers_received: true, ..FullOperation::new(QP, false) };
+    let operation = FullOperation { markers_received: true, ..FullOperation::new(false) };
     Receiver::at(RawPeer::with(Config { window_bytes: 0xffff, ..RawPeer::config() }, 1500), operation)
 }
 

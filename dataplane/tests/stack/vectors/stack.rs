@@ -42,14 +42,13 @@ impl Stack {
             rings,
             peer.rings.doorbells.clone(),
         ));
-        peer.command(Command::CreateQp(qp.clone()));
         let operation = FullOperation {
             packing: false,
             crc_retries: 0,
             depths: ReadDepths { ird: 4, ord: 4 },
-            ..FullOperation::new(QP, true)
+            ..FullOperation::new(true)
         };
-        peer.command(Command::Start { connection: peer.accepted.unwrap(), operation });
+        peer.command(Command::Start { connection: peer.accepted.unwrap(), qp: qp.clone(), operation });
         let mut this = Self { peer, qp, seq: PEER_ISS + 1, ack };
         this.register(HELLO, &region_of(b"hello"), Access::empty(), 0);
         this

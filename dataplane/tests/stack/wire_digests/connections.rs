@@ -225,7 +225,7 @@ fn endings() -> [Case; 11] {
             let mut pair = established(capture, CLEAR);
             pair.a.write(1, slice(100_000), SHARED, 0);
             (0..30).for_each(|_| pair.step());
-            pair.a.command(Command::DestroyQp(crate::common::QP));
+            pair.a.command(Command::DestroyQp(pair.a.qp.clone()));
             pair.run_for(10);
         }),
         Case::new("disconnect-without-answer", |capture| {

@@ -26,8 +26,8 @@ pub struct Receiver {
     core: Core<SimDevice>,
     rings: Rings,
     markers: bool,
-    /// Connections in Full Operation.
-    operating: u32,
+    /// Queue pairs that serve no connection yet.
+    idle: Vec<Arc<SharedQp>>,
     network: Network,
     held_peak: usize,
 }
@@ -57,7 +57,7 @@ impl Receiver {
             ..Tables::default()
         };
         let core = Core::with_tables(device, config, rings.clone(), tables);
-        let mut receiver = Self { core, rings, markers, operating: 0, network, held_peak: 0 };
+        let mut receiver = Self { core, rings, markers, idle: Vec::new(), network, held_peak: 0 };
         let region = Region::heap(SINK_BYTES)
             .ok_or_else(|| CommandError::Failed("no memory for the region".into()))?;
         let grant = Grant::new(region, PD, 0, Access::REMOTE_WRITE);
@@ -79,9 +79,7 @@ impl Receiver {
                 completions,
                 doorbells,
             );
-            receiver.command(Command::CreateQp(Arc::new(qp)))?;
-            // Commands are few: each is taken at once.
-            receiver.poll(Instant::from_nanos(1))?;
+            receiver.idle.push(Arc::new(qp));
         }
         Ok(receiver)
     }
@@ -100,11 +98,13 @@ impl Receiver {
                 Event::Stream { connection, .. } => {
                     let mut reply = *REPLY;
                     reply[16] |= if self.markers { 0x80 } else { 0 };
-                    let qp = QpNumber(self.operating);
-                    self.operating += 1;
+                    let qp = self
+                        .idle
+                        .pop()
+                        .ok_or_else(|| CommandError::Failed("more connections than queue pairs".into()))?;
                     let operation =
-                        FullOperation { markers_received: self.markers, ..FullOperation::new(qp, false) };
-                    let then = AfterStream::FullOperation(operation);
+                        FullOperation { markers_received: self.markers, ..FullOperation::new(false) };
+                    let then = AfterStream::FullOperation { qp, operation };
                     self.command(Command::Stream { connection, octets: Box::new(reply), then })?;
                 }
                 Event::StreamFailed { error, .. } => {
