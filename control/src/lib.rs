@@ -98,6 +98,7 @@ pub use handles::tcp_stream::TcpStream;
 pub use handles::window::{DeallocateError, MemoryWindow};
 pub use vocabulary::advertisement::{Advertisement, NotAnAdvertisement};
 pub use vocabulary::byte_stream::{ByteStreamConfig, ByteStreamError, UnsolicitedConfig};
+pub use vocabulary::capacity::Capacity;
 pub use vocabulary::connect::{ConnectConfig, ConnectError, Connected, Revision, STARTUP_TIMEOUT};
 pub use vocabulary::device::{CrcPolicy, DeviceConfig, MemorySource, StartError, Stopped, Usage};
 pub use vocabulary::device_name::{

@@ -1,7 +1,11 @@
 //! Every bound of the data plane in one place, each with its unit and its reason.
 
-/// Registered regions of a core. An STag names its slot in 16 bits.
+/// Slots of STags at a core: an STag names its slot in 16 bits.
 pub const REGIONS_PER_CORE: usize = 1 << 16;
+/// Registrations and windows of a core: half of the slots, so that names stay sparse, and a free one is found
+/// at once.
+// Requirements: RDMAP-8.1.1-03
+pub const REGISTRATIONS_MAX: usize = REGIONS_PER_CORE / 2;
 
 /// Frames taken from the device in one go: enough to amortise the call, few enough to stay in cache.
 pub const RECEIVE_BURST_FRAMES: usize = 32;
@@ -44,6 +48,8 @@ pub const HELD_FRAMES_OF_FPDU: usize = (1 << 16) / GATHER_MAX_BYTES;
 /// Frames one core may keep for all its connections; never more than half of what its device has, so that
 /// others can still arrive.
 pub const HELD_FRAMES_PER_CORE: usize = 8192;
+/// The most that a core can be set up for.
+pub const HELD_FRAMES_MAX: usize = 1 << 24;
 /// Least receive window, in bytes: the FPDU of the least MULPDU with PAD, length, CRC and a Marker (RFC 5044
 /// A.5).
 pub const REASSEMBLY_FLOOR_BYTES: u32 = 128 + 2 + 2 + 4 + 4;
@@ -186,37 +192,30 @@ pub const POST_BATCH: usize = 32;
 /// Asynchronous events of a device that the application has not taken. A thousand queue pairs may fail at
 /// once; those beyond are counted.
 pub const ASYNC_EVENTS: usize = 1024;
-/// Queue pairs of a core.
-pub const QPS_PER_CORE: usize = 4096;
-/// Connections of a core, half-open ones included.
-pub const CONNECTIONS_PER_CORE: usize = 4096;
+/// Queue pairs of a core, unless set up otherwise: as many as connections.
+pub const QPS_PER_CORE: usize = CONNECTIONS_PER_CORE;
+/// Connections of a core, half-open ones included, unless set up otherwise. Tables fill as they are used:
+/// this many take 100 MiB of address space, and no memory before there are connections.
+pub const CONNECTIONS_PER_CORE: usize = 1 << 16;
 /// The most connections that a core can be set up for: the name of one has 24 bits for its slot.
 pub const CONNECTIONS_MAX: usize = 1 << 24;
-/// Registrations and windows of one Protection Domain, unless set up otherwise: half of those there can be
-/// ([`REGIONS_PER_CORE`] names stay half empty), so that one domain leaves as many to the others.
-pub const REGIONS_PER_DOMAIN: usize = REGIONS_PER_CORE / 4;
-/// Queue pairs of one Protection Domain, unless set up otherwise: half of a core's.
-pub const QPS_PER_DOMAIN: usize = QPS_PER_CORE / 2;
-/// Connections that a core takes from one address, unless set up otherwise: half of what it has.
-pub const CONNECTIONS_PER_PEER: usize = CONNECTIONS_PER_CORE / 2;
-/// Connections that a core takes from one IPv6 network of 64 bits, unless set up otherwise: three quarters of
-/// what it has. All hosts of a local network may be of one; a single host may have all its addresses.
-pub const CONNECTIONS_PER_NETWORK: usize = CONNECTIONS_PER_CORE / 4 * 3;
 /// How many times as many places of a backlog as are left free one address may hold: half of it, if it is
 /// alone.
 pub const BACKLOG_SHARE_OF_ADDRESS: u32 = 1;
 /// The same for all addresses of an IPv6 network of 64 bits: four fifths. Networks of one site are no
 /// strangers to each other.
 pub const BACKLOG_SHARE_OF_NETWORK: u32 = 4;
-/// Counters of what peers hold of backlogs: as many as a core has connections, so that two busy peers hardly
+/// Counters of what peers hold of backlogs: more than half-open connections, so that two busy peers hardly
 /// ever meet in one.
-pub const BACKLOG_COUNTERS: usize = CONNECTIONS_PER_CORE;
+pub const BACKLOG_COUNTERS: usize = 4096;
 /// How long a connection request waits for the application's decision unless a listener is set up otherwise:
 /// longer than Initiators wait for a Reply (ten seconds, here and in Linux siw), so that no peer is there any
 /// more that could be accepted.
 pub const DECISION_NS: u64 = 60 * SECOND;
-/// Listeners of a core: pairs of an address, or all of them, and a port.
-pub const LISTENERS_PER_CORE: usize = 64;
+/// Listeners of a core, unless set up otherwise: pairs of an address, or all of them, and a port.
+pub const LISTENERS_PER_CORE: usize = 1024;
+/// The most listeners that a core can be set up for: fewer than there are ports for those that name none.
+pub const LISTENERS_MAX: usize = 8192;
 /// Descriptors of data sent or queued, over all connections of a core.
 pub const SEND_DESCRIPTORS_PER_CORE: usize = 32_768;
 /// A connection may have so many times as many of them as are left for all: a peer that acknowledges nothing
@@ -227,11 +226,11 @@ pub const SEND_DESCRIPTOR_RETRY_NS: u64 = MILLISECOND;
 /// Work requests in one queue of a queue pair: a core has no descriptors for more sends at a time, and
 /// adapters offer no more.
 pub const WORK_REQUESTS_PER_QUEUE: usize = SEND_DESCRIPTORS_PER_CORE;
-/// Receives in a shared receive queue: 64 for each queue pair of a core.
-pub const RECEIVES_PER_SHARED_QUEUE: usize = 64 * QPS_PER_CORE;
-/// Completions in a completion queue: as if all queue pairs of a core reported to one, each with 256 work
-/// requests, as many as they have unless set up otherwise.
-pub const COMPLETIONS_PER_QUEUE: usize = 256 * QPS_PER_CORE;
+/// Receives in a shared receive queue: 16 for each queue pair that a core has unless set up otherwise.
+pub const RECEIVES_PER_SHARED_QUEUE: usize = 1 << 20;
+/// Completions in a completion queue: as if 4,096 queue pairs reported to one, each with 256 work requests,
+/// as many as they have unless set up otherwise.
+pub const COMPLETIONS_PER_QUEUE: usize = 1 << 20;
 /// RDMA Read Requests outstanding in one direction of a connection, at most: Linux siw takes no more.
 pub const READ_DEPTH_MAX: u16 = 128;
 /// The same by default: as many as adapters offer. More takes longer round trips than a data centre has.
@@ -373,6 +372,8 @@ pub const REASSEMBLY_NS: u64 = 30 * SECOND;
 /// 576).
 pub const REASSEMBLY_MIN_BYTES: usize = 1500;
 
+/// The largest backlog of a listener; a larger one counts as this. As much as common stacks allow.
+pub const BACKLOG_MAX: u32 = 4096;
 /// Half-open connections of a core, whatever the backlogs of its ports; never more than half of its
 /// connections. Beyond it SYNs are answered by cookies, which cost no memory; only what a cookie cannot hold
 /// (the exact MSS and window shift) is lost.
@@ -389,9 +390,13 @@ pub const RESETS_PER_SECOND: u32 = 1000;
 /// Pings that a core answers in a second, at most (RFC 1812 §4.3.2.8 wants such a limit).
 pub const ECHO_REPLIES_PER_SECOND: u32 = 1000;
 
-/// Connections of a core in TIME-WAIT: those of a minute, at a rate no core of long-lived connections comes
-/// near.
-pub const TIME_WAITS_PER_CORE: usize = 4096;
+/// Connections in TIME-WAIT for each that a core has room for, unless set up otherwise: with 65,536, those of
+/// a minute at 17,000 closes a second.
+pub const TIME_WAITS_PER_CONNECTION: usize = 16;
+/// The most connections in TIME-WAIT that a core can be set up for.
+pub const TIME_WAITS_MAX: usize = 1 << 28;
+/// Connections whose TIME-WAIT is over that are removed in one go.
+pub const TIME_WAITS_EXPIRED_AT_ONCE: usize = 16;
 /// How long a connection stays in TIME-WAIT before an active open may use its ports again, when no others are
 /// left: longer than a segment of it takes to arrive, and more than a tick of the clock that distinguishes
 /// old from new (RFC 6191).

@@ -1,6 +1,6 @@
 //! Nodes allocated once per core and handed out to the queues of its connections, so that a queue costs
-//! nothing while it is empty, and the sum over all connections has one bound. Room for all nodes is reserved at
-//! once, and none is touched before it is first needed: a large pool costs address space only.
+//! nothing while it is empty, and the sum over all connections has one bound. Room for all nodes is reserved
+//! at once, and none is touched before it is first needed: a large pool costs address space only.
 
 use core::num::NonZeroU32;
 

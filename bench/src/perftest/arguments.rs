@@ -12,8 +12,9 @@ use crate::arguments::{DeviceArguments, RunArguments, parse_region, parse_size};
 const REGION_LEAST: &str = "1";
 /// The most messages outstanding on a queue pair.
 pub const DEPTH_MAX: u32 = 8192;
-/// The most queue pairs of an end: as many as a Protection Domain has. Their memory may be the closer bound.
-pub const QPS_MAX: u32 = warpline::limits::QPS_PER_DOMAIN as u32;
+/// The most queue pairs of an end: as many as a Protection Domain has, half of those of a device. Their
+/// memory may be the closer bound.
+pub const QPS_MAX: u32 = warpline::limits::QPS_PER_CORE as u32 / 2;
 
 /// What every test has.
 #[derive(Args, Debug, Clone)]

@@ -53,6 +53,7 @@ use warpline_dataplane::statistics::Statistics;
 use warpline_dataplane::tcp::Snapshot;
 use warpline_dataplane::time::Instant;
 
+use crate::vocabulary::capacity::Capacity;
 use crate::vocabulary::connect::SocketPair;
 use crate::vocabulary::device::{CrcPolicy, Usage};
 use crate::vocabulary::quota::Quotas;
@@ -67,6 +68,7 @@ use registrations::{DeregisterRequest, Registrations};
 /// How an engine is set up.
 pub(crate) struct EngineConfig {
     pub(crate) crc: CrcPolicy,
+    pub(crate) capacity: Capacity,
     pub(crate) quotas: Quotas,
     /// What queue pairs share with the core.
     pub(crate) doorbells: Arc<Doorbells>,
@@ -91,14 +93,19 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(config: EngineConfig) -> Self {
-        let EngineConfig { crc, quotas, doorbells, events, mut random } = config;
+        let EngineConfig { crc, capacity, quotas, doorbells, events, mut random } = config;
         let next_port = random.next() as u16;
         Self {
             out: Outbox::new(),
-            registrations: Registrations::new(random, quotas.regions_per_domain),
-            queue_pairs: QueuePairs::new(quotas.queue_pairs_per_domain, doorbells, events.clone()),
+            registrations: Registrations::new(random, capacity.registrations, quotas.regions_per_domain),
+            queue_pairs: QueuePairs::new(
+                capacity.queue_pairs,
+                quotas.queue_pairs_per_domain,
+                doorbells,
+                events.clone(),
+            ),
             events,
-            connections: Connections::new(crc, &quotas, next_port),
+            connections: Connections::new(crc, capacity.listeners, &quotas, next_port),
             statistics: VecDeque::new(),
             snapshots: VecDeque::new(),
         }

@@ -37,6 +37,10 @@ impl KeyedSequence {
 #[derive(Debug)]
 pub(crate) struct StagNames {
     random: KeyedSequence,
+    /// Slots that may be in use at once: half of them at most, so that names stay sparse and a free one is
+    /// found at once.
+    // Requirements: RDMAP-8.1.1-03
+    capacity: usize,
     /// Slots in use.
     slots: HashSet<u16>,
     /// The key that each slot had last, of those that were in use.
@@ -44,20 +48,18 @@ pub(crate) struct StagNames {
 }
 
 impl StagNames {
-    /// Slots that may be in use at once: half of them, so that names stay sparse and a free one is found at
-    /// once.
-    // Requirements: RDMAP-8.1.1-03
-    const SLOTS: usize = limits::REGIONS_PER_CORE / 2;
-
-    pub(crate) fn new(random: KeyedSequence) -> Self {
-        Self { random, slots: HashSet::new(), last_keys: HashMap::new() }
+    /// Returns no names, and room for `capacity`, which is at most
+    /// [`REGISTRATIONS_MAX`](limits::REGISTRATIONS_MAX).
+    pub(crate) fn new(random: KeyedSequence, capacity: usize) -> Self {
+        let capacity = capacity.min(limits::REGISTRATIONS_MAX);
+        Self { random, capacity, slots: HashSet::new(), last_keys: HashMap::new() }
     }
 
     /// Returns a new STag: a random free slot and a random key, both hard to predict, never 0, nor what the
     /// slot was called last: a peer may still have that. `None` when no slot is free.
     // Requirements: RDMAP-8.1.1-03
     pub(crate) fn allocate(&mut self) -> Option<STag> {
-        if self.slots.len() >= Self::SLOTS {
+        if self.slots.len() >= self.capacity {
             return None;
         }
         loop {
@@ -87,25 +89,36 @@ impl StagNames {
 /// The free queue pair numbers, the longest unused first: a late completion of an old queue pair is not taken
 /// for one of the next.
 #[derive(Debug)]
-pub(crate) struct QpNumbers(VecDeque<QpNumber>);
+pub(crate) struct QpNumbers {
+    /// Numbers from this one on were never in use.
+    next: u32,
+    capacity: u32,
+    /// Those that were, and are free.
+    free: VecDeque<QpNumber>,
+}
 
 impl QpNumbers {
-    pub(crate) fn new() -> Self {
-        Self((0..limits::QPS_PER_CORE as u32).map(QpNumber).collect())
+    /// Returns `capacity` free numbers.
+    pub(crate) const fn new(capacity: usize) -> Self {
+        Self { next: 0, capacity: capacity as u32, free: VecDeque::new() }
     }
 
     pub(crate) fn allocate(&mut self) -> Option<QpNumber> {
-        self.0.pop_front()
+        if self.next == self.capacity {
+            return self.free.pop_front();
+        }
+        self.next += 1;
+        Some(QpNumber(self.next - 1))
     }
 
     pub(crate) fn give_back(&mut self, number: QpNumber) {
-        self.0.push_back(number);
+        self.free.push_back(number);
     }
 
     /// Returns true if no number is in use.
     #[cfg(test)]
     pub(crate) fn are_all_free(&self) -> bool {
-        self.0.len() == limits::QPS_PER_CORE
+        self.free.len() == self.next as usize
     }
 }
 
@@ -119,7 +132,7 @@ mod tests {
     #[test]
     fn stags_are_spread_over_all_values() {
         const DRAWS: u32 = 4096;
-        let mut names = StagNames::new(KeyedSequence::new([9; 16]));
+        let mut names = StagNames::new(KeyedSequence::new([9; 16]), limits::REGISTRATIONS_MAX);
         let stags: Vec<STag> = (0..DRAWS).map(|_| names.allocate().unwrap()).collect();
         for bit in 0..32 {
             let set = stags.iter().filter(|stag| stag.0 >> bit & 1 == 1).count() as u32;
@@ -134,10 +147,10 @@ mod tests {
 
     #[test]
     fn slots_run_out_and_come_back() {
-        let mut names = StagNames::new(KeyedSequence::new([9; 16]));
+        let mut names = StagNames::new(KeyedSequence::new([9; 16]), 1000);
         let first = names.allocate().unwrap();
         while names.allocate().is_some() {}
-        assert_eq!(names.in_use(), StagNames::SLOTS);
+        assert_eq!(names.in_use(), 1000);
         names.give_back(first);
         assert!(names.allocate().is_some());
         assert!(names.allocate().is_none());
@@ -146,7 +159,7 @@ mod tests {
     /// A slot does not have the same name twice in a row, not even by chance.
     #[test]
     fn the_last_name_of_a_slot_is_passed_over() {
-        let same_draws = || StagNames::new(KeyedSequence::new([7; 16]));
+        let same_draws = || StagNames::new(KeyedSequence::new([7; 16]), 1000);
         let (mut first, mut second) = (same_draws(), same_draws());
         let stag = first.allocate().unwrap();
         let next = first.allocate().unwrap();
@@ -159,10 +172,10 @@ mod tests {
 
     #[test]
     fn queue_pair_numbers_rest_before_they_are_used_again() {
-        let mut numbers = QpNumbers::new();
+        let mut numbers = QpNumbers::new(1000);
         let first = numbers.allocate().unwrap();
         numbers.give_back(first);
-        assert!((1..limits::QPS_PER_CORE).all(|_| numbers.allocate() != Some(first)));
+        assert!((1..1000).all(|_| numbers.allocate().is_some_and(|number| number != first)));
         assert_eq!((numbers.allocate(), numbers.allocate()), (Some(first), None));
     }
 }

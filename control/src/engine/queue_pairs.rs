@@ -66,9 +66,14 @@ pub(super) struct QueuePairParts {
 }
 
 impl QueuePairs {
-    pub(super) fn new(per_domain: usize, doorbells: Arc<Doorbells>, events: Arc<AsyncEvents>) -> Self {
+    pub(super) fn new(
+        capacity: usize,
+        per_domain: usize,
+        doorbells: Arc<Doorbells>,
+        events: Arc<AsyncEvents>,
+    ) -> Self {
         Self {
-            numbers: QpNumbers::new(),
+            numbers: QpNumbers::new(capacity),
             entries: Table::default(),
             removals: Table::default(),
             domains: Holdings::new(per_domain),

@@ -74,8 +74,8 @@ pub(super) struct Registrations {
 }
 
 impl Registrations {
-    pub(super) fn new(random: KeyedSequence, regions_per_domain: usize) -> Self {
-        let (names, domains) = (StagNames::new(random), Holdings::new(regions_per_domain));
+    pub(super) fn new(random: KeyedSequence, capacity: usize, regions_per_domain: usize) -> Self {
+        let (names, domains) = (StagNames::new(random, capacity), Holdings::new(regions_per_domain));
         Self { names, pending: Table::default(), settled: Table::default(), domains }
     }
 

@@ -13,6 +13,7 @@ use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device;
 use warpline_dataplane::limits;
 use warpline_dataplane::qp::async_event::{AsyncEvent, AsyncEvents};
+use warpline_dataplane::qp::shared::Doorbells;
 use warpline_dataplane::ring::Rings;
 use warpline_dataplane::statistics::Statistics;
 use warpline_dataplane::waker::Waker;
@@ -227,6 +228,7 @@ impl UnstartedControl {
         let [random, names] = random;
         let engine = Engine::new(EngineConfig {
             crc: config.crc,
+            capacity: config.capacity,
             quotas: config.quotas,
             doorbells: rings.doorbells.clone(),
             events: events.clone(),
@@ -285,9 +287,16 @@ fn assemble<D: device::Device>(
     };
     let bell = Arc::new(EventFd::new().map_err(StartError::EventFd)?);
     let core_waker = Arc::new(Waker::new(bell.clone()));
-    let rings = Rings::with_waker(core_waker.clone());
+    let doorbells = Doorbells::new(config.capacity.queue_pairs)
+        .with_byte_streams(config.capacity.connections)
+        .with_waker(core_waker.clone());
+    let rings = Rings::with(doorbells);
     let (flags, waker) = (Arc::new(DeviceFlags::new()), Arc::new(ControlWaker::default()));
-    let core = Core::new(device, core, rings.clone());
+    let tables = config.capacity.tables();
+    let table_bytes = Core::<D>::table_bytes(&tables);
+    // Tried before, for a core that finds no room for them ends the process.
+    Vec::<u8>::new().try_reserve_exact(table_bytes).map_err(|_| StartError::AddressSpace(table_bytes))?;
+    let core = Core::with_tables(device, core, rings.clone(), tables);
     let driver = CoreDriver::new(core, core_waker, bell, flags.clone(), waker.clone());
     let event_fd = Arc::new(EventFd::new().map_err(StartError::EventFd)?);
     let events = Arc::new(AsyncEvents::new(Some(event_fd.clone())));

@@ -14,6 +14,7 @@ use warpline_dataplane::net::neighbours::StaticNeighbour;
 use warpline_dataplane::tcp::Behaviour;
 use warpline_dataplane::wire::tcp_rdma;
 
+use super::capacity::Capacity;
 use super::device_name::DeviceName;
 use super::poll_thread::PollThreadError;
 use super::quota::Quotas;
@@ -90,6 +91,8 @@ pub struct DeviceConfig {
     pub crc: CrcPolicy,
     /// Where memory comes from.
     pub memory: MemorySource,
+    /// How many connections, queue pairs and other things it has room for.
+    pub capacity: Capacity,
     /// What one Protection Domain, and one peer, may hold.
     pub quotas: Quotas,
 }
@@ -109,20 +112,28 @@ impl DeviceConfig {
             tcp: Behaviour::default(),
             crc: CrcPolicy::Always,
             memory: MemorySource::heap(),
+            capacity: Capacity::default(),
             quotas: Quotas::default(),
         }
+    }
+
+    /// The same, with this capacity and the quotas [of it](Quotas::of).
+    #[must_use]
+    pub fn with_capacity(self, capacity: Capacity) -> Self {
+        Self { capacity, quotas: Quotas::of(&capacity), ..self }
     }
 }
 
 impl DeviceName {
-    /// Returns the configuration of a device with the addresses, routes and VLAN of this name, and the
-    /// defaults of [`DeviceConfig::new`] for the rest. It can be started only if the name has an address.
+    /// Returns the configuration of a device with the addresses, routes, VLAN and capacity of this name, and
+    /// the defaults of [`DeviceConfig::new`] for the rest. It can be started only if the name has an address.
     pub fn config(&self) -> DeviceConfig {
+        let usual = DeviceConfig::new(Ipv4Addr::UNSPECIFIED, 0);
         DeviceConfig {
             addresses: self.addresses().to_vec(),
             routes: self.routes().to_vec(),
             vlan: self.vlan(),
-            ..DeviceConfig::new(Ipv4Addr::UNSPECIFIED, 0)
+            ..usual.with_capacity(self.connections().map_or_else(Capacity::default, Capacity::of))
         }
     }
 }
@@ -166,6 +177,19 @@ pub enum StartError {
     /// Another TCP option has that kind.
     #[error("TCP option kind {0} has another meaning: give the RDMA option one that is not 0 to 5 or 8")]
     RdmaOptionKind(u8),
+    /// A capacity that no device can have.
+    #[error("a capacity of {number} {of}: a device has room for 1 to {most}")]
+    Capacity {
+        /// What of.
+        of: &'static str,
+        /// How many.
+        number: usize,
+        /// The most that is possible.
+        most: usize,
+    },
+    /// There is not enough address space for the tables.
+    #[error("no address space for tables of {0} bytes: take a smaller capacity, or raise `ulimit -v`")]
+    AddressSpace(usize),
     /// The random source of the system failed.
     #[error("no random bytes from /dev/urandom: {0}; STags must not be predictable")]
     Random(std::io::Error),
@@ -214,6 +238,9 @@ pub(crate) fn check(config: &DeviceConfig) -> Result<(Addresses, Routes), StartE
     }
     if config.neighbours.len() > limits::STATIC_NEIGHBOURS_PER_CORE {
         return Err(StartError::NeighbourCount(config.neighbours.len()));
+    }
+    if let Some((of, number, most)) = config.capacity.fault() {
+        return Err(StartError::Capacity { of, number, most });
     }
     let addresses = config.addresses.as_slice();
     for own in addresses {

@@ -6,6 +6,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use warpline_dataplane::limits;
 use warpline_dataplane::net::addresses::{Cidr, NotCidr, Route};
 
 /// The environment variable that names a device where nothing else does.
@@ -34,6 +35,7 @@ pub const DEVICE_VARIABLE: &str = "WARPLINE_DEVICE";
 /// | `route=NETWORK/PREFIX@GATEWAY` | the gateway to a network. Repeatable |
 /// | `mtu=BYTES` | the largest IP packet, 576 to 9600 bytes; 1500 without it |
 /// | `vlan=NUMBER` | the VLAN of all frames, 1 to 4094 |
+/// | `connections=NUMBER` | room for connections, and as many queue pairs; 65,536 without it |
 ///
 /// [`DeviceKind::options`] lists those that one kind adds. `pci` and `eal` hand every other option to the
 /// driver.
@@ -57,6 +59,7 @@ pub struct DeviceName {
     routes: Vec<Route>,
     mtu: Option<u16>,
     vlan: Option<u16>,
+    connections: Option<usize>,
     /// Options of the kind, in the order in which they were written.
     driver_options: Vec<(String, String)>,
 }
@@ -151,7 +154,7 @@ pub enum DeviceNameFault {
 }
 
 /// Options of every kind.
-const COMMON_OPTIONS: [&str; 5] = ["address", "gateway", "route", "mtu", "vlan"];
+const COMMON_OPTIONS: [&str; 6] = ["address", "gateway", "route", "mtu", "vlan", "connections"];
 /// The least and the largest MTU of a device, in bytes.
 const MTU: std::ops::RangeInclusive<u16> = 576..=9600;
 /// The MTU of a device whose name has none.
@@ -345,6 +348,11 @@ impl DeviceName {
         self.vlan
     }
 
+    /// Returns how many connections the device has room for, and as many queue pairs, if the name says so.
+    pub const fn connections(&self) -> Option<usize> {
+        self.connections
+    }
+
     /// Returns the options that the driver gets.
     pub fn driver_options(&self) -> &[(String, String)] {
         &self.driver_options
@@ -402,6 +410,12 @@ impl DeviceName {
             "vlan" => {
                 let vlan = value.parse().ok().filter(|vlan| (1..=4094).contains(vlan));
                 set_once(&mut self.vlan, vlan.ok_or_else(|| wrong("it is 1 to 4094"))?, option)?;
+            }
+            "connections" => {
+                let connections =
+                    value.parse().ok().filter(|count| (1..=limits::CONNECTIONS_MAX).contains(count));
+                let connections = connections.ok_or_else(|| wrong("it is 1 to 16777216"))?;
+                set_once(&mut self.connections, connections, option)?;
             }
             _ => self.set_driver_option(option, value)?,
         }
@@ -485,6 +499,7 @@ fn parse(text: &str) -> Result<DeviceName, DeviceNameFault> {
         routes: Vec::new(),
         mtu: None,
         vlan: None,
+        connections: None,
         driver_options: Vec::new(),
     };
     for option in options.into_iter().flat_map(|options| options.split(',')) {
@@ -518,6 +533,9 @@ impl fmt::Display for DeviceName {
         }
         if let Some(vlan) = self.vlan {
             write!(f, ",vlan={vlan}")?;
+        }
+        if let Some(connections) = self.connections {
+            write!(f, ",connections={connections}")?;
         }
         self.driver_options.iter().try_for_each(|(option, value)| write!(f, ",{option}={value}"))
     }

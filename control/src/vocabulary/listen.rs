@@ -18,10 +18,9 @@ pub const FIRST_FPDU_TIMEOUT: Duration = Duration::from_mins(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenConfig {
     /// Connections that wait for their startup or for the application, at most: one at least, and no more
-    /// than the device has connections ([`CONNECTIONS_PER_CORE`](limits::CONNECTIONS_PER_CORE)); a larger
-    /// number counts as that. A peer beyond the backlog gets no answer and tries again. One address holds no
-    /// more places than it leaves free, all addresses of an IPv6 network of 64 bits no more than four times
-    /// as many: of 128, an address alone has 64.
+    /// than [`BACKLOG_MAX`](limits::BACKLOG_MAX); a larger number counts as that. A peer beyond the backlog
+    /// gets no answer and tries again. One address holds no more places than it leaves free, all addresses of
+    /// an IPv6 network of 64 bits no more than four times as many: of 128, an address alone has 64.
     pub backlog: u32,
     /// Whether peers are asked to insert Markers in what they send (RFC 5044 §4.3). Linux siw refuses that.
     pub markers: bool,
@@ -174,10 +173,10 @@ pub struct Accepted {
     pub depths: ReadDepths,
 }
 
-/// Returns the backlog of a listener that asks for `wanted`: one at least, and no more than a core has
-/// connections.
+/// Returns the backlog of a listener that asks for `wanted`: one at least, and
+/// [`BACKLOG_MAX`](limits::BACKLOG_MAX) at most.
 pub(crate) fn backlog(wanted: u32) -> u32 {
-    wanted.clamp(1, limits::CONNECTIONS_PER_CORE as u32)
+    wanted.clamp(1, limits::BACKLOG_MAX)
 }
 
 /// Returns the addresses at which a listener of `device` for `local` listens: at one address; at all IPv4

@@ -3,6 +3,7 @@
 
 pub(crate) mod advertisement;
 pub(crate) mod byte_stream;
+pub(crate) mod capacity;
 pub(crate) mod connect;
 pub(crate) mod device;
 pub(crate) mod device_name;

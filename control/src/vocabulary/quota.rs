@@ -1,7 +1,7 @@
 //! Quotas: the part of a device's shared resources that one Protection Domain and one peer may hold (RFC 5042
 //! §5.2).
 
-use warpline_dataplane::limits;
+use super::capacity::Capacity;
 
 /// How much of a device's resources one holder may have. A request beyond its quota is refused, and no other
 /// holder is affected.
@@ -25,15 +25,23 @@ pub struct Quotas {
     pub connections_per_network: usize,
 }
 
-impl Default for Quotas {
-    /// Returns half of what a device has, three quarters for a network: one holder alone never leaves nothing
-    /// for another.
-    fn default() -> Self {
+impl Quotas {
+    /// Returns half of what a device of this capacity has, three quarters for a network: one holder alone
+    /// never leaves nothing for another. All hosts of a local network may be of one IPv6 network; a single
+    /// host may have all its addresses.
+    pub fn of(capacity: &Capacity) -> Self {
         Self {
-            regions_per_domain: limits::REGIONS_PER_DOMAIN,
-            queue_pairs_per_domain: limits::QPS_PER_DOMAIN,
-            connections_per_peer: limits::CONNECTIONS_PER_PEER,
-            connections_per_network: limits::CONNECTIONS_PER_NETWORK,
+            regions_per_domain: capacity.registrations.div_ceil(2),
+            queue_pairs_per_domain: capacity.queue_pairs.div_ceil(2),
+            connections_per_peer: capacity.connections.div_ceil(2),
+            connections_per_network: (capacity.connections / 4 * 3).max(1),
         }
+    }
+}
+
+impl Default for Quotas {
+    /// Returns the quotas [of](Self::of) the default capacity.
+    fn default() -> Self {
+        Self::of(&Capacity::default())
     }
 }

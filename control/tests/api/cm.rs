@@ -12,7 +12,6 @@ use warpline::{
     Device, ListenConfig, ListenError, Listener, PollThread, QpConfig, QpState, QueuePair, ReadDepths,
     ReadsWanted, Status, StreamError,
 };
-use warpline_dataplane::limits;
 
 const ANY: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
 
@@ -461,14 +460,19 @@ struct Crowded {
 }
 
 impl Crowded {
+    const QUEUE_PAIRS: usize = 100;
+
     fn new() -> Self {
-        let pair = Pair::with(|config| config.quotas.queue_pairs_per_domain = limits::QPS_PER_CORE);
+        let pair = Pair::with(|config| {
+            config.capacity.queue_pairs = Self::QUEUE_PAIRS;
+            config.quotas.queue_pairs_per_domain = Self::QUEUE_PAIRS;
+        });
         let channel = EventChannel::new([pair.near.clone()]).unwrap();
         let listener = pair.far.listen(PORT, &ListenConfig::default()).unwrap();
         let (domain, completions) = (pair.near.protection_domain(), CompletionQueue::new(1));
         let config = QpConfig { send_depth: 1, receive_depth: 1, ..QpConfig::default() };
         let make = |_| domain.queue_pair(&config, &completions, &completions).unwrap();
-        let others = (1..limits::QPS_PER_CORE).map(make).collect();
+        let others = (1..Self::QUEUE_PAIRS).map(make).collect();
         Self { pair, channel, listener, _others: others }
     }
 
@@ -482,7 +486,7 @@ impl Crowded {
         let number = end.qp.number();
         drop(end);
         eventually("the number is given back", || {
-            self.pair.near.usage().unwrap().queue_pairs < limits::QPS_PER_CORE
+            self.pair.near.usage().unwrap().queue_pairs < Self::QUEUE_PAIRS
         });
         let fresh = End::new(&self.pair.near);
         assert_eq!(fresh.qp.number(), number, "there was no other");

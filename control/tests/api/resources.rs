@@ -11,13 +11,17 @@ use warpline_dataplane::limits;
 #[test]
 fn queue_pairs_run_out_and_come_back() {
     // One domain may have them all here.
-    let pair = Pair::with(|config| config.quotas.queue_pairs_per_domain = limits::QPS_PER_CORE);
+    const QUEUE_PAIRS: usize = 100;
+    let pair = Pair::with(|config| {
+        config.capacity.queue_pairs = QUEUE_PAIRS;
+        config.quotas.queue_pairs_per_domain = QUEUE_PAIRS;
+    });
     let (near, far) = pair.connect();
     let domain = pair.near.protection_domain();
     let completions = CompletionQueue::new(1);
     let config = QpConfig { send_depth: 1, receive_depth: 1, ..QpConfig::default() };
     let make = || domain.queue_pair(&config, &completions, &completions);
-    let mut queue_pairs: Vec<_> = (1..limits::QPS_PER_CORE).map(|_| make().unwrap()).collect();
+    let mut queue_pairs: Vec<_> = (1..QUEUE_PAIRS).map(|_| make().unwrap()).collect();
     assert_eq!(make().unwrap_err(), CreateError::TooManyQueuePairs);
     near.memory.fill(3);
     near.write(1, &far, 1000);
@@ -35,9 +39,10 @@ fn queue_pairs_run_out_and_come_back() {
 #[test]
 fn listeners_run_out_and_come_back() {
     const FIRST: u16 = 5000;
-    let pair = Pair::new();
+    const LISTENERS: usize = 64;
+    let pair = Pair::with(|config| config.capacity.listeners = LISTENERS);
     let config = ListenConfig::default();
-    let last = FIRST + limits::LISTENERS_PER_CORE as u16;
+    let last = FIRST + LISTENERS as u16;
     let mut listeners: Vec<_> = (FIRST..last).map(|port| pair.far.listen(port, &config).unwrap()).collect();
     assert_eq!(pair.far.listen(last, &config).unwrap_err(), ListenError::TooManyListeners);
     let channel = EventChannel::new([pair.far.clone()]).unwrap();

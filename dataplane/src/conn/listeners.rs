@@ -54,6 +54,7 @@ pub(crate) struct ListenerIndex(usize);
 #[derive(Debug)]
 pub(crate) struct Listeners {
     list: Vec<Listener>,
+    capacity: usize,
     shares: BacklogShares,
     /// Half-open connections of all listeners, those included that are gone.
     opening: usize,
@@ -64,11 +65,12 @@ pub(crate) struct Listeners {
 }
 
 impl Listeners {
-    /// Returns no listeners, for a core with room for `connections`, whose peers are counted under a hash
-    /// with `hash_key`.
-    pub(crate) fn new(connections: usize, hash_key: [u64; 2]) -> Self {
+    /// Returns no listeners, and room for `capacity`, for a core with room for `connections`, whose peers are
+    /// counted under a hash with `hash_key`.
+    pub(crate) fn new(capacity: usize, connections: usize, hash_key: [u64; 2]) -> Self {
         Self {
-            list: Vec::with_capacity(limits::LISTENERS_PER_CORE),
+            list: Vec::with_capacity(capacity),
+            capacity,
             shares: BacklogShares::new(hash_key),
             opening: 0,
             opening_max: limits::HALF_OPEN_PER_CORE.min(connections / 2),
@@ -93,7 +95,7 @@ impl Listeners {
     ) {
         if let Some(listener) = self.list.iter_mut().find(|listener| listener.at == at) {
             (listener.backlog, listener.tcp) = (backlog, tcp);
-        } else if self.list.len() < limits::LISTENERS_PER_CORE {
+        } else if self.list.len() < self.capacity {
             let mut listener = Listener::new(at, backlog, tcp);
             for stage in in_backlog {
                 *listener.count_mut(stage) += 1;
@@ -214,7 +216,7 @@ mod tests {
             at(Some("198.18.0.1"), 81),
             at(Some("0.0.0.0"), 82),
         ];
-        let mut listeners = Listeners::new(16, [1, 2]);
+        let mut listeners = Listeners::new(4, 16, [1, 2]);
         for at in addresses {
             listeners.listen(at, 1, Behaviour::default(), std::iter::empty());
         }

@@ -8,8 +8,8 @@ use crate::net::flow::FlowKey;
 use crate::time::Instant;
 use crate::wire::flow::Flow;
 
-/// Names a connection: its core, its slot there, and how many connections had the slot before. Numbers are not
-/// used again for a long time, so a stale name finds nothing.
+/// Names a connection: its core, its slot there, and how many connections had the slot before. Numbers are
+/// not used again for a long time, so a stale name finds nothing.
 ///
 /// Slot 5 of core 2 has index 0x0200_0005.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,6 +97,12 @@ impl<C: Keyed> Table<C> {
             timers: Wheel::new(capacity),
             scheduled: Vec::with_capacity(capacity),
         }
+    }
+
+    /// Returns the address space of a table for `capacity` connections, in bytes.
+    pub(crate) const fn bytes(capacity: usize) -> usize {
+        // The slot, its place in the two lists, and its entry among the flows, which are half empty.
+        (size_of::<Slot<C>>() + 2 * size_of::<u32>() + Wheel::ENTRY_BYTES + 10) * capacity
     }
 
     /// Returns how many connections there are.

@@ -3,8 +3,12 @@
 //!
 //! RSTs do not end the wait (RFC 1337); a peer that opens again does, if its SYN is certainly new (RFC 1122
 //! §4.2.2.13, RFC 6191). A full table drops the oldest: it has waited longest.
+//!
+//! Connections are found by chains, one for each hash: unlike open addressing, that takes no memory before it
+//! is used, and no insertion moves others, so that a table for a million connections costs nothing while
+//! there are few.
 
-use std::collections::HashMap;
+use std::hash::BuildHasher;
 
 use crate::drops::DropCause;
 use crate::keyed_hash::KeyedHash;
@@ -139,6 +143,8 @@ const NIL: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
+    /// The next entry with the same hash.
+    chained: u32,
     key: FlowKey,
     state: TimeWaitState,
     expires: Instant,
@@ -151,8 +157,13 @@ struct Entry {
 /// The connections of a core in TIME-WAIT, in the order in which their waits end.
 #[derive(Debug)]
 pub(crate) struct TimeWaitTable {
+    /// The entries that were ever used.
     entries: Vec<Entry>,
-    by_key: HashMap<FlowKey, u32, KeyedHash>,
+    capacity: usize,
+    len: usize,
+    /// The first entry of each chain, plus one; 0 without one. A power of two of them.
+    chains: Vec<u32>,
+    hasher: KeyedHash,
     /// Free entries, linked by `next`.
     free: u32,
     oldest: u32,
@@ -165,38 +176,66 @@ impl TimeWaitTable {
         let capacity = capacity.max(1);
         Self {
             entries: Vec::with_capacity(capacity),
-            by_key: HashMap::with_capacity_and_hasher(capacity, KeyedHash::new(key)),
+            capacity,
+            len: 0,
+            chains: vec![0; capacity.next_power_of_two()],
+            hasher: KeyedHash::new(key),
             free: NIL,
             oldest: NIL,
             newest: NIL,
         }
     }
 
+    /// Returns the address space of a table for `capacity` connections, in bytes.
+    pub(crate) const fn bytes(capacity: usize) -> usize {
+        (size_of::<Entry>() + 2 * size_of::<u32>()) * capacity
+    }
+
     /// Returns how many connections there are.
-    pub(crate) fn len(&self) -> usize {
-        self.by_key.len()
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns the chain of a connection.
+    fn chain(&self, key: &FlowKey) -> usize {
+        self.hasher.hash_one(key) as usize & (self.chains.len() - 1)
+    }
+
+    /// Returns the place of a connection.
+    fn find(&self, key: &FlowKey) -> Option<u32> {
+        let mut place = self.chains[self.chain(key)].wrapping_sub(1);
+        while let Some(entry) = self.entries.get(place as usize) {
+            if entry.key == *key {
+                return Some(place);
+            }
+            place = entry.chained;
+        }
+        None
     }
 
     /// Returns the state of a connection whose wait is not over at `now`.
     pub(crate) fn get(&mut self, now: Instant, key: &FlowKey) -> Option<TimeWaitState> {
-        if self.by_key.is_empty() {
+        if self.len == 0 {
             return None;
         }
         self.expire(now);
-        self.by_key.get(key).map(|place| self.entries[*place as usize].state)
+        let entry = &self.entries[self.find(key)? as usize];
+        (entry.expires > now).then_some(entry.state)
     }
 
     /// Begins the wait of a connection. A full table drops its oldest: then the result is true.
     pub(crate) fn insert(&mut self, now: Instant, key: FlowKey, state: TimeWaitState) -> bool {
         self.expire(now);
         self.remove(&key);
-        let evicts = self.free == NIL && self.entries.len() == self.entries.capacity();
+        let evicts = self.len == self.capacity;
         if evicts {
             let oldest = self.entries[self.oldest as usize].key;
             self.remove(&oldest);
         }
         let expires = now + limits::LINGER_NS;
-        let entry = Entry { key, state, expires, acknowledged: None, previous: NIL, next: NIL };
+        let chain = self.chain(&key);
+        let chained = self.chains[chain].wrapping_sub(1);
+        let entry = Entry { chained, key, state, expires, acknowledged: None, previous: NIL, next: NIL };
         let place = if self.free == NIL {
             self.entries.push(entry);
             self.entries.len() as u32 - 1
@@ -206,7 +245,8 @@ impl TimeWaitTable {
             self.entries[place as usize] = entry;
             place
         };
-        self.by_key.insert(key, place);
+        self.chains[chain] = place + 1;
+        self.len += 1;
         self.link(place);
         evicts
     }
@@ -240,7 +280,7 @@ impl TimeWaitTable {
 
     /// Restarts the wait of a connection.
     fn restart(&mut self, now: Instant, key: &FlowKey) {
-        if let Some(&place) = self.by_key.get(key) {
+        if let Some(place) = self.find(key) {
             self.unlink(place);
             self.entries[place as usize].expires = now + limits::LINGER_NS;
             self.link(place);
@@ -250,7 +290,7 @@ impl TimeWaitTable {
     /// Returns true if an acknowledgement to another segment than a FIN may be sent now: two ends that
     /// disagree must not answer each other without end.
     fn may_acknowledge(&mut self, now: Instant, key: &FlowKey) -> bool {
-        let Some(&place) = self.by_key.get(key) else { return false };
+        let Some(place) = self.find(key) else { return false };
         let entry = &mut self.entries[place as usize];
         let may = entry.acknowledged.is_none_or(|at| now - at >= limits::CHALLENGE_INTERVAL_NS);
         if may {
@@ -261,32 +301,54 @@ impl TimeWaitTable {
 
     /// Ends the wait of a connection.
     pub(crate) fn remove(&mut self, key: &FlowKey) {
-        if let Some(place) = self.by_key.remove(key) {
-            self.unlink(place);
-            self.entries[place as usize].next = self.free;
-            self.free = place;
+        let Some(place) = self.find(key) else { return };
+        self.unchain(key, place);
+        self.unlink(place);
+        self.entries[place as usize].next = self.free;
+        self.free = place;
+        self.len -= 1;
+    }
+
+    /// Removes the entry at `place` from its chain.
+    fn unchain(&mut self, key: &FlowKey, place: u32) {
+        let after = self.entries[place as usize].chained;
+        let chain = self.chain(key);
+        let mut previous = self.chains[chain].wrapping_sub(1);
+        if previous == place {
+            self.chains[chain] = after.wrapping_add(1);
+            return;
+        }
+        while let Some(entry) = self.entries.get_mut(previous as usize) {
+            if entry.chained == place {
+                entry.chained = after;
+                return;
+            }
+            previous = entry.chained;
         }
     }
 
-    /// Returns true if the connection is in the table.
-    pub(crate) fn contains(&self, key: &FlowKey) -> bool {
-        self.by_key.contains_key(key)
+    /// Returns true if the connection is in the table and its wait is not over at `now`.
+    pub(crate) fn contains(&self, now: Instant, key: &FlowKey) -> bool {
+        self.find(key).is_some_and(|place| self.entries[place as usize].expires > now)
     }
 
     /// Returns the state of a connection that this end may open again: it used timestamps, and has waited
     /// long enough for our clock to tick (RFC 6191 §2, from our side).
     pub(crate) fn reusable(&self, now: Instant, key: &FlowKey) -> Option<TimeWaitState> {
-        let entry = &self.entries[*self.by_key.get(key)? as usize];
+        let entry = Some(&self.entries[self.find(key)? as usize]).filter(|entry| entry.expires > now)?;
         let began = entry.expires.nanos_since(Instant::from_nanos(limits::LINGER_NS));
         let has_waited = now.as_nanos() >= began + limits::TIME_WAIT_REST_NS;
         (has_waited && entry.state.clocks.is_some()).then_some(entry.state)
     }
 
-    /// Removes the connections whose wait is over.
+    /// Removes connections whose wait is over: a few, so that none waits for many of them. Others have no
+    /// effect any more, and are removed by later calls, of which there is one at least for each connection
+    /// that enters.
     #[inline]
     pub(crate) fn expire(&mut self, now: Instant) {
-        // Each entry is removed once, so the insertion pays for the removal.
-        while let Some(entry) = self.entries.get(self.oldest as usize).filter(|entry| entry.expires <= now) {
+        for _ in 0..limits::TIME_WAITS_EXPIRED_AT_ONCE {
+            let oldest = self.entries.get(self.oldest as usize);
+            let Some(entry) = oldest.filter(|entry| entry.expires <= now) else { return };
             let key = entry.key;
             self.remove(&key);
         }

@@ -31,6 +31,9 @@ pub(super) struct Wheel {
 }
 
 impl Wheel {
+    /// The memory of a name, in bytes.
+    pub(super) const ENTRY_BYTES: usize = size_of::<Entry>();
+
     /// Returns a wheel with room for `names` names, none of which is there yet.
     pub(super) fn new(names: usize) -> Self {
         let entries = Vec::with_capacity(names);

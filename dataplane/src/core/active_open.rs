@@ -106,12 +106,12 @@ impl<D: Device> Core<D> {
         let reusable = |port| time_waits.reusable(now, &key(port));
         if let Some(port) = port {
             let state = reusable(port);
-            let is_free = is_unused(port) && (state.is_some() || !time_waits.contains(&key(port)));
+            let is_free = is_unused(port) && (state.is_some() || !time_waits.contains(now, &key(port)));
             return is_free.then(|| (key(port), state.map(|state| state.next_iss_min())));
         }
         let is_unused = |port| is_unused(port) && !listens(port);
         let to = (remote.ip(), remote.port());
-        let in_time_wait = |port| time_waits.contains(&key(port));
+        let in_time_wait = |port| time_waits.contains(now, &key(port));
         if let Some(port) = ports.pick(local, to, |port| is_unused(port) && !in_time_wait(port)) {
             return Some((key(port), None));
         }

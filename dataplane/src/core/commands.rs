@@ -68,7 +68,7 @@ impl<D: Device> Core<D> {
             }
             Command::Start { connection, qp, operation } => self.start(now, connection, qp, operation),
             Command::StartUnnegotiated { connection, qp, operation, direction } => {
-                self.start_unnegotiated(now, connection, qp, operation, direction);
+                self.start_unnegotiated(now, connection, &qp, operation, direction);
             }
             Command::ExpectFpdu { connection, within_ns } => {
                 self.with_endpoint(now, connection, |mut endpoint| endpoint.expect_fpdu(within_ns));
@@ -148,13 +148,13 @@ impl<D: Device> Core<D> {
         &mut self,
         now: Instant,
         id: ConnectionId,
-        qp: Arc<SharedQp>,
+        qp: &Arc<SharedQp>,
         operation: FullOperation,
         direction: Direction,
     ) {
         match self.endpoints.bind(now, id, qp.clone()) {
             Some(mut endpoint) => {
-                let outcome = endpoint.start_unnegotiated(&qp, operation, direction);
+                let outcome = endpoint.start_unnegotiated(qp, operation, direction);
                 self.apply(id.slot(), outcome);
             }
             None => self.refuse_start(),

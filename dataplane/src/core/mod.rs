@@ -47,7 +47,7 @@ use crate::conn::{
     ConnectionId, InitialNumbers, Listeners, Orphans, Ports, SynCookies, Table, TimeWaitTable,
 };
 use crate::device::{Device, RxInterrupt};
-use crate::endpoint::{Context, CutRunStore, Endpoint, Endpoints, Outcome, QueuePairs};
+use crate::endpoint::{Connection, Context, CutRunStore, Endpoint, Endpoints, Outcome, QueuePairs};
 use crate::limits;
 use crate::memory::StagTable;
 use crate::net::Host;
@@ -92,7 +92,8 @@ pub struct Core<D: Device> {
 }
 
 impl<D: Device> Core<D> {
-    /// Returns a core on `device` that talks to control over `rings`. Allocates everything it will need.
+    /// Returns a core on `device` that talks to control over `rings`. Reserves room for everything it will
+    /// need.
     pub fn new(device: D, config: Config, rings: Rings) -> Self {
         Self::with_tables(device, config, rings, Tables::default())
     }
@@ -110,7 +111,11 @@ impl<D: Device> Core<D> {
             },
             placed_sends: OrderedPool::new(tables.placed_sends),
             stags: StagTable::with_slots(tables.regions),
-            listeners: Listeners::new(tables.connections, secret.derive(Purpose::BacklogShares)),
+            listeners: Listeners::new(
+                tables.listeners,
+                tables.connections,
+                secret.derive(Purpose::BacklogShares),
+            ),
             orphans: Orphans::new(tables.connections, secret.derive(Purpose::Orphans)),
             shared_receive_waiters: VecDeque::with_capacity(tables.queue_pairs),
             cut_runs: CutRunStore::new(tables.cut_octets),
@@ -144,6 +149,13 @@ impl<D: Device> Core<D> {
             rings,
             host: Host::new(device, config.into_host(), secret),
         }
+    }
+
+    /// Returns the address space that those of `tables` take which grow with connections, in bytes.
+    pub const fn table_bytes(tables: &Tables) -> usize {
+        Table::<Connection>::bytes(tables.connections)
+            + TimeWaitTable::bytes(tables.time_waits)
+            + QueuePairs::bytes(tables.queue_pairs)
     }
 
     /// Does everything there is to do at `now`: what has arrived is answered before this returns. Returns

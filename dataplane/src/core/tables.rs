@@ -2,7 +2,8 @@
 
 use crate::limits;
 
-/// How many of each thing a core has room for. All of it is allocated when the core is created.
+/// How many of each thing a core has room for. Address space for all of it is reserved when the core is
+/// created; memory is used as the tables fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tables {
     /// Connections, half-open ones included.
@@ -20,6 +21,8 @@ pub struct Tables {
     pub placed_sends: usize,
     /// Queue pairs.
     pub queue_pairs: usize,
+    /// Listeners.
+    pub listeners: usize,
     /// Registered regions.
     pub regions: usize,
     /// Octets kept of FPDUs that are cut, besides one run of them of each connection. Allocated when
@@ -32,12 +35,13 @@ impl Default for Tables {
     fn default() -> Self {
         Self {
             connections: limits::CONNECTIONS_PER_CORE,
-            time_waits: limits::TIME_WAITS_PER_CORE,
+            time_waits: limits::CONNECTIONS_PER_CORE * limits::TIME_WAITS_PER_CONNECTION,
             send_descriptors: limits::SEND_DESCRIPTORS_PER_CORE,
             held_frames: limits::HELD_FRAMES_PER_CORE,
             placed_runs: limits::PLACED_RUNS_PER_CORE,
             placed_sends: limits::PLACED_SENDS_PER_CORE,
             queue_pairs: limits::QPS_PER_CORE,
+            listeners: limits::LISTENERS_PER_CORE,
             regions: limits::REGIONS_PER_CORE,
             cut_octets: limits::CUT_BYTES_PER_CORE,
         }

@@ -37,8 +37,8 @@ impl<F> Endpoints<F> {
         Some(Self::endpoint(now, id, connection, &mut self.queue_pairs, &mut self.context))
     }
 
-    /// Returns the endpoint of the connection that `id` names, and binds the queue pair with `shared` to it if
-    /// that is possible: then the endpoint has a queue pair while its mode is still [`Mode::Streaming`]. A
+    /// Returns the endpoint of the connection that `id` names, and binds the queue pair with `shared` to it
+    /// if that is possible: then the endpoint has a queue pair while its mode is still [`Mode::Streaming`]. A
     /// connection and a queue pair are bound once, and to nothing else before. Returns `None` if the
     /// connection has ended, or is closed for its users.
     pub(crate) fn bind(

@@ -27,6 +27,11 @@ impl QueuePairs {
         Self { slots: Vec::with_capacity(capacity), capacity, free: Vec::with_capacity(capacity) }
     }
 
+    /// Returns the address space for `capacity` queue pairs, in bytes.
+    pub(crate) const fn bytes(capacity: usize) -> usize {
+        (size_of::<Option<QueuePair>>() + size_of::<u32>()) * capacity
+    }
+
     /// Returns how many there are.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()

@@ -53,8 +53,8 @@ struct Node<T> {
     marks_below: Marks,
 }
 
-/// A bounded number of nodes that hold the values of many [`OrderedSet`]s. Room for all of them is reserved at
-/// once, and none is touched before it is first needed.
+/// A bounded number of nodes that hold the values of many [`OrderedSet`]s. Room for all of them is reserved
+/// at once, and none is touched before it is first needed.
 pub struct OrderedPool<T> {
     /// The nodes that were ever used.
     nodes: Vec<Node<T>>,

@@ -1,15 +1,15 @@
 //! Doorbells: how applications announce new work to a core.
 //!
-//! Each queue pair has a bit, by the slot that it has at its core, and so has each byte stream, by the slot of
-//! its connection. A thread that has posted sets the bit, by one atomic operation. The core collects the bits
-//! of a word together, by one atomic operation too, and reads the queues of those that were set.
+//! Each queue pair has a bit, by the slot that it has at its core, and so has each byte stream, by the slot
+//! of its connection. A thread that has posted sets the bit, by one atomic operation. The core collects the
+//! bits of a word together, by one atomic operation too, and reads the queues of those that were set.
 //!
 //! Eight words are a group, which is a cache line. The core always looks at the first group. Every other one
 //! has a bit in turn, which the thread sets too unless it is set: so an idle poll looks at as many words as
 //! have queue pairs, up to eight, and at one more for each 32,768 queue pairs.
 //!
-//! Slots 7, 9 and 130 have bits 7 and 9 of word 0 and bit 2 of word 2, in group 0. Slot 600 has bit 24 of word
-//! 9, which is in group 1.
+//! Slots 7, 9 and 130 have bits 7 and 9 of word 0 and bit 2 of word 2, in group 0. Slot 600 has bit 24 of
+//! word 9, which is in group 1.
 
 use std::sync::Arc;
 
@@ -323,7 +323,9 @@ mod tests {
 
     fn bells(slots: &[u32]) -> Bells {
         let bells = Bells::new(SLOTS);
-        slots.iter().for_each(|slot| bells.use_slot(*slot));
+        for slot in slots {
+            bells.use_slot(*slot);
+        }
         bells
     }
 
@@ -338,8 +340,12 @@ mod tests {
         let bells = bells(&slots);
         assert!(!bells.is_any_rung());
         for _ in 0..3 {
-            slots.iter().for_each(|slot| bells.ring(*slot));
-            slots.iter().for_each(|slot| bells.ring(*slot));
+            for slot in slots {
+                bells.ring(slot);
+            }
+            for slot in slots {
+                bells.ring(slot);
+            }
             assert!(bells.is_any_rung());
             let mut rung = dequeue_all(&bells);
             rung.sort_unstable();
@@ -354,7 +360,9 @@ mod tests {
         for busy in [1, 70, 600, 40_000] {
             let slots = [1, 2, 70, 200, 600, 1100, 40_000];
             let bells = bells(&slots);
-            slots.iter().for_each(|slot| bells.ring(*slot));
+            for slot in slots {
+                bells.ring(slot);
+            }
             let mut rung = Vec::new();
             for _ in 0..2 * slots.len() {
                 rung.extend(bells.dequeue());

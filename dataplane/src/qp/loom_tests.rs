@@ -323,8 +323,8 @@ fn no_doorbell_slips_past_sleep() {
     });
 }
 
-/// A receive that is posted while the stream of its queue pair begins at a core is found there, or rung for at
-/// the slot that the queue pair got.
+/// A receive that is posted while the stream of its queue pair begins at a core is found there, or rung for
+/// at the slot that the queue pair got.
 #[test]
 fn a_receive_does_not_slip_past_the_beginning() {
     model(|| {

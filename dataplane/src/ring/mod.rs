@@ -10,7 +10,6 @@ use std::sync::Arc;
 use crate::limits;
 use crate::qp::shared::Doorbells;
 use crate::sync::ArrayQueue;
-use crate::waker::Waker;
 
 pub use crate::conn::{ConnectionId, ListenAddress};
 pub use command::{AfterStream, Command};
@@ -30,22 +29,19 @@ pub struct Rings {
 }
 
 impl Rings {
-    /// Returns empty rings, for a core that is always polled.
+    /// Returns empty rings, for a core with tables of the default size that is always polled.
     pub fn new() -> Self {
-        Self::with(Doorbells::new(limits::QPS_PER_CORE))
+        let doorbells = Doorbells::new(limits::QPS_PER_CORE);
+        Self::with(doorbells.with_byte_streams(limits::CONNECTIONS_PER_CORE))
     }
 
-    /// Returns empty rings, for a core whose thread may sleep and is woken by `waker`. A thread that pushes a
-    /// command then calls [`Doorbells::wake`].
-    pub fn with_waker(waker: Arc<Waker>) -> Self {
-        Self::with(Doorbells::new(limits::QPS_PER_CORE).with_waker(waker))
-    }
-
-    fn with(doorbells: Doorbells) -> Self {
+    /// Returns empty rings, for a core with `doorbells`. If these wake its thread, a thread that pushes a
+    /// command calls [`Doorbells::wake`].
+    pub fn with(doorbells: Doorbells) -> Self {
         Self {
             commands: Arc::new(ArrayQueue::new(limits::COMMANDS)),
             events: Arc::new(ArrayQueue::new(limits::EVENTS)),
-            doorbells: Arc::new(doorbells.with_byte_streams(limits::CONNECTIONS_PER_CORE)),
+            doorbells: Arc::new(doorbells),
         }
     }
 }

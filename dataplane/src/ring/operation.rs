@@ -39,8 +39,8 @@ pub struct FullOperation {
 }
 
 impl FullOperation {
-    /// Returns Full Operation between ends that negotiate no option: no Markers, CRCs, packing, version 1, and
-    /// none of what only an enhanced setup brings.
+    /// Returns Full Operation between ends that negotiate no option: no Markers, CRCs, packing, version 1,
+    /// and none of what only an enhanced setup brings.
     pub const fn new(initiator: bool) -> Self {
         Self {
             initiator,
@@ -58,9 +58,9 @@ impl FullOperation {
         }
     }
 
-    /// Returns Full Operation as draft-culley-iwarp-mpa-00 has it, with nothing to negotiate: Markers and CRCs
-    /// both ways (C00-7.1-01, C00-7.2-01), one FPDU to a segment (C00-7.3-02), either end sends when
-    /// it likes (C00-8.1-06). As many Reads as the ULPs have agreed on (RFC 5040 §6.1), up to
+    /// Returns Full Operation as draft-culley-iwarp-mpa-00 has it, with nothing to negotiate: Markers and
+    /// CRCs both ways (C00-7.1-01, C00-7.2-01), one FPDU to a segment (C00-7.3-02), either end sends when it
+    /// likes (C00-8.1-06). As many Reads as the ULPs have agreed on (RFC 5040 §6.1), up to
     /// [`READ_DEPTH_MAX`](limits::READ_DEPTH_MAX).
     // Requirements: RDMAP-6.1-02
     pub fn unnegotiated(version: u8, depths: ReadDepths) -> Self {

@@ -14,6 +14,7 @@ const FEW: Tables = Tables {
     placed_runs: 64,
     placed_sends: 64,
     queue_pairs: 8,
+    listeners: 4,
     regions: 8,
     cut_octets: 1024,
 };

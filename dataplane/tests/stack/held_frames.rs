@@ -219,6 +219,7 @@ const FEW: Tables = Tables {
     placed_runs: 64,
     placed_sends: 64,
     queue_pairs: 256,
+    listeners: 4,
     regions: 8,
     cut_octets: 1024,
 };

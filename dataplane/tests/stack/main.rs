@@ -23,6 +23,7 @@ mod full_device;
 mod giving_up;
 mod held_frames;
 mod ipv6;
+mod many_connections;
 mod matrix;
 #[path = "../memory_oracle/mod.rs"]
 mod memory_oracle;

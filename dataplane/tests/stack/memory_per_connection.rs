@@ -94,7 +94,7 @@ impl Counted {
 
     /// Opens a connection to `core` and brings it into Full Operation there, with a startup frame of
     /// `reply_octets` or without one. Returns how many octets `core` has kept since.
-    fn open(&mut self, qp: Arc<SharedQp>, reply_octets: usize) -> i64 {
+    fn open(&mut self, qp: Arc<SharedQp>, reply_octets: u16) -> i64 {
         let remote = SocketAddr::new(address(2).into(), PORT);
         let token = u64::from(qp.number.0);
         self.kept_octets = 0;
@@ -108,7 +108,7 @@ impl Counted {
         };
         let operation = FullOperation { markers_received: true, ..FullOperation::new(false) };
         let command = if reply_octets > 0 {
-            let octets = vec![7; reply_octets].into_boxed_slice();
+            let octets = vec![7; reply_octets.into()].into_boxed_slice();
             Command::Stream { connection, octets, then: AfterStream::FullOperation { qp, operation } }
         } else {
             Command::Start { connection, qp, operation }
@@ -116,7 +116,7 @@ impl Counted {
         Self::command(&self.rings, command);
         self.run_for(SECOND / 10);
         // The command's octets were allocated here and freed by the core.
-        self.kept_octets + reply_octets as i64
+        self.kept_octets + i64::from(reply_octets)
     }
 }
 

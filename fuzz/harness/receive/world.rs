@@ -31,6 +31,7 @@ const TABLES: Tables = Tables {
     placed_runs: 16,
     placed_sends: 16,
     queue_pairs: QUEUE_PAIRS,
+    listeners: 4,
     regions: 8,
     cut_octets: 1024,
 };

@@ -73,13 +73,15 @@ pub(super) struct Orphans {
 /// All listeners of a device.
 pub(super) struct Listeners {
     table: Table<ListenAddress, Listener>,
+    capacity: usize,
     /// Where the search for a free port begins.
     next_port: u16,
 }
 
 impl Listeners {
-    pub(super) fn new(next_port: u16) -> Self {
-        Self { table: Table::default(), next_port }
+    /// Returns no listeners, and room for `capacity`.
+    pub(super) fn new(capacity: usize, next_port: u16) -> Self {
+        Self { table: Table::default(), capacity, next_port }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -130,14 +132,14 @@ impl Listeners {
         const FIRST: u16 = limits::EPHEMERAL_PORTS.0;
         const COUNT: u16 = limits::EPHEMERAL_PORTS.1 - FIRST + 1;
         // One of them is free.
-        const { assert!(limits::LISTENERS_PER_CORE < COUNT as usize) };
+        const { assert!(limits::LISTENERS_MAX < COUNT as usize) };
         let conflicts = |(other, listener): (&ListenAddress, &Listener)| {
             other == &at || (other.overlaps(&at) && !(listener.reuse_address && reuse_address))
         };
         if self.table.iter().any(conflicts) {
             return Err(ListenError::PortInUse(at.port));
         }
-        if self.table.len() >= limits::LISTENERS_PER_CORE {
+        if self.table.len() >= self.capacity {
             return Err(ListenError::TooManyListeners);
         }
         if at.port != 0 {

@@ -76,12 +76,12 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    pub(super) fn new(crc: CrcPolicy, quotas: &Quotas, next_port: u16) -> Self {
+    pub(super) fn new(crc: CrcPolicy, listeners: usize, quotas: &Quotas, next_port: u16) -> Self {
         Self {
             crc,
             table: Table::default(),
             openings: Openings::new(),
-            listeners: Listeners::new(next_port),
+            listeners: Listeners::new(listeners, next_port),
             switching: Vec::new(),
             peers: Holdings::new(quotas.connections_per_peer),
             networks: Holdings::new(quotas.connections_per_network),

@@ -19,6 +19,7 @@ use crate::engine::interface::reply::Reply;
 use crate::engine::interface::request::{NewQueuePair, Request};
 use crate::engine::names::KeyedSequence;
 use crate::engine::{Engine, EngineConfig};
+use crate::vocabulary::capacity::Capacity;
 use crate::vocabulary::device::CrcPolicy;
 use crate::vocabulary::queue_pair::{CreateError, QpConfig};
 use crate::vocabulary::quota::Quotas;
@@ -62,6 +63,7 @@ impl Host {
         };
         let engine = Engine::new(EngineConfig {
             crc,
+            capacity: Capacity::default(),
             quotas,
             doorbells: rings.doorbells.clone(),
             events: Arc::new(AsyncEvents::new(None)),

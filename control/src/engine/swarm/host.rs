@@ -26,6 +26,7 @@ use crate::engine::interface::request::{NewQueuePair, NewStreamListener, Request
 use crate::engine::interface::shared_stream::SharedStream;
 use crate::engine::names::KeyedSequence;
 use crate::engine::{Engine, EngineConfig};
+use crate::vocabulary::capacity::Capacity;
 use crate::vocabulary::device::CrcPolicy;
 use crate::vocabulary::listen::ListenConfig;
 use crate::vocabulary::queue_pair::{QpConfig, RnrPolicy};
@@ -106,6 +107,7 @@ impl Host {
         let key = u128::from(one) << 64 | u128::from(other);
         let engine = Engine::new(EngineConfig {
             crc: if draw.crc_always { CrcPolicy::Always } else { CrcPolicy::OffIfPeerAgrees },
+            capacity: Capacity::default(),
             quotas: Quotas::default(),
             doorbells: rings.doorbells.clone(),
             events: Arc::new(AsyncEvents::new(None)),

@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::vocabulary::capacity::Capacity;
+use crate::vocabulary::quota::Quotas;
 
 fn name(text: &str) -> DeviceName {
     text.parse().unwrap_or_else(|error: DeviceNameError| panic!("{error}"))
@@ -49,6 +51,23 @@ fn options_follow_after_commas() {
     assert_eq!(config.routes, [gateway, route]);
 }
 
+/// A name that says how many connections there may be has the quotas of such a device: half of them may be of
+/// one peer.
+#[test]
+fn the_number_of_connections_is_the_capacity() {
+    let config = name("ring,connections=100000").config();
+    let Capacity { connections, queue_pairs, registrations, time_waits, .. } = config.capacity;
+    assert_eq!((connections, queue_pairs, registrations), (100_000, 100_000, 32_768));
+    assert_eq!(time_waits, 1_600_000);
+    let Quotas { queue_pairs_per_domain, connections_per_peer, connections_per_network, .. } = config.quotas;
+    assert_eq!(
+        (queue_pairs_per_domain, connections_per_peer, connections_per_network),
+        (50_000, 50_000, 75_000)
+    );
+    let usual = name("ring").config();
+    assert_eq!((usual.capacity, usual.quotas), (Capacity::default(), Quotas::default()));
+}
+
 #[test]
 fn what_is_not_said_has_a_default() {
     let name = name("ring");
@@ -83,13 +102,19 @@ fn a_wrong_name_is_refused_with_what_exists() {
             "tap:t,framesz=1",
             "tap has no option 'framesz'; its options are address, gateway, route, mtu, vlan and mac",
         ),
-        ("ring,mac=02:00:00:00:00:01", "its options are address, gateway, route, mtu, vlan and super_frames"),
+        (
+            "ring,mac=02:00:00:00:00:01",
+            "its options are address, gateway, route, mtu, vlan, connections and super_frames",
+        ),
         ("ring,super_frames=yes", "it is on or off"),
         ("ring,mtu=575", "'575' is no value of the option 'mtu': it is 576 to 9600 bytes"),
         ("ring,mtu=9601", "576 to 9600"),
         ("ring,mtu=1500,mtu=1500", "the option 'mtu' is given twice"),
         ("tap:t,mac=fixed,mac=fixed", "the option 'mac' is given twice"),
         ("ring,vlan=4095", "1 to 4094"),
+        ("ring,connections=0", "'0' is no value of the option 'connections': it is 1 to 16777216"),
+        ("ring,connections=16777217", "1 to 16777216"),
+        ("ring,connections=5,connections=5", "the option 'connections' is given twice"),
         ("ring,address=198.18.0.1/33", "198.18.0.1/24 or fd00::1/64"),
         ("ring,gateway=198.18.0.0/24", "write an address"),
         ("ring,gateway=198.18.0.3,gateway=198.18.0.4", "'gateway' is given twice"),

@@ -1,0 +1,82 @@
+//! How many of each thing a device has room for.
+
+use warpline_dataplane::core::tables::Tables;
+use warpline_dataplane::limits;
+
+/// How many of each thing a device has room for. A large capacity takes address space, and no memory before
+/// it is used: about 2 KiB for each queue pair that is connected, besides its queues, and 100 bytes for each
+/// connection in TIME-WAIT.
+///
+/// The quotas ([`Quotas`](crate::Quotas)) say what of it one holder may have;
+/// [`DeviceConfig::with_capacity`](crate::DeviceConfig::with_capacity) sets both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Connections, those being opened or closed included: 2^24 at most.
+    pub connections: usize,
+    /// Queue pairs: 2^24 at most.
+    pub queue_pairs: usize,
+    /// Registrations and windows: 32,768 at most, so that the names of memory stay sparse.
+    pub registrations: usize,
+    /// Connections in TIME-WAIT. The oldest makes room for another.
+    pub time_waits: usize,
+    /// Listeners, of connections and of streams: 8,192 at most.
+    pub listeners: usize,
+    /// Frames that may be held back for octets that are not consumed yet, of all connections. Never more than
+    /// half of those that the device has.
+    pub frames: usize,
+}
+
+impl Capacity {
+    /// Returns the capacity for `connections` connections, each with a queue pair; the rest follows from
+    /// that, or is as usual.
+    pub const fn of(connections: usize) -> Self {
+        Self {
+            connections,
+            queue_pairs: connections,
+            registrations: limits::REGISTRATIONS_MAX,
+            time_waits: connections.saturating_mul(limits::TIME_WAITS_PER_CONNECTION),
+            listeners: limits::LISTENERS_PER_CORE,
+            frames: limits::HELD_FRAMES_PER_CORE,
+        }
+    }
+
+    /// Returns each number with its name and its bounds.
+    const fn bounds(&self) -> [(&'static str, usize, usize); 6] {
+        [
+            ("connections", self.connections, limits::CONNECTIONS_MAX),
+            ("queue pairs", self.queue_pairs, limits::CONNECTIONS_MAX),
+            ("registrations", self.registrations, limits::REGISTRATIONS_MAX),
+            ("connections in TIME-WAIT", self.time_waits, limits::TIME_WAITS_MAX),
+            ("listeners", self.listeners, limits::LISTENERS_MAX),
+            ("frames", self.frames, limits::HELD_FRAMES_MAX),
+        ]
+    }
+
+    /// Returns the first number that is impossible: its name, itself, and the greatest that is possible; the
+    /// least is 1.
+    pub(crate) fn fault(&self) -> Option<(&'static str, usize, usize)> {
+        self.bounds().into_iter().find(|(_, number, most)| !(1..=*most).contains(number))
+    }
+
+    /// Returns the tables of a core that has all of it.
+    pub(crate) fn tables(&self) -> Tables {
+        let usual = Tables::default();
+        Tables {
+            connections: self.connections,
+            time_waits: self.time_waits,
+            // One at least for each that has something to send.
+            send_descriptors: usual.send_descriptors.max(self.connections),
+            held_frames: self.frames,
+            queue_pairs: self.queue_pairs,
+            listeners: self.listeners,
+            ..usual
+        }
+    }
+}
+
+impl Default for Capacity {
+    /// Returns room for 65,536 connections.
+    fn default() -> Self {
+        Self::of(limits::CONNECTIONS_PER_CORE)
+    }
+}
