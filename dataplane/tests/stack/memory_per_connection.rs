@@ -21,7 +21,7 @@ const IDLE_OCTETS_MAX: u64 = 1024;
 
 /// Most octets that a connected queue pair may cost which has queues of [`DEPTH`] and [`READS`] both ways:
 /// what it shares with its application, its state at its core, and its connection.
-const CONNECTED_QP_OCTETS_MAX: u64 = 15 * 1024;
+const CONNECTED_QP_OCTETS_MAX: u64 = 10 * 1024;
 
 /// Of the send queue and of the receive queue.
 const DEPTH: usize = 16;

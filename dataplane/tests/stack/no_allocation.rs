@@ -3,7 +3,7 @@
 use crate::common::{Pair, Setup, pattern, region_of};
 use warpline_dataplane::device::sim::{End, EndConfig, Impairments};
 use warpline_dataplane::memory::{Access, Region, STag};
-use warpline_dataplane::qp::work::{InlineData, Operation, ReceiveRequest, Slice, SliceList};
+use warpline_dataplane::qp::work::{InlineData, Operation, ReceiveRequest, SendRequest, Slice, SliceList};
 
 const SOURCE: STag = STag::new(1, 1);
 const SINK: STag = STag::new(2, 2);
@@ -109,4 +109,56 @@ fn no_operation_allocates() {
     }
     let allocated = allocation_counter::measure(|| (0..64).for_each(|_| round(&mut pair)));
     assert_eq!(allocated.count_total, 0, "{allocated:?}");
+}
+
+/// The memory of Reads grows with the number that are outstanding: both ends allocate when that is larger
+/// than ever before, and never for as many again.
+#[test]
+fn only_more_outstanding_reads_than_before_allocate() {
+    const READ_OCTETS: u32 = 500;
+    let mut pair = Pair::new(6, EndConfig::a(), EndConfig::b());
+    pair.reads = 32;
+    let open = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+    for host in [&pair.a, &pair.b] {
+        host.register(SOURCE, &Region::heap(MESSAGE_OCTETS as usize).unwrap(), open);
+    }
+    pair.establish(Setup { markers: false, crc: true });
+    let allocations = |pair: &mut Pair, outstanding| {
+        allocation_counter::measure(|| {
+            for id in 0..outstanding {
+                let local = Slice { stag: SOURCE, to: 0, len: READ_OCTETS };
+                pair.a.post(id, Operation::Read { stag: SOURCE, to: 0 }, local);
+            }
+            let mut completed = 0;
+            while completed < outstanding {
+                pair.step();
+                completed += std::iter::from_fn(|| pair.a.completions.poll()).count() as u64;
+                assert_eq!((pair.a.qp.error(), pair.b.qp.error()), (None, None));
+            }
+        })
+        .count_total
+    };
+    // The simulated network makes its buffers when they are first needed: until the windows are open.
+    let local = Slice { stag: SOURCE, to: 0, len: MESSAGE_OCTETS };
+    // The Initiator sends first.
+    pair.a.write(0, local, SOURCE, 0);
+    let mut written = 0;
+    while written < 500 {
+        while pair
+            .b
+            .qp
+            .post_send(SendRequest::new(0, Operation::Write { stag: SOURCE, to: 0 }, local))
+            .is_ok()
+        {}
+        pair.step();
+        written += std::iter::from_fn(|| pair.b.completions.poll()).count();
+    }
+    pair.run_for(1);
+    assert!(pair.a.completions.poll().is_some(), "the Write is complete");
+    while pair.b.completions.poll().is_some() {}
+    // Each end has places for four Reads, then for 8, 16 and 32.
+    for (outstanding, grown) in [(1, 2), (4, 0), (8, 2), (13, 2), (32, 2), (20, 0)] {
+        assert_eq!(allocations(&mut pair, outstanding), grown, "{outstanding} Reads");
+        assert_eq!(allocations(&mut pair, outstanding), 0, "{outstanding} Reads again");
+    }
 }
