@@ -23,11 +23,12 @@
 //!
 //! A Send, Write or Read of at most one range of memory, as most are, is written once, to a slot of the ring
 //! that is one cache line (`wqe`, `slot`). Any other request, with up to four ranges, 64 octets inline or
-//! operands of a comparison, is written to a box beside the slot. Nothing is allocated to post. A slot says
-//! by its turn which request or completion it holds, so the core and a thread that polls find out by one
-//! load whether there is anything. A thread that posts looks at what the core has finished only when
-//! its queue seems full, so the two write to different lines. Completions lie in slots of one cache line too;
-//! a thread that polls dequeues all that there are in one step.
+//! operands of a comparison, is written to a box beside the slot, which is allocated for the first such
+//! request and stays. Nothing else is allocated to post. A slot says by its turn which request or completion
+//! it holds, so the core and a thread that polls find out by one load whether there is anything. A thread
+//! that posts looks at what the core has finished only when its queue seems full, so the two write to
+//! different lines. Completions lie in slots of one cache line too; a thread that polls dequeues all that
+//! there are in one step.
 //!
 //! A completion queue made with events can be slept on. A thread arms the queue before it sleeps, then polls
 //! once more; the core, having put a completion there, looks whether the queue is armed, disarms it, and

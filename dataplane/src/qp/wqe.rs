@@ -8,7 +8,7 @@ use core::{fmt, slice};
 use bitflags::bitflags;
 use crossbeam::atomic::AtomicCell;
 
-use super::payload::{Payload, Slice, SliceList};
+use super::payload::{Payload, Slice};
 use super::post_error::PostError;
 use super::work::{CompletionKind, Operation, SendRequest};
 use crate::memory::STag;
@@ -387,13 +387,13 @@ impl Wqe {
 }
 
 /// The boxes beside the slots of a send queue, for requests that are not compact. While the core works on
-/// such a request, it has the box.
+/// such a request, it has the box. A slot has none until such a request is first posted to it.
 pub(super) struct Boxes(Box<[AtomicCell<Option<Box<SendRequest>>>]>);
 
 impl Boxes {
-    /// As many boxes.
+    /// Room for as many boxes.
     pub(super) fn new(count: usize) -> Self {
-        Self((0..count).map(|_| AtomicCell::new(Some(empty_box()))).collect())
+        Self((0..count).map(|_| AtomicCell::new(None)).collect())
     }
 
     /// Removes the box at `index`.
@@ -413,8 +413,9 @@ impl Boxes {
     /// Writes `request` to the box at `index`. Returns what stands for it.
     #[cold]
     pub(super) fn fill(&self, index: usize, request: &SendRequest) -> CompactWqe {
-        // The box is there: a request returns its own before its place in the ring becomes free.
-        let mut full = self.take(index).unwrap_or_else(empty_box);
+        // Unless this is its first use, the box is there: a request returns its own before its place in the
+        // ring becomes free.
+        let mut full = self.take(index).unwrap_or_else(|| Box::new(*request));
         *full = *request;
         self.put(index, full);
         CompactWqe::boxed(index, request)
@@ -435,10 +436,6 @@ impl fmt::Debug for Boxes {
     }
 }
 
-fn empty_box() -> Box<SendRequest> {
-    Box::new(SendRequest::new(0, Operation::SEND, SliceList::default()))
-}
-
 #[cfg(test)]
 impl Wqe {
     /// The WQE that `request` arrives as.
@@ -453,7 +450,7 @@ impl Wqe {
 mod tests {
     use super::*;
     use crate::memory::{Access, Binding, FastRegistration};
-    use crate::qp::payload::InlineData;
+    use crate::qp::payload::{InlineData, SliceList};
 
     const STAG: STag = STag(0x0102_0304);
 

@@ -21,7 +21,7 @@ const IDLE_OCTETS_MAX: u64 = 1024;
 
 /// Most octets that a connected queue pair may cost which has queues of [`DEPTH`] and [`READS`] both ways:
 /// what it shares with its application, its state at its core, and its connection.
-const CONNECTED_QP_OCTETS_MAX: u64 = 10 * 1024;
+const CONNECTED_QP_OCTETS_MAX: u64 = 8 * 1024;
 
 /// Of the send queue and of the receive queue.
 const DEPTH: usize = 16;
@@ -218,7 +218,7 @@ impl ByPart {
 /// Queue pairs are made and connected, as control does it. What one costs is counted:
 /// nothing but the completion queue, which any number of queue pairs may share, is left out.
 #[test]
-fn a_connected_queue_pair_has_a_bound() {
+fn a_connected_queue_pair_costs_at_most_eight_kibibytes() {
     const QUEUE_PAIRS: u32 = 32;
     const WARM_UP: u32 = 4;
     let mut counted = Counted::new();

@@ -147,7 +147,7 @@ fn posting_in_error_is_accepted() {
     }
 }
 
-/// Posting allocates nothing: the boxes of full requests are used again.
+/// Posting allocates a box for the first full request of a slot, which later ones use again.
 #[test]
 fn places_are_used_again() {
     let (qp, ring, _) = qp(2, 64);
