@@ -40,7 +40,7 @@ impl QueuePair {
     pub(crate) fn new(shared: Arc<SharedQp>) -> Self {
         Self {
             sender: Sender::new(shared.send_depth()),
-            receiver: Receiver::new(if shared.shares_receives() { shared.receive_depth() } else { 0 }),
+            receiver: Receiver::new(),
             reads: Reads::default(),
             connection: None,
             receive_wait: ReceiveWait::new(None),

@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn no_message_outgrows_its_offsets() {
         let part = Slice { stag: STag::new(1, 0), to: 0, len: u32::MAX };
-        let mut receiver = Receiver::new(1);
+        let mut receiver = Receiver::new();
         receiver.message.request = ReceiveRequest::new(7, SliceList::try_from(&[part, part][..]).unwrap());
         receiver.message.begun = true;
         receiver.message.placed = u32::MAX - 4;

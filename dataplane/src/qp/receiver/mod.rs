@@ -74,7 +74,8 @@ pub enum Received {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Receiver {
-    /// Receives that were moved here from a shared receive queue, oldest first. At most the queue's depth.
+    /// Receives that were moved here from a shared receive queue, oldest first, at most the queue's depth.
+    /// Most messages need none, so memory is allocated when one does.
     moved: VecDeque<ReceiveRequest>,
     /// Segments placed out of order that wait for their Delivery, in stream order.
     placed: OrderedSet,
@@ -108,12 +109,18 @@ pub struct ReceiveContext<'a> {
     pub acknowledged: SeqNumber,
 }
 
+impl Default for Receiver {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Receiver {
-    /// A receiver that may hold up to `depth` receives of a shared receive queue.
-    pub fn new(depth: usize) -> Self {
+    /// A receiver of a stream that has not begun.
+    pub fn new() -> Self {
         Self {
             message: Message::new(),
-            moved: VecDeque::with_capacity(depth),
+            moved: VecDeque::new(),
             bad_buffer: false,
             expected_msn: 1,
             expected_request: 1,

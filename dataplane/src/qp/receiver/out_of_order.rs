@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn no_connection_has_all_places() {
         let mut pool = OrderedPool::new(90);
-        let mut receivers = [0; 8].map(|_| Receiver::new(1));
+        let mut receivers = [0; 8].map(|_| Receiver::new());
         let rooms = receivers.each_mut().map(|receiver| {
             let room = receiver.placement_room(&pool);
             for n in 0..room {
@@ -274,7 +274,7 @@ mod tests {
         ];
         for order in orders {
             let mut pool = OrderedPool::new(count as usize);
-            let mut receiver = Receiver::new(1);
+            let mut receiver = Receiver::new();
             for n in 0..count {
                 let before = pool.visits();
                 receiver.remember(&mut pool, segment(24 * order(n, count)));

@@ -90,7 +90,7 @@ impl World {
         stags.insert(OWN, Grant { stream: Some(QP.0), ..grant(all) }).expect("a slot");
         let mut reads = Reads::default();
         reads.begin(ReadDepths { ird: 1, ord: 2 });
-        let receiver = Receiver::new(DEPTH);
+        let receiver = Receiver::new();
         Self { shared, shared_receives, completions, stags, region, reads, receiver }
     }
 
