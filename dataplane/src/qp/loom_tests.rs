@@ -11,7 +11,8 @@ use super::doorbells::Doorbells;
 use super::shared::{CompletionRings, QpState, QueueDepths, SharedQp};
 use super::shared_receive_queue::{SharedReceiveQueue, SrqNumber};
 use super::work::{
-    Completion, CompletionKind, InlineData, Operation, QpNumber, ReceiveRequest, SendRequest, Slice, Status,
+    Completion, CompletionKind, InlineData, Operation, QpNumber, ReceiveRequest, SendRequest, Slice,
+    SliceList, Status,
 };
 use super::wqe::Wqe;
 use crate::locked::Locked;
@@ -216,6 +217,34 @@ fn a_shared_receive_does_not_slip_past_who_waits() {
     });
 }
 
+/// The ranges of a receive that lie beside its slot are handed over with the slot, and written over only when
+/// the core has read them.
+#[test]
+fn ranges_beside_a_slot_are_handed_over_with_it() {
+    model(|| {
+        let queue = Arc::new(SharedReceiveQueue::new(SrqNumber(1), PD, 1, None));
+        let receive = |id: u64| {
+            let ranges = [1, 2, 3, 4].map(|n| Slice { stag: STag(0), to: 10 * id + n, len: 1 });
+            ReceiveRequest::new(id, SliceList::try_from(&ranges[..]).unwrap())
+        };
+        let poster = {
+            let queue = queue.clone();
+            thread::spawn(move || [1, 2].map(|id| queue.post(&[receive(id)]).is_ok()))
+        };
+        let dequeue = || {
+            let request = ReceiveRequest::read(queue.front()?, queue.more_ranges());
+            queue.advance();
+            assert_eq!(request, receive(request.id));
+            Some(request.id)
+        };
+        let mut dequeued: Vec<u64> = dequeue().into_iter().collect();
+        let accepted = poster.join().unwrap();
+        dequeued.extend(core::iter::from_fn(dequeue));
+        let expected = [1, 2].into_iter().zip(accepted).filter_map(|(id, accepted)| accepted.then_some(id));
+        assert_eq!(dequeued, expected.collect::<Vec<u64>>());
+    });
+}
+
 /// Threads that post to a shared receive queue at the same time, and the core that dequeues from it: every
 /// receive that was accepted is dequeued once, also from a slot that is used again.
 #[test]
@@ -228,7 +257,7 @@ fn receives_of_two_posters_are_dequeued_once() {
         };
         let posters = [post(1), post(2)];
         let take = || {
-            let request = ReceiveRequest::read(queue.front()?);
+            let request = ReceiveRequest::read(queue.front()?, queue.more_ranges());
             queue.advance();
             Some(request.id)
         };

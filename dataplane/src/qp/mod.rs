@@ -24,7 +24,8 @@
 //! A Send, Write or Read of at most one range of memory, as most are, is written once, to a slot of the ring
 //! that is one cache line (`wqe`, `slot`). Any other request, with up to four ranges, 64 octets inline or
 //! operands of a comparison, is written to a box beside the slot, which is allocated for the first such
-//! request and stays. Nothing else is allocated to post. A slot says by its turn which request or completion
+//! request and stays. The slot of a receive is one cache line too, and a third and fourth range lie beside it
+//! (`receive_slot`). Nothing else is allocated to post. A slot says by its turn which request or completion
 //! it holds, so the core and a thread that polls find out by one load whether there is anything. A thread
 //! that posts looks at what the core has finished only when its queue seems full, so the two write to
 //! different lines. Completions lie in slots of one cache line too; a thread that polls dequeues all that
@@ -87,6 +88,7 @@ mod loom_tests;
 pub mod payload;
 mod post_error;
 pub mod reads;
+mod receive_slot;
 pub mod receiver;
 mod request_check;
 pub mod run;

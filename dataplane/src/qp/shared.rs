@@ -8,10 +8,11 @@ use super::completion_queue::{CompletionBatch, CompletionProducer};
 use super::cqe::{ReceivedMessage, received_words};
 use super::error::StreamError;
 use super::lender::marked_id;
+use super::receive_slot::{MoreRanges, RECEIVE_WORDS};
 use super::request_check::check_shape;
 use super::shared_receive_queue::SharedReceiveQueue;
 use super::slot::Slot;
-use super::work::{Completion, QpNumber, RECEIVE_WORDS, ReceiveRequest, SendRequest};
+use super::work::{Completion, QpNumber, ReceiveRequest, SendRequest};
 use super::work_queue::{Posted, WorkQueue};
 use super::wqe::{Boxes, CompactWqe, WQE_WORDS, Wqe};
 use crate::memory::{Accessor, ProtectionDomainId};
@@ -68,6 +69,8 @@ pub struct SharedQp {
     /// Beside the slots of `sends`.
     boxes: Boxes,
     receives: WorkQueue<RECEIVE_WORDS>,
+    /// Beside the slots of `receives`.
+    more_ranges: MoreRanges,
     /// The shared receive queue that its receives come from, if it uses one.
     shared_receives: Option<Arc<SharedReceiveQueue>>,
     /// Receives dequeued from the shared receive queue.
@@ -97,13 +100,14 @@ impl SharedQp {
         completions: CompletionRings,
         doorbells: Arc<Doorbells>,
     ) -> Self {
-        let sends = WorkQueue::new(depths.send);
+        let (sends, receives) = (WorkQueue::new(depths.send), WorkQueue::new(depths.receive));
         Self {
             number,
             pd,
             boxes: Boxes::new(sends.slots()),
             sends,
-            receives: WorkQueue::new(depths.receive),
+            more_ranges: MoreRanges::new(receives.slots()),
+            receives,
             shared_receives: None,
             receives_consumed: AtomicU64::new(0),
             send_completions: CompletionProducer::new(completions.send, &doorbells),
@@ -311,7 +315,10 @@ impl SharedQp {
         }
         let completions = self.receive_completions.queue();
         let all = |requests: &[ReceiveRequest]| requests.len() as u32;
-        let (posted, refused) = self.receives.post(requests, completions, all, ReceiveRequest::write_to);
+        let write = |request: &ReceiveRequest, slot: &Slot<RECEIVE_WORDS>, position| {
+            request.write_to(slot, position, &self.more_ranges);
+        };
+        let (posted, refused) = self.receives.post(requests, completions, all, write);
         if posted > 0 && self.has_begun() {
             self.ring();
         }
@@ -403,18 +410,18 @@ impl SharedQp {
 
     /// Returns the posted receive after `index` others that are not dequeued, for the core.
     pub(super) fn posted_receive(&self, index: usize) -> Option<ReceiveRequest> {
-        Some(ReceiveRequest::read(self.receives.posted_at(index)?))
+        Some(ReceiveRequest::read(self.receives.posted_at(index)?, &self.more_ranges))
     }
 
-    /// The slot of the receive for the next message that begins, for the core: of the receive queue, or of
+    /// The receive for the next message that begins, for the core, where it lies: of the receive queue, or of
     /// the shared receive queue unless the queue pair holds as many as it may.
     #[inline]
-    fn front_receive(&self) -> Option<&Slot<RECEIVE_WORDS>> {
+    fn front_receive(&self) -> Option<(&Slot<RECEIVE_WORDS>, &MoreRanges)> {
         match &self.shared_receives {
-            None => self.receives.front(),
+            None => Some((self.receives.front()?, &self.more_ranges)),
             Some(queue) => {
                 let may_hold = (self.receives.outstanding() as usize) < self.receives.depth();
-                queue.front().filter(|_| may_hold)
+                Some((queue.front().filter(|_| may_hold)?, queue.more_ranges()))
             }
         }
     }
@@ -428,11 +435,11 @@ impl SharedQp {
     /// is none.
     #[inline]
     pub(super) fn read_front_receive(&self, request: &mut ReceiveRequest) -> bool {
-        let slot = self.front_receive();
-        if let Some(slot) = slot {
-            request.read_from(slot);
+        let front = self.front_receive();
+        if let Some((slot, more)) = front {
+            request.read_from(slot, more);
         }
-        slot.is_some()
+        front.is_some()
     }
 
     /// Consumes the receive that was [read](Self::read_front_receive), for the core. Returns false if it
@@ -466,7 +473,8 @@ impl SharedQp {
             return Ok(None);
         }
         // Without a receive there is nothing to complete.
-        let Some(request) = self.front_receive().map(ReceiveRequest::read) else { return Ok(None) };
+        let Some((slot, more)) = self.front_receive() else { return Ok(None) };
+        let request = ReceiveRequest::read(slot, more);
         if self.consume_front_receive() {
             Ok(Some(request))
         } else {

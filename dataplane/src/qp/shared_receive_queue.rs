@@ -13,8 +13,9 @@ use crossbeam::utils::CachePadded;
 use super::async_event::{AsyncEvent, AsyncEvents};
 use super::doorbells::Doorbells;
 use super::post_error::{BadRequest, PostError};
+use super::receive_slot::{MoreRanges, RECEIVE_WORDS};
 use super::slot::{Slot, Slots};
-use super::work::{RECEIVE_WORDS, ReceiveRequest};
+use super::work::ReceiveRequest;
 use crate::memory::ProtectionDomainId;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -31,6 +32,7 @@ pub struct SharedReceiveQueue {
     /// Its Protection Domain.
     pub pd: ProtectionDomainId,
     slots: Slots<RECEIVE_WORDS>,
+    more_ranges: MoreRanges,
     depth: u64,
     /// The positions that are claimed: that of the next receive.
     posted: CachePadded<AtomicU64>,
@@ -54,10 +56,12 @@ impl SharedReceiveQueue {
         depth: usize,
         events: Option<Arc<AsyncEvents>>,
     ) -> Self {
+        let slots = Slots::new(depth);
         Self {
             number,
             pd,
-            slots: Slots::new(depth),
+            more_ranges: MoreRanges::new(slots.len()),
+            slots,
             depth: depth.max(1) as u64,
             posted: CachePadded::new(AtomicU64::new(0)),
             dequeued: CachePadded::new(AtomicU64::new(0)),
@@ -99,7 +103,7 @@ impl SharedReceiveQueue {
     pub fn post(&self, requests: &[ReceiveRequest]) -> Result<(), BadRequest> {
         let (position, posted) = self.claim(requests.len());
         for (position, request) in (position..).zip(&requests[..posted]) {
-            request.write_to(self.slots.slot(position), position);
+            request.write_to(self.slots.slot(position), position, &self.more_ranges);
         }
         if posted > 0 {
             // Of this fence and that of `await_post` one comes first: either the core finds the receive, or
@@ -171,6 +175,12 @@ impl SharedReceiveQueue {
         self.slots.written(self.dequeued.load(Ordering::Relaxed))
     }
 
+    /// The ranges beside its slots.
+    #[inline]
+    pub(super) const fn more_ranges(&self) -> &MoreRanges {
+        &self.more_ranges
+    }
+
     /// Dequeues the oldest receive, for a message that begins. The core has read its slot.
     #[inline]
     pub(super) fn advance(&self) {
@@ -216,7 +226,7 @@ mod tests {
     }
 
     fn take(srq: &SharedReceiveQueue) -> Option<ReceiveRequest> {
-        let request = ReceiveRequest::read(srq.front()?);
+        let request = ReceiveRequest::read(srq.front()?, srq.more_ranges());
         srq.advance();
         Some(request)
     }

@@ -23,6 +23,11 @@ impl<const N: usize> Slot<N> {
         self.words.read()
     }
 
+    /// The position of what was written, for its reader.
+    pub(super) fn position(&self) -> u64 {
+        self.turn.load(Ordering::Relaxed).wrapping_sub(1)
+    }
+
     /// Writes the first words of `position`, which its reader gets. The reader of what it held has finished
     /// with that.
     #[inline]

@@ -1,11 +1,8 @@
 //! Work requests and completions.
 
 use core::fmt;
-use core::num::NonZeroU32;
 
 use super::error::StreamError;
-use super::slot::Slot;
-use crate::limits;
 use crate::memory::{Binding, FastRegistration, STag};
 
 pub use super::payload::{InlineData, Payload, Slice, SliceList, TooLongForInline, TooManySlices};
@@ -200,66 +197,10 @@ pub struct ReceiveRequest {
     pub local: SliceList,
 }
 
-/// The words of a receive work request with as many ranges as there can be.
-pub(super) const RECEIVE_WORDS: usize = 3 + 2 * limits::SCATTER_GATHER_ELEMENTS;
-
-/// The words of a range.
-#[inline]
-fn range_words(slice: &Slice) -> [u64; 2] {
-    [slice.to, u64::from(slice.stag.0) | u64::from(slice.len) << 32]
-}
-
-/// The range that has these words.
-#[inline]
-const fn range(to: u64, stag_len: u64) -> Slice {
-    Slice { stag: STag(stag_len as u32), to, len: (stag_len >> 32) as u32 }
-}
-
 impl ReceiveRequest {
     /// A buffer for one Send of the peer.
     pub fn new(id: u64, local: impl Into<SliceList>) -> Self {
         Self { id, local: local.into() }
-    }
-
-    /// Writes the request to `slot`, which is that of `position`: no more words than count.
-    #[inline]
-    pub(super) fn write_to(&self, slot: &Slot<RECEIVE_WORDS>, position: u64) {
-        let slices = self.local.as_slice();
-        let lender = u64::from(self.local.lender.map_or(0, NonZeroU32::get));
-        let first = slices.first().copied().unwrap_or_default();
-        if slices.len() <= 1 {
-            let [to, stag_len] = range_words(&first);
-            return slot.write(position, &[self.id, slices.len() as u64, lender, to, stag_len]);
-        }
-        let mut words = [0; RECEIVE_WORDS];
-        (words[0], words[1], words[2]) = (self.id, slices.len() as u64, lender);
-        for (pair, slice) in words[3..].chunks_exact_mut(2).zip(slices) {
-            pair.copy_from_slice(&range_words(slice));
-        }
-        slot.write(position, &words);
-    }
-
-    /// Reads the request in `slot`, of which only the words that count are written.
-    #[inline]
-    pub(super) fn read_from(&mut self, slot: &Slot<RECEIVE_WORDS>) {
-        let [id, ranges, lender, to, stag_len] = slot.read();
-        self.id = id;
-        self.local.restart(NonZeroU32::new(lender as u32));
-        if ranges <= 1 {
-            // One without ranges has an empty one.
-            return self.local.set_first(range(to, stag_len), ranges as u8);
-        }
-        let words: [u64; RECEIVE_WORDS] = slot.read();
-        for pair in words[3..].chunks_exact(2).take(ranges as usize) {
-            self.local.push(range(pair[0], pair[1]));
-        }
-    }
-
-    /// The request in `slot`.
-    pub(super) fn read(slot: &Slot<RECEIVE_WORDS>) -> Self {
-        let mut request = Self::new(0, SliceList::default());
-        request.read_from(slot);
-        request
     }
 
     /// Bytes of the longest message that fits the buffer. A message has at most 2^32 - 1, however large the
