@@ -13,12 +13,10 @@ use super::request_check::check_shape;
 use super::shared_receive_queue::SharedReceiveQueue;
 use super::slot::Slot;
 use super::work::{Completion, QpNumber, ReceiveRequest, SendRequest};
-use super::work_queue::{Posted, WorkQueue};
+use super::work_queue::{Counters, Places, Posted, WorkQueue};
 use super::wqe::{Boxes, CompactWqe, WQE_WORDS, Wqe};
 use crate::memory::{Accessor, ProtectionDomainId};
-use crate::sync::{
-    AtomicBool, AtomicCell, AtomicU8, AtomicU16, AtomicU32, AtomicU64, OneWord, Ordering, fence,
-};
+use crate::sync::{AtomicBool, AtomicCell, AtomicU8, AtomicU16, AtomicU32, OneWord, Ordering, fence};
 use crate::tcp::CloseReason;
 
 pub use super::completion_queue::CompletionRing;
@@ -65,16 +63,15 @@ pub struct SharedQp {
     pub number: QpNumber,
     /// Its Protection Domain.
     pub pd: ProtectionDomainId,
-    sends: WorkQueue<WQE_WORDS>,
-    /// Beside the slots of `sends`.
+    counters: Counters,
+    send_places: Places<WQE_WORDS>,
+    /// Beside the slots of the send queue.
     boxes: Boxes,
-    receives: WorkQueue<RECEIVE_WORDS>,
-    /// Beside the slots of `receives`.
+    receive_places: Places<RECEIVE_WORDS>,
+    /// Beside the slots of the receive queue.
     more_ranges: MoreRanges,
     /// The shared receive queue that its receives come from, if it uses one.
     shared_receives: Option<Arc<SharedReceiveQueue>>,
-    /// Receives dequeued from the shared receive queue.
-    receives_consumed: AtomicU64,
     send_completions: CompletionProducer,
     receive_completions: CompletionProducer,
     doorbells: Arc<Doorbells>,
@@ -100,16 +97,16 @@ impl SharedQp {
         completions: CompletionRings,
         doorbells: Arc<Doorbells>,
     ) -> Self {
-        let (sends, receives) = (WorkQueue::new(depths.send), WorkQueue::new(depths.receive));
+        let (send_places, receive_places) = (Places::new(depths.send), Places::new(depths.receive));
         Self {
             number,
             pd,
-            boxes: Boxes::new(sends.slots()),
-            sends,
-            more_ranges: MoreRanges::new(receives.slots()),
-            receives,
+            counters: Counters::default(),
+            boxes: Boxes::new(send_places.slots()),
+            send_places,
+            more_ranges: MoreRanges::new(receive_places.slots()),
+            receive_places,
             shared_receives: None,
-            receives_consumed: AtomicU64::new(0),
             send_completions: CompletionProducer::new(completions.send, &doorbells),
             receive_completions: CompletionProducer::new(completions.receive, &doorbells),
             doorbells,
@@ -133,7 +130,19 @@ impl SharedQp {
     /// time.
     #[must_use]
     pub fn with_shared_receives(self, receives: Arc<SharedReceiveQueue>) -> Self {
-        Self { shared_receives: Some(receives), ..self }
+        let receive_places = Places::counted(self.receive_depth());
+        Self { shared_receives: Some(receives), receive_places, ..self }
+    }
+
+    #[inline]
+    fn sends(&self) -> WorkQueue<'_, WQE_WORDS> {
+        self.counters.sends(&self.send_places)
+    }
+
+    /// With a shared receive queue, it only counts.
+    #[inline]
+    fn receives(&self) -> WorkQueue<'_, RECEIVE_WORDS> {
+        self.counters.receives(&self.receive_places)
     }
 
     /// The identity that the access checks of memory see.
@@ -156,12 +165,12 @@ impl SharedQp {
     /// Send work requests the queue was made for.
     #[inline]
     pub fn send_depth(&self) -> usize {
-        self.sends.depth()
+        self.send_places.depth()
     }
 
     /// Receive work requests the queue was made for.
     pub fn receive_depth(&self) -> usize {
-        self.receives.depth()
+        self.receive_places.depth()
     }
 
     /// Whether its sends are reported to `ring`.
@@ -188,13 +197,13 @@ impl SharedQp {
     /// Receives dequeued from its shared receive queue so far: the peer's use of it.
     // Requirements: DDP-8.3.2-07, RDMAP-8.1.2-05
     pub fn receives_consumed(&self) -> u64 {
-        self.receives_consumed.load(Ordering::Relaxed)
+        if self.shares_receives() { self.receives().dequeued() } else { 0 }
     }
 
     /// Receives that were posted to it, or that it has dequeued from its shared receive queue, and that are
     /// not completed.
     pub fn receives_outstanding(&self) -> u32 {
-        self.receives.outstanding()
+        if self.shares_receives() { self.receives().held() } else { self.receives().outstanding() }
     }
 
     /// Posts a send work request. Takes effect when the core next polls. After this end has closed, or once
@@ -277,9 +286,9 @@ impl SharedQp {
         let first_bad = first_bad(reads);
         let good = first_bad.map_or(requests, |(index, _)| &requests[..index]);
         let write = |request: &R, slot: &Slot<WQE_WORDS>, position: u64| {
-            slot.write(position, &words(request, self.sends.index(position), after_close));
+            slot.write(position, &words(request, self.send_places.index(position), after_close));
         };
-        let (posted, refused) = self.sends.post(good, self.send_completions.queue(), signaled, write);
+        let (posted, refused) = self.sends().post(good, self.send_completions.queue(), signaled, write);
         if posted > 0 {
             self.ring();
         }
@@ -318,7 +327,7 @@ impl SharedQp {
         let write = |request: &ReceiveRequest, slot: &Slot<RECEIVE_WORDS>, position| {
             request.write_to(slot, position, &self.more_ranges);
         };
-        let (posted, refused) = self.receives.post(requests, completions, all, write);
+        let (posted, refused) = self.receives().post(requests, completions, all, write);
         if posted > 0 && self.has_begun() {
             self.ring();
         }
@@ -363,16 +372,16 @@ impl SharedQp {
     /// Dequeues the next posted send, for the core.
     #[inline]
     pub fn dequeue_send(&self) -> Option<Wqe> {
-        let slot = self.sends.front()?;
+        let slot = self.sends().front()?;
         let request = Wqe::from_words(slot.read(), |index| self.boxes.take(index));
-        self.sends.advance();
+        self.sends().advance();
         Some(request)
     }
 
     /// Returns the posted sends, for the core, which dequeues the first of them.
     #[inline]
     pub(super) fn posted_sends(&self) -> PostedSends<'_> {
-        PostedSends(self.sends.posted())
+        PostedSends(self.sends().posted())
     }
 
     /// Returns the box of a request, for the core. This comes before the completion, after which another
@@ -393,24 +402,24 @@ impl SharedQp {
     /// Whether a posted send waits to be dequeued, for the core.
     #[inline]
     pub fn has_posted_sends(&self) -> bool {
-        !self.sends.is_empty()
+        !self.sends().is_empty()
     }
 
     /// Whether a posted receive waits to be dequeued, for the core.
     pub fn has_posted_receives(&self) -> bool {
-        !self.receives.is_empty()
+        !self.receives().is_empty()
     }
 
     /// Dequeues the next posted receive, for the core.
     pub fn dequeue_receive(&self) -> Option<ReceiveRequest> {
         let request = self.posted_receive(0)?;
-        self.receives.advance();
+        self.receives().advance();
         Some(request)
     }
 
     /// Returns the posted receive after `index` others that are not dequeued, for the core.
     pub(super) fn posted_receive(&self, index: usize) -> Option<ReceiveRequest> {
-        Some(ReceiveRequest::read(self.receives.posted_at(index)?, &self.more_ranges))
+        Some(ReceiveRequest::read(self.receives().posted_at(index)?, &self.more_ranges))
     }
 
     /// The receive for the next message that begins, for the core, where it lies: of the receive queue, or of
@@ -418,9 +427,9 @@ impl SharedQp {
     #[inline]
     fn front_receive(&self) -> Option<(&Slot<RECEIVE_WORDS>, &MoreRanges)> {
         match &self.shared_receives {
-            None => Some((self.receives.front()?, &self.more_ranges)),
+            None => Some((self.receives().front()?, &self.more_ranges)),
             Some(queue) => {
-                let may_hold = (self.receives.outstanding() as usize) < self.receives.depth();
+                let may_hold = (self.receives().held() as usize) < self.receive_places.depth();
                 Some((queue.front().filter(|_| may_hold)?, queue.more_ranges()))
             }
         }
@@ -446,18 +455,13 @@ impl SharedQp {
     /// stays in the shared receive queue, because the completion queue has no free entry for it.
     #[inline]
     pub(super) fn consume_front_receive(&self) -> bool {
-        let Some(queue) = &self.shared_receives else {
-            self.receives.advance();
-            return true;
-        };
-        if self.receive_completions.queue().reserve(1) == 0 {
-            return false;
+        if let Some(queue) = &self.shared_receives {
+            if self.receive_completions.queue().reserve(1) == 0 {
+                return false;
+            }
+            queue.advance();
         }
-        queue.advance();
-        self.receives.count_one();
-        // Only the core writes it.
-        let taken = self.receives_consumed.load(Ordering::Relaxed);
-        self.receives_consumed.store(taken + 1, Ordering::Relaxed);
+        self.receives().advance();
         true
     }
 
@@ -556,27 +560,27 @@ impl SharedQp {
     /// Reports a completed send that was signaled, in the entry reserved for it, for the core.
     #[inline]
     pub fn complete_send(&self, completion: Completion) {
-        self.sends.finish_one();
+        self.sends().finish_one();
         self.send_completions.push(completion);
     }
 
     /// Counts a send as ended, for the core: it was not signaled, or its completion comes next.
     #[inline]
     pub fn retire_send(&self) {
-        self.sends.finish_one();
+        self.sends().finish_one();
     }
 
     /// Counts `sends` sends as ended, as [`retire_send`](Self::retire_send) does.
     #[inline]
     pub(super) fn retire_sends(&self, sends: u64) {
-        self.sends.finish(sends);
+        self.sends().finish(sends);
     }
 
     /// Reports a send that was not signaled and has failed or is flushed, for the core. No entry is reserved
     /// for its completion: without a free one the completion is left out, and the completion queue reports an
     /// overflow.
     pub fn report_unsignaled(&self, completion: Completion) {
-        self.sends.finish_one();
+        self.sends().finish_one();
         if !self.send_completions.push_if_free(completion) {
             self.send_completions.queue().overflow(self.events.as_deref());
         }
@@ -586,13 +590,13 @@ impl SharedQp {
     #[inline]
     pub(super) fn complete_message(&self, request: &ReceiveRequest, message: &ReceivedMessage) {
         let id = marked_id(request.id, request.local.lender);
-        self.receives.finish_one();
+        self.receives().finish_one();
         self.receive_completions.push_words(&received_words(self.number, id, message), message.solicited);
     }
 
     /// Reports a receive that has failed or is flushed, for the core.
     pub fn complete_receive(&self, completion: Completion) {
-        self.receives.finish_one();
+        self.receives().finish_one();
         self.receive_completions.push(completion);
     }
 }

@@ -1,4 +1,8 @@
 //! Work queues: requests from an application to a core, in the order of posting.
+//!
+//! A queue pair has two. What the thread that posts writes to both of them is one cache line, and what the
+//! core writes is another. Nothing else is in either, nor in the lines that a processor fetches together with
+//! them. The places of the requests, which both sides read, lie elsewhere.
 
 use crossbeam::utils::CachePadded;
 
@@ -14,48 +18,62 @@ use crate::sync::{AtomicU64, Ordering};
 /// Each counter has one writer, which needs no locked operation: a request is handed over by the turn of its
 /// slot, and the slots of finished requests come back by `finished`. If two threads post at the same time,
 /// one request may be written over the other; nothing else breaks.
-#[derive(Debug)]
-pub(super) struct WorkQueue<const N: usize> {
-    slots: Slots<N>,
-    depth: usize,
-    poster: CachePadded<Poster>,
-    core: CachePadded<CoreSide>,
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WorkQueue<'q, const N: usize> {
+    places: &'q Places<N>,
+    poster: &'q Poster,
+    core: &'q CoreSide,
 }
 
-/// What the thread that posts writes.
-#[derive(Debug)]
-struct Poster {
-    /// Requests posted so far: the position of the next.
-    posted: AtomicU64,
-    /// What it has last seen of [`CoreSide::finished`]. Only this thread uses it: it looks again when the
-    /// queue would be full, and does not touch the core's cache line until then.
-    finished: AtomicU64,
+/// The counters of a queue pair.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    poster: CachePadded<BothQueues<Poster>>,
+    core: CachePadded<BothQueues<CoreSide>>,
 }
 
-/// What the core writes.
-#[derive(Debug)]
-struct CoreSide {
-    /// Requests that the core has dequeued. Only the core uses it.
-    dequeued: AtomicU64,
-    /// Requests completed so far.
-    finished: AtomicU64,
+#[derive(Debug, Default)]
+struct BothQueues<T> {
+    sends: T,
+    receives: T,
 }
 
-impl<const N: usize> WorkQueue<N> {
-    /// A queue of `depth` requests, at least one.
-    pub(super) fn new(depth: usize) -> Self {
-        let depth = depth.max(1);
-        let zero = || AtomicU64::new(0);
-        Self {
-            slots: Slots::new(depth),
-            depth,
-            poster: CachePadded::new(Poster { posted: zero(), finished: zero() }),
-            core: CachePadded::new(CoreSide { dequeued: zero(), finished: zero() }),
-        }
+impl Counters {
+    /// The send queue, which has these places.
+    #[inline]
+    pub(super) fn sends<'q, const N: usize>(&'q self, places: &'q Places<N>) -> WorkQueue<'q, N> {
+        WorkQueue { places, poster: &self.poster.sends, core: &self.core.sends }
     }
 
+    /// The receive queue, which has these places.
     #[inline]
-    pub(super) fn depth(&self) -> usize {
+    pub(super) fn receives<'q, const N: usize>(&'q self, places: &'q Places<N>) -> WorkQueue<'q, N> {
+        WorkQueue { places, poster: &self.poster.receives, core: &self.core.receives }
+    }
+}
+
+/// The places of a queue, which both sides read.
+#[derive(Debug)]
+pub(super) struct Places<const N: usize> {
+    slots: Slots<N>,
+    depth: usize,
+}
+
+impl<const N: usize> Places<N> {
+    /// The places of a queue of `depth` requests, at least one.
+    pub(super) fn new(depth: usize) -> Self {
+        let depth = depth.max(1);
+        Self { slots: Slots::new(depth), depth }
+    }
+
+    /// No places, for a queue of as many requests that none is posted to.
+    pub(super) fn counted(depth: usize) -> Self {
+        Self { slots: Slots::new(1), depth }
+    }
+
+    /// The requests that the queue is for.
+    #[inline]
+    pub(super) const fn depth(&self) -> usize {
         self.depth
     }
 
@@ -69,13 +87,45 @@ impl<const N: usize> WorkQueue<N> {
     pub(super) fn slots(&self) -> usize {
         self.slots.len()
     }
+}
 
+/// What the thread that posts writes.
+#[derive(Debug, Default)]
+struct Poster {
+    /// Requests posted so far: the position of the next.
+    posted: AtomicU64,
+    /// What it has last seen of [`CoreSide::finished`]. Only this thread uses it: it looks again when the
+    /// queue would be full, and does not touch the core's cache line until then.
+    finished: AtomicU64,
+}
+
+/// What the core writes.
+#[derive(Debug, Default)]
+struct CoreSide {
+    /// Requests that the core has dequeued.
+    dequeued: AtomicU64,
+    /// Requests completed so far.
+    finished: AtomicU64,
+}
+
+impl<'q, const N: usize> WorkQueue<'q, N> {
     /// Requests posted and not completed.
     pub(super) fn outstanding(&self) -> u32 {
         // In this order, so that no request seems finished before it is posted.
         let finished = self.core.finished.load(Ordering::Acquire);
-        let outstanding = self.poster.posted.load(Ordering::Acquire).saturating_sub(finished);
-        u32::try_from(outstanding).unwrap_or(u32::MAX)
+        count(finished, self.poster.posted.load(Ordering::Acquire))
+    }
+
+    /// Requests dequeued and not completed.
+    pub(super) fn held(&self) -> u32 {
+        // In this order, so that no request seems finished before it is dequeued.
+        let finished = self.core.finished.load(Ordering::Acquire);
+        count(finished, self.dequeued())
+    }
+
+    /// Requests dequeued so far.
+    pub(super) fn dequeued(&self) -> u64 {
+        self.core.dequeued.load(Ordering::Acquire)
     }
 
     /// Posts the first of `requests`: as many as fit this queue, and as have an entry in `completions` if
@@ -102,7 +152,7 @@ impl<const N: usize> WorkQueue<N> {
         };
         let end = posted + u64::from(accepted);
         for (position, request) in (posted..end).zip(requests) {
-            write(request, self.slots.slot(position), position);
+            write(request, self.places.slots.slot(position), position);
         }
         self.poster.posted.store(end, Ordering::Release);
         let refused = if accepted < fitting {
@@ -118,7 +168,7 @@ impl<const N: usize> WorkQueue<N> {
     /// Returns how many of `wanted` requests fit, of which the first has position `posted`.
     #[inline]
     fn room(&self, posted: u64, wanted: u32) -> u32 {
-        let room = |finished: u64| (self.depth as u64).saturating_sub(posted - finished);
+        let room = |finished: u64| (self.places.depth as u64).saturating_sub(posted - finished);
         let seen = room(self.poster.finished.load(Ordering::Relaxed));
         if seen >= u64::from(wanted) {
             return wanted;
@@ -133,18 +183,19 @@ impl<const N: usize> WorkQueue<N> {
     /// The slot of the oldest request that is not dequeued, for the core, which [dequeues](Self::advance) it
     /// once it has read the slot.
     #[inline]
-    pub(super) fn front(&self) -> Option<&Slot<N>> {
-        self.slots.written(self.core.dequeued.load(Ordering::Relaxed))
+    pub(super) fn front(&self) -> Option<&'q Slot<N>> {
+        self.places.slots.written(self.core.dequeued.load(Ordering::Relaxed))
     }
 
     /// The slot of the request that is posted after `index` others that are not dequeued, for the core.
-    pub(super) fn posted_at(&self, index: usize) -> Option<&Slot<N>> {
+    pub(super) fn posted_at(&self, index: usize) -> Option<&'q Slot<N>> {
         let position = self.core.dequeued.load(Ordering::Relaxed) + index as u64;
         // A slot is found again further on than the queue is deep.
-        if index < self.depth { self.slots.written(position) } else { None }
+        if index < self.places.depth { self.places.slots.written(position) } else { None }
     }
 
-    /// Records that the request at the [front](Self::front) was read, for the core.
+    /// Records that the request at the [front](Self::front) was read, or counts one that came from a shared
+    /// receive queue, for the core.
     #[inline]
     pub(super) fn advance(&self) {
         let dequeued = self.core.dequeued.load(Ordering::Relaxed);
@@ -153,21 +204,15 @@ impl<const N: usize> WorkQueue<N> {
 
     /// Returns the requests that are not dequeued, from the oldest on, for the core.
     #[inline]
-    pub(super) fn posted(&self) -> Posted<'_, N> {
-        Posted { queue: self, next: self.core.dequeued.load(Ordering::Relaxed) }
+    pub(super) fn posted(&self) -> Posted<'q, N> {
+        let Self { places, core, .. } = *self;
+        Posted { slots: &places.slots, core, next: core.dequeued.load(Ordering::Relaxed) }
     }
 
     /// Whether the core has dequeued all requests, for the core.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.front().is_none()
-    }
-
-    /// Counts a request that came from a shared receive queue as outstanding, for the core: no thread posts
-    /// to this queue then.
-    pub(super) fn count_one(&self) {
-        let posted = self.poster.posted.load(Ordering::Relaxed);
-        self.poster.posted.store(posted + 1, Ordering::Relaxed);
     }
 
     /// Records that a request is complete and its entry is free, for the core.
@@ -187,7 +232,8 @@ impl<const N: usize> WorkQueue<N> {
 /// Requests of a queue that a core reads one after the other. They are dequeued when this is dropped.
 #[derive(Debug)]
 pub(super) struct Posted<'q, const N: usize> {
-    queue: &'q WorkQueue<N>,
+    slots: &'q Slots<N>,
+    core: &'q CoreSide,
     next: u64,
 }
 
@@ -195,7 +241,7 @@ impl<const N: usize> Posted<'_, N> {
     /// The slot of the next request, as [`WorkQueue::front`] returns it.
     #[inline]
     pub(super) fn front(&self) -> Option<&Slot<N>> {
-        self.queue.slots.written(self.next)
+        self.slots.written(self.next)
     }
 
     /// Goes on to the next request.
@@ -208,8 +254,13 @@ impl<const N: usize> Posted<'_, N> {
 impl<const N: usize> Drop for Posted<'_, N> {
     #[inline]
     fn drop(&mut self) {
-        self.queue.core.dequeued.store(self.next, Ordering::Relaxed);
+        self.core.dequeued.store(self.next, Ordering::Relaxed);
     }
+}
+
+/// How many are in `begun` and not in `finished`.
+fn count(finished: u64, begun: u64) -> u32 {
+    u32::try_from(begun.saturating_sub(finished)).unwrap_or(u32::MAX)
 }
 
 /// Returns the length of the longest prefix of up to `most` requests that `fits`; the empty one does, and so
