@@ -15,7 +15,8 @@ use crate::ring::FullOperation;
 use super::receive_wait::ReceiveWait;
 
 /// A queue pair at its core. The fields are in an order that leaves what steady operation needs in few cache
-/// lines: the sender begins with it, the receiver ends with it.
+/// lines, the first four: rare things of the sender are boxed, and the receiver begins with what each segment
+/// needs.
 #[repr(C, align(64))]
 pub(crate) struct QueuePair {
     /// The part that it shares with the application.
@@ -24,12 +25,12 @@ pub(crate) struct QueuePair {
     pub connection: Option<ConnectionId>,
     /// The half that sends.
     pub sender: Sender,
+    /// The outstanding Reads and Atomic Operations, which both halves use.
+    pub reads: Reads,
     /// The half that receives.
     pub receiver: Receiver,
     /// How long messages may wait for a receive.
     pub receive_wait: ReceiveWait,
-    /// The outstanding Reads and Atomic Operations, which both halves use.
-    pub reads: Reads,
 }
 
 // An odd number of cache lines, so that the hot lines of many queue pairs use all sets of a cache.

@@ -45,7 +45,7 @@ pub struct OutboundReads {
     queue: VecDeque<OutboundRequest>,
     /// ORD: how many may be outstanding.
     // Requirements: RDMAP-6.1-03
-    depth: usize,
+    depth: u32,
     /// Requests counted so far; it wraps.
     count: u32,
 }
@@ -54,7 +54,7 @@ impl OutboundReads {
     /// Whether there is room for another request after `more` that are about to be sent.
     #[inline]
     pub fn has_room(&self, more: usize) -> bool {
-        self.queue.len() + more < self.depth
+        self.queue.len() + more < self.depth as usize
     }
 
     /// Whether all requests are answered.
@@ -65,7 +65,7 @@ impl OutboundReads {
 
     /// Adds a request that is sent. Returns the number of its response.
     pub(super) fn push(&mut self, awaited: OutboundRequest) -> u32 {
-        debug_assert!(self.queue.len() < self.depth, "has_room was asked");
+        debug_assert!(self.has_room(0), "has_room was asked");
         self.queue.push_back(awaited);
         self.count = self.count.wrapping_add(1);
         self.count.wrapping_sub(1)
@@ -172,11 +172,11 @@ pub struct Response {
 pub struct InboundReads {
     queue: VecDeque<Response>,
     /// IRD: how many of each kind may be outstanding.
-    depth: usize,
+    depth: u32,
     /// How many entries of `queue` answer Reads.
-    reads: usize,
+    reads: u32,
     /// How many entries are completely queued to TCP.
-    queued: usize,
+    queued: u32,
     /// How many entries there were before these; it wraps.
     completed: u32,
     /// Octets of the next entry that are queued.
@@ -206,7 +206,7 @@ impl InboundReads {
 
     /// Whether the peer may have another Atomic Request outstanding here.
     pub fn has_room_for_atomic(&self) -> bool {
-        self.queue.len() - self.reads < self.depth
+        (self.queue.len() as u32) - self.reads < self.depth
     }
 
     /// Adds a response. Its memory is retained until the peer has acknowledged it.
@@ -229,19 +229,19 @@ impl InboundReads {
     /// The response to send next, and how many octets of it are queued.
     #[inline]
     pub(super) fn next(&self) -> Option<(&Response, u32)> {
-        self.queue.get(self.queued).map(|response| (response, self.offset))
+        self.queue.get(self.queued as usize).map(|response| (response, self.offset))
     }
 
     /// Whether there is a [next](Self::next) response.
     #[inline]
     pub(super) fn has_next(&self) -> bool {
-        self.queued < self.queue.len()
+        (self.queued as usize) < self.queue.len()
     }
 
     /// The number of the [next](Self::next) response.
     #[inline]
     pub(super) const fn next_number(&self) -> u32 {
-        self.completed.wrapping_add(self.queued as u32)
+        self.completed.wrapping_add(self.queued)
     }
 
     /// The response with this number, which the peer has not acknowledged yet.
@@ -253,7 +253,7 @@ impl InboundReads {
     /// Records that another `octets` octets of the next response are queued and end at `end`. Returns true if
     /// that completes it.
     pub(super) fn advance(&mut self, octets: u32, end: SeqNumber) -> bool {
-        let Some(response) = self.queue.get_mut(self.queued) else { return true };
+        let Some(response) = self.queue.get_mut(self.queued as usize) else { return true };
         self.offset += octets;
         if self.offset < response.message.octets {
             return false;
@@ -310,7 +310,7 @@ impl Reads {
     /// Begins a stream with the depths that the ends have agreed on.
     // Requirements: RDMAP-6.1-02
     pub fn begin(&mut self, depths: ReadDepths) {
-        let (inbound, outbound) = (usize::from(depths.ird), usize::from(depths.ord));
+        let (inbound, outbound) = (u32::from(depths.ird), u32::from(depths.ord));
         self.outbound = OutboundReads { depth: outbound, ..OutboundReads::default() };
         self.inbound = InboundReads { depth: inbound, ..InboundReads::default() };
     }

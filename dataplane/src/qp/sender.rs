@@ -52,14 +52,14 @@ pub struct Sender {
     terminate_queued: bool,
     /// A message of the provider, which goes before anything else.
     provider_message: Option<ProviderMessage>,
+    /// The Terminate Message, once there is one to send. Nothing follows it. Boxed: few streams have one.
+    // Requirements: RDMAP-5.4-04
+    terminate: Option<Box<ArrayVec<u8, { limits::TERMINATE_BYTES }>>>,
+    /// The first request that was posted after this end had closed. It and those after it are flushed when
+    /// all before it are complete. Boxed, as it comes once in the life of a stream at most.
+    after_close: Option<Box<Wqe>>,
     /// The buffer of the peer's indication that was answered, if it was an RDMA Read: a stream has one.
     answered: (STag, u64),
-    /// The Terminate Message, once there is one to send. Nothing follows it.
-    // Requirements: RDMAP-5.4-04
-    terminate: Option<ArrayVec<u8, { limits::TERMINATE_BYTES }>>,
-    /// The first request that was posted after this end had closed. It and those after it are flushed when
-    /// all before it are complete.
-    after_close: Option<Wqe>,
 }
 
 impl Sender {
@@ -176,7 +176,7 @@ impl Sender {
 
     /// Sends `message`, a Terminate, and nothing after it.
     pub fn terminate(&mut self, message: ArrayVec<u8, { limits::TERMINATE_BYTES }>) {
-        self.terminate.get_or_insert(message);
+        self.terminate.get_or_insert_with(|| Box::new(message));
     }
 
     /// Whether every request accepted is complete.

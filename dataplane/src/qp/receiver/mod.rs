@@ -70,31 +70,32 @@ pub enum Received {
     Terminated(StreamError),
 }
 
-/// The receive half of a queue pair at its core.
+/// The receive half of a queue pair at its core. What each segment needs comes first, then what each message
+/// needs.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Receiver {
-    /// Receives that were moved here from a shared receive queue, oldest first, at most the queue's depth.
-    /// Most messages need none, so memory is allocated when one does.
-    moved: VecDeque<ReceiveRequest>,
-    /// Segments placed out of order that wait for their Delivery, in stream order.
-    placed: OrderedSet,
-    /// The MSN expected next on queue 1, that of Read Requests and Atomic Requests.
-    expected_request: u32,
-    /// The MSN expected next on queue 3, that of Atomic Responses.
-    expected_response: u32,
-    /// The oldest buffer is not accessible: that has ended the stream.
-    bad_buffer: bool,
-    /// The next message on queue 0, that of Sends.
-    message: Message,
-    /// The MSN expected next on queue 0.
-    // Requirements: DDP-4.3-08
-    expected_msn: u32,
     /// The version of DDP and RDMAP.
     // Requirements: RDMAC-C.1-02
     version: u8,
     /// The ready-to-receive indications that may come.
     indications: Indications,
+    /// The oldest buffer is not accessible: that has ended the stream.
+    bad_buffer: bool,
+    /// The MSN expected next on queue 0.
+    // Requirements: DDP-4.3-08
+    expected_msn: u32,
+    /// Segments placed out of order that wait for their Delivery, in stream order.
+    placed: OrderedSet,
+    /// The next message on queue 0, that of Sends.
+    message: Message,
+    /// The MSN expected next on queue 1, that of Read Requests and Atomic Requests.
+    expected_request: u32,
+    /// The MSN expected next on queue 3, that of Atomic Responses.
+    expected_response: u32,
+    /// Receives that were moved here from a shared receive queue, oldest first, at most the queue's depth.
+    /// Most messages need none, so memory is allocated when one does.
+    moved: VecDeque<ReceiveRequest>,
 }
 
 /// The state that a receiver works on besides its own.

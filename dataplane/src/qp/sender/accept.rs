@@ -94,7 +94,7 @@ impl Sender {
         let Some(place) = self.entries.next_mut() else { return false };
         let Some(request) = shared.dequeue_send() else { return false };
         if request.posted_after_close() {
-            self.after_close = Some(request);
+            self.after_close = Some(Box::new(request));
             return false;
         }
         *place = SendEntry::new(request);

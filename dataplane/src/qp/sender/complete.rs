@@ -122,7 +122,8 @@ impl Sender {
     #[cold]
     fn flush_posted(&mut self, shared: &SharedQp) {
         for _ in 0..=shared.send_depth() {
-            let Some(request) = self.after_close.take().or_else(|| shared.dequeue_send()) else { return };
+            let after_close = self.after_close.take().map(|request| *request);
+            let Some(request) = after_close.or_else(|| shared.dequeue_send()) else { return };
             let mut entry = SendEntry::new(request);
             entry.checked(Status::Flushed, &mut self.numbers);
             let (completion, signaled) =
