@@ -1,6 +1,7 @@
 //! A host: a core and its control engine, and the loop around both in virtual time.
 
 use std::net::Ipv4Addr;
+use std::ops::Sub;
 use std::sync::Arc;
 
 use crossbeam::channel::Receiver;
@@ -31,6 +32,40 @@ pub(super) struct Host {
     pub(super) engine: Engine,
     core: Core<SimDevice>,
     rings: Rings,
+    pub(super) cost: Cost,
+}
+
+/// What a host has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Cost {
+    /// Commands for the core.
+    pub(super) commands: u64,
+    /// Events of the core.
+    pub(super) events: u64,
+    /// Allocations by polls of the core.
+    pub(super) core_allocations: u64,
+    /// Allocations by the engine, with those of the requests and their replies.
+    pub(super) engine_allocations: u64,
+}
+
+impl Sub for Cost {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            commands: self.commands - before.commands,
+            events: self.events - before.events,
+            core_allocations: self.core_allocations - before.core_allocations,
+            engine_allocations: self.engine_allocations - before.engine_allocations,
+        }
+    }
+}
+
+/// Calls `work`, and adds its allocations to `count`.
+fn counted<T>(count: &mut u64, work: impl FnOnce() -> T) -> T {
+    let mut result = None;
+    *count += allocation_counter::measure(|| result = Some(work())).count_total;
+    result.expect("the work was done")
 }
 
 impl Host {
@@ -69,18 +104,21 @@ impl Host {
             events: Arc::new(AsyncEvents::new(None)),
             random: KeyedSequence::new(rng.u128(..).to_le_bytes()),
         });
-        Self { engine, core: Core::with_tables(device, config, rings.clone(), tables), rings }
+        let core = Core::with_tables(device, config, rings.clone(), tables);
+        Self { engine, core, rings, cost: Cost::default() }
     }
 
     /// Polls the core once, and passes on what it and the engine have for each other. Returns true if there
     /// was anything.
     pub(super) fn poll(&mut self, now: Instant) -> bool {
-        let mut busy = self.core.poll_once(now);
-        while let Some(event) = self.rings.events.pop() {
+        let Self { engine, core, rings, cost } = self;
+        let mut busy = counted(&mut cost.core_allocations, || core.poll_once(now));
+        while let Some(event) = rings.events.pop() {
             busy = true;
-            self.engine.on_event(now, event);
+            cost.events += 1;
+            counted(&mut cost.engine_allocations, || engine.on_event(now, event));
         }
-        self.engine.on_time(now);
+        counted(&mut cost.engine_allocations, || engine.on_time(now));
         busy | self.deliver()
     }
 
@@ -93,6 +131,7 @@ impl Host {
                 self.engine.return_command(command);
                 break;
             }
+            self.cost.commands += 1;
         }
         while let Some(deliver) = self.engine.next_reply() {
             busy = true;
@@ -107,7 +146,8 @@ impl Host {
     }
 
     pub(super) fn send(&mut self, now: Instant, request: Request) {
-        self.engine.on_request(now, request);
+        let Self { engine, cost, .. } = self;
+        counted(&mut cost.engine_allocations, || engine.on_request(now, request));
         self.deliver();
     }
 
@@ -117,7 +157,7 @@ impl Host {
         now: Instant,
         request: impl FnOnce(Reply<T>) -> Request,
     ) -> Receiver<T> {
-        let (reply, receiver) = Reply::new();
+        let (reply, receiver) = counted(&mut self.cost.engine_allocations, Reply::new);
         self.send(now, request(reply));
         receiver
     }

@@ -11,6 +11,7 @@ mod initiating;
 mod play;
 mod records;
 mod registering;
+mod setup_cost;
 mod streaming;
 
 use std::collections::BTreeMap;
