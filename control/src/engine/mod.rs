@@ -48,7 +48,7 @@ use warpline_dataplane::memory::Grant;
 use warpline_dataplane::net::notice::Notice;
 use warpline_dataplane::qp::async_event::{AsyncEvent, AsyncEvents};
 use warpline_dataplane::qp::shared::Doorbells;
-use warpline_dataplane::ring::{Command, ConnectionId, Event};
+use warpline_dataplane::ring::{Command, ConnectionId, Event, ListenAddress};
 use warpline_dataplane::statistics::Statistics;
 use warpline_dataplane::tcp::Snapshot;
 use warpline_dataplane::time::Instant;
@@ -184,8 +184,10 @@ impl Engine {
         let Self { out, registrations, queue_pairs, connections, .. } = self;
         let mut step = Step { now, out, queue_pairs };
         match event {
-            Event::Accepted { connection, listener, local, remote } => {
-                connections.on_accepted(&mut step, connection, listener, SocketPair { local, remote });
+            Event::Accepted { connection, flow, scope } => {
+                let at = ListenAddress::of(scope, flow.local, flow.local_port);
+                let pair = SocketPair { local: flow.local_end(), remote: flow.remote_end() };
+                connections.on_accepted(&mut step, connection, at, pair);
             }
             Event::Connected { token, connection, local } => {
                 connections.on_connected(&mut step, token, connection, local);

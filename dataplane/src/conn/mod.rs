@@ -43,8 +43,7 @@ mod wheel;
 
 pub(crate) use backlog_shares::Stage;
 pub(crate) use initial_numbers::InitialNumbers;
-pub use listen_address::ListenAddress;
-pub(crate) use listen_address::Scope;
+pub use listen_address::{ListenAddress, Scope};
 pub(crate) use listeners::{ListenerIndex, Listeners};
 pub(crate) use orphans::Orphans;
 pub(crate) use ports::Ports;

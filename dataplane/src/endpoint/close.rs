@@ -1,8 +1,5 @@
 //! How a stream and its connection end: by an error, by the peer's Terminate or FIN, and for their users.
 
-use std::net::SocketAddr;
-
-use crate::conn::ListenAddress;
 use crate::device::Frame;
 use crate::limits;
 use crate::memory::StagTable;
@@ -30,16 +27,10 @@ impl<F: Frame> Endpoint<'_, F> {
         connection.open_notified = true;
         connection.abort_at = Instant::NEVER;
         self.context.statistics.connections_opened += 1;
-        let (connection, key) = (self.id, connection.key);
-        let local = SocketAddr::new(key.local, key.local_port);
+        let (connection, flow) = (self.id, connection.key);
         self.context.events.push(match self.connection.open_kind {
-            OpenKind::Passive(scope) => Event::Accepted {
-                connection,
-                listener: ListenAddress::of(scope, key.local, key.local_port),
-                local,
-                remote: SocketAddr::new(key.remote, key.remote_port),
-            },
-            OpenKind::Active { token } => Event::Connected { token, connection, local },
+            OpenKind::Passive(scope) => Event::Accepted { connection, flow, scope },
+            OpenKind::Active { token } => Event::Connected { token, connection, local: flow.local_end() },
         });
     }
 

@@ -3,7 +3,7 @@
 
 use crate::device::Frame;
 use crate::limits;
-use crate::ring::{Event, StreamOctets};
+use crate::ring::Event;
 use crate::tcp::Pools;
 
 use super::connection::{Chunk, Connection};
@@ -49,18 +49,18 @@ impl<F: Frame> Endpoint<'_, F> {
             if octets == 0 {
                 return;
             }
-            let mut copy = StreamOctets::new();
+            let mut copy = Vec::with_capacity(octets);
             let start = connection.unconsumed_octets as usize;
             connection.tcp.received().for_each_slice(&context.pools.held, start, octets, |slice| {
-                let fits = copy.try_extend_from_slice(slice);
-                debug_assert!(fits.is_ok(), "no more than an event holds");
+                copy.extend_from_slice(slice);
             });
+            debug_assert_eq!(copy.len(), octets, "so many are in order");
             if context.holds_stream {
                 connection.unconsumed_octets += octets as u32;
             } else {
                 connection.tcp.consume(&mut context.pools, octets);
             }
-            context.events.push(Event::Stream { connection: self.id, octets: copy });
+            context.events.push(Event::Stream { connection: self.id, octets: copy.into_boxed_slice() });
         }
     }
 

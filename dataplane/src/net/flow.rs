@@ -20,6 +20,16 @@ pub struct FlowKey {
 }
 
 impl FlowKey {
+    /// Returns our address and port.
+    pub const fn local_end(&self) -> SocketAddr {
+        SocketAddr::new(self.local, self.local_port)
+    }
+
+    /// Returns the peer's address and port.
+    pub const fn remote_end(&self) -> SocketAddr {
+        SocketAddr::new(self.remote, self.remote_port)
+    }
+
     /// Returns the connection that segments of `flow` are for.
     pub fn of_received(flow: &Flow) -> Self {
         Self {
@@ -32,8 +42,7 @@ impl FlowKey {
 
     /// Returns the flow of the peer's segments.
     pub fn received(&self) -> Option<Flow> {
-        let remote = SocketAddr::new(self.remote, self.remote_port);
-        Flow::new(remote, SocketAddr::new(self.local, self.local_port))
+        Flow::new(self.remote_end(), self.local_end())
     }
 
     /// Returns the flow label of its IPv6 packets; 0 over IPv4, which has none. All packets of a flow have

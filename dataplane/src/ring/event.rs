@@ -2,35 +2,34 @@
 
 use std::net::SocketAddr;
 
-use crate::conn::{ConnectionId, ListenAddress};
+use crate::conn::{ConnectionId, Scope};
 use crate::limits;
 use crate::memory::{InsertError, RemoveError, STag};
+use crate::net::flow::FlowKey;
 use crate::net::notice::Notice;
 use crate::qp::error::StreamError;
 use crate::qp::work::QpNumber;
 use crate::statistics::Statistics;
 use crate::tcp::{CloseReason, Snapshot};
 
-/// Octets received before Full Operation, at most one segment's worth.
-pub type StreamOctets = arrayvec::ArrayVec<u8, { limits::STREAM_EVENT_BYTES }>;
-
 /// An event of a core for control.
+///
+/// It is small, because a ring of them lies between two processors: a place in it is one cache line. Streaming
+/// octets are in a box for that, the only memory that a core allocates for what a peer sends. A connection in
+/// Full Operation has none, and no peer causes more than control has read: while more than half of the ring
+/// is full, no octet is copied, and an event has at most
+/// [`STREAM_EVENT_BYTES`](crate::limits::STREAM_EVENT_BYTES), so that all of them hold less than 1 MiB.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "streaming octets are carried inline: the core allocates nothing for them"
-)]
 pub enum Event {
     /// A peer has connected to a listening port.
     Accepted {
         /// The connection.
         connection: ConnectionId,
-        /// The listener that accepted it.
-        listener: ListenAddress,
-        /// The local address and port.
-        local: SocketAddr,
-        /// The peer.
-        remote: SocketAddr,
+        /// Its addresses and ports.
+        flow: FlowKey,
+        /// How specifically the listener that accepted it names the local address: see
+        /// [`ListenAddress::of`](crate::conn::ListenAddress::of).
+        scope: Scope,
     },
     /// A connection of [`Command::Connect`](super::Command::Connect) is open.
     Connected {
@@ -53,7 +52,7 @@ pub enum Event {
         /// The connection.
         connection: ConnectionId,
         /// The octets.
-        octets: StreamOctets,
+        octets: Box<[u8]>,
     },
     /// The peer has acknowledged streaming octets of [`Command::Stream`](super::Command::Stream), counted in
     /// whole commands. Only where the core's configuration holds streaming octets until control consumes
@@ -112,6 +111,12 @@ pub enum Event {
     /// if there is such a connection. Answers come in the order of the commands.
     ConnectionReport(Option<Box<Snapshot>>),
 }
+
+// A place in the ring has a number of eight octets beside it.
+const _: () = {
+    assert!(size_of::<Event>() + size_of::<u64>() <= 64);
+    assert!(limits::EVENTS / 2 * limits::STREAM_EVENT_BYTES < 1 << 20);
+};
 
 /// Why a connection could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

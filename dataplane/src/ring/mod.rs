@@ -11,9 +11,10 @@ use crate::limits;
 use crate::qp::shared::Doorbells;
 use crate::sync::ArrayQueue;
 
-pub use crate::conn::{ConnectionId, ListenAddress};
+pub use crate::conn::{ConnectionId, ListenAddress, Scope};
+pub use crate::net::flow::FlowKey;
 pub use command::{AfterStream, Command};
-pub use event::{ConnectError, Event, StreamOctets};
+pub use event::{ConnectError, Event};
 pub use events::Events;
 pub use operation::{Direction, FullOperation};
 

@@ -87,9 +87,10 @@ fn a_listener_at_one_address_takes_connections_to_that_address_only() {
     let mut peer = core();
     listen(&peer, Some(SECOND_ADDRESS.into()));
     match open(&mut peer, SECOND_ADDRESS, 40_002) {
-        Event::Accepted { local, remote, listener, .. } => {
-            assert_eq!(local, SocketAddr::new(SECOND_ADDRESS.into(), PORT));
-            assert_eq!(remote, SocketAddr::new(address(2).into(), 40_002));
+        Event::Accepted { flow, scope, .. } => {
+            assert_eq!(flow.local_end(), SocketAddr::new(SECOND_ADDRESS.into(), PORT));
+            assert_eq!(flow.remote_end(), SocketAddr::new(address(2).into(), 40_002));
+            let listener = ListenAddress::of(scope, flow.local, flow.local_port);
             assert_eq!(listener, ListenAddress { address: Some(SECOND_ADDRESS.into()), port: PORT });
         }
         event => panic!("{event:?}"),
@@ -106,7 +107,9 @@ fn a_port_is_listened_on_at_an_address_and_everywhere_else() {
     listen(&peer, None);
     listen(&peer, Some(SECOND_ADDRESS.into()));
     let taken_by = |event| match event {
-        Event::Accepted { listener, local, .. } => (listener.address, local.ip()),
+        Event::Accepted { flow, scope, .. } => {
+            (ListenAddress::of(scope, flow.local, flow.local_port).address, flow.local)
+        }
         event => panic!("{event:?}"),
     };
     let at_second = Some(IpAddr::from(SECOND_ADDRESS));
@@ -166,9 +169,9 @@ fn connect_to_self(peer: &mut RawPeer, own: IpAddr) -> (ConnectionId, Connection
     for event in peer.events.drain(..) {
         match event {
             Event::Connected { connection, local, .. } => connected = Some((connection, local)),
-            Event::Accepted { connection, local, remote, .. } => {
-                assert_eq!(local, SocketAddr::new(own, PORT));
-                accepted = Some((connection, remote));
+            Event::Accepted { connection, flow, .. } => {
+                assert_eq!(flow.local_end(), SocketAddr::new(own, PORT));
+                accepted = Some((connection, flow.remote_end()));
             }
             event => panic!("{event:?}"),
         }

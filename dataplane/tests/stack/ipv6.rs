@@ -156,7 +156,9 @@ fn a_peer_connects_and_its_hardware_address_is_asked_for() {
     link.inject(&from_peer(Protocol::TCP, &segment(peer().into(), ours().into(), &ack, b"over IPv6")));
     let remote = SocketAddr::new(peer().into(), 40_000);
     assert!(
-        link.events.iter().any(|event| matches!(event, Event::Accepted { remote: r, .. } if *r == remote))
+        link.events
+            .iter()
+            .any(|event| matches!(event, Event::Accepted { flow, .. } if flow.remote_end() == remote))
     );
     assert!(
         link.events

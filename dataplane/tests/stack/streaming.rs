@@ -469,6 +469,30 @@ fn an_error_on_one_half_leaves_the_other_open() {
     assert_eq!(streaming.sent(), b"something went wrong");
 }
 
+/// A peer that sends and sends to a control that reads nothing has so many octets copied and no more,
+/// whatever its window: half of the ring of events, each with a segment of octets in a box.
+#[test]
+fn events_that_control_does_not_read_bound_what_is_copied() {
+    let mut peer = RawPeer::new();
+    let ack = peer.accept(Options { mss: Some(1460), ..Options::default() });
+    let mut seq = PEER_ISS + 1;
+    for _ in 0..2 * limits::EVENTS {
+        let segment = RawPeer::segment(&peer.header(Flags::ACK, seq, ack), &[7; 1460]);
+        peer.inject(&segment);
+        peer.now += 1000;
+        peer.core.poll_once(peer.now);
+        seq += 1460;
+    }
+    assert_eq!(peer.core.usage().events_waiting, 0);
+    let mut octets = Vec::new();
+    while let Some(event) = peer.rings.events.pop() {
+        let Event::Stream { octets: copied, .. } = event else { panic!("{event:?}") };
+        octets.push(copied.len());
+    }
+    assert_eq!(octets.len(), limits::EVENTS / 2);
+    assert!(octets.iter().all(|octets| *octets <= limits::STREAM_EVENT_BYTES));
+}
+
 /// The segment that completes TCP's handshake may carry the Request.
 // Requirements: MPA-7.1.4-02
 #[test]

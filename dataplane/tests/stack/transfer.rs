@@ -240,7 +240,7 @@ fn intact_over_ipv6() {
         assert!(a.tcp.retransmitted_segments > 0);
         assert_eq!(b.dropped(DropCause::TcpChecksum), 0);
         let remote = pair.b.events.iter().find_map(|event| match event {
-            Event::Accepted { remote, .. } => Some(remote.ip()),
+            Event::Accepted { flow, .. } => Some(flow.remote),
             _ => None,
         });
         assert_eq!(remote, Some(address_v6(1).into()));

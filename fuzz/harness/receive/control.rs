@@ -164,7 +164,7 @@ impl Control {
         let event = self.rings.events.pop()?;
         self.events += 1;
         match &event {
-            Event::Accepted { connection, remote, .. } => self.on_open(*connection, *remote),
+            Event::Accepted { connection, flow, .. } => self.on_open(*connection, flow.remote_end()),
             Event::Connected { connection, local, .. } => self.on_open(*connection, *local),
             Event::Stream { connection, .. } | Event::PeerFinished { connection } => {
                 assert!(self.open.contains_key(connection), "{event:?} of a connection that is not open");

@@ -153,7 +153,9 @@ impl World {
             // The window may open.
             self.allowance += 2;
             let (id, remote, local_port) = match event {
-                Event::Accepted { connection, local, remote, .. } => (connection, Some(remote), local.port()),
+                Event::Accepted { connection, flow, .. } => {
+                    (connection, Some(flow.remote_end()), flow.local_port)
+                }
                 Event::Connected { connection, local, token } => {
                     let flow = &self.flows[token as usize % FLOWS];
                     (connection, Some(flow.address()), local.port())

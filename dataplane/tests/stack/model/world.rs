@@ -260,8 +260,8 @@ impl World for Link {
             };
             while let Some(event) = host.rings.events.pop() {
                 match event {
-                    Event::Accepted { connection, local, .. } => {
-                        host.connections[usize::from(local.port() - PORT)] = Some(connection);
+                    Event::Accepted { connection, flow, .. } => {
+                        host.connections[usize::from(flow.local_port - PORT)] = Some(connection);
                     }
                     Event::Connected { token, connection, .. } => {
                         host.connections[token as usize] = Some(connection);

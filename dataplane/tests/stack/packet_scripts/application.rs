@@ -92,10 +92,10 @@ impl Application {
     pub fn take_events(&mut self, peer: &mut RawPeer, flows: &mut BTreeMap<u32, Flow>) {
         for event in peer.events.drain(..) {
             match &event {
-                Event::Accepted { connection, remote, .. } => {
+                Event::Accepted { connection, flow: ends, .. } => {
                     // Of flows that share their ports, the last that the core has answered.
                     let opened = |flow: &&mut Flow| {
-                        flow.peer_port == remote.port()
+                        flow.peer_port == ends.remote_port
                             && flow.core_iss.is_some()
                             && flow.connection.is_none()
                     };
