@@ -193,6 +193,7 @@ impl Engine {
                 connections.on_connected(&mut step, token, connection, local);
             }
             Event::ConnectFailed { token, error } => connections.on_connect_failed(&mut step, token, error),
+            Event::Operating { connection } => connections.on_operating(&mut step, connection),
             Event::Stream { connection, octets } => connections.on_stream(&mut step, connection, &octets),
             Event::StreamAcknowledged { connection, octets } => {
                 connections.on_stream_acknowledged(connection, octets as usize);
@@ -219,13 +220,10 @@ impl Engine {
         }
     }
 
-    /// Does what is due at `now`, and replies where the core has switched a connection to Full Operation, of
-    /// which there is no event. Call it after each batch of requests and events, and at the
-    /// [deadline](Self::next_deadline).
+    /// Does what is due at `now`. Call it at the [deadline](Self::next_deadline).
     pub(crate) fn on_time(&mut self, now: Instant) {
         let Self { out, registrations, queue_pairs, connections, .. } = self;
         let mut step = Step { now, out, queue_pairs };
-        connections.check_switching(&mut step);
         if step.out.take_deadline(now) {
             connections.on_deadline(&mut step);
             step.queue_pairs.on_deadline(now, step.out);

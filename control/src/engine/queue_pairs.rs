@@ -5,7 +5,7 @@ use std::sync::Arc;
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::ProtectionDomainId;
 use warpline_dataplane::qp::async_event::AsyncEvents;
-use warpline_dataplane::qp::shared::{CompletionRings, Doorbells, QpState, QueueDepths, SharedQp};
+use warpline_dataplane::qp::shared::{CompletionRings, Doorbells, QueueDepths, SharedQp};
 use warpline_dataplane::qp::shared_receive_queue::SharedReceiveQueue;
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::ring::{Command, ConnectionId, FullOperation};
@@ -160,11 +160,6 @@ impl QueuePairs {
             },
             None => operation,
         }
-    }
-
-    /// Returns true if the core has brought the queue pair's connection to Full Operation.
-    pub(super) fn has_switched(&self, qp: &Arc<SharedQp>) -> bool {
-        self.of(qp).is_some_and(|entry| entry.shared.state() != QpState::Idle)
     }
 
     /// Fails all queue pairs: the core is polled no more, and nothing that was posted will complete.

@@ -32,7 +32,7 @@ impl<D: Device> Core<D> {
             self.on_command(now, command);
         }
         if busy {
-            // There is room for other commands, and queue pairs may have changed their state.
+            // There is room for other commands.
             self.endpoints.context.events.record_change();
         }
         busy
@@ -162,7 +162,7 @@ impl<D: Device> Core<D> {
     }
 
     /// Counts a command to begin Full Operation for a connection that is over. [`Event::Closed`] was already
-    /// queued when control gave the command; from that event control learns that the queue pair stays idle.
+    /// queued when control gave the command; [`Event::Operating`] does not follow it.
     const fn refuse_start(&mut self) {
         self.endpoints.context.statistics.starts_refused += 1;
     }

@@ -241,8 +241,8 @@ impl<D: Device> Core<D> {
         self.host.next_deadline().min(self.endpoints.table.next_deadline())
     }
 
-    /// Returns true if there is an event for control since the last call, or a change made by a command. The
-    /// thread that polls the core then wakes control.
+    /// Returns true if there is an event for control since the last call, or room for commands. The thread
+    /// that polls the core then wakes control.
     #[inline]
     pub fn clear_news(&mut self) -> bool {
         self.endpoints.context.events.clear_news()

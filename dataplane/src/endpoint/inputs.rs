@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::device::Frame;
 use crate::qp::error::StreamError;
 use crate::qp::shared::{QpState, SharedQp};
-use crate::ring::{Direction, FullOperation};
+use crate::ring::{Direction, Event, FullOperation};
 use crate::time::Instant;
 
 use super::connection::Mode;
@@ -123,6 +123,7 @@ impl<F: Frame> Endpoint<'_, F> {
         if let Some(qp) = self.queue_pair.as_deref_mut() {
             qp.begin(operation);
         }
+        self.context.events.push(Event::Operating { connection: self.id });
     }
 
     fn refuse_start(&mut self) {

@@ -47,6 +47,12 @@ pub enum Event {
         /// Why.
         error: ConnectError,
     },
+    /// Full Operation has begun, in one direction at least: what the queue pair's owner posts is sent. A
+    /// command that begins it causes this, unless it is refused: then the connection closes.
+    Operating {
+        /// The connection.
+        connection: ConnectionId,
+    },
     /// A copy of octets received before Full Operation.
     Stream {
         /// The connection.
@@ -77,9 +83,9 @@ pub enum Event {
         /// Why.
         error: StreamError,
     },
-    /// The connection is closed. If this follows [`Command::Start`](super::Command::Start) and the queue pair
-    /// is still idle, the connection was closed before the core took the command, and the queue pair may
-    /// serve another.
+    /// The connection is closed. If this follows [`Command::Start`](super::Command::Start) without
+    /// [`Event::Operating`] between them, the connection was closed before the core took the command, and the
+    /// queue pair may serve another.
     Closed {
         /// The connection.
         connection: ConnectionId,

@@ -12,7 +12,7 @@ pub struct Events {
     ring: Arc<ArrayQueue<Event>>,
     /// At most a few per connection, queue pair and command: each of those causes a bounded number of events.
     waiting: VecDeque<Event>,
-    /// There is an event, or a change without one, since control was last woken.
+    /// There is an event, or room for commands, since control was last woken.
     has_news: bool,
 }
 
@@ -37,12 +37,12 @@ impl Events {
         }
     }
 
-    /// Notes that something has changed that control reads, without an event.
+    /// Records that there is room for commands again, of which there is no event.
     pub fn record_change(&mut self) {
         self.has_news = true;
     }
 
-    /// Returns true if there is an event or a change since the last call.
+    /// Returns true if there is an event, or room for commands, since the last call.
     pub fn clear_news(&mut self) -> bool {
         core::mem::take(&mut self.has_news)
     }

@@ -159,6 +159,7 @@ impl Counted {
         };
         Self::command(&self.rings, command);
         self.run_for(SECOND / 10);
+        assert!(matches!(self.rings.events.pop(), Some(Event::Operating { .. })), "in Full Operation");
         // The command's octets were allocated here and freed by the core.
         self.kept_octets + i64::from(reply_octets)
     }

@@ -166,7 +166,9 @@ impl Control {
         match &event {
             Event::Accepted { connection, flow, .. } => self.on_open(*connection, flow.remote_end()),
             Event::Connected { connection, local, .. } => self.on_open(*connection, *local),
-            Event::Stream { connection, .. } | Event::PeerFinished { connection } => {
+            Event::Stream { connection, .. }
+            | Event::Operating { connection }
+            | Event::PeerFinished { connection } => {
                 assert!(self.open.contains_key(connection), "{event:?} of a connection that is not open");
             }
             Event::StreamFailed { connection, qp, .. } => {

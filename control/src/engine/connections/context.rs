@@ -30,8 +30,6 @@ pub(super) struct Context<'a> {
     pub(super) queue_pairs: &'a mut QueuePairs,
     pub(super) listeners: &'a mut Listeners,
     pub(super) openings: &'a mut Openings,
-    /// Connections that wait for the core to switch.
-    pub(super) switching: &'a mut Vec<ConnectionId>,
 }
 
 impl Context<'_> {
@@ -94,8 +92,7 @@ impl Context<'_> {
             entry.connection = Some(self.id);
             entry.status.set_pair(self.pair);
         }
-        self.switching.push(self.id);
-        Phase::Operating(Operating { qp, finishing: false, waiter: Some(waiter), stream })
+        Phase::Operating(Operating { qp, begun: false, finishing: false, waiter: Some(waiter), stream })
     }
 
     /// Leaves MPA with TCP open: the connection is the application's again.

@@ -125,15 +125,12 @@ pub(super) fn on_closed(cx: &mut Context<'_>, phase: Phase, reason: CloseReason)
             return Some(Phase::PendingAccept(pending));
         }
         Phase::AwaitingReply(awaiting) => initiating::on_closed(cx, awaiting, reason),
-        Phase::Operating(Operating { qp, waiter, .. }) => {
-            let switched = cx.queue_pairs.has_switched(&qp);
-            match waiter {
-                // Short as it was, it was in Full Operation: the queue pair says how it ended.
-                Some(waiter) if switched => waiter.ready(cx.out),
-                Some(waiter) => waiter.closed(cx.out, reason),
-                None => {}
+        Phase::Operating(Operating { qp, begun, waiter, .. }) => {
+            if let Some(waiter) = waiter {
+                debug_assert!(!begun, "the application has its reply since the core has begun");
+                waiter.closed(cx.out, reason);
             }
-            if switched {
+            if begun {
                 cx.queue_pairs.on_closed(cx.out, &qp, reason);
             } else {
                 cx.queue_pairs.unbind(&qp);

@@ -68,8 +68,6 @@ pub(super) struct Connections {
     table: Table<ConnectionId, Connection>,
     openings: Openings,
     listeners: Listeners,
-    /// Connections in [`Phase::Operating`] whose application waits until the core has switched.
-    switching: Vec<ConnectionId>,
     /// Connections that peers have opened, by address and by network.
     peers: Holdings<IpAddr, ConnectionId>,
     networks: Holdings<u64, ConnectionId>,
@@ -82,7 +80,6 @@ impl Connections {
             table: Table::default(),
             openings: Openings::new(),
             listeners: Listeners::new(listeners, next_port),
-            switching: Vec::new(),
             peers: Holdings::new(quotas.connections_per_peer),
             networks: Holdings::new(quotas.connections_per_network),
         }
@@ -108,7 +105,6 @@ impl Connections {
     pub(super) fn assert_unused(&self) {
         assert!(self.is_empty(), "connections");
         assert_eq!(self.listeners.len(), 0, "listeners");
-        assert!(self.switching.is_empty(), "connections that switch");
         assert!(self.peers.is_empty() && self.networks.is_empty(), "quotas of peers");
     }
 
@@ -145,11 +141,11 @@ impl Connections {
         step: &'a mut Step<'_>,
         id: ConnectionId,
     ) -> Option<(Context<'a>, &'a mut Phase)> {
-        let Self { crc, table, openings, listeners, switching, .. } = self;
+        let Self { crc, table, openings, listeners, .. } = self;
         let Connection { pair, phase } = table.get_mut(&id)?;
         let Step { now, out, queue_pairs } = step;
         let (crc, now, pair) = (*crc, *now, *pair);
-        let cx = Context { id, pair, now, crc, out, queue_pairs, listeners, openings, switching };
+        let cx = Context { id, pair, now, crc, out, queue_pairs, listeners, openings };
         Some((cx, phase))
     }
 
@@ -408,6 +404,17 @@ impl Connections {
         self.openings.on_failed(step.out, step.queue_pairs, token, error);
     }
 
+    /// Replies to the application whose connection the core has brought to Full Operation.
+    pub(super) fn on_operating(&mut self, step: &mut Step<'_>, id: ConnectionId) {
+        let phase = self.table.get_mut(&id).map(|connection| &mut connection.phase);
+        if let Some(Phase::Operating(Operating { begun, waiter, .. })) = phase {
+            *begun = true;
+            if let Some(waiter) = waiter.take() {
+                waiter.ready(step.out);
+            }
+        }
+    }
+
     pub(super) fn on_stream(&mut self, step: &mut Step<'_>, id: ConnectionId, octets: &[u8]) {
         self.advance(step, id, |cx, phase| events::on_stream(cx, phase, octets));
     }
@@ -439,22 +446,6 @@ impl Connections {
     }
 
     // What time brings.
-
-    /// Replies to the applications whose connections the core has switched to Full Operation.
-    pub(super) fn check_switching(&mut self, step: &mut Step<'_>) {
-        let Self { switching, table, .. } = self;
-        switching.retain(|id| {
-            let phase = table.get_mut(id).map(|connection| &mut connection.phase);
-            let Some(Phase::Operating(Operating { qp, waiter, .. })) = phase else { return false };
-            if !step.queue_pairs.has_switched(qp) {
-                return waiter.is_some();
-            }
-            if let Some(waiter) = waiter.take() {
-                waiter.ready(step.out);
-            }
-            false
-        });
-    }
 
     /// Ends the phases and openings that have taken too long.
     pub(super) fn on_deadline(&mut self, step: &mut Step<'_>) {

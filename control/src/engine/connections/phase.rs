@@ -86,9 +86,11 @@ pub(super) struct AwaitingReply {
 /// A connection in Full Operation, or on the way there.
 pub(super) struct Operating {
     pub(super) qp: Arc<SharedQp>,
+    /// The core has begun Full Operation.
+    pub(super) begun: bool,
     /// Our FIN was asked for, or follows by itself.
     pub(super) finishing: bool,
-    /// The application that waits until the core has switched.
+    /// The application that waits until the core has begun.
     pub(super) waiter: Option<Waiter>,
     /// One direction may still be in streaming mode: there were no startup frames.
     pub(super) stream: Option<Arc<SharedStream>>,

@@ -114,7 +114,7 @@ impl Application {
                     }
                     continue;
                 }
-                Event::Registered { .. } => continue,
+                Event::Operating { .. } | Event::Registered { .. } => continue,
                 _ => {}
             }
             self.events.push_back(words(&event, flows));
