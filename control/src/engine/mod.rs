@@ -29,6 +29,7 @@
 //! the Reply, the application's decision, the close.
 
 mod connections;
+mod deadlines;
 mod holdings;
 pub(crate) mod interface;
 pub(crate) mod names;
@@ -224,16 +225,15 @@ impl Engine {
     pub(crate) fn on_time(&mut self, now: Instant) {
         let Self { out, registrations, queue_pairs, connections, .. } = self;
         let mut step = Step { now, out, queue_pairs };
-        if step.out.take_deadline(now) {
-            connections.on_deadline(&mut step);
-            step.queue_pairs.on_deadline(now, step.out);
-            registrations.on_deadline(now, step.out);
-        }
+        connections.on_time(&mut step);
+        step.queue_pairs.on_time(now, step.out);
+        registrations.on_time(now, step.out);
     }
 
     /// Returns the time at which [`on_time`](Self::on_time) has work, if nothing happens before.
-    pub(crate) const fn next_deadline(&self) -> Instant {
-        self.out.deadline()
+    pub(crate) fn next_deadline(&self) -> Instant {
+        let connections = self.connections.next_deadline();
+        connections.min(self.queue_pairs.next_deadline()).min(self.registrations.next_deadline())
     }
 
     /// Returns the next command for the core. Deliver all commands there is room for before the replies.

@@ -1,10 +1,8 @@
-//! The output of the engine for the loop around it: commands for the core, replies for handles, and the time
-//! of the next call.
+//! The output of the engine for the loop around it: commands for the core, and replies for handles.
 
 use std::collections::VecDeque;
 
 use warpline_dataplane::ring::Command;
-use warpline_dataplane::time::Instant;
 
 use super::interface::reply::Reply;
 
@@ -15,12 +13,11 @@ pub(crate) type Delivery = Box<dyn FnOnce() + Send>;
 pub(super) struct Outbox {
     commands: VecDeque<Command>,
     replies: VecDeque<Delivery>,
-    deadline: Instant,
 }
 
 impl Outbox {
     pub(super) const fn new() -> Self {
-        Self { commands: VecDeque::new(), replies: VecDeque::new(), deadline: Instant::NEVER }
+        Self { commands: VecDeque::new(), replies: VecDeque::new() }
     }
 
     /// Queues a command for the core.
@@ -32,24 +29,6 @@ impl Outbox {
     /// their effects.
     pub(super) fn reply<T: Send + 'static>(&mut self, reply: Reply<T>, value: T) {
         self.replies.push_back(Box::new(move || reply.send(value)));
-    }
-
-    /// Asks for a call at `at` at the latest.
-    pub(super) fn wake_at(&mut self, at: Instant) {
-        self.deadline = self.deadline.min(at);
-    }
-
-    pub(super) const fn deadline(&self) -> Instant {
-        self.deadline
-    }
-
-    /// Returns true, and forgets the deadline, if it has come.
-    pub(super) fn take_deadline(&mut self, now: Instant) -> bool {
-        let due = now >= self.deadline;
-        if due {
-            self.deadline = Instant::NEVER;
-        }
-        due
     }
 
     pub(super) fn has_commands(&self) -> bool {

@@ -12,6 +12,7 @@ use warpline_dataplane::ring::{Command, ConnectionId, FullOperation};
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::{Instant, SECOND};
 
+use super::deadlines::Deadlines;
 use super::holdings::Holdings;
 use super::interface::connection_status::ConnectionStatus;
 use super::interface::reply::Reply;
@@ -39,6 +40,8 @@ pub(super) struct QueuePair {
     pub(super) config: QpConfig,
     /// It is or was connected, or a connection for it is being opened. A queue pair serves one connection.
     bound: bool,
+    /// The last connection that was opened for it, by the token of the command.
+    pub(super) opening: Option<u64>,
     pub(super) connection: Option<ConnectionId>,
 }
 
@@ -48,6 +51,8 @@ pub(super) struct QueuePairs {
     entries: Table<QpNumber, QueuePair>,
     /// Queue pairs whose owners have dropped them.
     removals: Table<QpNumber, Removal>,
+    /// When those are removed whose connections are being closed.
+    deadlines: Deadlines<QpNumber>,
     /// The Protection Domain of each.
     domains: Holdings<ProtectionDomainId, QpNumber>,
     /// What every queue pair shares with the core and with applications.
@@ -76,6 +81,7 @@ impl QueuePairs {
             numbers: QpNumbers::new(capacity),
             entries: Table::default(),
             removals: Table::default(),
+            deadlines: Deadlines::new(),
             domains: Holdings::new(per_domain),
             doorbells,
             events,
@@ -101,6 +107,7 @@ impl QueuePairs {
     #[cfg(test)]
     pub(super) fn assert_unused(&self) {
         assert!(self.entries.is_empty() && self.removals.is_empty(), "queue pairs");
+        assert!(self.deadlines.is_empty(), "deadlines of queue pairs");
         assert!(self.domains.is_empty(), "quotas of queue pairs");
         assert!(self.numbers.are_all_free(), "queue pair numbers");
     }
@@ -113,6 +120,11 @@ impl QueuePairs {
     /// Returns the connection of the queue pair `number`, if it has one.
     pub(super) fn connection_of(&self, number: QpNumber) -> Option<ConnectionId> {
         self.entries.get(&number)?.connection
+    }
+
+    /// Returns the token of the last connection that was opened for the queue pair `number`.
+    pub(super) fn opening_of(&self, number: QpNumber) -> Option<u64> {
+        self.entries.get(&number)?.opening
     }
 
     /// Returns the entry of `qp`, and not of another queue pair that has its number by now.
@@ -191,7 +203,10 @@ impl QueuePairs {
         }
         let (shared, status) = (Arc::new(shared), Arc::new(ConnectionStatus::default()));
         let created = NewQueuePair { shared: shared.clone(), status: status.clone() };
-        self.entries.insert(number, QueuePair { shared, status, config, bound: false, connection: None });
+        self.entries.insert(
+            number,
+            QueuePair { shared, status, config, bound: false, opening: None, connection: None },
+        );
         Ok(created)
     }
 
@@ -211,7 +226,7 @@ impl QueuePairs {
         // that.
         let removal = if closing && !qp.shared.state().is_over() {
             out.reply(reply, ());
-            out.wake_at(now + LINGER_NS);
+            self.deadlines.change(number, Instant::NEVER, now + LINGER_NS);
             Removal::AfterClose(now + LINGER_NS)
         } else {
             out.command(Command::DestroyQp(qp.shared.clone()));
@@ -236,25 +251,31 @@ impl QueuePairs {
         let Some(entry) = self.of_mut(qp) else { return };
         entry.connection = None;
         entry.status.set_closed(reason);
-        if let Some(removal @ Removal::AfterClose(_)) = self.removals.get_mut(&qp.number) {
+        self.remove_after_close(out, qp.number);
+    }
+
+    /// Has the core remove a queue pair whose connection is closed, or has taken too long to close, if its
+    /// owner has dropped it.
+    fn remove_after_close(&mut self, out: &mut Outbox, number: QpNumber) {
+        let Some(removal) = self.removals.get_mut(&number) else { return };
+        if let Removal::AfterClose(at) = *removal {
             *removal = Removal::Requested(None);
-            out.command(Command::DestroyQp(qp.clone()));
+            self.deadlines.change(number, at, Instant::NEVER);
+            if let Some(qp) = self.entries.get(&number) {
+                out.command(Command::DestroyQp(qp.shared.clone()));
+            }
         }
     }
 
+    /// Returns when the next queue pair is removed though its connection is not closed.
+    pub(super) fn next_deadline(&self) -> Instant {
+        self.deadlines.next()
+    }
+
     /// Removes the queue pairs whose connections have taken too long to close.
-    pub(super) fn on_deadline(&mut self, now: Instant, out: &mut Outbox) {
-        for (number, removal) in &mut self.removals {
-            match *removal {
-                Removal::AfterClose(at) if now >= at => {
-                    *removal = Removal::Requested(None);
-                    if let Some(qp) = self.entries.get(number) {
-                        out.command(Command::DestroyQp(qp.shared.clone()));
-                    }
-                }
-                Removal::AfterClose(at) => out.wake_at(at),
-                Removal::Requested(_) => {}
-            }
+    pub(super) fn on_time(&mut self, now: Instant, out: &mut Outbox) {
+        while let Some(number) = self.deadlines.pop_due(now) {
+            self.remove_after_close(out, number);
         }
     }
 }

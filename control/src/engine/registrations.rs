@@ -6,6 +6,7 @@ use warpline_dataplane::memory::{Grant, InsertError, ProtectionDomainId, RemoveE
 use warpline_dataplane::ring::Command;
 use warpline_dataplane::time::{Instant, MILLISECOND};
 
+use super::deadlines::Deadlines;
 use super::holdings::Holdings;
 use super::interface::reply::Reply;
 use super::interface::request::DeregisterOutcome;
@@ -55,6 +56,13 @@ struct Deregistration {
     kept: Option<RemoveError>,
 }
 
+impl Deregistration {
+    /// Returns when there is something to do, if the core does not answer before.
+    fn deadline(&self) -> Instant {
+        self.retry_at.min(self.until)
+    }
+}
+
 /// A registration that does not wait for the core.
 #[derive(Clone, Copy)]
 enum Settled {
@@ -69,6 +77,8 @@ pub(super) struct Registrations {
     names: StagNames,
     pending: Table<STag, Pending>,
     settled: Table<STag, Settled>,
+    /// Those of deregistrations under way.
+    deadlines: Deadlines<u32>,
     /// The Protection Domain of each.
     domains: Holdings<ProtectionDomainId, STag>,
 }
@@ -76,7 +86,13 @@ pub(super) struct Registrations {
 impl Registrations {
     pub(super) fn new(random: KeyedSequence, capacity: usize, regions_per_domain: usize) -> Self {
         let (names, domains) = (StagNames::new(random, capacity), Holdings::new(regions_per_domain));
-        Self { names, pending: Table::default(), settled: Table::default(), domains }
+        Self {
+            names,
+            pending: Table::default(),
+            settled: Table::default(),
+            deadlines: Deadlines::new(),
+            domains,
+        }
     }
 
     /// Frees the name of a registration, `stag` at first and `last` in the end.
@@ -168,8 +184,8 @@ impl Registrations {
                 let retry_at = Instant::NEVER;
                 let deregistration =
                     Deregistration { reply, last, until, retry_at, retry_ns: RETRY_NS, kept: None };
+                self.deadlines.change(stag.0, Instant::NEVER, deregistration.deadline());
                 self.pending.insert(stag, Pending::Deregistering(deregistration));
-                out.wake_at(until);
                 out.command(Command::Deregister { stag });
             }
             Some(Settled::Removed) => {
@@ -190,14 +206,15 @@ impl Registrations {
     ) {
         if let Err(why) = result {
             if let Some(Pending::Deregistering(deregistration)) = self.pending.get_mut(&stag) {
+                let before = deregistration.deadline();
                 deregistration.kept = Some(why);
                 deregistration.retry_at = now + deregistration.retry_ns;
                 deregistration.retry_ns = (2 * deregistration.retry_ns).min(RETRY_MAX_NS);
-                out.wake_at(deregistration.retry_at);
+                self.deadlines.change(stag.0, before, deregistration.deadline());
             }
-        } else if let Some(Pending::Deregistering(Deregistration { reply, last, .. })) =
-            self.pending.remove(&stag)
-        {
+        } else if let Some(Pending::Deregistering(deregistration)) = self.pending.remove(&stag) {
+            self.deadlines.change(stag.0, deregistration.deadline(), Instant::NEVER);
+            let Deregistration { reply, last, .. } = deregistration;
             self.forget(stag, last);
             out.reply(reply, DeregisterOutcome::Done);
         } else if let Some(settled) = self.settled.get_mut(&stag) {
@@ -205,31 +222,38 @@ impl Registrations {
         }
     }
 
+    /// Returns when the next attempt is due, or has taken too long.
+    pub(super) fn next_deadline(&self) -> Instant {
+        self.deadlines.next()
+    }
+
     /// Repeats the attempts that are due, and abandons those that have taken too long.
-    pub(super) fn on_deadline(&mut self, now: Instant, out: &mut Outbox) {
-        let Self { pending, settled, .. } = self;
-        let given_up = pending.extract_if(|_, pending| match pending {
-            Pending::Deregistering(deregistration) => now >= deregistration.until,
-            Pending::Registering(_) => false,
-        });
-        for (stag, pending) in given_up {
-            settled.insert(stag, Settled::Registered);
-            if let Pending::Deregistering(Deregistration { reply, kept, .. }) = pending {
-                let outcome = match kept {
-                    Some(RemoveError::WindowsBound) => DeregisterOutcome::WindowsBound,
-                    Some(RemoveError::InUse | RemoveError::Unknown) => DeregisterOutcome::InUse,
-                    None => DeregisterOutcome::Unanswered,
-                };
-                out.reply(reply, outcome);
+    pub(super) fn on_time(&mut self, now: Instant, out: &mut Outbox) {
+        while let Some(stag) = self.deadlines.pop_due(now).map(STag) {
+            match self.pending.get_mut(&stag) {
+                Some(Pending::Deregistering(deregistration)) if now < deregistration.until => {
+                    deregistration.retry_at = Instant::NEVER;
+                    self.deadlines.change(stag.0, Instant::NEVER, deregistration.until);
+                    out.command(Command::Deregister { stag });
+                }
+                _ => self.abandon(out, stag),
             }
         }
-        for (stag, pending) in pending {
-            let Pending::Deregistering(deregistration) = pending else { continue };
-            if now >= deregistration.retry_at {
-                deregistration.retry_at = Instant::NEVER;
-                out.command(Command::Deregister { stag: *stag });
-            }
-            out.wake_at(deregistration.retry_at.min(deregistration.until));
-        }
+    }
+
+    /// Ends a deregistration that has taken too long: the registration stays as it was.
+    fn abandon(&mut self, out: &mut Outbox, stag: STag) {
+        let Some(Pending::Deregistering(Deregistration { reply, kept, .. })) = self.pending.remove(&stag)
+        else {
+            debug_assert!(false, "only deregistrations have deadlines");
+            return;
+        };
+        self.settled.insert(stag, Settled::Registered);
+        let outcome = match kept {
+            Some(RemoveError::WindowsBound) => DeregisterOutcome::WindowsBound,
+            Some(RemoveError::InUse | RemoveError::Unknown) => DeregisterOutcome::InUse,
+            None => DeregisterOutcome::Unanswered,
+        };
+        out.reply(reply, outcome);
     }
 }

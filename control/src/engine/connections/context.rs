@@ -41,7 +41,6 @@ impl Context<'_> {
     pub(super) fn close_after(&mut self, octets: Box<[u8]>) -> Phase {
         self.command(Command::Stream { connection: self.id, octets, then: AfterStream::Close });
         let abort_at = self.now + LINGER_NS;
-        self.out.wake_at(abort_at);
         Phase::Closing { abort_at }
     }
 

@@ -22,7 +22,6 @@ pub(super) fn send_request(cx: &mut Context<'_>, deadline: Instant, attempt: Con
     let proposal = Proposal { offer, revision: attempt.revision, terms, permissive };
     match Initiator::new(proposal, private_data, deadline) {
         Ok((initiator, octets)) => {
-            cx.out.wake_at(deadline);
             cx.send(attempt.stream.as_ref(), octets);
             Phase::AwaitingReply(AwaitingReply { initiator, attempt })
         }
@@ -134,6 +133,6 @@ fn fall_back(cx: &mut Context<'_>, awaiting: AwaitingReply, fault: StartupFault)
     if !allowed || !initiator.may_fall_back(fault) || cx.now >= deadline {
         return Some(attempt);
     }
-    cx.openings.open(cx.now, cx.out, deadline, ConnectAttempt { revision: 1, ..attempt });
+    cx.openings.open(cx.now, cx.out, cx.queue_pairs, deadline, ConnectAttempt { revision: 1, ..attempt });
     None
 }

@@ -13,6 +13,8 @@ mod openings;
 mod phase;
 mod responding;
 mod streaming;
+#[cfg(test)]
+mod tests;
 
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
@@ -29,6 +31,7 @@ pub(super) use attempt::ConnectAttempt;
 pub(super) use listeners::MpaListener;
 pub(super) use responding::Acceptance;
 
+use super::deadlines::Deadlines;
 use super::holdings::Holdings;
 use super::interface::reply::Reply;
 use super::interface::request::StreamRequest;
@@ -66,6 +69,8 @@ struct Connection {
 pub(super) struct Connections {
     crc: CrcPolicy,
     table: Table<ConnectionId, Connection>,
+    /// Those of phases, by the connection's [number](ConnectionId::to_bits).
+    deadlines: Deadlines<u64>,
     openings: Openings,
     listeners: Listeners,
     /// Connections that peers have opened, by address and by network.
@@ -78,6 +83,7 @@ impl Connections {
         Self {
             crc,
             table: Table::default(),
+            deadlines: Deadlines::new(),
             openings: Openings::new(),
             listeners: Listeners::new(listeners, next_port),
             peers: Holdings::new(quotas.connections_per_peer),
@@ -104,6 +110,7 @@ impl Connections {
     #[cfg(test)]
     pub(super) fn assert_unused(&self) {
         assert!(self.is_empty(), "connections");
+        assert_eq!(self.next_deadline(), Instant::NEVER, "deadlines of connections");
         assert_eq!(self.listeners.len(), 0, "listeners");
         assert!(self.peers.is_empty() && self.networks.is_empty(), "quotas of peers");
     }
@@ -157,9 +164,7 @@ impl Connections {
         id: ConnectionId,
         transition: impl FnOnce(&mut Context<'_>, Phase) -> Phase,
     ) {
-        if let Some((mut cx, phase)) = self.find(step, id) {
-            *phase = transition(&mut cx, take(phase));
-        }
+        self.advance_or_remove(step, id, |cx, phase| Some(transition(cx, phase)));
     }
 
     /// Does the same as [`advance`](Self::advance), for a transition after which the connection may be gone.
@@ -170,10 +175,14 @@ impl Connections {
         transition: impl FnOnce(&mut Context<'_>, Phase) -> Option<Phase>,
     ) {
         let Some((mut cx, phase)) = self.find(step, id) else { return };
-        match transition(&mut cx, take(phase)) {
+        let before = phase.deadline();
+        let next = transition(&mut cx, mem::replace(phase, PLACEHOLDER));
+        let after = next.as_ref().map_or(Instant::NEVER, Phase::deadline);
+        match next {
             Some(next) => *phase = next,
             None => _ = self.table.remove(&id),
         }
+        self.deadlines.change(id.to_bits(), before, after);
     }
 
     /// Adds a connection that the core has opened or accepted, in the phase that `begin` returns.
@@ -197,7 +206,7 @@ impl Connections {
             return step.out.reply(attempt.reply, Err(ConnectError::QueuePairInUse));
         }
         let deadline = step.now + attempt.timeout_ns();
-        self.openings.open(step.now, step.out, deadline, attempt);
+        self.openings.open(step.now, step.out, step.queue_pairs, deadline, attempt);
     }
 
     /// Gives up the connection that is being opened for the queue pair `qp`, if there is one.
@@ -291,35 +300,34 @@ impl Connections {
                 }
             }
             StreamRequest::Abandon { connection } => self.advance(step, connection, streaming::abandon),
-            StreamRequest::Attach { connection, config, reply } => match self.find(step, connection) {
-                Some((mut cx, phase)) => *phase = streaming::attach(&mut cx, take(phase), config, reply),
-                None => step.out.reply(reply, Err(SwitchError::NotStreaming)),
-            },
+            StreamRequest::Attach { connection, config, reply } => {
+                if !self.table.contains_key(&connection) {
+                    return step.out.reply(reply, Err(SwitchError::NotStreaming));
+                }
+                self.advance(step, connection, |cx, phase| streaming::attach(cx, phase, config, reply));
+            }
             StreamRequest::Initiate { connection, qp, remote, config, reply } => {
-                self.initiate(step, connection, ConnectAttempt::new(qp, remote, config, reply));
+                if !self.table.contains_key(&connection) {
+                    return step.out.reply(reply, Err(ConnectError::NotStreaming));
+                }
+                let attempt = ConnectAttempt::new(qp, remote, config, reply);
+                self.advance(step, connection, |cx, phase| streaming::initiate(cx, phase, attempt));
             }
             StreamRequest::Respond { connection, last_message, config, reply } => {
-                match self.find(step, connection) {
-                    Some((mut cx, phase)) => {
-                        *phase = streaming::respond(&mut cx, take(phase), last_message, &config, reply);
-                    }
-                    None => step.out.reply(reply, Err(SwitchError::NotStreaming)),
+                if !self.table.contains_key(&connection) {
+                    return step.out.reply(reply, Err(SwitchError::NotStreaming));
                 }
+                self.advance(step, connection, |cx, phase| {
+                    streaming::respond(cx, phase, last_message, &config, reply)
+                });
             }
             StreamRequest::Start { connection, qp, direction, config, reply } => {
-                match self.find(step, connection) {
-                    Some((mut cx, phase)) => {
-                        *phase = streaming::start_unnegotiated(
-                            &mut cx,
-                            take(phase),
-                            &qp,
-                            direction,
-                            config,
-                            reply,
-                        );
-                    }
-                    None => step.out.reply(reply, Err(SwitchError::NotStreaming)),
+                if !self.table.contains_key(&connection) {
+                    return step.out.reply(reply, Err(SwitchError::NotStreaming));
                 }
+                self.advance(step, connection, |cx, phase| {
+                    streaming::start_unnegotiated(cx, phase, &qp, direction, config, reply)
+                });
             }
             StreamRequest::RejectToStream { connection, pair, private_data, reply } => {
                 if !self.table.contains_key(&connection) {
@@ -329,13 +337,6 @@ impl Connections {
                     streaming::reject_to_stream(cx, phase, pair, &private_data, reply)
                 });
             }
-        }
-    }
-
-    fn initiate(&mut self, step: &mut Step<'_>, id: ConnectionId, attempt: ConnectAttempt) {
-        match self.find(step, id) {
-            Some((mut cx, phase)) => *phase = streaming::initiate(&mut cx, take(phase), attempt),
-            None => step.out.reply(attempt.reply, Err(ConnectError::NotStreaming)),
         }
     }
 
@@ -447,21 +448,17 @@ impl Connections {
 
     // What time brings.
 
+    /// Returns when the next phase or opening has taken too long.
+    pub(super) fn next_deadline(&self) -> Instant {
+        self.deadlines.next().min(self.openings.next_deadline())
+    }
+
     /// Ends the phases and openings that have taken too long.
-    pub(super) fn on_deadline(&mut self, step: &mut Step<'_>) {
-        let mut due = Vec::new();
-        for (id, connection) in &self.table {
-            let deadline = connection.phase.deadline();
-            if step.now >= deadline {
-                due.push(*id);
-            } else {
-                step.out.wake_at(deadline);
-            }
+    pub(super) fn on_time(&mut self, step: &mut Step<'_>) {
+        while let Some(id) = self.deadlines.pop_due(step.now) {
+            self.advance(step, ConnectionId::from_bits(id), events::on_deadline);
         }
-        for id in due {
-            self.advance(step, id, events::on_deadline);
-        }
-        self.openings.on_deadline(step.now, step.out, step.queue_pairs);
+        self.openings.on_time(step.now, step.out, step.queue_pairs);
     }
 }
 
@@ -472,10 +469,6 @@ fn refuse(cx: &mut Context<'_>) -> Phase {
 
 /// Stands for the phase of a connection during a step.
 const PLACEHOLDER: Phase = Phase::Closing { abort_at: Instant::NEVER };
-
-fn take(phase: &mut Phase) -> Phase {
-    mem::replace(phase, PLACEHOLDER)
-}
 
 /// Returns `address` with an IPv4-mapped IPv6 address (RFC 4291 §2.5.5.2) replaced by its IPv4 address.
 fn canonical(address: SocketAddr) -> SocketAddr {

@@ -9,6 +9,7 @@ use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::{Instant, SECOND};
 
 use super::attempt::{ConnectAttempt, connect_error};
+use crate::engine::deadlines::Deadlines;
 use crate::engine::interface::reply::Reply;
 use crate::engine::interface::shared_stream::SharedStream;
 use crate::engine::names::Table;
@@ -38,25 +39,34 @@ pub(super) struct Opening {
     pub(super) purpose: Option<Purpose>,
 }
 
+impl Opening {
+    /// Returns when the application has a reply though the core has sent none.
+    fn unanswered_at(&self) -> Instant {
+        if self.purpose.is_some() { self.deadline + UNANSWERED_NS } else { Instant::NEVER }
+    }
+}
+
 /// All connections that the core is opening, by the token of the command.
 pub(super) struct Openings {
     table: Table<u64, Opening>,
+    /// When the core has not answered in time.
+    deadlines: Deadlines<u64>,
     next_token: u64,
 }
 
 impl Openings {
     pub(super) fn new() -> Self {
-        Self { table: Table::default(), next_token: 0 }
+        Self { table: Table::default(), deadlines: Deadlines::new(), next_token: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
         self.table.len()
     }
 
-    fn insert(&mut self, out: &mut Outbox, opening: Opening) -> u64 {
+    fn insert(&mut self, opening: Opening) -> u64 {
         let token = self.next_token;
         self.next_token += 1;
-        out.wake_at(opening.deadline + UNANSWERED_NS);
+        self.deadlines.change(token, Instant::NEVER, opening.unanswered_at());
         self.table.insert(token, opening);
         token
     }
@@ -66,12 +76,17 @@ impl Openings {
         &mut self,
         now: Instant,
         out: &mut Outbox,
+        queue_pairs: &mut QueuePairs,
         deadline: Instant,
         attempt: ConnectAttempt,
     ) {
         let (remote, timeout_ns) = (attempt.remote, deadline - now);
         let (local, tcp) = (attempt.config.local, attempt.config.tcp);
-        let token = self.insert(out, Opening { deadline, purpose: Some(Purpose::Mpa(attempt)) });
+        let entry = queue_pairs.of_mut(&attempt.qp);
+        let token = self.insert(Opening { deadline, purpose: Some(Purpose::Mpa(attempt)) });
+        if let Some(entry) = entry {
+            entry.opening = Some(token);
+        }
         out.command(Command::Connect { token, local, remote, timeout_ns, tcp });
     }
 
@@ -87,13 +102,15 @@ impl Openings {
         let StreamConfig { timeout, tcp, local } = config;
         let timeout_ns = nanos(timeout);
         let purpose = Some(Purpose::Stream { remote, reply });
-        let token = self.insert(out, Opening { deadline: now + timeout_ns, purpose });
+        let token = self.insert(Opening { deadline: now + timeout_ns, purpose });
         out.command(Command::Connect { token, local, remote, timeout_ns, tcp });
     }
 
     /// Removes and returns the opening `token`, which the core has completed or failed.
     pub(super) fn take(&mut self, token: u64) -> Option<Opening> {
-        self.table.remove(&token)
+        let opening = self.table.remove(&token)?;
+        self.deadlines.change(token, opening.unanswered_at(), Instant::NEVER);
+        Some(opening)
     }
 
     /// Handles a connection that the core could not open.
@@ -109,29 +126,34 @@ impl Openings {
         }
     }
 
+    /// Returns when the core has not answered in time.
+    pub(super) fn next_deadline(&self) -> Instant {
+        self.deadlines.next()
+    }
+
     /// Replies in place of a core that is not polled.
-    pub(super) fn on_deadline(&mut self, now: Instant, out: &mut Outbox, queue_pairs: &mut QueuePairs) {
-        for (token, opening) in &mut self.table {
-            let at = opening.deadline + UNANSWERED_NS;
-            if now < at {
-                out.wake_at(at);
-            } else if let Some(purpose) = opening.purpose.take() {
-                // Should the core be polled again, nothing of it is left there.
-                out.command(Command::GiveUp { token: *token });
-                fail(out, queue_pairs, purpose, ConnectError::TimedOut);
-            }
+    pub(super) fn on_time(&mut self, now: Instant, out: &mut Outbox, queue_pairs: &mut QueuePairs) {
+        while let Some(token) = self.deadlines.pop_due(now) {
+            // Should the core be polled again, nothing of it is left there.
+            self.end(out, queue_pairs, token, ConnectError::TimedOut);
         }
     }
 
     /// Gives up the connection that is being opened for the queue pair `qp`, if there is one.
     pub(super) fn give_up(&mut self, out: &mut Outbox, queue_pairs: &mut QueuePairs, qp: QpNumber) {
-        let is_for_it =
-            |purpose: &Purpose| matches!(purpose, Purpose::Mpa(attempt) if attempt.qp.number == qp);
-        for (token, opening) in &mut self.table {
-            if let Some(purpose) = opening.purpose.take_if(|purpose| is_for_it(purpose)) {
-                out.command(Command::GiveUp { token: *token });
-                fail(out, queue_pairs, purpose, ConnectError::Closed(CloseReason::Aborted));
-            }
+        if let Some(token) = queue_pairs.opening_of(qp) {
+            self.end(out, queue_pairs, token, ConnectError::Closed(CloseReason::Aborted));
+        }
+    }
+
+    /// Has the core give up the connection that it opens for `token`, if the application has no reply yet.
+    fn end(&mut self, out: &mut Outbox, queue_pairs: &mut QueuePairs, token: u64, error: ConnectError) {
+        let Some(opening) = self.table.get_mut(&token) else { return };
+        let at = opening.unanswered_at();
+        if let Some(purpose) = opening.purpose.take() {
+            self.deadlines.change(token, at, Instant::NEVER);
+            out.command(Command::GiveUp { token });
+            fail(out, queue_pairs, purpose, error);
         }
     }
 }

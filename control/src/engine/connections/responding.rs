@@ -42,7 +42,6 @@ pub(super) fn await_request(
         decision_ns: config.decision_timeout.map(nanos),
         first_fpdu_ns: config.first_fpdu_timeout.map(nanos),
     };
-    cx.out.wake_at(deadline);
     AwaitingRequest { responder, timeouts, recipient }
 }
 
@@ -82,7 +81,6 @@ fn offer(cx: &mut Context<'_>, awaiting: AwaitingRequest, request: Request) -> P
             (Instant::NEVER, Some(stream))
         }
     };
-    cx.out.wake_at(due);
     let first_fpdu_ns = timeouts.first_fpdu_ns;
     let pending =
         PendingAccept { responder, request, first_fpdu_ns, due, stream, failure: None, gone: false };
@@ -124,7 +122,6 @@ pub(super) fn on_deadline(cx: &mut Context<'_>, pending: PendingAccept) -> Phase
         cx.command(Command::Stream { connection: cx.id, octets, then: AfterStream::Close });
         cx.now + LINGER_NS
     };
-    cx.out.wake_at(due);
     let failure = pending.failure.or(Some(AnswerError::TimedOut));
     Phase::PendingAccept(PendingAccept { due, failure, ..pending })
 }
