@@ -3,12 +3,13 @@
 //! that the core hands up.
 //!
 //! The core gives control a copy of the streaming octets of a connection that is not yet in Full Operation.
-//! The octets stay in TCP's window until control has consumed them: at once for a startup frame, when the
-//! application reads them in streaming mode. Full Operation begins after the last octet that was consumed,
-//! whatever has arrived by then. One command both sends the Reply, or the last streaming octets, and switches
-//! the connection to FPDUs, so no octet is read in the wrong mode. Each half of a connection switches on its
-//! own where there are no startup frames (draft-culley-iwarp-mpa-00). Control keeps at most 64 KiB of each
-//! connection that is not read, and the core 64 KiB that its peer has not acknowledged.
+//! The octets stay in TCP's window until control has consumed them: when the application reads them in
+//! streaming mode, as Full Operation begins for a startup frame. Full Operation begins after the last octet
+//! that was consumed, whatever has arrived by then. One command both sends the Reply, or the last streaming
+//! octets, and switches the connection to FPDUs, so no octet is read in the wrong mode. Each half of a
+//! connection switches on its own where there are no startup frames (draft-culley-iwarp-mpa-00). Control
+//! keeps at most 64 KiB of each connection that is not read, and the core 64 KiB that its peer has not
+//! acknowledged.
 //!
 //! # How it is driven
 //!

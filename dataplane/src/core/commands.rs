@@ -70,9 +70,6 @@ impl<D: Device> Core<D> {
             Command::StartUnnegotiated { connection, qp, operation, direction } => {
                 self.start_unnegotiated(now, connection, &qp, operation, direction);
             }
-            Command::ExpectFpdu { connection, within_ns } => {
-                self.with_endpoint(now, connection, |mut endpoint| endpoint.expect_fpdu(within_ns));
-            }
             Command::AttachByteStream { connection, stream } => self.attach(now, connection, stream),
             Command::Close { connection } => {
                 self.with_endpoint(now, connection, |mut endpoint| endpoint.close(None));

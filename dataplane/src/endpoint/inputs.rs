@@ -61,8 +61,12 @@ impl<F: Frame> Endpoint<'_, F> {
     // Requirements: MPA-7.1-04, MPA-7.1.5-03, MPA-7.1.5-04, MPA-7.1-01, C00-8.1-01
     pub(crate) fn start(&mut self, operation: FullOperation) -> Outcome {
         if let Some(qp_slot) = self.newly_bound() {
+            let startup_octets = operation.startup_octets.min(self.connection.unconsumed_octets);
+            self.connection.tcp.consume(&mut self.context.pools, startup_octets as usize);
             let send_start = self.connection.send_end();
-            self.begin(Operating::new(qp_slot, operation, send_start), &operation);
+            let mut operating = Operating::new(qp_slot, operation, send_start);
+            operating.expect_fpdu(self.now, operation.first_fpdu_ns);
+            self.begin(operating, &operation);
             self.connection.tcp.leave_startup(&mut self.context.pools);
             self.connection.unconsumed_octets = 0;
             self.leave_backlog();
@@ -129,17 +133,6 @@ impl<F: Frame> Endpoint<'_, F> {
     fn refuse_start(&mut self) {
         self.context.statistics.starts_refused += 1;
         self.connection.tcp.abort();
-    }
-
-    /// Has the stream fail unless an FPDU arrives within `within_ns`, if this end may not send before.
-    pub(crate) fn expect_fpdu(&mut self, within_ns: u64) -> Outcome {
-        match &mut self.connection.mode {
-            Mode::FullOperation(operating) if !operating.may_send => {
-                operating.silent_until = self.now + within_ns;
-                Outcome::SCHEDULE
-            }
-            _ => Outcome::NONE,
-        }
     }
 
     /// Closes the connection gracefully, after everything that is posted. With `within_ns`, it is reset when

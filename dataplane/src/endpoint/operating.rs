@@ -97,6 +97,13 @@ impl Operating {
         self.receives |= direction.receives();
     }
 
+    /// Has the stream fail unless an FPDU arrives within `within_ns`, if this end may not send before it.
+    pub fn expect_fpdu(&mut self, now: Instant, within_ns: Option<u64>) {
+        if let Some(within_ns) = within_ns.filter(|_| !self.may_send) {
+            self.silent_until = now + within_ns;
+        }
+    }
+
     /// Returns where in the stream of Full Operation that we send `seq` lies, modulo 2^32: Markers need it
     /// modulo 512.
     #[inline]

@@ -93,7 +93,8 @@ pub enum Command {
         octets: u32,
     },
     /// Begins Full Operation: the next octet in each direction belongs to it, and the core serves the queue
-    /// pair from now on. Octets that arrived after those already consumed are FPDUs. Refused if
+    /// pair from now on. Octets that arrived after those already consumed, and
+    /// [those of the startup](FullOperation::startup_octets), are FPDUs. Refused if
     /// [`Event::Closed`](super::Event::Closed) of the connection has been sent: the queue pair then stays as
     /// it was. A queue pair that serves or has served a connection is not used for another: the connection is
     /// reset.
@@ -117,14 +118,6 @@ pub enum Command {
         operation: FullOperation,
         /// The direction that begins.
         direction: Direction,
-    },
-    /// Has the stream fail unless an FPDU arrives in time (MPA-7.1.2-26). For a Responder in Full Operation:
-    /// until then it may send nothing.
-    ExpectFpdu {
-        /// The connection.
-        connection: ConnectionId,
-        /// The time, in nanoseconds.
-        within_ns: u64,
     },
     /// Gives the octets of a connection in streaming mode to an application: those that control has not
     /// consumed, and all after them; and sends what the application writes after what control has sent. The

@@ -36,6 +36,12 @@ pub struct FullOperation {
     pub nudges: bool,
     /// When TCP gives the peer up.
     pub peer_timeouts: PeerTimeouts,
+    /// How many of the octets that control has a copy of, and has not consumed, come before Full Operation:
+    /// those of the peer's startup frame. They are consumed as it begins.
+    pub startup_octets: u32,
+    /// How long the peer's first FPDU may take, in nanoseconds, where this end may send nothing before it;
+    /// the stream fails then (MPA-7.1.2-26).
+    pub first_fpdu_ns: Option<u64>,
 }
 
 impl FullOperation {
@@ -55,6 +61,8 @@ impl FullOperation {
             depths: ReadDepths { ird: 0, ord: 0 },
             nudges: false,
             peer_timeouts: PeerTimeouts { user_timeout_ms: None, keepalive: None },
+            startup_octets: 0,
+            first_fpdu_ns: None,
         }
     }
 

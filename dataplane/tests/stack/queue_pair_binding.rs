@@ -190,8 +190,8 @@ fn an_old_connection_does_not_reach_the_next_queue_pair_of_its_number() {
     let old = world.create(1, PD);
     let first = world.open(PEER_PORT);
     let second = world.open(PEER_PORT + 1);
-    world.start(&first, &old, false);
-    world.peer.command(Command::ExpectFpdu { connection: first.id, within_ns: SECOND });
+    let operation = FullOperation { first_fpdu_ns: Some(SECOND), ..FullOperation::new(false) };
+    world.peer.command(Command::Start { connection: first.id, qp: old.clone(), operation });
     world.peer.settle();
     world.stall();
     world.peer.command(Command::DestroyQp(old.clone()));

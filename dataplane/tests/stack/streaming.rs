@@ -537,12 +537,11 @@ fn a_stream_without_a_queue_pair_cannot_start() {
 fn a_responder_does_not_wait_for_its_first_fpdu_for_ever() {
     for comes in [false, true] {
         let mut streaming = Streaming::new();
-        let operation =
-            FullOperation { markers_sent: true, markers_received: true, ..FullOperation::new(false) };
-        let connection = streaming.connection;
-        let qp = streaming.qp.clone();
+        let first_fpdu_ns = Some(SECOND);
+        let operation = FullOperation { first_fpdu_ns, ..FullOperation::new(false) };
+        let operation = FullOperation { markers_sent: true, markers_received: true, ..operation };
+        let (connection, qp) = (streaming.connection, streaming.qp.clone());
         streaming.command(Command::Start { connection, qp, operation });
-        streaming.command(Command::ExpectFpdu { connection, within_ns: SECOND });
         streaming.send(5, 24);
         streaming.peer.pass_ms(900);
         assert_eq!(streaming.sent(), b"", "before the first FPDU");
@@ -570,6 +569,23 @@ fn a_responder_does_not_wait_for_its_first_fpdu_for_ever() {
             assert!(streaming.peer.events.iter().any(told));
         }
     }
+}
+
+/// The octets of startup frames are consumed as Full Operation begins, without a command of their own. Those
+/// after them are FPDUs.
+#[test]
+fn full_operation_consumes_the_startup_before_it() {
+    let mut streaming = Streaming::new();
+    let startup = b"what came first";
+    streaming.receive(&[&startup[..], &figure_5()].concat());
+    let startup_octets = startup.len() as u32;
+    let operation = FullOperation { startup_octets, ..FullOperation::new(true) };
+    let operation = FullOperation { markers_sent: true, markers_received: true, ..operation };
+    let (connection, qp) = (streaming.connection, streaming.qp.clone());
+    streaming.command(Command::Start { connection, qp, operation });
+    let completion = streaming.completions.poll().expect("a message");
+    assert_eq!((completion.id, completion.status), (1, Status::Success));
+    assert_eq!(streaming.qp.error(), None);
 }
 
 /// A connection that the application has taken in streaming mode makes room in the backlog.

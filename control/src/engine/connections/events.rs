@@ -24,6 +24,7 @@ pub(super) fn on_stream(cx: &mut Context<'_>, phase: Phase, octets: &[u8]) -> Ph
             if let Err(refusal) = pending.responder.on_octets(octets) {
                 fail_pending(cx, &mut pending, refusal.fault);
             }
+            pending.consume_request(cx);
             cx.consume_octets(octets.len());
             Phase::PendingAccept(pending)
         }
@@ -121,7 +122,7 @@ pub(super) fn on_closed(cx: &mut Context<'_>, phase: Phase, reason: CloseReason)
             // The application learns so when it decides.
             pending.failure.get_or_insert(AnswerError::Closed(reason));
             pending.gone = true;
-            pending.due = Instant::NEVER;
+            (pending.due, pending.consume_at) = (Instant::NEVER, Instant::NEVER);
             return Some(Phase::PendingAccept(pending));
         }
         Phase::AwaitingReply(awaiting) => initiating::on_closed(cx, awaiting, reason),
@@ -151,7 +152,14 @@ pub(super) fn on_deadline(cx: &mut Context<'_>, phase: Phase) -> Phase {
             cx.reset()
         }
         Phase::AwaitingReply(awaiting) => initiating::fail(cx, awaiting, StartupFault::TimedOut),
-        Phase::PendingAccept(pending) => responding::on_deadline(cx, pending),
+        Phase::PendingAccept(mut pending) => {
+            pending.consume_request(cx);
+            if cx.now < pending.due {
+                Phase::PendingAccept(pending)
+            } else {
+                responding::on_deadline(cx, pending)
+            }
+        }
         Phase::Streaming(_) | Phase::Bytes(_) | Phase::Operating(_) | Phase::Closing { .. } => cx.reset(),
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn send_request(cx: &mut Context<'_>, deadline: Instant, attempt: Con
     match Initiator::new(proposal, private_data, deadline) {
         Ok((initiator, octets)) => {
             cx.send(attempt.stream.as_ref(), octets);
-            Phase::AwaitingReply(AwaitingReply { initiator, attempt })
+            Phase::AwaitingReply(AwaitingReply { initiator, attempt, startup_octets: 0 })
         }
         Err(error) => {
             cx.queue_pairs.unbind(&attempt.qp);
@@ -39,18 +39,19 @@ pub(super) fn send_request(cx: &mut Context<'_>, deadline: Instant, attempt: Con
 /// Handles octets of the peer, which belong to its Reply.
 pub(super) fn on_octets(cx: &mut Context<'_>, mut awaiting: AwaitingReply, octets: &[u8]) -> Phase {
     let result = awaiting.initiator.on_octets(octets);
-    let taken = octets.len() - awaiting.initiator.octets_after();
-    // First of all: the next octet belongs to the phase that follows.
-    cx.consume_octets(taken);
+    let (of_reply, rest) = octets.split_at(octets.len() - awaiting.initiator.octets_after());
+    awaiting.startup_octets += of_reply.len() as u32;
     match result {
         Ok(None) => Phase::AwaitingReply(awaiting),
-        Ok(Some(reply)) => on_reply(cx, awaiting.attempt, reply, &octets[taken..]),
+        Ok(Some(reply)) => on_reply(cx, awaiting, reply, rest),
         Err(fault) => fail(cx, awaiting, fault),
     }
 }
 
-/// Handles a complete Reply; `rest` are the octets after it.
-fn on_reply(cx: &mut Context<'_>, attempt: ConnectAttempt, reply: Reply, rest: &[u8]) -> Phase {
+/// Handles a complete Reply; `rest` are the octets after it. The next octet belongs to the phase that
+/// follows, so those of the Reply are consumed before it.
+fn on_reply(cx: &mut Context<'_>, awaiting: AwaitingReply, reply: Reply, rest: &[u8]) -> Phase {
+    let AwaitingReply { attempt, startup_octets, .. } = awaiting;
     let ConnectAttempt { qp, config, reply: waiter, stream, .. } = attempt;
     match reply {
         Reply::Accepted { setup, .. } if !cx.queue_pairs.is_live(&qp) => {
@@ -66,7 +67,7 @@ fn on_reply(cx: &mut Context<'_>, attempt: ConnectAttempt, reply: Reply, rest: &
             // sent only to a peer that negotiates indications.
             // Requirements: MPA-7.1.2-14, A-20
             let nudges = config.nudges && peer.depths.is_some();
-            let operation = FullOperation { nudges, ..full_operation(true, setup) };
+            let operation = FullOperation { nudges, startup_octets, ..full_operation(true, setup) };
             let operation = cx.queue_pairs.configure(&qp, operation);
             cx.command(Command::Start { connection: cx.id, qp: qp.clone(), operation });
             let (version, depths) = (setup.agreement.version, setup.outcome.depths);
@@ -81,6 +82,7 @@ fn on_reply(cx: &mut Context<'_>, attempt: ConnectAttempt, reply: Reply, rest: &
             // Requirements: MPA-7.1.2-13, A-01, A-03
             match stream {
                 Some(stream) => {
+                    cx.consume_octets(startup_octets as usize);
                     stream.lend(rest);
                     cx.resume_streaming(stream)
                 }
@@ -126,7 +128,7 @@ fn give_up(cx: &mut Context<'_>, attempt: ConnectAttempt, error: ConnectError) {
 /// attempt if not.
 // Requirements: MPAv2-10-05
 fn fall_back(cx: &mut Context<'_>, awaiting: AwaitingReply, fault: StartupFault) -> Option<ConnectAttempt> {
-    let AwaitingReply { initiator, attempt } = awaiting;
+    let AwaitingReply { initiator, attempt, .. } = awaiting;
     let deadline = initiator.deadline();
     // There is no second connection to a peer that was in streaming mode.
     let allowed = attempt.stream.is_none() && attempt.config.revision == Revision::TwoThenOne;

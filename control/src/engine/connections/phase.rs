@@ -69,6 +69,9 @@ pub(super) struct PendingAccept {
     pub(super) first_fpdu_ns: Option<u64>,
     /// Before a failure: when the peer is rejected. After one: when the connection is reset.
     pub(super) due: Instant,
+    /// Octets of the Request that the core has not consumed, and when it is to, if there is no decision.
+    pub(super) unconsumed: u32,
+    pub(super) consume_at: Instant,
     /// The connection was in streaming mode before, or is to be so after a rejection.
     pub(super) stream: Option<Arc<SharedStream>>,
     /// Why the application cannot accept any more. It learns so when it decides.
@@ -81,6 +84,8 @@ pub(super) struct PendingAccept {
 pub(super) struct AwaitingReply {
     pub(super) initiator: Initiator,
     pub(super) attempt: ConnectAttempt,
+    /// Octets of the Reply that have come. The core consumes them as Full Operation begins.
+    pub(super) startup_octets: u32,
 }
 
 /// A connection in Full Operation, or on the way there.
@@ -152,12 +157,12 @@ impl Phase {
     }
 
     /// Returns the time limit of the phase; [`Instant::NEVER`] for a phase without one.
-    pub(super) const fn deadline(&self) -> Instant {
+    pub(super) fn deadline(&self) -> Instant {
         match self {
             Self::AwaitingRequest(awaiting) => awaiting.responder.deadline(),
             Self::AwaitingReply(awaiting) => awaiting.initiator.deadline(),
             Self::Closing { abort_at } => *abort_at,
-            Self::PendingAccept(pending) => pending.due,
+            Self::PendingAccept(pending) => pending.due.min(pending.consume_at),
             Self::Streaming(_) | Self::Bytes(_) | Self::Operating(_) => Instant::NEVER,
         }
     }

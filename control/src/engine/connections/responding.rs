@@ -1,10 +1,11 @@
 //! MPA startup as the Responder: the Request, the decision of the application, and the Reply.
 
+use std::mem;
 use std::sync::Arc;
 
 use warpline_dataplane::qp::shared::SharedQp;
-use warpline_dataplane::ring::{AfterStream, Command, ListenAddress};
-use warpline_dataplane::time::Instant;
+use warpline_dataplane::ring::{AfterStream, Command, FullOperation, ListenAddress};
+use warpline_dataplane::time::{Instant, MILLISECOND};
 
 use super::context::{Context, end_stream, full_operation};
 use super::phase::{AwaitingRequest, DecisionTimeouts, PendingAccept, Phase, Recipient, Waiter};
@@ -18,6 +19,11 @@ use crate::vocabulary::duration::nanos;
 use crate::vocabulary::listen::{Accepted, AnswerError, ListenConfig};
 use crate::vocabulary::startup::{ReadsWanted, StartupFault};
 use crate::vocabulary::stream::SwitchError;
+
+/// How long the octets of a Request stay with the core, for the command that begins Full Operation to consume
+/// them. The core keeps them in a frame, of which it has not many: for an application that takes longer to
+/// decide, they are consumed by a command of their own.
+const CONSUME_AFTER_NS: u64 = 10 * MILLISECOND;
 
 /// An application's decision to accept.
 pub(in crate::engine) struct Acceptance {
@@ -47,18 +53,20 @@ pub(super) fn await_request(
 
 /// Handles octets of the peer, which belong to its Request.
 pub(super) fn on_octets(cx: &mut Context<'_>, mut awaiting: AwaitingRequest, octets: &[u8]) -> Phase {
-    let result = awaiting.responder.on_octets(octets);
-    cx.consume_octets(octets.len());
-    match result {
-        Ok(None) => Phase::AwaitingRequest(awaiting),
-        Ok(Some(request)) => offer(cx, awaiting, request),
+    match awaiting.responder.on_octets(octets) {
+        Ok(None) => {
+            cx.consume_octets(octets.len());
+            Phase::AwaitingRequest(awaiting)
+        }
+        Ok(Some(request)) => offer(cx, awaiting, request, octets.len() as u32),
         Err(Refusal { fault, answer }) => refuse(cx, awaiting, fault, answer),
     }
 }
 
-/// Offers a Request to the application, which sees its Private Data before it decides.
+/// Offers a Request, whose last octets are `unconsumed`, to the application, which sees its Private Data
+/// before it decides.
 // Requirements: MPA-7.1.4-01
-fn offer(cx: &mut Context<'_>, awaiting: AwaitingRequest, request: Request) -> Phase {
+fn offer(cx: &mut Context<'_>, awaiting: AwaitingRequest, request: Request, unconsumed: u32) -> Phase {
     let AwaitingRequest { responder, timeouts, recipient } = awaiting;
     let offered = PeerRequest {
         private_data: request.private_data.clone(),
@@ -82,9 +90,25 @@ fn offer(cx: &mut Context<'_>, awaiting: AwaitingRequest, request: Request) -> P
         }
     };
     let first_fpdu_ns = timeouts.first_fpdu_ns;
-    let pending =
-        PendingAccept { responder, request, first_fpdu_ns, due, stream, failure: None, gone: false };
-    Phase::PendingAccept(pending)
+    Phase::PendingAccept(PendingAccept {
+        responder,
+        request,
+        first_fpdu_ns,
+        due,
+        unconsumed,
+        consume_at: cx.now + CONSUME_AFTER_NS,
+        stream,
+        failure: None,
+        gone: false,
+    })
+}
+
+impl PendingAccept {
+    /// Has the core consume the octets of the Request that it has not consumed.
+    pub(super) fn consume_request(&mut self, cx: &mut Context<'_>) {
+        cx.consume_octets(mem::take(&mut self.unconsumed) as usize);
+        self.consume_at = Instant::NEVER;
+    }
 }
 
 /// Closes the connection at once, and reports the fault at this end.
@@ -155,7 +179,7 @@ pub(super) fn accept(cx: &mut Context<'_>, phase: Phase, acceptance: Acceptance)
             return next;
         }
     };
-    let PendingAccept { responder, request, first_fpdu_ns, stream, .. } = pending;
+    let PendingAccept { responder, request, first_fpdu_ns, stream, unconsumed, .. } = pending;
     let frame = responder.accept(&request, reads, &private_data).map_err(AnswerError::from);
     let frame =
         frame.and_then(
@@ -167,14 +191,13 @@ pub(super) fn accept(cx: &mut Context<'_>, phase: Phase, acceptance: Acceptance)
         Ok((octets, setup)) => {
             // One command, so that no octet is read in the wrong mode.
             // Requirements: MPA-7.1.2-10, A-20
-            let operation = cx.queue_pairs.configure(&qp, full_operation(false, setup));
+            let operation = full_operation(false, setup);
+            // Requirements: MPA-7.1.2-26
+            let operation = FullOperation { startup_octets: unconsumed, first_fpdu_ns, ..operation };
+            let operation = cx.queue_pairs.configure(&qp, operation);
             let then = AfterStream::FullOperation { qp: qp.clone(), operation };
             cx.command(Command::Stream { connection: cx.id, octets, then });
             let accepted = Accepted { version: setup.agreement.version, depths: setup.outcome.depths };
-            if let Some(within_ns) = first_fpdu_ns {
-                // Requirements: MPA-7.1.2-26
-                cx.command(Command::ExpectFpdu { connection: cx.id, within_ns });
-            }
             Some(cx.operate(qp, Waiter::Accept(reply, accepted), None))
         }
         Err(error) => {
@@ -182,7 +205,7 @@ pub(super) fn accept(cx: &mut Context<'_>, phase: Phase, acceptance: Acceptance)
             // Requirements: A-07, MPAv2-9.1-04
             let octets = responder.reject(&request, reads, &[]).unwrap_or_default();
             cx.out.reply(reply, Err(error));
-            Some(turn_away(cx, stream, octets))
+            Some(turn_away(cx, stream, unconsumed, octets))
         }
     }
 }
@@ -193,20 +216,27 @@ pub(super) fn reject(
     phase: Phase,
     private_data: &[u8],
 ) -> (Option<Phase>, Result<(), AnswerError>) {
-    let PendingAccept { responder, request, stream, .. } = match decided(cx, phase) {
+    let PendingAccept { responder, request, stream, unconsumed, .. } = match decided(cx, phase) {
         Decided::InTime(pending) => pending,
         Decided::TooLate(error, next) => return (next, Err(error)),
     };
     let frame = responder.reject(&request, ReadsWanted::default(), private_data);
-    let next = turn_away(cx, stream, frame.clone().unwrap_or_default());
+    let next = turn_away(cx, stream, unconsumed, frame.clone().unwrap_or_default());
     (Some(next), frame.map(drop).map_err(AnswerError::from))
 }
 
-/// Leaves MPA after a rejecting Reply. TCP stays open if it has another use.
+/// Leaves MPA after a rejecting Reply. TCP stays open if it has another use; the core consumes the octets of
+/// the Request that are still `unconsumed` then.
 // Requirements: MPA-7.1.2-07, MPA-7.1.2-18, A-01
-fn turn_away(cx: &mut Context<'_>, stream: Option<Arc<SharedStream>>, octets: Box<[u8]>) -> Phase {
+fn turn_away(
+    cx: &mut Context<'_>,
+    stream: Option<Arc<SharedStream>>,
+    unconsumed: u32,
+    octets: Box<[u8]>,
+) -> Phase {
     match stream {
         Some(stream) => {
+            cx.consume_octets(unconsumed as usize);
             cx.send(Some(&stream), octets);
             cx.resume_streaming(stream)
         }
