@@ -53,7 +53,14 @@ impl RawPeer {
         self.connection = None;
         (self.finished, self.closed) = (false, None);
         let timeout_ns = PATIENCE.as_nanos() as u64;
-        self.command(Command::Connect { token: 0, local: None, remote, timeout_ns, tcp: None });
+        self.command(Command::Connect {
+            token: 0,
+            local: None,
+            remote,
+            timeout_ns,
+            tcp: None,
+            octets: Box::default(),
+        });
         self.until("connected", |peer| peer.connection.is_some());
     }
 

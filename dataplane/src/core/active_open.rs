@@ -15,6 +15,7 @@ use super::Core;
 
 impl<D: Device> Core<D> {
     /// Opens a connection; the arguments are those of [`Command::Connect`](crate::ring::Command::Connect).
+    /// Returns its slot.
     pub(super) fn connect(
         &mut self,
         now: Instant,
@@ -23,7 +24,7 @@ impl<D: Device> Core<D> {
         remote: SocketAddr,
         timeout_ns: u64,
         behaviour: Option<tcp::Behaviour>,
-    ) -> Result<(), ConnectError> {
+    ) -> Result<u32, ConnectError> {
         // An IPv4-mapped IPv6 address represents an IPv4 address (RFC 4291 §2.5.5.2).
         let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
         self.host.next_hop(remote.ip()).ok_or(ConnectError::NoRoute)?;
@@ -44,7 +45,7 @@ impl<D: Device> Core<D> {
         if let Some(mut endpoint) = self.endpoints.at(now, slot) {
             endpoint.open_until(now + timeout_ns);
         }
-        Ok(())
+        Ok(slot)
     }
 
     /// Ends the connection that is being opened for `token`, if there is one. Looks at every connection: an

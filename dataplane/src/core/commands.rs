@@ -52,9 +52,14 @@ impl<D: Device> Core<D> {
             Command::Unlisten { address, port } => {
                 self.endpoints.context.listeners.unlisten(ListenAddress { address, port });
             }
-            Command::Connect { token, local, remote, timeout_ns, tcp } => {
-                if let Err(error) = self.connect(now, token, local, remote, timeout_ns, tcp) {
-                    self.push_event(Event::ConnectFailed { token, error });
+            Command::Connect { token, local, remote, timeout_ns, tcp, octets } => {
+                match self.connect(now, token, local, remote, timeout_ns, tcp) {
+                    Ok(slot) => {
+                        if let Some(mut endpoint) = self.endpoints.at(now, slot) {
+                            endpoint.send_first(octets);
+                        }
+                    }
+                    Err(error) => self.push_event(Event::ConnectFailed { token, error }),
                 }
             }
             Command::GiveUp { token } => self.give_up(now, token),

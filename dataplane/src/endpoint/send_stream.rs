@@ -21,6 +21,8 @@ struct Kept {
     octets: u32,
     /// Octets of those that TCP has in its queue.
     queued: u32,
+    /// Octets of those, the first, whose acknowledgement is not reported.
+    unreported: u32,
 }
 
 impl SendStream {
@@ -33,7 +35,13 @@ impl SendStream {
     pub fn resumed(octets: Box<[u8]>, start: SeqNumber, queued: u32) -> Self {
         debug_assert!(queued as usize <= octets.len(), "more queued than there is");
         let kept = octets.len() as u32;
-        Self(Some(Box::new(Kept { pieces: VecDeque::from([octets]), start, octets: kept, queued })))
+        Self(Some(Box::new(Kept {
+            pieces: VecDeque::from([octets]),
+            start,
+            octets: kept,
+            queued,
+            unreported: 0,
+        })))
     }
 
     /// Returns how many octets are kept.
@@ -50,11 +58,23 @@ impl SendStream {
         if octets.is_empty() {
             return true;
         }
-        let none = || Box::new(Kept { pieces: VecDeque::new(), start: end, octets: 0, queued: 0 });
+        let none =
+            || Box::new(Kept { pieces: VecDeque::new(), start: end, octets: 0, queued: 0, unreported: 0 });
         let kept = self.0.get_or_insert_with(none);
         kept.octets += octets.len() as u32;
         kept.pieces.push_back(octets);
         true
+    }
+
+    /// Keeps `octets` as [`push`](Self::push) does, the first of a connection. Their release is not reported.
+    pub fn begin(&mut self, octets: Box<[u8]>, end: SeqNumber) -> bool {
+        debug_assert!(self.0.is_none(), "the first octets of a connection");
+        let unreported = octets.len() as u32;
+        let fits = self.push(octets, end);
+        if let Some(kept) = &mut self.0 {
+            kept.unreported = unreported;
+        }
+        fits
     }
 
     /// Returns how many octets TCP has not queued yet.
@@ -76,7 +96,7 @@ impl SendStream {
         self.0.as_ref().map_or(out.is_empty(), |kept| kept.copy(place, out))
     }
 
-    /// Frees the pieces of which all is acknowledged. Returns how many octets they had.
+    /// Frees the pieces of which all is acknowledged. Returns how many octets of them are reported.
     #[inline]
     pub fn release(&mut self, acknowledged: SeqNumber) -> u32 {
         let Some(kept) = &mut self.0 else { return 0 };
@@ -121,7 +141,9 @@ impl Kept {
             self.queued -= octets;
             freed += octets;
         }
-        freed
+        let unreported = freed.min(self.unreported);
+        self.unreported -= unreported;
+        freed - unreported
     }
 }
 
@@ -171,6 +193,16 @@ mod tests {
         // The next octets begin where TCP's queue ends.
         assert!(stream.push(b"j".as_slice().into(), END + 20));
         assert!(stream.copy(END + 20, &mut [0]));
+    }
+
+    #[test]
+    fn the_release_of_the_first_octets_is_not_reported() {
+        let mut stream = SendStream::new();
+        assert!(stream.begin(b"request".as_slice().into(), END));
+        assert!(stream.push(b"more".as_slice().into(), END));
+        stream.on_queued(11);
+        assert_eq!((stream.release(END + 7), stream.octets()), (0, 4));
+        assert_eq!((stream.release(END + 11), stream.octets()), (4, 0));
     }
 
     #[test]

@@ -24,12 +24,22 @@ impl<F: Frame> Endpoint<'_, F> {
         false
     }
 
+    /// Keeps `octets`, which are sent as soon as the connection is open.
+    pub(crate) fn send_first(&mut self, octets: Box<[u8]>) {
+        let connection = &mut *self.connection;
+        let end = connection.send_end();
+        if !connection.stream.begin(octets, end) {
+            connection.tcp.abort();
+        }
+    }
+
     /// Frees the streaming octets that the peer has acknowledged, and notifies control that there is room
     /// again.
     pub(super) fn release_stream(&mut self) {
         let connection = &mut *self.connection;
         let octets = connection.stream.release(connection.tcp.oldest_kept(&self.context.pools));
-        if octets > 0 && self.context.holds_stream && !connection.close_notified {
+        if octets > 0 && self.context.holds_stream && connection.sends_stream() && !connection.close_notified
+        {
             self.context.events.push(Event::StreamAcknowledged { connection: self.id, octets });
         }
     }

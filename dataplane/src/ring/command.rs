@@ -65,6 +65,9 @@ pub enum Command {
         timeout_ns: u64,
         /// How TCP behaves, if not as the core is set up.
         tcp: Option<Behaviour>,
+        /// What is sent as soon as the connection is open: a startup frame. Its acknowledgement is not
+        /// reported, because the peer answers it.
+        octets: Box<[u8]>,
     },
     /// Takes a connection out of the backlog of its listener: the application has accepted it, in streaming
     /// mode.

@@ -62,7 +62,8 @@ pub enum Event {
     },
     /// The peer has acknowledged streaming octets of [`Command::Stream`](super::Command::Stream), counted in
     /// whole commands. Only where the core's configuration holds streaming octets until control consumes
-    /// them.
+    /// them, and while this end sends streaming octets: once it sends FPDUs there is nothing to make room
+    /// for.
     StreamAcknowledged {
         /// The connection.
         connection: ConnectionId,

@@ -127,7 +127,14 @@ fn an_active_open_has_the_local_address_and_port_that_were_asked_for() {
     let mut peer = core();
     let remote = SocketAddr::new(address(2).into(), PEER_PORT);
     let connect = |peer: &mut RawPeer, token, local| {
-        peer.command(Command::Connect { token, local: Some(local), remote, timeout_ns: SECOND, tcp: None });
+        peer.command(Command::Connect {
+            token,
+            local: Some(local),
+            remote,
+            timeout_ns: SECOND,
+            tcp: None,
+            octets: Box::default(),
+        });
         peer.settle();
     };
     connect(&mut peer, 1, SocketAddr::new(SECOND_ADDRESS.into(), 5000));
@@ -163,7 +170,14 @@ fn an_active_open_has_the_local_address_and_port_that_were_asked_for() {
 /// The two ends of a connection from the core to `own`, an address of its own.
 fn connect_to_self(peer: &mut RawPeer, own: IpAddr) -> (ConnectionId, ConnectionId) {
     let remote = SocketAddr::new(own, PORT);
-    peer.command(Command::Connect { token: 1, local: None, remote, timeout_ns: SECOND, tcp: None });
+    peer.command(Command::Connect {
+        token: 1,
+        local: None,
+        remote,
+        timeout_ns: SECOND,
+        tcp: None,
+        octets: Box::default(),
+    });
     assert!(peer.come_to_rest());
     let (mut connected, mut accepted) = (None, None);
     for event in peer.events.drain(..) {
@@ -231,7 +245,14 @@ fn a_connection_to_an_own_address_without_a_listener_is_refused() {
     let mut peer = core();
     for own in [IpAddr::from(address(1)), address_v6(1).into()] {
         let remote = SocketAddr::new(own, PORT);
-        peer.command(Command::Connect { token: 1, local: None, remote, timeout_ns: SECOND, tcp: None });
+        peer.command(Command::Connect {
+            token: 1,
+            local: None,
+            remote,
+            timeout_ns: SECOND,
+            tcp: None,
+            octets: Box::default(),
+        });
         assert!(peer.come_to_rest());
         match peer.events.pop() {
             Some(Event::ConnectFailed { error, .. }) => {
@@ -243,7 +264,14 @@ fn a_connection_to_an_own_address_without_a_listener_is_refused() {
     }
     // A port that connects to itself would have one end only.
     let own = SocketAddr::new(address(1).into(), 6000);
-    peer.command(Command::Connect { token: 1, local: Some(own), remote: own, timeout_ns: SECOND, tcp: None });
+    peer.command(Command::Connect {
+        token: 1,
+        local: Some(own),
+        remote: own,
+        timeout_ns: SECOND,
+        tcp: None,
+        octets: Box::default(),
+    });
     peer.settle();
     assert!(matches!(peer.events.pop(), Some(Event::ConnectFailed { error: ConnectError::NoPort, .. })));
 }
@@ -255,7 +283,14 @@ fn what_is_on_its_way_to_ourselves_is_bounded() {
     peer.command(Command::Listen { address: None, port: PORT, backlog: 100, tcp: None });
     let remote = SocketAddr::new(address(1).into(), PORT);
     for token in 0..40 {
-        peer.command(Command::Connect { token, local: None, remote, timeout_ns: SECOND, tcp: None });
+        peer.command(Command::Connect {
+            token,
+            local: None,
+            remote,
+            timeout_ns: SECOND,
+            tcp: None,
+            octets: Box::default(),
+        });
     }
     assert!(peer.come_to_rest());
     let connected = peer.events.drain(..).filter_map(|event| match event {
@@ -310,7 +345,14 @@ fn the_wire_cannot_speak_for_ourselves() {
     }
     assert!(peer.events.is_empty());
     let loopback = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT);
-    peer.command(Command::Connect { token: 2, local: None, remote: loopback, timeout_ns: 1, tcp: None });
+    peer.command(Command::Connect {
+        token: 2,
+        local: None,
+        remote: loopback,
+        timeout_ns: 1,
+        tcp: None,
+        octets: Box::default(),
+    });
     peer.settle();
     assert!(matches!(peer.events.pop(), Some(Event::ConnectFailed { error: ConnectError::NoRoute, .. })));
 }

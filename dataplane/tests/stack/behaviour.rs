@@ -23,7 +23,14 @@ fn all_options() -> Options {
 fn syn(tcp: Option<Behaviour>) -> Header {
     let mut peer = RawPeer::new();
     let remote = (address(2), PEER_PORT).into();
-    peer.command(Command::Connect { token: 1, local: None, remote, timeout_ns: SECOND, tcp });
+    peer.command(Command::Connect {
+        token: 1,
+        local: None,
+        remote,
+        timeout_ns: SECOND,
+        tcp,
+        octets: Box::default(),
+    });
     peer.settle();
     peer.expect_one().header
 }

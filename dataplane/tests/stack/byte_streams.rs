@@ -65,6 +65,7 @@ fn connect(pair: &mut Pair, [a, b]: [Behaviour; 2]) {
         remote: (address(2), PORT).into(),
         timeout_ns: 600 * SECOND,
         tcp: Some(a),
+        octets: Box::default(),
     });
     let open = pair.run_until(700, |pair| pair.a.connection.is_some() && pair.b.connection.is_some());
     assert!(open, "no connection: {:?}", pair.a.events);

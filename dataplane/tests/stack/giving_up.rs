@@ -15,7 +15,14 @@ fn an_opening_connection_can_be_given_up() {
     let remote = (address(2), PEER_PORT).into();
     for token in [1, 2] {
         let timeout_ns = 600 * SECOND;
-        peer.command(Command::Connect { token, local: None, remote, timeout_ns, tcp: None });
+        peer.command(Command::Connect {
+            token,
+            local: None,
+            remote,
+            timeout_ns,
+            tcp: None,
+            octets: Box::default(),
+        });
     }
     peer.settle();
     assert_eq!((peer.sent.len(), peer.core.usage().connections), (2, 2));

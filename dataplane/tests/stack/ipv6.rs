@@ -279,7 +279,14 @@ fn probe_in(octets: &[u8]) -> NeighborSolicitation {
 
 fn connect(link: &Link) {
     let remote = SocketAddr::new(peer().into(), PORT);
-    link.command(Command::Connect { token: 1, local: None, remote, timeout_ns: 60 * SECOND, tcp: None });
+    link.command(Command::Connect {
+        token: 1,
+        local: None,
+        remote,
+        timeout_ns: 60 * SECOND,
+        tcp: None,
+        octets: Box::default(),
+    });
 }
 
 /// RFC 4862 §5.4: the address is probed, and assigned a second later if no other host claims it.
@@ -361,7 +368,14 @@ fn an_address_given_up_sends_nothing() {
     let mut link = Link::new(config, OUR_MAC);
     for (token, local) in [(1, ours()), (2, other)] {
         let (local, remote) = (Some(SocketAddr::new(local.into(), 0)), SocketAddr::new(peer().into(), PORT));
-        link.command(Command::Connect { token, local, remote, timeout_ns: 60 * SECOND, tcp: None });
+        link.command(Command::Connect {
+            token,
+            local,
+            remote,
+            timeout_ns: 60 * SECOND,
+            tcp: None,
+            octets: Box::default(),
+        });
     }
     link.pass_ms(1000);
     link.inject(taken!("dad_solicitation"));

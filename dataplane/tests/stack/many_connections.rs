@@ -81,7 +81,8 @@ impl Hosts {
     fn open(&mut self, number: usize) {
         let remote = SocketAddr::new(address(2).into(), PORT);
         let (token, timeout_ns) = (number as u64, SECOND);
-        self.ends[0].command(Command::Connect { token, local: None, remote, timeout_ns, tcp: None });
+        let octets = Box::default();
+        self.ends[0].command(Command::Connect { token, local: None, remote, timeout_ns, tcp: None, octets });
         self.settle();
         for end in [1, 0] {
             let (connection, qp) = (self.opened(end), self.ends[end].qps[number].clone());

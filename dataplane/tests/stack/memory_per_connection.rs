@@ -144,7 +144,14 @@ impl Counted {
         self.kept_octets = 0;
         Self::command(
             &self.peer_rings,
-            Command::Connect { token, local: None, remote, timeout_ns: 10 * SECOND, tcp: None },
+            Command::Connect {
+                token,
+                local: None,
+                remote,
+                timeout_ns: 10 * SECOND,
+                tcp: None,
+                octets: Box::default(),
+            },
         );
         self.run_for(SECOND / 10);
         let Some(Event::Accepted { connection, .. }) = self.rings.events.pop() else {

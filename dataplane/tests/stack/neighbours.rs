@@ -46,7 +46,14 @@ fn link_of(config: Config) -> Link {
 
 fn connect(link: &mut Link, remote: Ipv4Addr) {
     let remote = SocketAddr::new(remote.into(), PORT);
-    link.command(Command::Connect { token: 1, local: None, remote, timeout_ns: 600 * SECOND, tcp: None });
+    link.command(Command::Connect {
+        token: 1,
+        local: None,
+        remote,
+        timeout_ns: 600 * SECOND,
+        tcp: None,
+        octets: Box::default(),
+    });
     link.settle();
 }
 
@@ -334,7 +341,14 @@ fn ipv6_speaks_on_a_vlan_too() {
     config.addresses.push(Cidr::new(crate::common::address_v6(1).into(), 64));
     let mut link = link_of(config);
     let remote = SocketAddr::new(crate::common::address_v6(2).into(), PORT);
-    link.command(Command::Connect { token: 1, local: None, remote, timeout_ns: SECOND, tcp: None });
+    link.command(Command::Connect {
+        token: 1,
+        local: None,
+        remote,
+        timeout_ns: SECOND,
+        tcp: None,
+        octets: Box::default(),
+    });
     link.settle();
     let question = untagged(4094, &link.one());
     assert_eq!(ipv6_in(&question).0.hop_limit, 255);

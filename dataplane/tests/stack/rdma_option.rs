@@ -41,7 +41,14 @@ fn with_option(mut header: Header, rdma: Option<RdmaOption>) -> Header {
 /// The core's SYN.
 fn syn(peer: &mut RawPeer, tcp: Option<Behaviour>) -> Sent {
     let remote = (address(2), PEER_PORT).into();
-    peer.command(Command::Connect { token: 1, local: None, remote, timeout_ns: SECOND, tcp });
+    peer.command(Command::Connect {
+        token: 1,
+        local: None,
+        remote,
+        timeout_ns: SECOND,
+        tcp,
+        octets: Box::default(),
+    });
     peer.settle();
     peer.expect_one()
 }

@@ -96,7 +96,14 @@ fn nobody_sends_from_a_broadcast_address() {
         assert_eq!(link.dropped(DropCause::BadSource), refused, "{broadcast}");
         link.nothing();
         let remote = (broadcast, PORT).into();
-        link.command(Command::Connect { token: 1, local: None, remote, timeout_ns: SECOND, tcp: None });
+        link.command(Command::Connect {
+            token: 1,
+            local: None,
+            remote,
+            timeout_ns: SECOND,
+            tcp: None,
+            octets: Box::default(),
+        });
         link.settle();
         let failed = link.events.pop();
         assert!(

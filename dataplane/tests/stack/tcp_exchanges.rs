@@ -303,6 +303,7 @@ fn an_unreachable_peer_fails_the_open() {
         remote: std::net::SocketAddr::new(address(77).into(), 1),
         timeout_ns: 10 * SECOND,
         tcp: None,
+        octets: Box::default(),
     });
     peer.pass_s(15);
     assert!((9..=11).contains(&peer.other.len()), "{} requests", peer.other.len());
@@ -315,6 +316,7 @@ fn an_unreachable_peer_fails_the_open() {
         remote: std::net::SocketAddr::new([203, 0, 113, 1].into(), 1),
         timeout_ns: SECOND,
         tcp: None,
+        octets: Box::default(),
     });
     peer.settle();
     let error = ConnectError::NoRoute;
@@ -330,7 +332,14 @@ fn timers_that_expire_together_do_not_keep_frames_waiting() {
     for token in 0..CONNECTIONS {
         let remote = (address(2), 1 + token as u16).into();
         let timeout_ns = 200 * SECOND;
-        peer.command(Command::Connect { token: token as u64, local: None, remote, timeout_ns, tcp: None });
+        peer.command(Command::Connect {
+            token: token as u64,
+            local: None,
+            remote,
+            timeout_ns,
+            tcp: None,
+            octets: Box::default(),
+        });
         peer.settle();
     }
     assert_eq!(peer.sent.len(), CONNECTIONS);

@@ -162,6 +162,7 @@ fn open(peer: &mut RawPeer, token: u64) -> Option<Header> {
         remote: std::net::SocketAddr::new(crate::common::address(2).into(), PEER_PORT),
         timeout_ns: 100 * SECOND,
         tcp: None,
+        octets: Box::default(),
     });
     peer.settle();
     match peer.events.pop() {
@@ -242,7 +243,14 @@ fn an_open_without_room_ends_no_wait() {
     peer.pass_ms(limits::TIME_WAIT_REST_NS / MILLISECOND);
     for (token, port) in [(2, PEER_PORT + 1), (3, PEER_PORT)] {
         let remote = std::net::SocketAddr::new(crate::common::address(2).into(), port);
-        peer.command(Command::Connect { token, local: None, remote, timeout_ns: 100 * SECOND, tcp: None });
+        peer.command(Command::Connect {
+            token,
+            local: None,
+            remote,
+            timeout_ns: 100 * SECOND,
+            tcp: None,
+            octets: Box::default(),
+        });
     }
     peer.settle();
     assert_eq!(peer.expect_one().header.destination_port, PEER_PORT + 1, "it takes the only place");

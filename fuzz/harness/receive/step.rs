@@ -397,6 +397,7 @@ fn open(world: &mut World, which: usize, timeout_ns: u64) -> bool {
         remote,
         timeout_ns,
         tcp: None,
+        octets: Box::default(),
     })
 }
 

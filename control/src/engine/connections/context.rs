@@ -69,14 +69,12 @@ impl Context<'_> {
         }
     }
 
-    /// Sends a startup frame, or a last streaming message.
-    pub(super) fn send(&mut self, stream: Option<&Arc<SharedStream>>, octets: Box<[u8]>) {
+    /// Sends a startup frame, or a last streaming message, on a connection that was in streaming mode.
+    pub(super) fn send(&mut self, stream: &SharedStream, octets: Box<[u8]>) {
         if octets.is_empty() {
             return;
         }
-        if let Some(stream) = stream {
-            stream.charge(octets.len());
-        }
+        stream.charge(octets.len());
         self.command(Command::Stream { connection: self.id, octets, then: AfterStream::Stay });
     }
 

@@ -9,31 +9,23 @@ use warpline_dataplane::time::Instant;
 use super::attempt::ConnectAttempt;
 use super::context::{Context, end_stream, full_operation};
 use super::phase::{AwaitingReply, Phase, Waiter};
-use crate::engine::startup::{Initiator, Offer, Proposal, Reply};
+use crate::engine::startup::{Initiator, Offer, PrivateDataTooLong, Proposal, Reply};
 use crate::vocabulary::connect::{ConnectConfig, ConnectError, Connected, Revision};
 use crate::vocabulary::device::CrcPolicy;
 use crate::vocabulary::startup::StartupFault;
 
-/// Sends the Request, before anything else: the next octet of the peer belongs to its Reply.
+/// Returns the Initiator of `attempt`, and its Request. The Request is sent before anything else: the next
+/// octet of the peer belongs to its Reply, which must be complete by `deadline`.
 // Requirements: MPA-7.1-02, MPA-7.1.2-01
-pub(super) fn send_request(cx: &mut Context<'_>, deadline: Instant, attempt: ConnectAttempt) -> Phase {
+pub(super) fn begin(
+    crc: CrcPolicy,
+    attempt: &ConnectAttempt,
+    deadline: Instant,
+) -> Result<(Initiator, Box<[u8]>), PrivateDataTooLong> {
     let ConnectConfig { markers, terms, permissive, ref private_data, .. } = attempt.config;
-    let offer = Offer { markers, crc: cx.crc == CrcPolicy::Always };
+    let offer = Offer { markers, crc: crc == CrcPolicy::Always };
     let proposal = Proposal { offer, revision: attempt.revision, terms, permissive };
-    match Initiator::new(proposal, private_data, deadline) {
-        Ok((initiator, octets)) => {
-            cx.send(attempt.stream.as_ref(), octets);
-            Phase::AwaitingReply(AwaitingReply { initiator, attempt, startup_octets: 0 })
-        }
-        Err(error) => {
-            cx.queue_pairs.unbind(&attempt.qp);
-            cx.out.reply(attempt.reply, Err(error.into()));
-            match attempt.stream {
-                Some(stream) => cx.resume_streaming(stream),
-                None => cx.close(),
-            }
-        }
-    }
+    Initiator::new(proposal, private_data, deadline)
 }
 
 /// Handles octets of the peer, which belong to its Reply.
@@ -135,6 +127,11 @@ fn fall_back(cx: &mut Context<'_>, awaiting: AwaitingReply, fault: StartupFault)
     if !allowed || !initiator.may_fall_back(fault) || cx.now >= deadline {
         return Some(attempt);
     }
-    cx.openings.open(cx.now, cx.out, cx.queue_pairs, deadline, ConnectAttempt { revision: 1, ..attempt });
+    let attempt = ConnectAttempt { revision: 1, ..attempt };
+    let Ok((initiator, request)) = begin(cx.crc, &attempt, deadline) else {
+        debug_assert!(false, "a Request of revision 1 has room for more");
+        return Some(attempt);
+    };
+    cx.openings.open(cx.now, cx.out, cx.queue_pairs, AwaitingReply::new(initiator, attempt), request);
     None
 }

@@ -49,7 +49,7 @@ use crate::vocabulary::stream::SwitchError;
 use context::Context;
 use listeners::{Accept, Listeners, Orphans};
 use openings::{Opening, Openings, Purpose};
-use phase::{Operating, Phase};
+use phase::{AwaitingReply, Operating, Phase};
 
 /// The parts of the engine that a step works with beside the connections.
 pub(super) struct Step<'a> {
@@ -206,7 +206,16 @@ impl Connections {
             return step.out.reply(attempt.reply, Err(ConnectError::QueuePairInUse));
         }
         let deadline = step.now + attempt.timeout_ns();
-        self.openings.open(step.now, step.out, step.queue_pairs, deadline, attempt);
+        match initiating::begin(self.crc, &attempt, deadline) {
+            Ok((initiator, request)) => {
+                let awaiting = AwaitingReply::new(initiator, attempt);
+                self.openings.open(step.now, step.out, step.queue_pairs, awaiting, request);
+            }
+            Err(error) => {
+                step.queue_pairs.unbind(&attempt.qp);
+                step.out.reply(attempt.reply, Err(error.into()));
+            }
+        }
     }
 
     /// Gives up the connection that is being opened for the queue pair `qp`, if there is one.
@@ -383,14 +392,14 @@ impl Connections {
         id: ConnectionId,
         local: SocketAddr,
     ) {
-        let Some(Opening { deadline, purpose: Some(purpose) }) = self.openings.take(token) else {
+        let Some(Opening { purpose: Some(purpose), .. }) = self.openings.take(token) else {
             return self.insert(step, id, None, refuse);
         };
         let pair = |remote| SocketPair { local, remote: canonical(remote) };
         match purpose {
-            Purpose::Mpa(attempt) => {
-                let pair = Some(pair(attempt.remote));
-                self.insert(step, id, pair, |cx| initiating::send_request(cx, deadline, attempt));
+            Purpose::Mpa(awaiting) => {
+                let pair = Some(pair(awaiting.attempt.remote));
+                self.insert(step, id, pair, |_| Phase::AwaitingReply(awaiting));
             }
             Purpose::Stream { remote, reply } => {
                 let pair = pair(remote);

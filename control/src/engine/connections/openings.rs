@@ -9,6 +9,7 @@ use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::{Instant, SECOND};
 
 use super::attempt::{ConnectAttempt, connect_error};
+use super::phase::AwaitingReply;
 use crate::engine::deadlines::Deadlines;
 use crate::engine::interface::reply::Reply;
 use crate::engine::interface::shared_stream::SharedStream;
@@ -25,8 +26,8 @@ const UNANSWERED_NS: u64 = SECOND;
 
 /// The purpose of a connection that is being opened.
 pub(super) enum Purpose {
-    /// MPA, as its Initiator.
-    Mpa(ConnectAttempt),
+    /// MPA, as its Initiator: the core sends the Request.
+    Mpa(AwaitingReply),
     /// Streaming mode.
     Stream { remote: SocketAddr, reply: Reply<Result<Arc<SharedStream>, ConnectError>> },
 }
@@ -71,23 +72,24 @@ impl Openings {
         token
     }
 
-    /// Opens a TCP connection for `attempt`, of which everything is over by `deadline`.
+    /// Opens a TCP connection and sends `request` on it. Everything is over by the Initiator's deadline.
     pub(super) fn open(
         &mut self,
         now: Instant,
         out: &mut Outbox,
         queue_pairs: &mut QueuePairs,
-        deadline: Instant,
-        attempt: ConnectAttempt,
+        awaiting: AwaitingReply,
+        request: Box<[u8]>,
     ) {
+        let (deadline, attempt) = (awaiting.initiator.deadline(), &awaiting.attempt);
         let (remote, timeout_ns) = (attempt.remote, deadline - now);
         let (local, tcp) = (attempt.config.local, attempt.config.tcp);
         let entry = queue_pairs.of_mut(&attempt.qp);
-        let token = self.insert(Opening { deadline, purpose: Some(Purpose::Mpa(attempt)) });
+        let token = self.insert(Opening { deadline, purpose: Some(Purpose::Mpa(awaiting)) });
         if let Some(entry) = entry {
             entry.opening = Some(token);
         }
-        out.command(Command::Connect { token, local, remote, timeout_ns, tcp });
+        out.command(Command::Connect { token, local, remote, timeout_ns, tcp, octets: request });
     }
 
     /// Opens a TCP connection for streaming mode.
@@ -103,7 +105,7 @@ impl Openings {
         let timeout_ns = nanos(timeout);
         let purpose = Some(Purpose::Stream { remote, reply });
         let token = self.insert(Opening { deadline: now + timeout_ns, purpose });
-        out.command(Command::Connect { token, local, remote, timeout_ns, tcp });
+        out.command(Command::Connect { token, local, remote, timeout_ns, tcp, octets: Box::default() });
     }
 
     /// Removes and returns the opening `token`, which the core has completed or failed.
@@ -160,7 +162,7 @@ impl Openings {
 
 fn fail(out: &mut Outbox, queue_pairs: &mut QueuePairs, purpose: Purpose, error: ConnectError) {
     match purpose {
-        Purpose::Mpa(ConnectAttempt { qp, reply, .. }) => {
+        Purpose::Mpa(AwaitingReply { attempt: ConnectAttempt { qp, reply, .. }, .. }) => {
             queue_pairs.unbind(&qp);
             out.reply(reply, Err(error));
         }

@@ -88,6 +88,12 @@ pub(super) struct AwaitingReply {
     pub(super) startup_octets: u32,
 }
 
+impl AwaitingReply {
+    pub(super) const fn new(initiator: Initiator, attempt: ConnectAttempt) -> Self {
+        Self { initiator, attempt, startup_octets: 0 }
+    }
+}
+
 /// A connection in Full Operation, or on the way there.
 pub(super) struct Operating {
     pub(super) qp: Arc<SharedQp>,

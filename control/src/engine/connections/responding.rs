@@ -237,7 +237,7 @@ fn turn_away(
     match stream {
         Some(stream) => {
             cx.consume_octets(unconsumed as usize);
-            cx.send(Some(&stream), octets);
+            cx.send(&stream, octets);
             cx.resume_streaming(stream)
         }
         None => cx.close_after(octets),

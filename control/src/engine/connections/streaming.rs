@@ -8,7 +8,7 @@ use warpline_dataplane::ring::{Command, Direction, FullOperation};
 
 use super::attempt::ConnectAttempt;
 use super::context::Context;
-use super::phase::{Operating, Phase, Recipient, Waiter};
+use super::phase::{AwaitingReply, Operating, Phase, Recipient, Waiter};
 use super::{events, initiating, responding};
 use crate::engine::interface::reply::Reply;
 use crate::engine::interface::request::PeerRequest;
@@ -83,10 +83,20 @@ pub(super) fn initiate(cx: &mut Context<'_>, phase: Phase, attempt: ConnectAttem
         cx.out.reply(attempt.reply, Err(ConnectError::QueuePairInUse));
         return phase;
     }
-    stream.give_to_mpa(Direction::Both);
     let deadline = cx.now + attempt.timeout_ns();
+    let (initiator, request) = match initiating::begin(cx.crc, &attempt, deadline) {
+        Ok(begun) => begun,
+        Err(error) => {
+            cx.queue_pairs.unbind(&attempt.qp);
+            cx.out.reply(attempt.reply, Err(error.into()));
+            return phase;
+        }
+    };
+    stream.give_to_mpa(Direction::Both);
     let finished = stream.peer_finished();
-    let next = initiating::send_request(cx, deadline, ConnectAttempt { stream: Some(stream), ..attempt });
+    cx.send(&stream, request);
+    let attempt = ConnectAttempt { stream: Some(stream), ..attempt };
+    let next = Phase::AwaitingReply(AwaitingReply::new(initiator, attempt));
     if finished { events::on_peer_finished(cx, next) } else { next }
 }
 
@@ -121,7 +131,7 @@ pub(super) fn respond(
     // The next octet of the peer belongs to its Request, so the Request cannot come too soon.
     // Requirements: MPA-7.1.5-02
     let awaiting = responding::await_request(cx, config, Recipient::Stream(stream.clone(), reply));
-    cx.send(Some(&stream), last_message);
+    cx.send(&stream, last_message);
     let mut next = Phase::AwaitingRequest(awaiting);
     if !early.is_empty() {
         next = events::on_stream(cx, next, &early);

@@ -224,6 +224,7 @@ impl Pair {
             },
             timeout_ns: 600 * SECOND,
             tcp: None,
+            octets: Box::default(),
         });
         let open = self.run_until(700, |pair| pair.a.connection.is_some() && pair.b.connection.is_some());
         assert!(open, "no connection: {:?}", self.a.events);

@@ -385,6 +385,7 @@ impl RawPeer {
             remote: SocketAddr::new(address(2).into(), PEER_PORT),
             timeout_ns: 200 * SECOND,
             tcp: None,
+            octets: Box::default(),
         });
         self.settle();
         self.expect_one()

@@ -125,6 +125,7 @@ impl Crowd {
                 remote: SocketAddr::new(remote, PORT),
                 timeout_ns: 60 * SECOND,
                 tcp: None,
+                octets: Box::default(),
             });
             let open = pair
                 .run_until(60, |pair| opened(&pair.a.events).len() > n && opened(&pair.b.events).len() > n);

@@ -260,6 +260,7 @@ impl Flows {
             remote,
             timeout_ns: 60 * SECOND,
             tcp: None,
+            octets: Box::default(),
         });
         self.run_until("no connection", |flows| flows.a.opened().is_some() && flows.b.opened().is_some());
         let ends = (self.a.opened().unwrap(), self.b.opened().unwrap());

@@ -175,6 +175,7 @@ impl Link {
             remote: (address(2), port).into(),
             timeout_ns: 600 * SECOND,
             tcp: None,
+            octets: Box::default(),
         });
         while !self.hosts.iter().all(|host| host.connections[number].is_some()) {
             self.step();

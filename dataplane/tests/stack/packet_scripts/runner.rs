@@ -372,6 +372,7 @@ impl Stage {
                     remote,
                     timeout_ns: *timeout_ns,
                     tcp: None,
+                    octets: Box::default(),
                 });
             }
             Action::Send(octets) => {

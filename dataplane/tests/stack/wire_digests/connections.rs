@@ -290,6 +290,7 @@ fn connect_without_listener(pair: &mut Pair) {
         remote: (crate::common::address(2), crate::common::PORT).into(),
         timeout_ns: 100 * SECOND,
         tcp: None,
+        octets: Box::default(),
     });
 }
 
