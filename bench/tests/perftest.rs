@@ -266,6 +266,7 @@ fn what_cannot_be_is_refused() {
         ("write-bw -s 100 -I 64", "no message would go inline"),
         ("write-bw -s 64k --region 4k", "does not hold a message"),
         ("write-bw -s 64 -t 16 -Q 16 -l 2", "too small for --post-list 2 and --cq-mod 16"),
+        ("write-bw -s 64 --one-region", "--one-region needs --verify off"),
         ("write-bw --run-infinitely", "give --size"),
         ("send-lat -n 1000001 -U -s 64", "at most 1000000 times"),
         ("send-bw -s 64M -r 8192 -n 1", "8192 receives of 67108864 bytes"),

@@ -93,6 +93,10 @@ pub struct Target {
     #[arg(long, value_name = "BYTES", value_parser = |text: &str| parse_region(text, REGION_LEAST),
           conflicts_with = "listen")]
     pub region: Option<u32>,
+    /// Have the messages of all queue pairs go to the same region: then thousands of queue pairs need no
+    /// memory each. Needs --verify off.
+    #[arg(long, conflicts_with = "listen")]
+    pub one_region: bool,
 }
 
 /// Bandwidth.

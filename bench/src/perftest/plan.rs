@@ -77,6 +77,8 @@ pub struct Plan {
     pub inline: bool,
     /// No connection for another size comes after this one.
     pub last: bool,
+    /// All queue pairs have one memory that messages go to.
+    pub one_region: bool,
     /// Bytes of a message.
     pub size: u32,
     /// Bytes that messages go to, one after the other and then again.
@@ -182,7 +184,8 @@ impl Plan {
             Verify::Sample => 1,
             Verify::All => 2,
         };
-        let flags = [self.figure == Figure::Latency, self.bidirectional, self.inline, self.last];
+        let latency = self.figure == Figure::Latency;
+        let flags = [latency, self.bidirectional, self.inline, self.last, self.one_region];
         let flags = flags.iter().rev().fold(0, |bits, flag| bits << 1 | u8::from(*flag));
         data.extend([verb, verify, flags, 0]);
         for number in [self.size, self.region, self.depth, self.completion_each, self.post_list, 0] {
@@ -210,6 +213,7 @@ impl Plan {
             bidirectional: flag(1),
             inline: flag(2),
             last: flag(3),
+            one_region: flag(4),
             size: number(0),
             region: number(1),
             depth: number(2),
@@ -219,6 +223,7 @@ impl Plan {
         let possible = (1..=MESSAGE_BYTES_MAX).contains(&plan.size)
             && (plan.size..=REGION_BYTES_MAX).contains(&plan.region)
             && (1..=DEPTH_MAX).contains(&plan.depth)
+            && (plan.verify == Verify::Off || !plan.one_region)
             && plan.completion_each >= 1
             && list_fits(plan.post_list)
             && depth_suffices(plan.depth, plan.completion_each, plan.post_list);
@@ -240,6 +245,7 @@ mod tests {
         bidirectional: true,
         inline: false,
         last: true,
+        one_region: false,
         size: 4096,
         region: 1 << 20,
         depth: 128,

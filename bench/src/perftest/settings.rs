@@ -6,7 +6,9 @@ use super::arguments::{
     AtomicBw, AtomicLat, AtomicType, Bandwidth, Common, Inlining, Latency, ReadBw, ReadLat, Receiving,
     SendBw, SendLat, Sizes, Target, WriteBw, WriteLat,
 };
-use super::plan::{ATOMIC_BYTES, ATOMIC_WORDS, Figure, PING_SLOTS, Plan, Verb, depth_suffices, list_fits};
+use super::plan::{
+    ATOMIC_BYTES, ATOMIC_WORDS, Figure, PING_SLOTS, Plan, Verb, Verify, depth_suffices, list_fits,
+};
 use crate::error::BenchError;
 
 /// Bytes of a region unless a message needs more or --region says so: sixteen times the 64 KiB that perftest
@@ -113,6 +115,9 @@ impl Settings {
         {
             return wrong(format!("a --region of {region} bytes does not hold a message of {largest}"));
         }
+        if self.target.one_region && self.common.verify != Verify::Off {
+            return wrong("--one-region needs --verify off: what arrives is not of one queue pair".into());
+        }
         let Bandwidth { depth, cq_mod, post_list, .. } = self.bandwidth;
         let together = post_list.unwrap_or(1);
         if !list_fits(together) {
@@ -150,6 +155,7 @@ impl Settings {
             bidirectional: self.bandwidth.bidirectional,
             inline: self.inlining.inline_size.is_some_and(|inline| size <= inline),
             last: self.sizes.last() == Some(&size),
+            one_region: self.target.one_region,
             size,
             region,
             depth: self.bandwidth.depth,

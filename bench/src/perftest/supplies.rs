@@ -21,6 +21,8 @@ pub struct Supplies {
     /// The bytes of messages.
     pub content: Arc<Content>,
     source: OnceLock<Arc<MemoryRegion>>,
+    /// Where the messages of all queue pairs go, if that is one region.
+    sink: OnceLock<Arc<MemoryRegion>>,
     shared_receives: OnceLock<SharedReceives>,
 }
 
@@ -32,19 +34,21 @@ impl Supplies {
             domain: device.protection_domain(),
             content: Arc::new(Content::new(plan.size)),
             source: OnceLock::new(),
+            sink: OnceLock::new(),
             shared_receives: OnceLock::new(),
         }
     }
 
     /// Returns the bytes that all queue pairs of `plan` share, at most: the content, the source region that
-    /// it fills, and receives that come from one queue.
+    /// it fills, the region that messages go to if it is one, and receives that come from one queue.
     ///
     /// # Errors
     ///
     /// [`BenchError::Memory`] if the receives are too many.
     pub fn shared_bytes(plan: &Plan, settings: &Settings) -> Result<u64, BenchError> {
         let receives = if settings.receiving.use_srq { Buffers::shape(plan, settings)?.1 } else { 0 };
-        Ok(2 * Content::len_for(plan.size) as u64 + receives)
+        let sink = if plan.one_region { plan.sink_bytes() as u64 } else { 0 };
+        Ok(2 * Content::len_for(plan.size) as u64 + sink + receives)
     }
 
     /// Returns the bytes that each queue pair of `plan` has for itself at the end that listens.
@@ -55,6 +59,7 @@ impl Supplies {
     pub fn own_bytes(plan: &Plan, settings: &Settings) -> Result<u64, BenchError> {
         let sink = plan.sink_bytes() as u64;
         match plan.verb {
+            Verb::Write | Verb::Read if plan.one_region => Ok(0),
             Verb::Write | Verb::Read => Ok(sink),
             Verb::Send if settings.receiving.use_srq => Ok(0),
             Verb::Send => Ok(Buffers::shape(plan, settings)?.1),
@@ -70,7 +75,7 @@ impl Supplies {
     pub fn local(&self) -> Result<Arc<MemoryRegion>, BenchError> {
         match self.plan.verb {
             Verb::Write | Verb::Send => self.source(Access::empty()),
-            Verb::Read => self.allocate(self.plan.sink_bytes(), Access::LOCAL_WRITE),
+            Verb::Read => self.sink(Access::LOCAL_WRITE),
             Verb::FetchAdd | Verb::CompareSwap => {
                 self.allocate(self.plan.depth as usize * ATOMIC_BYTES as usize, Access::LOCAL_WRITE)
             }
@@ -86,7 +91,7 @@ impl Supplies {
     pub fn exposed(&self) -> Result<Option<Arc<MemoryRegion>>, BenchError> {
         let bytes = self.plan.sink_bytes();
         match self.plan.verb {
-            Verb::Write => self.allocate(bytes, Access::REMOTE_WRITE).map(Some),
+            Verb::Write => self.sink(Access::REMOTE_WRITE).map(Some),
             Verb::Read => self.source(Access::REMOTE_READ).map(Some),
             Verb::Send => Ok(None),
             Verb::FetchAdd | Verb::CompareSwap => self.allocate(bytes, Access::REMOTE_ATOMIC).map(Some),
@@ -107,6 +112,18 @@ impl Supplies {
         }
         let shared = SharedReceives::new(&self.domain, &self.plan, settings)?;
         Ok(Some(self.shared_receives.get_or_init(|| shared).clone()))
+    }
+
+    /// Returns the memory that the messages of a queue pair go to.
+    fn sink(&self, access: Access) -> Result<Arc<MemoryRegion>, BenchError> {
+        if !self.plan.one_region {
+            return self.allocate(self.plan.sink_bytes(), access);
+        }
+        if let Some(sink) = self.sink.get() {
+            return Ok(sink.clone());
+        }
+        let sink = self.allocate(self.plan.sink_bytes(), access)?;
+        Ok(self.sink.get_or_init(|| sink).clone())
     }
 
     fn source(&self, access: Access) -> Result<Arc<MemoryRegion>, BenchError> {

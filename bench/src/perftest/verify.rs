@@ -185,6 +185,7 @@ mod tests {
         bidirectional: false,
         inline: false,
         last: true,
+        one_region: false,
         size: 4096,
         region: 1 << 20,
         depth: 128,
