@@ -283,6 +283,7 @@ fn what_cannot_be_is_refused() {
         "read-bw -r 5",
         "write-bw --use-srq",
         "write-bw -I 65",
+        "write-bw --rate 0",
         "write-bw -l 33",
         "write-bw -H",
         "write-bw -w -1",

@@ -124,6 +124,9 @@ pub struct Bandwidth {
           value_parser = clap::value_parser!(u32).range(1..=warpline::SendBatch::CAPACITY as i64),
           conflicts_with = "listen")]
     pub post_list: Option<u32>,
+    /// Send at most this many Gb/s on each queue pair, counted in TCP's payload: each end for itself.
+    #[arg(long, visible_alias = "rate_limit", value_name = "GBPS", value_parser = parse_rate)]
+    pub rate: Option<f64>,
     /// Fail if the average is below this many Gb/s.
     #[arg(long, short = 'w', visible_alias = "limit_bw", value_name = "GBPS", value_parser = parse_limit,
           conflicts_with = "listen")]
@@ -246,6 +249,13 @@ command!(
 
 fn refuse_ib_port(_: &str) -> Result<u8, String> {
     Err("a device has one port, which is part of its name: leave out -i, and name the device with -d".into())
+}
+
+fn parse_rate(text: &str) -> Result<f64, String> {
+    parse_limit(text)
+        .ok()
+        .filter(|rate| *rate > 0.0)
+        .ok_or_else(|| format!("'{text}' is not a rate: write a number of Gb/s above 0"))
 }
 
 fn parse_limit(text: &str) -> Result<f64, String> {

@@ -109,6 +109,7 @@ impl Lane {
             receive_depth: receives.count(),
             packing: settings.common.packing.is_on(),
             rnr: RnrPolicy::Wait { timeout },
+            rate_limit: settings.bandwidth.rate.map(|gigabits| (gigabits * 1e9 / 8.0) as u64),
             ..QpConfig::default().give_up_after(timeout)
         };
         let qp = match srq {

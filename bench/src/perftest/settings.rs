@@ -189,6 +189,7 @@ impl Bandwidth {
             bidirectional: false,
             cq_mod: 1,
             post_list: None,
+            rate: None,
             limit_bw: None,
             limit_msgrate: None,
             run_infinitely: false,

@@ -164,6 +164,7 @@ impl QueuePairs {
                 packing: operation.packing && config.packing,
                 crc_retries: config.crc_retries,
                 peer_timeouts: config.peer_timeouts(),
+                rate_limit_kbps: config.rate_limit_kbps(),
                 receive_wait_ns: match config.rnr {
                     RnrPolicy::Terminate => None,
                     RnrPolicy::Wait { timeout } => Some(nanos(timeout)),

@@ -1,5 +1,6 @@
 //! How queue pairs are made, and how their connections end.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use warpline_dataplane::limits;
@@ -63,6 +64,12 @@ pub struct QpConfig {
     /// §3.8.4). It holds from Full Operation on, in place of
     /// [`Behaviour::keepalive`](warpline_dataplane::tcp::Behaviour::keepalive); `None` leaves that.
     pub keepalive: Option<Keepalive>,
+    /// How much the queue pair may send, in bytes of TCP payload a second, headers of FPDUs, CRCs and what is
+    /// sent again among them; whole kilobytes (1000 bytes), one at least. Segments leave at that pace: after
+    /// rest two milliseconds' worth may leave at once, a segment at least. It holds from Full Operation on, in
+    /// place of [`Behaviour::rate_limit_kbps`](warpline_dataplane::tcp::Behaviour::rate_limit_kbps); `None`
+    /// leaves that.
+    pub rate_limit: Option<u64>,
 }
 
 impl QpConfig {
@@ -82,6 +89,12 @@ impl QpConfig {
     pub fn give_up_after(self, silence: Duration) -> Self {
         let keepalive = Keepalive::within_ms(whole_milliseconds(silence));
         Self { user_timeout: Some(silence), keepalive: Some(keepalive), ..self }
+    }
+
+    /// Returns the rate limit as TCP has it, in kilobytes.
+    pub(crate) fn rate_limit_kbps(&self) -> Option<NonZeroU32> {
+        let kilobytes = |bytes: u64| u32::try_from(bytes / 1000).unwrap_or(u32::MAX);
+        self.rate_limit.map(|bytes| NonZeroU32::new(kilobytes(bytes)).unwrap_or(NonZeroU32::MIN))
     }
 
     /// Returns when TCP gives the peer up.
@@ -105,6 +118,7 @@ impl Default for QpConfig {
             disconnect_timeout: Some(Duration::from_nanos(limits::DISCONNECT_TIMEOUT_NS)),
             user_timeout: None,
             keepalive: None,
+            rate_limit: None,
         }
     }
 }

@@ -124,6 +124,9 @@ impl<F: Frame> Endpoint<'_, F> {
         debug_assert!(self.queue_pair.is_some(), "the core has bound the queue pair");
         self.connection.mode = Mode::FullOperation(operating);
         self.connection.tcp.set_peer_timeouts(self.now, operation.peer_timeouts);
+        if operation.rate_limit_kbps.is_some() {
+            self.connection.tcp.set_rate_limit(operation.rate_limit_kbps);
+        }
         if let Some(qp) = self.queue_pair.as_deref_mut() {
             qp.begin(operation);
         }

@@ -1,5 +1,7 @@
 //! How a connection runs in Full Operation.
 
+use core::num::NonZeroU32;
+
 use crate::limits;
 use crate::mpa::enhanced::{ReadDepths, ReadyToReceive};
 use crate::tcp::PeerTimeouts;
@@ -36,6 +38,9 @@ pub struct FullOperation {
     pub nudges: bool,
     /// When TCP gives the peer up.
     pub peer_timeouts: PeerTimeouts,
+    /// How much TCP may send, as [`Behaviour::rate_limit_kbps`](crate::tcp::Behaviour::rate_limit_kbps);
+    /// `None` leaves that.
+    pub rate_limit_kbps: Option<NonZeroU32>,
     /// How many of the octets that control has a copy of, and has not consumed, come before Full Operation:
     /// those of the peer's startup frame. They are consumed as it begins.
     pub startup_octets: u32,
@@ -61,6 +66,7 @@ impl FullOperation {
             depths: ReadDepths { ird: 0, ord: 0 },
             nudges: false,
             peer_timeouts: PeerTimeouts { user_timeout_ms: None, keepalive: None },
+            rate_limit_kbps: None,
             startup_octets: 0,
             first_fpdu_ns: None,
         }

@@ -1,5 +1,7 @@
 //! The configuration of a connection.
 
+use core::num::NonZeroU32;
+
 use super::congestion::Algorithm;
 use super::ecn::EcnPolicy;
 
@@ -37,6 +39,9 @@ pub struct Behaviour {
     pub nagle: bool,
     /// Pace the segments of a window over the round trip.
     pub pacing: bool,
+    /// How much the connection may send, in kilobytes (1000 bytes) of payload a second. Segments leave at that
+    /// pace, retransmissions among them; after rest two milliseconds' worth leaves at once, a segment at least.
+    pub rate_limit_kbps: Option<NonZeroU32>,
     /// Probe an idle peer (RFC 9293 §3.8.4).
     pub keepalive: Option<Keepalive>,
     /// How long data may go unacknowledged, in milliseconds (RFC 9293 §3.9.1, RFC 5482). `None`: as long as
@@ -54,6 +59,7 @@ impl Default for Behaviour {
             rdma_option: false,
             nagle: false,
             pacing: true,
+            rate_limit_kbps: None,
             keepalive: None,
             user_timeout_ms: None,
         }

@@ -442,9 +442,16 @@ impl Connection {
         self.timers.set(Timer::Retransmit, at);
     }
 
-    /// The pace of the sender, if the round-trip time is longer than the burst that may leave at once. On a
-    /// shorter path the window is sent before pacing could hold it back.
+    /// The pace of the sender: that of its window or that of its rate limit, whichever is slower.
     pub(super) fn pace(&self) -> Option<Pace> {
+        let Some(limit) = self.config.behaviour.rate_limit_kbps else { return self.pace_of_window() };
+        let limited = Pace::limited(limit, self.path.emss_octets());
+        Some(self.pace_of_window().map_or(limited, |pace| pace.slower(limited)))
+    }
+
+    /// The pace of the window, if the round-trip time is longer than the burst that may leave at once. On a
+    /// shorter path the window is sent before pacing could hold it back.
+    fn pace_of_window(&self) -> Option<Pace> {
         if !self.config.behaviour.pacing {
             return None;
         }

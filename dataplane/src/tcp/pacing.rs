@@ -1,4 +1,7 @@
-//! Pacing: the segments of a window are spread over the round trip.
+//! Pacing: the segments of a window are spread over the round trip, and those of a connection with a rate limit
+//! over time.
+
+use core::num::NonZeroU32;
 
 use crate::limits;
 use crate::time::{Instant, SECOND};
@@ -29,6 +32,18 @@ impl Pace {
         let mut pace = Self { octets_per_second, burst_ns: 0 };
         pace.burst_ns = pace.time_ns(limits::PACED_BURST_SEGMENTS * emss_octets).max(limits::PACED_BURST_NS);
         pace
+    }
+
+    /// The pace of a rate limit: so many kilobytes a second.
+    pub(super) fn limited(limit_kbps: NonZeroU32, emss_octets: u32) -> Self {
+        let mut pace = Self { octets_per_second: u64::from(limit_kbps.get()) * 1000, burst_ns: 0 };
+        pace.burst_ns = pace.time_ns(emss_octets).max(limits::PACED_BURST_NS);
+        pace
+    }
+
+    /// The slower of two paces.
+    pub(super) const fn slower(self, other: Self) -> Self {
+        if self.octets_per_second <= other.octets_per_second { self } else { other }
     }
 
     /// The time that `octets` octets take at this pace.

@@ -1,5 +1,7 @@
 //! Probes of a peer that sends nothing: zero-window probes (RFC 9293 §3.8.6.1) and keepalives (§3.8.4).
 
+use core::num::NonZeroU32;
+
 use crate::limits;
 use crate::time::{Instant, MILLISECOND};
 
@@ -10,6 +12,11 @@ impl Connection {
     /// The user timeout in nanoseconds, if there is one (RFC 9293 §3.9.1).
     pub(super) fn user_timeout_ns(&self) -> Option<u64> {
         self.config.behaviour.user_timeout_ms.map(|limit_ms| u64::from(limit_ms) * MILLISECOND)
+    }
+
+    /// Sends no more than `limit_kbps` kilobytes of payload a second, from now on.
+    pub const fn set_rate_limit(&mut self, limit_kbps: Option<NonZeroU32>) {
+        self.config.behaviour.rate_limit_kbps = limit_kbps;
     }
 
     /// Gives the peer up as `timeouts` has it, from now on (RFC 9293 §3.8.4, §3.9.1: both may change while a

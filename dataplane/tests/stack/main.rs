@@ -40,6 +40,7 @@ mod path_mtu;
 mod peer_shares;
 mod placement;
 mod queue_pair_binding;
+mod rate_limit;
 mod rdma_option;
 mod reassembly;
 mod receiver_not_ready;

@@ -922,6 +922,11 @@ struct warpline_qp_attr {
      * Probes without an answer after which the connection fails with `-ETIMEDOUT`, 255 at most; 0 for 3.
      */
     uint32_t keepalive_probes;
+    /**
+     * Bytes of TCP payload that may be sent in a second, in whole kilobytes (1000 bytes): segments leave at
+     * that pace. 0 for no limit.
+     */
+    uint64_t rate_limit;
 };
 
 /**

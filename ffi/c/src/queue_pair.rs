@@ -104,6 +104,9 @@ pub struct QpAttr {
     pub keepalive_interval_ms: u32,
     /// Probes without an answer after which the connection fails with `-ETIMEDOUT`, 255 at most; 0 for 3.
     pub keepalive_probes: u32,
+    /// Bytes of TCP payload that may be sent in a second, in whole kilobytes (1000 bytes): segments leave at
+    /// that pace. 0 for no limit.
+    pub rate_limit: u64,
 }
 
 // SAFETY: `repr(C)`, the size comes first, all zeros are a value, and there is no padding at the end.
@@ -137,6 +140,7 @@ impl QpAttr {
                 ms => Some(Duration::from_millis(ms.into())),
             },
             keepalive,
+            rate_limit: (self.rate_limit > 0).then_some(self.rate_limit),
             ..usual
         })
     }

@@ -94,6 +94,7 @@ const BEHAVIOUR: Behaviour = Behaviour {
     rdma_option: false,
     nagle: false,
     pacing: false,
+    rate_limit_kbps: None,
     keepalive: None,
     user_timeout_ms: None,
 };

@@ -3,6 +3,7 @@
 pub mod link;
 pub mod raw;
 
+use core::num::NonZeroU32;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -150,6 +151,8 @@ pub struct Pair {
     pub reads: u16,
     /// Time that a Send without a receive waits.
     pub receive_wait_ns: Option<u64>,
+    /// Kilobytes of payload that each end may send in a second.
+    pub rate_limit_kbps: Option<NonZeroU32>,
 }
 
 impl Pair {
@@ -180,6 +183,7 @@ impl Pair {
             over_ipv6: false,
             reads: 0,
             receive_wait_ns: None,
+            rate_limit_kbps: None,
         }
     }
 
@@ -234,13 +238,15 @@ impl Pair {
     pub fn establish(&mut self, setup: Setup) {
         self.connect();
         let (a, b) = (self.a.connection.unwrap(), self.b.connection.unwrap());
-        let (reads, receive_wait_ns) = (self.reads, self.receive_wait_ns);
+        let (reads, receive_wait_ns, rate_limit_kbps) =
+            (self.reads, self.receive_wait_ns, self.rate_limit_kbps);
         let operation = |initiator| FullOperation {
             markers_sent: setup.markers,
             markers_received: setup.markers,
             crc: setup.crc,
             depths: ReadDepths { ird: reads, ord: reads },
             receive_wait_ns,
+            rate_limit_kbps,
             ..FullOperation::new(initiator)
         };
         self.a.command(Command::Stream {

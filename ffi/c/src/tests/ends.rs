@@ -58,6 +58,7 @@ pub(super) const QP_ATTR: QpAttr = QpAttr {
     keepalive_idle_ms: 0,
     keepalive_interval_ms: 0,
     keepalive_probes: 0,
+    rate_limit: 0,
 };
 
 pub(super) const CQ_ATTR: CqAttr = CqAttr {

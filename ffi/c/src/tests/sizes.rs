@@ -137,6 +137,8 @@ fn a_queue_pair_has_timeouts_of_its_peer() {
     let probing = warpline::Keepalive { interval_ms: 7, probes: 255, ..probing };
     assert_eq!(config(attr).unwrap().keepalive, Some(probing));
     assert!(config(QpAttr { keepalive_probes: 256, ..attr }).is_err());
+    assert_eq!((usual.rate_limit, given.rate_limit), (None, None));
+    assert_eq!(config(QpAttr { rate_limit: 125_000_000, ..attr }).unwrap().rate_limit, Some(125_000_000));
 
     let mut first = [0u64; 4];
     first[0] = 32;
