@@ -66,9 +66,9 @@ pub struct QpConfig {
     pub keepalive: Option<Keepalive>,
     /// How much the queue pair may send, in bytes of TCP payload a second, headers of FPDUs, CRCs and what is
     /// sent again among them; whole kilobytes (1000 bytes), one at least. Segments leave at that pace: after
-    /// rest two milliseconds' worth may leave at once, a segment at least. It holds from Full Operation on, in
-    /// place of [`Behaviour::rate_limit_kbps`](warpline_dataplane::tcp::Behaviour::rate_limit_kbps); `None`
-    /// leaves that.
+    /// rest two milliseconds' worth may leave at once, a segment at least. It holds from Full Operation on,
+    /// in place of [`Behaviour::rate_limit_kbps`](warpline_dataplane::tcp::Behaviour::rate_limit_kbps);
+    /// `None` leaves that.
     pub rate_limit: Option<u64>,
 }
 

@@ -39,8 +39,9 @@ pub struct Behaviour {
     pub nagle: bool,
     /// Pace the segments of a window over the round trip.
     pub pacing: bool,
-    /// How much the connection may send, in kilobytes (1000 bytes) of payload a second. Segments leave at that
-    /// pace, retransmissions among them; after rest two milliseconds' worth leaves at once, a segment at least.
+    /// How much the connection may send, in kilobytes (1000 bytes) of payload a second. Segments leave at
+    /// that pace, retransmissions among them; after rest two milliseconds' worth leaves at once, a segment at
+    /// least.
     pub rate_limit_kbps: Option<NonZeroU32>,
     /// Probe an idle peer (RFC 9293 §3.8.4).
     pub keepalive: Option<Keepalive>,

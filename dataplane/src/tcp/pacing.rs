@@ -1,5 +1,5 @@
-//! Pacing: the segments of a window are spread over the round trip, and those of a connection with a rate limit
-//! over time.
+//! Pacing: the segments of a window are spread over the round trip, and those of a connection with a rate
+//! limit over time.
 
 use core::num::NonZeroU32;
 
