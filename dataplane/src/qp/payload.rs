@@ -43,17 +43,11 @@ impl SliceList {
         self.as_slice().iter().map(|slice| u64::from(slice.len)).sum()
     }
 
-    /// Becomes an empty list, of memory that `lender` has lent.
+    /// Becomes a list of `first`, or of nothing if `len` is 0, of memory that `lender` has lent.
     #[inline]
-    pub(super) const fn restart(&mut self, lender: Option<NonZeroU32>) {
-        (self.len, self.lender) = (0, lender);
-    }
-
-    /// Becomes a list of `first`, or of nothing if `len` is 0.
-    #[inline]
-    pub(super) const fn set_first(&mut self, first: Slice, len: u8) {
+    pub(super) const fn restart(&mut self, lender: Option<NonZeroU32>, first: Slice, len: u8) {
         debug_assert!(len <= 1, "one range at most");
-        (self.slices[0], self.len) = (first, len);
+        (self.slices[0], self.len, self.lender) = (first, len, lender);
     }
 
     /// Adds `slice` if there is room.

@@ -8,7 +8,7 @@ use core::num::NonZeroU32;
 use std::sync::OnceLock;
 
 use super::payload::{Slice, SliceList};
-use super::slot::Slot;
+use super::slot::{Slot, Slots};
 use super::work::ReceiveRequest;
 use crate::limits;
 use crate::memory::STag;
@@ -27,33 +27,23 @@ const _: () = assert!(RECEIVE_WORDS <= 7);
 const MORE_WORDS: usize = 2 * (limits::SCATTER_GATHER_ELEMENTS - RANGES_IN_SLOT);
 
 /// The ranges of receives that do not lie in their slots, beside each slot of a queue.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct MoreRanges {
     /// Not there until a receive is posted that has such ranges.
     places: OnceLock<Box<[Words<MORE_WORDS>]>>,
-    /// The number of slots, a power of two.
-    slots: usize,
 }
 
 impl MoreRanges {
-    /// No ranges, for a queue with as many slots.
-    pub(super) const fn new(slots: usize) -> Self {
-        Self { places: OnceLock::new(), slots }
-    }
-
-    /// The place beside the slot of `position`, for the thread that posts.
-    fn place(&self, position: u64) -> Option<&Words<MORE_WORDS>> {
-        let places = self.places.get_or_init(|| (0..self.slots).map(|_| Words::new()).collect());
-        places.get(self.index(position))
+    /// The place beside the slot at `index` of as many as `slots`, for the thread that posts.
+    fn place(&self, index: usize, slots: usize) -> Option<&Words<MORE_WORDS>> {
+        self.places.get_or_init(|| (0..slots).map(|_| Words::new()).collect()).get(index)
     }
 
     /// The words beside the slot of `position`, which was posted.
     fn words(&self, position: u64) -> Option<[u64; MORE_WORDS]> {
-        Some(self.places.get()?.get(self.index(position))?.read())
-    }
-
-    const fn index(&self, position: u64) -> usize {
-        position as usize & (self.slots - 1)
+        let places = self.places.get()?;
+        // There are as many as slots, a power of two.
+        Some(places.get(position as usize & (places.len() - 1))?.read())
     }
 }
 
@@ -65,45 +55,43 @@ fn range_words(slice: &Slice) -> [u64; 2] {
 
 /// The range that has these words.
 #[inline]
-const fn range([to, stag_len]: [u64; 2]) -> Slice {
+const fn range(to: u64, stag_len: u64) -> Slice {
     Slice { stag: STag(stag_len as u32), to, len: (stag_len >> 32) as u32 }
 }
 
 impl ReceiveRequest {
-    /// Writes the request to `slot`, which is that of `position`, no more words than count, and beside it.
+    /// Writes the request to the slot of `position`, no more words than count, and beside it.
     #[inline]
-    pub(super) fn write_to(&self, slot: &Slot<RECEIVE_WORDS>, position: u64, more: &MoreRanges) {
+    pub(super) fn write_to(&self, slots: &Slots<RECEIVE_WORDS>, position: u64, more: &MoreRanges) {
         let slices = self.local.as_slice();
         let lender = u64::from(self.local.lender.map_or(0, NonZeroU32::get));
         let ranges_lender = slices.len() as u64 | lender << 32;
         if slices.len() > 1 {
-            return self.write_ranges_to(slot, position, ranges_lender, more);
+            return self.write_ranges_to(slots, position, ranges_lender, more);
         }
         let [to, stag_len] = range_words(&slices.first().copied().unwrap_or_default());
-        slot.write(position, &[self.id, ranges_lender, to, stag_len]);
+        slots.slot(position).write(position, &[self.id, ranges_lender, to, stag_len]);
     }
 
+    /// Writes a request that has several ranges.
     #[inline(never)]
     fn write_ranges_to(
         &self,
-        slot: &Slot<RECEIVE_WORDS>,
+        slots: &Slots<RECEIVE_WORDS>,
         position: u64,
         ranges_lender: u64,
         more: &MoreRanges,
     ) {
-        let (mut words, mut more_words) = ([0; RECEIVE_WORDS], [0; MORE_WORDS]);
-        (words[0], words[1]) = (self.id, ranges_lender);
-        let pairs = words[2..].chunks_exact_mut(2).chain(more_words.chunks_exact_mut(2));
-        for (pair, slice) in pairs.zip(self.local.as_slice()) {
-            pair.copy_from_slice(&range_words(slice));
-        }
-        if self.local.as_slice().len() > RANGES_IN_SLOT
-            && let Some(place) = more.place(position)
+        let [first, second, others @ ..] = self.local.as_slice() else { return };
+        if !others.is_empty()
+            && let Some(place) = more.place(slots.index(position), slots.len())
         {
-            place.write(&more_words);
+            write_others(others, place);
         }
-        // Last: the slot hands over what is beside it, too.
-        slot.write(position, &words);
+        let ([to, stag_len], [second_to, second_stag_len]) = (range_words(first), range_words(second));
+        let words = [self.id, ranges_lender, to, stag_len, second_to, second_stag_len];
+        // The slot hands over what is beside it, too.
+        slots.slot(position).write(position, &words);
     }
 
     /// Reads the request in `slot`, of which only the words that count are written, and beside it.
@@ -111,24 +99,26 @@ impl ReceiveRequest {
     pub(super) fn read_from(&mut self, slot: &Slot<RECEIVE_WORDS>, more: &MoreRanges) {
         let [id, ranges_lender, to, stag_len] = slot.read();
         self.id = id;
-        self.local.restart(NonZeroU32::new((ranges_lender >> 32) as u32));
+        let lender = NonZeroU32::new((ranges_lender >> 32) as u32);
         let ranges = ranges_lender as u32;
-        if ranges <= 1 {
-            // One without ranges has an empty one.
-            return self.local.set_first(range([to, stag_len]), ranges as u8);
+        // One without ranges has an empty one.
+        self.local.restart(lender, range(to, stag_len), ranges.min(1) as u8);
+        if ranges > 1 {
+            let [.., second_to, second_stag_len]: [u64; RECEIVE_WORDS] = slot.read();
+            self.local.push(range(second_to, second_stag_len));
         }
-        self.read_ranges_from(slot, ranges as usize, more);
+        if ranges > RANGES_IN_SLOT as u32 {
+            self.read_others(slot, ranges as usize - RANGES_IN_SLOT, more);
+        }
     }
 
-    #[inline(never)]
-    fn read_ranges_from(&mut self, slot: &Slot<RECEIVE_WORDS>, ranges: usize, more: &MoreRanges) {
-        let words: [u64; RECEIVE_WORDS] = slot.read();
-        let more_words = if ranges > RANGES_IN_SLOT { more.words(slot.position()) } else { None };
-        debug_assert_eq!(more_words.is_some(), ranges > RANGES_IN_SLOT, "ranges that were not posted");
-        let more_words = more_words.unwrap_or_default();
-        let pairs = words[2..].chunks_exact(2).chain(more_words.chunks_exact(2));
-        for pair in pairs.take(ranges) {
-            self.local.push(range([pair[0], pair[1]]));
+    /// Reads the ranges beside `slot`.
+    #[cold]
+    fn read_others(&mut self, slot: &Slot<RECEIVE_WORDS>, ranges: usize, more: &MoreRanges) {
+        let words = more.words(slot.position());
+        debug_assert!(words.is_some(), "ranges that were not posted");
+        for pair in words.unwrap_or_default().chunks_exact(2).take(ranges) {
+            self.local.push(range(pair[0], pair[1]));
         }
     }
 
@@ -140,9 +130,18 @@ impl ReceiveRequest {
     }
 }
 
+/// Writes ranges to their place beside a slot.
+#[cold]
+fn write_others(ranges: &[Slice], place: &Words<MORE_WORDS>) {
+    let mut words = [0; MORE_WORDS];
+    for (pair, slice) in words.chunks_exact_mut(2).zip(ranges) {
+        pair.copy_from_slice(&range_words(slice));
+    }
+    place.write(&words);
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::slot::Slots;
     use super::*;
 
     /// A receive is read as it was posted, whatever its slot has held before, and only those that do not fit
@@ -150,7 +149,7 @@ mod tests {
     #[test]
     fn receives_of_any_length_are_read_as_they_were_posted() {
         let slots: Slots<RECEIVE_WORDS> = Slots::new(4);
-        let more = MoreRanges::new(slots.len());
+        let more = MoreRanges::default();
         let slice = |n: u64| Slice { stag: STag(!(n as u32)), to: !n, len: u32::MAX - n as u32 };
         let mut request = ReceiveRequest::new(0, SliceList::default());
         let lens = (0..=limits::SCATTER_GATHER_ELEMENTS).cycle().take(100);
@@ -159,7 +158,7 @@ mod tests {
             let mut local = SliceList::try_from(&slices[..]).unwrap();
             local.lender = NonZeroU32::new(position as u32 % 3);
             let posted = ReceiveRequest::new(u64::MAX - position, local);
-            posted.write_to(slots.slot(position), position, &more);
+            posted.write_to(&slots, position, &more);
             request.read_from(slots.written(position).unwrap(), &more);
             assert_eq!((request, request.local.lender), (posted, local.lender));
             assert_eq!(ReceiveRequest::read(slots.slot(position), &more), posted);

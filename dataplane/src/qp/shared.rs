@@ -1,6 +1,7 @@
 //! The part of a queue pair that an application and a core share: bounded lock-free rings. One thread posts
 //! work, and one polls completions, while the core runs.
 
+use core::mem::offset_of;
 use std::sync::Arc;
 
 use super::async_event::{AsyncEvent, AsyncEvents};
@@ -11,9 +12,9 @@ use super::lender::marked_id;
 use super::receive_slot::{MoreRanges, RECEIVE_WORDS};
 use super::request_check::check_shape;
 use super::shared_receive_queue::SharedReceiveQueue;
-use super::slot::Slot;
+use super::slot::{Slot, Slots};
 use super::work::{Completion, QpNumber, ReceiveRequest, SendRequest};
-use super::work_queue::{Counters, Places, Posted, WorkQueue};
+use super::work_queue::{BothQueues, CoreSide, Places, Posted, Poster, WorkQueue};
 use super::wqe::{Boxes, CompactWqe, WQE_WORDS, Wqe};
 use crate::memory::{Accessor, ProtectionDomainId};
 use crate::sync::{AtomicBool, AtomicCell, AtomicU8, AtomicU16, AtomicU32, OneWord, Ordering, fence};
@@ -57,35 +58,52 @@ impl CompletionRings {
 ///
 /// One thread at a time posts to it: the methods that post are for that thread only. If two threads call
 /// them at the same time, a request may be lost, or carried out twice. The handles of the API see to it.
+///
+/// The fields lie in cache lines by their use, and the lines that the two sides write are far from each
+/// other.
 #[derive(Debug)]
+#[repr(C)]
 pub struct SharedQp {
+    // A line that the core writes.
+    core: BothQueues<CoreSide>,
+    // What every send needs.
+    send_places: Places<WQE_WORDS>,
+    send_completions: CompletionProducer,
     /// Its number.
     pub number: QpNumber,
     /// Its Protection Domain.
     pub pd: ProtectionDomainId,
-    counters: Counters,
-    send_places: Places<WQE_WORDS>,
-    /// Beside the slots of the send queue.
-    boxes: Boxes,
-    receive_places: Places<RECEIVE_WORDS>,
-    /// Beside the slots of the receive queue.
-    more_ranges: MoreRanges,
-    /// The shared receive queue that its receives come from, if it uses one.
-    shared_receives: Option<Arc<SharedReceiveQueue>>,
-    send_completions: CompletionProducer,
-    receive_completions: CompletionProducer,
-    doorbells: Arc<Doorbells>,
-    /// The slot that it has at its core, from the beginning of its stream on; else [`NO_HOME`].
-    home: AtomicU32,
     state: AtomicU8,
     /// No core reads the queues any more.
     abandoned: AtomicBool,
     /// How many Reads and Atomic Operations may be outstanding.
     ord: AtomicU16,
-    error: AtomicCell<OneWord<Option<StreamError>>>,
-    events: Option<Arc<AsyncEvents>>,
     last_receive_reported: AtomicBool,
+    // What every receive needs.
+    receive_places: Places<RECEIVE_WORDS>,
+    receive_completions: CompletionProducer,
+    /// The shared receive queue that its receives come from, if it uses one.
+    shared_receives: Option<Arc<SharedReceiveQueue>>,
+    events: Option<Arc<AsyncEvents>>,
+    // The rest.
+    doorbells: Arc<Doorbells>,
+    /// The slot that it has at its core, from the beginning of its stream on; else [`NO_HOME`].
+    home: AtomicU32,
+    /// Beside the slots of the send queue.
+    boxes: Boxes,
+    /// Beside the slots of the receive queue.
+    more_ranges: MoreRanges,
+    error: AtomicCell<OneWord<Option<StreamError>>>,
+    // A line that the thread that posts writes.
+    poster: BothQueues<Poster>,
 }
+
+// Of the pair of lines that a processor may fetch at once, no two are of both.
+const _: () = assert!(offset_of!(SharedQp, poster) - offset_of!(SharedQp, core) >= 128);
+
+// Each queue pair costs this, and the line of its reference counts.
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<SharedQp>() <= 384);
 
 impl SharedQp {
     /// Creates a queue pair with queues of `depths` work requests, at least one each, that reports to
@@ -101,10 +119,11 @@ impl SharedQp {
         Self {
             number,
             pd,
-            counters: Counters::default(),
+            core: BothQueues::default(),
+            poster: BothQueues::default(),
             boxes: Boxes::new(send_places.slots()),
             send_places,
-            more_ranges: MoreRanges::new(receive_places.slots()),
+            more_ranges: MoreRanges::default(),
             receive_places,
             shared_receives: None,
             send_completions: CompletionProducer::new(completions.send, &doorbells),
@@ -136,13 +155,13 @@ impl SharedQp {
 
     #[inline]
     fn sends(&self) -> WorkQueue<'_, WQE_WORDS> {
-        self.counters.sends(&self.send_places)
+        WorkQueue::new(&self.send_places, &self.poster.sends, &self.core.sends)
     }
 
     /// With a shared receive queue, it only counts.
     #[inline]
     fn receives(&self) -> WorkQueue<'_, RECEIVE_WORDS> {
-        self.counters.receives(&self.receive_places)
+        WorkQueue::new(&self.receive_places, &self.poster.receives, &self.core.receives)
     }
 
     /// The identity that the access checks of memory see.
@@ -285,8 +304,8 @@ impl SharedQp {
         let reads = self.ord.load(Ordering::Acquire) > 0;
         let first_bad = first_bad(reads);
         let good = first_bad.map_or(requests, |(index, _)| &requests[..index]);
-        let write = |request: &R, slot: &Slot<WQE_WORDS>, position: u64| {
-            slot.write(position, &words(request, self.send_places.index(position), after_close));
+        let write = |request: &R, slots: &Slots<WQE_WORDS>, position: u64| {
+            slots.slot(position).write(position, &words(request, slots.index(position), after_close));
         };
         let (posted, refused) = self.sends().post(good, self.send_completions.queue(), signaled, write);
         if posted > 0 {
@@ -324,8 +343,8 @@ impl SharedQp {
         }
         let completions = self.receive_completions.queue();
         let all = |requests: &[ReceiveRequest]| requests.len() as u32;
-        let write = |request: &ReceiveRequest, slot: &Slot<RECEIVE_WORDS>, position| {
-            request.write_to(slot, position, &self.more_ranges);
+        let write = |request: &ReceiveRequest, slots: &Slots<RECEIVE_WORDS>, position| {
+            request.write_to(slots, position, &self.more_ranges);
         };
         let (posted, refused) = self.receives().post(requests, completions, all, write);
         if posted > 0 && self.has_begun() {

@@ -56,12 +56,11 @@ impl SharedReceiveQueue {
         depth: usize,
         events: Option<Arc<AsyncEvents>>,
     ) -> Self {
-        let slots = Slots::new(depth);
         Self {
             number,
             pd,
-            more_ranges: MoreRanges::new(slots.len()),
-            slots,
+            slots: Slots::new(depth),
+            more_ranges: MoreRanges::default(),
             depth: depth.max(1) as u64,
             posted: CachePadded::new(AtomicU64::new(0)),
             dequeued: CachePadded::new(AtomicU64::new(0)),
@@ -103,7 +102,7 @@ impl SharedReceiveQueue {
     pub fn post(&self, requests: &[ReceiveRequest]) -> Result<(), BadRequest> {
         let (position, posted) = self.claim(requests.len());
         for (position, request) in (position..).zip(&requests[..posted]) {
-            request.write_to(self.slots.slot(position), position, &self.more_ranges);
+            request.write_to(&self.slots, position, &self.more_ranges);
         }
         if posted > 0 {
             // Of this fence and that of `await_post` one comes first: either the core finds the receive, or

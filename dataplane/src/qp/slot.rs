@@ -41,7 +41,7 @@ impl<const N: usize> Slot<N> {
 #[derive(Debug)]
 pub(super) struct Slots<const N: usize> {
     slots: Box<[Slot<N>]>,
-    mask: usize,
+    mask: u32,
 }
 
 impl<const N: usize> Slots<N> {
@@ -49,7 +49,8 @@ impl<const N: usize> Slots<N> {
     pub(super) fn new(capacity: usize) -> Self {
         let slot = |_| Slot { turn: AtomicU64::new(0), words: Words::new() };
         let slots: Box<[Slot<N>]> = (0..capacity.max(1).next_power_of_two()).map(slot).collect();
-        Self { mask: slots.len() - 1, slots }
+        debug_assert!(u32::try_from(slots.len()).is_ok(), "more slots than any ring has");
+        Self { mask: (slots.len() - 1) as u32, slots }
     }
 
     /// The number of slots.
@@ -60,7 +61,7 @@ impl<const N: usize> Slots<N> {
     /// The index of the slot of `position`.
     #[inline]
     pub(super) const fn index(&self, position: u64) -> usize {
-        position as usize & self.mask
+        (position as u32 & self.mask) as usize
     }
 
     /// The slot of `position`.

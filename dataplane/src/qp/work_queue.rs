@@ -1,10 +1,8 @@
 //! Work queues: requests from an application to a core, in the order of posting.
 //!
 //! A queue pair has two. What the thread that posts writes to both of them is one cache line, and what the
-//! core writes is another. Nothing else is in either, nor in the lines that a processor fetches together with
-//! them. The places of the requests, which both sides read, lie elsewhere.
-
-use crossbeam::utils::CachePadded;
+//! core writes is another. Neither line has anything else, and the two lie apart: a processor may fetch the
+//! neighbour of a line with it. The places of the requests, which both sides read, lie elsewhere.
 
 use super::completion_queue::CompletionRing;
 use super::post_error::PostError;
@@ -25,62 +23,39 @@ pub(super) struct WorkQueue<'q, const N: usize> {
     core: &'q CoreSide,
 }
 
-/// The counters of a queue pair.
+/// The counters of one side for both queues of a queue pair, on a cache line of their own.
 #[derive(Debug, Default)]
-pub(super) struct Counters {
-    poster: CachePadded<BothQueues<Poster>>,
-    core: CachePadded<BothQueues<CoreSide>>,
-}
-
-#[derive(Debug, Default)]
-struct BothQueues<T> {
-    sends: T,
-    receives: T,
-}
-
-impl Counters {
-    /// The send queue, which has these places.
-    #[inline]
-    pub(super) fn sends<'q, const N: usize>(&'q self, places: &'q Places<N>) -> WorkQueue<'q, N> {
-        WorkQueue { places, poster: &self.poster.sends, core: &self.core.sends }
-    }
-
-    /// The receive queue, which has these places.
-    #[inline]
-    pub(super) fn receives<'q, const N: usize>(&'q self, places: &'q Places<N>) -> WorkQueue<'q, N> {
-        WorkQueue { places, poster: &self.poster.receives, core: &self.core.receives }
-    }
+#[repr(align(64))]
+pub(super) struct BothQueues<T> {
+    /// Those of the send queue.
+    pub sends: T,
+    /// Those of the receive queue.
+    pub receives: T,
 }
 
 /// The places of a queue, which both sides read.
 #[derive(Debug)]
 pub(super) struct Places<const N: usize> {
     slots: Slots<N>,
-    depth: usize,
+    depth: u32,
 }
 
 impl<const N: usize> Places<N> {
     /// The places of a queue of `depth` requests, at least one.
     pub(super) fn new(depth: usize) -> Self {
         let depth = depth.max(1);
-        Self { slots: Slots::new(depth), depth }
+        Self { slots: Slots::new(depth), ..Self::counted(depth) }
     }
 
     /// No places, for a queue of as many requests that none is posted to.
     pub(super) fn counted(depth: usize) -> Self {
-        Self { slots: Slots::new(1), depth }
+        Self { slots: Slots::new(1), depth: u32::try_from(depth).unwrap_or(u32::MAX) }
     }
 
     /// The requests that the queue is for.
     #[inline]
     pub(super) const fn depth(&self) -> usize {
-        self.depth
-    }
-
-    /// The index of the slot of `position`.
-    #[inline]
-    pub(super) const fn index(&self, position: u64) -> usize {
-        self.slots.index(position)
+        self.depth as usize
     }
 
     /// The number of its slots.
@@ -91,7 +66,7 @@ impl<const N: usize> Places<N> {
 
 /// What the thread that posts writes.
 #[derive(Debug, Default)]
-struct Poster {
+pub(super) struct Poster {
     /// Requests posted so far: the position of the next.
     posted: AtomicU64,
     /// What it has last seen of [`CoreSide::finished`]. Only this thread uses it: it looks again when the
@@ -101,7 +76,7 @@ struct Poster {
 
 /// What the core writes.
 #[derive(Debug, Default)]
-struct CoreSide {
+pub(super) struct CoreSide {
     /// Requests that the core has dequeued.
     dequeued: AtomicU64,
     /// Requests completed so far.
@@ -109,6 +84,12 @@ struct CoreSide {
 }
 
 impl<'q, const N: usize> WorkQueue<'q, N> {
+    /// The queue that consists of these.
+    #[inline]
+    pub(super) const fn new(places: &'q Places<N>, poster: &'q Poster, core: &'q CoreSide) -> Self {
+        Self { places, poster, core }
+    }
+
     /// Requests posted and not completed.
     pub(super) fn outstanding(&self) -> u32 {
         // In this order, so that no request seems finished before it is posted.
@@ -137,7 +118,7 @@ impl<'q, const N: usize> WorkQueue<'q, N> {
         requests: &[R],
         completions: &CompletionRing,
         signaled: impl Fn(&[R]) -> u32,
-        write: impl Fn(&R, &Slot<N>, u64),
+        write: impl Fn(&R, &Slots<N>, u64),
     ) -> (usize, Option<PostError>) {
         let posted = self.poster.posted.load(Ordering::Relaxed);
         let wanted = requests.len().min(u32::MAX as usize) as u32;
@@ -152,7 +133,7 @@ impl<'q, const N: usize> WorkQueue<'q, N> {
         };
         let end = posted + u64::from(accepted);
         for (position, request) in (posted..end).zip(requests) {
-            write(request, self.places.slots.slot(position), position);
+            write(request, &self.places.slots, position);
         }
         self.poster.posted.store(end, Ordering::Release);
         let refused = if accepted < fitting {
@@ -168,7 +149,7 @@ impl<'q, const N: usize> WorkQueue<'q, N> {
     /// Returns how many of `wanted` requests fit, of which the first has position `posted`.
     #[inline]
     fn room(&self, posted: u64, wanted: u32) -> u32 {
-        let room = |finished: u64| (self.places.depth as u64).saturating_sub(posted - finished);
+        let room = |finished: u64| u64::from(self.places.depth).saturating_sub(posted - finished);
         let seen = room(self.poster.finished.load(Ordering::Relaxed));
         if seen >= u64::from(wanted) {
             return wanted;
@@ -191,7 +172,7 @@ impl<'q, const N: usize> WorkQueue<'q, N> {
     pub(super) fn posted_at(&self, index: usize) -> Option<&'q Slot<N>> {
         let position = self.core.dequeued.load(Ordering::Relaxed) + index as u64;
         // A slot is found again further on than the queue is deep.
-        if index < self.places.depth { self.places.slots.written(position) } else { None }
+        if index < self.places.depth() { self.places.slots.written(position) } else { None }
     }
 
     /// Records that the request at the [front](Self::front) was read, or counts one that came from a shared
