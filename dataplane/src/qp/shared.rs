@@ -14,7 +14,7 @@ use super::request_check::check_shape;
 use super::shared_receive_queue::SharedReceiveQueue;
 use super::slot::{Slot, Slots};
 use super::work::{Completion, QpNumber, ReceiveRequest, SendRequest};
-use super::work_queue::{BothQueues, CoreSide, Places, Posted, Poster, WorkQueue};
+use super::work_queue::{BothQueues, CoreSide, Posted, Poster, WorkQueue};
 use super::wqe::{Boxes, CompactWqe, WQE_WORDS, Wqe};
 use crate::memory::{Accessor, ProtectionDomainId};
 use crate::sync::{AtomicBool, AtomicCell, AtomicU8, AtomicU16, AtomicU32, OneWord, Ordering, fence};
@@ -59,15 +59,14 @@ impl CompletionRings {
 /// One thread at a time posts to it: the methods that post are for that thread only. If two threads call
 /// them at the same time, a request may be lost, or carried out twice. The handles of the API see to it.
 ///
-/// The fields lie in cache lines by their use, and the lines that the two sides write are far from each
-/// other.
+/// The fields lie in cache lines by their use.
 #[derive(Debug)]
 #[repr(C)]
 pub struct SharedQp {
     // A line that the core writes.
     core: BothQueues<CoreSide>,
     // What every send needs.
-    send_places: Places<WQE_WORDS>,
+    send_slots: Slots<WQE_WORDS>,
     send_completions: CompletionProducer,
     /// Its number.
     pub number: QpNumber,
@@ -80,7 +79,7 @@ pub struct SharedQp {
     ord: AtomicU16,
     last_receive_reported: AtomicBool,
     // What every receive needs.
-    receive_places: Places<RECEIVE_WORDS>,
+    receive_slots: Slots<RECEIVE_WORDS>,
     receive_completions: CompletionProducer,
     /// The shared receive queue that its receives come from, if it uses one.
     shared_receives: Option<Arc<SharedReceiveQueue>>,
@@ -98,12 +97,13 @@ pub struct SharedQp {
     poster: BothQueues<Poster>,
 }
 
-// Of the pair of lines that a processor may fetch at once, no two are of both.
+// What the core writes and what the thread that posts writes is never in the same 128 bytes, which a
+// processor may fetch together.
 const _: () = assert!(offset_of!(SharedQp, poster) - offset_of!(SharedQp, core) >= 128);
 
 // Each queue pair costs this, and the line of its reference counts.
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<SharedQp>() <= 384);
+const _: () = assert!(size_of::<SharedQp>() <= 320);
 
 impl SharedQp {
     /// Creates a queue pair with queues of `depths` work requests, at least one each, that reports to
@@ -115,16 +115,16 @@ impl SharedQp {
         completions: CompletionRings,
         doorbells: Arc<Doorbells>,
     ) -> Self {
-        let (send_places, receive_places) = (Places::new(depths.send), Places::new(depths.receive));
+        let (send_slots, receive_slots) = (Slots::new(depths.send), Slots::new(depths.receive));
         Self {
             number,
             pd,
             core: BothQueues::default(),
             poster: BothQueues::default(),
-            boxes: Boxes::new(send_places.slots()),
-            send_places,
+            boxes: Boxes::new(send_slots.len()),
+            send_slots,
             more_ranges: MoreRanges::default(),
-            receive_places,
+            receive_slots,
             shared_receives: None,
             send_completions: CompletionProducer::new(completions.send, &doorbells),
             receive_completions: CompletionProducer::new(completions.receive, &doorbells),
@@ -149,19 +149,19 @@ impl SharedQp {
     /// time.
     #[must_use]
     pub fn with_shared_receives(self, receives: Arc<SharedReceiveQueue>) -> Self {
-        let receive_places = Places::counted(self.receive_depth());
-        Self { shared_receives: Some(receives), receive_places, ..self }
+        let receive_slots = Slots::counted(self.receive_depth());
+        Self { shared_receives: Some(receives), receive_slots, ..self }
     }
 
     #[inline]
     fn sends(&self) -> WorkQueue<'_, WQE_WORDS> {
-        WorkQueue::new(&self.send_places, &self.poster.sends, &self.core.sends)
+        WorkQueue::new(&self.send_slots, &self.poster.sends, &self.core.sends)
     }
 
     /// With a shared receive queue, it only counts.
     #[inline]
     fn receives(&self) -> WorkQueue<'_, RECEIVE_WORDS> {
-        WorkQueue::new(&self.receive_places, &self.poster.receives, &self.core.receives)
+        WorkQueue::new(&self.receive_slots, &self.poster.receives, &self.core.receives)
     }
 
     /// The identity that the access checks of memory see.
@@ -184,12 +184,12 @@ impl SharedQp {
     /// Send work requests the queue was made for.
     #[inline]
     pub fn send_depth(&self) -> usize {
-        self.send_places.depth()
+        self.send_slots.capacity()
     }
 
     /// Receive work requests the queue was made for.
     pub fn receive_depth(&self) -> usize {
-        self.receive_places.depth()
+        self.receive_slots.capacity()
     }
 
     /// Whether its sends are reported to `ring`.
@@ -448,7 +448,7 @@ impl SharedQp {
         match &self.shared_receives {
             None => Some((self.receives().front()?, &self.more_ranges)),
             Some(queue) => {
-                let may_hold = (self.receives().held() as usize) < self.receive_places.depth();
+                let may_hold = (self.receives().held() as usize) < self.receive_slots.capacity();
                 Some((queue.front().filter(|_| may_hold)?, queue.more_ranges()))
             }
         }

@@ -42,15 +42,30 @@ impl<const N: usize> Slot<N> {
 pub(super) struct Slots<const N: usize> {
     slots: Box<[Slot<N>]>,
     mask: u32,
+    capacity: u32,
 }
 
 impl<const N: usize> Slots<N> {
     /// At least `capacity` slots, and at least one.
     pub(super) fn new(capacity: usize) -> Self {
+        let capacity = capacity.max(1);
+        Self { capacity: as_u32(capacity), ..Self::with_len(capacity.next_power_of_two()) }
+    }
+
+    /// One slot that is not used, of a ring that only counts `capacity` positions.
+    pub(super) fn counted(capacity: usize) -> Self {
+        Self { capacity: as_u32(capacity), ..Self::with_len(1) }
+    }
+
+    fn with_len(len: usize) -> Self {
         let slot = |_| Slot { turn: AtomicU64::new(0), words: Words::new() };
-        let slots: Box<[Slot<N>]> = (0..capacity.max(1).next_power_of_two()).map(slot).collect();
-        debug_assert!(u32::try_from(slots.len()).is_ok(), "more slots than any ring has");
-        Self { mask: (slots.len() - 1) as u32, slots }
+        Self { slots: (0..len).map(slot).collect(), mask: as_u32(len - 1), capacity: 0 }
+    }
+
+    /// The number of positions that the ring was made for.
+    #[inline]
+    pub(super) const fn capacity(&self) -> usize {
+        self.capacity as usize
     }
 
     /// The number of slots.
@@ -76,4 +91,9 @@ impl<const N: usize> Slots<N> {
         let slot = self.slot(position);
         (slot.turn.load(Ordering::Acquire) == position + 1).then_some(slot)
     }
+}
+
+fn as_u32(slots: usize) -> u32 {
+    debug_assert!(u32::try_from(slots).is_ok(), "more slots than any ring has");
+    slots as u32
 }

@@ -2,7 +2,7 @@
 //!
 //! A queue pair has two. What the thread that posts writes to both of them is one cache line, and what the
 //! core writes is another. Neither line has anything else, and the two lie apart: a processor may fetch the
-//! neighbour of a line with it. The places of the requests, which both sides read, lie elsewhere.
+//! neighbour of a line with it. Where the slots are, which both sides read, lies elsewhere.
 
 use super::completion_queue::CompletionRing;
 use super::post_error::PostError;
@@ -18,7 +18,7 @@ use crate::sync::{AtomicU64, Ordering};
 /// one request may be written over the other; nothing else breaks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WorkQueue<'q, const N: usize> {
-    places: &'q Places<N>,
+    slots: &'q Slots<N>,
     poster: &'q Poster,
     core: &'q CoreSide,
 }
@@ -31,37 +31,6 @@ pub(super) struct BothQueues<T> {
     pub sends: T,
     /// Those of the receive queue.
     pub receives: T,
-}
-
-/// The places of a queue, which both sides read.
-#[derive(Debug)]
-pub(super) struct Places<const N: usize> {
-    slots: Slots<N>,
-    depth: u32,
-}
-
-impl<const N: usize> Places<N> {
-    /// The places of a queue of `depth` requests, at least one.
-    pub(super) fn new(depth: usize) -> Self {
-        let depth = depth.max(1);
-        Self { slots: Slots::new(depth), ..Self::counted(depth) }
-    }
-
-    /// No places, for a queue of as many requests that none is posted to.
-    pub(super) fn counted(depth: usize) -> Self {
-        Self { slots: Slots::new(1), depth: u32::try_from(depth).unwrap_or(u32::MAX) }
-    }
-
-    /// The requests that the queue is for.
-    #[inline]
-    pub(super) const fn depth(&self) -> usize {
-        self.depth as usize
-    }
-
-    /// The number of its slots.
-    pub(super) fn slots(&self) -> usize {
-        self.slots.len()
-    }
 }
 
 /// What the thread that posts writes.
@@ -86,8 +55,8 @@ pub(super) struct CoreSide {
 impl<'q, const N: usize> WorkQueue<'q, N> {
     /// The queue that consists of these.
     #[inline]
-    pub(super) const fn new(places: &'q Places<N>, poster: &'q Poster, core: &'q CoreSide) -> Self {
-        Self { places, poster, core }
+    pub(super) const fn new(slots: &'q Slots<N>, poster: &'q Poster, core: &'q CoreSide) -> Self {
+        Self { slots, poster, core }
     }
 
     /// Requests posted and not completed.
@@ -133,7 +102,7 @@ impl<'q, const N: usize> WorkQueue<'q, N> {
         };
         let end = posted + u64::from(accepted);
         for (position, request) in (posted..end).zip(requests) {
-            write(request, &self.places.slots, position);
+            write(request, self.slots, position);
         }
         self.poster.posted.store(end, Ordering::Release);
         let refused = if accepted < fitting {
@@ -149,7 +118,7 @@ impl<'q, const N: usize> WorkQueue<'q, N> {
     /// Returns how many of `wanted` requests fit, of which the first has position `posted`.
     #[inline]
     fn room(&self, posted: u64, wanted: u32) -> u32 {
-        let room = |finished: u64| u64::from(self.places.depth).saturating_sub(posted - finished);
+        let room = |finished: u64| (self.slots.capacity() as u64).saturating_sub(posted - finished);
         let seen = room(self.poster.finished.load(Ordering::Relaxed));
         if seen >= u64::from(wanted) {
             return wanted;
@@ -165,14 +134,14 @@ impl<'q, const N: usize> WorkQueue<'q, N> {
     /// once it has read the slot.
     #[inline]
     pub(super) fn front(&self) -> Option<&'q Slot<N>> {
-        self.places.slots.written(self.core.dequeued.load(Ordering::Relaxed))
+        self.slots.written(self.core.dequeued.load(Ordering::Relaxed))
     }
 
     /// The slot of the request that is posted after `index` others that are not dequeued, for the core.
     pub(super) fn posted_at(&self, index: usize) -> Option<&'q Slot<N>> {
         let position = self.core.dequeued.load(Ordering::Relaxed) + index as u64;
         // A slot is found again further on than the queue is deep.
-        if index < self.places.depth() { self.places.slots.written(position) } else { None }
+        if index < self.slots.capacity() { self.slots.written(position) } else { None }
     }
 
     /// Records that the request at the [front](Self::front) was read, or counts one that came from a shared
@@ -186,8 +155,8 @@ impl<'q, const N: usize> WorkQueue<'q, N> {
     /// Returns the requests that are not dequeued, from the oldest on, for the core.
     #[inline]
     pub(super) fn posted(&self) -> Posted<'q, N> {
-        let Self { places, core, .. } = *self;
-        Posted { slots: &places.slots, core, next: core.dequeued.load(Ordering::Relaxed) }
+        let Self { slots, core, .. } = *self;
+        Posted { slots, core, next: core.dequeued.load(Ordering::Relaxed) }
     }
 
     /// Whether the core has dequeued all requests, for the core.
