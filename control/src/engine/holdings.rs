@@ -6,47 +6,45 @@ use std::hash::Hash;
 /// Counts what each holder has. A holder at its quota gets no more, and no other holder is affected.
 // Requirements: DDP-8.3.2-03, DDP-8.3.2-06, RDMAP-8.1.2-01, RDMAP-8.1.2-03
 #[derive(Debug)]
-pub(crate) struct Holdings<Holder, Thing> {
+pub(crate) struct Holdings<Holder> {
     quota: usize,
-    holders: HashMap<Thing, Holder>,
-    counts: HashMap<Holder, usize>,
+    counts: HashMap<Holder, u32>,
     refused: u64,
 }
 
-impl<Holder: Copy + Eq + Hash, Thing: Eq + Hash> Holdings<Holder, Thing> {
+impl<Holder: Copy + Eq + Hash> Holdings<Holder> {
     pub(crate) fn new(quota: usize) -> Self {
-        Self { quota, holders: HashMap::new(), counts: HashMap::new(), refused: 0 }
+        Self { quota, counts: HashMap::new(), refused: 0 }
     }
 
     /// Returns true if `holder` may have another one; counts a refusal if not.
     pub(crate) fn has_room(&mut self, holder: Holder) -> bool {
-        let room = self.counts.get(&holder).is_none_or(|&count| count < self.quota);
+        let room = self.counts.get(&holder).is_none_or(|&count| (count as usize) < self.quota);
         self.refused += u64::from(!room);
         room
     }
 
-    /// Records that `holder` has `thing` from now on.
-    pub(crate) fn take(&mut self, holder: Holder, thing: Thing) {
-        let before = self.holders.insert(thing, holder);
-        debug_assert!(before.is_none(), "held twice");
+    /// Records that `holder` has one more from now on.
+    pub(crate) fn add(&mut self, holder: Holder) {
         *self.counts.entry(holder).or_default() += 1;
     }
 
-    /// Frees `thing`. Does nothing if it is free.
-    pub(crate) fn give_back(&mut self, thing: &Thing) {
-        let Some(holder) = self.holders.remove(thing) else { return };
-        if let Some(count) = self.counts.get_mut(&holder) {
-            *count -= 1;
-            if *count == 0 {
-                self.counts.remove(&holder);
-            }
+    /// Records that `holder` has one less: one that was [added](Self::add).
+    pub(crate) fn give_back(&mut self, holder: Holder) {
+        let Some(count) = self.counts.get_mut(&holder) else {
+            debug_assert!(false, "given back by a holder that has nothing");
+            return;
+        };
+        *count -= 1;
+        if *count == 0 {
+            self.counts.remove(&holder);
         }
     }
 
     /// Returns true if no holder has anything.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.holders.is_empty() && self.counts.is_empty()
+        self.counts.is_empty()
     }
 
     /// Returns how often a quota left no room.
@@ -64,19 +62,18 @@ mod tests {
     #[test]
     fn shares_are_counted_apart() {
         let mut holdings = Holdings::new(2);
-        for (thing, holder) in ["a", "b"].into_iter().zip([1, 1]) {
-            assert!(holdings.has_room(holder));
-            holdings.take(holder, thing);
+        for _ in 0..2 {
+            assert!(holdings.has_room(1));
+            holdings.add(1);
         }
         assert!(!holdings.has_room(1) && holdings.has_room(2));
         assert_eq!(holdings.refused(), 1);
-        holdings.give_back(&"a");
-        holdings.give_back(&"a");
+        holdings.give_back(1);
         assert!(holdings.has_room(1), "one came back");
-        holdings.take(1, "c");
+        holdings.add(1);
         assert!(!holdings.has_room(1), "and only one");
-        holdings.give_back(&"b");
-        holdings.give_back(&"c");
+        holdings.give_back(1);
+        holdings.give_back(1);
         assert!(holdings.is_empty(), "a holder of nothing is forgotten");
     }
 }

@@ -56,7 +56,6 @@ use warpline_dataplane::tcp::Snapshot;
 use warpline_dataplane::time::Instant;
 
 use crate::vocabulary::capacity::Capacity;
-use crate::vocabulary::connect::SocketPair;
 use crate::vocabulary::device::{CrcPolicy, Usage};
 use crate::vocabulary::quota::Quotas;
 use connections::{Acceptance, ConnectAttempt, Connections, MpaListener, Step};
@@ -188,8 +187,7 @@ impl Engine {
         match event {
             Event::Accepted { connection, flow, scope } => {
                 let at = ListenAddress::of(scope, flow.local, flow.local_port);
-                let pair = SocketPair { local: flow.local_end(), remote: flow.remote_end() };
-                connections.on_accepted(&mut step, connection, at, pair);
+                connections.on_accepted(&mut step, connection, at, flow);
             }
             Event::Connected { token, connection, local } => {
                 connections.on_connected(&mut step, token, connection, local);

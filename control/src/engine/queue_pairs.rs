@@ -1,5 +1,6 @@
 //! Queue pairs, from the request of the application until the core has forgotten them.
 
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 
 use warpline_dataplane::limits;
@@ -8,8 +9,8 @@ use warpline_dataplane::qp::async_event::AsyncEvents;
 use warpline_dataplane::qp::shared::{CompletionRings, Doorbells, QueueDepths, SharedQp};
 use warpline_dataplane::qp::shared_receive_queue::SharedReceiveQueue;
 use warpline_dataplane::qp::work::QpNumber;
-use warpline_dataplane::ring::{Command, ConnectionId, FullOperation};
-use warpline_dataplane::tcp::CloseReason;
+use warpline_dataplane::ring::{Command, ConnectionId, FlowKey, FullOperation};
+use warpline_dataplane::tcp::{CloseReason, PeerTimeouts};
 use warpline_dataplane::time::{Instant, SECOND};
 
 use super::deadlines::Deadlines;
@@ -37,12 +38,70 @@ enum Removal {
 pub(super) struct QueuePair {
     pub(super) shared: Arc<SharedQp>,
     pub(super) status: Arc<ConnectionStatus>,
-    pub(super) config: QpConfig,
-    /// It is or was connected, or a connection for it is being opened. A queue pair serves one connection.
-    bound: bool,
-    /// The last connection that was opened for it, by the token of the command.
-    pub(super) opening: Option<u64>,
-    pub(super) connection: Option<ConnectionId>,
+    pub(super) operation: OperationConfig,
+    binding: Binding,
+}
+
+/// What of a queue pair's configuration its connection uses: the rest counts when it is made.
+#[derive(Clone, Copy)]
+pub(super) struct OperationConfig {
+    peer_timeouts: PeerTimeouts,
+    rate_limit_kbps: Option<NonZeroU32>,
+    receive_wait_ns: Option<NonZeroU64>,
+    disconnect_within_ns: Option<NonZeroU64>,
+    pub(super) keep_open: bool,
+    packing: bool,
+    crc_retries: u8,
+}
+
+impl OperationConfig {
+    fn of(config: &QpConfig) -> Self {
+        Self {
+            peer_timeouts: config.peer_timeouts(),
+            rate_limit_kbps: config.rate_limit_kbps(),
+            receive_wait_ns: match config.rnr {
+                RnrPolicy::Terminate => None,
+                RnrPolicy::Wait { timeout } => at_least_one(nanos(timeout)),
+            },
+            disconnect_within_ns: config.disconnect_timeout.map(nanos).and_then(at_least_one),
+            keep_open: config.keep_open,
+            packing: config.packing,
+            crc_retries: config.crc_retries,
+        }
+    }
+}
+
+/// Returns a time that takes no more room when there is none.
+const fn at_least_one(time_ns: u64) -> Option<NonZeroU64> {
+    NonZeroU64::new(if time_ns == 0 { 1 } else { time_ns })
+}
+
+/// How far a queue pair has come to its connection: it serves one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Binding {
+    /// It has no connection.
+    Free,
+    /// A connection is being opened for it, by the token of the command.
+    Opening(u64),
+    /// MPA startup is under way, or the connection is over.
+    Reserved,
+    /// The connection is in Full Operation, or on the way there.
+    Connection(ConnectionId),
+}
+
+impl QueuePair {
+    /// Returns how long a disconnect waits for progress, in nanoseconds; `None` without limit.
+    pub(super) fn disconnect_within_ns(&self) -> Option<u64> {
+        self.operation.disconnect_within_ns.map(NonZeroU64::get)
+    }
+
+    /// Returns its connection, if it is in Full Operation or on the way there.
+    pub(super) const fn connection(&self) -> Option<ConnectionId> {
+        match self.binding {
+            Binding::Connection(id) => Some(id),
+            Binding::Free | Binding::Opening(_) | Binding::Reserved => None,
+        }
+    }
 }
 
 /// All queue pairs of a device.
@@ -53,8 +112,8 @@ pub(super) struct QueuePairs {
     removals: Table<QpNumber, Removal>,
     /// When those are removed whose connections are being closed.
     deadlines: Deadlines<QpNumber>,
-    /// The Protection Domain of each.
-    domains: Holdings<ProtectionDomainId, QpNumber>,
+    /// How many each Protection Domain has.
+    domains: Holdings<ProtectionDomainId>,
     /// What every queue pair shares with the core and with applications.
     doorbells: Arc<Doorbells>,
     events: Arc<AsyncEvents>,
@@ -119,12 +178,15 @@ impl QueuePairs {
 
     /// Returns the connection of the queue pair `number`, if it has one.
     pub(super) fn connection_of(&self, number: QpNumber) -> Option<ConnectionId> {
-        self.entries.get(&number)?.connection
+        self.entries.get(&number)?.connection()
     }
 
-    /// Returns the token of the last connection that was opened for the queue pair `number`.
+    /// Returns the token of the connection that is being opened for the queue pair `number`.
     pub(super) fn opening_of(&self, number: QpNumber) -> Option<u64> {
-        self.entries.get(&number)?.opening
+        match self.entries.get(&number)?.binding {
+            Binding::Opening(token) => Some(token),
+            Binding::Free | Binding::Reserved | Binding::Connection(_) => None,
+        }
     }
 
     /// Returns the entry of `qp`, and not of another queue pair that has its number by now.
@@ -139,7 +201,23 @@ impl QueuePairs {
 
     /// Reserves a queue pair for a connection. Returns false if it has or had one.
     pub(super) fn bind(&mut self, qp: &Arc<SharedQp>) -> bool {
-        self.of_mut(qp).is_some_and(|entry| !core::mem::replace(&mut entry.bound, true))
+        let entry = self.of_mut(qp).filter(|entry| entry.binding == Binding::Free);
+        entry.map(|entry| entry.binding = Binding::Reserved).is_some()
+    }
+
+    /// Records that a connection is being opened for a queue pair that is [reserved](Self::bind).
+    pub(super) fn set_opening(&mut self, qp: &Arc<SharedQp>, token: u64) {
+        if let Some(entry) = self.of_mut(qp) {
+            entry.binding = Binding::Opening(token);
+        }
+    }
+
+    /// Records that a queue pair serves the connection `id` between the addresses `flow`.
+    pub(super) fn set_connection(&mut self, qp: &Arc<SharedQp>, id: ConnectionId, flow: Option<FlowKey>) {
+        if let Some(entry) = self.of_mut(qp) {
+            entry.binding = Binding::Connection(id);
+            entry.status.set_flow(flow);
+        }
     }
 
     /// Returns true if the queue pair exists and its owner has not destroyed it.
@@ -150,25 +228,21 @@ impl QueuePairs {
     /// Takes [`bind`](Self::bind) back: the connection did not come to Full Operation.
     pub(super) fn unbind(&mut self, qp: &Arc<SharedQp>) {
         if let Some(entry) = self.of_mut(qp) {
-            entry.bound = false;
-            entry.connection = None;
+            entry.binding = Binding::Free;
         }
     }
 
     /// Returns `operation` with the choices of the configuration of `qp`.
     pub(super) fn configure(&self, qp: &Arc<SharedQp>, operation: FullOperation) -> FullOperation {
-        match self.of(qp).map(|entry| entry.config) {
+        match self.of(qp).map(|entry| entry.operation) {
             // An operation may rule packing out.
             // Requirements: C00-7.3-02
             Some(config) => FullOperation {
                 packing: operation.packing && config.packing,
                 crc_retries: config.crc_retries,
-                peer_timeouts: config.peer_timeouts(),
-                rate_limit_kbps: config.rate_limit_kbps(),
-                receive_wait_ns: match config.rnr {
-                    RnrPolicy::Terminate => None,
-                    RnrPolicy::Wait { timeout } => Some(nanos(timeout)),
-                },
+                peer_timeouts: config.peer_timeouts,
+                rate_limit_kbps: config.rate_limit_kbps,
+                receive_wait_ns: config.receive_wait_ns.map(NonZeroU64::get),
                 ..operation
             },
             None => operation,
@@ -195,7 +269,7 @@ impl QueuePairs {
             return Err(CreateError::Quota);
         }
         let number = self.numbers.allocate().ok_or(CreateError::TooManyQueuePairs)?;
-        self.domains.take(pd, number);
+        self.domains.add(pd);
         let depths = QueueDepths { send: config.send_depth, receive: config.receive_depth };
         let mut shared = SharedQp::new(number, pd, depths, completions, self.doorbells.clone())
             .with_events(self.events.clone());
@@ -206,7 +280,7 @@ impl QueuePairs {
         let created = NewQueuePair { shared: shared.clone(), status: status.clone() };
         self.entries.insert(
             number,
-            QueuePair { shared, status, config, bound: false, opening: None, connection: None },
+            QueuePair { shared, status, operation: OperationConfig::of(&config), binding: Binding::Free },
         );
         Ok(created)
     }
@@ -238,9 +312,9 @@ impl QueuePairs {
 
     /// Handles a queue pair that the core has destroyed: its number may be assigned again.
     pub(super) fn on_destroyed(&mut self, out: &mut Outbox, number: QpNumber) {
-        if self.entries.remove(&number).is_some() {
+        if let Some(entry) = self.entries.remove(&number) {
             self.numbers.give_back(number);
-            self.domains.give_back(&number);
+            self.domains.give_back(entry.shared.accessor().pd);
         }
         if let Some(Removal::Requested(Some(reply))) = self.removals.remove(&number) {
             out.reply(reply, ());
@@ -250,7 +324,7 @@ impl QueuePairs {
     /// Handles the end of the queue pair's connection.
     pub(super) fn on_closed(&mut self, out: &mut Outbox, qp: &Arc<SharedQp>, reason: CloseReason) {
         let Some(entry) = self.of_mut(qp) else { return };
-        entry.connection = None;
+        entry.binding = Binding::Reserved;
         entry.status.set_closed(reason);
         self.remove_after_close(out, qp.number);
     }

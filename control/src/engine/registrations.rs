@@ -80,7 +80,8 @@ pub(super) struct Registrations {
     /// Those of deregistrations under way.
     deadlines: Deadlines<u32>,
     /// The Protection Domain of each.
-    domains: Holdings<ProtectionDomainId, STag>,
+    domain_of: Table<STag, ProtectionDomainId>,
+    domains: Holdings<ProtectionDomainId>,
 }
 
 impl Registrations {
@@ -91,6 +92,7 @@ impl Registrations {
             pending: Table::default(),
             settled: Table::default(),
             deadlines: Deadlines::new(),
+            domain_of: Table::default(),
             domains,
         }
     }
@@ -98,7 +100,9 @@ impl Registrations {
     /// Frees the name of a registration, `stag` at first and `last` in the end.
     fn forget(&mut self, stag: STag, last: STag) {
         self.names.give_back(last);
-        self.domains.give_back(&stag);
+        if let Some(pd) = self.domain_of.remove(&stag) {
+            self.domains.give_back(pd);
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -155,7 +159,8 @@ impl Registrations {
             out.reply(reply, Err(MemoryError::TooManyRegions));
             return None;
         };
-        self.domains.take(pd, stag);
+        self.domains.add(pd);
+        self.domain_of.insert(stag, pd);
         self.pending.insert(stag, Pending::Registering(reply));
         Some(stag)
     }

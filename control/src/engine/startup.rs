@@ -10,6 +10,7 @@
 //! be met is answered by a Terminate as the only FPDU, which control frames itself: no queue pair is bound
 //! yet. A Responder may send nothing before the peer's first FPDU, so it says what it needs in a rejection.
 
+use arrayvec::ArrayVec;
 use warpline_dataplane::mpa::MpaError;
 pub use warpline_dataplane::mpa::enhanced::Outcome;
 use warpline_dataplane::mpa::startup as rules;
@@ -32,17 +33,19 @@ fn emit(
 ) -> Result<Box<[u8]>, PrivateDataTooLong> {
     let most_octets =
         if enhanced.is_some() { ENHANCED_PRIVATE_DATA_MAX_BYTES } else { PRIVATE_DATA_MAX_BYTES };
-    let mut all = Vec::with_capacity(PRIVATE_DATA_MAX_BYTES);
+    let too_long = || PrivateDataTooLong { len: private_data.len(), max_len: most_octets };
+    let mut all = ArrayVec::<u8, PRIVATE_DATA_MAX_BYTES>::new();
     if let Some(data) = enhanced {
         // Requirements: MPAv2-6-05
-        all.resize(EnhancedData::LEN, 0);
-        data.emit(&mut all);
+        let mut octets = [0; EnhancedData::LEN];
+        data.emit(&mut octets);
+        all.extend(octets);
     }
-    all.extend_from_slice(private_data);
+    // Requirements: MPA-7.1.1-18, MPAv2-9-02
+    all.try_extend_from_slice(private_data).map_err(|_| too_long())?;
     let frame = StartupFrame { enhanced: enhanced.is_some(), private_data: &all, ..*frame };
     let mut octets = vec![0; frame.len()];
-    // Requirements: MPA-7.1.1-18, MPAv2-9-02
-    frame.emit(&mut octets).ok_or(PrivateDataTooLong { len: private_data.len(), max_len: most_octets })?;
+    frame.emit(&mut octets).ok_or_else(too_long)?;
     Ok(octets.into())
 }
 

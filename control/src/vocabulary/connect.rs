@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use warpline_dataplane::mpa::MpaError;
+use warpline_dataplane::ring::FlowKey;
 use warpline_dataplane::tcp::{Behaviour, CloseReason};
 
 use super::device::Stopped;
@@ -17,6 +18,12 @@ use super::startup::{
 pub(crate) struct SocketPair {
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
+}
+
+impl From<FlowKey> for SocketPair {
+    fn from(flow: FlowKey) -> Self {
+        Self { local: flow.local_end(), remote: flow.remote_end() }
+    }
 }
 
 /// The time that MPA startup may take by default (RFC 5044 §7.1.2 rule 10).

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use warpline_dataplane::mpa::enhanced::Outcome;
 use warpline_dataplane::qp::shared::SharedQp;
-use warpline_dataplane::ring::{AfterStream, Command, ConnectionId, FullOperation};
+use warpline_dataplane::ring::{AfterStream, Command, ConnectionId, FlowKey, FullOperation};
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::Instant;
 
@@ -15,7 +15,6 @@ use crate::engine::interface::shared_stream::SharedStream;
 use crate::engine::outbox::Outbox;
 use crate::engine::queue_pairs::{LINGER_NS, QueuePairs};
 use crate::engine::startup::{Agreement, Setup};
-use crate::vocabulary::connect::SocketPair;
 use crate::vocabulary::device::CrcPolicy;
 
 /// What a step works with beside the connection it is about: the parts of the engine that any phase may
@@ -23,7 +22,7 @@ use crate::vocabulary::device::CrcPolicy;
 pub(super) struct Context<'a> {
     pub(super) id: ConnectionId,
     /// Its addresses, while it is open.
-    pub(super) pair: Option<SocketPair>,
+    pub(super) flow: Option<FlowKey>,
     pub(super) now: Instant,
     pub(super) crc: CrcPolicy,
     pub(super) out: &'a mut Outbox,
@@ -85,11 +84,9 @@ impl Context<'_> {
         waiter: Waiter,
         stream: Option<Arc<SharedStream>>,
     ) -> Phase {
-        if let Some(entry) = self.queue_pairs.of_mut(&qp) {
-            entry.connection = Some(self.id);
-            entry.status.set_pair(self.pair);
-        }
-        Phase::Operating(Operating { qp, begun: false, finishing: false, waiter: Some(waiter), stream })
+        self.queue_pairs.set_connection(&qp, self.id, self.flow);
+        let waiter = Some(Box::new(waiter));
+        Phase::Operating(Operating { qp, begun: false, finishing: false, waiter, stream })
     }
 
     /// Leaves MPA with TCP open: the connection is the application's again.

@@ -5,9 +5,8 @@ use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::Instant;
 
 use super::context::Context;
-use super::phase::{AwaitingRequest, Operating, PendingAccept, Phase};
+use super::phase::{Operating, PendingAccept, Phase};
 use super::{initiating, responding};
-use crate::vocabulary::duration::nanos;
 use crate::vocabulary::listen::AnswerError;
 use crate::vocabulary::startup::StartupFault;
 
@@ -76,7 +75,7 @@ pub(super) fn on_peer_finished(cx: &mut Context<'_>, phase: Phase) -> Phase {
         stream.set_peer_finished();
     }
     match phase {
-        Phase::AwaitingRequest(awaiting) => responding::refuse(cx, awaiting, StartupFault::Closed, None),
+        Phase::AwaitingRequest(awaiting) => responding::refuse(cx, *awaiting, StartupFault::Closed, None),
         Phase::PendingAccept(mut pending) => {
             // The peer can never send the FPDU that lets us send.
             fail_pending(cx, &mut pending, StartupFault::Closed);
@@ -93,9 +92,9 @@ fn on_peer_finished_operating(cx: &mut Context<'_>, mut operating: Operating) ->
         operating.stream.as_ref().is_some_and(|stream| stream.receives() && !stream.is_abandoned());
     let Some(qp) = cx.queue_pairs.of(&operating.qp).filter(|_| !is_streaming) else { return operating };
     qp.status.set_peer_closed();
-    if !operating.finishing && !qp.config.keep_open {
+    if !operating.finishing && !qp.operation.keep_open {
         operating.finishing = true;
-        let within_ns = qp.config.disconnect_timeout.map(nanos);
+        let within_ns = qp.disconnect_within_ns();
         cx.command(Command::Disconnect { connection: cx.id, within_ns });
     }
     operating
@@ -115,8 +114,8 @@ pub(super) fn on_closed(cx: &mut Context<'_>, phase: Phase, reason: CloseReason)
         stream.set_end(reason);
     }
     match phase {
-        Phase::AwaitingRequest(AwaitingRequest { recipient, .. }) => {
-            responding::report(cx, recipient, StartupFault::Closed);
+        Phase::AwaitingRequest(awaiting) => {
+            responding::report(cx, awaiting.recipient, StartupFault::Closed);
         }
         Phase::PendingAccept(mut pending) => {
             // The application learns so when it decides.
@@ -147,8 +146,8 @@ pub(super) fn on_closed(cx: &mut Context<'_>, phase: Phase, reason: CloseReason)
 /// Handles a phase that has taken too long.
 pub(super) fn on_deadline(cx: &mut Context<'_>, phase: Phase) -> Phase {
     match phase {
-        Phase::AwaitingRequest(AwaitingRequest { recipient, .. }) => {
-            responding::report(cx, recipient, StartupFault::TimedOut);
+        Phase::AwaitingRequest(awaiting) => {
+            responding::report(cx, awaiting.recipient, StartupFault::TimedOut);
             cx.reset()
         }
         Phase::AwaitingReply(awaiting) => initiating::fail(cx, awaiting, StartupFault::TimedOut),

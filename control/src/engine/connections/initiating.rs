@@ -29,7 +29,7 @@ pub(super) fn begin(
 }
 
 /// Handles octets of the peer, which belong to its Reply.
-pub(super) fn on_octets(cx: &mut Context<'_>, mut awaiting: AwaitingReply, octets: &[u8]) -> Phase {
+pub(super) fn on_octets(cx: &mut Context<'_>, mut awaiting: Box<AwaitingReply>, octets: &[u8]) -> Phase {
     let result = awaiting.initiator.on_octets(octets);
     let (of_reply, rest) = octets.split_at(octets.len() - awaiting.initiator.octets_after());
     awaiting.startup_octets += of_reply.len() as u32;
@@ -42,8 +42,8 @@ pub(super) fn on_octets(cx: &mut Context<'_>, mut awaiting: AwaitingReply, octet
 
 /// Handles a complete Reply; `rest` are the octets after it. The next octet belongs to the phase that
 /// follows, so those of the Reply are consumed before it.
-fn on_reply(cx: &mut Context<'_>, awaiting: AwaitingReply, reply: Reply, rest: &[u8]) -> Phase {
-    let AwaitingReply { attempt, startup_octets, .. } = awaiting;
+fn on_reply(cx: &mut Context<'_>, awaiting: Box<AwaitingReply>, reply: Reply, rest: &[u8]) -> Phase {
+    let AwaitingReply { attempt, startup_octets, .. } = *awaiting;
     let ConnectAttempt { qp, config, reply: waiter, stream, .. } = attempt;
     match reply {
         Reply::Accepted { setup, .. } if !cx.queue_pairs.is_live(&qp) => {
@@ -95,7 +95,7 @@ fn on_reply(cx: &mut Context<'_>, awaiting: AwaitingReply, reply: Reply, rest: &
 /// Closes a connection whose startup has failed. The application gets the error, unless the peer may
 /// understand an unenhanced Request.
 // Requirements: MPA-7.1.2-12, MPA-8-07
-pub(super) fn fail(cx: &mut Context<'_>, awaiting: AwaitingReply, fault: StartupFault) -> Phase {
+pub(super) fn fail(cx: &mut Context<'_>, awaiting: Box<AwaitingReply>, fault: StartupFault) -> Phase {
     if let Some(attempt) = fall_back(cx, awaiting, fault) {
         give_up(cx, attempt, ConnectError::Startup(fault));
     }
@@ -103,7 +103,7 @@ pub(super) fn fail(cx: &mut Context<'_>, awaiting: AwaitingReply, fault: Startup
 }
 
 /// Handles the end of TCP while the Reply is awaited. A reset may be all that an enhanced Request gets.
-pub(super) fn on_closed(cx: &mut Context<'_>, awaiting: AwaitingReply, reason: CloseReason) {
+pub(super) fn on_closed(cx: &mut Context<'_>, awaiting: Box<AwaitingReply>, reason: CloseReason) {
     let fault = if reason == CloseReason::Reset { StartupFault::Closed } else { StartupFault::TimedOut };
     if let Some(attempt) = fall_back(cx, awaiting, fault) {
         give_up(cx, attempt, ConnectError::Closed(reason));
@@ -119,8 +119,12 @@ fn give_up(cx: &mut Context<'_>, attempt: ConnectAttempt, error: ConnectError) {
 /// Tries an unenhanced Request on a new connection, if `fault` and the application allow it; returns the
 /// attempt if not.
 // Requirements: MPAv2-10-05
-fn fall_back(cx: &mut Context<'_>, awaiting: AwaitingReply, fault: StartupFault) -> Option<ConnectAttempt> {
-    let AwaitingReply { initiator, attempt, .. } = awaiting;
+fn fall_back(
+    cx: &mut Context<'_>,
+    awaiting: Box<AwaitingReply>,
+    fault: StartupFault,
+) -> Option<ConnectAttempt> {
+    let AwaitingReply { initiator, attempt, .. } = *awaiting;
     let deadline = initiator.deadline();
     // There is no second connection to a peer that was in streaming mode.
     let allowed = attempt.stream.is_none() && attempt.config.revision == Revision::TwoThenOne;

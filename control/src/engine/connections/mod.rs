@@ -23,7 +23,7 @@ use std::sync::Arc;
 use warpline_dataplane::net::addresses::network_of;
 use warpline_dataplane::qp::shared::SharedQp;
 use warpline_dataplane::qp::work::QpNumber;
-use warpline_dataplane::ring::{self, AfterStream, Command, ConnectionId, ListenAddress};
+use warpline_dataplane::ring::{self, AfterStream, Command, ConnectionId, FlowKey, ListenAddress};
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::Instant;
 
@@ -40,9 +40,7 @@ use super::names::Table;
 use super::outbox::Outbox;
 use super::queue_pairs::QueuePairs;
 use crate::vocabulary::connect::ConnectError;
-use crate::vocabulary::connect::SocketPair;
 use crate::vocabulary::device::CrcPolicy;
-use crate::vocabulary::duration::nanos;
 use crate::vocabulary::listen::{AnswerError, ListenError};
 use crate::vocabulary::quota::Quotas;
 use crate::vocabulary::stream::SwitchError;
@@ -61,7 +59,9 @@ pub(super) struct Step<'a> {
 /// A connection.
 struct Connection {
     /// Its addresses, while it is open.
-    pair: Option<SocketPair>,
+    flow: Option<FlowKey>,
+    /// It counts among those of its peer.
+    is_counted: bool,
     phase: Phase,
 }
 
@@ -74,8 +74,8 @@ pub(super) struct Connections {
     openings: Openings,
     listeners: Listeners,
     /// Connections that peers have opened, by address and by network.
-    peers: Holdings<IpAddr, ConnectionId>,
-    networks: Holdings<u64, ConnectionId>,
+    peers: Holdings<IpAddr>,
+    networks: Holdings<u64>,
 }
 
 impl Connections {
@@ -149,10 +149,10 @@ impl Connections {
         id: ConnectionId,
     ) -> Option<(Context<'a>, &'a mut Phase)> {
         let Self { crc, table, openings, listeners, .. } = self;
-        let Connection { pair, phase } = table.get_mut(&id)?;
+        let Connection { flow, phase, .. } = table.get_mut(&id)?;
         let Step { now, out, queue_pairs } = step;
-        let (crc, now, pair) = (*crc, *now, *pair);
-        let cx = Context { id, pair, now, crc, out, queue_pairs, listeners, openings };
+        let (crc, now, flow) = (*crc, *now, *flow);
+        let cx = Context { id, flow, now, crc, out, queue_pairs, listeners, openings };
         Some((cx, phase))
     }
 
@@ -190,10 +190,10 @@ impl Connections {
         &mut self,
         step: &mut Step<'_>,
         id: ConnectionId,
-        pair: Option<SocketPair>,
+        flow: Option<FlowKey>,
         begin: impl FnOnce(&mut Context<'_>) -> Phase,
     ) {
-        let before = self.table.insert(id, Connection { pair, phase: PLACEHOLDER });
+        let before = self.table.insert(id, Connection { flow, is_counted: false, phase: PLACEHOLDER });
         debug_assert!(before.is_none(), "the core names a connection twice");
         self.advance(step, id, |cx, _| begin(cx));
     }
@@ -274,7 +274,7 @@ impl Connections {
     /// Has the core send a FIN after everything posted.
     pub(super) fn disconnect(&mut self, step: &mut Step<'_>, qp: &Arc<SharedQp>) {
         let Some(qp) = step.queue_pairs.of(qp) else { return };
-        let (Some(id), within_ns) = (qp.connection, qp.config.disconnect_timeout.map(nanos)) else { return };
+        let (Some(id), within_ns) = (qp.connection(), qp.disconnect_within_ns()) else { return };
         let phase = self.table.get_mut(&id).map(|connection| &mut connection.phase);
         if let Some(Phase::Operating(Operating { finishing, .. })) = phase {
             *finishing = true;
@@ -357,31 +357,46 @@ impl Connections {
         step: &mut Step<'_>,
         id: ConnectionId,
         at: ListenAddress,
-        pair: SocketPair,
+        flow: FlowKey,
     ) {
         // The connections of one peer leave room for those of others.
         // Requirements: DDP-8.3.2-06
-        if !self.take_share(id, pair.remote.ip()) {
+        if !self.take_share(flow.remote) {
             return self.insert(step, id, None, refuse);
         }
-        self.insert(step, id, Some(pair), |cx| match cx.listeners.accept(at, id, pair) {
+        self.insert(step, id, Some(flow), |cx| match cx.listeners.accept(at, id, flow.into()) {
             Accept::AwaitRequest(config) => responding::on_accepted(cx, at, &config),
             Accept::Streaming(stream) => Phase::Streaming(stream),
             Accept::Refuse => refuse(cx),
         });
+        if let Some(connection) = self.table.get_mut(&id) {
+            connection.is_counted = true;
+        }
     }
 
     /// Counts a connection among those of its peer. Returns false if the peer, or its network, has its quota.
-    fn take_share(&mut self, id: ConnectionId, peer: IpAddr) -> bool {
+    fn take_share(&mut self, peer: IpAddr) -> bool {
         let network = network_of(peer);
         let room = self.peers.has_room(peer) && network.is_none_or(|network| self.networks.has_room(network));
         if room {
-            self.peers.take(peer, id);
+            self.peers.add(peer);
             if let Some(network) = network {
-                self.networks.take(network, id);
+                self.networks.add(network);
             }
         }
         room
+    }
+
+    /// Counts a connection that is closed among those of its peer no more.
+    fn give_back_share(&mut self, id: ConnectionId) {
+        let Some(connection) = self.table.get_mut(&id) else { return };
+        let flow = connection.flow.take();
+        if let Some(flow) = flow.filter(|_| mem::take(&mut connection.is_counted)) {
+            self.peers.give_back(flow.remote);
+            if let Some(network) = network_of(flow.remote) {
+                self.networks.give_back(network);
+            }
+        }
     }
 
     /// Handles an established connection that this end has opened.
@@ -395,16 +410,22 @@ impl Connections {
         let Some(Opening { purpose: Some(purpose), .. }) = self.openings.take(token) else {
             return self.insert(step, id, None, refuse);
         };
-        let pair = |remote| SocketPair { local, remote: canonical(remote) };
+        // An IPv4-mapped IPv6 address represents an IPv4 address (RFC 4291 §2.5.5.2).
+        let flow = |remote: SocketAddr| FlowKey {
+            local: local.ip(),
+            remote: remote.ip().to_canonical(),
+            remote_port: remote.port(),
+            local_port: local.port(),
+        };
         match purpose {
             Purpose::Mpa(awaiting) => {
-                let pair = Some(pair(awaiting.attempt.remote));
-                self.insert(step, id, pair, |_| Phase::AwaitingReply(awaiting));
+                let flow = Some(flow(awaiting.attempt.remote));
+                self.insert(step, id, flow, |_| Phase::AwaitingReply(awaiting));
             }
             Purpose::Stream { remote, reply } => {
-                let pair = pair(remote);
-                let stream = SharedStream::new(id, pair);
-                self.insert(step, id, Some(pair), |_| Phase::Streaming(stream.clone()));
+                let flow = flow(remote);
+                let stream = SharedStream::new(id, flow.into());
+                self.insert(step, id, Some(flow), |_| Phase::Streaming(stream.clone()));
                 step.out.reply(reply, Ok(stream));
             }
         }
@@ -447,12 +468,8 @@ impl Connections {
     }
 
     pub(super) fn on_closed(&mut self, step: &mut Step<'_>, id: ConnectionId, reason: CloseReason) {
-        self.peers.give_back(&id);
-        self.networks.give_back(&id);
+        self.give_back_share(id);
         self.advance_or_remove(step, id, |cx, phase| events::on_closed(cx, phase, reason));
-        if let Some(connection) = self.table.get_mut(&id) {
-            connection.pair = None;
-        }
     }
 
     // What time brings.
@@ -478,8 +495,3 @@ fn refuse(cx: &mut Context<'_>) -> Phase {
 
 /// Stands for the phase of a connection during a step.
 const PLACEHOLDER: Phase = Phase::Closing { abort_at: Instant::NEVER };
-
-/// Returns `address` with an IPv4-mapped IPv6 address (RFC 4291 §2.5.5.2) replaced by its IPv4 address.
-fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
-}

@@ -27,7 +27,7 @@ const UNANSWERED_NS: u64 = SECOND;
 /// The purpose of a connection that is being opened.
 pub(super) enum Purpose {
     /// MPA, as its Initiator: the core sends the Request.
-    Mpa(AwaitingReply),
+    Mpa(Box<AwaitingReply>),
     /// Streaming mode.
     Stream { remote: SocketAddr, reply: Reply<Result<Arc<SharedStream>, ConnectError>> },
 }
@@ -78,17 +78,15 @@ impl Openings {
         now: Instant,
         out: &mut Outbox,
         queue_pairs: &mut QueuePairs,
-        awaiting: AwaitingReply,
+        awaiting: Box<AwaitingReply>,
         request: Box<[u8]>,
     ) {
         let (deadline, attempt) = (awaiting.initiator.deadline(), &awaiting.attempt);
         let (remote, timeout_ns) = (attempt.remote, deadline - now);
         let (local, tcp) = (attempt.config.local, attempt.config.tcp);
-        let entry = queue_pairs.of_mut(&attempt.qp);
+        let qp = attempt.qp.clone();
         let token = self.insert(Opening { deadline, purpose: Some(Purpose::Mpa(awaiting)) });
-        if let Some(entry) = entry {
-            entry.opening = Some(token);
-        }
+        queue_pairs.set_opening(&qp, token);
         out.command(Command::Connect { token, local, remote, timeout_ns, tcp, octets: request });
     }
 
@@ -162,7 +160,8 @@ impl Openings {
 
 fn fail(out: &mut Outbox, queue_pairs: &mut QueuePairs, purpose: Purpose, error: ConnectError) {
     match purpose {
-        Purpose::Mpa(AwaitingReply { attempt: ConnectAttempt { qp, reply, .. }, .. }) => {
+        Purpose::Mpa(awaiting) => {
+            let ConnectAttempt { qp, reply, .. } = awaiting.attempt;
             queue_pairs.unbind(&qp);
             out.reply(reply, Err(error));
         }

@@ -19,18 +19,19 @@ use crate::vocabulary::listen::{Accepted, AnswerError};
 use crate::vocabulary::startup::StartupFault;
 use crate::vocabulary::stream::SwitchError;
 
-/// The phase of a connection.
+/// The phase of a connection. The phases of startup are in boxes: there are many connections in Full
+/// Operation, and few in startup.
 pub(super) enum Phase {
     /// Streaming mode: the octets are the application's.
     Streaming(Arc<SharedStream>),
     /// An application has the octets, from the core directly.
     Bytes(Arc<SharedByteStream>),
     /// This end is the Responder, and the Request is not complete.
-    AwaitingRequest(AwaitingRequest),
+    AwaitingRequest(Box<AwaitingRequest>),
     /// The application decides about a Request.
-    PendingAccept(PendingAccept),
+    PendingAccept(Box<PendingAccept>),
     /// This end is the Initiator, and the Reply is not complete.
-    AwaitingReply(AwaitingReply),
+    AwaitingReply(Box<AwaitingReply>),
     /// The core was commanded to switch to Full Operation.
     Operating(Operating),
     /// This end has closed the connection; it is reset if it is not over by `abort_at`.
@@ -89,8 +90,8 @@ pub(super) struct AwaitingReply {
 }
 
 impl AwaitingReply {
-    pub(super) const fn new(initiator: Initiator, attempt: ConnectAttempt) -> Self {
-        Self { initiator, attempt, startup_octets: 0 }
+    pub(super) fn new(initiator: Initiator, attempt: ConnectAttempt) -> Box<Self> {
+        Box::new(Self { initiator, attempt, startup_octets: 0 })
     }
 }
 
@@ -102,7 +103,7 @@ pub(super) struct Operating {
     /// Our FIN was asked for, or follows by itself.
     pub(super) finishing: bool,
     /// The application that waits until the core has begun.
-    pub(super) waiter: Option<Waiter>,
+    pub(super) waiter: Option<Box<Waiter>>,
     /// One direction may still be in streaming mode: there were no startup frames.
     pub(super) stream: Option<Arc<SharedStream>>,
 }
@@ -146,19 +147,22 @@ impl Waiter {
     }
 }
 
+const _: () = assert!(size_of::<Phase>() <= 32);
+
 impl Phase {
     /// Returns the stream of a connection that is in streaming mode, in one direction at least, or may come
     /// back to it.
     pub(super) fn stream(&self) -> Option<&Arc<SharedStream>> {
         match self {
-            Self::Streaming(stream)
-            | Self::AwaitingRequest(AwaitingRequest { recipient: Recipient::Stream(stream, _), .. }) => {
-                Some(stream)
-            }
+            Self::Streaming(stream) => Some(stream),
+            Self::AwaitingRequest(awaiting) => match &awaiting.recipient {
+                Recipient::Stream(stream, _) => Some(stream),
+                Recipient::Listener(_) => None,
+            },
             Self::PendingAccept(pending) => pending.stream.as_ref(),
             Self::AwaitingReply(awaiting) => awaiting.attempt.stream.as_ref(),
             Self::Operating(operating) => operating.stream.as_ref(),
-            Self::AwaitingRequest(_) | Self::Bytes(_) | Self::Closing { .. } => None,
+            Self::Bytes(_) | Self::Closing { .. } => None,
         }
     }
 

@@ -52,14 +52,14 @@ pub(super) fn await_request(
 }
 
 /// Handles octets of the peer, which belong to its Request.
-pub(super) fn on_octets(cx: &mut Context<'_>, mut awaiting: AwaitingRequest, octets: &[u8]) -> Phase {
+pub(super) fn on_octets(cx: &mut Context<'_>, mut awaiting: Box<AwaitingRequest>, octets: &[u8]) -> Phase {
     match awaiting.responder.on_octets(octets) {
         Ok(None) => {
             cx.consume_octets(octets.len());
             Phase::AwaitingRequest(awaiting)
         }
-        Ok(Some(request)) => offer(cx, awaiting, request, octets.len() as u32),
-        Err(Refusal { fault, answer }) => refuse(cx, awaiting, fault, answer),
+        Ok(Some(request)) => offer(cx, *awaiting, request, octets.len() as u32),
+        Err(Refusal { fault, answer }) => refuse(cx, *awaiting, fault, answer),
     }
 }
 
@@ -90,7 +90,7 @@ fn offer(cx: &mut Context<'_>, awaiting: AwaitingRequest, request: Request, unco
         }
     };
     let first_fpdu_ns = timeouts.first_fpdu_ns;
-    Phase::PendingAccept(PendingAccept {
+    Phase::PendingAccept(Box::new(PendingAccept {
         responder,
         request,
         first_fpdu_ns,
@@ -100,7 +100,7 @@ fn offer(cx: &mut Context<'_>, awaiting: AwaitingRequest, request: Request, unco
         stream,
         failure: None,
         gone: false,
-    })
+    }))
 }
 
 impl PendingAccept {
@@ -136,8 +136,8 @@ pub(super) fn report(cx: &mut Context<'_>, recipient: Recipient, fault: StartupF
 
 /// Rejects the peer when the time for the application's decision is over; the application learns so when it
 /// decides. The second time, the connection has not closed, and is reset.
-pub(super) fn on_deadline(cx: &mut Context<'_>, pending: PendingAccept) -> Phase {
-    let due = if pending.failure.is_some() {
+pub(super) fn on_deadline(cx: &mut Context<'_>, mut pending: Box<PendingAccept>) -> Phase {
+    pending.due = if pending.failure.is_some() {
         cx.command(Command::Abort { connection: cx.id });
         Instant::NEVER
     } else {
@@ -146,25 +146,27 @@ pub(super) fn on_deadline(cx: &mut Context<'_>, pending: PendingAccept) -> Phase
         cx.command(Command::Stream { connection: cx.id, octets, then: AfterStream::Close });
         cx.now + LINGER_NS
     };
-    let failure = pending.failure.or(Some(AnswerError::TimedOut));
-    Phase::PendingAccept(PendingAccept { due, failure, ..pending })
+    pending.failure.get_or_insert(AnswerError::TimedOut);
+    Phase::PendingAccept(pending)
 }
 
 /// The state of a Request that an application has decided about.
 enum Decided {
     /// The decision counts.
-    InTime(PendingAccept),
+    InTime(Box<PendingAccept>),
     /// It does not: why, and the phase that follows, if any.
     TooLate(AnswerError, Option<Phase>),
 }
 
 fn decided(cx: &mut Context<'_>, phase: Phase) -> Decided {
     match phase {
-        Phase::PendingAccept(PendingAccept { failure: Some(error), gone, stream, .. }) => {
-            end_stream(stream.as_ref());
-            Decided::TooLate(error, (!gone).then(|| cx.close()))
-        }
-        Phase::PendingAccept(pending) => Decided::InTime(pending),
+        Phase::PendingAccept(mut pending) => match pending.failure.take() {
+            Some(error) => {
+                end_stream(pending.stream.as_ref());
+                Decided::TooLate(error, (!pending.gone).then(|| cx.close()))
+            }
+            None => Decided::InTime(pending),
+        },
         phase => Decided::TooLate(AnswerError::Stopped, Some(phase)),
     }
 }
@@ -179,7 +181,7 @@ pub(super) fn accept(cx: &mut Context<'_>, phase: Phase, acceptance: Acceptance)
             return next;
         }
     };
-    let PendingAccept { responder, request, first_fpdu_ns, stream, unconsumed, .. } = pending;
+    let PendingAccept { responder, request, first_fpdu_ns, stream, unconsumed, .. } = *pending;
     let frame = responder.accept(&request, reads, &private_data).map_err(AnswerError::from);
     let frame =
         frame.and_then(
@@ -217,7 +219,7 @@ pub(super) fn reject(
     private_data: &[u8],
 ) -> (Option<Phase>, Result<(), AnswerError>) {
     let PendingAccept { responder, request, stream, unconsumed, .. } = match decided(cx, phase) {
-        Decided::InTime(pending) => pending,
+        Decided::InTime(pending) => *pending,
         Decided::TooLate(error, next) => return (next, Err(error)),
     };
     let frame = responder.reject(&request, ReadsWanted::default(), private_data);
@@ -246,5 +248,5 @@ fn turn_away(
 
 /// Handles a connection that a listener has just accepted.
 pub(super) fn on_accepted(cx: &mut Context<'_>, at: ListenAddress, config: &ListenConfig) -> Phase {
-    Phase::AwaitingRequest(await_request(cx, config, Recipient::Listener(at)))
+    Phase::AwaitingRequest(Box::new(await_request(cx, config, Recipient::Listener(at))))
 }

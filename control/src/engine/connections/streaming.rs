@@ -132,7 +132,7 @@ pub(super) fn respond(
     // Requirements: MPA-7.1.5-02
     let awaiting = responding::await_request(cx, config, Recipient::Stream(stream.clone(), reply));
     cx.send(&stream, last_message);
-    let mut next = Phase::AwaitingRequest(awaiting);
+    let mut next = Phase::AwaitingRequest(Box::new(awaiting));
     if !early.is_empty() {
         next = events::on_stream(cx, next, &early);
     }

@@ -3,17 +3,25 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+use crossbeam::channel::Receiver;
+use warpline_dataplane::limits;
+use warpline_dataplane::memory::ProtectionDomainId;
 use warpline_dataplane::qp::async_event::AsyncEvents;
+use warpline_dataplane::qp::completion_queue::CompletionRing;
+use warpline_dataplane::qp::shared::{CompletionRings, QueueDepths, SharedQp};
+use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::ring::{Command, ConnectionId, Event, FlowKey, ListenAddress, Rings, Scope};
 use warpline_dataplane::time::Instant;
 
 use crate::engine::interface::reply::Reply;
-use crate::engine::interface::request::{Request, StreamRequest, arrival_queue};
+use crate::engine::interface::request::{Arrival, NewQueuePair, Request, StreamRequest, arrival_queue};
 use crate::engine::names::KeyedSequence;
+use crate::engine::startup::{Initiator, Offer, Proposal, ReadsWanted, Terms};
 use crate::engine::{Engine, EngineConfig};
 use crate::vocabulary::capacity::Capacity;
 use crate::vocabulary::device::CrcPolicy;
 use crate::vocabulary::listen::ListenConfig;
+use crate::vocabulary::queue_pair::QpConfig;
 use crate::vocabulary::quota::Quotas;
 use crate::vocabulary::stream::StreamConfig;
 
@@ -21,12 +29,16 @@ const CONNECTIONS: u64 = 100_000;
 const PORT: u16 = 7;
 const OURS: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 18, 0, 1));
 
-/// Returns an engine that listens.
-fn engine() -> Engine {
+/// Returns an engine that listens, and where its Requests arrive.
+fn engine() -> (Engine, Receiver<Arrival>) {
     let mut engine = Engine::new(EngineConfig {
         crc: CrcPolicy::Always,
-        capacity: Capacity::default(),
-        quotas: Quotas { connections_per_peer: usize::MAX, ..Quotas::default() },
+        capacity: Capacity::of(CONNECTIONS as usize),
+        quotas: Quotas {
+            queue_pairs_per_domain: usize::MAX,
+            connections_per_peer: usize::MAX,
+            ..Quotas::default()
+        },
         doorbells: Rings::new().doorbells,
         events: Arc::new(AsyncEvents::new(None)),
         random: KeyedSequence::new([1; 16]),
@@ -34,9 +46,10 @@ fn engine() -> Engine {
     let (at, config) = (ListenAddress::everywhere(PORT), ListenConfig::default());
     let (reply, _) = Reply::new();
     let arrivals = arrival_queue(&config);
+    let arrived = arrivals.1.clone();
     engine.on_request(Instant::ZERO, Request::Listen { at, config, arrivals, notify: None, reply });
     deliver(&mut engine);
-    engine
+    (engine, arrived)
 }
 
 /// Returns the commands of the engine, and delivers its replies.
@@ -50,8 +63,8 @@ fn deliver(engine: &mut Engine) -> Vec<Command> {
 
 /// Returns the event of the peer number `number`, which has connected.
 fn accepted(number: u64) -> Event {
-    let remote = IpAddr::V4(Ipv4Addr::from_bits(0xc612_0100 + (number >> 16) as u32));
-    let flow = FlowKey { local: OURS, remote, remote_port: number as u16, local_port: PORT };
+    let remote = IpAddr::V4(Ipv4Addr::from_bits(0xc613_0000 + number as u32));
+    let flow = FlowKey { local: OURS, remote, remote_port: 40_000, local_port: PORT };
     Event::Accepted { connection: ConnectionId::from_bits(number), flow, scope: Scope::All }
 }
 
@@ -59,7 +72,7 @@ fn accepted(number: u64) -> Event {
 /// steps of this test are 10^5; with a look at all connections they were 10^10.
 #[test]
 fn what_is_due_is_found_among_a_hundred_thousand_connections() {
-    let mut engine = engine();
+    let (mut engine, _arrived) = engine();
     let mut waiting = Vec::new();
     for number in 0..CONNECTIONS {
         let now = Instant::from_nanos(number + 1);
@@ -92,4 +105,70 @@ fn what_is_due_is_found_among_a_hundred_thousand_connections() {
     }
     assert_eq!((aborted, given_up), (CONNECTIONS, CONNECTIONS));
     assert!(waiting.iter().all(|receiver| receiver.try_recv().is_ok()), "each has its reply");
+}
+
+/// Connects a queue pair with the peer number `number`.
+fn operate(
+    engine: &mut Engine,
+    arrived: &Receiver<Arrival>,
+    completions: &CompletionRings,
+    number: u64,
+    request: &[u8],
+) -> NewQueuePair {
+    let now = Instant::from_nanos(1);
+    let (reply, created) = Reply::new();
+    let config = QpConfig { send_depth: 1, receive_depth: 1, ..QpConfig::default() };
+    let (pd, completions) = (ProtectionDomainId(1), completions.clone());
+    engine.on_request(now, Request::CreateQp { pd, config, completions, receives: None, reply });
+    deliver(engine);
+    let new = created.try_recv().expect("a reply").expect("room for a queue pair");
+    engine.on_event(now, accepted(number));
+    let connection = ConnectionId::from_bits(number);
+    engine.on_event(now, Event::Stream { connection, octets: request.into() });
+    assert!(matches!(arrived.try_recv(), Ok(Arrival::Request { .. })));
+    let (reply, accepted) = Reply::new();
+    let (qp, private_data) = (new.shared.clone(), Box::default());
+    let reads = ReadsWanted::default();
+    engine.on_request(now, Request::Accept { connection, qp, reads, private_data, reply });
+    engine.on_event(now, Event::Operating { connection });
+    deliver(engine);
+    accepted.try_recv().expect("a reply").expect("accepted");
+    new
+}
+
+/// Returns the octets of what a queue pair shares with the core.
+fn octets_of_shared(completions: &CompletionRings) -> u64 {
+    let doorbells = Rings::new().doorbells;
+    let new = || {
+        let depths = QueueDepths { send: 1, receive: 1 };
+        let pd = ProtectionDomainId(1);
+        Arc::new(SharedQp::new(QpNumber(0), pd, depths, completions.clone(), doorbells.clone()))
+    };
+    // The first also makes the place of the core in the completion ring.
+    let (_first, mut second) = (new(), None);
+    let counted = allocation_counter::measure(|| second = Some(new()));
+    counted.bytes_current as u64
+}
+
+/// Control's share of an idle connection and its queue pair, with what the application shares with control,
+/// and without what it shares with the core: by the allocator, so that no structure is forgotten. So many
+/// connections fill half of each table, which is the least.
+#[test]
+fn an_idle_connection_costs_control_at_most_half_a_kibibyte() {
+    const CONNECTIONS: u64 = limits::QPS_PER_CORE as u64;
+    const OCTETS_MAX: u64 = 512;
+    let (mut engine, arrived) = engine();
+    let completions = CompletionRings::shared(Arc::new(CompletionRing::new(1)));
+    let offer = Offer { markers: false, crc: true };
+    let proposal = Proposal { offer, revision: 2, terms: Terms::initiator(), permissive: false };
+    let (_, request) = Initiator::new(proposal, &[], Instant::NEVER).expect("no Private Data");
+    let mut queue_pairs = Vec::with_capacity(CONNECTIONS as usize);
+    let all = allocation_counter::measure(|| {
+        for number in 0..CONNECTIONS {
+            queue_pairs.push(operate(&mut engine, &arrived, &completions, number, &request));
+        }
+    });
+    let each = all.bytes_current as u64 / CONNECTIONS - octets_of_shared(&completions);
+    println!("an idle connection: {each} bytes of control");
+    assert!(each <= OCTETS_MAX, "{each}");
 }

@@ -4,6 +4,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use warpline_dataplane::ring::FlowKey;
 use warpline_dataplane::tcp::CloseReason;
 
 use crate::vocabulary::connect::SocketPair;
@@ -22,7 +23,7 @@ pub(crate) struct CloseState {
 #[derive(Default)]
 pub(crate) struct ConnectionStatus {
     /// Set when the connection comes to Full Operation.
-    pair: Mutex<Option<SocketPair>>,
+    flow: Mutex<Option<FlowKey>>,
     closing: Mutex<CloseState>,
     changed: Condvar,
     watcher: Mutex<Option<Watcher>>,
@@ -36,14 +37,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ConnectionStatus {
-    /// Records that the queue pair serves the connection `pair` from now on.
-    pub(crate) fn set_pair(&self, pair: Option<SocketPair>) {
-        *lock(&self.pair) = pair;
+    /// Records that the queue pair serves the connection `flow` from now on.
+    pub(crate) fn set_flow(&self, flow: Option<FlowKey>) {
+        *lock(&self.flow) = flow;
     }
 
     /// Returns the connection that the queue pair serves or has served.
     pub(crate) fn pair(&self) -> Option<SocketPair> {
-        *lock(&self.pair)
+        lock(&self.flow).map(SocketPair::from)
     }
 
     /// Records that the connection is over. The first reason stays.
