@@ -15,10 +15,10 @@ use crate::tcp::{CloseReason, Snapshot};
 /// An event of a core for control.
 ///
 /// It is small, because a ring of them lies between two processors: a place in it is one cache line.
-/// Streaming octets are in a box for that, the only memory that a core allocates for what a peer sends. A
-/// connection in Full Operation has none, and no peer causes more than control has read: while more than half
-/// of the ring is full, no octet is copied, and an event has at most
-/// [`STREAM_EVENT_BYTES`](crate::limits::STREAM_EVENT_BYTES), so that all of them hold less than 1 MiB.
+/// Streaming octets are in a box for that, the only memory that a core allocates for what a peer sends before
+/// Full Operation. What a peer can cause is bounded: no octet is copied while half of the ring is full, and
+/// an event has at most [`STREAM_EVENT_BYTES`](crate::limits::STREAM_EVENT_BYTES), so that all of them hold
+/// less than 1 MiB.
 #[derive(Debug)]
 pub enum Event {
     /// A peer has connected to a listening port.

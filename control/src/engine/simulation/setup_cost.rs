@@ -83,7 +83,7 @@ impl Pair {
     }
 
     /// Closes the connection of both queue pairs, and destroys them.
-    fn close(&mut self, queue_pairs: [NewQueuePair; 2]) {
+    fn close(&mut self, queue_pairs: &[NewQueuePair; 2]) {
         let qp = queue_pairs[0].shared.clone();
         self.hosts[0].send(self.now, Request::Disconnect { qp });
         self.until(|_| {
@@ -110,7 +110,7 @@ fn a_connect_with_its_close_stays_cheap() {
             before = [0, 1].map(|side| pair.hosts[side].cost);
         }
         let queue_pairs = pair.connect();
-        pair.close(queue_pairs);
+        pair.close(&queue_pairs);
     }
     for (side, most) in [INITIATOR, RESPONDER].into_iter().enumerate() {
         let cost = pair.hosts[side].cost - before[side];
