@@ -47,6 +47,7 @@ pub mod statistics;
 mod sync;
 pub mod tcp;
 pub mod time;
+mod visits;
 pub mod waker;
 pub mod wire;
 

@@ -11,11 +11,19 @@ use crate::ring::Rings;
 use crate::statistics::Statistics;
 use crate::tcp;
 use crate::time::Instant;
+use crate::visits;
 
 /// Returns how often the cores of this thread have computed the checksum of a segment that has arrived.
 #[doc(hidden)]
 pub fn checksums_computed() -> u64 {
     net::testing::sums()
+}
+
+/// Returns how many connections, queue pairs, timers and STags the cores of this thread have looked at, each
+/// as often as they did.
+#[doc(hidden)]
+pub fn visits() -> u64 {
+    visits::recorded()
 }
 
 /// A core on a simulated device. Its poll loop is compiled here, optimised as this crate is: a test that only

@@ -51,10 +51,9 @@ impl StagTable {
     /// the registration.
     // Requirements: DDP-8.3.1-03
     pub fn end_stream(&mut self, stream: u32) {
-        let mut from = 0;
-        while let Some(index) = self.streams.find(stream, from) {
+        while let Some(index) = self.streams.find(stream) {
             self.invalidate_slot(index);
-            from = index + 1;
+            self.streams.set(index, None);
         }
     }
 
@@ -62,7 +61,6 @@ impl StagTable {
     pub(super) fn invalidate_slot(&mut self, index: usize) {
         let Some(Some(slot)) = self.slots.get_mut(index) else { return };
         slot.valid = false;
-        self.streams.set(index, None);
         if slot.readers == 0 {
             self.unbind_window(index);
         }
