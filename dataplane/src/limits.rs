@@ -395,8 +395,9 @@ pub const ECHO_REPLIES_PER_SECOND: u32 = 1000;
 pub const TIME_WAITS_PER_CONNECTION: usize = 16;
 /// The most connections in TIME-WAIT that a core can be set up for.
 pub const TIME_WAITS_MAX: usize = 1 << 28;
-/// Connections whose TIME-WAIT is over that are removed in one go.
-pub const TIME_WAITS_EXPIRED_AT_ONCE: usize = 16;
+/// Connections whose TIME-WAIT is over that are removed together: after an idle minute it may be over for
+/// all, and frames must not wait for that.
+pub const TIME_WAITS_ENDED_TOGETHER: usize = 64;
 /// How long a connection stays in TIME-WAIT before an active open may use its ports again, when no others are
 /// left: longer than a segment of it takes to arrive, and more than a tick of the clock that distinguishes
 /// old from new (RFC 6191).

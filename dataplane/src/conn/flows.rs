@@ -1,15 +1,11 @@
 //! Finds the connection of a segment.
 //!
-//! Segments come in runs: in most cases the next one is for a connection of the last few hundred. The table
+//! Segments come in runs: in most cases the next one is for a connection of the last few hundred. The index
 //! of all flows needs a keyed hash to find it, because peers choose the addresses and ports; the front of it
-//! is direct-mapped by an unkeyed hash, and a collision costs no more than the look-up in the table. That
+//! is direct-mapped by an unkeyed hash, and a collision costs no more than the look-up in the index. That
 //! holds slot numbers only; each connection's key is stored once, in its slot.
 
-use std::hash::BuildHasher;
-
-use hashbrown::HashTable;
-
-use crate::keyed_hash::KeyedHash;
+use super::flow_index::FlowIndex;
 use crate::limits;
 use crate::net::flow::FlowKey;
 use crate::wire::flow::{Flow, FlowV4, FlowV6};
@@ -17,25 +13,20 @@ use crate::wire::flow::{Flow, FlowV4, FlowV6};
 /// The slots of a core's connections, by the connections' addresses and ports.
 pub(super) struct Flows {
     front: Front,
-    slots: HashTable<u32>,
-    hasher: KeyedHash,
+    index: FlowIndex,
 }
 
 impl Flows {
     /// Returns an empty table with room for `connections`, hashed under `key`.
     pub(super) fn new(connections: usize, key: [u64; 2]) -> Self {
-        Self {
-            front: Front::new(),
-            slots: HashTable::with_capacity(connections),
-            hasher: KeyedHash::new(key),
-        }
+        Self { front: Front::new(), index: FlowIndex::new(connections, key) }
     }
 
     /// Returns the slot of the connection `key`. `is_key_of` returns true if a slot's connection has that
     /// key.
     #[inline]
     pub(super) fn find(&self, key: &FlowKey, is_key_of: impl Fn(u32) -> bool) -> Option<u32> {
-        self.slots.find(self.hasher.hash_one(key), |slot| is_key_of(*slot)).copied()
+        self.index.find(key, is_key_of)
     }
 
     /// Returns the slot of the connection whose segments are of `flow`, and come from the host itself if they
@@ -50,29 +41,15 @@ impl Flows {
         self.front.remember(flow, looped, slot);
     }
 
-    /// Adds the connection `key`, which is not in the table, as that of `slot`. `key_of` returns the key of a
-    /// slot's connection.
-    pub(super) fn insert<'k>(
-        &mut self,
-        key: &FlowKey,
-        slot: u32,
-        key_of: impl Fn(u32) -> Option<&'k FlowKey>,
-    ) {
-        let hasher = &self.hasher;
-        self.slots.insert_unique(hasher.hash_one(key), slot, |slot| {
-            let key = key_of(*slot);
-            debug_assert!(key.is_some(), "slot {slot} is in the table without a connection");
-            key.map_or(0, |key| hasher.hash_one(key))
-        });
+    /// Adds the connection `key`, which is not in the table, as that of `slot`.
+    pub(super) fn insert(&mut self, key: &FlowKey, slot: u32) {
+        self.index.insert(key, slot);
     }
 
     /// Removes the connection `key` of `slot`.
     pub(super) fn remove(&mut self, key: &FlowKey, slot: u32) {
-        let entry = self.slots.find_entry(self.hasher.hash_one(key), |entry| *entry == slot);
-        debug_assert!(entry.is_ok(), "a connection is in the table from its insertion to its removal");
-        if let Ok(entry) = entry {
-            entry.remove();
-        }
+        let was_there = self.index.remove(key, slot);
+        debug_assert!(was_there, "a connection is in the table from its insertion to its removal");
         if let Some(flow) = key.received() {
             self.front.forget(&flow);
         }
@@ -196,6 +173,7 @@ mod tests {
     use std::net::IpAddr;
 
     use super::*;
+    use crate::keyed_hash::KeyedHash;
 
     const CLIENTS: [&str; 2] = ["198.18.0.2", "fd00::2"];
 
@@ -212,7 +190,8 @@ mod tests {
     /// everywhere, so that knowing them is knowing the key.
     #[test]
     fn tuples_collide_under_one_key_only() {
-        let [one, same, other] = [[1, 2], [1, 2], [1, 3]].map(|secret| Flows::new(16, secret).hasher);
+        let [one, same, other] =
+            [[1, 2], [1, 2], [1, 3]].map(|secret| *Flows::new(16, secret).index.hasher());
         let place = |hasher: &KeyedHash, key: &FlowKey| hasher.hash_one(key) % 1024;
         let colliding: Vec<FlowKey> = (0..100_000).map(key).filter(|key| place(&one, key) == 0).collect();
         assert!(colliding.len() > 50, "{}", colliding.len());

@@ -30,6 +30,7 @@
 //! Discovery in one cache, only from those that were asked or that ask for us.
 
 mod backlog_shares;
+mod flow_index;
 mod flows;
 mod initial_numbers;
 mod listen_address;

@@ -1,6 +1,7 @@
 //! The connections of a core: where each one lies, whether it is scheduled, and when its next
 //! timer is due.
 
+use super::flow_index::FlowIndex;
 use super::flows::Flows;
 use super::wheel::Wheel;
 use crate::limits;
@@ -101,8 +102,9 @@ impl<C: Keyed> Table<C> {
 
     /// Returns the address space of a table for `capacity` connections, in bytes.
     pub(crate) const fn bytes(capacity: usize) -> usize {
-        // The slot, its place in the two lists, and its entry among the flows, which are half empty.
-        (size_of::<Slot<C>>() + 2 * size_of::<u32>() + Wheel::ENTRY_BYTES + 10) * capacity
+        // The slot, and its place in the two lists.
+        let slot = size_of::<Slot<C>>() + 2 * size_of::<u32>();
+        (slot + Wheel::ENTRY_BYTES) * capacity + FlowIndex::bytes(capacity)
     }
 
     /// Returns how many connections there are.
@@ -186,8 +188,7 @@ impl<C: Keyed> Table<C> {
         let key = *connection.key();
         debug_assert!(self.find(&key).is_none(), "{key:?} names two connections");
         self.slots[slot as usize].connection = Some(connection);
-        let slots = &self.slots;
-        self.flows.insert(&key, slot, |slot| key_of(slots, slot));
+        self.flows.insert(&key, slot);
         self.schedule(slot);
         Some(slot)
     }

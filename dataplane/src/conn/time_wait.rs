@@ -3,19 +3,14 @@
 //!
 //! RSTs do not end the wait (RFC 1337); a peer that opens again does, if its SYN is certainly new (RFC 1122
 //! §4.2.2.13, RFC 6191). A full table drops the oldest: it has waited longest.
-//!
-//! Connections are found by chains, one for each hash: unlike open addressing, that takes no memory before it
-//! is used, and no insertion moves others, so that a table for a million connections costs nothing while
-//! there are few.
 
-use std::hash::BuildHasher;
-
+use super::flow_index::FlowIndex;
 use crate::drops::DropCause;
-use crate::keyed_hash::KeyedHash;
 use crate::limits;
 use crate::net::flow::FlowKey;
 use crate::rate_limit::RateLimit;
 use crate::time::{Instant, MILLISECOND};
+use crate::visits;
 use crate::wire::tcp::{Flags, Header, Options, SeqNumber, Timestamps};
 
 /// The state of a connection in TIME-WAIT.
@@ -143,8 +138,6 @@ const NIL: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// The next entry with the same hash.
-    chained: u32,
     key: FlowKey,
     state: TimeWaitState,
     expires: Instant,
@@ -157,13 +150,8 @@ struct Entry {
 /// The connections of a core in TIME-WAIT, in the order in which their waits end.
 #[derive(Debug)]
 pub(crate) struct TimeWaitTable {
-    /// The entries that were ever used.
     entries: Vec<Entry>,
-    capacity: usize,
-    len: usize,
-    /// The first entry of each chain, plus one; 0 without one. A power of two of them.
-    chains: Vec<u32>,
-    hasher: KeyedHash,
+    by_key: FlowIndex,
     /// Free entries, linked by `next`.
     free: u32,
     oldest: u32,
@@ -176,10 +164,7 @@ impl TimeWaitTable {
         let capacity = capacity.max(1);
         Self {
             entries: Vec::with_capacity(capacity),
-            capacity,
-            len: 0,
-            chains: vec![0; capacity.next_power_of_two()],
-            hasher: KeyedHash::new(key),
+            by_key: FlowIndex::new(capacity, key),
             free: NIL,
             oldest: NIL,
             newest: NIL,
@@ -188,54 +173,39 @@ impl TimeWaitTable {
 
     /// Returns the address space of a table for `capacity` connections, in bytes.
     pub(crate) const fn bytes(capacity: usize) -> usize {
-        (size_of::<Entry>() + 2 * size_of::<u32>()) * capacity
+        size_of::<Entry>() * capacity + FlowIndex::bytes(capacity)
     }
 
-    /// Returns how many connections there are.
+    /// Returns how many connections there are, those included whose wait is over and that are not
+    /// [removed](Self::expire) yet.
     pub(crate) const fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Returns the chain of a connection.
-    fn chain(&self, key: &FlowKey) -> usize {
-        self.hasher.hash_one(key) as usize & (self.chains.len() - 1)
+        self.by_key.len()
     }
 
     /// Returns the place of a connection.
-    fn find(&self, key: &FlowKey) -> Option<u32> {
-        let mut place = self.chains[self.chain(key)].wrapping_sub(1);
-        while let Some(entry) = self.entries.get(place as usize) {
-            if entry.key == *key {
-                return Some(place);
-            }
-            place = entry.chained;
-        }
-        None
+    fn place(&self, key: &FlowKey) -> Option<u32> {
+        self.by_key.find(key, |place| self.entries[place as usize].key == *key)
     }
 
     /// Returns the state of a connection whose wait is not over at `now`.
-    pub(crate) fn get(&mut self, now: Instant, key: &FlowKey) -> Option<TimeWaitState> {
-        if self.len == 0 {
+    pub(crate) fn get(&self, now: Instant, key: &FlowKey) -> Option<TimeWaitState> {
+        if self.by_key.len() == 0 {
             return None;
         }
-        self.expire(now);
-        let entry = &self.entries[self.find(key)? as usize];
-        (entry.expires > now).then_some(entry.state)
+        self.entry(now, key).map(|entry| entry.state)
     }
 
     /// Begins the wait of a connection. A full table drops its oldest: then the result is true.
     pub(crate) fn insert(&mut self, now: Instant, key: FlowKey, state: TimeWaitState) -> bool {
         self.expire(now);
         self.remove(&key);
-        let evicts = self.len == self.capacity;
+        let evicts = self.free == NIL && self.entries.len() == self.entries.capacity();
         if evicts {
             let oldest = self.entries[self.oldest as usize].key;
             self.remove(&oldest);
         }
         let expires = now + limits::LINGER_NS;
-        let chain = self.chain(&key);
-        let chained = self.chains[chain].wrapping_sub(1);
-        let entry = Entry { chained, key, state, expires, acknowledged: None, previous: NIL, next: NIL };
+        let entry = Entry { key, state, expires, acknowledged: None, previous: NIL, next: NIL };
         let place = if self.free == NIL {
             self.entries.push(entry);
             self.entries.len() as u32 - 1
@@ -245,8 +215,7 @@ impl TimeWaitTable {
             self.entries[place as usize] = entry;
             place
         };
-        self.chains[chain] = place + 1;
-        self.len += 1;
+        self.by_key.insert(&key, place);
         self.link(place);
         evicts
     }
@@ -280,7 +249,7 @@ impl TimeWaitTable {
 
     /// Restarts the wait of a connection.
     fn restart(&mut self, now: Instant, key: &FlowKey) {
-        if let Some(place) = self.find(key) {
+        if let Some(place) = self.place(key) {
             self.unlink(place);
             self.entries[place as usize].expires = now + limits::LINGER_NS;
             self.link(place);
@@ -290,7 +259,7 @@ impl TimeWaitTable {
     /// Returns true if an acknowledgement to another segment than a FIN may be sent now: two ends that
     /// disagree must not answer each other without end.
     fn may_acknowledge(&mut self, now: Instant, key: &FlowKey) -> bool {
-        let Some(place) = self.find(key) else { return false };
+        let Some(place) = self.place(key) else { return false };
         let entry = &mut self.entries[place as usize];
         let may = entry.acknowledged.is_none_or(|at| now - at >= limits::CHALLENGE_INTERVAL_NS);
         if may {
@@ -301,55 +270,52 @@ impl TimeWaitTable {
 
     /// Ends the wait of a connection.
     pub(crate) fn remove(&mut self, key: &FlowKey) {
-        let Some(place) = self.find(key) else { return };
-        self.unchain(key, place);
-        self.unlink(place);
-        self.entries[place as usize].next = self.free;
-        self.free = place;
-        self.len -= 1;
-    }
-
-    /// Removes the entry at `place` from its chain.
-    fn unchain(&mut self, key: &FlowKey, place: u32) {
-        let after = self.entries[place as usize].chained;
-        let chain = self.chain(key);
-        let mut previous = self.chains[chain].wrapping_sub(1);
-        if previous == place {
-            self.chains[chain] = after.wrapping_add(1);
-            return;
-        }
-        while let Some(entry) = self.entries.get_mut(previous as usize) {
-            if entry.chained == place {
-                entry.chained = after;
-                return;
-            }
-            previous = entry.chained;
+        if let Some(place) = self.place(key) {
+            self.by_key.remove(key, place);
+            self.unlink(place);
+            self.entries[place as usize].next = self.free;
+            self.free = place;
         }
     }
 
-    /// Returns true if the connection is in the table and its wait is not over at `now`.
+    /// Returns the entry of a connection whose wait is not over at `now`.
+    fn entry(&self, now: Instant, key: &FlowKey) -> Option<&Entry> {
+        let place = self.place(key)?;
+        self.entries.get(place as usize).filter(|entry| entry.expires > now)
+    }
+
+    /// Returns true if the wait of the connection is not over at `now`.
     pub(crate) fn contains(&self, now: Instant, key: &FlowKey) -> bool {
-        self.find(key).is_some_and(|place| self.entries[place as usize].expires > now)
+        self.entry(now, key).is_some()
     }
 
     /// Returns the state of a connection that this end may open again: it used timestamps, and has waited
     /// long enough for our clock to tick (RFC 6191 §2, from our side).
     pub(crate) fn reusable(&self, now: Instant, key: &FlowKey) -> Option<TimeWaitState> {
-        let entry = Some(&self.entries[self.find(key)? as usize]).filter(|entry| entry.expires > now)?;
+        let entry = self.entry(now, key)?;
         let began = entry.expires.nanos_since(Instant::from_nanos(limits::LINGER_NS));
         let has_waited = now.as_nanos() >= began + limits::TIME_WAIT_REST_NS;
         (has_waited && entry.state.clocks.is_some()).then_some(entry.state)
     }
 
-    /// Removes connections whose wait is over: a few, so that none waits for many of them. Others have no
-    /// effect any more, and are removed by later calls, of which there is one at least for each connection
-    /// that enters.
+    /// Removes connections whose wait is over, a few at a time: after an idle minute it may be over for all.
     #[inline]
     pub(crate) fn expire(&mut self, now: Instant) {
-        for _ in 0..limits::TIME_WAITS_EXPIRED_AT_ONCE {
-            let oldest = self.entries.get(self.oldest as usize);
-            let Some(entry) = oldest.filter(|entry| entry.expires <= now) else { return };
-            let key = entry.key;
+        if self.first_expired(now).is_some() {
+            self.remove_expired(now);
+        }
+    }
+
+    #[inline]
+    fn first_expired(&self, now: Instant) -> Option<&Entry> {
+        self.entries.get(self.oldest as usize).filter(|entry| entry.expires <= now)
+    }
+
+    #[inline(never)]
+    fn remove_expired(&mut self, now: Instant) {
+        for _ in 0..limits::TIME_WAITS_ENDED_TOGETHER {
+            let Some(key) = self.first_expired(now).map(|entry| entry.key) else { return };
+            visits::record(1);
             self.remove(&key);
         }
     }
@@ -462,6 +428,22 @@ mod tests {
         Instant::from_nanos(seconds * SECOND)
     }
 
+    /// Waits that end together are removed a few at a time, and are over nevertheless.
+    #[test]
+    fn waits_that_end_together_are_removed_a_few_at_a_time() {
+        let connections = 3 * limits::TIME_WAITS_ENDED_TOGETHER as u16;
+        let mut table = TimeWaitTable::new(connections.into(), [1, 2]);
+        for port in 0..connections {
+            table.insert(at(0), key(port), state(None));
+        }
+        let over = at(0) + limits::LINGER_NS;
+        table.expire(over);
+        assert_eq!(table.len(), 2 * limits::TIME_WAITS_ENDED_TOGETHER);
+        assert!((0..connections).all(|port| !table.contains(over, &key(port))));
+        assert!(!table.insert(over, key(0), state(None)), "there is room again");
+        assert!(table.contains(over, &key(0)) && !table.contains(over, &key(connections - 1)));
+    }
+
     #[test]
     fn a_full_table_drops_its_oldest() {
         let (mut table, mut evicted) = (TimeWaitTable::new(4, [1, 2]), 0);
@@ -488,6 +470,7 @@ mod tests {
                 model.retain(|(_, expires)| *expires > now);
                 let known = model.iter().position(|(known, _)| *known == port);
                 assert_eq!(table.get(now, &key(port)).is_some(), known.is_some(), "seed {seed}");
+                table.expire(now);
                 assert_eq!(table.len(), model.len(), "seed {seed}");
                 match (rng.u32(..4), known) {
                     (0, Some(place)) => {
