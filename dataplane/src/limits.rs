@@ -311,7 +311,13 @@ pub const SEARCH_RETRY_NS: u64 = MILLISECOND;
 pub const COMMANDS_PER_POLL: usize = 16;
 /// Connections whose timers are looked after in one poll: a thousand that time out together must not keep
 /// frames waiting.
-pub const TIMERS_PER_POLL: usize = 256;
+pub const TIMERS_PER_POLL: usize = 128;
+/// Timers looked at in one poll, due or not, of which a tick of the timer wheel may have any number: some
+/// 10 µs of work.
+pub const TIMERS_VISITED_PER_POLL: u32 = 1024;
+/// Connections served in one poll, whether or not they have anything to send: as many as it serves doorbells
+/// of, and some 50 µs of work where each sends a segment.
+pub const CONNECTIONS_SERVED_PER_POLL: usize = 64;
 /// Requests that put nothing on the wire (binds, registrations, invalidations) carried out in one poll: some
 /// 50 µs of work. Beyond them each connection has one in its turn, so that none waits for another.
 pub const LOCAL_OPERATIONS_PER_POLL: usize = 256;

@@ -1,6 +1,8 @@
 //! The connections of a core: where each one lies, whether it is scheduled, and when its next
 //! timer is due.
 
+use std::collections::VecDeque;
+
 use super::flow_index::FlowIndex;
 use super::flows::Flows;
 use super::wheel::Wheel;
@@ -82,6 +84,9 @@ pub(crate) struct Table<C> {
     timers: Wheel,
     /// Slots of connections that may have something to send. The last is served next.
     scheduled: Vec<u32>,
+    /// Slots of connections that were served, and have more to send, after all those in `scheduled`: the last
+    /// comes first. There are some only if as many as a poll serves are in `scheduled`.
+    served: VecDeque<u32>,
 }
 
 impl<C: Keyed> Table<C> {
@@ -97,6 +102,7 @@ impl<C: Keyed> Table<C> {
             flows: Flows::new(capacity, hash_key),
             timers: Wheel::new(capacity),
             scheduled: Vec::with_capacity(capacity),
+            served: VecDeque::new(),
         }
     }
 
@@ -235,7 +241,7 @@ impl<C: Keyed> Table<C> {
         }
     }
 
-    /// Returns how many connections are scheduled.
+    /// Returns how many connections are scheduled, as far as a poll may serve them.
     #[inline]
     pub(crate) fn scheduled(&self) -> usize {
         self.scheduled.len()
@@ -256,12 +262,22 @@ impl<C: Keyed> Table<C> {
         self.slots[slot as usize].is_scheduled = false;
     }
 
-    /// Has the connections from position `first` on served after all others.
+    /// Has the connections from position `first` on, which were served, served after all others. Moves only
+    /// these and as many as a poll serves, however many are scheduled.
     pub(crate) fn rotate_scheduled(&mut self, first: usize) {
-        let served = self.scheduled.len() - first;
-        if first > 0 && served > 0 {
-            self.scheduled.rotate_right(served);
+        if first > 0 || !self.served.is_empty() {
+            self.put_last(first);
         }
+    }
+
+    #[inline(never)]
+    fn put_last(&mut self, first: usize) {
+        for slot in self.scheduled.drain(first..).rev() {
+            self.served.push_front(slot);
+        }
+        let missing = limits::CONNECTIONS_SERVED_PER_POLL.saturating_sub(self.scheduled.len());
+        let kept = self.served.len().saturating_sub(missing);
+        self.scheduled.splice(..0, self.served.drain(kept..));
     }
 
     /// Sets when the timer of the connection in `slot` is due; `NEVER` turns it off.
@@ -271,13 +287,14 @@ impl<C: Keyed> Table<C> {
     }
 
     /// Returns the slot of a connection whose timer is due at `now`, and turns the timer off; `None` if none
-    /// is.
+    /// is, or the next poll is to look for it.
     #[inline]
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<u32> {
         self.timers.pop_due(now)
     }
 
-    /// Returns a time no later than the earliest deadline, and later than now unless one is due.
+    /// Returns a time no later than the earliest deadline. It is later than now unless one is due, or there
+    /// are too many in a tick to look at all of them.
     pub(crate) fn next_deadline(&self) -> Instant {
         self.timers.next_deadline()
     }

@@ -1,6 +1,8 @@
 //! A timing wheel: deadlines of connections, at a bounded cost per poll.
 
+use crate::limits;
 use crate::time::Instant;
+use crate::visits;
 
 /// Nanoseconds of a tick, as a power of two: about a millisecond, finer than any TCP timer needs.
 const TICK_SHIFT: u32 = 20;
@@ -28,6 +30,20 @@ pub(super) struct Wheel {
     /// The tick up to which everything that was due has been returned.
     tick: u64,
     armed: usize,
+    /// The pass over the slot of a tick, in which each entry is looked at once.
+    pass: Pass,
+    /// Entries that may still be looked at in the poll at `polled_at`.
+    visits_left: u32,
+    polled_at: Instant,
+}
+
+/// A pass over the entries of a slot. It goes on in the next poll if there are too many for one.
+struct Pass {
+    tick: u64,
+    /// The time when it began.
+    now: Instant,
+    /// The next entry to look at; `NIL` at the end.
+    next: u32,
 }
 
 impl Wheel {
@@ -36,8 +52,16 @@ impl Wheel {
 
     /// Returns a wheel with room for `names` names, none of which is there yet.
     pub(super) fn new(names: usize) -> Self {
-        let entries = Vec::with_capacity(names);
-        Self { entries, heads: vec![NIL; SLOTS], occupied: [0; WORDS], tick: 0, armed: 0 }
+        Self {
+            entries: Vec::with_capacity(names),
+            heads: vec![NIL; SLOTS],
+            occupied: [0; WORDS],
+            tick: 0,
+            armed: 0,
+            pass: Pass { tick: 0, now: Instant::ZERO, next: NIL },
+            visits_left: limits::TIMERS_VISITED_PER_POLL,
+            polled_at: Instant::ZERO,
+        }
     }
 
     /// Adds the next name, without a deadline: the first is 0.
@@ -65,7 +89,8 @@ impl Wheel {
         }
     }
 
-    /// Returns a name whose deadline has come, and removes the deadline; `None` if no deadline has come.
+    /// Returns a name whose deadline has come, and removes the deadline; `None` if no deadline has come, or
+    /// too many were looked at in this poll.
     #[inline]
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<u32> {
         let now_tick = now.as_nanos() >> TICK_SHIFT;
@@ -77,15 +102,24 @@ impl Wheel {
     }
 
     fn pop_due_by(&mut self, now: Instant, now_tick: u64) -> Option<u32> {
+        if self.polled_at != now {
+            (self.polled_at, self.visits_left) = (now, limits::TIMERS_VISITED_PER_POLL);
+        }
         loop {
             if self.armed == 0 {
                 self.tick = self.tick.max(now_tick);
                 return None;
             }
-            let slot = (self.tick % SLOTS as u64) as usize;
-            let mut at = self.heads[slot];
-            while at != NIL {
+            if self.pass.next == NIL && (self.pass.tick, self.pass.now) != (self.tick, now) {
+                let next = self.heads[(self.tick % SLOTS as u64) as usize];
+                self.pass = Pass { tick: self.tick, now, next };
+            }
+            while self.pass.next != NIL {
+                self.visits_left = self.visits_left.checked_sub(1)?;
+                visits::record(1);
+                let at = self.pass.next;
                 let entry = self.entries[at as usize];
+                self.pass.next = entry.next;
                 if entry.deadline <= now {
                     self.unlink(at);
                     self.entries[at as usize].deadline = Instant::NEVER;
@@ -95,7 +129,10 @@ impl Wheel {
                     self.unlink(at);
                     self.link(at);
                 }
-                at = entry.next;
+            }
+            if self.pass.now != now {
+                // It began in an earlier poll: entries that it came by then may be due by now.
+                continue;
             }
             if self.tick >= now_tick {
                 return None;
@@ -104,15 +141,25 @@ impl Wheel {
         }
     }
 
-    /// Returns a time no later than the earliest deadline, and later than now unless one is due.
+    /// Returns a time no later than the earliest deadline. It is later than now unless one is due, or there
+    /// are too many in a tick to look at all of them.
     pub(super) fn next_deadline(&self) -> Instant {
         if self.armed == 0 {
             return Instant::NEVER;
         }
+        if self.pass.next != NIL {
+            return self.pass.now;
+        }
         let tick = self.next_occupied(self.tick, self.tick + SLOTS as u64 - 1);
         let mut earliest = Instant::NEVER;
         let mut at = self.heads[(tick % SLOTS as u64) as usize];
+        let mut left = limits::TIMERS_VISITED_PER_POLL;
         while at != NIL {
+            if left == 0 {
+                return Instant::from_nanos(tick << TICK_SHIFT);
+            }
+            left -= 1;
+            visits::record(1);
             let entry = &self.entries[at as usize];
             earliest = earliest.min(entry.deadline);
             at = entry.next;
@@ -141,7 +188,8 @@ impl Wheel {
     }
 
     fn link(&mut self, name: u32) {
-        let slot = self.slot_for(self.entries[name as usize].deadline);
+        let deadline = self.entries[name as usize].deadline;
+        let slot = self.slot_for(deadline);
         let head = core::mem::replace(&mut self.heads[slot as usize], name);
         let entry = &mut self.entries[name as usize];
         (entry.slot, entry.next, entry.previous) = (slot, head, NIL);
@@ -150,12 +198,19 @@ impl Wheel {
         }
         self.occupied[slot as usize / 64] |= 1 << (slot % 64);
         self.armed += 1;
+        if deadline <= self.pass.now {
+            // The pass would not come by it.
+            self.pass.next = name;
+        }
     }
 
     fn unlink(&mut self, name: u32) {
         let Entry { slot, next, previous, .. } = self.entries[name as usize];
         if slot == NIL {
             return;
+        }
+        if self.pass.next == name {
+            self.pass.next = next;
         }
         if previous == NIL {
             self.heads[slot as usize] = next;
@@ -215,6 +270,38 @@ mod tests {
         wheel.set(0, at(40 * MILLISECOND));
         wheel.set(0, Instant::NEVER);
         assert_eq!(wheel.pop_due(at(SECOND)), None);
+    }
+
+    /// Timers of one tick that are not due are not looked at again for each that is.
+    #[test]
+    fn each_entry_of_a_tick_is_looked_at_once() {
+        let names = limits::TIMERS_VISITED_PER_POLL;
+        let mut wheel = Wheel::new(names as usize);
+        // The last half is due before the first, and lies after it in the list.
+        for name in 0..names {
+            wheel.set(name, at(u64::from(1 + name / (names / 2))));
+        }
+        assert_eq!(core::iter::from_fn(|| wheel.pop_due(at(1))).count(), names as usize / 2);
+        assert_eq!(wheel.visits_left, 0);
+    }
+
+    /// More timers in a tick than are looked at in a poll: each poll looks at others, and all end.
+    #[test]
+    fn too_many_timers_for_one_poll_end_in_several() {
+        let names = 3 * limits::TIMERS_VISITED_PER_POLL;
+        let mut wheel = Wheel::new(names as usize);
+        for name in 0..names {
+            wheel.set(name, at(u64::from(1 + name % 3)));
+        }
+        let mut ended = 0;
+        for poll in 1..=7 {
+            assert!(ended == names as usize || wheel.next_deadline() <= at(poll));
+            let due = core::iter::from_fn(|| wheel.pop_due(at(poll))).count();
+            assert!(due <= limits::TIMERS_VISITED_PER_POLL as usize);
+            ended += due;
+        }
+        assert_eq!(ended, names as usize);
+        assert_eq!(wheel.next_deadline(), Instant::NEVER);
     }
 
     /// The wheel against a list that is searched, over random deadlines and steps.

@@ -28,10 +28,11 @@ impl<D: Device> Core<D> {
         let mut position = self.endpoints.table.scheduled();
         let mut busy = position > 0;
         let enough = self.host.segments_sent() + limits::SEGMENTS_SENT_PER_POLL;
-        while position > 0 && self.host.segments_sent() < enough && self.host.has_room_for_connection(now) {
+        let end = position.saturating_sub(limits::CONNECTIONS_SERVED_PER_POLL);
+        while position > end && self.host.segments_sent() < enough && self.host.has_room_for_connection(now) {
             position -= 1;
             let slot = self.endpoints.table.scheduled_at(position);
-            if !self.transmit_connection(now, slot, position == 0) {
+            if !self.transmit_connection(now, slot, position == end) {
                 self.endpoints.table.unschedule(position);
             }
         }
