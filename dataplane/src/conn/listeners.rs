@@ -4,6 +4,7 @@
 //! complete, and then until it is in Full Operation or the application has accepted it. The backlog bounds
 //! each stage, and a core bounds the half-open connections of all listeners together.
 
+use core::ops::Range;
 use std::net::IpAddr;
 
 use super::backlog_shares::{BacklogShares, Stage};
@@ -12,10 +13,13 @@ use crate::limits;
 use crate::net::flow::FlowKey;
 use crate::tcp::Behaviour;
 
-/// A port that accepts connections.
+/// A port that accepts connections, or did: a listener that was closed stays while connections are in its
+/// backlog, so that they count again if it returns.
 #[derive(Debug)]
 struct Listener {
     at: ListenAddress,
+    /// It was not closed.
+    is_open: bool,
     /// Bounds each of the two counts below.
     backlog: u32,
     /// How TCP behaves on its connections.
@@ -28,7 +32,12 @@ struct Listener {
 
 impl Listener {
     const fn new(at: ListenAddress, backlog: u32, tcp: Behaviour) -> Self {
-        Self { at, backlog, tcp, opening: 0, starting: 0 }
+        Self { at, is_open: true, backlog, tcp, opening: 0, starting: 0 }
+    }
+
+    /// Returns true if it was closed, and no connection is in its backlog.
+    const fn is_over(&self) -> bool {
+        !self.is_open && self.opening == 0 && self.starting == 0
     }
 
     const fn count_mut(&mut self, stage: Stage) -> &mut u32 {
@@ -53,8 +62,12 @@ pub(crate) struct ListenerIndex(usize);
 /// The listeners of a core and their backlogs.
 #[derive(Debug)]
 pub(crate) struct Listeners {
+    /// By port, so that those of a port are found by halving.
     list: Vec<Listener>,
+    /// How many may be open.
     capacity: usize,
+    /// Those of the list that are not closed.
+    open: usize,
     shares: BacklogShares,
     /// Half-open connections of all listeners, those included that are gone.
     opening: usize,
@@ -71,6 +84,7 @@ impl Listeners {
         Self {
             list: Vec::with_capacity(capacity),
             capacity,
+            open: 0,
             shares: BacklogShares::new(hash_key),
             opening: 0,
             opening_max: limits::HALF_OPEN_PER_CORE.min(connections / 2),
@@ -83,31 +97,51 @@ impl Listeners {
         self.syns_this_poll = 0;
     }
 
-    /// Accepts connections at `at`, or changes how that is done. `in_backlog` has the stages of the
-    /// connections to `at` that have not left the backlog: a listener that was closed and is opened again
-    /// counts them. A listener beyond the limit is ignored: control has the same limit.
-    pub(crate) fn listen(
-        &mut self,
-        at: ListenAddress,
-        backlog: u32,
-        tcp: Behaviour,
-        in_backlog: impl Iterator<Item = Stage>,
-    ) {
-        if let Some(listener) = self.list.iter_mut().find(|listener| listener.at == at) {
-            (listener.backlog, listener.tcp) = (backlog, tcp);
-        } else if self.list.len() < self.capacity {
-            let mut listener = Listener::new(at, backlog, tcp);
-            for stage in in_backlog {
-                *listener.count_mut(stage) += 1;
-            }
-            self.list.push(listener);
+    /// Accepts connections at `at`, or changes how that is done. A listener beyond the limit is ignored:
+    /// control has the same limit.
+    pub(crate) fn listen(&mut self, at: ListenAddress, backlog: u32, tcp: Behaviour) {
+        let known = self.position(at);
+        let is_open = known.is_some_and(|index| self.list[index].is_open);
+        if !is_open && self.open == self.capacity {
+            return;
+        }
+        self.open += usize::from(!is_open);
+        if let Some(index) = known {
+            let listener = &mut self.list[index];
+            (listener.is_open, listener.backlog, listener.tcp) = (true, backlog, tcp);
+        } else {
+            let index = self.list.partition_point(|listener| listener.at.port <= at.port);
+            self.list.insert(index, Listener::new(at, backlog, tcp));
         }
     }
 
     /// Accepts no more connections at `at`. Those in its backlog stay, and count again if a listener there
     /// returns.
     pub(crate) fn unlisten(&mut self, at: ListenAddress) {
-        self.list.retain(|listener| listener.at != at);
+        if let Some(index) = self.position(at)
+            && core::mem::take(&mut self.list[index].is_open)
+        {
+            self.open -= 1;
+            self.remove_if_over(index);
+        }
+    }
+
+    fn remove_if_over(&mut self, index: usize) {
+        if self.list[index].is_over() {
+            self.list.remove(index);
+        }
+    }
+
+    /// Returns the places in the list of the listeners at `port`.
+    fn at_port(&self, port: u16) -> Range<usize> {
+        let start = self.list.partition_point(|listener| listener.at.port < port);
+        let count = self.list[start..].iter().take_while(|listener| listener.at.port == port).count();
+        start..start + count
+    }
+
+    /// Returns the place in the list of the listener at `at`, closed or not.
+    fn position(&self, at: ListenAddress) -> Option<usize> {
+        self.at_port(at.port).find(|index| self.list[*index].at == at)
     }
 
     /// Returns the listener that accepts connections to `port` at `local`.
@@ -115,9 +149,9 @@ impl Listeners {
     /// Of a listener at 198.18.0.1 port 80 and one at every address port 80, the first has SYNs to 198.18.0.1
     /// port 80 and the second those to the core's other addresses.
     pub(crate) fn find(&self, local: IpAddr, port: u16) -> Option<ListenerIndex> {
-        let candidates = self.list.iter().enumerate().filter(|(_, listener)| listener.at.port == port);
-        candidates
-            .filter_map(|(index, listener)| Some((listener.at.scope(local)?, index)))
+        self.at_port(port)
+            .filter(|index| self.list[*index].is_open)
+            .filter_map(|index| Some((self.list[index].at.scope(local)?, index)))
             .max_by_key(|(scope, _)| *scope)
             .map(|(_, index)| ListenerIndex(index))
     }
@@ -170,11 +204,11 @@ impl Listeners {
 
     /// Counts a connection that was half-open as open: its handshake is complete.
     pub(crate) fn complete_handshake(&mut self, at: ListenAddress, peer: IpAddr) {
-        self.leave(at, peer, Stage::Opening);
         self.shares.add(at, peer, Stage::Starting);
-        if let Some(listener) = self.list.iter_mut().find(|listener| listener.at == at) {
-            listener.starting += 1;
+        if let Some(index) = self.position(at) {
+            self.list[index].starting += 1;
         }
+        self.leave(at, peer, Stage::Opening);
     }
 
     /// Counts a connection of the listener at `at` no longer: it is in Full Operation, accepted by the
@@ -185,16 +219,20 @@ impl Listeners {
             self.opening = self.opening.saturating_sub(1);
         }
         self.shares.remove(at, peer, stage);
-        if let Some(listener) = self.list.iter_mut().find(|listener| listener.at == at) {
-            let count = listener.count_mut(stage);
+        let index = self.position(at);
+        debug_assert!(index.is_some(), "a listener stays while connections are in its backlog");
+        if let Some(index) = index {
+            let count = self.list[index].count_mut(stage);
             debug_assert!(*count > 0, "a connection leaves the backlog once");
             *count = count.saturating_sub(1);
+            self.remove_if_over(index);
         }
     }
 
-    /// Returns how many connections the backlogs hold.
+    /// Returns how many connections the backlogs of open listeners hold.
     pub(crate) fn in_backlogs(&self) -> usize {
-        self.list.iter().map(|listener| (listener.opening + listener.starting) as usize).sum()
+        let open = self.list.iter().filter(|listener| listener.is_open);
+        open.map(|listener| (listener.opening + listener.starting) as usize).sum()
     }
 }
 
@@ -218,7 +256,7 @@ mod tests {
         ];
         let mut listeners = Listeners::new(4, 16, [1, 2]);
         for at in addresses {
-            listeners.listen(at, 1, Behaviour::default(), std::iter::empty());
+            listeners.listen(at, 1, Behaviour::default());
         }
         for (local, port, expected) in [
             ("198.18.0.1", 80, Some(1)),
@@ -232,10 +270,45 @@ mod tests {
             ("198.18.0.1", 83, None),
         ] {
             let local = local.parse().unwrap();
-            assert_eq!(listeners.find(local, port), expected.map(ListenerIndex), "{local} {port}");
-            if let Some(at) = expected.map(|index: usize| addresses[index]) {
+            let found = listeners.find(local, port).map(|index| listeners.list[index.0].at);
+            let expected = expected.map(|index: usize| addresses[index]);
+            assert_eq!(found, expected, "{local} {port}");
+            if let Some(at) = expected {
                 assert_eq!(ListenAddress::of(at.scope(local).unwrap(), local, port), at);
             }
         }
+    }
+
+    /// Connections of a listener that was closed count when it returns, as far as they have come by then, and
+    /// no other listener has their places.
+    #[test]
+    fn a_listener_that_returns_finds_its_backlog() {
+        let mut listeners = Listeners::new(16, [1, 2]);
+        let at = ListenAddress::everywhere(80);
+        let key = |remote_port| FlowKey {
+            local: [198, 18, 0, 1].into(),
+            remote: [198, 18, 0, 2].into(),
+            remote_port,
+            local_port: 80,
+        };
+        for port in [79, 80, 81] {
+            listeners.listen(ListenAddress::everywhere(port), 4, Behaviour::default());
+        }
+        let listener = listeners.find(key(1).local, 80).unwrap();
+        for port in 1..=3 {
+            listeners.enter_backlog(listener, &key(port));
+        }
+        listeners.unlisten(at);
+        assert!(listeners.find(key(1).local, 80).is_none(), "it is closed");
+        listeners.complete_handshake(at, key(1).remote);
+        listeners.leave(at, key(2).remote, Stage::Opening);
+        listeners.listen(at, 4, Behaviour::default());
+        let listener = listeners.find(key(1).local, 80).unwrap();
+        let counted = &listeners.list[listener.0];
+        assert_eq!((counted.opening, counted.starting, listeners.open), (1, 1, 3));
+        listeners.unlisten(at);
+        listeners.leave(at, key(1).remote, Stage::Starting);
+        listeners.leave(at, key(3).remote, Stage::Opening);
+        assert_eq!((listeners.list.len(), listeners.open, listeners.opening), (2, 2, 0), "no trace is left");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::byte_stream::SharedByteStream;
 use crate::conn::{ConnectionId, ListenAddress};
 use crate::device::Device;
-use crate::endpoint::{Connection, Endpoints, Outcome, QueuePair};
+use crate::endpoint::{Outcome, QueuePair};
 use crate::limits;
 use crate::memory::{RemoveError, STag};
 use crate::qp::shared::{QpState, SharedQp};
@@ -43,11 +43,7 @@ impl<D: Device> Core<D> {
             Command::Listen { address, port, backlog, tcp } => {
                 let behaviour = tcp.unwrap_or(self.behaviour);
                 let at = ListenAddress { address, port };
-                let Endpoints { table, context, .. } = &mut self.endpoints;
-                let connections = table.iter().filter(|connection| connection.in_backlog);
-                let in_backlog = connections.filter(|connection| connection.listener() == Some(at));
-                let stages = in_backlog.map(Connection::backlog_stage);
-                context.listeners.listen(at, backlog, behaviour, stages);
+                self.endpoints.context.listeners.listen(at, backlog, behaviour);
             }
             Command::Unlisten { address, port } => {
                 self.endpoints.context.listeners.unlisten(ListenAddress { address, port });
