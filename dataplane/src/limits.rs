@@ -318,6 +318,15 @@ pub const TIMERS_VISITED_PER_POLL: u32 = 1024;
 /// Connections served in one poll, whether or not they have anything to send: as many as it serves doorbells
 /// of, and some 50 µs of work where each sends a segment.
 pub const CONNECTIONS_SERVED_PER_POLL: usize = 64;
+/// Connections that a walk over all of them visits in one poll, some 30 µs of work: a report of the counters,
+/// a look for those that hold frames, and one for those that wait for a path. The next poll goes on.
+pub const CONNECTIONS_VISITED_PER_POLL: usize = 256;
+/// Queue pairs whose posted work is accepted together because memory is deregistered. The poll that begins
+/// with it does so twice at most.
+pub const QUEUE_PAIRS_VISITED_TOGETHER: u32 = 128;
+/// Ports tried together for a connection that control opens: each takes a look-up or three. The poll that
+/// begins with it does so twice at most.
+pub const PORTS_TRIED_TOGETHER: u32 = 128;
 /// Requests that put nothing on the wire (binds, registrations, invalidations) carried out in one poll: some
 /// 50 µs of work. Beyond them each connection has one in its turn, so that none waits for another.
 pub const LOCAL_OPERATIONS_PER_POLL: usize = 256;
@@ -326,6 +335,8 @@ pub const DOORBELLS_PER_POLL: usize = 64;
 /// Connections on which a message that has waited for a shared receive queue goes on in one poll: each may
 /// have a whole window to take.
 pub const RECEIVES_RESUMED_PER_POLL: usize = 64;
+/// Connections that wait for a shared receive queue that one poll asks whether it has a receive for them.
+pub const RECEIVE_WAITERS_VISITED_PER_POLL: usize = 256;
 /// Times an FPDU with a wrong CRC at the same place is dropped for TCP to bring it again (RFC 5044 §8),
 /// before the error is reported, unless a queue pair is set up otherwise. The Internet checksum lets one
 /// corruption in thousands through; if the same bytes are wrong again, the sender caused it.

@@ -31,11 +31,18 @@ impl Ports {
         Self { first, count, secrets, counters: [0; limits::PORT_COUNTERS] }
     }
 
-    /// Returns the next port for a connection from `local` to `remote` that is `usable`; `None` if none is.
+    /// Returns how many ports there are.
+    pub(crate) const fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Returns the first port that is `usable` of the next `most` for a connection from `local` to `remote`;
+    /// `None` if none is. Another call goes on after those.
     pub(crate) fn pick(
         &mut self,
         local: IpAddr,
         remote: (IpAddr, u16),
+        most: u32,
         mut usable: impl FnMut(u16) -> bool,
     ) -> Option<u16> {
         let [offset, counter] = self.secrets.map(|[key0, key1]| {
@@ -44,7 +51,7 @@ impl Ports {
             hasher.finish()
         });
         let counter = &mut self.counters[counter as usize % limits::PORT_COUNTERS];
-        (0..self.count).find_map(|_| {
+        (0..most).find_map(|_| {
             let place = (offset as u32 % self.count + u32::from(*counter)) % self.count;
             // At most 65535: 65536 ports have the places 0 to 65535.
             *counter = ((u32::from(*counter) + 1) % self.count) as u16;
@@ -60,6 +67,7 @@ mod tests {
 
     const LOCAL: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 18, 0, 1));
     const SECRETS: [[u64; 2]; 2] = [[1, 2], [3, 4]];
+    const ALL: u32 = 1 << 16;
 
     fn peer(host: u8) -> (IpAddr, u16) {
         ([198, 18, 0, host].into(), 7471)
@@ -68,7 +76,8 @@ mod tests {
     #[test]
     fn every_port_has_its_turn_before_one_comes_again() {
         let mut ports = Ports::new(1000, 1099, SECRETS);
-        let mut picked: Vec<u16> = (0..100).map(|_| ports.pick(LOCAL, peer(2), |_| true).unwrap()).collect();
+        let mut picked: Vec<u16> =
+            (0..100).map(|_| ports.pick(LOCAL, peer(2), ALL, |_| true).unwrap()).collect();
         picked.sort_unstable();
         assert_eq!(picked, (1000..1100).collect::<Vec<u16>>());
     }
@@ -77,7 +86,7 @@ mod tests {
     #[test]
     fn ports_take_turns_when_the_counter_wraps() {
         let mut ports = Ports::new(1000, 1009, SECRETS);
-        let mut next = || ports.pick(LOCAL, peer(2), |_| true).unwrap();
+        let mut next = || ports.pick(LOCAL, peer(2), ALL, |_| true).unwrap();
         let mut last = next();
         for _ in 0..70_000 {
             let port = next();
@@ -90,17 +99,33 @@ mod tests {
     fn a_port_in_use_is_passed_over_and_exhaustion_is_told() {
         let mut ports = Ports::new(1000, 1099, SECRETS);
         for _ in 0..10 {
-            assert_eq!(ports.pick(LOCAL, peer(2), |port| port == 1042), Some(1042));
+            assert_eq!(ports.pick(LOCAL, peer(2), ALL, |port| port == 1042), Some(1042));
         }
-        assert_eq!(ports.pick(LOCAL, peer(2), |_| false), None);
-        assert_eq!(Ports::new(65_535, 65_535, SECRETS).pick(LOCAL, peer(2), |_| true), Some(65_535));
+        assert_eq!(ports.pick(LOCAL, peer(2), ALL, |_| false), None);
+        assert_eq!(Ports::new(65_535, 65_535, SECRETS).pick(LOCAL, peer(2), ALL, |_| true), Some(65_535));
+    }
+
+    /// A search that is cut into pieces tries each port once, as one that is not.
+    #[test]
+    fn a_search_goes_on_where_it_was_cut() {
+        let mut ports = Ports::new(1000, 1099, SECRETS);
+        let mut tried = Vec::new();
+        for _ in 0..10 {
+            let try_one = |port| {
+                tried.push(port);
+                false
+            };
+            assert_eq!(ports.pick(LOCAL, peer(2), ports.count() / 10, try_one), None);
+        }
+        tried.sort_unstable();
+        assert_eq!(tried, (1000..1100).collect::<Vec<u16>>());
     }
 
     /// Without the secret, the first port to one peer is unpredictable and does not reveal that of another.
     #[test]
     fn peers_begin_anywhere() {
         let (low, high) = limits::EPHEMERAL_PORTS;
-        let first = |host, secrets| Ports::new(low, high, secrets).pick(LOCAL, peer(host), |_| true);
+        let first = |host, secrets| Ports::new(low, high, secrets).pick(LOCAL, peer(host), ALL, |_| true);
         let middle = high - 8192;
         let high = (0..=255).filter(|host| first(*host, SECRETS) > Some(middle)).count();
         assert!((90..=166).contains(&high), "{high} of 256 in the upper half");

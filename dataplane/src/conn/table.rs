@@ -9,6 +9,7 @@ use super::wheel::Wheel;
 use crate::limits;
 use crate::net::flow::FlowKey;
 use crate::time::Instant;
+use crate::visits;
 use crate::wire::flow::Flow;
 
 /// Names a connection: its core, its slot there, and how many connections had the slot before. Numbers are
@@ -66,6 +67,8 @@ struct Slot<C> {
     generation: u32,
     /// The connection is in [`Table::scheduled`].
     is_scheduled: bool,
+    /// The slot is in [`Table::without_path`].
+    is_without_path: bool,
     connection: Option<C>,
 }
 
@@ -87,6 +90,11 @@ pub(crate) struct Table<C> {
     /// Slots of connections that were served, and have more to send, after all those in `scheduled`: the last
     /// comes first. There are some only if as many as a poll serves are in `scheduled`.
     served: VecDeque<u32>,
+    /// Slots of connections that had no path to their peers when they were served. Some may have one by now,
+    /// or be others.
+    without_path: VecDeque<u32>,
+    /// How many of these, the last, are to be looked at because there are new paths.
+    to_resume: usize,
 }
 
 impl<C: Keyed> Table<C> {
@@ -103,6 +111,8 @@ impl<C: Keyed> Table<C> {
             timers: Wheel::new(capacity),
             scheduled: Vec::with_capacity(capacity),
             served: VecDeque::new(),
+            without_path: VecDeque::new(),
+            to_resume: 0,
         }
     }
 
@@ -156,12 +166,14 @@ impl<C: Keyed> Table<C> {
     /// Returns the connection in `slot`.
     #[inline]
     pub(crate) fn at(&self, slot: u32) -> Option<&C> {
+        visits::record(1);
         self.slots.get(slot as usize)?.connection.as_ref()
     }
 
     /// Returns the connection in `slot`, to change it, and its name.
     #[inline]
     pub(crate) fn at_mut(&mut self, slot: u32) -> Option<(ConnectionId, &mut C)> {
+        visits::record(1);
         let place = &mut self.slots[slot as usize];
         let id = ConnectionId::new(self.core, slot, place.generation);
         Some((id, place.connection.as_mut()?))
@@ -169,6 +181,7 @@ impl<C: Keyed> Table<C> {
 
     /// Returns the connection that `id` names; `None` if it is gone.
     pub(crate) fn get(&self, id: ConnectionId) -> Option<&C> {
+        visits::record(1);
         debug_assert_eq!(id.core(), self.core, "a connection of another core");
         let slot = self.slots.get(id.slot() as usize).filter(|slot| slot.generation == id.generation)?;
         slot.connection.as_ref()
@@ -177,14 +190,15 @@ impl<C: Keyed> Table<C> {
     /// Returns the connection that `id` names, to change it; `None` if it is gone.
     #[inline]
     pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut C> {
+        visits::record(1);
         debug_assert_eq!(id.core(), self.core, "a connection of another core");
         let slot = self.slots.get_mut(id.slot() as usize)?;
         if slot.generation == id.generation { slot.connection.as_mut() } else { None }
     }
 
-    /// Returns all connections.
+    /// Returns all connections. No poll has the time to visit them.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &C> {
-        self.slots.iter().filter_map(|slot| slot.connection.as_ref())
+        self.slots.iter().inspect(|_| visits::record(1)).filter_map(|slot| slot.connection.as_ref())
     }
 
     /// Adds a connection, whose addresses and ports no other has. It is scheduled. Returns its slot;
@@ -202,7 +216,12 @@ impl<C: Keyed> Table<C> {
     /// Adds a slot that was never used, if there is another.
     fn add_slot(&mut self) -> Option<u32> {
         let slot = (self.slots.len() < self.capacity).then_some(self.slots.len() as u32)?;
-        self.slots.push(Slot { generation: 0, is_scheduled: false, connection: None });
+        self.slots.push(Slot {
+            generation: 0,
+            is_scheduled: false,
+            is_without_path: false,
+            connection: None,
+        });
         self.timers.add_name();
         Some(slot)
     }
@@ -232,13 +251,38 @@ impl<C: Keyed> Table<C> {
         }
     }
 
-    /// Schedules every connection that `chosen` holds for.
-    pub(crate) fn schedule_where(&mut self, chosen: impl Fn(&C) -> bool) {
-        for slot in 0..self.slots() {
-            if self.at(slot).is_some_and(&chosen) {
-                self.schedule(slot);
+    /// Has the connection in `slot`, which was served and has no path, scheduled when there is one.
+    #[cold]
+    pub(crate) fn await_path(&mut self, slot: u32) {
+        if !core::mem::replace(&mut self.slots[slot as usize].is_without_path, true) {
+            self.without_path.push_front(slot);
+        }
+    }
+
+    /// Records that there are new paths, for [`resume`](Self::resume).
+    pub(crate) fn begin_to_resume(&mut self) {
+        self.to_resume = self.without_path.len();
+    }
+
+    /// Looks at up to `most` connections without a path, and schedules those that `has_path` holds for.
+    /// Returns false if there are more to look at.
+    pub(crate) fn resume(&mut self, most: usize, has_path: impl Fn(&C) -> bool) -> bool {
+        for _ in 0..most.min(self.to_resume) {
+            let Some(slot) = self.without_path.pop_back() else { break };
+            self.to_resume -= 1;
+            let place = &mut self.slots[slot as usize];
+            visits::record(1);
+            match &place.connection {
+                Some(connection) if !has_path(connection) => self.without_path.push_front(slot),
+                found => {
+                    place.is_without_path = false;
+                    if found.is_some() {
+                        self.schedule(slot);
+                    }
+                }
             }
         }
+        self.to_resume == 0
     }
 
     /// Returns how many connections are scheduled, as far as a poll may serve them.
@@ -301,6 +345,7 @@ impl<C: Keyed> Table<C> {
 }
 
 fn key_of<C: Keyed>(slots: &[Slot<C>], slot: u32) -> Option<&FlowKey> {
+    visits::record(1);
     slots.get(slot as usize)?.connection.as_ref().map(C::key)
 }
 
@@ -371,7 +416,58 @@ mod tests {
         assert_eq!(order, [0, 1]);
         table.schedule(1);
         assert_eq!(table.scheduled(), 2, "it is scheduled already");
-        table.schedule_where(|named| named.0.remote_port == 2);
+        table.schedule(2);
         assert_eq!(table.scheduled(), 3);
+    }
+
+    /// More connections are scheduled than a poll serves, and one begins meanwhile: it is served first, and
+    /// the others in turns.
+    #[test]
+    fn connections_are_served_in_turns_however_many_there_are() {
+        const ALL: usize = 3 * limits::CONNECTIONS_SERVED_PER_POLL + 7;
+        let mut table = table(ALL as u16);
+        table.scheduled.swap_remove(0);
+        table.slots[0].is_scheduled = false;
+        let mut turns = Vec::new();
+        for poll in 0..20 {
+            if poll == 2 {
+                table.schedule(0);
+            }
+            let scheduled = table.scheduled();
+            let end = scheduled.saturating_sub(limits::CONNECTIONS_SERVED_PER_POLL);
+            turns.extend((end..scheduled).rev().map(|position| table.scheduled_at(position)));
+            table.rotate_scheduled(end);
+        }
+        let first = turns.iter().position(|slot| *slot == 0);
+        assert_eq!(first, Some(2 * limits::CONNECTIONS_SERVED_PER_POLL), "it is new");
+        // From then on each has its turn before another has its next.
+        let (_, rest) = turns.split_at(2 * limits::CONNECTIONS_SERVED_PER_POLL);
+        let mut waited = vec![0; ALL];
+        for (turn, &slot) in rest.iter().enumerate() {
+            assert!(turn - waited[slot as usize] <= ALL + 1, "slot {slot} at turn {turn}");
+            waited[slot as usize] = turn;
+        }
+        assert!(waited.iter().all(|turn| rest.len() - turn <= ALL + 1));
+    }
+
+    /// Of four connections without a path, those that have one then are scheduled, a few at a time; a slot
+    /// without a connection is forgotten.
+    #[test]
+    fn connections_without_a_path_are_scheduled_when_they_have_one() {
+        let mut table = table(4);
+        for slot in 0..4 {
+            table.await_path(slot);
+            table.await_path(slot);
+        }
+        assert!(table.remove(2).is_some());
+        (0..4).rev().for_each(|position| table.unschedule(position));
+        assert!(table.resume(9, |_| true), "there is no new path");
+        table.begin_to_resume();
+        let has_path = |named: &Named| named.0.remote_port != 1;
+        assert!(!table.resume(3, has_path) && table.resume(3, has_path));
+        assert_eq!((table.scheduled(), table.without_path.len()), (2, 1));
+        table.begin_to_resume();
+        assert!(table.resume(3, |_| true));
+        assert_eq!((table.scheduled(), table.without_path.len()), (3, 0));
     }
 }

@@ -3,7 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::device::Device;
-use crate::endpoint::{Connection, OpenKind};
+use crate::endpoint::{Endpoints, OpenKind};
+use crate::limits;
 use crate::net::addresses;
 use crate::net::flow::FlowKey;
 use crate::ring::ConnectError;
@@ -13,51 +14,67 @@ use crate::wire::tcp::SeqNumber;
 
 use super::Core;
 
+/// A connection to open: the arguments of [`Command::Connect`](crate::ring::Command::Connect), and how far
+/// the search for a local port has come.
+pub(super) struct OpenRequest {
+    pub token: u64,
+    pub local: Option<SocketAddr>,
+    pub remote: SocketAddr,
+    pub timeout_ns: u64,
+    pub tcp: Option<tcp::Behaviour>,
+    pub octets: Box<[u8]>,
+    /// Ports that were tried: all of them once for one that is unused, then for one in TIME-WAIT.
+    pub ports_tried: u32,
+}
+
+/// A local port that a connection may have.
+struct FreePort {
+    key: FlowKey,
+    /// The least initial sequence number, if the port had a connection to the same peer before.
+    iss_min: Option<SeqNumber>,
+}
+
 impl<D: Device> Core<D> {
-    /// Opens a connection; the arguments are those of [`Command::Connect`](crate::ring::Command::Connect).
-    /// Returns its slot.
-    pub(super) fn connect(
-        &mut self,
-        now: Instant,
-        token: u64,
-        local: Option<SocketAddr>,
-        remote: SocketAddr,
-        timeout_ns: u64,
-        behaviour: Option<tcp::Behaviour>,
-    ) -> Result<u32, ConnectError> {
+    /// Opens a connection. Returns false if the next poll is to go on: there may be a free port yet.
+    pub(super) fn connect(&mut self, now: Instant, request: &mut OpenRequest) -> Result<bool, ConnectError> {
         // An IPv4-mapped IPv6 address represents an IPv4 address (RFC 4291 §2.5.5.2).
-        let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
+        let remote = SocketAddr::new(request.remote.ip().to_canonical(), request.remote.port());
         self.host.next_hop(remote.ip()).ok_or(ConnectError::NoRoute)?;
-        let (address, port) = self.local_end(local, remote.ip())?;
-        let (key, iss_min) = self.free_port(now, address, port, remote).ok_or(ConnectError::NoPort)?;
+        let (address, port) = self.local_end(request.local, remote.ip())?;
+        let found = match port {
+            Some(port) => self.given_port(now, address, port, remote),
+            None => self.free_port(now, address, remote, &mut request.ports_tried),
+        };
+        let Some(FreePort { key, iss_min }) = found else {
+            let may_go_on = port.is_none() && request.ports_tried < 2 * self.ports.count();
+            return if may_go_on { Ok(false) } else { Err(ConnectError::NoPort) };
+        };
         let mut iss = self.initial_numbers.sequence_number(&key, now);
         if let Some(iss_min) = iss_min {
             iss = iss.later(iss_min);
         }
-        let behaviour = behaviour.unwrap_or(self.behaviour);
+        let behaviour = request.tcp.unwrap_or(self.behaviour);
         let tcp = tcp::Connection::connect(self.tcp_config(&key, behaviour), iss);
-        let slot =
-            self.insert_connection(key, OpenKind::Active { token }, tcp).ok_or(ConnectError::NoRoom)?;
+        let open_kind = OpenKind::Active { token: request.token };
+        let slot = self.insert_connection(key, open_kind, tcp).ok_or(ConnectError::NoRoom)?;
+        self.endpoints.context.opening.insert(request.token, slot);
         if iss_min.is_some() {
             self.time_waits.remove(&key);
             self.endpoints.context.statistics.time_waits_reused += 1;
         }
         if let Some(mut endpoint) = self.endpoints.at(now, slot) {
-            endpoint.open_until(now + timeout_ns);
+            endpoint.open_until(now + request.timeout_ns);
         }
-        Ok(slot)
+        // A startup frame goes with the acknowledgement that completes the handshake.
+        if let Some(mut endpoint) = self.endpoints.at(now, slot) {
+            endpoint.send_first(core::mem::take(&mut request.octets));
+        }
+        Ok(true)
     }
 
-    /// Ends the connection that is being opened for `token`, if there is one. Looks at every connection: an
-    /// application that opens one rarely changes its mind.
+    /// Ends the connection that is being opened for `token`, if there is one.
     pub(super) fn give_up(&mut self, now: Instant, token: u64) {
-        let is_it = |connection: &&Connection| {
-            connection.open_kind == OpenKind::Active { token } && !connection.open_notified
-        };
-        let Some(key) = self.endpoints.table.iter().find(is_it).map(|connection| connection.key) else {
-            return;
-        };
-        if let Some(slot) = self.endpoints.table.find(&key)
+        if let Some(&slot) = self.endpoints.context.opening.get(&token)
             && let Some(mut endpoint) = self.endpoints.at(now, slot)
         {
             let outcome = endpoint.abort();
@@ -86,37 +103,65 @@ impl<D: Device> Core<D> {
         Ok((address, port))
     }
 
-    /// Returns a free local port for a connection to `remote`, no listening one, or `port` if it is free
-    /// towards `remote`; and the least initial sequence number, if the port had a connection to `remote`
-    /// before. Ports in TIME-WAIT come last, and only where timestamps distinguish old segments from new ones
-    /// (RFC 6191 §2, from our side: our clock has ticked since).
+    /// Returns the local port that control has chosen, if it is free towards `remote`.
+    fn given_port(&self, now: Instant, local: IpAddr, port: u16, remote: SocketAddr) -> Option<FreePort> {
+        let key = key_to(local, port, remote);
+        let reusable = self.time_waits.reusable(now, &key);
+        let is_free = reusable.is_some() || !self.time_waits.contains(now, &key);
+        let is_free = is_free && self.endpoints.table.find(&key).is_none() && !is_itself(&key);
+        is_free.then(|| FreePort { key, iss_min: reusable.map(|state| state.next_iss_min()) })
+    }
+
+    /// Returns a free local port for a connection to `remote`, no listening one, and tries some of those that
+    /// were not `tried` yet. Ports in TIME-WAIT come last, and only where timestamps distinguish old segments
+    /// from new ones (RFC 6191 §2, from our side: our clock has ticked since).
     fn free_port(
         &mut self,
         now: Instant,
         local: IpAddr,
-        port: Option<u16>,
         remote: SocketAddr,
-    ) -> Option<(FlowKey, Option<SeqNumber>)> {
+        tried: &mut u32,
+    ) -> Option<FreePort> {
         let Self { ports, endpoints, time_waits, .. } = self;
         time_waits.expire(now);
-        let key = |local_port| FlowKey { local, remote: remote.ip(), remote_port: remote.port(), local_port };
-        let listens = |port| endpoints.context.listeners.find(local, port).is_some();
-        // A connection has two ends: an address and port of ours that connects to itself has one.
-        let is_itself = |port| local == remote.ip() && port == remote.port();
-        let is_unused = |port| endpoints.table.find(&key(port)).is_none() && !is_itself(port);
-        let reusable = |port| time_waits.reusable(now, &key(port));
-        if let Some(port) = port {
-            let state = reusable(port);
-            let is_free = is_unused(port) && (state.is_some() || !time_waits.contains(now, &key(port)));
-            return is_free.then(|| (key(port), state.map(|state| state.next_iss_min())));
-        }
-        let is_unused = |port| is_unused(port) && !listens(port);
+        let Endpoints { table, context, .. } = endpoints;
+        let is_unused = |key: &FlowKey| {
+            let listens = || context.listeners.find(local, key.local_port).is_some();
+            table.find(key).is_none() && !is_itself(key) && !listens()
+        };
         let to = (remote.ip(), remote.port());
-        let in_time_wait = |port| time_waits.contains(now, &key(port));
-        if let Some(port) = ports.pick(local, to, |port| is_unused(port) && !in_time_wait(port)) {
-            return Some((key(port), None));
+        let count = ports.count();
+        let mut left = limits::PORTS_TRIED_TOGETHER;
+        let mut found = None;
+        while found.is_none() && left > 0 && *tried < 2 * count {
+            let in_time_wait = *tried >= count;
+            let most = left.min(if in_time_wait { 2 * count } else { count } - *tried);
+            let tried_before = *tried;
+            let port = ports.pick(local, to, most, |port| {
+                *tried += 1;
+                let key = key_to(local, port, remote);
+                let may_have = if in_time_wait {
+                    time_waits.reusable(now, &key).is_some()
+                } else {
+                    !time_waits.contains(now, &key)
+                };
+                may_have && is_unused(&key)
+            });
+            left -= *tried - tried_before;
+            found = port.map(|port| key_to(local, port, remote));
         }
-        let port = ports.pick(local, to, |port| is_unused(port) && reusable(port).is_some())?;
-        Some((key(port), reusable(port).map(|state| state.next_iss_min())))
+        let key = found?;
+        Some(FreePort { key, iss_min: time_waits.reusable(now, &key).map(|state| state.next_iss_min()) })
     }
+}
+
+/// Returns the addresses and ports of a connection to `remote`.
+const fn key_to(local: IpAddr, local_port: u16, remote: SocketAddr) -> FlowKey {
+    FlowKey { local, remote: remote.ip(), remote_port: remote.port(), local_port }
+}
+
+/// Returns true if both ends are the same. A connection has two: an address and port of ours that connects to
+/// itself has one.
+fn is_itself(key: &FlowKey) -> bool {
+    key.local == key.remote && key.local_port == key.remote_port
 }

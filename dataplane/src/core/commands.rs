@@ -5,15 +5,35 @@ use std::sync::Arc;
 use crate::byte_stream::SharedByteStream;
 use crate::conn::{ConnectionId, ListenAddress};
 use crate::device::Device;
-use crate::endpoint::{Outcome, QueuePair};
+use crate::endpoint::{Endpoints, Outcome, QueuePair};
 use crate::limits;
-use crate::memory::{RemoveError, STag};
+use crate::memory::{ProtectionDomainId, RemoveError, STag};
 use crate::qp::shared::{QpState, SharedQp};
 use crate::ring::{AfterStream, Command, Direction, Event, FullOperation};
 use crate::tcp::CloseReason;
 use crate::time::Instant;
 
 use super::Core;
+use super::active_open::OpenRequest;
+
+/// A command that takes several polls. Those after it wait.
+pub(super) enum Unfinished {
+    /// A local port is sought.
+    Connect(OpenRequest),
+    /// Posted requests are accepted that may use the memory.
+    Deregister(Deregistration),
+}
+
+/// A deregistration.
+pub(super) struct Deregistration {
+    stag: STag,
+    /// The Protection Domain of the memory.
+    owner: ProtectionDomainId,
+    /// The next [word](crate::qp::shared::Doorbells::rung) of doorbells to look at.
+    word: usize,
+    /// A queue pair of the domain has posted requests that cannot be accepted yet, and may use the memory.
+    is_used: bool,
+}
 
 impl<D: Device> Core<D> {
     /// Carries out the commands in the ring. Returns true if there were any.
@@ -27,6 +47,9 @@ impl<D: Device> Core<D> {
     fn carry_out_commands(&mut self, now: Instant) -> bool {
         let mut busy = false;
         for _ in 0..limits::COMMANDS_PER_POLL {
+            if self.unfinished.is_some() {
+                break;
+            }
             let Some(command) = self.rings.commands.pop() else { break };
             busy = true;
             self.on_command(now, command);
@@ -36,6 +59,37 @@ impl<D: Device> Core<D> {
             self.endpoints.context.events.record_change();
         }
         busy
+    }
+
+    /// Goes on with the command that was not carried out in the poll before, if there is one.
+    pub(super) fn go_on_with_command(&mut self, now: Instant) {
+        if let Some(unfinished) = self.unfinished.take() {
+            self.go_on_with(now, unfinished);
+        }
+    }
+
+    /// Carries out a command that may take several polls, as far as one may. It stays unfinished, or ends.
+    fn go_on_with(&mut self, now: Instant, unfinished: Unfinished) {
+        match unfinished {
+            Unfinished::Connect(mut request) => match self.connect(now, &mut request) {
+                Ok(true) => {}
+                Ok(false) => self.leave_unfinished(Unfinished::Connect(request)),
+                Err(error) => self.push_event(Event::ConnectFailed { token: request.token, error }),
+            },
+            Unfinished::Deregister(mut deregistration) => {
+                if self.accept_for(&mut deregistration) {
+                    self.end_deregistration(&deregistration);
+                } else {
+                    self.leave_unfinished(Unfinished::Deregister(deregistration));
+                }
+            }
+        }
+    }
+
+    #[cold]
+    fn leave_unfinished(&mut self, command: Unfinished) {
+        self.unfinished = Some(command);
+        self.walks_on = true;
     }
 
     fn on_command(&mut self, now: Instant, command: Command) {
@@ -49,14 +103,8 @@ impl<D: Device> Core<D> {
                 self.endpoints.context.listeners.unlisten(ListenAddress { address, port });
             }
             Command::Connect { token, local, remote, timeout_ns, tcp, octets } => {
-                match self.connect(now, token, local, remote, timeout_ns, tcp) {
-                    Ok(slot) => {
-                        if let Some(mut endpoint) = self.endpoints.at(now, slot) {
-                            endpoint.send_first(octets);
-                        }
-                    }
-                    Err(error) => self.push_event(Event::ConnectFailed { token, error }),
-                }
+                let request = OpenRequest { token, local, remote, timeout_ns, tcp, octets, ports_tried: 0 };
+                self.go_on_with(now, Unfinished::Connect(request));
             }
             Command::GiveUp { token } => self.give_up(now, token),
             Command::Admit { connection } => self.with_endpoint(now, connection, |mut endpoint| {
@@ -93,8 +141,11 @@ impl<D: Device> Core<D> {
                 let result = self.endpoints.context.stags.allocate_window(stag, pd);
                 self.push_event(Event::Registered { stag, result });
             }
-            Command::Deregister { stag } => self.deregister(stag),
-            Command::ReportStatistics => self.push_event(Event::Statistics(Box::new(self.statistics()))),
+            Command::Deregister { stag } => self.deregister(now, stag),
+            Command::ReportStatistics => {
+                self.reports_wanted += 1;
+                self.walks_on = true;
+            }
             Command::ReportConnection { connection } => {
                 let open = self.endpoints.table.get(connection);
                 let report = open.map(|open| Box::new(open.tcp.snapshot()));
@@ -185,17 +236,56 @@ impl<D: Device> Core<D> {
         context.events.push(Event::QpDestroyed(number));
     }
 
-    fn deregister(&mut self, stag: STag) {
-        // Sends that were posted before read from the memory too, even if their doorbell is not served yet.
-        // Those that cannot be accepted yet may do so as well.
+    fn deregister(&mut self, now: Instant, stag: STag) {
         let stags = &mut self.endpoints.context.stags;
-        let owner = stags.owner(stag);
-        let mut may_be_used = false;
-        for qp in self.endpoints.queue_pairs.iter_mut().filter(|qp| !qp.shared.state().is_over()) {
-            qp.sender.accept_posted(&qp.shared, stags);
-            may_be_used |= Some(qp.shared.accessor().pd) == owner && qp.sender.may_be_posted(&qp.shared);
+        if let Some(owner) = stags.owner(stag) {
+            let deregistration = Deregistration { stag, owner, word: 0, is_used: false };
+            self.go_on_with(now, Unfinished::Deregister(deregistration));
+        } else {
+            let result = stags.remove(stag);
+            self.push_event(Event::Deregistered { stag, result });
         }
-        let result = if may_be_used { Err(RemoveError::InUse) } else { stags.remove(stag) };
+    }
+
+    /// Accepts requests that were posted before a deregistration: they read from the memory too. Returns
+    /// false if the next poll is to go on.
+    ///
+    /// A posted request is accepted already, or the doorbell of its queue pair rings, or it was found then
+    /// that it has to wait ([`Unaccepted`](crate::endpoint::Unaccepted)): no other queue pair is looked at.
+    fn accept_for(&mut self, deregistration: &mut Deregistration) -> bool {
+        let doorbells = &self.rings.doorbells;
+        let Endpoints { queue_pairs, context, .. } = &mut self.endpoints;
+        let mut left = limits::QUEUE_PAIRS_VISITED_TOGETHER;
+        while deregistration.word < doorbells.words() {
+            let word = deregistration.word;
+            let mut bits = doorbells.rung(word) | context.unaccepted.word(word);
+            if bits != 0 && left == 0 {
+                return false;
+            }
+            left = left.saturating_sub(bits.count_ones());
+            deregistration.word += 1;
+            while bits != 0 {
+                let slot = word as u32 * u64::BITS + bits.trailing_zeros();
+                bits &= bits - 1;
+                let found = queue_pairs.at_mut(slot);
+                match found.filter(|qp| !qp.shared.state().is_over()) {
+                    Some(qp) if qp.shared.pd == deregistration.owner => {
+                        context.unaccepted.remove(slot);
+                        qp.accept_posted(&mut context.stags, &mut context.unaccepted);
+                        deregistration.is_used |= qp.sender.may_be_posted(&qp.shared);
+                    }
+                    Some(_) => {}
+                    None => context.unaccepted.remove(slot),
+                }
+            }
+        }
+        true
+    }
+
+    fn end_deregistration(&mut self, deregistration: &Deregistration) {
+        let &Deregistration { stag, is_used, .. } = deregistration;
+        let stags = &mut self.endpoints.context.stags;
+        let result = if is_used { Err(RemoveError::InUse) } else { stags.remove(stag) };
         self.push_event(Event::Deregistered { stag, result });
     }
 }

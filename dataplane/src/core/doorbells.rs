@@ -20,7 +20,8 @@ impl<D: Device> Core<D> {
         let mut busy = self.rings.doorbells.clear_others();
         if busy {
             if self.rings.doorbells.clear_shared_receives() {
-                self.resume_shared_receive_waiters(now);
+                self.endpoints.context.receive_waiters.begin_pass();
+                self.walks_on |= !self.resume_receive_waiters(now);
             }
             self.serve_byte_streams(now);
         }
@@ -69,22 +70,21 @@ impl<D: Device> Core<D> {
     }
 
     /// Hands out receives that were posted to shared receive queues which connections wait for. The longest
-    /// wait is served first; a connection that then waits again is the last.
-    fn resume_shared_receive_waiters(&mut self, now: Instant) {
-        let (mut at, mut resumed) = (0, 0);
-        // Those that wait again join at the end, and are not visited.
-        for _ in 0..self.endpoints.context.shared_receive_waiters.len() {
-            let Some(&id) = self.endpoints.context.shared_receive_waiters.get(at) else { return };
+    /// wait is served first; a connection that then waits again is the last. Returns false if the next poll
+    /// is to go on.
+    pub(super) fn resume_receive_waiters(&mut self, now: Instant) -> bool {
+        let mut resumed = 0;
+        for _ in 0..limits::RECEIVE_WAITERS_VISITED_PER_POLL {
+            let Some((number, id)) = self.endpoints.context.receive_waiters.next_to_visit() else { break };
             let ready = self.endpoints.named(now, id).and_then(|mut endpoint| endpoint.has_shared_receive());
+            if ready == Some(true) && resumed == limits::RECEIVES_RESUMED_PER_POLL {
+                return false;
+            }
+            self.endpoints.context.receive_waiters.record_visit(number);
             if ready == Some(false) {
-                at += 1;
                 continue;
             }
-            if ready == Some(true) && resumed == limits::RECEIVES_RESUMED_PER_POLL {
-                self.rings.doorbells.ring_shared_receives();
-                return;
-            }
-            self.endpoints.context.shared_receive_waiters.remove(at);
+            self.endpoints.context.receive_waiters.remove(number);
             resumed += usize::from(ready.is_some());
             self.with_endpoint(now, id, |mut endpoint| {
                 endpoint.on_unlisted();
@@ -92,5 +92,6 @@ impl<D: Device> Core<D> {
                 Outcome::SCHEDULE
             });
         }
+        !self.endpoints.context.receive_waiters.is_passing()
     }
 }

@@ -14,6 +14,15 @@
 //! acknowledgement or a timer only does not wait for that. A core with a thread of its own sends the
 //! acknowledgement in the same poll, because it cannot know when an application on another thread will look.
 //!
+//! # Work that takes several polls
+//!
+//! No poll looks at all connections or all queue pairs: with 100,000 of them, frames would wait for
+//! milliseconds. Most events concern those of a list: connections without a path to their peer, queue pairs
+//! with posted requests, timers of a tick. Where all are concerned, each poll visits a bounded number of
+//! them, and the next goes on: a report of the counters, the look for those that hold frames. So it does
+//! where a list is long. A command that takes several polls has those after it wait. Until all is done,
+//! [`Core::has_scheduled`] is true.
+//!
 //! # Time
 //!
 //! Protocol code reads no clock. `poll_once(now)` is given the time and `next_deadline()` says when it must
@@ -39,7 +48,7 @@ pub mod testing;
 mod timers;
 mod transmit;
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::byte_stream::TransferCounters;
@@ -47,7 +56,9 @@ use crate::conn::{
     ConnectionId, InitialNumbers, Listeners, Orphans, Ports, SynCookies, Table, TimeWaitTable,
 };
 use crate::device::{Device, RxInterrupt};
-use crate::endpoint::{Connection, Context, CutRunStore, Endpoint, Endpoints, Outcome, QueuePairs};
+use crate::endpoint::{
+    Connection, Context, CutRunStore, Endpoint, Endpoints, Outcome, QueuePairs, ReceiveWaiters, Unaccepted,
+};
 use crate::limits;
 use crate::memory::StagTable;
 use crate::net::Host;
@@ -86,6 +97,16 @@ pub struct Core<D: Device> {
     evict_at: Instant,
     /// When they were looked at last.
     looked_at: Instant,
+    /// The look at them, while it goes on.
+    look: Option<eviction::Look>,
+    /// Reports of the counters that control waits for, besides the one that is made.
+    reports_wanted: usize,
+    /// The command that was not carried out in one poll.
+    unfinished: Option<commands::Unfinished>,
+    /// An address of the host has come into use, and connections may wait for it.
+    has_new_address: bool,
+    /// Something that visits many connections or queue pairs goes on in this poll or the next.
+    walks_on: bool,
     rings: Rings,
     /// Dropped last: the frames above go back to its device.
     host: Host<D>,
@@ -117,7 +138,9 @@ impl<D: Device> Core<D> {
                 secret.derive(Purpose::BacklogShares),
             ),
             orphans: Orphans::new(tables.connections, secret.derive(Purpose::Orphans)),
-            shared_receive_waiters: VecDeque::with_capacity(tables.queue_pairs),
+            opening: BTreeMap::new(),
+            receive_waiters: ReceiveWaiters::default(),
+            unaccepted: Unaccepted::default(),
             cut_runs: CutRunStore::new(tables.cut_octets),
             local_operations_left: limits::LOCAL_OPERATIONS_PER_POLL,
             lingering_octets: 0,
@@ -126,6 +149,7 @@ impl<D: Device> Core<D> {
             events: Events::new(rings.events.clone()),
             statistics: Statistics::default(),
             transfers: TransferCounters::default(),
+            report: None,
         };
         let port_secrets =
             [Purpose::PortOffsets, Purpose::PortCounters].map(|purpose| secret.derive(purpose));
@@ -146,6 +170,11 @@ impl<D: Device> Core<D> {
             polled_at: Instant::ZERO,
             evict_at: Instant::ZERO,
             looked_at: Instant::ZERO,
+            look: None,
+            reports_wanted: 0,
+            unfinished: None,
+            has_new_address: false,
+            walks_on: false,
             rings,
             host: Host::new(device, config.into_host(), secret),
         }
@@ -187,7 +216,7 @@ impl<D: Device> Core<D> {
         if !self.data_arrived && !had_scheduled {
             busy |= self.transmit(now);
         }
-        busy |= self.host.looped_frames() > 0 || self.has_scheduled();
+        busy |= self.host.looped_frames() > 0 || self.endpoints.table.scheduled() > 0;
         self.end_poll(busy)
     }
 
@@ -216,7 +245,22 @@ impl<D: Device> Core<D> {
             self.host.free_spent();
         }
         busy |= self.detect_duplicates(now);
-        busy | self.expire_timers(now)
+        busy |= self.expire_timers(now);
+        busy | (self.walks_on && self.walk_on(now))
+    }
+
+    /// Goes on with everything that visits many connections or queue pairs, each a bounded number of them.
+    #[cold]
+    fn walk_on(&mut self, now: Instant) -> bool {
+        self.go_on_with_command(now);
+        let mut walks_on = self.unfinished.is_some();
+        walks_on |= !self.go_on_reporting();
+        walks_on |= !self.go_on_looking(now);
+        walks_on |= !self.resume_those_without_path();
+        let passes = self.endpoints.context.receive_waiters.is_passing();
+        walks_on |= passes && !self.resume_receive_waiters(now);
+        self.walks_on = walks_on;
+        true
     }
 
     fn end_poll(&mut self, busy: bool) -> bool {
@@ -229,15 +273,19 @@ impl<D: Device> Core<D> {
         busy
     }
 
-    /// Returns true if a connection is scheduled: the next poll is to come at once.
+    /// Returns true if a connection is scheduled, or something that takes several polls goes on: the next
+    /// poll is to come at once.
     #[inline]
     pub fn has_scheduled(&self) -> bool {
-        self.endpoints.table.scheduled() > 0
+        self.endpoints.table.scheduled() > 0 || self.walks_on
     }
 
     /// Returns when [`poll_once`](Self::poll_once) must be called again even if nothing arrives and nothing
     /// is posted.
     pub fn next_deadline(&self) -> Instant {
+        if self.walks_on {
+            return Instant::ZERO;
+        }
         self.host.next_deadline().min(self.endpoints.table.next_deadline())
     }
 

@@ -5,7 +5,7 @@ use std::vec::Drain;
 
 use crate::device::Device;
 use crate::drops::DropCause;
-use crate::endpoint::{Burst, BurstOutcome, Outcome, Unreachable};
+use crate::endpoint::{Burst, BurstOutcome, Connection, Outcome, Unreachable};
 use crate::limits;
 use crate::net::Host;
 use crate::net::flow::FlowKey;
@@ -121,10 +121,31 @@ impl<D: Device> Core<D> {
     #[inline]
     pub(super) fn detect_duplicates(&mut self, now: Instant) -> bool {
         let Some(assigned) = self.host.detect_duplicates(now) else { return false };
-        for address in assigned {
-            self.endpoints.table.schedule_where(|connection| connection.key.local == address);
+        if !assigned.is_empty() {
+            self.has_new_address = true;
+            self.on_new_paths();
         }
         true
+    }
+
+    /// Has connections that wait for a path looked at: a neighbour answered, or an address of the host came
+    /// into use.
+    #[cold]
+    fn on_new_paths(&mut self) {
+        self.endpoints.table.begin_to_resume();
+        self.walks_on = true;
+    }
+
+    /// Schedules connections that wait for a path, and have one; or that may ask for their neighbour, because
+    /// an address of the host has come into use. Returns false if the next poll is to go on.
+    pub(super) fn resume_those_without_path(&mut self) -> bool {
+        let Self { endpoints, host, has_new_address, .. } = self;
+        let may_send = |Connection { key, .. }: &Connection| {
+            host.has_path(key) || *has_new_address && host.may_use(key.local)
+        };
+        let is_done = endpoints.table.resume(limits::CONNECTIONS_VISITED_PER_POLL, may_send);
+        *has_new_address &= !is_done;
+        is_done
     }
 
     fn on_inbound(&mut self, now: Instant, inbound: Result<Inbound<D::Frame>, DropCause>) {
@@ -132,10 +153,8 @@ impl<D: Device> Core<D> {
             Ok(Inbound::Segment(segment, header, frame)) => self.on_tcp(now, &segment, header, frame),
             Ok(Inbound::IcmpError(error)) => self.on_icmp_error(now, &error),
             Ok(Inbound::NeighbourResolved(neighbour)) => {
-                let host = &self.host;
-                self.endpoints
-                    .table
-                    .schedule_where(|connection| host.next_hop(connection.key.remote) == Some(neighbour));
+                debug_assert!(self.host.knows_neighbour(neighbour), "its hardware address is known now");
+                self.on_new_paths();
                 Ok(())
             }
             Ok(Inbound::Done) => Ok(()),

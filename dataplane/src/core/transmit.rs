@@ -18,8 +18,9 @@ impl<D: Device> Core<D> {
     /// is full or the poll has sent enough, is the first in the next poll.
     #[inline]
     pub(super) fn transmit(&mut self, now: Instant) -> bool {
-        let has_work =
-            self.has_scheduled() || self.host.frames_to_send() > 0 || self.host.has_to_solicit(now);
+        let has_work = self.endpoints.table.scheduled() > 0
+            || self.host.frames_to_send() > 0
+            || self.host.has_to_solicit(now);
         has_work && self.serve_scheduled(now)
     }
 
@@ -58,9 +59,12 @@ impl<D: Device> Core<D> {
                 true
             }
             AfterTransmit::Wait { mut deadline } => {
-                if path.is_none() && self.host.is_unresolved(endpoint.connection.key.remote) {
-                    // The next hop may not answer: then the connection asks again.
-                    deadline = deadline.min(now + limits::NEIGHBOUR_RETRANSMIT_NS);
+                if path.is_none() {
+                    if self.host.is_unresolved(endpoint.connection.key.remote) {
+                        // The next hop may not answer: then the connection asks again.
+                        deadline = deadline.min(now + limits::NEIGHBOUR_RETRANSMIT_NS);
+                    }
+                    self.endpoints.table.await_path(slot);
                 }
                 self.endpoints.table.set_deadline(slot, deadline);
                 false

@@ -27,7 +27,7 @@ impl<F> RdmapStream<'_, F> {
         self.tcp.unusual |= Unusual::AWAITS_RECEIVE;
         if let Some(queue) = self.qp.shared.shared_receives() {
             if !core::mem::replace(&mut self.operating.awaits_shared_receive, true) {
-                self.context.shared_receive_waiters.push_back(self.id);
+                self.qp.receive_wait.number = self.context.receive_waiters.add(self.id);
             }
             queue.await_post(&self.context.doorbells);
         }
@@ -94,8 +94,9 @@ impl<F: Frame> Endpoint<'_, F> {
     pub(super) fn leave_shared_receive_waiters(&mut self) {
         if let Mode::FullOperation(operating) = &mut self.connection.mode
             && core::mem::take(&mut operating.awaits_shared_receive)
+            && let Some(qp) = self.queue_pair.as_deref()
         {
-            self.context.shared_receive_waiters.retain(|waiter| *waiter != self.id);
+            self.context.receive_waiters.remove(qp.receive_wait.number);
         }
     }
 }

@@ -1,5 +1,8 @@
 //! How a stream and its connection end: by an error, by the peer's Terminate or FIN, and for their users.
 
+use std::collections::BTreeMap;
+
+use crate::conn::ConnectionId;
 use crate::device::Frame;
 use crate::limits;
 use crate::memory::StagTable;
@@ -25,6 +28,7 @@ impl<F: Frame> Endpoint<'_, F> {
             self.context.listeners.complete_handshake(listener, connection.key.remote);
         }
         connection.open_notified = true;
+        forget_opening(&mut self.context.opening, connection, self.id);
         connection.abort_at = Instant::NEVER;
         self.context.statistics.connections_opened += 1;
         let (connection, flow) = (self.id, connection.key);
@@ -152,6 +156,7 @@ impl<F: Frame> Endpoint<'_, F> {
         let event = match connection.open_kind {
             _ if connection.open_notified => Some(Event::Closed { connection: self.id, reason }),
             OpenKind::Active { token } => {
+                forget_opening(&mut self.context.opening, connection, self.id);
                 Some(Event::ConnectFailed { token, error: connect_error(connection, reason) })
             }
             OpenKind::Passive(_) => None,
@@ -189,11 +194,24 @@ impl<F: Frame> Endpoint<'_, F> {
             stream.promise.end(&mut self.context.pools.held);
         }
         self.context.cut_runs.remove(self.id);
-        self.context.statistics.tcp.add(&self.connection.tcp.counters());
-        self.context.transfers.add(&self.connection.transfer_counters());
+        let (tcp, transfers) = (self.connection.tcp.counters(), self.connection.transfer_counters());
+        self.context.statistics.tcp.add(&tcp);
+        self.context.transfers.add(&transfers);
+        if let Some(report) = &mut self.context.report {
+            report.add_ended(self.id.slot(), &tcp, &transfers);
+        }
         if let Mode::Lingering { kept_octets } = self.connection.mode {
             self.context.lingering_octets -= kept_octets;
         }
+    }
+}
+
+/// Removes a connection from those that control opens, if it is one of them.
+fn forget_opening(opening: &mut BTreeMap<u64, u32>, connection: &Connection, id: ConnectionId) {
+    if let OpenKind::Active { token } = connection.open_kind
+        && opening.get(&token) == Some(&id.slot())
+    {
+        opening.remove(&token);
     }
 }
 

@@ -1,10 +1,10 @@
 //! The context that all endpoints of a core share: memory, pools, budgets, and the events to control.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::byte_stream::TransferCounters;
-use crate::conn::{ConnectionId, Listeners, Orphans};
+use crate::conn::{Listeners, Orphans};
 use crate::memory::StagTable;
 use crate::ordered::OrderedPool;
 use crate::qp::receiver::PlacedSegment;
@@ -15,6 +15,9 @@ use crate::tcp::Pools;
 
 use super::connection::Chunk;
 use super::cut_runs::CutRunStore;
+use super::receive_waiters::ReceiveWaiters;
+use super::report::Report;
+use super::unaccepted::Unaccepted;
 
 /// The context that all endpoints of a core share.
 pub(crate) struct Context<F> {
@@ -28,9 +31,12 @@ pub(crate) struct Context<F> {
     pub listeners: Listeners,
     /// The connections that applications have left.
     pub orphans: Orphans,
-    /// Connections on which a message waits for a receive of a shared receive queue, the longest wait first.
-    /// Each is in the list once.
-    pub shared_receive_waiters: VecDeque<ConnectionId>,
+    /// Connections that control opens and that are not open yet, by the token of the command: their slots.
+    pub opening: BTreeMap<u64, u32>,
+    /// Connections on which a message waits for a receive of a shared receive queue. Each is there once.
+    pub receive_waiters: ReceiveWaiters,
+    /// Queue pairs whose posted requests could not be accepted when their doorbell was served.
+    pub unaccepted: Unaccepted,
     /// FPDUs that were sent in part.
     pub cut_runs: CutRunStore,
     /// Requests that put nothing on the wire that may still be carried out in this poll, besides one for each
@@ -48,4 +54,6 @@ pub(crate) struct Context<F> {
     pub statistics: Statistics,
     /// The transfers of connections that are over.
     pub transfers: TransferCounters,
+    /// The report of all counters that is made.
+    pub report: Option<Report>,
 }

@@ -37,6 +37,9 @@ impl<F: Frame> Endpoint<'_, F> {
 
     /// Handles the doorbell of the queue pair: work was posted, or receives.
     pub(crate) fn on_doorbell(&mut self) -> Outcome {
+        if let Some(qp) = self.queue_pair.as_deref_mut() {
+            qp.accept_posted(&mut self.context.stags, &mut self.context.unaccepted);
+        }
         if self.connection.tcp.unusual.is_empty() {
             return Outcome::SCHEDULE;
         }

@@ -71,11 +71,14 @@ mod queue_pairs;
 mod rdmap_stream;
 mod receive;
 mod receive_wait;
+mod receive_waiters;
+mod report;
 mod send_stream;
 mod shortage;
 mod stream;
 mod stream_halves;
 mod transmit;
+mod unaccepted;
 
 use crate::conn::ConnectionId;
 use crate::device::Frame;
@@ -93,7 +96,10 @@ pub(crate) use icmp::Unreachable;
 pub(crate) use queue_pair::QueuePair;
 pub(crate) use queue_pairs::QueuePairs;
 pub(crate) use receive::BurstOutcome;
+pub(crate) use receive_waiters::ReceiveWaiters;
+pub(crate) use report::Report;
 pub(crate) use transmit::{AfterTransmit, StreamFailed};
+pub(crate) use unaccepted::Unaccepted;
 
 /// One connection with its queue pair, if it carries the stream of one, and what it shares with others.
 pub(crate) struct Endpoint<'c, F> {

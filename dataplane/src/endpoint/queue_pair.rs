@@ -13,6 +13,7 @@ use crate::qp::shared::{QpState, SharedQp};
 use crate::ring::FullOperation;
 
 use super::receive_wait::ReceiveWait;
+use super::unaccepted::Unaccepted;
 
 /// A queue pair at its core. The fields are in an order that leaves what steady operation needs in few cache
 /// lines, the first four: rare things of the sender are boxed, and the receiver begins with what each segment
@@ -57,6 +58,18 @@ impl QueuePair {
         self.receive_wait = ReceiveWait::new(operation.receive_wait_ns);
         self.shared.set_ord(operation.depths.ord);
         self.shared.set_state(QpState::ReadyToSend);
+    }
+
+    /// Accepts what is posted, as the queue pair's doorbell asks for: from here on it counts as a reader of
+    /// its memory. If some has to wait, the queue pair becomes one of the `unaccepted`.
+    #[inline]
+    pub(crate) fn accept_posted(&mut self, stags: &mut StagTable, unaccepted: &mut Unaccepted) {
+        if !self.shared.state().is_over()
+            && !self.sender.accept_posted(&self.shared, stags)
+            && let Some(slot) = self.shared.home()
+        {
+            unaccepted.insert(slot);
+        }
     }
 
     /// Ends all requests that are posted and not complete.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::conn::ConnectionId;
 use crate::qp::shared::{QpState, SharedQp};
+use crate::visits;
 
 use super::queue_pair::QueuePair;
 
@@ -46,6 +47,7 @@ impl QueuePairs {
     /// Returns the queue pair that is in `slot` now.
     #[inline]
     pub(crate) fn at_mut(&mut self, slot: u32) -> Option<&mut QueuePair> {
+        visits::record(1);
         self.slots.get_mut(slot as usize)?.as_mut()
     }
 

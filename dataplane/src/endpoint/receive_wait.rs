@@ -1,20 +1,24 @@
 //! How long a message [waits for a receive](super::await_receive).
 
+use core::num::NonZeroU64;
+
 use crate::time::Instant;
 
 /// How long messages of a stream may wait for a receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceiveWait {
     /// How long one may wait, in nanoseconds; `None` if it is an error at once.
-    allowed_ns: Option<u64>,
+    allowed_ns: Option<NonZeroU64>,
+    /// Its number among the [waits](super::ReceiveWaiters) for shared receive queues, if it is one of them.
+    pub(super) number: u64,
     /// When the message that waits is an error; `NEVER` while none does.
     pub(super) until: Instant,
 }
 
 impl ReceiveWait {
     /// Returns that no message waits, and that each may for `allowed_ns` nanoseconds.
-    pub(crate) const fn new(allowed_ns: Option<u64>) -> Self {
-        Self { allowed_ns, until: Instant::NEVER }
+    pub(crate) fn new(allowed_ns: Option<u64>) -> Self {
+        Self { allowed_ns: allowed_ns.and_then(NonZeroU64::new), number: 0, until: Instant::NEVER }
     }
 
     /// Returns true if messages may wait.
@@ -30,7 +34,7 @@ impl ReceiveWait {
         let begins = self.until == Instant::NEVER;
         if begins {
             // A deadline that is never reached differs from none.
-            self.until = (now + allowed_ns).min(Instant::from_nanos(u64::MAX - 1));
+            self.until = (now + allowed_ns.get()).min(Instant::from_nanos(u64::MAX - 1));
         }
         (now < self.until).then_some(begins)
     }

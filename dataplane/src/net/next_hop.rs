@@ -66,6 +66,16 @@ impl<D: Device> Host<D> {
         self.neighbours.known(self.next_hop(remote)?).map(Egress::Wire)
     }
 
+    /// Returns true if `address` is one of the host's own that it may use: not a tentative one.
+    pub(crate) fn may_use(&self, address: IpAddr) -> bool {
+        self.own.contains(address)
+    }
+
+    /// Returns true if the packets of a connection can leave, without asking for an unknown hardware address.
+    pub(crate) fn has_path(&self, key: &FlowKey) -> bool {
+        self.own.contains(key.local) && self.known_egress(key.remote).is_some()
+    }
+
     /// Returns where a reply to `frame`, which came from `remote`, leaves the host: to the known next hop,
     /// else back to the station that sent the frame. No hardware address is asked for.
     pub(crate) fn egress_of_reply(&self, remote: IpAddr, frame: &D::Frame) -> Option<Egress> {
@@ -78,6 +88,11 @@ impl<D: Device> Host<D> {
             Egress::Wire(mac) => mac,
             Egress::Loopback => self.mac,
         }
+    }
+
+    /// Returns true if the hardware address of a neighbour is known.
+    pub(crate) fn knows_neighbour(&self, neighbour: IpAddr) -> bool {
+        self.neighbours.known(neighbour).is_some()
     }
 
     /// Returns true if packets to `remote` wait for the hardware address of their next hop.

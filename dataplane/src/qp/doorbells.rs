@@ -169,6 +169,20 @@ impl Bells {
         None
     }
 
+    /// Returns how many words have slots in use.
+    fn words(&self) -> usize {
+        (self.cursor.slots.load(Ordering::Relaxed) as usize).div_ceil(WORD_BITS)
+    }
+
+    /// Returns the bits of a word that are set, and leaves them so, for the core: bit `n` for slot
+    /// `64 * word + n`.
+    fn rung(&self, word: usize) -> u64 {
+        let is_collected = self.cursor.word.load(Ordering::Relaxed) as usize == word;
+        let collected = if is_collected { self.cursor.bits.load(Ordering::Relaxed) } else { 0 };
+        let group = self.groups.get(word / GROUP_WORDS);
+        collected | group.map_or(0, |group| group.0[word % GROUP_WORDS].load(Ordering::Acquire))
+    }
+
     /// How many words of the first group have slots in use.
     #[inline]
     fn first_words(&self) -> usize {
@@ -306,6 +320,17 @@ impl Doorbells {
     #[inline]
     pub fn dequeue(&self) -> Option<u32> {
         self.queue_pairs.dequeue()
+    }
+
+    /// Returns how many words have the bits of queue pairs.
+    pub(crate) fn words(&self) -> usize {
+        self.queue_pairs.words()
+    }
+
+    /// Returns the slots of queue pairs of a word whose doorbells ring, and leaves them so, for the core: bit
+    /// `n` for slot `64 * word + n`.
+    pub(crate) fn rung(&self, word: usize) -> u64 {
+        self.queue_pairs.rung(word)
     }
 
     /// Whether no doorbell rings.

@@ -245,6 +245,7 @@ impl StagTable {
             _ => return Err(RemoveError::Unknown),
         }
         self.invalidate_slot(stag.index());
+        self.streams.set(stag.index(), None);
         self.slots[stag.index()] = None;
         Ok(())
     }

@@ -25,20 +25,29 @@ enum Until {
 impl Sender {
     /// Accepts posted requests, up to one that changes what this end grants. Requests after that may depend
     /// on the change, and are checked once it is carried out. A request that fails the check of its local
-    /// side becomes an error in its turn, and puts nothing on the wire.
-    pub fn accept_posted(&mut self, shared: &SharedQp, stags: &mut StagTable) {
-        if !shared.has_posted_sends() || self.after_close.is_some() || self.ends_locally() {
-            return;
+    /// side becomes an error in its turn, and puts nothing on the wire. Returns false if some have to wait.
+    #[inline]
+    pub fn accept_posted(&mut self, shared: &SharedQp, stags: &mut StagTable) -> bool {
+        !shared.has_posted_sends() || self.accept_all(shared, stags)
+    }
+
+    #[inline(never)]
+    fn accept_all(&mut self, shared: &SharedQp, stags: &mut StagTable) -> bool {
+        if self.after_close.is_some() {
+            return true;
+        }
+        if self.ends_locally() {
+            return false;
         }
         loop {
             // The free entries are in a row, or in two.
             match self.accept_ranges(shared, stags) {
-                Until::Empty => return,
+                Until::Empty => return true,
                 Until::Full => {}
                 Until::Other => {
                     let is_full = self.entries.len() >= shared.send_depth();
                     if is_full || !self.accept_one(shared, stags) {
-                        return;
+                        return !self.may_be_posted(shared);
                     }
                 }
             }
