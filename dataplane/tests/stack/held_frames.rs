@@ -283,6 +283,30 @@ fn when_frames_are_short_the_silent_are_failed() {
     assert_eq!((remote.qp.error(), slow.qp.error()), (None, None));
 }
 
+/// A look at all connections takes several polls. Before, and after, the silent hold what they held.
+#[test]
+fn no_poll_looks_at_all_connections_for_their_frames() {
+    const MANY: usize = 4000;
+    let mut world = World::new(Tables { connections: MANY, held_frames: 1024, ..Tables::default() });
+    let mut remote = world.open();
+    for _ in 1..MANY {
+        world.open_and_fall_silent();
+    }
+    world.peer.most_visits = 0;
+    let (seq, fpdu) = world.fpdu(&mut remote, PAYLOAD_OCTETS);
+    let mut tries = 0;
+    while world.acknowledged(&remote) != Some(seq + 500) {
+        world.peer.now += 100 * MILLISECOND;
+        world.peer.sent.clear();
+        world.arrives(&remote, seq, &fpdu[..500]);
+        tries += 1;
+        assert!(tries < 100, "never");
+    }
+    assert!(world.peer.core.statistics().dropped(DropCause::HeldTooLong) > 0, "some were failed");
+    let visits = world.peer.most_visits;
+    assert!(visits < MANY as u64 / 2, "{visits} visits in one poll");
+}
+
 /// Messages that wait for receives hold frames while no other connection lacks them. Then the wait of some
 /// ends early: with the error of a wait that expires, reported to the peer, and no acknowledged octet is lost
 /// silently.

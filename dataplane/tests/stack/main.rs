@@ -8,6 +8,7 @@ mod against_reference;
 mod alignment;
 mod arriving_bursts;
 mod behaviour;
+mod bounded_polls;
 mod byte_streams;
 mod challenges;
 mod changing_memory;

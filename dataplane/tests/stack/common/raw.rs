@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use warpline_dataplane::core::tables::Tables;
+use warpline_dataplane::core::testing::visits;
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device::sim::{self, EndConfig, SimDevice};
 use warpline_dataplane::device::{Device, Frame};
@@ -49,6 +50,8 @@ pub struct RawPeer {
     pub answers_arp: bool,
     /// The connection [`accept`](Self::accept) made.
     pub accepted: Option<ConnectionId>,
+    /// The most connections, queue pairs and timers that the core has looked at in one poll.
+    pub most_visits: u64,
 }
 
 impl RawPeer {
@@ -83,6 +86,7 @@ impl RawPeer {
             core_port: PORT,
             answers_arp: true,
             accepted: None,
+            most_visits: 0,
         }
     }
 
@@ -195,8 +199,7 @@ impl RawPeer {
     /// Lets everything happen that happens within 10 microseconds.
     pub fn settle(&mut self) {
         for _ in 0..10 {
-            self.core.poll_once(self.now);
-            self.collect();
+            self.poll();
             self.now += 1000;
         }
     }
@@ -205,8 +208,7 @@ impl RawPeer {
     /// it reached that state.
     pub fn come_to_rest(&mut self) -> bool {
         for _ in 0..10_000 {
-            let busy = self.core.poll_once(self.now);
-            self.collect();
+            let busy = self.poll();
             match self.device.network().next_arrival() {
                 Some(arrival) => self.now = arrival.max(self.now),
                 None if !busy => return true,
@@ -228,6 +230,14 @@ impl RawPeer {
 
     pub fn pass_s(&mut self, seconds: u64) {
         self.pass_ms(seconds * SECOND / MILLISECOND);
+    }
+
+    fn poll(&mut self) -> bool {
+        let before = visits();
+        let busy = self.core.poll_once(self.now);
+        self.most_visits = self.most_visits.max(visits() - before);
+        self.collect();
+        busy
     }
 
     fn collect(&mut self) {
