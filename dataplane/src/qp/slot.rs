@@ -40,7 +40,7 @@ impl<const N: usize> Slot<N> {
 /// The slots of a ring.
 #[derive(Debug)]
 pub(super) struct Slots<const N: usize> {
-    slots: Box<[Slot<N>]>,
+    ring: Box<[Slot<N>]>,
     mask: u32,
     capacity: u32,
 }
@@ -59,7 +59,7 @@ impl<const N: usize> Slots<N> {
 
     fn with_len(len: usize) -> Self {
         let slot = |_| Slot { turn: AtomicU64::new(0), words: Words::new() };
-        Self { slots: (0..len).map(slot).collect(), mask: as_u32(len - 1), capacity: 0 }
+        Self { ring: (0..len).map(slot).collect(), mask: as_u32(len - 1), capacity: 0 }
     }
 
     /// The number of positions that the ring was made for.
@@ -70,7 +70,7 @@ impl<const N: usize> Slots<N> {
 
     /// The number of slots.
     pub(super) fn len(&self) -> usize {
-        self.slots.len()
+        self.ring.len()
     }
 
     /// The index of the slot of `position`.
@@ -82,7 +82,7 @@ impl<const N: usize> Slots<N> {
     /// The slot of `position`.
     #[inline]
     pub(super) fn slot(&self, position: u64) -> &Slot<N> {
-        &self.slots[self.index(position)]
+        &self.ring[self.index(position)]
     }
 
     /// The slot of `position`, if it is written, and not written over.
