@@ -32,7 +32,7 @@ pub(super) struct Host {
     pub(super) engine: Engine,
     core: Core<SimDevice>,
     rings: Rings,
-    pub(super) cost: Cost,
+    cost: Cost,
 }
 
 /// What a host has done so far.
@@ -42,6 +42,8 @@ pub(super) struct Cost {
     pub(super) commands: u64,
     /// Events of the core.
     pub(super) events: u64,
+    /// Frames that the core has sent.
+    pub(super) frames: u64,
     /// Allocations by polls of the core.
     pub(super) core_allocations: u64,
     /// Allocations by the engine, with those of the requests and their replies.
@@ -55,6 +57,7 @@ impl Sub for Cost {
         Self {
             commands: self.commands - before.commands,
             events: self.events - before.events,
+            frames: self.frames - before.frames,
             core_allocations: self.core_allocations - before.core_allocations,
             engine_allocations: self.engine_allocations - before.engine_allocations,
         }
@@ -138,6 +141,11 @@ impl Host {
             deliver();
         }
         busy
+    }
+
+    /// Returns what the host has done so far.
+    pub(super) fn cost(&self) -> Cost {
+        Cost { frames: self.core.statistics().frames_sent, ..self.cost }
     }
 
     /// Returns the time at which the host has work, if nothing happens before.

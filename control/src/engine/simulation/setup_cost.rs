@@ -1,5 +1,5 @@
-//! Counts what one connection costs from its request to connect until nothing is left of it: commands, events
-//! and allocations, at both ends.
+//! Counts what one connection costs from its request to connect until nothing is left of it: commands,
+//! events, frames and allocations, at both ends.
 
 use crossbeam::channel::Receiver;
 use fastrand::Rng;
@@ -17,9 +17,11 @@ use crate::vocabulary::queue_pair::QpConfig;
 use crate::vocabulary::startup::ReadsWanted;
 
 /// What a connection may cost at the end that opens it.
-const INITIATOR: Cost = Cost { commands: 5, events: 6, core_allocations: 6, engine_allocations: 19 };
+const INITIATOR: Cost =
+    Cost { commands: 5, events: 6, frames: 5, core_allocations: 6, engine_allocations: 19 };
 /// What it may cost at the other end.
-const RESPONDER: Cost = Cost { commands: 4, events: 6, core_allocations: 6, engine_allocations: 20 };
+const RESPONDER: Cost =
+    Cost { commands: 4, events: 6, frames: 5, core_allocations: 6, engine_allocations: 20 };
 
 /// Two hosts, of which the second listens.
 struct Pair {
@@ -107,16 +109,17 @@ fn a_connect_with_its_close_stays_cheap() {
     let mut before = [Cost::default(); 2];
     for round in 0..WARM_UP + CONNECTIONS {
         if round == WARM_UP {
-            before = [0, 1].map(|side| pair.hosts[side].cost);
+            before = [0, 1].map(|side| pair.hosts[side].cost());
         }
         let queue_pairs = pair.connect();
         pair.close(&queue_pairs);
     }
     for (side, most) in [INITIATOR, RESPONDER].into_iter().enumerate() {
-        let cost = pair.hosts[side].cost - before[side];
+        let cost = pair.hosts[side].cost() - before[side];
         let each = Cost {
             commands: cost.commands.div_ceil(CONNECTIONS),
             events: cost.events.div_ceil(CONNECTIONS),
+            frames: cost.frames.div_ceil(CONNECTIONS),
             core_allocations: cost.core_allocations.div_ceil(CONNECTIONS),
             engine_allocations: cost.engine_allocations.div_ceil(CONNECTIONS),
         };
@@ -124,6 +127,7 @@ fn a_connect_with_its_close_stays_cheap() {
         assert!(
             each.commands <= most.commands
                 && each.events <= most.events
+                && each.frames <= most.frames
                 && each.core_allocations <= most.core_allocations
                 && each.engine_allocations <= most.engine_allocations,
             "host {side}: {each:?}, {most:?} before"
