@@ -163,24 +163,20 @@ mod tests {
         for seed in 0..20 {
             let mut rng = fastrand::Rng::with_seed(seed);
             let mut index = FlowIndex::new(24, [seed, 2]);
-            let mut keys = vec![None; 24];
+            let mut keys = [None; 24];
             let mut model: HashMap<u16, u32> = HashMap::new();
             for step in 0..20_000 {
                 let port = rng.u16(..64);
                 let found = index.find(&key(port), |slot| keys[slot as usize] == Some(port));
                 assert_eq!(found, model.get(&port).copied(), "seed {seed}, step {step}");
-                match found {
-                    Some(slot) => {
-                        assert!(index.remove(&key(port), slot) && !index.remove(&key(port), slot));
-                        keys[slot as usize] = None;
-                        model.remove(&port);
-                    }
-                    None => {
-                        let Some(slot) = keys.iter().position(Option::is_none) else { continue };
-                        keys[slot] = Some(port);
-                        index.insert(&key(port), slot as u32);
-                        model.insert(port, slot as u32);
-                    }
+                if let Some(slot) = found {
+                    assert!(index.remove(&key(port), slot) && !index.remove(&key(port), slot));
+                    keys[slot as usize] = None;
+                    model.remove(&port);
+                } else if let Some(slot) = keys.iter().position(Option::is_none) {
+                    keys[slot] = Some(port);
+                    index.insert(&key(port), slot as u32);
+                    model.insert(port, slot as u32);
                 }
             }
             let entries = index.buckets.iter().filter(|bucket| **bucket != 0).count();
