@@ -254,7 +254,7 @@ mod tests {
             at(Some("198.18.0.1"), 81),
             at(Some("0.0.0.0"), 82),
         ];
-        let mut listeners = Listeners::new(4, 16, [1, 2]);
+        let mut listeners = Listeners::new(16, 16, [1, 2]);
         for at in addresses {
             listeners.listen(at, 1, Behaviour::default());
         }
@@ -283,7 +283,7 @@ mod tests {
     /// no other listener has their places.
     #[test]
     fn a_listener_that_returns_finds_its_backlog() {
-        let mut listeners = Listeners::new(4, 16, [1, 2]);
+        let mut listeners = Listeners::new(16, 16, [1, 2]);
         let at = ListenAddress::everywhere(80);
         let key = |remote_port| FlowKey {
             local: [198, 18, 0, 1].into(),

@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn each_entry_of_a_tick_is_looked_at_once() {
         let names = limits::TIMERS_VISITED_PER_POLL;
-        let mut wheel = Wheel::new(names as usize);
+        let mut wheel = wheel(names as usize);
         // The last half is due before the first, and lies after it in the list.
         for name in 0..names {
             wheel.set(name, at(u64::from(1 + name / (names / 2))));
@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn too_many_timers_for_one_poll_end_in_several() {
         let names = 3 * limits::TIMERS_VISITED_PER_POLL;
-        let mut wheel = Wheel::new(names as usize);
+        let mut wheel = wheel(names as usize);
         for name in 0..names {
             wheel.set(name, at(u64::from(1 + name % 3)));
         }

@@ -1,11 +1,12 @@
 //! Tests that no poll looks at all connections or all queue pairs, whatever happens: a core of many counts
 //! how many it looks at, which needs no clock.
 //!
-//! The last function is no test but a measurement, of the time that polls take with 100,000 connections. It
-//! prints the longest poll of each step:
+//! `WARPLINE_CONNECTIONS` sets how many connections there are; the bounds stay. This prints how long the
+//! longest poll of each step takes with 100,000:
 //!
 //! ```text
-//! cargo test --release --test stack -- --ignored --nocapture longest_polls
+//! WARPLINE_CONNECTIONS=100000 cargo test --release -p warpline-dataplane --test stack -- --nocapture \
+//!     no_poll_looks_at_all_connections
 //! ```
 
 use std::net::{IpAddr, SocketAddr};
@@ -32,6 +33,10 @@ const MANY: usize = 4000;
 /// What a core may look at in one poll: half of the connections there are. Each that is served, or whose
 /// timer is due, is looked at a few times.
 const VISITS_MAX: u64 = MANY as u64 / 2;
+
+fn connections() -> usize {
+    std::env::var("WARPLINE_CONNECTIONS").map_or(MANY, |count| count.parse().expect("a number"))
+}
 
 /// The longest poll of a step: the most that one looked at, and the most time that one took, with the frames
 /// that it has received and sent.
@@ -311,8 +316,9 @@ fn work_of(connections: usize, over_ipv6: bool) -> Vec<(&'static str, Longest)> 
 
 #[track_caller]
 fn expect_bounded(steps: &[(&'static str, Longest)]) {
-    for (step, Longest { visits, .. }) in steps {
-        println!("{step}: {visits} visits");
+    for (step, Longest { visits, nanos, received, sent }) in steps {
+        let us = *nanos as f64 / 1000.0;
+        println!("{us:>9.1} us, {received:>4} frames in, {sent:>4} out; {visits:>6} visits  {step}");
     }
     for (step, Longest { visits, .. }) in steps {
         assert!(*visits <= VISITS_MAX, "{step}: {visits} visits in one poll");
@@ -321,20 +327,11 @@ fn expect_bounded(steps: &[(&'static str, Longest)]) {
 
 #[test]
 fn no_poll_looks_at_all_connections() {
-    expect_bounded(&work_of(MANY, false));
+    expect_bounded(&work_of(connections(), false));
 }
 
 /// Connections that wait for an address of their host to come into use.
 #[test]
 fn no_poll_looks_at_all_connections_over_ipv6() {
-    expect_bounded(&work_of(MANY, true));
-}
-
-#[test]
-#[ignore = "a measurement of 100,000 connections"]
-fn longest_polls() {
-    for (step, Longest { visits, nanos, received, sent }) in work_of(100_000, false) {
-        let us = nanos as f64 / 1000.0;
-        println!("{us:>9.1} us, {received:>4} frames in, {sent:>4} out; {visits:>6} visits  {step}");
-    }
+    expect_bounded(&work_of(connections(), true));
 }

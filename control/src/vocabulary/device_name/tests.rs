@@ -100,8 +100,8 @@ fn a_wrong_name_is_refused_with_what_exists() {
         ("ring,=1", "'=1' is not an option"),
         (
             "tap:t,framesz=1",
-            "tap has no option 'framesz'; its options are address, gateway, route, mtu, vlan, connections and \
-             mac",
+            "tap has no option 'framesz'; its options are address, gateway, route, mtu, vlan, connections \
+             and mac",
         ),
         (
             "ring,mac=02:00:00:00:00:01",
