@@ -33,6 +33,8 @@ struct Group([AtomicU64; GROUP_WORDS]);
 /// One bit for each slot, which any thread may set, and which the core collects.
 #[derive(Debug)]
 struct Bells {
+    first: Group,
+    /// The other groups.
     groups: Box<[Group]>,
     /// A bit for each group but the first: it may have bits that are set.
     rung_groups: Box<[AtomicU64]>,
@@ -44,6 +46,10 @@ struct Bells {
 struct Cursor {
     /// The slots in use are below this.
     slots: AtomicU32,
+    /// How many words of the first group have slots in use.
+    first_words: AtomicU32,
+    /// How many words of bits of groups have slots in use: none while there is one group.
+    rung_words: AtomicU32,
     /// The group that it looks at.
     group: AtomicU32,
     /// The words of the group that it has not looked at, a bit for each.
@@ -57,16 +63,20 @@ struct Cursor {
 impl Bells {
     /// Returns bells for slots below `slots`, none of which is in use.
     fn new(slots: usize) -> Self {
-        let groups = slots.div_ceil(GROUP_SLOTS);
+        let group = || Group(core::array::from_fn(|_| AtomicU64::new(0)));
+        let groups = slots.div_ceil(GROUP_SLOTS).max(1);
         let cursor = Cursor {
             slots: AtomicU32::new(0),
+            first_words: AtomicU32::new(0),
+            rung_words: AtomicU32::new(0),
             group: AtomicU32::new(0),
             words_left: AtomicU32::new(0),
             word: AtomicU32::new(0),
             bits: AtomicU64::new(0),
         };
         Self {
-            groups: (0..groups).map(|_| Group(core::array::from_fn(|_| AtomicU64::new(0)))).collect(),
+            first: group(),
+            groups: (1..groups).map(|_| group()).collect(),
             rung_groups: (0..groups.div_ceil(WORD_BITS)).map(|_| AtomicU64::new(0)).collect(),
             cursor: CachePadded::new(cursor),
         }
@@ -74,15 +84,27 @@ impl Bells {
 
     /// Has the core look at the bells of all slots up to `slot`. For the core.
     fn use_slot(&self, slot: u32) {
-        let slots = self.cursor.slots.load(Ordering::Relaxed).max(slot + 1);
-        self.cursor.slots.store(slots, Ordering::Relaxed);
+        let cursor = &self.cursor;
+        let slots = cursor.slots.load(Ordering::Relaxed).max(slot + 1);
+        cursor.slots.store(slots, Ordering::Relaxed);
+        let slots = slots as usize;
+        let first_words = slots.min(GROUP_SLOTS).div_ceil(WORD_BITS);
+        let rung_words = if slots <= GROUP_SLOTS { 0 } else { slots.div_ceil(GROUP_SLOTS * WORD_BITS) };
+        cursor.first_words.store(first_words as u32, Ordering::Relaxed);
+        cursor.rung_words.store(rung_words as u32, Ordering::Relaxed);
+    }
+
+    /// Returns a group.
+    #[inline]
+    fn group(&self, index: usize) -> Option<&Group> {
+        if index == 0 { Some(&self.first) } else { self.groups.get(index - 1) }
     }
 
     /// Sets the bit of a slot.
     #[inline]
     fn ring(&self, slot: u32) {
         let slot = slot as usize;
-        let Some(group) = self.groups.get(slot / GROUP_SLOTS) else { return };
+        let Some(group) = self.group(slot / GROUP_SLOTS) else { return };
         // Release: the core, which collects the bit by an acquiring operation, sees what was posted before.
         // SeqCst: it comes before the waker's look at whether the thread sleeps, without a fence.
         group.0[slot / WORD_BITS % GROUP_WORDS].fetch_or(1 << (slot % WORD_BITS), Ordering::SeqCst);
@@ -119,10 +141,29 @@ impl Bells {
         (bits != 0).then(|| cursor.word.load(Ordering::Relaxed) * u64::BITS + bits.trailing_zeros())
     }
 
-    /// Returns the next word with bits that are set, and its index. All other groups have their turn before a
-    /// group is looked at again, so that no bell waits for one that rings on.
+    /// Returns the next word with bits that are set, and its index: all others have their turn before it has
+    /// another, so that no bell waits for one that rings on.
     #[inline]
     fn next_rung(&self) -> Option<(u32, &AtomicU64)> {
+        if self.rung_words() > 0 {
+            return self.next_of_groups();
+        }
+        let words = self.first_words();
+        let next = self.cursor.word.load(Ordering::Relaxed) as usize + 1;
+        let mut index = if next < words { next } else { 0 };
+        for _ in 0..words {
+            let word = &self.first.0[index % GROUP_WORDS];
+            if word.load(Ordering::Relaxed) != 0 {
+                return Some((index as u32, word));
+            }
+            index = if index + 1 < words { index + 1 } else { 0 };
+        }
+        None
+    }
+
+    /// Returns the next word with bits that are set where there are several groups.
+    #[inline(never)]
+    fn next_of_groups(&self) -> Option<(u32, &AtomicU64)> {
         let cursor = &self.cursor;
         loop {
             let group = cursor.group.load(Ordering::Relaxed);
@@ -130,7 +171,7 @@ impl Bells {
             while left != 0 {
                 let word = left.trailing_zeros();
                 left &= left - 1;
-                let at = &self.groups[group as usize].0[word as usize];
+                let at = &self.group(group as usize)?.0[word as usize];
                 if at.load(Ordering::Relaxed) != 0 {
                     cursor.words_left.store(left, Ordering::Relaxed);
                     return Some((group * GROUP_WORDS as u32 + word, at));
@@ -179,38 +220,42 @@ impl Bells {
     fn rung(&self, word: usize) -> u64 {
         let is_collected = self.cursor.word.load(Ordering::Relaxed) as usize == word;
         let collected = if is_collected { self.cursor.bits.load(Ordering::Relaxed) } else { 0 };
-        let group = self.groups.get(word / GROUP_WORDS);
+        let group = self.group(word / GROUP_WORDS);
         collected | group.map_or(0, |group| group.0[word % GROUP_WORDS].load(Ordering::Acquire))
     }
 
     /// How many words of the first group have slots in use.
     #[inline]
     fn first_words(&self) -> usize {
-        (self.cursor.slots.load(Ordering::Relaxed) as usize).min(GROUP_SLOTS).div_ceil(WORD_BITS)
+        self.cursor.first_words.load(Ordering::Relaxed) as usize
     }
 
     /// How many words of bits of groups have slots in use: none while there is one group.
     #[inline]
     fn rung_words(&self) -> usize {
-        let slots = self.cursor.slots.load(Ordering::Relaxed) as usize;
-        if slots <= GROUP_SLOTS { 0 } else { slots.div_ceil(GROUP_SLOTS * WORD_BITS) }
+        self.cursor.rung_words.load(Ordering::Relaxed) as usize
     }
 
     /// Whether a bit of the first group is set.
     #[inline]
     fn is_first_rung(&self) -> bool {
-        let words = self.first_words();
-        words > 0 && self.groups[0].0[..words].iter().any(|word| word.load(Ordering::Relaxed) != 0)
+        self.first.0.iter().take(self.first_words()).any(|word| word.load(Ordering::Relaxed) != 0)
     }
 
     /// Whether a bit is set: what every poll asks.
     #[inline]
     fn is_any_rung(&self) -> bool {
-        let cursor = &self.cursor;
-        cursor.bits.load(Ordering::Relaxed) != 0
-            || cursor.words_left.load(Ordering::Relaxed) != 0
+        self.cursor.bits.load(Ordering::Relaxed) != 0
             || self.is_first_rung()
-            || self.rung_groups[..self.rung_words()].iter().any(|rung| rung.load(Ordering::Acquire) != 0)
+            || (self.rung_words() > 0 && self.is_later_rung())
+    }
+
+    /// Whether a bit of a later group may be set.
+    #[inline(never)]
+    fn is_later_rung(&self) -> bool {
+        let mut rung = self.rung_groups.iter().take(self.rung_words());
+        self.cursor.words_left.load(Ordering::Relaxed) != 0
+            || rung.any(|rung| rung.load(Ordering::Acquire) != 0)
     }
 }
 
