@@ -135,7 +135,7 @@ const WRONG: &[Wrong] = &[
     failure("write-bw --run-infinitely", "--run-infinitely measures one size: give --size"),
     usage("write-bw -n 5 -D 1", "the argument '--iters <N>' cannot be used with '--duration <S>'"),
     usage("write-bw -A FETCH_AND_ADD", "unexpected argument '-A' found"),
-    usage("write-bw -q 0", "invalid value '0' for '--qps <QPS>': 0 is not in 1..=2048"),
+    usage("write-bw -q 0", "invalid value '0' for '--qps <QPS>': 0 is not in 1..=32768"),
     usage("read-bandwidth", "unrecognized subcommand 'read-bandwidth'"),
     failure("tcp-rdma --duration 0", "--duration is 0.01 to 3600 seconds"),
     // Where it runs, and what it writes.

@@ -226,8 +226,8 @@ pub const SEND_DESCRIPTOR_RETRY_NS: u64 = MILLISECOND;
 /// Work requests in one queue of a queue pair: a core has no descriptors for more sends at a time, and
 /// adapters offer no more.
 pub const WORK_REQUESTS_PER_QUEUE: usize = SEND_DESCRIPTORS_PER_CORE;
-/// Receives in a shared receive queue: 16 for each queue pair that a core has unless set up otherwise.
-pub const RECEIVES_PER_SHARED_QUEUE: usize = 1 << 20;
+/// Receives in a shared receive queue: four for each queue pair that a core has unless set up otherwise.
+pub const RECEIVES_PER_SHARED_QUEUE: usize = 1 << 18;
 /// Completions in a completion queue: as if 4,096 queue pairs reported to one, each with 256 work requests,
 /// as many as they have unless set up otherwise.
 pub const COMPLETIONS_PER_QUEUE: usize = 1 << 20;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use warpline::{Advertisement, ConnectConfig, ConnectError, Device, Revision};
 use warpline_tools::interrupt;
 
-use super::lane::{Lane, Role};
+use super::lane::{Lane, Role, lanes_in_turn};
 use super::latency::{self, Pings};
 use super::plan::{Figure, Plan};
 use super::settings::Settings;
@@ -19,6 +19,8 @@ use crate::error::BenchError;
 
 /// Turns of the loop between two looks at the clock.
 const TURNS: u32 = 64;
+/// Lanes of which one more turn passes between two looks at the clock, which count the messages of all.
+const LANES_PER_TURN_OF_COUNTING: u32 = 16;
 /// The time over which the peak rate is taken.
 const PEAK_WINDOW: Duration = Duration::from_millis(10);
 
@@ -155,19 +157,25 @@ fn stream(driver: &mut Driver, lanes: &mut [Lane], run: &Run) -> Result<Measured
     let mut clock = Clock::start();
     let (mut turns, mut stopped) = (0u32, false);
     let mut peak = Peak::default();
+    let count = lanes.len();
+    let turns_uncounted = TURNS.max(count as u32 / LANES_PER_TURN_OF_COUNTING);
+    let (mut next, mut done, mut paused) = (0, true, true);
     loop {
-        let (mut done, mut paused) = (true, true);
-        for lane in &mut *lanes {
+        for lane in &mut lanes[next..][..lanes_in_turn(driver, count - next)] {
             step(lane)?;
             done &= lane.is_done();
             paused &= lane.is_paused();
+            next += 1;
         }
-        if done {
-            break;
+        if next == count {
+            if done {
+                break;
+            }
+            clock.set_paused(paused);
+            (next, done, paused) = (0, true, true);
         }
-        clock.set_paused(paused);
         turns += 1;
-        if turns.is_multiple_of(TURNS) || driver.sleeps() {
+        if turns.is_multiple_of(turns_uncounted) || driver.sleeps() {
             let active = clock.active();
             let messages = lanes.iter().map(Lane::completed).sum();
             run.progress.store(messages, Ordering::Relaxed);

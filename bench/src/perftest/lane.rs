@@ -18,12 +18,24 @@ use super::stream::Stream;
 use super::supplies::{PATIENCE, Supplies};
 use super::verify::{After, Verification};
 use super::words::Word;
+use crate::endpoint::Driver;
 use crate::error::BenchError;
 
 /// The identifier of requests that carry words; messages have their number.
 const WORD: u64 = u64::MAX;
 /// Completions polled at a time.
 const BATCH: usize = 32;
+
+/// Lanes that are looked at between two polls of the core. With thousands of queue pairs most have nothing to
+/// do, and a look at each would take longer than what the core does.
+const LANES_PER_TURN: usize = 32;
+
+/// Returns how many of the next `left` lanes are looked at before the core is polled: all of them, if the
+/// thread may sleep then.
+#[inline]
+pub const fn lanes_in_turn(driver: &Driver, left: usize) -> usize {
+    if left > LANES_PER_TURN && !driver.sleeps() { LANES_PER_TURN } else { left }
+}
 
 /// The part of an end in the test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use warpline::{AcceptError, Advertisement, ConnectionRequest, Device, ListenConf
 use warpline_tools::output::note;
 
 use super::budget::{Budget, Reservation, check_open};
-use super::lane::{Lane, Role};
+use super::lane::{Lane, Role, lanes_in_turn};
 use super::latency::answered_by_message;
 use super::plan::{Figure, Plan};
 use super::settings::Settings;
@@ -51,8 +51,8 @@ pub fn work(closes: impl Fn() -> bool + Send + 'static) -> (Lanes, Work) {
     let (give, taken) = mpsc::channel();
     let (end, ended) = mpsc::channel();
     let mut lanes: Vec<AcceptedLane> = Vec::new();
-    let mut closing = false;
-    let step = move |_: &mut Driver| {
+    let (mut closing, mut index) = (false, 0);
+    let step = move |driver: &mut Driver| {
         lanes.extend(received(&taken)?);
         if closes() && !closing {
             closing = true;
@@ -60,8 +60,10 @@ pub fn work(closes: impl Fn() -> bool + Send + 'static) -> (Lanes, Work) {
                 accepted.lane.qp.disconnect();
             }
         }
-        let mut index = 0;
-        while index < lanes.len() {
+        if index >= lanes.len() {
+            index = 0;
+        }
+        for _ in 0..lanes_in_turn(driver, lanes.len() - index) {
             let lane = &mut lanes[index].lane;
             let result = match if closing { Ok(lane.is_over()) } else { lane.step() } {
                 Ok(ControlFlow::Continue(())) => {

@@ -81,6 +81,7 @@ impl QueuePairs {
     }
 
     /// Returns all queue pairs, to change them.
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut QueuePair> {
         self.slots.iter_mut().flatten()
     }

@@ -385,7 +385,7 @@ fn no_bell_of_a_later_group_is_lost() {
             thread::spawn(move || bells.ring_queue_pair(slot))
         });
         let mut rung: Vec<u32> = core::iter::from_fn(|| bells.dequeue()).collect();
-        ringers.map(|ringer| ringer.join().unwrap());
+        ringers.into_iter().for_each(|ringer| ringer.join().unwrap());
         rung.extend(core::iter::from_fn(|| bells.dequeue()));
         for slot in SLOTS {
             assert_eq!(rung.iter().filter(|each| **each == slot).count(), 1, "{slot}");

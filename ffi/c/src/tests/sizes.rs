@@ -56,7 +56,7 @@ fn an_older_structure_lacks_fields_and_a_newer_one_has_more() {
 #[test]
 fn structures_end_with_their_last_field() {
     assert_eq!(offset_of!(DeviceAttr, reserved) + 4, size_of::<DeviceAttr>());
-    assert_eq!(offset_of!(QpAttr, keepalive_probes) + 4, size_of::<QpAttr>());
+    assert_eq!(offset_of!(QpAttr, rate_limit) + 8, size_of::<QpAttr>());
     assert_eq!(offset_of!(ListenAttr, reserved) + 5, size_of::<ListenAttr>());
     assert_eq!(offset_of!(ConnParam, local_address) + 8, size_of::<ConnParam>());
     assert_eq!(offset_of!(SendWr, grant) + 8, size_of::<SendWr>());
