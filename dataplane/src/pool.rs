@@ -80,6 +80,11 @@ impl<T> Pool<T> {
         Self { nodes: Vec::with_capacity(capacity), capacity, free: NIL, used: 0 }
     }
 
+    /// Returns the address space of a pool of `capacity` nodes, in bytes.
+    pub(crate) const fn bytes(capacity: usize) -> usize {
+        size_of::<Node<T>>() * capacity
+    }
+
     /// Adds a node that was never used to the free ones, if there is another.
     #[cold]
     fn add_node(&mut self) {

@@ -31,7 +31,7 @@ use crate::engine::interface::request::{Request, StreamRequest};
 use crate::engine::names::KeyedSequence;
 use crate::engine::{Engine, EngineConfig};
 use crate::vocabulary::connect::ConnectError;
-use crate::vocabulary::device::{DeviceConfig, StartError, Stopped, Usage, check};
+use crate::vocabulary::device::{DeviceConfig, StartError, Stopped, Usage, check, check_address_space};
 use crate::vocabulary::listen::{ListenConfig, ListenError};
 use crate::vocabulary::poll_thread::PollThread;
 use crate::vocabulary::stream::{StreamConfig, TcpListenConfig};
@@ -293,9 +293,7 @@ fn assemble<D: device::Device>(
     let rings = Rings::with(doorbells);
     let (flags, waker) = (Arc::new(DeviceFlags::new()), Arc::new(ControlWaker::default()));
     let tables = config.capacity.tables();
-    let table_bytes = Core::<D>::table_bytes(&tables);
-    // Tried before, for a core that finds no room for them ends the process.
-    Vec::<u8>::new().try_reserve_exact(table_bytes).map_err(|_| StartError::AddressSpace(table_bytes))?;
+    check_address_space(Core::<D>::table_bytes(&tables))?;
     let core = Core::with_tables(device, core, rings.clone(), tables);
     let driver = CoreDriver::new(core, core_waker, bell, flags.clone(), waker.clone());
     let event_fd = Arc::new(EventFd::new().map_err(StartError::EventFd)?);

@@ -271,6 +271,44 @@ pub(crate) fn check(config: &DeviceConfig) -> Result<(Addresses, Routes), StartE
     Ok((addresses, Routes::try_from(config.routes.as_slice()).map_err(wrong_count)?))
 }
 
+/// Checks that there is address space for tables of `bytes` bytes: a core that finds none ends the process.
+pub(crate) fn check_address_space(bytes: usize) -> Result<(), StartError> {
+    Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| StartError::AddressSpace(bytes))
+}
+
 fn check_prefix(cidr: Cidr) -> Result<(), StartError> {
     if cidr.prefix_bits > cidr.address_bits() { Err(StartError::Prefix(cidr)) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A number that no device can have is named with its bounds, and so is a lack of address space.
+    #[test]
+    fn an_impossible_capacity_is_refused() {
+        let usual = Capacity::default();
+        let config = |capacity| DeviceConfig::new([198, 18, 0, 1], 24).with_capacity(capacity);
+        assert!(check(&config(usual)).is_ok());
+        for (capacity, expected) in [
+            (Capacity { connections: 0, ..usual }, "0 connections: a device has room for 1 to 16777216"),
+            (Capacity { queue_pairs: 16_777_217, ..usual }, "16777217 queue pairs"),
+            (
+                Capacity { registrations: 32_769, ..usual },
+                "32769 registrations: a device has room for 1 to 32768",
+            ),
+            (Capacity { time_waits: usize::MAX, ..usual }, "connections in TIME-WAIT"),
+            (Capacity { listeners: 8193, ..usual }, "8193 listeners: a device has room for 1 to 8192"),
+            (Capacity { frames: 0, ..usual }, "0 frames"),
+        ] {
+            let error = check(&config(capacity)).expect_err(expected).to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        for connections in [1, limits::CONNECTIONS_MAX] {
+            assert!(check(&config(Capacity::of(connections))).is_ok(), "{connections}");
+        }
+        assert!(check_address_space(1 << 30).is_ok());
+        let error = check_address_space(1 << 60).expect_err("there is not so much").to_string();
+        assert!(error.contains("no address space for tables of 1152921504606846976 bytes"), "{error}");
+    }
 }

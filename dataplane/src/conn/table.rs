@@ -110,16 +110,16 @@ impl<C: Keyed> Table<C> {
             flows: Flows::new(capacity, hash_key),
             timers: Wheel::new(capacity),
             scheduled: Vec::with_capacity(capacity),
-            served: VecDeque::new(),
-            without_path: VecDeque::new(),
+            served: VecDeque::with_capacity(capacity),
+            without_path: VecDeque::with_capacity(capacity),
             to_resume: 0,
         }
     }
 
     /// Returns the address space of a table for `capacity` connections, in bytes.
     pub(crate) const fn bytes(capacity: usize) -> usize {
-        // The slot, and its place in the two lists.
-        let slot = size_of::<Slot<C>>() + 2 * size_of::<u32>();
+        // The slot, and its place in the four lists.
+        let slot = size_of::<Slot<C>>() + 4 * size_of::<u32>();
         (slot + Wheel::ENTRY_BYTES) * capacity + FlowIndex::bytes(capacity)
     }
 
@@ -285,7 +285,7 @@ impl<C: Keyed> Table<C> {
         self.to_resume == 0
     }
 
-    /// Returns how many connections are scheduled, as far as a poll may serve them.
+    /// Returns how many connections are scheduled, those aside that wait because a poll serves no more.
     #[inline]
     pub(crate) fn scheduled(&self) -> usize {
         self.scheduled.len()

@@ -57,7 +57,8 @@ use crate::conn::{
 };
 use crate::device::{Device, RxInterrupt};
 use crate::endpoint::{
-    Connection, Context, CutRunStore, Endpoint, Endpoints, Outcome, QueuePairs, ReceiveWaiters, Unaccepted,
+    Chunk, Connection, Context, CutRunStore, Endpoint, Endpoints, Outcome, QueuePairs, ReceiveWaiters,
+    Unaccepted,
 };
 use crate::limits;
 use crate::memory::StagTable;
@@ -185,6 +186,7 @@ impl<D: Device> Core<D> {
         Table::<Connection>::bytes(tables.connections)
             + TimeWaitTable::bytes(tables.time_waits)
             + QueuePairs::bytes(tables.queue_pairs)
+            + tcp::send_queue::SegmentPool::<Chunk>::bytes(tables.send_descriptors)
     }
 
     /// Does everything there is to do at `now`: what has arrived is answered before this returns. Returns

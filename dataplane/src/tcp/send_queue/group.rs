@@ -165,6 +165,11 @@ impl<P> SegmentPool<P> {
         Self { groups: Pool::new(capacity), used: 0, capacity }
     }
 
+    /// The address space of a pool of `capacity` segments, in bytes.
+    pub const fn bytes(capacity: usize) -> usize {
+        Pool::<SegmentGroup<P>>::bytes(capacity)
+    }
+
     /// Segments in the pool.
     pub const fn used(&self) -> usize {
         self.used
