@@ -64,9 +64,7 @@ impl<D: Device> Core<D> {
         }
         if let Some(mut endpoint) = self.endpoints.at(now, slot) {
             endpoint.open_until(now + request.timeout_ns);
-        }
-        // A startup frame goes with the acknowledgement that completes the handshake.
-        if let Some(mut endpoint) = self.endpoints.at(now, slot) {
+            // A startup frame goes with the acknowledgement that completes the handshake.
             endpoint.send_first(core::mem::take(&mut request.octets));
         }
         Ok(true)

@@ -15,9 +15,9 @@ use crate::tcp::Pools;
 
 use super::connection::Chunk;
 use super::cut_runs::CutRunStore;
+use super::queue_pairs::Unaccepted;
 use super::receive_waiters::ReceiveWaiters;
 use super::report::Report;
-use super::unaccepted::Unaccepted;
 
 /// The context that all endpoints of a core share.
 pub(crate) struct Context<F> {

@@ -78,7 +78,6 @@ mod shortage;
 mod stream;
 mod stream_halves;
 mod transmit;
-mod unaccepted;
 
 use crate::conn::ConnectionId;
 use crate::device::Frame;
@@ -94,12 +93,11 @@ pub(crate) use cut_runs::CutRunStore;
 pub(crate) use endpoints::Endpoints;
 pub(crate) use icmp::Unreachable;
 pub(crate) use queue_pair::QueuePair;
-pub(crate) use queue_pairs::QueuePairs;
+pub(crate) use queue_pairs::{QueuePairs, Unaccepted};
 pub(crate) use receive::BurstOutcome;
 pub(crate) use receive_waiters::ReceiveWaiters;
 pub(crate) use report::Report;
 pub(crate) use transmit::{AfterTransmit, StreamFailed};
-pub(crate) use unaccepted::Unaccepted;
 
 /// One connection with its queue pair, if it carries the stream of one, and what it shares with others.
 pub(crate) struct Endpoint<'c, F> {

@@ -12,8 +12,8 @@ use crate::qp::sender::Sender;
 use crate::qp::shared::{QpState, SharedQp};
 use crate::ring::FullOperation;
 
+use super::queue_pairs::Unaccepted;
 use super::receive_wait::ReceiveWait;
-use super::unaccepted::Unaccepted;
 
 /// A queue pair at its core. The fields are in an order that leaves what steady operation needs in few cache
 /// lines, the first four: rare things of the sender are boxed, and the receiver begins with what each segment
