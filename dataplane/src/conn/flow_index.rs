@@ -95,7 +95,7 @@ impl FlowIndex {
         true
     }
 
-    /// Empties the bucket at `gap`: those after it in a row move back as far as their homes allow.
+    /// Empties the bucket at `gap`: each entry after it in the row moves back, but not to before its home.
     fn close_gap(&mut self, mut gap: usize) {
         let mut place = self.after(gap);
         while self.buckets[place] != 0 {

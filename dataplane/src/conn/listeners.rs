@@ -279,8 +279,8 @@ mod tests {
         }
     }
 
-    /// Connections of a listener that was closed count when it returns, as far as they have come by then, and
-    /// no other listener has their places.
+    /// Connections of a listener that was closed count when it returns, at the stage that they have reached,
+    /// and no other listener has their places.
     #[test]
     fn a_listener_that_returns_finds_its_backlog() {
         let mut listeners = Listeners::new(16, 16, [1, 2]);

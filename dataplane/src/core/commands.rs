@@ -68,7 +68,7 @@ impl<D: Device> Core<D> {
         }
     }
 
-    /// Carries out a command that may take several polls, as far as one may. It stays unfinished, or ends.
+    /// Carries out the part of a command that one poll has time for. The rest stays unfinished.
     fn go_on_with(&mut self, now: Instant, unfinished: Unfinished) {
         match unfinished {
             Unfinished::Connect(mut request) => match self.connect(now, &mut request) {
