@@ -259,6 +259,19 @@ fn limits_and_cpu_use_are_reported() {
     }
 }
 
+/// More queue pairs than are looked at between two polls, whose messages go to one region: each sends all of
+/// its messages. With a rate limit they take no less time than it says.
+#[test]
+fn many_queue_pairs_share_a_region_and_keep_to_their_rates() {
+    let line = "write-bw -s 4k -q 40 -t 4 -n 200 --one-region --verify off --region 64k --rate 0.02";
+    let _turn = turn();
+    let report = measure("many", line);
+    assert_eq!(number(&report, "messages"), 40 * 200, "{report}");
+    // 40 times 0.02 Gb/s, and what may leave at once.
+    let gigabits = report["gbit_per_s"].as_f64().unwrap();
+    assert!(gigabits < 0.9, "{report}");
+}
+
 /// What cannot be is refused in one line that names the reason, never passed over.
 #[test]
 fn what_cannot_be_is_refused() {

@@ -162,3 +162,18 @@ pub enum CloseError {
     #[error("the connection is not closed yet: disconnect it, and see that the peer closes too")]
     NotYet,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A rate limit is in whole kilobytes, one at least, and none stays none.
+    #[test]
+    fn a_rate_limit_is_at_least_a_kilobyte() {
+        for (bytes, kilobytes) in [(0, 1), (999, 1), (2999, 2), (u64::MAX, u32::MAX)] {
+            let config = QpConfig { rate_limit: Some(bytes), ..QpConfig::default() };
+            assert_eq!(config.rate_limit_kbps().map(std::num::NonZero::get), Some(kilobytes), "{bytes}");
+        }
+        assert_eq!(QpConfig::default().rate_limit_kbps(), None);
+    }
+}

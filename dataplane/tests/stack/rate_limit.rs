@@ -15,6 +15,8 @@ const SINK: STag = STag::new(2, 22);
 const LIMIT_KBPS: u32 = 10_000;
 const OCTETS_PER_SECOND: u64 = LIMIT_KBPS as u64 * 1000;
 const OCTETS: usize = 2 << 20;
+/// The least limit there is.
+const LEAST_KBPS: u32 = 1;
 
 const WITH_CRC: Setup = Setup { markers: false, crc: true };
 const WITH_MARKERS: Setup = Setup { markers: true, crc: true };
@@ -22,6 +24,9 @@ const WITH_MARKERS: Setup = Setup { markers: true, crc: true };
 /// A transfer under the limit.
 #[derive(Clone, Copy)]
 struct Transfer {
+    seed: u64,
+    limit_kbps: u32,
+    octets: usize,
     setup: Setup,
     /// Octets of a message.
     message: usize,
@@ -30,19 +35,27 @@ struct Transfer {
     loss: f64,
 }
 
-const USUAL: Transfer = Transfer { setup: WITH_CRC, message: 100_000, super_frame_bytes: 0, loss: 0.0 };
+const USUAL: Transfer = Transfer {
+    seed: 3,
+    limit_kbps: LIMIT_KBPS,
+    octets: OCTETS,
+    setup: WITH_CRC,
+    message: 100_000,
+    super_frame_bytes: 0,
+    loss: 0.0,
+};
 
 impl Transfer {
-    /// Transfers [`OCTETS`] octets by Writes. Returns how long that took, and the frames that were sent: each
+    /// Transfers `octets` octets by Writes. Returns how long that took, and the frames that were sent: each
     /// with its time and its length.
     fn run(self) -> (u64, Vec<(Instant, usize)>) {
-        let Self { setup, message, super_frame_bytes, loss } = self;
+        let Self { seed, limit_kbps, octets, setup, message, super_frame_bytes, loss } = self;
         let impairments = Impairments { loss, ..Impairments::default() };
         let end = |config: EndConfig| EndConfig { super_frame_bytes, outbound: impairments, ..config };
-        let mut pair = Pair::new(3, end(EndConfig::a()), end(EndConfig::b()));
-        pair.rate_limit_kbps = NonZeroU32::new(LIMIT_KBPS);
-        let data = pattern(3, OCTETS);
-        let sink = Region::heap(OCTETS).unwrap();
+        let mut pair = Pair::new(seed, end(EndConfig::a()), end(EndConfig::b()));
+        pair.rate_limit_kbps = NonZeroU32::new(limit_kbps);
+        let data = pattern(seed, octets);
+        let sink = Region::heap(octets).unwrap();
         pair.a.register(SOURCE, &region_of(&data), Access::empty());
         pair.b.register(SINK, &sink, Access::REMOTE_WRITE);
         pair.establish(setup);
@@ -54,12 +67,12 @@ impl Transfer {
         });
         let begin = pair.now;
         let (mut next, mut under_way) = (0, 0);
-        while next < OCTETS || under_way > 0 {
-            while next < OCTETS && under_way < 64 {
-                let octets = message.min(OCTETS - next);
-                let local = Slice { stag: SOURCE, to: next as u64, len: octets as u32 };
+        while next < octets || under_way > 0 {
+            while next < octets && under_way < 64 {
+                let len = message.min(octets - next);
+                let local = Slice { stag: SOURCE, to: next as u64, len: len as u32 };
                 pair.a.write(next as u64, local, SINK, next as u64);
-                (next, under_way) = (next + octets, under_way + 1);
+                (next, under_way) = (next + len, under_way + 1);
             }
             pair.step();
             under_way -= pair.a.poll_completions().len();
@@ -69,6 +82,11 @@ impl Transfer {
         let frames = frames.lock().unwrap().clone();
         (pair.now - begin, frames)
     }
+}
+
+/// Returns the octets of payload in `frames`: ARP's have none.
+fn payload_of<'a>(frames: impl IntoIterator<Item = &'a (Instant, usize)>) -> usize {
+    frames.into_iter().map(|(_, octets)| octets.saturating_sub(66)).sum()
 }
 
 /// Whatever a message is made of, a transfer takes as long as the limit says, to two percent, and in no ten
@@ -83,7 +101,7 @@ fn a_transfer_takes_as_long_as_its_limit_says() {
         ("small messages", small),
     ] {
         let (took_ns, frames) = transfer.run();
-        let payload: usize = frames.iter().map(|(_, octets)| octets - 66).sum();
+        let payload = payload_of(&frames);
         let expected_ns = payload as u64 * SECOND / OCTETS_PER_SECOND;
         let difference_ns = took_ns.abs_diff(expected_ns);
         assert!(difference_ns < expected_ns / 50, "{name}: {took_ns} ns, expected {expected_ns}");
@@ -92,7 +110,7 @@ fn a_transfer_takes_as_long_as_its_limit_says() {
         let most = OCTETS_PER_SECOND * (span_ns + limits::PACED_BURST_NS) / SECOND + 2 * 1500;
         for (index, (begin, _)) in frames.iter().enumerate() {
             let span = frames[index..].iter().take_while(|(at, _)| *at < *begin + span_ns);
-            let sent: usize = span.map(|(_, octets)| octets - 66).sum();
+            let sent = payload_of(span);
             assert!(sent as u64 <= most, "{name}: {sent} octets from {begin:?} on, {most} at most");
         }
     }
@@ -102,8 +120,26 @@ fn a_transfer_takes_as_long_as_its_limit_says() {
 #[test]
 fn retransmissions_are_within_the_limit() {
     let (took_ns, frames) = Transfer { loss: 0.01, ..USUAL }.run();
-    let payload: usize = frames.iter().map(|(_, octets)| octets - 66).sum();
+    let payload = payload_of(&frames);
     assert!(payload > OCTETS + OCTETS / 200, "nothing was sent again");
     let burst_ns = limits::PACED_BURST_NS;
     assert!(took_ns + burst_ns >= payload as u64 * SECOND / OCTETS_PER_SECOND, "{took_ns} ns for {payload}");
+}
+
+/// The least limit leaves time between two segments in which a lost one times out several times: the transfer
+/// ends nevertheless.
+#[test]
+fn the_least_limit_survives_losses() {
+    let mut all = 0;
+    for seed in 0..10 {
+        let slow =
+            Transfer { seed, limit_kbps: LEAST_KBPS, octets: 30_000, message: 3000, loss: 0.05, ..USUAL };
+        let (took_ns, frames) = slow.run();
+        let payload = payload_of(&frames);
+        all += payload;
+        // A segment may leave at once, and another when its time has come.
+        let paced = payload.saturating_sub(2 * 1448) as u64;
+        assert!(took_ns >= paced * SECOND / (u64::from(LEAST_KBPS) * 1000), "seed {seed}: {took_ns}");
+    }
+    assert!(all >= 10 * 30_000 + 2 * 1448, "nothing was sent again");
 }
