@@ -3,15 +3,20 @@
 //! Without it, two ends with different sequence numbers would answer each other for ever, and an attacker who
 //! knows addresses and ports could make a connection send an acknowledgement for each forged RST or SYN.
 //! A duplicate, old or out-of-window segment with data is answered each time, except in SYN-RECEIVED: see
-//! [`is_challenged`].
+//! [`limit_of`].
 //!
 //! Each connection has a limit far below that of the core, and the limit of the core is random in each second
 //! (see [`rate_limit`](crate::rate_limit)). So an attacker who counts the answers on a connection of his own
 //! cannot tell whether a forged segment on another one was answered (CVE-2016-5696).
+//!
+//! A probe of a live peer, for its window or because it was silent (RFC 9293 §3.8.4, §3.8.6.1), has the
+//! sequence number before the next. It counts for its connection only: the keepalives of some ten thousand
+//! connections are more than the core's limit, and one that is not answered in time ends its connection. It
+//! shows a stranger nothing of other connections, and nobody finds the number by chance.
 
 use crate::limits;
 use crate::time::Instant;
-use crate::wire::tcp::{Flags, Header};
+use crate::wire::tcp::{Flags, Header, SeqNumber};
 
 use super::disposition::Refusal;
 
@@ -38,14 +43,32 @@ impl Challenges {
     }
 }
 
-/// Whether the answer to a refused segment counts against the limit. The answer to data that is a duplicate,
-/// outside the window or old does not: a genuine sender waits for it, and does not acknowledge it in turn.
-pub(super) fn is_challenged(refusal: Refusal, header: &Header, payload_octets: usize) -> bool {
+/// The limits that the answer to a refused segment counts against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Limit {
+    /// None: it is always answered.
+    None,
+    /// That of its connection.
+    Connection,
+    /// That of its connection, and that of the core.
+    Core,
+}
+
+/// Returns the limit that the answer to a refused segment counts against; `next` is RCV.NXT. The answer to
+/// data that is a duplicate, outside the window or old is not limited: a genuine sender waits for it, and
+/// does not acknowledge it in turn.
+pub(super) fn limit_of(refusal: Refusal, header: &Header, payload_octets: usize, next: SeqNumber) -> Limit {
     match refusal {
-        Refusal::Challenged | Refusal::BadAck => true,
+        Refusal::Challenged | Refusal::BadAck => Limit::Core,
         Refusal::Duplicate | Refusal::OutsideWindow | Refusal::OldTimestamp => {
-            payload_octets == 0 || header.flags.contains(Flags::SYN)
+            if payload_octets > 0 && !header.flags.contains(Flags::SYN) {
+                Limit::None
+            } else if header.flags == Flags::ACK && header.seq + 1 == next {
+                Limit::Connection
+            } else {
+                Limit::Core
+            }
         }
-        Refusal::NoRoom | Refusal::WrongState | Refusal::RateLimited | Refusal::AfterClose => false,
+        Refusal::NoRoom | Refusal::WrongState | Refusal::RateLimited | Refusal::AfterClose => Limit::None,
     }
 }

@@ -12,7 +12,7 @@ use crate::wire::tcp::{Flags, Header, SeqNumber, SeqRange, Timestamps};
 
 use super::ack_state::AckTiming;
 use super::acknowledgement::Acknowledged;
-use super::challenge::is_challenged;
+use super::challenge::{Limit, limit_of};
 use super::ecn::EcnField;
 use super::receive_queue::Insertion;
 use super::send_queue::SendPayload;
@@ -326,11 +326,11 @@ impl Connection {
     ) -> Refusal {
         let (refusal, owed) = before;
         // The address of a peer that has not completed the handshake is not proved: each answer to it counts.
-        let is_unproved = self.state == State::SynReceived;
-        if (is_unproved || is_challenged(refusal, header, payload_octets))
-            && self.ack.owed > owed
-            && !self.may_challenge(now, challenges)
-        {
+        let limit = match self.state {
+            State::SynReceived => Limit::Core,
+            _ => limit_of(refusal, header, payload_octets, self.receive.queue.nxt()),
+        };
+        if self.ack.owed > owed && !self.may_answer(now, limit, challenges) {
             self.ack.owed = owed;
             return Refusal::RateLimited;
         }
@@ -682,9 +682,13 @@ impl Connection {
         self.ack.owe_another();
     }
 
-    /// Whether the limits of this connection and of the core allow another such acknowledgement at `now`.
-    fn may_challenge(&mut self, now: Instant, core: &mut RateLimit) -> bool {
-        self.challenges.admit(now) && core.admit(now)
+    /// Whether `limit` allows another acknowledgement at `now`.
+    fn may_answer(&mut self, now: Instant, limit: Limit, core: &mut RateLimit) -> bool {
+        match limit {
+            Limit::None => true,
+            Limit::Connection => self.challenges.admit(now),
+            Limit::Core => self.challenges.admit(now) && core.admit(now),
+        }
     }
 }
 

@@ -67,15 +67,11 @@ fn data_sent_again_is_always_acknowledged() {
     assert_eq!(answers(&mut peer, &header, b"again"), 10_000);
 }
 
-/// The limit of all connections together: more than one connection alone may send, less than all could, and
-/// another number each second. An observer who counts those of their own connection learns nothing about
-/// other connections.
-#[test]
-fn the_core_has_a_limit_that_nobody_knows() {
-    const CONNECTIONS: u16 = 300;
-    let mut peer = RawPeer::new();
-    peer.command(Command::Listen { address: None, port: PORT, backlog: 1000, tcp: None });
-    for port in 1..=CONNECTIONS {
+/// Opens a connection from each of the peer's ports up to `count`. Returns their first sequence numbers here.
+fn open_many(peer: &mut RawPeer, count: u16) -> Vec<SeqNumber> {
+    peer.command(Command::Listen { address: None, port: PORT, backlog: 10_000, tcp: None });
+    let mut firsts = Vec::new();
+    for port in 1..=count {
         let syn = Header { source_port: port, ..peer.header(Flags::SYN, PEER_ISS, SeqNumber(0)) };
         peer.inject(&RawPeer::segment(&syn, &[]));
         peer.settle();
@@ -83,9 +79,50 @@ fn the_core_has_a_limit_that_nobody_knows() {
         let ack = Header { source_port: port, ..peer.header(ACK, PEER_ISS + 1, next) };
         peer.inject(&RawPeer::segment(&ack, &[]));
         peer.settle();
+        firsts.push(next);
     }
     let opened = peer.events.iter().filter(|event| matches!(event, Event::Accepted { .. })).count();
-    assert_eq!(opened, usize::from(CONNECTIONS));
+    assert_eq!(opened, usize::from(count));
+    firsts
+}
+
+/// The keepalives of more connections than the core's limit come in the same second, after forged segments
+/// have used that up: each is answered, or live connections would end. Those of one connection are limited
+/// all the same.
+#[test]
+fn probes_of_many_connections_are_answered() {
+    const CONNECTIONS: u16 = 2000;
+    const { assert!(CONNECTIONS as u32 > limits::CHALLENGES_PER_SECOND) };
+    let mut peer = RawPeer::new();
+    let firsts = open_many(&mut peer, CONNECTIONS);
+    peer.now = Instant::from_nanos(10 * SECOND);
+    for port in 1..=CONNECTIONS {
+        let forged = Header { source_port: port, ..peer.header(Flags::RST, PEER_ISS + 100, SeqNumber(0)) };
+        peer.inject(&RawPeer::segment(&forged, &[]));
+        peer.settle();
+    }
+    assert!(peer.sent.len() <= limits::CHALLENGES_PER_SECOND as usize);
+    peer.sent.clear();
+    for (port, next) in (1..).zip(&firsts) {
+        let probe = Header { source_port: port, ..peer.header(ACK, PEER_ISS, *next) };
+        peer.inject(&RawPeer::segment(&probe, &[]));
+        peer.settle();
+    }
+    assert!(peer.now < Instant::from_nanos(11 * SECOND));
+    assert_eq!(peer.sent.len(), usize::from(CONNECTIONS));
+    let probe = Header { source_port: 1, ..peer.header(ACK, PEER_ISS, firsts[0]) };
+    peer.now += limits::CHALLENGE_SPAN_NS;
+    assert_eq!(answers(&mut peer, &probe, &[]), usize::from(limits::CHALLENGES_PER_SPAN));
+}
+
+/// The limit of all connections together: more than one connection alone may send, less than all could, and
+/// another number each second. An observer who counts those of their own connection learns nothing about
+/// other connections.
+#[test]
+fn the_core_has_a_limit_that_nobody_knows() {
+    const CONNECTIONS: u16 = 300;
+    let mut peer = RawPeer::new();
+    open_many(&mut peer, CONNECTIONS);
     let mut counts = Vec::new();
     for round in 1..=5 {
         // At the beginning of a second, when the limit of every connection is renewed.
