@@ -149,6 +149,9 @@ fn run_ring(mut settings: Settings, ring: &DeviceName, files: RunFiles) -> Resul
             cancelled.store(true, Ordering::Relaxed);
         }
         let served = server.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        if let (Err(_), Err(error)) = (&measured, &served) {
+            note!("warpline-bench: target: {error}");
+        }
         if let Some(core) = core {
             say!("{}", tcp_summary("target", &core.join()?.own));
         }
