@@ -1,6 +1,6 @@
 //! Queue pairs, from the request of the application until the core has forgotten them.
 
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::{NonZeroU8, NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 
 use warpline_dataplane::limits;
@@ -47,6 +47,7 @@ pub(super) struct QueuePair {
 pub(super) struct OperationConfig {
     peer_timeouts: PeerTimeouts,
     rate_limit_kbps: Option<NonZeroU32>,
+    weight: NonZeroU8,
     receive_wait_ns: Option<NonZeroU64>,
     disconnect_within_ns: Option<NonZeroU64>,
     pub(super) keep_open: bool,
@@ -59,6 +60,7 @@ impl OperationConfig {
         Self {
             peer_timeouts: config.peer_timeouts(),
             rate_limit_kbps: config.rate_limit_kbps(),
+            weight: config.weight,
             receive_wait_ns: match config.rnr {
                 RnrPolicy::Terminate => None,
                 RnrPolicy::Wait { timeout } => at_least_one(nanos(timeout)),
@@ -242,6 +244,7 @@ impl QueuePairs {
                 crc_retries: config.crc_retries,
                 peer_timeouts: config.peer_timeouts,
                 rate_limit_kbps: config.rate_limit_kbps,
+                weight: config.weight,
                 receive_wait_ns: config.receive_wait_ns.map(NonZeroU64::get),
                 ..operation
             },

@@ -2,9 +2,11 @@
 //! timer is due.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU8;
 
 use super::flow_index::FlowIndex;
 use super::flows::Flows;
+use super::schedule::{Allowance, Schedule, Served, Share};
 use super::wheel::Wheel;
 use crate::limits;
 use crate::net::flow::FlowKey;
@@ -65,10 +67,7 @@ pub(crate) trait Keyed {
 #[repr(C, align(64))]
 struct Slot<C> {
     generation: u32,
-    /// The connection is in [`Table::scheduled`].
-    is_scheduled: bool,
-    /// The slot is in [`Table::without_path`].
-    is_without_path: bool,
+    share: Share,
     connection: Option<C>,
 }
 
@@ -85,11 +84,7 @@ pub(crate) struct Table<C> {
     free: Vec<u32>,
     flows: Flows,
     timers: Wheel,
-    /// Slots of connections that may have something to send. The last is served next.
-    scheduled: Vec<u32>,
-    /// Slots of connections that were served, and have more to send, after all those in `scheduled`: the last
-    /// comes first. There are some only if as many as a poll serves are in `scheduled`.
-    served: VecDeque<u32>,
+    schedule: Schedule,
     /// Slots of connections that had no path to their peers when they were served. Some may have one by now,
     /// or be others.
     without_path: VecDeque<u32>,
@@ -109,8 +104,7 @@ impl<C: Keyed> Table<C> {
             free: Vec::with_capacity(capacity),
             flows: Flows::new(capacity, hash_key),
             timers: Wheel::new(capacity),
-            scheduled: Vec::with_capacity(capacity),
-            served: VecDeque::with_capacity(capacity),
+            schedule: Schedule::new(capacity),
             without_path: VecDeque::with_capacity(capacity),
             to_resume: 0,
         }
@@ -118,9 +112,9 @@ impl<C: Keyed> Table<C> {
 
     /// Returns the address space of a table for `capacity` connections, in bytes.
     pub(crate) const fn bytes(capacity: usize) -> usize {
-        // The slot, and its place in the four lists.
-        let slot = size_of::<Slot<C>>() + 4 * size_of::<u32>();
-        (slot + Wheel::ENTRY_BYTES) * capacity + FlowIndex::bytes(capacity)
+        // The slot, and its place in the two lists here.
+        let slot = size_of::<Slot<C>>() + 2 * size_of::<u32>();
+        (slot + Schedule::ENTRY_BYTES + Wheel::ENTRY_BYTES) * capacity + FlowIndex::bytes(capacity)
     }
 
     /// Returns how many connections there are.
@@ -207,7 +201,9 @@ impl<C: Keyed> Table<C> {
         let slot = self.free.pop().or_else(|| self.add_slot())?;
         let key = *connection.key();
         debug_assert!(self.find(&key).is_none(), "{key:?} names two connections");
-        self.slots[slot as usize].connection = Some(connection);
+        let place = &mut self.slots[slot as usize];
+        place.connection = Some(connection);
+        place.share.restart();
         self.flows.insert(&key, slot);
         self.schedule(slot);
         Some(slot)
@@ -216,12 +212,7 @@ impl<C: Keyed> Table<C> {
     /// Adds a slot that was never used, if there is another.
     fn add_slot(&mut self) -> Option<u32> {
         let slot = (self.slots.len() < self.capacity).then_some(self.slots.len() as u32)?;
-        self.slots.push(Slot {
-            generation: 0,
-            is_scheduled: false,
-            is_without_path: false,
-            connection: None,
-        });
+        self.slots.push(Slot { generation: 0, share: Share::new(), connection: None });
         self.timers.add_name();
         Some(slot)
     }
@@ -230,7 +221,7 @@ impl<C: Keyed> Table<C> {
     pub(crate) fn remove(&mut self, slot: u32) -> Option<C> {
         let place = &mut self.slots[slot as usize];
         debug_assert!(
-            place.is_scheduled,
+            place.share.is_scheduled(),
             "a connection ends when it is served, or a free slot stays scheduled"
         );
         let connection = place.connection.take()?;
@@ -246,15 +237,13 @@ impl<C: Keyed> Table<C> {
     pub(crate) fn schedule(&mut self, slot: u32) {
         let place = &mut self.slots[slot as usize];
         debug_assert!(place.connection.is_some(), "slot {slot} has no connection");
-        if !core::mem::replace(&mut place.is_scheduled, true) {
-            self.scheduled.push(slot);
-        }
+        self.schedule.add(slot, &mut place.share);
     }
 
     /// Has the connection in `slot`, which was served and has no path, scheduled when there is one.
     #[cold]
     pub(crate) fn await_path(&mut self, slot: u32) {
-        if !core::mem::replace(&mut self.slots[slot as usize].is_without_path, true) {
+        if !self.slots[slot as usize].share.replace_without_path(true) {
             self.without_path.push_front(slot);
         }
     }
@@ -275,7 +264,7 @@ impl<C: Keyed> Table<C> {
             match &place.connection {
                 Some(connection) if !has_path(connection) => self.without_path.push_front(slot),
                 found => {
-                    place.is_without_path = false;
+                    place.share.replace_without_path(false);
                     if found.is_some() {
                         self.schedule(slot);
                     }
@@ -285,43 +274,29 @@ impl<C: Keyed> Table<C> {
         self.to_resume == 0
     }
 
-    /// Returns how many connections are scheduled, those aside that wait because a poll serves no more.
+    /// Returns how many connections are scheduled.
     #[inline]
     pub(crate) fn scheduled(&self) -> usize {
-        self.scheduled.len()
+        self.schedule.len()
     }
 
-    /// Returns the slot of the scheduled connection at `position`. The one at the last position is served
-    /// next.
+    /// Returns the connection that is to be served next, which then [ends](Self::end_serving). `None` if none
+    /// is scheduled, or the next one sits out this round.
     #[inline]
-    pub(crate) fn scheduled_at(&self, position: usize) -> u32 {
-        self.scheduled[position]
+    pub(crate) fn begin_serving(&mut self) -> Option<Allowance> {
+        let slot = self.schedule.next()?;
+        self.schedule.begin(slot, &mut self.slots[slot as usize].share)
     }
 
-    /// Removes the connection at `position` from those that are scheduled. Those at later positions were
-    /// served.
+    /// Records that the connection in `slot` was served: it stays scheduled if it has more to send.
     #[inline]
-    pub(crate) fn unschedule(&mut self, position: usize) {
-        let slot = self.scheduled.swap_remove(position);
-        self.slots[slot as usize].is_scheduled = false;
+    pub(crate) fn end_serving(&mut self, slot: u32, served: Served) {
+        self.schedule.end(slot, &mut self.slots[slot as usize].share, served);
     }
 
-    /// Has the connections from position `first` on, which were served, served after all others. Moves only
-    /// these and as many as a poll serves, however many are scheduled.
-    pub(crate) fn rotate_scheduled(&mut self, first: usize) {
-        if first > 0 || !self.served.is_empty() {
-            self.put_last(first);
-        }
-    }
-
-    #[inline(never)]
-    fn put_last(&mut self, first: usize) {
-        for slot in self.scheduled.drain(first..).rev() {
-            self.served.push_front(slot);
-        }
-        let missing = limits::CONNECTIONS_SERVED_PER_POLL.saturating_sub(self.scheduled.len());
-        let kept = self.served.len().saturating_sub(missing);
-        self.scheduled.splice(..0, self.served.drain(kept..));
+    /// Sets the weight of the connection in `slot`.
+    pub(crate) fn set_weight(&mut self, slot: u32, weight: NonZeroU8) {
+        self.slots[slot as usize].share.set_weight(weight);
     }
 
     /// Sets when the timer of the connection in `slot` is due; `NEVER` turns it off.
@@ -394,60 +369,11 @@ mod tests {
     fn a_slot_that_is_used_again_has_another_name() {
         let mut table = table(1);
         let old = table.id(0);
+        let allowance = table.begin_serving().expect("it is scheduled");
         assert!(table.remove(0).is_some());
-        table.unschedule(0);
+        table.end_serving(allowance.slot, Served::NOTHING);
         assert_eq!(table.insert(Named(key(5))), Some(0));
         assert!(table.get(old).is_none() && table.get(table.id(0)).is_some());
-    }
-
-    /// Of three connections the last two are served, and one of them has nothing more to send: the other
-    /// comes after the one that was not served.
-    #[test]
-    fn connections_that_were_served_come_after_the_others() {
-        let mut table = table(3);
-        let order_of = |table: &Table<Named>| {
-            (0..table.scheduled()).rev().map(|position| table.scheduled_at(position)).collect()
-        };
-        let (order, expected): (Vec<u32>, _) = (order_of(&table), vec![2, 1, 0]);
-        assert_eq!(order, expected);
-        table.unschedule(2);
-        table.rotate_scheduled(1);
-        let order: Vec<u32> = order_of(&table);
-        assert_eq!(order, [0, 1]);
-        table.schedule(1);
-        assert_eq!(table.scheduled(), 2, "it is scheduled already");
-        table.schedule(2);
-        assert_eq!(table.scheduled(), 3);
-    }
-
-    /// More connections are scheduled than a poll serves, and one begins meanwhile: it is served first, and
-    /// the others in turns.
-    #[test]
-    fn connections_are_served_in_turns_however_many_there_are() {
-        const ALL: usize = 3 * limits::CONNECTIONS_SERVED_PER_POLL + 7;
-        let mut table = table(ALL as u16);
-        table.scheduled.swap_remove(0);
-        table.slots[0].is_scheduled = false;
-        let mut turns = Vec::new();
-        for poll in 0..20 {
-            if poll == 2 {
-                table.schedule(0);
-            }
-            let scheduled = table.scheduled();
-            let end = scheduled.saturating_sub(limits::CONNECTIONS_SERVED_PER_POLL);
-            turns.extend((end..scheduled).rev().map(|position| table.scheduled_at(position)));
-            table.rotate_scheduled(end);
-        }
-        let first = turns.iter().position(|slot| *slot == 0);
-        assert_eq!(first, Some(2 * limits::CONNECTIONS_SERVED_PER_POLL), "it is new");
-        // From then on each has its turn before another has its next.
-        let (_, rest) = turns.split_at(2 * limits::CONNECTIONS_SERVED_PER_POLL);
-        let mut waited = vec![0; ALL];
-        for (turn, &slot) in rest.iter().enumerate() {
-            assert!(turn - waited[slot as usize] <= ALL + 1, "slot {slot} at turn {turn}");
-            waited[slot as usize] = turn;
-        }
-        assert!(waited.iter().all(|turn| rest.len() - turn <= ALL + 1));
     }
 
     /// Of four connections without a path, those that have one then are scheduled, a few at a time; a slot
@@ -460,7 +386,9 @@ mod tests {
             table.await_path(slot);
         }
         assert!(table.remove(2).is_some());
-        (0..4).rev().for_each(|position| table.unschedule(position));
+        while let Some(allowance) = table.begin_serving() {
+            table.end_serving(allowance.slot, Served::NOTHING);
+        }
         assert!(table.resume(9, |_| true), "there is no new path");
         table.begin_to_resume();
         let has_path = |named: &Named| named.0.remote_port != 1;

@@ -186,7 +186,9 @@ impl<D: Device> Core<D> {
     fn start(&mut self, now: Instant, id: ConnectionId, qp: Arc<SharedQp>, operation: FullOperation) {
         match self.endpoints.bind(now, id, qp) {
             Some(mut endpoint) => {
+                let weight = operation.weight;
                 let outcome = endpoint.start(operation);
+                self.endpoints.table.set_weight(id.slot(), weight);
                 self.apply(id.slot(), outcome);
             }
             None => self.refuse_start(),
@@ -203,7 +205,9 @@ impl<D: Device> Core<D> {
     ) {
         match self.endpoints.bind(now, id, qp.clone()) {
             Some(mut endpoint) => {
+                let weight = operation.weight;
                 let outcome = endpoint.start_unnegotiated(qp, operation, direction);
+                self.endpoints.table.set_weight(id.slot(), weight);
                 self.apply(id.slot(), outcome);
             }
             None => self.refuse_start(),

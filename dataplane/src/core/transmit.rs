@@ -1,14 +1,16 @@
 //! Frames out: scheduled connections are served one after the other, each sends the segments that TCP allows,
 //! and the host adds headers.
 
+use crate::conn::{Allowance, Served};
 use crate::device::{Device, Frame};
 use crate::endpoint::{AfterTransmit, Chunk, Connection, Endpoint, StreamFailed};
 use crate::limits;
 use crate::net::Host;
 use crate::net::output::SuperFrameRoom;
 use crate::net::template::PathId;
-use crate::tcp::{Burst, Outgoing};
+use crate::tcp::{self, Burst, Outgoing, Unusual};
 use crate::time::Instant;
+use crate::wire::tcp::SeqNumber;
 use crate::wire::tcp_rdma::RdmaOption;
 
 use super::Core;
@@ -26,34 +28,37 @@ impl<D: Device> Core<D> {
 
     #[inline(never)]
     fn serve_scheduled(&mut self, now: Instant) -> bool {
-        let mut position = self.endpoints.table.scheduled();
-        let mut busy = position > 0;
+        let count = self.endpoints.table.scheduled().min(limits::CONNECTIONS_SERVED_PER_POLL);
         let enough = self.host.segments_sent() + limits::SEGMENTS_SENT_PER_POLL;
-        let end = position.saturating_sub(limits::CONNECTIONS_SERVED_PER_POLL);
-        while position > end && self.host.segments_sent() < enough && self.host.has_room_for_connection(now) {
-            position -= 1;
-            let slot = self.endpoints.table.scheduled_at(position);
-            if !self.transmit_connection(now, slot, position == end) {
-                self.endpoints.table.unschedule(position);
+        for left in (0..count).rev() {
+            if self.host.segments_sent() >= enough || !self.host.has_room_for_connection(now) {
+                break;
             }
+            let Some(allowance) = self.endpoints.table.begin_serving() else { continue };
+            let served = self.transmit_connection(now, allowance, left == 0);
+            self.endpoints.table.end_serving(allowance.slot, served);
         }
-        self.endpoints.table.rotate_scheduled(position);
         self.host.solicit_neighbours(now);
-        busy |= self.host.frames_to_send() > 0;
+        let busy = count > 0 || self.host.frames_to_send() > 0;
         self.host.flush(now);
         busy
     }
 
-    /// Serves a connection, which may be the `last` of this poll. Returns true if it has more to send and
-    /// stays scheduled.
-    fn transmit_connection(&mut self, now: Instant, slot: u32, last: bool) -> bool {
-        let Some(mut endpoint) = self.endpoints.at(now, slot) else { return false };
+    /// Serves a connection, which may be the `last` of this poll.
+    fn transmit_connection(&mut self, now: Instant, allowance: Allowance, last: bool) -> Served {
+        let Allowance { slot, octets } = allowance;
+        let Some(mut endpoint) = self.endpoints.at(now, slot) else { return Served::NOTHING };
         debug_assert!(endpoint.connection.has_all_conditions(), "a condition began unnoticed");
         endpoint.retry_stream();
         let Connection { key, flow_label, .. } = &*endpoint.connection;
         let path = self.host.path(key, *flow_label, now);
-        let more = path.is_some_and(|path| send_segments(&mut self.host, &mut endpoint, path, last));
-        match endpoint.unschedule(more) {
+        let sent = path.map_or(Served::NOTHING, |path| {
+            let begin = endpoint.connection.tcp.next_seq();
+            let most = segments_in(octets, endpoint.connection.tcp.emss_octets());
+            let (segments, more) = send_segments(&mut self.host, &mut endpoint, path, most, last);
+            Served { octets: octets_of(&endpoint.connection.tcp, begin, segments), more }
+        });
+        let more = match endpoint.unschedule(sent.more) {
             AfterTransmit::More { deadline } => {
                 self.endpoints.table.set_deadline(slot, deadline);
                 true
@@ -80,7 +85,8 @@ impl<D: Device> Core<D> {
                 self.endpoints.context.statistics.time_waits_evicted += u64::from(evicted);
                 false
             }
-        }
+        };
+        Served { more, ..sent }
     }
 
     fn remove_connection(&mut self, now: Instant, slot: u32) {
@@ -92,24 +98,47 @@ impl<D: Device> Core<D> {
     }
 }
 
-/// Sends segments of a connection on its path, as many as a connection may at once. Of the `last` connection
-/// of a poll the device has the frames as soon as no other follows: before the connection looks for more work
-/// and its deadline. Returns true if there may be more.
+/// Returns how many segments of `emss_octets` an allowance of `octets` octets is good for, the last one
+/// whole.
+#[inline]
+fn segments_in(octets: usize, emss_octets: usize) -> usize {
+    if octets >= limits::TRANSMIT_BURST_SEGMENTS * emss_octets {
+        return limits::TRANSMIT_BURST_SEGMENTS;
+    }
+    octets.div_ceil(emss_octets)
+}
+
+/// Returns the octets that `segments` segments take of the wire, which were sent since SND.NXT was `begin`.
+/// While something is sent again, each counts as a full one.
+#[inline]
+fn octets_of(tcp: &tcp::Connection, begin: SeqNumber, segments: usize) -> usize {
+    let payload = if tcp.unusual.contains(Unusual::RECOVERING) {
+        segments * tcp.emss_octets()
+    } else {
+        (tcp.next_seq() - begin).max(0).cast_unsigned() as usize
+    };
+    payload + segments * limits::FRAME_OVERHEAD_BYTES
+}
+
+/// Sends up to `most` segments of a connection on its path. Of the `last` connection of a poll the device has
+/// the frames as soon as no other follows: before the connection looks for more work and its deadline.
+/// Returns how many it has sent, and whether there may be more.
 fn send_segments<D: Device>(
     host: &mut Host<D>,
     endpoint: &mut Endpoint<'_, D::Frame>,
     path: PathId,
+    most: usize,
     last: bool,
-) -> bool {
+) -> (usize, bool) {
     let by_reference = host.allows_references(path);
     let allows_super_frames = host.allows_super_frames(path);
-    let mut left = limits::TRANSMIT_BURST_SEGMENTS;
+    let mut left = most;
     while left > 0 {
         if host.room(path) == 0 {
             // There is room again when the frames before have been received.
-            return true;
+            return (most - left, true);
         }
-        let Some(frame) = host.empty_frame() else { return true };
+        let Some(frame) = host.empty_frame() else { return (most - left, true) };
         if endpoint.queue_work(by_reference) == Err(StreamFailed) {
             host.keep_spare(frame);
             left -= 1;
@@ -125,7 +154,7 @@ fn send_segments<D: Device>(
                 if allows_super_frames { sending.send_super_frames(frame) } else { sending.send(frame) };
             left = sending.end();
             if !has_frames {
-                return true;
+                return (most - left, true);
             }
         } else if let Some(outgoing) = endpoint.poll_transmit() {
             left -= 1;
@@ -136,17 +165,17 @@ fn send_segments<D: Device>(
             }
         } else {
             host.keep_spare(frame);
-            return false;
+            return (most - left, false);
         }
         if last && !endpoint.connection.tcp.has_unsent() {
             host.flush(endpoint.now);
         }
         if endpoint.has_sent_all() {
             host.prefetch_spare();
-            return false;
+            return (most - left, false);
         }
     }
-    true
+    (most, true)
 }
 
 /// A burst that is handed to the device.

@@ -1,6 +1,6 @@
 //! How a connection runs in Full Operation.
 
-use core::num::NonZeroU32;
+use core::num::{NonZeroU8, NonZeroU32};
 
 use crate::limits;
 use crate::mpa::enhanced::{ReadDepths, ReadyToReceive};
@@ -41,6 +41,9 @@ pub struct FullOperation {
     /// How much TCP may send, as [`Behaviour::rate_limit_kbps`](crate::tcp::Behaviour::rate_limit_kbps);
     /// `None` leaves that.
     pub rate_limit_kbps: Option<NonZeroU32>,
+    /// Its weight among the connections of the core: with twice the weight it may send twice as much while
+    /// several have much to send.
+    pub weight: NonZeroU8,
     /// How many of the octets that control has a copy of, and has not consumed, come before Full Operation:
     /// those of the peer's startup frame. They are consumed as it begins.
     pub startup_octets: u32,
@@ -67,6 +70,7 @@ impl FullOperation {
             nudges: false,
             peer_timeouts: PeerTimeouts { user_timeout_ms: None, keepalive: None },
             rate_limit_kbps: None,
+            weight: limits::WEIGHT_USUAL,
             startup_octets: 0,
             first_fpdu_ns: None,
         }

@@ -131,6 +131,11 @@ impl Connection {
         self.send.una
     }
 
+    /// SND.NXT, but for the FIN: the sequence number of the next octet that was never sent.
+    pub const fn next_seq(&self) -> SeqNumber {
+        self.send.queue.nxt()
+    }
+
     /// The sequence number after the last octet queued.
     pub const fn queued_end(&self) -> SeqNumber {
         self.send.queue.end()

@@ -19,6 +19,7 @@ mod device_wrappers;
 mod drop_order;
 mod enhanced;
 mod errors;
+mod fairness;
 mod framing;
 mod full_device;
 mod giving_up;

@@ -901,9 +901,14 @@ struct warpline_qp_attr {
      */
     bool single_threaded;
     /**
+     * The share in what the device sends while several connections have much to send: one of weight 32 may
+     * send twice as many bytes as one of 16; 0 for 16.
+     */
+    uint8_t weight;
+    /**
      * Must be 0.
      */
-    uint8_t reserved[6];
+    uint8_t reserved[5];
     /**
      * Milliseconds that bytes of ours may go unacknowledged before the connection fails with `-ETIMEDOUT`
      * (RFC 9293, section 3.9.1); 0 for as long as TCP retransmits, some five minutes.

@@ -1,6 +1,7 @@
 //! Queue pairs and shared receive queues.
 
 use std::ffi::c_int;
+use std::num::NonZeroU8;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -92,8 +93,11 @@ pub struct QpAttr {
     /// lock (as with a thread domain of verbs). Without, any thread may post at any time. All other calls are
     /// for any thread either way.
     pub single_threaded: Flag,
+    /// The share in what the device sends while several connections have much to send: one of weight 32 may
+    /// send twice as many bytes as one of 16; 0 for 16.
+    pub weight: u8,
     /// Must be 0.
-    pub reserved: [u8; 6],
+    pub reserved: [u8; 5],
     /// Milliseconds that bytes of ours may go unacknowledged before the connection fails with `-ETIMEDOUT`
     /// (RFC 9293, section 3.9.1); 0 for as long as TCP retransmits, some five minutes.
     pub user_timeout_ms: u32,
@@ -116,7 +120,7 @@ unsafe impl Extensible for QpAttr {
 
 impl QpAttr {
     pub(crate) fn config(self) -> Result<QpConfig, Failure> {
-        if self.reserved != [0; 6] {
+        if self.reserved != [0; 5] {
             return Err(Failure::invalid("a reserved field is not 0"));
         }
         let usual = QpConfig::default();
@@ -141,6 +145,7 @@ impl QpAttr {
             },
             keepalive,
             rate_limit: (self.rate_limit > 0).then_some(self.rate_limit),
+            weight: NonZeroU8::new(self.weight).unwrap_or(usual.weight),
             ..usual
         })
     }

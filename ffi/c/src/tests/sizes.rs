@@ -107,7 +107,7 @@ fn every_call_looks_at_the_size() {
         assert_eq!(near.qp.post_send(&wrong), (-code, from_ref(&wrong)));
     }
     let cq_attr = CqAttr { reserved: [0, 1], ..CQ_ATTR };
-    let qp_attr = QpAttr { reserved: [0, 0, 0, 0, 0, 1], ..QP_ATTR };
+    let qp_attr = QpAttr { reserved: [0, 0, 0, 0, 1], ..QP_ATTR };
     let listen_attr = ListenAttr { reserved: [0, 0, 0, 0, 1], ..LISTEN_ATTR };
     // SAFETY: as above.
     let results = unsafe {
