@@ -314,8 +314,8 @@ pub const TRANSMIT_QUEUE_FRAMES: usize = 128;
 /// bursts, so that neither end of a connection to ourselves waits for the other. A connection keeps its turn
 /// while there is no room.
 pub const LOOPBACK_FRAMES: usize = 256;
-/// Segments handed to the device in one poll before what has arrived is looked at again: fewer than a ring of
-/// descriptors has.
+/// Segments handed to the device in one poll before what has arrived is looked at again: no more than a ring
+/// of descriptors has.
 pub const SEGMENTS_SENT_PER_POLL: u64 = 256;
 /// Segments of send queues looked at in one poll because of selective acknowledgements: some 100 µs of work,
 /// and two searches of all there can be.
