@@ -139,7 +139,7 @@ fn send_segments<D: Device>(
             return (most - left, true);
         }
         let Some(frame) = host.empty_frame() else { return (most - left, true) };
-        if endpoint.queue_work(by_reference) == Err(StreamFailed) {
+        if endpoint.queue_work(by_reference, left) == Err(StreamFailed) {
             host.keep_spare(frame);
             left -= 1;
             continue;

@@ -45,12 +45,14 @@ pub(crate) enum AfterTransmit {
 
 impl<F: Frame> Endpoint<'_, F> {
     /// Moves what can be sent at once to TCP, and one piece more, on a device that does or does not accept
-    /// payload by reference.
+    /// payload by reference. Of `segments` segments that the connection may send now, no more wait in TCP's
+    /// queue while the core has few descriptors.
     ///
     /// # Errors
     ///
     /// [`StreamFailed`]: another call moves what is sent instead.
-    pub(crate) fn queue_work(&mut self, by_reference: bool) -> Result<(), StreamFailed> {
+    pub(crate) fn queue_work(&mut self, by_reference: bool, segments: usize) -> Result<(), StreamFailed> {
+        self.context.pools.segments.limit_unsent(segments as u32);
         if self.connection.tcp.unusual.contains(Unusual::STREAMING) {
             queue_stream(self.connection, &mut self.context.pools);
         }

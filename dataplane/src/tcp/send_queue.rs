@@ -117,10 +117,13 @@ impl SendQueue {
     }
 
     /// Queues a segment of `octets` octets. Returns false and queues nothing if the pool has no room left, or
-    /// this queue holds its share of it.
+    /// this queue holds its share of it. One segment may always wait to be sent.
     #[inline]
     pub fn push<P>(&mut self, pool: &mut SegmentPool<P>, payload: P, skip: u32, octets: u32) -> bool {
         if self.len() >= limits::SEND_DESCRIPTOR_SHARE * pool.free() {
+            return false;
+        }
+        if self.unsent_octets() > 0 && pool.unsent_room(self.unsent_octets(), octets) == 0 {
             return false;
         }
         let (sent_at, state) = (Instant::ZERO, SegmentState::Unsent);
@@ -143,7 +146,7 @@ impl SendQueue {
         };
         debug_assert!(last.first.state == SegmentState::Unsent && last.first.skip == 0, "it was just queued");
         let octets = last.first.octets;
-        let count = count.min(self.room(pool));
+        let count = count.min(self.room(pool)).min(pool.unsent_room(self.unsent_octets(), octets));
         pool.grow(node, count);
         self.len += count;
         self.end += octets * count;

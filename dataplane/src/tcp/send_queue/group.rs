@@ -157,12 +157,14 @@ pub struct SegmentPool<P> {
     /// Segments of all groups.
     used: usize,
     capacity: usize,
+    /// Segments that a queue may have unsent while the pool is scarce.
+    unsent_max: u32,
 }
 
 impl<P> SegmentPool<P> {
     /// Returns a pool for `capacity` segments.
     pub fn new(capacity: usize) -> Self {
-        Self { groups: Pool::new(capacity), used: 0, capacity }
+        Self { groups: Pool::new(capacity), used: 0, capacity, unsent_max: u32::MAX }
     }
 
     /// The address space of a pool of `capacity` segments, in bytes.
@@ -179,6 +181,20 @@ impl<P> SegmentPool<P> {
     #[inline]
     pub const fn free(&self) -> usize {
         self.capacity - self.used
+    }
+
+    /// Has a queue that is about to take segments hold no more than `segments` unsent while the pool is
+    /// scarce: those that will be sent at once. What waited in ten thousand queues would be all there is.
+    #[inline]
+    pub const fn limit_unsent(&mut self, segments: u32) {
+        self.unsent_max = segments;
+    }
+
+    /// How many segments of `octets` octets a queue with `unsent_octets` may hold unsent besides.
+    #[inline]
+    pub(super) fn unsent_room(&self, unsent_octets: u32, octets: u32) -> u32 {
+        let is_scarce = self.used > self.capacity / 2;
+        if is_scarce { self.unsent_max.saturating_sub(unsent_octets / octets.max(1)) } else { u32::MAX }
     }
 
     #[inline]

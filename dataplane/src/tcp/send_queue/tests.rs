@@ -129,6 +129,27 @@ fn the_last_segment_is_sent_again_as_a_probe() {
     assert_eq!(counts(&queue), (300, 0, 0));
 }
 
+/// While more than half of a pool is in use, a queue takes no more segments than will be sent at once, but
+/// always one. With enough of them it takes what it likes.
+#[test]
+fn a_scarce_pool_is_for_what_is_sent_at_once() {
+    let mut pool = SegmentPool::new(100);
+    let (mut first, mut second) = (SendQueue::new(START), SendQueue::new(START));
+    pool.limit_unsent(3);
+    assert!(first.push(&mut pool, 'a', 0, 10));
+    assert_eq!(first.grow_last(&mut pool, 60), 60, "there are enough");
+    assert!(second.push(&mut pool, 'a', 0, 10));
+    assert_eq!(second.grow_last(&mut pool, 60), 2, "three in all");
+    assert!(!second.push(&mut pool, 'd', 0, 10));
+    // Those that are sent make room for as many.
+    assert_eq!(sent(&mut second, &mut pool), Some(('a', 0, 10)));
+    assert!(second.push(&mut pool, 'd', 0, 10) && !second.push(&mut pool, 'e', 0, 10));
+    pool.limit_unsent(0);
+    while sent(&mut second, &mut pool).is_some() {}
+    assert!(second.push(&mut pool, 'e', 0, 10), "one may always wait");
+    assert!(!second.push(&mut pool, 'f', 0, 10));
+}
+
 #[test]
 fn a_full_pool_refuses() {
     let (mut one, mut pool) = queue(&[1; 7]);
