@@ -24,7 +24,12 @@ pub struct Driver {
     other: Option<Box<OtherEnd>>,
     /// The thread sleeps while there is nothing to do.
     sleeps: bool,
+    /// Connections are being set up, by other threads, which share the CPUs with those that poll.
+    setting_up: bool,
 }
+
+/// The pause of a thread that polls while nothing is measured: the threads that set up get the CPU.
+const NAP: Duration = Duration::from_micros(20);
 
 /// The other end: a thread that polls this end polls the other, too.
 struct OtherEnd {
@@ -46,7 +51,7 @@ impl OtherEnd {
 impl Driver {
     /// Drives `core` alone.
     pub fn new(core: CoreDriver<BenchDevice>) -> Self {
-        Self { core: Some(core), other: None, sleeps: false }
+        Self { core: Some(core), other: None, sleeps: false, setting_up: false }
     }
 
     /// Returns the same driver; its thread sleeps while there is nothing to do if `sleeps`.
@@ -60,12 +65,20 @@ impl Driver {
         self.sleeps
     }
 
+    /// Says whether connections are being set up: nothing is measured then.
+    #[inline]
+    pub const fn set_up(&mut self, goes_on: bool) {
+        self.setting_up = goes_on;
+    }
+
     /// Passes the time after a poll that found nothing to do.
     #[inline]
     pub fn pause(&mut self) {
         // A pause of the processor takes longer than a poll on recent ones, and a frame waits for its end.
         if self.sleeps {
             self.sleep();
+        } else if self.setting_up {
+            thread::sleep(NAP);
         }
     }
 
@@ -123,8 +136,6 @@ impl Driver {
     }
 
     fn run_until<T: Send>(&mut self, call: impl FnOnce() -> T + Send, gives_up: impl Fn() -> bool) -> T {
-        /// Setting up is not measured: the thread that calls gets the CPU, which it may share with this one.
-        const NAP: Duration = Duration::from_micros(20);
         thread::scope(|scope| {
             let call = scope.spawn(call);
             while !call.is_finished() {

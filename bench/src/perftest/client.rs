@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use warpline::{Advertisement, ConnectConfig, ConnectError, Device, Revision};
 use warpline_tools::interrupt;
 
-use super::lane::{Lane, Role, lanes_in_turn};
+use super::lane::{Lane, Role, lanes_in_turn, turns_of};
 use super::latency::{self, Pings};
 use super::plan::{Figure, Plan};
 use super::settings::Settings;
@@ -19,8 +19,6 @@ use crate::error::BenchError;
 
 /// Turns of the loop between two looks at the clock.
 const TURNS: u32 = 64;
-/// Lanes of which one more turn passes between two looks at the clock, which count the messages of all.
-const LANES_PER_TURN_OF_COUNTING: u32 = 16;
 /// The time over which the peak rate is taken.
 const PEAK_WINDOW: Duration = Duration::from_millis(10);
 
@@ -158,7 +156,8 @@ fn stream(driver: &mut Driver, lanes: &mut [Lane], run: &Run) -> Result<Measured
     let (mut turns, mut stopped) = (0u32, false);
     let mut peak = Peak::default();
     let count = lanes.len();
-    let turns_uncounted = TURNS.max(count as u32 / LANES_PER_TURN_OF_COUNTING);
+    // Each lane is looked at once between two counts, or what it did since the last look would count at once.
+    let turns_uncounted = TURNS.max(turns_of(count));
     let (mut next, mut done, mut paused) = (0, true, true);
     loop {
         for lane in &mut lanes[next..][..lanes_in_turn(driver, count - next)] {

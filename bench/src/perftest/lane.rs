@@ -28,13 +28,18 @@ const BATCH: usize = 32;
 
 /// Lanes that are looked at between two polls of the core. With thousands of queue pairs most have nothing to
 /// do, and a look at each would take longer than what the core does.
-const LANES_PER_TURN: usize = 32;
+const LANES_PER_TURN: usize = 4;
 
 /// Returns how many of the next `left` lanes are looked at before the core is polled: all of them, if the
 /// thread may sleep then.
 #[inline]
 pub const fn lanes_in_turn(driver: &Driver, left: usize) -> usize {
     if left > LANES_PER_TURN && !driver.sleeps() { LANES_PER_TURN } else { left }
+}
+
+/// Returns how many turns it takes to look at `count` lanes.
+pub const fn turns_of(count: usize) -> u32 {
+    count.div_ceil(LANES_PER_TURN) as u32
 }
 
 /// The part of an end in the test.
@@ -87,6 +92,8 @@ pub struct Lane {
     next_compared: u64,
     /// Messages in the region that were compared with all of it.
     checked: u64,
+    /// The test has started.
+    started: bool,
     /// Messages that the other end has asked this one to send.
     wanted: u64,
     /// The other end has sent as many messages as it was asked for.
@@ -151,6 +158,7 @@ impl Lane {
             arrived: 0,
             next_compared: if plan.verify == Verify::Off { u64::MAX } else { 0 },
             checked: 0,
+            started: false,
             wanted: 0,
             peer_sent: false,
             sent_at_finish: None,
@@ -195,11 +203,18 @@ impl Lane {
     /// [`BenchError::Peer`].
     pub fn start(&mut self, messages: Option<u64>) -> Result<(), BenchError> {
         self.say(Word::Start(messages.unwrap_or(0)))?;
+        self.started = true;
         self.wanted = messages.unwrap_or(0);
         if self.plan.figure == Figure::Bandwidth {
             self.allow(messages.unwrap_or(u64::MAX));
         }
         Ok(())
+    }
+
+    /// Returns true once the test has started.
+    #[inline]
+    pub const fn has_started(&self) -> bool {
+        self.started
     }
 
     /// Lets this end send `limit` messages in all.
@@ -359,6 +374,7 @@ impl Lane {
     fn on_word(&mut self, word: Word) -> Result<(), BenchError> {
         match word {
             Word::Start(messages) => {
+                self.started = true;
                 self.wanted = messages;
                 if self.plan.bidirectional {
                     self.allow(if messages == 0 { u64::MAX } else { messages });

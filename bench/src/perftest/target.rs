@@ -54,6 +54,8 @@ pub fn work(closes: impl Fn() -> bool + Send + 'static) -> (Lanes, Work) {
     let (mut closing, mut index) = (false, 0);
     let step = move |driver: &mut Driver| {
         lanes.extend(received(&taken)?);
+        // The other end starts all of them together.
+        driver.set_up(lanes.last().is_none_or(|accepted| !accepted.lane.has_started()));
         if closes() && !closing {
             closing = true;
             for accepted in &lanes {
