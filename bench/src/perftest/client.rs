@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use warpline::{Advertisement, ConnectConfig, ConnectError, Device, Revision};
 use warpline_tools::interrupt;
 
-use super::lane::{Lane, Role, lanes_in_turn, turns_of};
+use super::lane::{Lane, Role, lanes_per_turn};
 use super::latency::{self, Pings};
 use super::plan::{Figure, Plan};
 use super::settings::Settings;
@@ -157,10 +157,11 @@ fn stream(driver: &mut Driver, lanes: &mut [Lane], run: &Run) -> Result<Measured
     let mut peak = Peak::default();
     let count = lanes.len();
     // Each lane is looked at once between two counts, or what it did since the last look would count at once.
-    let turns_uncounted = TURNS.max(turns_of(count));
+    let per_turn = if driver.sleeps() { count } else { lanes_per_turn(lanes.first(), count) };
+    let turns_uncounted = TURNS.max(count.div_ceil(per_turn.max(1)) as u32);
     let (mut next, mut done, mut paused) = (0, true, true);
     loop {
-        for lane in &mut lanes[next..][..lanes_in_turn(driver, count - next)] {
+        for lane in &mut lanes[next..][..per_turn.min(count - next)] {
             step(lane)?;
             done &= lane.is_done();
             paused &= lane.is_paused();
@@ -178,7 +179,9 @@ fn stream(driver: &mut Driver, lanes: &mut [Lane], run: &Run) -> Result<Measured
             let active = clock.active();
             let messages = lanes.iter().map(Lane::completed).sum();
             run.progress.store(messages, Ordering::Relaxed);
-            peak.record(active, messages);
+            if !stopped {
+                peak.record(active, messages);
+            }
             if !stopped && run.is_over(active) {
                 lanes.iter_mut().for_each(Lane::stop);
                 stopped = true;
@@ -262,10 +265,13 @@ impl Clock {
     }
 }
 
-/// The best rate over [`PEAK_WINDOW`].
+/// The best rate over [`PEAK_WINDOW`]. With many lanes a window is a pass over all of them, and what is
+/// counted in it was done in it or in the one before: the longer of both counts.
 #[derive(Default)]
 struct Peak {
     since: Duration,
+    /// The window before.
+    before: Duration,
     messages: u64,
     messages_per_s: f64,
 }
@@ -274,9 +280,9 @@ impl Peak {
     fn record(&mut self, now: Duration, messages: u64) {
         let time = now.saturating_sub(self.since);
         if time >= PEAK_WINDOW {
-            let rate = (messages - self.messages) as f64 / time.as_secs_f64();
+            let rate = (messages - self.messages) as f64 / time.max(self.before).as_secs_f64();
             self.messages_per_s = self.messages_per_s.max(rate);
-            (self.since, self.messages) = (now, messages);
+            (self.since, self.before, self.messages) = (now, time, messages);
         }
     }
 }

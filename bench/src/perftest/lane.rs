@@ -18,7 +18,6 @@ use super::stream::Stream;
 use super::supplies::{PATIENCE, Supplies};
 use super::verify::{After, Verification};
 use super::words::Word;
-use crate::endpoint::Driver;
 use crate::error::BenchError;
 
 /// The identifier of requests that carry words; messages have their number.
@@ -26,20 +25,21 @@ const WORD: u64 = u64::MAX;
 /// Completions polled at a time.
 const BATCH: usize = 32;
 
-/// Lanes that are looked at between two polls of the core. With thousands of queue pairs most have nothing to
-/// do, and a look at each would take longer than what the core does.
-const LANES_PER_TURN: usize = 4;
+/// Lanes up to which many are looked at between two polls of the core.
+const FEW_LANES: usize = 256;
+/// As many as that.
+const LANES_PER_TURN: usize = 32;
 
-/// Returns how many of the next `left` lanes are looked at before the core is polled: all of them, if the
-/// thread may sleep then.
-#[inline]
-pub const fn lanes_in_turn(driver: &Driver, left: usize) -> usize {
-    if left > LANES_PER_TURN && !driver.sleeps() { LANES_PER_TURN } else { left }
-}
-
-/// Returns how many turns it takes to look at `count` lanes.
-pub const fn turns_of(count: usize) -> u32 {
-    count.div_ceil(LANES_PER_TURN) as u32
+/// Returns how many of `count` lanes, which are like `first`, are looked at between two polls of the core.
+/// With thousands of queue pairs most have nothing to do, and a look at each would take longer than what the
+/// core does; where nothing is to be posted, as at the target of Writes and Reads, one at a time is enough.
+pub fn lanes_per_turn(first: Option<&Lane>, count: usize) -> usize {
+    let Some(first) = first else { return LANES_PER_TURN };
+    match first.role {
+        _ if count <= FEW_LANES || first.plan.verb == Verb::Send => LANES_PER_TURN,
+        Role::Connecting => LANES_PER_TURN / 8,
+        Role::Listening => 1,
+    }
 }
 
 /// The part of an end in the test.

@@ -8,7 +8,7 @@ use warpline::{AcceptError, Advertisement, ConnectionRequest, Device, ListenConf
 use warpline_tools::output::note;
 
 use super::budget::{Budget, Reservation, check_open};
-use super::lane::{Lane, Role, lanes_in_turn};
+use super::lane::{Lane, Role, lanes_per_turn};
 use super::latency::answered_by_message;
 use super::plan::{Figure, Plan};
 use super::settings::Settings;
@@ -65,7 +65,12 @@ pub fn work(closes: impl Fn() -> bool + Send + 'static) -> (Lanes, Work) {
         if index >= lanes.len() {
             index = 0;
         }
-        for _ in 0..lanes_in_turn(driver, lanes.len() - index) {
+        let per_turn = if driver.sleeps() {
+            lanes.len()
+        } else {
+            lanes_per_turn(lanes.first().map(|first| &first.lane), lanes.len())
+        };
+        for _ in 0..per_turn.min(lanes.len() - index) {
             let lane = &mut lanes[index].lane;
             let result = match if closing { Ok(lane.is_over()) } else { lane.step() } {
                 Ok(ControlFlow::Continue(())) => {
