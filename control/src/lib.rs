@@ -80,6 +80,7 @@ pub use handles::clock::now;
 pub use handles::cm;
 pub use handles::completion::{CompletionQueue, CompletionQueueControl};
 pub use handles::connection_request::ConnectionRequest;
+pub use handles::control_driver::ControlDriver;
 pub use handles::device::Device;
 pub use handles::driver::CoreDriver;
 pub use handles::event_fd::EventFd;

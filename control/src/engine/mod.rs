@@ -18,8 +18,9 @@
 //! `next_deadline()` says when that must be called again. Commands for the core and replies for handles
 //! collect in an outbox. The loop around the engine delivers the commands there is room for, and then the
 //! replies: when an application has its reply, the core has the command, so a queue pair that was just
-//! created can be posted to. In a program that loop is the control thread (`handles::control_thread`), which
-//! alone reads the clock and sleeps. In the tests it is a simulation.
+//! created can be posted to. In a program that loop (`handles::control_loop`) is the control thread's, or
+//! that of an application which polls control itself (`handles::control_driver`); it alone reads the clock.
+//! In the tests it is a simulation.
 //!
 //! The parts of the engine know each other in one direction. `registrations` and `queue_pairs` are tables
 //! with their own rules. `connections` has a table of connections, each in one phase (`Streaming`,

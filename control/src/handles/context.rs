@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crossbeam::channel::{Receiver, Sender};
 use warpline_dataplane::memory::{ProtectionDomainId, Region, STag};
@@ -21,8 +22,9 @@ use crate::vocabulary::device::{DeviceConfig, Stopped};
 pub(crate) struct DeviceContext {
     /// `None` only while the device stops.
     requests: Option<Sender<Request>>,
+    /// The control thread, if there is one.
     control: Option<JoinHandle<()>>,
-    /// Wakes the control thread when there are requests.
+    /// Tells control that there are requests.
     control_waker: Arc<ControlWaker>,
     flags: Arc<DeviceFlags>,
     next_domain: AtomicU32,
@@ -70,7 +72,7 @@ impl DeviceFlags {
 /// The parts of a context.
 pub(super) struct ContextParts {
     pub(super) requests: Sender<Request>,
-    pub(super) control: JoinHandle<()>,
+    pub(super) control: Option<JoinHandle<()>>,
     pub(super) control_waker: Arc<ControlWaker>,
     pub(super) flags: Arc<DeviceFlags>,
     pub(super) names: KeyedSequence,
@@ -95,7 +97,7 @@ impl DeviceContext {
         } = parts;
         Arc::new(Self {
             requests: Some(requests),
-            control: Some(control),
+            control,
             control_waker,
             flags,
             next_domain: AtomicU32::new(1),
@@ -110,7 +112,23 @@ impl DeviceContext {
 
     /// Sends a request, and waits for the reply.
     pub(crate) fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, Stopped> {
-        self.begin(request)?.recv().map_err(|_| Stopped)
+        self.wait_for(&self.begin(request)?)
+    }
+
+    /// Waits for the reply to a request.
+    pub(crate) fn wait_for<T>(&self, reply: &Receiver<T>) -> Result<T, Stopped> {
+        match self.control_waker.polled() {
+            Some(control) => control.wait_for(reply),
+            None => reply.recv().map_err(|_| Stopped),
+        }
+    }
+
+    /// Waits for a reply that is not needed, for `at_most`. Without a control thread this one may be the one
+    /// that has to poll, and does not wait.
+    pub(crate) fn wait_briefly<T>(&self, reply: &Receiver<T>, at_most: Duration) {
+        if !self.control_waker.is_polled() {
+            let _ = reply.recv_timeout(at_most);
+        }
     }
 
     /// Sends a request. Returns where the reply arrives.
@@ -122,6 +140,9 @@ impl DeviceContext {
 
     /// Sends a request that has no reply, or one that arrives elsewhere.
     pub(crate) fn send(&self, request: Request) -> Result<(), Stopped> {
+        if self.has_ended() {
+            return Err(Stopped);
+        }
         self.requests.as_ref().ok_or(Stopped)?.send(request).map_err(|_| Stopped)?;
         self.control_waker.wake();
         Ok(())

@@ -19,7 +19,9 @@ use warpline_dataplane::statistics::Statistics;
 use warpline_dataplane::waker::Waker;
 
 use super::context::{ContextParts, DeviceContext, DeviceFlags};
-use super::control_thread::ControlThread;
+use super::control_driver::{ControlDriver, PolledControl};
+use super::control_loop::ControlLoop;
+use super::control_thread;
 use super::control_waker::ControlWaker;
 use super::driver::{self, CoreDriver};
 use super::event_fd::EventFd;
@@ -78,6 +80,21 @@ impl Device {
     ) -> Result<(Self, CoreDriver<D>), StartError> {
         let (driver, control) = assemble(device, config)?;
         Ok((control.start(config, None)?, driver))
+    }
+
+    /// Starts a core on `device` that the application polls, and its control engine, which has no thread
+    /// either: for applications that open and close connections by the thousand, on one thread.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`].
+    pub fn start_polled<D: device::Device>(
+        device: D,
+        config: &DeviceConfig,
+    ) -> Result<(Self, CoreDriver<D>, ControlDriver), StartError> {
+        let (driver, control) = assemble(device, config)?;
+        let (device, control) = control.start_polled(config);
+        Ok((device, driver, control))
     }
 
     /// Returns a new Protection Domain: queue pairs of it reach only memory of it (RFC 5041 §8.2).
@@ -224,6 +241,34 @@ struct UnstartedControl {
 impl UnstartedControl {
     /// Starts the control thread, which outlives the poll thread.
     fn start(self, config: &DeviceConfig, poll: Option<JoinHandle<()>>) -> Result<Device, StartError> {
+        let waker = self.waker.clone();
+        let (control, mut parts) = self.into_loop(config);
+        let run = move || {
+            control_thread::run(control, &waker);
+            if let Some(poll) = poll {
+                // The thread has reported its own panic.
+                let _ = poll.join();
+            }
+        };
+        let control = thread::Builder::new()
+            .name("warpline-control".into())
+            .spawn(run)
+            .map_err(StartError::ControlThread)?;
+        parts.control = Some(control);
+        Ok(Device { context: DeviceContext::new(parts) })
+    }
+
+    /// Returns the device with a driver for its control.
+    fn start_polled(self, config: &DeviceConfig) -> (Device, ControlDriver) {
+        let doorbells = self.rings.doorbells.clone();
+        let (control, parts) = self.into_loop(config);
+        let control = Arc::new(PolledControl::new(control));
+        parts.control_waker.register_polled(&control, doorbells);
+        (Device { context: DeviceContext::new(parts) }, ControlDriver::new(control))
+    }
+
+    /// Returns the loop around an engine, and the parts of a context without a control thread.
+    fn into_loop(self, config: &DeviceConfig) -> (ControlLoop, ContextParts) {
         let Self { waker: control_waker, flags, rings, gathers, events, event_fd, random } = self;
         let [random, names] = random;
         let engine = Engine::new(EngineConfig {
@@ -235,22 +280,11 @@ impl UnstartedControl {
             random,
         });
         let (requests, receiver) = channel::unbounded();
-        let control = ControlThread::new(engine, receiver, rings, control_waker.clone(), flags.clone());
-        let run = move || {
-            control.run();
-            if let Some(poll) = poll {
-                // The thread has reported its own panic.
-                let _ = poll.join();
-            }
-        };
-        let control = thread::Builder::new()
-            .name("warpline-control".into())
-            .spawn(run)
-            .map_err(StartError::ControlThread)?;
+        let control = ControlLoop::new(engine, receiver, rings, flags.clone());
         let config = config.clone();
         let parts = ContextParts {
             requests,
-            control,
+            control: None,
             control_waker,
             flags,
             names,
@@ -259,7 +293,7 @@ impl UnstartedControl {
             events,
             event_fd,
         };
-        Ok(Device { context: DeviceContext::new(parts) })
+        (control, parts)
     }
 }
 

@@ -43,7 +43,7 @@ struct DrivenGuard {
 impl Drop for DrivenGuard {
     fn drop(&mut self) {
         self.flags.clear_driven();
-        self.control.wake();
+        self.control.handle_events();
     }
 }
 
@@ -125,7 +125,7 @@ impl<D: Device> CoreDriver<D> {
     fn after_poll(&mut self, busy: bool) -> bool {
         self.interrupt_unexplained &= !busy;
         if self.core.clear_news() {
-            self.driven.control.wake();
+            self.driven.control.handle_events();
         }
         busy
     }

@@ -16,6 +16,8 @@ pub mod cm;
 pub(crate) mod completion;
 pub(crate) mod connection_request;
 mod context;
+pub(crate) mod control_driver;
+mod control_loop;
 mod control_thread;
 mod control_waker;
 pub(crate) mod device;

@@ -226,7 +226,7 @@ impl Drop for QueuePairControl {
         let qp = self.number();
         // Without a core there is nothing to wait for; with a slow one, control goes on alone.
         if let Ok(done) = self.context.begin(|reply| Request::DestroyQp { qp, reply }) {
-            let _ = done.recv_timeout(Self::DROP_WAIT);
+            self.context.wait_briefly(&done, Self::DROP_WAIT);
         }
     }
 }

@@ -70,7 +70,7 @@ impl Drop for Registered {
             // Without a core there is nothing to wait for; with a slow one, control goes on alone.
             if let Ok(done) = context.begin(|reply| Request::Deregister { stag, last, patience: None, reply })
             {
-                let _ = done.recv_timeout(DROP_WAIT);
+                context.wait_briefly(&done, DROP_WAIT);
             }
         }
     }

@@ -59,7 +59,7 @@ impl ListeningAt {
         config: ListenConfig,
     ) -> Result<Arc<Self>, CmError> {
         let (at, answer) = Self::begin(id, queue, device, on, local, config)?;
-        let port = answer.recv().map_err(|_| Stopped)??;
+        let port = on.context.wait_for(&answer)??;
         let _ = at.at.set(ListenAddress { port, ..local });
         Ok(at)
     }
