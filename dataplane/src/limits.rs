@@ -365,6 +365,10 @@ pub const FIRST_NUDGE_NS: u64 = 200_000_000;
 pub const NUDGES: u8 = 3;
 /// First and last port of active opens (RFC 6335 §6).
 pub const EPHEMERAL_PORTS: (u16, u16) = (49_152, 65_535);
+/// How long connections to a peer take the next port in TIME-WAIT, once a search has found none that is
+/// unused. Such a search looks at all ports, some milliseconds' work, and connections to a peer that are
+/// opened and closed by the thousand would each need one.
+pub const PORTS_EXHAUSTED_NS: u64 = SECOND;
 /// Counters that peers share by chance when local ports are picked (RFC 6056 §3.3.4).
 pub const PORT_COUNTERS: usize = 64;
 /// How long after a disconnect a connection may go without an octet from the peer or an acknowledgement of

@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use siphasher::sip::SipHasher24;
 
 use crate::limits;
+use crate::time::Instant;
 
 /// Chooses local ports.
 #[derive(Debug)]
@@ -20,15 +21,24 @@ pub(crate) struct Ports {
     count: u32,
     /// Of the first port to a peer, and of the choice of its counter.
     secrets: [[u64; 2]; 2],
+    counters: Box<[Counter; limits::PORT_COUNTERS]>,
+}
+
+/// What peers share that have the same counter.
+#[derive(Clone, Copy, Debug)]
+struct Counter {
     /// Below `count`, so that the order of the ports goes on where a counter begins anew.
-    counters: [u16; limits::PORT_COUNTERS],
+    next: u16,
+    /// Until when a search need not look for a port that is unused: another has found none.
+    exhausted_until: Instant,
 }
 
 impl Ports {
     /// Returns the ports from `first` to `last`.
-    pub(crate) const fn new(first: u16, last: u16, secrets: [[u64; 2]; 2]) -> Self {
+    pub(crate) fn new(first: u16, last: u16, secrets: [[u64; 2]; 2]) -> Self {
         let count = last.saturating_sub(first) as u32 + 1;
-        Self { first, count, secrets, counters: [0; limits::PORT_COUNTERS] }
+        let counter = Counter { next: 0, exhausted_until: Instant::ZERO };
+        Self { first, count, secrets, counters: Box::new([counter; limits::PORT_COUNTERS]) }
     }
 
     /// Returns how many ports there are.
@@ -45,19 +55,38 @@ impl Ports {
         most: u32,
         mut usable: impl FnMut(u16) -> bool,
     ) -> Option<u16> {
+        let (offset, counter) = self.place_of(local, remote);
+        let next = &mut self.counters[counter].next;
+        (0..most).find_map(|_| {
+            let place = (offset as u32 % self.count + u32::from(*next)) % self.count;
+            // At most 65535: 65536 ports have the places 0 to 65535.
+            *next = ((u32::from(*next) + 1) % self.count) as u16;
+            let port = self.first + place as u16;
+            usable(port).then_some(port)
+        })
+    }
+
+    /// Returns true if a search has found recently that no port is unused for a connection from `local` to
+    /// `remote`: all are in use or in TIME-WAIT.
+    pub(crate) fn are_exhausted(&self, now: Instant, local: IpAddr, remote: (IpAddr, u16)) -> bool {
+        now < self.counters[self.place_of(local, remote).1].exhausted_until
+    }
+
+    /// Records that no port is unused for a connection from `local` to `remote`. It holds for a while: a port
+    /// that becomes unused meanwhile is found all the same, when its turn comes.
+    pub(crate) fn set_exhausted(&mut self, now: Instant, local: IpAddr, remote: (IpAddr, u16)) {
+        let counter = self.place_of(local, remote).1;
+        self.counters[counter].exhausted_until = now + limits::PORTS_EXHAUSTED_NS;
+    }
+
+    /// Returns where the ports to a peer begin, and the number of its counter.
+    fn place_of(&self, local: IpAddr, remote: (IpAddr, u16)) -> (u64, usize) {
         let [offset, counter] = self.secrets.map(|[key0, key1]| {
             let mut hasher = SipHasher24::new_with_keys(key0, key1);
             (local, remote).hash(&mut hasher);
             hasher.finish()
         });
-        let counter = &mut self.counters[counter as usize % limits::PORT_COUNTERS];
-        (0..most).find_map(|_| {
-            let place = (offset as u32 % self.count + u32::from(*counter)) % self.count;
-            // At most 65535: 65536 ports have the places 0 to 65535.
-            *counter = ((u32::from(*counter) + 1) % self.count) as u16;
-            let port = self.first + place as u16;
-            usable(port).then_some(port)
-        })
+        (offset, counter as usize % limits::PORT_COUNTERS)
     }
 }
 
@@ -119,6 +148,20 @@ mod tests {
         }
         tried.sort_unstable();
         assert_eq!(tried, (1000..1100).collect::<Vec<u16>>());
+    }
+
+    /// That the ports to a peer are exhausted is known for a while, and not of most other peers.
+    #[test]
+    fn exhaustion_is_remembered_for_a_while() {
+        let mut ports = Ports::new(1000, 1099, SECRETS);
+        let now = Instant::from_nanos(5);
+        assert!(!ports.are_exhausted(now, LOCAL, peer(2)));
+        ports.set_exhausted(now, LOCAL, peer(2));
+        let last = now + (limits::PORTS_EXHAUSTED_NS - 1);
+        assert!(ports.are_exhausted(now, LOCAL, peer(2)) && ports.are_exhausted(last, LOCAL, peer(2)));
+        assert!(!ports.are_exhausted(last + 1, LOCAL, peer(2)));
+        let others = (3..=255).filter(|host| ports.are_exhausted(now, LOCAL, peer(*host))).count();
+        assert!(others < 20, "{others} of 253");
     }
 
     /// Without the secret, the first port to one peer is unpredictable and does not reveal that of another.

@@ -111,8 +111,9 @@ impl<D: Device> Core<D> {
     }
 
     /// Returns a free local port for a connection to `remote`, no listening one, and tries some of those that
-    /// were not `tried` yet. Ports in TIME-WAIT come last, and only where timestamps distinguish old segments
-    /// from new ones (RFC 6191 §2, from our side: our clock has ticked since).
+    /// were not `tried` yet. Ports in TIME-WAIT come last, or in their turn where none is unused, and only
+    /// where timestamps distinguish old segments from new ones (RFC 6191 §2, from our side: our clock has
+    /// ticked since).
     fn free_port(
         &mut self,
         now: Instant,
@@ -129,6 +130,9 @@ impl<D: Device> Core<D> {
         };
         let to = (remote.ip(), remote.port());
         let count = ports.count();
+        if *tried == 0 && ports.are_exhausted(now, local, to) {
+            *tried = count;
+        }
         let mut left = limits::PORTS_TRIED_TOGETHER;
         let mut found = None;
         while found.is_none() && left > 0 && *tried < 2 * count {
@@ -138,14 +142,14 @@ impl<D: Device> Core<D> {
             let port = ports.pick(local, to, most, |port| {
                 *tried += 1;
                 let key = key_to(local, port, remote);
-                let may_have = if in_time_wait {
-                    time_waits.reusable(now, &key).is_some()
-                } else {
-                    !time_waits.contains(now, &key)
-                };
+                let may_have = !time_waits.contains(now, &key)
+                    || in_time_wait && time_waits.reusable(now, &key).is_some();
                 may_have && is_unused(&key)
             });
             left -= *tried - tried_before;
+            if in_time_wait && port.is_some() {
+                ports.set_exhausted(now, local, to);
+            }
             found = port.map(|port| key_to(local, port, remote));
         }
         let key = found?;

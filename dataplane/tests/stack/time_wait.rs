@@ -154,8 +154,8 @@ fn what_came_before_the_end_is_handed_up() {
     assert_eq!((peer.core.usage().connections, peer.core.usage().time_waits), (0, 1));
 }
 
-/// Opens a connection to the peer and returns our SYN; `None` if no port is left.
-fn open(peer: &mut RawPeer, token: u64) -> Option<Header> {
+/// Has the core open a connection to the peer.
+fn begin_to_open(peer: &mut RawPeer, token: u64) {
     peer.command(Command::Connect {
         token,
         local: None,
@@ -164,6 +164,11 @@ fn open(peer: &mut RawPeer, token: u64) -> Option<Header> {
         tcp: None,
         octets: Box::default(),
     });
+}
+
+/// Opens a connection to the peer and returns our SYN; `None` if no port is left.
+fn open(peer: &mut RawPeer, token: u64) -> Option<Header> {
+    begin_to_open(peer, token);
     peer.settle();
     match peer.events.pop() {
         Some(Event::ConnectFailed { error: ConnectError::NoPort, .. }) => None,
@@ -195,6 +200,15 @@ fn opened_and_closed_with(clock: Option<u32>, tables: Tables) -> (RawPeer, SeqNu
     let config = Config { ports: (50_000, 50_000), ..RawPeer::config() };
     let mut peer = RawPeer::with_tables(config, 1500, tables);
     let syn = open(&mut peer, 1).unwrap();
+    let last = complete_and_close(&mut peer, &syn, clock);
+    assert_eq!(peer.core.usage().time_waits, 1);
+    (peer, last)
+}
+
+/// Completes the handshake that our `syn` begins, and has the core close the connection first. Returns its
+/// last sequence number.
+fn complete_and_close(peer: &mut RawPeer, syn: &Header, clock: Option<u32>) -> SeqNumber {
+    let to_core = |header: Header| Header { destination_port: syn.source_port, ..header };
     let options = |ours: &Header| Options {
         timestamps: clock.map(|value| Timestamps {
             value,
@@ -203,8 +217,8 @@ fn opened_and_closed_with(clock: Option<u32>, tables: Tables) -> (RawPeer, SeqNu
         ..Options::default()
     };
     let next = syn.seq + 1;
-    let answer = Header { options: options(&syn), ..peer.header(Flags::SYN | ACK, PEER_ISS, next) };
-    peer.inject(&RawPeer::segment(&answer, &[]));
+    let answer = Header { options: options(syn), ..peer.header(Flags::SYN | ACK, PEER_ISS, next) };
+    peer.inject(&RawPeer::segment(&to_core(answer), &[]));
     peer.settle();
     let ack = peer.expect_one().header;
     let Some(Event::Connected { connection, .. }) = peer.events.pop() else { panic!("not connected") };
@@ -212,13 +226,48 @@ fn opened_and_closed_with(clock: Option<u32>, tables: Tables) -> (RawPeer, SeqNu
     peer.settle();
     peer.expect_one();
     let last = Header { options: options(&ack), ..peer.header(fin(), PEER_ISS + 1, next + 1) };
-    peer.inject(&RawPeer::segment(&last, &[]));
+    peer.inject(&RawPeer::segment(&to_core(last), &[]));
     peer.settle();
     assert!(matches!(peer.events.pop(), Some(Event::Closed { .. })), "{:?}", peer.sent);
     peer.sent.clear();
     peer.events.clear();
-    assert_eq!(peer.core.usage().time_waits, 1);
-    (peer, next + 1)
+    next + 1
+}
+
+/// Once a search has found all ports to a peer in TIME-WAIT, the next connections take the one that has
+/// rested longest without a search, for a while.
+#[test]
+fn ports_in_time_wait_are_not_searched_each_time() {
+    const PORTS: u16 = 1024;
+    let config = Config { ports: (50_000, 50_000 + PORTS - 1), ..RawPeer::config() };
+    let mut peer = RawPeer::with(config, 1500);
+    for token in 0..u64::from(PORTS) {
+        let syn = open(&mut peer, token).unwrap();
+        complete_and_close(&mut peer, &syn, Some(100));
+    }
+    assert_eq!(peer.core.usage().time_waits, usize::from(PORTS));
+    peer.pass_ms(limits::TIME_WAIT_REST_NS / MILLISECOND);
+    // Returns how many polls the search took, and what it found.
+    let search = |peer: &mut RawPeer, token| {
+        let before = peer.core.usage().connections;
+        begin_to_open(peer, token);
+        let mut polls = 0;
+        while peer.core.usage().connections == before {
+            peer.poll();
+            polls += 1;
+        }
+        peer.settle();
+        (polls, peer.expect_one().header.source_port)
+    };
+    let (searched, first) = search(&mut peer, 10_000);
+    assert!(searched >= u32::from(PORTS) / limits::PORTS_TRIED_TOGETHER, "{searched} polls");
+    let (found, second) = search(&mut peer, 10_001);
+    assert_eq!((found, second - 50_000), (1, (first - 50_000 + 1) % PORTS));
+    peer.pass_ms(limits::PORTS_EXHAUSTED_NS / MILLISECOND);
+    peer.sent.clear();
+    let (again, _) = search(&mut peer, 10_002);
+    assert!(again > 1, "others may be unused by now");
+    assert_eq!(peer.core.statistics().time_waits_reused, 3);
 }
 
 /// RFC 6191 §2, from the side that opens: with timestamps a port in TIME-WAIT is used again when no other is

@@ -232,7 +232,8 @@ impl RawPeer {
         self.pass_ms(seconds * SECOND / MILLISECOND);
     }
 
-    fn poll(&mut self) -> bool {
+    /// Polls once. Returns true if there was anything to do.
+    pub fn poll(&mut self) -> bool {
         let before = visits();
         let busy = self.core.poll_once(self.now);
         self.most_visits = self.most_visits.max(visits() - before);
