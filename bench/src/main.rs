@@ -3,6 +3,7 @@
 
 mod arguments;
 mod cache_line;
+mod connect_rate;
 mod device;
 mod endpoint;
 mod error;
@@ -66,6 +67,9 @@ enum Command {
     /// Measure a stream of transfers over TCP, placed by the TCP RDMA option or read: how fast, and how often
     /// a byte is copied.
     TcpRdma(tcp_rdma::TcpRdma),
+    /// Measure how many connections are opened and closed in a second, or the memory that many open ones
+    /// take.
+    ConnectRate(connect_rate::ConnectRate),
     /// Measure the time that a cache line takes from one core to another and back.
     CacheLine(cache_line::CacheLine),
     /// Transfer in virtual time, for scripts/bench instructions to count instructions.
@@ -105,6 +109,7 @@ fn run(command: Command) -> Result<(), BenchError> {
         Command::Floor(args) => floor::run(&args),
         Command::LineRate(args) => line_rate::run(&args),
         Command::TcpRdma(args) => tcp_rdma::run(&args),
+        Command::ConnectRate(args) => connect_rate::run(&args),
         Command::CacheLine(args) => cache_line::run(&args),
         Command::Instructions(args) => instructions::run(&args),
     }

@@ -159,7 +159,15 @@ fn a_capture_that_cannot_be_written_ends_the_run() {
 #[test]
 fn a_report_is_opened_first() {
     let _turn = turn();
-    for line in [&["write-bw"][..], &["ping"], &["floor"], &["line-rate"], &["tcp-rdma"], &["cache-line"]] {
+    for line in [
+        &["write-bw"][..],
+        &["ping"],
+        &["floor"],
+        &["line-rate"],
+        &["tcp-rdma"],
+        &["connect-rate"],
+        &["cache-line"],
+    ] {
         let output = command(&[line, &["--json", "/nonexistent/report"]].concat()).output().unwrap();
         let expected = "warpline-bench: /nonexistent/report: No such file or directory (os error 2)";
         assert_eq!(complaint(&output), expected);
@@ -208,6 +216,7 @@ fn a_signal_ends_every_command_with_what_it_has() {
         (&["atomic-lat", "-n", "1000000000"], "#bytes", "wrong: 0"),
         (&["tcp-rdma", "-D", "3600", "--eal", "--no-huge -m 256"], "option", "on "),
         (&["line-rate", "-D", "60", "--eal", "--no-huge -m 256"], "memory", "transmit"),
+        (&["connect-rate", "-D", "600", "--eal", "--no-huge -m 256"], "polling", "closed a second"),
         (&["cache-line", "-D", "60"], "", "and back"),
     ] {
         let two = core_affinity::get_core_ids().unwrap().len() >= 2;
