@@ -1,6 +1,6 @@
 //! The context that all handles of a device share: the way to its control engine, and its configuration.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use warpline_dataplane::qp::async_event::AsyncEvents;
 use warpline_dataplane::qp::shared_receive_queue::SrqNumber;
 
 use super::control_waker::ControlWaker;
+use super::device_flags::DeviceFlags;
 use super::event_fd::EventFd;
 use crate::engine::interface::reply::Reply;
 use crate::engine::interface::request::Request;
@@ -36,37 +37,6 @@ pub(crate) struct DeviceContext {
     config: DeviceConfig,
     pub(crate) events: Arc<AsyncEvents>,
     event_fd: Arc<EventFd>,
-}
-
-/// Flags that the threads of a device share.
-#[derive(Debug)]
-pub(crate) struct DeviceFlags {
-    /// The core is polled.
-    driven: AtomicBool,
-    /// Control has ended: the poll thread is to end too.
-    ended: AtomicBool,
-}
-
-impl DeviceFlags {
-    pub(crate) const fn new() -> Self {
-        Self { driven: AtomicBool::new(true), ended: AtomicBool::new(false) }
-    }
-
-    pub(crate) fn is_driven(&self) -> bool {
-        self.driven.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn clear_driven(&self) {
-        self.driven.store(false, Ordering::Release);
-    }
-
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn set_ended(&self) {
-        self.ended.store(true, Ordering::Release);
-    }
 }
 
 /// The parts of a context.

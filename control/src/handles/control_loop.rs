@@ -8,7 +8,7 @@ use warpline_dataplane::ring::Rings;
 use warpline_dataplane::time::{Instant, SECOND};
 
 use super::clock::now;
-use super::context::DeviceFlags;
+use super::device_flags::DeviceFlags;
 use crate::engine::Engine;
 use crate::engine::interface::request::Request;
 
