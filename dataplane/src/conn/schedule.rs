@@ -159,6 +159,13 @@ impl Schedule {
         self.first.len() + self.waiting.len()
     }
 
+    /// Returns true if none is.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        // One question: most polls ask it a few times, and find nothing.
+        self.first.len() | self.waiting.len() == 0
+    }
+
     /// Schedules the connection in `slot` with this share, unless it is.
     #[inline]
     pub(super) fn add(&mut self, slot: u32, share: &mut Share) {
@@ -194,7 +201,7 @@ impl Schedule {
     #[inline]
     pub(super) fn begin(&mut self, slot: u32, share: &mut Share) -> Option<Allowance> {
         share.enter(self.round);
-        if self.len() == 0 {
+        if self.is_empty() {
             return Some(Allowance { slot, octets: usize::MAX });
         }
         if !share.has_deficit() {
@@ -209,7 +216,7 @@ impl Schedule {
     pub(super) fn end(&mut self, slot: u32, share: &mut Share, served: Served) {
         let Served { octets, more } = served;
         // While no other has anything to send, nothing is taken from others.
-        if self.len() > 0 {
+        if !self.is_empty() {
             share.pay(octets + limits::SERVE_BYTES);
         }
         if !more {

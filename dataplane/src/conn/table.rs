@@ -274,6 +274,12 @@ impl<C: Keyed> Table<C> {
         self.to_resume == 0
     }
 
+    /// Returns true if any connection is scheduled.
+    #[inline]
+    pub(crate) fn has_scheduled(&self) -> bool {
+        !self.schedule.is_empty()
+    }
+
     /// Returns how many connections are scheduled.
     #[inline]
     pub(crate) fn scheduled(&self) -> usize {

@@ -218,7 +218,7 @@ impl<D: Device> Core<D> {
         if !self.data_arrived && !had_scheduled {
             busy |= self.transmit(now);
         }
-        busy |= self.host.looped_frames() > 0 || self.endpoints.table.scheduled() > 0;
+        busy |= self.host.looped_frames() > 0 || self.endpoints.table.has_scheduled();
         self.end_poll(busy)
     }
 
@@ -279,7 +279,7 @@ impl<D: Device> Core<D> {
     /// poll is to come at once.
     #[inline]
     pub fn has_scheduled(&self) -> bool {
-        self.endpoints.table.scheduled() > 0 || self.walks_on
+        self.endpoints.table.has_scheduled() || self.walks_on
     }
 
     /// Returns when [`poll_once`](Self::poll_once) must be called again even if nothing arrives and nothing

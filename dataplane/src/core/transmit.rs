@@ -20,7 +20,7 @@ impl<D: Device> Core<D> {
     /// is full or the poll has sent enough, is the first in the next poll.
     #[inline]
     pub(super) fn transmit(&mut self, now: Instant) -> bool {
-        let has_work = self.endpoints.table.scheduled() > 0
+        let has_work = self.endpoints.table.has_scheduled()
             || self.host.frames_to_send() > 0
             || self.host.has_to_solicit(now);
         has_work && self.serve_scheduled(now)
