@@ -125,7 +125,11 @@ fn a_host_reaches_itself() {
     let reports = run("loopback", "loopback-1500");
     let writer = &reports[0]["writer"];
     assert_eq!(reports[0]["target"], serde_json::Value::Null);
-    assert_eq!(writer["data_segments_sent"], 32 * writer["polls"].as_u64().unwrap());
+    // Both ends are connections of the core, which share what it sends: one sends 32 segments, or what is
+    // left of its quantum.
+    let (segments, polls) = (&writer["data_segments_sent"], &writer["polls"]);
+    let mean = segments.as_f64().unwrap() / polls.as_f64().unwrap();
+    assert!((31.0..=32.0).contains(&mean), "{mean} segments a poll");
     for nothing in ["idle_polls", "frames_sent", "frames_received", "retransmitted_segments"] {
         assert_eq!(writer[nothing], 0, "{nothing}");
     }
