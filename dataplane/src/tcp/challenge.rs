@@ -63,7 +63,7 @@ pub(super) fn limit_of(refusal: Refusal, header: &Header, payload_octets: usize,
         Refusal::Duplicate | Refusal::OutsideWindow | Refusal::OldTimestamp => {
             if payload_octets > 0 && !header.flags.contains(Flags::SYN) {
                 Limit::None
-            } else if header.flags == Flags::ACK && header.seq + 1 == next {
+            } else if is_probe(header, next) {
                 Limit::Connection
             } else {
                 Limit::Core
@@ -71,4 +71,10 @@ pub(super) fn limit_of(refusal: Refusal, header: &Header, payload_octets: usize,
         }
         Refusal::NoRoom | Refusal::WrongState | Refusal::RateLimited | Refusal::AfterClose => Limit::None,
     }
+}
+
+/// Whether a segment without data is a probe. It may have an ECN flag, like any acknowledgement.
+fn is_probe(header: &Header, next: SeqNumber) -> bool {
+    let controls = Flags::SYN | Flags::FIN | Flags::RST;
+    !header.flags.intersects(controls) && header.seq + 1 == next
 }

@@ -104,7 +104,9 @@ fn probes_of_many_connections_are_answered() {
     assert!(peer.sent.len() <= limits::CHALLENGES_PER_SECOND as usize);
     peer.sent.clear();
     for (port, next) in (1..).zip(&firsts) {
-        let probe = Header { source_port: port, ..peer.header(ACK, PEER_ISS, *next) };
+        // A peer whose echo of a mark was not answered repeats it in each acknowledgement.
+        let flags = if port % 2 == 0 { ACK } else { ACK | Flags::ECE };
+        let probe = Header { source_port: port, ..peer.header(flags, PEER_ISS, *next) };
         peer.inject(&RawPeer::segment(&probe, &[]));
         peer.settle();
     }
