@@ -10,8 +10,8 @@ use warpline_dataplane::memory::{ProtectionDomainId, Region, STag};
 use warpline_dataplane::qp::async_event::AsyncEvents;
 use warpline_dataplane::qp::shared_receive_queue::SrqNumber;
 
+use super::control_loop::DeviceFlags;
 use super::control_waker::ControlWaker;
-use super::device_flags::DeviceFlags;
 use super::event_fd::EventFd;
 use crate::engine::interface::reply::Reply;
 use crate::engine::interface::request::Request;

@@ -125,7 +125,7 @@ impl ControlDriver {
 impl Drop for ControlDriver {
     fn drop(&mut self) {
         let control = self.control.lock().take();
-        // Without the lock: what is told of the end may call the API.
+        // Without the lock: callbacks that learn of the end may call the API.
         drop(control);
     }
 }

@@ -2,18 +2,49 @@
 //! application does, one round at a time.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam::channel::{Receiver, TryRecvError};
 use warpline_dataplane::ring::Rings;
 use warpline_dataplane::time::{Instant, SECOND};
 
 use super::clock::now;
-use super::device_flags::DeviceFlags;
 use crate::engine::Engine;
 use crate::engine::interface::request::Request;
 
 /// How long connections that are being closed may hold up the end of the device.
 const END_LINGER_NS: u64 = 2 * SECOND;
+
+/// Flags that the threads of a device share.
+#[derive(Debug)]
+pub(crate) struct DeviceFlags {
+    /// The core is polled.
+    driven: AtomicBool,
+    /// Control has ended: the poll thread is to end too.
+    ended: AtomicBool,
+}
+
+impl DeviceFlags {
+    pub(crate) const fn new() -> Self {
+        Self { driven: AtomicBool::new(true), ended: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn is_driven(&self) -> bool {
+        self.driven.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn clear_driven(&self) {
+        self.driven.store(false, Ordering::Release);
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_ended(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+}
 
 /// The last handle of the device was dropped: no more requests will come.
 struct HandlesGone;

@@ -59,8 +59,8 @@ impl ControlWaker {
         matches!(self.control.get(), Some(Control::Polled { .. }))
     }
 
-    /// Wakes whoever goes round in the loop, because there is a request. Makes a system call only if that
-    /// thread sleeps.
+    /// Wakes the thread that goes round in the loop, because there is a request. Makes a system call only if
+    /// that thread sleeps.
     pub(crate) fn wake(&self) {
         fence(Ordering::SeqCst);
         match self.control.get() {

@@ -20,10 +20,9 @@ use warpline_dataplane::waker::Waker;
 
 use super::context::{ContextParts, DeviceContext};
 use super::control_driver::{ControlDriver, PolledControl};
-use super::control_loop::ControlLoop;
+use super::control_loop::{ControlLoop, DeviceFlags};
 use super::control_thread;
 use super::control_waker::ControlWaker;
-use super::device_flags::DeviceFlags;
 use super::driver::{self, CoreDriver};
 use super::event_fd::EventFd;
 use super::listener::Listener;

@@ -15,8 +15,8 @@ use warpline_dataplane::time::{Instant, MICROSECOND, MILLISECOND};
 use warpline_dataplane::waker::Waker;
 
 use super::clock::{PollClock, now};
+use super::control_loop::DeviceFlags;
 use super::control_waker::ControlWaker;
-use super::device_flags::DeviceFlags;
 use super::event_fd::EventFd;
 use super::interrupt::InterruptFd;
 use crate::vocabulary::poll_thread::{Idle, PollThread, PollThreadError};

@@ -21,7 +21,6 @@ mod control_loop;
 mod control_thread;
 mod control_waker;
 pub(crate) mod device;
-mod device_flags;
 pub(crate) mod driver;
 pub(crate) mod event_fd;
 #[cfg(all(debug_assertions, not(test)))]
