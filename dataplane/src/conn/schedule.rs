@@ -1,10 +1,11 @@
 //! The order in which connections are served: deficit round robin in octets, with weights.
 //!
-//! In each round a connection may send its *quantum*, which its weight says; its *deficit* is what is left of
-//! that. Whoever has a deficit left goes first, and those that have used up theirs wait for the next round,
-//! in the order in which they did. So a connection that becomes busy does not wait for those that have much
-//! to send (RFC 8290 §3.4 has it go first once; here it does until its quantum is used up, so that a ping
-//! beside bulk transfers is always first), and none waits for longer than the quanta of all others take.
+//! In each round a connection may send its *quantum*, which follows from its weight; its *deficit* is what is
+//! left of that. Connections with a deficit left go first, and those that have used up theirs wait for the
+//! next round, in the order in which they did. So a connection that becomes busy does not wait for those that
+//! have much to send (RFC 8290 §3.4 has it go first once; here it does until its quantum is used up, so that
+//! a ping beside bulk transfers is always first), and none waits for longer than the quanta of all others
+//! take.
 //!
 //! While only one connection has something to send, it pays nothing.
 
@@ -15,8 +16,7 @@ use crate::limits;
 
 /// Octets in a unit of deficits.
 const UNIT_OCTETS: usize = 64;
-/// The least deficit that is kept: what one may send beyond its deficit when it is
-/// served is far less.
+/// The least deficit that is kept: what a connection may send beyond its deficit is far less.
 const DEFICIT_MIN: i16 = i16::MIN / 2;
 /// Bits of the number of a round.
 const ROUND_BITS: u8 = 6;

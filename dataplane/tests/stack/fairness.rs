@@ -1,8 +1,8 @@
 //! Tests that connections which always have more to send share what their core sends, whatever their number,
 //! and that one with little to send does not wait for them.
 //!
-//! The device takes so many frames in an interval and no more: the order in which connections are served says
-//! who gets them.
+//! The device takes so many frames in an interval and no more: the order in which connections are served
+//! decides which of them may send.
 
 use core::num::NonZeroU8;
 
