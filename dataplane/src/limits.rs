@@ -333,6 +333,9 @@ pub const TIMERS_VISITED_PER_POLL: u32 = 1024;
 /// Connections served in one poll, whether or not they have anything to send: as many as it serves doorbells
 /// of, and some 50 µs of work where each sends a segment.
 pub const CONNECTIONS_SERVED_PER_POLL: usize = 64;
+/// Connections that the caches of a processor hold with what belongs to them, some 5 KiB each. With more, a
+/// core looks ahead: it fetches what the next ones need while it handles one.
+pub const CONNECTIONS_IN_CACHE: usize = 256;
 /// Connections that a walk over all of them visits in one poll, some 30 µs of work: a report of the counters,
 /// a look for those that hold frames, and one for those that wait for a path. The next poll goes on.
 pub const CONNECTIONS_VISITED_PER_POLL: usize = 256;

@@ -105,6 +105,12 @@ impl<T> Pool<T> {
         self.capacity - self.used
     }
 
+    /// Returns where the value of a node lies, without a look at it.
+    #[inline]
+    pub(crate) fn place(&self, node: NodeId) -> Option<&Option<T>> {
+        Some(&self.nodes.get(node.index())?.value)
+    }
+
     /// Returns the value of a node.
     #[inline]
     pub(crate) fn get(&self, node: NodeId) -> Option<&T> {

@@ -181,6 +181,14 @@ impl Schedule {
         list.push_back(slot);
     }
 
+    /// Returns the slot of the connection that is served after `served` others, if all stay as they are.
+    #[inline]
+    pub(super) fn after(&self, served: usize) -> Option<u32> {
+        let first = self.first.len();
+        let slot = if served < first { self.first.get(served) } else { self.waiting.get(served - first) };
+        slot.copied()
+    }
+
     /// Returns the slot of the connection that is served next; the caller is to [begin](Self::begin) with it.
     #[inline]
     pub(super) fn next(&mut self) -> Option<u32> {

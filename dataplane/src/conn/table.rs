@@ -9,6 +9,7 @@ use super::flows::Flows;
 use super::schedule::{Allowance, Schedule, Served, Share};
 use super::wheel::Wheel;
 use crate::limits;
+use crate::memory::prefetch;
 use crate::net::flow::FlowKey;
 use crate::time::Instant;
 use crate::visits;
@@ -171,6 +172,27 @@ impl<C: Keyed> Table<C> {
         let place = &mut self.slots[slot as usize];
         let id = ConnectionId::new(self.core, slot, place.generation);
         Some((id, place.connection.as_mut()?))
+    }
+
+    /// Has the processor fetch the connection in `slot`, if there is such a slot, and its timer.
+    #[inline]
+    pub(crate) fn prefetch(&self, slot: u32) {
+        if let Some(place) = self.slots.get(slot as usize) {
+            prefetch(place);
+            self.timers.prefetch(slot);
+        }
+    }
+
+    /// Returns the connection in `slot`, to see what to fetch for it.
+    #[inline]
+    pub(crate) fn peek(&self, slot: u32) -> Option<&C> {
+        self.slots.get(slot as usize)?.connection.as_ref()
+    }
+
+    /// Returns the slot of the connection that is served after `served` more, as far as it is scheduled now.
+    #[inline]
+    pub(crate) fn scheduled_after(&self, served: usize) -> Option<u32> {
+        self.schedule.after(served)
     }
 
     /// Returns the connection that `id` names; `None` if it is gone.

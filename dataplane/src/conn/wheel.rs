@@ -1,6 +1,7 @@
 //! A timing wheel: deadlines of connections, at a bounded cost per poll.
 
 use crate::limits;
+use crate::memory::prefetch;
 use crate::time::Instant;
 use crate::visits;
 
@@ -87,6 +88,12 @@ impl Wheel {
         if deadline != Instant::NEVER {
             self.link(name);
         }
+    }
+
+    /// Has the processor fetch the deadline of `name`.
+    #[inline]
+    pub(super) fn prefetch(&self, name: u32) {
+        prefetch(&self.entries[name as usize]);
     }
 
     /// Returns a name whose deadline has come, and removes the deadline; `None` if no deadline has come, or

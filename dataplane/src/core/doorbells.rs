@@ -1,5 +1,7 @@
 //! Doorbells: applications have posted work, or receives.
 
+use arrayvec::ArrayVec;
+
 use crate::device::Device;
 use crate::endpoint::Outcome;
 use crate::limits;
@@ -25,9 +27,17 @@ impl<D: Device> Core<D> {
             }
             self.serve_byte_streams(now);
         }
-        for _ in 0..limits::DOORBELLS_PER_POLL {
-            let Some(slot) = self.rings.doorbells.dequeue() else { break };
-            busy = true;
+        let mut rung = ArrayVec::<u32, { limits::DOORBELLS_PER_POLL }>::new();
+        while !rung.is_full()
+            && let Some(slot) = self.rings.doorbells.dequeue()
+        {
+            rung.push(slot);
+        }
+        if self.looks_ahead() && rung.len() > 1 {
+            self.fetch_rung(&rung);
+        }
+        busy |= !rung.is_empty();
+        for slot in rung {
             self.serve_doorbell(now, slot);
         }
         busy

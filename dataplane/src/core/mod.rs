@@ -39,6 +39,7 @@ mod config;
 mod connection_setup;
 mod doorbells;
 mod eviction;
+mod look_ahead;
 mod passive_open;
 mod receive;
 mod reports;

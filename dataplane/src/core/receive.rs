@@ -47,6 +47,9 @@ impl<D: Device> Core<D> {
     /// Handles the frames of a burst. Segments that follow one another are handed to their connection
     /// together.
     fn on_burst(&mut self, now: Instant, mut burst: Vec<D::Frame>, ingress: Ingress) {
+        if self.looks_ahead() && burst.len() > 1 {
+            self.fetch_receivers(&burst, ingress);
+        }
         let mut segment = Segment::NONE;
         let mut frames = burst.drain(..);
         while let Some(frame) = frames.next() {
@@ -69,7 +72,7 @@ impl<D: Device> Core<D> {
     /// Returns the slot of the connection that segments with `flow` are for. The addresses are checked when
     /// it is looked up for the first time.
     #[inline(never)]
-    fn look_up(&mut self, flow: &Flow, ingress: Ingress) -> Option<u32> {
+    pub(super) fn look_up(&mut self, flow: &Flow, ingress: Ingress) -> Option<u32> {
         let slot = self.endpoints.table.find(&FlowKey::of_received(flow))?;
         if !self.host.may_have_connection(flow, ingress) {
             return None;

@@ -11,6 +11,17 @@ use super::connection::{Connection, Mode};
 use super::context::Context;
 use super::queue_pairs::QueuePairs;
 
+/// What is fetched of an endpoint ahead of its use: each part says where the next one lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Depth {
+    /// The connection.
+    Connection,
+    /// Its queue pair, and its segments in the pool.
+    QueuePair,
+    /// The queues of the queue pair.
+    Queues,
+}
+
 /// The endpoints of a core.
 pub(crate) struct Endpoints<F> {
     /// The connections.
@@ -53,6 +64,23 @@ impl<F> Endpoints<F> {
         }
         let queue_pair = self.queue_pairs.bind(shared, id);
         Some(Endpoint { now, id, connection, queue_pair, context: &mut self.context })
+    }
+
+    /// Has the processor fetch the endpoint of the connection in `slot` as far as `depth` says.
+    #[inline]
+    pub(crate) fn prefetch(&self, slot: u32, depth: Depth) {
+        if matches!(depth, Depth::Connection) {
+            return self.table.prefetch(slot);
+        }
+        let Some(Connection { mode: Mode::FullOperation(operating), tcp, .. }) = self.table.peek(slot) else {
+            return;
+        };
+        if matches!(depth, Depth::QueuePair) {
+            self.queue_pairs.prefetch(operating.qp_slot);
+            tcp.prefetch_segments(&self.context.pools);
+        } else if let Some(qp) = self.queue_pairs.peek(operating.qp_slot) {
+            qp.prefetch_queues();
+        }
     }
 
     #[inline]

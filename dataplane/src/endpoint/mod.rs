@@ -90,7 +90,7 @@ pub(crate) use connection::{Chunk, Mode, OpenKind};
 pub(crate) use consume::Burst;
 pub(crate) use context::Context;
 pub(crate) use cut_runs::CutRunStore;
-pub(crate) use endpoints::Endpoints;
+pub(crate) use endpoints::{Depth, Endpoints};
 pub(crate) use icmp::Unreachable;
 pub(crate) use queue_pair::QueuePair;
 pub(crate) use queue_pairs::{QueuePairs, Unaccepted};

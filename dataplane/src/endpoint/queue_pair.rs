@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::conn::ConnectionId;
-use crate::memory::StagTable;
+use crate::memory::{StagTable, prefetch};
 use crate::ordered::OrderedPool;
 use crate::qp::error::StreamError;
 use crate::qp::reads::Reads;
@@ -48,6 +48,13 @@ impl QueuePair {
             receive_wait: ReceiveWait::new(None),
             shared,
         }
+    }
+
+    /// Has the processor fetch what it uses besides its own lines.
+    #[inline]
+    pub(crate) fn prefetch_queues(&self) {
+        prefetch(&*self.shared);
+        self.sender.prefetch_entries();
     }
 
     /// Begins its stream.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::conn::ConnectionId;
+use crate::memory::prefetch;
 use crate::qp::shared::{QpState, SharedQp};
 use crate::visits;
 
@@ -49,6 +50,20 @@ impl QueuePairs {
     pub(crate) fn at_mut(&mut self, slot: u32) -> Option<&mut QueuePair> {
         visits::record(1);
         self.slots.get_mut(slot as usize)?.as_mut()
+    }
+
+    /// Has the processor fetch the queue pair in `slot`, if there is such a slot.
+    #[inline]
+    pub(crate) fn prefetch(&self, slot: u32) {
+        if let Some(place) = self.slots.get(slot as usize) {
+            prefetch(place);
+        }
+    }
+
+    /// Returns the queue pair in `slot`, to see what to fetch for it.
+    #[inline]
+    pub(crate) fn peek(&self, slot: u32) -> Option<&QueuePair> {
+        self.slots.get(slot as usize)?.as_ref()
     }
 
     /// Adds the queue pair that shares `shared` with its application: `connection` carries its stream, which

@@ -46,6 +46,7 @@ mod copy;
 #[cfg(feature = "dpdk")]
 mod huge;
 mod own;
+mod prefetch;
 mod region;
 mod table;
 mod target;
@@ -55,6 +56,7 @@ pub use access::{
 };
 #[cfg(feature = "dpdk")]
 pub use huge::HugeBacking;
+pub(crate) use prefetch::prefetch;
 pub use region::{Backing, HeapBacking, Region};
 pub use table::{
     BindError, InsertError, InvalidationError, Readable, RemoveError, RetainedMemory, StagTable,

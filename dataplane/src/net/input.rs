@@ -75,6 +75,20 @@ impl<D: Device> Host<D> {
         ingress.is_verified() || checksums_hold(frame, segment, link)
     }
 
+    /// Returns where the addresses and ports of a segment lie in most frames, read from there, to look
+    /// ahead: nothing is checked, and the frame may be no segment.
+    #[inline]
+    pub(crate) fn flow_of(&self, frame: &D::Frame) -> Option<Flow> {
+        let octets = frame.piece(0)?;
+        let link = if self.vlan.is_none() { LINK } else { TAGGED_LINK };
+        let (ethernet, packet) = octets.split_at_checked(link)?;
+        match *ethernet.last_chunk()? {
+            IPV4 => Flow::at_ipv4(packet),
+            IPV6 => Flow::at_ipv6(packet),
+            _ => None,
+        }
+    }
+
     /// Has the next segments compared with `segment`, which was [found](Self::find_segment) in `frame`.
     #[inline]
     pub(crate) fn begin_following(&mut self, segment: &Segment, frame: &D::Frame) {

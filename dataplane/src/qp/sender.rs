@@ -17,7 +17,7 @@ use super::shared::SharedQp;
 use super::work::Status;
 use super::wqe::Wqe;
 use crate::limits;
-use crate::memory::STag;
+use crate::memory::{STag, prefetch};
 use crate::mpa;
 use crate::mpa::enhanced::{ReadyToReceive, Rtr};
 use crate::wire::ddp::{self, DDP_VERSION};
@@ -157,6 +157,14 @@ impl Sender {
     pub fn has_failed(&self) -> bool {
         self.terminate.is_none()
             && self.entries.get(self.queued).is_some_and(|entry| entry.status != Status::Success)
+    }
+
+    /// Has the processor fetch the oldest entry, and the one that is queued next.
+    #[inline]
+    pub fn prefetch_entries(&self) {
+        for entry in [self.entries.front(), self.entries.get(self.queued)].into_iter().flatten() {
+            prefetch(entry);
+        }
     }
 
     /// Whether there is a Terminate Message, sent or not.

@@ -16,7 +16,7 @@ use super::slot::{Slot, Slots};
 use super::work::{Completion, QpNumber, ReceiveRequest, SendRequest};
 use super::work_queue::{BothQueues, CoreSide, Posted, Poster, WorkQueue};
 use super::wqe::{Boxes, CompactWqe, WQE_WORDS, Wqe};
-use crate::memory::{Accessor, ProtectionDomainId};
+use crate::memory::{Accessor, ProtectionDomainId, prefetch};
 use crate::sync::{AtomicBool, AtomicCell, AtomicU8, AtomicU16, AtomicU32, OneWord, Ordering, fence};
 use crate::tcp::CloseReason;
 
@@ -162,6 +162,12 @@ impl SharedQp {
     #[inline]
     fn receives(&self) -> WorkQueue<'_, RECEIVE_WORDS> {
         WorkQueue::new(&self.receive_slots, &self.poster.receives, &self.core.receives)
+    }
+
+    /// Has the processor fetch the next send request, if one is posted.
+    #[inline]
+    pub fn prefetch_posted(&self) {
+        prefetch(self.send_slots.slot(self.sends().dequeued()));
     }
 
     /// The identity that the access checks of memory see.

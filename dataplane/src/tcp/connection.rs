@@ -105,6 +105,12 @@ impl Connection {
         connection
     }
 
+    /// Has the processor fetch the oldest segment of the send queue, and the next one to send.
+    #[inline]
+    pub fn prefetch_segments<P, F>(&self, pools: &Pools<P, F>) {
+        self.send.queue.prefetch(&pools.segments);
+    }
+
     /// The state.
     pub const fn state(&self) -> State {
         self.state

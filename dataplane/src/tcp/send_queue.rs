@@ -106,6 +106,14 @@ impl SendQueue {
         if self.sacked_segments > 0 { Some(self.sacked_end) } else { None }
     }
 
+    /// Has the processor fetch the oldest segment, and the next one to send.
+    #[inline]
+    pub fn prefetch<P>(&self, pool: &SegmentPool<P>) {
+        for node in [self.groups.front(), self.next].into_iter().flatten() {
+            pool.prefetch(node);
+        }
+    }
+
     /// Segments held.
     pub const fn len(&self) -> usize {
         self.len as usize

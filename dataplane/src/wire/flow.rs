@@ -86,6 +86,21 @@ impl Flow {
         }
     }
 
+    /// Returns the flow of the segment in an IPv4 packet without options, of which nothing is checked.
+    #[inline]
+    pub fn at_ipv4(packet: &[u8]) -> Option<Self> {
+        let (network, transport) = packet.split_at_checked(ipv4::Header::LEN)?;
+        Some(Self::V4(FlowV4 { addresses: *network.last_chunk()?, ports: *transport.first_chunk()? }))
+    }
+
+    /// Returns the flow of the segment in an IPv6 packet without extension headers, of which nothing is
+    /// checked.
+    #[inline]
+    pub fn at_ipv6(packet: &[u8]) -> Option<Self> {
+        let (network, transport) = packet.split_at_checked(ipv6::Header::LEN)?;
+        Some(Self::V6(FlowV6 { addresses: *network.last_chunk()?, ports: *transport.first_chunk()? }))
+    }
+
     /// Returns the source address.
     pub fn source(&self) -> IpAddr {
         match self {

@@ -158,6 +158,7 @@ impl Pair {
     fn found(&mut self, octets: &[u8], ingress: Ingress) -> Option<(Segment, Header)> {
         let frame = self.frame(octets);
         let host = &mut self.receiver;
+        let flow_ahead = host.flow_of(&frame);
         let found = segment_in(host, &frame, ingress)
             .filter(|segment| host.may_have_connection(&segment.flow, ingress))
             .map(|segment| (segment, host.header_of(&segment, &frame)));
@@ -174,6 +175,7 @@ impl Pair {
             assert!(is_left_to_receive(host, octets, &by_field), "{ingress:?}: {by_field:?} is not found");
             return None;
         };
+        assert_eq!(flow_ahead, Some(segment.flow), "what looks ahead reads the same flow");
         // The urgent pointer, which this TCP does not read, is parsed with other options only; timestamps
         // that stand otherwise than after two NOPs are among those.
         assert_eq!(Header { urgent: 0, ..header.clone() }, Header { urgent: 0, ..full.clone() });

@@ -9,6 +9,7 @@
 //! eighth, and one is sent again. Then the groups are 1 sent twice, 1 lost, 6 selectively acknowledged and 37
 //! unsent.
 
+use crate::memory::prefetch;
 use crate::pool::{List, NodeId, Pool};
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
@@ -195,6 +196,14 @@ impl<P> SegmentPool<P> {
     pub(super) fn unsent_room(&self, unsent_octets: u32, octets: u32) -> u32 {
         let is_scarce = self.used > self.capacity / 2;
         if is_scarce { self.unsent_max.saturating_sub(unsent_octets / octets.max(1)) } else { u32::MAX }
+    }
+
+    /// Has the processor fetch a group.
+    #[inline]
+    pub(super) fn prefetch(&self, node: NodeId) {
+        if let Some(place) = self.groups.place(node) {
+            prefetch(place);
+        }
     }
 
     #[inline]
