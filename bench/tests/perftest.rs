@@ -272,6 +272,51 @@ fn many_queue_pairs_share_a_region_and_keep_to_their_rates() {
     assert!(gigabits < 0.9, "{report}");
 }
 
+/// Pings are measured alone, and as many again beside queue pairs that stream, whatever carries them.
+#[test]
+fn pings_are_measured_beside_bulk() {
+    let _turn = turn();
+    for (line, ways) in [
+        ("write-lat -s 64 -n 60 --beside 3", 2),
+        ("write-lat -s 64 -n 60 --beside 300", 2),
+        ("send-lat -s 5000 -n 60 --beside 3 --use-srq -r 4", 2),
+        ("send-lat -s 64 -n 60 --beside 3 -e", 2),
+        ("read-lat -s 64 -n 60 --beside 3", 1),
+        ("atomic-lat -n 60 --beside 3", 1),
+    ] {
+        let (printed, report) = run("beside", &format!("{line} --verify all -U"));
+        let queue_pairs = if line.contains("300") { 300 } else { 3 };
+        assert_eq!((number(&report, "messages"), number(&report, "bulk_qps")), (60, queue_pairs), "{line}");
+        assert_eq!(report["unsorted_us"].as_array().unwrap().len(), 60, "{line}");
+        // Each of the others has sent a message before the second ping, and the pings of both times are
+        // compared.
+        assert!(number(&report, "bytes_copied_rx") >= queue_pairs * number(&report, "bulk_size"), "{report}");
+        assert_eq!(number(&report, "compared_bytes"), 2 * ways * number(&report, "bytes"), "{line}");
+        assert_eq!((&report["compared_fraction"], number(&report, "corrupt_bytes")), (&json!(1.0), 0));
+        let figure = |key: &str| report[key].as_f64().unwrap();
+        assert!(figure("bulk_gbit_per_s") > 0.0 && figure("alone_p50_us") > 0.0, "{line}: {report}");
+        assert!(figure("alone_p50_us") <= figure("alone_p99_us"), "{line}: {report}");
+        let medians = figure("p99_us") / figure("alone_p50_us");
+        assert!((figure("p99_per_alone_p50") / medians - 1.0).abs() < 0.001, "{line}: {report}");
+        assert!(printed.contains("bulk[Gb/sec]   t_alone[usec]   99%/t_alone"), "{printed}");
+    }
+}
+
+/// Queue pairs that are idle are connected, and transfer nothing.
+#[test]
+fn queue_pairs_stay_idle() {
+    let _turn = turn();
+    for line in ["write-bw -s 4k", "read-bw -s 4k -b", "send-bw -s 4k --use-srq", "atomic-bw"] {
+        let (printed, report) = run("idle", &format!("{line} -n 300 -q 2 --idle 300 --verify all"));
+        let messages = if line.ends_with(" -b") { 1200 } else { 600 };
+        assert_eq!((number(&report, "messages"), number(&report, "idle_qps")), (messages, 300), "{line}");
+        assert_eq!(number(&report, "compared_bytes"), number(&report, "bytes"), "{line}");
+        // The Reply of each connection's startup.
+        let sent = printed.split_once("target: TCP: ").unwrap().1.split_once(' ').unwrap().0;
+        assert!(sent.parse::<u64>().unwrap() >= 302, "{printed}");
+    }
+}
+
 /// What cannot be is refused in one line that names the reason, never passed over.
 #[test]
 fn what_cannot_be_is_refused() {
@@ -282,6 +327,7 @@ fn what_cannot_be_is_refused() {
         ("write-bw -s 64 --one-region", "--one-region needs --verify off"),
         ("write-bw --run-infinitely", "give --size"),
         ("send-lat -n 1000001 -U -s 64", "at most 1000000 times"),
+        ("send-bw -q 32768 --idle 1", "--qps 32768 and --idle 1 are 32769 queue pairs"),
         ("send-bw -s 64M -r 8192 -n 1", "8192 receives of 67108864 bytes"),
     ] {
         let output = bench(&line.split_whitespace().collect::<Vec<_>>()).output().unwrap();
@@ -309,6 +355,13 @@ fn what_cannot_be_is_refused() {
         "send-lat -b",
         "read-lat -t 5",
         "send-lat -U -D 1",
+        "write-lat --beside 0",
+        "write-lat --beside 32768",
+        "write-lat --idle 2",
+        "write-bw --beside 2",
+        "write-bw --idle 0",
+        "write-lat --beside 2 --listen 198.18.0.2:1 --device tap:t",
+        "read-bw --idle 2 --listen 198.18.0.2:1 --device tap:t",
         "send-bw --verify some",
         "send-bw -s 64 --listen 198.18.0.2:1 --device tap:t",
     ] {
@@ -392,6 +445,7 @@ fn two_processes_measure_together() {
         ("send-bw", "--use-srq -r 16", "-s 5000 -n 300 -q 2 --verify all", true),
         ("send-lat", "", "-s 64 -n 100 --verify all", true),
         ("atomic-bw", "", "-n 300 --verify all", true),
+        ("write-bw", "", "-s 5000 -n 300 --verify all --idle 3", true),
     ] {
         let json = temporary("two");
         let connecting = format!("{connecting} --json {}", json.display());
@@ -402,6 +456,14 @@ fn two_processes_measure_together() {
         let (compared, arrived) = (number(&report, "compared_bytes"), ways * number(&report, "bytes"));
         assert!(compared > 0 && (!compared_all || compared == arrived), "{line}: {report}");
         assert_eq!(number(&report, "corrupt_bytes"), 0, "{line}");
+    }
+    let json = temporary("two-beside");
+    let connecting = format!("-n 50 --verify all --beside 3 --json {}", json.display());
+    let (served, output) = two_processes("read-lat", "", &connecting);
+    assert!(served && output.status.success(), "{output:?}");
+    for report in read_report(json).as_array().unwrap() {
+        assert_eq!((&report["compared_fraction"], number(report, "corrupt_bytes")), (&json!(1.0), 0));
+        assert!(report["bulk_gbit_per_s"].as_f64().unwrap() > 0.0, "{report}");
     }
     let (served, output) = two_processes("write-bw", "--damage 1", "-s 5000 -n 300");
     assert!(!served, "the listening end has found it");

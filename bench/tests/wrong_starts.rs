@@ -136,6 +136,12 @@ const WRONG: &[Wrong] = &[
     usage("write-bw -n 5 -D 1", "the argument '--iters <N>' cannot be used with '--duration <S>'"),
     usage("write-bw -A FETCH_AND_ADD", "unexpected argument '-A' found"),
     usage("write-bw -q 0", "invalid value '0' for '--qps <QPS>': 0 is not in 1..=32768"),
+    failure(
+        "write-bw -q 2 --idle 32767",
+        "--qps 2 and --idle 32767 are 32769 queue pairs: an end has 32768 at most",
+    ),
+    usage("write-lat --beside 0", "invalid value '0' for '--beside <N>': 0 is not in 1..32768"),
+    usage("write-bw --beside 2", "unexpected argument '--beside' found"),
     usage("read-bandwidth", "unrecognized subcommand 'read-bandwidth'"),
     failure("tcp-rdma --duration 0", "--duration is 0.01 to 3600 seconds"),
     // Where it runs, and what it writes.

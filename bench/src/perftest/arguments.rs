@@ -112,6 +112,10 @@ pub struct Bandwidth {
           value_parser = clap::value_parser!(u32).range(1..=i64::from(DEPTH_MAX)), default_value_t = 128,
           conflicts_with = "listen")]
     pub depth: u32,
+    /// Connect N more queue pairs between the same devices, and leave them idle.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..i64::from(QPS_MAX)),
+          conflicts_with = "listen")]
+    pub idle: Option<u32>,
     /// Send in both directions at the same time. The figures are the sums.
     #[arg(long, short, conflicts_with = "listen")]
     pub bidirectional: bool,
@@ -150,6 +154,12 @@ pub struct Latency {
     /// Print and report all times, in the order in which they were measured: at most a million.
     #[arg(long, short = 'U', conflicts_with_all = ["duration", "listen"])]
     pub report_unsorted: bool,
+    /// Measure twice: alone, and then while N more queue pairs between the same devices stream RDMA Writes of
+    /// 64 KiB to the other end. The figures are those of the second time. The rate of the Writes follows, and
+    /// the median alone, and how often that goes into the 99th percentile.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..i64::from(QPS_MAX)),
+          conflicts_with = "listen")]
+    pub beside: Option<u32>,
 }
 
 /// Payload in the work requests.

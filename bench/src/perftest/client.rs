@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use warpline::{Advertisement, ConnectConfig, ConnectError, Device, Revision};
 use warpline_tools::interrupt;
 
-use super::lane::{Lane, Role, lanes_per_turn};
-use super::latency::{self, Pings};
+use super::lane::{Lane, Role};
+use super::latency::{self, Alone, Pings};
 use super::plan::{Figure, Plan};
+use super::rotation::Rotation;
 use super::settings::Settings;
 use super::supplies::Supplies;
 use crate::endpoint::{Driver, received};
@@ -22,7 +23,7 @@ const TURNS: u32 = 64;
 /// The time over which the peak rate is taken.
 const PEAK_WINDOW: Duration = Duration::from_millis(10);
 
-/// Connects the queue pairs of `plan` and agrees with the target on their buffers.
+/// Connects `count` queue pairs of `plan` and agrees with the target on their buffers.
 ///
 /// # Errors
 ///
@@ -32,9 +33,10 @@ pub fn connect(
     peer: SocketAddr,
     settings: &Settings,
     plan: &Plan,
+    count: u32,
 ) -> Result<Vec<Lane>, BenchError> {
     let supplies = Supplies::new(device, plan);
-    (0..settings.bandwidth.qps).map(|_| connect_one(peer, settings, &supplies)).collect()
+    (0..count).map(|_| connect_one(peer, settings, &supplies)).collect()
 }
 
 fn connect_one(peer: SocketAddr, settings: &Settings, supplies: &Supplies) -> Result<Lane, BenchError> {
@@ -94,15 +96,19 @@ pub struct Measured {
     pub corrupt_bytes: u64,
     /// The times of pings.
     pub pings: Option<Pings>,
+    /// The times of pings before others streamed beside them, and what those did.
+    pub alone: Option<Alone>,
 }
 
 /// Work for the core of the end that measures: the queue pairs, and the channel back.
 pub struct Job {
     /// The queue pairs, connected.
     pub lanes: Vec<Lane>,
+    /// Those beside them.
+    pub beside: Vec<Lane>,
     /// What to measure.
     pub run: Run,
-    /// Takes the result, and the queue pairs to be closed by a thread that need not poll.
+    /// Takes the result, and all queue pairs to be closed by a thread that need not poll.
     pub answer: mpsc::Sender<(Vec<Lane>, Result<Measured, BenchError>)>,
 }
 
@@ -116,8 +122,9 @@ pub fn work(
         if interrupt::is_requested() && connecting.load(Ordering::Relaxed) {
             driver.give_up();
         }
-        if let Some(Job { mut lanes, run, answer }) = received(&jobs)? {
-            let measured = measure(driver, &mut lanes, &run);
+        if let Some(Job { mut lanes, mut beside, run, answer }) = received(&jobs)? {
+            let measured = measure(driver, &mut lanes, &mut beside, &run);
+            lanes.append(&mut beside);
             // Fails only when the program is ending.
             let _ = answer.send((lanes, measured));
         }
@@ -125,12 +132,17 @@ pub fn work(
     }
 }
 
-fn measure(driver: &mut Driver, lanes: &mut [Lane], run: &Run) -> Result<Measured, BenchError> {
+fn measure(
+    driver: &mut Driver,
+    lanes: &mut [Lane],
+    beside: &mut [Lane],
+    run: &Run,
+) -> Result<Measured, BenchError> {
     for lane in &mut *lanes {
         lane.start(run.messages)?;
     }
     let mut measured = match (run.plan.figure, &mut *lanes) {
-        (Figure::Latency, [lane]) => latency::ping_all(driver, lane, run)?,
+        (Figure::Latency, [lane]) => latency::measure(driver, lane, beside, run)?,
         _ => stream(driver, lanes, run)?,
     };
     finish(driver, lanes)?;
@@ -155,35 +167,26 @@ fn stream(driver: &mut Driver, lanes: &mut [Lane], run: &Run) -> Result<Measured
     let mut clock = Clock::start();
     let (mut turns, mut stopped) = (0u32, false);
     let mut peak = Peak::default();
-    let count = lanes.len();
+    let mut rotation = Rotation::new(lanes, driver);
     // Each lane is looked at once between two counts, or what it did since the last look would count at once.
-    let per_turn = if driver.sleeps() { count } else { lanes_per_turn(lanes.first(), count) };
-    let turns_uncounted = TURNS.max(count.div_ceil(per_turn.max(1)) as u32);
-    let (mut next, mut done, mut paused) = (0, true, true);
+    let turns_uncounted = TURNS.max(rotation.turns());
     loop {
-        for lane in &mut lanes[next..][..per_turn.min(count - next)] {
-            step(lane)?;
-            done &= lane.is_done();
-            paused &= lane.is_paused();
-            next += 1;
-        }
-        if next == count {
-            if done {
+        if let Some(pass) = rotation.turn()? {
+            if pass.done {
                 break;
             }
-            clock.set_paused(paused);
-            (next, done, paused) = (0, true, true);
+            clock.set_paused(pass.paused);
         }
         turns += 1;
         if turns.is_multiple_of(turns_uncounted) || driver.sleeps() {
             let active = clock.active();
-            let messages = lanes.iter().map(Lane::completed).sum();
+            let messages = rotation.completed();
             run.progress.store(messages, Ordering::Relaxed);
             if !stopped {
                 peak.record(active, messages);
             }
             if !stopped && run.is_over(active) {
-                lanes.iter_mut().for_each(Lane::stop);
+                rotation.stop();
                 stopped = true;
             }
         }
@@ -191,22 +194,10 @@ fn stream(driver: &mut Driver, lanes: &mut [Lane], run: &Run) -> Result<Measured
             driver.pause();
         }
     }
-    let (active, messages) = (clock.active(), lanes.iter().map(Lane::completed).sum::<u64>());
+    let (active, messages) = (clock.active(), rotation.completed());
     let average = messages as f64 / active.as_secs_f64();
     let peak_messages_per_s = peak.messages_per_s.max(average);
     Ok(Measured { active, messages, peak_messages_per_s, ..Measured::default() })
-}
-
-/// Does what there is to do on a lane that is not to end now.
-///
-/// # Errors
-///
-/// [`BenchError::Peer`].
-pub fn step(lane: &mut Lane) -> Result<(), BenchError> {
-    match lane.step()? {
-        ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(()) => Err(lane.failed("it closed the connection in the middle of the test")),
-    }
 }
 
 /// Ends the test on all lanes, and waits for the other end's reports.
@@ -218,7 +209,7 @@ fn finish(driver: &mut Driver, lanes: &mut [Lane]) -> Result<(), BenchError> {
     loop {
         let mut done = true;
         for lane in &mut *lanes {
-            step(lane)?;
+            lane.step_on()?;
             done &= lane.peer_report().complete && lane.is_compared();
         }
         if done {

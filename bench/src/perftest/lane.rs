@@ -10,7 +10,6 @@ use warpline::{
 };
 
 use super::content::Comparison;
-use super::latency::answered_by_message;
 use super::plan::{Figure, PING_SLOTS, Plan, Verb, Verify};
 use super::receives::{Receives, WORDS};
 use super::settings::Settings;
@@ -28,7 +27,7 @@ const BATCH: usize = 32;
 /// Lanes up to which many are looked at between two polls of the core.
 const FEW_LANES: usize = 256;
 /// As many as that.
-const LANES_PER_TURN: usize = 32;
+pub const LANES_PER_TURN: usize = 32;
 
 /// Returns how many of `count` lanes, which are like `first`, are looked at between two polls of the core.
 /// With thousands of queue pairs most have nothing to do, and a look at each would take longer than what the
@@ -116,7 +115,7 @@ impl Lane {
     /// [`BenchError::Setup`], [`BenchError::Memory`].
     pub fn new(supplies: &Supplies, settings: &Settings, role: Role) -> Result<Self, BenchError> {
         let (plan, timeout) = (supplies.plan, settings.common.device.timeout());
-        let answers = plan.figure == Figure::Latency && answered_by_message(plan.verb);
+        let answers = plan.figure == Figure::Latency && plan.verb.is_answered_by_message();
         let arriving = role == Role::Listening || plan.bidirectional || answers;
         let shared = if arriving { supplies.shared_receives(settings)? } else { None };
         let srq = shared.as_ref().map(|shared| shared.queue().clone());
@@ -215,6 +214,12 @@ impl Lane {
     #[inline]
     pub const fn has_started(&self) -> bool {
         self.started
+    }
+
+    /// Returns true if it is beside those that are measured.
+    #[inline]
+    pub const fn is_beside(&self) -> bool {
+        self.plan.beside
     }
 
     /// Lets this end send `limit` messages in all.
@@ -333,6 +338,19 @@ impl Lane {
         }
         self.say_what_is_due()?;
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Does what there is to do in the middle of the test.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Peer`], also if the other end has closed the connection.
+    #[inline]
+    pub fn step_on(&mut self) -> Result<(), BenchError> {
+        match self.step()? {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(self.failed("it closed the connection in the middle of the test")),
+        }
     }
 
     #[inline]

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use warpline_tools::error::CommandError;
 use warpline_tools::interrupt;
 
-use super::client::{Measured, Run, step};
+use super::bulk::Bulk;
+use super::client::{Measured, Run};
 use super::lane::Lane;
 use super::plan::Verb;
 use crate::endpoint::Driver;
@@ -28,21 +29,60 @@ pub struct Pings {
     pub in_order: Vec<u64>,
 }
 
-/// Makes pings until the time or the messages are used up.
+/// Pings alone, before others streamed beside them.
+#[derive(Debug)]
+pub struct Alone {
+    /// The distribution of their latencies.
+    pub times: Times,
+    /// Messages of the others, which were complete while pings were made beside them.
+    pub messages_beside: u64,
+}
+
+/// Makes pings, and if there are lanes `beside` makes as many again while those stream: the result is that of
+/// the second time.
 ///
 /// # Errors
 ///
 /// [`BenchError::Peer`].
-pub fn ping_all(driver: &mut Driver, lane: &mut Lane, run: &Run) -> Result<Measured, BenchError> {
+pub fn measure(
+    driver: &mut Driver,
+    lane: &mut Lane,
+    beside: &mut [Lane],
+    run: &Run,
+) -> Result<Measured, BenchError> {
+    let alone = ping_all(driver, lane, &mut Bulk::none(driver), run)?;
+    if beside.is_empty() {
+        return Ok(alone);
+    }
+    if interrupt::is_requested() {
+        return Err(BenchError::interrupted());
+    }
+    let mut bulk = Bulk::start(driver, beside)?;
+    let before = bulk.completed();
+    let measured = ping_all(driver, lane, &mut bulk, run)?;
+    let messages_beside = bulk.completed() - before;
+    bulk.finish(driver)?;
+    let times = alone.pings.unwrap_or_default().times;
+    Ok(Measured { alone: Some(Alone { times, messages_beside }), ..measured })
+}
+
+/// Makes pings until the time or the messages are used up, while `bulk` streams.
+fn ping_all(
+    driver: &mut Driver,
+    lane: &mut Lane,
+    bulk: &mut Bulk<'_>,
+    run: &Run,
+) -> Result<Measured, BenchError> {
     let mut pings = Pings::default();
-    let parts = if answered_by_message(run.plan.verb) { 2 } else { 1 };
+    let parts = if run.plan.verb.is_answered_by_message() { 2 } else { 1 };
     if let (true, Some(messages)) = (run.keeps_times, run.messages) {
         pings.in_order.reserve_exact(messages as usize);
     }
     let start = Instant::now();
+    let first = answered(lane, run.plan.verb);
     let mut number = 0;
     while run.messages.is_none_or(|messages| number < messages) && !run.is_over(start.elapsed()) {
-        let latency = match ping(driver, lane, number, run.plan.verb) {
+        let latency = match ping(driver, lane, bulk, first + number, run.plan.verb) {
             // The pings before it count.
             Err(BenchError::Command(CommandError::Interrupted)) if number > 0 => break,
             latency => latency? / parts,
@@ -54,30 +94,36 @@ pub fn ping_all(driver: &mut Driver, lane: &mut Lane, run: &Run) -> Result<Measu
         number += 1;
         // What is compared is compared outside the times.
         while !lane.is_compared() {
-            step(lane)?;
+            lane.step_on()?;
+            bulk.turn()?;
             driver.poll_once();
         }
     }
     Ok(Measured { active: start.elapsed(), messages: number, pings: Some(pings), ..Measured::default() })
 }
 
-/// Returns true if a ping is answered by a message, and not by its result.
-pub const fn answered_by_message(verb: Verb) -> bool {
-    matches!(verb, Verb::Write | Verb::Send)
+/// Returns the number of pings that were answered.
+fn answered(lane: &Lane, verb: Verb) -> u64 {
+    if verb.is_answered_by_message() { lane.arrived() } else { lane.completed() }
 }
 
-/// Makes ping `number`. Returns the time until its answer was there.
-fn ping(driver: &mut Driver, lane: &mut Lane, number: u64, verb: Verb) -> Result<Duration, BenchError> {
-    let by_message = answered_by_message(verb);
+/// Makes ping `number` while `bulk` streams. Returns the time until its answer was there.
+fn ping(
+    driver: &mut Driver,
+    lane: &mut Lane,
+    bulk: &mut Bulk<'_>,
+    number: u64,
+    verb: Verb,
+) -> Result<Duration, BenchError> {
     let mut polls = 0u32;
     let start = Instant::now();
     lane.allow(number + 1);
     loop {
-        step(lane)?;
-        let answered = if by_message { lane.arrived() } else { lane.completed() };
-        if answered > number {
+        lane.step_on()?;
+        if answered(lane, verb) > number {
             return Ok(start.elapsed());
         }
+        bulk.turn()?;
         if !driver.poll_once() {
             driver.pause();
         }

@@ -11,6 +11,9 @@
 //!    wrong.
 //! 4. It closes.
 //!
+//! More queue pairs may be beside those that are measured, with a plan of their own: they are idle, or stream
+//! while one pings.
+//!
 //! The content of every message depends on its number, so both ends know what has to arrive ([`content`]).
 //! What is compared while the stream goes on must not be written again until then. An RDMA Write from time to
 //! time goes to one of two slots beside the region, with Immediate Data that name the slot and the message;
@@ -24,6 +27,7 @@
 
 mod arguments;
 mod budget;
+mod bulk;
 mod client;
 mod content;
 mod lane;
@@ -32,6 +36,7 @@ mod plan;
 mod progress;
 mod receives;
 mod report;
+mod rotation;
 mod settings;
 mod snapshot;
 mod stream;
@@ -295,7 +300,9 @@ impl Client<'_> {
     fn measure(&self, plan: &Plan) -> Result<Report, BenchError> {
         let &Self { settings, name, device, peer, target, ref jobs, ref connecting } = self;
         connecting.store(target.is_none(), Ordering::Relaxed);
-        let lanes = client::connect(device, peer, settings, plan)?;
+        let lanes = client::connect(device, peer, settings, plan, settings.bandwidth.qps)?;
+        let (count, plan_beside) = settings.beside();
+        let beside = client::connect(device, peer, settings, &plan_beside, count)?;
         connecting.store(false, Ordering::Relaxed);
         let (messages, infinite) = (settings.messages(), settings.bandwidth.run_infinitely);
         let seconds = Duration::from_secs(settings.seconds().into());
@@ -309,7 +316,7 @@ impl Client<'_> {
         let before = Snapshot::take(device, target)?;
         let (answer, answered) = mpsc::channel();
         let stopped = |_| BenchError::Setup("the core of this end has stopped".into());
-        jobs.send(Job { lanes, run: run.clone(), answer }).map_err(stopped)?;
+        jobs.send(Job { lanes, beside, run: run.clone(), answer }).map_err(stopped)?;
         let (lanes, measured) = if infinite {
             progress::wait_for_signal(&answered, &run, seconds)?
         } else {

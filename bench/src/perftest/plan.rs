@@ -29,6 +29,11 @@ impl Verb {
         matches!(self, Self::FetchAdd | Self::CompareSwap)
     }
 
+    /// Returns true if a ping is answered by a message, and not by its result.
+    pub const fn is_answered_by_message(self) -> bool {
+        matches!(self, Self::Write | Self::Send)
+    }
+
     /// Returns the first part of the name of its tests.
     pub const fn name(self) -> &'static str {
         match self {
@@ -79,6 +84,8 @@ pub struct Plan {
     pub last: bool,
     /// All queue pairs have one memory that messages go to.
     pub one_region: bool,
+    /// Its queue pairs are beside those that are measured.
+    pub beside: bool,
     /// Bytes of a message.
     pub size: u32,
     /// Bytes that messages go to, one after the other and then again.
@@ -185,7 +192,7 @@ impl Plan {
             Verify::All => 2,
         };
         let latency = self.figure == Figure::Latency;
-        let flags = [latency, self.bidirectional, self.inline, self.last, self.one_region];
+        let flags = [latency, self.bidirectional, self.inline, self.last, self.one_region, self.beside];
         let flags = flags.iter().rev().fold(0, |bits, flag| bits << 1 | u8::from(*flag));
         data.extend([verb, verify, flags, 0]);
         for number in [self.size, self.region, self.depth, self.completion_each, self.post_list, 0] {
@@ -214,6 +221,7 @@ impl Plan {
             inline: flag(2),
             last: flag(3),
             one_region: flag(4),
+            beside: flag(5),
             size: number(0),
             region: number(1),
             depth: number(2),
@@ -246,6 +254,7 @@ mod tests {
         inline: false,
         last: true,
         one_region: false,
+        beside: false,
         size: 4096,
         region: 1 << 20,
         depth: 128,
@@ -259,6 +268,8 @@ mod tests {
         for verb in [Verb::Write, Verb::Read, Verb::Send, Verb::FetchAdd, Verb::CompareSwap] {
             for figure in [Figure::Bandwidth, Figure::Latency] {
                 let plan = Plan { verb, figure, inline: figure == Figure::Latency, ..PLAN };
+                assert_eq!(Plan::decode(&plan.encode(Some(buffer))), Some((plan, buffer)));
+                let plan = Plan { beside: true, one_region: true, verify: Verify::Off, ..plan };
                 assert_eq!(Plan::decode(&plan.encode(Some(buffer))), Some((plan, buffer)));
             }
         }

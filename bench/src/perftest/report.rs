@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::latency::{Pings, answered_by_message};
+use super::latency::Pings;
 use super::plan::{Figure, Verify};
 use super::settings::Settings;
 
@@ -21,6 +21,8 @@ pub struct Setting {
     pub region_bytes: u32,
     /// Queue pairs.
     pub qps: u32,
+    /// More queue pairs, which were idle.
+    pub idle_qps: u32,
     /// Messages outstanding on each.
     pub depth: u32,
     /// Messages for each completion.
@@ -135,6 +137,23 @@ pub struct Latencies {
     pub unsorted_us: Option<Vec<f64>>,
 }
 
+/// What streamed beside the pings (`--beside`), and the latency alone, measured before.
+#[derive(Serialize, Clone, Debug)]
+pub struct Beside {
+    /// Queue pairs that streamed.
+    pub bulk_qps: u32,
+    /// Bytes of their messages.
+    pub bulk_size: u32,
+    /// Mean rate of their payload.
+    pub bulk_gbit_per_s: f64,
+    /// The median latency alone.
+    pub alone_p50_us: f64,
+    /// The latency that 99 % did not exceed alone.
+    pub alone_p99_us: f64,
+    /// The latency that 99 % did not exceed beside them, in medians alone.
+    pub p99_per_alone_p50: f64,
+}
+
 /// The result of one size.
 #[derive(Serialize, Clone, Debug)]
 pub struct Report {
@@ -150,6 +169,9 @@ pub struct Report {
     /// The figure of a latency test.
     #[serde(flatten)]
     pub latencies: Option<Latencies>,
+    /// What streamed beside it.
+    #[serde(flatten)]
+    pub beside: Option<Beside>,
     /// The counters.
     #[serde(flatten)]
     pub counts: Counts,
@@ -162,7 +184,7 @@ impl Latencies {
     /// Returns the latencies of `pings`, with all times if `settings` ask for them.
     pub fn new(settings: &Settings, pings: &Pings) -> Self {
         let times = &pings.times;
-        let half = answered_by_message(settings.verb);
+        let half = settings.verb.is_answered_by_message();
         let in_us = |ns: &u64| *ns as f64 / 1e3;
         Self {
             time: if half { "half round trip" } else { "round trip" },
@@ -190,6 +212,9 @@ pub fn heading(settings: &Settings) -> String {
              t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]"
         }
     });
+    if settings.latency.beside.is_some() {
+        heading.push_str("   bulk[Gb/sec]   t_alone[usec]   99%/t_alone");
+    }
     if settings.common.cpu_util {
         heading.push_str("   CPU_Util[%]   idle polls[%]");
     }
@@ -222,6 +247,9 @@ impl Report {
             ),
             (None, None) => String::new(),
         };
+        if let Some(Beside { bulk_gbit_per_s, alone_p50_us, p99_per_alone_p50, .. }) = &self.beside {
+            line = format!("{line}  {bulk_gbit_per_s:<14.2} {alone_p50_us:<15.2} {p99_per_alone_p50:<13.1}");
+        }
         if let Some(CpuUse { cpu_percent, idle_polls_percent, peer_idle_polls_percent }) = &self.cpu_use {
             let peer = peer_idle_polls_percent.map_or_else(String::new, |peer| format!(" and {peer:.1}"));
             let cpu = cpu_percent.map_or_else(|| "unknown".into(), |percent| format!("{percent:.1}"));

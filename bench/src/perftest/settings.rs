@@ -3,8 +3,8 @@
 use warpline::SendBatch;
 
 use super::arguments::{
-    AtomicBw, AtomicLat, AtomicType, Bandwidth, Common, Inlining, Latency, ReadBw, ReadLat, Receiving,
-    SendBw, SendLat, Sizes, Target, WriteBw, WriteLat,
+    AtomicBw, AtomicLat, AtomicType, Bandwidth, Common, Inlining, Latency, QPS_MAX, ReadBw, ReadLat,
+    Receiving, SendBw, SendLat, Sizes, Target, WriteBw, WriteLat,
 };
 use super::plan::{
     ATOMIC_BYTES, ATOMIC_WORDS, Figure, PING_SLOTS, Plan, Verb, Verify, depth_suffices, list_fits,
@@ -14,6 +14,10 @@ use crate::error::BenchError;
 /// Bytes of a region unless a message needs more or --region says so: sixteen times the 64 KiB that perftest
 /// writes over and over.
 pub const REGION_BYTES: u32 = 1 << 20;
+/// Bytes of a Write of the queue pairs beside those that are measured.
+const BESIDE_BYTES: u32 = 64 << 10;
+/// Such Writes outstanding on a queue pair: twice the window, so that it always has more to send.
+const BESIDE_DEPTH: u32 = 16;
 /// Seconds for a size without --duration.
 pub const SECONDS: u32 = 1;
 /// Pings for a size without --iters: as many as perftest makes.
@@ -118,7 +122,15 @@ impl Settings {
         if self.target.one_region && self.common.verify != Verify::Off {
             return wrong("--one-region needs --verify off: what arrives is not of one queue pair".into());
         }
-        let Bandwidth { depth, cq_mod, post_list, .. } = self.bandwidth;
+        let Bandwidth { qps, idle, depth, cq_mod, post_list, .. } = self.bandwidth;
+        if let Some(idle) = idle
+            && idle > QPS_MAX - qps
+        {
+            return wrong(format!(
+                "--qps {qps} and --idle {idle} are {} queue pairs: an end has {QPS_MAX} at most",
+                u64::from(qps) + u64::from(idle)
+            ));
+        }
         let together = post_list.unwrap_or(1);
         if !list_fits(together) {
             return wrong(format!("--post-list {together} is more than {}", SendBatch::CAPACITY));
@@ -156,12 +168,34 @@ impl Settings {
             inline: self.inlining.inline_size.is_some_and(|inline| size <= inline),
             last: self.sizes.last() == Some(&size),
             one_region: self.target.one_region,
+            beside: false,
             size,
             region,
             depth: self.bandwidth.depth,
             completion_each: self.bandwidth.cq_mod,
             post_list: self.bandwidth.post_list.unwrap_or(0),
         }
+    }
+
+    /// Returns the number of queue pairs beside those that are measured, which stream in a latency test and
+    /// are idle in the others, and their plan.
+    pub fn beside(&self) -> (u32, Plan) {
+        let plan = Plan {
+            verb: Verb::Write,
+            figure: Figure::Bandwidth,
+            verify: Verify::Off,
+            bidirectional: false,
+            inline: false,
+            last: false,
+            one_region: true,
+            beside: true,
+            size: BESIDE_BYTES,
+            region: REGION_BYTES,
+            depth: BESIDE_DEPTH,
+            completion_each: 1,
+            post_list: 0,
+        };
+        (self.latency.beside.or(self.bandwidth.idle).unwrap_or(0), plan)
     }
 
     /// Returns the number of messages to measure on each queue pair; `None` to measure for
@@ -185,6 +219,7 @@ impl Bandwidth {
     const fn of_pings() -> Self {
         Self {
             qps: 1,
+            idle: None,
             depth: PING_SLOTS,
             bidirectional: false,
             cq_mod: 1,

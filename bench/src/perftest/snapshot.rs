@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use warpline::{Device, DeviceName, Statistics, Stopped};
 
 use super::client::Measured;
-use super::latency::answered_by_message;
 use super::plan::{Figure, Plan, Verify};
-use super::report::{Counts, CpuUse, Latencies, Rate, Report, Setting, Transfer};
+use super::report::{Beside, Counts, CpuUse, Latencies, Rate, Report, Setting, Transfer};
 use super::settings::Settings;
 
 /// The counters of the ends in this process, and its CPU time.
@@ -80,8 +79,12 @@ impl Snapshot {
     ) -> Report {
         let bytes = measured.messages * u64::from(plan.size);
         let seconds = measured.active.as_secs_f64();
-        let answers = plan.figure == Figure::Latency && answered_by_message(plan.verb);
-        let arrived_bytes = if answers { 2 * bytes } else { bytes };
+        let answers = plan.figure == Figure::Latency && plan.verb.is_answered_by_message();
+        // What is compared is of the pings before, too.
+        let alone = measured.alone.as_ref().map_or(0, |alone| alone.times.count());
+        let all_bytes = bytes + alone * u64::from(plan.size);
+        let arrived_bytes = if answers { 2 * all_bytes } else { all_bytes };
+        let latencies = measured.pings.as_ref().map(|pings| Latencies::new(settings, pings));
         let rate = Rate {
             gbit_per_s: gbit_per_s(measured.messages, plan.size, seconds),
             peak_gbit_per_s: gbit_per_s(1, plan.size, 1.0) * measured.peak_messages_per_s,
@@ -95,6 +98,7 @@ impl Snapshot {
                 size: plan.size,
                 region_bytes: plan.region,
                 qps: settings.bandwidth.qps,
+                idle_qps: settings.bandwidth.idle.unwrap_or(0),
                 depth: if plan.figure == Figure::Latency { 1 } else { plan.depth },
                 cq_mod: plan.completion_each,
                 bidirectional: plan.bidirectional,
@@ -116,12 +120,27 @@ impl Snapshot {
                 compared_fraction: measured.compared_bytes as f64 / arrived_bytes.max(1) as f64,
                 corrupt_bytes: measured.corrupt_bytes,
             },
-            latencies: measured.pings.as_ref().map(|pings| Latencies::new(settings, pings)),
+            beside: latencies.as_ref().and_then(|latencies| beside(settings, measured, latencies)),
+            latencies,
             rate: (plan.figure == Figure::Bandwidth).then_some(rate),
             counts: self.counts(before),
             cpu_use: settings.common.cpu_util.then(|| self.cpu_use(before)),
         }
     }
+}
+
+/// Returns what streamed beside pings with these `latencies`.
+fn beside(settings: &Settings, measured: &Measured, latencies: &Latencies) -> Option<Beside> {
+    let alone = measured.alone.as_ref()?;
+    let ((qps, plan), alone_p50_us) = (settings.beside(), alone.times.quantile_us(0.5));
+    Some(Beside {
+        bulk_qps: qps,
+        bulk_size: plan.size,
+        bulk_gbit_per_s: gbit_per_s(alone.messages_beside, plan.size, measured.active.as_secs_f64()),
+        alone_p50_us,
+        alone_p99_us: alone.times.quantile_us(0.99),
+        p99_per_alone_p50: latencies.p99_us / alone_p50_us,
+    })
 }
 
 /// Returns the CPU time in the text of /proc/PID/stat (proc(5)): fields 14 and 15, user and system time, in

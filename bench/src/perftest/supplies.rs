@@ -46,7 +46,7 @@ impl Supplies {
     ///
     /// [`BenchError::Memory`] if the receives are too many.
     pub fn shared_bytes(plan: &Plan, settings: &Settings) -> Result<u64, BenchError> {
-        let receives = if settings.receiving.use_srq { Buffers::shape(plan, settings)?.1 } else { 0 };
+        let receives = if shares_receives(plan, settings) { Buffers::shape(plan, settings)?.1 } else { 0 };
         let sink = if plan.one_region { plan.sink_bytes() as u64 } else { 0 };
         Ok(2 * Content::len_for(plan.size) as u64 + sink + receives)
     }
@@ -61,7 +61,7 @@ impl Supplies {
         match plan.verb {
             Verb::Write | Verb::Read if plan.one_region => Ok(0),
             Verb::Write | Verb::Read => Ok(sink),
-            Verb::Send if settings.receiving.use_srq => Ok(0),
+            Verb::Send if shares_receives(plan, settings) => Ok(0),
             Verb::Send => Ok(Buffers::shape(plan, settings)?.1),
             Verb::FetchAdd | Verb::CompareSwap => Ok(sink + u64::from(plan.depth * ATOMIC_BYTES)),
         }
@@ -104,7 +104,7 @@ impl Supplies {
     ///
     /// [`BenchError::Memory`], [`BenchError::Setup`].
     pub fn shared_receives(&self, settings: &Settings) -> Result<Option<SharedReceives>, BenchError> {
-        if !settings.receiving.use_srq {
+        if !shares_receives(&self.plan, settings) {
             return Ok(None);
         }
         if let Some(shared) = self.shared_receives.get() {
@@ -150,6 +150,12 @@ impl Supplies {
             })
             .fold(0, u64::wrapping_add)
     }
+}
+
+/// Returns true if all queue pairs of `plan` take their receives from one queue: those beside a test of Sends
+/// have none but their own.
+fn shares_receives(plan: &Plan, settings: &Settings) -> bool {
+    settings.receiving.use_srq && plan.verb == Verb::Send
 }
 
 /// How long the bytes of a ping may take to become right after its last one has arrived.

@@ -8,8 +8,7 @@ use warpline::{AcceptError, Advertisement, ConnectionRequest, Device, ListenConf
 use warpline_tools::output::note;
 
 use super::budget::{Budget, Reservation, check_open};
-use super::lane::{Lane, Role, lanes_per_turn};
-use super::latency::answered_by_message;
+use super::lane::{LANES_PER_TURN, Lane, Role, lanes_per_turn};
 use super::plan::{Figure, Plan};
 use super::settings::Settings;
 use super::supplies::Supplies;
@@ -48,44 +47,70 @@ pub type Work = Box<dyn FnMut(&mut Driver) -> ControlFlow<()> + Send>;
 /// Returns the target's work between polls, and the channel to it. Once `closes` returns true, all
 /// connections are closed, and nothing else is done on them.
 pub fn work(closes: impl Fn() -> bool + Send + 'static) -> (Lanes, Work) {
-    let (give, taken) = mpsc::channel();
+    let (give, taken) = mpsc::channel::<AcceptedLane>();
     let (end, ended) = mpsc::channel();
-    let mut lanes: Vec<AcceptedLane> = Vec::new();
-    let (mut closing, mut index) = (false, 0);
+    let (mut measured, mut beside) = (Group::default(), Group::default());
+    let (mut closing, mut turns) = (false, 0u32);
     let step = move |driver: &mut Driver| {
-        lanes.extend(received(&taken)?);
+        if let Some(accepted) = received(&taken)? {
+            let group = if accepted.lane.is_beside() { &mut beside } else { &mut measured };
+            group.lanes.push(accepted);
+        }
         // The other end starts all of them together.
-        driver.set_up(lanes.last().is_none_or(|accepted| !accepted.lane.has_started()));
+        driver.set_up(measured.lanes.last().is_none_or(|accepted| !accepted.lane.has_started()));
         if closes() && !closing {
             closing = true;
-            for accepted in &lanes {
+            for accepted in measured.lanes.iter().chain(&beside.lanes) {
                 accepted.lane.qp.disconnect();
             }
         }
-        if index >= lanes.len() {
-            index = 0;
-        }
-        let per_turn = if driver.sleeps() {
-            lanes.len()
+        turns = turns.wrapping_add(1);
+        let (few, few_beside) = if driver.sleeps() {
+            (measured.lanes.len(), beside.lanes.len())
+        } else if measured.lanes.is_empty() {
+            (0, LANES_PER_TURN)
         } else {
-            lanes_per_turn(lanes.first().map(|first| &first.lane), lanes.len())
+            let first = measured.lanes.first().map(|first| &first.lane);
+            (lanes_per_turn(first, measured.lanes.len()), turns.is_multiple_of(TURNS_BESIDE).into())
         };
-        for _ in 0..per_turn.min(lanes.len() - index) {
-            let lane = &mut lanes[index].lane;
+        measured.turn(few, closing, &end);
+        beside.turn(few_beside, closing, &end);
+        ControlFlow::Continue(())
+    };
+    (Lanes { give, ended }, Box::new(step))
+}
+
+/// Turns between two looks at lanes beside those that are measured. They have nothing to do here but to end.
+const TURNS_BESIDE: u32 = 16;
+
+/// Lanes that take turns.
+#[derive(Default)]
+struct Group {
+    lanes: Vec<AcceptedLane>,
+    next: usize,
+}
+
+impl Group {
+    /// Does what there is to do on the next `count` lanes; if they are `closing`, only looks whether they are
+    /// over. Those that have ended go to `end`.
+    fn turn(&mut self, count: usize, closing: bool, end: &mpsc::Sender<Ended>) {
+        if self.next >= self.lanes.len() {
+            self.next = 0;
+        }
+        for _ in 0..count.min(self.lanes.len() - self.next) {
+            let lane = &mut self.lanes[self.next].lane;
             let result = match if closing { Ok(lane.is_over()) } else { lane.step() } {
                 Ok(ControlFlow::Continue(())) => {
-                    index += 1;
+                    self.next += 1;
                     continue;
                 }
                 Ok(ControlFlow::Break(())) => Ok(()),
                 Err(error) => Err(error),
             };
             // Fails only when the program is ending.
-            let _ = end.send(Ended { accepted: lanes.swap_remove(index), result });
+            let _ = end.send(Ended { accepted: self.lanes.swap_remove(self.next), result });
         }
-        ControlFlow::Continue(())
-    };
-    (Lanes { give, ended }, Box::new(step))
+    }
 }
 
 /// Calls `listening` once it listens, and takes connections at `port` until all have ended and no more are to
@@ -240,7 +265,7 @@ fn prepare(
 ) -> Result<(Lane, Advertisement), BenchError> {
     let plan = supplies.plan;
     let mut lane = Lane::new(supplies, settings, Role::Listening)?;
-    if plan.bidirectional || plan.figure == Figure::Latency && answered_by_message(plan.verb) {
+    if plan.bidirectional || plan.figure == Figure::Latency && plan.verb.is_answered_by_message() {
         lane.send_to(sink)?;
     }
     let advertisement = lane.advertisement()?.unwrap_or_default();
@@ -252,7 +277,8 @@ fn wanted(settings: &Settings, private_data: &[u8]) -> Result<(Plan, Advertiseme
     let (plan, sink) =
         Plan::decode(private_data).ok_or("it is not a test of this version of warpline-bench")?;
     let here = (settings.verb.name(), settings.figure);
-    if (plan.verb.name(), plan.figure) != here {
+    // Those beside a test follow it.
+    if !plan.beside && (plan.verb.name(), plan.figure) != here {
         let figure = if plan.figure == Figure::Latency { "lat" } else { "bw" };
         return Err(format!("the listening end runs {}, not {}-{figure}", settings.test(), plan.verb.name()));
     }

@@ -186,6 +186,7 @@ mod tests {
         inline: false,
         last: true,
         one_region: false,
+        beside: false,
         size: 4096,
         region: 1 << 20,
         depth: 128,
