@@ -205,22 +205,23 @@ fn finish(driver: &mut Driver, lanes: &mut [Lane]) -> Result<(), BenchError> {
     lanes.iter().try_for_each(Lane::finish)?;
     let timeout = lanes.first().map_or(Duration::ZERO, Lane::timeout);
     let mut deadline = Instant::now() + timeout;
-    let mut compared = 0;
+    let mut progress = 0;
+    let mut rotation = Rotation::new(lanes, driver);
     loop {
-        let mut done = true;
-        for lane in &mut *lanes {
-            lane.step_on()?;
-            done &= lane.peer_report().complete && lane.is_compared();
-        }
-        if done {
-            return Ok(());
-        }
-        let compared_now = lanes.iter().map(|lane| lane.compared().0 + lane.arrived()).sum();
-        if compared_now != compared {
-            (compared, deadline) = (compared_now, Instant::now() + timeout);
-        }
-        if Instant::now() > deadline {
-            return Err(BenchError::Peer("no report of what arrived came in time".into()));
+        if rotation.turn()?.is_some() {
+            let lanes = rotation.lanes();
+            if lanes.iter().all(|lane| lane.peer_report().complete && lane.is_compared()) {
+                return Ok(());
+            }
+            let of_lane =
+                |lane: &Lane| lane.compared().0 + lane.arrived() + u64::from(lane.peer_report().complete);
+            let progress_now = lanes.iter().map(of_lane).sum();
+            if progress_now != progress {
+                (progress, deadline) = (progress_now, Instant::now() + timeout);
+            }
+            if Instant::now() > deadline {
+                return Err(BenchError::Peer("no report of what arrived came in time".into()));
+            }
         }
         if !driver.poll_once() {
             driver.pause();
