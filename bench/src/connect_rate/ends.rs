@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
+use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use warpline::cm::{EventChannel, EventKind, Id, IdNumber};
 use warpline::{
     CompletionQueue, ConnectConfig, ControlDriver, CoreDriver, Device, DeviceConfig, ListenConfig,
@@ -48,9 +50,10 @@ impl End {
         })
     }
 
-    fn poll(&mut self) {
-        self.core.poll_once();
-        self.control.poll_once();
+    /// Returns true if there was anything to do.
+    fn poll(&mut self) -> bool {
+        let worked = self.core.poll_once();
+        self.control.poll_once() | worked
     }
 
     fn queue_pair(&self) -> Result<QueuePair, BenchError> {
@@ -92,6 +95,11 @@ impl Client {
         Ok(Self { end, plan, begun: 0, completed: 0, stopped: false })
     }
 
+    /// Returns the Protection Domain of its queue pairs.
+    pub fn domain(&self) -> ProtectionDomain {
+        self.end.domain.clone()
+    }
+
     /// Connections that were opened, and closed unless they stay open.
     pub const fn completed(&self) -> u64 {
         self.completed
@@ -129,6 +137,15 @@ impl Client {
         Ok(if done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 
+    /// Polls, and leaves the events to the next [`step`](Self::step). Returns whether there was anything to
+    /// do, and the CPU time of the core's poll.
+    pub fn poll_timed(&mut self) -> (bool, Duration) {
+        let start = thread_time();
+        let worked = self.end.core.poll_once();
+        let time = thread_time().saturating_sub(start);
+        (self.end.control.poll_once() | worked, time)
+    }
+
     fn may_begin(&self) -> bool {
         let wanted = self.plan.open.map_or(u64::MAX, u64::from);
         !self.stopped && self.begun < wanted && self.begun - self.completed < self.plan.concurrency.into()
@@ -146,6 +163,12 @@ impl Client {
     }
 }
 
+/// Returns the CPU time of this thread.
+fn thread_time() -> Duration {
+    // It is not negative.
+    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
+}
+
 /// The end that listens.
 pub struct Target {
     end: End,
@@ -154,22 +177,32 @@ pub struct Target {
 }
 
 impl Target {
-    /// Returns the end on `link`.
+    /// Returns the end on `link`, for the connections of `plan`.
     ///
     /// # Errors
     ///
     /// [`BenchError`].
-    pub fn new(link: BenchDevice, config: &DeviceConfig, depth: u16) -> Result<Self, BenchError> {
-        let end = End::new(link, config, depth)?;
+    pub fn new(link: BenchDevice, config: &DeviceConfig, plan: &Plan) -> Result<Self, BenchError> {
+        let end = End::new(link, config, plan.depth)?;
+        let usual = ListenConfig::default();
+        // Those that stay open never send anything.
+        let first_fpdu_timeout = usual.first_fpdu_timeout.filter(|_| plan.open.is_none());
+        // One address has half of a backlog.
+        let listening = ListenConfig { backlog: 4096, first_fpdu_timeout, ..usual };
         let listen = |port| {
             let id = end.channel.create_id();
             id.bind_addr(SocketAddr::new(config.addresses[0].address, port)).map_err(setup)?;
-            // One address has half of a backlog.
-            id.listen(&ListenConfig { backlog: 4096, ..ListenConfig::default() }).map_err(setup)?;
+            id.listen(&listening).map_err(setup)?;
             Ok(id)
         };
         let listeners = (PORT..PORT + PORTS).map(listen).collect::<Result<_, BenchError>>()?;
         Ok(Self { end, _listeners: listeners })
+    }
+
+    /// Polls, and leaves the events to the next [`step`](Self::step). Returns true if there was anything to
+    /// do.
+    pub fn poll(&mut self) -> bool {
+        self.end.poll()
     }
 
     /// Does everything that there is to do.

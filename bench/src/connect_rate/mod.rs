@@ -1,5 +1,6 @@
 //! `connect-rate`: how many connections a core, its control and an application open and close in a second,
-//! all on one CPU; or how long it takes to open many, and how much memory they take.
+//! all on one CPU; or how long it takes to open many, how much memory they take, and what the core takes
+//! beside them.
 //!
 //! Both ends are in this process, on a ring. Each has a device without a control thread: one thread polls
 //! core and control, and answers the events of its channel. A connection is MPA's, with a queue pair of its
@@ -7,6 +8,7 @@
 //! is in Full Operation, and gives the queue pair back when both ends have closed.
 
 mod ends;
+mod idle;
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -17,7 +19,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde::Serialize;
 use warpline::open::{self, Eal};
-use warpline::{Capacity, DeviceConfig, DeviceName, Quotas};
+use warpline::{Capacity, DeviceConfig, DeviceName, MemorySource, Quotas};
 use warpline_tools::arguments::Switch;
 use warpline_tools::interrupt;
 use warpline_tools::output::{OutputFile, say};
@@ -26,6 +28,7 @@ use crate::device::{self, BenchDevice, config};
 use crate::error::BenchError;
 use crate::placement::{Placement, keep_off, parse_cpu, pin_to};
 use ends::{Client, Target};
+use idle::{IdleReport, Registrar};
 
 /// How long nothing may happen before the run is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -43,7 +46,9 @@ pub struct ConnectRate {
     #[arg(long, short = 'D', value_name = "S", default_value = "3",
           value_parser = clap::value_parser!(u64).range(1..=600))]
     duration: u64,
-    /// Open so many connections, and leave them open: the result is the time and the memory that they take.
+    /// Open so many connections, and leave them open: the result is the time and the memory that they take,
+    /// and beside them, while they are idle, the longest poll of a core, and the time to register a region
+    /// of 1 MiB and to deregister it.
     #[arg(long, value_name = "N", conflicts_with = "duration",
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     open: Option<u32>,
@@ -75,6 +80,9 @@ struct Report {
     per_s: f64,
     /// Bytes of memory that the process took meanwhile, for each connection, of which both ends are here.
     resident_bytes_per_connection: Option<u64>,
+    /// What was measured beside those that stay open.
+    #[serde(flatten)]
+    idle: Option<IdleReport>,
 }
 
 /// Measures and reports.
@@ -88,7 +96,36 @@ pub fn run(args: &ConnectRate) -> Result<(), BenchError> {
     let eal = open::eal(&[], &args.eal)?;
     keep_off(&placement.cpus());
     say!("{placement}");
-    let (mut client, mut target) = ends(eal, args)?;
+    let (client, target, memory) = ends(eal, args)?;
+    let report = thread::scope(|scope| {
+        // Before this thread is pinned to a CPU that polls.
+        let registrar = args.open.map(|_| Registrar::start(scope, client.domain(), memory));
+        measure(args, placement, client, target, registrar)
+    })?;
+    match report.resident_bytes_per_connection {
+        None => say!("{:.0} connections opened and closed a second", report.per_s),
+        Some(bytes) => say!(
+            "{} connections are open after {:.2} s, {:.0} a second; both ends of one take {bytes} bytes of \
+             resident memory",
+            report.connections,
+            report.seconds,
+            report.per_s
+        ),
+    }
+    if let Some(idle) = &report.idle {
+        say!("{}", idle.line());
+    }
+    Ok(json.map_or(Ok(()), |file| file.write_json(&[report], false))?)
+}
+
+/// Opens connections, and measures beside them what `registrar` does if there is one.
+fn measure(
+    args: &ConnectRate,
+    placement: Placement,
+    mut client: Client,
+    mut target: Target,
+    registrar: Option<Registrar<'_>>,
+) -> Result<Report, BenchError> {
     let before = resident_bytes();
     let start = Instant::now();
     let end = Duration::from_secs(args.duration);
@@ -100,7 +137,9 @@ pub fn run(args: &ConnectRate) -> Result<(), BenchError> {
     polled?;
     let connections = client.completed();
     let grown = args.open.and(resident_bytes()?.checked_sub(before?));
-    let report = Report {
+    let registrar = registrar.filter(|_| !interrupt::is_requested());
+    let idle = registrar.map(|registrar| idle::measure(&mut client, &mut target, registrar)).transpose()?;
+    Ok(Report {
         test: "connect-rate",
         cpus: placement.cpus(),
         concurrency: args.concurrency,
@@ -108,20 +147,12 @@ pub fn run(args: &ConnectRate) -> Result<(), BenchError> {
         connections,
         per_s: connections as f64 / seconds,
         resident_bytes_per_connection: grown.map(|bytes| bytes / connections.max(1)),
-    };
-    match report.resident_bytes_per_connection {
-        None => say!("{:.0} connections opened and closed a second", report.per_s),
-        Some(bytes) => say!(
-            "{connections} connections are open after {seconds:.2} s, {:.0} a second; both ends of one take \
-             {bytes} bytes of resident memory",
-            report.per_s
-        ),
-    }
-    Ok(json.map_or(Ok(()), |file| file.write_json(&[report], false))?)
+        idle,
+    })
 }
 
-/// Returns both ends.
-fn ends(eal: Eal, args: &ConnectRate) -> Result<(Client, Target), BenchError> {
+/// Returns both ends, and the source of the client's memory.
+fn ends(eal: Eal, args: &ConnectRate) -> Result<(Client, Target, MemorySource), BenchError> {
     let ring: DeviceName = "ring".parse()?;
     let (near, far) = open::ring_pair(eal, &open::wire_config(&ring))?;
     let connections = args.open.unwrap_or(0).max(32_768) as usize + 2048;
@@ -137,14 +168,11 @@ fn ends(eal: Eal, args: &ConnectRate) -> Result<(Client, Target), BenchError> {
         capacity: Capacity::of(connections),
         ..config(Switch::On, device::on_ring(&ring, host))
     });
-    let target = Target::new(BenchDevice::new(far, None, "ring")?, &far_config, args.depth)?;
     let peer = far_config.addresses[0].address;
-    let client = Client::new(
-        BenchDevice::new(near, None, "ring")?,
-        &near_config,
-        ends::Plan { peer, depth: args.depth, concurrency: args.concurrency, open: args.open },
-    )?;
-    Ok((client, target))
+    let plan = ends::Plan { peer, depth: args.depth, concurrency: args.concurrency, open: args.open };
+    let target = Target::new(BenchDevice::new(far, None, "ring")?, &far_config, &plan)?;
+    let client = Client::new(BenchDevice::new(near, None, "ring")?, &near_config, plan)?;
+    Ok((client, target, near_config.memory))
 }
 
 /// Polls the ends on a CPU each, until the client is done.
