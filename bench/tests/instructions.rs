@@ -135,6 +135,18 @@ fn a_host_reaches_itself() {
     }
 }
 
+/// Connections that are idle change nothing in what the busy one sends, and have no frames.
+#[test]
+fn one_connection_is_busy_among_many() {
+    let reports = run("idle", "packed-64,beside-10000-idle");
+    let [alone, _, among, idle] = &reports[..] else { panic!("{reports:?}") };
+    assert_eq!((&among["name"], &among["resembles"]), (&"beside-10000-idle".into(), &alone["name"]));
+    for end in ["writer", "target"] {
+        assert_eq!(among[end], alone[end], "{end}");
+        assert_eq!((&idle[end]["frames_sent"], &idle[end]["frames_received"]), (&0.into(), &0.into()));
+    }
+}
+
 #[test]
 fn an_unknown_case_is_refused() {
     let output = Command::new(env!("CARGO_BIN_EXE_warpline-bench"))

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
-from benchmarks.bars import RESEMBLANCE
+from benchmarks.bars import RESEMBLANCE, RESEMBLANCES
 from benchmarks.callgrind import Place, Profile, read_profile
 from benchmarks.machine_code import Programs
 
@@ -222,15 +222,16 @@ def cases(program: pathlib.Path) -> list[str]:
     return run.stdout.split()
 
 
-def measure(program: pathlib.Path) -> list[Phase]:
-    """Runs the program under callgrind, and returns what each of its phases took. Counts are the same however
-    busy the machine is: on two processors two halves of the cases run at once."""
+def measure(program: pathlib.Path, wanted: Collection[str] = ()) -> list[Phase]:
+    """Runs the program's cases, or those that are wanted, under callgrind, and returns what each of its
+    phases took. Counts are the same however busy the machine is: on two processors two halves of the cases
+    run at once."""
 
     def part(names: list[str]) -> list[Phase]:
         with callgrind_run(program, EVERYTHING, ("--cases", ",".join(names))) as (reports, folder):
             return phases(reports, folder)
 
-    names = cases(program)
+    names = list(wanted) or cases(program)
     halves = [half for half in (names[::2], names[1::2]) if half]
     with concurrent.futures.ThreadPoolExecutor(min(len(halves), len(os.sched_getaffinity(0)))) as pool:
         found = [pair for half in pool.map(part, halves) for pair in zip(half[::2], half[1::2], strict=True)]
@@ -360,12 +361,13 @@ def cliffs(measured: list[Phase], excused: Collection[tuple[str, str]]) -> list[
             if share is None:
                 continue
             is_excused = (phase.name, end) in excused
-            if share > RESEMBLANCE and not is_excused:
+            bar = RESEMBLANCES.get(phase.name, RESEMBLANCE)
+            if share > bar and not is_excused:
                 found.append(
-                    f"{phase.name}: the {end} takes {share:.2f} of the instructions of {phase.resembles}, "
-                    f"more than {RESEMBLANCE}"
+                    f"{phase.name}: the {end} takes {share:.4g} of the instructions of {phase.resembles}, "
+                    f"more than {bar}"
                 )
-            elif share <= RESEMBLANCE - EXCUSE_MARGIN and is_excused:
+            elif share <= bar - EXCUSE_MARGIN and is_excused:
                 found.append(
                     f"{phase.name}: the {end} takes {share:.2f} of the instructions of {phase.resembles}: "
                     f"excuse it no more (scripts/benchmarks/bars.py)"
@@ -387,7 +389,7 @@ def print_table(measured: list[Phase], baseline: dict[str, Any]) -> None:
             if before:
                 compared = f"{before:>10}{difference_percent(count.protocol, before):>+7.1f}%"
             share = ratio(phase, end, measured)
-            beside = f", {share:.2f} of {phase.resembles}" if share is not None else ""
+            beside = f", {share:.4g} of {phase.resembles}" if share is not None else ""
             print(
                 f"{phase.name:<21}{end if len(phase.ends) > 1 else 'both':<7}{count.protocol:>9.0f}{compared}"
                 f"{count.crc:>7.0f}{count.copy:>8.0f}{count.moves:>8.0f}{count.branches:>10.1f}"

@@ -232,6 +232,9 @@ class GuardTest(unittest.TestCase):
         self.assertIn("like: the target takes 1.31 of the instructions of case", sentence)
         self.assertEqual(instructions.cliffs(measured, {("like", "target")}), [])
         self.assertEqual(instructions.cliffs([phase(), like("case", 1300, 2600)], {("like", "target")}), [])
+        with mock.patch.dict(bars.RESEMBLANCES, {"like": 1.02}):
+            (sentence,) = instructions.cliffs([phase(), like("case", 1020, 2042)], ())
+            self.assertIn("target takes 1.021 of the instructions of case, more than 1.02", sentence)
         (sentence,) = instructions.cliffs([phase(), like("case", 1300, 2500)], {("like", "target")})
         self.assertIn("excuse it no more", sentence)
 

@@ -94,6 +94,8 @@ pub struct Case {
     /// Connections that take turns, each with a queue pair and one Write outstanding; one alone has as many
     /// as the writer may post.
     pub connections: u32,
+    /// More connections, which are open and idle.
+    pub idle_connections: u32,
     /// Messages before anything is measured: some 64 turns of them, for the round trips of the setup, which
     /// took the time of the clock, are forgotten only by and by.
     pub warm_up_messages: u64,
@@ -109,7 +111,8 @@ impl Case {
     }
 }
 
-/// All cases but [`SPREAD`]. A turn moves 32 segments at most, or 16 messages, or half of a ping.
+/// All cases but [`SPREAD`] and [`AMONG_IDLE`]. A turn moves 32 segments at most, or 16 messages, or half of
+/// a ping.
 pub const CASES: [Case; 26] = [
     Case { name: "segment-1500", turns: 128, ..LARGE },
     Case { name: "segment-9000", mtu: 9000, turns: 64, ..LARGE },
@@ -163,6 +166,16 @@ pub const CASES: [Case; 26] = [
     Case { name: "immediate-packed-8", pattern: Pattern::Immediates, size: 8, ..LIKE_SENDS },
 ];
 
+/// One busy connection among many that are idle, which takes most of a minute to set up under callgrind: it
+/// runs when it is asked for. It has as many turns as the case that it resembles, and is to take the same.
+pub const AMONG_IDLE: Case = Case {
+    name: "beside-10000-idle",
+    idle_connections: 10_000,
+    resembles: Some("packed-64"),
+    turns: 256,
+    ..SMALL
+};
+
 /// Many connections of little data each, whose state is in no first-level cache: for a count of cache lines,
 /// not of instructions.
 pub const SPREAD: Case = Case {
@@ -187,6 +200,7 @@ const LARGE: Case = Case {
     network: Network::Ipv4,
     receives: Receives::Own,
     connections: 1,
+    idle_connections: 0,
     warm_up_messages: 64,
     turns: 0,
 };
@@ -209,7 +223,7 @@ mod tests {
 
     #[test]
     fn what_a_case_resembles_is_a_case_of_the_same_unit() {
-        for case in &CASES {
+        for case in CASES.iter().chain([&AMONG_IDLE]) {
             let Some(name) = case.resembles else { continue };
             let resembled = CASES.iter().find(|other| other.name == name);
             assert_eq!(resembled.map(|other| other.unit), Some(case.unit), "{}", case.name);

@@ -12,6 +12,9 @@ use crate::error::BenchError;
 pub struct Lane {
     /// At least one; they take turns.
     pub qps: Vec<QueuePair>,
+    /// More, to which nothing is posted.
+    #[expect(dead_code, reason = "they are connected as long as they are here")]
+    pub idle_qps: Vec<QueuePair>,
     pub completions: CompletionQueue,
     /// Where receives are posted that are not the queue pair's.
     pub shared_receives: Option<SharedReceiveQueue>,

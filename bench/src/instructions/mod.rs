@@ -29,7 +29,7 @@ use warpline_tools::output::{OutputFile, say};
 
 use crate::error::BenchError;
 use baton::Phase;
-use case::{CASES, Case, SPREAD};
+use case::{AMONG_IDLE, CASES, Case, SPREAD};
 use counts::Counts;
 
 /// `instructions`.
@@ -38,7 +38,7 @@ pub struct Instructions {
     /// Arguments for DPDK's EAL, as one string.
     #[arg(long, value_name = "ARGS", default_value = "", allow_hyphen_values = true)]
     pub eal: String,
-    /// The cases to run, all of them without this.
+    /// The cases to run; without this, those that --list prints.
     #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
     pub cases: Vec<String>,
     /// Print the names of the cases that run without --cases, and end.
@@ -72,7 +72,7 @@ struct PhaseReport {
 ///
 /// [`BenchError`].
 pub fn run(args: &Instructions) -> Result<(), BenchError> {
-    let known = || CASES.iter().chain([&SPREAD]);
+    let known = || CASES.iter().chain([&SPREAD, &AMONG_IDLE]);
     if let Some(name) = args.cases.iter().find(|name| known().all(|case| case.name != **name)) {
         let names: Vec<_> = known().map(|case| case.name).collect();
         return Err(BenchError::Setup(format!("there is no case '{name}', only {}", names.join(", "))));
@@ -87,7 +87,7 @@ pub fn run(args: &Instructions) -> Result<(), BenchError> {
     let eal = open::eal(&[], &args.eal)?;
     let mut reports = Vec::new();
     let is_asked_for = |case: &&Case| match args.cases.as_slice() {
-        [] => case.name != SPREAD.name,
+        [] => CASES.iter().any(|usual| usual.name == case.name),
         names => names.iter().any(|name| name == case.name),
     };
     for case in known().filter(is_asked_for) {

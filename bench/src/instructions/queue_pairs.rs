@@ -34,7 +34,7 @@ pub fn connect(
     let private_data = lane.advertisement.encode().to_vec();
     let config = ConnectConfig { private_data, markers: case.markers, ..ConnectConfig::default() };
     let mut of_peer = Box::<[u8]>::default();
-    for qp in &lane.qps {
+    for qp in lane.qps.iter().chain(&lane.idle_qps) {
         let connected = qp.connect(peer, &config).map_err(|error| BenchError::Connect(peer, error))?;
         of_peer = connected.private_data;
     }
@@ -51,11 +51,12 @@ pub fn accept(device: &Device, case: &Case, announce: impl FnOnce(Vec<STag>)) ->
     let lane = Unconnected::new(device, case)?;
     let invalidated =
         if case.pattern == Pattern::Invalidations { lane.invalidated(case)? } else { Vec::new() };
-    let listen = ListenConfig { markers: case.markers, ..ListenConfig::default() };
+    // Under callgrind the setup of many takes longer than a first FPDU may.
+    let listen = ListenConfig { markers: case.markers, first_fpdu_timeout: None, ..ListenConfig::default() };
     let listener = device.listen(PORT, &listen).map_err(|error| setup(&error))?;
     announce(invalidated.iter().map(MemoryRegion::stag).collect());
     let mut of_peer = Box::<[u8]>::default();
-    for qp in &lane.qps {
+    for qp in lane.qps.iter().chain(&lane.idle_qps) {
         let request = listener.accept(TIMEOUT).map_err(|error| setup(&error))?;
         of_peer = request.private_data().into();
         request.accept(qp, &lane.advertisement.encode()).map_err(|error| setup(&error))?;
@@ -80,6 +81,7 @@ fn no_memory(error: &dyn std::error::Error) -> BenchError {
 struct Unconnected {
     domain: ProtectionDomain,
     qps: Vec<QueuePair>,
+    idle_qps: Vec<QueuePair>,
     completions: CompletionQueue,
     shared_receives: Option<SharedReceiveQueue>,
     source: MemoryRegion,
@@ -103,12 +105,17 @@ impl Unconnected {
             })
             .collect::<Result<_, _>>()
             .map_err(|error| setup(&error))?;
+        let idle_config = QpConfig { send_depth: 1, receive_depth: 1, ..config };
+        let idle_qps = (0..case.idle_connections)
+            .map(|_| domain.queue_pair(&idle_config, &completions, &completions))
+            .collect::<Result<_, _>>()
+            .map_err(|error| setup(&error))?;
         let region = |access| domain.allocate(REGION_BYTES, access).map_err(|error| no_memory(&error));
         let anything = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::LOCAL_WRITE;
         let (source, exposed) = (region(Access::empty())?, region(anything)?);
         let advertisement = exposed.advertisement(0, REGION_BYTES as u32);
         let advertisement = advertisement.ok_or_else(|| BenchError::Memory("no range".into()))?;
-        Ok(Self { domain, qps, completions, shared_receives, source, exposed, advertisement })
+        Ok(Self { domain, qps, idle_qps, completions, shared_receives, source, exposed, advertisement })
     }
 
     /// Registers as much memory as the messages of `case` invalidate, for the first queue pair alone.
@@ -124,11 +131,12 @@ impl Unconnected {
 
     fn connected(self, case: &Case, private_data: &[u8]) -> Result<Lane, BenchError> {
         let sink = Advertisement::decode(private_data).map_err(|error| setup(&error))?;
-        let Self { qps, completions, shared_receives, source, exposed, .. } = self;
+        let Self { qps, idle_qps, completions, shared_receives, source, exposed, .. } = self;
         let (receives, size, pattern) = (case.receives, case.size, case.pattern);
         let (stags, invalidated) = (Vec::new(), Vec::new());
         Ok(Lane {
             qps,
+            idle_qps,
             completions,
             shared_receives,
             receives,
