@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crossbeam::channel::Receiver;
 use fastrand::Rng;
-use warpline_dataplane::core::tables::Tables;
+use warpline_dataplane::core::tables::{Tables, Usage};
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device::sim::SimDevice;
 use warpline_dataplane::memory::ProtectionDomainId;
@@ -26,6 +26,15 @@ use crate::vocabulary::queue_pair::{CreateError, QpConfig};
 use crate::vocabulary::quota::Quotas;
 
 const COMPLETIONS: usize = 64;
+
+/// What a host has room for, and the numbers that its choices follow from.
+pub(super) struct HostConfig {
+    pub(super) secret: [u64; 2],
+    pub(super) key: u128,
+    pub(super) crc: CrcPolicy,
+    pub(super) tables: Tables,
+    pub(super) quotas: Quotas,
+}
 
 /// A core, its engine, and their rings.
 pub(super) struct Host {
@@ -72,14 +81,9 @@ fn counted<T>(count: &mut u64, work: impl FnOnce() -> T) -> T {
 }
 
 impl Host {
-    /// Returns a host at `address`, whose choices follow from `rng`.
+    /// Returns a host at `address`, whose room and choices follow from `rng`.
     pub(super) fn new(device: SimDevice, address: Ipv4Addr, rng: &mut Rng) -> Self {
-        let rings = Rings::new();
-        let config = Config {
-            duplicate_address_detection: false,
-            holds_stream: true,
-            ..Config::new(address.into(), 24, [rng.u64(..), rng.u64(..)])
-        };
+        let secret = [rng.u64(..), rng.u64(..)];
         // Few enough that runs use them up.
         let connections = rng.usize(3..12);
         let tables = Tables {
@@ -99,13 +103,26 @@ impl Host {
             connections_per_peer: connections,
             connections_per_network: connections,
         };
+        let key = rng.u128(..);
+        Self::with_config(device, address, &HostConfig { secret, key, crc, tables, quotas })
+    }
+
+    /// Returns a host at `address` that is set up in this way.
+    pub(super) fn with_config(device: SimDevice, address: Ipv4Addr, config: &HostConfig) -> Self {
+        let &HostConfig { secret, key, crc, tables, quotas } = config;
+        let rings = Rings::new();
+        let config = Config {
+            duplicate_address_detection: false,
+            holds_stream: true,
+            ..Config::new(address.into(), 24, secret)
+        };
         let engine = Engine::new(EngineConfig {
             crc,
             capacity: Capacity::default(),
             quotas,
             doorbells: rings.doorbells.clone(),
             events: Arc::new(AsyncEvents::new(None)),
-            random: KeyedSequence::new(rng.u128(..).to_le_bytes()),
+            random: KeyedSequence::new(key.to_le_bytes()),
         });
         let core = Core::with_tables(device, config, rings.clone(), tables);
         Self { engine, core, rings, cost: Cost::default() }
@@ -146,6 +163,11 @@ impl Host {
     /// Returns what the host has done so far.
     pub(super) fn cost(&self) -> Cost {
         Cost { frames: self.core.statistics().frames_sent, ..self.cost }
+    }
+
+    /// Returns how much of the core's tables is in use.
+    pub(super) fn core_usage(&self) -> Usage {
+        self.core.usage()
     }
 
     /// Returns the time at which the host has work, if nothing happens before.

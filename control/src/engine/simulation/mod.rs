@@ -13,6 +13,7 @@ mod records;
 mod registering;
 mod setup_cost;
 mod streaming;
+mod thousand;
 
 use std::collections::BTreeMap;
 
