@@ -41,7 +41,7 @@ class Halves(unittest.TestCase):
             for vlan in (None, 7)
         ]
         names = [network.name for network in [*networks, Injected(here), Injected(here, True)]]
-        for name in [*names, run.OPERATIONS, run.PINGS, run.STARTUP]:
+        for name in [*names, run.OPERATIONS, run.PINGS, run.CROWD, run.STARTUP, run.HTTP]:
             holding = [half for half in run.HALVES if any(only in name for only in half)]
             self.assertEqual(len(holding), 1, name)
 
