@@ -13,6 +13,8 @@ MOST_STOLEN_PERCENT = 2
 # A CPU that is less idle than this does not get an end of its own, as in warpline-bench.
 FREE_PERCENT = 80
 WATCHED_SECONDS = 0.25
+# Fewer free pages than this hold no packet pool.
+LEAST_HUGEPAGES = 256
 
 CPUS = pathlib.Path("/sys/devices/system/cpu")
 STAT = pathlib.Path("/proc/stat")
@@ -157,3 +159,8 @@ def facts() -> dict[str, Any]:
         "hugepages": int(memory.get("HugePages_Total", "0")),
         "hugepages_free": int(memory.get("HugePages_Free", "0")),
     }
+
+
+def eal_words() -> str:
+    """The arguments for EAL. The program decides by itself when there are hugepages."""
+    return "" if facts()["hugepages_free"] >= LEAST_HUGEPAGES else "--no-huge -m 1024"
