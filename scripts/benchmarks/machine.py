@@ -158,6 +158,7 @@ def facts() -> dict[str, Any]:
         "kernel": platform.release(),
         "hugepages": int(memory.get("HugePages_Total", "0")),
         "hugepages_free": int(memory.get("HugePages_Free", "0")),
+        "memory_available": int(memory.get("MemAvailable", "0").split()[0]) << 10,
     }
 
 

@@ -13,6 +13,15 @@ from benchmarks.namespaces import Unavailable, execute
 # Shares of all pings, in percent, for which a distribution has the longest time.
 PERCENTS = (0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.99, 100.0)
 MTUS = (1500, 9000)
+# Queue pairs, or open connections, over which the cost of a message and of a connect are drawn.
+MANY = (1, 10, 100, 1_000, 10_000, 100_000)
+# From here on a point takes many seconds to set up: it is measured once, whatever the rounds are.
+ONCE_FROM = 10_000
+# Memory of a connected queue pair with its connection, both ends, with some to spare, and of the rest.
+PAIR_BYTES = 24 << 10
+REST_BYTES = 1536 << 20
+# The slowest that connections are opened, a second.
+LEAST_CONNECTS = 1_000
 # Pings a second, at the least, on an idle machine.
 PINGS_PER_SECOND = 40_000
 
@@ -59,6 +68,10 @@ class Measurement:
     in_namespaces: bool = False
     # How many CPUs have to be free.
     cpus: int = 1
+    # Memory that has to be free, in bytes.
+    memory: int = 0
+    # In how many rounds it is measured; 0 for all.
+    rounds: int = 0
 
 
 def unit_of(figure: str) -> str:
@@ -67,6 +80,7 @@ def unit_of(figure: str) -> str:
         "gbit_per_s": "Gb/s",
         "mmsg_per_s": "M/s",
         "mpps": "Mpps",
+        "_bytes": "bytes",
         "cycles_per_packet": "cycles",
         "_us": "us",
         "_ns": "ns",
@@ -125,6 +139,23 @@ def percentiles(report: dict[str, Any]) -> list[tuple[float, float]]:
     return [(percent, float(report[name])) for name, percent in named.items() if name in report]
 
 
+def figures_of_pairs(reports: list[dict[str, Any]]) -> Result:
+    """The figures of write-bw with one size, and what a message costs: time of the slower end."""
+    (report,) = reports
+    rate = float(report["mmsg_per_s"])
+    values = {"gbit_per_s": float(report["gbit_per_s"]), "mmsg_per_s": rate, "message_ns": 1e3 / rate}
+    return Result(values, reports=reports)
+
+
+def figures_of_connects(reports: list[dict[str, Any]]) -> Result:
+    """What it costs to open one of the connections of connect-rate, and what an open one takes."""
+    (report,) = reports
+    values = {"connect_us": 1e6 / float(report["per_s"])}
+    if (taken := report["resident_bytes_per_connection"]) is not None:
+        values["connection_bytes"] = float(taken)
+    return Result(values, reports=reports)
+
+
 def figures_of_floor(reports: list[dict[str, Any]]) -> Result:
     """The figures of floor, each kind by MTU, region and CRC."""
     report = reports[-1]
@@ -180,8 +211,9 @@ def ours(
     figures: Callable[[list[dict[str, Any]]], Result] = figures_of_tests,
     eal: bool = True,
     cpus: int = 1,
+    connections: int = 1,
 ) -> Measurement:
-    """A run of warpline-bench, both ends in one process."""
+    """A run of warpline-bench, both ends in one process, with so many connections."""
 
     def command(setting: Setting) -> list[str]:
         placed = ["--cpus", ",".join(map(str, setting.cpus))]
@@ -197,6 +229,7 @@ def ours(
             # Many sizes or cases, each as long as the others.
             if name.startswith(("sweep-", "floor", "line-rate")):
                 limit *= 10
+            limit += connections / LEAST_CONNECTS
             execute(
                 ["timeout", "-k", "1", f"{limit:.0f}", *command(setting), "--json", str(path)], limit + 10
             )
@@ -205,7 +238,15 @@ def ours(
             except (OSError, KeyError, ValueError) as error:
                 raise Unavailable(f"no usable report: {error!r}") from None
 
-    return Measurement(name, about, lambda setting: shlex.join(command(setting)), run, cpus=cpus)
+    return Measurement(
+        name,
+        about,
+        lambda setting: shlex.join(command(setting)),
+        run,
+        cpus=cpus,
+        memory=REST_BYTES + connections * PAIR_BYTES if connections >= ONCE_FROM else 0,
+        rounds=1 if connections >= ONCE_FROM else 0,
+    )
 
 
 def bandwidth(test: str, size: str, mtu: int, *options: str) -> Callable[[Setting], list[str]]:
@@ -274,7 +315,57 @@ def own_measurements() -> list[Measurement]:
         for test, about in (("write", "RDMA Write"), ("read", "RDMA Read"), ("send", "Send")):
             words = sweep(f"{test}-bw", mtu)
             found.append(ours(f"sweep-{test}-{mtu}", f"{about} by size, MTU {mtu}", words))
+    return found + many_measurements()
+
+
+def many_measurements() -> list[Measurement]:
+    """What messages and connects cost where there are many connections."""
+    found = []
+    for size, mtu, options, how in (
+        ("64k", 1500, [], ""),
+        ("64k", 9000, [], ""),
+        ("64", 1500, ["--packing", "off"], ", a frame each"),
+    ):
+        for count in MANY:
+            about = f"RDMA Write, {size}, MTU {mtu}{how}, {count:,} queue pair{plural(count)}"
+            words = bandwidth(
+                *("write-bw", size, mtu, "--qps", str(count), "--depth", "4", "--region", "1M"),
+                *("--one-region", "--verify", "off", *room(count), *options),
+            )
+            name = pairs_name(size, mtu, count)
+            found.append(ours(name, about, words, figures_of_pairs, connections=count))
+    for count in MANY:
+        about = f"Connects, until as many are open: {count:,}"
+        found.append(
+            ours(connects_name(count), about, connects(count), figures_of_connects, connections=count)
+        )
     return found
+
+
+def plural(count: int) -> str:
+    """The end of a noun that is counted."""
+    return "" if count == 1 else "s"
+
+
+def pairs_name(size: str, mtu: int, count: int) -> str:
+    """How a measurement of messages over many queue pairs is named here."""
+    return f"pairs-{size}-{mtu}-{count}"
+
+
+def connects_name(count: int) -> str:
+    """How a measurement of connects is named here."""
+    return f"connects-{count}"
+
+
+def room(pairs: int) -> list[str]:
+    """The device for so many queue pairs: usually there is room for 65,536 connections, and one peer may
+    have half of them."""
+    return ["--device", f"ring,connections={2 * pairs}"] if 2 * pairs > 1 << 16 else []
+
+
+def connects(count: int) -> Callable[[Setting], list[str]]:
+    """The words of connect-rate for connections that stay open."""
+    return lambda _: ["connect-rate", "--open", str(count)]
 
 
 def latency(test: str) -> Callable[[Setting], list[str]]:

@@ -2,10 +2,11 @@
 
 import html
 import re
+from collections.abc import Callable
 from typing import Any
 
 from benchmarks import plots
-from benchmarks.measurements import MTUS, floor_case, unit_of
+from benchmarks.measurements import MANY, MTUS, connects_name, floor_case, pairs_name, unit_of
 from benchmarks.plots import Bar, Line, Stack
 
 STYLE = """
@@ -40,6 +41,11 @@ TIMED = (
     ("ping", "ping: six messages"),
     ("sockperf-tcp-64", "sockperf over TCP"),
 )
+PAIRS = (
+    ("64k", 1500, "64 KiB, MTU 1500"),
+    ("64k", 9000, "64 KiB, MTU 9000"),
+    ("64", 1500, "64 bytes, a frame each"),
+)
 # The last part of a distribution is of single pings.
 MOST_PERCENT = 99.99
 
@@ -54,6 +60,8 @@ def page(report: dict[str, Any]) -> str:
         sections.append(by_size(by_name, mtu))
     sections += [
         times(by_name),
+        by_pairs(by_name),
+        by_connections(by_name),
         layers(report),
         ratios(report),
         figures(report),
@@ -239,6 +247,60 @@ def times(by_name: dict[str, Any]) -> str:
         "Half of a round trip, but where the name says otherwise. Of the run whose median is in the middle."
     )
     return section(heading, note, plots.lines(heading, across, up, drawn, []))
+
+
+def over_counts(by_name: dict[str, Any], label: str, figure: str, named: Callable[[int], str]) -> list[Line]:
+    """The line of a figure over numbers of connections, by the names of the measurements; none where nothing
+    was measured."""
+    found = {
+        count: summary
+        for count in MANY
+        if (summary := by_name.get(named(count), {"figures": {}})["figures"].get(figure))
+        and summary["median"] > 0
+    }
+    if not found:
+        return []
+    points = [(float(count), summary["median"]) for count, summary in found.items()]
+    return [Line(label, points, [(summary["least"], summary["most"]) for summary in found.values()])]
+
+
+def plot_over_counts(heading: str, note: str, across: str, up: str, drawn: list[Line]) -> str:
+    """A plot over numbers of connections, and its table."""
+    if not drawn:
+        return ""
+    values = [value for line in drawn for pair in line.band for value in pair]
+    counts = sorted({count for line in drawn for count, _ in line.points})
+    horizontal = plots.logarithmic(across, MANY[0], MANY[-1], 10, plots.number_text)
+    vertical = plots.logarithmic(up, min(values), max(values), 10, plots.number_text)
+    rows = []
+    for count in counts:
+        of_lines = [dict(line.points).get(count) for line in drawn]
+        cells = ["" if value is None else f"{value:,.1f}" for value in of_lines]
+        rows.append([f"{count:,.0f}", *cells])
+    head = [across, *(escaped(f"{line.name}, {up}") for line in drawn)]
+    numbers = tuple(range(len(head)))
+    return section(
+        heading, note, plots.lines(heading, horizontal, vertical, drawn, []) + table(head, rows, numbers)
+    )
+
+
+def by_pairs(by_name: dict[str, Any]) -> str:
+    """What a message costs by the number of queue pairs that take turns."""
+    drawn = []
+    for size, mtu, label in PAIRS:
+        drawn += over_counts(by_name, label, "message_ns", lambda count: pairs_name(size, mtu, count))
+    note = (
+        "Four messages under way on each queue pair, all of them to one region of 1 MiB. With a CPU for each "
+        "end it is the time of the slower one. The band is from the least to the greatest run that counts."
+    )
+    return plot_over_counts("Cost of a message by queue pairs", note, "queue pairs", "ns", drawn)
+
+
+def by_connections(by_name: dict[str, Any]) -> str:
+    """What a connect costs by the number of connections that are opened."""
+    drawn = over_counts(by_name, "a connect, MPA startup included", "connect_us", connects_name)
+    note = "The mean over all connects until so many connections are open, 64 of them at a time."
+    return plot_over_counts("Cost of a connect by open connections", note, "open connections", "us", drawn)
 
 
 def typical_distribution(one: dict[str, Any] | None) -> list[tuple[float, float]]:

@@ -98,6 +98,18 @@ class StatisticsTest(unittest.TestCase):
         self.assertEqual([len(one.runs) for one in found], [3, 3, 2], "what failed twice is given up")
         self.assertIn("failed: no device", said[2])
 
+    def test_what_takes_long_is_in_fewer_rounds(self) -> None:
+        once = dataclasses.replace(measurement("once"), rounds=1)
+        found = rounds.interleaved(
+            [once, measurement("all")],
+            SETTING,
+            3,
+            0,
+            lambda _: None,
+            lambda _, __, n, ___: taken(n, {"x": 1.0}),
+        )
+        self.assertEqual([len(one.runs) for one in found], [1, 3])
+
 
 class StrangeReportsTest(unittest.TestCase):
     """A report in another form is a failure of its run, and not the end of all."""
@@ -131,6 +143,34 @@ class LineRateTest(unittest.TestCase):
         self.assertEqual(found.values["mpps/transmit 1500 64"], 1)
         self.assertEqual(len(found.values), 6)
         self.assertEqual(measurements.unit_of("cycles_per_packet/receive 1500 64"), "cycles")
+
+
+class ManyTest(unittest.TestCase):
+    """Measurements over numbers of queue pairs and connections."""
+
+    def test_costs_follow_from_rates(self) -> None:
+        report = {"gbit_per_s": 1.024, "mmsg_per_s": 2.0}
+        self.assertEqual(measurements.figures_of_pairs([report]).values["message_ns"], 500)
+        opened = {"per_s": 50_000.0, "resident_bytes_per_connection": 13_000}
+        found = measurements.figures_of_connects([opened]).values
+        self.assertEqual(found, {"connect_us": 20, "connection_bytes": 13_000})
+        unknown = {**opened, "resident_bytes_per_connection": None}
+        self.assertEqual(measurements.figures_of_connects([unknown]).values, {"connect_us": 20})
+        self.assertEqual(measurements.unit_of("message_ns"), "ns")
+        self.assertEqual(measurements.unit_of("connection_bytes"), "bytes")
+
+    def test_the_device_has_room_where_it_usually_has_none(self) -> None:
+        self.assertEqual(measurements.room(1 << 15), [])
+        self.assertEqual(measurements.room(100_000), ["--device", "ring,connections=200000"])
+
+    def test_large_numbers_are_measured_once_and_want_memory(self) -> None:
+        found = {one.name: one for one in measurements.own_measurements()}
+        few, many = found["pairs-64k-1500-1000"], found["pairs-64k-1500-100000"]
+        self.assertEqual((few.rounds, few.memory), (0, 0))
+        self.assertEqual(many.rounds, 1)
+        self.assertGreater(many.memory, 100_000 * 8192)
+        self.assertIn("--qps 100000 --depth 4", many.shown(SETTING))
+        self.assertIn("--open 100000", found["connects-100000"].shown(SETTING))
 
 
 class RatioTest(unittest.TestCase):
@@ -317,6 +357,29 @@ class PageTest(unittest.TestCase):
         self.assertEqual(collector.outside, [])
         self.assertNotIn("script", collector.found)
         self.assertNotIn("url(", made)
+
+    def test_costs_are_drawn_over_numbers_of_connections(self) -> None:
+        def change(report: dict[str, Any]) -> None:
+            report["measurements"] += rounds.as_json(
+                [
+                    series("pairs-64-1500-1", taken(1, {"message_ns": 300.0})),
+                    series("pairs-64-1500-100000", taken(1, {"message_ns": 900.0})),
+                    series("pairs-64k-9000-10", taken(1, {"message_ns": 7000.0})),
+                    series("connects-10", taken(1, {"connect_us": 15.0})),
+                    series("connects-100", taken(1, {})),
+                ]
+            )
+
+        made = page.page(self.report(change))
+        self.assertIn("64 bytes, a frame each: 900 at 100,000", made)
+        # A number that one line has and the other has not.
+        self.assertIn("<tr><td class=n>10</td><td class=n>7,000.0</td><td class=n></td></tr>", made)
+        self.assertIn("<tr><td class=n>10</td><td class=n>15.0</td></tr>", made)
+        found = page.pictures(made)
+        self.assertIn("cost-of-a-message-by-queue-pairs.svg", found)
+        self.assertIn("cost-of-a-connect-by-open-connections.svg", found)
+        for picture in found.values():
+            xml.etree.ElementTree.fromstring(picture)
 
     def test_plots_are_well_formed(self) -> None:
         made = page.page(self.report())
