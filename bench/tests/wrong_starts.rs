@@ -135,12 +135,23 @@ const WRONG: &[Wrong] = &[
     failure("write-bw --run-infinitely", "--run-infinitely measures one size: give --size"),
     usage("write-bw -n 5 -D 1", "the argument '--iters <N>' cannot be used with '--duration <S>'"),
     usage("write-bw -A FETCH_AND_ADD", "unexpected argument '-A' found"),
-    usage("write-bw -q 0", "invalid value '0' for '--qps <QPS>': 0 is not in 1..=32768"),
+    failure(
+        "write-bw -q 32769",
+        "32769 queue pairs are more than half of the connections that the device has room for: add \
+         connections=65538 to --device",
+    ),
+    failure(
+        "write-bw -q 51 -d ring,connections=100",
+        "51 queue pairs are more than half of the connections that the device has room for: add \
+         connections=102 to --device",
+    ),
+    usage("write-bw -q 0", "invalid value '0' for '--qps <QPS>': 0 is not in 1..=1000000"),
     failure(
         "write-bw -q 2 --idle 32767",
-        "--qps 2 and --idle 32767 are 32769 queue pairs: an end has 32768 at most",
+        "32769 queue pairs are more than half of the connections that the device has room for: add \
+         connections=65538 to --device",
     ),
-    usage("write-lat --beside 0", "invalid value '0' for '--beside <N>': 0 is not in 1..32768"),
+    usage("write-lat --beside 0", "invalid value '0' for '--beside <N>': 0 is not in 1..1000000"),
     usage("write-bw --beside 2", "unexpected argument '--beside' found"),
     usage("read-bandwidth", "unrecognized subcommand 'read-bandwidth'"),
     failure("tcp-rdma --duration 0", "--duration is 0.01 to 3600 seconds"),

@@ -12,9 +12,8 @@ use crate::arguments::{DeviceArguments, RunArguments, parse_region, parse_size};
 const REGION_LEAST: &str = "1";
 /// The most messages outstanding on a queue pair.
 pub const DEPTH_MAX: u32 = 8192;
-/// The most queue pairs of an end: as many as a Protection Domain has, half of those of a device. Their
-/// memory may be the closer bound.
-pub const QPS_MAX: u32 = warpline::limits::QPS_PER_CORE as u32 / 2;
+/// The most queue pairs of an end. The room of its device is the closer bound, or their memory.
+pub const QPS_MAX: u32 = 1_000_000;
 
 /// What every test has.
 #[derive(Args, Debug, Clone)]
@@ -102,7 +101,8 @@ pub struct Target {
 /// Bandwidth.
 #[derive(Args, Debug, Clone)]
 pub struct Bandwidth {
-    /// Queue pairs, each on a connection of its own.
+    /// Queue pairs, each on a connection of its own. At either end they may have half of the connections that
+    /// the device has room for: connections= of the device says how many those are.
     #[arg(long, short, visible_alias = "qp",
           value_parser = clap::value_parser!(u32).range(1..=i64::from(QPS_MAX)),
           default_value_t = 1, conflicts_with = "listen")]

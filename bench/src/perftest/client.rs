@@ -1,7 +1,7 @@
 //! The end that connects, and measures.
 
 use std::net::SocketAddr;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -23,20 +23,21 @@ const TURNS: u32 = 64;
 /// The time over which the peak rate is taken.
 const PEAK_WINDOW: Duration = Duration::from_millis(10);
 
-/// Connects `count` queue pairs of `plan` and agrees with the target on their buffers.
+/// Connects the queue pairs of `plan` with these numbers, each to the address that `peer_of` returns for it,
+/// and agrees with the target on their buffers.
 ///
 /// # Errors
 ///
 /// [`BenchError`].
 pub fn connect(
     device: &Device,
-    peer: SocketAddr,
+    peer_of: impl Fn(u32) -> SocketAddr,
     settings: &Settings,
     plan: &Plan,
-    count: u32,
+    numbers: Range<u32>,
 ) -> Result<Vec<Lane>, BenchError> {
     let supplies = Supplies::new(device, plan);
-    (0..count).map(|_| connect_one(peer, settings, &supplies)).collect()
+    numbers.map(|number| connect_one(peer_of(number), settings, &supplies)).collect()
 }
 
 fn connect_one(peer: SocketAddr, settings: &Settings, supplies: &Supplies) -> Result<Lane, BenchError> {

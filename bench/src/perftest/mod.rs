@@ -69,8 +69,16 @@ use snapshot::Snapshot;
 pub use arguments::{AtomicBw, AtomicLat, ReadBw, ReadLat, SendBw, SendLat, WriteBw, WriteLat};
 pub use settings::Settings;
 
-/// The port of the target on a ring.
+/// The first port of the target on a ring.
 const PORT: u16 = 7471;
+/// Connections to one port of the target on a ring: a little fewer than there are local ports, which those in
+/// TIME-WAIT keep for a minute.
+const CONNECTIONS_OF_PORT: u32 = 16_000;
+
+/// Returns the port of the target on a ring that the queue pair `index` connects to.
+const fn ring_port(index: u32) -> u16 {
+    PORT + (index / CONNECTIONS_OF_PORT) as u16
+}
 
 /// Measures and reports.
 ///
@@ -82,9 +90,13 @@ pub fn run(settings: impl Into<Settings>) -> Result<(), BenchError> {
     settings.check()?;
     let RunFiles { pcap, json } = settings.common.run.open_files()?;
     let (name, end) = match settings.common.device.ends(PORT)? {
-        Ends::Both(ring) => return run_ring(settings, &ring, RunFiles { pcap, json }),
+        Ends::Both(ring) => {
+            settings.check_room(&ring)?;
+            return run_ring(settings, &ring, RunFiles { pcap, json });
+        }
         Ends::One(name, end) => (name, end),
     };
+    settings.check_room(&name)?;
     let cpu = end.cpu(&settings.common.run.cpus)?;
     let port = settings.common.device.open_port(&name, cpu)?;
     keep_off(&[cpu]);
@@ -139,7 +151,14 @@ fn run_ring(mut settings: Settings, ring: &DeviceName, files: RunFiles) -> Resul
             let (target, cancelled) = (target.clone(), &cancelled);
             move || {
                 let is_over = || cancelled.load(Ordering::Relaxed);
-                target::serve(&target, PORT, settings, &lanes, is_over, || drop(ready))
+                target::serve(
+                    &target,
+                    PORT..=ring_port(settings.queue_pairs() - 1),
+                    settings,
+                    &lanes,
+                    is_over,
+                    || drop(ready),
+                )
             }
         });
         // A target that has failed reports that itself: in either case the channel ends.
@@ -179,7 +198,8 @@ fn run_target(
         let core = Endpoint::start(scope, driver, cpu, step);
         note!("waiting at {local}");
         let over = interrupt::is_requested;
-        let served = target::serve(&device, local.port(), settings, &lanes, over, || ());
+        let ports = local.port()..=local.port();
+        let served = target::serve(&device, ports, settings, &lanes, over, || ());
         drop(lanes);
         let counters = core.join()?;
         say!("{}", tcp_summary("target", &counters.own));
@@ -300,9 +320,14 @@ impl Client<'_> {
     fn measure(&self, plan: &Plan) -> Result<Report, BenchError> {
         let &Self { settings, name, device, peer, target, ref jobs, ref connecting } = self;
         connecting.store(target.is_none(), Ordering::Relaxed);
-        let lanes = client::connect(device, peer, settings, plan, settings.bandwidth.qps)?;
+        let peer_of = |number| match target {
+            Some(_) => SocketAddr::new(peer.ip(), ring_port(number)),
+            None => peer,
+        };
+        let qps = settings.bandwidth.qps;
+        let lanes = client::connect(device, peer_of, settings, plan, 0..qps)?;
         let (count, plan_beside) = settings.beside();
-        let beside = client::connect(device, peer, settings, &plan_beside, count)?;
+        let beside = client::connect(device, peer_of, settings, &plan_beside, qps..qps + count)?;
         connecting.store(false, Ordering::Relaxed);
         let (messages, infinite) = (settings.messages(), settings.bandwidth.run_infinitely);
         let seconds = Duration::from_secs(settings.seconds().into());

@@ -1,10 +1,10 @@
 //! A test as the command line has it, whichever its command is, and what it has without options.
 
-use warpline::SendBatch;
+use warpline::{DeviceName, SendBatch};
 
 use super::arguments::{
-    AtomicBw, AtomicLat, AtomicType, Bandwidth, Common, Inlining, Latency, QPS_MAX, ReadBw, ReadLat,
-    Receiving, SendBw, SendLat, Sizes, Target, WriteBw, WriteLat,
+    AtomicBw, AtomicLat, AtomicType, Bandwidth, Common, Inlining, Latency, ReadBw, ReadLat, Receiving,
+    SendBw, SendLat, Sizes, Target, WriteBw, WriteLat,
 };
 use super::plan::{
     ATOMIC_BYTES, ATOMIC_WORDS, Figure, PING_SLOTS, Plan, Verb, Verify, depth_suffices, list_fits,
@@ -122,15 +122,7 @@ impl Settings {
         if self.target.one_region && self.common.verify != Verify::Off {
             return wrong("--one-region needs --verify off: what arrives is not of one queue pair".into());
         }
-        let Bandwidth { qps, idle, depth, cq_mod, post_list, .. } = self.bandwidth;
-        if let Some(idle) = idle
-            && idle > QPS_MAX - qps
-        {
-            return wrong(format!(
-                "--qps {qps} and --idle {idle} are {} queue pairs: an end has {QPS_MAX} at most",
-                u64::from(qps) + u64::from(idle)
-            ));
-        }
+        let Bandwidth { depth, cq_mod, post_list, .. } = self.bandwidth;
         let together = post_list.unwrap_or(1);
         if !list_fits(together) {
             return wrong(format!("--post-list {together} is more than {}", SendBatch::CAPACITY));
@@ -151,6 +143,29 @@ impl Settings {
             ));
         }
         Ok(())
+    }
+
+    /// Checks that the device has room for the queue pairs: all are of one Protection Domain, and lead to one
+    /// peer.
+    ///
+    /// # Errors
+    ///
+    /// [`CommandError::Options`](warpline_tools::error::CommandError::Options).
+    pub fn check_room(&self, device: &DeviceName) -> Result<(), BenchError> {
+        let (qps, quotas) = (self.queue_pairs() as usize, device.config().quotas);
+        if qps <= quotas.queue_pairs_per_domain.min(quotas.connections_per_peer) {
+            return Ok(());
+        }
+        let needed = 2 * qps;
+        Err(BenchError::options(format!(
+            "{qps} queue pairs are more than half of the connections that the device has room for: add \
+             connections={needed} to --device"
+        )))
+    }
+
+    /// Returns the number of queue pairs of an end, those [beside](Self::beside) included.
+    pub fn queue_pairs(&self) -> u32 {
+        self.bandwidth.qps + self.beside().0
     }
 
     /// Returns the plan for messages of `size` bytes.

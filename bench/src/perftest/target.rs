@@ -1,6 +1,7 @@
 //! The end that listens.
 
-use std::ops::ControlFlow;
+use std::collections::VecDeque;
+use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -113,18 +114,17 @@ impl Group {
     }
 }
 
-/// Calls `listening` once it listens, and takes connections at `port` until all have ended and no more are to
-/// come: the last size was measured, or a connection has failed in its test, or it `is_over`; then those that
-/// are open have a moment to close. A client that
-/// this end has no room for, or that fails before its test, is rejected, and others may come. Returns the
-/// number of bytes that it found to be wrong.
+/// Calls `listening` once it listens, and takes connections at `ports` until all have ended and no more are
+/// to come: the last size was measured, or a connection has failed in its test, or it `is_over`; then those
+/// that are open have a moment to close. A client that this end has no room for, or that fails before its
+/// test, is rejected, and others may come. Returns the number of bytes that it found to be wrong.
 ///
 /// # Errors
 ///
 /// The first error of a connection in its test.
 pub fn serve(
     device: &Device,
-    port: u16,
+    ports: RangeInclusive<u16>,
     settings: &Settings,
     lanes: &Lanes,
     is_over: impl Fn() -> bool,
@@ -140,7 +140,7 @@ pub fn serve(
         ..ListenConfig::default()
     };
     let config = settings.common.setup.listen(config);
-    let listener = device.listen(port, &config).map_err(|error| BenchError::Setup(error.to_string()))?;
+    let mut listeners = Listeners::new(device, ports, &config)?;
     listening();
     let (mut open, mut over, mut corrupt) = (0u32, false, 0);
     let timeout = settings.common.device.timeout();
@@ -155,7 +155,7 @@ pub fn serve(
                 break;
             }
         }
-        let request = next_request(&listener, PATIENCE)?;
+        let request = listeners.next_request(PATIENCE)?;
         // First: a client opens the connections for a size when it has closed those for the size before.
         while let Ok(ended) = lanes.ended.try_recv() {
             open -= 1;
@@ -180,20 +180,38 @@ pub fn serve(
     result.map(|()| corrupt)
 }
 
-/// Returns the next client's request, or `None` if none came in time.
-///
-/// # Errors
-///
-/// [`BenchError::Setup`] if the device has stopped.
-fn next_request(listener: &Listener, patience: Duration) -> Result<Option<ConnectionRequest>, BenchError> {
-    match listener.accept(patience) {
-        Ok(request) => Ok(Some(request)),
-        Err(AcceptError::TimedOut) => Ok(None),
-        Err(error @ AcceptError::Startup { .. }) => {
-            note!("warpline-bench: {error}");
-            Ok(None)
+/// The listeners of a target.
+struct Listeners {
+    /// Of each port; the one that had the last request is the first.
+    all: VecDeque<Listener>,
+}
+
+impl Listeners {
+    fn new(device: &Device, ports: RangeInclusive<u16>, config: &ListenConfig) -> Result<Self, BenchError> {
+        let listen = |port| device.listen(port, config).map_err(|error| BenchError::Setup(error.to_string()));
+        Ok(Self { all: ports.map(listen).collect::<Result<_, _>>()? })
+    }
+
+    /// Returns the next client's request, or `None` if none came in time. A client uses the ports one after
+    /// the other, so the port of the last request is the one to wait at.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Setup`] if the device has stopped.
+    fn next_request(&mut self, patience: Duration) -> Result<Option<ConnectionRequest>, BenchError> {
+        for index in (0..self.all.len()).rev() {
+            let wait = if index == 0 { patience } else { Duration::ZERO };
+            match self.all[index].accept(wait) {
+                Ok(request) => {
+                    self.all.rotate_left(index);
+                    return Ok(Some(request));
+                }
+                Err(AcceptError::TimedOut) => {}
+                Err(error @ AcceptError::Startup { .. }) => note!("warpline-bench: {error}"),
+                Err(error) => return Err(BenchError::Setup(error.to_string())),
+            }
         }
-        Err(error) => Err(BenchError::Setup(error.to_string())),
+        Ok(None)
     }
 }
 
