@@ -46,6 +46,7 @@ mod copy;
 #[cfg(feature = "dpdk")]
 mod huge;
 mod own;
+mod pool;
 mod prefetch;
 mod region;
 mod table;
@@ -56,6 +57,7 @@ pub use access::{
 };
 #[cfg(feature = "dpdk")]
 pub use huge::HugeBacking;
+pub use pool::{RegionPool, RegionPoolReport};
 pub(crate) use prefetch::prefetch;
 pub use region::{Backing, HeapBacking, Region};
 pub use table::{
