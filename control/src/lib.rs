@@ -121,6 +121,7 @@ pub use warpline_dataplane::byte_stream::{
 };
 pub use warpline_dataplane::ddp::DdpError;
 pub use warpline_dataplane::limits;
+pub use warpline_dataplane::memory::RegionPoolReport as StreamMemory;
 pub use warpline_dataplane::memory::{Access, Binding, FastRegistration, Region, STag};
 pub use warpline_dataplane::mpa::MpaError;
 pub use warpline_dataplane::net::addresses::{Cidr, NotCidr, Route};

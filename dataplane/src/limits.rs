@@ -157,6 +157,17 @@ pub const STREAM_SEND_PIECES: usize = 64;
 /// TCP's window.
 pub const STREAM_UNCONSUMED_BYTES: usize = 1 << 16;
 
+/// Octets of the receive ring that a byte stream has at first: the largest window that a SYN can offer, so
+/// that no frames are promised for what was offered before there was a stream.
+pub const BYTE_STREAM_RECEIVE_BYTES_AT_FIRST: usize = 1 << 16;
+/// Octets of the send ring that a byte stream has at first: more than an initial window.
+pub const BYTE_STREAM_SEND_BYTES_AT_FIRST: usize = 1 << 14;
+/// Bytes of the buffers of all byte streams of a core: 65,536 streams with what they have at first would take
+/// 5 GiB, and 1,000 that have grown to 1 MiB each way 2 GiB.
+pub const BYTE_STREAM_BYTES_PER_CORE: usize = 4 << 30;
+/// The most that a core can be set up for.
+pub const BYTE_STREAM_BYTES_MAX: usize = 1 << 40;
+
 /// Pieces of a byte stream that its application may have written and the peer not acknowledged, at most.
 pub const BYTE_STREAM_PIECES: usize = 1024;
 

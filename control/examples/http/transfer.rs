@@ -336,8 +336,8 @@ pub fn is(error: &(dyn std::error::Error + Send + Sync + 'static), kind: &ByteSt
         .is_some_and(|error| std::mem::discriminant(error) == std::mem::discriminant(kind))
 }
 
-/// Sends files from a few pieces of memory. A file of any length takes the same memory, and a connection that
-/// sends none has none.
+/// Sends files from a few pieces of memory. A long file of any length takes the same memory, a short one what
+/// it needs, and a connection that sends none has none.
 #[derive(Default)]
 pub struct FileSender {
     /// Each with the number after which it may be filled again.
@@ -364,11 +364,16 @@ impl FileSender {
     ) -> Outcome<u64> {
         let part = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE_BYTES);
         if self.next == self.pieces.len() {
-            self.pieces.push((Region::heap(PIECE_BYTES).ok_or("no memory")?, 0));
-            self.scratch.resize(PIECE_BYTES, 0);
+            self.pieces.push((Region::heap(part).ok_or("no memory")?, 0));
+        }
+        if self.scratch.len() < part {
+            self.scratch.resize(part, 0);
         }
         let (memory, free_after) = &mut self.pieces[self.next];
         wait_for_piece(writer, *free_after, timeout)?;
+        if memory.len() < part {
+            *memory = Region::heap(part).ok_or("no memory")?;
+        }
         source(&mut self.scratch[..part])?;
         if !memory.write(0, &self.scratch[..part]) {
             return Err("a piece is too short".into());

@@ -186,12 +186,12 @@ impl Engine {
         let Self { out, registrations, queue_pairs, connections, .. } = self;
         let mut step = Step { now, out, queue_pairs };
         match event {
-            Event::Accepted { connection, flow, scope } => {
+            Event::Accepted { connection, flow, scope, rdma_option } => {
                 let at = ListenAddress::of(scope, flow.local, flow.local_port);
-                connections.on_accepted(&mut step, connection, at, flow);
+                connections.on_accepted(&mut step, connection, at, flow, rdma_option);
             }
-            Event::Connected { token, connection, local } => {
-                connections.on_connected(&mut step, token, connection, local);
+            Event::Connected { token, connection, local, rdma_option } => {
+                connections.on_connected(&mut step, token, connection, local, rdma_option);
             }
             Event::ConnectFailed { token, error } => connections.on_connect_failed(&mut step, token, error),
             Event::Operating { connection } => connections.on_operating(&mut step, connection),

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam::channel::{Receiver, Sender};
-use warpline_dataplane::memory::{ProtectionDomainId, Region, STag};
+use warpline_dataplane::memory::{ProtectionDomainId, Region, RegionPool, STag};
 use warpline_dataplane::qp::async_event::AsyncEvents;
 use warpline_dataplane::qp::shared_receive_queue::SrqNumber;
 
@@ -35,6 +35,8 @@ pub(crate) struct DeviceContext {
     /// Whether the device takes payload by reference.
     pub(crate) gathers: bool,
     config: DeviceConfig,
+    /// The buffers of byte streams.
+    pub(super) stream_memory: RegionPool,
     pub(crate) events: Arc<AsyncEvents>,
     event_fd: Arc<EventFd>,
 }
@@ -65,7 +67,10 @@ impl DeviceContext {
             events,
             event_fd,
         } = parts;
+        let memory = config.memory.clone();
+        let stream_memory = RegionPool::new(config.capacity.stream_bytes, move |len| memory.allocate(len));
         Arc::new(Self {
+            stream_memory,
             requests: Some(requests),
             control,
             control_waker,

@@ -12,6 +12,7 @@ use crossbeam::channel;
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device;
 use warpline_dataplane::limits;
+use warpline_dataplane::memory::RegionPoolReport as StreamMemory;
 use warpline_dataplane::qp::async_event::{AsyncEvent, AsyncEvents};
 use warpline_dataplane::qp::shared::Doorbells;
 use warpline_dataplane::ring::Rings;
@@ -216,6 +217,12 @@ impl Device {
     /// [`Stopped`].
     pub fn usage(&self) -> Result<Usage, Stopped> {
         self.context.ask(|reply| Request::Usage { reply })
+    }
+
+    /// Returns how many bytes the buffers of byte streams have, of how many they may have
+    /// ([`Capacity::stream_bytes`](crate::Capacity::stream_bytes)), and how often none were left.
+    pub fn stream_memory(&self) -> StreamMemory {
+        self.context.stream_memory.report()
     }
 }
 

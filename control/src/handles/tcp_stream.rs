@@ -152,7 +152,7 @@ impl TcpStream {
     ///
     /// [`ByteStreamError`].
     pub fn into_byte_stream(mut self, config: &ByteStreamConfig) -> Result<ByteStream, ByteStreamError> {
-        let (config, events) = byte_stream::prepare(&self.context, config)?;
+        let (config, events) = byte_stream::prepare(&self.context, config, self.shared.rdma_option)?;
         let connection = self.shared.connection;
         let shared = self.ask(|reply| StreamRequest::Attach { connection, config, reply })??;
         self.given_away = true;

@@ -23,9 +23,12 @@ pub struct UnsolicitedConfig {
 /// The sizes of a byte stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteStreamConfig {
-    /// Bytes that may be written and not acknowledged by the peer.
+    /// Bytes that may be written and not acknowledged by the peer. There is memory for some at first, and for
+    /// more as they are written, while the device has any.
     pub send_bytes: usize,
-    /// Bytes that wait to be read, beside those in TCP's window.
+    /// Bytes that wait to be read, beside those in TCP's window. There is memory for 64 KiB at first, and for
+    /// more as the application reads; without the TCP RDMA option, TCP's window is bounded by it until there
+    /// is memory for all.
     pub receive_bytes: usize,
     /// Buffers for transfers that nobody expects; without, such transfers are read as ordinary bytes.
     pub unsolicited: Option<UnsolicitedConfig>,
@@ -88,8 +91,11 @@ pub enum ByteStreamError {
     /// The section contradicts what was said about its transfer before; nothing was written.
     #[error(transparent)]
     Section(#[from] SectionError),
-    /// There is no memory for the rings.
-    #[error("no memory is left for the rings of the stream")]
+    /// There is no memory for the buffers. [`Device::stream_memory`](crate::Device::stream_memory) counts it.
+    #[error(
+        "no memory is left for the buffers of the stream: close others, or give the device more \
+        (Capacity::stream_bytes, and hugepages for the EAL)"
+    )]
     NoMemory,
     /// There is no file descriptor left.
     #[error("no file descriptor is left: {0}")]

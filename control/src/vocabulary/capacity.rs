@@ -24,6 +24,9 @@ pub struct Capacity {
     /// Frames that may be held back for octets that are not consumed yet, of all connections. Never more than
     /// half of those that the device has.
     pub frames: usize,
+    /// Bytes of the buffers of byte streams, of all connections: 2^40 at most. They are allocated as they are
+    /// needed, some MiB at a time, and serve one stream after the other. Not counted are frames.
+    pub stream_bytes: usize,
 }
 
 impl Capacity {
@@ -37,11 +40,12 @@ impl Capacity {
             time_waits: connections.saturating_mul(limits::TIME_WAITS_PER_CONNECTION),
             listeners: limits::LISTENERS_PER_CORE,
             frames: limits::HELD_FRAMES_PER_CORE,
+            stream_bytes: limits::BYTE_STREAM_BYTES_PER_CORE,
         }
     }
 
     /// Returns each number with its name and its bounds.
-    const fn bounds(&self) -> [(&'static str, usize, usize); 6] {
+    const fn bounds(&self) -> [(&'static str, usize, usize); 7] {
         [
             ("connections", self.connections, limits::CONNECTIONS_MAX),
             ("queue pairs", self.queue_pairs, limits::CONNECTIONS_MAX),
@@ -49,6 +53,7 @@ impl Capacity {
             ("connections in TIME-WAIT", self.time_waits, limits::TIME_WAITS_MAX),
             ("listeners", self.listeners, limits::LISTENERS_MAX),
             ("frames", self.frames, limits::HELD_FRAMES_MAX),
+            ("bytes for byte streams", self.stream_bytes, limits::BYTE_STREAM_BYTES_MAX),
         ]
     }
 

@@ -300,6 +300,7 @@ mod tests {
             (Capacity { time_waits: usize::MAX, ..usual }, "connections in TIME-WAIT"),
             (Capacity { listeners: 8193, ..usual }, "8193 listeners: a device has room for 1 to 8192"),
             (Capacity { frames: 0, ..usual }, "0 frames"),
+            (Capacity { stream_bytes: usize::MAX, ..usual }, "bytes for byte streams"),
         ] {
             let error = check(&config(capacity)).expect_err(expected).to_string();
             assert!(error.contains(expected), "{error}");

@@ -24,5 +24,6 @@ mod resources;
 mod revocation;
 mod shared_receives;
 mod startup_faults;
+mod stream_memory;
 mod streaming;
 mod teardown;

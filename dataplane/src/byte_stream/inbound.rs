@@ -13,6 +13,7 @@ use super::reader::ReaderCommand;
 use super::shared::SharedByteStream;
 use super::transfers::{Buffer, Record, RecordKind, TransferId, Transfers};
 use crate::limits;
+use crate::memory::Region;
 use crate::sync::{Ordering, fence};
 use crate::wire::tcp_rdma::{RdmaOption, Rid, Transfer, TransferWords};
 
@@ -120,6 +121,11 @@ pub struct Inbound {
     /// The last of those that the application was told of: a copy of its segment may come before its octets
     /// find room.
     last_message_start: Option<u64>,
+    /// The ring, and how many octets had been put into others when it replaced the last of them.
+    ring: Region,
+    ring_from: u64,
+    /// Octets of the longest ring that may replace it.
+    longest_ring: usize,
     /// Octets in the ring so far, published or not.
     filled: u64,
     /// Octets in the ring that the application was told of.
@@ -148,13 +154,19 @@ pub struct Inbound {
 impl Inbound {
     /// What the application of `shared` receives.
     pub fn new(shared: Arc<SharedByteStream>) -> Self {
-        let transfers = Transfers::new(shared.unsolicited.clone());
+        let annotated = shared.has_rdma_option();
+        let transfers = Transfers::new(shared.unsolicited.clone(), annotated);
+        let placements = if annotated { limits::PLACEMENTS_PER_STREAM } else { 0 };
+        let (ring, longest_ring) = (shared.receive_ring.clone(), shared.receive_bytes());
         Self {
             shared,
             transfers,
-            placements: VecDeque::with_capacity(limits::PLACEMENTS_PER_STREAM),
+            placements: VecDeque::with_capacity(placements),
             message_starts: VecDeque::new(),
             last_message_start: None,
+            ring,
+            ring_from: 0,
+            longest_ring,
             filled: 0,
             filled_told: 0,
             placed_last: None,
@@ -187,9 +199,10 @@ impl Inbound {
         &self.transfers.counters
     }
 
-    /// Carries out what the application has asked for.
-    pub fn receive_commands(&mut self) {
-        let mut done = 0;
+    /// Carries out what the application has asked for. Returns true if there is a longer ring, and so more
+    /// window to offer.
+    pub fn receive_commands(&mut self) -> bool {
+        let (mut done, ring_octets) = (0, self.ring.len());
         while done < limits::BYTE_STREAM_COMMANDS
             && let Some(command) = self.shared.commands.pop()
         {
@@ -203,6 +216,7 @@ impl Inbound {
                 }
                 ReaderCommand::Cancel(rid) => self.transfers.close(rid),
                 ReaderCommand::Release(buffer) => self.transfers.release_buffer(buffer),
+                ReaderCommand::ReplaceRing(longer) => self.replace_ring(longer),
             }
             done += 1;
         }
@@ -211,6 +225,17 @@ impl Inbound {
             self.shared.commands_done.store(self.commands_done, Ordering::Release);
             self.shared.reader.wake();
         }
+        self.ring.len() != ring_octets
+    }
+
+    /// Puts what comes next into a longer ring. The reader, which has both, reads the rest of the one before
+    /// and drops it.
+    fn replace_ring(&mut self, longer: Region) {
+        debug_assert!(longer.len() > self.ring.len(), "what was offered has room");
+        self.ring = longer;
+        self.ring_from = self.filled;
+        // The reader sees this before any octet of the new ring.
+        self.shared.ring_from.store(self.ring_from, Ordering::Release);
     }
 
     /// Records that a message begins with the payload of a segment, if its application wants to be told. A
@@ -607,7 +632,7 @@ impl Inbound {
                 let wanted = (octets_end - self.position) as usize;
                 let taken = self.room_in_ring(wanted);
                 let skip = (self.position - begin) as usize;
-                let (ring, mut at) = (&self.shared.receive_ring, self.filled);
+                let (ring, mut at) = (&self.ring, self.filled);
                 copy(skip, taken, &mut |slice| {
                     let written = octet_ring::write(ring, at, slice);
                     debug_assert!(written, "a ring takes what there is room for");
@@ -785,8 +810,21 @@ impl Inbound {
     }
 
     fn ring_room(&self) -> usize {
-        let used = self.filled - self.shared.consumed.load(Ordering::Acquire);
-        self.shared.receive_ring.len() - used as usize
+        // What is not consumed of a ring before this one takes no room in this one.
+        let used = self.filled - self.shared.consumed.load(Ordering::Acquire).max(self.ring_from);
+        self.ring.len() - used as usize
+    }
+
+    /// Octets that the ring holds.
+    #[inline]
+    pub fn ring_octets(&self) -> u32 {
+        u32::try_from(self.ring.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Returns true if a longer ring may replace this one.
+    #[inline]
+    pub fn may_grow(&self) -> bool {
+        self.ring.len() < self.longest_ring
     }
 
     /// Octets of the stream that find room in the ring, whatever the application does.

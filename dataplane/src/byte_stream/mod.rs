@@ -54,6 +54,11 @@
 //!   `read_section`, which know nothing of them, return every octet. The reader remembers which messages
 //!   `read_item` has handed out, and passes over their octets in their turn, but for those that were placed,
 //!   of which it is told as ever. Nothing that comes in order is copied so.
+//! - Memory. Rings begin short and come from a pool that the streams of a device share ([`RingGrowth`]): most
+//!   connections carry little, and a new one costs no allocation of its own. The application's half takes a
+//!   longer ring, at most four times before the longest, and the core goes on in it where it stands; each
+//!   ring is dropped when its last octet was read, or acknowledged. While the receive ring may grow, the
+//!   window is bounded by it. Queues between the two halves take memory as they are used (`LazyQueue`).
 //! - Bounds. Transfers, intervals, placements, records, pieces, unsolicited buffers and early messages of a
 //!   connection have limits (`limits.rs`). Where one is reached, octets are read from the stream, in their
 //!   turn, and `TransferCounters` says why. A transfer with too many gaps gives up the narrowest one, or
@@ -66,8 +71,11 @@
 
 mod counters;
 mod early;
+#[cfg(all(test, not(loom)))]
+mod growth_tests;
 mod inbound;
 mod intervals;
+mod lazy_queue;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod octet_ring;
@@ -85,7 +93,7 @@ pub use outbound::Outbound;
 pub use reader::{ByteReader, ReadItem};
 pub use run::{ByteRun, Section, SectionPart};
 pub use sent_transfers::{SectionError, SentTransfers};
-pub use shared::{ByteStreamConfig, SharedByteStream};
+pub use shared::{ByteStreamConfig, RingGrowth, SharedByteStream};
 pub use transfers::Buffer;
 pub use transfers::UnsolicitedPool;
 pub use writer::{Annotation, ByteWriter};

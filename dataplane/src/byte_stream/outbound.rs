@@ -2,6 +2,7 @@
 //! peer has acknowledged them.
 
 use core::cell::Cell;
+use core::mem;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -12,11 +13,16 @@ use crate::memory::Region;
 use crate::sync::Ordering;
 use crate::wire::tcp::SeqNumber;
 
+/// Pieces for which there is room at first. Few streams have more at a time.
+const PIECES_AT_FIRST: usize = 16;
+
 /// Where the octets of a piece are.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
     /// In the send ring, from this position on.
     Ring(u64),
+    /// The same, the first octets of a longer ring.
+    LongerRing(Region, u64),
     /// In memory that the application has lent, from this offset on.
     Memory(Region, usize),
 }
@@ -58,6 +64,14 @@ struct Cursor {
     octets: u32,
 }
 
+/// A ring that octets are sent from.
+#[derive(Debug)]
+struct SendRing {
+    memory: Region,
+    /// The position of its first octet: those before it are in other rings.
+    from: u64,
+}
+
 /// A run to be sent, and where the one after it begins.
 #[derive(Clone, Copy, Debug)]
 pub struct NextRun {
@@ -70,6 +84,12 @@ pub struct NextRun {
 #[derive(Debug)]
 pub struct Outbound {
     shared: Arc<SharedByteStream>,
+    /// The ring that was written last.
+    ring: SendRing,
+    /// Rings before it, of which octets are not acknowledged.
+    rings_before: VecDeque<SendRing>,
+    /// Octets of rings that were released.
+    released_octets: u64,
     /// Those that are not acknowledged.
     pieces: VecDeque<Placed>,
     /// The number of the first of them.
@@ -89,10 +109,13 @@ impl Outbound {
     /// What the application of `shared` sends from the sequence number `start` on. Its annotations are used
     /// if `annotates` is true.
     pub fn new(shared: Arc<SharedByteStream>, start: SeqNumber, annotates: bool) -> Self {
-        let pieces = VecDeque::with_capacity(shared.pieces.capacity());
+        let ring = SendRing { memory: shared.send_ring.clone(), from: 0 };
         Self {
             shared,
-            pieces,
+            ring,
+            rings_before: VecDeque::new(),
+            released_octets: 0,
+            pieces: VecDeque::with_capacity(PIECES_AT_FIRST),
             first: 0,
             cursor: Cursor::default(),
             end: 0,
@@ -108,8 +131,12 @@ impl Outbound {
         while self.pieces.len() < self.shared.pieces.capacity()
             && self.first + (self.pieces.len() as u64) < committed
         {
-            let Some(piece) = self.shared.pieces.pop() else { return };
+            let Some(mut piece) = self.shared.pieces.pop() else { return };
             let octets = u64::from(piece.octets);
+            if let Source::LongerRing(memory, from) = piece.source {
+                self.rings_before.push_back(mem::replace(&mut self.ring, SendRing { memory, from }));
+                piece.source = Source::Ring(from);
+            }
             self.pieces.push_back(Placed { piece, at: self.end });
             self.end += octets;
         }
@@ -246,9 +273,18 @@ impl Outbound {
             return;
         }
         // The memory of a piece is let go before its owner may know.
-        self.shared.released_octets.fetch_add(ring_octets, Ordering::Release);
+        self.released_octets += ring_octets;
+        while !self.rings_before.is_empty() && self.released_octets >= self.second_ring_from() {
+            self.rings_before.pop_front();
+        }
+        self.shared.released_octets.store(self.released_octets, Ordering::Release);
         self.shared.released_pieces.store(self.first, Ordering::Release);
         self.shared.writer.wake();
+    }
+
+    /// The position where the first ring ends and the second begins.
+    fn second_ring_from(&self) -> u64 {
+        self.rings_before.get(1).unwrap_or(&self.ring).from
     }
 
     fn position(&self, seq: SeqNumber) -> u64 {
@@ -310,10 +346,24 @@ impl Outbound {
         self.pieces.partition_point(|placed| placed.at + u64::from(placed.piece.octets) <= position)
     }
 
+    /// The ring that a piece at `position` of the rings lies in.
+    #[inline]
+    fn ring_at(&self, position: u64) -> &SendRing {
+        if self.ring.from <= position {
+            return &self.ring;
+        }
+        let before = self.rings_before.iter().rev().find(|ring| ring.from <= position);
+        debug_assert!(before.is_some(), "a ring is kept while octets of it are");
+        before.unwrap_or(&self.ring)
+    }
+
     fn read(&self, source: &Source, skip: usize, out: &mut [u8]) -> bool {
         match source {
             Source::Memory(region, offset) => region.read(offset + skip, out),
-            Source::Ring(position) => octet_ring::read(&self.shared.send_ring, position + skip as u64, out),
+            Source::Ring(position) | Source::LongerRing(_, position) => {
+                let at = *position;
+                octet_ring::read(&self.ring_at(at).memory, at + skip as u64, out)
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::early::{EarlyMessage, EarlyReader};
 use super::octet_ring;
-use super::shared::SharedByteStream;
+use super::shared::{NOT_REPLACED, SharedByteStream};
 use super::transfers::{Buffer, Record, RecordKind, UnsolicitedPool};
 use crate::memory::Region;
 use crate::sync::{Ordering, fence};
@@ -20,6 +20,8 @@ pub(super) enum ReaderCommand {
     Cancel(Rid),
     /// This unsolicited buffer is free.
     Release(u16),
+    /// Octets of the stream go to this ring from now on.
+    ReplaceRing(Region),
 }
 
 /// The next part of a stream.
@@ -119,6 +121,7 @@ enum Due {
 #[derive(Debug)]
 pub struct ByteReader {
     shared: Arc<SharedByteStream>,
+    ring: ReceiveRing,
     consumed: u64,
     /// The position in the stream: octets of the ring, and those that were placed.
     position: u64,
@@ -139,8 +142,10 @@ pub struct ByteReader {
 impl ByteReader {
     /// The end of `shared` that reads. There is one.
     pub fn new(shared: Arc<SharedByteStream>) -> Self {
+        let ring = ReceiveRing::new(&shared);
         Self {
             shared,
+            ring,
             consumed: 0,
             position: 0,
             early: EarlyReader::default(),
@@ -527,11 +532,26 @@ impl ByteReader {
         self.consumed += octets as u64;
         self.position += octets as u64;
         self.shared.consumed.store(self.consumed, Ordering::Release);
+        if !self.ring.is_final {
+            self.grow_ring();
+        }
         self.record_room();
     }
 
+    /// Drops a ring that was read to its end, and asks the core to fill a longer one, if this one is short.
+    #[cold]
+    fn grow_ring(&mut self) {
+        self.ring.drop_read(&self.shared, self.consumed);
+        let Some(longer) = self.ring.longer(&self.shared, self.consumed) else { return };
+        self.shared.ring_from.store(NOT_REPLACED, Ordering::Relaxed);
+        // With too many commands on their way another read asks again.
+        if self.ask(ReaderCommand::ReplaceRing(longer.clone())) {
+            self.ring.next = Some(longer);
+        }
+    }
+
     fn copy_from_ring(&self, out: &mut [u8]) {
-        let read = octet_ring::read(&self.shared.receive_ring, self.consumed, out);
+        let read = self.ring.read(&self.shared, self.consumed, out);
         debug_assert!(read, "a ring has its own octets");
     }
 
@@ -547,6 +567,59 @@ impl ByteReader {
     fn abandon(&self) {
         self.shared.abandoned.store(true, Ordering::Release);
         self.shared.ring();
+    }
+}
+
+/// The ring that octets are read from.
+#[derive(Debug)]
+struct ReceiveRing {
+    ring: Region,
+    /// The longer one that was given to the core to replace it. What is in `ring` is read first.
+    next: Option<Region>,
+    /// Octets consumed when its length was thought about last.
+    since: u64,
+    /// No other will replace it.
+    is_final: bool,
+}
+
+impl ReceiveRing {
+    fn new(shared: &SharedByteStream) -> Self {
+        let ring = shared.receive_ring.clone();
+        let is_final = ring.len() >= shared.receive_bytes();
+        Self { ring, next: None, since: 0, is_final }
+    }
+
+    /// Copies the octets from `position` on to `out`; the core has put as many into its rings.
+    fn read(&self, shared: &SharedByteStream, position: u64, out: &mut [u8]) -> bool {
+        let Some(next) = &self.next else { return octet_ring::read(&self.ring, position, out) };
+        let from = shared.ring_from.load(Ordering::Acquire);
+        let in_ring = usize::try_from(from - position).unwrap_or(usize::MAX).min(out.len());
+        let (first, second) = out.split_at_mut(in_ring);
+        octet_ring::read(&self.ring, position, first)
+            && octet_ring::read(next, position + in_ring as u64, second)
+    }
+
+    /// Drops the ring before the next one if it was read to its end, up to `consumed`.
+    fn drop_read(&mut self, shared: &SharedByteStream, consumed: u64) {
+        if consumed >= shared.ring_from.load(Ordering::Acquire)
+            && let Some(next) = self.next.take()
+        {
+            self.ring = next;
+            self.is_final = self.ring.len() >= shared.receive_bytes();
+            self.since = consumed;
+        }
+    }
+
+    /// Returns a longer ring once as many octets were read as this one has: while it may grow, it is all that
+    /// the window offers. Example: 64 KiB are offered for the first 64 KiB, then 256 KiB, then 1 MiB.
+    fn longer(&mut self, shared: &SharedByteStream, consumed: u64) -> Option<Region> {
+        if self.next.is_some() || consumed - self.since < self.ring.len() as u64 {
+            return None;
+        }
+        // If no memory is left, others may return some while as many octets are read.
+        self.since = consumed;
+        let growth = shared.growth.as_ref()?;
+        growth.longer(self.ring.len(), 0, growth.receive_octets)
     }
 }
 

@@ -7,28 +7,64 @@ use crossbeam::utils::CachePadded;
 
 use super::counters::{PublishedCounters, TransferCounters};
 use super::early::EarlyRing;
+use super::lazy_queue::LazyQueue;
 use super::outbound::Piece;
 use super::reader::ReaderCommand;
 use super::transfers::{Record, UnsolicitedPool};
 use crate::limits;
-use crate::memory::Region;
+use crate::memory::{Region, RegionPool};
 use crate::notify::Notify;
 use crate::qp::shared::Doorbells;
-use crate::sync::{ArrayQueue, AtomicBool, AtomicCell, AtomicU64, Ordering, fence};
+use crate::sync::{AtomicBool, AtomicCell, AtomicU64, Ordering, fence};
 use crate::tcp::CloseReason;
 use crate::wire::tcp_rdma::{Rid, RidFormat};
 
 // The model of memory follows every place of a queue: a few do there.
 const RECORDS: usize = if cfg!(loom) { 2 } else { limits::BYTE_STREAM_RECORDS };
+/// The core has not replaced its ring yet.
+pub(super) const NOT_REPLACED: u64 = u64::MAX;
 const COMMANDS: usize = if cfg!(loom) { 2 } else { limits::BYTE_STREAM_COMMANDS };
+
+/// Rings that begin small, and are replaced by longer ones while they are short. The application's half of
+/// the stream does that, in its own thread.
+#[derive(Clone, Debug)]
+pub struct RingGrowth {
+    /// Where the longer rings come from.
+    pub pool: RegionPool,
+    /// The most octets that may be written and not acknowledged.
+    pub send_octets: usize,
+    /// The length of the longest receive ring.
+    pub receive_octets: usize,
+}
+
+/// A longer ring has so many times the octets of the one before it, at least.
+const GROWTH_FACTOR: usize = 4;
+
+impl RingGrowth {
+    /// Octets that may be written while `kept` octets are not acknowledged.
+    pub(super) const fn room_to_send(&self, kept: u64) -> usize {
+        self.send_octets.saturating_sub(kept as usize)
+    }
+
+    /// Returns a ring that takes the place of one of `octets` octets, with room for `wanted`, but of `most`
+    /// octets at most; `None` if there may be no longer one, or no memory is left for it.
+    pub(super) fn longer(&self, octets: usize, wanted: usize, most: usize) -> Option<Region> {
+        let wanted = wanted.checked_next_power_of_two().unwrap_or(most);
+        let longer = octets.saturating_mul(GROWTH_FACTOR).max(wanted).min(most);
+        if longer > octets { self.pool.take_spare(longer) } else { None }
+    }
+}
 
 /// The sizes of a byte stream, and who is woken for it.
 #[derive(Clone)]
 pub struct ByteStreamConfig {
     /// The ring of octets to be sent.
     pub send_ring: Region,
-    /// The ring of octets received.
+    /// The ring of octets received. Without the TCP RDMA option it is all that the window offers while it may
+    /// [grow](Self::growth).
     pub receive_ring: Region,
+    /// Whether the rings grow, and how far; none, and they stay as they are.
+    pub growth: Option<RingGrowth>,
     /// How many pieces may wait to be acknowledged: one for each write, and one for each section of it.
     pub pieces: usize,
     /// Buffers for transfers that nobody expects; none refuses them.
@@ -54,6 +90,7 @@ impl ByteStreamConfig {
         Self {
             send_ring,
             receive_ring,
+            growth: None,
             pieces,
             unsolicited: None,
             rid_format,
@@ -100,9 +137,11 @@ pub struct SharedByteStream {
     doorbells: Arc<Doorbells>,
     rung: CachePadded<AtomicBool>,
 
+    pub(super) growth: Option<RingGrowth>,
+    /// The first one.
     pub(super) send_ring: Region,
     /// Written by the application, accepted by the core.
-    pub(super) pieces: ArrayQueue<Piece>,
+    pub(super) pieces: LazyQueue<Piece>,
     /// Pieces that the core may accept: a message appears as a whole.
     pub(super) committed: CachePadded<AtomicU64>,
     /// Octets of the send ring that are free again, since the beginning.
@@ -112,16 +151,20 @@ pub struct SharedByteStream {
     /// The application sends nothing after its last piece.
     pub(super) finished: AtomicBool,
 
+    /// The first one.
     pub(super) receive_ring: Region,
+    /// Octets put into rings before the one that the core fills; [`NOT_REPLACED`] from when the application
+    /// has asked for a longer one until the core has it.
+    pub(super) ring_from: AtomicU64,
     /// Octets that the core has put into the ring, since the beginning.
     pub(super) filled: CachePadded<AtomicU64>,
     /// Octets that the application has consumed from it.
     pub(super) consumed: CachePadded<AtomicU64>,
     /// What is in the stream beside the octets of the ring.
-    pub(super) records: ArrayQueue<Record>,
-    pub(super) commands: ArrayQueue<ReaderCommand>,
+    pub(super) records: LazyQueue<Record>,
+    pub(super) commands: LazyQueue<ReaderCommand>,
     /// Names that the reader has asked the core to expect, and the core does not.
-    pub(super) not_expected: ArrayQueue<Rid>,
+    pub(super) not_expected: LazyQueue<Rid>,
     /// Commands that the core has carried out, since the beginning.
     pub(super) commands_done: AtomicU64,
     /// The core waits for room in the ring or among the records.
@@ -150,18 +193,20 @@ impl SharedByteStream {
             slot,
             doorbells,
             rung: CachePadded::new(AtomicBool::new(false)),
+            growth: config.growth,
             send_ring: config.send_ring,
-            pieces: ArrayQueue::new(config.pieces.clamp(1, limits::BYTE_STREAM_PIECES)),
+            pieces: LazyQueue::new(config.pieces.clamp(1, limits::BYTE_STREAM_PIECES)),
             committed: CachePadded::new(AtomicU64::new(0)),
             released_octets: CachePadded::new(AtomicU64::new(0)),
             released_pieces: AtomicU64::new(0),
             finished: AtomicBool::new(false),
             receive_ring: config.receive_ring,
+            ring_from: AtomicU64::new(0),
             filled: CachePadded::new(AtomicU64::new(0)),
             consumed: CachePadded::new(AtomicU64::new(0)),
-            records: ArrayQueue::new(RECORDS),
-            commands: ArrayQueue::new(COMMANDS),
-            not_expected: ArrayQueue::new(COMMANDS),
+            records: LazyQueue::new(RECORDS),
+            commands: LazyQueue::new(COMMANDS),
+            not_expected: LazyQueue::new(COMMANDS),
             commands_done: AtomicU64::new(0),
             stalled: AtomicBool::new(false),
             unsolicited: config.unsolicited,
@@ -188,9 +233,10 @@ impl SharedByteStream {
         self.rdma.load(Ordering::Acquire)
     }
 
-    /// Returns the octets that its ring of received ones holds.
+    /// Returns the octets that its ring of received ones holds, or the longest that there may be.
     pub fn receive_bytes(&self) -> usize {
-        self.receive_ring.len()
+        let longest = self.growth.as_ref().map_or(0, |growth| growth.receive_octets);
+        longest.max(self.receive_ring.len())
     }
 
     /// Returns what became of the segments with the TCP RDMA option that this end has received so far.

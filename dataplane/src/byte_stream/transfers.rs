@@ -183,14 +183,16 @@ pub(super) struct Transfers {
 }
 
 impl Transfers {
-    pub(super) fn new(pool: Option<UnsolicitedPool>) -> Self {
-        let most = limits::TRANSFERS_PER_STREAM;
+    /// Returns none yet. They have memory from the beginning if the stream is `annotated`: a core does not
+    /// allocate while octets arrive. Otherwise no octet is placed, whatever is expected.
+    pub(super) fn new(pool: Option<UnsolicitedPool>, annotated: bool) -> Self {
+        let most = if annotated { limits::TRANSFERS_PER_STREAM } else { 0 };
         Self {
             names: Vec::with_capacity(most),
             found_last: 0,
-            slots: (0..most).map(|_| None).collect(),
-            epochs: vec![0; most],
-            free: (0..most as u16).rev().collect(),
+            slots: Vec::with_capacity(most),
+            epochs: Vec::with_capacity(most),
+            free: Vec::with_capacity(most),
             free_buffers: pool.as_ref().map(UnsolicitedPool::all).unwrap_or_default(),
             pool,
             counters: TransferCounters::default(),
@@ -199,7 +201,7 @@ impl Transfers {
 
     #[inline]
     fn find(&mut self, rid: Rid) -> Option<u16> {
-        let last = self.slots[usize::from(self.found_last)].as_ref();
+        let last = self.slots.get(usize::from(self.found_last)).and_then(Option::as_ref);
         if last.is_none_or(|last| last.rid != rid) {
             let at = self.names.binary_search_by_key(&rid, |name| name.0).ok()?;
             self.found_last = self.names[at].1;
@@ -231,7 +233,7 @@ impl Transfers {
     // Requirements: TRO-5.3.1-01
     fn open(&mut self, rid: Rid, buffer: Buffer, memory: Region, offset: usize, octets: usize) -> bool {
         let Err(at) = self.names.binary_search_by_key(&rid, |name| name.0) else { return false };
-        let Some(slot) = self.free.pop() else { return false };
+        let Some(slot) = self.free.pop().or_else(|| self.add_slot()) else { return false };
         self.names.insert(at, (rid, slot));
         self.slots[usize::from(slot)] = Some(Slot {
             rid,
@@ -247,6 +249,17 @@ impl Transfers {
             delivered: 0,
         });
         true
+    }
+
+    /// Adds a slot, if there may be more.
+    fn add_slot(&mut self) -> Option<u16> {
+        let slot = self.slots.len();
+        if slot == limits::TRANSFERS_PER_STREAM {
+            return None;
+        }
+        self.slots.push(None);
+        self.epochs.push(0);
+        Some(slot as u16)
     }
 
     /// Ends the transfer: nothing more is placed for its name.

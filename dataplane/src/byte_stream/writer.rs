@@ -26,7 +26,12 @@ pub struct Annotation {
 #[derive(Debug)]
 pub struct ByteWriter {
     shared: Arc<SharedByteStream>,
-    /// Octets put into the ring, since the beginning.
+    ring: Region,
+    /// Octets put into rings before this one.
+    ring_from: u64,
+    /// No memory was left for a longer ring.
+    growth_refused: bool,
+    /// Octets put into rings, since the beginning.
     written: u64,
     /// Pieces written, since the beginning.
     pieces: u64,
@@ -40,8 +45,18 @@ pub struct ByteWriter {
 
 impl ByteWriter {
     /// The end of `shared` that writes. There is one.
-    pub const fn new(shared: Arc<SharedByteStream>) -> Self {
-        Self { shared, written: 0, pieces: 0, last: None, lent: VecDeque::new(), finished: false }
+    pub fn new(shared: Arc<SharedByteStream>) -> Self {
+        Self {
+            ring: shared.send_ring.clone(),
+            shared,
+            ring_from: 0,
+            growth_refused: false,
+            written: 0,
+            pieces: 0,
+            last: None,
+            lent: VecDeque::new(),
+            finished: false,
+        }
     }
 
     /// The stream.
@@ -55,8 +70,43 @@ impl ByteWriter {
         if self.finished || self.shared.end().is_some() || self.is_full() {
             return 0;
         }
-        let used = self.written - self.shared.released_octets.load(Ordering::Acquire);
-        self.shared.send_ring.len() - used as usize
+        let released = self.shared.released_octets.load(Ordering::Acquire);
+        match &self.shared.growth {
+            Some(growth) => {
+                let room = growth.room_to_send(self.written - released);
+                if self.growth_refused { room.min(self.room_in_ring(released)) } else { room }
+            }
+            None => self.room_in_ring(released),
+        }
+    }
+
+    /// Octets for which the ring has room, when so many octets of rings were released.
+    fn room_in_ring(&self, released: u64) -> usize {
+        // What is left of a ring before this one takes no room in this one.
+        self.ring.len() - (self.written - released.max(self.ring_from)) as usize
+    }
+
+    /// Makes room for `wanted` octets, as far as it can. Returns for how many of them there is room, and
+    /// whether they are the first ones of a longer ring.
+    fn make_room(&mut self, wanted: usize) -> (usize, bool) {
+        if self.finished || self.shared.end().is_some() || self.is_full() {
+            return (0, false);
+        }
+        let released = self.shared.released_octets.load(Ordering::Acquire);
+        let room = self.room_in_ring(released);
+        let Some(growth) = &self.shared.growth else { return (wanted.min(room), false) };
+        // Octets of rings before this one count as well.
+        let wanted = wanted.min(growth.room_to_send(self.written - released));
+        if wanted <= room {
+            return (wanted, false);
+        }
+        let longer = growth.longer(self.ring.len(), wanted, growth.send_octets);
+        self.growth_refused = longer.is_none() && self.ring.len() < growth.send_octets;
+        let Some(longer) = longer else { return (room, false) };
+        // The core keeps the one before until its octets are acknowledged.
+        self.ring = longer;
+        self.ring_from = self.written;
+        (wanted.min(self.ring.len()), true)
     }
 
     /// Whether nothing written is kept any more: the peer has acknowledged all of it.
@@ -88,16 +138,20 @@ impl ByteWriter {
     ///
     /// Without octets nothing is written: see [`write_nothing`](Self::write_nothing).
     pub fn write_annotated(&mut self, annotation: Annotation, octets: &[u8]) -> usize {
-        let room = self.room();
-        let Some(taken) = octets.get(..octets.len().min(room)) else { return 0 };
+        let (room, is_first) = self.make_room(octets.len());
+        let Some(taken) = octets.get(..room) else { return 0 };
         if taken.is_empty() {
             return 0;
         }
-        if !octet_ring::write(&self.shared.send_ring, self.written, taken) {
+        if !octet_ring::write(&self.ring, self.written, taken) {
             debug_assert!(false, "a ring takes what there is room for");
             return 0;
         }
-        let source = Source::Ring(self.written);
+        let source = if is_first {
+            Source::LongerRing(self.ring.clone(), self.written)
+        } else {
+            Source::Ring(self.written)
+        };
         self.written += taken.len() as u64;
         self.push(annotation, source, taken.len() as u32);
         taken.len()

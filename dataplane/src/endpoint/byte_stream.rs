@@ -63,9 +63,13 @@ impl<F: Frame> Endpoint<'_, F> {
 
     /// Handles the bell of the byte stream: there are octets to be sent, commands, or room.
     pub(crate) fn on_byte_stream_bell(&mut self) -> Outcome {
-        let Mode::Bytes(stream) = &mut self.connection.mode else { return Outcome::NONE };
+        let Connection { tcp, mode: Mode::Bytes(stream), .. } = &mut *self.connection else {
+            return Outcome::NONE;
+        };
         stream.shared.clear_bell();
-        stream.inbound.receive_commands();
+        if stream.inbound.receive_commands() {
+            stream.renew_window(tcp, &mut self.context.pools);
+        }
         if self.connection.has_pending_octets() || self.connection.has_unnotified_finish() {
             self.resume_receive();
         }

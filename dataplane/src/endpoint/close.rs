@@ -31,10 +31,13 @@ impl<F: Frame> Endpoint<'_, F> {
         forget_opening(&mut self.context.opening, connection, self.id);
         connection.abort_at = Instant::NEVER;
         self.context.statistics.connections_opened += 1;
+        let rdma_option = connection.tcp.rdma_option_negotiated();
         let (connection, flow) = (self.id, connection.key);
         self.context.events.push(match self.connection.open_kind {
-            OpenKind::Passive(scope) => Event::Accepted { connection, flow, scope },
-            OpenKind::Active { token } => Event::Connected { token, connection, local: flow.local_end() },
+            OpenKind::Passive(scope) => Event::Accepted { connection, flow, scope, rdma_option },
+            OpenKind::Active { token } => {
+                Event::Connected { token, connection, local: flow.local_end(), rdma_option }
+            }
         });
     }
 

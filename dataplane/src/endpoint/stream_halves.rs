@@ -50,12 +50,18 @@ impl StreamHalves {
     #[inline]
     pub fn renew_window<P, F>(&mut self, tcp: &mut tcp::Connection, pools: &mut Pools<P, F>) {
         let room = self.inbound.room_octets();
+        if !self.annotates && self.inbound.may_grow() {
+            // As its reader reads, it gives a longer ring: the window is as long as that. Frames stand in for
+            // what is not read, or nobody would learn that there is room again.
+            let most = self.inbound.ring_octets();
+            return tcp.promise_window(pools, &mut self.promise, room, most);
+        }
         let in_ring = if !self.annotates || self.inbound.may_give_up() && self.inbound.has_many_records() {
             room
         } else {
             self.in_ring_of_offered(tcp, room)
         };
-        tcp.promise_window(pools, &mut self.promise, in_ring);
+        tcp.promise_window(pools, &mut self.promise, in_ring, u32::MAX);
     }
 
     /// Returns how many octets of the window that the peer was offered go to the ring, which has `room`.

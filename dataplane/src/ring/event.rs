@@ -30,6 +30,8 @@ pub enum Event {
         /// How specifically the listener that accepted it names the local address: see
         /// [`ListenAddress::of`](crate::conn::ListenAddress::of).
         scope: Scope,
+        /// The ends have agreed on the TCP RDMA option.
+        rdma_option: bool,
     },
     /// A connection of [`Command::Connect`](super::Command::Connect) is open.
     Connected {
@@ -39,6 +41,8 @@ pub enum Event {
         connection: ConnectionId,
         /// The local address.
         local: SocketAddr,
+        /// The ends have agreed on the TCP RDMA option.
+        rdma_option: bool,
     },
     /// A connection of [`Command::Connect`](super::Command::Connect) could not be opened.
     ConnectFailed {

@@ -340,15 +340,16 @@ impl Connection {
 
     /// Offers a window to a peer whose reader may pause: frames are promised for what is more than
     /// `reader_octets`, which the reader has room for outside of frames, and always for some segments, so
-    /// that a window opens again that was closed.
+    /// that a window opens again that was closed. It is of `most` octets, or what was offered before.
     #[inline]
     pub fn promise_window<P, F>(
         &mut self,
         pools: &mut Pools<P, F>,
         promise: &mut WindowPromise,
         reader_octets: u32,
+        most: u32,
     ) {
-        let full = self.full_window_octets();
+        let full = self.full_window_octets().min(most);
         let wanted = full.saturating_sub(reader_octets);
         let offered = self.receive.offered_octets().saturating_sub(reader_octets);
         let some_segments = limits::PROMISED_SEGMENTS_MIN * u32::from(self.receive.mss_octets);

@@ -156,7 +156,7 @@ impl World {
                 Event::Accepted { connection, flow, .. } => {
                     (connection, Some(flow.remote_end()), flow.local_port)
                 }
-                Event::Connected { connection, local, token } => {
+                Event::Connected { connection, local, token, .. } => {
                     let flow = &self.flows[token as usize % FLOWS];
                     (connection, Some(flow.address()), local.port())
                 }

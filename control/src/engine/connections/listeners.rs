@@ -179,14 +179,20 @@ impl Listeners {
     }
 
     /// Handles a peer that has connected at `at`.
-    pub(super) fn accept(&mut self, at: ListenAddress, id: ConnectionId, pair: SocketPair) -> Accept {
+    pub(super) fn accept(
+        &mut self,
+        at: ListenAddress,
+        id: ConnectionId,
+        pair: SocketPair,
+        rdma_option: bool,
+    ) -> Accept {
         match self.table.get_mut(&at).map(|listener| &mut listener.kind) {
             Some(Kind::Mpa { listener, awaited }) => {
                 awaited.insert(id, pair);
                 Accept::AwaitRequest(listener.config)
             }
             Some(Kind::Streams { sender, .. }) => {
-                let stream = SharedStream::new(id, pair);
+                let stream = SharedStream::new(id, pair, rdma_option);
                 if sender.try_send(stream.clone()).is_ok() {
                     Accept::Streaming(stream)
                 } else {

@@ -358,13 +358,14 @@ impl Connections {
         id: ConnectionId,
         at: ListenAddress,
         flow: FlowKey,
+        rdma_option: bool,
     ) {
         // The connections of one peer leave room for those of others.
         // Requirements: DDP-8.3.2-06
         if !self.take_share(flow.remote) {
             return self.insert(step, id, None, refuse);
         }
-        self.insert(step, id, Some(flow), |cx| match cx.listeners.accept(at, id, flow.into()) {
+        self.insert(step, id, Some(flow), |cx| match cx.listeners.accept(at, id, flow.into(), rdma_option) {
             Accept::AwaitRequest(config) => responding::on_accepted(cx, at, &config),
             Accept::Streaming(stream) => Phase::Streaming(stream),
             Accept::Refuse => refuse(cx),
@@ -406,6 +407,7 @@ impl Connections {
         token: u64,
         id: ConnectionId,
         local: SocketAddr,
+        rdma_option: bool,
     ) {
         let Some(Opening { purpose: Some(purpose), .. }) = self.openings.take(token) else {
             return self.insert(step, id, None, refuse);
@@ -424,7 +426,7 @@ impl Connections {
             }
             Purpose::Stream { remote, reply } => {
                 let flow = flow(remote);
-                let stream = SharedStream::new(id, flow.into());
+                let stream = SharedStream::new(id, flow.into(), rdma_option);
                 self.insert(step, id, Some(flow), |_| Phase::Streaming(stream.clone()));
                 step.out.reply(reply, Ok(stream));
             }

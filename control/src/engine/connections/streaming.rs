@@ -186,7 +186,8 @@ pub(super) fn reject_to_stream(
     reply: Reply<Result<Arc<SharedStream>, AnswerError>>,
 ) -> Option<Phase> {
     if let Phase::PendingAccept(pending) = &mut phase {
-        pending.stream.get_or_insert_with(|| SharedStream::new(cx.id, pair));
+        // Whether it has the option was known to nobody who needed it.
+        pending.stream.get_or_insert_with(|| SharedStream::new(cx.id, pair, true));
     }
     let Some(stream) = phase.stream().cloned() else {
         cx.out.reply(reply, Err(AnswerError::Stopped));

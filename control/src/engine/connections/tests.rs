@@ -65,7 +65,12 @@ fn deliver(engine: &mut Engine) -> Vec<Command> {
 fn accepted(number: u64) -> Event {
     let remote = IpAddr::V4(Ipv4Addr::from_bits(0xc613_0000 + number as u32));
     let flow = FlowKey { local: OURS, remote, remote_port: 40_000, local_port: PORT };
-    Event::Accepted { connection: ConnectionId::from_bits(number), flow, scope: Scope::All }
+    Event::Accepted {
+        connection: ConnectionId::from_bits(number),
+        flow,
+        scope: Scope::All,
+        rdma_option: false,
+    }
 }
 
 /// A deadline comes alone, one after the other, and what is due is found without a look at what is not. The

@@ -99,13 +99,15 @@ impl State {
 pub(crate) struct SharedStream {
     pub(crate) connection: ConnectionId,
     pub(crate) pair: SocketPair,
+    /// The ends may have agreed on the TCP RDMA option.
+    pub(crate) rdma_option: bool,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 impl SharedStream {
-    pub(crate) fn new(connection: ConnectionId, pair: SocketPair) -> Arc<Self> {
-        Arc::new(Self { connection, pair, state: Mutex::default(), changed: Condvar::new() })
+    pub(crate) fn new(connection: ConnectionId, pair: SocketPair, rdma_option: bool) -> Arc<Self> {
+        Arc::new(Self { connection, pair, rdma_option, state: Mutex::default(), changed: Condvar::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
-use warpline_dataplane::byte_stream::{self as dataplane, SharedByteStream, UnsolicitedPool};
+use warpline_dataplane::byte_stream::{self as dataplane, RingGrowth, SharedByteStream, UnsolicitedPool};
+use warpline_dataplane::limits;
 use warpline_dataplane::ring::ConnectionId;
 use warpline_dataplane::tcp::Snapshot;
 
@@ -45,21 +46,40 @@ pub struct ByteStream {
 /// The file descriptors of a byte stream: of its reader, and of its writer.
 pub(super) type Events = Option<[Arc<EventFd>; 2]>;
 
-/// Returns the rings of a stream, and its file descriptors.
+/// Returns the rings of a stream, and its file descriptors. They come from the memory that the streams of the
+/// device share, and begin short: most connections carry little.
+///
+/// With the TCP RDMA option, octets wait in the ring while their records do, so the receive ring has its
+/// length from the beginning. Only with `rdma_option` there are transfers and beginnings of messages.
 pub(super) fn prepare(
     context: &DeviceContext,
     config: &ByteStreamConfig,
+    rdma_option: bool,
 ) -> Result<(dataplane::ByteStreamConfig, Events), ByteStreamError> {
-    let ring = |bytes: usize| context.allocate(bytes.max(1)).ok_or(ByteStreamError::NoMemory);
-    let mut rings = dataplane::ByteStreamConfig::new(ring(config.send_bytes)?, ring(config.receive_bytes)?);
-    if let Some(unsolicited) = config.unsolicited {
-        let memory = ring(unsolicited.count.saturating_mul(unsolicited.bytes))?;
+    let memory = &context.stream_memory;
+    let ring = |bytes: usize| memory.take(bytes.max(1)).ok_or(ByteStreamError::NoMemory);
+    let growth = RingGrowth {
+        pool: memory.clone(),
+        send_octets: config.send_bytes.max(1),
+        receive_octets: config.receive_bytes.max(1),
+    };
+    let send_bytes = growth.send_octets.min(limits::BYTE_STREAM_SEND_BYTES_AT_FIRST);
+    let receive_bytes = match growth.receive_octets {
+        bytes if rdma_option => bytes,
+        bytes => bytes.min(limits::BYTE_STREAM_RECEIVE_BYTES_AT_FIRST),
+    };
+    let mut rings = dataplane::ByteStreamConfig::new(ring(send_bytes)?, ring(receive_bytes)?);
+    rings.growth = Some(growth);
+    if let Some(unsolicited) = config.unsolicited.filter(|_| rdma_option) {
+        // The application can read all of a buffer, whatever was placed in it.
+        let bytes = unsolicited.count.saturating_mul(unsolicited.bytes);
+        let memory = memory.take_zeroed(bytes).ok_or(ByteStreamError::NoMemory)?;
         let pool = UnsolicitedPool::new(memory, unsolicited.bytes).ok_or(ByteStreamError::NoMemory)?;
         rings.unsolicited = Some(pool);
     }
     rings.rid_format = config.rid_format;
     rings.message_starts = config.message_starts;
-    if config.early_message_bytes > 0 {
+    if config.early_message_bytes > 0 && rdma_option {
         rings.early_ring = Some(ring(config.early_message_bytes)?);
     }
     let mut events = None;

@@ -130,7 +130,7 @@ proptest! {
             if alike == 0 {
                 alike = outbound.runs_alike(&run, room);
                 outbound.on_queued_alike(&run, alike);
-                alike_to = core::mem::replace(&mut outbound.cursor, next.after);
+                alike_to = mem::replace(&mut outbound.cursor, next.after);
             }
             last = run;
             at = end;
