@@ -81,6 +81,7 @@ def unit_of(figure: str) -> str:
         "mmsg_per_s": "M/s",
         "mpps": "Mpps",
         "_bytes": "bytes",
+        "connections_per_s": "1/s",
         "cycles_per_packet": "cycles",
         "_us": "us",
         "_ns": "ns",

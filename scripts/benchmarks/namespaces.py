@@ -173,6 +173,20 @@ class Pair:
             time.sleep(0.02)
         return server
 
+    def server_that_says(self, words: list[str], text: str, seconds: float) -> Server:
+        """Starts a program in the server's namespace that does not use the kernel's TCP, and returns when it
+        has printed a text."""
+        server = Server([*self._inside(self.namespaces[1]), "timeout", "-k", "1", f"{seconds:.0f}", *words])
+        self._servers.append(server)
+        until = time.monotonic() + 20
+        while text not in (said := server.said()):
+            if server.has_ended():
+                raise Unavailable(f"{words[0]} ended before it was ready: {reason(said)}")
+            if time.monotonic() > until:
+                raise Unavailable(f"{words[0]} is not ready after 20 s")
+            time.sleep(0.02)
+        return server
+
     def _listens(self, namespace: str, port: int) -> bool:
         return bool(execute([*self._inside(namespace), "ss", "-Hltn", f"sport = :{port}"], 10))
 

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+from benchmarks.fresh_connections import CLIENTS
 from benchmarks.measurements import MTUS, floor_case
 from benchmarks.rounds import Series, Summary
 
@@ -45,7 +46,7 @@ class Ratio:
 
 def comparisons() -> list[Comparison]:
     """All comparisons, those of bandwidth first."""
-    return [*of_bandwidth(), *of_itself(), *of_latency()]
+    return [*of_bandwidth(), *of_itself(), *of_latency(), *of_fresh_connections()]
 
 
 def of_bandwidth() -> list[Comparison]:
@@ -121,6 +122,19 @@ def of_latency() -> list[Comparison]:
             ours = (f"{test}-lat-64", statistic)
             found.append(Comparison(f"latency, 64 bytes: {about} / {other}", ours, (name, statistic)))
     return found
+
+
+def of_fresh_connections() -> list[Comparison]:
+    """The example server of HTTP beside nginx."""
+    rate = "connections_per_s"
+    return [
+        Comparison(
+            f"fresh HTTP connections, {clients} clients: warpline / nginx over the kernel",
+            (f"http-fresh-{clients}-warpline", rate),
+            (f"http-fresh-{clients}-nginx", rate),
+        )
+        for clients in CLIENTS
+    ]
 
 
 def ratios(series: list[Series]) -> list[Ratio]:

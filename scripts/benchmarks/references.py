@@ -1,4 +1,4 @@
-"""Programs that warpline is compared with: iperf3, sockperf, UCX and libfabric over the kernel's TCP.
+"""Programs that warpline is compared with: iperf3, sockperf, UCX, libfabric and nginx over the kernel's TCP.
 
 They run on the CPUs that warpline's ends have: iperf3 where the kernel places it among them, the others,
 which poll, with a CPU for each end. Where a single CPU is free, which polls both ends of warpline, the kernel
@@ -11,6 +11,7 @@ import re
 import shlex
 from collections.abc import Callable
 
+from benchmarks.fresh_connections import fresh_measurements
 from benchmarks.machine import text_of
 from benchmarks.measurements import MTUS, Measurement, Result, Setting
 from benchmarks.namespaces import ADDRESSES, INTERFACE, Pair, Unavailable
@@ -250,4 +251,4 @@ def reference_measurements() -> list[Measurement]:
     found += [sockperf(), ucx("tag_lat", 64, PAIR_MTU), libfabric(64, PAIR_MTU)]
     for mtu in MTUS:
         found += [ucx("tag_bw", 65536, mtu), libfabric(65536, mtu)]
-    return found
+    return found + fresh_measurements()

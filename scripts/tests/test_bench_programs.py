@@ -8,7 +8,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from benchmarks import measurements, namespaces, references
+from benchmarks import fresh_connections, measurements, namespaces, references
 from benchmarks.measurements import Setting
 from benchmarks.namespaces import Pair, Unavailable
 
@@ -17,6 +17,15 @@ TWO_CPUS = Setting(PROGRAM, "--no-huge -m 1024", [0, 1], 2)
 ONE_CPU = Setting(PROGRAM, "", [1], 2)
 
 # Recorded, with lines and columns that are not read left out where a "..." stands.
+AB = """\
+Concurrency Level:      8
+Time taken for tests:   3.000 seconds
+Complete requests:      7978
+Failed requests:        0
+Requests per second:    2659.17 [#/sec] (mean)
+Time per request:       3.008 [ms] (mean)
+...
+"""
 SOCKPERF = """\
 sockperf: \x1b[2;35m== version #3.7-no.git == \x1b[0m
 sockperf: [Valid Duration] RunTime=0.550 sec; SentMessages=6458; ReceivedMessages=6458
@@ -153,6 +162,7 @@ class ReportTest(unittest.TestCase):
             "p50_us": "us",
             "half_round_trip_ns": "ns",
             "receive_mpps": "Mpps",
+            "connections_per_s": "1/s",
         }.items():
             self.assertEqual(measurements.unit_of(figure), unit)
 
@@ -177,6 +187,27 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(self.shown("iperf3-veth-1500", TWO_CPUS).count("taskset -c 0,1 iperf3"), 2)
         self.assertNotIn("taskset", self.shown("iperf3-veth-1500", ONE_CPU))
         self.assertIn("MTU 9000, offloads off", self.shown("iperf3-veth-9000-no-offloads", TWO_CPUS))
+
+    def test_both_servers_of_fresh_connections_have_the_same_clients(self) -> None:
+        ours, nginx = (self.shown(f"http-fresh-8-{server}", TWO_CPUS) for server in ("warpline", "nginx"))
+        clients = "taskset -c 0,1 ab -q -t 2 -n 10000000 -c 8 http://198.18.0."
+        self.assertIn("taskset -c 0,1 /usr/bin/examples/http server af_packet:wl0,", ours)
+        self.assertEqual((ours.count(clients), nginx.count(clients)), (1, 1))
+
+
+class FreshConnectionsTest(unittest.TestCase):
+    def test_the_rate_of_answered_requests(self) -> None:
+        found = fresh_connections.ab_figures(AB)
+        self.assertEqual(found.values, {"connections_per_s": 2659.17})
+
+    def test_a_run_with_failures_is_none(self) -> None:
+        for wrong in (
+            AB.replace("Failed requests:        0", "Failed requests:        3"),
+            AB + "Non-2xx responses:      7978\n",
+            "",
+        ):
+            with self.assertRaises(Unavailable):
+                fresh_connections.ab_figures(wrong)
 
 
 @unittest.skipIf(namespaces.missing(), "no network namespaces here")
