@@ -36,7 +36,7 @@ pub fn connect(
     plan: &Plan,
     numbers: Range<u32>,
 ) -> Result<Vec<Lane>, BenchError> {
-    let supplies = Supplies::new(device, plan);
+    let supplies = Supplies::new(device, plan).reporting_together(numbers.len() as u32);
     numbers.map(|number| connect_one(peer_of(number), settings, &supplies)).collect()
 }
 
@@ -169,7 +169,7 @@ fn stream(driver: &mut Driver, lanes: &mut [Lane], run: &Run) -> Result<Measured
     let (mut turns, mut stopped) = (0u32, false);
     let mut peak = Peak::default();
     let mut rotation = Rotation::new(lanes, driver);
-    // Each lane is looked at once between two counts, or what it did since the last look would count at once.
+    // Or what a lane did since the last look would count at once.
     let turns_uncounted = TURNS.max(rotation.turns());
     loop {
         if let Some(pass) = rotation.turn()? {

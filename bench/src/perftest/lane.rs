@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use warpline::{
-    Advertisement, Completion, CompletionKind, CompletionQueue, MemoryRegion, Operation, Payload, QpConfig,
-    QpState, QueuePair, RnrPolicy, SendRequest, Status,
+    Advertisement, Completion, CompletionKind, MemoryRegion, Operation, Payload, QpConfig, QpState,
+    QueuePair, RnrPolicy, SendRequest, SharedCompletionQueue, Status,
 };
 
 use super::content::Comparison;
@@ -14,7 +14,7 @@ use super::plan::{Figure, PING_SLOTS, Plan, Verb, Verify};
 use super::receives::{Receives, WORDS};
 use super::settings::Settings;
 use super::stream::Stream;
-use super::supplies::{PATIENCE, Supplies};
+use super::supplies::{Completions, PATIENCE, Supplies};
 use super::verify::{After, Verification};
 use super::words::Word;
 use crate::error::BenchError;
@@ -22,23 +22,20 @@ use crate::error::BenchError;
 /// The identifier of requests that carry words; messages have their number.
 const WORD: u64 = u64::MAX;
 /// Completions polled at a time.
-const BATCH: usize = 32;
+pub const BATCH: usize = 32;
 
 /// Lanes up to which many are looked at between two polls of the core.
 const FEW_LANES: usize = 256;
 /// As many as that.
 pub const LANES_PER_TURN: usize = 32;
 
-/// Returns how many of `count` lanes, which are like `first`, are looked at between two polls of the core.
-/// With thousands of queue pairs most have nothing to do, and a look at each would take longer than what the
-/// core does; where nothing is to be posted, as at the target of Writes and Reads, one at a time is enough.
+/// Returns how many of `count` lanes, which are like `first`, are looked at between two polls of the core,
+/// besides those that have completions. With thousands of queue pairs most have nothing to do, and a look at
+/// each would take longer than what the core does.
 pub fn lanes_per_turn(first: Option<&Lane>, count: usize) -> usize {
     let Some(first) = first else { return LANES_PER_TURN };
-    match first.role {
-        _ if count <= FEW_LANES || first.plan.verb == Verb::Send => LANES_PER_TURN,
-        Role::Connecting => LANES_PER_TURN / 8,
-        Role::Listening => 1,
-    }
+    let has_own_queue = matches!(first.completions, Completions::Own(_));
+    if count <= FEW_LANES || first.plan.verb == Verb::Send && has_own_queue { LANES_PER_TURN } else { 1 }
 }
 
 /// The part of an end in the test.
@@ -69,7 +66,7 @@ pub struct PeerReport {
 pub struct Lane {
     /// The queue pair.
     pub qp: QueuePair,
-    completions: CompletionQueue,
+    completions: Completions,
     polled: Vec<Completion>,
     plan: Plan,
     role: Role,
@@ -121,7 +118,7 @@ impl Lane {
         let srq = shared.as_ref().map(|shared| shared.queue().clone());
         let mut receives = Receives::new(&supplies.domain, &plan, settings, arriving, shared)?;
         let depth = plan.depth as usize + WORDS;
-        let completions = CompletionQueue::new(depth + receives.count());
+        let completions = supplies.completions(depth + receives.count());
         let config = QpConfig {
             send_depth: depth,
             receive_depth: receives.count(),
@@ -130,9 +127,10 @@ impl Lane {
             rate_limit: settings.bandwidth.rate.map(|gigabits| (gigabits * 1e9 / 8.0) as u64),
             ..QpConfig::default().give_up_after(timeout)
         };
+        let queue = completions.control();
         let qp = match srq {
-            Some(srq) => supplies.domain.queue_pair_sharing(&srq, &config, &completions, &completions),
-            None => supplies.domain.queue_pair(&config, &completions, &completions),
+            Some(srq) => supplies.domain.queue_pair_sharing(&srq, &config, queue, queue),
+            None => supplies.domain.queue_pair(&config, queue, queue),
         };
         let qp = qp.map_err(|error| BenchError::Setup(error.to_string()))?;
         receives.post_all(&qp).map_err(BenchError::Setup)?;
@@ -305,16 +303,14 @@ impl Lane {
         // First: the core has been polled since the last step, so the answer to what is compared has left.
         self.compare()?;
         let mut polled = core::mem::take(&mut self.polled);
-        while self.completions.poll_into(&mut polled) > 0 {
+        while let Completions::Own(queue) = &self.completions
+            && queue.poll_into(&mut polled) > 0
+        {
             for completion in polled.drain(..) {
-                if completion.status != Status::Success {
-                    if self.is_closed() {
-                        return Ok(ControlFlow::Break(()));
-                    }
-                    let what = format!("{:?} ended with {:?}", completion.kind, completion.status);
-                    return Err(self.failed(&what));
+                if completion.status != Status::Success && self.is_closed() {
+                    return Ok(ControlFlow::Break(()));
                 }
-                self.on_completion(&completion)?;
+                self.complete(&completion)?;
             }
         }
         self.polled = polled;
@@ -324,6 +320,31 @@ impl Lane {
                 if self.is_closed() { Ok(ControlFlow::Break(())) } else { Err(self.failed("it failed")) };
             return end;
         }
+        self.go_on()?;
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Handles a completion.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Peer`].
+    #[inline]
+    pub fn complete(&mut self, completion: &Completion) -> Result<(), BenchError> {
+        if completion.status != Status::Success {
+            let what = format!("{:?} ended with {:?}", completion.kind, completion.status);
+            return Err(self.failed(&what));
+        }
+        self.on_completion(completion)
+    }
+
+    /// Posts what there is room for after completions, and says what is due.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Peer`].
+    #[inline]
+    pub fn go_on(&mut self) -> Result<(), BenchError> {
         self.watch_for_ping()?;
         if let Some(stream) = &mut self.stream {
             if self.echoes {
@@ -336,8 +357,15 @@ impl Lane {
         if self.thorough && self.plan.figure == Figure::Bandwidth {
             self.compare()?;
         }
-        self.say_what_is_due()?;
-        Ok(ControlFlow::Continue(()))
+        self.say_what_is_due()
+    }
+
+    /// Returns the completion queue that it reports to with others, if it does.
+    pub fn completions_of_all(&self) -> Option<SharedCompletionQueue> {
+        match &self.completions {
+            Completions::Own(_) => None,
+            Completions::OfAll(queue) => Some(queue.clone()),
+        }
     }
 
     /// Does what there is to do in the middle of the test.

@@ -4,7 +4,10 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use warpline::{Access, Device, MemoryRegion, ProtectionDomain};
+use warpline::{
+    Access, CompletionQueue, CompletionQueueControl, Device, MemoryRegion, ProtectionDomain,
+    SharedCompletionQueue,
+};
 
 use super::content::Content;
 use super::plan::{ATOMIC_BYTES, ATOMIC_WORDS, Plan, Verb};
@@ -24,6 +27,27 @@ pub struct Supplies {
     /// Where the messages of all queue pairs go, if that is one region.
     sink: OnceLock<Arc<MemoryRegion>>,
     shared_receives: OnceLock<SharedReceives>,
+    /// Queue pairs that report to one completion queue; 0 if each has its own.
+    reporting_together: u32,
+    completions_of_all: OnceLock<SharedCompletionQueue>,
+}
+
+/// The completion queue of a queue pair.
+pub enum Completions {
+    /// Its own.
+    Own(CompletionQueue),
+    /// That of all queue pairs of a plan.
+    OfAll(SharedCompletionQueue),
+}
+
+impl Completions {
+    /// Returns the queue, to make a queue pair that reports to it.
+    pub fn control(&self) -> &CompletionQueueControl {
+        match self {
+            Self::Own(queue) => queue,
+            Self::OfAll(queue) => queue,
+        }
+    }
 }
 
 impl Supplies {
@@ -36,6 +60,25 @@ impl Supplies {
             source: OnceLock::new(),
             sink: OnceLock::new(),
             shared_receives: OnceLock::new(),
+            reporting_together: 0,
+            completions_of_all: OnceLock::new(),
+        }
+    }
+
+    /// The same, where `queue_pairs` queue pairs report to one completion queue if they are more than one.
+    #[must_use]
+    pub fn reporting_together(self, queue_pairs: u32) -> Self {
+        Self { reporting_together: if queue_pairs > 1 { queue_pairs } else { 0 }, ..self }
+    }
+
+    /// Returns the completion queue of a queue pair that has `capacity` requests at a time.
+    pub fn completions(&self, capacity: usize) -> Completions {
+        match self.reporting_together {
+            0 => Completions::Own(CompletionQueue::new(capacity)),
+            count => {
+                let new = || SharedCompletionQueue::new(CompletionQueue::new(capacity * count as usize));
+                Completions::OfAll(self.completions_of_all.get_or_init(new).clone())
+            }
         }
     }
 
