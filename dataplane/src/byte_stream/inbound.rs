@@ -157,6 +157,11 @@ impl Inbound {
         let annotated = shared.has_rdma_option();
         let transfers = Transfers::new(shared.unsolicited.clone(), annotated);
         let placements = if annotated { limits::PLACEMENTS_PER_STREAM } else { 0 };
+        if annotated {
+            // The core pushes to these while octets arrive, when it allocates nothing.
+            shared.records.allocate();
+            shared.not_expected.allocate();
+        }
         let (ring, longest_ring) = (shared.receive_ring.clone(), shared.receive_bytes());
         Self {
             shared,

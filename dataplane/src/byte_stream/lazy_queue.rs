@@ -33,6 +33,17 @@ impl<T> LazyQueue<T> {
         }
     }
 
+    /// Allocates all segments, so that the thread that pushes allocates none.
+    pub(super) fn allocate(&self) {
+        for segment in &self.segments {
+            segment.get_or_init(|| self.new_segment());
+        }
+    }
+
+    fn new_segment(&self) -> ArrayQueue<T> {
+        ArrayQueue::new(SEGMENT.min(self.capacity))
+    }
+
     /// Returns the segment of element `number`.
     fn segment(&self, number: u64) -> &OnceLock<ArrayQueue<T>> {
         &self.segments[(number / SEGMENT as u64) as usize % self.segments.len()]
@@ -48,7 +59,7 @@ impl<T> LazyQueue<T> {
         if self.len() == self.capacity {
             return Err(element);
         }
-        let segment = self.segment(pushed).get_or_init(|| ArrayQueue::new(SEGMENT.min(self.capacity)));
+        let segment = self.segment(pushed).get_or_init(|| self.new_segment());
         segment.push(element)?;
         self.pushed.store(pushed + 1, Ordering::Release);
         Ok(())
@@ -114,7 +125,10 @@ mod tests {
         for number in 0..SEGMENT {
             assert_eq!((queue.push(number), queue.pop()), (Ok(()), Some(number)));
         }
-        assert_eq!(queue.segments.iter().filter(|segment| segment.get().is_some()).count(), 1);
+        let allocated = || queue.segments.iter().filter(|segment| segment.get().is_some()).count();
+        assert_eq!(allocated(), 1);
+        queue.allocate();
+        assert_eq!(allocated(), 100);
     }
 
     #[test]
