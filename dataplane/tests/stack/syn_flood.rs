@@ -141,6 +141,55 @@ fn a_flood_of_syns_keeps_nobody_out() {
     assert_eq!(peer.core.usage().connections, 1);
 }
 
+/// A core with a thousand listeners polls bursts of 31 forged SYNs to any of them and one segment of a
+/// connection that is open: each poll delivers the segment, and no listener has more connections than its
+/// backlog. Prints what a SYN costs.
+#[test]
+fn an_open_connection_goes_on_beside_a_flood_to_a_thousand_listeners() {
+    const LISTENERS: u16 = 1000;
+    const BURSTS: u32 = 2000;
+    let mut peer = RawPeer::new();
+    let next = peer.accept(Options::default());
+    for port in 0..LISTENERS {
+        let port = 20_000 + port;
+        peer.command(Command::Listen { address: None, port, backlog: 1, tcp: None });
+        peer.settle();
+    }
+    let mut rng = fastrand::Rng::with_seed(1);
+    let (mut seq, mut delivered) = (PEER_ISS + 1, Vec::new());
+    let mut flood_ns = 0;
+    // The backlog of each listener is full after the first of its SYNs from the network.
+    for burst in 0..BURSTS {
+        for _ in 0..31 {
+            let source = 198 << 24 | 18 << 16 | rng.u32(3..255);
+            peer.core_port = 20_000 + rng.u16(..LISTENERS);
+            flood(&mut peer, source.into(), rng.u16(1..));
+        }
+        peer.core_port = PORT;
+        let header = peer.header(ACK | Flags::PSH, seq, next);
+        peer.inject(&RawPeer::segment(&header, &burst.to_be_bytes()));
+        seq += 4;
+        peer.now += SECOND / 1000;
+        let begin = std::time::Instant::now();
+        peer.core.poll_once(peer.now);
+        flood_ns += begin.elapsed().as_nanos();
+        peer.settle();
+        let answers = peer.sent.drain(..).filter(|sent| sent.header.ack == seq).count();
+        assert!(answers > 0, "burst {burst}: the segment is acknowledged");
+        peer.other.clear();
+        let before = delivered.len();
+        for event in peer.events.drain(..) {
+            if let Event::Stream { octets, .. } = event {
+                delivered.extend_from_slice(&octets);
+            }
+        }
+        assert_eq!(delivered[before..], burst.to_be_bytes());
+    }
+    let usage = peer.core.usage();
+    assert!(usage.half_open <= LISTENERS.into() && usage.connections <= usize::from(LISTENERS) + 1);
+    println!("{} ns a SYN, beside {LISTENERS} listeners", flood_ns / u128::from(31 * BURSTS));
+}
+
 /// The options of a SYN apply although the core has stored none of them: its MSS, its window shift, and
 /// whether it offered a shift at all.
 #[test]
