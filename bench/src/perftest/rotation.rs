@@ -50,7 +50,8 @@ impl<'l> Rotation<'l> {
         if self.completions.is_some() { 1 } else { self.lanes.len().div_ceil(self.per_turn.max(1)) as u32 }
     }
 
-    /// Does what there is to do on the lanes that have completions, and on the next ones. Returns what holds for all of them after the last ones.
+    /// Does what there is to do on the lanes that have completions, and on the next ones. Returns what holds
+    /// for all lanes after the last ones.
     ///
     /// # Errors
     ///
