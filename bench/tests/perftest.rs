@@ -327,7 +327,7 @@ fn what_cannot_be_is_refused() {
         ("write-bw -s 64 --one-region", "--one-region needs --verify off"),
         ("write-bw --run-infinitely", "give --size"),
         ("send-lat -n 1000001 -U -s 64", "at most 1000000 times"),
-        ("send-bw -q 32768 --idle 1", "--qps 32768 and --idle 1 are 32769 queue pairs"),
+        ("send-bw -q 32768 --idle 1", "32769 queue pairs are more than half of the connections"),
         ("send-bw -s 64M -r 8192 -n 1", "8192 receives of 67108864 bytes"),
     ] {
         let output = bench(&line.split_whitespace().collect::<Vec<_>>()).output().unwrap();
