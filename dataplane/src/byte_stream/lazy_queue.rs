@@ -1,52 +1,91 @@
-//! A bounded queue from one thread to another that takes memory as it is used: most byte streams never use
-//! more than the beginning of theirs.
+//! A bounded queue from one thread to another that takes memory as it is used: most byte streams never have
+//! more than a few elements at a time in theirs.
+//!
+//! Elements lie in segments. The thread that pushes fills one after the other, and says in each which one
+//! comes next; the thread that pops returns those that it has emptied. Example: if no more than 32 elements
+//! are in the queue at a time, two segments take turns, or three, and no other is ever allocated.
 
 use std::sync::OnceLock;
 
 use crossbeam::utils::CachePadded;
 
-use crate::sync::{ArrayQueue, AtomicU64, Ordering};
+use crate::sync::{ArrayQueue, AtomicU32, AtomicU64, Ordering};
 
 /// Elements of a segment.
 const SEGMENT: usize = 32;
+/// The most segments: one bit each in a word.
+const SEGMENTS_MAX: usize = u64::BITS as usize;
 
-/// A queue between one thread that pushes and one that pops. Its memory comes in segments, each of which the
-/// thread that pushes allocates when it comes to it for the first time.
+/// A queue between one thread that pushes and one that pops.
 pub(super) struct LazyQueue<T> {
-    /// Element n goes through segment n / [`SEGMENT`], and after the last one through the first again.
-    segments: Box<[OnceLock<ArrayQueue<T>>]>,
+    segments: Box<[Segment<T>]>,
     capacity: usize,
-    /// Elements pushed since the beginning; written by the thread that pushes.
-    pushed: CachePadded<AtomicU64>,
-    /// Elements popped since the beginning; written by the thread that pops.
-    popped: CachePadded<AtomicU64>,
+    /// The thread that pushes writes this, and the next ones.
+    pushing: CachePadded<Side>,
+    /// Segments that were used so far, those with the lowest numbers.
+    used: AtomicU32,
+    /// The thread that pops writes this.
+    popping: CachePadded<Side>,
+    /// Segments that are used and empty, a bit each: the thread that pops sets bits, the other clears them.
+    empty: CachePadded<AtomicU64>,
+}
+
+struct Segment<T> {
+    elements: OnceLock<Box<ArrayQueue<T>>>,
+    /// The segment with the elements after these.
+    next: AtomicU32,
+}
+
+/// What one of the two threads has done.
+struct Side {
+    /// Elements that it has pushed or popped, since the beginning.
+    elements: AtomicU64,
+    /// Its segment; for this thread alone.
+    segment: AtomicU32,
+}
+
+impl Side {
+    fn new() -> CachePadded<Self> {
+        CachePadded::new(Self { elements: AtomicU64::new(0), segment: AtomicU32::new(0) })
+    }
 }
 
 impl<T> LazyQueue<T> {
     /// Returns a queue of at most `capacity` elements.
     pub(super) fn new(capacity: usize) -> Self {
+        // Full, it has a segment with its first elements and one with its last ones that are not full of
+        // them, and the one before those is returned when the next element is popped.
+        let segments = capacity.div_ceil(SEGMENT) + 2;
+        assert!(segments <= SEGMENTS_MAX, "a queue of {capacity} elements has too many segments");
+        let segment = |_| Segment { elements: OnceLock::new(), next: AtomicU32::new(0) };
         Self {
-            segments: (0..capacity.div_ceil(SEGMENT)).map(|_| OnceLock::new()).collect(),
+            segments: (0..segments).map(segment).collect(),
             capacity,
-            pushed: CachePadded::new(AtomicU64::new(0)),
-            popped: CachePadded::new(AtomicU64::new(0)),
+            pushing: Side::new(),
+            used: AtomicU32::new(1),
+            popping: Side::new(),
+            empty: CachePadded::new(AtomicU64::new(0)),
         }
     }
 
     /// Allocates all segments, so that the thread that pushes allocates none.
     pub(super) fn allocate(&self) {
         for segment in &self.segments {
-            segment.get_or_init(|| self.new_segment());
+            self.elements(segment);
         }
     }
 
-    fn new_segment(&self) -> ArrayQueue<T> {
-        ArrayQueue::new(SEGMENT.min(self.capacity))
+    fn elements<'s>(&self, segment: &'s Segment<T>) -> &'s ArrayQueue<T> {
+        segment.elements.get_or_init(|| Box::new(ArrayQueue::new(self.segment_capacity())))
     }
 
-    /// Returns the segment of element `number`.
-    fn segment(&self, number: u64) -> &OnceLock<ArrayQueue<T>> {
-        &self.segments[(number / SEGMENT as u64) as usize % self.segments.len()]
+    fn segment_capacity(&self) -> usize {
+        SEGMENT.min(self.capacity)
+    }
+
+    /// Whether a segment ends with element `number`, counted from 1.
+    fn is_end(&self, number: u64) -> bool {
+        number > 0 && number.is_multiple_of(self.segment_capacity() as u64)
     }
 
     /// Appends `element`; one thread alone calls this.
@@ -55,14 +94,34 @@ impl<T> LazyQueue<T> {
     ///
     /// `element`, when there is no room.
     pub(super) fn push(&self, element: T) -> Result<(), T> {
-        let pushed = self.pushed.load(Ordering::Relaxed);
+        let pushed = self.pushing.elements.load(Ordering::Relaxed);
         if self.len() == self.capacity {
             return Err(element);
         }
-        let segment = self.segment(pushed).get_or_init(|| self.new_segment());
-        segment.push(element)?;
-        self.pushed.store(pushed + 1, Ordering::Release);
+        let mut segment = self.pushing.segment.load(Ordering::Relaxed);
+        if self.is_end(pushed) {
+            let next = self.next_segment();
+            self.segments[segment as usize].next.store(next, Ordering::Relaxed);
+            self.pushing.segment.store(next, Ordering::Relaxed);
+            segment = next;
+        }
+        self.elements(&self.segments[segment as usize]).push(element)?;
+        self.pushing.elements.store(pushed + 1, Ordering::Release);
         Ok(())
+    }
+
+    /// Returns an empty segment to push to: one that was used before, if there is any.
+    fn next_segment(&self) -> u32 {
+        // Acquire: its elements were popped before.
+        let empty = self.empty.load(Ordering::Acquire);
+        if empty != 0 {
+            self.empty.fetch_and(!(empty & empty.wrapping_neg()), Ordering::Relaxed);
+            return empty.trailing_zeros();
+        }
+        let used = self.used.load(Ordering::Relaxed);
+        debug_assert!((used as usize) < self.segments.len(), "a queue with room has a segment");
+        self.used.store(used + 1, Ordering::Relaxed);
+        used
     }
 
     /// Returns the oldest element; one thread alone calls this.
@@ -70,18 +129,26 @@ impl<T> LazyQueue<T> {
         if self.is_empty() {
             return None;
         }
-        let popped = self.popped.load(Ordering::Relaxed);
-        let element = self.segment(popped).get()?.pop();
+        let popped = self.popping.elements.load(Ordering::Relaxed);
+        let mut segment = self.popping.segment.load(Ordering::Relaxed);
+        if self.is_end(popped) {
+            // The other thread has stored it before the element that is there.
+            let next = self.segments[segment as usize].next.load(Ordering::Relaxed);
+            self.empty.fetch_or(1 << segment, Ordering::Release);
+            self.popping.segment.store(next, Ordering::Relaxed);
+            segment = next;
+        }
+        let element = self.segments[segment as usize].elements.get()?.pop();
         debug_assert!(element.is_some(), "it was pushed, and nobody else pops");
-        self.popped.store(popped + 1, Ordering::Release);
+        self.popping.elements.store(popped + 1, Ordering::Release);
         element
     }
 
     /// Elements in it: of the thread that pushes at most so many, of the one that pops at least so many.
     pub(super) fn len(&self) -> usize {
         // In this order: more may be popped meanwhile, and never more than was pushed before.
-        let popped = self.popped.load(Ordering::Acquire);
-        (self.pushed.load(Ordering::Acquire) - popped) as usize
+        let popped = self.popping.elements.load(Ordering::Acquire);
+        (self.pushing.elements.load(Ordering::Acquire) - popped) as usize
     }
 
     /// Returns true if there is no element.
@@ -119,16 +186,32 @@ mod tests {
         }
     }
 
+    /// Two segments take turns where few elements are in the queue at a time; with its capacity in it, it has
+    /// all segments but the one that may be empty.
     #[test]
     fn a_short_queue_takes_little() {
-        let queue = LazyQueue::new(100 * SEGMENT);
-        for number in 0..SEGMENT {
+        let queue = LazyQueue::new(50 * SEGMENT);
+        let allocated = |queue: &LazyQueue<usize>| {
+            queue.segments.iter().filter(|segment| segment.elements.get().is_some()).count()
+        };
+        for number in 0..100 * SEGMENT {
             assert_eq!((queue.push(number), queue.pop()), (Ok(()), Some(number)));
         }
-        let allocated = || queue.segments.iter().filter(|segment| segment.get().is_some()).count();
-        assert_eq!(allocated(), 1);
+        assert_eq!(allocated(&queue), 2);
+        for number in 0..7 {
+            assert_eq!((queue.push(number), queue.pop()), (Ok(()), Some(number)));
+        }
+        for round in 0..3 {
+            for number in 0..50 * SEGMENT {
+                assert_eq!(queue.push(number), Ok(()), "round {round}");
+            }
+            for number in 0..50 * SEGMENT {
+                assert_eq!(queue.pop(), Some(number), "round {round}");
+            }
+        }
+        assert_eq!(allocated(&queue), 51);
         queue.allocate();
-        assert_eq!(allocated(), 100);
+        assert_eq!(allocated(&queue), 52);
     }
 
     #[test]
