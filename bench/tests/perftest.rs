@@ -356,7 +356,7 @@ fn what_cannot_be_is_refused() {
         "read-lat -t 5",
         "send-lat -U -D 1",
         "write-lat --beside 0",
-        "write-lat --beside 32768",
+        "write-lat --beside 1000000",
         "write-lat --idle 2",
         "write-bw --beside 2",
         "write-bw --idle 0",
