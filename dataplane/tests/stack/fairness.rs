@@ -109,7 +109,7 @@ fn a_thousand_queue_pairs_share_by_weight() {
 /// now those.
 #[test]
 fn queue_pairs_that_lose_segments_share() {
-    const COUNT: usize = 200;
+    const COUNT: usize = 1000;
     let mut crowd = Crowd::new(&[limits::WEIGHT_USUAL.get(); COUNT]);
     crowd.network.set_impairments(End::A, Impairments { loss: 0.01, ..Impairments::default() });
     crowd.keep_busy(COUNT, SECOND / 2);
