@@ -150,11 +150,12 @@ impl Shared {
         }
     }
 
-    /// Allocates `bytes` bytes, within the limit.
+    /// Allocates `bytes` bytes, within the limit. A region of another length is refused: blocks are found in
+    /// it by their place, without another look at its length.
     fn allocate(&self, bytes: usize) -> Option<Region> {
         let within = |allocated: usize| allocated.checked_add(bytes).filter(|sum| *sum <= self.limit);
         self.allocated.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).ok()?;
-        let memory = (self.allocate)(bytes);
+        let memory = (self.allocate)(bytes).filter(|memory| memory.len() == bytes);
         if memory.is_none() {
             self.allocated.fetch_sub(bytes, Ordering::Relaxed);
         }
@@ -182,7 +183,7 @@ pub struct RegionPool(Arc<Shared>);
 
 impl RegionPool {
     /// Returns a pool of at most `limit_bytes` bytes, which `allocate` allocates as they are needed: it takes
-    /// a number of bytes, and returns `None` when memory is short.
+    /// a number of bytes, and returns a region of exactly so many, or `None` when memory is short.
     pub fn new(
         limit_bytes: usize,
         allocate: impl Fn(usize) -> Option<Region> + Send + Sync + 'static,
@@ -219,8 +220,8 @@ impl RegionPool {
         Some(region)
     }
 
-    /// Returns a region as [`take`](Self::take) does, for one who has memory and would have more: a fourth of
-    /// what there may be is left to those who have none yet.
+    /// Returns a region as [`take`](Self::take) does, to a user that has one already: a fourth of the limit
+    /// is left to users that have none yet.
     pub fn take_spare(&self, bytes: usize) -> Option<Region> {
         let used = self.0.used.load(Ordering::Relaxed).saturating_add(bytes);
         let taken = if used <= self.0.limit / 4 * SPARE_FOURTHS { self.take_uncounted(bytes) } else { None };
@@ -406,6 +407,17 @@ mod tests {
         let pool = RegionPool::new(usize::MAX, |_| None);
         assert!(pool.take(1).is_none() && pool.take(SLAB_BYTES + 1).is_none() && pool.take(0).is_none());
         assert_eq!((pool.report().allocated_bytes, pool.report().refused), (0, 3));
+    }
+
+    /// A region that is not as long as was asked for is not cut into blocks.
+    #[test]
+    fn a_source_that_returns_another_length_is_a_refusal() {
+        for wrong in [1, SLAB_BYTES - 1, SLAB_BYTES + 1] {
+            let pool = RegionPool::new(usize::MAX, move |_| Region::heap(wrong));
+            assert!(pool.take(1).is_none() && pool.take(2 * SLAB_BYTES).is_none(), "{wrong}");
+            let report = pool.report();
+            assert_eq!((report.allocated_bytes, report.used_bytes, report.refused), (0, 0, 2), "{wrong}");
+        }
     }
 
     #[test]
