@@ -86,8 +86,8 @@ impl ByteWriter {
         self.ring.len() - (self.written - released.max(self.ring_from)) as usize
     }
 
-    /// Makes room for `wanted` octets, as far as it can. Returns for how many of them there is room, and
-    /// whether they are the first ones of a longer ring.
+    /// Makes room for `wanted` octets, or for fewer if memory or the peer's acknowledgements are lacking.
+    /// Returns how many have room, and whether they are the first ones of a longer ring.
     fn make_room(&mut self, wanted: usize) -> (usize, bool) {
         if self.finished || self.shared.end().is_some() || self.is_full() {
             return (0, false);

@@ -189,7 +189,7 @@ impl<C: Keyed> Table<C> {
         self.slots.get(slot as usize)?.connection.as_ref()
     }
 
-    /// Returns the slot of the connection that is served after `served` more, as far as it is scheduled now.
+    /// Returns the slot of the connection that is served after `served` others, if none is scheduled first.
     #[inline]
     pub(crate) fn scheduled_after(&self, served: usize) -> Option<u32> {
         self.schedule.after(served)

@@ -66,7 +66,7 @@ impl<F> Endpoints<F> {
         Some(Endpoint { now, id, connection, queue_pair, context: &mut self.context })
     }
 
-    /// Has the processor fetch the endpoint of the connection in `slot` as far as `depth` says.
+    /// Has the processor fetch the part `depth` of the endpoint of the connection in `slot`.
     #[inline]
     pub(crate) fn prefetch(&self, slot: u32, depth: Depth) {
         if matches!(depth, Depth::Connection) {
