@@ -43,6 +43,7 @@ pub mod rdmap;
 pub mod ring;
 mod secret;
 pub mod statistics;
+pub mod steering;
 #[cfg_attr(loom, expect(unreachable_pub, reason = "public items have the model's queue as their type"))]
 mod sync;
 pub mod tcp;

@@ -1,0 +1,237 @@
+//! Which core of a device owns a flow.
+//!
+//! All segments of a TCP connection go to one core, a function of its addresses and ports: the entry of a
+//! table that the low bits of their [Toeplitz hash](toeplitz) select. An adapter with several queues computes
+//! the same (RSS). So the core that opens a connection can choose a local port whose answers come to it, and
+//! frames of an adapter with one queue are handed over in software to where another adapter would have
+//! brought them.
+//!
+//! The key is drawn anew at each start: who knows it chooses the core that its connections load. It is drawn
+//! again until the local ports of active opens reach every entry of the table from any peer, which a few keys
+//! in a hundred miss.
+//!
+//! A listener may be restricted to a core. Its port then overrides the table.
+
+pub mod toeplitz;
+
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use crate::limits;
+use crate::wire::flow::Flow;
+use toeplitz::{KEY_BYTES, Toeplitz};
+
+/// Ports that there are.
+const PORTS: usize = 1 << 16;
+
+/// Where the segments of each flow go, for all cores of a device and those who send to it.
+#[derive(Debug)]
+pub struct Steering {
+    toeplitz: Toeplitz,
+    /// The core of each entry.
+    table: Box<[u8]>,
+    cores: u8,
+    /// For each local port the core that has all of its segments, plus one; 0 for none.
+    overrides: Box<[AtomicU8]>,
+    /// Some port has an override, or had one.
+    has_overrides: AtomicBool,
+}
+
+impl Steering {
+    /// Returns the steering among `cores` cores, at least one, by a table of `entries` entries, a power of
+    /// two, that has the cores in turn, as adapters are set up. `random` fills a key.
+    pub fn new(cores: u8, entries: usize, mut random: impl FnMut(&mut [u8; KEY_BYTES])) -> Self {
+        let mut key = [0; KEY_BYTES];
+        loop {
+            random(&mut key);
+            let steering = Self::with_key(cores, entries, key);
+            if steering.ports_reach_every_entry() {
+                return steering;
+            }
+        }
+    }
+
+    /// Returns the steering with a key that is given. Not every key lets every core open connections.
+    ///
+    /// # Panics
+    ///
+    /// Without cores, or if `entries` is not a power of two.
+    pub fn with_key(cores: u8, entries: usize, key: [u8; KEY_BYTES]) -> Self {
+        assert!(cores > 0 && entries.is_power_of_two(), "{cores} cores, {entries} entries");
+        Self {
+            toeplitz: Toeplitz::new(key),
+            table: (0..cores).cycle().take(entries).collect(),
+            cores,
+            overrides: (0..PORTS).map(|_| AtomicU8::new(0)).collect(),
+            has_overrides: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns how many cores there are.
+    pub const fn cores(&self) -> u8 {
+        self.cores
+    }
+
+    /// Returns the key of the hash.
+    pub const fn key(&self) -> &[u8; KEY_BYTES] {
+        self.toeplitz.key()
+    }
+
+    /// Returns the core of each entry of the table.
+    pub const fn table(&self) -> &[u8] {
+        &self.table
+    }
+
+    /// Returns the hash of a flow.
+    #[inline]
+    pub fn hash(&self, flow: &Flow) -> u32 {
+        self.toeplitz.hash(flow)
+    }
+
+    /// Returns the core that segments with `flow` go to, as they are received.
+    #[inline]
+    pub fn owner(&self, flow: &Flow) -> u8 {
+        let by_port = if self.has_overrides() { self.restricted_to(flow.destination_port()) } else { None };
+        by_port.unwrap_or_else(|| self.table[self.hash(flow) as usize & (self.table.len() - 1)])
+    }
+
+    /// Returns true if the table alone may not say where a flow goes: an adapter, which knows nothing else,
+    /// may bring its frames to another core.
+    #[inline]
+    pub fn has_overrides(&self) -> bool {
+        self.has_overrides.load(Ordering::Relaxed)
+    }
+
+    /// Has all segments to a local port go to one core from now on, or where the table says again. The flows
+    /// of the port change their owner: none may be open, or in TIME-WAIT.
+    pub fn restrict(&self, port: u16, core: Option<u8>) {
+        debug_assert!(core.is_none_or(|core| core < self.cores), "there is no core {core:?}");
+        self.overrides[usize::from(port)].store(core.map_or(0, |core| core + 1), Ordering::Relaxed);
+        if core.is_some() {
+            self.has_overrides.store(true, Ordering::Release);
+        }
+    }
+
+    /// Returns the core that has all segments to a local port, if one has.
+    pub fn restricted_to(&self, port: u16) -> Option<u8> {
+        self.overrides[usize::from(port)].load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    /// Returns true if the ports of active opens reach every entry of the table over both families, whatever
+    /// the peer. The hash is linear: it is so if what their free bits contribute has full rank.
+    fn ports_reach_every_entry(&self) -> bool {
+        let (first, last) = limits::EPHEMERAL_PORTS;
+        let free_bits = (last - first + 1).trailing_zeros();
+        let mask = self.table.len() as u32 - 1;
+        [8, 32].into_iter().all(|addresses| {
+            let words = (0..free_bits).map(|bit| {
+                let (with, without) = (first | 1 << bit, first);
+                self.toeplitz.hash_of_destination_port(addresses, with)
+                    ^ self.toeplitz.hash_of_destination_port(addresses, without)
+            });
+            rank(words.map(|word| word & mask)) == mask.count_ones()
+        })
+    }
+}
+
+/// Returns the rank of vectors of bits.
+fn rank(vectors: impl Iterator<Item = u32>) -> u32 {
+    // The vector of the basis with each highest bit.
+    let mut basis = [0; u32::BITS as usize];
+    for mut vector in vectors {
+        while vector != 0 {
+            let place = &mut basis[vector.ilog2() as usize];
+            if *place == 0 {
+                *place = vector;
+                break;
+            }
+            vector ^= *place;
+        }
+    }
+    basis.iter().filter(|vector| **vector != 0).count() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::net::{IpAddr, SocketAddr};
+
+    use super::*;
+
+    const ENTRIES: usize = 128;
+
+    fn random(seed: u64) -> impl FnMut(&mut [u8; KEY_BYTES]) {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        move |key| rng.fill(key)
+    }
+
+    fn flow(host: u8, remote_port: u16, local_port: u16, v6: bool) -> Flow {
+        let address = |host: u8| -> IpAddr {
+            if v6 {
+                [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host].into()
+            } else {
+                [198, 18, 0, host].into()
+            }
+        };
+        let [remote, local] =
+            [SocketAddr::new(address(host), remote_port), SocketAddr::new(address(1), local_port)];
+        Flow::new(remote, local).expect("one family")
+    }
+
+    /// From every peer, the ports of active opens come to each entry of the table equally often.
+    #[test]
+    fn every_core_has_ports_towards_every_peer() {
+        let (first, last) = limits::EPHEMERAL_PORTS;
+        for (seed, cores) in [(1, 1), (2, 2), (3, 3), (4, 8), (5, 64)] {
+            let steering = Steering::new(cores, ENTRIES, random(seed));
+            for (host, v6) in [(2, false), (77, false), (2, true), (200, true)] {
+                let mut entries = BTreeMap::<u32, usize>::new();
+                for port in first..=last {
+                    let flow = flow(host, 7471, port, v6);
+                    let entry = steering.hash(&flow) % ENTRIES as u32;
+                    assert_eq!(steering.owner(&flow), entry as u8 % cores);
+                    *entries.entry(entry).or_default() += 1;
+                }
+                let each = usize::from(last - first + 1) / ENTRIES;
+                assert_eq!(entries.len(), ENTRIES, "seed {seed}");
+                assert!(entries.values().all(|count| *count == each), "seed {seed}: {entries:?}");
+            }
+        }
+    }
+
+    /// A key under which the low bits of the hash do not depend on the port is drawn again.
+    #[test]
+    fn a_poor_key_is_drawn_again() {
+        let mut keys = vec![[0x5a; KEY_BYTES], [0; KEY_BYTES]];
+        let mut good = random(9);
+        let steering = Steering::new(4, ENTRIES, |key| match keys.pop() {
+            Some(poor) => *key = poor,
+            None => good(key),
+        });
+        assert!(keys.is_empty() && steering.ports_reach_every_entry());
+        assert!(!Steering::with_key(4, ENTRIES, [0; KEY_BYTES]).ports_reach_every_entry());
+        assert_ne!(steering.key(), &[0x5a; KEY_BYTES]);
+    }
+
+    #[test]
+    fn a_port_goes_to_the_core_that_it_is_restricted_to() {
+        let steering = Steering::new(4, ENTRIES, random(3));
+        let flows = || (0..200).map(|host| flow(host, 1000, 7471, false));
+        let owners: Vec<u8> = flows().map(|flow| steering.owner(&flow)).collect();
+        assert!((0..4).all(|core| owners.contains(&core)), "all cores: {owners:?}");
+        steering.restrict(7471, Some(3));
+        assert!(steering.has_overrides() && steering.restricted_to(7471) == Some(3));
+        assert!(flows().all(|flow| steering.owner(&flow) == 3));
+        assert_eq!(steering.restricted_to(7472), None);
+        steering.restrict(7471, None);
+        assert_eq!(flows().map(|flow| steering.owner(&flow)).collect::<Vec<u8>>(), owners);
+    }
+
+    #[test]
+    fn the_rank_counts_independent_vectors() {
+        for (vectors, expected) in
+            [(&[][..], 0), (&[0, 0], 0), (&[1, 2, 3], 2), (&[0x80, 0x81, 1], 2), (&[5, 6, 4], 3)]
+        {
+            assert_eq!(rank(vectors.iter().copied()), expected, "{vectors:?}");
+        }
+    }
+}
