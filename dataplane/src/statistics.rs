@@ -95,6 +95,80 @@ impl Statistics {
         self.drops.add(drops);
     }
 
+    /// Adds the counters of another core. Of the most frames held at once, the sum is what all may have held.
+    pub fn add(&mut self, other: &Self) {
+        // Each by its name, so that another counter does not compile without a place here.
+        let Self {
+            frames_received,
+            frames_sent,
+            frames_looped,
+            datagrams_reassembled,
+            fpdus_received,
+            segments_predicted,
+            nudges_sent,
+            fpdus_placed_out_of_order,
+            receives_awaited,
+            held_frames,
+            held_frames_peak,
+            fpdus_sent,
+            bytes_verified,
+            nodes_visited,
+            bytes_copied_rx,
+            bytes_copied_tx,
+            connections_opened,
+            time_waits_evicted,
+            time_waits_reused,
+            syn_cookies_sent,
+            syn_cookies_good,
+            syn_cookies_bad,
+            searches_refused,
+            starts_refused,
+            streams_failed,
+            polls,
+            idle_polls,
+            drops,
+            tcp,
+            transfers,
+        } = other;
+        let add = |counters: [(&mut u64, &u64); 27]| {
+            for (sum, counter) in counters {
+                *sum += counter;
+            }
+        };
+        add([
+            (&mut self.frames_received, frames_received),
+            (&mut self.frames_sent, frames_sent),
+            (&mut self.frames_looped, frames_looped),
+            (&mut self.datagrams_reassembled, datagrams_reassembled),
+            (&mut self.fpdus_received, fpdus_received),
+            (&mut self.segments_predicted, segments_predicted),
+            (&mut self.nudges_sent, nudges_sent),
+            (&mut self.fpdus_placed_out_of_order, fpdus_placed_out_of_order),
+            (&mut self.receives_awaited, receives_awaited),
+            (&mut self.held_frames, held_frames),
+            (&mut self.held_frames_peak, held_frames_peak),
+            (&mut self.fpdus_sent, fpdus_sent),
+            (&mut self.bytes_verified, bytes_verified),
+            (&mut self.nodes_visited, nodes_visited),
+            (&mut self.bytes_copied_rx, bytes_copied_rx),
+            (&mut self.bytes_copied_tx, bytes_copied_tx),
+            (&mut self.connections_opened, connections_opened),
+            (&mut self.time_waits_evicted, time_waits_evicted),
+            (&mut self.time_waits_reused, time_waits_reused),
+            (&mut self.syn_cookies_sent, syn_cookies_sent),
+            (&mut self.syn_cookies_good, syn_cookies_good),
+            (&mut self.syn_cookies_bad, syn_cookies_bad),
+            (&mut self.searches_refused, searches_refused),
+            (&mut self.starts_refused, starts_refused),
+            (&mut self.streams_failed, streams_failed),
+            (&mut self.polls, polls),
+            (&mut self.idle_polls, idle_polls),
+        ]);
+        self.drops.add(drops);
+        self.tcp.add(tcp);
+        self.transfers.add(transfers);
+    }
+
     /// Returns all counters with their names: those of drops as `drops.tcp_checksum`, those of TCP as
     /// `tcp.timeouts`, those of transfers by the TCP RDMA option as `transfers.octets_placed`.
     pub fn named(&self) -> Vec<NamedValue> {
@@ -191,6 +265,21 @@ mod tests {
         let counted: Vec<_> = counted.map(|value| (value.name.as_str(), value.value)).collect();
         let expected = [("streams_failed", 5), ("polls", 3), ("drops.tcp_checksum", 1), ("tcp.timeouts", 7)];
         assert_eq!(counted, expected);
+    }
+
+    /// Whatever is counted is summed under its own name.
+    #[test]
+    fn each_counter_of_another_core_is_added() {
+        let one = Statistics { polls: 3, streams_failed: 5, held_frames: 2, ..Statistics::default() };
+        let mut other = Statistics { polls: 10, frames_sent: 4, ..Statistics::default() };
+        other.count(DropCause::TcpChecksum);
+        (other.tcp.timeouts, other.transfers.octets_placed) = (7, 9);
+        let mut sum = one.clone();
+        sum.add(&other);
+        for ((sum, one), other) in sum.named().iter().zip(one.named()).zip(other.named()) {
+            assert_eq!(sum.value, one.value + other.value, "{}", sum.name);
+        }
+        assert_eq!((sum.polls, sum.tcp.timeouts, sum.transfers.octets_placed), (13, 7, 9));
     }
 
     #[test]
