@@ -205,6 +205,8 @@ pub const POST_BATCH: usize = 32;
 /// Asynchronous events of a device that the application has not taken. A thousand queue pairs may fail at
 /// once; those beyond are counted.
 pub const ASYNC_EVENTS: usize = 1024;
+/// Cores of a device, at most.
+pub const CORES_MAX: usize = 64;
 /// Queue pairs of a core, unless set up otherwise: as many as connections.
 pub const QPS_PER_CORE: usize = CONNECTIONS_PER_CORE;
 /// Connections of a core, half-open ones included, unless set up otherwise. Tables fill as they are used:

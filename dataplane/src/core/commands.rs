@@ -24,9 +24,19 @@ pub(super) enum Unfinished {
     Deregister(Deregistration),
 }
 
+/// How memory is to be deregistered.
+#[derive(Clone, Copy)]
+pub(super) enum Manner {
+    /// If nothing uses it.
+    IfUnused,
+    /// Not yet: control asks whether anything uses it, by an attempt of this number.
+    Probe(u32),
+}
+
 /// A deregistration.
 pub(super) struct Deregistration {
     stag: STag,
+    manner: Manner,
     /// The Protection Domain of the memory.
     owner: ProtectionDomainId,
     /// The next [word](crate::qp::shared::Doorbells::rung) of doorbells to look at.
@@ -141,7 +151,12 @@ impl<D: Device> Core<D> {
                 let result = self.endpoints.context.stags.allocate_window(stag, pd);
                 self.push_event(Event::Registered { stag, result });
             }
-            Command::Deregister { stag } => self.deregister(now, stag),
+            Command::Deregister { stag } => self.deregister(now, stag, Manner::IfUnused),
+            Command::Probe { stag, attempt } => self.deregister(now, stag, Manner::Probe(attempt)),
+            Command::Remove { stag } => {
+                self.endpoints.context.stags.revoke(stag);
+                self.deregister(now, stag, Manner::IfUnused);
+            }
             Command::ReportStatistics => {
                 self.reports_wanted += 1;
                 self.walks_on = true;
@@ -240,14 +255,13 @@ impl<D: Device> Core<D> {
         context.events.push(Event::QpDestroyed(number));
     }
 
-    fn deregister(&mut self, now: Instant, stag: STag) {
-        let stags = &mut self.endpoints.context.stags;
-        if let Some(owner) = stags.owner(stag) {
-            let deregistration = Deregistration { stag, owner, word: 0, is_used: false };
-            self.go_on_with(now, Unfinished::Deregister(deregistration));
-        } else {
-            let result = stags.remove(stag);
-            self.push_event(Event::Deregistered { stag, result });
+    fn deregister(&mut self, now: Instant, stag: STag, manner: Manner) {
+        match self.endpoints.context.stags.owner(stag) {
+            Some(owner) => {
+                let deregistration = Deregistration { stag, manner, owner, word: 0, is_used: false };
+                self.go_on_with(now, Unfinished::Deregister(deregistration));
+            }
+            None => self.answer_deregistration(stag, manner, Err(RemoveError::Unknown)),
         }
     }
 
@@ -287,9 +301,20 @@ impl<D: Device> Core<D> {
     }
 
     fn end_deregistration(&mut self, deregistration: &Deregistration) {
-        let &Deregistration { stag, is_used, .. } = deregistration;
+        let &Deregistration { stag, manner, is_used, .. } = deregistration;
         let stags = &mut self.endpoints.context.stags;
-        let result = if is_used { Err(RemoveError::InUse) } else { stags.remove(stag) };
-        self.push_event(Event::Deregistered { stag, result });
+        let result = match manner {
+            _ if is_used => Err(RemoveError::InUse),
+            Manner::IfUnused => stags.remove(stag),
+            Manner::Probe(_) => stags.check_unused(stag),
+        };
+        self.answer_deregistration(stag, manner, result);
+    }
+
+    fn answer_deregistration(&mut self, stag: STag, manner: Manner, result: Result<(), RemoveError>) {
+        self.push_event(match manner {
+            Manner::IfUnused => Event::Deregistered { stag, result },
+            Manner::Probe(attempt) => Event::Probed { stag, attempt, result },
+        });
     }
 }

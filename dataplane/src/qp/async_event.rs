@@ -61,8 +61,14 @@ pub enum AsyncEvent {
         /// The completion queue.
         cq: CqNumber,
     },
-    /// No thread polls the device's core any more (`DEVICE_FATAL`).
+    /// No thread polls the device's cores any more (`DEVICE_FATAL`).
     DeviceFatal,
+    /// No thread polls one of the device's cores any more: its queue pairs and streams have failed, and the
+    /// other cores go on.
+    CoreEnded {
+        /// The core.
+        core: u8,
+    },
     /// Another station on the link uses an address of the device (RFC 5227 §2.4, RFC 4862 §5.4): peers reach
     /// now one, now the other. Reported once in ten seconds at most.
     AddressConflict {
@@ -104,6 +110,9 @@ impl fmt::Display for AsyncEvent {
             }
             Self::CompletionQueueOverflow { cq } => write!(f, "completion queue {}: no entry was left", cq.0),
             Self::DeviceFatal => f.write_str("the device is polled no more"),
+            Self::CoreEnded { core } => {
+                write!(f, "core {core} is polled no more: its connections have failed")
+            }
             Self::AddressConflict { address, mac, abandoned: false } => write!(
                 f,
                 "another station, {mac}, uses {address}, too, and peers reach now one, now the other: give \

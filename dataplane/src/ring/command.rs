@@ -194,6 +194,21 @@ pub enum Command {
         /// Its first name.
         stag: STag,
     },
+    /// Asks whether anything uses memory or a window, as [`Deregister`](Self::Deregister) would find. Nothing
+    /// changes. Answered by [`Event::Probed`](super::Event::Probed).
+    Probe {
+        /// Its first name.
+        stag: STag,
+        /// The answer carries it.
+        attempt: u32,
+    },
+    /// Makes memory or a window unusable for anything new at once, and removes it if nothing uses it.
+    /// Answered by [`Event::Deregistered`](super::Event::Deregistered): if something does, this is to be
+    /// tried again.
+    Remove {
+        /// Its first name.
+        stag: STag,
+    },
     /// Reports the counters. Answered by [`Event::Statistics`](super::Event::Statistics).
     ReportStatistics,
     /// Reports the state of a connection. Answered by

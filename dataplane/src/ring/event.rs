@@ -107,11 +107,21 @@ pub enum Event {
         /// `Ok` if it is there now.
         result: Result<(), InsertError>,
     },
-    /// The answer to [`Command::Deregister`](super::Command::Deregister).
+    /// The answer to [`Command::Deregister`](super::Command::Deregister) and
+    /// [`Command::Remove`](super::Command::Remove).
     Deregistered {
         /// Its first name.
         stag: STag,
         /// `Ok` if it is unreachable now; else it stays as it was.
+        result: Result<(), RemoveError>,
+    },
+    /// The answer to [`Command::Probe`](super::Command::Probe).
+    Probed {
+        /// The first name of the memory.
+        stag: STag,
+        /// From the command.
+        attempt: u32,
+        /// `Ok` if nothing uses it.
         result: Result<(), RemoveError>,
     },
     /// Something about the link that only people can mend.

@@ -187,12 +187,9 @@ impl StagTable {
     /// [`InsertError`].
     // Requirements: DDP-8.3-01, DDP-8.3-02, DDP-8.3-03, DDP-8.3.1-05, DDP-8.3.1-06
     pub fn insert(&mut self, stag: STag, grant: Grant) -> Result<(), InsertError> {
+        grant.check()?;
         let Grant { region, pd, stream, base_to, access } = grant;
         let octets = region.len();
-        base_to.checked_add(octets as u64).ok_or(InsertError::Wrap)?;
-        if region.is_constant() && access.intersects(Access::ANY_WRITE) {
-            return Err(InsertError::Constant);
-        }
         self.take_slot(stag, pd, Kind::Registration { allowed: access, windows: 0 })?;
         self.grant(stag, GrantedRange { region, start: 0, octets, base_to, access, stream });
         Ok(())
@@ -235,25 +232,42 @@ impl StagTable {
     /// [`RemoveError`]; the STag is as it was.
     // Requirements: DDP-8.3.1-07
     pub fn remove(&mut self, stag: STag) -> Result<(), RemoveError> {
-        let place = self.slots.get_mut(stag.index()).ok_or(RemoveError::Unknown)?;
-        match place {
-            Some(slot) if slot.named == stag.key() => match slot.kind {
-                _ if slot.readers > 0 => return Err(RemoveError::InUse),
-                Kind::Registration { windows: 1.., .. } => return Err(RemoveError::WindowsBound),
-                Kind::Registration { .. } | Kind::Window { .. } => {}
-            },
-            _ => return Err(RemoveError::Unknown),
-        }
+        self.check_unused(stag)?;
         self.invalidate_slot(stag.index());
         self.streams.set(stag.index(), None);
         self.slots[stag.index()] = None;
         Ok(())
     }
 
+    /// Checks that [`remove`](Self::remove) would remove the slot now. Nothing changes.
+    ///
+    /// # Errors
+    ///
+    /// [`RemoveError`].
+    pub fn check_unused(&self, stag: STag) -> Result<(), RemoveError> {
+        match self.named_slot(stag).ok_or(RemoveError::Unknown)? {
+            Slot { readers: 1.., .. } => Err(RemoveError::InUse),
+            Slot { kind: Kind::Registration { windows: 1.., .. }, .. } => Err(RemoveError::WindowsBound),
+            Slot { kind: Kind::Registration { .. } | Kind::Window { .. }, .. } => Ok(()),
+        }
+    }
+
+    /// Makes the slot that control has assigned as `stag` invalid, whatever its key is now: nothing new can
+    /// use the memory by it. Readers still read.
+    pub fn revoke(&mut self, stag: STag) {
+        if self.named_slot(stag).is_some() {
+            self.invalidate_slot(stag.index());
+        }
+    }
+
+    /// The slot that control has assigned as `stag`, whatever its key is now.
+    fn named_slot(&self, stag: STag) -> Option<&Slot> {
+        self.slots.get(stag.index())?.as_ref().filter(|slot| slot.named == stag.key())
+    }
+
     /// The Protection Domain of the slot that control has assigned as `stag`, if there is one.
     pub fn owner(&self, stag: STag) -> Option<ProtectionDomainId> {
-        let slot = self.slots.get(stag.index())?.as_ref()?;
-        (slot.named == stag.key()).then_some(slot.pd)
+        self.named_slot(stag).map(|slot| slot.pd)
     }
 
     #[inline]
@@ -361,6 +375,21 @@ impl StagTable {
     pub fn retained_memory(&self, stag: STag) -> Option<RetainedMemory<'_>> {
         let slot = self.slot(stag).filter(|slot| slot.readers > 0)?;
         slot.granted.as_ref().map(RetainedMemory)
+    }
+}
+
+impl Grant {
+    /// Checks that memory can be granted so.
+    ///
+    /// # Errors
+    ///
+    /// [`InsertError::Wrap`], [`InsertError::Constant`].
+    pub fn check(&self) -> Result<(), InsertError> {
+        self.base_to.checked_add(self.region.len() as u64).ok_or(InsertError::Wrap)?;
+        if self.region.is_constant() && self.access.intersects(Access::ANY_WRITE) {
+            return Err(InsertError::Constant);
+        }
+        Ok(())
     }
 }
 
