@@ -101,6 +101,7 @@ pub use vocabulary::advertisement::{Advertisement, NotAnAdvertisement};
 pub use vocabulary::byte_stream::{ByteStreamConfig, ByteStreamError, UnsolicitedConfig};
 pub use vocabulary::capacity::Capacity;
 pub use vocabulary::connect::{ConnectConfig, ConnectError, Connected, Revision, STARTUP_TIMEOUT};
+pub use vocabulary::core_set::CoreSet;
 pub use vocabulary::device::{CrcPolicy, DeviceConfig, MemorySource, StartError, Stopped, Usage};
 pub use vocabulary::device_name::{
     DEVICE_VARIABLE, DeviceKind, DeviceName, DeviceNameError, DeviceNameFault, parse_interface_address,
@@ -140,6 +141,7 @@ pub use warpline_dataplane::qp::work::{
 pub use warpline_dataplane::rdmap::RdmapError;
 pub use warpline_dataplane::ring::Direction;
 pub use warpline_dataplane::statistics::{DropCause, Drops, NamedValue, Statistics};
+pub use warpline_dataplane::steering;
 pub use warpline_dataplane::tcp::congestion::Algorithm;
 pub use warpline_dataplane::tcp::{Behaviour, CloseReason, Counters, EcnPolicy, Keepalive, Snapshot};
 pub use warpline_dataplane::time;

@@ -29,16 +29,18 @@ impl<Holder: Copy + Eq + Hash> Holdings<Holder> {
         *self.counts.entry(holder).or_default() += 1;
     }
 
-    /// Records that `holder` has one less: one that was [added](Self::add).
-    pub(crate) fn give_back(&mut self, holder: Holder) {
+    /// Records that `holder` has one less: one that was [added](Self::add). Returns true if it has none now.
+    pub(crate) fn give_back(&mut self, holder: Holder) -> bool {
         let Some(count) = self.counts.get_mut(&holder) else {
             debug_assert!(false, "given back by a holder that has nothing");
-            return;
+            return true;
         };
         *count -= 1;
         if *count == 0 {
             self.counts.remove(&holder);
+            return true;
         }
+        false
     }
 
     /// Returns true if no holder has anything.

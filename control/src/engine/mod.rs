@@ -14,8 +14,8 @@
 //! # How it is driven
 //!
 //! The engine reads no clock, starts no thread and waits for nothing. `on_request(now, ..)` takes a request
-//! of a handle, `on_event(now, ..)` an event of the core, `on_time(now)` does what is due, and
-//! `next_deadline()` says when that must be called again. Commands for the core and replies for handles
+//! of a handle, `on_event(now, ..)` an event of a core, `on_time(now)` does what is due, and
+//! `next_deadline()` says when that must be called again. Commands for each core and replies for handles
 //! collect in an outbox. The loop around the engine delivers the commands there is room for, and then the
 //! replies: when an application has its reply, the core has the command, so a queue pair that was just
 //! created can be posted to. In a program that loop (`handles::control_loop`) is the control thread's, or
@@ -32,27 +32,29 @@
 
 mod connections;
 mod deadlines;
+mod deregistration;
 mod holdings;
 pub(crate) mod interface;
 pub(crate) mod names;
 mod outbox;
+pub(crate) mod placement;
 mod queue_pairs;
 mod registrations;
+mod reports;
 #[cfg(test)]
 mod simulation;
 pub mod startup;
 #[cfg(test)]
 mod swarm;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use warpline_dataplane::memory::Grant;
 use warpline_dataplane::net::notice::Notice;
 use warpline_dataplane::qp::async_event::{AsyncEvent, AsyncEvents};
 use warpline_dataplane::qp::shared::Doorbells;
+use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::ring::{Command, ConnectionId, Event, ListenAddress};
-use warpline_dataplane::statistics::Statistics;
 use warpline_dataplane::tcp::Snapshot;
 use warpline_dataplane::time::Instant;
 
@@ -64,16 +66,20 @@ use interface::reply::Reply;
 use interface::request::Request;
 use names::KeyedSequence;
 use outbox::{Delivery, Outbox};
+use placement::Placement;
 use queue_pairs::{QueuePairParts, QueuePairs};
-use registrations::{DeregisterRequest, Registrations};
+use registrations::{DeregisterRequest, ProbeAnswer, Registrations};
+use reports::Reports;
 
 /// How an engine is set up.
 pub(crate) struct EngineConfig {
     pub(crate) crc: CrcPolicy,
     pub(crate) capacity: Capacity,
     pub(crate) quotas: Quotas,
-    /// What queue pairs share with the core.
-    pub(crate) doorbells: Arc<Doorbells>,
+    /// What queue pairs share with each core.
+    pub(crate) doorbells: Box<[Arc<Doorbells>]>,
+    /// The cores, and where connections go.
+    pub(crate) placement: Placement,
     /// Where asynchronous events are reported.
     pub(crate) events: Arc<AsyncEvents>,
     /// Where names come from.
@@ -88,17 +94,17 @@ pub(crate) struct Engine {
     registrations: Registrations,
     queue_pairs: QueuePairs,
     connections: Connections,
-    /// Applications that wait for reports of the core, in the order of asking.
-    statistics: VecDeque<Reply<Statistics>>,
-    snapshots: VecDeque<Reply<Option<Snapshot>>>,
+    /// Reports of cores that applications wait for.
+    reports: Reports,
 }
 
 impl Engine {
     pub(crate) fn new(config: EngineConfig) -> Self {
-        let EngineConfig { crc, capacity, quotas, doorbells, events, mut random } = config;
+        let EngineConfig { crc, capacity, quotas, doorbells, placement, events, mut random } = config;
         let next_port = random.next() as u16;
+        let cores = placement.cores();
         Self {
-            out: Outbox::new(),
+            out: Outbox::new(cores),
             registrations: Registrations::new(random, capacity.registrations, quotas.regions_per_domain),
             queue_pairs: QueuePairs::new(
                 capacity.queue_pairs,
@@ -107,24 +113,27 @@ impl Engine {
                 events.clone(),
             ),
             events,
-            connections: Connections::new(crc, capacity.listeners, &quotas, next_port),
-            statistics: VecDeque::new(),
-            snapshots: VecDeque::new(),
+            connections: Connections::new(crc, capacity.listeners, &quotas, placement, next_port),
+            reports: Reports::new(cores),
         }
     }
 
     /// Carries out a request of a handle.
     pub(crate) fn on_request(&mut self, now: Instant, request: Request) {
         let Self { out, registrations, queue_pairs, connections, .. } = self;
-        let mut step = Step { now, out, queue_pairs };
+        let mut step = Step { now, out, queue_pairs, registrations };
         match request {
             Request::Register { region, pd, stream, access, addressing, reply } => {
                 let (base_to, stream) = (addressing.base_to(&region), stream.map(|qp| qp.0));
-                registrations.register(step.out, Grant { region, pd, stream, base_to, access }, reply);
+                let grant = Grant { region, pd, stream, base_to, access };
+                step.registrations.register(now, step.out, grant, reply);
             }
-            Request::AllocateWindow { pd, reply } => registrations.allocate_window(step.out, pd, reply),
+            Request::AllocateWindow { pd, reply } => {
+                step.registrations.allocate_window(now, step.out, pd, reply);
+            }
             Request::Deregister { stag, last, patience, reply } => {
-                registrations.deregister(now, step.out, DeregisterRequest { stag, last, patience, reply });
+                let request = DeregisterRequest { stag, last, patience, reply };
+                step.registrations.deregister(now, step.out, request);
             }
             Request::CreateQp { pd, config, completions, receives, reply } => {
                 let parts = QueuePairParts { pd, config, completions, receives };
@@ -135,7 +144,9 @@ impl Engine {
                 connections.give_up(&mut step, qp);
                 let connection = step.queue_pairs.connection_of(qp);
                 let closing = connection.is_some_and(|id| connections.is_finishing(id));
-                step.queue_pairs.destroy(now, step.out, qp, closing, reply);
+                if !step.queue_pairs.destroy(now, step.out, qp, closing, reply) {
+                    on_destroyed(&mut step, qp);
+                }
             }
             Request::Connect { qp, remote, config, reply } => {
                 connections.connect(&mut step, ConnectAttempt::new(qp, remote, config, reply));
@@ -156,12 +167,11 @@ impl Engine {
             Request::Abort { qp } => {
                 connections.give_up(&mut step, qp);
                 if let Some(connection) = step.queue_pairs.connection_of(qp) {
-                    step.out.command(Command::Abort { connection });
+                    step.out.command(connection, Command::Abort { connection });
                 }
             }
             Request::Statistics { reply } => {
-                self.statistics.push_back(reply);
-                self.out.command(Command::ReportStatistics);
+                self.reports.statistics(now, &mut self.out, reply);
             }
             Request::ConnectionReport { qp, reply } => match self.queue_pairs.connection_of(qp) {
                 Some(connection) => self.report_connection(connection, reply),
@@ -177,14 +187,13 @@ impl Engine {
 
     /// Asks the core for the state of a TCP connection.
     fn report_connection(&mut self, connection: ConnectionId, reply: Reply<Option<Snapshot>>) {
-        self.snapshots.push_back(reply);
-        self.out.command(Command::ReportConnection { connection });
+        self.reports.connection(&mut self.out, connection, reply);
     }
 
-    /// Takes in an event of the core.
-    pub(crate) fn on_event(&mut self, now: Instant, event: Event) {
+    /// Takes in an event of a core.
+    pub(crate) fn on_event(&mut self, now: Instant, core: u8, event: Event) {
         let Self { out, registrations, queue_pairs, connections, .. } = self;
-        let mut step = Step { now, out, queue_pairs };
+        let mut step = Step { now, out, queue_pairs, registrations };
         match event {
             Event::Accepted { connection, flow, scope, rdma_option } => {
                 let at = ListenAddress::of(scope, flow.local, flow.local_port);
@@ -202,21 +211,21 @@ impl Engine {
             Event::PeerFinished { connection } => connections.on_peer_finished(&mut step, connection),
             Event::StreamFailed { connection, .. } => connections.on_stream_failed(connection),
             Event::Closed { connection, reason } => connections.on_closed(&mut step, connection, reason),
-            Event::QpDestroyed(qp) => step.queue_pairs.on_destroyed(step.out, qp),
-            Event::Registered { stag, result } => registrations.on_registered(step.out, stag, result),
+            Event::QpDestroyed(qp) => on_destroyed(&mut step, qp),
+            Event::Registered { stag, result } => {
+                step.registrations.on_registered(step.out, core, stag, result);
+            }
             Event::Deregistered { stag, result } => {
-                registrations.on_deregistered(now, step.out, stag, result);
+                step.registrations.on_deregistered(now, step.out, core, stag, result);
+            }
+            Event::Probed { stag, attempt, result } => {
+                let answer = ProbeAnswer { core, stag, attempt, result };
+                step.registrations.on_probed(now, step.out, answer);
             }
             Event::Notice(notice) => self.events.report(async_event(notice)),
-            Event::Statistics(statistics) => {
-                if let Some(reply) = self.statistics.pop_front() {
-                    self.out.reply(reply, *statistics);
-                }
-            }
+            Event::Statistics(statistics) => self.reports.on_statistics(&mut self.out, core, *statistics),
             Event::ConnectionReport(report) => {
-                if let Some(reply) = self.snapshots.pop_front() {
-                    self.out.reply(reply, report.map(|report| *report));
-                }
+                self.reports.on_connection(&mut self.out, core, report.map(|report| *report));
             }
         }
     }
@@ -224,26 +233,43 @@ impl Engine {
     /// Does what is due at `now`. Call it at the [deadline](Self::next_deadline).
     pub(crate) fn on_time(&mut self, now: Instant) {
         let Self { out, registrations, queue_pairs, connections, .. } = self;
-        let mut step = Step { now, out, queue_pairs };
+        let mut step = Step { now, out, queue_pairs, registrations };
         connections.on_time(&mut step);
         step.queue_pairs.on_time(now, step.out);
-        registrations.on_time(now, step.out);
+        step.registrations.on_time(now, step.out);
+        self.reports.on_time(now, &mut self.out);
+    }
+
+    /// Handles the end of a core: it is polled no more. Its queue pairs and streams fail, and those of the
+    /// others go on.
+    pub(crate) fn on_core_ended(&mut self, now: Instant, core: u8) {
+        let Self { out, registrations, queue_pairs, connections, .. } = self;
+        out.remove_core(core);
+        let mut step = Step { now, out, queue_pairs, registrations };
+        connections.on_core_ended(&mut step, core);
+        for qp in step.queue_pairs.on_core_ended(core) {
+            on_destroyed(&mut step, qp);
+        }
+        step.registrations.on_core_ended(now, step.out, core);
+        self.reports.on_core_ended(&mut self.out, core);
+        self.events.report(AsyncEvent::CoreEnded { core });
     }
 
     /// Returns the time at which [`on_time`](Self::on_time) has work, if nothing happens before.
     pub(crate) fn next_deadline(&self) -> Instant {
         let connections = self.connections.next_deadline();
-        connections.min(self.queue_pairs.next_deadline()).min(self.registrations.next_deadline())
+        let others = self.registrations.next_deadline().min(self.reports.next_deadline());
+        connections.min(self.queue_pairs.next_deadline()).min(others)
     }
 
-    /// Returns the next command for the core. Deliver all commands there is room for before the replies.
-    pub(crate) fn next_command(&mut self) -> Option<Command> {
-        self.out.next_command()
+    /// Returns the next command for a core. Deliver all commands there is room for before the replies.
+    pub(crate) fn next_command(&mut self, core: u8) -> Option<Command> {
+        self.out.next_command(core)
     }
 
-    /// Takes back the last command: the core has no room for it.
-    pub(crate) fn return_command(&mut self, command: Command) {
-        self.out.return_command(command);
+    /// Takes back the last command for a core, which has no room for it.
+    pub(crate) fn return_command(&mut self, core: u8, command: Command) {
+        self.out.return_command(core, command);
     }
 
     /// Returns the next reply.
@@ -278,7 +304,7 @@ impl Engine {
         self.connections.assert_unused();
         self.queue_pairs.assert_unused();
         assert_eq!(self.registrations.len(), 0, "registrations");
-        assert!(self.statistics.is_empty() && self.snapshots.is_empty(), "reports");
+        assert!(self.reports.is_empty(), "reports");
         assert!(self.next_reply().is_none(), "a reply was not delivered");
         let Usage { regions, queue_pairs, listeners, connections, refused_by_quota } = self.usage();
         assert_eq!((regions, queue_pairs, listeners, connections), (0, 0, 0, 0));
@@ -295,6 +321,13 @@ impl Engine {
                 + self.queue_pairs.refused()
                 + self.connections.refused(),
         }
+    }
+}
+
+/// Handles a queue pair that its core has destroyed.
+fn on_destroyed(step: &mut Step<'_>, qp: QpNumber) {
+    if let Some(pd) = step.queue_pairs.on_destroyed(step.out, qp) {
+        step.registrations.forget_presence(pd);
     }
 }
 

@@ -1,28 +1,62 @@
-//! The output of the engine for the loop around it: commands for the core, and replies for handles.
+//! The output of the engine for the loop around it: commands for each core, and replies for handles.
 
 use std::collections::VecDeque;
 
-use warpline_dataplane::ring::Command;
+use warpline_dataplane::ring::{Command, ConnectionId};
 
 use super::interface::reply::Reply;
+use crate::vocabulary::core_set::CoreSet;
 
 /// Delivers one reply.
 pub(crate) type Delivery = Box<dyn FnOnce() + Send>;
 
-/// The outputs of the engine that the loop has not taken yet.
+/// The outputs of the engine that the loop has not taken yet. Each core has commands of its own: one that
+/// takes none keeps no other from what it is to do.
 pub(super) struct Outbox {
-    commands: VecDeque<Command>,
+    commands: Box<[VecDeque<Command>]>,
+    /// The cores that are polled.
+    alive: CoreSet,
     replies: VecDeque<Delivery>,
 }
 
 impl Outbox {
-    pub(super) const fn new() -> Self {
-        Self { commands: VecDeque::new(), replies: VecDeque::new() }
+    pub(super) fn new(cores: u8) -> Self {
+        let commands = (0..cores).map(|_| VecDeque::new()).collect();
+        Self { commands, alive: CoreSet::first(cores), replies: VecDeque::new() }
     }
 
-    /// Queues a command for the core.
-    pub(super) fn command(&mut self, command: Command) {
-        self.commands.push_back(command);
+    /// Returns how many cores there are, and were.
+    pub(super) fn cores(&self) -> u8 {
+        self.commands.len() as u8
+    }
+
+    /// Returns the cores that are polled.
+    pub(super) const fn alive(&self) -> CoreSet {
+        self.alive
+    }
+
+    /// Returns a core that is polled, for what any of them can do.
+    pub(super) fn any_core(&self) -> u8 {
+        self.alive.iter().next().unwrap_or_default()
+    }
+
+    /// Queues a command for the core of a connection, which it is about.
+    pub(super) fn command(&mut self, connection: ConnectionId, command: Command) {
+        self.command_core(connection.core(), command);
+    }
+
+    /// Queues a command for a core, unless that is polled no more.
+    pub(super) fn command_core(&mut self, core: u8, command: Command) {
+        if self.alive.contains(core) {
+            self.commands[usize::from(core)].push_back(command);
+        }
+    }
+
+    /// Queues a command for each of the cores.
+    pub(super) fn command_each(&mut self, cores: CoreSet, command: impl Fn() -> Command) {
+        for core in cores.iter() {
+            self.command_core(core, command());
+        }
     }
 
     /// Queues a reply. It leaves after the commands before it, so that the application's next call finds
@@ -32,16 +66,22 @@ impl Outbox {
     }
 
     pub(super) fn has_commands(&self) -> bool {
-        !self.commands.is_empty()
+        self.commands.iter().any(|commands| !commands.is_empty())
     }
 
-    pub(super) fn next_command(&mut self) -> Option<Command> {
-        self.commands.pop_front()
+    pub(super) fn next_command(&mut self, core: u8) -> Option<Command> {
+        self.commands[usize::from(core)].pop_front()
     }
 
     /// Takes back a command that the core has no room for.
-    pub(super) fn return_command(&mut self, command: Command) {
-        self.commands.push_front(command);
+    pub(super) fn return_command(&mut self, core: u8, command: Command) {
+        self.commands[usize::from(core)].push_front(command);
+    }
+
+    /// Drops the commands for a core that is polled no more.
+    pub(super) fn remove_core(&mut self, core: u8) {
+        self.alive = self.alive.without(core);
+        self.commands[usize::from(core)].clear();
     }
 
     pub(super) fn next_reply(&mut self) -> Option<Delivery> {

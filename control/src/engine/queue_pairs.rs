@@ -40,6 +40,8 @@ pub(super) struct QueuePair {
     pub(super) status: Arc<ConnectionStatus>,
     pub(super) operation: OperationConfig,
     binding: Binding,
+    /// The core that has it, once a command has brought it there.
+    core: Option<u8>,
 }
 
 /// What of a queue pair's configuration its connection uses: the rest counts when it is made.
@@ -97,6 +99,13 @@ impl QueuePair {
         self.operation.disconnect_within_ns.map(NonZeroU64::get)
     }
 
+    /// Has its core destroy it; any core if none has it. Returns false if its core is polled no more.
+    fn destroy(&self, out: &mut Outbox) -> bool {
+        let core = self.core.unwrap_or_else(|| out.any_core());
+        out.command_core(core, Command::DestroyQp(self.shared.clone()));
+        out.alive().contains(core)
+    }
+
     /// Returns its connection, if it is in Full Operation or on the way there.
     pub(super) const fn connection(&self) -> Option<ConnectionId> {
         match self.binding {
@@ -116,8 +125,8 @@ pub(super) struct QueuePairs {
     deadlines: Deadlines<QpNumber>,
     /// How many each Protection Domain has.
     domains: Holdings<ProtectionDomainId>,
-    /// What every queue pair shares with the core and with applications.
-    doorbells: Arc<Doorbells>,
+    /// What queue pairs share with each core and with applications.
+    doorbells: Box<[Arc<Doorbells>]>,
     events: Arc<AsyncEvents>,
 }
 
@@ -135,7 +144,7 @@ impl QueuePairs {
     pub(super) fn new(
         capacity: usize,
         per_domain: usize,
-        doorbells: Arc<Doorbells>,
+        doorbells: Box<[Arc<Doorbells>]>,
         events: Arc<AsyncEvents>,
     ) -> Self {
         Self {
@@ -149,9 +158,9 @@ impl QueuePairs {
         }
     }
 
-    /// Returns the doorbells of the core.
-    pub(super) const fn doorbells(&self) -> &Arc<Doorbells> {
-        &self.doorbells
+    /// Returns the doorbells of a core.
+    pub(super) fn doorbells(&self, core: u8) -> &Arc<Doorbells> {
+        &self.doorbells[usize::from(core)]
     }
 
     pub(super) fn len(&self) -> usize {
@@ -218,6 +227,7 @@ impl QueuePairs {
     pub(super) fn set_connection(&mut self, qp: &Arc<SharedQp>, id: ConnectionId, flow: Option<FlowKey>) {
         if let Some(entry) = self.of_mut(qp) {
             entry.binding = Binding::Connection(id);
+            entry.core = Some(id.core());
             entry.status.set_flow(flow);
         }
     }
@@ -230,7 +240,7 @@ impl QueuePairs {
     /// Takes [`bind`](Self::bind) back: the connection did not come to Full Operation.
     pub(super) fn unbind(&mut self, qp: &Arc<SharedQp>) {
         if let Some(entry) = self.of_mut(qp) {
-            entry.binding = Binding::Free;
+            (entry.binding, entry.core) = (Binding::Free, None);
         }
     }
 
@@ -274,7 +284,7 @@ impl QueuePairs {
         let number = self.numbers.allocate().ok_or(CreateError::TooManyQueuePairs)?;
         self.domains.add(pd);
         let depths = QueueDepths { send: config.send_depth, receive: config.receive_depth };
-        let mut shared = SharedQp::new(number, pd, depths, completions, self.doorbells.clone())
+        let mut shared = SharedQp::new(number, pd, depths, completions, self.doorbells[0].clone())
             .with_events(self.events.clone());
         if let Some(receives) = receives {
             shared = shared.with_shared_receives(receives);
@@ -283,14 +293,20 @@ impl QueuePairs {
         let created = NewQueuePair { shared: shared.clone(), status: status.clone() };
         self.entries.insert(
             number,
-            QueuePair { shared, status, operation: OperationConfig::of(&config), binding: Binding::Free },
+            QueuePair {
+                shared,
+                status,
+                operation: OperationConfig::of(&config),
+                binding: Binding::Free,
+                core: None,
+            },
         );
         Ok(created)
     }
 
     /// Removes a queue pair whose owner has dropped it. `closing` says that its connection ends by itself in
     /// an orderly way: what was posted before the FIN is then still delivered, and the buffers stay
-    /// registered as long.
+    /// registered as long. Returns false if it is gone at once: its core is polled no more.
     pub(super) fn destroy(
         &mut self,
         now: Instant,
@@ -298,8 +314,9 @@ impl QueuePairs {
         number: QpNumber,
         closing: bool,
         reply: Reply<()>,
-    ) {
-        let Some(qp) = self.entries.get(&number) else { return };
+    ) -> bool {
+        let Some(qp) = self.entries.get(&number) else { return true };
+        let mut is_left = true;
         // The core sends the Terminate of a stream that has failed, and needs nothing of the queue pair for
         // that.
         let removal = if closing && !qp.shared.state().is_over() {
@@ -307,21 +324,40 @@ impl QueuePairs {
             self.deadlines.change(number, Instant::NEVER, now + LINGER_NS);
             Removal::AfterClose(now + LINGER_NS)
         } else {
-            out.command(Command::DestroyQp(qp.shared.clone()));
+            is_left = qp.destroy(out);
             Removal::Requested(Some(reply))
         };
         self.removals.insert(number, removal);
+        is_left
     }
 
-    /// Handles a queue pair that the core has destroyed: its number may be assigned again.
-    pub(super) fn on_destroyed(&mut self, out: &mut Outbox, number: QpNumber) {
+    /// Handles a queue pair that the core has destroyed: its number may be assigned again. Returns its
+    /// Protection Domain if that has no other.
+    pub(super) fn on_destroyed(&mut self, out: &mut Outbox, number: QpNumber) -> Option<ProtectionDomainId> {
+        let mut without = None;
         if let Some(entry) = self.entries.remove(&number) {
             self.numbers.give_back(number);
-            self.domains.give_back(entry.shared.accessor().pd);
+            let pd = entry.shared.pd;
+            without = self.domains.give_back(pd).then_some(pd);
         }
         if let Some(Removal::Requested(Some(reply))) = self.removals.remove(&number) {
             out.reply(reply, ());
         }
+        without
+    }
+
+    /// Fails the queue pairs of a core that is polled no more. Returns those that it was to destroy.
+    pub(super) fn on_core_ended(&mut self, core: u8) -> Vec<QpNumber> {
+        let mut gone = Vec::new();
+        for (number, qp) in self.entries.iter().filter(|(_, qp)| qp.core == Some(core)) {
+            qp.shared.abandon();
+            qp.status.set_closed(CloseReason::Aborted);
+            if matches!(self.removals.get(number), Some(Removal::Requested(_))) {
+                gone.push(*number);
+            }
+        }
+        gone.sort_unstable_by_key(|number| number.0);
+        gone
     }
 
     /// Handles the end of the queue pair's connection.
@@ -340,7 +376,7 @@ impl QueuePairs {
             *removal = Removal::Requested(None);
             self.deadlines.change(number, at, Instant::NEVER);
             if let Some(qp) = self.entries.get(&number) {
-                out.command(Command::DestroyQp(qp.shared.clone()));
+                qp.destroy(out);
             }
         }
     }

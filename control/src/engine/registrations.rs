@@ -1,33 +1,93 @@
-//! Registrations and windows: from the request of the application to the reply of the core, and back.
+//! Registrations and windows: from the request of the application to the replies of the cores, and back.
+//!
+//! Each core has a table of STags of its own, so that no count of readers is shared. A Protection Domain is
+//! *present* at a core from its first queue pair there: the core is then given all its registrations, before
+//! the command that begins Full Operation, and every later one. A device of one core has all domains there
+//! from the beginning.
+//!
+//! Memory that one core alone has is deregistered by one command. Where several have it, they are asked first
+//! whether anything uses it (`Probe`), which changes nothing. Once all have answered that nothing does, no
+//! other core is given the memory, and all that have it remove it (`Remove`): from then on nothing new can
+//! use it, and what has begun to meanwhile ends. When all have answered, no core reads or writes the memory.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use warpline_dataplane::memory::{Grant, InsertError, ProtectionDomainId, RemoveError, STag};
 use warpline_dataplane::ring::Command;
-use warpline_dataplane::time::{Instant, MILLISECOND};
+use warpline_dataplane::time::{Instant, SECOND};
 
 use super::deadlines::Deadlines;
+use super::deregistration::{Deregistration, Step};
 use super::holdings::Holdings;
 use super::interface::reply::Reply;
 use super::interface::request::DeregisterOutcome;
 use super::names::{KeyedSequence, StagNames, Table};
 use super::outbox::Outbox;
-use crate::vocabulary::duration::nanos;
+use crate::vocabulary::core_set::CoreSet;
 use crate::vocabulary::memory::MemoryError;
 
-/// Time until the second attempt to deregister memory that sends read from. Each attempt has the core look at
-/// its queue pairs, and a peer that takes no octets keeps memory in use for as long as it likes: so the time
-/// doubles.
-const RETRY_NS: u64 = MILLISECOND;
-/// The longest it gets.
-const RETRY_MAX_NS: u64 = 128 * MILLISECOND;
+/// How long a registration waits for cores of which there are several. The only core of a device is waited
+/// for: the application may be about to poll it.
+const PATIENCE_NS: u64 = 5 * SECOND;
 
-/// A registration that waits for the core.
-enum Pending {
-    /// The core has not confirmed it yet.
-    Registering(Reply<Result<STag, MemoryError>>),
+/// What a name stands for.
+enum Named {
+    /// Memory.
+    Memory(Grant),
+    /// A window.
+    Window,
+}
+
+/// How far a registration has come.
+enum State {
+    /// Cores have not confirmed it yet.
+    Registering { reply: Reply<Result<STag, MemoryError>>, awaited: CoreSet, until: Instant },
+    /// All that are to have it do.
+    Settled,
     /// The application wants it removed.
-    Deregistering(Deregistration),
+    Deregistering(Box<Deregistration>),
+    /// It is removed everywhere, after the application had stopped waiting for that.
+    Removed,
+}
+
+/// A registration or a window.
+struct Registration {
+    pd: ProtectionDomainId,
+    named: Named,
+    /// The cores that have it, or are about to.
+    cores: CoreSet,
+    state: State,
+    /// Its [deadline](Self::deadline), as it was recorded last.
+    recorded: Instant,
+}
+
+impl Registration {
+    /// Returns the command by which a core learns of it.
+    fn command(&self, stag: STag) -> Command {
+        match &self.named {
+            Named::Memory(grant) => Command::Register { stag, grant: grant.clone() },
+            Named::Window => Command::AllocateWindow { stag, pd: self.pd },
+        }
+    }
+
+    /// Returns true if another core may be given it.
+    fn may_spread(&self) -> bool {
+        match &self.state {
+            State::Registering { .. } | State::Settled => true,
+            State::Deregistering(deregistration) => !deregistration.is_removing(),
+            State::Removed => false,
+        }
+    }
+
+    /// Returns when there is something to do, if no core answers before.
+    fn deadline(&self) -> Instant {
+        match &self.state {
+            State::Registering { until, .. } => *until,
+            State::Deregistering(deregistration) => deregistration.deadline(),
+            State::Settled | State::Removed => Instant::NEVER,
+        }
+    }
 }
 
 /// An application's request to deregister memory or to deallocate a window.
@@ -41,74 +101,44 @@ pub(super) struct DeregisterRequest {
     pub(super) reply: Reply<DeregisterOutcome>,
 }
 
-/// A deregistration under way.
-struct Deregistration {
-    reply: Reply<DeregisterOutcome>,
-    /// The name that the memory had last.
-    last: STag,
-    /// When to give up.
-    until: Instant,
-    /// When to ask the core again; never while its reply is awaited.
-    retry_at: Instant,
-    /// How long to wait before the next attempt.
-    retry_ns: u64,
-    /// Why the core has kept the memory so far.
-    kept: Option<RemoveError>,
-}
-
-impl Deregistration {
-    /// Returns when there is something to do, if the core does not answer before.
-    fn deadline(&self) -> Instant {
-        self.retry_at.min(self.until)
-    }
-}
-
-/// A registration that does not wait for the core.
+/// The answer of a core that was asked whether anything uses memory.
 #[derive(Clone, Copy)]
-enum Settled {
-    /// The core has it.
-    Registered,
-    /// The core has removed it after the application had stopped waiting for that.
-    Removed,
+pub(super) struct ProbeAnswer {
+    pub(super) core: u8,
+    /// The first name of the memory.
+    pub(super) stag: STag,
+    pub(super) attempt: u32,
+    pub(super) result: Result<(), RemoveError>,
 }
 
-/// All registrations of a device. Each is in one of the two tables.
+/// All registrations of a device.
 pub(super) struct Registrations {
     names: StagNames,
-    pending: Table<STag, Pending>,
-    settled: Table<STag, Settled>,
-    /// Those of deregistrations under way.
+    entries: Table<STag, Registration>,
+    /// Of those that wait for a core.
     deadlines: Deadlines<u32>,
-    /// The Protection Domain of each.
-    domain_of: Table<STag, ProtectionDomainId>,
+    /// Those of each Protection Domain.
+    members: Table<ProtectionDomainId, BTreeSet<u32>>,
+    /// The cores at which a domain has queue pairs, or had since it had none.
+    present: Table<ProtectionDomainId, CoreSet>,
     domains: Holdings<ProtectionDomainId>,
 }
 
 impl Registrations {
     pub(super) fn new(random: KeyedSequence, capacity: usize, regions_per_domain: usize) -> Self {
-        let (names, domains) = (StagNames::new(random, capacity), Holdings::new(regions_per_domain));
         Self {
-            names,
-            pending: Table::default(),
-            settled: Table::default(),
+            names: StagNames::new(random, capacity),
+            entries: Table::default(),
             deadlines: Deadlines::new(),
-            domain_of: Table::default(),
-            domains,
-        }
-    }
-
-    /// Frees the name of a registration, `stag` at first and `last` in the end.
-    fn forget(&mut self, stag: STag, last: STag) {
-        self.names.give_back(last);
-        if let Some(pd) = self.domain_of.remove(&stag) {
-            self.domains.give_back(pd);
+            members: Table::default(),
+            present: Table::default(),
+            domains: Holdings::new(regions_per_domain),
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        let registrations = self.pending.len() + self.settled.len();
-        debug_assert_eq!(self.names.in_use(), registrations, "a name for each");
-        registrations
+        debug_assert_eq!(self.names.in_use(), self.entries.len(), "a name for each");
+        self.entries.len()
     }
 
     /// Returns how many were refused because their domain had its quota.
@@ -116,149 +146,313 @@ impl Registrations {
         self.domains.refused()
     }
 
-    /// Returns true if a registration waits for the core.
+    /// Returns true if a registration waits for a core.
     pub(super) fn is_pending(&self) -> bool {
-        !self.pending.is_empty()
+        let waits =
+            |entry: &Registration| matches!(entry.state, State::Registering { .. } | State::Deregistering(_));
+        self.entries.values().any(waits)
     }
+
+    // Where registrations are.
+
+    /// Returns the cores that a registration of `pd` is for now.
+    fn cores_of(&self, out: &Outbox, pd: ProtectionDomainId) -> CoreSet {
+        if out.cores() == 1 { out.alive() } else { self.present.get(&pd).copied().unwrap_or_default() }
+    }
+
+    /// Gives `core` all registrations of `pd`, unless it has them: a queue pair of the domain begins there.
+    pub(super) fn adopt(&mut self, out: &mut Outbox, pd: ProtectionDomainId, core: u8) {
+        if out.cores() == 1 || !out.alive().contains(core) {
+            return;
+        }
+        let present = self.present.entry(pd).or_default();
+        if present.contains(core) {
+            return;
+        }
+        *present = present.with(core);
+        for stag in self.members.get(&pd).into_iter().flatten().map(|stag| STag(*stag)) {
+            let Some(entry) = self.entries.get_mut(&stag) else { continue };
+            if entry.may_spread() && !entry.cores.contains(core) {
+                entry.cores = entry.cores.with(core);
+                if let State::Registering { awaited, .. } = &mut entry.state {
+                    *awaited = awaited.with(core);
+                }
+                out.command_core(core, entry.command(stag));
+            }
+        }
+    }
+
+    /// Records that `pd` has no queue pair any more. What cores have of it they keep until it is removed.
+    pub(super) fn forget_presence(&mut self, pd: ProtectionDomainId) {
+        self.present.remove(&pd);
+    }
+
+    // Registration.
 
     pub(super) fn register(
         &mut self,
+        now: Instant,
         out: &mut Outbox,
         grant: Grant,
         reply: Reply<Result<STag, MemoryError>>,
     ) {
-        if let Some(stag) = self.name(out, grant.pd, reply) {
-            out.command(Command::Register { stag, grant });
+        match grant.check() {
+            Ok(()) => self.add(now, out, grant.pd, Named::Memory(grant), reply),
+            Err(error) => out.reply(reply, Err(MemoryError::of_insert(error))),
         }
     }
 
     pub(super) fn allocate_window(
         &mut self,
+        now: Instant,
         out: &mut Outbox,
         pd: ProtectionDomainId,
         reply: Reply<Result<STag, MemoryError>>,
     ) {
-        if let Some(stag) = self.name(out, pd, reply) {
-            out.command(Command::AllocateWindow { stag, pd });
-        }
+        self.add(now, out, pd, Named::Window, reply);
     }
 
-    /// Names a registration or window of `pd`, which waits for the core from now on.
+    /// Names a registration or window of `pd`, and gives it to the cores where the domain is present.
     // Requirements: DDP-8.3.2-03, DDP-8.3.2-06, RDMAP-8.1.2-01, RDMAP-8.1.2-03
-    fn name(
+    fn add(
         &mut self,
+        now: Instant,
         out: &mut Outbox,
         pd: ProtectionDomainId,
+        named: Named,
         reply: Reply<Result<STag, MemoryError>>,
-    ) -> Option<STag> {
+    ) {
         if !self.domains.has_room(pd) {
-            out.reply(reply, Err(MemoryError::Quota));
-            return None;
+            return out.reply(reply, Err(MemoryError::Quota));
         }
         let Some(stag) = self.names.allocate() else {
-            out.reply(reply, Err(MemoryError::TooManyRegions));
-            return None;
+            return out.reply(reply, Err(MemoryError::TooManyRegions));
         };
         self.domains.add(pd);
-        self.domain_of.insert(stag, pd);
-        self.pending.insert(stag, Pending::Registering(reply));
-        Some(stag)
+        self.members.entry(pd).or_default().insert(stag.0);
+        let cores = self.cores_of(out, pd);
+        let until = if out.cores() == 1 { Instant::NEVER } else { now + PATIENCE_NS };
+        let mut entry = Registration { pd, named, cores, state: State::Settled, recorded: Instant::NEVER };
+        out.command_each(cores, || entry.command(stag));
+        if cores.is_empty() {
+            out.reply(reply, Ok(stag));
+        } else {
+            entry.state = State::Registering { reply, awaited: cores, until };
+        }
+        self.entries.insert(stag, entry);
+        self.record_deadline(stag);
     }
 
-    /// Completes a registration: work that is posted from now on finds it.
-    pub(super) fn on_registered(&mut self, out: &mut Outbox, stag: STag, result: Result<(), InsertError>) {
-        let Some(Pending::Registering(reply)) = self.pending.remove(&stag) else { return };
-        match result {
-            Ok(()) => {
-                self.settled.insert(stag, Settled::Registered);
-                out.reply(reply, Ok(stag));
-            }
-            Err(error) => {
-                debug_assert_ne!(error, InsertError::NoSlot, "an STag was given out twice");
-                self.forget(stag, stag);
-                out.reply(reply, Err(MemoryError::of_insert(error)));
-            }
+    /// Handles the answer of a core: work that is posted from now on there finds the registration.
+    pub(super) fn on_registered(
+        &mut self,
+        out: &mut Outbox,
+        core: u8,
+        stag: STag,
+        result: Result<(), InsertError>,
+    ) {
+        debug_assert_eq!(result, Ok(()), "an STag was given out twice, or not checked");
+        let Some(entry) = self.entries.get_mut(&stag) else { return };
+        let State::Registering { awaited, .. } = &mut entry.state else { return };
+        *awaited = awaited.without(core);
+        if awaited.is_empty() {
+            self.settle(out, stag, Ok(stag));
         }
     }
+
+    /// Ends a registration that waits for cores.
+    fn settle(&mut self, out: &mut Outbox, stag: STag, result: Result<STag, MemoryError>) {
+        let Some(entry) = self.entries.get_mut(&stag) else { return };
+        if let State::Registering { reply, .. } = core::mem::replace(&mut entry.state, State::Settled) {
+            out.reply(reply, result);
+        }
+        self.record_deadline(stag);
+    }
+
+    /// Ends a registration that cores have not confirmed in time: it is taken back.
+    fn give_up(&mut self, now: Instant, out: &mut Outbox, stag: STag, silent: CoreSet) {
+        self.settle(out, stag, Err(MemoryError::Unanswered(silent)));
+        let request = DeregisterRequest { stag, last: stag, patience: None, reply: Reply::call(|_| ()) };
+        self.deregister(now, out, request);
+    }
+
+    // Deregistration.
 
     pub(super) fn deregister(&mut self, now: Instant, out: &mut Outbox, request: DeregisterRequest) {
         let DeregisterRequest { stag, last, patience, reply } = request;
-        match self.settled.remove(&stag) {
-            Some(Settled::Registered) => {
-                let until = patience.map_or(Instant::NEVER, |patience| now + nanos(patience));
-                let retry_at = Instant::NEVER;
-                let deregistration =
-                    Deregistration { reply, last, until, retry_at, retry_ns: RETRY_NS, kept: None };
-                self.deadlines.change(stag.0, Instant::NEVER, deregistration.deadline());
-                self.pending.insert(stag, Pending::Deregistering(deregistration));
-                out.command(Command::Deregister { stag });
-            }
-            Some(Settled::Removed) => {
+        let Some(entry) = self.entries.get_mut(&stag) else {
+            // Its one handle asks, and waits for the reply before it asks again.
+            debug_assert!(false, "{stag:?} is not registered");
+            return;
+        };
+        match &mut entry.state {
+            State::Removed => {
                 self.forget(stag, last);
                 out.reply(reply, DeregisterOutcome::Done);
             }
-            // Its one handle asks, and waits for the reply before it asks again.
-            None => debug_assert!(false, "{stag:?} is not registered"),
+            // It was removed in part when the application stopped waiting, and is still.
+            State::Deregistering(under_way) if under_way.is_abandoned() => {
+                under_way.resume(now, reply, last, patience);
+                self.record_deadline(stag);
+            }
+            State::Registering { .. } | State::Settled | State::Deregistering(_) => {
+                debug_assert!(
+                    matches!(entry.state, State::Settled),
+                    "the application has a reply before it asks"
+                );
+                let begun = Deregistration::new(now, reply, last, patience);
+                entry.state = State::Deregistering(Box::new(begun));
+                self.attempt(now, out, stag);
+            }
         }
     }
 
+    /// Asks the cores that have the memory to remove it, or whether they can.
+    fn attempt(&mut self, now: Instant, out: &mut Outbox, stag: STag) {
+        let Some(entry) = self.entries.get_mut(&stag) else { return };
+        let State::Deregistering(deregistration) = &mut entry.state else { return };
+        // A core that is polled no more reads and writes nothing.
+        entry.cores = entry.cores.and(out.alive());
+        let step = deregistration.begin(entry.cores);
+        self.follow(now, out, stag, step);
+    }
+
+    /// Handles the answer of a core that was asked to remove the memory.
     pub(super) fn on_deregistered(
         &mut self,
         now: Instant,
         out: &mut Outbox,
+        core: u8,
         stag: STag,
         result: Result<(), RemoveError>,
     ) {
-        if let Err(why) = result {
-            if let Some(Pending::Deregistering(deregistration)) = self.pending.get_mut(&stag) {
-                let before = deregistration.deadline();
-                deregistration.kept = Some(why);
-                deregistration.retry_at = now + deregistration.retry_ns;
-                deregistration.retry_ns = (2 * deregistration.retry_ns).min(RETRY_MAX_NS);
-                self.deadlines.change(stag.0, before, deregistration.deadline());
+        let Some(entry) = self.entries.get_mut(&stag) else { return };
+        if result.is_ok() {
+            entry.cores = entry.cores.without(core);
+        }
+        match &mut entry.state {
+            State::Deregistering(deregistration) => {
+                let step = deregistration.on_answer(now, core, result, entry.cores);
+                self.follow(now, out, stag, step);
             }
-        } else if let Some(Pending::Deregistering(deregistration)) = self.pending.remove(&stag) {
-            self.deadlines.change(stag.0, deregistration.deadline(), Instant::NEVER);
-            let Deregistration { reply, last, .. } = deregistration;
-            self.forget(stag, last);
-            out.reply(reply, DeregisterOutcome::Done);
-        } else if let Some(settled) = self.settled.get_mut(&stag) {
-            *settled = Settled::Removed;
+            // The application had stopped waiting.
+            State::Settled if result.is_ok() && entry.cores.is_empty() => entry.state = State::Removed,
+            State::Registering { .. } | State::Settled | State::Removed => {}
         }
     }
 
-    /// Returns when the next attempt is due, or has taken too long.
+    /// Handles the answer of a core that was asked whether anything uses the memory.
+    pub(super) fn on_probed(&mut self, now: Instant, out: &mut Outbox, answer: ProbeAnswer) {
+        let ProbeAnswer { core, stag, attempt, result } = answer;
+        let Some(entry) = self.entries.get_mut(&stag) else { return };
+        let State::Deregistering(deregistration) = &mut entry.state else { return };
+        let step = deregistration.on_probed(now, core, attempt, result, entry.cores);
+        self.follow(now, out, stag, step);
+    }
+
+    /// Does what a step of a deregistration has come to.
+    fn follow(&mut self, now: Instant, out: &mut Outbox, stag: STag, step: Step) {
+        match step {
+            Step::Wait => {}
+            Step::Deregister(core) => out.command_core(core, Command::Deregister { stag }),
+            Step::Probe(cores, attempt) => out.command_each(cores, || Command::Probe { stag, attempt }),
+            Step::Remove(cores) => out.command_each(cores, || Command::Remove { stag }),
+            Step::Again => return self.attempt(now, out, stag),
+            Step::Done => return self.end(out, stag),
+            Step::Abandon(outcome) => return self.abandon(out, stag, outcome),
+        }
+        self.record_deadline(stag);
+    }
+
+    fn record_deadline(&mut self, stag: STag) {
+        let Some(entry) = self.entries.get_mut(&stag) else { return };
+        let (before, after) = (entry.recorded, entry.deadline());
+        entry.recorded = after;
+        self.deadlines.change(stag.0, before, after);
+    }
+
+    /// Ends a deregistration: no core has the memory.
+    fn end(&mut self, out: &mut Outbox, stag: STag) {
+        let Some(entry) = self.entries.get_mut(&stag) else { return };
+        let State::Deregistering(deregistration) = core::mem::replace(&mut entry.state, State::Removed)
+        else {
+            return;
+        };
+        self.record_deadline(stag);
+        if let Some((reply, last)) = deregistration.into_waiter() {
+            self.forget(stag, last);
+            out.reply(reply, DeregisterOutcome::Done);
+        }
+    }
+
+    /// Has the application wait no longer. What no core has begun to remove stays as it was.
+    fn abandon(&mut self, out: &mut Outbox, stag: STag, outcome: DeregisterOutcome) {
+        let Some(entry) = self.entries.get_mut(&stag) else { return };
+        let State::Deregistering(deregistration) = &mut entry.state else { return };
+        if let Some(reply) = deregistration.abandon() {
+            out.reply(reply, outcome);
+        }
+        if !deregistration.is_removing() {
+            entry.state = State::Settled;
+        }
+        self.record_deadline(stag);
+    }
+
+    /// Frees the name of a registration, `stag` at first and `last` in the end.
+    fn forget(&mut self, stag: STag, last: STag) {
+        self.names.give_back(last);
+        if let Some(Registration { pd, .. }) = self.entries.remove(&stag) {
+            self.domains.give_back(pd);
+            if let Some(members) = self.members.get_mut(&pd) {
+                members.remove(&stag.0);
+                if members.is_empty() {
+                    self.members.remove(&pd);
+                }
+            }
+        }
+    }
+
+    // Time, and cores that end.
+
+    /// Returns when the next attempt is due, or something has taken too long.
     pub(super) fn next_deadline(&self) -> Instant {
         self.deadlines.next()
     }
 
-    /// Repeats the attempts that are due, and abandons those that have taken too long.
+    /// Repeats the attempts that are due, and abandons what has taken too long.
     pub(super) fn on_time(&mut self, now: Instant, out: &mut Outbox) {
         while let Some(stag) = self.deadlines.pop_due(now).map(STag) {
-            match self.pending.get_mut(&stag) {
-                Some(Pending::Deregistering(deregistration)) if now < deregistration.until => {
-                    deregistration.retry_at = Instant::NEVER;
-                    self.deadlines.change(stag.0, Instant::NEVER, deregistration.until);
-                    out.command(Command::Deregister { stag });
+            let Some(entry) = self.entries.get_mut(&stag) else { continue };
+            entry.recorded = Instant::NEVER;
+            match &mut entry.state {
+                State::Registering { awaited, .. } => {
+                    let silent = *awaited;
+                    self.give_up(now, out, stag, silent);
                 }
-                _ => self.abandon(out, stag),
+                State::Deregistering(deregistration) => {
+                    let step = deregistration.on_time(now, entry.cores);
+                    self.follow(now, out, stag, step);
+                }
+                State::Settled | State::Removed => debug_assert!(false, "nothing waits"),
             }
         }
     }
 
-    /// Ends a deregistration that has taken too long: the registration stays as it was.
-    fn abandon(&mut self, out: &mut Outbox, stag: STag) {
-        let Some(Pending::Deregistering(Deregistration { reply, kept, .. })) = self.pending.remove(&stag)
-        else {
-            debug_assert!(false, "only deregistrations have deadlines");
-            return;
-        };
-        self.settled.insert(stag, Settled::Registered);
-        let outcome = match kept {
-            Some(RemoveError::WindowsBound) => DeregisterOutcome::WindowsBound,
-            Some(RemoveError::InUse | RemoveError::Unknown) => DeregisterOutcome::InUse,
-            None => DeregisterOutcome::Unanswered,
-        };
-        out.reply(reply, outcome);
+    /// Counts a core that is polled no more as one that has answered: it reads and writes nothing.
+    pub(super) fn on_core_ended(&mut self, now: Instant, out: &mut Outbox, core: u8) {
+        let mut stags: Vec<u32> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.cores.contains(core))
+            .map(|(stag, _)| stag.0)
+            .collect();
+        stags.sort_unstable();
+        for stag in stags.into_iter().map(STag) {
+            self.on_registered(out, core, stag, Ok(()));
+            self.on_deregistered(now, out, core, stag, Ok(()));
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

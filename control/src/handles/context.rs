@@ -16,6 +16,7 @@ use super::event_fd::EventFd;
 use crate::engine::interface::reply::Reply;
 use crate::engine::interface::request::Request;
 use crate::engine::names::KeyedSequence;
+use crate::vocabulary::core_set::CoreSet;
 use crate::vocabulary::device::{DeviceConfig, Stopped};
 
 /// The context that all handles of a device share (verbs' device context). The device stops when the last
@@ -32,6 +33,8 @@ pub(crate) struct DeviceContext {
     next_shared_receive_queue: AtomicU32,
     /// Names for memory that is registered anew and windows that are bound anew.
     names: Mutex<KeyedSequence>,
+    /// How many cores the device has.
+    pub(super) cores: u8,
     /// Whether the device takes payload by reference.
     pub(crate) gathers: bool,
     config: DeviceConfig,
@@ -48,6 +51,7 @@ pub(super) struct ContextParts {
     pub(super) control_waker: Arc<ControlWaker>,
     pub(super) flags: Arc<DeviceFlags>,
     pub(super) names: KeyedSequence,
+    pub(super) cores: u8,
     pub(super) gathers: bool,
     pub(super) config: DeviceConfig,
     pub(super) events: Arc<AsyncEvents>,
@@ -62,6 +66,7 @@ impl DeviceContext {
             control_waker,
             flags,
             names,
+            cores,
             gathers,
             config,
             events,
@@ -78,6 +83,7 @@ impl DeviceContext {
             next_domain: AtomicU32::new(1),
             next_shared_receive_queue: AtomicU32::new(0),
             names: Mutex::new(names),
+            cores,
             gathers,
             config,
             events,
@@ -134,9 +140,9 @@ impl DeviceContext {
         self.flags.has_ended()
     }
 
-    /// Returns true if the core may still reach registered memory, though control may have ended.
-    pub(crate) fn is_driven(&self) -> bool {
-        self.flags.is_driven()
+    /// Returns the cores that may still reach registered memory, though control may have ended.
+    pub(crate) fn driven(&self) -> CoreSet {
+        self.flags.driven()
     }
 
     /// Returns another name for the slot of `stag`.

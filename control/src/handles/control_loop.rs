@@ -2,15 +2,17 @@
 //! application does, one round at a time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam::channel::{Receiver, TryRecvError};
+use warpline_dataplane::limits;
 use warpline_dataplane::ring::Rings;
 use warpline_dataplane::time::{Instant, SECOND};
 
 use super::clock::now;
 use crate::engine::Engine;
 use crate::engine::interface::request::Request;
+use crate::vocabulary::core_set::CoreSet;
 
 /// How long connections that are being closed may hold up the end of the device.
 const END_LINGER_NS: u64 = 2 * SECOND;
@@ -18,23 +20,26 @@ const END_LINGER_NS: u64 = 2 * SECOND;
 /// Flags that the threads of a device share.
 #[derive(Debug)]
 pub(crate) struct DeviceFlags {
-    /// The core is polled.
-    driven: AtomicBool,
+    /// The cores that are polled, a bit for each.
+    driven: AtomicU64,
     /// Control has ended: the poll thread is to end too.
     ended: AtomicBool,
 }
 
 impl DeviceFlags {
-    pub(crate) const fn new() -> Self {
-        Self { driven: AtomicBool::new(true), ended: AtomicBool::new(false) }
+    /// Returns those of a device whose `cores` cores are polled.
+    pub(crate) const fn new(cores: u8) -> Self {
+        Self { driven: AtomicU64::new(CoreSet::first(cores).to_bits()), ended: AtomicBool::new(false) }
     }
 
-    pub(crate) fn is_driven(&self) -> bool {
-        self.driven.load(Ordering::Acquire)
+    /// Returns the cores that are polled.
+    pub(crate) fn driven(&self) -> CoreSet {
+        CoreSet::from_bits(self.driven.load(Ordering::Acquire))
     }
 
-    pub(crate) fn clear_driven(&self) {
-        self.driven.store(false, Ordering::Release);
+    /// Records that `core` is polled no more.
+    pub(crate) fn clear_driven(&self, core: u8) {
+        self.driven.fetch_and(!CoreSet::EMPTY.with(core).to_bits(), Ordering::Release);
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -56,7 +61,7 @@ pub(super) enum Round {
     Busy,
     /// There was nothing to do.
     Idle,
-    /// The last handle of the device is gone and its connections are closed, or the core is polled no more:
+    /// The last handle of the device is gone and its connections are closed, or no core is polled any more:
     /// nothing comes after this.
     Last,
 }
@@ -65,20 +70,25 @@ pub(super) enum Round {
 pub(super) struct ControlLoop {
     engine: Engine,
     requests: Receiver<Request>,
-    rings: Rings,
+    /// By core.
+    rings: Vec<Rings>,
     flags: Arc<DeviceFlags>,
+    /// The cores that were polled when control last looked.
+    driven: CoreSet,
     /// When the device ends though connections are being closed; `None` while there are handles.
     end_at: Option<Instant>,
 }
 
 impl ControlLoop {
+    /// Returns the loop around `engine`, with the rings of each core.
     pub(super) const fn new(
         engine: Engine,
         requests: Receiver<Request>,
-        rings: Rings,
+        rings: Vec<Rings>,
         flags: Arc<DeviceFlags>,
     ) -> Self {
-        Self { engine, requests, rings, flags, end_at: None }
+        let driven = CoreSet::first(rings.len() as u8);
+        Self { engine, requests, rings, flags, driven, end_at: None }
     }
 
     /// Does everything that there is to do now.
@@ -87,14 +97,15 @@ impl ControlLoop {
             self.end_at.get_or_insert_with(|| now() + END_LINGER_NS);
             false
         });
-        // Before the events: those that the core sent before its driver went are taken too.
-        let driven = self.flags.is_driven();
+        // Before the events: those that a core sent before its driver went are taken too.
+        let driven = self.flags.driven();
         busy |= self.handle_events();
+        busy |= self.remove_cores(driven);
         self.engine.on_time(now());
         self.deliver();
         let ended = self.end_at.is_some_and(|end| !self.engine.has_business() || now() >= end);
         match busy {
-            _ if ended || !driven => Round::Last,
+            _ if ended || driven.is_empty() => Round::Last,
             true => Round::Busy,
             false => Round::Idle,
         }
@@ -108,7 +119,7 @@ impl ControlLoop {
 
     /// Returns true if a request or an event has come since the last round.
     pub(super) fn has_news(&self) -> bool {
-        !self.requests.is_empty() || !self.rings.events.is_empty()
+        !self.requests.is_empty() || self.rings.iter().any(|rings| !rings.events.is_empty())
     }
 
     /// Carries out the requests that have come. Returns true if there were any.
@@ -127,30 +138,39 @@ impl ControlLoop {
         }
     }
 
-    /// Takes in the events of the core. Returns true if there were any.
+    /// Takes in the events of the cores. Returns true if there were any.
     fn handle_events(&mut self) -> bool {
         let mut busy = false;
-        while let Some(event) = self.rings.events.pop() {
-            busy = true;
-            self.engine.on_event(now(), event);
-            self.deliver();
+        for core in 0..self.rings.len() {
+            // No more than a ring has room for: one core does not keep control from the others.
+            for _ in 0..limits::EVENTS {
+                let Some(event) = self.rings[core].events.pop() else { break };
+                busy = true;
+                self.engine.on_event(now(), core as u8, event);
+                self.deliver();
+            }
         }
         busy
     }
 
-    /// Passes commands to the core as far as its ring has room, then replies to the handles.
-    fn deliver(&mut self) {
-        let mut wake = false;
-        while let Some(command) = self.engine.next_command() {
-            wake = true;
-            if let Err(command) = self.rings.commands.push(command) {
-                self.engine.return_command(command);
-                break;
-            }
+    /// Has the engine handle the end of each core that is not among those `driven` any more, but the last
+    /// one: the device ends with that. Returns true if there was any.
+    fn remove_cores(&mut self, driven: CoreSet) -> bool {
+        let ended = core::mem::replace(&mut self.driven, driven).and(driven.complement());
+        if ended.is_empty() || driven.is_empty() {
+            return false;
         }
-        if wake {
-            // A core that sleeps carries them out at once.
-            self.rings.doorbells.wake();
+        for core in ended.iter() {
+            self.engine.on_core_ended(now(), core);
+        }
+        self.deliver();
+        true
+    }
+
+    /// Passes commands to each core as far as its ring has room, then replies to the handles.
+    fn deliver(&mut self) {
+        for (core, rings) in (0..).zip(&self.rings) {
+            deliver_commands(&mut self.engine, core, rings);
         }
         while let Some(deliver) = self.engine.next_reply() {
             deliver();
@@ -158,11 +178,28 @@ impl ControlLoop {
     }
 }
 
+fn deliver_commands(engine: &mut Engine, core: u8, rings: &Rings) {
+    let mut wake = false;
+    while let Some(command) = engine.next_command(core) {
+        wake = true;
+        if let Err(command) = rings.commands.push(command) {
+            engine.return_command(core, command);
+            break;
+        }
+    }
+    if wake {
+        // A core that sleeps carries them out at once.
+        rings.doorbells.wake();
+    }
+}
+
 impl Drop for ControlLoop {
-    /// Stops the core however control ends: it is not polled for nothing, and no application waits for it.
+    /// Stops the cores however control ends: none is polled for nothing, and no application waits for one.
     fn drop(&mut self) {
         self.flags.set_ended();
-        self.rings.doorbells.wake();
+        for rings in &self.rings {
+            rings.doorbells.wake();
+        }
         self.engine.stop();
     }
 }

@@ -36,13 +36,14 @@ const LONGEST_PAUSE_NS: u64 = MILLISECOND;
 
 /// Held while the core is polled; dropping it clears the flag.
 struct DrivenGuard {
+    core: u8,
     flags: Arc<DeviceFlags>,
     control: Arc<ControlWaker>,
 }
 
 impl Drop for DrivenGuard {
     fn drop(&mut self) {
-        self.flags.clear_driven();
+        self.flags.clear_driven(self.core);
         self.control.handle_events();
     }
 }
@@ -73,8 +74,10 @@ pub struct CoreDriver<D: Device> {
 }
 
 impl<D: Device> CoreDriver<D> {
-    /// Returns a driver of `core`, whose rings wake by `waker`, and that by `bell`.
+    /// Returns a driver of `core`, the one with number `number`, whose rings wake by `waker`, and that by
+    /// `bell`.
     pub(crate) fn new(
+        number: u8,
         mut core: Core<D>,
         waker: Arc<Waker>,
         bell: Arc<EventFd>,
@@ -85,7 +88,7 @@ impl<D: Device> CoreDriver<D> {
         // Without a descriptor left for it, this thread looks for frames from time to time.
         let interrupt = core.rx_interrupt().and_then(|interrupt| InterruptFd::new(interrupt).ok());
         let (interrupt_unexplained, pause_ns) = (false, SHORTEST_PAUSE_NS);
-        let driven = DrivenGuard { flags, control };
+        let driven = DrivenGuard { core: number, flags, control };
         let clock = PollClock::new();
         Self { core, clock, driven, waker, bell, announced, interrupt, interrupt_unexplained, pause_ns }
     }

@@ -9,6 +9,7 @@ use warpline_dataplane::qp::work::Slice;
 use super::registered::Registered;
 use crate::engine::interface::request::DeregisterOutcome;
 use crate::vocabulary::advertisement::Advertisement;
+use crate::vocabulary::core_set::CoreSet;
 use crate::vocabulary::memory::{Addressing, Sharing};
 
 /// Why memory is still registered.
@@ -21,16 +22,22 @@ pub enum DeregisterError {
     /// Windows are bound to it.
     #[error("windows are bound to the memory: invalidate them, then deregister again")]
     WindowsBound(MemoryRegion),
-    /// The core did not answer in time.
-    #[error("the core did not answer: is it polled?")]
-    Unanswered(MemoryRegion),
+    /// Cores did not answer in time. Where the memory was at several, its name may be invalid already: try
+    /// again until it is deregistered.
+    #[error("{cores} did not answer: is each of them polled?")]
+    Unanswered {
+        /// The memory.
+        region: MemoryRegion,
+        /// The cores.
+        cores: CoreSet,
+    },
 }
 
 impl DeregisterError {
     /// Returns the memory, to try again.
     pub fn into_region(self) -> MemoryRegion {
         match self {
-            Self::InUse(region) | Self::WindowsBound(region) | Self::Unanswered(region) => region,
+            Self::InUse(region) | Self::WindowsBound(region) | Self::Unanswered { region, .. } => region,
         }
     }
 }
@@ -198,7 +205,7 @@ impl MemoryRegion {
             DeregisterOutcome::Done => Ok(()),
             DeregisterOutcome::InUse => Err(DeregisterError::InUse(self)),
             DeregisterOutcome::WindowsBound => Err(DeregisterError::WindowsBound(self)),
-            DeregisterOutcome::Unanswered => Err(DeregisterError::Unanswered(self)),
+            DeregisterOutcome::Unanswered(cores) => Err(DeregisterError::Unanswered { region: self, cores }),
         }
     }
 }

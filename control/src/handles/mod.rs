@@ -38,6 +38,7 @@ pub(crate) mod queue_pair;
 mod registered;
 pub(crate) mod shared;
 pub(crate) mod shared_receive_queue;
+mod start;
 pub(crate) mod tcp_listener;
 pub(crate) mod tcp_stream;
 #[cfg(feature = "dpdk")]

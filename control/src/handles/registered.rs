@@ -7,6 +7,7 @@ use warpline_dataplane::memory::STag;
 
 use super::context::DeviceContext;
 use crate::engine::interface::request::{DeregisterOutcome, Request};
+use crate::vocabulary::core_set::CoreSet;
 
 /// How long a drop waits until no core reaches the memory.
 const DROP_WAIT: Duration = Duration::from_millis(100);
@@ -53,8 +54,10 @@ impl Registered {
             context.ask(|reply| Request::Deregister { stag, last, patience: Some(patience), reply });
         // Without control a core that is still polled keeps its memory. One that is not polled reaches none.
         // Requirements: DDP-8.3.1-07
-        let without_control =
-            || if context.is_driven() { DeregisterOutcome::Unanswered } else { DeregisterOutcome::Done };
+        let without_control = || match context.driven() {
+            CoreSet::EMPTY => DeregisterOutcome::Done,
+            cores => DeregisterOutcome::Unanswered(cores),
+        };
         let outcome = outcome.unwrap_or_else(|_| without_control());
         if outcome == DeregisterOutcome::Done {
             self.context = None;
@@ -104,10 +107,10 @@ mod tests {
         device.context.send(Request::Usage { reply }).unwrap();
         assert_eq!(device.wait_event(PATIENCE), Some(AsyncEvent::DeviceFatal));
         driver.poll_once();
-        let Err(DeregisterError::Unanswered(region)) = region.deregister(PATIENCE) else {
+        let Err(DeregisterError::Unanswered { region, .. }) = region.deregister(PATIENCE) else {
             panic!("the core was not asked")
         };
-        let Err(DeallocateError::Unanswered(window)) = window.deallocate(PATIENCE) else {
+        let Err(DeallocateError::Unanswered { window, .. }) = window.deallocate(PATIENCE) else {
             panic!("the core was not asked")
         };
         drop(driver);

@@ -9,6 +9,7 @@ use super::memory_region::MemoryRegion;
 use super::registered::Registered;
 use crate::engine::interface::request::DeregisterOutcome;
 use crate::vocabulary::advertisement::Advertisement;
+use crate::vocabulary::core_set::CoreSet;
 use crate::vocabulary::memory::Addressing;
 
 /// Why a window is still there.
@@ -18,16 +19,21 @@ pub enum DeallocateError {
     /// Read Responses that the peer has not acknowledged read by it.
     #[error("responses to the peer still read by the window: try again, or end the connection")]
     InUse(MemoryWindow),
-    /// The core did not answer in time.
-    #[error("the core did not answer: is it polled?")]
-    Unanswered(MemoryWindow),
+    /// Cores did not answer in time.
+    #[error("{cores} did not answer: is each of them polled?")]
+    Unanswered {
+        /// The window.
+        window: MemoryWindow,
+        /// The cores.
+        cores: CoreSet,
+    },
 }
 
 impl DeallocateError {
     /// Returns the window, to try again.
     pub fn into_window(self) -> MemoryWindow {
         match self {
-            Self::InUse(window) | Self::Unanswered(window) => window,
+            Self::InUse(window) | Self::Unanswered { window, .. } => window,
         }
     }
 }
@@ -100,7 +106,7 @@ impl MemoryWindow {
         match self.registered.deregister(patience) {
             DeregisterOutcome::Done => Ok(()),
             DeregisterOutcome::InUse | DeregisterOutcome::WindowsBound => Err(DeallocateError::InUse(self)),
-            DeregisterOutcome::Unanswered => Err(DeallocateError::Unanswered(self)),
+            DeregisterOutcome::Unanswered(cores) => Err(DeallocateError::Unanswered { window: self, cores }),
         }
     }
 }

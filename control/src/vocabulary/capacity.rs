@@ -63,16 +63,19 @@ impl Capacity {
         self.bounds().into_iter().find(|(_, number, most)| !(1..=*most).contains(number))
     }
 
-    /// Returns the tables of a core that has all of it.
-    pub(crate) fn tables(&self) -> Tables {
-        let usual = Tables::default();
+    /// Returns the tables of one of `cores` cores. Peers do not come to all cores alike, so each has a
+    /// quarter more than its share.
+    pub(crate) fn tables(&self, cores: u8) -> Tables {
+        let part = |of: usize| (of + of / 4).div_ceil(cores.into()).min(of);
+        let share = |of| if cores == 1 { of } else { part(of) };
+        let (usual, connections) = (Tables::default(), share(self.connections));
         Tables {
-            connections: self.connections,
-            time_waits: self.time_waits,
+            connections,
+            time_waits: share(self.time_waits),
             // One at least for each that has something to send.
-            send_descriptors: usual.send_descriptors.max(self.connections),
-            held_frames: self.frames,
-            queue_pairs: self.queue_pairs,
+            send_descriptors: usual.send_descriptors.max(connections),
+            held_frames: share(self.frames),
+            queue_pairs: share(self.queue_pairs),
             listeners: self.listeners,
             ..usual
         }

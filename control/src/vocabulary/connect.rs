@@ -89,11 +89,13 @@ pub struct ConnectConfig {
     pub tcp: Option<Behaviour>,
     /// The local address and port. The device chooses what is not given: an unspecified address, port 0.
     pub local: Option<SocketAddr>,
+    /// The core that serves the connection; the device takes its cores in turn if none is given.
+    pub core: Option<u8>,
 }
 
 impl Default for ConnectConfig {
     /// Returns no Private Data, no Markers, revision 2 or else 1, the client-server model, not permissive,
-    /// nudges, ten seconds, TCP as on the device, any local address and port.
+    /// nudges, ten seconds, TCP as on the device, any local address and port, any core.
     fn default() -> Self {
         Self {
             private_data: Vec::new(),
@@ -105,6 +107,7 @@ impl Default for ConnectConfig {
             timeout: STARTUP_TIMEOUT,
             tcp: None,
             local: None,
+            core: None,
         }
     }
 }
@@ -174,6 +177,20 @@ pub enum ConnectError {
     /// The [local address](ConnectConfig::local) is none of the device's.
     #[error("the local address is none of the device's: choose one of those it was started with")]
     NoAddress,
+    /// The device has no such [core](ConnectConfig::core), or it is polled no more.
+    #[error("the device has no core {core} that is polled: choose another, or none")]
+    NoCore {
+        /// The core.
+        core: u8,
+    },
+    /// Segments to the local port that is given come to another core than the one asked for.
+    #[error(
+        "what the peer sends to that local port comes to core {owner}: choose that core, or another port"
+    )]
+    OtherCore {
+        /// The core that they come to.
+        owner: u8,
+    },
     /// Streaming bytes of the peer wait to be read: read them, then start MPA.
     // Requirements: MPA-7.1.5-01
     #[error("{len} bytes of streaming data wait to be read: read them before MPA is started")]

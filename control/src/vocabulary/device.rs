@@ -187,6 +187,15 @@ pub enum StartError {
         /// The most that is possible.
         most: usize,
     },
+    /// There are other numbers of devices, cores and threads, or more than a device can have.
+    #[error("{devices} devices for {cores} cores: a device has one for each core, 1 to {max}",
+        max = limits::CORES_MAX)]
+    CoreCount {
+        /// Devices, which are the queues of a NIC.
+        devices: usize,
+        /// Cores, or threads for them.
+        cores: usize,
+    },
     /// There is not enough address space for the tables.
     #[error("no address space for tables of {0} bytes: take a smaller capacity, or raise `ulimit -v`")]
     AddressSpace(usize),

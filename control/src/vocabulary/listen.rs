@@ -48,12 +48,15 @@ pub struct ListenConfig {
     /// (`SO_REUSEADDR`, `RDMA_OPTION_ID_REUSEADDR`): one at all addresses and others at some of them. A
     /// connection then belongs to the listener that names its local address most exactly.
     pub reuse_address: bool,
+    /// The core that has all of its connections; without one, each connection is at the core that its
+    /// addresses and ports lead to. With a core, the port is one below those of active opens (49152).
+    pub core: Option<u8>,
 }
 
 impl Default for ListenConfig {
     /// Returns a backlog of 128, no Markers, any indication, not permissive, ten seconds for the Request, a
     /// minute for the application's answer and another for the first FPDU, TCP as on the device, no other
-    /// listener on the same port of the same address.
+    /// listener on the same port of the same address, connections at all cores.
     fn default() -> Self {
         Self {
             backlog: 128,
@@ -65,6 +68,7 @@ impl Default for ListenConfig {
             first_fpdu_timeout: Some(FIRST_FPDU_TIMEOUT),
             tcp: None,
             reuse_address: false,
+            core: None,
         }
     }
 }
@@ -80,6 +84,20 @@ pub enum ListenError {
     /// The address is none of the device's.
     #[error("{0} is no address of the device: choose one of those it was started with")]
     NoAddress(IpAddr),
+    /// The device has no such [core](ListenConfig::core), or it is polled no more.
+    #[error("the device has no core {core} that is polled: choose another, or none")]
+    NoCore {
+        /// The core.
+        core: u8,
+    },
+    /// Connections of the port are, or were, at other cores than those that the listener asks for.
+    #[error(
+        "the port {0} has had connections at other cores: choose another port, or the same cores as before"
+    )]
+    OtherCore(u16),
+    /// A port of active opens cannot be one core's.
+    #[error("port {0} may be that of a connection this end opens: with a core, choose a port below 49152")]
+    NoPortOfCore(u16),
     /// The device has as many listeners as it can.
     #[error("the device has as many listeners as it can: drop some")]
     TooManyListeners,

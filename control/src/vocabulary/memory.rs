@@ -2,6 +2,7 @@
 
 use warpline_dataplane::memory::{InsertError, Region};
 
+use super::core_set::CoreSet;
 use super::device::Stopped;
 
 /// The origin of the Tagged Offsets of a registration.
@@ -62,6 +63,9 @@ pub enum MemoryError {
     /// The memory is constant ([`Region::freeze`]), and the rights asked for are to write to it.
     #[error("the memory is constant: register it without a right to write")]
     Constant,
+    /// Cores did not answer in time. The memory is taken back.
+    #[error("{0} did not answer: the device's threads have too little time")]
+    Unanswered(CoreSet),
     /// The device has stopped.
     #[error(transparent)]
     Stopped(#[from] Stopped),

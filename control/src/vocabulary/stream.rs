@@ -19,12 +19,14 @@ pub struct StreamConfig {
     pub tcp: Option<Behaviour>,
     /// The local address and port. The device chooses what is not given: an unspecified address, port 0.
     pub local: Option<SocketAddr>,
+    /// The core that serves the connection; the device takes its cores in turn if none is given.
+    pub core: Option<u8>,
 }
 
 impl Default for StreamConfig {
-    /// Returns ten seconds, TCP as on the device, any local address and port.
+    /// Returns ten seconds, TCP as on the device, any local address and port, any core.
     fn default() -> Self {
-        Self { timeout: STARTUP_TIMEOUT, tcp: None, local: None }
+        Self { timeout: STARTUP_TIMEOUT, tcp: None, local: None, core: None }
     }
 }
 
@@ -119,11 +121,13 @@ pub struct TcpListenConfig {
     pub tcp: Option<Behaviour>,
     /// Whether listeners share a port, as in [`ListenConfig`](crate::ListenConfig::reuse_address).
     pub reuse_address: bool,
+    /// The core that has all of its connections, as in [`ListenConfig`](crate::ListenConfig::core).
+    pub core: Option<u8>,
 }
 
 impl Default for TcpListenConfig {
-    /// Returns a backlog of 128, TCP as on the device.
+    /// Returns a backlog of 128, TCP as on the device, connections at all cores.
     fn default() -> Self {
-        Self { backlog: 128, tcp: None, reuse_address: false }
+        Self { backlog: 128, tcp: None, reuse_address: false, core: None }
     }
 }

@@ -611,6 +611,11 @@
 #define WARPLINE_EVENT_OVERSIZED_PACKET 11
 
 /**
+ * Nobody polls the core of this number any more: its connections have failed, those of others go on.
+ */
+#define WARPLINE_EVENT_CORE_ENDED 12
+
+/**
  * The most bytes of a counter's name, with the zero byte at its end.
  */
 #define WARPLINE_MAX_COUNTER_NAME 56
@@ -1352,7 +1357,7 @@ struct warpline_event {
      */
     uint32_t event;
     /**
-     * The number of the queue pair, the shared receive queue or the completion queue.
+     * The number of the queue pair, the shared receive queue, the completion queue or the core.
      */
     uint32_t number;
     /**

@@ -125,7 +125,7 @@ impl From<&DeregisterError> for Failure {
 impl From<&DeallocateError> for Failure {
     fn from(error: &DeallocateError) -> Self {
         let code = match error {
-            DeallocateError::InUse(_) | DeallocateError::Unanswered(_) => libc::EBUSY,
+            DeallocateError::InUse(_) | DeallocateError::Unanswered { .. } => libc::EBUSY,
             _ => OTHER,
         };
         Self::of(code, error)

@@ -40,13 +40,16 @@ pub const WARPLINE_EVENT_OTHER: u32 = u32::MAX;
 /// tso off` has the kernel cut what it sends into segments.
 pub const WARPLINE_EVENT_OVERSIZED_PACKET: u32 = 11;
 
+/// Nobody polls the core of this number any more: its connections have failed, those of others go on.
+pub const WARPLINE_EVENT_CORE_ENDED: u32 = 12;
+
 /// Something that happened.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// `WARPLINE_EVENT_*`.
     pub event: u32,
-    /// The number of the queue pair, the shared receive queue or the completion queue.
+    /// The number of the queue pair, the shared receive queue, the completion queue or the core.
     pub number: u32,
     /// Of `WARPLINE_EVENT_QP_FATAL` to `_QP_ACCESS_ERROR`, why: as `status` of `warpline_wc`.
     pub status: u32,
@@ -99,6 +102,7 @@ impl From<AsyncEvent> for Event {
             AsyncEvent::SharedReceiveLimit { srq } => plain(WARPLINE_EVENT_SRQ_LIMIT, srq.0),
             AsyncEvent::CompletionQueueOverflow { cq } => plain(WARPLINE_EVENT_CQ_ERROR, cq.0),
             AsyncEvent::DeviceFatal => plain(WARPLINE_EVENT_DEVICE_FATAL, 0),
+            AsyncEvent::CoreEnded { core } => plain(WARPLINE_EVENT_CORE_ENDED, core.into()),
             AsyncEvent::AddressConflict { address, mac, abandoned: false } => {
                 Self::about(WARPLINE_EVENT_ADDRESS_CONFLICT, address, mac)
             }

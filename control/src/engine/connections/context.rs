@@ -14,6 +14,7 @@ use super::phase::{Operating, Phase, Waiter};
 use crate::engine::interface::shared_stream::SharedStream;
 use crate::engine::outbox::Outbox;
 use crate::engine::queue_pairs::{LINGER_NS, QueuePairs};
+use crate::engine::registrations::Registrations;
 use crate::engine::startup::{Agreement, Setup};
 use crate::vocabulary::device::CrcPolicy;
 
@@ -27,13 +28,14 @@ pub(super) struct Context<'a> {
     pub(super) crc: CrcPolicy,
     pub(super) out: &'a mut Outbox,
     pub(super) queue_pairs: &'a mut QueuePairs,
+    pub(super) registrations: &'a mut Registrations,
     pub(super) listeners: &'a mut Listeners,
     pub(super) openings: &'a mut Openings,
 }
 
 impl Context<'_> {
     pub(super) fn command(&mut self, command: Command) {
-        self.out.command(command);
+        self.out.command(self.id, command);
     }
 
     /// Sends `octets` and a FIN after them.
@@ -75,6 +77,12 @@ impl Context<'_> {
         }
         stream.charge(octets.len());
         self.command(Command::Stream { connection: self.id, octets, then: AfterStream::Stay });
+    }
+
+    /// Gives the core of the connection the memory that `qp` may use. This comes before the command that
+    /// begins Full Operation.
+    pub(super) fn bring_memory(&mut self, qp: &SharedQp) {
+        self.registrations.adopt(self.out, qp.pd, self.id.core());
     }
 
     /// Begins Full Operation: the octets from here on are FPDUs of `qp`.

@@ -61,6 +61,7 @@ fn on_reply(cx: &mut Context<'_>, awaiting: Box<AwaitingReply>, reply: Reply, re
             let nudges = config.nudges && peer.depths.is_some();
             let operation = FullOperation { nudges, startup_octets, ..full_operation(true, setup) };
             let operation = cx.queue_pairs.configure(&qp, operation);
+            cx.bring_memory(&qp);
             cx.command(Command::Start { connection: cx.id, qp: qp.clone(), operation });
             let (version, depths) = (setup.agreement.version, setup.outcome.depths);
             let connected = Connected { private_data, peer, version, depths };

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use crossbeam::channel::{self, Receiver, Sender};
 use warpline_dataplane::limits;
 use warpline_dataplane::ring::{Command, ConnectionId, ListenAddress};
+use warpline_dataplane::tcp::Behaviour;
 
 use crate::engine::interface::request::{Arrival, ArrivalQueue, NewStreamListener, PeerRequest};
 use crate::engine::interface::shared_stream::SharedStream;
 use crate::engine::names::Table;
 use crate::engine::outbox::Outbox;
 use crate::vocabulary::connect::SocketPair;
+use crate::vocabulary::core_set::CoreSet;
 use crate::vocabulary::listen::{ListenConfig, ListenError, backlog};
 use crate::vocabulary::startup::StartupFault;
 use crate::vocabulary::stream::TcpListenConfig;
@@ -59,6 +61,16 @@ pub(super) enum Accept {
     Refuse,
 }
 
+/// Has `core` listen, or all cores: a peer may come to any of them.
+fn listen_at(out: &mut Outbox, at: ListenAddress, backlog: u32, tcp: Option<Behaviour>, core: Option<u8>) {
+    let ListenAddress { address, port } = at;
+    let all = CoreSet::first(out.cores());
+    let cores = core.map_or(all, |core| CoreSet::EMPTY.with(core));
+    // Each core has a share, of which there are twice as many: peers do not come to all of them alike.
+    let backlog = if cores.len() == 1 { backlog } else { (2 * backlog).div_ceil(cores.len() as u32) };
+    out.command_each(cores, || Command::Listen { address, port, backlog, tcp });
+}
+
 /// The connections of a dropped listener that no application has accepted.
 #[derive(Default)]
 pub(super) struct Orphans {
@@ -94,13 +106,16 @@ impl Listeners {
         out: &mut Outbox,
         at: ListenAddress,
         listener: MpaListener,
+        place: impl FnOnce(u16, Option<u8>) -> Result<(), ListenError>,
     ) -> Result<u16, ListenError> {
         let config = ListenConfig { backlog: backlog(listener.config.backlog), ..listener.config };
         let listener = MpaListener { config, ..listener };
         let (reuse_address, kind) = (config.reuse_address, Kind::Mpa { listener, awaited: Table::default() });
-        let ListenAddress { address, port } = self.insert(at, Listener { reuse_address, kind })?;
-        out.command(Command::Listen { address, port, backlog: config.backlog, tcp: config.tcp });
-        Ok(port)
+        let at = self.free_address(at, reuse_address)?;
+        place(at.port, config.core)?;
+        self.table.insert(at, Listener { reuse_address, kind });
+        listen_at(out, at, config.backlog, config.tcp, config.core);
+        Ok(at.port)
     }
 
     /// Listens for connections in streaming mode.
@@ -109,6 +124,7 @@ impl Listeners {
         out: &mut Outbox,
         at: ListenAddress,
         config: TcpListenConfig,
+        place: impl FnOnce(u16, Option<u8>) -> Result<(), ListenError>,
     ) -> Result<NewStreamListener, ListenError> {
         let backlog = backlog(config.backlog);
         // Those that wait, and those whose handshake is complete meanwhile.
@@ -116,15 +132,11 @@ impl Listeners {
         let streams = receiver.clone();
         let listener =
             Listener { reuse_address: config.reuse_address, kind: Kind::Streams { sender, receiver } };
-        let ListenAddress { address, port } = self.insert(at, listener)?;
-        out.command(Command::Listen { address, port, backlog, tcp: config.tcp });
-        Ok(NewStreamListener { port, streams })
-    }
-
-    fn insert(&mut self, at: ListenAddress, listener: Listener) -> Result<ListenAddress, ListenError> {
-        let at = self.free_address(at, listener.reuse_address)?;
+        let at = self.free_address(at, config.reuse_address)?;
+        place(at.port, config.core)?;
         self.table.insert(at, listener);
-        Ok(at)
+        listen_at(out, at, backlog, config.tcp, config.core);
+        Ok(NewStreamListener { port: at.port, streams })
     }
 
     /// Returns the address `at`, with a port that no other listener has if it names none.
@@ -160,7 +172,9 @@ impl Listeners {
     /// Listens no more. Returns the connections that no application has taken.
     pub(super) fn unlisten(&mut self, out: &mut Outbox, at: ListenAddress) -> Orphans {
         let Some(listener) = self.table.remove(&at) else { return Orphans::default() };
-        out.command(Command::Unlisten { address: at.address, port: at.port });
+        let ListenAddress { address, port } = at;
+        // A core that has no such listener does nothing.
+        out.command_each(CoreSet::first(out.cores()), || Command::Unlisten { address, port });
         match listener.kind {
             Kind::Mpa { listener, awaited } => {
                 let arrivals = listener.arrivals.1.try_iter();

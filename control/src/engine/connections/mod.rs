@@ -38,7 +38,9 @@ use super::interface::request::StreamRequest;
 use super::interface::shared_stream::SharedStream;
 use super::names::Table;
 use super::outbox::Outbox;
+use super::placement::Placement;
 use super::queue_pairs::QueuePairs;
+use super::registrations::Registrations;
 use crate::vocabulary::connect::ConnectError;
 use crate::vocabulary::device::CrcPolicy;
 use crate::vocabulary::listen::{AnswerError, ListenError};
@@ -54,6 +56,7 @@ pub(super) struct Step<'a> {
     pub(super) now: Instant,
     pub(super) out: &'a mut Outbox,
     pub(super) queue_pairs: &'a mut QueuePairs,
+    pub(super) registrations: &'a mut Registrations,
 }
 
 /// A connection.
@@ -79,12 +82,18 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    pub(super) fn new(crc: CrcPolicy, listeners: usize, quotas: &Quotas, next_port: u16) -> Self {
+    pub(super) fn new(
+        crc: CrcPolicy,
+        listeners: usize,
+        quotas: &Quotas,
+        placement: Placement,
+        next_port: u16,
+    ) -> Self {
         Self {
             crc,
             table: Table::default(),
             deadlines: Deadlines::new(),
-            openings: Openings::new(),
+            openings: Openings::new(placement),
             listeners: Listeners::new(listeners, next_port),
             peers: Holdings::new(quotas.connections_per_peer),
             networks: Holdings::new(quotas.connections_per_network),
@@ -150,9 +159,9 @@ impl Connections {
     ) -> Option<(Context<'a>, &'a mut Phase)> {
         let Self { crc, table, openings, listeners, .. } = self;
         let Connection { flow, phase, .. } = table.get_mut(&id)?;
-        let Step { now, out, queue_pairs } = step;
+        let Step { now, out, queue_pairs, registrations } = step;
         let (crc, now, flow) = (*crc, *now, *flow);
-        let cx = Context { id, flow, now, crc, out, queue_pairs, listeners, openings };
+        let cx = Context { id, flow, now, crc, out, queue_pairs, registrations, listeners, openings };
         Some((cx, phase))
     }
 
@@ -229,7 +238,11 @@ impl Connections {
         at: ListenAddress,
         listener: MpaListener,
     ) -> Result<u16, ListenError> {
-        self.listeners.listen(step.out, at, listener)
+        let Self { table, openings, listeners, .. } = self;
+        let polled = step.out.alive();
+        let place =
+            |port, core| openings.placement().place_listener(polled, port, core, || has_port(table, port));
+        listeners.listen(step.out, at, listener, place)
     }
 
     /// Closes the connections of a listener that no application has taken.
@@ -278,7 +291,7 @@ impl Connections {
         let phase = self.table.get_mut(&id).map(|connection| &mut connection.phase);
         if let Some(Phase::Operating(Operating { finishing, .. })) = phase {
             *finishing = true;
-            step.out.command(Command::Disconnect { connection: id, within_ns });
+            step.out.command(id, Command::Disconnect { connection: id, within_ns });
         }
     }
 
@@ -288,24 +301,34 @@ impl Connections {
                 self.openings.open_stream(step.now, step.out, remote, config, reply);
             }
             StreamRequest::Listen { at, config, reply } => {
-                let listener = self.listeners.listen_streams(step.out, at, config);
+                let Self { table, openings, listeners, .. } = self;
+                let polled = step.out.alive();
+                let place = |port, core| {
+                    openings.placement().place_listener(polled, port, core, || has_port(table, port))
+                };
+                let listener = listeners.listen_streams(step.out, at, config, place);
                 step.out.reply(reply, listener);
             }
-            StreamRequest::Admit { connection } => step.out.command(Command::Admit { connection }),
+            StreamRequest::Admit { connection } => {
+                step.out.command(connection, Command::Admit { connection });
+            }
             StreamRequest::Write { connection, octets } => {
                 // What was written before MPA began is sent before it: requests come in order.
                 if self.stream_of(connection).is_some_and(|stream| stream.sends()) {
-                    step.out.command(Command::Stream { connection, octets, then: AfterStream::Stay });
+                    let then = AfterStream::Stay;
+                    step.out.command(connection, Command::Stream { connection, octets, then });
                 }
             }
             StreamRequest::Take { connection, octets } => {
-                step.out.command(Command::ConsumeStream { connection, octets });
+                step.out.command(connection, Command::ConsumeStream { connection, octets });
             }
-            StreamRequest::Finish { connection } => step.out.command(Command::Close { connection }),
+            StreamRequest::Finish { connection } => {
+                step.out.command(connection, Command::Close { connection });
+            }
             StreamRequest::Abort { connection } => {
                 let phase = self.table.get(&connection).map(|connection| &connection.phase);
                 if matches!(phase, Some(Phase::Bytes(_))) || self.stream_of(connection).is_some() {
-                    step.out.command(Command::Abort { connection });
+                    step.out.command(connection, Command::Abort { connection });
                 }
             }
             StreamRequest::Abandon { connection } => self.advance(step, connection, streaming::abandon),
@@ -474,6 +497,17 @@ impl Connections {
         self.advance_or_remove(step, id, |cx, phase| events::on_closed(cx, phase, reason));
     }
 
+    /// Ends the connections of a core that is polled no more, and those that it was opening.
+    pub(super) fn on_core_ended(&mut self, step: &mut Step<'_>, core: u8) {
+        self.openings.on_core_ended(step.out, step.queue_pairs, core);
+        let mut ids: Vec<u64> =
+            self.table.keys().filter(|id| id.core() == core).map(|id| id.to_bits()).collect();
+        ids.sort_unstable();
+        for id in ids {
+            self.on_closed(step, ConnectionId::from_bits(id), CloseReason::Aborted);
+        }
+    }
+
     // What time brings.
 
     /// Returns when the next phase or opening has taken too long.
@@ -488,6 +522,11 @@ impl Connections {
         }
         self.openings.on_time(step.now, step.out, step.queue_pairs);
     }
+}
+
+/// Returns true if a connection has the local port `port`, or may have it. Looks at all connections.
+fn has_port(table: &Table<ConnectionId, Connection>, port: u16) -> bool {
+    table.values().any(|connection| connection.flow.is_none_or(|flow| flow.local_port == port))
 }
 
 /// Closes a connection that no application accepts, and returns its first phase.

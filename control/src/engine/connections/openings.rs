@@ -15,6 +15,7 @@ use crate::engine::interface::reply::Reply;
 use crate::engine::interface::shared_stream::SharedStream;
 use crate::engine::names::Table;
 use crate::engine::outbox::Outbox;
+use crate::engine::placement::Placement;
 use crate::engine::queue_pairs::QueuePairs;
 use crate::vocabulary::connect::ConnectError;
 use crate::vocabulary::duration::nanos;
@@ -34,6 +35,8 @@ pub(super) enum Purpose {
 
 /// A connection that the core is opening.
 pub(super) struct Opening {
+    /// The core that opens it.
+    core: u8,
     /// TCP's handshake, and MPA startup, are over by then.
     pub(super) deadline: Instant,
     /// `None` once the application has its reply.
@@ -49,6 +52,7 @@ impl Opening {
 
 /// All connections that the core is opening, by the token of the command.
 pub(super) struct Openings {
+    placement: Placement,
     table: Table<u64, Opening>,
     /// When the core has not answered in time.
     deadlines: Deadlines<u64>,
@@ -56,12 +60,17 @@ pub(super) struct Openings {
 }
 
 impl Openings {
-    pub(super) fn new() -> Self {
-        Self { table: Table::default(), deadlines: Deadlines::new(), next_token: 0 }
+    pub(super) fn new(placement: Placement) -> Self {
+        Self { placement, table: Table::default(), deadlines: Deadlines::new(), next_token: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
         self.table.len()
+    }
+
+    /// Returns where connections go.
+    pub(super) const fn placement(&mut self) -> &mut Placement {
+        &mut self.placement
     }
 
     fn insert(&mut self, opening: Opening) -> u64 {
@@ -84,10 +93,17 @@ impl Openings {
         let (deadline, attempt) = (awaiting.initiator.deadline(), &awaiting.attempt);
         let (remote, timeout_ns) = (attempt.remote, deadline - now);
         let (local, tcp) = (attempt.config.local, attempt.config.tcp);
-        let qp = attempt.qp.clone();
-        let token = self.insert(Opening { deadline, purpose: Some(Purpose::Mpa(awaiting)) });
+        let (qp, core) =
+            (attempt.qp.clone(), self.placement.core_for(out.alive(), attempt.config.core, local, remote));
+        let purpose = Purpose::Mpa(awaiting);
+        let core = match core {
+            Ok(core) => core,
+            Err(error) => return fail(out, queue_pairs, purpose, error),
+        };
+        let token = self.insert(Opening { core, deadline, purpose: Some(purpose) });
         queue_pairs.set_opening(&qp, token);
-        out.command(Command::Connect { token, local, remote, timeout_ns, tcp, octets: request });
+        let connect = Command::Connect { token, local, remote, timeout_ns, tcp, octets: request };
+        out.command_core(core, connect);
     }
 
     /// Opens a TCP connection for streaming mode.
@@ -99,11 +115,16 @@ impl Openings {
         config: StreamConfig,
         reply: Reply<Result<Arc<SharedStream>, ConnectError>>,
     ) {
-        let StreamConfig { timeout, tcp, local } = config;
+        let StreamConfig { timeout, tcp, local, core } = config;
+        let core = match self.placement.core_for(out.alive(), core, local, remote) {
+            Ok(core) => core,
+            Err(error) => return out.reply(reply, Err(error)),
+        };
         let timeout_ns = nanos(timeout);
         let purpose = Some(Purpose::Stream { remote, reply });
-        let token = self.insert(Opening { deadline: now + timeout_ns, purpose });
-        out.command(Command::Connect { token, local, remote, timeout_ns, tcp, octets: Box::default() });
+        let token = self.insert(Opening { core, deadline: now + timeout_ns, purpose });
+        let octets = Box::default();
+        out.command_core(core, Command::Connect { token, local, remote, timeout_ns, tcp, octets });
     }
 
     /// Removes and returns the opening `token`, which the core has completed or failed.
@@ -146,13 +167,25 @@ impl Openings {
         }
     }
 
+    /// Ends what a core was opening that is polled no more.
+    pub(super) fn on_core_ended(&mut self, out: &mut Outbox, queue_pairs: &mut QueuePairs, core: u8) {
+        let mut tokens: Vec<u64> =
+            self.table.iter().filter(|(_, opening)| opening.core == core).map(|(token, _)| *token).collect();
+        tokens.sort_unstable();
+        for token in tokens {
+            if let Some(purpose) = self.take(token).and_then(|opening| opening.purpose) {
+                fail(out, queue_pairs, purpose, ConnectError::Closed(CloseReason::Aborted));
+            }
+        }
+    }
+
     /// Has the core give up the connection that it opens for `token`, if the application has no reply yet.
     fn end(&mut self, out: &mut Outbox, queue_pairs: &mut QueuePairs, token: u64, error: ConnectError) {
         let Some(opening) = self.table.get_mut(&token) else { return };
-        let at = opening.unanswered_at();
+        let (at, core) = (opening.unanswered_at(), opening.core);
         if let Some(purpose) = opening.purpose.take() {
             self.deadlines.change(token, at, Instant::NEVER);
-            out.command(Command::GiveUp { token });
+            out.command_core(core, Command::GiveUp { token });
             fail(out, queue_pairs, purpose, error);
         }
     }

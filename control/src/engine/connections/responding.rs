@@ -197,6 +197,7 @@ pub(super) fn accept(cx: &mut Context<'_>, phase: Phase, acceptance: Acceptance)
             // Requirements: MPA-7.1.2-26
             let operation = FullOperation { startup_octets: unconsumed, first_fpdu_ns, ..operation };
             let operation = cx.queue_pairs.configure(&qp, operation);
+            cx.bring_memory(&qp);
             let then = AfterStream::FullOperation { qp: qp.clone(), operation };
             cx.command(Command::Stream { connection: cx.id, octets, then });
             let accepted = Accepted { version: setup.agreement.version, depths: setup.outcome.depths };

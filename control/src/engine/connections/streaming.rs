@@ -50,7 +50,7 @@ pub(super) fn attach(
     }
     // What the application has not read is not consumed: the core hands it over once more.
     before.dequeue_pending();
-    let doorbells = cx.queue_pairs.doorbells().clone();
+    let doorbells = cx.queue_pairs.doorbells(cx.id.core()).clone();
     let stream = Arc::new(SharedByteStream::new(cx.id.slot(), doorbells, config));
     cx.command(Command::AttachByteStream { connection: cx.id, stream: stream.clone() });
     cx.out.reply(reply, Ok(stream.clone()));
@@ -167,6 +167,7 @@ pub(super) fn start_unnegotiated(
                 return Phase::Streaming(stream);
             }
             stream.give_to_mpa(direction);
+            cx.bring_memory(qp);
             cx.command(command);
             cx.operate(qp.clone(), Waiter::Start(reply), Some(stream))
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crossbeam::channel::Receiver;
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::ProtectionDomainId;
+use warpline_dataplane::net::addresses::Addresses;
 use warpline_dataplane::qp::async_event::AsyncEvents;
 use warpline_dataplane::qp::completion_queue::CompletionRing;
 use warpline_dataplane::qp::shared::{CompletionRings, QueueDepths, SharedQp};
@@ -16,6 +17,7 @@ use warpline_dataplane::time::Instant;
 use crate::engine::interface::reply::Reply;
 use crate::engine::interface::request::{Arrival, NewQueuePair, Request, StreamRequest, arrival_queue};
 use crate::engine::names::KeyedSequence;
+use crate::engine::placement::Placement;
 use crate::engine::startup::{Initiator, Offer, Proposal, ReadsWanted, Terms};
 use crate::engine::{Engine, EngineConfig};
 use crate::vocabulary::capacity::Capacity;
@@ -39,7 +41,8 @@ fn engine() -> (Engine, Receiver<Arrival>) {
             connections_per_peer: usize::MAX,
             ..Quotas::default()
         },
-        doorbells: Rings::new().doorbells,
+        doorbells: Box::new([Rings::new().doorbells]),
+        placement: Placement::new(None, Addresses::new()),
         events: Arc::new(AsyncEvents::new(None)),
         random: KeyedSequence::new([1; 16]),
     });
@@ -54,7 +57,7 @@ fn engine() -> (Engine, Receiver<Arrival>) {
 
 /// Returns the commands of the engine, and delivers its replies.
 fn deliver(engine: &mut Engine) -> Vec<Command> {
-    let commands = std::iter::from_fn(|| engine.next_command()).collect();
+    let commands = std::iter::from_fn(|| engine.next_command(0)).collect();
     while let Some(deliver) = engine.next_reply() {
         deliver();
     }
@@ -81,7 +84,7 @@ fn what_is_due_is_found_among_a_hundred_thousand_connections() {
     let mut waiting = Vec::new();
     for number in 0..CONNECTIONS {
         let now = Instant::from_nanos(number + 1);
-        engine.on_event(now, accepted(number));
+        engine.on_event(now, 0, accepted(number));
         let (reply, receiver) = Reply::new();
         let connect =
             StreamRequest::Connect { remote: (OURS, PORT).into(), config: StreamConfig::default(), reply };
@@ -127,15 +130,15 @@ fn operate(
     engine.on_request(now, Request::CreateQp { pd, config, completions, receives: None, reply });
     deliver(engine);
     let new = created.try_recv().expect("a reply").expect("room for a queue pair");
-    engine.on_event(now, accepted(number));
+    engine.on_event(now, 0, accepted(number));
     let connection = ConnectionId::from_bits(number);
-    engine.on_event(now, Event::Stream { connection, octets: request.into() });
+    engine.on_event(now, 0, Event::Stream { connection, octets: request.into() });
     assert!(matches!(arrived.try_recv(), Ok(Arrival::Request { .. })));
     let (reply, accepted) = Reply::new();
     let (qp, private_data) = (new.shared.clone(), Box::default());
     let reads = ReadsWanted::default();
     engine.on_request(now, Request::Accept { connection, qp, reads, private_data, reply });
-    engine.on_event(now, Event::Operating { connection });
+    engine.on_event(now, 0, Event::Operating { connection });
     deliver(engine);
     accepted.try_recv().expect("a reply").expect("accepted");
     new

@@ -19,6 +19,7 @@ use super::connection_status::ConnectionStatus;
 use super::reply::Reply;
 use super::shared_stream::SharedStream;
 use crate::vocabulary::connect::{ConnectConfig, ConnectError, Connected, SocketPair};
+use crate::vocabulary::core_set::CoreSet;
 use crate::vocabulary::device::Usage;
 use crate::vocabulary::listen::{Accepted, AnswerError, ListenConfig, ListenError, backlog};
 use crate::vocabulary::memory::{Addressing, MemoryError};
@@ -53,6 +54,9 @@ pub(crate) fn arrival_queue(config: &ListenConfig) -> ArrivalQueue {
     channel::bounded(2 * backlog(config.backlog) as usize)
 }
 
+/// Counters by core; `None` for a core that has not answered.
+pub(crate) type CoreStatistics = Vec<Option<Statistics>>;
+
 /// How a deregistration ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeregisterOutcome {
@@ -62,8 +66,8 @@ pub(crate) enum DeregisterOutcome {
     InUse,
     /// Windows are bound to it.
     WindowsBound,
-    /// The core did not answer.
-    Unanswered,
+    /// These cores did not answer.
+    Unanswered(CoreSet),
 }
 
 /// One request of the API.
@@ -147,8 +151,9 @@ pub(crate) enum Request {
     },
     /// About connections in streaming mode.
     Stream(StreamRequest),
+    /// Of each core.
     Statistics {
-        reply: Reply<Statistics>,
+        reply: Reply<CoreStatistics>,
     },
     ConnectionReport {
         qp: QpNumber,

@@ -10,6 +10,7 @@ use warpline_dataplane::core::tables::{Tables, Usage};
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device::sim::SimDevice;
 use warpline_dataplane::memory::ProtectionDomainId;
+use warpline_dataplane::net::addresses::Addresses;
 use warpline_dataplane::qp::async_event::AsyncEvents;
 use warpline_dataplane::qp::completion_queue::CompletionRing;
 use warpline_dataplane::qp::shared::CompletionRings;
@@ -19,6 +20,7 @@ use warpline_dataplane::time::Instant;
 use crate::engine::interface::reply::Reply;
 use crate::engine::interface::request::{NewQueuePair, Request};
 use crate::engine::names::KeyedSequence;
+use crate::engine::placement::Placement;
 use crate::engine::{Engine, EngineConfig};
 use crate::vocabulary::capacity::Capacity;
 use crate::vocabulary::device::CrcPolicy;
@@ -120,7 +122,8 @@ impl Host {
             crc,
             capacity: Capacity::default(),
             quotas,
-            doorbells: rings.doorbells.clone(),
+            doorbells: Box::new([rings.doorbells.clone()]),
+            placement: Placement::new(None, Addresses::new()),
             events: Arc::new(AsyncEvents::new(None)),
             random: KeyedSequence::new(key.to_le_bytes()),
         });
@@ -136,7 +139,7 @@ impl Host {
         while let Some(event) = rings.events.pop() {
             busy = true;
             cost.events += 1;
-            counted(&mut cost.engine_allocations, || engine.on_event(now, event));
+            counted(&mut cost.engine_allocations, || engine.on_event(now, 0, event));
         }
         counted(&mut cost.engine_allocations, || engine.on_time(now));
         busy | self.deliver()
@@ -145,10 +148,10 @@ impl Host {
     /// Delivers the outputs of the engine. Returns true if there were any.
     fn deliver(&mut self) -> bool {
         let mut busy = false;
-        while let Some(command) = self.engine.next_command() {
+        while let Some(command) = self.engine.next_command(0) {
             busy = true;
             if let Err(command) = self.rings.commands.push(command) {
-                self.engine.return_command(command);
+                self.engine.return_command(0, command);
                 break;
             }
             self.cost.commands += 1;

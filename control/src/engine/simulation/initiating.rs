@@ -48,6 +48,7 @@ impl Play {
             timeout: self.time_limit(),
             tcp: None,
             local: None,
+            core: None,
         };
         self.attempts.push(Attempt { config: config.clone() });
         config

@@ -20,7 +20,7 @@ impl Play {
     pub(super) fn open_stream(&mut self, side: usize) {
         let port = if self.rng.bool() { STREAM_PORT } else { MPA_PORT };
         let (remote, timeout) = (self.remote(side, port), self.time_limit());
-        let config = StreamConfig { timeout, tcp: None, local: None };
+        let config = StreamConfig { timeout, ..StreamConfig::default() };
         let reply = self.ask(side, |reply| Request::Stream(StreamRequest::Connect { remote, config, reply }));
         let within_ns = nanos(timeout);
         self.expect("open a stream", within_ns, reply, move |play, result| match result {

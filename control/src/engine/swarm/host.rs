@@ -9,6 +9,7 @@ use warpline_dataplane::core::Config;
 use warpline_dataplane::core::tables::{Tables, Usage};
 use warpline_dataplane::core::testing::SimulatedCore;
 use warpline_dataplane::device::sim::SimDevice;
+use warpline_dataplane::net::addresses::Addresses;
 use warpline_dataplane::net::addresses::Cidr;
 use warpline_dataplane::qp::async_event::AsyncEvents;
 use warpline_dataplane::qp::completion_queue::CompletionRing;
@@ -25,6 +26,7 @@ use crate::engine::interface::request::{Arrival, arrival_queue};
 use crate::engine::interface::request::{NewQueuePair, NewStreamListener, Request, StreamRequest};
 use crate::engine::interface::shared_stream::SharedStream;
 use crate::engine::names::KeyedSequence;
+use crate::engine::placement::Placement;
 use crate::engine::{Engine, EngineConfig};
 use crate::vocabulary::capacity::Capacity;
 use crate::vocabulary::device::CrcPolicy;
@@ -109,7 +111,8 @@ impl Host {
             crc: if draw.crc_always { CrcPolicy::Always } else { CrcPolicy::OffIfPeerAgrees },
             capacity: Capacity::default(),
             quotas: Quotas::default(),
-            doorbells: rings.doorbells.clone(),
+            doorbells: Box::new([rings.doorbells.clone()]),
+            placement: Placement::new(None, Addresses::new()),
             events: Arc::new(AsyncEvents::new(None)),
             random: KeyedSequence::new(key.to_le_bytes()),
         });
@@ -172,7 +175,7 @@ impl Host {
         if self.control_stalls_until <= now {
             while let Some(event) = self.rings.events.pop() {
                 busy = true;
-                self.engine.on_event(now, event);
+                self.engine.on_event(now, 0, event);
             }
             self.engine.on_time(now);
             busy |= self.deliver();
@@ -183,9 +186,9 @@ impl Host {
     /// Delivers the outputs of the engine. Returns true if there were any.
     fn deliver(&mut self) -> bool {
         let mut busy = false;
-        while let Some(command) = self.engine.next_command() {
+        while let Some(command) = self.engine.next_command(0) {
             if let Err(command) = self.rings.commands.push(command) {
-                self.engine.return_command(command);
+                self.engine.return_command(0, command);
                 break;
             }
             busy = true;

@@ -1,0 +1,189 @@
+//! Which core a connection is at: one that this end opens, and those of a listener.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use warpline_dataplane::limits;
+use warpline_dataplane::net::addresses::{Addresses, source_for};
+use warpline_dataplane::steering::Steering;
+use warpline_dataplane::wire::flow::Flow;
+
+use crate::vocabulary::connect::ConnectError;
+use crate::vocabulary::core_set::CoreSet;
+use crate::vocabulary::listen::ListenError;
+
+/// The cores of a device, and which of them a connection that this end opens goes to.
+pub(crate) struct Placement {
+    /// Where the peer's segments go; `None` with one core.
+    steering: Option<Arc<Steering>>,
+    /// The device's own, from which that of a connection is chosen.
+    addresses: Addresses,
+    /// The core whose turn it is.
+    next: u8,
+    /// The core of each port that had a listener; `None` for all cores. It stays: connections of the port,
+    /// and what is left of them in TIME-WAIT, are where they are.
+    listened: HashMap<u16, Option<u8>>,
+}
+
+impl Placement {
+    /// Returns the placement on the cores of `steering`, or on one core without, of a device with these
+    /// addresses.
+    pub(crate) fn new(steering: Option<Arc<Steering>>, addresses: Addresses) -> Self {
+        Self { steering, addresses, next: 0, listened: HashMap::new() }
+    }
+
+    /// Returns how many cores there are.
+    pub(crate) fn cores(&self) -> u8 {
+        self.steering.as_ref().map_or(1, |steering| steering.cores())
+    }
+
+    /// Has all segments to the port of a listener go to `core`, one of those that are polled, or to each core
+    /// its own without. `is_used` returns whether a connection has the port.
+    pub(super) fn place_listener(
+        &mut self,
+        polled: CoreSet,
+        port: u16,
+        core: Option<u8>,
+        is_used: impl FnOnce() -> bool,
+    ) -> Result<(), ListenError> {
+        if let Some(core) = core {
+            if !polled.contains(core) {
+                return Err(ListenError::NoCore { core });
+            }
+            if port >= limits::EPHEMERAL_PORTS.0 {
+                return Err(ListenError::NoPortOfCore(port));
+            }
+        }
+        let Some(steering) = &self.steering else { return Ok(()) };
+        match self.listened.get(&port) {
+            Some(before) if *before != core => return Err(ListenError::OtherCore(port)),
+            None if core.is_some() && is_used() => return Err(ListenError::OtherCore(port)),
+            Some(_) => {}
+            None => {
+                self.listened.insert(port, core);
+                steering.restrict(port, core);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the core for a connection to `remote`, one of those that are polled: the one that is `wanted`,
+    /// or that the peer's segments to a port that is given come to, or each in turn.
+    pub(super) fn core_for(
+        &mut self,
+        polled: CoreSet,
+        wanted: Option<u8>,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+    ) -> Result<u8, ConnectError> {
+        if let Some(core) = wanted
+            && !polled.contains(core)
+        {
+            return Err(ConnectError::NoCore { core });
+        }
+        match (self.owner_of(local, remote), wanted) {
+            (Some(owner), Some(core)) if owner != core => Err(ConnectError::OtherCore { owner }),
+            (Some(owner), _) => Ok(owner),
+            (None, Some(core)) => Ok(core),
+            (None, None) => Ok(self.next_in_turn(polled)),
+        }
+    }
+
+    /// Returns the core that segments from `remote` to a given port come to. `None` if the core that opens
+    /// the connection chooses the port, or finds out that there is no such connection.
+    fn owner_of(&self, local: Option<SocketAddr>, remote: SocketAddr) -> Option<u8> {
+        let (steering, local) = (self.steering.as_ref()?, local.filter(|local| local.port() != 0)?);
+        let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
+        let given = Some(local.ip().to_canonical()).filter(|address: &IpAddr| !address.is_unspecified());
+        let address = given.or_else(|| source_for(&self.addresses, remote.ip()))?;
+        Some(steering.owner(&Flow::new(remote, SocketAddr::new(address, local.port()))?))
+    }
+
+    fn next_in_turn(&mut self, polled: CoreSet) -> u8 {
+        let later = polled.iter().find(|core| *core >= self.next);
+        let core = later.or_else(|| polled.iter().next()).unwrap_or_default();
+        self.next = core + 1;
+        core
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use warpline_dataplane::net::addresses::Cidr;
+
+    use super::*;
+
+    fn placement(cores: u8) -> Placement {
+        let mut rng = fastrand::Rng::with_seed(7);
+        let steering = Arc::new(Steering::new(cores, 128, |key| rng.fill(key)));
+        let addresses = [Cidr::new([198, 18, 0, 1].into(), 24)].into_iter().collect();
+        Placement::new(Some(steering), addresses)
+    }
+
+    const REMOTE: ([u8; 4], u16) = ([198, 18, 0, 2], 7471);
+
+    #[test]
+    fn cores_take_turns_and_one_that_has_ended_is_passed_over() {
+        let mut placement = placement(3);
+        let mut cores = |polled, count| -> Vec<u8> {
+            (0..count).map(|_| placement.core_for(polled, None, None, REMOTE.into()).unwrap()).collect()
+        };
+        let all = CoreSet::first(3);
+        assert_eq!(cores(all, 4), [0, 1, 2, 0]);
+        let left = all.without(1);
+        assert_eq!(cores(left, 3), [2, 0, 2]);
+        let mut wanted = |core| placement.core_for(left, Some(core), None, REMOTE.into());
+        assert_eq!(wanted(1), Err(ConnectError::NoCore { core: 1 }));
+        assert_eq!(wanted(0), Ok(0));
+    }
+
+    /// With a port that is given the addresses decide, and another core cannot have the connection.
+    #[test]
+    fn a_given_port_says_which_core() {
+        let (mut placement, all) = (placement(4), CoreSet::first(4));
+        let mut owners = CoreSet::EMPTY;
+        for port in 1000..1100 {
+            let mut core = |wanted, local: [u8; 4]| {
+                placement.core_for(all, wanted, Some((local, port).into()), REMOTE.into())
+            };
+            let owner = core(None, [0; 4]).unwrap();
+            assert_eq!(core(None, [198, 18, 0, 1]), Ok(owner));
+            assert_eq!(core(Some(owner), [0; 4]), Ok(owner));
+            assert_eq!(core(Some((owner + 1) % 4), [0; 4]), Err(ConnectError::OtherCore { owner }));
+            owners = owners.with(owner);
+        }
+        assert_eq!(owners, CoreSet::first(4));
+    }
+
+    #[test]
+    fn a_listener_keeps_to_its_core_and_its_port_does_too() {
+        let (mut placement, all) = (placement(4), CoreSet::first(4));
+        assert_eq!(placement.place_listener(all, 7471, Some(3), || false), Ok(()));
+        let local: SocketAddr = ([198, 18, 0, 1], 7471).into();
+        for host in 2..100 {
+            let remote = ([198, 18, 0, host], 40_000).into();
+            assert_eq!(placement.core_for(all, None, Some(local), remote), Ok(3));
+        }
+        let mut place = |port, core, is_used| placement.place_listener(all, port, core, || is_used);
+        assert_eq!(place(7471, Some(3), true), Ok(()), "the next one");
+        assert_eq!(place(7471, Some(2), false), Err(ListenError::OtherCore(7471)));
+        assert_eq!(place(7471, None, false), Err(ListenError::OtherCore(7471)));
+        assert_eq!(place(7472, None, true), Ok(()));
+        assert_eq!(place(7472, Some(1), false), Err(ListenError::OtherCore(7472)));
+        assert_eq!(place(7473, Some(1), true), Err(ListenError::OtherCore(7473)));
+        assert_eq!(place(7474, Some(4), false), Err(ListenError::NoCore { core: 4 }));
+        assert_eq!(place(50_000, Some(1), false), Err(ListenError::NoPortOfCore(50_000)));
+        assert_eq!(place(50_000, None, true), Ok(()));
+    }
+
+    #[test]
+    fn a_device_of_one_core_has_core_0_alone() {
+        let (mut placement, one) = (Placement::new(None, Addresses::new()), CoreSet::first(1));
+        assert_eq!(placement.cores(), 1);
+        assert_eq!(placement.core_for(one, None, Some(([0; 4], 5).into()), REMOTE.into()), Ok(0));
+        let other = placement.core_for(one, Some(1), None, REMOTE.into());
+        assert_eq!(other, Err(ConnectError::NoCore { core: 1 }));
+        assert_eq!(placement.place_listener(one, 7471, Some(0), || true), Ok(()));
+    }
+}

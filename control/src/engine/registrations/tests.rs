@@ -1,0 +1,321 @@
+//! Registrations at several cores, each a table of STags that carries out its commands late or never.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crossbeam::channel::Receiver;
+use fastrand::Rng;
+use warpline_dataplane::limits;
+use warpline_dataplane::memory::{Access, Accessor, Region, StagTable};
+
+use super::*;
+
+const DOMAIN: ProtectionDomainId = ProtectionDomainId(7);
+const ACCESSOR: Accessor = Accessor { pd: DOMAIN, stream: 1 };
+
+/// A core as far as it has memory.
+struct Core {
+    stags: StagTable,
+    commands: VecDeque<Command>,
+    is_polled: bool,
+}
+
+/// Cores, and the registrations of one Protection Domain.
+struct World {
+    now: Instant,
+    out: Outbox,
+    registrations: Registrations,
+    cores: Vec<Core>,
+}
+
+impl World {
+    fn new(cores: u8) -> Self {
+        let slots = limits::REGIONS_PER_CORE;
+        let core =
+            |_| Core { stags: StagTable::with_slots(slots), commands: VecDeque::new(), is_polled: true };
+        Self {
+            now: Instant::from_nanos(1),
+            out: Outbox::new(cores),
+            registrations: Registrations::new(KeyedSequence::new([3; 16]), 100, 100),
+            cores: (0..cores).map(core).collect(),
+        }
+    }
+
+    fn register(&mut self) -> Receiver<Result<STag, MemoryError>> {
+        let grant = Grant::new(Region::heap(64).unwrap(), DOMAIN, 0, Access::REMOTE_WRITE);
+        let (reply, receiver) = Reply::new();
+        self.registrations.register(self.now, &mut self.out, grant, reply);
+        self.deliver();
+        receiver
+    }
+
+    fn adopt(&mut self, core: u8) {
+        self.registrations.adopt(&mut self.out, DOMAIN, core);
+        self.deliver();
+    }
+
+    fn deregister(&mut self, stag: STag, patience: Option<Duration>) -> Receiver<DeregisterOutcome> {
+        let (reply, receiver) = Reply::new();
+        let request = DeregisterRequest { stag, last: stag, patience, reply };
+        self.registrations.deregister(self.now, &mut self.out, request);
+        self.deliver();
+        receiver
+    }
+
+    fn deliver(&mut self) {
+        for (number, core) in (0..).zip(&mut self.cores) {
+            core.commands.extend(std::iter::from_fn(|| self.out.next_command(number)));
+        }
+        while let Some(reply) = self.out.next_reply() {
+            reply();
+        }
+    }
+
+    /// Has a core carry out its next command.
+    fn poll(&mut self, number: u8) {
+        let core = &mut self.cores[usize::from(number)];
+        let Some(command) = core.commands.pop_front().filter(|_| core.is_polled) else { return };
+        let (now, out, registrations) = (self.now, &mut self.out, &mut self.registrations);
+        match command {
+            Command::Register { stag, grant } => {
+                registrations.on_registered(out, number, stag, core.stags.insert(stag, grant));
+            }
+            Command::Deregister { stag } => {
+                registrations.on_deregistered(now, out, number, stag, core.stags.remove(stag));
+            }
+            Command::Probe { stag, attempt } => {
+                let result = core.stags.check_unused(stag);
+                let answer = ProbeAnswer { core: number, stag, attempt, result };
+                registrations.on_probed(now, out, answer);
+            }
+            Command::Remove { stag } => {
+                core.stags.revoke(stag);
+                registrations.on_deregistered(now, out, number, stag, core.stags.remove(stag));
+            }
+            _ => panic!("no command of registrations"),
+        }
+        self.deliver();
+    }
+
+    /// Has all cores that are polled carry out what they are to do, and time pass, until nothing is left.
+    fn settle(&mut self) {
+        for _ in 0..1000 {
+            let busy = (0..self.cores.len() as u8).find(|core| self.is_busy(*core));
+            let due = self.registrations.next_deadline();
+            match busy {
+                Some(core) => self.poll(core),
+                None if due == Instant::NEVER => return,
+                None => self.pass_to(due),
+            }
+        }
+        panic!("it does not come to an end");
+    }
+
+    /// Returns true if a core is polled and has something to do.
+    fn is_busy(&self, core: u8) -> bool {
+        let core = &self.cores[usize::from(core)];
+        core.is_polled && !core.commands.is_empty()
+    }
+
+    fn pass_to(&mut self, time: Instant) {
+        self.now = self.now.max(time);
+        self.registrations.on_time(self.now, &mut self.out);
+        self.deliver();
+    }
+
+    fn end(&mut self, core: u8) {
+        self.cores[usize::from(core)].is_polled = false;
+        self.out.remove_core(core);
+        self.registrations.on_core_ended(self.now, &mut self.out, core);
+        self.deliver();
+    }
+
+    fn has(&self, core: u8, stag: STag) -> bool {
+        self.cores[usize::from(core)].stags.owner(stag).is_some()
+    }
+
+    fn registered_at(&mut self, cores: &[u8]) -> STag {
+        for core in cores {
+            self.adopt(*core);
+        }
+        let reply = self.register();
+        self.settle();
+        reply.try_recv().expect("all have answered").expect("there is room")
+    }
+}
+
+/// A core has the memory of a domain from the first queue pair of the domain there.
+#[test]
+fn memory_goes_where_queue_pairs_are() {
+    let mut world = World::new(3);
+    let stag = world.register().try_recv().expect("no core is asked").unwrap();
+    world.settle();
+    assert!((0..3).all(|core| !world.has(core, stag)));
+    world.adopt(1);
+    let later = world.register();
+    assert!(later.try_recv().is_err(), "core 1 has not answered");
+    world.settle();
+    let later = later.try_recv().expect("core 1 has answered").unwrap();
+    assert!(world.has(1, stag) && world.has(1, later) && !world.has(0, later));
+    world.adopt(2);
+    world.adopt(2);
+    world.settle();
+    assert!(world.has(2, stag) && world.has(2, later));
+    for stag in [stag, later] {
+        let reply = world.deregister(stag, None);
+        world.settle();
+        assert_eq!(reply.try_recv(), Ok(DeregisterOutcome::Done));
+        assert!((0..3).all(|core| !world.has(core, stag)));
+    }
+    assert_eq!((world.registrations.len(), world.registrations.next_deadline()), (0, Instant::NEVER));
+}
+
+/// As long as one core uses the memory it stays valid at all.
+#[test]
+fn memory_in_use_stays_everywhere() {
+    let mut world = World::new(2);
+    let stag = world.registered_at(&[0, 1]);
+    world.cores[1].stags.retain(stag);
+    let reply = world.deregister(stag, Some(Duration::from_millis(50)));
+    world.settle();
+    assert_eq!(reply.try_recv(), Ok(DeregisterOutcome::InUse));
+    for core in &world.cores {
+        assert!(core.stags.check(stag, ACCESSOR, Access::REMOTE_WRITE, 0, 64).is_ok());
+    }
+    world.cores[1].stags.release(stag);
+    let reply = world.deregister(stag, Some(Duration::from_millis(50)));
+    world.settle();
+    assert_eq!(reply.try_recv(), Ok(DeregisterOutcome::Done));
+}
+
+/// What has begun to use the memory after it was found unused keeps the application waiting, and nothing new
+/// begins.
+#[test]
+fn a_late_reader_is_waited_for() {
+    let mut world = World::new(2);
+    let stag = world.registered_at(&[0, 1]);
+    let reply = world.deregister(stag, None);
+    world.poll(0);
+    world.poll(1);
+    // Both have answered that nothing uses it.
+    world.cores[0].stags.retain(stag);
+    for _ in 0..10 {
+        world.poll(0);
+        world.poll(1);
+        let due = world.registrations.next_deadline();
+        world.pass_to(due);
+    }
+    assert!(reply.try_recv().is_err() && world.has(0, stag) && !world.has(1, stag));
+    world.adopt(1);
+    assert!(!world.is_busy(1), "nothing is given to a core that memory is taken from");
+    world.cores[0].stags.release(stag);
+    world.settle();
+    assert_eq!(reply.try_recv(), Ok(DeregisterOutcome::Done));
+}
+
+/// A core that is not polled is named, and what waits for it ends; nothing waits for one that has ended.
+#[test]
+fn a_silent_core_is_named() {
+    let mut world = World::new(3);
+    let stag = world.registered_at(&[0, 1, 2]);
+    world.cores[2].is_polled = false;
+    let reply = world.deregister(stag, Some(Duration::from_millis(50)));
+    world.settle();
+    assert_eq!(reply.try_recv(), Ok(DeregisterOutcome::Unanswered(CoreSet::EMPTY.with(2))));
+    assert!(world.has(0, stag), "as it was");
+    let registering = world.register();
+    world.settle();
+    assert_eq!(registering.try_recv(), Ok(Err(MemoryError::Unanswered(CoreSet::EMPTY.with(2)))));
+    let reply = world.deregister(stag, None);
+    world.end(2);
+    world.settle();
+    assert_eq!(reply.try_recv(), Ok(DeregisterOutcome::Done));
+    assert!(!world.has(0, stag) && !world.has(1, stag));
+    assert_eq!(world.registrations.len(), 0, "the one without a handle is gone too");
+}
+
+/// Cores that answer in any order, adopt, use memory, stall and end: when a deregistration is done, no core
+/// that is polled has the memory, and nothing is left in the end.
+#[test]
+fn after_a_deregistration_no_core_has_the_memory() {
+    static DONE: AtomicUsize = AtomicUsize::new(0);
+    for seed in 0..300 {
+        let mut rng = Rng::with_seed(seed);
+        let cores = rng.u8(1..5);
+        let mut world = World::new(cores);
+        let mut registering = Vec::new();
+        let (mut free, mut leaving) = (Vec::new(), Vec::new());
+        let mut readers: Vec<(u8, STag)> = Vec::new();
+        for _ in 0..400 {
+            let core = rng.u8(..cores);
+            match rng.u8(..16) {
+                0 => registering.push(world.register()),
+                1 => world.adopt(core),
+                2 if !free.is_empty() => {
+                    let stag: STag = free.swap_remove(rng.usize(..free.len()));
+                    let patience = rng.bool().then(|| Duration::from_millis(rng.u64(1..100)));
+                    leaving.push((stag, world.deregister(stag, patience)));
+                }
+                3 if !free.is_empty() => {
+                    let stag = free[rng.usize(..free.len())];
+                    let stags = &mut world.cores[usize::from(core)].stags;
+                    if stags.check_retained(stag, ACCESSOR, Access::REMOTE_WRITE, 0, 64).is_ok() {
+                        readers.push((core, stag));
+                    }
+                }
+                4 if !readers.is_empty() => {
+                    let (core, stag) = readers.swap_remove(rng.usize(..readers.len()));
+                    world.cores[usize::from(core)].stags.release(stag);
+                }
+                5 => {
+                    let due = world.registrations.next_deadline();
+                    if due != Instant::NEVER {
+                        world.pass_to(due);
+                    }
+                }
+                6 if rng.u8(..20) == 0 && world.out.alive().len() > 1 => world.end(core),
+                _ => world.poll(core),
+            }
+            registering.retain(|reply| match reply.try_recv() {
+                Ok(Ok(stag)) => {
+                    free.push(stag);
+                    false
+                }
+                Ok(Err(_)) => false,
+                Err(_) => true,
+            });
+            leaving.retain(|(stag, reply)| match reply.try_recv() {
+                Ok(DeregisterOutcome::Done) => {
+                    DONE.fetch_add(1, Ordering::Relaxed);
+                    let alive = world.out.alive();
+                    assert!(alive.iter().all(|core| !world.has(core, *stag)), "seed {seed}: {stag:?}");
+                    false
+                }
+                Ok(_) => {
+                    free.push(*stag);
+                    false
+                }
+                Err(_) => true,
+            });
+        }
+        for (core, stag) in readers {
+            world.cores[usize::from(core)].stags.release(stag);
+        }
+        world.settle();
+        free.extend(registering.iter().filter_map(|reply| reply.try_recv().ok()?.ok()));
+        free.extend(
+            leaving
+                .iter()
+                .filter(|(_, reply)| reply.try_recv() != Ok(DeregisterOutcome::Done))
+                .map(|(stag, _)| *stag),
+        );
+        for stag in free {
+            let reply = world.deregister(stag, None);
+            world.settle();
+            assert_eq!(reply.try_recv(), Ok(DeregisterOutcome::Done), "seed {seed}: {stag:?}");
+        }
+        assert_eq!(world.registrations.len(), 0, "seed {seed}");
+        assert_eq!(world.registrations.next_deadline(), Instant::NEVER, "seed {seed}");
+    }
+    assert!(DONE.load(Ordering::Relaxed) > 1000, "too few deregistrations were seen");
+}

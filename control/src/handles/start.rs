@@ -1,0 +1,253 @@
+//! How a device starts: its cores, their rings, and the thread of its control.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use crossbeam::channel;
+use warpline_dataplane::core::tables::Tables;
+use warpline_dataplane::core::{Config, Core};
+use warpline_dataplane::device;
+use warpline_dataplane::limits;
+use warpline_dataplane::qp::async_event::AsyncEvents;
+use warpline_dataplane::qp::shared::Doorbells;
+use warpline_dataplane::ring::Rings;
+use warpline_dataplane::steering::Steering;
+use warpline_dataplane::waker::Waker;
+
+use super::context::{ContextParts, DeviceContext};
+use super::control_driver::{ControlDriver, PolledControl};
+use super::control_loop::{ControlLoop, DeviceFlags};
+use super::control_thread;
+use super::control_waker::ControlWaker;
+use super::device::Device;
+use super::driver::{self, CoreDriver};
+use super::event_fd::EventFd;
+use crate::engine::names::KeyedSequence;
+use crate::engine::placement::Placement;
+use crate::engine::{Engine, EngineConfig};
+use crate::vocabulary::device::{DeviceConfig, StartError, check, check_address_space};
+use crate::vocabulary::poll_thread::PollThread;
+
+impl Device {
+    /// Starts a core on `device` with a thread that polls it.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`].
+    pub fn start<D: device::Device + Send>(
+        device: D,
+        config: &DeviceConfig,
+        poll: PollThread,
+    ) -> Result<Self, StartError> {
+        let (driver, control) = assemble(device, config)?;
+        control.start_with_threads(config, vec![driver], &[poll])
+    }
+
+    /// Starts a core on `device` that the application polls.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`].
+    pub fn start_manual<D: device::Device>(
+        device: D,
+        config: &DeviceConfig,
+    ) -> Result<(Self, CoreDriver<D>), StartError> {
+        let (driver, control) = assemble(device, config)?;
+        Ok((control.start(config, Vec::new())?, driver))
+    }
+
+    /// Starts a core on `device` that the application polls, and its control engine, which has no thread
+    /// either: for applications that open and close connections by the thousand, on one thread.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`].
+    pub fn start_polled<D: device::Device>(
+        device: D,
+        config: &DeviceConfig,
+    ) -> Result<(Self, CoreDriver<D>, ControlDriver), StartError> {
+        let (driver, control) = assemble(device, config)?;
+        let (device, control) = control.start_polled(config);
+        Ok((device, driver, control))
+    }
+}
+
+/// The parts of a device beside its cores, before its control runs.
+struct UnstartedControl {
+    waker: Arc<ControlWaker>,
+    flags: Arc<DeviceFlags>,
+    /// By core.
+    rings: Vec<Rings>,
+    placement: Placement,
+    /// Whether the device takes payload by reference.
+    gathers: bool,
+    events: Arc<AsyncEvents>,
+    event_fd: Arc<EventFd>,
+    /// Keys of the names that control assigns, and of those that handles assign to memory and windows.
+    names: [KeyedSequence; 2],
+}
+
+impl UnstartedControl {
+    /// Starts a thread for each of `drivers`, as `polls` says, and the control thread.
+    fn start_with_threads<D: device::Device + Send>(
+        self,
+        config: &DeviceConfig,
+        drivers: Vec<CoreDriver<D>>,
+        polls: &[PollThread],
+    ) -> Result<Device, StartError> {
+        let (flags, rings) = (self.flags.clone(), self.rings.clone());
+        let threads = drivers.into_iter().zip(polls);
+        let threads = threads.map(|(driver, poll)| Ok(driver::spawn(driver, *poll, flags.clone())?));
+        let device = threads.collect::<Result<_, _>>().and_then(|threads| self.start(config, threads));
+        if device.is_err() {
+            // Those threads that have started end.
+            flags.set_ended();
+            for rings in rings {
+                rings.doorbells.wake();
+            }
+        }
+        device
+    }
+
+    /// Starts the control thread, which outlives the threads that poll the cores.
+    fn start(self, config: &DeviceConfig, polls: Vec<JoinHandle<()>>) -> Result<Device, StartError> {
+        let waker = self.waker.clone();
+        let (control, mut parts) = self.into_loop(config);
+        let run = move || {
+            control_thread::run(control, &waker);
+            for poll in polls {
+                // The thread has reported its own panic.
+                let _ = poll.join();
+            }
+        };
+        let control = thread::Builder::new()
+            .name("warpline-control".into())
+            .spawn(run)
+            .map_err(StartError::ControlThread)?;
+        parts.control = Some(control);
+        Ok(Device { context: DeviceContext::new(parts) })
+    }
+
+    /// Returns the device with a driver for its control, which the thread that polls the only core polls too.
+    fn start_polled(self, config: &DeviceConfig) -> (Device, ControlDriver) {
+        let doorbells = self.rings[0].doorbells.clone();
+        let (control, parts) = self.into_loop(config);
+        let control = Arc::new(PolledControl::new(control));
+        parts.control_waker.register_polled(&control, doorbells);
+        (Device { context: DeviceContext::new(parts) }, ControlDriver::new(control))
+    }
+
+    /// Returns the loop around an engine, and the parts of a context without a control thread.
+    fn into_loop(self, config: &DeviceConfig) -> (ControlLoop, ContextParts) {
+        let Self { waker: control_waker, flags, rings, placement, gathers, events, event_fd, names } = self;
+        let [random, names] = names;
+        let cores = placement.cores();
+        let engine = Engine::new(EngineConfig {
+            crc: config.crc,
+            capacity: config.capacity,
+            quotas: config.quotas,
+            doorbells: rings.iter().map(|rings| rings.doorbells.clone()).collect(),
+            placement,
+            events: events.clone(),
+            random,
+        });
+        let (requests, receiver) = channel::unbounded();
+        let control = ControlLoop::new(engine, receiver, rings, flags.clone());
+        let config = config.clone();
+        let parts = ContextParts {
+            requests,
+            control: None,
+            control_waker,
+            flags,
+            names,
+            cores,
+            gathers,
+            config,
+            events,
+            event_fd,
+        };
+        (control, parts)
+    }
+}
+
+/// Returns a core with its driver, and what control consists of.
+fn assemble<D: device::Device>(
+    device: D,
+    config: &DeviceConfig,
+) -> Result<(CoreDriver<D>, UnstartedControl), StartError> {
+    let mut assembly = Assembly::new(config, None)?;
+    let driver = assembly.add_core(device)?;
+    Ok((driver, assembly.control))
+}
+
+/// A device whose cores are made one after the other.
+struct Assembly {
+    config: Config,
+    tables: Tables,
+    /// What is secret at each core.
+    secrets: KeyedSequence,
+    control: UnstartedControl,
+}
+
+impl Assembly {
+    /// Returns a device without cores, which is to have those of `steering`, or one.
+    fn new(config: &DeviceConfig, steering: Option<&Arc<Steering>>) -> Result<Self, StartError> {
+        let (addresses, routes) = check(config)?;
+        let capacity = config.capacity;
+        let sequence = || random_key().map(KeyedSequence::new).map_err(StartError::Random);
+        let placement = Placement::new(steering.cloned(), addresses.clone());
+        let cores = placement.cores();
+        let event_fd = Arc::new(EventFd::new().map_err(StartError::EventFd)?);
+        let control = UnstartedControl {
+            waker: Arc::default(),
+            flags: Arc::new(DeviceFlags::new(cores)),
+            rings: Vec::new(),
+            placement,
+            gathers: true,
+            events: Arc::new(AsyncEvents::new(Some(event_fd.clone()))),
+            event_fd,
+            names: [sequence()?, sequence()?],
+        };
+        let config = Config {
+            addresses,
+            routes,
+            neighbours: config.neighbours.iter().copied().collect(),
+            duplicate_address_detection: config.duplicate_address_detection,
+            vlan: config.vlan,
+            rdma_option_kind: config.rdma_option_kind,
+            window_bytes: config.window_bytes,
+            ports: limits::EPHEMERAL_PORTS,
+            tcp: config.tcp,
+            holds_stream: true,
+            secret: [0; 2],
+        };
+        Ok(Self { config, tables: capacity.tables(cores), secrets: sequence()?, control })
+    }
+
+    /// Makes the next core, on `device`.
+    fn add_core<D: device::Device>(&mut self, device: D) -> Result<CoreDriver<D>, StartError> {
+        let number = self.control.rings.len() as u8;
+        let config = Config { secret: [self.secrets.next(), self.secrets.next()], ..self.config.clone() };
+        let bell = Arc::new(EventFd::new().map_err(StartError::EventFd)?);
+        let waker = Arc::new(Waker::new(bell.clone()));
+        let doorbells = Doorbells::new(self.tables.queue_pairs)
+            .with_byte_streams(self.tables.connections)
+            .with_waker(waker.clone());
+        let rings = Rings::with(doorbells);
+        check_address_space(Core::<D>::table_bytes(&self.tables))?;
+        self.control.gathers &= device.capabilities().gather;
+        let core = Core::with_tables(device, config, rings.clone(), self.tables);
+        self.control.rings.push(rings);
+        let (flags, control) = (self.control.flags.clone(), self.control.waker.clone());
+        Ok(CoreDriver::new(number, core, waker, bell, flags, control))
+    }
+}
+
+/// Returns a key from the random source of the system.
+fn random_key() -> io::Result<[u8; 16]> {
+    let mut key = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut key)?;
+    Ok(key)
+}
