@@ -52,7 +52,7 @@ use std::sync::Arc;
 use warpline_dataplane::memory::Grant;
 use warpline_dataplane::net::notice::Notice;
 use warpline_dataplane::qp::async_event::{AsyncEvent, AsyncEvents};
-use warpline_dataplane::qp::shared::Doorbells;
+use warpline_dataplane::qp::shared::CoreDoorbells;
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::ring::{Command, ConnectionId, Event, ListenAddress};
 use warpline_dataplane::tcp::Snapshot;
@@ -77,7 +77,7 @@ pub(crate) struct EngineConfig {
     pub(crate) capacity: Capacity,
     pub(crate) quotas: Quotas,
     /// What queue pairs share with each core.
-    pub(crate) doorbells: Box<[Arc<Doorbells>]>,
+    pub(crate) doorbells: CoreDoorbells,
     /// The cores, and where connections go.
     pub(crate) placement: Placement,
     /// Where asynchronous events are reported.

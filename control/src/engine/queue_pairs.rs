@@ -6,7 +6,7 @@ use std::sync::Arc;
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::ProtectionDomainId;
 use warpline_dataplane::qp::async_event::AsyncEvents;
-use warpline_dataplane::qp::shared::{CompletionRings, Doorbells, QueueDepths, SharedQp};
+use warpline_dataplane::qp::shared::{CompletionRings, CoreDoorbells, QueueDepths, SharedQp};
 use warpline_dataplane::qp::shared_receive_queue::SharedReceiveQueue;
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::ring::{Command, ConnectionId, FlowKey, FullOperation};
@@ -125,8 +125,8 @@ pub(super) struct QueuePairs {
     deadlines: Deadlines<QpNumber>,
     /// How many each Protection Domain has.
     domains: Holdings<ProtectionDomainId>,
-    /// What queue pairs share with each core and with applications.
-    doorbells: Box<[Arc<Doorbells>]>,
+    /// What every queue pair shares with the cores and with applications.
+    doorbells: CoreDoorbells,
     events: Arc<AsyncEvents>,
 }
 
@@ -144,7 +144,7 @@ impl QueuePairs {
     pub(super) fn new(
         capacity: usize,
         per_domain: usize,
-        doorbells: Box<[Arc<Doorbells>]>,
+        doorbells: CoreDoorbells,
         events: Arc<AsyncEvents>,
     ) -> Self {
         Self {
@@ -158,9 +158,9 @@ impl QueuePairs {
         }
     }
 
-    /// Returns the doorbells of a core.
-    pub(super) fn doorbells(&self, core: u8) -> &Arc<Doorbells> {
-        &self.doorbells[usize::from(core)]
+    /// Returns the doorbells of the cores.
+    pub(super) const fn doorbells(&self) -> &CoreDoorbells {
+        &self.doorbells
     }
 
     pub(super) fn len(&self) -> usize {
@@ -226,6 +226,7 @@ impl QueuePairs {
     /// Records that a queue pair serves the connection `id` between the addresses `flow`.
     pub(super) fn set_connection(&mut self, qp: &Arc<SharedQp>, id: ConnectionId, flow: Option<FlowKey>) {
         if let Some(entry) = self.of_mut(qp) {
+            qp.prepare_for(id.core());
             entry.binding = Binding::Connection(id);
             entry.core = Some(id.core());
             entry.status.set_flow(flow);
@@ -284,7 +285,7 @@ impl QueuePairs {
         let number = self.numbers.allocate().ok_or(CreateError::TooManyQueuePairs)?;
         self.domains.add(pd);
         let depths = QueueDepths { send: config.send_depth, receive: config.receive_depth };
-        let mut shared = SharedQp::new(number, pd, depths, completions, self.doorbells[0].clone())
+        let mut shared = SharedQp::new(number, pd, depths, completions, self.doorbells.clone())
             .with_events(self.events.clone());
         if let Some(receives) = receives {
             shared = shared.with_shared_receives(receives);

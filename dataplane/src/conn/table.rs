@@ -118,6 +118,11 @@ impl<C: Keyed> Table<C> {
         (slot + Schedule::ENTRY_BYTES + Wheel::ENTRY_BYTES) * capacity + FlowIndex::bytes(capacity)
     }
 
+    /// Returns the number of the core.
+    pub(crate) const fn core(&self) -> u8 {
+        self.core
+    }
+
     /// Returns how many connections there are.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()

@@ -237,7 +237,14 @@ impl<D: Device> Core<D> {
 
     fn destroy_qp(&mut self, now: Instant, shared: Arc<SharedQp>) {
         let number = shared.number;
-        let at_core = shared.home().and_then(|slot| self.endpoints.queue_pairs.at_mut(slot));
+        let home = shared.home();
+        // Nobody but its own core may touch its queues; core 0 has those that were never at a core.
+        let core = self.endpoints.table.core();
+        if home.map_or(0, |home| home.core) != core {
+            debug_assert!(false, "core {core} destroys the queue pair at {home:?}");
+            return;
+        }
+        let at_core = home.and_then(|home| self.endpoints.queue_pairs.at_mut(home.slot));
         if let Some(id) = at_core.and_then(|qp| qp.connection) {
             self.with_endpoint(now, id, |mut endpoint| endpoint.lose_queue_pair());
         }

@@ -119,7 +119,9 @@ impl<F: Frame> Endpoint<'_, F> {
     /// has: Full Operation has not begun yet.
     fn newly_bound(&self) -> Option<u32> {
         let is_streaming = matches!(self.connection.mode, Mode::Streaming);
-        self.queue_pair.as_ref().filter(|_| is_streaming)?.shared.home()
+        let home = self.queue_pair.as_ref().filter(|_| is_streaming)?.shared.home()?;
+        debug_assert_eq!(home.core, self.id.core(), "a queue pair is at the core of its connection");
+        Some(home.slot)
     }
 
     fn begin(&mut self, operating: Operating, operation: &FullOperation) {

@@ -73,9 +73,9 @@ impl QueuePair {
     pub(crate) fn accept_posted(&mut self, stags: &mut StagTable, unaccepted: &mut Unaccepted) {
         if !self.shared.state().is_over()
             && !self.sender.accept_posted(&self.shared, stags)
-            && let Some(slot) = self.shared.home()
+            && let Some(home) = self.shared.home()
         {
-            unaccepted.insert(slot);
+            unaccepted.insert(home.slot);
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::conn::ConnectionId;
 use crate::memory::prefetch;
-use crate::qp::shared::{QpState, SharedQp};
+use crate::qp::shared::{Home, QpState, SharedQp};
 use crate::visits;
 
 use super::queue_pair::QueuePair;
@@ -73,7 +73,7 @@ impl QueuePairs {
             return None;
         }
         let slot = self.free.pop().or_else(|| self.add_slot())?;
-        shared.set_home(slot);
+        shared.set_home(Home { core: connection.core(), slot });
         let qp = self.slots[slot as usize].insert(QueuePair::new(shared));
         qp.connection = Some(connection);
         Some(qp)
@@ -88,7 +88,7 @@ impl QueuePairs {
 
     /// Removes the queue pair with this shared part, and returns it; `None` if it is not here.
     pub(crate) fn remove(&mut self, shared: &Arc<SharedQp>) -> Option<QueuePair> {
-        let slot = shared.home()?;
+        let Home { slot, .. } = shared.home()?;
         let place = self.slots.get_mut(slot as usize)?;
         let qp = place.take_if(|qp| Arc::ptr_eq(&qp.shared, shared))?;
         self.free.push(slot);

@@ -6,14 +6,14 @@
 //! share one: the counter of entries that are reserved.
 
 use core::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crossbeam::utils::CachePadded;
 
 use super::async_event::{AsyncEvent, AsyncEvents};
 use super::core_ring::{Batch, CoreRing, CoreRings};
 use super::cqe::CQE_WORDS;
-use super::doorbells::Doorbells;
+use super::doorbells::{CoreDoorbells, Doorbells};
 use super::work::{Completion, Status};
 use crate::notify::Notify;
 use crate::sync::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
@@ -219,20 +219,18 @@ impl CompletionRing {
     }
 }
 
-/// The end of a completion queue at which one core adds completions. Only that core uses it.
+/// A completion queue that a queue pair reports to.
 #[derive(Clone, Debug)]
-pub(super) struct CompletionProducer {
+pub(super) struct CompletionTarget {
     queue: Arc<CompletionRing>,
-    ring: Arc<CoreRing>,
-    /// The ring is the core's for as long as its doorbells are there.
-    _core: Arc<Doorbells>,
+    /// The ring of the core of the queue pair, from when the core begins to serve it.
+    ring: OnceLock<Arc<CoreRing>>,
 }
 
-impl CompletionProducer {
-    /// The end for the core that has these doorbells.
-    pub(super) fn new(queue: Arc<CompletionRing>, core: &Arc<Doorbells>) -> Self {
-        let ring = queue.rings.of(core);
-        Self { queue, ring, _core: core.clone() }
+impl CompletionTarget {
+    /// Returns `queue`, for a queue pair that is at no core yet.
+    pub(super) const fn new(queue: Arc<CompletionRing>) -> Self {
+        Self { queue, ring: OnceLock::new() }
     }
 
     /// The queue.
@@ -241,9 +239,52 @@ impl CompletionProducer {
         &self.queue
     }
 
+    /// Has the queue make a ring for `core` unless there is one, so that the core need not.
+    pub(super) fn prepare_for(&self, core: &Arc<Doorbells>) {
+        drop(self.queue.rings.of(core));
+    }
+
+    /// Has `core` fill the queue. The ring is the core's for as long as its doorbells are there, which are
+    /// those of the queue pair.
+    pub(super) fn set_core(&self, core: &Arc<Doorbells>) {
+        let ring = self.ring.get_or_init(|| self.queue.rings.of(core));
+        debug_assert!(Arc::ptr_eq(ring, &self.queue.rings.of(core)), "a queue pair is at one core");
+    }
+
+    /// The end at which the core of the queue pair adds completions, for this core.
+    #[inline]
+    pub(super) fn producer(&self, doorbells: &CoreDoorbells) -> CompletionProducer<'_> {
+        let ring = match self.ring.get() {
+            Some(ring) => ring,
+            None => self.without_home(doorbells),
+        };
+        CompletionProducer { queue: &self.queue, ring }
+    }
+
+    /// The core that fills the queue, if there is one.
+    #[cfg(test)]
+    pub(super) fn core(&self) -> Option<*const Doorbells> {
+        self.ring.get().map(|ring| ring.core())
+    }
+
+    /// The ring of core 0, which destroys queue pairs that have never been at a core.
+    #[cold]
+    fn without_home(&self, doorbells: &CoreDoorbells) -> &CoreRing {
+        self.ring.get_or_init(|| self.queue.rings.of(doorbells.of(0)))
+    }
+}
+
+/// The end of a completion queue at which one core adds completions. Only that core uses it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CompletionProducer<'a> {
+    queue: &'a CompletionRing,
+    ring: &'a CoreRing,
+}
+
+impl<'a> CompletionProducer<'a> {
     /// Adds a completion for which no entry was reserved. Returns false and leaves it out if no entry is
     /// free.
-    pub(super) fn push_if_free(&self, completion: Completion) -> bool {
+    pub(super) fn push_if_free(self, completion: Completion) -> bool {
         let free = self.queue.reserve(1) == 1;
         if free {
             self.push(completion);
@@ -253,13 +294,13 @@ impl CompletionProducer {
 
     /// Adds a completion to the entry that was reserved for it.
     #[inline]
-    pub(super) fn push(&self, completion: Completion) {
+    pub(super) fn push(self, completion: Completion) {
         self.batch(1).push(completion);
     }
 
     /// Adds the completion of a success, which has these words, to the entry that was reserved for it.
     #[inline]
-    pub(super) fn push_words(&self, words: &[u64; CQE_WORDS], solicited: bool) {
+    pub(super) fn push_words(self, words: &[u64; CQE_WORDS], solicited: bool) {
         self.ring.batch(1).push_words(words);
         if let Some(notify) = &self.queue.notify {
             self.queue.announce(notify.as_ref(), if solicited { Notice::Solicited } else { Notice::Next });
@@ -268,9 +309,9 @@ impl CompletionProducer {
 
     /// Returns a writer of the next `count` completions, in entries that were reserved for them.
     #[inline]
-    pub(super) fn batch(&self, count: u32) -> CompletionBatch<'_> {
+    pub(super) fn batch(self, count: u32) -> CompletionBatch<'a> {
         let notice = if count > 0 { Some(Notice::Next) } else { None };
-        CompletionBatch { queue: &self.queue, batch: self.ring.batch(count), notice }
+        CompletionBatch { queue: self.queue, batch: self.ring.batch(count), notice }
     }
 }
 
@@ -340,6 +381,33 @@ impl Iterator for Drain<'_> {
 impl Drop for Drain<'_> {
     fn drop(&mut self) {
         self.queue.free(self.taken);
+    }
+}
+
+/// A core that fills a queue, for tests.
+#[cfg(test)]
+#[derive(Debug)]
+pub(super) struct CoreEnd {
+    target: CompletionTarget,
+    doorbells: CoreDoorbells,
+}
+
+#[cfg(test)]
+impl CoreEnd {
+    /// The core that has these doorbells.
+    pub(super) fn new(queue: Arc<CompletionRing>, core: &Arc<Doorbells>) -> Self {
+        let end = Self { target: CompletionTarget::new(queue), doorbells: core.clone().into() };
+        end.target.set_core(core);
+        end
+    }
+
+    pub(super) fn push(&self, completion: Completion) {
+        self.target.producer(&self.doorbells).push(completion);
+    }
+
+    #[cfg(loom)]
+    pub(super) fn batch(&self, count: u32) -> CompletionBatch<'_> {
+        self.target.producer(&self.doorbells).batch(count)
     }
 }
 

@@ -8,7 +8,7 @@ use super::cqe::{self, CQE_WORDS};
 use super::doorbells::Doorbells;
 use super::slot::Slots;
 use super::work::{Completion, Status};
-use crate::sync::{AtomicU64, HandedOver, Ordering};
+use crate::sync::{AtomicU64, HandedOver, Ordering, fence};
 
 /// The completions of one core: the core adds them, and one thread dequeues them. Each writes a counter that
 /// nobody else writes. A completion is handed over by the turn of its slot.
@@ -21,9 +21,23 @@ pub(super) struct CoreRing {
     pushed: CachePadded<AtomicU64>,
     /// The position of the oldest completion. Only the thread that polls uses it.
     taken: CachePadded<AtomicU64>,
-    /// The core, by its doorbells. Locked only when a queue pair is made.
+    /// The [address](Self::address) of the core that fills it; 0 before there is one.
+    owner: AtomicU64,
+    /// The doorbells of that core, whose memory is not used again while this is here. Locked only when a core
+    /// gets the ring.
     core: Mutex<Weak<Doorbells>>,
     next: OnceLock<Arc<CoreRing>>,
+}
+
+/// Cache lines that follow one another.
+#[cfg(all(test, not(loom)))]
+pub(super) type Lines = core::ops::RangeInclusive<usize>;
+
+/// The cache lines that a value lies in.
+#[cfg(all(test, not(loom)))]
+pub(super) fn lines_of<T: ?Sized>(value: &T) -> Lines {
+    let address = core::ptr::from_ref(value).cast::<u8>() as usize;
+    address / 64..=(address + size_of_val(value) - 1) / 64
 }
 
 impl CoreRing {
@@ -34,9 +48,21 @@ impl CoreRing {
             slots,
             pushed: CachePadded::new(AtomicU64::new(0)),
             taken: CachePadded::new(AtomicU64::new(0)),
+            owner: AtomicU64::new(0),
             core: Mutex::new(Weak::new()),
             next: OnceLock::new(),
         }
+    }
+
+    /// Returns the number that stands for a core: the address of its doorbells.
+    fn address(core: &Arc<Doorbells>) -> u64 {
+        Arc::as_ptr(core) as usize as u64
+    }
+
+    /// Returns true if it is the ring of the core that has this address.
+    fn is_of(&self, address: u64) -> bool {
+        // Acquire: the core goes on from where the one before has ended.
+        self.owner.load(Ordering::Acquire) == address
     }
 
     /// Makes it the ring of `core`, if it is, or if the core that it was of has ended. Returns true if it is.
@@ -45,8 +71,24 @@ impl CoreRing {
         if let Some(of) = of.upgrade() {
             return Arc::ptr_eq(&of, core);
         }
+        // All that the core before has done comes before the end of its doorbells, which `upgrade` has seen.
+        fence(Ordering::Acquire);
         *of = Arc::downgrade(core);
+        self.owner.store(Self::address(core), Ordering::Release);
         true
+    }
+
+    /// The core that fills it.
+    #[cfg(test)]
+    pub(super) fn core(&self) -> *const Doorbells {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner).as_ptr()
+    }
+
+    /// The cache lines that threads write: the counters of the core and of the thread that polls, and the
+    /// slots.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn written_lines(&self) -> [Lines; 3] {
+        [lines_of(&*self.pushed), lines_of(&*self.taken), lines_of(self.slots.all())]
     }
 
     /// Returns true if there is no completion, for the thread that polls.
@@ -147,17 +189,22 @@ pub(super) struct CoreRings {
     capacity: usize,
     /// How often the rings were polled, where there are several: the one to begin with. Only the thread that
     /// polls uses it.
-    turn: AtomicU64,
+    turn: CachePadded<AtomicU64>,
 }
 
 impl CoreRings {
     /// Rings of `capacity` entries.
     pub(super) fn new(capacity: usize) -> Self {
-        Self { first: Arc::new(CoreRing::new(capacity)), capacity, turn: AtomicU64::new(0) }
+        Self { first: Arc::new(CoreRing::new(capacity)), capacity, turn: CachePadded::new(AtomicU64::new(0)) }
     }
 
-    /// The ring of the core that has these doorbells.
+    /// The ring of the core that has these doorbells. A ring that it has already is found without a lock.
     pub(super) fn of(&self, core: &Arc<Doorbells>) -> Arc<CoreRing> {
+        let address = CoreRing::address(core);
+        let own = core::iter::successors(Some(&self.first), |ring| ring.next.get());
+        if let Some(own) = own.into_iter().find(|ring| ring.is_of(address)) {
+            return own.clone();
+        }
         let mut ring = &self.first;
         while !ring.claim(core) {
             ring = ring.next.get_or_init(|| Arc::new(CoreRing::new(self.capacity)));

@@ -385,6 +385,63 @@ impl Doorbells {
     }
 }
 
+/// The doorbells of all cores of a device, by the number of the core.
+#[derive(Clone, Debug)]
+pub struct CoreDoorbells(Arc<AllDoorbells>);
+
+#[derive(Debug)]
+struct AllDoorbells {
+    /// Those of core 0.
+    first: Arc<Doorbells>,
+    /// Those of cores 1, 2, ...
+    others: Box<[Arc<Doorbells>]>,
+}
+
+impl CoreDoorbells {
+    /// Returns the doorbells of a core.
+    ///
+    /// # Panics
+    ///
+    /// If the device has no core of this number.
+    pub fn of(&self, core: u8) -> &Arc<Doorbells> {
+        self.get(core).unwrap_or_else(|| panic!("the device has no core {core}"))
+    }
+
+    /// Returns the doorbells of a core, if the device has it.
+    #[inline]
+    pub fn get(&self, core: u8) -> Option<&Arc<Doorbells>> {
+        let AllDoorbells { first, others } = &*self.0;
+        if core == 0 { Some(first) } else { others.get(usize::from(core) - 1) }
+    }
+
+    /// Returns the doorbells of each core, from core 0 on.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Doorbells>> {
+        core::iter::once(&self.0.first).chain(&self.0.others)
+    }
+}
+
+impl From<Arc<Doorbells>> for CoreDoorbells {
+    /// Returns the doorbells of a device of one core.
+    fn from(first: Arc<Doorbells>) -> Self {
+        Self(Arc::new(AllDoorbells { first, others: Box::default() }))
+    }
+}
+
+impl FromIterator<Arc<Doorbells>> for CoreDoorbells {
+    /// Returns the doorbells of the cores of a device, from core 0 on.
+    ///
+    /// # Panics
+    ///
+    /// If they are those of no core, or of more than 256.
+    fn from_iter<I: IntoIterator<Item = Arc<Doorbells>>>(doorbells: I) -> Self {
+        let mut doorbells = doorbells.into_iter();
+        let first = doorbells.next().expect("a device has at least one core");
+        let others: Box<[Arc<Doorbells>]> = doorbells.collect();
+        assert!(others.len() < 256, "a device has at most 256 cores");
+        Self(Arc::new(AllDoorbells { first, others }))
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use loom::cell::UnsafeCell;
 use loom::thread;
 
-use super::completion_queue::{CompletionProducer, CompletionRing, Notice};
-use super::doorbells::Doorbells;
-use super::shared::{CompletionRings, QpState, QueueDepths, SharedQp};
+use super::completion_queue::{CompletionRing, CoreEnd, Notice};
+use super::doorbells::{CoreDoorbells, Doorbells};
+use super::shared::{CompletionRings, Home, QpState, QueueDepths, SharedQp};
 use super::shared_receive_queue::{SharedReceiveQueue, SrqNumber};
 use super::work::{
     Completion, CompletionKind, InlineData, Operation, QpNumber, ReceiveRequest, SendRequest, Slice,
@@ -26,6 +26,7 @@ const QP: QpNumber = QpNumber(3);
 const PD: ProtectionDomainId = ProtectionDomainId(1);
 /// The slot of the queue pair at its core.
 const SLOT: u32 = 0;
+const HOME: Home = Home { core: 0, slot: SLOT };
 
 fn model(f: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -50,14 +51,14 @@ fn deep(depth: usize, state: QpState) -> Arc<Shared> {
     let bells = Arc::new(Doorbells::new(1));
     let rings = CompletionRings::shared(completions.clone());
     let qp = SharedQp::new(QP, PD, QueueDepths { send: depth, receive: depth }, rings, bells.clone());
-    qp.set_home(SLOT);
+    qp.set_home(HOME);
     qp.set_state(state);
     Arc::new(Shared { qp, completions, bells })
 }
 
 /// The end of a completion queue of a core.
-fn core_of(ring: &Arc<CompletionRing>) -> CompletionProducer {
-    CompletionProducer::new(ring.clone(), &Arc::new(Doorbells::new(1)))
+fn core_of(ring: &Arc<CompletionRing>) -> CoreEnd {
+    CoreEnd::new(ring.clone(), &Arc::new(Doorbells::new(1)))
 }
 
 fn send(id: u64) -> SendRequest {
@@ -325,6 +326,35 @@ fn no_completion_slips_past_arming() {
     });
 }
 
+/// Two cores fill a queue, each a ring of its own, while a thread polls it, arms it and sleeps: the thread
+/// has seen each completion, or was notified after the last look.
+#[test]
+fn no_completion_of_two_cores_slips_past_arming() {
+    model(|| {
+        let bell = Arc::new(Bell::default());
+        let ring = Arc::new(CompletionRing::with_notify(2, bell.clone()));
+        assert_eq!(ring.reserve(2), 2);
+        let bells = [(); 2].map(|()| Arc::new(Doorbells::new(1)));
+        let cores = bells.each_ref().map(|bells| CoreEnd::new(ring.clone(), bells));
+        let mut id = 0;
+        let cores = cores.map(|core| {
+            id += 1;
+            let completion = completion(id, Status::Success);
+            thread::spawn(move || core.push(completion))
+        });
+        let mut polled: Vec<u64> = ring.poll().into_iter().map(|completion| completion.id).collect();
+        let is_there = ring.arm(Notice::Next);
+        cores.into_iter().for_each(|core| core.join().unwrap());
+        let rung = bell.0.load(Ordering::Relaxed);
+        let left: Vec<u64> = ring.drain().map(|completion| completion.id).collect();
+        assert!(is_there || left.is_empty() || rung == 1, "asleep for ever");
+        assert!(rung <= 1, "armed once");
+        polled.extend(left);
+        polled.sort_unstable();
+        assert_eq!(polled, [1, 2]);
+    });
+}
+
 /// A core's thread that has nothing to do arms its waker, polls once more and sleeps: work that is posted
 /// meanwhile is seen, or wakes it.
 #[test]
@@ -337,7 +367,7 @@ fn no_doorbell_slips_past_sleep() {
         let rings = CompletionRings::shared(completions);
         // The core has it too, for as long as it serves its doorbell.
         let qp = Arc::new(SharedQp::new(QP, PD, QueueDepths { send: 1, receive: 1 }, rings, bells.clone()));
-        qp.set_home(SLOT);
+        qp.set_home(HOME);
         qp.set_state(QpState::ReadyToSend);
         let poster = {
             let qp = qp.clone();
@@ -352,23 +382,25 @@ fn no_doorbell_slips_past_sleep() {
     });
 }
 
-/// A receive that is posted while the stream of its queue pair begins at a core is found there, or rung for
-/// at the slot that the queue pair got.
+/// A receive that is posted while the stream of its queue pair begins at one of two cores is found there, or
+/// rung for at the home that the queue pair got.
 #[test]
 fn a_receive_does_not_slip_past_the_beginning() {
     model(|| {
-        let bells = Arc::new(Doorbells::new(1));
+        let cores = [(); 2].map(|()| Arc::new(Doorbells::new(1)));
+        let bells = CoreDoorbells::from_iter(cores.iter().cloned());
         let rings = CompletionRings::shared(Arc::new(CompletionRing::new(1)));
-        let qp = Arc::new(SharedQp::new(QP, PD, QueueDepths { send: 1, receive: 1 }, rings, bells.clone()));
+        let qp = Arc::new(SharedQp::new(QP, PD, QueueDepths { send: 1, receive: 1 }, rings, bells));
         let poster = {
             let qp = qp.clone();
             thread::spawn(move || qp.post_receive(ReceiveRequest::new(1, Slice::default())).unwrap())
         };
-        qp.set_home(SLOT);
+        qp.set_home(Home { core: 1, slot: SLOT });
         qp.set_state(QpState::ReadyToSend);
         let found = qp.has_posted_receives();
         poster.join().unwrap();
-        assert!(found || bells.dequeue() == Some(SLOT), "it lies in a queue that nobody looks at");
+        assert!(found || cores[1].dequeue() == Some(SLOT), "it lies in a queue that nobody looks at");
+        assert!(cores[0].is_empty(), "the queue pair is not there");
     });
 }
 

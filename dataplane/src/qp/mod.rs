@@ -81,6 +81,7 @@ mod core_ring;
 mod cqe;
 pub mod doorbells;
 pub mod error;
+mod home;
 pub mod indication;
 pub mod lender;
 #[cfg(all(test, loom))]

@@ -5,9 +5,10 @@ use core::mem::offset_of;
 use std::sync::Arc;
 
 use super::async_event::{AsyncEvent, AsyncEvents};
-use super::completion_queue::{CompletionBatch, CompletionProducer};
+use super::completion_queue::{CompletionBatch, CompletionProducer, CompletionTarget};
 use super::cqe::{ReceivedMessage, received_words};
 use super::error::StreamError;
+use super::home::HomeCell;
 use super::lender::marked_id;
 use super::receive_slot::{MoreRanges, RECEIVE_WORDS};
 use super::request_check::check_shape;
@@ -17,17 +18,15 @@ use super::work::{Completion, QpNumber, ReceiveRequest, SendRequest};
 use super::work_queue::{BothQueues, CoreSide, Posted, Poster, WorkQueue};
 use super::wqe::{Boxes, CompactWqe, WQE_WORDS, Wqe};
 use crate::memory::{Accessor, ProtectionDomainId, prefetch};
-use crate::sync::{AtomicBool, AtomicCell, AtomicU8, AtomicU16, AtomicU32, OneWord, Ordering, fence};
+use crate::sync::{AtomicBool, AtomicCell, AtomicU8, AtomicU16, OneWord, Ordering, fence};
 use crate::tcp::CloseReason;
 
 pub use super::completion_queue::CompletionRing;
-pub use super::doorbells::Doorbells;
+pub use super::doorbells::{CoreDoorbells, Doorbells};
+pub use super::home::Home;
 pub use super::post_error::{BadRequest, PostError};
 pub use super::send_list::SendList;
 pub use super::state::QpState;
-
-/// A queue pair that is at no core: its stream has not begun.
-const NO_HOME: u32 = u32::MAX;
 
 /// How many work requests the queues of a queue pair hold.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +66,7 @@ pub struct SharedQp {
     core: BothQueues<CoreSide>,
     // What every send needs.
     send_slots: Slots<WQE_WORDS>,
-    send_completions: CompletionProducer,
+    send_completions: CompletionTarget,
     /// Its number.
     pub number: QpNumber,
     /// Its Protection Domain.
@@ -80,14 +79,14 @@ pub struct SharedQp {
     last_receive_reported: AtomicBool,
     // What every receive needs.
     receive_slots: Slots<RECEIVE_WORDS>,
-    receive_completions: CompletionProducer,
+    receive_completions: CompletionTarget,
     /// The shared receive queue that its receives come from, if it uses one.
     shared_receives: Option<Arc<SharedReceiveQueue>>,
     events: Option<Arc<AsyncEvents>>,
     // The rest.
-    doorbells: Arc<Doorbells>,
-    /// The slot that it has at its core, from the beginning of its stream on; else [`NO_HOME`].
-    home: AtomicU32,
+    doorbells: CoreDoorbells,
+    /// Its core, and its slot there, from the beginning of its stream on.
+    home: HomeCell,
     /// Beside the slots of the send queue.
     boxes: Boxes,
     /// Beside the slots of the receive queue.
@@ -107,13 +106,13 @@ const _: () = assert!(size_of::<SharedQp>() <= 320);
 
 impl SharedQp {
     /// Creates a queue pair with queues of `depths` work requests, at least one each, that reports to
-    /// `completions`.
+    /// `completions`, of a device whose cores have these doorbells.
     pub fn new(
         number: QpNumber,
         pd: ProtectionDomainId,
         depths: QueueDepths,
         completions: CompletionRings,
-        doorbells: Arc<Doorbells>,
+        doorbells: impl Into<CoreDoorbells>,
     ) -> Self {
         let (send_slots, receive_slots) = (Slots::new(depths.send), Slots::new(depths.receive));
         Self {
@@ -126,10 +125,10 @@ impl SharedQp {
             more_ranges: MoreRanges::default(),
             receive_slots,
             shared_receives: None,
-            send_completions: CompletionProducer::new(completions.send, &doorbells),
-            receive_completions: CompletionProducer::new(completions.receive, &doorbells),
-            doorbells,
-            home: AtomicU32::new(NO_HOME),
+            send_completions: CompletionTarget::new(completions.send),
+            receive_completions: CompletionTarget::new(completions.receive),
+            doorbells: doorbells.into(),
+            home: HomeCell::new(),
             state: AtomicU8::new(QpState::Idle as u8),
             abandoned: AtomicBool::new(false),
             ord: AtomicU16::new(0),
@@ -371,27 +370,52 @@ impl SharedQp {
         }
     }
 
-    /// Returns the slot that it has at its core, from the beginning of its stream on.
+    /// Returns its core and its slot there, from the beginning of its stream on.
     #[inline]
-    pub(crate) fn home(&self) -> Option<u32> {
-        let slot = self.home.load(Ordering::Relaxed);
-        (slot != NO_HOME).then_some(slot)
+    pub fn home(&self) -> Option<Home> {
+        self.home.get()
     }
 
-    /// Gives it the slot `slot`, for the core. The state leaves [`QpState::Idle`] after that: a thread that
-    /// sees the new state sees the slot.
-    pub(crate) fn set_home(&self, slot: u32) {
-        self.doorbells.use_queue_pair(slot);
-        self.home.store(slot, Ordering::Relaxed);
+    /// Has its completion queues make what the core `core` needs to fill them, so that this core allocates
+    /// nothing when it begins the stream. For control, before it commands that.
+    pub fn prepare_for(&self, core: u8) {
+        if let Some(doorbells) = self.doorbells.get(core) {
+            self.send_completions.prepare_for(doorbells);
+            self.receive_completions.prepare_for(doorbells);
+        }
     }
 
-    /// Rings the doorbell for work that waits, posted by an application or left by the core for its next
-    /// poll.
+    /// Gives it its home, for the core that this is. The state leaves [`QpState::Idle`] after that: a thread
+    /// that sees the new state sees the home.
+    pub(crate) fn set_home(&self, home: Home) {
+        let doorbells = self.doorbells.of(home.core);
+        doorbells.use_queue_pair(home.slot);
+        self.send_completions.set_core(doorbells);
+        self.receive_completions.set_core(doorbells);
+        self.home.set(home);
+    }
+
+    /// Rings the doorbell at its core for work that waits, posted by an application or left by the core for
+    /// its next poll.
     #[inline]
     pub(crate) fn ring(&self) {
-        if let Some(slot) = self.home() {
-            self.doorbells.ring_queue_pair(slot);
+        if let Some(home) = self.home()
+            && let Some(doorbells) = self.doorbells.get(home.core)
+        {
+            doorbells.ring_queue_pair(home.slot);
         }
+    }
+
+    /// The end of the completion queue of sends, for the core.
+    #[inline]
+    fn send_producer(&self) -> CompletionProducer<'_> {
+        self.send_completions.producer(&self.doorbells)
+    }
+
+    /// The end of the completion queue of receives, for the core.
+    #[inline]
+    fn receive_producer(&self) -> CompletionProducer<'_> {
+        self.receive_completions.producer(&self.doorbells)
     }
 
     /// Dequeues the next posted send, for the core.
@@ -579,14 +603,14 @@ impl SharedQp {
     /// is counted as ended [beforehand](Self::retire_send).
     #[inline]
     pub(super) fn complete_sends(&self, completions: u32) -> CompletionBatch<'_> {
-        self.send_completions.batch(completions)
+        self.send_producer().batch(completions)
     }
 
     /// Reports a completed send that was signaled, in the entry reserved for it, for the core.
     #[inline]
     pub fn complete_send(&self, completion: Completion) {
         self.sends().finish_one();
-        self.send_completions.push(completion);
+        self.send_producer().push(completion);
     }
 
     /// Counts a send as ended, for the core: it was not signaled, or its completion comes next.
@@ -606,7 +630,7 @@ impl SharedQp {
     /// overflow.
     pub fn report_unsignaled(&self, completion: Completion) {
         self.sends().finish_one();
-        if !self.send_completions.push_if_free(completion) {
+        if !self.send_producer().push_if_free(completion) {
             self.send_completions.queue().overflow(self.events.as_deref());
         }
     }
@@ -616,13 +640,13 @@ impl SharedQp {
     pub(super) fn complete_message(&self, request: &ReceiveRequest, message: &ReceivedMessage) {
         let id = marked_id(request.id, request.local.lender);
         self.receives().finish_one();
-        self.receive_completions.push_words(&received_words(self.number, id, message), message.solicited);
+        self.receive_producer().push_words(&received_words(self.number, id, message), message.solicited);
     }
 
     /// Reports a receive that has failed or is flushed, for the core.
     pub fn complete_receive(&self, completion: Completion) {
         self.receives().finish_one();
-        self.receive_completions.push(completion);
+        self.receive_producer().push(completion);
     }
 }
 

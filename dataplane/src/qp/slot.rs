@@ -73,6 +73,12 @@ impl<const N: usize> Slots<N> {
         self.ring.len()
     }
 
+    /// All slots.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn all(&self) -> &[Slot<N>] {
+        &self.ring
+    }
+
     /// The index of the slot of `position`.
     #[inline]
     pub(super) const fn index(&self, position: u64) -> usize {

@@ -50,7 +50,7 @@ pub(super) fn attach(
     }
     // What the application has not read is not consumed: the core hands it over once more.
     before.dequeue_pending();
-    let doorbells = cx.queue_pairs.doorbells(cx.id.core()).clone();
+    let doorbells = cx.queue_pairs.doorbells().of(cx.id.core()).clone();
     let stream = Arc::new(SharedByteStream::new(cx.id.slot(), doorbells, config));
     cx.command(Command::AttachByteStream { connection: cx.id, stream: stream.clone() });
     cx.out.reply(reply, Ok(stream.clone()));

@@ -41,7 +41,7 @@ fn engine() -> (Engine, Receiver<Arrival>) {
             connections_per_peer: usize::MAX,
             ..Quotas::default()
         },
-        doorbells: Box::new([Rings::new().doorbells]),
+        doorbells: Rings::new().doorbells.into(),
         placement: Placement::new(None, Addresses::new()),
         events: Arc::new(AsyncEvents::new(None)),
         random: KeyedSequence::new([1; 16]),

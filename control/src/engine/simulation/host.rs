@@ -122,7 +122,7 @@ impl Host {
             crc,
             capacity: Capacity::default(),
             quotas,
-            doorbells: Box::new([rings.doorbells.clone()]),
+            doorbells: rings.doorbells.clone().into(),
             placement: Placement::new(None, Addresses::new()),
             events: Arc::new(AsyncEvents::new(None)),
             random: KeyedSequence::new(key.to_le_bytes()),

@@ -111,7 +111,7 @@ impl Host {
             crc: if draw.crc_always { CrcPolicy::Always } else { CrcPolicy::OffIfPeerAgrees },
             capacity: Capacity::default(),
             quotas: Quotas::default(),
-            doorbells: Box::new([rings.doorbells.clone()]),
+            doorbells: rings.doorbells.clone().into(),
             placement: Placement::new(None, Addresses::new()),
             events: Arc::new(AsyncEvents::new(None)),
             random: KeyedSequence::new(key.to_le_bytes()),

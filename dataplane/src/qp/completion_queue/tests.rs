@@ -4,6 +4,7 @@ use core::sync::atomic::AtomicUsize;
 use std::thread;
 
 use super::*;
+use crate::qp::core_ring::lines_of;
 use crate::qp::work::{CompletionKind, QpNumber};
 
 #[derive(Default)]
@@ -24,7 +25,7 @@ impl Bell {
 /// A queue that one core fills.
 struct Queue {
     ring: Arc<CompletionRing>,
-    core: CompletionProducer,
+    core: CoreEnd,
 }
 
 impl Queue {
@@ -34,7 +35,7 @@ impl Queue {
 
     fn of(ring: CompletionRing) -> Self {
         let ring = Arc::new(ring);
-        Self { core: CompletionProducer::new(ring.clone(), &Arc::new(Doorbells::new(1))), ring }
+        Self { core: CoreEnd::new(ring.clone(), &Arc::new(Doorbells::new(1))), ring }
     }
 
     fn push(&self, completion: Completion) {
@@ -78,8 +79,8 @@ fn a_core_does_not_wait_for_a_poller() {
 fn cores_fill_a_queue_side_by_side() {
     let queue = Queue::new(4);
     let other = Arc::new(Doorbells::new(1));
-    let beside = CompletionProducer::new(queue.ring.clone(), &other);
-    let same = CompletionProducer::new(queue.ring.clone(), &other);
+    let beside = CoreEnd::new(queue.ring.clone(), &other);
+    let same = CoreEnd::new(queue.ring.clone(), &other);
     assert_eq!(queue.ring.reserve(9), 4);
     beside.push(completion(10));
     queue.core.push(completion(20));
@@ -92,7 +93,7 @@ fn cores_fill_a_queue_side_by_side() {
     assert!(!queue.ring.arm(Notice::Next));
     assert_eq!(queue.ring.rings.iter().count(), 2);
     drop((beside, same, other));
-    let next = CompletionProducer::new(queue.ring.clone(), &Arc::new(Doorbells::new(1)));
+    let next = CoreEnd::new(queue.ring.clone(), &Arc::new(Doorbells::new(1)));
     assert_eq!(queue.ring.rings.iter().count(), 2);
     assert_eq!(queue.ring.reserve(1), 1);
     next.push(completion(12));
@@ -103,7 +104,7 @@ fn cores_fill_a_queue_side_by_side() {
 #[test]
 fn a_busy_core_does_not_hide_another() {
     let queue = Queue::new(4);
-    let beside = CompletionProducer::new(queue.ring.clone(), &Arc::new(Doorbells::new(1)));
+    let beside = CoreEnd::new(queue.ring.clone(), &Arc::new(Doorbells::new(1)));
     assert_eq!(queue.ring.reserve(1), 1);
     beside.push(completion(100));
     let one_each = (0..3).map(|id| {
@@ -214,4 +215,91 @@ fn overflow_is_told_once_and_remembered() {
     assert_eq!(events.dequeue(), Some(AsyncEvent::CompletionQueueOverflow { cq: ring.number() }));
     assert_eq!(events.dequeue(), None);
     assert_ne!(CompletionRing::new(1).number(), ring.number());
+}
+
+/// Completions in several rings are polled in each of the ways that there are: each once, those of a core in
+/// its order, and no more than fit.
+#[test]
+fn every_way_of_polling_takes_the_rings_in_turn() {
+    let ring = Arc::new(CompletionRing::new(12));
+    let cores: Vec<_> = (0..3).map(|_| Arc::new(Doorbells::new(1))).collect();
+    let ends: Vec<_> = cores.iter().map(|core| CoreEnd::new(ring.clone(), core)).collect();
+    let fill = || {
+        assert_eq!(ring.reserve(12), 12);
+        for id in 0..4 {
+            (0..).zip(&ends).for_each(|(core, end)| end.push(completion(10 * core + id)));
+        }
+    };
+    let check = |polled: &[Completion]| {
+        for core in 0..3 {
+            let ids = polled.iter().map(|completion| completion.id).filter(|id| id / 10 == core);
+            assert_eq!(ids.collect::<Vec<_>>(), [0, 1, 2, 3].map(|id| 10 * core + id));
+        }
+        assert_eq!((polled.len(), ring.poll(), ring.arm(Notice::Next)), (12, None, false));
+    };
+    fill();
+    check(&core::iter::from_fn(|| ring.poll()).collect::<Vec<_>>());
+    fill();
+    check(&ring.drain().collect::<Vec<_>>());
+    fill();
+    let (mut all, mut some) = (Vec::new(), [completion(99); 5]);
+    for expected in [5, 5, 2] {
+        assert_eq!(ring.poll_many(&mut some), expected);
+        all.extend_from_slice(&some[..expected]);
+    }
+    check(&all);
+    fill();
+    let (mut all, mut some) = (Vec::new(), Vec::with_capacity(5));
+    for expected in [5, 5, 2] {
+        assert_eq!(ring.poll_into(&mut some), expected);
+        all.append(&mut some);
+    }
+    check(&all);
+}
+
+/// A core that keeps its ring filled has a thread that polls a few completions at a time leave none of the
+/// others waiting for longer than it takes to poll each ring once.
+#[test]
+fn no_ring_waits_for_one_that_is_kept_filled() {
+    let queue = Queue::new(16);
+    let cores: Vec<_> = (0..3).map(|_| Arc::new(Doorbells::new(1))).collect();
+    let others: Vec<_> = cores.iter().map(|core| CoreEnd::new(queue.ring.clone(), core)).collect();
+    assert_eq!(queue.ring.reserve(3), 3);
+    (100..).zip(&others).for_each(|(id, end)| end.push(completion(id)));
+    (0..4).for_each(|id| queue.push(completion(id)));
+    let (mut some, mut polled) = ([completion(99); 2], Vec::new());
+    for _ in 0..4 {
+        let count = queue.ring.poll_many(&mut some);
+        polled.extend(some[..count].iter().map(|completion| completion.id));
+        while queue.ring.reserve(1) == 1 {
+            queue.core.push(completion(50));
+        }
+    }
+    assert!([100, 101, 102].iter().all(|id| polled.contains(id)), "{polled:?}");
+}
+
+/// Two cores that fill a queue write to lines of their own, and to none that a thread writes which posts or
+/// polls.
+#[test]
+fn cores_that_fill_a_queue_share_no_line() {
+    let queue = Queue::new(8);
+    let other = Arc::new(Doorbells::new(1));
+    let beside = CoreEnd::new(queue.ring.clone(), &other);
+    assert_eq!(queue.ring.reserve(2), 2);
+    let counters = || {
+        let CompletionRing { reserved, polled, .. } = &*queue.ring;
+        (reserved.load(Ordering::Relaxed), polled.load(Ordering::Relaxed))
+    };
+    let before = counters();
+    queue.core.push(completion(1));
+    beside.push(completion(2));
+    assert_eq!(counters(), before, "those are of the threads that post and poll");
+
+    let mut lines = vec![lines_of(&*queue.ring.reserved), lines_of(&*queue.ring.polled)];
+    for end in [&queue.core, &beside] {
+        lines.extend(end.target.ring.get().expect("it has a core").written_lines());
+    }
+    lines.sort_unstable_by_key(|lines| *lines.start());
+    let apart = lines.windows(2).all(|next_to| next_to[0].end() < next_to[1].start());
+    assert!(lines.len() == 8 && apart, "{lines:?}");
 }

@@ -16,7 +16,7 @@ fn qp(depth: usize, completions: usize) -> (SharedQp, Arc<CompletionRing>, Arc<D
         CompletionRings::shared(ring.clone()),
         bells.clone(),
     );
-    shared.set_home(0);
+    shared.set_home(Home { core: 0, slot: 0 });
     (shared, ring, bells)
 }
 
@@ -287,4 +287,41 @@ fn events_beyond_the_bound_are_counted() {
     }
     assert_eq!(events.lost(), 3);
     assert_eq!(core::iter::from_fn(|| events.dequeue()).count(), limits::ASYNC_EVENTS);
+}
+
+/// A queue pair of a device with several cores rings at its home, which also fills its completion queue; one
+/// that was never at a core is ended by core 0, and rings nowhere.
+#[test]
+fn a_queue_pair_belongs_to_the_core_of_its_home() {
+    let cores = [1, 1, 1].map(|slots| Arc::new(Doorbells::new(slots)));
+    let ring = Arc::new(CompletionRing::new(8));
+    let new = || {
+        let (depths, rings) = (QueueDepths { send: 2, receive: 2 }, CompletionRings::shared(ring.clone()));
+        let doorbells = CoreDoorbells::from_iter(cores.iter().cloned());
+        SharedQp::new(QpNumber(7), ProtectionDomainId(1), depths, rings, doorbells)
+    };
+    let (unstarted, qp, other) = (new(), new(), new());
+    let receive = ReceiveRequest::new(5, Slice::default());
+    unstarted.post_receive(receive).unwrap();
+    assert!(cores.iter().all(|core| core.is_empty()));
+    unstarted.dequeue_receive().unwrap();
+    unstarted.complete_receive(completion(5));
+    // As soon as control commands it.
+    qp.prepare_for(2);
+    qp.set_home(Home { core: 2, slot: 0 });
+    qp.set_state(QpState::ReadyToSend);
+    other.set_home(Home { core: 1, slot: 0 });
+    qp.post_receive(receive).unwrap();
+    let rung = cores.each_ref().map(|core| core.dequeue());
+    assert_eq!((qp.home(), rung), (Some(Home { core: 2, slot: 0 }), [None, None, Some(0)]));
+    qp.dequeue_receive().unwrap();
+    qp.complete_receive(completion(6));
+    let core_of = |qp: &SharedQp| qp.receive_completions.core();
+    assert_eq!(
+        [&unstarted, &other, &qp].map(core_of),
+        [0, 1, 2].map(|core: usize| Some(Arc::as_ptr(&cores[core])))
+    );
+    let mut polled: Vec<u64> = ring.drain().map(|completion| completion.id).collect();
+    polled.sort_unstable();
+    assert_eq!(polled, [5, 6]);
 }
