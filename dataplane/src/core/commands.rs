@@ -238,11 +238,15 @@ impl<D: Device> Core<D> {
     fn destroy_qp(&mut self, now: Instant, shared: Arc<SharedQp>) {
         let number = shared.number;
         let home = shared.home();
-        // Nobody but its own core may touch its queues; core 0 has those that were never at a core.
+        // Nobody but its own core may touch its queues; of one that was never at a core, the core that
+        // control asks.
         let core = self.endpoints.table.core();
-        if home.map_or(0, |home| home.core) != core {
+        if home.is_some_and(|home| home.core != core) {
             debug_assert!(false, "core {core} destroys the queue pair at {home:?}");
             return;
+        }
+        if home.is_none() {
+            shared.set_last_core(core);
         }
         let at_core = home.and_then(|home| self.endpoints.queue_pairs.at_mut(home.slot));
         if let Some(id) = at_core.and_then(|qp| qp.connection) {

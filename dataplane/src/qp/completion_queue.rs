@@ -267,7 +267,7 @@ impl CompletionTarget {
         self.ring.get().map(|ring| ring.core())
     }
 
-    /// The ring of core 0, which destroys queue pairs that have never been at a core.
+    /// The ring of core 0, for a queue pair whose core nobody has said.
     #[cold]
     fn without_home(&self, doorbells: &CoreDoorbells) -> &CoreRing {
         self.ring.get_or_init(|| self.queue.rings.of(doorbells.of(0)))

@@ -395,6 +395,13 @@ impl SharedQp {
         self.home.set(home);
     }
 
+    /// Has the core `core` report the flush of a queue pair that never had a home.
+    pub(crate) fn set_last_core(&self, core: u8) {
+        let doorbells = self.doorbells.of(core);
+        self.send_completions.set_core(doorbells);
+        self.receive_completions.set_core(doorbells);
+    }
+
     /// Rings the doorbell at its core for work that waits, posted by an application or left by the core for
     /// its next poll.
     #[inline]
