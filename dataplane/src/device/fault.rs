@@ -94,7 +94,7 @@ impl<D: Device> Fault<D> {
     }
 
     /// Passes the frames that are due to the caller. Returns how many.
-    fn hand_over(&mut self, now: Instant, frames: &mut Vec<D::Frame>, limit: usize) -> usize {
+    fn deliver_due(&mut self, now: Instant, frames: &mut Vec<D::Frame>, limit: usize) -> usize {
         let due = || deliver(&mut self.inbound, &mut self.buffers, now, &mut self.inner);
         let before = frames.len();
         frames.extend(core::iter::from_fn(due).take(limit));
@@ -170,13 +170,13 @@ impl<D: Device> Device for Fault<D> {
 
     fn receive(&mut self, now: Instant, frames: &mut Vec<D::Frame>, limit: usize) -> usize {
         self.let_out(now);
-        let taken = self.hand_over(now, frames, limit);
+        let taken = self.deliver_due(now, frames, limit);
         if taken == limit {
             // More comes in than the caller takes: it waits in the device, as it would without this one.
             return taken;
         }
         self.take_in(now);
-        taken + self.hand_over(now, frames, limit - taken)
+        taken + self.deliver_due(now, frames, limit - taken)
     }
 
     fn allocate(&mut self) -> Option<D::Frame> {
@@ -194,6 +194,10 @@ impl<D: Device> Device for Fault<D> {
         }
         self.let_out(now);
         taken
+    }
+
+    fn hand_over(&mut self, core: u8, frame: D::Frame) -> Result<(), D::Frame> {
+        self.inner.hand_over(core, frame)
     }
 
     fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {

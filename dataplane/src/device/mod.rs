@@ -283,6 +283,19 @@ pub trait Device: 'static {
     /// many.
     fn transmit(&mut self, now: Instant, frames: &mut Vec<Self::Frame>) -> usize;
 
+    /// Hands a received frame to another core of the device, as if the device had brought the frame there. The
+    /// host core does so with datagrams that it has reassembled and with segments behind extension headers,
+    /// whose flows the device did not see.
+    ///
+    /// # Errors
+    ///
+    /// `frame`, when there is no room on the way to that core, or the device has one core only (the caller
+    /// counts it).
+    fn hand_over(&mut self, core: u8, frame: Self::Frame) -> Result<(), Self::Frame> {
+        let _ = core;
+        Err(frame)
+    }
+
     /// Has the device [wake](Waker::wake) `waker` from now on whenever frames may have arrived, so that the
     /// polling thread may sleep. Returns false if the device cannot do this: the thread then waits for
     /// [`rx_interrupt`](Self::rx_interrupt), or polls from time to time.

@@ -157,6 +157,10 @@ impl<D: Device, W: Write + Send + 'static> Device for Tap<D, W> {
         taken
     }
 
+    fn hand_over(&mut self, core: u8, frame: D::Frame) -> Result<(), D::Frame> {
+        self.inner.hand_over(core, frame)
+    }
+
     fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
         self.inner.wake_on_arrival(waker)
     }

@@ -1,5 +1,5 @@
 //! Tests of the devices that wrap another: a thread that sleeps until frames arrive relies on the receive
-//! interrupt and on the waker of the device inside.
+//! interrupt and on the waker of the device inside, and the cores of a device on its way between them.
 
 use std::fs::File;
 use std::io;
@@ -22,6 +22,8 @@ struct Calls {
     enabled: AtomicU32,
     disabled: AtomicU32,
     wakers: AtomicU32,
+    /// The core that the last frame was handed to.
+    handed_to: AtomicU32,
 }
 
 impl Calls {
@@ -60,6 +62,11 @@ impl Device for Interrupting {
         self.device.transmit(now, frames)
     }
 
+    fn hand_over(&mut self, core: u8, _: SimFrame) -> Result<(), SimFrame> {
+        self.calls.handed_to.store(core.into(), Ordering::Relaxed);
+        Ok(())
+    }
+
     fn wake_on_arrival(&mut self, _: &Arc<Waker>) -> bool {
         self.calls.wakers.fetch_add(1, Ordering::Relaxed);
         true
@@ -85,7 +92,8 @@ impl Notify for Nobody {
     fn notify(&self) {}
 }
 
-/// Checks that the device that `wrap` makes forwards the interrupt and the waker to the one inside.
+/// Checks that the device that `wrap` makes forwards the interrupt, the waker and frames of other cores to
+/// the one inside.
 fn check<D: Device>(wrap: impl FnOnce(Interrupting) -> D) {
     let (device, _) = sim::link(1, EndConfig::a(), EndConfig::b());
     let interrupt = File::open("/dev/null").unwrap();
@@ -100,21 +108,24 @@ fn check<D: Device>(wrap: impl FnOnce(Interrupting) -> D) {
     assert_eq!(calls.counts(), [1, 1, 0]);
     assert!(wrapper.wake_on_arrival(&Arc::new(Waker::new(Arc::new(Nobody)))));
     assert_eq!(calls.counts(), [1, 1, 1]);
+    let frame = wrapper.allocate().expect("an empty frame");
+    assert!(wrapper.hand_over(3, frame).is_ok(), "the device inside takes it");
+    assert_eq!(calls.handed_to.load(Ordering::Relaxed), 3);
 }
 
 #[test]
-fn a_tap_forwards_the_interrupt() {
+fn a_tap_forwards_all_calls() {
     check(|device| Tap::new(device, io::sink(), &TapConfig::default()).unwrap());
 }
 
 #[test]
-fn a_fault_injector_forwards_the_interrupt() {
+fn a_fault_injector_forwards_all_calls() {
     let none = Impairments::default();
     check(|device| Fault::new(device, 1, none, none));
 }
 
 #[test]
-fn a_fault_injector_around_a_tap_forwards_the_interrupt() {
+fn a_fault_injector_around_a_tap_forwards_all_calls() {
     let none = Impairments::default();
     check(|device| Fault::new(Tap::new(device, io::sink(), &TapConfig::default()).unwrap(), 1, none, none));
 }
