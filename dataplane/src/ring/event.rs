@@ -154,6 +154,9 @@ pub enum ConnectError {
     /// Every local port is in use towards this peer, or the requested one is.
     #[error("no local port is left for another connection to this peer")]
     NoPort,
+    /// Segments from this peer to the requested local port go to another core of the device.
+    #[error("connections from this peer to this local port are another core's: ask that one, or for no port")]
+    OtherCore,
     /// The requested local address is none of the core's.
     #[error("the local address is none of the device's")]
     NoAddress,

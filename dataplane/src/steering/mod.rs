@@ -94,6 +94,25 @@ impl Steering {
         by_port.unwrap_or_else(|| self.table[self.hash(flow) as usize & (self.table.len() - 1)])
     }
 
+    /// Returns what all of `flow` but its local port contributes to its hash, for
+    /// [`owner_by_port`](Self::owner_by_port).
+    pub fn without_local_port(&self, flow: &Flow) -> WithoutLocalPort {
+        let address_octets = if flow.destination().is_ipv4() { 8 } else { 32 };
+        let port = self.toeplitz.hash_of_destination_port(address_octets, flow.destination_port());
+        WithoutLocalPort { hash: self.hash(flow) ^ port, address_octets }
+    }
+
+    /// Returns the [owner](Self::owner) that a flow has if its local port is `port`: two words of the hash
+    /// are looked up, where the whole of it takes twelve or more.
+    #[inline]
+    pub fn owner_by_port(&self, rest: WithoutLocalPort, port: u16) -> u8 {
+        let by_port = if self.has_overrides() { self.restricted_to(port) } else { None };
+        by_port.unwrap_or_else(|| {
+            let hash = rest.hash ^ self.toeplitz.hash_of_destination_port(rest.address_octets, port);
+            self.table[hash as usize & (self.table.len() - 1)]
+        })
+    }
+
     /// Returns true if the table alone may not say where a flow goes: an adapter, which knows nothing else,
     /// may bring its frames to another core.
     #[inline]
@@ -131,6 +150,14 @@ impl Steering {
             rank(words.map(|word| word & mask)) == mask.count_ones()
         })
     }
+}
+
+/// What all of a flow but its local port contributes to its hash.
+#[derive(Clone, Copy, Debug)]
+pub struct WithoutLocalPort {
+    hash: u32,
+    /// Octets of its two addresses.
+    address_octets: usize,
 }
 
 /// Returns the rank of vectors of bits.
@@ -224,6 +251,22 @@ mod tests {
         assert_eq!(steering.restricted_to(7472), None);
         steering.restrict(7471, None);
         assert_eq!(flows().map(|flow| steering.owner(&flow)).collect::<Vec<u8>>(), owners);
+    }
+
+    /// The owner by the port alone is that of the whole flow, for the ports too that are restricted.
+    #[test]
+    fn a_port_says_who_owns_the_flow_if_the_rest_is_known() {
+        let steering = Steering::new(5, ENTRIES, random(4));
+        for restricted in [None, Some(2)] {
+            steering.restrict(50_000, restricted);
+            for (host, v6) in [(2, false), (77, true)] {
+                let rest = steering.without_local_port(&flow(host, 7471, 1, v6));
+                for port in 49_900..50_100 {
+                    let owner = steering.owner(&flow(host, 7471, port, v6));
+                    assert_eq!(steering.owner_by_port(rest, port), owner, "port {port}");
+                }
+            }
+        }
     }
 
     #[test]

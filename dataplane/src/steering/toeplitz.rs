@@ -47,6 +47,7 @@ impl Toeplitz {
 
     /// Returns what the destination port contributes to the hash of a flow with addresses of `octets` octets
     /// in all.
+    #[inline]
     pub fn hash_of_destination_port(&self, octets: usize, port: u16) -> u32 {
         let [high, low] = port.to_be_bytes();
         self.words[octets + 2][usize::from(high)] ^ self.words[octets + 3][usize::from(low)]

@@ -179,7 +179,7 @@ impl From<ConnectError> for Failure {
             ConnectError::NoRoute => libc::ENETUNREACH,
             ConnectError::Unreachable => libc::EHOSTUNREACH,
             ConnectError::TooManyConnections => libc::ENOSPC,
-            ConnectError::NoPort | ConnectError::NoAddress => libc::EADDRNOTAVAIL,
+            ConnectError::NoPort | ConnectError::OtherCore | ConnectError::NoAddress => libc::EADDRNOTAVAIL,
             ConnectError::QueuePairInUse => libc::EISCONN,
             ConnectError::PendingStreamData { .. } => libc::EBUSY,
             ConnectError::NotStreaming | ConnectError::OtherDevice | ConnectError::PrivateDataTooLong(_) => {
