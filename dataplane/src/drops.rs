@@ -83,11 +83,14 @@ pub enum DropCause {
     HeldTooLong,
     /// A frame that could not be sent: no buffer was free.
     NoTransmitBuffer,
+    /// A frame that concerns another core of the device, and found no room on the way there: a segment or an
+    /// ICMP error of a flow of that core, or at a replica what the host core handles.
+    NotHandedOver,
 }
 
 impl DropCause {
     /// Number of causes.
-    pub const COUNT: usize = Self::NoTransmitBuffer as usize + 1;
+    pub const COUNT: usize = Self::NotHandedOver as usize + 1;
 
     /// Every cause.
     pub const ALL: [Self; Self::COUNT] = [
@@ -124,6 +127,7 @@ impl DropCause {
         Self::RateLimited,
         Self::HeldTooLong,
         Self::NoTransmitBuffer,
+        Self::NotHandedOver,
     ];
 }
 

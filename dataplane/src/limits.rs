@@ -323,6 +323,17 @@ pub const EMPTY_FRAMES: usize = 16;
 pub const TRANSMIT_CHUNK_FRAMES: usize = 8;
 /// Frames that may wait for the device before connections stop sending.
 pub const TRANSMIT_QUEUE_FRAMES: usize = 128;
+/// The most cores of a device: a core has a bit for each in the words by which it is told of what they send.
+pub const CORES_MAX: usize = 64;
+/// Frames to the device's own addresses that may be on their way from a core to another, at most a quarter of
+/// those its device has for all others together: two bursts, and with 64 cores 2 MiB of rings.
+pub const LOOPED_FRAMES_BETWEEN_CORES: usize = 64;
+/// Notes that may be on their way between the host core and a replica: a neighbour each. Others wait.
+pub const NOTES_BETWEEN_CORES: usize = 64;
+/// Notes of other cores served in one poll: some microseconds of work.
+pub const NOTES_PER_POLL: usize = 128;
+/// When notes are sent again that have found no room, because the other core did not poll meanwhile.
+pub const NOTE_RETRY_NS: u64 = MILLISECOND;
 /// Frames that may be on their way from a core to itself, at most a quarter of those its device has: some
 /// bursts, so that neither end of a connection to ourselves waits for the other. A connection keeps its turn
 /// while there is no room.
@@ -356,7 +367,8 @@ pub const CONNECTIONS_VISITED_PER_POLL: usize = 256;
 /// with it does so twice at most.
 pub const QUEUE_PAIRS_VISITED_TOGETHER: u32 = 128;
 /// Ports tried together for a connection that control opens: each takes a look-up or three. The poll that
-/// begins with it does so twice at most.
+/// begins with it does so twice at most. Of several cores each owns one port in as many, and finds out in a
+/// few nanoseconds which; a core tries so many times as many.
 pub const PORTS_TRIED_TOGETHER: u32 = 128;
 /// Requests that put nothing on the wire (binds, registrations, invalidations) carried out in one poll: some
 /// 50 µs of work. Beyond them each connection has one in its turn, so that none waits for another.
@@ -424,7 +436,8 @@ pub const REASSEMBLY_NS: u64 = 30 * SECOND;
 /// 576).
 pub const REASSEMBLY_MIN_BYTES: usize = 1500;
 
-/// The largest backlog of a listener; a larger one counts as this. As much as common stacks allow.
+/// The largest backlog of a listener; a larger one counts as this. As much as common stacks allow. Of several
+/// cores each has twice its part, because peers do not come to them in turn.
 pub const BACKLOG_MAX: u32 = 4096;
 /// Half-open connections of a core, whatever the backlogs of its ports; never more than half of its
 /// connections. Beyond it SYNs are answered by cookies, which cost no memory; only what a cookie cannot hold
@@ -436,10 +449,11 @@ pub const SYNS_PER_POLL: usize = 16;
 /// A SYN cookie is good for one to two of these: longer than a handshake takes, with a SYN sent twice
 /// (RFC 4987 §3.6).
 pub const SYN_COOKIE_SPAN_NS: u64 = 16 * SECOND;
-/// RSTs that a core sends in a second to segments that belong to no connection, at most: enough for every
+/// RSTs that a device sends in a second to segments that belong to no connection, at most, of which each core
+/// has its part: enough for every
 /// peer that outlived a restart, too few to flood a host whose address was forged.
 pub const RESETS_PER_SECOND: u32 = 1000;
-/// Pings that a core answers in a second, at most (RFC 1812 §4.3.2.8 wants such a limit).
+/// Pings that a device answers in a second, at most (RFC 1812 §4.3.2.8 wants such a limit).
 pub const ECHO_REPLIES_PER_SECOND: u32 = 1000;
 
 /// Connections in TIME-WAIT for each that a core has room for, unless set up otherwise: with 65,536, those of
@@ -462,7 +476,7 @@ pub const CHALLENGES_PER_SPAN: u8 = 10;
 pub const CHALLENGE_SPAN_NS: u64 = 5 * SECOND;
 /// Time between two such acknowledgements of a connection in TIME-WAIT: as many in the mean.
 pub const CHALLENGE_INTERVAL_NS: u64 = 500 * MILLISECOND;
-/// Such acknowledgements of a core in a second, at most (RFC 5961 §7).
+/// Such acknowledgements of a device in a second, at most, of which each core has its part (RFC 5961 §7).
 pub const CHALLENGES_PER_SECOND: u32 = 1000;
 
 /// How long streaming bytes that control had no room for wait until it is asked again: nothing that arrives

@@ -41,6 +41,9 @@ impl<D: Device> Core<D> {
         let remote = SocketAddr::new(request.remote.ip().to_canonical(), request.remote.port());
         self.host.next_hop(remote.ip()).ok_or(ConnectError::NoRoute)?;
         let (address, port) = self.local_end(request.local, remote.ip())?;
+        if port.is_some_and(|port| !self.host.owns(&key_to(address, port, remote))) {
+            return Err(ConnectError::OtherCore);
+        }
         let found = match port {
             Some(port) => self.given_port(now, address, port, remote),
             None => self.free_port(now, address, remote, &mut request.ports_tried),
@@ -110,7 +113,8 @@ impl<D: Device> Core<D> {
         is_free.then(|| FreePort { key, iss_min: reusable.map(|state| state.next_iss_min()) })
     }
 
-    /// Returns a free local port for a connection to `remote`, no listening one, and tries some of those that
+    /// Returns a free local port for a connection to `remote`, no listening one, whose segments come to this
+    /// core, and tries some of those that
     /// were not `tried` yet. Ports in TIME-WAIT come last, or in their turn where none is unused, and only
     /// where timestamps distinguish old segments from new ones (RFC 6191 §2, from our side: our clock has
     /// ticked since).
@@ -121,7 +125,7 @@ impl<D: Device> Core<D> {
         remote: SocketAddr,
         tried: &mut u32,
     ) -> Option<FreePort> {
-        let Self { ports, endpoints, time_waits, .. } = self;
+        let Self { ports, endpoints, time_waits, host, .. } = self;
         time_waits.expire(now);
         let Endpoints { table, context, .. } = endpoints;
         let is_unused = |key: &FlowKey| {
@@ -133,7 +137,8 @@ impl<D: Device> Core<D> {
         if *tried == 0 && ports.are_exhausted(now, local, to) {
             *tried = count;
         }
-        let mut left = limits::PORTS_TRIED_TOGETHER;
+        let rest_of_flow = host.without_local_port(&key_to(local, 0, remote));
+        let mut left = limits::PORTS_TRIED_TOGETHER * u32::from(host.cores());
         let mut found = None;
         while found.is_none() && left > 0 && *tried < 2 * count {
             let in_time_wait = *tried >= count;
@@ -141,6 +146,9 @@ impl<D: Device> Core<D> {
             let tried_before = *tried;
             let port = ports.pick(local, to, most, |port| {
                 *tried += 1;
+                if !host.owns_port(rest_of_flow, port) {
+                    return false;
+                }
                 let key = key_to(local, port, remote);
                 let may_have = !time_waits.contains(now, &key)
                     || in_time_wait && time_waits.reusable(now, &key).is_some();

@@ -107,6 +107,7 @@ impl<D: Device> Core<D> {
             Command::Listen { address, port, backlog, tcp } => {
                 let behaviour = tcp.unwrap_or(self.behaviour);
                 let at = ListenAddress { address, port };
+                let backlog = self.part_of_backlog(port, backlog);
                 self.endpoints.context.listeners.listen(at, backlog, behaviour);
             }
             Command::Unlisten { address, port } => {
@@ -167,6 +168,16 @@ impl<D: Device> Core<D> {
                 self.push_event(Event::ConnectionReport(report));
             }
         }
+    }
+
+    /// Returns this core's part of the backlog of a listener: twice as many as if peers came to all cores in
+    /// turn.
+    fn part_of_backlog(&self, port: u16, backlog: u32) -> u32 {
+        let cores = u32::from(self.host.cores());
+        if cores == 1 || self.host.is_restricted(port) {
+            return backlog;
+        }
+        backlog.saturating_mul(2).div_ceil(cores)
     }
 
     fn push_event(&mut self, event: Event) {

@@ -31,7 +31,7 @@ pub struct Config {
     /// Bytes a peer may have in flight on one connection.
     pub window_bytes: u32,
     /// First and last local port of connections this core opens. Cores that share an address must not share
-    /// ports.
+    /// ports, unless they are [placed](super::Core::placed) in one device.
     pub ports: (u16, u16),
     /// How TCP behaves on its connections, unless a command says otherwise.
     pub tcp: tcp::Behaviour,

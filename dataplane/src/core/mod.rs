@@ -4,7 +4,7 @@
 //! table, the `Endpoints` and the rings to control. It hands each input to one endpoint, and applies what
 //! that changes. A core owns everything it uses; nothing here is shared, locked or reference-counted with
 //! other cores. Control talks to it over [`ring`](crate::ring), applications over the rings of their queue
-//! pairs.
+//! pairs, and the other cores of its device over rings from one to the other ([`Place`]).
 //!
 //! # When data is acknowledged
 //!
@@ -75,6 +75,7 @@ use crate::time::Instant;
 use crate::waker::Waker;
 use tables::Tables;
 
+pub use crate::net::place::Place;
 pub use config::Config;
 
 /// One poll loop and everything it owns.
@@ -123,13 +124,42 @@ impl<D: Device> Core<D> {
 
     /// Creates a core as [`new`](Self::new) does, with tables of other sizes.
     pub fn with_tables(device: D, config: Config, rings: Rings, tables: Tables) -> Self {
+        Self::create(device, config, rings, tables, None)
+    }
+
+    /// Creates a core as [`with_tables`](Self::with_tables) does, one of several of a device. All of them have
+    /// the same configuration; `device` brings each the frames of its flows, and the host core those that are
+    /// of no flow.
+    pub fn placed(
+        device: D,
+        config: Config,
+        rings: Rings,
+        tables: Tables,
+        place: Place<D::Frame>,
+    ) -> Self {
+        place.wake_by(&rings.doorbells);
+        Self::create(device, config, rings, tables, Some(place))
+    }
+
+    fn create(
+        device: D,
+        config: Config,
+        rings: Rings,
+        tables: Tables,
+        place: Option<Place<D::Frame>>,
+    ) -> Self {
+        let number = place.as_ref().map_or(0, Place::core);
+        // Of what a device may do for strangers in a second, each core may do its part.
+        let part = |per_second: u32| per_second.div_ceil(place.as_ref().map_or(1, Place::cores).into());
+        let resets_per_second = part(limits::RESETS_PER_SECOND);
+        let challenges_per_second = part(limits::CHALLENGES_PER_SECOND);
         let secret = Secret::new(config.secret);
         let held_frames = tables.held_frames.min(device.capabilities().frames / 2);
         let context = Context {
             pools: tcp::Pools {
                 segments: tcp::send_queue::SegmentPool::new(tables.send_descriptors),
                 held: HeldPool::new(held_frames, tables.placed_runs),
-                challenges: RateLimit::new(limits::CHALLENGES_PER_SECOND, secret.derive(Purpose::Challenges)),
+                challenges: RateLimit::new(challenges_per_second, secret.derive(Purpose::Challenges)),
                 scan_budget: tcp::scan_budget::ScanBudget::new(),
             },
             placed_sends: OrderedPool::new(tables.placed_sends),
@@ -159,7 +189,7 @@ impl<D: Device> Core<D> {
             window_octets: config.window_bytes,
             behaviour: config.tcp,
             endpoints: Endpoints {
-                table: Table::new(0, tables.connections, secret.derive(Purpose::Flows)),
+                table: Table::new(number, tables.connections, secret.derive(Purpose::Flows)),
                 queue_pairs: QueuePairs::new(tables.queue_pairs),
                 context,
             },
@@ -167,7 +197,7 @@ impl<D: Device> Core<D> {
             syn_cookies: SynCookies::new(secret.derive(Purpose::SynCookies)),
             ports: Ports::new(config.ports.0, config.ports.1, port_secrets),
             initial_numbers: InitialNumbers::new(config.secret),
-            resets: RateLimit::new(limits::RESETS_PER_SECOND, secret.derive(Purpose::Resets)),
+            resets: RateLimit::new(resets_per_second, secret.derive(Purpose::Resets)),
             data_arrived: false,
             polled_at: Instant::ZERO,
             evict_at: Instant::ZERO,
@@ -178,7 +208,7 @@ impl<D: Device> Core<D> {
             has_new_address: false,
             walks_on: false,
             rings,
-            host: Host::new(device, config.into_host(), secret),
+            host: Host::new(device, config.into_host(), secret, place),
         }
     }
 
@@ -199,7 +229,7 @@ impl<D: Device> Core<D> {
         self.host.free_spent();
         busy |= self.transmit(now);
         busy |= self.host.looped_frames() > 0;
-        self.end_poll(busy)
+        self.end_poll(now, busy)
     }
 
     /// Does what [`poll_once`](Self::poll_once) does for an application that works between the polls, on the
@@ -220,7 +250,7 @@ impl<D: Device> Core<D> {
             busy |= self.transmit(now);
         }
         busy |= self.host.looped_frames() > 0 || self.endpoints.table.has_scheduled();
-        self.end_poll(busy)
+        self.end_poll(now, busy)
     }
 
     /// Receives what has arrived and handles the timers that are due. Returns true if there was anything.
@@ -237,6 +267,7 @@ impl<D: Device> Core<D> {
             let count = self.receive(now);
             busy |= count > 0;
             busy |= self.receive_looped(now);
+            busy |= self.receive_from_cores(now);
             bursts += 1;
             let has_backlog = count == limits::RECEIVE_BURST_FRAMES || self.host.looped_frames() > 0;
             // A timer may be due only because the poll loop has stalled: what the timer waits for may be
@@ -266,7 +297,8 @@ impl<D: Device> Core<D> {
         true
     }
 
-    fn end_poll(&mut self, busy: bool) -> bool {
+    fn end_poll(&mut self, now: Instant, busy: bool) -> bool {
+        self.host.end_poll(now);
         self.endpoints.context.events.flush();
         let statistics = &mut self.endpoints.context.statistics;
         statistics.polls += 1;

@@ -51,7 +51,9 @@ impl<D: Device> Core<D> {
                 self.endpoints.context.statistics.syn_cookies_bad += 1;
             }
         }
-        self.send_reset(now, key, segment);
+        if let Some(reset) = self.reset_for(now, segment) {
+            self.host.send_bare_reply(key, &reset, &frame);
+        }
         Err(DropCause::NoConnection)
     }
 

@@ -7,6 +7,7 @@ use crate::device::Device;
 use crate::drops::DropCause;
 use crate::endpoint::{Burst, BurstOutcome, Connection, Outcome, Unreachable};
 use crate::limits;
+use crate::net::between_cores::News;
 use crate::net::Host;
 use crate::net::flow::FlowKey;
 use crate::net::icmp_errors::IcmpErrorKind;
@@ -42,6 +43,28 @@ impl<D: Device> Core<D> {
             self.on_burst(now, burst, Ingress::Loopback);
         }
         has_looped
+    }
+
+    /// Receives what other cores of the device have sent: notes, and frames to its own addresses. Returns true
+    /// if there may have been anything.
+    #[inline]
+    pub(super) fn receive_from_cores(&mut self, now: Instant) -> bool {
+        let has_mail = self.host.has_mail();
+        if has_mail {
+            self.open_mail(now);
+        }
+        has_mail
+    }
+
+    #[inline(never)]
+    fn open_mail(&mut self, now: Instant) {
+        let News { neighbour, address } = self.host.take_notes(now);
+        self.has_new_address |= address;
+        if neighbour || address {
+            self.on_new_paths();
+        }
+        let burst = self.host.dequeue_burst_of_cores();
+        self.on_burst(now, burst, Ingress::Loopback);
     }
 
     /// Handles the frames of a burst. Segments that follow one another are handed to their connection
@@ -256,8 +279,10 @@ impl<D: Device> Core<D> {
             self.limit_to_path(now, slot, &key);
         }
         let Some(refusal) = outcome.refusal else { return };
-        if outcome.reset {
-            self.send_reset(now, key, segment);
+        if outcome.reset
+            && let Some(reset) = self.reset_for(now, segment)
+        {
+            self.host.send_bare(key, &reset);
         }
         let is_next = |at: SeqNumber| segment.seq <= at;
         let found = self.endpoints.table.at(slot);
@@ -314,10 +339,11 @@ impl<D: Device> Core<D> {
         Ok(())
     }
 
-    /// Answers a segment that belongs to no connection with a RST (RFC 9293 §3.5.2, group 1).
-    pub(super) fn send_reset(&mut self, now: Instant, key: FlowKey, segment: &Segment) {
+    /// Returns the RST that answers a segment that belongs to no connection (RFC 9293 §3.5.2, group 1); `None`
+    /// if none does.
+    pub(super) fn reset_for(&mut self, now: Instant, segment: &Segment) -> Option<Header> {
         if segment.flags.contains(Flags::RST) || !self.resets.admit(now) {
-            return;
+            return None;
         }
         let mut reset = Header { flags: Flags::RST, ..Header::default() };
         if segment.flags.contains(Flags::ACK) {
@@ -327,7 +353,7 @@ impl<D: Device> Core<D> {
             reset.flags |= Flags::ACK;
             reset.ack = segment.seq + segment.payload_octets as u32 + control.bits().count_ones();
         }
-        self.host.send_bare(key, &reset);
+        Some(reset)
     }
 }
 

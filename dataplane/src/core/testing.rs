@@ -1,10 +1,10 @@
 //! Hooks of tests and fuzz targets: they look into a core, or move its counters.
 
 use super::tables::{Tables, Usage};
-use super::{Config, Core};
+use super::{Config, Core, Place};
 use crate::conn::ConnectionId;
 use crate::device::Device;
-use crate::device::sim::SimDevice;
+use crate::device::sim::{SimDevice, SimFrame};
 use crate::net;
 use crate::qp::work::QpNumber;
 use crate::ring::Rings;
@@ -35,6 +35,17 @@ impl SimulatedCore {
     /// As [`Core::with_tables`].
     pub fn new(device: SimDevice, config: Config, rings: Rings, tables: Tables) -> Self {
         Self(Core::with_tables(device, config, rings, tables))
+    }
+
+    /// As [`Core::placed`].
+    pub fn placed(
+        device: SimDevice,
+        config: Config,
+        rings: Rings,
+        tables: Tables,
+        place: Place<SimFrame>,
+    ) -> Self {
+        Self(Core::placed(device, config, rings, tables, place))
     }
 
     /// As [`Core::poll_once`].

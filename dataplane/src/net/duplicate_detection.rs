@@ -21,7 +21,7 @@ impl<D: Device> Host<D> {
 
     #[cold]
     fn bring_into_use(&mut self, now: Instant) -> Ipv6Addresses {
-        self.own_generation = self.own_generation.wrapping_add(1);
+        self.tell_addresses();
         for own in self.own.start(now, self.duplicate_address_detection) {
             self.announce(own.address);
         }
@@ -59,7 +59,7 @@ impl<D: Device> Host<D> {
         }
         self.own.give_up(address);
         self.record_conflict(address.into(), mac, true);
-        self.own_generation = self.own_generation.wrapping_add(1);
+        self.tell_addresses();
         DropCause::AddressConflict
     }
 

@@ -9,10 +9,12 @@ use super::addresses::{Addresses, Routes};
 use super::counters::Counters;
 use super::flow::FlowKey;
 use super::loopback::Loopback;
-use super::neighbours::{Neighbours, StaticNeighbour};
+use super::neighbour_cache::NeighbourCache;
+use super::neighbours::StaticNeighbour;
 use super::notice::Notices;
 use super::own_addresses::OwnAddresses;
 use super::path_mtu::PathMtus;
+use super::place::Place;
 use super::reassembly::Reassembly;
 use super::template::Paths;
 use crate::device::{Capabilities, Device, Frame, RxInterrupt};
@@ -59,10 +61,12 @@ pub(crate) struct Host<D: Device> {
     pub(super) own: OwnAddresses,
     /// Changes with the own addresses.
     pub(super) own_generation: u32,
+    /// The replicas that have not been told the state of the own addresses, a bit for each.
+    pub(super) untold_addresses: u64,
     pub(super) paths: Paths,
     pub(super) duplicate_address_detection: bool,
     pub(super) routes: Routes,
-    pub(super) neighbours: Neighbours,
+    pub(super) neighbours: NeighbourCache,
     pub(super) path_mtus: PathMtus,
     pub(super) reassembly: Reassembly,
     /// Hashes flows to IPv6 flow labels.
@@ -79,6 +83,8 @@ pub(crate) struct Host<D: Device> {
     /// The headers that those of the next segments are compared with.
     pub(super) header_image: HeaderImage,
     pub(super) loopback: Loopback<D::Frame>,
+    /// The place of its core among those of the device, if there are several.
+    pub(super) place: Option<Box<Place<D::Frame>>>,
     /// Segments in super-frames, the first of each not counted.
     pub(super) joined_segments: u64,
     /// Frames that the device has not accepted yet.
@@ -91,26 +97,37 @@ pub(crate) struct Host<D: Device> {
 }
 
 impl<D: Device> Host<D> {
-    /// Returns a host on `device`, whose random numbers come from `secret`. Allocates everything it needs.
-    pub(crate) fn new(device: D, config: Config, secret: Secret) -> Self {
+    /// Returns a host on `device`, whose random numbers come from `secret`, for the core at `place` or the
+    /// only one. Allocates everything it needs.
+    pub(crate) fn new(device: D, config: Config, secret: Secret, place: Option<Place<D::Frame>>) -> Self {
         let capabilities = device.capabilities();
+        let place = place.map(|mut place| {
+            place.limit_frames(capabilities.frames);
+            Box::new(place)
+        });
+        let is_replica = place.as_ref().is_some_and(|place| place.is_replica());
         let Config { addresses, routes, neighbours, duplicate_address_detection, vlan, rdma_option_kind } =
             config;
         assert!(
             tcp_rdma::is_free_kind(rdma_option_kind),
             "option kind {rdma_option_kind} has another meaning"
         );
+        let mut own = OwnAddresses::new(addresses, secret.random(Purpose::DuplicateDetection));
+        if is_replica {
+            own.start_as_replica(duplicate_address_detection);
+        }
         Self {
             mac: device.mac(),
             capabilities,
             vlan,
             rdma_option_kind,
             own_generation: 0,
+            untold_addresses: 0,
             paths: Paths::new(),
-            own: OwnAddresses::new(addresses, secret.random(Purpose::DuplicateDetection)),
+            own,
             duplicate_address_detection,
             routes,
-            neighbours: Neighbours::new(&neighbours, &mut secret.random(Purpose::Neighbours)),
+            neighbours: NeighbourCache::new(&neighbours, &mut secret.random(Purpose::Neighbours), is_replica),
             path_mtus: PathMtus::new(),
             reassembly: Reassembly::new(capabilities.mtu_bytes.max(limits::REASSEMBLY_MIN_BYTES)),
             flow_labels: KeyedHash::new(secret.derive(Purpose::FlowLabels)),
@@ -124,6 +141,7 @@ impl<D: Device> Host<D> {
             spent: Vec::with_capacity(SPENT_FRAMES),
             header_image: HeaderImage::NONE,
             loopback: Loopback::new(capabilities.frames),
+            place,
             joined_segments: 0,
             to_send: Vec::with_capacity(limits::TRANSMIT_QUEUE_FRAMES + limits::RECEIVE_BURST_FRAMES),
             spare: Vec::with_capacity(limits::EMPTY_FRAMES + 1),
@@ -141,6 +159,11 @@ impl<D: Device> Host<D> {
         let count = self.device.receive(now, &mut self.burst, limits::RECEIVE_BURST_FRAMES);
         self.counters.frames_received += count as u64;
         (count > 0).then(|| core::mem::take(&mut self.burst))
+    }
+
+    /// Takes the vector of a burst, which is empty.
+    pub(super) fn take_burst(&mut self) -> Vec<D::Frame> {
+        core::mem::take(&mut self.burst)
     }
 
     /// Keeps the vector of [`dequeue_burst`](Self::dequeue_burst) for the next burst.
@@ -175,7 +198,7 @@ impl<D: Device> Host<D> {
     /// [`dequeue_burst`](Self::dequeue_burst) does those of the device.
     pub(crate) fn dequeue_looped_burst(&mut self) -> Vec<D::Frame> {
         let count = self.loopback.len().min(limits::RECEIVE_BURST_FRAMES);
-        let mut burst = core::mem::take(&mut self.burst);
+        let mut burst = self.take_burst();
         burst.extend((0..count).map_while(|_| self.loopback.pop()));
         self.counters.frames_looped += burst.len() as u64;
         burst
@@ -187,7 +210,8 @@ impl<D: Device> Host<D> {
         if self.loopback.len() > 0 {
             return Instant::ZERO;
         }
-        let deadline = self.own.next_due().min(self.neighbours.next_due());
+        let of_cores = self.place.as_ref().map_or(Instant::NEVER, |place| place.next_due());
+        let deadline = self.own.next_due().min(self.neighbours.next_due()).min(of_cores);
         self.device.next_arrival().map_or(deadline, |arrival| arrival.min(deadline))
     }
 

@@ -36,8 +36,12 @@ impl<D: Device> Host<D> {
         let mut frame = self.in_one_piece(frame, packet)?;
         let message = frame.first_mut().get_mut(packet.transport..packet.end).ok_or(DropCause::Malformed)?;
         match icmp::Message::parse(message).map_err(cause)? {
+            icmp::Message::EchoRequest { .. } if self.is_replica() => self.to_host_core(frame),
             icmp::Message::EchoRequest { .. } => self.reply_to_echo(now, frame, packet),
-            message => icmp_errors::of_icmp(&message).map(Inbound::IcmpError),
+            message => {
+                let error = icmp_errors::of_icmp(&message)?;
+                self.error_for_owner(error, frame)
+            }
         }
     }
 
@@ -93,7 +97,12 @@ impl<D: Device> Host<D> {
     fn send_echo_reply(&mut self, frame: D::Frame, ingress: Ingress) {
         match ingress {
             Ingress::Wire | Ingress::Verified => self.queue_reply(frame),
-            Ingress::Loopback => self.loop_back(frame),
+            // Of this core: echo is the host core's.
+            Ingress::Loopback => {
+                if self.loopback.push(frame).is_err() {
+                    self.count_no_buffer();
+                }
+            }
         }
     }
 
@@ -124,6 +133,13 @@ impl<D: Device> Host<D> {
             return Err(DropCause::Malformed);
         }
         match message {
+            Message::NeighborSolicitation(_)
+            | Message::NeighborAdvertisement(_)
+            | Message::EchoRequest { .. }
+                if self.is_replica() =>
+            {
+                self.to_host_core(frame)
+            }
             Message::NeighborSolicitation(solicitation) => {
                 // RFC 4862 §5.4.2: only probes for duplicates have no source.
                 if !source.is_unspecified() {
@@ -140,10 +156,12 @@ impl<D: Device> Host<D> {
                 self.reply_to_echo_v6(now, frame, packet)
             }
             Message::PacketTooBig { mtu, original } if self.own.contains(packet.destination) => {
-                icmp_errors::packet_too_big(original, mtu).map(Inbound::IcmpError)
+                let error = icmp_errors::packet_too_big(original, mtu)?;
+                self.error_for_owner(error, frame)
             }
             Message::DestinationUnreachable { code, original } if self.own.contains(packet.destination) => {
-                icmp_errors::unreachable_v6(original, code).map(Inbound::IcmpError)
+                let error = icmp_errors::unreachable_v6(original, code)?;
+                self.error_for_owner(error, frame)
             }
             _ => Err(DropCause::OtherProtocol),
         }

@@ -56,6 +56,9 @@ impl<D: Device> Host<D> {
         }
         self.check_ingress(ingress, header.source.into())?;
         if header.is_fragment() {
+            if self.is_replica() {
+                return self.to_host_core(frame);
+            }
             return self.on_ipv4_fragment(now, &frame, network, header, header_octets);
         }
         let packet = Packet {
@@ -102,6 +105,9 @@ impl<D: Device> Host<D> {
             if reassembled || header.destination.is_multicast() {
                 return Err(DropCause::Fragment);
             }
+            if self.is_replica() {
+                return self.to_host_core(frame);
+            }
             return self.on_ipv6_fragment(now, &frame, network, header, &upper, fragment);
         }
         let packet = Packet {
@@ -128,6 +134,12 @@ impl<D: Device> Host<D> {
             self.record_partial_checksum(packet.source);
         }
         let (segment, header) = received?;
+        // The device has not seen whose segment it is that was in fragments or behind extension headers.
+        if self.place.is_some()
+            && let Some(owner) = self.other_owner(&segment.flow)
+        {
+            return self.hand_over(owner, frame);
+        }
         Ok(Inbound::Segment(segment, header, frame))
     }
 

@@ -12,9 +12,19 @@
 //! the next poll; when the queue is three quarters full, connections stay scheduled, and the rest is left to
 //! answers. No other host has had the octets, so checksums are neither computed nor verified. A frame from
 //! the wire with one of these addresses for its source is dropped.
+//!
+//! # Several cores
+//!
+//! Each core of a device has a host of its own, with the addresses of all. That of core 0, the *host core*,
+//! alone speaks for them on the link: ARP, Neighbor Discovery, duplicate address detection, echo replies,
+//! reassembly. The others are *replicas*, and learn by notes which addresses are theirs and where neighbours
+//! are (`net/notes.rs`). A frame that belongs to another core is handed over: by the device if it came from
+//! the wire, and by rings of their own if it is for the device itself, so that none from the wire can pass
+//! for one (`net/place.rs`).
 
 pub mod addresses;
 mod arp;
+pub(crate) mod between_cores;
 pub(crate) mod counters;
 mod duplicate_detection;
 pub(crate) mod flow;
@@ -28,14 +38,18 @@ mod ip;
 mod link;
 mod loopback;
 mod neighbor_discovery;
+mod neighbour_cache;
 mod neighbour_entries;
 pub mod neighbours;
 mod next_hop;
+mod notes;
 pub mod notice;
 pub(crate) mod output;
 mod own_addresses;
 mod path_mtu;
+pub mod place;
 mod reassembly;
+mod replica_neighbours;
 mod segment;
 pub(crate) mod template;
 #[cfg(feature = "testing")]

@@ -71,11 +71,31 @@ struct Neighbour {
     confirmed: Instant,
     /// When a packet last needed it, if ever. Claims do not evict such a neighbour.
     used: Option<Instant>,
+    /// The replicas that have asked for it, a bit for each.
+    wanted_by: u64,
+    /// Those that have not been told its latest hardware address.
+    untold: u64,
 }
 
 impl Neighbour {
     const fn new(mac: MacAddress, state: State, now: Instant) -> Self {
-        Self { mac, state, due: now, solicitations: 0, claimed: None, confirmed: now, used: None }
+        Self {
+            mac,
+            state,
+            due: now,
+            solicitations: 0,
+            claimed: None,
+            confirmed: now,
+            used: None,
+            wanted_by: 0,
+            untold: 0,
+        }
+    }
+
+    /// Makes it one whose hardware address has just become known. Those who wanted it are to be told.
+    fn become_known(&mut self, mac: MacAddress, state: State, now: Instant) {
+        let Self { used, wanted_by, .. } = *self;
+        *self = Self { used, wanted_by, untold: wanted_by, ..Self::new(mac, state, now) };
     }
 
     fn solicit_from(&mut self, state: State, due: Instant) {
@@ -115,6 +135,8 @@ pub struct Neighbours {
     reachable_ns: u64,
     /// Changes when a hardware address that was known does not hold any more.
     generation: u32,
+    /// Some replica may not have been told of some neighbour.
+    has_untold: bool,
 }
 
 impl Neighbours {
@@ -131,7 +153,13 @@ impl Neighbours {
             next_due: Instant::NEVER,
             reachable_ns: random.u64(base / 2..=base / 2 * 3),
             generation: 1,
+            has_untold: false,
         }
+    }
+
+    /// Returns how long a neighbour counts as reachable after each confirmation, in nanoseconds.
+    pub(super) const fn reachable_ns(&self) -> u64 {
+        self.reachable_ns
     }
 
     /// Returns a number that changes when a hardware address that was [known](Resolution::Known) does not
@@ -193,13 +221,15 @@ impl Neighbours {
             return solicitations;
         }
         self.next_due = Instant::NEVER;
-        let (next_due, generation) = (&mut self.next_due, &mut self.generation);
-        self.entries.for_each_mut(|address, entry| {
+        let Self { entries, next_due, generation, has_untold, .. } = self;
+        entries.for_each_mut(|address, entry| {
             if entry.state.is_timed() && entry.due <= now && !solicitations.is_full() {
                 let before = (entry.mac, entry.state.is_resolved());
                 solicitations.extend(next_solicitation(address, entry, now));
                 if before.1 && before != (entry.mac, entry.state.is_resolved()) {
                     *generation = generation.wrapping_add(1);
+                    entry.untold = entry.wanted_by;
+                    *has_untold |= entry.untold != 0;
                 }
             }
             if entry.state.is_timed() {
@@ -230,9 +260,9 @@ impl Neighbours {
         let same = mac.is_none_or(|mac| mac == entry.mac);
         match (entry.state, mac) {
             (State::Incomplete | State::Failed, Some(mac)) if is_station(mac) => {
-                let used = entry.used;
-                *entry = Neighbour { used, ..Neighbour::new(mac, State::Reachable, now) };
+                entry.become_known(mac, State::Reachable, now);
                 entry.due = now + self.reachable_ns;
+                self.has_untold |= entry.untold != 0;
                 true
             }
             (State::Probe, _) if same => {
@@ -261,8 +291,8 @@ impl Neighbours {
         match entry.state {
             State::Static => false,
             State::Incomplete | State::Failed => {
-                let used = entry.used;
-                *entry = Neighbour { used, ..Neighbour::new(mac, State::Stale, now) };
+                entry.become_known(mac, State::Stale, now);
+                self.has_untold |= entry.untold != 0;
                 true
             }
             _ if entry.mac == mac => false,
@@ -279,6 +309,53 @@ impl Neighbours {
                 false
             }
         }
+    }
+
+    /// Has a packet of replica `core` need `address`, as [`resolve`](Self::resolve) has one of this core. The
+    /// replica is to be [told](Self::tell) its hardware address if it is known, and whatever becomes of it.
+    pub(super) fn want(&mut self, address: IpAddr, core: u8, now: Instant) {
+        let is_known = matches!(self.resolve(address, now), Resolution::Known(_));
+        if let Some(entry) = self.entries.get_mut(address) {
+            entry.wanted_by |= 1 << core;
+            if is_known {
+                entry.untold |= 1 << core;
+                self.has_untold = true;
+            }
+        }
+    }
+
+    /// Records that packets of replica `core` to the station `mac` reach `address`, as
+    /// [`confirm`](Self::confirm) does for those of this core.
+    pub(super) fn confirm_for(&mut self, address: IpAddr, core: u8, mac: MacAddress, now: Instant) {
+        let Some(entry) = self.entries.get_mut(address) else { return };
+        if entry.state.is_resolved() && entry.mac == mac {
+            entry.used = Some(now);
+            entry.wanted_by |= 1 << core;
+            self.confirm(address, now);
+        }
+    }
+
+    /// Calls `send` with a replica, a neighbour and its hardware address, if it has one, for all that the
+    /// replicas have not been told. Those of which it returns false stay so, and this returns false.
+    pub(super) fn tell(&mut self, mut send: impl FnMut(u8, IpAddr, Option<MacAddress>) -> bool) -> bool {
+        if !self.has_untold {
+            return true;
+        }
+        let mut all_told = true;
+        self.entries.for_each_mut(|address, entry| {
+            let mac = entry.state.is_resolved().then_some(entry.mac);
+            let mut untold = entry.untold;
+            while untold != 0 {
+                let core = untold.trailing_zeros();
+                untold &= untold - 1;
+                if send(core as u8, address, mac) {
+                    entry.untold &= !(1 << core);
+                }
+            }
+            all_told &= entry.untold == 0;
+        });
+        self.has_untold = !all_told;
+        all_told
     }
 
     /// Makes room for one more neighbour. Evicts the one that was never used and confirmed longest ago; if
@@ -521,6 +598,64 @@ mod tests {
             sent += due;
         }
         assert_eq!(sent, 100);
+    }
+
+    /// All that the replicas are told.
+    fn told(cache: &mut Neighbours) -> Vec<(u8, Option<MacAddress>)> {
+        let mut told = Vec::new();
+        assert!(cache.tell(|core, address, mac| {
+            assert_eq!(address, peer());
+            told.push((core, mac));
+            true
+        }));
+        told
+    }
+
+    #[test]
+    fn replicas_are_told_of_what_they_have_asked_for() {
+        let mut cache = cache();
+        cache.want(peer(), 3, at(0));
+        assert_eq!(asked(&mut cache, at(0)), Some(everybody()), "it is solicited for the replica");
+        assert_eq!(told(&mut cache), [], "nothing is known");
+        assert!(cache.answered(peer(), Some(MAC), at(1)));
+        assert_eq!(told(&mut cache), [(3, Some(MAC))]);
+        cache.want(peer(), 5, at(2));
+        assert_eq!(told(&mut cache), [(5, Some(MAC))], "at once, and the other one not again");
+        cache.claimed(peer(), OTHER, at(2 * SECOND), false);
+        assert_eq!(asked(&mut cache, at(2 * SECOND)), Some(only(MAC)));
+        asked(&mut cache, at(2 * SECOND + RETRANSMIT));
+        assert_eq!(told(&mut cache), [(3, Some(OTHER)), (5, Some(OTHER))]);
+    }
+
+    /// What finds no room is told later, and then as it is by then.
+    #[test]
+    fn a_replica_that_takes_nothing_is_told_later() {
+        let mut cache = resolved();
+        cache.want(peer(), 1, at(1));
+        assert!(!cache.tell(|_, _, _| false));
+        let used = stale(&cache);
+        cache.want(peer(), 1, used);
+        let mut now = used + limits::NEIGHBOUR_DELAY_NS;
+        while cache.known(peer()).is_some() {
+            assert!(cache.dequeue_due(now).len() <= 1);
+            assert!(cache.known(peer()).is_none() || !cache.tell(|_, _, _| false));
+            now += RETRANSMIT;
+        }
+        assert_eq!(told(&mut cache), [(1, None)]);
+        assert_eq!(told(&mut cache), []);
+    }
+
+    /// Acknowledgements of a station that had the address before confirm nothing.
+    #[test]
+    fn a_replica_confirms_the_station_that_it_sends_to() {
+        for (mac, is_confirmed) in [(MAC, true), (OTHER, false)] {
+            let mut cache = resolved();
+            let used = stale(&cache);
+            cache.want(peer(), 1, used);
+            cache.confirm_for(peer(), 1, mac, used + 1);
+            let probed = asked(&mut cache, used + limits::NEIGHBOUR_DELAY_NS).is_some();
+            assert_eq!(probed, !is_confirmed, "{mac:?}");
+        }
     }
 
     #[test]

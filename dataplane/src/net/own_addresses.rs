@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use arrayvec::ArrayVec;
 
 use super::addresses::{Addresses, Cidr};
+use super::notes::AddressStates;
 use crate::limits;
 use crate::time::Instant;
 use crate::wire::ipv6;
@@ -35,6 +36,8 @@ pub(super) struct Due {
 #[derive(Debug)]
 pub(super) struct OwnAddresses {
     addresses: Addresses,
+    /// Those that it was set up with, in their order.
+    configured: Addresses,
     started: bool,
     tentative: ArrayVec<Tentative, { limits::ADDRESSES_PER_CORE }>,
     /// When an address may be defended again.
@@ -49,7 +52,8 @@ impl OwnAddresses {
     pub(super) fn new(addresses: Addresses, mut random: fastrand::Rng) -> Self {
         let nonce = core::array::from_fn(|_| random.u8(..));
         let (tentative, may_defend) = (ArrayVec::new(), Instant::ZERO);
-        Self { addresses, started: false, tentative, may_defend, nonce, random }
+        let configured = addresses.clone();
+        Self { addresses, configured, started: false, tentative, may_defend, nonce, random }
     }
 
     /// Returns all addresses, each with the prefix of its network.
@@ -106,6 +110,48 @@ impl OwnAddresses {
             _ => true,
         });
         to_announce
+    }
+
+    /// Begins to use the addresses, once, as a replica does, which detects no duplicates: if the host core
+    /// does, IPv6 addresses are tentative until it has [assigned](Self::follow) them.
+    pub(super) fn start_as_replica(&mut self, detect_duplicates: bool) {
+        self.started = true;
+        for own in &self.addresses {
+            if let IpAddr::V6(address) = own.address
+                && detect_duplicates
+            {
+                self.tentative.push(Tentative { address, due: Instant::NEVER, probed: false });
+            }
+        }
+    }
+
+    /// Returns the states of all addresses, for the replicas.
+    pub(super) fn states(&self) -> AddressStates {
+        let mut states = AddressStates::default();
+        for (own, bit) in self.configured.iter().zip(0..) {
+            if self.started && self.contains(own.address) {
+                states.assigned |= 1 << bit;
+            } else if !self.addresses.contains(own) {
+                states.given_up |= 1 << bit;
+            }
+        }
+        states
+    }
+
+    /// Adopts the states that the host core has found. Returns the addresses that are the host's own from now
+    /// on.
+    pub(super) fn follow(&mut self, states: AddressStates) -> Ipv6Addresses {
+        let mut assigned = Ipv6Addresses::new();
+        for (own, bit) in self.configured.clone().iter().zip(0..) {
+            let IpAddr::V6(address) = own.address else { continue };
+            if states.given_up & 1 << bit != 0 {
+                self.give_up(address);
+            } else if states.assigned & 1 << bit != 0 && self.is_tentative(address) {
+                self.tentative.retain(|tentative| tentative.address != address);
+                assigned.push(address);
+            }
+        }
+        assigned
     }
 
     /// Removes the tentative addresses that are due.
@@ -186,6 +232,34 @@ mod tests {
         own.start(NOW, true);
         own.give_up(v6());
         assert_eq!((own.next_due(), own.as_slice().len()), (Instant::NEVER, 1));
+    }
+
+    /// A replica uses an IPv6 address from the moment in which the host core does, and gives it up with it.
+    #[test]
+    fn a_replica_follows_the_host_core() {
+        for is_unique in [true, false] {
+            let (mut host, mut replica) = (own(), own());
+            replica.start_as_replica(true);
+            assert!(replica.follow(host.states()).is_empty(), "it has not begun");
+            assert!(!replica.contains(v6().into()) && replica.contains([198, 18, 0, 1].into()));
+            host.start(NOW, true);
+            assert_eq!(host.states(), AddressStates { assigned: 0b01, given_up: 0 });
+            assert!(replica.follow(host.states()).is_empty(), "it is tentative");
+            assert_eq!(replica.next_due(), Instant::NEVER, "a replica probes for nothing");
+            let expected = if is_unique {
+                let probe_at = host.next_due();
+                host.dequeue_due(probe_at);
+                host.dequeue_due(probe_at + limits::NEIGHBOUR_RETRANSMIT_NS);
+                vec![v6()]
+            } else {
+                host.give_up(v6());
+                vec![]
+            };
+            assert_eq!(replica.follow(host.states()).as_slice(), expected);
+            assert!(replica.follow(host.states()).is_empty(), "once");
+            assert_eq!(replica.contains(v6().into()), is_unique);
+            assert_eq!((replica.states(), replica.as_slice()), (host.states(), host.as_slice()));
+        }
     }
 
     #[test]

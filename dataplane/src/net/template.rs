@@ -166,6 +166,11 @@ impl HeaderTemplate {
         }
     }
 
+    /// Returns the IP header of the segments and what follows it.
+    pub(super) fn packet(&self) -> &[u8] {
+        self.image.get(usize::from(self.network_at)..).unwrap_or_default()
+    }
+
     /// Returns true if the segments go to the host itself.
     #[inline]
     pub(crate) const fn is_loopback(&self) -> bool {

@@ -60,7 +60,14 @@ impl<D: Device> Host<D> {
     /// [`has_room_for_connection`](Self::has_room_for_connection) has made sure.
     #[inline]
     pub(crate) fn room(&self, path: PathId) -> usize {
-        if self.template(path).is_loopback() { self.loopback.room() } else { usize::MAX }
+        let template = self.template(path);
+        if !template.is_loopback() {
+            return usize::MAX;
+        }
+        if self.place.is_some() {
+            return self.looped_room(template.packet(), template.is_ipv4);
+        }
+        self.loopback.room()
     }
 
     /// Returns true if there is room in the queue to the device for all that a connection sends at once.
@@ -132,11 +139,11 @@ impl<D: Device> Host<D> {
     #[inline(never)]
     fn loop_back_last(&mut self, count: usize) {
         let first = self.to_send.len().saturating_sub(count);
-        for frame in self.to_send.drain(first..) {
-            if self.loopback.push(frame).is_err() {
-                self.counters.drops.count(DropCause::NoTransmitBuffer);
-            }
+        let mut frames = core::mem::take(&mut self.to_send);
+        for frame in frames.drain(first..) {
+            self.loop_back(frame);
         }
+        self.to_send = frames;
     }
 
     /// Records that a super-frame holds `segments` segments beside its first.
@@ -153,6 +160,18 @@ impl<D: Device> Host<D> {
     /// for: without it, nothing is sent.
     pub(crate) fn send_bare(&mut self, key: FlowKey, header: &Header) {
         if let Some(egress) = self.known_egress(key.remote) {
+            self.send_bare_by(egress, key, header);
+        }
+    }
+
+    /// Sends as [`send_bare`](Self::send_bare) does, in reply to a segment in `frame`. A replica does not have
+    /// the neighbours that nobody has asked for there: then the reply goes back to the station that sent the
+    /// frame.
+    pub(crate) fn send_bare_reply(&mut self, key: FlowKey, header: &Header, frame: &D::Frame) {
+        if !self.is_replica() {
+            return self.send_bare(key, header);
+        }
+        if let Some(egress) = self.egress_of_reply(key.remote, frame) {
             self.send_bare_by(egress, key, header);
         }
     }
@@ -180,10 +199,10 @@ impl<D: Device> Host<D> {
         }
     }
 
-    /// Queues a frame to the host itself.
+    /// Queues a frame with a segment to the host itself.
     #[inline(never)]
     pub(super) fn loop_back(&mut self, frame: D::Frame) {
-        if self.loopback.push(frame).is_err() {
+        if self.push_looped(frame).is_err() {
             self.count_no_buffer();
         }
     }

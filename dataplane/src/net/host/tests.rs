@@ -45,7 +45,7 @@ fn config() -> Config {
 /// Returns a host whose addresses are announced, and the other end of its link.
 fn host(config: Config) -> (Host<SimDevice>, SimDevice) {
     let (device, mut wire) = sim::link(1, EndConfig::a(), EndConfig::b());
-    let mut host = Host::new(device, config, Secret::new([1, 2]));
+    let mut host = Host::new(device, config, Secret::new([1, 2]), None);
     assert!(host.detect_duplicates(Instant::from_nanos(1)).is_some());
     sent(&mut host, &mut wire);
     (host, wire)
@@ -146,7 +146,7 @@ fn an_echo_request_in_several_pieces_is_answered() {
     for v6 in [false, true] {
         let near = EndConfig { receive_piece_octets: 64, ..EndConfig::a() };
         let (device, mut wire) = sim::link(1, near, EndConfig::b());
-        let mut host = Host::new(device, config(), Secret::new([1, 2]));
+        let mut host = Host::new(device, config(), Secret::new([1, 2]), None);
         assert!(host.detect_duplicates(Instant::from_nanos(1)).is_some());
         sent(&mut host, &mut wire);
         let data: Vec<u8> = (0..300_u16).map(|n| n as u8).collect();
@@ -277,8 +277,8 @@ fn a_segment_arrives_as_it_was_sent() {
     for (transmit_checksums, transmit_ip_checksums) in [(false, false), (true, false), (true, true)] {
         let a = EndConfig { transmit_checksums, transmit_ip_checksums, ..EndConfig::a() };
         let (device, wire) = sim::link(1, a, EndConfig::b());
-        let mut sender = Host::new(device, config(), Secret::new([1, 2]));
-        let mut receiver = Host::new(wire, with_address(PEER), Secret::new([3, 4]));
+        let mut sender = Host::new(device, config(), Secret::new([1, 2]), None);
+        let mut receiver = Host::new(wire, with_address(PEER), Secret::new([3, 4]), None);
         let (key, payload) = (flow(), b"octets");
         let header = Header { flags: Flags::ACK, seq: SeqNumber(7), ..Header::default() };
         let mut template = sender.new_template(&key, Egress::Wire(receiver.mac));
@@ -408,7 +408,7 @@ fn a_template_has_the_headers_of_each_segment() {
         let (transmit_checksums, transmit_ip_checksums) = offloads;
         let end = EndConfig { transmit_checksums, transmit_ip_checksums, ..EndConfig::a() };
         let (device, _wire) = sim::link(1, end, EndConfig::b());
-        let mut host = Host::new(device, Config { vlan, ..config() }, Secret::new([1, 2]));
+        let mut host = Host::new(device, Config { vlan, ..config() }, Secret::new([1, 2]), None);
         for (key, egress) in [flow(), flow6].into_iter().flat_map(|key| egresses.map(|egress| (key, egress)))
         {
             let mut template = host.new_template(&key, egress);
@@ -486,7 +486,7 @@ fn a_template_is_renewed_when_the_path_changes() {
 fn filled_frames_leave_in_their_order() {
     let (device, mut wire) = sim::link(1, EndConfig::a(), EndConfig::b());
     let network = device.network();
-    let mut host = Host::new(device, config(), Secret::new([1, 2]));
+    let mut host = Host::new(device, config(), Secret::new([1, 2]), None);
     let reply = arp_packet(&wire, arp::Operation::Reply, V4);
     host.resolve(&flow(), NOW);
     let mac = host.mac;

@@ -42,7 +42,7 @@ fn host(device: SimDevice, number: u8, vlan: Option<u16>) -> Host<SimDevice> {
         vlan,
         rdma_option_kind: DEFAULT_KIND,
     };
-    let mut host = Host::new(device, config, Secret::new([1, 2]));
+    let mut host = Host::new(device, config, Secret::new([1, 2]), None);
     assert!(host.detect_duplicates(NOW).is_some());
     host
 }

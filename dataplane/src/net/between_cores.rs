@@ -1,0 +1,205 @@
+//! What hosts of one device hand each other: frames of other cores' flows, and notes about the link.
+
+use super::Host;
+use super::flow::FlowKey;
+use super::inbound::{IcmpError, Inbound};
+use super::neighbour_cache::NeighbourCache;
+use super::notes::{HostNote, ReplicaNote};
+use super::place::HOST_CORE;
+use crate::device::Device;
+use crate::drops::DropCause;
+use crate::limits;
+use crate::steering::WithoutLocalPort;
+use crate::time::Instant;
+use crate::wire::flow::Flow;
+
+/// What notes have changed for connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct News {
+    /// The hardware address of a neighbour that packets wait for is known now.
+    pub neighbour: bool,
+    /// An address of the host has come into use.
+    pub address: bool,
+}
+
+impl<D: Device> Host<D> {
+    /// Returns how many cores the device has.
+    pub(crate) fn cores(&self) -> u8 {
+        self.place.as_ref().map_or(1, |place| place.cores())
+    }
+
+    /// Returns true if the host is a replica.
+    pub(super) fn is_replica(&self) -> bool {
+        self.place.as_ref().is_some_and(|place| place.is_replica())
+    }
+
+    /// Returns the owner of the flow of received segments, if that is another core.
+    pub(super) fn other_owner(&self, flow: &Flow) -> Option<u8> {
+        self.place.as_ref()?.other_owner(flow)
+    }
+
+    /// Returns true if segments to `port` all go to one core.
+    pub(crate) fn is_restricted(&self, port: u16) -> bool {
+        self.place.as_ref().is_some_and(|place| place.steering().restricted_to(port).is_some())
+    }
+
+    /// Returns true if this core owns the connection of `key`.
+    pub(crate) fn owns(&self, key: &FlowKey) -> bool {
+        key.received().is_none_or(|flow| self.other_owner(&flow).is_none())
+    }
+
+    /// Returns what of the connection of `key` is the same for all local ports, for
+    /// [`owns_port`](Self::owns_port); `None` if there is one core only.
+    pub(crate) fn without_local_port(&self, key: &FlowKey) -> Option<WithoutLocalPort> {
+        Some(self.place.as_ref()?.steering().without_local_port(&key.received()?))
+    }
+
+    /// Returns true if this core owns the connection with that local port.
+    #[inline]
+    pub(crate) fn owns_port(&self, rest: Option<WithoutLocalPort>, port: u16) -> bool {
+        let (Some(place), Some(rest)) = (&self.place, rest) else { return true };
+        place.steering().owner_by_port(rest, port) == place.core()
+    }
+
+    /// Hands a frame to another core.
+    pub(super) fn hand_over(
+        &mut self,
+        core: u8,
+        frame: D::Frame,
+    ) -> Result<Inbound<D::Frame>, DropCause> {
+        self.device.hand_over(core, frame).map_err(|_| DropCause::NotHandedOver)?;
+        Ok(Inbound::Done)
+    }
+
+    /// Hands a frame to the host core, which handles what replicas do not.
+    pub(super) fn to_host_core(&mut self, frame: D::Frame) -> Result<Inbound<D::Frame>, DropCause> {
+        self.hand_over(HOST_CORE, frame)
+    }
+
+    /// Returns an ICMP error, or hands its frame to the core that owns the flow of the segment it quotes.
+    pub(super) fn error_for_owner(
+        &mut self,
+        error: IcmpError,
+        frame: D::Frame,
+    ) -> Result<Inbound<D::Frame>, DropCause> {
+        // The segment went out: those of its flow that are received go the other way.
+        let flow = Flow::new(error.segment.destination, error.segment.source);
+        match flow.and_then(|flow| self.other_owner(&flow)) {
+            Some(owner) => self.hand_over(owner, frame),
+            None => Ok(Inbound::IcmpError(error)),
+        }
+    }
+
+    /// Returns how many more frames a connection may send to another core by this path to the device itself.
+    #[inline(never)]
+    pub(super) fn looped_room(&self, packet: &[u8], is_ipv4: bool) -> usize {
+        let flow = if is_ipv4 { Flow::at_ipv4(packet) } else { Flow::at_ipv6(packet) };
+        match (flow.and_then(|flow| self.other_owner(&flow)), &self.place) {
+            (Some(owner), Some(place)) => place.room(owner),
+            _ => self.loopback.room(),
+        }
+    }
+
+    /// Sends a frame with a segment to the device itself: to this core or the one that owns its flow.
+    ///
+    /// # Errors
+    ///
+    /// `frame`, when there is no room.
+    pub(super) fn push_looped(&mut self, frame: D::Frame) -> Result<(), D::Frame> {
+        if self.place.is_some()
+            && let Some(owner) = self.flow_of(&frame).and_then(|flow| self.other_owner(&flow))
+            && let Some(place) = &mut self.place
+        {
+            return place.send_frame(owner, frame);
+        }
+        self.loopback.push(frame)
+    }
+
+    /// Returns true if another core may have sent frames or notes.
+    #[inline]
+    pub(crate) fn has_mail(&self) -> bool {
+        self.place.as_ref().is_some_and(|place| place.has_mail())
+    }
+
+    /// Serves the notes of other cores. Returns what they change for connections.
+    pub(crate) fn take_notes(&mut self, now: Instant) -> News {
+        let mut news = News::default();
+        let Some(place) = &mut self.place else { return news };
+        place.collect_senders();
+        match &mut self.neighbours {
+            NeighbourCache::Own(neighbours) => place.take_replica_notes(|core, note| match note {
+                ReplicaNote::Wanted(address) => neighbours.want(address, core, now),
+                ReplicaNote::Confirmed { address, mac } => {
+                    neighbours.confirm_for(address, core, mac, now);
+                }
+            }),
+            NeighbourCache::Replica(neighbours) => place.take_host_notes(|note| match note {
+                HostNote::Neighbour { address, mac } => {
+                    news.neighbour |= neighbours.learn(address, mac, now);
+                }
+                HostNote::Addresses(states) => {
+                    news.address |= !self.own.follow(states).is_empty();
+                    self.own_generation = self.own_generation.wrapping_add(1);
+                }
+            }),
+        }
+        news
+    }
+
+    /// Dequeues frames to the device's addresses that other cores have sent, a burst at most, as
+    /// [`dequeue_burst`](Self::dequeue_burst) does those of the device.
+    pub(crate) fn dequeue_burst_of_cores(&mut self) -> Vec<D::Frame> {
+        let mut burst = self.take_burst();
+        debug_assert!(burst.capacity() >= limits::RECEIVE_BURST_FRAMES, "it is allocated beforehand");
+        if let Some(place) = &mut self.place {
+            place.take_frames(&mut burst);
+        }
+        self.counters.frames_looped += burst.len() as u64;
+        burst
+    }
+
+    /// Has the replicas told the states of the own addresses, which have changed.
+    pub(super) fn tell_addresses(&mut self) {
+        self.own_generation = self.own_generation.wrapping_add(1);
+        // A bit for each replica.
+        self.untold_addresses = u64::MAX.unbounded_shr(u64::BITS - u32::from(self.cores())) & !1;
+    }
+
+    /// Sends other cores what they are to be told, and wakes those that were sent something in this poll.
+    #[inline]
+    pub(crate) fn end_poll(&mut self, now: Instant) {
+        if self.place.is_some() {
+            self.send_notes(now);
+        }
+    }
+
+    #[inline(never)]
+    fn send_notes(&mut self, now: Instant) {
+        let Some(place) = &mut self.place else { return };
+        let all_sent = match &mut self.neighbours {
+            NeighbourCache::Own(neighbours) => {
+                let mut untold = self.untold_addresses;
+                while untold != 0 {
+                    let core = untold.trailing_zeros();
+                    untold &= untold - 1;
+                    if place.send_to_replica(core as u8, HostNote::Addresses(self.own.states())) {
+                        self.untold_addresses &= !(1 << core);
+                    }
+                }
+                let all_told = neighbours.tell(|core, address, mac| {
+                    place.send_to_replica(core, HostNote::Neighbour { address, mac })
+                });
+                all_told && self.untold_addresses == 0
+            }
+            NeighbourCache::Replica(neighbours) => loop {
+                let Some(note) = neighbours.first_note() else { break true };
+                if !place.send_to_host_core(note) {
+                    break false;
+                }
+                neighbours.pop_note();
+            },
+        };
+        place.end_notes(now, all_sent);
+        place.ring();
+    }
+}

@@ -1,0 +1,314 @@
+//! The place of a core among those of its device, and the rings between them.
+//!
+//! From each core to each other one leads a ring of frames to the device's own addresses, and between the
+//! host core and each replica one of [notes](super::notes) each way. Every ring has one producer and one
+//! consumer. A core that has put something into rings marks itself in the [`Inbox`] of each receiver at the
+//! end of its poll, and wakes it; so a core with nothing to receive loads one word.
+//!
+//! Of four cores, core 2 sends a frame to core 1: it lies in the ring from 2 to 1, and bit 2 of the inbox of
+//! core 1 is set. Core 1 clears the bit, and looks into its rings from core 2.
+
+use std::sync::{Arc, OnceLock};
+
+use crossbeam::utils::CachePadded;
+use rtrb::{Consumer, Producer, RingBuffer};
+
+use super::notes::{HostNote, ReplicaNote};
+use crate::limits;
+use crate::qp::shared::Doorbells;
+use crate::steering::Steering;
+use crate::sync::{AtomicU64, Ordering};
+use crate::time::Instant;
+use crate::wire::flow::Flow;
+
+/// The number of the host core.
+pub(super) const HOST_CORE: u8 = 0;
+
+/// Which cores have put something into the rings to one core, and how it is woken.
+#[derive(Debug)]
+struct Inbox {
+    /// A bit for each sender.
+    senders: AtomicU64,
+    /// Those of the core, once it has been made: before, it does not sleep.
+    doorbells: OnceLock<Arc<Doorbells>>,
+}
+
+impl Inbox {
+    /// Marks that the rings from `sender` have something, and wakes the core.
+    fn ring(&self, sender: u8) {
+        // Release: the core, which collects the bit by an acquiring operation, sees what was pushed before.
+        self.senders.fetch_or(1 << sender, Ordering::Release);
+        if let Some(doorbells) = self.doorbells.get() {
+            doorbells.wake();
+        }
+    }
+}
+
+/// The rings of notes of a core.
+#[derive(Debug)]
+enum NoteRings {
+    /// Of the host core: those to and from each replica, core 1 first.
+    HostCore(Vec<(Producer<HostNote>, Consumer<ReplicaNote>)>),
+    /// Of a replica.
+    Replica(Producer<ReplicaNote>, Consumer<HostNote>),
+}
+
+/// The rings of frames between a core and another.
+#[derive(Debug)]
+struct FrameRings<F> {
+    to: Producer<F>,
+    from: Consumer<F>,
+}
+
+/// The place of a core among those of its device, whose frames are of type `F`.
+#[derive(Debug)]
+pub struct Place<F> {
+    core: u8,
+    steering: Arc<Steering>,
+    /// Those of all cores.
+    inboxes: Arc<[CachePadded<Inbox>]>,
+    notes: NoteRings,
+    /// By the number of the other core; none for itself.
+    frames: Vec<Option<FrameRings<F>>>,
+    /// How many frames may be on their way to another core.
+    frames_max: usize,
+    /// Cores that are to be told of what was put into the rings to them.
+    unrung: u64,
+    /// Senders whose rings may have more.
+    left: u64,
+    /// The sender whose frames were taken last.
+    last: u8,
+    /// When notes are pushed again that have found a ring full.
+    retry_at: Instant,
+}
+
+impl<F> Place<F> {
+    /// Returns the places of all cores of a device, core 0 first.
+    ///
+    /// # Panics
+    ///
+    /// If `steering` has more than [`limits::CORES_MAX`] cores.
+    pub fn all(steering: &Arc<Steering>) -> Vec<Self> {
+        let cores = steering.cores();
+        assert!(usize::from(cores) <= limits::CORES_MAX, "{cores} cores");
+        let inbox = || Inbox { senders: AtomicU64::new(0), doorbells: OnceLock::new() };
+        let inboxes: Arc<[_]> = (0..cores).map(|_| CachePadded::new(inbox())).collect();
+        note_rings(cores)
+            .into_iter()
+            .zip(frame_rings(cores))
+            .zip(0..)
+            .map(|((notes, frames), core)| Self {
+                core,
+                steering: steering.clone(),
+                inboxes: inboxes.clone(),
+                notes,
+                frames,
+                frames_max: limits::LOOPED_FRAMES_BETWEEN_CORES,
+                unrung: 0,
+                left: 0,
+                last: 0,
+                retry_at: Instant::NEVER,
+            })
+            .collect()
+    }
+
+    /// Returns the number of the core.
+    pub const fn core(&self) -> u8 {
+        self.core
+    }
+
+    /// Returns how many cores the device has.
+    pub fn cores(&self) -> u8 {
+        self.steering.cores()
+    }
+
+    /// Returns who owns which flow.
+    pub fn steering(&self) -> &Steering {
+        &self.steering
+    }
+
+    /// Returns true unless the core is the host core.
+    pub const fn is_replica(&self) -> bool {
+        self.core != HOST_CORE
+    }
+
+    /// Returns the owner of a flow, if that is another core.
+    pub(super) fn other_owner(&self, flow: &Flow) -> Option<u8> {
+        Some(self.steering.owner(flow)).filter(|owner| *owner != self.core)
+    }
+
+    /// Has the other cores wake this one, whose doorbells these are.
+    pub(crate) fn wake_by(&self, doorbells: &Arc<Doorbells>) {
+        let was_made = self.inboxes[usize::from(self.core)].doorbells.set(doorbells.clone()).is_err();
+        debug_assert!(!was_made, "core {} is made once", self.core);
+    }
+
+    /// Limits the frames on their way to other cores, of a device that has `device_frames`, to a quarter of
+    /// these.
+    pub(super) fn limit_frames(&mut self, device_frames: usize) {
+        let others = usize::from(self.cores()).saturating_sub(1).max(1);
+        self.frames_max = (device_frames / 4 / others).clamp(1, limits::LOOPED_FRAMES_BETWEEN_CORES);
+    }
+
+    /// Returns how many frames a connection may add to those on their way to `core`. A quarter is left to
+    /// replies, which nothing sends again.
+    pub(super) fn room(&self, core: u8) -> usize {
+        let on_their_way = self.frames_to(core).map_or(0, in_ring);
+        (self.frames_max - self.frames_max / 4).saturating_sub(on_their_way)
+    }
+
+    fn frames_to(&self, core: u8) -> Option<&Producer<F>> {
+        self.frames.get(usize::from(core))?.as_ref().map(|rings| &rings.to)
+    }
+
+    /// Sends a frame to an address of the device to the core that owns its flow.
+    ///
+    /// # Errors
+    ///
+    /// `frame`, when there is no room, or that core has ended.
+    pub(super) fn send_frame(&mut self, core: u8, frame: F) -> Result<(), F> {
+        let Some(Some(rings)) = self.frames.get_mut(usize::from(core)) else { return Err(frame) };
+        if in_ring(&rings.to) >= self.frames_max || rings.to.is_abandoned() {
+            return Err(frame);
+        }
+        rings.to.push(frame).map_err(|rtrb::PushError::Full(frame)| frame)?;
+        self.unrung |= 1 << core;
+        Ok(())
+    }
+
+    /// Takes frames to the device's addresses from other cores, as many as `burst` has room for. The senders
+    /// have their turns.
+    pub(super) fn take_frames(&mut self, burst: &mut Vec<F>) {
+        let cores = self.frames.len();
+        for step in 1..=cores {
+            let sender = (usize::from(self.last) + step) % cores;
+            if self.left & 1 << sender == 0 {
+                continue;
+            }
+            let Some(rings) = &mut self.frames[sender] else { continue };
+            let room = burst.capacity() - burst.len();
+            burst.extend((0..room).map_while(|_| rings.from.pop().ok()));
+            if burst.len() == burst.capacity() {
+                self.last = sender as u8;
+                break;
+            }
+        }
+        self.forget_empty();
+    }
+
+    /// Forgets the senders whose rings are empty. What they push now, they ring for.
+    fn forget_empty(&mut self) {
+        let mut senders = self.left;
+        while senders != 0 {
+            let sender = senders.trailing_zeros() as usize;
+            senders &= senders - 1;
+            let has_frames = self.frames[sender].as_ref().is_some_and(|rings| !rings.from.is_empty());
+            let has_notes = match &self.notes {
+                NoteRings::HostCore(rings) => sender > 0 && !rings[sender - 1].1.is_empty(),
+                NoteRings::Replica(_, from) => sender == usize::from(HOST_CORE) && !from.is_empty(),
+            };
+            if !has_frames && !has_notes {
+                self.left &= !(1 << sender);
+            }
+        }
+    }
+
+    /// Returns true if another core may have sent something.
+    #[inline]
+    pub(super) fn has_mail(&self) -> bool {
+        self.left != 0 || self.inboxes[usize::from(self.core)].senders.load(Ordering::Relaxed) != 0
+    }
+
+    /// Collects the bits of those that have sent something.
+    pub(super) fn collect_senders(&mut self) {
+        self.left |= self.inboxes[usize::from(self.core)].senders.swap(0, Ordering::Acquire);
+    }
+
+    /// Hands `serve` the notes of replicas, each with its sender: of each sender its share of
+    /// [`limits::NOTES_PER_POLL`]. For the host core.
+    pub(super) fn take_replica_notes(&mut self, mut serve: impl FnMut(u8, ReplicaNote)) {
+        let NoteRings::HostCore(rings) = &mut self.notes else { return };
+        let share = (limits::NOTES_PER_POLL / rings.len().max(1)).max(1);
+        for ((_, from), sender) in rings.iter_mut().zip(1..) {
+            if self.left & 1 << sender != 0 {
+                (0..share).map_while(|_| from.pop().ok()).for_each(|note| serve(sender, note));
+            }
+        }
+    }
+
+    /// Hands `serve` the notes of the host core. For a replica.
+    pub(super) fn take_host_notes(&mut self, serve: impl FnMut(HostNote)) {
+        let NoteRings::Replica(_, from) = &mut self.notes else { return };
+        (0..limits::NOTES_PER_POLL).map_while(|_| from.pop().ok()).for_each(serve);
+    }
+
+    /// Sends a note to a replica. Returns false if there is no room: it is to be sent later. A replica that
+    /// has ended needs none.
+    pub(super) fn send_to_replica(&mut self, core: u8, note: HostNote) -> bool {
+        let NoteRings::HostCore(rings) = &mut self.notes else { return true };
+        let Some((to, _)) = rings.get_mut(usize::from(core).wrapping_sub(1)) else { return true };
+        let is_sent = to.push(note).is_ok();
+        self.unrung |= u64::from(is_sent) << core;
+        is_sent || to.is_abandoned()
+    }
+
+    /// Sends a note to the host core. Returns false if there is no room: it is to be sent later.
+    pub(super) fn send_to_host_core(&mut self, note: ReplicaNote) -> bool {
+        let NoteRings::Replica(to, _) = &mut self.notes else { return true };
+        let is_sent = to.push(note).is_ok();
+        self.unrung |= u64::from(is_sent) << HOST_CORE;
+        is_sent || to.is_abandoned()
+    }
+
+    /// Records whether there are notes that have found no room, which are pushed again after a while.
+    pub(super) fn end_notes(&mut self, now: Instant, all_sent: bool) {
+        self.retry_at = if all_sent { Instant::NEVER } else { now + limits::NOTE_RETRY_NS };
+    }
+
+    /// Tells the receivers of what was put into the rings to them.
+    pub(super) fn ring(&mut self) {
+        while self.unrung != 0 {
+            let core = self.unrung.trailing_zeros();
+            self.unrung &= self.unrung - 1;
+            self.inboxes[core as usize].ring(self.core);
+        }
+    }
+
+    /// Returns when the core has something to receive from others, or to send them again.
+    pub(super) fn next_due(&self) -> Instant {
+        if self.has_mail() { Instant::ZERO } else { self.retry_at }
+    }
+}
+
+/// Returns how many items a ring has.
+fn in_ring<T>(ring: &Producer<T>) -> usize {
+    ring.buffer().capacity() - ring.slots()
+}
+
+/// Returns the rings of notes of each core.
+fn note_rings(cores: u8) -> Vec<NoteRings> {
+    let (host_core, mut all): (Vec<_>, Vec<_>) = (1..cores)
+        .map(|_| {
+            let (to_replica, from_host_core) = RingBuffer::new(limits::NOTES_BETWEEN_CORES);
+            let (to_host_core, from_replica) = RingBuffer::new(limits::NOTES_BETWEEN_CORES);
+            ((to_replica, from_replica), NoteRings::Replica(to_host_core, from_host_core))
+        })
+        .unzip();
+    all.insert(0, NoteRings::HostCore(host_core));
+    all
+}
+
+/// Returns the rings of frames of each core, each by the number of the other core.
+fn frame_rings<F>(cores: u8) -> Vec<Vec<Option<FrameRings<F>>>> {
+    let cores = usize::from(cores);
+    let mut all: Vec<Vec<_>> = (0..cores).map(|_| (0..cores).map(|_| None).collect()).collect();
+    for one in 0..cores {
+        for other in 0..one {
+            let (to_other, from_one) = RingBuffer::new(limits::LOOPED_FRAMES_BETWEEN_CORES);
+            let (to_one, from_other) = RingBuffer::new(limits::LOOPED_FRAMES_BETWEEN_CORES);
+            all[one][other] = Some(FrameRings { to: to_other, from: from_other });
+            all[other][one] = Some(FrameRings { to: to_one, from: from_one });
+        }
+    }
+    all
+}
