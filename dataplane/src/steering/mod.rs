@@ -12,6 +12,7 @@
 //!
 //! A listener may be restricted to a core. Its port then overrides the table.
 
+pub mod classify;
 pub mod toeplitz;
 
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
