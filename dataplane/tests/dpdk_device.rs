@@ -16,7 +16,11 @@ fn eal() -> Eal {
 }
 
 fn pool() -> Mempool {
-    Mempool::new(eal(), MempoolConfig { mbufs: 255, data_octets: 9216, cache_mbufs: 0 }).unwrap()
+    Mempool::new(
+        eal(),
+        MempoolConfig { mbufs: 255, data_octets: 9216, cache_mbufs: 0, ..MempoolConfig::default() },
+    )
+    .unwrap()
 }
 
 fn devices(config: &WireConfig, pool: &Mempool) -> (DpdkDevice, DpdkDevice) {

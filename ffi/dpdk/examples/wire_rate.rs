@@ -56,7 +56,10 @@ impl Sender<'_> {
 fn main() -> Result<(), Box<dyn Error>> {
     let eal = Eal::builder().init()?;
     println!("memory: {}", eal.memory_mode());
-    let pool = Mempool::new(eal, MempoolConfig { mbufs: 4095, data_octets: 9216, cache_mbufs: 512 })?;
+    let pool = Mempool::new(
+        eal,
+        MempoolConfig { mbufs: 4095, data_octets: 9216, cache_mbufs: 512, ..MempoolConfig::default() },
+    )?;
     // Left alone, the scheduler may put both threads on one core. A pinned thread no longer sees the other
     // cores.
     let cores = core_affinity::get_core_ids().unwrap_or_default();

@@ -33,17 +33,29 @@ impl HugeRegion {
     /// The alignment of regions: a page, so that none is shared between regions.
     pub const ALIGNMENT: usize = 4096;
 
-    /// Allocates `octets` zero octets.
+    /// Allocates `octets` zero octets, of the memory of any NUMA node.
     ///
     /// # Errors
     ///
     /// [`HugeRegionError`] when memory is short or `octets` is 0.
-    pub fn new(_: Eal, octets: usize) -> Result<Self, HugeRegionError> {
-        // SAFETY: the EAL runs. A size of 0 returns null; the type is only a label, and may be null.
-        let start = unsafe {
-            sys::rte_zmalloc_socket(ptr::null(), octets, Self::ALIGNMENT as u32, sys::SOCKET_ID_ANY)
+    pub fn new(eal: Eal, octets: usize) -> Result<Self, HugeRegionError> {
+        Self::near(eal, octets, None)
+    }
+
+    /// Allocates `octets` zero octets, of the memory of the NUMA node `node` if enough of it is free.
+    ///
+    /// # Errors
+    ///
+    /// [`HugeRegionError`] when memory is short or `octets` is 0.
+    pub fn near(_: Eal, octets: usize, node: Option<u32>) -> Result<Self, HugeRegionError> {
+        let allocate_on = |node| {
+            // SAFETY: the EAL runs. A size of 0 returns null; the type is only a label, and may be null.
+            let start = unsafe { sys::rte_zmalloc_socket(ptr::null(), octets, Self::ALIGNMENT as u32, node) };
+            NonNull::new(start.cast())
         };
-        NonNull::new(start.cast()).map(|start| Self { start, octets }).ok_or(HugeRegionError { octets })
+        let node = node.and_then(|node| i32::try_from(node).ok());
+        let start = node.and_then(allocate_on).or_else(|| allocate_on(sys::SOCKET_ID_ANY));
+        start.map(|start| Self { start, octets }).ok_or(HugeRegionError { octets })
     }
 
     /// Returns the first octet.

@@ -22,12 +22,14 @@ pub struct MempoolConfig {
     pub data_octets: u16,
     /// Buffers each registered thread may cache; cut to what the pool's size allows (two thirds of it).
     pub cache_mbufs: u32,
+    /// The NUMA node whose memory the pool is made of, if enough of it is free; any memory else.
+    pub node: Option<u32>,
 }
 
 impl Default for MempoolConfig {
-    /// Returns 8191 buffers of 2048 octets, 256 at hand.
+    /// Returns 8191 buffers of 2048 octets in any memory, 256 at hand.
     fn default() -> Self {
-        Self { mbufs: 8191, data_octets: 2048, cache_mbufs: 256 }
+        Self { mbufs: 8191, data_octets: 2048, cache_mbufs: 256, node: None }
     }
 }
 
@@ -102,19 +104,23 @@ impl Mempool {
         let number = NEXT_NAME.fetch_add(1, Ordering::Relaxed);
         let name =
             CString::new(format!("mbufs-{number}")).map_err(|_| MempoolError::Refused(Errno::INVALID))?;
-        // SAFETY: the EAL runs, and the name lives through the call, which copies it. Every other value is
-        // checked there.
-        let raw = unsafe {
-            sys::rte_pktmbuf_pool_create(
-                name.as_ptr(),
-                config.mbufs,
-                config.cache_mbufs,
-                0,
-                config.data_octets + Self::HEADROOM,
-                sys::SOCKET_ID_ANY,
-            )
+        let make_on = |node| {
+            // SAFETY: the EAL runs, and the name lives through the call, which copies it. Every other value
+            // is checked there.
+            NonNull::new(unsafe {
+                sys::rte_pktmbuf_pool_create(
+                    name.as_ptr(),
+                    config.mbufs,
+                    config.cache_mbufs,
+                    0,
+                    config.data_octets + Self::HEADROOM,
+                    node,
+                )
+            })
         };
-        let Some(raw) = NonNull::new(raw) else {
+        let node = config.node.and_then(|node| i32::try_from(node).ok());
+        let made = node.and_then(make_on).or_else(|| make_on(sys::SOCKET_ID_ANY));
+        let Some(raw) = made else {
             let errno = Errno::last();
             return Err(if errno == Errno::OUT_OF_MEMORY {
                 MempoolError::Memory { mbufs: config.mbufs, data_octets: config.data_octets, errno }

@@ -94,7 +94,11 @@ fn super_frames_cross_both_ways() {
         return;
     }
     let data_octets = DATA_OCTETS as u16;
-    let pool = Mempool::new(eal, MempoolConfig { mbufs: 1023, data_octets, cache_mbufs: 32 }).unwrap();
+    let pool = Mempool::new(
+        eal,
+        MempoolConfig { mbufs: 1023, data_octets, cache_mbufs: 32, ..MempoolConfig::default() },
+    )
+    .unwrap();
     for (number, super_frames) in [false, true].into_iter().enumerate() {
         let socket = std::env::temp_dir().join(format!("warpline-super-{number}-{}", std::process::id()));
         let tso = u8::from(super_frames);

@@ -30,7 +30,11 @@ fn a_frame_of_its_peer_raises_the_interrupt() {
         eprintln!("skipped: needs hugepages, the only memory that a peer of vhost-user may share");
         return;
     }
-    let pool = Mempool::new(eal, MempoolConfig { mbufs: 2047, data_octets: 2048, cache_mbufs: 32 }).unwrap();
+    let pool = Mempool::new(
+        eal,
+        MempoolConfig { mbufs: 2047, data_octets: 2048, cache_mbufs: 32, ..MempoolConfig::default() },
+    )
+    .unwrap();
     let start = |vdev: &str| {
         eal.add_vdev(vdev).unwrap();
         let config =

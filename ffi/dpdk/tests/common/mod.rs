@@ -14,7 +14,8 @@ pub fn eal() -> Eal {
 
 /// A small pool of buffers of `data_octets` each.
 pub fn pool(mbufs: u32, data_octets: u16) -> Mempool {
-    Mempool::new(eal(), MempoolConfig { mbufs, data_octets, cache_mbufs: 32 }).unwrap()
+    Mempool::new(eal(), MempoolConfig { mbufs, data_octets, cache_mbufs: 32, ..MempoolConfig::default() })
+        .unwrap()
 }
 
 /// A frame of one piece.
