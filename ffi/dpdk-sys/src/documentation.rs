@@ -2231,6 +2231,20 @@ unsafe extern "C" {
     ) -> ::core::ffi::c_int;
 }
 unsafe extern "C" {
+    pub fn rte_eth_dev_rss_reta_query(
+        port_id: u16,
+        reta_conf: *mut rte_eth_rss_reta_entry64,
+        reta_size: u16,
+    ) -> ::core::ffi::c_int;
+}
+unsafe extern "C" {
+    pub fn rte_eth_dev_rss_hash_update(port_id: u16, rss_conf: *mut rte_eth_rss_conf) -> ::core::ffi::c_int;
+}
+unsafe extern "C" {
+    pub fn rte_eth_dev_rss_hash_conf_get(port_id: u16, rss_conf: *mut rte_eth_rss_conf)
+    -> ::core::ffi::c_int;
+}
+unsafe extern "C" {
     pub fn rte_eth_dev_get_port_by_name(
         name: *const ::core::ffi::c_char,
         port_id: *mut u16,

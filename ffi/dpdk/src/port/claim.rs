@@ -57,6 +57,13 @@ impl Claim {
         Ok(())
     }
 
+    /// Stops the port. It can be configured again.
+    pub(super) fn stop(&self) {
+        // A port that does not stop refuses to be configured.
+        // SAFETY: DPDK checks the port number and state; no queue of the port is in use yet.
+        let _ = self.control(|| unsafe { sys::rte_eth_dev_stop(self.id) });
+    }
+
     /// Runs a call that sets up, starts, stops or closes the port, as the driver needs it.
     pub(super) fn control<T>(&self, call: impl FnOnce() -> T) -> T {
         let info = self.info();

@@ -100,13 +100,13 @@ pub struct Rss {
     pub key: [u8; 40],
 }
 
-/// How the port spreads frames, for code that must predict the queue of a frame: the hash of its addresses
-/// and ports, modulo the table's entries, modulo the queues.
+/// How the port spreads TCP segments, for code that must predict the queue of a frame: the hash of its
+/// addresses and ports, modulo the table's entries, modulo the queues. Other frames come to any queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RssLayout {
     /// The Toeplitz key.
     pub key: [u8; 40],
-    /// Entries of the indirection table, filled with the queues in turn.
+    /// Entries of the indirection table, a power of two, filled with the queues in turn.
     pub table_entries: u16,
 }
 
@@ -121,7 +121,7 @@ pub struct PortConfig {
     pub transmit_descriptors: u16,
     /// The MTU.
     pub mtu: Mtu,
-    /// How frames are spread, with several queues.
+    /// How TCP segments are spread, with several queues, if the port [can](crate::Port::spreads).
     pub rss: Rss,
     /// Whether to receive frames for other hardware addresses.
     pub promiscuous: bool,

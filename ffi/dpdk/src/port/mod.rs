@@ -7,26 +7,25 @@ mod interrupt;
 mod queues;
 mod running;
 mod setup;
+mod spreading;
+mod start;
 
 use core::ffi::{CStr, c_char};
-use core::marker::PhantomData;
 use std::ffi::CString;
-use std::sync::Arc;
 
 use dpdk_sys as sys;
 
 use crate::eal::{Eal, control};
-use crate::errno::Errno;
 use crate::mempool::Mempool;
 pub use all_multicast::AllMulticast;
-use claim::{Claim, driver};
+use claim::Claim;
 pub use config::{Mtu, Multicast, PortCapabilities, PortConfig, PortError, Rss, RssLayout};
-use interrupt::Interrupt;
 pub use interrupt::{RxInterrupt, RxTrigger};
 pub use queues::{QueuePair, RxQueue, TxQueue};
 use running::Running;
 pub use running::{LinkState, PortStatistics, RunningPort};
-use setup::{Plan, receive_multicast, spread_in_turn};
+use spreading::table_entries;
+use start::Start;
 
 /// A port that belongs to the holder and is not started.
 #[derive(Debug)]
@@ -110,6 +109,26 @@ impl Port {
         Ok((index > 0).then_some(index))
     }
 
+    /// Returns the NUMA node that the port is at, if it is at one.
+    pub fn node(&self) -> Option<u32> {
+        // SAFETY: takes any number.
+        u32::try_from(unsafe { sys::rte_eth_dev_socket_id(self.claim.id) }).ok()
+    }
+
+    /// Returns the entries of the table by which the port can spread TCP segments over `queues` queues as an
+    /// [`RssLayout`] says; `None` if it cannot: it has fewer queues, or its hash is not known.
+    ///
+    /// Of DPDK 22.11's virtual devices only `net_null` says that it can, whose frames are blank. Of those with
+    /// several queues, `net_tap` and `net_af_packet` leave the choice to the kernel, `net_af_xdp` to the
+    /// adapter under it, and `net_vhost`, `net_virtio_user`, `net_memif` and `net_ring` to the peer.
+    ///
+    /// # Errors
+    ///
+    /// [`PortError::Refused`] when the driver does not tell.
+    pub fn spreads(&self, queues: u16) -> Result<Option<u16>, PortError> {
+        Ok(table_entries(&self.claim.info()?, queues))
+    }
+
     /// Configures and starts the port. Queue pair `n` receives into `pools[n]`. The port stops and closes,
     /// for good, when everything that this returns is dropped: the handle and every queue.
     ///
@@ -122,63 +141,45 @@ impl Port {
         pools: &[Mempool],
     ) -> Result<(RunningPort, Vec<QueuePair>), PortError> {
         let info = self.claim.info()?;
-        let plan = Plan::new(&self.claim, &info, config, pools)?;
-        let set_up =
-            |claim: &Claim, rx_interrupts| plan.carry_out(claim, &info, config, pools, rx_interrupts);
-        // A driver without receive interrupts ignores the wish for them, or refuses the port. `net_vhost` has
-        // none that is of use, and takes a second try for a port that is set up, whatever the first one met.
-        let may_interrupt = config.rx_interrupts && driver(&info) != b"net_vhost";
-        let mut rx_interrupts = may_interrupt && set_up(&self.claim, true).is_ok();
-        if !rx_interrupts {
-            set_up(&self.claim, false)?;
-        }
+        let mut start = Start::set_up(&self.claim, &info, config, pools)?;
         // From here on the port must be closed again, whatever happens, before its pools may go.
         let running = Running { claim: self.claim, _pools: pools.to_vec() };
-        let claim = &running.claim;
-        if let Err(error) = claim.start() {
-            if !rx_interrupts {
-                return Err(error);
-            }
-            rx_interrupts = false;
-            set_up(claim, false)?;
-            claim.start()?;
-        }
-        if config.promiscuous {
-            // SAFETY: DPDK checks the port number.
-            Errno::check(control(|| unsafe { sys::rte_eth_promiscuous_enable(claim.id) }))
-                .map_err(claim.refused("turning promiscuous"))?;
-        }
-        let multicast = if config.multicast { receive_multicast(claim) } else { Multicast::AsItIs };
-        let rss = match info.reta_size {
-            entries if plan.hashes != 0 && entries > 0 => Some(spread_in_turn(claim, config, entries)?),
-            _ => None,
+        let rss = start.run(&running.claim)?;
+        start.finish(running, rss)
+    }
+
+    /// As [`start`](Self::start), with a queue pair for each of `pools` if the port [spreads](Self::spreads)
+    /// TCP segments over so many as [`RunningPort::rss`] then says; else with one, for `pools[0]`. The number
+    /// in `config` is ignored. The port keeps all pools until it is closed.
+    ///
+    /// # Errors
+    ///
+    /// [`PortError`].
+    pub fn start_spread(
+        self,
+        config: &PortConfig,
+        pools: &[Mempool],
+    ) -> Result<(RunningPort, Vec<QueuePair>), PortError> {
+        let info = self.claim.info()?;
+        let queues = u16::try_from(pools.len()).unwrap_or(u16::MAX);
+        let (one, several) = (PortConfig { queues: 1, ..*config }, PortConfig { queues, ..*config });
+        let one_pool = pools.get(..1).unwrap_or_default();
+        let spreads = queues > 1 && table_entries(&info, queues).is_some();
+        let start = if spreads { Start::set_up(&self.claim, &info, &several, pools).ok() } else { None };
+        let mut start = match start {
+            Some(start) => start,
+            None => Start::set_up(&self.claim, &info, &one, one_pool)?,
         };
-        let Plan { receive, transmit, .. } = plan;
-        let mac = claim.mac()?;
-        let mut capabilities =
-            PortCapabilities::new(config.queues, config.mtu.octets(), plan.pieces, receive, transmit);
-        if plan.passes_super_frames {
-            (capabilities.segmentation, capabilities.joins_received) = (true, true);
+        let running = Running { claim: self.claim, _pools: pools.to_vec() };
+        match start.run(&running.claim) {
+            Ok(None) | Err(_) if start.config.queues > 1 => {
+                // The driver has refused, or does otherwise than it said.
+                running.claim.stop();
+                start = Start::set_up(&running.claim, &info, &one, one_pool)?;
+                let rss = start.run(&running.claim)?;
+                start.finish(running, rss)
+            }
+            started => start.finish(running, started?),
         }
-        let running = Arc::new(running);
-        let pairs = (0..config.queues)
-            .map(|queue| QueuePair {
-                receive: RxQueue {
-                    port: Arc::clone(&running),
-                    queue,
-                    interrupt: rx_interrupts.then(|| Interrupt::find(&running.claim, &info, queue)).flatten(),
-                    alone: PhantomData,
-                },
-                transmit: TxQueue {
-                    port: Arc::clone(&running),
-                    queue,
-                    // Only offloads can ask the driver to touch a frame.
-                    prepare: transmit & !sys::constant_RTE_ETH_TX_OFFLOAD_MULTI_SEGS != 0,
-                    rejected_frames: 0,
-                    alone: PhantomData,
-                },
-            })
-            .collect();
-        Ok((RunningPort { port: running, mac, capabilities, rss, multicast, alone: PhantomData }, pairs))
     }
 }

@@ -5,9 +5,8 @@ use core::mem;
 use dpdk_sys as sys;
 
 use super::claim::{Claim, driver};
-use super::config::{
-    Mtu, Multicast, PortConfig, PortError, RECEIVE_CHECKSUMS, RssLayout, TRANSMIT_CHECKSUMS,
-};
+use super::config::{Mtu, Multicast, PortConfig, PortError, RECEIVE_CHECKSUMS, TRANSMIT_CHECKSUMS};
+use super::spreading::HashPlan;
 use crate::eal::control;
 use crate::errno::Errno;
 use crate::mempool::Mempool;
@@ -31,10 +30,8 @@ pub(super) struct Plan {
     pub(super) pieces: u16,
     /// Octets of the largest frame with several segments that the port is to join; 0 leaves it to the driver.
     joined_octets: u32,
-    /// Headers that RSS looks at; 0 without.
-    pub(super) hashes: u64,
-    /// The RSS key, as long as the port wants it.
-    key: Vec<u8>,
+    /// What received frames are spread by.
+    pub(super) hash: HashPlan,
 }
 
 impl Plan {
@@ -80,24 +77,12 @@ impl Plan {
         // A queue that is shorter than a frame would never take it.
         let pieces = info.tx_desc_lim.nb_seg_max.min(PIECES).min(config.transmit_descriptors / 4).max(1);
 
-        let mut hashes = 0;
-        if config.queues > 1 {
-            hashes = info.flow_type_rss_offloads
-                & (sys::constant_RTE_ETH_RSS_IPV4
-                    | sys::constant_RTE_ETH_RSS_NONFRAG_IPV4_TCP
-                    | sys::constant_RTE_ETH_RSS_IPV6
-                    | sys::constant_RTE_ETH_RSS_NONFRAG_IPV6_TCP);
-        }
-        if hashes != 0 {
+        let hash = HashPlan::new(info, config);
+        if hash.headers != 0 {
             receive |= info.rx_offload_capa & sys::constant_RTE_ETH_RX_OFFLOAD_RSS_HASH;
         }
-        let key = config.rss.key.iter().copied();
-        let key = match info.hash_key_size {
-            0 => key.collect(),
-            octets => key.cycle().take(octets.into()).collect(),
-        };
         let joined_octets = info.max_lro_pkt_size.min(JOINED_OCTETS);
-        Ok(Self { receive, transmit, passes_super_frames, pieces, joined_octets, hashes, key })
+        Ok(Self { receive, transmit, passes_super_frames, pieces, joined_octets, hash })
     }
 
     /// Configures the port and sets its queues up, with receive interrupts or without.
@@ -121,11 +106,11 @@ impl Plan {
         if let Mtu::Set(octets) = config.mtu {
             conf.rxmode.mtu = octets.into();
         }
-        if self.hashes != 0 {
+        if self.hash.headers != 0 {
             conf.rxmode.mq_mode = sys::rte_eth_rx_mq_mode::RTE_ETH_MQ_RX_RSS;
-            conf.rx_adv_conf.rss_conf.rss_key = self.key.as_ptr().cast_mut();
-            conf.rx_adv_conf.rss_conf.rss_key_len = self.key.len() as u8;
-            conf.rx_adv_conf.rss_conf.rss_hf = self.hashes;
+            conf.rx_adv_conf.rss_conf.rss_key = self.hash.key.as_ptr().cast_mut();
+            conf.rx_adv_conf.rss_conf.rss_key_len = self.hash.key.len() as u8;
+            conf.rx_adv_conf.rss_conf.rss_hf = self.hash.headers;
         }
         if self.receive & sys::constant_RTE_ETH_RX_OFFLOAD_TCP_LRO != 0 {
             conf.rxmode.max_lro_pkt_size = self.joined_octets;
@@ -191,28 +176,6 @@ fn segmented_transmit(info: &sys::rte_eth_dev_info) -> u64 {
     // It cuts by `librte_gso`, which knows IPv4 alone, and it would never let go of a frame of IPv6.
     let ipv4_alone = driver(info) == b"net_tap";
     if ipv4_alone { 0 } else { info.tx_offload_capa & sys::constant_RTE_ETH_TX_OFFLOAD_TCP_TSO }
-}
-
-/// Fills the indirection table, so that the queue of a hash can be predicted.
-pub(super) fn spread_in_turn(
-    claim: &Claim,
-    config: &PortConfig,
-    entries: u16,
-) -> Result<RssLayout, PortError> {
-    const GROUP: usize = sys::RTE_ETH_RETA_GROUP_SIZE as usize;
-    let mut groups = vec![
-        sys::rte_eth_rss_reta_entry64 { mask: u64::MAX, reta: [0; GROUP] };
-        usize::from(entries).div_ceil(GROUP)
-    ];
-    for (entry, queue) in (0..usize::from(entries)).zip((0..config.queues).cycle()) {
-        groups[entry / GROUP].reta[entry % GROUP] = queue;
-    }
-    // SAFETY: `groups` holds `entries` entries, and the port is started.
-    Errno::check(control(|| unsafe {
-        sys::rte_eth_dev_rss_reta_update(claim.id, groups.as_mut_ptr(), entries)
-    }))
-    .map_err(claim.refused("filling the RSS indirection table"))?;
-    Ok(RssLayout { key: config.rss.key, table_entries: entries })
 }
 
 /// Opens the filter of a started port to multicast frames, as narrowly as its driver allows.
