@@ -323,8 +323,6 @@ pub const EMPTY_FRAMES: usize = 16;
 pub const TRANSMIT_CHUNK_FRAMES: usize = 8;
 /// Frames that may wait for the device before connections stop sending.
 pub const TRANSMIT_QUEUE_FRAMES: usize = 128;
-/// The most cores of a device: a core has a bit for each in the words by which it is told of what they send.
-pub const CORES_MAX: usize = 64;
 /// Frames to the device's own addresses that may be on their way from a core to another, at most a quarter of
 /// those its device has for all others together: two bursts, and with 64 cores 2 MiB of rings.
 pub const LOOPED_FRAMES_BETWEEN_CORES: usize = 64;

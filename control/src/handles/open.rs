@@ -267,7 +267,10 @@ fn wire_pool(eal: Eal, config: &WireConfig) -> Result<Mempool, MempoolError> {
     let pool_octets = if config.super_frame_bytes > 0 { SUPER_FRAME_POOL_OCTETS } else { WIRE_POOL_OCTETS };
     // A power of two less one wastes no memory: 255 jumbo frames, 1023 of 1500 bytes, 63 super-frames.
     let mbufs = (pool_octets / u32::from(data_octets)).next_power_of_two() / 2 - 1;
-    Mempool::new(eal, MempoolConfig { mbufs, data_octets, cache_mbufs: WIRE_CACHE_MBUFS })
+    Mempool::new(
+        eal,
+        MempoolConfig { mbufs, data_octets, cache_mbufs: WIRE_CACHE_MBUFS, ..MempoolConfig::default() },
+    )
 }
 
 /// Returns the configuration of the wire that the device `name`, a ring, is.

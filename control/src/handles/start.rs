@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 
 use crossbeam::channel;
 use warpline_dataplane::core::tables::Tables;
-use warpline_dataplane::core::{Config, Core};
+use warpline_dataplane::core::{Config, Core, Place};
 use warpline_dataplane::device;
 use warpline_dataplane::limits;
 use warpline_dataplane::qp::async_event::AsyncEvents;
@@ -45,6 +45,25 @@ impl Device {
         control.start_with_threads(config, vec![driver], &[poll])
     }
 
+    /// Starts a core on each of `devices`, which are the queues of one NIC, with a thread for each: that of
+    /// core `i` as `polls[i]` says. The segments of each connection come to the core that `steering` says.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`].
+    pub fn start_cores<D: device::Device + Send>(
+        devices: Vec<D>,
+        steering: &Arc<Steering>,
+        config: &DeviceConfig,
+        polls: &[PollThread],
+    ) -> Result<Self, StartError> {
+        if polls.len() != devices.len() {
+            return Err(StartError::CoreCount { devices: devices.len(), cores: polls.len() });
+        }
+        let (drivers, control) = assemble_cores(devices, steering, config)?;
+        control.start_with_threads(config, drivers, polls)
+    }
+
     /// Starts a core on `device` that the application polls.
     ///
     /// # Errors
@@ -56,6 +75,21 @@ impl Device {
     ) -> Result<(Self, CoreDriver<D>), StartError> {
         let (driver, control) = assemble(device, config)?;
         Ok((control.start(config, Vec::new())?, driver))
+    }
+
+    /// Starts a core on each of `devices`, as [`start_cores`](Self::start_cores) does, that the application
+    /// polls: by a thread for each, or by fewer. Returns their drivers by number.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`].
+    pub fn start_cores_manual<D: device::Device>(
+        devices: Vec<D>,
+        steering: &Arc<Steering>,
+        config: &DeviceConfig,
+    ) -> Result<(Self, Vec<CoreDriver<D>>), StartError> {
+        let (drivers, control) = assemble_cores(devices, steering, config)?;
+        Ok((control.start(config, Vec::new())?, drivers))
     }
 
     /// Starts a core on `device` that the application polls, and its control engine, which has no thread
@@ -178,16 +212,31 @@ fn assemble<D: device::Device>(
     config: &DeviceConfig,
 ) -> Result<(CoreDriver<D>, UnstartedControl), StartError> {
     let mut assembly = Assembly::new(config, None)?;
-    let driver = assembly.add_core(device)?;
+    let driver = assembly.add_core(device, None)?;
     Ok((driver, assembly.control))
 }
 
-/// A device whose cores are made one after the other.
+/// Returns the cores of a device with their drivers, by number, and what control consists of.
+fn assemble_cores<D: device::Device>(
+    devices: Vec<D>,
+    steering: &Arc<Steering>,
+    config: &DeviceConfig,
+) -> Result<(Vec<CoreDriver<D>>, UnstartedControl), StartError> {
+    let cores = usize::from(steering.cores());
+    if devices.len() != cores || cores > limits::CORES_MAX {
+        return Err(StartError::CoreCount { devices: devices.len(), cores });
+    }
+    let mut assembly = Assembly::new(config, Some(steering))?;
+    let cores = devices.into_iter().zip(Place::all(steering));
+    let drivers = cores.map(|(device, place)| assembly.add_core(device, Some(place)));
+    Ok((drivers.collect::<Result<_, _>>()?, assembly.control))
+}
+
+/// A device whose cores are made one after the other. They have one configuration, secrets included: what a
+/// core derives from these it uses for flows of its own.
 struct Assembly {
     config: Config,
     tables: Tables,
-    /// What is secret at each core.
-    secrets: KeyedSequence,
     control: UnstartedControl,
 }
 
@@ -197,6 +246,7 @@ impl Assembly {
         let (addresses, routes) = check(config)?;
         let capacity = config.capacity;
         let sequence = || random_key().map(KeyedSequence::new).map_err(StartError::Random);
+        let mut secret = sequence()?;
         let placement = Placement::new(steering.cloned(), addresses.clone());
         let cores = placement.cores();
         let event_fd = Arc::new(EventFd::new().map_err(StartError::EventFd)?);
@@ -221,15 +271,19 @@ impl Assembly {
             ports: limits::EPHEMERAL_PORTS,
             tcp: config.tcp,
             holds_stream: true,
-            secret: [0; 2],
+            secret: [secret.next(), secret.next()],
         };
-        Ok(Self { config, tables: capacity.tables(cores), secrets: sequence()?, control })
+        Ok(Self { config, tables: capacity.tables(cores), control })
     }
 
-    /// Makes the next core, on `device`.
-    fn add_core<D: device::Device>(&mut self, device: D) -> Result<CoreDriver<D>, StartError> {
+    /// Makes the next core, on `device`, with its place among the cores if there are several.
+    fn add_core<D: device::Device>(
+        &mut self,
+        device: D,
+        place: Option<Place<D::Frame>>,
+    ) -> Result<CoreDriver<D>, StartError> {
         let number = self.control.rings.len() as u8;
-        let config = Config { secret: [self.secrets.next(), self.secrets.next()], ..self.config.clone() };
+        let config = self.config.clone();
         let bell = Arc::new(EventFd::new().map_err(StartError::EventFd)?);
         let waker = Arc::new(Waker::new(bell.clone()));
         let doorbells = Doorbells::new(self.tables.queue_pairs)
@@ -238,7 +292,10 @@ impl Assembly {
         let rings = Rings::with(doorbells);
         check_address_space(Core::<D>::table_bytes(&self.tables))?;
         self.control.gathers &= device.capabilities().gather;
-        let core = Core::with_tables(device, config, rings.clone(), self.tables);
+        let core = match place {
+            Some(place) => Core::placed(device, config, rings.clone(), self.tables, place),
+            None => Core::with_tables(device, config, rings.clone(), self.tables),
+        };
         self.control.rings.push(rings);
         let (flags, control) = (self.control.flags.clone(), self.control.waker.clone());
         Ok(CoreDriver::new(number, core, waker, bell, flags, control))

@@ -174,10 +174,6 @@ pub enum ConnectError {
     /// Every local port is in use towards the peer, or the [one asked for](ConnectConfig::local) is.
     #[error("no local port is left for another connection to this peer: close some")]
     NoPort,
-    /// Segments from the peer to the [local port](ConnectConfig::local) asked for go to another core of the
-    /// device than the one asked for.
-    #[error("another core has the connections from this peer to this local port: ask for one of the two")]
-    OtherCore,
     /// The [local address](ConnectConfig::local) is none of the device's.
     #[error("the local address is none of the device's: choose one of those it was started with")]
     NoAddress,

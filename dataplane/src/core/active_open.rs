@@ -41,8 +41,9 @@ impl<D: Device> Core<D> {
         let remote = SocketAddr::new(request.remote.ip().to_canonical(), request.remote.port());
         self.host.next_hop(remote.ip()).ok_or(ConnectError::NoRoute)?;
         let (address, port) = self.local_end(request.local, remote.ip())?;
-        if port.is_some_and(|port| !self.host.owns(&key_to(address, port, remote))) {
-            return Err(ConnectError::OtherCore);
+        let owner = port.and_then(|port| self.host.other_owner(&key_to(address, port, remote).received()?));
+        if let Some(owner) = owner {
+            return Err(ConnectError::OtherCore { owner });
         }
         let found = match port {
             Some(port) => self.given_port(now, address, port, remote),

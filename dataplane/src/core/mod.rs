@@ -127,16 +127,10 @@ impl<D: Device> Core<D> {
         Self::create(device, config, rings, tables, None)
     }
 
-    /// Creates a core as [`with_tables`](Self::with_tables) does, one of several of a device. All of them have
-    /// the same configuration; `device` brings each the frames of its flows, and the host core those that are
-    /// of no flow.
-    pub fn placed(
-        device: D,
-        config: Config,
-        rings: Rings,
-        tables: Tables,
-        place: Place<D::Frame>,
-    ) -> Self {
+    /// Creates a core as [`with_tables`](Self::with_tables) does, one of several of a device. All of them
+    /// have the same configuration; `device` brings each the frames of its flows, and the host core those
+    /// that are of no flow.
+    pub fn placed(device: D, config: Config, rings: Rings, tables: Tables, place: Place<D::Frame>) -> Self {
         place.wake_by(&rings.doorbells);
         Self::create(device, config, rings, tables, Some(place))
     }

@@ -7,8 +7,8 @@ use crate::device::Device;
 use crate::drops::DropCause;
 use crate::endpoint::{Burst, BurstOutcome, Connection, Outcome, Unreachable};
 use crate::limits;
-use crate::net::between_cores::News;
 use crate::net::Host;
+use crate::net::between_cores::News;
 use crate::net::flow::FlowKey;
 use crate::net::icmp_errors::IcmpErrorKind;
 use crate::net::inbound::{IcmpError, Inbound};
@@ -45,8 +45,8 @@ impl<D: Device> Core<D> {
         has_looped
     }
 
-    /// Receives what other cores of the device have sent: notes, and frames to its own addresses. Returns true
-    /// if there may have been anything.
+    /// Receives what other cores of the device have sent: notes, and frames to its own addresses. Returns
+    /// true if there may have been anything.
     #[inline]
     pub(super) fn receive_from_cores(&mut self, now: Instant) -> bool {
         let has_mail = self.host.has_mail();
@@ -339,8 +339,8 @@ impl<D: Device> Core<D> {
         Ok(())
     }
 
-    /// Returns the RST that answers a segment that belongs to no connection (RFC 9293 §3.5.2, group 1); `None`
-    /// if none does.
+    /// Returns the RST that answers a segment that belongs to no connection (RFC 9293 §3.5.2, group 1);
+    /// `None` if none does.
     pub(super) fn reset_for(&mut self, now: Instant, segment: &Segment) -> Option<Header> {
         if segment.flags.contains(Flags::RST) || !self.resets.admit(now) {
             return None;

@@ -283,9 +283,9 @@ pub trait Device: 'static {
     /// many.
     fn transmit(&mut self, now: Instant, frames: &mut Vec<Self::Frame>) -> usize;
 
-    /// Hands a received frame to another core of the device, as if the device had brought the frame there. The
-    /// host core does so with datagrams that it has reassembled and with segments behind extension headers,
-    /// whose flows the device did not see.
+    /// Hands a received frame to another core of the device, as if the device had brought the frame there.
+    /// The host core does so with datagrams that it has reassembled and with segments behind extension
+    /// headers, whose flows the device did not see.
     ///
     /// # Errors
     ///

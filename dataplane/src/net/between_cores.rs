@@ -34,18 +34,13 @@ impl<D: Device> Host<D> {
     }
 
     /// Returns the owner of the flow of received segments, if that is another core.
-    pub(super) fn other_owner(&self, flow: &Flow) -> Option<u8> {
+    pub(crate) fn other_owner(&self, flow: &Flow) -> Option<u8> {
         self.place.as_ref()?.other_owner(flow)
     }
 
     /// Returns true if segments to `port` all go to one core.
     pub(crate) fn is_restricted(&self, port: u16) -> bool {
         self.place.as_ref().is_some_and(|place| place.steering().restricted_to(port).is_some())
-    }
-
-    /// Returns true if this core owns the connection of `key`.
-    pub(crate) fn owns(&self, key: &FlowKey) -> bool {
-        key.received().is_none_or(|flow| self.other_owner(&flow).is_none())
     }
 
     /// Returns what of the connection of `key` is the same for all local ports, for
@@ -62,11 +57,7 @@ impl<D: Device> Host<D> {
     }
 
     /// Hands a frame to another core.
-    pub(super) fn hand_over(
-        &mut self,
-        core: u8,
-        frame: D::Frame,
-    ) -> Result<Inbound<D::Frame>, DropCause> {
+    pub(super) fn hand_over(&mut self, core: u8, frame: D::Frame) -> Result<Inbound<D::Frame>, DropCause> {
         self.device.hand_over(core, frame).map_err(|_| DropCause::NotHandedOver)?;
         Ok(Inbound::Done)
     }

@@ -20,11 +20,7 @@ pub(super) enum NeighbourCache {
 impl NeighbourCache {
     /// Returns a cache of the configured neighbours. The cores of a device have the same `random`, so they
     /// agree on how long a neighbour counts as reachable.
-    pub(super) fn new(
-        configured: &[StaticNeighbour],
-        random: &mut fastrand::Rng,
-        is_replica: bool,
-    ) -> Self {
+    pub(super) fn new(configured: &[StaticNeighbour], random: &mut fastrand::Rng, is_replica: bool) -> Self {
         let own = Neighbours::new(configured, random);
         if is_replica {
             let hasher = KeyedHash::new([random.u64(..), random.u64(..)]);

@@ -164,9 +164,9 @@ impl<D: Device> Host<D> {
         }
     }
 
-    /// Sends as [`send_bare`](Self::send_bare) does, in reply to a segment in `frame`. A replica does not have
-    /// the neighbours that nobody has asked for there: then the reply goes back to the station that sent the
-    /// frame.
+    /// Sends as [`send_bare`](Self::send_bare) does, in reply to a segment in `frame`. A replica does not
+    /// have the neighbours that nobody has asked for there: then the reply goes back to the station that
+    /// sent the frame.
     pub(crate) fn send_bare_reply(&mut self, key: FlowKey, header: &Header, frame: &D::Frame) {
         if !self.is_replica() {
             return self.send_bare(key, header);

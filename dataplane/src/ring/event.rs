@@ -155,8 +155,13 @@ pub enum ConnectError {
     #[error("no local port is left for another connection to this peer")]
     NoPort,
     /// Segments from this peer to the requested local port go to another core of the device.
-    #[error("connections from this peer to this local port are another core's: ask that one, or for no port")]
-    OtherCore,
+    #[error(
+        "connections from this peer to this local port are those of core {owner}: ask it, or for no port"
+    )]
+    OtherCore {
+        /// The core.
+        owner: u8,
+    },
     /// The requested local address is none of the core's.
     #[error("the local address is none of the device's")]
     NoAddress,

@@ -158,7 +158,8 @@ impl From<CloseError> for Failure {
 impl From<ListenError> for Failure {
     fn from(error: ListenError) -> Self {
         let code = match error {
-            ListenError::PortInUse(_) => libc::EADDRINUSE,
+            ListenError::PortInUse(_) | ListenError::OtherCore(_) => libc::EADDRINUSE,
+            ListenError::NoCore { .. } | ListenError::NoPortOfCore(_) => libc::EINVAL,
             ListenError::NoAddress(_) => libc::EADDRNOTAVAIL,
             ListenError::TooManyListeners => libc::ENOSPC,
             ListenError::Stopped(_) => libc::ENODEV,
@@ -179,12 +180,15 @@ impl From<ConnectError> for Failure {
             ConnectError::NoRoute => libc::ENETUNREACH,
             ConnectError::Unreachable => libc::EHOSTUNREACH,
             ConnectError::TooManyConnections => libc::ENOSPC,
-            ConnectError::NoPort | ConnectError::OtherCore | ConnectError::NoAddress => libc::EADDRNOTAVAIL,
+            ConnectError::NoPort | ConnectError::OtherCore { .. } | ConnectError::NoAddress => {
+                libc::EADDRNOTAVAIL
+            }
             ConnectError::QueuePairInUse => libc::EISCONN,
             ConnectError::PendingStreamData { .. } => libc::EBUSY,
-            ConnectError::NotStreaming | ConnectError::OtherDevice | ConnectError::PrivateDataTooLong(_) => {
-                libc::EINVAL
-            }
+            ConnectError::NotStreaming
+            | ConnectError::OtherDevice
+            | ConnectError::NoCore { .. }
+            | ConnectError::PrivateDataTooLong(_) => libc::EINVAL,
             ConnectError::Stopped(_) => libc::ENODEV,
             _ => OTHER,
         };

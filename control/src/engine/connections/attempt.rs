@@ -51,7 +51,7 @@ pub(super) const fn connect_error(error: ring::ConnectError) -> ConnectError {
         ring::ConnectError::NoRoom => ConnectError::TooManyConnections,
         ring::ConnectError::Unreachable => ConnectError::Unreachable,
         ring::ConnectError::NoPort => ConnectError::NoPort,
-        ring::ConnectError::OtherCore => ConnectError::OtherCore,
+        ring::ConnectError::OtherCore { owner } => ConnectError::OtherCore { owner },
         ring::ConnectError::NoAddress => ConnectError::NoAddress,
         ring::ConnectError::NoRoute => ConnectError::NoRoute,
     }

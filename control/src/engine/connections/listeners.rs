@@ -66,8 +66,6 @@ fn listen_at(out: &mut Outbox, at: ListenAddress, backlog: u32, tcp: Option<Beha
     let ListenAddress { address, port } = at;
     let all = CoreSet::first(out.cores());
     let cores = core.map_or(all, |core| CoreSet::EMPTY.with(core));
-    // Each core has a share, of which there are twice as many: peers do not come to all of them alike.
-    let backlog = if cores.len() == 1 { backlog } else { (2 * backlog).div_ceil(cores.len() as u32) };
     out.command_each(cores, || Command::Listen { address, port, backlog, tcp });
 }
 

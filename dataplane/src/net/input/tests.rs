@@ -532,6 +532,7 @@ fn tentative_addresses_have_no_connection() {
             rdma_option_kind: DEFAULT_KIND,
         },
         Secret::new([1, 2]),
+        None,
     );
     let usable = |host: &Host<SimDevice>| {
         for (source, destination) in [(2, OTHER), (OTHER, 2)] {

@@ -118,9 +118,9 @@ impl Port {
     /// Returns the entries of the table by which the port can spread TCP segments over `queues` queues as an
     /// [`RssLayout`] says; `None` if it cannot: it has fewer queues, or its hash is not known.
     ///
-    /// Of DPDK 22.11's virtual devices only `net_null` says that it can, whose frames are blank. Of those with
-    /// several queues, `net_tap` and `net_af_packet` leave the choice to the kernel, `net_af_xdp` to the
-    /// adapter under it, and `net_vhost`, `net_virtio_user`, `net_memif` and `net_ring` to the peer.
+    /// Of DPDK 22.11's virtual devices only `net_null` says that it can, whose frames are blank. Of those
+    /// with several queues, `net_tap` and `net_af_packet` leave the choice to the kernel, `net_af_xdp` to
+    /// the adapter under it, and `net_vhost`, `net_virtio_user`, `net_memif` and `net_ring` to the peer.
     ///
     /// # Errors
     ///
