@@ -4,7 +4,6 @@ use std::net::IpAddr;
 
 use super::neighbours::{Neighbours, Resolution, Solicitations, StaticNeighbour};
 use super::replica_neighbours::ReplicaNeighbours;
-use crate::keyed_hash::KeyedHash;
 use crate::time::Instant;
 use crate::wire::ethernet::MacAddress;
 
@@ -18,15 +17,12 @@ pub(super) enum NeighbourCache {
 }
 
 impl NeighbourCache {
-    /// Returns a cache of the configured neighbours. The cores of a device have the same `random`, so they
-    /// agree on how long a neighbour counts as reachable.
+    /// Returns a cache of the configured neighbours.
     pub(super) fn new(configured: &[StaticNeighbour], random: &mut fastrand::Rng, is_replica: bool) -> Self {
-        let own = Neighbours::new(configured, random);
         if is_replica {
-            let hasher = KeyedHash::new([random.u64(..), random.u64(..)]);
-            Self::Replica(ReplicaNeighbours::new(configured, hasher, own.reachable_ns()))
+            Self::Replica(ReplicaNeighbours::new(configured, random))
         } else {
-            Self::Own(own)
+            Self::Own(Neighbours::new(configured, random))
         }
     }
 

@@ -142,7 +142,6 @@ pub struct Neighbours {
 impl Neighbours {
     /// Returns a cache of the configured neighbours.
     pub fn new(configured: &[StaticNeighbour], random: &mut fastrand::Rng) -> Self {
-        let base = limits::NEIGHBOUR_REACHABLE_NS;
         let hasher = KeyedHash::new([random.u64(..), random.u64(..)]);
         let mut entries = Entries::with_capacity(limits::NEIGHBOURS_PER_CORE, hasher);
         for StaticNeighbour { address, mac } in configured {
@@ -151,15 +150,10 @@ impl Neighbours {
         Self {
             entries,
             next_due: Instant::NEVER,
-            reachable_ns: random.u64(base / 2..=base / 2 * 3),
+            reachable_ns: reachable_ns(random),
             generation: 1,
             has_untold: false,
         }
-    }
-
-    /// Returns how long a neighbour counts as reachable after each confirmation, in nanoseconds.
-    pub(super) const fn reachable_ns(&self) -> u64 {
-        self.reachable_ns
     }
 
     /// Returns a number that changes when a hardware address that was [known](Resolution::Known) does not
@@ -376,6 +370,12 @@ impl Neighbours {
             _ => false,
         }
     }
+}
+
+/// Draws how long a neighbour counts as reachable after each confirmation, in nanoseconds.
+pub(super) fn reachable_ns(random: &mut fastrand::Rng) -> u64 {
+    let base = limits::NEIGHBOUR_REACHABLE_NS;
+    random.u64(base / 2..=base / 2 * 3)
 }
 
 /// Ends the state of an entry that is due. Returns the solicitation to send, if there is one.

@@ -312,3 +312,124 @@ fn frame_rings<F>(cores: u8) -> Vec<Vec<Option<FrameRings<F>>>> {
     }
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::notes::AddressStates;
+    use crate::steering::toeplitz::KEY_BYTES;
+    use crate::wire::ethernet::MacAddress;
+
+    const NOTE: HostNote = HostNote::Addresses(AddressStates { assigned: 1, given_up: 0 });
+
+    /// Places whose frames are numbers.
+    fn places(cores: u8) -> Vec<Place<u32>> {
+        Place::all(&Arc::new(Steering::with_key(cores, 128, [0x6d; KEY_BYTES])))
+    }
+
+    /// The frames that a core takes in a poll.
+    fn taken(place: &mut Place<u32>, most: usize) -> Vec<u32> {
+        let mut burst = Vec::with_capacity(most);
+        place.collect_senders();
+        place.take_frames(&mut burst);
+        burst
+    }
+
+    #[test]
+    fn a_frame_goes_to_the_core_it_is_sent_to() {
+        let mut places = places(4);
+        for from in 0..4 {
+            for to in (0..4).filter(|to| *to != from) {
+                places[usize::from(from)].send_frame(to, u32::from(from * 10 + to)).unwrap();
+            }
+        }
+        assert!(places.iter().all(|place| !place.has_mail()), "nobody is told before the end of the poll");
+        places.iter_mut().for_each(Place::ring);
+        for to in 0..4_u32 {
+            let place = &mut places[to as usize];
+            assert!(place.has_mail() && place.next_due() == Instant::ZERO);
+            let mut frames = taken(place, 32);
+            frames.sort_unstable();
+            let expected: Vec<u32> = (0..4).filter(|from| *from != to).map(|from| from * 10 + to).collect();
+            assert_eq!(frames, expected);
+            assert!(!place.has_mail() && place.next_due() == Instant::NEVER);
+        }
+    }
+
+    /// Of two senders with full rings, each has its turn.
+    #[test]
+    fn senders_take_turns() {
+        let mut places = places(3);
+        for from in [1_u8, 2] {
+            let place = &mut places[usize::from(from)];
+            while place.send_frame(0, from.into()).is_ok() {}
+            place.ring();
+        }
+        let bursts: Vec<_> = (0..4).map(|_| taken(&mut places[0], 32)).collect();
+        for (burst, from) in bursts.iter().zip([1, 2, 1, 2]) {
+            assert_eq!(*burst, [from; 32]);
+        }
+        assert!(!places[0].has_mail());
+    }
+
+    #[test]
+    fn a_quarter_of_a_ring_is_left_to_replies() {
+        let mut places = places(3);
+        places[0].limit_frames(8 * 16);
+        assert_eq!(places[0].room(1), 12);
+        (0..12).for_each(|n| places[0].send_frame(1, n).unwrap());
+        assert_eq!((places[0].room(1), places[0].room(2)), (0, 12));
+        (12..16).for_each(|n| places[0].send_frame(1, n).unwrap());
+        assert_eq!(places[0].send_frame(1, 16), Err(16), "16 in all");
+        drop(places.remove(1));
+        assert_eq!(places[0].send_frame(1, 17), Err(17), "the core has ended");
+    }
+
+    #[test]
+    fn notes_go_between_the_host_core_and_replicas() {
+        let mut places = places(3);
+        let address = [198, 18, 0, 2].into();
+        let confirmed = ReplicaNote::Confirmed { address, mac: MacAddress([2; 6]) };
+        for (core, note) in [(1, ReplicaNote::Wanted(address)), (2, confirmed)] {
+            assert!(places[core].is_replica() && places[core].send_to_host_core(note));
+            places[core].ring();
+        }
+        let mut notes = Vec::new();
+        places[0].collect_senders();
+        places[0].take_replica_notes(|sender, note| notes.push((sender, note)));
+        assert_eq!(notes, [(1, ReplicaNote::Wanted(address)), (2, confirmed)]);
+        // The replica that does not poll is told later, and costs the other nothing.
+        while places[0].send_to_replica(1, NOTE) {}
+        assert!(places[0].send_to_replica(2, NOTE));
+        places[0].ring();
+        let mut count = 0;
+        places[1].collect_senders();
+        places[1].take_host_notes(|note| count += usize::from(note == NOTE));
+        assert_eq!(count, limits::NOTES_BETWEEN_CORES);
+        drop(places.remove(2));
+        for _ in 0..=limits::NOTES_BETWEEN_CORES {
+            assert!(places[0].send_to_replica(2, NOTE), "a core that has ended needs none");
+        }
+    }
+
+    /// No sender has more than its share of the notes of a poll, and what is left comes in the next.
+    #[test]
+    fn notes_of_a_poll_have_a_bound() {
+        let mut places = places(64);
+        for core in 1..64 {
+            for _ in 0..5 {
+                assert!(places[core].send_to_host_core(ReplicaNote::Wanted([10, 0, 0, 1].into())));
+            }
+            places[core].ring();
+        }
+        let mut counts = Vec::new();
+        while places[0].has_mail() {
+            let mut count = 0;
+            places[0].collect_senders();
+            places[0].take_replica_notes(|_, _| count += 1);
+            places[0].take_frames(&mut Vec::with_capacity(1));
+            counts.push(count);
+        }
+        assert_eq!(counts, [126, 126, 63]);
+    }
+}

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use super::neighbour_entries::Entries;
-use super::neighbours::{Resolution, StaticNeighbour};
+use super::neighbours::{Resolution, StaticNeighbour, reachable_ns};
 use super::notes::ReplicaNote;
 use crate::keyed_hash::KeyedHash;
 use crate::limits;
@@ -45,16 +45,17 @@ pub(super) struct ReplicaNeighbours {
 }
 
 impl ReplicaNeighbours {
-    /// Returns a cache of the configured neighbours. Others count as reachable for `reachable_ns` after each
-    /// confirmation.
-    pub(super) fn new(configured: &[StaticNeighbour], hasher: KeyedHash, reachable_ns: u64) -> Self {
+    /// Returns a cache of the configured neighbours. `random` is that of the host core, whose cache draws as
+    /// many numbers before: so both agree on how long a neighbour counts as reachable.
+    pub(super) fn new(configured: &[StaticNeighbour], random: &mut fastrand::Rng) -> Self {
+        let hasher = KeyedHash::new([random.u64(..), random.u64(..)]);
         let mut entries = Entries::with_capacity(limits::NEIGHBOURS_PER_CORE, hasher);
         for StaticNeighbour { address, mac } in configured {
             let unknown = Neighbour::unknown(Instant::ZERO);
             entries.insert(*address, Neighbour { mac: Some(*mac), is_static: true, ..unknown });
         }
         let notes = VecDeque::with_capacity(limits::NOTES_BETWEEN_CORES);
-        Self { entries, notes, reachable_ns, generation: 1 }
+        Self { entries, notes, reachable_ns: reachable_ns(random), generation: 1 }
     }
 
     /// As [`Neighbours::generation`](super::neighbours::Neighbours::generation).
@@ -178,7 +179,6 @@ mod tests {
 
     const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
     const OTHER: MacAddress = MacAddress([2, 0, 0, 0, 0, 6]);
-    const REACHABLE_NS: u64 = 20 * SECOND;
 
     fn peer() -> IpAddr {
         "fd00::1".parse().unwrap()
@@ -189,7 +189,7 @@ mod tests {
     }
 
     fn cache(configured: &[StaticNeighbour]) -> ReplicaNeighbours {
-        ReplicaNeighbours::new(configured, KeyedHash::new([1, 2]), REACHABLE_NS)
+        ReplicaNeighbours::new(configured, &mut fastrand::Rng::with_seed(1))
     }
 
     fn notes(cache: &mut ReplicaNeighbours) -> Vec<ReplicaNote> {
@@ -226,8 +226,8 @@ mod tests {
             assert_eq!(notes(&mut cache), expected);
         }
         let confirmed = ReplicaNote::Confirmed { address: peer(), mac: MAC };
-        let start = 6 * SECOND;
-        for (after, expected) in [(0, 1), (1, 0), (REACHABLE_NS / 2 - 1, 0), (REACHABLE_NS / 2, 1)] {
+        let (start, half) = (6 * SECOND, cache.reachable_ns / 2);
+        for (after, expected) in [(0, 1), (1, 0), (half - 1, 0), (half, 1)] {
             cache.confirm(peer(), at(start + after));
             assert_eq!(notes(&mut cache), vec![confirmed; expected], "{after}");
             cache.resolve(peer(), at(start + after));

@@ -48,6 +48,7 @@ mod reassembly;
 mod receiver_not_ready;
 #[path = "../reference/mod.rs"]
 mod reference;
+mod replicas;
 mod run_to_completion;
 mod sack_work;
 mod sources;

@@ -1,5 +1,6 @@
 //! Two cores on a simulated link, in virtual time, with the parts of a control thread that a test needs.
 
+pub mod cores;
 pub mod hosts;
 pub mod link;
 pub mod raw;
