@@ -285,7 +285,7 @@ pub trait Device: 'static {
 
     /// Hands a received frame to another core of the device, as if the device had brought the frame there.
     /// The host core does so with datagrams that it has reassembled and with segments behind extension
-    /// headers, whose flows the device did not see.
+    /// headers, whose flows the device did not see; the other cores with what the host core handles.
     ///
     /// # Errors
     ///
