@@ -102,6 +102,7 @@ pub use vocabulary::byte_stream::{ByteStreamConfig, ByteStreamError, Unsolicited
 pub use vocabulary::capacity::Capacity;
 pub use vocabulary::connect::{ConnectConfig, ConnectError, Connected, Revision, STARTUP_TIMEOUT};
 pub use vocabulary::core_set::CoreSet;
+pub use vocabulary::cpu_list::{CpuList, NotCpuList};
 pub use vocabulary::device::{CrcPolicy, DeviceConfig, MemorySource, StartError, Stopped, Usage};
 pub use vocabulary::device_name::{
     DEVICE_VARIABLE, DeviceKind, DeviceName, DeviceNameError, DeviceNameFault, parse_interface_address,
@@ -168,6 +169,7 @@ warpline_dataplane::debug_as_display!(
     ListenError,
     MemoryError,
     NotAnAdvertisement,
+    NotCpuList,
     NotLent,
     PollThreadError,
     StartError,

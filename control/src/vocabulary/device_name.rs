@@ -9,6 +9,8 @@ use std::str::FromStr;
 use warpline_dataplane::limits;
 use warpline_dataplane::net::addresses::{Cidr, NotCidr, Route};
 
+use super::cpu_list::{CpuList, NotCpuList};
+
 /// The environment variable that names a device where nothing else does.
 pub const DEVICE_VARIABLE: &str = "WARPLINE_DEVICE";
 
@@ -36,6 +38,7 @@ pub const DEVICE_VARIABLE: &str = "WARPLINE_DEVICE";
 /// | `mtu=BYTES` | the largest IP packet, 576 to 9600 bytes; 1500 without it |
 /// | `vlan=NUMBER` | the VLAN of all frames, 1 to 4094 |
 /// | `connections=NUMBER` | room for connections, and as many queue pairs; 65,536 without it |
+/// | `cores=LIST` | the CPUs whose threads poll the device, one core on each: `2-5`, `2+4+7`, or `node0` for all of a NUMA node that the process may use; at most 64. One core without it |
 ///
 /// [`DeviceKind::options`] lists those that one kind adds. `pci` and `eal` hand every other option to the
 /// driver.
@@ -60,6 +63,7 @@ pub struct DeviceName {
     mtu: Option<u16>,
     vlan: Option<u16>,
     connections: Option<usize>,
+    cores: Option<CpuList>,
     /// Options of the kind, in the order in which they were written.
     driver_options: Vec<(String, String)>,
 }
@@ -154,7 +158,7 @@ pub enum DeviceNameFault {
 }
 
 /// Options of every kind.
-const COMMON_OPTIONS: [&str; 6] = ["address", "gateway", "route", "mtu", "vlan", "connections"];
+const COMMON_OPTIONS: [&str; 7] = ["address", "gateway", "route", "mtu", "vlan", "connections", "cores"];
 /// The least and the largest MTU of a device, in bytes.
 const MTU: std::ops::RangeInclusive<u16> = 576..=9600;
 /// The MTU of a device whose name has none.
@@ -353,6 +357,11 @@ impl DeviceName {
         self.connections
     }
 
+    /// Returns the CPUs with a core each, if the name lists them.
+    pub const fn cores(&self) -> Option<&CpuList> {
+        self.cores.as_ref()
+    }
+
     /// Returns the options that the driver gets.
     pub fn driver_options(&self) -> &[(String, String)] {
         &self.driver_options
@@ -416,6 +425,10 @@ impl DeviceName {
                     value.parse().ok().filter(|count| (1..=limits::CONNECTIONS_MAX).contains(count));
                 let connections = connections.ok_or_else(|| wrong("it is 1 to 16777216"))?;
                 set_once(&mut self.connections, connections, option)?;
+            }
+            "cores" => {
+                let cores = value.parse().map_err(|fault: NotCpuList| wrong(fault.rule()))?;
+                set_once(&mut self.cores, cores, option)?;
             }
             _ => self.set_driver_option(option, value)?,
         }
@@ -500,6 +513,7 @@ fn parse(text: &str) -> Result<DeviceName, DeviceNameFault> {
         mtu: None,
         vlan: None,
         connections: None,
+        cores: None,
         driver_options: Vec::new(),
     };
     for option in options.into_iter().flat_map(|options| options.split(',')) {
@@ -536,6 +550,9 @@ impl fmt::Display for DeviceName {
         }
         if let Some(connections) = self.connections {
             write!(f, ",connections={connections}")?;
+        }
+        if let Some(cores) = &self.cores {
+            write!(f, ",cores={cores}")?;
         }
         self.driver_options.iter().try_for_each(|(option, value)| write!(f, ",{option}={value}"))
     }

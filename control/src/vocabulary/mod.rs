@@ -6,6 +6,7 @@ pub(crate) mod byte_stream;
 pub(crate) mod capacity;
 pub(crate) mod connect;
 pub(crate) mod core_set;
+pub(crate) mod cpu_list;
 pub(crate) mod device;
 pub(crate) mod device_name;
 pub(crate) mod duration;

@@ -1,6 +1,7 @@
 //! Tests of device names: valid names, refused names and their messages, and names read back from their text.
 
 use proptest::prelude::*;
+use warpline_dataplane::limits::CORES_MAX;
 
 use super::*;
 use crate::vocabulary::capacity::Capacity;
@@ -69,6 +70,14 @@ fn the_number_of_connections_is_the_capacity() {
 }
 
 #[test]
+fn the_cores_are_listed_by_their_cpus() {
+    assert_eq!(name("ring,cores=2-4+0").cores(), Some(&CpuList::Cpus(vec![2, 3, 4, 0])));
+    assert_eq!(name("af_packet:e,cores=node1,mtu=9000").cores(), Some(&CpuList::Node(1)));
+    assert_eq!(name("pci:01:00.0,cores=2-3,x=1").to_string(), "pci:0000:01:00.0,cores=2-3,x=1");
+    assert_eq!(name("ring").cores(), None);
+}
+
+#[test]
 fn what_is_not_said_has_a_default() {
     let name = name("ring");
     assert_eq!((name.mtu(), name.addresses(), name.routes()), (1500, &[][..], &[][..]));
@@ -100,12 +109,12 @@ fn a_wrong_name_is_refused_with_what_exists() {
         ("ring,=1", "'=1' is not an option"),
         (
             "tap:t,framesz=1",
-            "tap has no option 'framesz'; its options are address, gateway, route, mtu, vlan, connections \
-             and mac",
+            "tap has no option 'framesz'; its options are address, gateway, route, mtu, vlan, connections, \
+             cores and mac",
         ),
         (
             "ring,mac=02:00:00:00:00:01",
-            "its options are address, gateway, route, mtu, vlan, connections and super_frames",
+            "its options are address, gateway, route, mtu, vlan, connections, cores and super_frames",
         ),
         ("ring,super_frames=yes", "it is on or off"),
         ("ring,mtu=575", "'575' is no value of the option 'mtu': it is 576 to 9600 bytes"),
@@ -116,6 +125,12 @@ fn a_wrong_name_is_refused_with_what_exists() {
         ("ring,connections=0", "'0' is no value of the option 'connections': it is 1 to 16777216"),
         ("ring,connections=16777217", "1 to 16777216"),
         ("ring,connections=5,connections=5", "the option 'connections' is given twice"),
+        ("ring,cores=many", "list CPUs, as in 2-5 or 2+4+7, or name all of a NUMA node, as in node0"),
+        ("ring,cores=1+1", "'1+1' is no value of the option 'cores': each CPU has one core: name it once"),
+        ("ring,cores=0-64", "a device has at most 64 cores"),
+        ("ring,cores=5-2", "the lower CPU of a range comes first"),
+        ("ring,cores=1024", "is 0 to 1023"),
+        ("ring,cores=1,cores=2", "the option 'cores' is given twice"),
         ("ring,address=198.18.0.1/33", "198.18.0.1/24 or fd00::1/64"),
         ("ring,gateway=198.18.0.0/24", "write an address"),
         ("ring,gateway=198.18.0.3,gateway=198.18.0.4", "'gateway' is given twice"),
@@ -156,6 +171,15 @@ fn an_address_without_prefix_has_the_usual_network() {
     }
 }
 
+/// The option with the CPUs of a device, or none.
+fn cores() -> impl Strategy<Value = Option<String>> {
+    let cpus = proptest::collection::hash_set(0..1024_usize, 1..CORES_MAX);
+    let list = cpus.prop_map(|cpus| cpus.iter().map(usize::to_string).collect::<Vec<_>>().join("+"));
+    let range = (0..960_usize, 0..CORES_MAX).prop_map(|(first, more)| format!("{first}-{}", first + more));
+    let node = (0..1024_usize).prop_map(|node| format!("node{node}"));
+    proptest::option::of(prop_oneof![list, range, node].prop_map(|list| format!("cores={list}")))
+}
+
 /// A text that names a device, by its parts.
 fn names() -> impl Strategy<Value = String> {
     let devices = prop_oneof![
@@ -177,14 +201,18 @@ fn names() -> impl Strategy<Value = String> {
     let gateways =
         [any::<[u8; 4]>().prop_map(IpAddr::from).boxed(), any::<[u8; 16]>().prop_map(IpAddr::from).boxed()];
     let gateways = gateways.map(|gateway| proptest::option::of((gateway, any::<bool>())));
-    let single = (gateways, proptest::option::of(MTU), proptest::option::of(1..4095_u16)).prop_map(
-        |(gateways, mtu, vlan)| {
+    let single = (gateways, proptest::option::of(MTU), proptest::option::of(1..4095_u16), cores()).prop_map(
+        |(gateways, mtu, vlan, cores)| {
             let gateway = |(gateway, as_route)| {
                 if as_route { format!("route={gateway}/0@{gateway}") } else { format!("gateway={gateway}") }
             };
             let gateways = gateways.into_iter().flatten().map(gateway);
             let mtu = mtu.map(|mtu| format!("mtu={mtu}"));
-            gateways.chain(mtu).chain(vlan.map(|vlan| format!("vlan={vlan}"))).collect::<Vec<_>>()
+            gateways
+                .chain(mtu)
+                .chain(vlan.map(|vlan| format!("vlan={vlan}")))
+                .chain(cores)
+                .collect::<Vec<_>>()
         },
     );
     (devices, proptest::collection::vec(option, 0..6), single)
