@@ -183,6 +183,7 @@ warpline_dataplane::debug_as_display!(
 );
 #[cfg(feature = "dpdk")]
 warpline_dataplane::debug_as_display!(
+    host::cpus::CpuFault,
     host::privileges::Missing,
     host::sockets::SocketFault,
     host::survey::HostFault,

@@ -27,23 +27,33 @@
 //! # }
 //! ```
 
+mod cores;
+mod pools;
+
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use dpdk::{
-    AllMulticast, EalBuilder, LogLevel, Memory, Mempool, MempoolConfig, Mtu, Pci, Port, PortConfig, wire,
+    AllMulticast, EalBuilder, LogLevel, Memory, Mempool, Mtu, Pci, Port, PortConfig, QueuePair, Rss,
+    RunningPort, wire,
 };
 pub use dpdk::{
     Eal, EalError, ExternalPieces, LogLines, Mbuf, MempoolError, PortError, VdevError, WireConfig, WireError,
 };
-pub use warpline_dataplane::device::dpdk::{DpdkDevice, PoolTooSmall, SUPER_FRAME_MAX_BYTES};
+pub use warpline_dataplane::device::dpdk::{CoreWiresError, DpdkDevice, PoolTooSmall, SUPER_FRAME_MAX_BYTES};
+use warpline_dataplane::limits::CORES_MAX;
 use warpline_dataplane::memory::Region;
 
+pub use self::cores::{OpenedPorts, cpus, ports, ring_pair_of};
 pub use crate::host::claim::Owner;
+pub use crate::host::cpus::CpuFault;
 pub use crate::host::privileges::{Capability, Missing};
 pub use crate::host::sockets::SocketFault;
 pub use crate::host::survey::{HostFault, HostWarning};
 
+use self::cores::steering_of_port;
+use self::pools::{port_pools, wire_pool};
 use super::device::Device;
 use super::vdev::{PortArguments, locked_kib, pci_argument, port_arguments, queue_size};
 use crate::host::survey::{Survey, survey};
@@ -52,8 +62,6 @@ use crate::vocabulary::device::{DeviceConfig, MemorySource, StartError};
 use crate::vocabulary::device_name::{DeviceKind, DeviceName};
 use crate::vocabulary::poll_thread::PollThread;
 
-/// Buffers of a port: as many as a core may hold back, with a ring of descriptors to spare.
-const PORT_MBUFS: u32 = 16_383;
 /// Bytes of full frames that wait in the queue to a device, at most: what is sent next waits until they have
 /// left, some 60 µs at 50 Gb/s. What does not fit waits in its connection, and the core chooses whose frames
 /// come next ([`QpConfig::weight`](crate::QpConfig::weight)). The number of frames is the next power of two.
@@ -66,30 +74,6 @@ const QUEUE_FRAMES_MIN: usize = 64;
 const QUEUE_FRAMES_MAX: usize = 1024;
 /// The least transmit descriptors of a port: a frame by reference takes some, and a burst is not to wait.
 const PORT_DESCRIPTORS_MIN: u16 = 256;
-/// Bytes of all the buffers of an end of a wire: a few windows' worth. A wire loses nothing, so little is
-/// held back; and a pool's buffers are used in turn, so that a small pool stays in the caches of the two
-/// cores.
-const WIRE_POOL_OCTETS: u32 = 5 << 19;
-/// The same, of a wire that carries super-frames: each buffer takes the largest one, and an acknowledgement
-/// takes a buffer too.
-const SUPER_FRAME_POOL_OCTETS: u32 = 8 << 20;
-/// Buffers of a port of virtio that carries super-frames, each large enough for one: a frame in one piece
-/// takes the shortest way. For each place of the two queues one, and as many to hold back.
-const SUPER_FRAME_MBUFS_PER_ENTRY: u32 = 4;
-/// The largest IP packet that a buffer takes of other ports that carry super-frames, in several buffers each.
-/// Adapters have limits of about 16 KiB for one.
-const SUPER_FRAME_PIECE_BYTES: u16 = 9000;
-/// Buffers of a packet socket that takes super-frames, 64 MiB of them.
-const AF_PACKET_SUPER_FRAME_MBUFS: u32 = 1023;
-/// The largest IP packet that one takes, in bytes.
-const AF_PACKET_SUPER_FRAME_BYTES: u16 = 65_120;
-/// Buffers that a thread keeps at hand of a wire's pool: those of a few chunks, for the other end lacks what
-/// it keeps.
-const WIRE_CACHE_MBUFS: u32 = 32;
-/// Bytes of a buffer beyond the largest IP packet: for the Ethernet header, and because `net_af_packet`
-/// wants to fit the frames of its ring, which are a multiple of a cache line or more.
-const SPARE_OCTETS: u16 = 256;
-
 /// Why there is no device.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
@@ -147,9 +131,23 @@ pub enum OpenError {
     /// No wire.
     #[error(transparent)]
     Wire(#[from] WireError),
+    /// No wires between several cores.
+    #[error(transparent)]
+    CoreWires(#[from] CoreWiresError),
     /// The buffers are too small for the port's frames.
     #[error(transparent)]
     PoolTooSmall(#[from] PoolTooSmall),
+    /// A device with no cores, or too many.
+    #[error("{0} cores: a device has 1 to {CORES_MAX}")]
+    CoreCount(usize),
+    /// The device's name lists no CPUs that it can have.
+    #[error("device '{name}': {fault}")]
+    Cpus {
+        /// The device.
+        name: Box<DeviceName>,
+        /// Why, and the remedy.
+        fault: CpuFault,
+    },
     /// The port was started without queues.
     #[error("port {0} has no queue: its driver is of no use here")]
     NoQueue(String),
@@ -243,34 +241,12 @@ fn with_arguments(
 
 /// Returns a source of the EAL's memory, which frames carry by reference.
 pub fn hugepages(eal: Eal) -> MemorySource {
-    MemorySource::new(move |len| Region::huge(eal, len).ok())
+    hugepages_near(eal, None)
 }
 
-fn port_pool(eal: Eal, device: &DeviceName) -> Result<Mempool, MempoolError> {
-    let (mbufs, octets) = match (device.has_super_frames(), device.kind()) {
-        (false, _) => (PORT_MBUFS, device.mtu()),
-        (true, DeviceKind::Vhost | DeviceKind::VirtioUser) => {
-            let mbufs = SUPER_FRAME_MBUFS_PER_ENTRY * u32::from(queue_size(device));
-            (mbufs.next_power_of_two() - 1, SUPER_FRAME_MAX_BYTES as u16)
-        }
-        // Its ring holds frames in one piece, and its driver wants each to fit a buffer.
-        (true, DeviceKind::AfPacket) => (AF_PACKET_SUPER_FRAME_MBUFS, AF_PACKET_SUPER_FRAME_BYTES),
-        (true, _) => (PORT_MBUFS, device.mtu().max(SUPER_FRAME_PIECE_BYTES)),
-    };
-    let data_octets = data_octets(octets);
-    Mempool::new(eal, MempoolConfig { mbufs, data_octets, ..MempoolConfig::default() })
-}
-
-fn wire_pool(eal: Eal, config: &WireConfig) -> Result<Mempool, MempoolError> {
-    let most_octets = config.mtu_bytes.max(config.super_frame_bytes);
-    let data_octets = data_octets(u16::try_from(most_octets).unwrap_or(u16::MAX));
-    let pool_octets = if config.super_frame_bytes > 0 { SUPER_FRAME_POOL_OCTETS } else { WIRE_POOL_OCTETS };
-    // A power of two less one wastes no memory: 255 jumbo frames, 1023 of 1500 bytes, 63 super-frames.
-    let mbufs = (pool_octets / u32::from(data_octets)).next_power_of_two() / 2 - 1;
-    Mempool::new(
-        eal,
-        MempoolConfig { mbufs, data_octets, cache_mbufs: WIRE_CACHE_MBUFS, ..MempoolConfig::default() },
-    )
+/// The same, of the memory of a NUMA node while enough of it is free.
+pub fn hugepages_near(eal: Eal, node: Option<u32>) -> MemorySource {
+    MemorySource::new(move |len| Region::huge_near(eal, len, node).ok())
 }
 
 /// Returns the configuration of the wire that the device `name`, a ring, is.
@@ -286,10 +262,6 @@ fn queue_frames(mtu_bytes: u16) -> u16 {
     frames.clamp(QUEUE_FRAMES_MIN, QUEUE_FRAMES_MAX) as u16
 }
 
-fn data_octets(mtu_octets: u16) -> u16 {
-    mtu_octets.saturating_add(SPARE_OCTETS).max(MempoolConfig::default().data_octets)
-}
-
 /// Opens the port of `device` with one queue pair, for IP packets up to its MTU. Before that, looks at the
 /// interface of the kernel under it, if there is one: it must exist, be up, carry such packets, and neither
 /// the kernel nor another device may have one of the addresses.
@@ -298,6 +270,12 @@ fn data_octets(mtu_octets: u16) -> u16 {
 ///
 /// [`OpenError`].
 pub fn port(eal: Eal, device: &DeviceName) -> Result<DpdkDevice, OpenError> {
+    let OpenedPorts { mut devices, port, .. } = open_port(eal, device, 1)?;
+    devices.pop().ok_or(OpenError::NoQueue(port))
+}
+
+/// Opens the port of `device` for `cores` cores.
+fn open_port(eal: Eal, device: &DeviceName, cores: usize) -> Result<OpenedPorts, OpenError> {
     let PortArguments { port, vdev } = unused_port_arguments(eal, device).ok_or(OpenError::RingIsAPair)?;
     // One in DPDK's notation may stand in the EAL's arguments already.
     let is_there = device.kind() == DeviceKind::Eal && Port::names(eal).contains(&port);
@@ -311,35 +289,59 @@ pub fn port(eal: Eal, device: &DeviceName) -> Result<DpdkDevice, OpenError> {
     }
     sockets::prepare(device).map_err(|fault| OpenError::Socket { name: Box::new(device.clone()), fault })?;
     // Before the device, which may make an interface appear or a peer connect.
-    let pool = port_pool(eal, device)?;
+    let pools = port_pools(eal, device, cores, node_of(eal, &port))?;
     let vdev = vdev.filter(|_| !is_there);
     if let Some(vdev) = &vdev {
-        let add = || {
-            eal.add_vdev(vdev).map_err(|error| {
-                let name = Box::new(device.clone());
-                explained(device, kind, OpenError::Refused { name, error })
-            })
-        };
-        add()?;
-        // A port that was closed has left its device behind, by the name that the user gave it, and DPDK
-        // takes that for the new one.
-        if device.kind() == DeviceKind::Eal
-            && !Port::names(eal).contains(&port)
-            && eal.remove_vdev(&port).is_ok()
-        {
-            add()?;
-        }
+        add_vdev(eal, device, kind, &port, vdev)?;
     }
     let groups = interface.filter(|_| kind == DeviceKind::AfPacket);
     let groups = groups.and_then(|interface| AllMulticast::of_interface(interface).ok());
-    let opened = start_port(eal, &port, device, pool, groups.is_none()).map_err(|error| {
+    let opened = start_port(eal, &port, device, &pools, groups.is_none()).map_err(|error| {
         if vdev.is_some() {
             // What the driver says of that matters less than why the port did not start.
             let _ = eal.remove_vdev(&port);
         }
         explained(device, kind, error)
     });
-    Ok(opened?.accepting_partial_checksums(has_partial_checksums).keeping((claims, groups)))
+    let mut opened = opened?;
+    let kept = Arc::new((claims, groups));
+    let keeping = |device: DpdkDevice| {
+        device.accepting_partial_checksums(has_partial_checksums).keeping(Arc::clone(&kept))
+    };
+    opened.devices = opened.devices.into_iter().map(keeping).collect();
+    Ok(opened)
+}
+
+/// Adds the virtual device `vdev`, whose port is `port`.
+fn add_vdev(
+    eal: Eal,
+    device: &DeviceName,
+    kind: DeviceKind,
+    port: &str,
+    vdev: &str,
+) -> Result<(), OpenError> {
+    let add = || {
+        eal.add_vdev(vdev).map_err(|error| {
+            let name = Box::new(device.clone());
+            explained(device, kind, OpenError::Refused { name, error })
+        })
+    };
+    add()?;
+    // A port that was closed has left its device behind, by the name that the user gave it, and DPDK takes
+    // that for the new one.
+    if device.kind() == DeviceKind::Eal
+        && !Port::names(eal).iter().any(|name| name == port)
+        && eal.remove_vdev(port).is_ok()
+    {
+        add()?;
+    }
+    Ok(())
+}
+
+/// Returns the NUMA node of the port `name`, if it is there already and at one: a virtual device is at none.
+fn node_of(eal: Eal, name: &str) -> Option<u32> {
+    let is_there = Port::names(eal).iter().any(|port| port == name);
+    if is_there { Port::open(eal, name).ok()?.node() } else { None }
 }
 
 /// Returns how DPDK opens `device`; `None` for a ring. A virtual device gets a name that no port has: the
@@ -379,21 +381,33 @@ fn surveyed(device: &DeviceName, under_port: Option<u32>) -> Result<Survey, Open
     survey(device, under_port).map_err(|fault| OpenError::Host { name: Box::new(device.clone()), fault })
 }
 
-/// Starts the port `name` of `device` with one queue pair and `pool`. With `multicast` it is opened for
+/// Starts the port `name` of `device` for a core with each of `pools`. With `multicast` it is opened for
 /// frames to groups.
 fn start_port(
     eal: Eal,
     name: &str,
     device: &DeviceName,
-    pool: Mempool,
+    pools: &[Mempool],
     multicast: bool,
-) -> Result<DpdkDevice, OpenError> {
+) -> Result<OpenedPorts, OpenError> {
     let port = Port::open(eal, name)?;
+    let (cores, node) = (pools.len(), port.node());
+    let steering = steering_of_port(cores, port.spreads(cores as u16)?)?;
+    let rss = Rss { key: *steering.key() };
+    let config = PortConfig { rss, multicast, ..port_config(name, device) };
+    let (port, queues) = port.start_spread(&config, pools)?;
+    let queue_per_core = queues.len() == cores;
+    let devices = port_devices(&port, queues, pools)?;
+    Ok(OpenedPorts { devices, steering, queue_per_core, port: name.into(), node })
+}
+
+/// Returns the configuration of the port `name` of `device`.
+fn port_config(name: &str, device: &DeviceName) -> PortConfig {
     // That driver cannot change what the interface beneath it has.
     let assume = name.starts_with("net_af_packet");
     let mtu = if assume { Mtu::Assume(device.mtu()) } else { Mtu::Set(device.mtu()) };
     let super_frames = device.has_super_frames();
-    let mut config = PortConfig { mtu, super_frames, multicast, ..PortConfig::default() };
+    let mut config = PortConfig { mtu, super_frames, ..PortConfig::default() };
     if matches!(device.kind(), DeviceKind::Vhost | DeviceKind::VirtioUser) {
         // The length of a queue of virtio is an option of the device.
         let descriptors = queue_size(device);
@@ -401,9 +415,27 @@ fn start_port(
     } else if !super_frames {
         config.transmit_descriptors = queue_frames(device.mtu()).max(PORT_DESCRIPTORS_MIN);
     }
-    let (port, queues) = port.start(&config, std::slice::from_ref(&pool))?;
-    let queues = queues.into_iter().next().ok_or_else(|| OpenError::NoQueue(name.into()))?;
-    Ok(DpdkDevice::port(&port, queues, pool)?)
+    config
+}
+
+/// Returns a device for each pool: each with a queue of its own, or all but the first without one.
+fn port_devices(
+    port: &RunningPort,
+    queues: Vec<QueuePair>,
+    pools: &[Mempool],
+) -> Result<Vec<DpdkDevice>, OpenError> {
+    // Of one queue the frames come to all cores.
+    let sharing = if queues.len() < pools.len() { pools.len() } else { 1 };
+    let [received, ..] = pools else { return Ok(Vec::new()) };
+    let mut queues = queues.into_iter();
+    let device = |pool: &Mempool| {
+        let device = match queues.next() {
+            Some(queues) => DpdkDevice::port(port, queues, pool.clone()),
+            None => DpdkDevice::without_queue(port, pool.clone(), received),
+        };
+        Ok(device?.sharing_frames(sharing))
+    };
+    pools.iter().map(device).collect()
 }
 
 impl Device {
@@ -429,7 +461,7 @@ impl Device {
 ///
 /// [`OpenError`].
 pub fn ring_pair(eal: Eal, config: &WireConfig) -> Result<(DpdkDevice, DpdkDevice), OpenError> {
-    let pools = [wire_pool(eal, config)?, wire_pool(eal, config)?];
+    let pools = [wire_pool(eal, config, 1)?, wire_pool(eal, config, 1)?];
     let (near, far) = wire(eal, config, [&pools[0], &pools[1]])?;
     let [near_pool, far_pool] = pools;
     Ok((DpdkDevice::wire(near, near_pool)?, DpdkDevice::wire(far, far_pool)?))

@@ -303,7 +303,7 @@ impl Assembly {
 }
 
 /// Returns a key from the random source of the system.
-fn random_key() -> io::Result<[u8; 16]> {
+pub(super) fn random_key() -> io::Result<[u8; 16]> {
     let mut key = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut key)?;
     Ok(key)

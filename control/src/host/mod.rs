@@ -38,6 +38,7 @@
 
 mod arrivals;
 pub(crate) mod claim;
+pub(crate) mod cpus;
 mod interfaces;
 mod netlink;
 mod offloads;

@@ -112,6 +112,17 @@ pub enum HostWarning {
         /// What turns that off, as `ethtool -K` takes it.
         options: String,
     },
+    /// The port has one queue, so that one core receives for all.
+    #[error(
+        "segments do not come to a queue of the port '{port}' for each of {cores} cores by a hash that is \
+         known: the first core receives and sends for all"
+    )]
+    OneQueue {
+        /// The name of the port.
+        port: String,
+        /// Cores of the device.
+        cores: usize,
+    },
     /// What the peer of a memif can do to this process.
     #[error(
         "memif is for processes that trust each other: if the peer leaves during a transfer, DPDK's driver \

@@ -1,0 +1,125 @@
+//! Tests of DPDK devices that are opened for several cores.
+#![cfg(feature = "dpdk")]
+#![allow(missing_docs)]
+
+use std::fs;
+
+use warpline::DeviceName;
+use warpline::open::{self, DpdkDevice, Eal, OpenError};
+use warpline_dataplane::device::Device;
+use warpline_dataplane::time::Instant;
+
+/// Buffers of the first core of a port.
+const PORT_MBUFS: usize = 16_383;
+
+fn name(text: &str) -> DeviceName {
+    text.parse().unwrap()
+}
+
+fn frames(devices: &[DpdkDevice]) -> Vec<usize> {
+    devices.iter().map(|device| device.capabilities().frames).collect()
+}
+
+/// Returns how many frames each device has received at once.
+fn received(devices: &mut [DpdkDevice]) -> Vec<usize> {
+    devices.iter_mut().map(|device| device.receive(Instant::ZERO, &mut Vec::new(), 8)).collect()
+}
+
+/// One test: the EAL starts once per process.
+#[test]
+fn devices_open_for_several_cores() {
+    let eal = open::eal(&[], "-m 300").unwrap();
+    for cores in [0, 65] {
+        let error = open::ports(eal, &name("eal:net_null2"), cores).unwrap_err();
+        assert!(matches!(error, OpenError::CoreCount(count) if count == cores), "{error}");
+    }
+    assert!(matches!(open::ports(eal, &name("ring"), 2), Err(OpenError::RingIsAPair)));
+    a_port_with_a_queue_for_each_core(eal);
+    a_port_with_one_queue(eal);
+    a_single_core(eal);
+    wires_between_cores(eal);
+}
+
+/// Each core receives and sends for itself.
+fn a_port_with_a_queue_for_each_core(eal: Eal) {
+    let opened = open::ports(eal, &name("eal:net_null3,size=64"), 3).unwrap();
+    assert!(opened.has_queue_per_core() && opened.warning().is_none());
+    let (mut devices, steering) = opened.into_parts();
+    assert_eq!((steering.cores(), steering.table().len()), (3, 128), "as the adapter has it");
+    assert_eq!(frames(&devices), [PORT_MBUFS, 8191, 8191], "all of what the core receives is its own");
+    assert_eq!(received(&mut devices), [8; 3]);
+    for device in &mut devices {
+        let mut sent = vec![device.allocate().unwrap()];
+        sent[0].append(60).unwrap().fill(0);
+        assert_eq!(device.transmit(Instant::ZERO, &mut sent), 1);
+    }
+}
+
+/// The first core receives for all. The others have buffers of their own to send, and each may keep its part
+/// of what the first one receives. The port closes with the last of them, and can be opened again.
+fn a_port_with_one_queue(eal: Eal) {
+    let directory = std::env::temp_dir().join(format!("warpline-cores-{}", std::process::id()));
+    fs::create_dir(&directory).unwrap();
+    let socket = directory.join("s");
+    let memif = name(&format!("memif:{}", socket.display()));
+    for cores in [2, 3] {
+        let opened = open::ports(eal, &memif, cores).unwrap();
+        assert!(!opened.has_queue_per_core());
+        let warning = opened.warning().unwrap().to_string();
+        assert!(warning.contains("net_memif") && warning.contains(&format!("{cores} cores")), "{warning}");
+        let (mut devices, steering) = opened.into_parts();
+        assert_eq!((usize::from(steering.cores()), devices.len()), (cores, cores));
+        assert!(devices[0].may_have_frames() && !devices[1].may_have_frames());
+        assert_eq!(frames(&devices), vec![PORT_MBUFS / cores; cores]);
+        let mut sent: Vec<_> = devices.iter_mut().map(|device| device.allocate().unwrap()).collect();
+        assert_eq!(devices[1].transmit(Instant::ZERO, &mut sent), 0, "another core has the queue");
+        assert_eq!(received(&mut devices), vec![0; cores]);
+        let first = devices.remove(0);
+        drop(devices);
+        assert!(socket.exists());
+        drop((first, sent));
+        assert!(!socket.exists(), "the port is closed");
+    }
+    fs::remove_dir_all(&directory).unwrap();
+}
+
+/// One core has what a device for one core has.
+fn a_single_core(eal: Eal) {
+    let device = name("eal:net_null4,size=64");
+    let expected = open::port(eal, &device).unwrap().capabilities();
+    let opened = open::ports(eal, &device, 1).unwrap();
+    assert!(opened.has_queue_per_core() && opened.cores() == 1 && opened.warning().is_none());
+    assert_eq!(opened.into_parts().0[0].capabilities(), expected);
+
+    let ring = name("ring,mtu=9000");
+    let config = open::wire_config(&ring);
+    let expected = open::ring_pair(eal, &config).unwrap().0.capabilities();
+    let [near, far] = open::ring_pair_of(eal, &config, [1, 1]).unwrap();
+    for end in [near, far] {
+        assert_eq!(end.into_parts().0[0].capabilities(), expected);
+    }
+}
+
+/// What a core sends comes to the cores of the other end, which have as many buffers in all as it.
+fn wires_between_cores(eal: Eal) {
+    let config = open::wire_config(&name("ring"));
+    let [near, far] = open::ring_pair_of(eal, &config, [1, 2]).unwrap();
+    assert!(near.has_queue_per_core() && far.has_queue_per_core() && far.cores() == 2);
+    let ((mut near, _), (mut far, steering)) = (near.into_parts(), far.into_parts());
+    assert_eq!((frames(&near), frames(&far)), (vec![1023], vec![511, 511]));
+    let mut owned = [0, 0];
+    let mut sent = Vec::new();
+    for port in 0..16_u16 {
+        let mut frame = near[0].allocate().unwrap();
+        let octets = frame.append(60).unwrap();
+        octets.fill(0);
+        octets[12..16].copy_from_slice(&[0x08, 0x00, 0x45, 0x00]);
+        octets[23] = 6;
+        octets[34..36].copy_from_slice(&port.to_be_bytes());
+        owned[usize::from(steering.owner_of_frame(octets).unwrap())] += 1;
+        sent.push(frame);
+    }
+    assert_eq!(near[0].transmit(Instant::ZERO, &mut sent), 16);
+    let counts = far.iter_mut().map(|device| device.receive(Instant::ZERO, &mut Vec::new(), 32));
+    assert_eq!(counts.collect::<Vec<_>>(), owned);
+}
