@@ -46,6 +46,13 @@ impl<const N: usize> Words<N> {
         const { assert!(M <= N) };
         core::array::from_fn(|at| self.0[at].load(Ordering::Relaxed))
     }
+
+    /// Copies the first `M` words while another thread may write them: of some it may find the old, of some
+    /// the new. The caller finds out later whether that was so, and discards the copy then.
+    #[inline]
+    pub(crate) fn copy<const M: usize>(&self) -> [u64; M] {
+        self.read()
+    }
 }
 
 /// A value of eight bytes or less in a word of its own: an `AtomicCell` of it has no lock, which could keep a
@@ -248,35 +255,54 @@ mod model {
 
     /// Words as the model sees them: it fails where a thread touches them that another has not handed them
     /// to.
-    // The lock is of the standard library, so it orders nothing in the model.
     #[derive(Debug)]
-    pub struct Words<const N: usize>(std::sync::Mutex<Touched<N>>);
+    pub struct Words<const N: usize> {
+        // The lock is of the standard library, so it orders nothing in the model.
+        touched: std::sync::Mutex<Touched<N>>,
+        /// Which of the values they have, for copies.
+        current: AtomicUsize,
+    }
 
-    /// The words, and a note of who touches them.
+    /// All values that the words have had, and a note of who touches them.
     #[derive(Debug)]
     struct Touched<const N: usize> {
         access: UnsafeCell<()>,
-        words: [u64; N],
+        values: Vec<[u64; N]>,
     }
 
     impl<const N: usize> Words<N> {
         /// Returns zeros.
         pub fn new() -> Self {
-            Self(std::sync::Mutex::new(Touched { access: UnsafeCell::new(()), words: [0; N] }))
+            let touched = Touched { access: UnsafeCell::new(()), values: vec![[0; N]] };
+            Self { touched: std::sync::Mutex::new(touched), current: AtomicUsize::new(0) }
         }
 
         /// Writes the first words.
         pub fn write(&self, words: &[u64]) {
-            let mut touched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            touched.access.with_mut(|_| ());
-            touched.words[..words.len()].copy_from_slice(words);
+            let written = {
+                let mut touched = self.touched.lock().unwrap_or_else(PoisonError::into_inner);
+                touched.access.with_mut(|_| ());
+                let mut value = touched.values[touched.values.len() - 1];
+                value[..words.len()].copy_from_slice(words);
+                touched.values.push(value);
+                touched.values.len() - 1
+            };
+            self.current.store(written, Ordering::Relaxed);
         }
 
         /// Reads the first `M` words.
         pub fn read<const M: usize>(&self) -> [u64; M] {
-            let touched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let touched = self.touched.lock().unwrap_or_else(PoisonError::into_inner);
             touched.access.with(|_| ());
-            core::array::from_fn(|at| touched.words[at])
+            let value = touched.values[touched.values.len() - 1];
+            core::array::from_fn(|at| value[at])
+        }
+
+        /// Copies the first `M` words, which may be those of any value that the thread may see now.
+        pub fn copy<const M: usize>(&self) -> [u64; M] {
+            let current = self.current.load(Ordering::Relaxed);
+            let touched = self.touched.lock().unwrap_or_else(PoisonError::into_inner);
+            core::array::from_fn(|at| touched.values[current][at])
         }
     }
 

@@ -170,7 +170,6 @@ impl<D: Device> Core<D> {
             cut_runs: CutRunStore::new(tables.cut_octets),
             local_operations_left: limits::LOCAL_OPERATIONS_PER_POLL,
             lingering_octets: 0,
-            doorbells: rings.doorbells.clone(),
             holds_stream: config.holds_stream,
             events: Events::new(rings.events.clone()),
             statistics: Statistics::default(),

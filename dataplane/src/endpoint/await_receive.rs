@@ -25,11 +25,11 @@ impl<F> RdmapStream<'_, F> {
         self.operating.crc_retries = 0;
         self.operating.awaits_receive = true;
         self.tcp.unusual |= Unusual::AWAITS_RECEIVE;
-        if let Some(queue) = self.qp.shared.shared_receives() {
+        if self.qp.shared.shares_receives() {
             if !core::mem::replace(&mut self.operating.awaits_shared_receive, true) {
                 self.qp.receive_wait.number = self.context.receive_waiters.add(self.id);
             }
-            queue.await_post(&self.context.doorbells);
+            self.qp.shared.await_shared_receive();
         }
     }
 
@@ -66,8 +66,8 @@ impl<F: Frame> Endpoint<'_, F> {
         let stream =
             self.rdmap().filter(|stream| stream.operating.awaits_receive && !stream.operating.failed)?;
         let ready = stream.qp.receiver.has_receive(&stream.qp.shared);
-        if !ready && let Some(queue) = stream.qp.shared.shared_receives() {
-            queue.await_post(&stream.context.doorbells);
+        if !ready {
+            stream.qp.shared.await_shared_receive();
         }
         Some(ready)
     }

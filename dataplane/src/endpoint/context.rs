@@ -1,14 +1,12 @@
 //! The context that all endpoints of a core share: memory, pools, budgets, and the events to control.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use crate::byte_stream::TransferCounters;
 use crate::conn::{Listeners, Orphans};
 use crate::memory::StagTable;
 use crate::ordered::OrderedPool;
 use crate::qp::receiver::PlacedSegment;
-use crate::qp::shared::Doorbells;
 use crate::ring::Events;
 use crate::statistics::Statistics;
 use crate::tcp::Pools;
@@ -44,8 +42,6 @@ pub(crate) struct Context<F> {
     pub local_operations_left: usize,
     /// Octets kept for connections whose queue pairs are destroyed.
     pub lingering_octets: usize,
-    /// A shared receive queue rings it when a receive is posted that connections wait for.
-    pub doorbells: Arc<Doorbells>,
     /// Streaming octets stay in TCP's window until control has consumed them.
     pub holds_stream: bool,
     /// Events to control.

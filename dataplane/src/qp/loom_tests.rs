@@ -210,7 +210,7 @@ fn a_shared_receive_does_not_slip_past_who_waits() {
         };
         let found = !queue.is_empty();
         if !found {
-            queue.await_post(&bells);
+            queue.await_post(0, &bells.clone().into());
         }
         poster.join().unwrap();
         assert!(found || bells.clear_shared_receives(), "it waits for ever");
@@ -233,8 +233,7 @@ fn ranges_beside_a_slot_are_handed_over_with_it() {
             thread::spawn(move || [1, 2].map(|id| queue.post(&[receive(id)]).is_ok()))
         };
         let dequeue = || {
-            let request = ReceiveRequest::read(queue.front()?, queue.more_ranges());
-            queue.advance();
+            let request = take_from(&queue)?;
             assert_eq!(request, receive(request.id));
             Some(request.id)
         };
@@ -257,11 +256,7 @@ fn receives_of_two_posters_are_dequeued_once() {
             thread::spawn(move || queue.post(&[ReceiveRequest::new(id, Slice::default())]).is_ok())
         };
         let posters = [post(1), post(2)];
-        let take = || {
-            let request = ReceiveRequest::read(queue.front()?, queue.more_ranges());
-            queue.advance();
-            Some(request.id)
-        };
+        let take = || take_from(&queue).map(|request| request.id);
         let mut taken: Vec<u64> = take().into_iter().collect();
         let accepted = posters.map(|poster| poster.join().unwrap());
         taken.extend(core::iter::from_fn(take));
@@ -269,6 +264,74 @@ fn receives_of_two_posters_are_dequeued_once() {
         let expected = [1, 2].into_iter().zip(accepted).filter_map(|(id, accepted)| accepted.then_some(id));
         assert_eq!(taken, expected.collect::<Vec<u64>>());
         assert!(!taken.is_empty() && queue.is_empty());
+    });
+}
+
+/// Dequeues the oldest receive of a shared receive queue, for a core.
+fn take_from(queue: &SharedReceiveQueue) -> Option<ReceiveRequest> {
+    let mut request = ReceiveRequest::new(0, SliceList::default());
+    queue.take(&mut request).then_some(request)
+}
+
+/// Two cores dequeue from a shared receive queue of one slot, which a thread posts to: each receive that was
+/// accepted is dequeued by one of them, as it was posted.
+#[test]
+fn a_shared_receive_is_dequeued_by_one_core() {
+    model(|| {
+        let queue = Arc::new(SharedReceiveQueue::new(SrqNumber(1), PD, 1, None));
+        let receive = |id: u64| {
+            let ranges = [1, 2, 3].map(|n| Slice { stag: STag(0), to: 10 * id + n, len: 1 });
+            ReceiveRequest::new(id, SliceList::try_from(&ranges[..]).unwrap())
+        };
+        queue.post(&[receive(1)]).unwrap();
+        let poster = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.post(&[receive(2)]).is_ok())
+        };
+        let other = {
+            let queue = queue.clone();
+            thread::spawn(move || take_from(&queue))
+        };
+        let own = take_from(&queue);
+        let accepted = poster.join().unwrap();
+        let mut taken: Vec<ReceiveRequest> = own.into_iter().chain(other.join().unwrap()).collect();
+        taken.extend(core::iter::from_fn(|| take_from(&queue)));
+        taken.sort_unstable_by_key(|request| request.id);
+        let posted = if accepted { vec![receive(1), receive(2)] } else { vec![receive(1)] };
+        assert_eq!(taken, posted);
+        assert_eq!((queue.dequeued(), queue.len()), (posted.len() as u64, 0));
+    });
+}
+
+/// Two cores that find a shared receive queue empty wait while a receive is posted: a core that is not rung
+/// for has found it, and one that wakes dequeues it.
+#[test]
+fn a_shared_receive_slips_past_no_core() {
+    model(|| {
+        let cores = [(); 2].map(|()| Arc::new(Doorbells::new(1)));
+        let doorbells = CoreDoorbells::from_iter(cores.iter().cloned());
+        let queue = Arc::new(SharedReceiveQueue::new(SrqNumber(1), PD, 1, None));
+        let poster = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.post(&[ReceiveRequest::new(1, Slice::default())]).unwrap())
+        };
+        let serve = |core: u8, queue: &SharedReceiveQueue, doorbells: &CoreDoorbells| {
+            let taken = take_from(queue);
+            if taken.is_none() {
+                queue.await_post(core, doorbells);
+            }
+            taken.is_some()
+        };
+        let other = {
+            let (queue, doorbells) = (queue.clone(), doorbells.clone());
+            thread::spawn(move || serve(1, &queue, &doorbells))
+        };
+        let has_taken = [serve(0, &queue, &doorbells), other.join().unwrap()];
+        poster.join().unwrap();
+        let is_rung = cores.each_ref().map(|core| core.clear_shared_receives());
+        let has_woken = [0, 1].map(|core| is_rung[core] && take_from(&queue).is_some());
+        let takers = has_taken.into_iter().chain(has_woken).filter(|taken| *taken).count();
+        assert_eq!(takers, 1, "{has_taken:?}, {is_rung:?}: it lies in the queue, and cores wait");
     });
 }
 

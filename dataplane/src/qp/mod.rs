@@ -7,7 +7,11 @@
 //! has two writers, and posting, polling and the core's side of both are loads and release-stores. The API's
 //! handles are `Send` and not `Sync`; threads that share one put a lock around it (`locked`), as the
 //! providers of verbs do. A completion queue has a ring for each core that fills it (`core_ring`). A shared
-//! receive queue is for all threads, and is a queue of many producers.
+//! receive queue is for all threads and all cores, and has many producers and many consumers.
+//!
+//! A queue pair belongs to a core from the beginning of its stream on: its home is that core and its slot
+//! there (`home`). The thread that posts rings at the home, and the core fills its ring of the completion
+//! queue. A queue pair that has no home when it is destroyed is flushed by core 0.
 //!
 //! Three locked operations are left. A thread that posts signaled requests reserves places in the completion
 //! queue, whose posters are as many as its queue pairs, and sets the bit of its queue pair in the doorbells
@@ -101,6 +105,7 @@ mod slot;
 mod state;
 pub mod terminate;
 pub mod verbs;
+mod waiting_cores;
 pub mod work;
 mod work_queue;
 pub mod wqe;

@@ -43,7 +43,7 @@ impl MoreRanges {
     fn words(&self, position: u64) -> Option<[u64; MORE_WORDS]> {
         let places = self.places.get()?;
         // There are as many as slots, a power of two.
-        Some(places.get(position as usize & (places.len() - 1))?.read())
+        Some(places.get(position as usize & (places.len() - 1))?.copy())
     }
 }
 
@@ -94,17 +94,18 @@ impl ReceiveRequest {
         slots.slot(position).write(position, &words);
     }
 
-    /// Reads the request in `slot`, of which only the words that count are written, and beside it.
+    /// Reads the request in `slot`, of which only the words that count are written, and beside it. Where
+    /// several cores read, it may be another's, and partly written over: its reader finds out later.
     #[inline]
     pub(super) fn read_from(&mut self, slot: &Slot<RECEIVE_WORDS>, more: &MoreRanges) {
-        let [id, ranges_lender, to, stag_len] = slot.read();
+        let [id, ranges_lender, to, stag_len] = slot.copy();
         self.id = id;
         let lender = NonZeroU32::new((ranges_lender >> 32) as u32);
         let ranges = ranges_lender as u32;
         // One without ranges has an empty one.
         self.local.restart(lender, range(to, stag_len), ranges.min(1) as u8);
         if ranges > 1 {
-            let [.., second_to, second_stag_len]: [u64; RECEIVE_WORDS] = slot.read();
+            let [.., second_to, second_stag_len]: [u64; RECEIVE_WORDS] = slot.copy();
             self.local.push(range(second_to, second_stag_len));
         }
         if ranges > RANGES_IN_SLOT as u32 {
@@ -115,9 +116,7 @@ impl ReceiveRequest {
     /// Reads the ranges beside `slot`.
     #[cold]
     fn read_others(&mut self, slot: &Slot<RECEIVE_WORDS>, ranges: usize, more: &MoreRanges) {
-        let words = more.words(slot.position());
-        debug_assert!(words.is_some(), "ranges that were not posted");
-        for pair in words.unwrap_or_default().chunks_exact(2).take(ranges) {
+        for pair in more.words(slot.position()).unwrap_or_default().chunks_exact(2).take(ranges) {
             self.local.push(range(pair[0], pair[1]));
         }
     }

@@ -10,10 +10,11 @@ use super::cqe::{ReceivedMessage, received_words};
 use super::error::StreamError;
 use super::home::HomeCell;
 use super::lender::marked_id;
+use super::payload::SliceList;
 use super::receive_slot::{MoreRanges, RECEIVE_WORDS};
 use super::request_check::check_shape;
 use super::shared_receive_queue::SharedReceiveQueue;
-use super::slot::{Slot, Slots};
+use super::slot::Slots;
 use super::work::{Completion, QpNumber, ReceiveRequest, SendRequest};
 use super::work_queue::{BothQueues, CoreSide, Posted, Poster, WorkQueue};
 use super::wqe::{Boxes, CompactWqe, WQE_WORDS, Wqe};
@@ -478,47 +479,36 @@ impl SharedQp {
         Some(ReceiveRequest::read(self.receives().posted_at(index)?, &self.more_ranges))
     }
 
-    /// The receive for the next message that begins, for the core, where it lies: of the receive queue, or of
+    /// Whether there is a receive for the next message that begins, for the core: in the receive queue, or in
     /// the shared receive queue unless the queue pair holds as many as it may.
-    #[inline]
-    fn front_receive(&self) -> Option<(&Slot<RECEIVE_WORDS>, &MoreRanges)> {
+    pub(super) fn has_front_receive(&self) -> bool {
         match &self.shared_receives {
-            None => Some((self.receives().front()?, &self.more_ranges)),
-            Some(queue) => {
-                let may_hold = (self.receives().held() as usize) < self.receive_slots.capacity();
-                Some((queue.front().filter(|_| may_hold)?, queue.more_ranges()))
-            }
+            None => self.has_posted_receives(),
+            Some(queue) => self.may_hold_another() && !queue.is_empty(),
         }
     }
 
-    /// Whether there is a receive for the next message that begins, for the core.
-    pub(super) fn has_front_receive(&self) -> bool {
-        self.front_receive().is_some()
+    /// Whether it may dequeue another receive from its shared receive queue, for the core.
+    #[inline]
+    fn may_hold_another(&self) -> bool {
+        (self.receives().held() as usize) < self.receive_slots.capacity()
     }
 
-    /// Copies the receive for the next message that begins to `request`, for the core. Returns false if there
-    /// is none.
+    /// Copies the receive for the next message that begins from the receive queue to `request`, for the core.
+    /// Returns false if there is none.
     #[inline]
     pub(super) fn read_front_receive(&self, request: &mut ReceiveRequest) -> bool {
-        let front = self.front_receive();
-        if let Some((slot, more)) = front {
-            request.read_from(slot, more);
+        let front = self.receives().front();
+        if let Some(slot) = front {
+            request.read_from(slot, &self.more_ranges);
         }
         front.is_some()
     }
 
-    /// Consumes the receive that was [read](Self::read_front_receive), for the core. Returns false if it
-    /// stays in the shared receive queue, because the completion queue has no free entry for it.
+    /// Consumes the receive that was [read](Self::read_front_receive), for the core.
     #[inline]
-    pub(super) fn consume_front_receive(&self) -> bool {
-        if let Some(queue) = &self.shared_receives {
-            if self.receive_completions.queue().reserve(1) == 0 {
-                return false;
-            }
-            queue.advance();
-        }
+    pub(super) fn consume_front_receive(&self) {
         self.receives().advance();
-        true
     }
 
     /// Dequeues a receive from the shared receive queue for a message that begins, for the core. Returns
@@ -529,16 +519,38 @@ impl SharedQp {
     /// [`StreamError::CompletionQueueOverflow`] if the completion queue has no free entry for it. The receive
     /// stays in the shared receive queue.
     pub fn dequeue_shared_receive(&self) -> Result<Option<ReceiveRequest>, StreamError> {
-        if !self.shares_receives() {
-            return Ok(None);
-        }
+        let mut request = ReceiveRequest::new(0, SliceList::default());
+        Ok(self.take_shared_receive(&mut request)?.then_some(request))
+    }
+
+    /// [`dequeue_shared_receive`](Self::dequeue_shared_receive) to `request`. Returns false if there is none;
+    /// `request` is then undefined.
+    #[inline]
+    pub(super) fn take_shared_receive(&self, request: &mut ReceiveRequest) -> Result<bool, StreamError> {
+        let Some(queue) = &self.shared_receives else { return Ok(false) };
         // Without a receive there is nothing to complete.
-        let Some((slot, more)) = self.front_receive() else { return Ok(None) };
-        let request = ReceiveRequest::read(slot, more);
-        if self.consume_front_receive() {
-            Ok(Some(request))
+        if !self.may_hold_another() || queue.is_empty() {
+            return Ok(false);
+        }
+        let completions = self.receive_completions.queue();
+        if completions.reserve(1) == 0 {
+            return Err(StreamError::CompletionQueueOverflow);
+        }
+        let taken = queue.take(request);
+        if taken {
+            self.receives().advance();
         } else {
-            Err(StreamError::CompletionQueueOverflow)
+            // Another core was first.
+            completions.unreserve(1);
+        }
+        Ok(taken)
+    }
+
+    /// Has its shared receive queue ring for its core when the next receive is posted, or at once if there is
+    /// one; for the core.
+    pub(crate) fn await_shared_receive(&self) {
+        if let (Some(queue), Some(home)) = (&self.shared_receives, self.home()) {
+            queue.await_post(home.core, &self.doorbells);
         }
     }
 

@@ -1,23 +1,29 @@
 //! Shared receive queues (SRQ): buffers for the Sends of many peers. A queue pair dequeues one when a message
 //! begins, so that an application need not post buffers to each queue pair.
 //!
-//! Any number of threads post, and one core dequeues. A thread claims the positions of its list by one atomic
-//! operation and then fills their slots; the core reads a receive in its slot, and frees the slot by counting
-//! the receive as dequeued.
+//! Any number of threads post, and the cores of a device dequeue. A thread claims the positions of its list
+//! by one atomic operation and then fills their slots. A core copies the oldest receive and then counts it as
+//! dequeued by a compare-and-swap, which frees its slot too. If that fails, another core was first, and the
+//! copy is discarded: it may have been written over meanwhile. So no slot waits for a core that was stopped
+//! while it read, and receives are dequeued in the order of their positions.
+//!
+//! With receives at positions 6 and 7, two cores copy that of position 6. One advances the counter from 6 to
+//! 7 and has it; the other fails, and copies that of position 7.
 
 use core::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use crossbeam::utils::CachePadded;
 
 use super::async_event::{AsyncEvent, AsyncEvents};
-use super::doorbells::Doorbells;
+use super::doorbells::CoreDoorbells;
 use super::post_error::{BadRequest, PostError};
 use super::receive_slot::{MoreRanges, RECEIVE_WORDS};
 use super::slot::{Slot, Slots};
+use super::waiting_cores::WaitingCores;
 use super::work::ReceiveRequest;
 use crate::memory::ProtectionDomainId;
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 pub use super::work::SrqNumber;
 
@@ -36,15 +42,13 @@ pub struct SharedReceiveQueue {
     depth: u64,
     /// The positions that are claimed: that of the next receive.
     posted: CachePadded<AtomicU64>,
-    /// The receives that queue pairs have dequeued, and the position of the oldest that is left. Only the
-    /// core writes it.
+    /// The receives that queue pairs have dequeued, and the position of the oldest that is left. Cores
+    /// advance it.
     dequeued: CachePadded<AtomicU64>,
     /// The limit below which an event is reported; 0 for none.
     limit: AtomicU32,
-    /// A queue pair waits for the next receive: posting one rings the doorbell.
-    awaited: AtomicBool,
-    /// The doorbells of the core that serves its queue pairs, once one has waited.
-    doorbells: OnceLock<Arc<Doorbells>>,
+    /// The cores with queue pairs that wait for the next receive: posting one rings their doorbells.
+    waiting: WaitingCores,
     events: Option<Arc<AsyncEvents>>,
 }
 
@@ -65,8 +69,7 @@ impl SharedReceiveQueue {
             posted: CachePadded::new(AtomicU64::new(0)),
             dequeued: CachePadded::new(AtomicU64::new(0)),
             limit: AtomicU32::new(0),
-            awaited: AtomicBool::new(false),
-            doorbells: OnceLock::new(),
+            waiting: WaitingCores::default(),
             events,
         }
     }
@@ -106,9 +109,9 @@ impl SharedReceiveQueue {
         }
         if posted > 0 {
             // Of this fence and that of `await_post` one comes first: either the core finds the receive, or
-            // the doorbell is rung.
+            // its doorbell is rung.
             fence(Ordering::SeqCst);
-            self.ring_if_awaited();
+            self.waiting.ring_all();
         }
         if posted < requests.len() { Err(BadRequest { posted, error: PostError::QueueFull }) } else { Ok(()) }
     }
@@ -117,7 +120,7 @@ impl SharedReceiveQueue {
     fn claim(&self, wanted: usize) -> (u64, usize) {
         let mut posted = self.posted.load(Ordering::Relaxed);
         loop {
-            // Acquire: the core has read what is written over. It may have dequeued more meanwhile than was
+            // Acquire: the cores have read what is written over. It may have dequeued more meanwhile than was
             // posted at the time of the load above; the exchange fails then.
             let dequeued = self.dequeued.load(Ordering::Acquire);
             let room = self.depth.saturating_sub(posted.saturating_sub(dequeued));
@@ -133,31 +136,21 @@ impl SharedReceiveQueue {
         }
     }
 
-    /// Rings `doorbells` when the next receive is posted, or at once if there is one. They belong to the core
-    /// of all queue pairs that share the queue.
-    pub fn await_post(&self, doorbells: &Arc<Doorbells>) {
-        let known = self.doorbells.get_or_init(|| doorbells.clone());
-        debug_assert!(Arc::ptr_eq(known, doorbells), "a queue is shared by the queue pairs of one core");
-        self.awaited.store(true, Ordering::Relaxed);
+    /// Rings the doorbells of `core`, which are among those of its device, when the next receive is posted,
+    /// or at once if there is one. All cores that wait are rung for: the one that finds no receive waits
+    /// again.
+    pub fn await_post(&self, core: u8, doorbells: &CoreDoorbells) {
+        self.waiting.add(core, doorbells);
         fence(Ordering::SeqCst);
         if !self.is_empty() {
-            self.ring_if_awaited();
-        }
-    }
-
-    fn ring_if_awaited(&self) {
-        if self.awaited.load(Ordering::Relaxed)
-            && self.awaited.swap(false, Ordering::AcqRel)
-            && let Some(doorbells) = self.doorbells.get()
-        {
-            doorbells.ring_shared_receives();
+            self.waiting.ring_for(core);
         }
     }
 
     /// Arms the limit: reports one event when fewer than `limit` receives are left, or at once if they are; 0
     /// disarms it.
     pub fn arm_limit(&self, limit: u32) {
-        // All of one order with what `advance` does: either the receive is seen to be gone here, or the limit
+        // All of one order with what `take` does: either the receive is seen to be gone here, or the limit
         // there.
         self.limit.store(limit, Ordering::SeqCst);
         self.look_at_limit();
@@ -168,24 +161,37 @@ impl SharedReceiveQueue {
         self.limit.load(Ordering::Acquire)
     }
 
-    /// The slot of the oldest receive, for the core.
+    /// The position of the oldest receive, and its slot.
     #[inline]
-    pub(super) fn front(&self) -> Option<&Slot<RECEIVE_WORDS>> {
-        self.slots.written(self.dequeued.load(Ordering::Relaxed))
+    fn front(&self) -> Option<(u64, &Slot<RECEIVE_WORDS>)> {
+        loop {
+            let position = self.dequeued.load(Ordering::Acquire);
+            if let Some(slot) = self.slots.written(position) {
+                return Some((position, slot));
+            }
+            // If another core has dequeued it since the load, its slot may have been used again.
+            if !self.slots.is_written_over(position) {
+                return None;
+            }
+        }
     }
 
-    /// The ranges beside its slots.
+    /// Dequeues the oldest receive to `request`, for a message that begins. Returns false if there is none;
+    /// `request` is then undefined.
     #[inline]
-    pub(super) const fn more_ranges(&self) -> &MoreRanges {
-        &self.more_ranges
-    }
-
-    /// Dequeues the oldest receive, for a message that begins. The core has read its slot.
-    #[inline]
-    pub(super) fn advance(&self) {
-        // SeqCst: see `arm_limit`.
-        self.dequeued.fetch_add(1, Ordering::SeqCst);
-        self.look_at_limit();
+    pub(super) fn take(&self, request: &mut ReceiveRequest) -> bool {
+        // Each turn but the last finds that another core has dequeued a receive.
+        while let Some((position, slot)) = self.front() {
+            request.read_from(slot, &self.more_ranges);
+            // No slot is written again before this counts its receive. So if the count has not moved since
+            // the position was loaded, the copy is that of the receive. SeqCst: see `arm_limit`.
+            let (next, failed) = (position + 1, Ordering::Relaxed);
+            if self.dequeued.compare_exchange(position, next, Ordering::SeqCst, failed).is_ok() {
+                self.look_at_limit();
+                return true;
+            }
+        }
+        false
     }
 
     #[inline]
@@ -225,9 +231,8 @@ mod tests {
     }
 
     fn take(srq: &SharedReceiveQueue) -> Option<ReceiveRequest> {
-        let request = ReceiveRequest::read(srq.front()?, srq.more_ranges());
-        srq.advance();
-        Some(request)
+        let mut request = ReceiveRequest::new(u64::MAX, Slice::default());
+        srq.take(&mut request).then_some(request)
     }
 
     fn queue(depth: usize) -> (SharedReceiveQueue, Arc<AsyncEvents>) {
@@ -265,5 +270,47 @@ mod tests {
         srq.arm_limit(0);
         take(&srq).unwrap();
         assert_eq!(events.dequeue(), None);
+    }
+
+    /// Cores that dequeue while threads post: each receive is dequeued by one core, as it was posted, and the
+    /// counts come out.
+    #[cfg(not(loom))]
+    #[test]
+    fn cores_dequeue_each_receive_once() {
+        use crate::qp::payload::SliceList;
+
+        const RECEIVES: u64 = 20_000;
+        let (srq, _) = queue(8);
+        let request = |id: u64| {
+            let ranges: Vec<Slice> =
+                (0..id % 5).map(|n| Slice { to: id << 3 | n, len: id as u32, ..Slice::default() }).collect();
+            ReceiveRequest::new(id, SliceList::try_from(&ranges[..]).expect("at most four ranges"))
+        };
+        let serve = || {
+            let mut ids = Vec::new();
+            while srq.dequeued() < RECEIVES {
+                match take(&srq) {
+                    Some(taken) => {
+                        let posted = request(taken.id);
+                        assert_eq!(taken.local.as_slice(), posted.local.as_slice());
+                        ids.push(taken.id);
+                    }
+                    None => std::thread::yield_now(),
+                }
+            }
+            ids
+        };
+        let mut taken: Vec<u64> = std::thread::scope(|scope| {
+            let cores = [(); 3].map(|()| scope.spawn(serve));
+            for id in 0..RECEIVES {
+                while srq.post(&[request(id)]).is_err() {
+                    std::thread::yield_now();
+                }
+            }
+            cores.into_iter().flat_map(|core| core.join().expect("no panic")).collect()
+        });
+        taken.sort_unstable();
+        assert!(taken.into_iter().eq(0..RECEIVES));
+        assert_eq!((srq.dequeued(), srq.len()), (RECEIVES, 0));
     }
 }

@@ -23,6 +23,13 @@ impl<const N: usize> Slot<N> {
         self.words.read()
     }
 
+    /// Copies the first `M` words, while another reader may have them and the next be written over them:
+    /// the caller finds out later whether that was so, and discards the copy then.
+    #[inline]
+    pub(super) fn copy<const M: usize>(&self) -> [u64; M] {
+        self.words.copy()
+    }
+
     /// The position of what was written, for its reader.
     pub(super) fn position(&self) -> u64 {
         self.turn.load(Ordering::Relaxed).wrapping_sub(1)
@@ -96,6 +103,11 @@ impl<const N: usize> Slots<N> {
     pub(super) fn written(&self, position: u64) -> Option<&Slot<N>> {
         let slot = self.slot(position);
         (slot.turn.load(Ordering::Acquire) == position + 1).then_some(slot)
+    }
+
+    /// Whether the slot of `position` is written over already.
+    pub(super) fn is_written_over(&self, position: u64) -> bool {
+        self.slot(position).turn.load(Ordering::Acquire) > position + 1
     }
 }
 

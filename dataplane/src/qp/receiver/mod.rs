@@ -177,11 +177,17 @@ impl Receiver {
         shared.receives_are_flushed();
     }
 
-    /// Copies the receive of the message that begins from where it lies. Returns false if there is none.
+    /// Copies the receive of the message that begins from where it lies. One of a shared receive queue is
+    /// dequeued, or another core might dequeue it before the message has begun: a caller that does not begin
+    /// the message calls [`keep_loaded`](Self::keep_loaded). Returns false if there is none, or if there is
+    /// no entry for its completion.
     #[expect(clippy::inline_always, reason = "the other caller is for segments beyond a gap")]
     #[inline(always)]
     fn load_receive(&mut self, shared: &SharedQp) -> bool {
         match self.moved.front() {
+            None if shared.shares_receives() => {
+                shared.take_shared_receive(&mut self.message.request) == Ok(true)
+            }
             None => shared.read_front_receive(&mut self.message.request),
             Some(moved) => {
                 self.message.request = *moved;
@@ -190,16 +196,24 @@ impl Receiver {
         }
     }
 
-    /// Consumes the receive that was [loaded](Self::load_receive): the message has begun. Returns false if it
-    /// stays where it is, because its completion has no entry.
+    /// Consumes the receive that was [loaded](Self::load_receive): the message has begun.
     #[inline]
-    fn begin_message(&mut self, shared: &SharedQp) -> bool {
-        self.message.begun = if self.moved.is_empty() {
-            shared.consume_front_receive()
-        } else {
-            self.moved.pop_front().is_some()
-        };
-        self.message.begun
+    fn begin_message(&mut self, shared: &SharedQp) {
+        if !self.moved.is_empty() {
+            self.moved.pop_front();
+        } else if !shared.shares_receives() {
+            shared.consume_front_receive();
+        }
+        self.message.begun = true;
+    }
+
+    /// Keeps the receive that was [loaded](Self::load_receive), of a message that has not begun: it is
+    /// refused.
+    #[cold]
+    fn keep_loaded(&mut self, shared: &SharedQp) {
+        if !self.message.begun && self.moved.is_empty() && shared.shares_receives() {
+            self.moved.push_back(self.message.request);
+        }
     }
 
     /// Moves receives of a shared receive queue here for the next `messages` messages, the one that has begun

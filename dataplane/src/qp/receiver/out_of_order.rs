@@ -153,11 +153,14 @@ impl Receiver {
             Header::Untagged(header) => {
                 let shared = context.shared;
                 self.check_next(&header, payload_octets, shared).map_err(StreamError::Ddp)?;
-                // The receive is there, and its completion has an entry since the segment was placed.
-                let has_begun = self.message.begun || self.load_receive(shared) && self.begin_message(shared);
-                debug_assert!(has_begun, "the segment was placed in its receive");
-                if !has_begun {
-                    return Err(StreamError::Ddp(DdpError::NoBuffer));
+                if !self.message.begun {
+                    // It is there, and its completion has an entry since the segment was placed.
+                    let is_loaded = self.load_receive(shared);
+                    debug_assert!(is_loaded, "the segment was placed in its receive");
+                    if !is_loaded {
+                        return Err(StreamError::Ddp(DdpError::NoBuffer));
+                    }
+                    self.begin_message(shared);
                 }
                 let delivered = self.deliver(shared, context.stags, &header, payload_octets);
                 delivered.then_some(()).ok_or(StreamError::Rdmap(RdmapError::CannotInvalidate))

@@ -156,19 +156,39 @@ impl Receiver {
         if !is_next || !self.message.begun && !self.load_receive(shared) {
             return None;
         }
+        let placed = self.place_in_receive(context, &header, control, octets, payload);
+        if placed.is_none() {
+            self.keep_loaded(shared);
+        }
+        placed
+    }
+
+    /// Places a segment of a Send, and delivers it. The receive of its message is there, and is consumed by
+    /// the first segment.
+    #[expect(clippy::inline_always, reason = "it is a part of its one caller")]
+    #[inline(always)]
+    fn place_in_receive(
+        &mut self,
+        context: &mut ReceiveContext<'_>,
+        header: &Untagged,
+        control: Control,
+        octets: usize,
+        payload: &Payload<'_>,
+    ) -> Option<Placed> {
+        let shared = context.shared;
         if !control.opcode.is_send() {
             return self.place_immediate(shared, payload, header.last, control);
         }
         if let Some(range) = self.message.in_one_range(octets) {
             let target = writable(&range, shared, context.stags)?;
-            if !self.message.begun && !self.begin_message(shared) {
-                return None;
+            if !self.message.begun {
+                self.begin_message(shared);
             }
             payload.write_to(&target);
         } else {
             self.place_in_ranges(shared, context.stags, octets, payload)?;
         }
-        let delivered = self.deliver(shared, context.stags, &header, octets);
+        let delivered = self.deliver(shared, context.stags, header, octets);
         delivered.then_some(Placed { octets, answers_read: false })
     }
 
@@ -184,8 +204,11 @@ impl Receiver {
     ) -> Option<()> {
         let mut memory = Memory::none();
         let may_write = self.message.add_next(&mut memory, octets, shared, stags);
-        if !may_write || !self.message.begun && !self.begin_message(shared) {
+        if !may_write {
             return None;
+        }
+        if !self.message.begun {
+            self.begin_message(shared);
         }
         match payload {
             Payload::Contiguous(octets) => memory.write_all(octets),
@@ -247,9 +270,10 @@ impl Receiver {
             true
         });
         let is_valid = control.opcode.is_immediate() && last && copied == octets.len() && !self.message.begun;
-        if !is_valid || !self.begin_message(shared) {
+        if !is_valid {
             return None;
         }
+        self.begin_message(shared);
         let solicited = control.opcode.solicits_event();
         let immediate = Some(u64::from_be_bytes(octets));
         self.complete(shared, &ReceivedMessage { byte_len: 0, solicited, invalidated: None, immediate });
