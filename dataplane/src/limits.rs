@@ -12,6 +12,10 @@ pub const RECEIVE_BURST_FRAMES: usize = 32;
 
 /// A poll loop has stalled if it took nothing for so long: ten times what a full turn takes.
 pub const STALL_NS: u64 = 100 * MICROSECOND;
+/// A core that has taken nothing for so long from a full ring of frames has stalled: frames for it are
+/// dropped, so that those for other cores pass. More than the scheduler keeps a thread from a CPU that it
+/// shares.
+pub const CORE_STALL_NS: u64 = 100 * MILLISECOND;
 /// Bursts of frames taken before timers that are due, at most: after a stall of the poll loop, the
 /// acknowledgements that timers wait for have arrived behind others. As many as a ring of the device holds.
 pub const BURSTS_BEFORE_TIMERS: usize = 64;

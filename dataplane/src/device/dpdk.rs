@@ -1,10 +1,14 @@
-//! DPDK ports as devices.
+//! DPDK ports, and wires in memory, as devices.
+
+mod core_wires;
 
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use dpdk::{ExternalPieces, Headers, Mbuf, Mempool, PortCapabilities, QueuePair, RunningPort, WireEnd};
+use dpdk::{
+    ExternalPieces, Headers, Mbuf, Mempool, PortCapabilities, QueuePair, RunningPort, WireConfig, WireEnd,
+};
 
 use super::partial_checksum::is_partial;
 use super::{
@@ -12,9 +16,12 @@ use super::{
     RxTrigger,
 };
 use crate::memory::{HugeBacking, Region};
+use crate::steering::Steering;
 use crate::time::Instant;
 use crate::waker::Waker;
 use crate::wire::ethernet::MacAddress;
+use core_wires::CoreWires;
+pub use core_wires::{CoreWiresError, core_wires};
 
 /// Octets an Ethernet header takes, with a VLAN tag.
 const HEADER_OCTETS: usize = 18;
@@ -33,7 +40,9 @@ pub struct PoolTooSmall {
     pub data_bytes: usize,
 }
 
-/// A queue pair of a port, or one end of a wire in memory, with the pool that its frames are made from.
+/// A queue pair of a port, or one end of a wire in memory, with the pool that its frames are made from. A
+/// device of several cores is one for each core: on a port with one queue, all but the first have a pool
+/// alone.
 pub struct DpdkDevice {
     link: Link,
     pool: Mempool,
@@ -78,12 +87,16 @@ fn buffers_of_received_frame(offered: &PortCapabilities, data_octets: usize) -> 
     (largest + HEADER_OCTETS).div_ceil(data_octets.max(1))
 }
 
-/// Both in one type, so that a program chooses at run time and the poll loop is compiled once: a branch per
+/// All in one type, so that a program chooses at run time and the poll loop is compiled once: a branch per
 /// burst.
 #[derive(Debug)]
 enum Link {
     Port(QueuePair),
     Wire(WireEnd),
+    /// To and from several cores.
+    Wires(CoreWires),
+    /// Another core has the queue.
+    None,
 }
 
 impl DpdkDevice {
@@ -93,6 +106,31 @@ impl DpdkDevice {
     ///
     /// [`PoolTooSmall`].
     pub fn port(port: &RunningPort, queues: QueuePair, pool: Mempool) -> Result<Self, PoolTooSmall> {
+        let received = pool.clone();
+        Self::at_port(port, Link::Port(queues), pool, &received)
+    }
+
+    /// Returns a device for a core of `port` that has no queue: it allocates frames of `pool`, which the
+    /// device of another core sends, and receives none itself; what that core receives is of `received`. Both
+    /// are among the pools that the port keeps until it is closed ([`dpdk::Port::start_spread`]).
+    ///
+    /// # Errors
+    ///
+    /// [`PoolTooSmall`].
+    pub fn without_queue(
+        port: &RunningPort,
+        pool: Mempool,
+        received: &Mempool,
+    ) -> Result<Self, PoolTooSmall> {
+        Self::at_port(port, Link::None, pool, received)
+    }
+
+    fn at_port(
+        port: &RunningPort,
+        link: Link,
+        pool: Mempool,
+        received: &Mempool,
+    ) -> Result<Self, PoolTooSmall> {
         let offered = port.capabilities();
         let capabilities = Capabilities {
             mtu_bytes: offered.mtu_octets.into(),
@@ -101,10 +139,10 @@ impl DpdkDevice {
             gather: offered.gather,
             super_frame_bytes: super_frame_bytes(&offered, pool.data_octets()),
             super_frame_pieces: super_frame_pieces(&offered, pool.data_octets()),
-            frames: pool.capacity() / buffers_of_received_frame(&offered, pool.data_octets()),
+            frames: received.capacity() / buffers_of_received_frame(&offered, received.data_octets()),
         };
         let frame_octets = capabilities.mtu_bytes + HEADER_OCTETS;
-        Self::new(Link::Port(queues), pool, port.mac(), capabilities, frame_octets)
+        Self::new(link, pool, port.mac(), capabilities, frame_octets)
     }
 
     /// Returns a device over one end of a wire in memory.
@@ -113,19 +151,39 @@ impl DpdkDevice {
     ///
     /// [`PoolTooSmall`].
     pub fn wire(end: WireEnd, pool: Mempool) -> Result<Self, PoolTooSmall> {
+        let (config, mac) = (*end.config(), end.mac());
+        Self::at_wire(&config, mac, Link::Wire(end), pool)
+    }
+
+    /// Returns a device over the wires of one core to each core of the other end, whose flows are where
+    /// `there` says.
+    fn wires(
+        config: &WireConfig,
+        mac: [u8; 6],
+        ends: Vec<WireEnd>,
+        there: Arc<Steering>,
+        pool: Mempool,
+    ) -> Result<Self, PoolTooSmall> {
+        let link = match <[WireEnd; 1]>::try_from(ends) {
+            Ok([only]) => Link::Wire(only),
+            Err(several) => Link::Wires(CoreWires::new(several, there)),
+        };
+        Self::at_wire(config, mac, link, pool)
+    }
+
+    fn at_wire(config: &WireConfig, mac: [u8; 6], link: Link, pool: Mempool) -> Result<Self, PoolTooSmall> {
         let capabilities = Capabilities {
-            mtu_bytes: end.config().mtu_bytes,
-            transmit_checksums: end.config().checksum_offload,
-            transmit_ip_checksums: end.config().checksum_offload,
+            mtu_bytes: config.mtu_bytes,
+            transmit_checksums: config.checksum_offload,
+            transmit_ip_checksums: config.checksum_offload,
             // A wire that copies what it carries by reference saves nothing.
-            gather: end.config().external_pieces == ExternalPieces::Shared,
-            super_frame_bytes: end.config().super_frame_bytes.max(end.config().mtu_bytes),
+            gather: config.external_pieces == ExternalPieces::Shared,
+            super_frame_bytes: config.super_frame_bytes.max(config.mtu_bytes),
             super_frame_pieces: 1,
             frames: pool.capacity(),
         };
-        let mac = end.mac();
         let frame_octets = capabilities.super_frame_bytes + HEADER_OCTETS;
-        Self::new(Link::Wire(end), pool, mac, capabilities, frame_octets)
+        Self::new(link, pool, mac, capabilities, frame_octets)
     }
 
     fn new(
@@ -157,6 +215,23 @@ impl DpdkDevice {
     pub fn accepting_partial_checksums(mut self, accept: bool) -> Self {
         self.partial_checksums = accept;
         self
+    }
+
+    /// Counts the buffers of a pool as shared among `cores` cores, at least one: frames that the pool has
+    /// received come to all of them, and each may keep no more than its part.
+    #[must_use]
+    pub const fn sharing_frames(mut self, cores: usize) -> Self {
+        self.capabilities.frames /= cores;
+        self
+    }
+
+    /// Returns the number of frames that were dropped because the core of the other end that they were for
+    /// took none for long.
+    pub const fn stalled_frames(&self) -> u64 {
+        match &self.link {
+            Link::Wires(wires) => wires.stalled_frames(),
+            Link::Port(_) | Link::Wire(_) | Link::None => 0,
+        }
     }
 
     /// Keeps `right`, such as a claim to an address, as long as the device is open.
@@ -194,6 +269,8 @@ impl Device for DpdkDevice {
         match &self.link {
             Link::Port(_) => true,
             Link::Wire(end) => end.has_arrivals(),
+            Link::Wires(wires) => wires.has_arrivals(),
+            Link::None => false,
         }
     }
 
@@ -209,6 +286,8 @@ impl Device for DpdkDevice {
                 count
             }
             Link::Wire(end) => end.receive(frames, limit),
+            Link::Wires(wires) => wires.receive(frames, limit),
+            Link::None => 0,
         }
     }
 
@@ -225,10 +304,12 @@ impl Device for DpdkDevice {
     }
 
     #[inline]
-    fn transmit(&mut self, _: Instant, frames: &mut Vec<Mbuf>) -> usize {
+    fn transmit(&mut self, now: Instant, frames: &mut Vec<Mbuf>) -> usize {
         match &mut self.link {
             Link::Port(queues) => queues.transmit.transmit(frames),
             Link::Wire(end) => end.transmit(frames),
+            Link::Wires(wires) => wires.transmit(now, frames),
+            Link::None => 0,
         }
     }
 
@@ -236,10 +317,14 @@ impl Device for DpdkDevice {
     /// interrupt.
     fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
         match &self.link {
-            Link::Port(_) => false,
+            Link::Port(_) | Link::None => false,
             Link::Wire(end) => {
                 let waker = waker.clone();
                 end.on_arrival(move || waker.wake());
+                true
+            }
+            Link::Wires(wires) => {
+                wires.wake_on_arrival(waker);
                 true
             }
         }
@@ -258,7 +343,7 @@ impl Device for DpdkDevice {
     fn enable_rx_interrupt(&mut self) -> bool {
         match &mut self.link {
             Link::Port(queues) => queues.receive.enable_interrupt().is_ok(),
-            Link::Wire(_) => false,
+            Link::Wire(_) | Link::Wires(_) | Link::None => false,
         }
     }
 

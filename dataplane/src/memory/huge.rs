@@ -18,13 +18,13 @@ pub struct HugeBacking {
 }
 
 impl HugeBacking {
-    /// `octets` zero octets.
+    /// Returns `octets` zero octets, of the NUMA node `node` if it is given and has them.
     ///
     /// # Errors
     ///
     /// [`HugeRegionError`] when `octets` is 0 or memory is short.
-    pub fn new(eal: Eal, octets: usize) -> Result<Self, HugeRegionError> {
-        Ok(Self { buffer: ExternalBuffer::of_region(HugeRegion::new(eal, octets)?) })
+    pub fn new(eal: Eal, octets: usize, node: Option<u32>) -> Result<Self, HugeRegionError> {
+        Ok(Self { buffer: ExternalBuffer::of_region(HugeRegion::near(eal, octets, node)?) })
     }
 
     pub(crate) const fn external_buffer(&self) -> &ExternalBuffer {
@@ -65,6 +65,15 @@ impl Region {
     ///
     /// [`HugeRegionError`] when `octets` is 0 or memory is short.
     pub fn huge(eal: Eal, octets: usize) -> Result<Self, HugeRegionError> {
-        Ok(Self::new(Arc::new(HugeBacking::new(eal, octets)?)))
+        Self::huge_near(eal, octets, None)
+    }
+
+    /// The same, of the memory of the NUMA node `node` while enough of it is free.
+    ///
+    /// # Errors
+    ///
+    /// [`HugeRegionError`] when `octets` is 0 or memory is short.
+    pub fn huge_near(eal: Eal, octets: usize, node: Option<u32>) -> Result<Self, HugeRegionError> {
+        Ok(Self::new(Arc::new(HugeBacking::new(eal, octets, node)?)))
     }
 }

@@ -162,6 +162,13 @@ impl WireEnd {
         count
     }
 
+    /// Returns how many of `frames` frames the wire has room for. This end is the only sender, so that no
+    /// less is left when it transmits.
+    #[inline]
+    pub fn room(&self, frames: usize) -> usize {
+        self.outgoing.room(frames)
+    }
+
     /// Takes frames from the front of `frames` and leaves those for which the wire has no room; returns how
     /// many it took. Frames that cannot cross are taken too, dropped and counted.
     #[inline]
