@@ -69,7 +69,7 @@ impl SharedReceiveQueue {
             posted: CachePadded::new(AtomicU64::new(0)),
             dequeued: CachePadded::new(AtomicU64::new(0)),
             limit: AtomicU32::new(0),
-            waiting: WaitingCores::default(),
+            waiting: WaitingCores::new(),
             events,
         }
     }

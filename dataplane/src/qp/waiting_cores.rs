@@ -6,54 +6,54 @@ use super::doorbells::CoreDoorbells;
 use crate::sync::{AtomicU64, Ordering};
 
 /// A bit for each core of the device, which is set while the core waits.
-#[derive(Debug, Default)]
-pub(super) struct WaitingCores {
-    /// Not there until a core waits.
-    cores: OnceLock<Cores>,
-}
-
 #[derive(Debug)]
-struct Cores {
-    doorbells: CoreDoorbells,
+pub(super) struct WaitingCores {
+    /// Those of the device, once a core has waited.
+    doorbells: OnceLock<CoreDoorbells>,
     /// Bit `n % 64` of word `n / 64` is that of core `n`.
-    mask: Box<[AtomicU64]>,
+    mask: [AtomicU64; 4],
 }
 
 impl WaitingCores {
+    /// Returns that no core waits.
+    pub(super) fn new() -> Self {
+        Self { doorbells: OnceLock::new(), mask: core::array::from_fn(|_| AtomicU64::new(0)) }
+    }
+
+    /// Returns the word with the bit of `core`, and the bit.
+    fn bit(&self, core: u8) -> (&AtomicU64, u64) {
+        (&self.mask[usize::from(core / 64)], 1 << (core % 64))
+    }
+
     /// Adds `core`, of the device whose cores have `doorbells`. A fence follows, and a look at the queue.
     pub(super) fn add(&self, core: u8, doorbells: &CoreDoorbells) {
-        let cores = self.cores.get_or_init(|| {
-            let words = doorbells.iter().count().div_ceil(u64::BITS as usize);
-            let mask = (0..words).map(|_| AtomicU64::new(0)).collect();
-            Cores { doorbells: doorbells.clone(), mask }
-        });
-        if let Some(word) = cores.mask.get(usize::from(core) / 64) {
-            word.fetch_or(1 << (core % 64), Ordering::Relaxed);
-        }
+        self.doorbells.get_or_init(|| doorbells.clone());
+        let (word, bit) = self.bit(core);
+        word.fetch_or(bit, Ordering::Relaxed);
     }
 
     /// Rings for `core`, unless another thread does.
     pub(super) fn ring_for(&self, core: u8) {
-        let Some(cores) = self.cores.get() else { return };
-        let (word, bit) = (cores.mask.get(usize::from(core) / 64), 1 << (core % 64));
-        if word.is_some_and(|word| word.fetch_and(!bit, Ordering::AcqRel) & bit != 0) {
-            cores.ring(core);
+        let (word, bit) = self.bit(core);
+        if word.fetch_and(!bit, Ordering::AcqRel) & bit != 0 {
+            self.ring(core);
         }
     }
 
     /// Rings for each core that waits, once. A fence has come before.
     #[inline]
     pub(super) fn ring_all(&self) {
-        let Some(cores) = self.cores.get() else { return };
-        for (word, first) in cores.mask.iter().zip((0..=u8::MAX).step_by(64)) {
+        // No core has ever waited: there is no bit.
+        if self.doorbells.get().is_none() {
+            return;
+        }
+        for (word, first) in self.mask.iter().zip((0..=u8::MAX).step_by(64)) {
             if word.load(Ordering::Relaxed) != 0 {
-                cores.ring_word(word, first);
+                self.ring_word(word, first);
             }
         }
     }
-}
 
-impl Cores {
     /// Rings for the cores whose bits are set in `word`, of which the lowest is that of core `first`.
     #[cold]
     fn ring_word(&self, word: &AtomicU64, first: u8) {
@@ -65,7 +65,7 @@ impl Cores {
     }
 
     fn ring(&self, core: u8) {
-        if let Some(doorbells) = self.doorbells.get(core) {
+        if let Some(doorbells) = self.doorbells.get().and_then(|cores| cores.get(core)) {
             doorbells.ring_shared_receives();
         }
     }
@@ -86,7 +86,7 @@ mod tests {
             let cores = doorbells.iter().enumerate();
             cores.filter(|(_, bells)| bells.clear_shared_receives()).map(|(core, _)| core).collect()
         };
-        let waiting = WaitingCores::default();
+        let waiting = WaitingCores::new();
         waiting.ring_all();
         for core in [0, 63, 64, 200, 255] {
             waiting.add(core, &doorbells);
