@@ -63,7 +63,7 @@ impl<D: Device> Host<D> {
     }
 
     /// Hands a frame to the host core, which handles what replicas do not.
-    pub(super) fn to_host_core(&mut self, frame: D::Frame) -> Result<Inbound<D::Frame>, DropCause> {
+    pub(super) fn hand_to_host_core(&mut self, frame: D::Frame) -> Result<Inbound<D::Frame>, DropCause> {
         self.hand_over(HOST_CORE, frame)
     }
 

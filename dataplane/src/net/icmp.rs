@@ -36,7 +36,7 @@ impl<D: Device> Host<D> {
         let mut frame = self.in_one_piece(frame, packet)?;
         let message = frame.first_mut().get_mut(packet.transport..packet.end).ok_or(DropCause::Malformed)?;
         match icmp::Message::parse(message).map_err(cause)? {
-            icmp::Message::EchoRequest { .. } if self.is_replica() => self.to_host_core(frame),
+            icmp::Message::EchoRequest { .. } if self.is_replica() => self.hand_to_host_core(frame),
             icmp::Message::EchoRequest { .. } => self.reply_to_echo(now, frame, packet),
             message => {
                 let error = icmp_errors::of_icmp(&message)?;
@@ -138,7 +138,7 @@ impl<D: Device> Host<D> {
             | Message::EchoRequest { .. }
                 if self.is_replica() =>
             {
-                self.to_host_core(frame)
+                self.hand_to_host_core(frame)
             }
             Message::NeighborSolicitation(solicitation) => {
                 // RFC 4862 §5.4.2: only probes for duplicates have no source.

@@ -57,7 +57,7 @@ impl<D: Device> Host<D> {
         self.check_ingress(ingress, header.source.into())?;
         if header.is_fragment() {
             if self.is_replica() {
-                return self.to_host_core(frame);
+                return self.hand_to_host_core(frame);
             }
             return self.on_ipv4_fragment(now, &frame, network, header, header_octets);
         }
@@ -106,7 +106,7 @@ impl<D: Device> Host<D> {
                 return Err(DropCause::Fragment);
             }
             if self.is_replica() {
-                return self.to_host_core(frame);
+                return self.hand_to_host_core(frame);
             }
             return self.on_ipv6_fragment(now, &frame, network, header, &upper, fragment);
         }

@@ -37,7 +37,7 @@ impl<D: Device> Host<D> {
             return Err(DropCause::OtherVlan);
         }
         match ethertype {
-            EtherType::ARP if self.is_replica() => self.to_host_core(frame),
+            EtherType::ARP if self.is_replica() => self.hand_to_host_core(frame),
             EtherType::ARP if !ingress.is_loopback() => self.on_arp(now, &frame, network),
             EtherType::IPV4 if header.destination == self.mac => self.on_ipv4(now, frame, network, ingress),
             EtherType::IPV6 => self.on_ipv6(now, frame, network, false, ingress),

@@ -302,13 +302,11 @@ fn note_rings(cores: u8) -> Vec<NoteRings> {
 fn frame_rings<F>(cores: u8) -> Vec<Vec<Option<FrameRings<F>>>> {
     let cores = usize::from(cores);
     let mut all: Vec<Vec<_>> = (0..cores).map(|_| (0..cores).map(|_| None).collect()).collect();
-    for one in 0..cores {
-        for other in 0..one {
-            let (to_other, from_one) = RingBuffer::new(limits::LOOPED_FRAMES_BETWEEN_CORES);
-            let (to_one, from_other) = RingBuffer::new(limits::LOOPED_FRAMES_BETWEEN_CORES);
-            all[one][other] = Some(FrameRings { to: to_other, from: from_other });
-            all[other][one] = Some(FrameRings { to: to_one, from: from_one });
-        }
+    for (one, other) in (0..cores).flat_map(|one| (0..one).map(move |other| (one, other))) {
+        let (to_other, from_one) = RingBuffer::new(limits::LOOPED_FRAMES_BETWEEN_CORES);
+        let (to_one, from_other) = RingBuffer::new(limits::LOOPED_FRAMES_BETWEEN_CORES);
+        all[one][other] = Some(FrameRings { to: to_other, from: from_other });
+        all[other][one] = Some(FrameRings { to: to_one, from: from_one });
     }
     all
 }
@@ -416,11 +414,11 @@ mod tests {
     #[test]
     fn notes_of_a_poll_have_a_bound() {
         let mut places = places(64);
-        for core in 1..64 {
+        for place in &mut places[1..] {
             for _ in 0..5 {
-                assert!(places[core].send_to_host_core(ReplicaNote::Wanted([10, 0, 0, 1].into())));
+                assert!(place.send_to_host_core(ReplicaNote::Wanted([10, 0, 0, 1].into())));
             }
-            places[core].ring();
+            place.ring();
         }
         let mut counts = Vec::new();
         while places[0].has_mail() {

@@ -259,22 +259,26 @@ fn a_note_wakes_a_core_that_sleeps() {
         Rings::with(Doorbells::new(16).with_byte_streams(16).with_waker(waker))
     });
     cores.settle();
-    wakers.iter().for_each(|waker| waker.arm());
+    for waker in &wakers {
+        waker.arm();
+    }
     cores.connect(2, 1, None, peer());
     cores.poll(2);
     let woken = |counts: &[Arc<Count>]| {
         counts.iter().map(|count| count.0.swap(0, Ordering::Relaxed)).collect::<Vec<_>>()
     };
     assert_eq!(woken(&counts), [1, 0, 0, 0], "the host core");
-    assert_eq!(cores.cores[0].next_deadline(), Instant::ZERO, "it has mail");
-    assert!(cores.poll(0) && cores.cores[0].next_deadline() > cores.now);
-    wakers.iter().for_each(|waker| waker.arm());
+    assert_eq!(cores.all[0].next_deadline(), Instant::ZERO, "it has mail");
+    assert!(cores.poll(0) && cores.all[0].next_deadline() > cores.now);
+    for waker in &wakers {
+        waker.arm();
+    }
     cores.send(&reply(PEER_MAC, address(2)));
     cores.now += 1000;
     cores.poll(0);
     assert_eq!(woken(&counts), [0, 0, 1, 0], "the replica that has asked");
-    assert_eq!(cores.cores[2].next_deadline(), Instant::ZERO);
-    assert_eq!(cores.cores[3].next_deadline(), Instant::NEVER, "a replica has no timers of its own");
+    assert_eq!(cores.all[2].next_deadline(), Instant::ZERO);
+    assert_eq!(cores.all[3].next_deadline(), Instant::NEVER, "a replica has no timers of its own");
 }
 
 fn config_v6() -> Config {
@@ -428,12 +432,14 @@ fn a_datagram_in_fragments_goes_to_the_owner_of_its_flow() {
         }
         assert_eq!(received(&mut cores, core), [core; 64]);
     }
-    assert_eq!(cores.cores[0].statistics().datagrams_reassembled, u64::from(CORES));
+    assert_eq!(cores.all[0].statistics().datagrams_reassembled, u64::from(CORES));
     // A device that has no room on the way drops it, and the peer sends it again.
     let (_, syn) = open(&mut cores, 2);
     cores.limit_queues(0);
     let whole = from_peer(Flags::ACK | Flags::PSH, syn.source_port, PEER_ISS + 1, syn.seq + 1, &[2; 64]);
-    fragments(&whole).iter().for_each(|fragment| cores.inject(fragment));
+    for fragment in fragments(&whole) {
+        cores.inject(&fragment);
+    }
     assert_eq!(cores.dropped(DropCause::NotHandedOver), 1);
     cores.inject(&whole);
     assert_eq!(received(&mut cores, 2), [2; 64]);
@@ -448,7 +454,7 @@ fn a_segment_behind_extension_headers_goes_to_its_owner() {
     cores.settle();
     let (source, destination) = (IpAddr::V6(address_v6(2)), IpAddr::V6(address_v6(1)));
     for core in 0..CORES {
-        let remote_port = (1024..)
+        let remote_port = (1024..=u16::MAX)
             .find(|port| {
                 let remote = SocketAddr::new(source, *port);
                 cores.owner(remote, SocketAddr::new(destination, PORT)) == core
@@ -464,7 +470,7 @@ fn a_segment_behind_extension_headers_goes_to_its_owner() {
         let sent: Vec<_> = cores.frames.iter().filter(|octets| flow_of(octets).is_some()).collect();
         let syn_ack = tcp_in(sent.first().expect("a SYN-ACK")).1;
         assert_eq!(syn_ack.flags & (Flags::SYN | Flags::ACK), Flags::SYN | Flags::ACK);
-        assert_eq!(cores.cores[usize::from(core)].usage().connections, 1);
+        assert_eq!(cores.all[usize::from(core)].usage().connections, 1);
     }
 }
 
@@ -499,7 +505,7 @@ fn a_replica_refuses_a_stranger() {
     let local = SocketAddr::new(address(1).into(), 9000);
     for core in 0..CORES {
         let owns = |port: &u16| cores.owner(SocketAddr::new(address(2).into(), *port), local) == core;
-        let port = (1024..).find(owns).unwrap();
+        let port = (1024..=u16::MAX).find(owns).unwrap();
         // The host core has the station in its cache once it was asked by it.
         let request = arp_frame(
             MacAddress::BROADCAST,
@@ -612,6 +618,6 @@ fn a_listeners_backlog_is_divided() {
     for host in 10..250 {
         cores.inject(&from_station(host, &syn(4000, PORT), &[]));
     }
-    let half_open: Vec<_> = cores.cores.iter().map(|core| core.usage().half_open).collect();
+    let half_open: Vec<_> = cores.all.iter().map(|core| core.usage().half_open).collect();
     assert_eq!(half_open, [(2 * backlog as usize).div_ceil(CORES.into()); CORES as usize]);
 }

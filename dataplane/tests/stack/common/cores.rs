@@ -114,7 +114,7 @@ impl Device for Queue {
 
 /// The cores of a device.
 pub struct Cores {
-    pub cores: Vec<Core<Queue>>,
+    pub all: Vec<Core<Queue>>,
     pub steering: Arc<Steering>,
     pub rings: Vec<Rings>,
     /// The events of each core.
@@ -156,7 +156,7 @@ impl Cores {
             Core::placed(queue, config.clone(), rings.clone(), Tables::default(), place)
         });
         Self {
-            cores: cores.collect(),
+            all: cores.collect(),
             steering,
             events: rings.iter().map(|_| Vec::new()).collect(),
             rings,
@@ -194,7 +194,7 @@ impl Cores {
 
     /// Polls one core.
     pub fn poll(&mut self, core: u8) -> bool {
-        let busy = self.cores[usize::from(core)].poll_once(self.now);
+        let busy = self.all[usize::from(core)].poll_once(self.now);
         let events = &self.rings[usize::from(core)].events;
         self.events[usize::from(core)].extend(std::iter::from_fn(|| events.pop()));
         let mut frames = Vec::new();
@@ -243,7 +243,7 @@ impl Cores {
 
     /// How many frames all cores have dropped for `cause`.
     pub fn dropped(&self, cause: DropCause) -> u64 {
-        self.cores.iter().map(|core| core.statistics().dropped(cause)).sum()
+        self.all.iter().map(|core| core.statistics().dropped(cause)).sum()
     }
 
     /// The core that owns the connection from `remote` to `local`.
