@@ -161,6 +161,11 @@ impl Drops {
         self.0[cause as usize] += 1;
     }
 
+    /// Counts drops that were counted elsewhere.
+    pub(crate) const fn add_many(&mut self, cause: DropCause, drops: u64) {
+        self.0[cause as usize] += drops;
+    }
+
     /// Adds the drops of another part of the same core.
     pub(crate) fn add(&mut self, other: &Self) {
         for (drops, others) in self.0.iter_mut().zip(other.0) {

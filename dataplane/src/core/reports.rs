@@ -5,7 +5,7 @@ use crate::device::Device;
 use crate::endpoint::{Endpoints, Report};
 use crate::limits;
 use crate::ring::Event;
-use crate::statistics::Statistics;
+use crate::statistics::{DropCause, Statistics};
 use crate::tcp;
 
 use super::Core;
@@ -48,6 +48,7 @@ impl<D: Device> Core<D> {
         let context = &self.endpoints.context;
         let mut statistics = context.statistics.clone();
         statistics.add_host(self.host.counters());
+        statistics.drops.add_many(DropCause::NotHandedOver, self.host.frames_not_handed_over());
         (statistics.tcp, statistics.transfers) = (tcp, transfers);
         statistics.held_frames = context.pools.held.frames() as u64;
         statistics.held_frames_peak = context.pools.held.frames_peak() as u64;

@@ -200,6 +200,14 @@ impl<D: Device> Device for Fault<D> {
         self.inner.hand_over(core, frame)
     }
 
+    fn frames_not_handed_over(&self) -> u64 {
+        self.inner.frames_not_handed_over()
+    }
+
+    fn adapter_differs(&self) -> bool {
+        self.inner.adapter_differs()
+    }
+
     fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
         self.inner.wake_on_arrival(waker)
     }

@@ -296,6 +296,18 @@ pub trait Device: 'static {
         Err(frame)
     }
 
+    /// Returns how many received frames the device has dropped so far because there was no room on the way to
+    /// the core that they were for. Those that [`hand_over`](Self::hand_over) returns are not counted.
+    fn frames_not_handed_over(&self) -> u64 {
+        0
+    }
+
+    /// Returns true once the adapter was found to bring flows to other cores than the steering says: the
+    /// device sorts them in software from then on, which costs each of them a hash and half of them a ring.
+    fn adapter_differs(&self) -> bool {
+        false
+    }
+
     /// Has the device [wake](Waker::wake) `waker` from now on whenever frames may have arrived, so that the
     /// polling thread may sleep. Returns false if the device cannot do this: the thread then waits for
     /// [`rx_interrupt`](Self::rx_interrupt), or polls from time to time.

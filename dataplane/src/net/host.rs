@@ -220,6 +220,11 @@ impl<D: Device> Host<D> {
         &self.counters
     }
 
+    /// Returns how many frames the device has dropped, see [`Device::frames_not_handed_over`].
+    pub(crate) fn frames_not_handed_over(&self) -> u64 {
+        self.device.frames_not_handed_over()
+    }
+
     /// Returns the device.
     #[cfg(feature = "testing")]
     pub(crate) const fn device(&self) -> &D {
