@@ -336,6 +336,12 @@ pub const NOTES_BETWEEN_CORES: usize = 64;
 pub const NOTES_PER_POLL: usize = 128;
 /// When notes are sent again that have found no room, because the other core did not poll meanwhile.
 pub const NOTE_RETRY_NS: u64 = MILLISECOND;
+/// Frames of the wire that may be on their way from a core to another, at most: as many as the queue of an
+/// adapter usually has.
+pub const FRAMES_BETWEEN_CORES: usize = 512;
+/// Segments of a queue compared with the core that owns their flow, before the adapter is believed to bring
+/// all of them there.
+pub const FRAMES_COMPARED_WITH_ADAPTER: usize = 64;
 /// Frames that may be on their way from a core to itself, at most a quarter of those its device has: some
 /// bursts, so that neither end of a connection to ourselves waits for the other. A connection keeps its turn
 /// while there is no room.

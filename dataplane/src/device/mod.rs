@@ -50,6 +50,7 @@ pub(crate) mod partial_checksum;
 pub mod path;
 pub mod pcapng;
 pub mod sim;
+pub mod spread;
 pub mod tap;
 
 use std::os::fd::BorrowedFd;

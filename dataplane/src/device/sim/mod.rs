@@ -23,6 +23,7 @@
 //! assert_eq!(received[0].piece(0).unwrap(), [7; 60]);
 //! ```
 
+mod queues;
 mod super_frame;
 #[cfg(test)]
 mod tests;
@@ -36,6 +37,7 @@ use crate::memory::Region;
 use crate::time::Instant;
 use crate::waker::Waker;
 use crate::wire::ethernet::MacAddress;
+use queues::EndQueues;
 use super_frame::SuperFrame;
 
 pub use super::path::{Impairments, OptionFaults, Statistics, Verdict};
@@ -132,13 +134,15 @@ pub fn link(seed: u64, a: EndConfig, b: EndConfig) -> (SimDevice, SimDevice) {
         held_frames: [0; 2],
         frame_limits: [a.frame_limit, b.frame_limit],
         transmit_credits: [None; 2],
-        wakers: [None, None],
+        queues: [None, None],
+        wakers: [vec![None], vec![None]],
         observers: [None, None],
     };
     let network = Network { shared: Arc::new(Mutex::new(shared)) };
     let device = |end: End, config: EndConfig| SimDevice {
         network: network.clone(),
         end,
+        queue: 0,
         mac: config.mac,
         receive_piece_octets: config.receive_piece_octets,
         capabilities: Capabilities {
@@ -164,8 +168,10 @@ struct Shared {
     frame_limits: [usize; 2],
     /// Frames each end may still transmit; `None` without limit.
     transmit_credits: [Option<usize>; 2],
-    /// Called when frames for an end are on their way.
-    wakers: [Option<Arc<Waker>>; 2],
+    /// Of each end that has several.
+    queues: [Option<EndQueues>; 2],
+    /// Called when frames for an end are on their way: that of each of its devices.
+    wakers: [Vec<Option<Arc<Waker>>>; 2],
     /// Shown each frame that an end takes.
     observers: [Option<Observer>; 2],
 }
@@ -183,6 +189,18 @@ impl Network {
     fn lock(&self) -> MutexGuard<'_, Shared> {
         // A panic elsewhere leaves nothing half done here that would matter to the report of that panic.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes those who poll the devices of an end.
+    fn wake(&self, end: End) {
+        let mut device = 0;
+        // Not under the lock, which the woken may take.
+        while let Some(waker) = { self.lock().wakers[end.index()].get(device).cloned() } {
+            device += 1;
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
     }
 
     /// Changes what happens to frames that `from` sends from now on.
@@ -236,7 +254,7 @@ impl Network {
 
     /// Frames that `from` sent and that have not been received yet.
     pub fn in_flight(&self, from: End) -> usize {
-        self.lock().paths[from.index()].in_flight()
+        self.lock().in_flight(from.other().index())
     }
 
     /// Frames that `end` holds, allocated and received ones together.
@@ -247,7 +265,9 @@ impl Network {
     /// When the next frame arrives, at either end.
     pub fn next_arrival(&self) -> Option<Instant> {
         let shared = self.lock();
-        shared.paths.iter().filter_map(Path::next_arrival).min()
+        let queues = [0, 1].map(|end| shared.queues[end].as_ref().map_or(1, EndQueues::count));
+        let ends = [0, 1].into_iter().flat_map(|end| (0..queues[end]).map(move |queue| (end, queue)));
+        ends.filter_map(|(end, queue)| shared.next_arrival(end, queue)).min()
     }
 }
 
@@ -255,6 +275,8 @@ impl Network {
 pub struct SimDevice {
     network: Network,
     end: End,
+    /// The number of its queue, if the end has several.
+    queue: usize,
     mac: MacAddress,
     capabilities: Capabilities,
     receive_piece_octets: usize,
@@ -304,7 +326,7 @@ impl Device for SimDevice {
         let (end, sender) = (self.end.index(), self.end.other().index());
         let mut taken = 0;
         while taken < limit
-            && let Some(parcel) = shared.paths[sender].arrive(now)
+            && let Some(parcel) = shared.arrive(now, end, self.queue)
         {
             let statistics = &mut shared.paths[sender].statistics;
             if shared.held_frames[end] >= shared.frame_limits[end] {
@@ -384,10 +406,9 @@ impl Device for SimDevice {
         if let Some(credit) = &mut shared.transmit_credits[end] {
             *credit -= room;
         }
-        let waker = shared.wakers[self.end.other().index()].clone().filter(|_| room > 0);
         drop(guard);
-        if let Some(waker) = waker {
-            waker.wake();
+        if room > 0 {
+            self.network.wake(self.end.other());
         }
         room
     }
@@ -395,12 +416,12 @@ impl Device for SimDevice {
     /// Frames that take time are announced when they are sent: [`next_arrival`](Device::next_arrival) then
     /// tells when they arrive.
     fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
-        self.network.lock().wakers[self.end.index()] = Some(waker.clone());
+        self.network.lock().wakers[self.end.index()][self.queue] = Some(waker.clone());
         true
     }
 
     fn next_arrival(&self) -> Option<Instant> {
-        self.network.lock().paths[self.end.other().index()].next_arrival()
+        self.network.lock().next_arrival(self.end.index(), self.queue)
     }
 }
 

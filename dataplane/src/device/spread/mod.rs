@@ -1,0 +1,351 @@
+//! Hands received frames to the core that owns their flow, for a device of several cores.
+//!
+//! [`spread`] wraps a device for each core. The wrapper of a core with a queue looks at what the queue
+//! receives: a TCP segment belongs to the core that the [`Steering`] names, an ICMP error that quotes one to
+//! the owner of that flow, and everything else to core 0, the *host core*: ARP, Neighbor Discovery, echo,
+//! fragments. Frames of other cores go into rings, one for each ordered pair, and their owners take them as
+//! if their own queue had received them.
+//!
+//! | queues | segments | frames to send |
+//! |---|---|---|
+//! | [`Queues::PerCore`] | the adapter brings them to their owner (RSS) | to the core's own queue |
+//! | [`Queues::One`] | core 0 hashes them and hands them over | through a ring to core 0, which sends them |
+//!
+//! # An adapter that spreads otherwise
+//!
+//! A core believes that the adapter has brought it its own segments, and looks at no more of a frame than
+//! whether it is one. Each queue compares its first segments with what the steering says; after the first one
+//! that is elsewhere than it should be, all queues sort in software, for good, and
+//! [`adapter_differs`](Device::adapter_differs) reports it. If all first segments are of one flow, they may
+//! be in their place by chance: so a segment that a replica hands over later, because it is another core's,
+//! counts as well. Ports that are restricted to a core are unknown to the adapter: as long as there are any,
+//! all segments are sorted.
+//!
+//! # Rings
+//!
+//! A burst is sorted into an array for each core, and each array is pushed at once: the frames of a flow stay
+//! in order, a frame's pointer is moved four times, and its octets not at all. What finds its ring full is
+//! dropped, and counted as [`NotHandedOver`], as an adapter does whose queue is full: a core that stalls
+//! delays no other. A core takes its rings and its queue in turns, as many frames in all as it asked for.
+//! Whether there are any is one load of a word of its own ([`inbox`]).
+//!
+//! [`NotHandedOver`]: crate::drops::DropCause::NotHandedOver
+//!
+//! Nothing that comes through a ring is trusted more than what comes from the wire: its receiver verifies the
+//! checksums, of a datagram that the host core has reassembled too. Frames from one core to an address of
+//! another, which nobody verifies, take other ways (`net`).
+//!
+//! # Sending without a queue
+//!
+//! Core 0 takes the frames of the others from their rings when it receives, a bounded number in each call,
+//! and hands them to the device. What that has no room for waits, a burst at most, and the rings fill; then
+//! the others keep their frames, as at any full device. While the frames of core 0 wait as well, they have the
+//! first of what room there is in one of so many calls as there are cores.
+
+pub(crate) mod classify;
+mod exchange;
+mod forwarder;
+mod inbox;
+#[cfg(all(test, loom))]
+mod loom_tests;
+mod ring;
+mod sorter;
+#[cfg(all(test, not(loom)))]
+mod tests;
+mod turns;
+
+use core::cell::Cell;
+use std::sync::Arc;
+
+use crossbeam::utils::CachePadded;
+
+use super::{Capabilities, Device, RxInterrupt};
+use crate::limits;
+use crate::steering::Steering;
+use crate::time::Instant;
+use crate::waker::Waker;
+use crate::wire::ethernet::MacAddress;
+use exchange::Exchange;
+use forwarder::Forwarder;
+use inbox::Inbox;
+use ring::{RingProducer, ring};
+use sorter::{HOST_CORE, Sorter, SteeringState};
+use turns::Turns;
+
+/// Bursts taken from a queue in one call while most of their frames are other cores'.
+const BURSTS: usize = 4;
+
+/// The queues of the port below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queues {
+    /// One for each core, among which the adapter spreads segments by the same hash and table (RSS).
+    PerCore,
+    /// One, at core 0; or several, filled by a hash that is not known, of which core 0 polls all.
+    One,
+}
+
+/// Returns a device for each core of `steering`: the one at index *i* is that of core *i*, and allocates from
+/// the pool of the device that was given for it, whose capabilities it has. With [`Queues::One`] only the
+/// first of `devices` receives and transmits.
+///
+/// # Panics
+///
+/// If `devices` are not as many as the cores, or those more than [`limits::CORES_MAX`].
+pub fn spread<D: Device>(devices: Vec<D>, queues: Queues, steering: &Arc<Steering>) -> Vec<Spread<D>> {
+    let cores = devices.len();
+    assert_eq!(cores, usize::from(steering.cores()), "a device for each core");
+    assert!(cores <= limits::CORES_MAX, "{cores} cores");
+    let state = Arc::new(SteeringState::new(steering.clone()));
+    let inboxes: Arc<[_]> = (0..cores).map(|_| CachePadded::new(Inbox::new())).collect();
+    // Half of a device's frames at most are in rings, whatever cores stall.
+    let part = |device: &D| (device.capabilities().frames / (2 * cores)).max(1);
+    let ring_frames: Vec<_> =
+        devices.iter().map(|device| part(device).min(limits::FRAMES_BETWEEN_CORES)).collect();
+    let has_ring = |one, other| queues == Queues::PerCore || one == 0 || other == 0;
+    let exchanges = Exchange::all(&inboxes, &ring_frames, has_ring);
+    let ways = match queues {
+        Queues::PerCore => {
+            (0..cores).map(|core| Way::Queue(Sorter::of_adapter_queue(core as u8, state.clone()))).collect()
+        }
+        Queues::One => ways_by_one_queue(&ring_frames, &state),
+    };
+    let parts = devices.into_iter().zip(exchanges).zip(ways).zip(0..);
+    parts
+        .map(|(((device, exchange), way), core)| Spread {
+            core,
+            way,
+            exchange,
+            turns: Turns::default(),
+            inboxes: inboxes.clone(),
+            device,
+        })
+        .collect()
+}
+
+/// Returns the ways of frames of all cores if core 0 has the only queue.
+fn ways_by_one_queue<F>(ring_frames: &[usize], state: &Arc<SteeringState>) -> Vec<Way<F>> {
+    let rings = ring_frames.iter().skip(1).map(|frames| ring(*frames));
+    let (to_queue, from): (Vec<_>, Vec<_>) = rings.unzip();
+    let sorter = Sorter::of_only_queue(HOST_CORE, state.clone());
+    let mut ways = vec![Way::OnlyQueue(sorter, Forwarder::new(from))];
+    ways.extend(to_queue.into_iter().map(Way::NoQueue));
+    ways
+}
+
+/// How frames come to a core from the wire, and go there.
+enum Way<F> {
+    /// By a queue of its own, as those of the other cores.
+    Queue(Sorter),
+    /// By the only queue there is, which sends for the other cores too.
+    OnlyQueue(Sorter, Forwarder<F>),
+    /// Through the core that has the queue.
+    NoQueue(RingProducer<F>),
+}
+
+/// The device of one core among several; see [`spread`].
+pub struct Spread<D: Device> {
+    core: u8,
+    way: Way<D::Frame>,
+    exchange: Exchange<D::Frame>,
+    /// The turns of the rings, and of the queue as the source of the core's own number.
+    turns: Turns,
+    /// Those of all cores.
+    inboxes: Arc<[CachePadded<Inbox>]>,
+    /// Dropped last: frames above are its own.
+    device: D,
+}
+
+impl<D: Device> Spread<D> {
+    /// Returns the device below.
+    pub const fn inner(&self) -> &D {
+        &self.device
+    }
+
+    /// Returns true if the core has a queue.
+    const fn has_queue(&self) -> bool {
+        !matches!(self.way, Way::NoQueue(_))
+    }
+
+    /// Returns true if frames wait for a poll, apart from what the queue may have.
+    #[inline]
+    fn has_mail(&self) -> bool {
+        let has_to_send = match &self.way {
+            Way::OnlyQueue(_, forwarder) => forwarder.has_frames(&self.exchange.inbox().to_send),
+            Way::Queue(_) | Way::NoQueue(_) => false,
+        };
+        has_to_send || self.exchange.has_frames()
+    }
+
+    /// Receives what the queue has, and hands over what is not the core's own, until `frames` has `room`
+    /// frames more, or the queue has no more.
+    #[inline]
+    fn receive_from_queue(&mut self, now: Instant, frames: &mut Vec<D::Frame>, room: usize) {
+        let end = frames.len() + room;
+        for _ in 0..BURSTS {
+            let start = frames.len();
+            let limit = (end - start).min(limits::RECEIVE_BURST_FRAMES);
+            let count = self.device.receive(now, frames, limit);
+            self.sort(frames, start);
+            if count < limit || frames.len() == end {
+                break;
+            }
+        }
+    }
+
+    /// Hands the frames from `start` on over that are not the core's own. The others stay in their order.
+    #[inline]
+    fn sort(&mut self, frames: &mut Vec<D::Frame>, start: usize) {
+        let (Way::Queue(sorter) | Way::OnlyQueue(sorter, _)) = &mut self.way else { return };
+        let sorts_segments = sorter.sorts_segments();
+        if !sorts_segments && frames[start..].iter().all(Sorter::is_segment) {
+            return;
+        }
+        hand_over_others(self.core, sorter, &mut self.exchange, sorts_segments, frames, start);
+    }
+
+    /// Takes from the rings and from the queue in turns.
+    #[inline(never)]
+    fn receive_in_turns(&mut self, now: Instant, frames: &mut Vec<D::Frame>, senders: u64, limit: usize) {
+        let end = frames.len() + limit;
+        let queue = u64::from(self.has_queue()) << self.core;
+        for source in self.turns.of(senders | queue) {
+            let room = end - frames.len();
+            if source == self.core {
+                self.receive_from_queue(now, frames, room);
+            } else {
+                self.exchange.take(source, frames, room);
+            }
+            if frames.len() == end {
+                return self.turns.end_at(source);
+            }
+        }
+    }
+}
+
+/// Hands the frames from `start` on over that are not those of `core`. Segments are looked at only if
+/// `sorts_segments`.
+#[inline(never)]
+fn hand_over_others<F: super::Frame>(
+    core: u8,
+    sorter: &mut Sorter,
+    exchange: &mut Exchange<F>,
+    sorts_segments: bool,
+    frames: &mut Vec<F>,
+    start: usize,
+) {
+    let target = Cell::new(core);
+    let is_others = |frame: &mut F| {
+        let is_own = !sorts_segments && Sorter::is_segment(frame);
+        target.set(if is_own { core } else { sorter.core_of(frame) });
+        target.get() != core
+    };
+    for frame in frames.extract_if(start.., is_others) {
+        exchange.sort(target.get(), frame);
+    }
+    exchange.send_sorted();
+}
+
+impl<D: Device> Device for Spread<D> {
+    type Frame = D::Frame;
+
+    fn capabilities(&self) -> Capabilities {
+        self.device.capabilities()
+    }
+
+    fn mac(&self) -> MacAddress {
+        self.device.mac()
+    }
+
+    #[inline]
+    fn may_have_frames(&self) -> bool {
+        self.has_mail() || self.has_queue() && self.device.may_have_frames()
+    }
+
+    fn receive(&mut self, now: Instant, frames: &mut Vec<D::Frame>, limit: usize) -> usize {
+        let before = frames.len();
+        if limit == 0 {
+            return 0;
+        }
+        if let Way::OnlyQueue(_, forwarder) = &mut self.way {
+            forwarder.forward(now, &self.exchange.inbox().to_send, &mut self.device);
+        }
+        match self.exchange.senders() {
+            0 if self.has_queue() => self.receive_from_queue(now, frames, limit),
+            0 => {}
+            senders => self.receive_in_turns(now, frames, senders, limit),
+        }
+        frames.len() - before
+    }
+
+    fn allocate(&mut self) -> Option<D::Frame> {
+        self.device.allocate()
+    }
+
+    #[inline]
+    fn allocate_burst(&mut self, frames: &mut Vec<D::Frame>, limit: usize) {
+        self.device.allocate_burst(frames, limit);
+    }
+
+    fn transmit(&mut self, now: Instant, frames: &mut Vec<D::Frame>) -> usize {
+        match &mut self.way {
+            Way::Queue(_) => self.device.transmit(now, frames),
+            Way::OnlyQueue(_, forwarder) => {
+                let sent = self.device.transmit(now, frames);
+                forwarder.end_own(!frames.is_empty());
+                sent
+            }
+            Way::NoQueue(to_queue) => {
+                let sent = to_queue.push_burst(frames);
+                if sent > 0 {
+                    self.inboxes[usize::from(HOST_CORE)].announce_to_send(self.core);
+                }
+                sent
+            }
+        }
+    }
+
+    fn hand_over(&mut self, core: u8, frame: D::Frame) -> Result<(), D::Frame> {
+        if let Way::Queue(sorter) = &self.way {
+            sorter.on_handed_over(core, &frame);
+        }
+        self.exchange.send(core, frame)
+    }
+
+    fn frames_not_handed_over(&self) -> u64 {
+        self.exchange.dropped()
+    }
+
+    fn adapter_differs(&self) -> bool {
+        match &self.way {
+            Way::Queue(sorter) => sorter.adapter_differs(),
+            Way::OnlyQueue(..) | Way::NoQueue(_) => false,
+        }
+    }
+
+    fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
+        let by_cores = self.exchange.inbox().wake_by(waker);
+        by_cores && (!self.has_queue() || self.device.wake_on_arrival(waker))
+    }
+
+    fn rx_interrupt(&self) -> Option<RxInterrupt<'_>> {
+        if self.has_queue() { self.device.rx_interrupt() } else { None }
+    }
+
+    fn enable_rx_interrupt(&mut self) -> bool {
+        self.has_queue() && self.device.enable_rx_interrupt()
+    }
+
+    fn disable_rx_interrupt(&mut self) {
+        if self.has_queue() {
+            self.device.disable_rx_interrupt();
+        }
+    }
+
+    /// Returns the time of the next poll: at once if frames wait in rings or for room in the device.
+    fn next_arrival(&self) -> Option<Instant> {
+        if self.has_mail() {
+            return Some(Instant::ZERO);
+        }
+        if self.has_queue() { self.device.next_arrival() } else { None }
+    }
+}

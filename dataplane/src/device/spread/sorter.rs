@@ -1,0 +1,137 @@
+//! Which core gets a frame that a queue has received.
+
+use std::sync::Arc;
+
+use super::classify::{Content, classify, is_segment};
+use crate::device::Frame;
+use crate::limits;
+use crate::steering::Steering;
+use crate::sync::{AtomicBool, Ordering};
+use crate::wire::flow::Flow;
+
+/// The core that gets what is of no flow.
+pub(super) const HOST_CORE: u8 = 0;
+
+/// How frames are steered, for all cores of a device.
+#[derive(Debug)]
+pub(super) struct SteeringState {
+    pub steering: Arc<Steering>,
+    /// The adapter brings flows elsewhere than `steering` says: each queue sorts what it receives. Never
+    /// cleared.
+    adapter_differs: AtomicBool,
+}
+
+impl SteeringState {
+    pub(super) fn new(steering: Arc<Steering>) -> Self {
+        Self { steering, adapter_differs: AtomicBool::new(false) }
+    }
+
+    /// Returns true if an adapter was found to bring flows elsewhere.
+    #[inline]
+    pub(super) fn adapter_differs(&self) -> bool {
+        self.adapter_differs.load(Ordering::Relaxed)
+    }
+
+    /// Records that the adapter brings flows elsewhere.
+    #[cold]
+    pub(super) fn record_difference(&self) {
+        self.adapter_differs.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Which segments of a queue are sorted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Segments {
+    /// All of them: nothing else has done it.
+    All,
+    /// Those that the adapter may have brought to the wrong queue. So many are compared yet with what the
+    /// steering says.
+    Misplaced { uncompared: usize },
+}
+
+/// Sorts what the queue of one core receives.
+#[derive(Debug)]
+pub(super) struct Sorter {
+    core: u8,
+    state: Arc<SteeringState>,
+    segments: Segments,
+}
+
+impl Sorter {
+    /// Returns the sorter of the only queue.
+    pub(super) const fn of_only_queue(core: u8, state: Arc<SteeringState>) -> Self {
+        Self { core, state, segments: Segments::All }
+    }
+
+    /// Returns the sorter of one of several queues, among which the adapter spreads segments.
+    pub(super) const fn of_adapter_queue(core: u8, state: Arc<SteeringState>) -> Self {
+        let uncompared = limits::FRAMES_COMPARED_WITH_ADAPTER;
+        Self { core, state, segments: Segments::Misplaced { uncompared } }
+    }
+
+    /// Returns true if all segments are to be sorted; else the core's queue has its own segments only.
+    #[inline]
+    pub(super) fn sorts_segments(&self) -> bool {
+        match self.segments {
+            Segments::All => true,
+            Segments::Misplaced { uncompared } => {
+                uncompared > 0 || self.state.adapter_differs() || self.state.steering.has_overrides()
+            }
+        }
+    }
+
+    /// Returns true if `frame` is a segment, which needs no sorting unless all segments do.
+    #[inline]
+    pub(super) fn is_segment(frame: &impl Frame) -> bool {
+        frame.piece(0).is_some_and(is_segment)
+    }
+
+    /// Returns the core that gets `frame`.
+    #[inline]
+    pub(super) fn core_of(&mut self, frame: &impl Frame) -> u8 {
+        match frame.piece(0).map_or(Content::Other, classify) {
+            Content::Segment(flow) => {
+                let owner = self.state.steering.owner(&flow);
+                if self.segments != Segments::All {
+                    self.compare(&flow, owner);
+                }
+                owner
+            }
+            Content::QuotedSegment(flow) => self.state.steering.owner(&flow),
+            Content::Other => HOST_CORE,
+        }
+    }
+
+    /// Compares the queue that a segment came to with that of its owner.
+    fn compare(&mut self, flow: &Flow, owner: u8) {
+        let Segments::Misplaced { uncompared } = &mut self.segments else { return };
+        // An adapter does not know of the ports that are restricted to a core.
+        if *uncompared == 0 || self.state.steering.restricted_to(flow.destination_port()).is_some() {
+            return;
+        }
+        *uncompared -= 1;
+        if owner != self.core {
+            self.state.record_difference();
+        }
+    }
+
+    /// Takes note of a frame that its core hands to `core` unsorted. A replica that does so with a segment
+    /// has got it from the adapter, which therefore has another table, though the first frames were where
+    /// they should be: there were too few flows. The host core also hands over what it has reassembled.
+    #[cold]
+    pub(super) fn on_handed_over(&self, core: u8, frame: &impl Frame) {
+        if self.core != HOST_CORE
+            && self.segments != Segments::All
+            && !self.state.steering.has_overrides()
+            && let Some(Content::Segment(flow)) = frame.piece(0).map(classify)
+            && self.state.steering.owner(&flow) == core
+        {
+            self.state.record_difference();
+        }
+    }
+
+    /// Returns true if the adapter was found to bring flows elsewhere than the steering says.
+    pub(super) fn adapter_differs(&self) -> bool {
+        self.state.adapter_differs()
+    }
+}

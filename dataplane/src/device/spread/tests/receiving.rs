@@ -1,0 +1,237 @@
+//! Frames from a queue to their owners.
+
+use std::collections::BTreeMap;
+
+use super::frames::{self, flow, number_of, segment};
+use super::*;
+use crate::limits;
+use crate::wire::flow::Flow;
+
+/// Returns `count` flows over both families.
+fn flows(count: u8) -> Vec<Flow> {
+    (0..count).map(|host| flow(host + 2, 1000 + u16::from(host), host % 3 == 0)).collect()
+}
+
+/// Returns frames of all flows in turn, numbered.
+fn numbered(flows: &[Flow], each: u32) -> Vec<Vec<u8>> {
+    (0..each).flat_map(|number| flows.iter().map(move |flow| segment(flow, number))).collect()
+}
+
+/// Checks that each core has received all segments of the flows that it owns, in order, and no others.
+fn check(steering: &Steering, flows: &[Flow], each: u32, received: &[Vec<Vec<u8>>]) {
+    let mut next = BTreeMap::new();
+    for (core, frames) in received.iter().enumerate() {
+        for octets in frames {
+            let super::super::classify::Content::Segment(flow) = super::super::classify::classify(octets)
+            else {
+                panic!("a segment")
+            };
+            assert_eq!(usize::from(steering.owner(&flow)), core);
+            let next = next.entry((flow.source(), flow.source_port())).or_insert(0);
+            assert_eq!(number_of(octets, &flow), *next, "in order");
+            *next += 1;
+        }
+    }
+    assert_eq!(next.len(), flows.len());
+    assert!(next.values().all(|count| *count == each), "{next:?}");
+}
+
+#[test]
+fn one_queue_brings_each_segment_to_its_owner() {
+    let steering = steering(8, 1);
+    let mut bench = Bench::new(&steering, None);
+    let flows = flows(40);
+    bench.inject(&numbered(&flows, 30));
+    let received = bench.poll_all();
+    check(&steering, &flows, 30, &received);
+    assert_eq!(bench.dropped(), 0);
+    assert!(received.iter().all(|frames| !frames.is_empty()), "all cores have flows");
+}
+
+#[test]
+fn an_adapter_that_spreads_alike_is_believed() {
+    let steering = steering(4, 1);
+    let mut bench = Bench::new(&steering, Some(&steering));
+    let flows = flows(40);
+    bench.inject(&numbered(&flows, 30));
+    let received = bench.poll_all();
+    check(&steering, &flows, 30, &received);
+    assert!(!bench.cores[0].adapter_differs());
+    for core in &bench.cores {
+        let Way::Queue(sorter) = &core.way else { panic!("it has a queue") };
+        assert!(!sorter.sorts_segments(), "{} segments are enough", limits::FRAMES_COMPARED_WITH_ADAPTER);
+    }
+}
+
+#[test]
+fn an_adapter_that_spreads_otherwise_is_corrected() {
+    let (ours, adapters) = (steering(4, 1), steering(4, 2));
+    let mut bench = Bench::new(&ours, Some(&adapters));
+    let flows = flows(40);
+    bench.inject(&numbered(&flows, 30));
+    let received = bench.poll_all();
+    check(&ours, &flows, 30, &received);
+    assert!(bench.cores.iter().all(Device::adapter_differs));
+}
+
+/// The first segments are of one flow, which is in its place by chance. A replica that has got a segment of
+/// another core's, and hands it over, turns the sorting on.
+#[test]
+fn a_difference_that_shows_late_is_found() {
+    let (ours, adapters) = (steering(4, 1), steering(4, 2));
+    let all: Vec<_> = (0..200).map(|host| flow(host, 1000, false)).collect();
+    let find = |is_wanted: &dyn Fn(u8, u8) -> bool| {
+        *all.iter().find(|flow| is_wanted(ours.owner(flow), adapters.owner(flow))).expect("there is one")
+    };
+    let in_place = find(&|owner, queue| owner == 2 && queue == 2);
+    let elsewhere = find(&|owner, queue| owner == 1 && queue == 2);
+    let mut bench = Bench::new(&ours, Some(&adapters));
+    bench.inject(&numbered(&[in_place], 100));
+    assert_eq!(bench.poll_all()[2].len(), 100);
+    bench.inject(&numbered(&[elsewhere], 1));
+    let mut misplaced = Vec::new();
+    assert_eq!(bench.cores[2].receive(NOW, &mut misplaced, 32), 1);
+    assert!(!bench.cores[2].adapter_differs());
+    assert!(bench.cores[2].hand_over(1, misplaced.remove(0)).is_ok());
+    assert!(bench.cores[0].adapter_differs());
+    bench.inject(&numbered(&[elsewhere], 5));
+    assert_eq!(bench.poll_all()[1].len(), 6);
+}
+
+/// What the host core has reassembled looks like a segment that the adapter could have spread.
+#[test]
+fn the_host_core_may_hand_segments_over() {
+    let steering = steering(4, 1);
+    let mut bench = Bench::new(&steering, Some(&steering));
+    let flow = flows(40).into_iter().find(|flow| steering.owner(flow) == 3).expect("there is one");
+    let octets = segment(&flow, 1);
+    let mut frame = bench.cores[0].allocate().expect("a buffer");
+    frame.append(octets.len()).expect("room").copy_from_slice(&octets);
+    assert!(bench.cores[0].hand_over(3, frame).is_ok());
+    assert!(bench.cores[3].may_have_frames());
+    assert_eq!(bench.poll(3), [octets]);
+    assert!(!bench.cores[0].adapter_differs());
+    // Nobody takes a frame to itself, or to a core that does not exist.
+    for core in [0, 4] {
+        let frame = bench.cores[0].allocate().expect("a buffer");
+        assert!(bench.cores[0].hand_over(core, frame).is_err());
+    }
+}
+
+/// A port that is restricted to a core is unknown to the adapter, and no difference.
+#[test]
+fn restricted_ports_are_sorted_whatever_the_adapter_does() {
+    let steering = steering(4, 1);
+    let mut bench = Bench::new(&steering, Some(&steering));
+    let flows = flows(40);
+    bench.inject(&numbered(&flows, 30));
+    let _ = bench.poll_all();
+    steering.restrict(7471, Some(3));
+    bench.inject(&numbered(&flows, 10));
+    check(&steering, &flows, 10, &bench.poll_all());
+    assert!(!bench.cores[0].adapter_differs());
+}
+
+#[test]
+fn what_is_of_no_flow_comes_to_the_host_core() {
+    let steering = steering(4, 1);
+    for adapter in [None, Some(&steering)] {
+        let mut bench = Bench::new(&steering, adapter);
+        let flows = flows(40);
+        // Beyond the comparison, too.
+        bench.inject(&numbered(&flows, 20));
+        let _ = bench.poll_all();
+        let others: Vec<_> = (flows.iter().zip(0..))
+            .map(|(flow, number)| match number % 2 {
+                1 if flow.source().is_ipv4() => frames::fragment(flow, number, number % 4 == 1),
+                _ => frames::echo_request(flow, number),
+            })
+            .collect();
+        bench.inject(&others);
+        let mut received = bench.poll_all();
+        received[0].sort_unstable();
+        let mut expected = others;
+        expected.sort_unstable();
+        assert_eq!(received[0], expected);
+        assert!(received[1..].iter().all(Vec::is_empty));
+        // An error goes where the segments of its flow go.
+        let errors: Vec<_> = flows.iter().map(|flow| frames::error_about(flow, 5)).collect();
+        bench.inject(&errors);
+        let received = bench.poll_all();
+        for (flow, error) in flows.iter().zip(&errors) {
+            assert!(received[usize::from(steering.owner(flow))].contains(error));
+        }
+        assert_eq!(received.iter().map(Vec::len).sum::<usize>(), errors.len());
+    }
+}
+
+/// A core that does not poll loses frames, each of which is counted; the others lose none.
+#[test]
+fn a_full_ring_drops_and_counts() {
+    let steering = steering(4, 1);
+    let mut bench = Bench::new(&steering, None);
+    let flows = flows(40);
+    let owned = |core: u8| flows.iter().filter(|flow| steering.owner(flow) == core).count();
+    let each = 200;
+    let mut received = [0; 4];
+    for frames in numbered(&flows, each).chunks(32) {
+        bench.inject(frames);
+        for core in [0, 1, 2] {
+            received[core] += bench.poll(core).len();
+        }
+    }
+    for core in 0..3 {
+        assert_eq!(received[usize::from(core)], owned(core) * each as usize, "core {core}");
+    }
+    let sent = owned(3) * each as usize;
+    assert!(sent > limits::FRAMES_BETWEEN_CORES);
+    let late: usize = std::iter::from_fn(|| Some(bench.poll(3).len()).filter(|count| *count > 0)).sum();
+    assert_eq!(late, limits::FRAMES_BETWEEN_CORES);
+    assert_eq!(bench.cores[0].frames_not_handed_over(), (sent - late) as u64);
+    assert_eq!(bench.network.held_frames(crate::device::sim::End::A), 0, "no buffer is lost");
+}
+
+/// Of a small pool, at most half is in rings.
+#[test]
+fn rings_leave_frames_to_the_device() {
+    let steering = steering(4, 1);
+    let mut bench = Bench::with_frames(&steering, None, 80);
+    let flow = flows(40).into_iter().find(|flow| steering.owner(flow) == 3).expect("there is one");
+    bench.inject(&numbered(&[flow], 50));
+    let _ = (bench.poll(0), bench.poll(0));
+    assert_eq!(bench.network.held_frames(crate::device::sim::End::A), 10);
+    assert_eq!(bench.dropped(), 40);
+}
+
+/// Three sources that always have frames have an equal part of a core's bursts.
+#[test]
+fn no_source_starves_another() {
+    let (ours, adapters) = (steering(4, 1), steering(4, 2));
+    let mut bench = Bench::new(&ours, Some(&adapters));
+    let all: Vec<_> = (0..200).map(|host| flow(host, 1000, false)).collect();
+    let by_queue = |queue: u8| {
+        *all.iter().find(|flow| ours.owner(flow) == 1 && adapters.owner(flow) == queue).expect("one")
+    };
+    let sources = [1, 2, 3].map(by_queue);
+    bench.inject(&numbered(&sources, 300));
+    for _ in 0..20 {
+        // The others hand over what they have.
+        let _ = (bench.poll(2), bench.poll(3));
+    }
+    let mut received = [0; 3];
+    for _ in 0..6 {
+        for octets in bench.poll(1) {
+            received[sources.iter().position(|flow| octets[29] == flow_octet(flow)).expect("one of them")] +=
+                1;
+        }
+    }
+    assert_eq!(received, [64; 3]);
+}
+
+/// Returns the last octet of a flow's IPv4 source, which a frame without a tag has at 29.
+fn flow_octet(flow: &Flow) -> u8 {
+    let std::net::IpAddr::V4(address) = flow.source() else { panic!("IPv4") };
+    address.octets()[3]
+}
+
+use super::super::Way;
