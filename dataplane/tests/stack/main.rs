@@ -14,6 +14,7 @@ mod challenges;
 mod changing_memory;
 mod closing;
 mod common;
+mod cores;
 mod descriptors;
 mod device_wrappers;
 mod drop_order;

@@ -3,6 +3,7 @@
 pub mod cores;
 pub mod hosts;
 pub mod link;
+pub mod multicore;
 pub mod raw;
 
 use core::num::NonZeroU32;
