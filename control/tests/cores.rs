@@ -2,11 +2,18 @@
 #![cfg(feature = "dpdk")]
 #![allow(missing_docs)]
 
-use std::fs;
+mod common;
 
-use warpline::DeviceName;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::{self, Command};
+use std::thread;
+
+use common::{End, FAR, NEAR, PATIENCE, PORT, config};
 use warpline::open::{self, DpdkDevice, Eal, OpenError};
+use warpline::{Device as Rnic, DeviceConfig, DeviceName, ListenConfig, PollThread, Status};
 use warpline_dataplane::device::Device;
+use warpline_dataplane::device::spread::Spread;
 use warpline_dataplane::time::Instant;
 
 /// Buffers of the first core of a port.
@@ -16,12 +23,12 @@ fn name(text: &str) -> DeviceName {
     text.parse().unwrap()
 }
 
-fn frames(devices: &[DpdkDevice]) -> Vec<usize> {
+fn frames(devices: &[Spread<DpdkDevice>]) -> Vec<usize> {
     devices.iter().map(|device| device.capabilities().frames).collect()
 }
 
 /// Returns how many frames each device has received at once.
-fn received(devices: &mut [DpdkDevice]) -> Vec<usize> {
+fn received(devices: &mut [Spread<DpdkDevice>]) -> Vec<usize> {
     devices.iter_mut().map(|device| device.receive(Instant::ZERO, &mut Vec::new(), 8)).collect()
 }
 
@@ -38,6 +45,10 @@ fn devices_open_for_several_cores() {
     a_port_with_one_queue(eal);
     a_single_core(eal);
     wires_between_cores(eal);
+    let error = Rnic::open(&name("eal:net_null5,address=198.18.0.9,cores=0+900")).unwrap_err().to_string();
+    assert!(error.contains("CPU 900 cannot be used"), "{error}");
+    cores_of_a_ring_exchange_data(eal);
+    cores_of_a_packet_socket_exchange_data();
 }
 
 /// Each core receives and sends for itself.
@@ -47,7 +58,9 @@ fn a_port_with_a_queue_for_each_core(eal: Eal) {
     let (mut devices, steering) = opened.into_parts();
     assert_eq!((steering.cores(), steering.table().len()), (3, 128), "as the adapter has it");
     assert_eq!(frames(&devices), [PORT_MBUFS, 8191, 8191], "all of what the core receives is its own");
-    assert_eq!(received(&mut devices), [8; 3]);
+    // What is no segment goes to the first core, whatever queue it comes to.
+    assert_eq!(received(&mut devices[1..]), [0, 0]);
+    assert_eq!(received(&mut devices[..1]), [8]);
     for device in &mut devices {
         let mut sent = vec![device.allocate().unwrap()];
         sent[0].append(60).unwrap().fill(0);
@@ -58,7 +71,7 @@ fn a_port_with_a_queue_for_each_core(eal: Eal) {
 /// The first core receives for all. The others have buffers of their own to send, and each may keep its part
 /// of what the first one receives. The port closes with the last of them, and can be opened again.
 fn a_port_with_one_queue(eal: Eal) {
-    let directory = std::env::temp_dir().join(format!("warpline-cores-{}", std::process::id()));
+    let directory = std::env::temp_dir().join(format!("warpline-cores-{}", process::id()));
     fs::create_dir(&directory).unwrap();
     let socket = directory.join("s");
     let memif = name(&format!("memif:{}", socket.display()));
@@ -72,12 +85,12 @@ fn a_port_with_one_queue(eal: Eal) {
         assert!(devices[0].may_have_frames() && !devices[1].may_have_frames());
         assert_eq!(frames(&devices), vec![PORT_MBUFS / cores; cores]);
         let mut sent: Vec<_> = devices.iter_mut().map(|device| device.allocate().unwrap()).collect();
-        assert_eq!(devices[1].transmit(Instant::ZERO, &mut sent), 0, "another core has the queue");
+        assert_eq!(devices[1].transmit(Instant::ZERO, &mut sent), cores, "to the core with the queue");
         assert_eq!(received(&mut devices), vec![0; cores]);
         let first = devices.remove(0);
         drop(devices);
         assert!(socket.exists());
-        drop((first, sent));
+        drop(first);
         assert!(!socket.exists(), "the port is closed");
     }
     fs::remove_dir_all(&directory).unwrap();
@@ -122,4 +135,72 @@ fn wires_between_cores(eal: Eal) {
     assert_eq!(near[0].transmit(Instant::ZERO, &mut sent), 16);
     let counts = far.iter_mut().map(|device| device.receive(Instant::ZERO, &mut Vec::new(), 32));
     assert_eq!(counts.collect::<Vec<_>>(), owned);
+}
+
+/// Connects some queue pairs of `near`, whose flows have owners of all kinds, and writes by each.
+fn exchange(near: &Rnic, far: &Rnic) {
+    const OCTETS: u32 = 100_000;
+    let listener = far.listen(PORT, &ListenConfig::default()).unwrap();
+    let ends: Vec<(End, End)> = (0..8)
+        .map(|_| {
+            let (near, far) = (End::new(near), End::new(far));
+            thread::scope(|scope| {
+                let connecting = scope.spawn(near.connecting(b""));
+                listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
+                connecting.join().unwrap().unwrap();
+            });
+            (near, far)
+        })
+        .collect();
+    for (number, (near, far)) in (1..).zip(&ends) {
+        near.memory.fill(number);
+        near.write(u64::from(number), far, OCTETS);
+    }
+    for (number, (near, far)) in (1..).zip(&ends) {
+        assert_eq!(near.completion().status, Status::Success);
+        assert_eq!(far.memory.to_vec(0, OCTETS as usize).unwrap(), vec![number; OCTETS as usize]);
+    }
+}
+
+fn cores_of_a_ring_exchange_data(eal: Eal) {
+    for cores in [[2, 2], [1, 2]] {
+        let opened = open::ring_pair_of(eal, &open::wire_config(&name("ring,mtu=9000")), cores).unwrap();
+        let start = |opened: open::OpenedPorts, address| {
+            let config = DeviceConfig { memory: open::hugepages(eal), ..config(address) };
+            let polls = vec![PollThread::default(); opened.cores()];
+            let (devices, steering) = opened.into_parts();
+            Rnic::start_cores(devices, &steering, &config, &polls).unwrap()
+        };
+        let [near, far] = opened;
+        exchange(&start(near, NEAR), &start(far, FAR));
+    }
+}
+
+/// An interface of the kernel, with another at its other end.
+struct Veth(String);
+
+impl Drop for Veth {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["link", "delete", &self.0]).status();
+    }
+}
+
+/// Each device has one queue, and two cores that its name puts on CPUs of their own. Needs root and two CPUs.
+fn cores_of_a_packet_socket_exchange_data() {
+    let is_root = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
+    let cpus: Vec<usize> =
+        core_affinity::get_core_ids().unwrap_or_default().iter().map(|cpu| cpu.id).collect();
+    let [first, second, ..] = cpus[..] else { return };
+    let ends = ["a", "b"].map(|end| format!("wlc{}{end}", process::id()));
+    let ip = |arguments: &[&str]| Command::new("ip").args(arguments).status().is_ok_and(|it| it.success());
+    if !is_root || !ip(&["link", "add", &ends[0], "type", "veth", "peer", "name", &ends[1]]) {
+        return;
+    }
+    let _veth = Veth(ends[0].clone());
+    assert!(ends.iter().all(|end| ip(&["link", "set", end, "up"])));
+    let [near, far] = [(&ends[0], NEAR), (&ends[1], FAR)].map(|(interface, address)| {
+        let text = format!("af_packet:{interface},address={address},cores={first}+{second}");
+        Rnic::open(&name(&text)).unwrap()
+    });
+    exchange(&near, &far);
 }

@@ -45,7 +45,7 @@ pub use warpline_dataplane::device::dpdk::{CoreWiresError, DpdkDevice, PoolTooSm
 use warpline_dataplane::limits::CORES_MAX;
 use warpline_dataplane::memory::Region;
 
-pub use self::cores::{OpenedPorts, cpus, ports, ring_pair_of};
+pub use self::cores::{OpenedPorts, cpus, device, ports, ring_pair_of};
 pub use crate::host::claim::Owner;
 pub use crate::host::cpus::CpuFault;
 pub use crate::host::privileges::{Capability, Missing};
@@ -58,7 +58,7 @@ use super::device::Device;
 use super::vdev::{PortArguments, locked_kib, pci_argument, port_arguments, queue_size};
 use crate::host::survey::{Survey, survey};
 use crate::host::{privileges, sockets};
-use crate::vocabulary::device::{DeviceConfig, MemorySource, StartError};
+use crate::vocabulary::device::{MemorySource, StartError};
 use crate::vocabulary::device_name::{DeviceKind, DeviceName};
 use crate::vocabulary::poll_thread::PollThread;
 
@@ -439,9 +439,10 @@ fn port_devices(
 }
 
 impl Device {
-    /// Opens the device that `name` names and starts a core on it with a thread that polls it. Starts DPDK if
-    /// it does not run yet; memory comes from hugepages where DPDK has them. What may keep the device from
-    /// working though it can be opened, [`inspect`] returns before.
+    /// Opens the device that `name` names and starts a core on it with a thread that polls it, or a core on
+    /// each of the CPUs that the name lists. Starts DPDK if it does not run yet; memory comes from hugepages
+    /// where DPDK has them. What may keep the device from working though it can be opened, [`inspect`]
+    /// returns before.
     ///
     /// # Errors
     ///
@@ -449,9 +450,8 @@ impl Device {
     pub fn open(name: &DeviceName) -> Result<Self, OpenError> {
         // Before DPDK starts, which takes a while.
         inspect(name)?;
-        let eal = eal(&[name], "")?;
-        let config = DeviceConfig { memory: hugepages(eal), ..name.config() };
-        Ok(Self::start(port(eal, name)?, &config, PollThread::default())?)
+        cpus(name)?;
+        device(eal(&[name], "")?, name, name.config(), PollThread::default())
     }
 }
 

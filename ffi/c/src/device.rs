@@ -94,9 +94,10 @@ unsafe fn device_name(name: *const c_char) -> Result<DeviceName, Failure> {
 /// `"af_packet:eth1,mtu=9000,address=198.18.0.1/24"`. The kinds are `tap:INTERFACE`, `af_packet:INTERFACE`,
 /// `af_xdp:INTERFACE`, `vhost:PATH`, `virtio_user:PATH`, `memif:PATH` (same trust domain only), `pci:ADDRESS`
 /// and `eal:PORT`, a device in DPDK's notation. Options of all kinds are `address=ADDRESS/PREFIX`,
-/// `gateway=ADDRESS`, `route=NETWORK/PREFIX@GATEWAY`, `mtu=BYTES`, `vlan=NUMBER` and `connections=NUMBER`. A
-/// null `name` stands for the value of the environment variable `WARPLINE_DEVICE`; `attr` may be null for the
-/// defaults.
+/// `gateway=ADDRESS`, `route=NETWORK/PREFIX@GATEWAY`, `mtu=BYTES`, `vlan=NUMBER`, `connections=NUMBER` and
+/// `cores=LIST`, the CPUs that poll the device, one core on each: `2-5`, `2+4+7`, or `node0` for those of a
+/// NUMA node; the CPU of `attr` is ignored then. A null `name` stands for the value of the environment
+/// variable `WARPLINE_DEVICE`; `attr` may be null for the defaults.
 ///
 /// The first call starts DPDK's EAL. If a process opens several devices, the first must be the one of kind
 /// `pci` or `virtio_user`, because the EAL must know of these when it starts; others can be added at any
@@ -131,15 +132,17 @@ pub unsafe extern "C" fn warpline_device_open(
 fn start_on_port(
     name: &DeviceName,
     eal: &str,
-    mut config: DeviceConfig,
+    config: DeviceConfig,
     poll: PollThread,
 ) -> Result<Device, Failure> {
-    use warpline::open;
+    use warpline::open::{self, OpenError};
 
     let eal = open::eal(&[name], eal).map_err(|error| not_opened(&error))?;
-    config.memory = open::hugepages(eal);
-    let port = open::port(eal, name).map_err(|error| not_opened(&error))?;
-    Ok(Device(warpline::Device::start(port, &config, poll)?))
+    match open::device(eal, name, config, poll) {
+        Ok(device) => Ok(Device(device)),
+        Err(OpenError::Start(error)) => Err(error.into()),
+        Err(error) => Err(not_opened(&error)),
+    }
 }
 
 #[cfg(feature = "dpdk")]

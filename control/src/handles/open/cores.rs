@@ -4,17 +4,20 @@ use std::sync::Arc;
 
 use dpdk::{Eal, Mempool, WireConfig};
 use warpline_dataplane::device::dpdk::{DpdkDevice, core_wires};
+use warpline_dataplane::device::spread::{Queues, Spread, spread};
 use warpline_dataplane::limits::CORES_MAX;
 use warpline_dataplane::steering::Steering;
 
 use super::pools::wire_pool;
-use super::{OpenError, open_port};
+use super::{OpenError, hugepages_near, open_port};
 use crate::engine::names::KeyedSequence;
+use crate::handles::device::Device;
 use crate::handles::start::random_key;
 use crate::host::cpus::cpus_of;
 use crate::host::survey::HostWarning;
-use crate::vocabulary::device::StartError;
+use crate::vocabulary::device::{DeviceConfig, StartError};
 use crate::vocabulary::device_name::DeviceName;
+use crate::vocabulary::poll_thread::PollThread;
 
 /// Entries of the table by which segments are steered in software: as many as large adapters have, so that
 /// cores in any number get nearly equal parts.
@@ -53,9 +56,11 @@ impl OpenedPorts {
         self.node
     }
 
-    /// Returns the device of each core, core 0 first, and which core owns which flow.
-    pub fn into_parts(self) -> (Vec<DpdkDevice>, Arc<Steering>) {
-        (self.devices, self.steering)
+    /// Returns the device of each core, core 0 first, and which core owns which flow, for
+    /// [`Device::start_cores`].
+    pub fn into_parts(self) -> (Vec<Spread<DpdkDevice>>, Arc<Steering>) {
+        let queues = if self.queue_per_core { Queues::PerCore } else { Queues::One };
+        (spread(self.devices, queues, &self.steering), self.steering)
     }
 
     /// Returns what makes the device slower than so many cores could be.
@@ -109,6 +114,31 @@ pub fn ring_pair_of(eal: Eal, config: &WireConfig, cores: [usize; 2]) -> Result<
         OpenedPorts { devices, steering, queue_per_core: true, port, node }
     };
     Ok([opened(near_devices, near), opened(far_devices, far)])
+}
+
+/// Opens the device `name` and starts it: with a core on each of the CPUs that the name lists, or with one
+/// core on the CPU of `poll`, whose behaviour without work all threads have. Its memory is of hugepages, near
+/// the port if that is at a NUMA node; the rest is as `config` says.
+///
+/// # Errors
+///
+/// [`OpenError`].
+pub fn device(
+    eal: Eal,
+    name: &DeviceName,
+    config: DeviceConfig,
+    poll: PollThread,
+) -> Result<Device, OpenError> {
+    let on = |cpu: &usize| PollThread { lcore: Some(*cpu), ..poll };
+    let polls = cpus(name)?.map_or_else(|| vec![poll], |cpus| cpus.iter().map(on).collect());
+    let mut opened = ports(eal, name, polls.len())?;
+    let config = DeviceConfig { memory: hugepages_near(eal, opened.node()), ..config };
+    if let [poll] = polls[..] {
+        let device = opened.devices.pop().ok_or(OpenError::NoQueue(opened.port))?;
+        return Ok(Device::start(device, &config, poll)?);
+    }
+    let (devices, steering) = opened.into_parts();
+    Ok(Device::start_cores(devices, &steering, &config, &polls)?)
 }
 
 fn check_count(cores: usize) -> Result<(), OpenError> {
