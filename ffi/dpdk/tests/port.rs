@@ -56,6 +56,20 @@ fn what_a_port_cannot_do_is_refused_with_numbers() {
     assert!(matches!(error, PortError::Queues { .. } | PortError::Pools { .. }), "{error}");
 }
 
+/// Some drivers have a limit on the frame and none on the MTU: `net_memif`, and those of Intel's adapters of
+/// 1 Gb/s.
+#[test]
+fn a_limit_on_the_frame_is_one_on_the_mtu() {
+    let own =
+        format!("net_memif1,role=server,socket-abstract=yes,socket=warpline-mtu-{}", std::process::id());
+    eal().add_vdev(&own).unwrap();
+    let port = Port::open(eal(), "net_memif1").unwrap();
+    assert_eq!(port.capabilities().unwrap().mtu_octets, 1500);
+    let config = PortConfig { mtu: Mtu::Set(1501), ..PortConfig::default() };
+    let error = port.start(&config, &[pool(63, 2048)]).map(drop).unwrap_err();
+    assert!(matches!(error, PortError::Mtu { asked: 1501, most: 1500, .. }), "{error}");
+}
+
 /// Drivers differ in their filters: `net_memif` cannot select group addresses, but supports promiscuous mode.
 #[test]
 fn frames_for_groups_are_asked_for_as_narrowly_as_the_driver_allows() {

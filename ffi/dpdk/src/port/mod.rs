@@ -24,6 +24,7 @@ pub use interrupt::{RxInterrupt, RxTrigger};
 pub use queues::{QueuePair, RxQueue, TxQueue};
 use running::Running;
 pub use running::{LinkState, PortStatistics, RunningPort};
+use setup::most_mtu;
 use spreading::table_entries;
 use start::Start;
 
@@ -96,7 +97,7 @@ impl Port {
         let info = self.claim.info()?;
         let queues = info.max_rx_queues.min(info.max_tx_queues);
         let pieces = info.tx_desc_lim.nb_seg_max;
-        Ok(PortCapabilities::new(queues, info.max_mtu, pieces, info.rx_offload_capa, info.tx_offload_capa))
+        Ok(PortCapabilities::new(queues, most_mtu(&info), pieces, info.rx_offload_capa, info.tx_offload_capa))
     }
 
     /// Returns the number of the interface of the kernel under it, if it has one.

@@ -17,6 +17,8 @@ const JOINED_OCTETS: u32 = 65_535 + HEADER_OCTETS as u32;
 const PIECES: u16 = 64;
 /// Octets an Ethernet header takes, with a VLAN tag.
 const HEADER_OCTETS: usize = sys::RTE_ETHER_HDR_LEN as usize + 4;
+/// Octets of the frame check sequence, which DPDK counts as part of a frame.
+const FCS_OCTETS: u32 = 4;
 
 /// The used part of the port's capabilities.
 pub(super) struct Plan {
@@ -49,10 +51,11 @@ impl Plan {
         if pools.len() != usize::from(config.queues) {
             return Err(PortError::Pools { queues: config.queues, pools: pools.len() });
         }
+        let most = most_mtu(info);
         if let Mtu::Set(asked) = config.mtu
-            && !(info.min_mtu..=info.max_mtu).contains(&asked)
+            && !(info.min_mtu..=most).contains(&asked)
         {
-            return Err(PortError::Mtu { name: name(), asked, least: info.min_mtu, most: info.max_mtu });
+            return Err(PortError::Mtu { name: name(), asked, least: info.min_mtu, most });
         }
 
         let mut receive = 0;
@@ -159,6 +162,19 @@ fn set_up_queues(
         .map_err(claim.refused("setting up a transmit queue"))?;
     }
     Ok(())
+}
+
+/// Returns the largest MTU that the port takes. Some drivers limit the frame alone: that of `e1000e` to 9234
+/// bytes, which is an MTU of 9216.
+pub(super) fn most_mtu(info: &sys::rte_eth_dev_info) -> u16 {
+    // As `rte_eth_dev_configure` computes it: without a limit on the MTU, a frame is an Ethernet header and
+    // the FCS longer.
+    let limits_frame = info.max_mtu == u16::MAX || info.max_rx_pktlen <= info.max_mtu.into();
+    if !limits_frame {
+        return info.max_mtu;
+    }
+    let most = info.max_rx_pktlen.saturating_sub(sys::RTE_ETHER_HDR_LEN + FCS_OCTETS);
+    u16::try_from(most).map_or(info.max_mtu, |most| most.min(info.max_mtu))
 }
 
 /// Returns the receive offloads for frames with several segments, in buffers of `data_octets` octets; none if
