@@ -176,9 +176,7 @@ pub fn eal(devices: &[&DeviceName], arguments: &str) -> Result<Eal, OpenError> {
         };
     }
     for device in devices.iter().filter(|device| device.kind() == DeviceKind::Pci) {
-        if let Some(missing) = privileges::missing_for_pci(Path::new("/"), device.target()) {
-            return Err(OpenError::Missing { name: Box::new((*device).clone()), missing });
-        }
+        require_pci(device)?;
     }
     let mut start = Eal::builder();
     let in_one_file = devices.iter().any(|device| device.kind() == DeviceKind::VirtioUser);
@@ -192,13 +190,21 @@ pub fn eal(devices: &[&DeviceName], arguments: &str) -> Result<Eal, OpenError> {
     Ok(eal)
 }
 
+/// Checks that this process may have the PCI device `device`.
+fn require_pci(device: &DeviceName) -> Result<(), OpenError> {
+    match privileges::missing_for_pci(Path::new("/"), device.target()) {
+        Some(missing) => Err(OpenError::Missing { name: Box::new(device.clone()), missing }),
+        None => Ok(()),
+    }
+}
+
 /// Whether the EAL was started for a `virtio_user` device.
 static IN_ONE_FILE: AtomicBool = AtomicBool::new(false);
 
 /// Returns true if the running EAL has what `device` needs of it from its start.
 fn reaches(eal: Eal, device: &DeviceName) -> bool {
     match device.kind() {
-        DeviceKind::Pci => Port::names(eal).iter().any(|port| port == device.target()),
+        DeviceKind::Pci => eal.has_pci(),
         DeviceKind::VirtioUser => IN_ONE_FILE.load(Ordering::Relaxed),
         _ => true,
     }
@@ -294,6 +300,7 @@ fn open_port(eal: Eal, device: &DeviceName, cores: usize) -> Result<OpenedPorts,
     if let Some(vdev) = &vdev {
         add_vdev(eal, device, kind, &port, vdev)?;
     }
+    probe_unless_there(eal, device, &port)?;
     let groups = interface.filter(|_| kind == DeviceKind::AfPacket);
     let groups = groups.and_then(|interface| AllMulticast::of_interface(interface).ok());
     let opened = start_port(eal, &port, device, &pools, groups.is_none()).map_err(|error| {
@@ -342,6 +349,18 @@ fn add_vdev(
 fn node_of(eal: Eal, name: &str) -> Option<u32> {
     let is_there = Port::names(eal).iter().any(|port| port == name);
     if is_there { Port::open(eal, name).ok()?.node() } else { None }
+}
+
+/// Has its driver open `device`, if it is a PCI device and its port is not there: the port was closed, or the
+/// EAL was started for other devices.
+fn probe_unless_there(eal: Eal, device: &DeviceName, port: &str) -> Result<(), OpenError> {
+    let Some(argument) = pci_argument(device).filter(|_| !Port::names(eal).iter().any(|name| name == port))
+    else {
+        return Ok(());
+    };
+    require_pci(device)?;
+    let refused = |error| OpenError::Refused { name: Box::new(device.clone()), error };
+    eal.probe_pci(&argument).map_err(refused)
 }
 
 /// Returns how DPDK opens `device`; `None` for a ring. A virtual device gets a name that no port has: the

@@ -19,6 +19,8 @@ use crate::log::{self, LogLines};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Eal {
     mode: MemoryMode,
+    /// Whether it looks at the PCI bus.
+    pci: bool,
 }
 
 /// The memory to ask for.
@@ -186,13 +188,14 @@ impl VdevError {
 }
 
 /// Returns Debian's name for the package with the driver of a virtual device: of `net_af_packet0,iface=e1`,
-/// `librte-net-af-packet23`.
+/// `librte-net-af-packet23`. The bus of a PCI device is a plug-in too.
 fn package_of(device: &str) -> String {
     /// The number of DPDK 22.11's interface.
     const ABI: &str = "23";
     let name = device.split(',').next().unwrap_or_default();
     let driver = match name.trim_end_matches(|digit: char| digit.is_ascii_digit()) {
         "net_virtio_user" => "net_virtio",
+        address if address.contains(':') => "bus_pci",
         driver => driver,
     };
     format!("librte-{}{ABI}", driver.replace('_', "-"))
@@ -336,7 +339,7 @@ impl EalBuilder {
             *state = State::Failed;
             return Err(EalError::Init { errno, arguments: arguments[1..].join(" "), said: log::take() });
         }
-        let eal = Eal { mode };
+        let eal = Eal { mode, pci: self.pci != Pci::None };
         *state = State::Running(eal);
         Ok(eal)
     }
@@ -421,17 +424,33 @@ impl Eal {
         self.mode
     }
 
+    /// Returns true if it looks at the PCI bus, so that [`probe_pci`](Self::probe_pci) finds devices.
+    pub const fn has_pci(self) -> bool {
+        self.pci
+    }
+
+    /// Has the driver of a PCI device open it, while running: its address, with arguments if need be
+    /// (`0000:03:00.0,key=value`). A port that was closed has left its device behind with its driver, and is
+    /// there again after this.
+    ///
+    /// # Errors
+    ///
+    /// [`VdevError`] when no driver takes the device or its driver refuses.
+    pub fn probe_pci(self, device: &str) -> Result<(), VdevError> {
+        let address = device.split(',').next().unwrap_or_default();
+        // DPDK refuses to probe a device that has a driver. One that has none cannot be removed, and need
+        // not.
+        let _ = remove(c"pci", address);
+        probe(device)
+    }
+
     /// Adds a virtual device while running: its name and arguments (`net_null0,size=64`).
     ///
     /// # Errors
     ///
     /// [`VdevError`] when no driver matches the name or the driver refuses.
     pub fn add_vdev(self, device: &str) -> Result<(), VdevError> {
-        let error = |errno| VdevError::new(device, errno);
-        let text = CString::new(device).map_err(|_| error(Errno::INVALID))?;
-        // SAFETY: the EAL runs (`self`), and the string lives through the call.
-        let probed = control_of(device.as_bytes(), || unsafe { sys::rte_dev_probe(text.as_ptr()) });
-        Errno::check(probed).map(drop).map_err(error)
+        probe(device)
     }
 
     /// Removes the virtual device `name`, with the port that it may have. The port must not be started.
@@ -440,14 +459,27 @@ impl Eal {
     ///
     /// [`VdevError`] when there is no such device or the driver refuses.
     pub fn remove_vdev(self, name: &str) -> Result<(), VdevError> {
-        let error = |errno| VdevError::new(name, errno);
-        let text = CString::new(name).map_err(|_| error(Errno::INVALID))?;
-        // SAFETY: the EAL runs (`self`), and both strings live through the call.
-        let removed = control_of(name.as_bytes(), || unsafe {
-            sys::rte_eal_hotplug_remove(c"vdev".as_ptr(), text.as_ptr())
-        });
-        Errno::check(removed).map(drop).map_err(error)
+        remove(c"vdev", name)
     }
+}
+
+/// Adds or probes the device that `device` describes; the EAL runs.
+fn probe(device: &str) -> Result<(), VdevError> {
+    let error = |errno| VdevError::new(device, errno);
+    let text = CString::new(device).map_err(|_| error(Errno::INVALID))?;
+    // SAFETY: the EAL runs: the callers have it, and the string lives through the call.
+    let probed = control_of(device.as_bytes(), || unsafe { sys::rte_dev_probe(text.as_ptr()) });
+    Errno::check(probed).map(drop).map_err(error)
+}
+
+/// Removes the device `name` of `bus`; the EAL runs.
+fn remove(bus: &CStr, name: &str) -> Result<(), VdevError> {
+    let error = |errno| VdevError::new(name, errno);
+    let text = CString::new(name).map_err(|_| error(Errno::INVALID))?;
+    // SAFETY: the EAL runs: the callers have it, and both strings live through the call.
+    let removed =
+        control_of(name.as_bytes(), || unsafe { sys::rte_eal_hotplug_remove(bus.as_ptr(), text.as_ptr()) });
+    Errno::check(removed).map(drop).map_err(error)
 }
 
 /// Runs `call`, and no other such call meanwhile: DPDK leaves it to programs that devices are not added, set

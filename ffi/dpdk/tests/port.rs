@@ -70,6 +70,15 @@ fn a_limit_on_the_frame_is_one_on_the_mtu() {
     assert!(matches!(error, PortError::Mtu { asked: 1501, most: 1500, .. }), "{error}");
 }
 
+/// `scripts/interop/adapters` has devices that can be probed.
+#[test]
+fn a_pci_device_that_is_not_there_is_not_probed() {
+    assert!(!eal().has_pci(), "it was not asked to look at the bus");
+    let error = eal().probe_pci("0000:ff:1f.7,key=value").unwrap_err();
+    assert!(error.to_string().contains("0000:ff:1f.7"), "{error}");
+    assert!(!Port::names(eal()).contains(&"0000:ff:1f.7".to_owned()));
+}
+
 /// Drivers differ in their filters: `net_memif` cannot select group addresses, but supports promiscuous mode.
 #[test]
 fn frames_for_groups_are_asked_for_as_narrowly_as_the_driver_allows() {
