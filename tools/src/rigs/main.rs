@@ -7,6 +7,7 @@ mod exchange;
 mod failure;
 mod impair;
 mod operations;
+mod port;
 mod reassembly;
 
 use std::process::ExitCode;
@@ -37,6 +38,8 @@ enum Command {
     Exchange(exchange::ExchangeArguments),
     /// Obey commands on standard input, an operation each (for scripts/interop).
     Operations(operations::OperationsArguments),
+    /// Describe a port of DPDK's, and open it more than once (for scripts/interop).
+    Port(port::PortArguments),
 }
 
 /// The name of this program, before each of its complaints.
@@ -61,6 +64,7 @@ fn run(command: Command) -> Result<(), CommandError> {
         Command::Reassembly(args) => reassembly::run(&args),
         Command::Exchange(args) => exchange::run(&args),
         Command::Operations(args) => operations::run(&args),
+        Command::Port(args) => port::run(&args),
     }
 }
 

@@ -31,6 +31,9 @@ pub struct ExchangeArguments {
     /// The file to write into the other end's memory.
     #[arg(long, value_name = "FILE")]
     pub send: PathBuf,
+    /// Send it from constant memory: by reference, where the device gathers frames from pieces.
+    #[arg(long)]
+    pub by_reference: bool,
     /// Where to store what the other end wrote.
     #[arg(long, value_name = "FILE")]
     pub receive: PathBuf,

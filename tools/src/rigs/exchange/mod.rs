@@ -63,6 +63,9 @@ fn outcome(arguments: &ExchangeArguments) -> Result<String, Failure> {
                 "version": agreed.version,
                 "ird": agreed.depths.ird,
                 "ord": agreed.depths.ord,
+                "bytes_copied_tx": statistics.bytes_copied_tx,
+                "frames_sent": statistics.frames_sent,
+                "data_segments_sent": statistics.tcp.data_segments_sent,
                 "retransmitted_segments": statistics.tcp.retransmitted_segments,
                 "out_of_order_segments": statistics.tcp.out_of_order_segments,
             });

@@ -80,6 +80,25 @@ mod id {
     pub const RECEIVES: [u64; 2] = [0, 1];
 }
 
+/// Returns memory with the file, from which it is sent; constant, if that is to be by reference.
+fn source(
+    device: &Device,
+    domain: &ProtectionDomain,
+    file: &[u8],
+    by_reference: bool,
+) -> Result<MemoryRegion, Failure> {
+    let whole = device.config().memory.allocate(file.len().max(1));
+    let whole = whole.ok_or_else(|| Failure::local("no memory for the file: more for the EAL (--eal)"))?;
+    if !whole.write(0, file) {
+        return Err(Failure::local("the file does not fit its memory"));
+    }
+    let whole = match by_reference {
+        true => whole.freeze().map_err(|_| Failure::local("the file's memory is still in use"))?,
+        false => whole,
+    };
+    domain.register(whole, Access::empty(), Addressing::Address).map_err(Failure::local)
+}
+
 /// One end of the exchange on an open connection.
 pub struct Exchange<'a> {
     qp: QueuePair,
@@ -119,12 +138,9 @@ impl<'a> Exchange<'a> {
         let config = QpConfig { send_depth: WRITES + 2, receive_depth: 2, ..QpConfig::default() };
         let config = config.give_up_after(arguments.timeout.min(SILENCE));
         let qp = domain.queue_pair(&config, &completions, &completions).map_err(Failure::local)?;
-        let source = domain.allocate(file.len().max(1), Access::empty()).map_err(Failure::local)?;
+        let source = source(device, domain, file, arguments.by_reference)?;
         let messages =
             domain.allocate(4 * Advertisement::MESSAGE_LEN, Access::LOCAL_WRITE).map_err(Failure::local)?;
-        if !source.write(0, file) {
-            return Err(Failure::local("the file does not fit its memory"));
-        }
         for id in id::RECEIVES {
             let slice = messages.slice(id as usize * Advertisement::MESSAGE_LEN, MESSAGE);
             qp.post_receive(id, slice).map_err(Failure::local)?;
