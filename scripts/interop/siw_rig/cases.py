@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from guest_rig.remote import Remote
 from rig.networks import CHECK_CAPTURE
 from rig.processes import Process, RigError
 
 from .ours import PORT, Ours
-from .remote import GuestRemote, Remote
+from .remote import GuestRemote
 from .siw_driver import PATCHED, STOCK
 
 SECONDS: Final = 240

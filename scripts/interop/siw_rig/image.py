@@ -1,37 +1,20 @@
-"""The guest: Debian's kernel, siw built from the same version's source, rping and what it needs, in one
-initial RAM disk.
-
-All of it lies in a cache directory of the user's; nothing of it is installed on this machine.
-"""
+"""siw's guest: the driver built from the source of the kernel's version, with rping and what it needs."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import platform
 import shutil
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from guest_rig import image as common
+from guest_rig.image import Image, Kernel, cache_directory, copy_modules, digest, is_made, is_stale, pack
+from guest_rig.packages import depends, download, install, unpack
 from rig.processes import RigError, command
 
 from . import siw_driver
-from .packages import candidate, depends, download, install, unpack
 
-TOOLS: Final = (
-    "qemu-system-x86",
-    "gcc-12",
-    "make",
-    "libc6-dev",
-    "libelf1",
-    "libssl3",
-    "cpio",
-    "kmod",
-    "binutils",
-    "xz-utils",
-)
+TOOLS: Final = (*common.TOOLS, "gcc-12", "make", "libc6-dev", "libelf1", "libssl3", "binutils")
 """What this machine needs to build a kernel's module and to run the guest."""
 
 USER_SPACE: Final = (
@@ -52,71 +35,40 @@ USER_SPACE: Final = (
 """What is in the guest.  Its packages are unpacked, not installed."""
 
 MODULES: Final = (
-    *("virtio_pci", "virtio_net", "virtio_console"),
-    *("ib_core", "ib_uverbs", "rdma_cm", "rdma_ucm", "iw_cm", "libcrc32c", "crc32c_generic"),
+    *("virtio_net", "ib_core", "ib_uverbs", "rdma_cm", "rdma_ucm", "iw_cm"),
+    *("libcrc32c", "crc32c_generic"),
 )
 BUILD_SECONDS: Final = 1200
-_NEEDLESS: Final = ("usr/share", "usr/lib/x86_64-linux-gnu/gconv", "usr/lib/x86_64-linux-gnu/audit")
 _GUEST: Final = Path(__file__).resolve().parent / "guest"
-
-
-def cache_directory() -> Path:
-    """Where everything is kept."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "warpline" / "siw"
-
-
-@dataclass(frozen=True)
-class Image:
-    """What QEMU boots."""
-
-    kernel: Path
-    initrd: Path
-    release: str
 
 
 def prepare() -> Image:
     """The image, built unless there is one for the kernel that apt would install."""
-    if platform.machine() != "x86_64":
-        raise RigError("the guest is an x86_64 machine with Debian's kernel: build it on one")
     install(TOOLS)
-    package = depends("linux-image-amd64", r"linux-image-\d.*")
-    version, release = candidate(package), package.removeprefix("linux-image-")
-    cache = cache_directory()
+    debian = common.kernel_of_debian()
+    cache = cache_directory("siw")
     kernel = cache / "kernel"
-    if _is_stale(kernel, f"{version} {_digest(Path(siw_driver.__file__))}"):
-        print(f"building siw for Linux {version} in {cache}; this takes a minute or more", flush=True)
+    state = f"{debian.version} {digest(Path(siw_driver.__file__))}"
+    if is_stale(kernel, state):
+        print(f"building siw for Linux {debian.version} in {cache}; this takes a minute or more", flush=True)
         shutil.rmtree(kernel, ignore_errors=True)
-        _unpack_kernel(cache, release, version)
-        _build_drivers(kernel, release)
-        _is_made(kernel, f"{version} {_digest(Path(siw_driver.__file__))}")
+        _unpack_kernel(cache, debian)
+        _build_drivers(kernel, debian.release)
+        is_made(kernel, state)
     root = cache / "root"
-    state = f"{version} {_digest(Path(__file__), Path(siw_driver.__file__), *sorted(_GUEST.iterdir()))}"
-    image = Image(root / "boot/vmlinuz", root / "boot/initrd", release)
-    if _is_stale(root, state):
+    files = (Path(__file__), Path(siw_driver.__file__), *sorted(_GUEST.iterdir()))
+    state = f"{debian.version} {digest(*files)} {common.state_of_init()}"
+    image = Image(root / "boot/vmlinuz", root / "boot/initrd", debian.release)
+    if is_stale(root, state):
         shutil.rmtree(root, ignore_errors=True)
         _assemble(cache, kernel, image)
-        _is_made(root, state)
+        is_made(root, state)
     return image
 
 
-def _digest(*files: Path) -> str:
-    """What tells one state of files from another."""
-    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
-
-
-def _is_stale(directory: Path, state: str) -> bool:
-    """Whether a directory was not made whole, or from something else."""
-    stamp = directory / "made-of"
-    return not stamp.exists() or stamp.read_text() != state
-
-
-def _is_made(directory: Path, state: str) -> None:
-    (directory / "made-of").write_text(state)
-
-
-def _unpack_kernel(cache: Path, release: str, version: str) -> None:
+def _unpack_kernel(cache: Path, debian: Kernel) -> None:
     """Kernel, headers and siw's source, all of one version."""
+    release, version = debian.release, debian.version
     series = ".".join(release.split(".")[:2])
     headers = f"linux-headers-{release}"
     common, kbuild = depends(headers, r"linux-headers-.*-common"), depends(headers, r"linux-kbuild-.*")
@@ -160,43 +112,12 @@ def _build_drivers(kernel: Path, release: str) -> None:
         command("strip", "--strip-debug", str(source / "siw.ko"))
 
 
-def _copy_modules(kernel: Path, release: str, root: Path) -> None:
-    """The modules that the guest loads, with those that they need."""
-    base = str(kernel)
-    command("depmod", "-b", base, release)
-    for module in MODULES:
-        words = ("modprobe", "--set-version", release, "--dirname", base, "--show-depends", module)
-        for line in command(*words).splitlines():
-            if line.startswith("insmod "):
-                file = Path(line.split()[1])
-                target = root / file.relative_to(kernel)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(file, target)
-    tree = f"lib/modules/{release}"
-    for name in ("modules.builtin", "modules.builtin.modinfo", "modules.order"):
-        shutil.copy(kernel / tree / name, root / tree / name)
-    command("depmod", "-b", str(root), release)
-
-
 def _assemble(cache: Path, kernel: Path, image: Image) -> None:
     """The initial RAM disk, and the kernel beside it."""
     root = image.initrd.parent.parent / "files"
     unpack(download(list(USER_SPACE), cache / "packages-user"), root)
-    for name in _NEEDLESS:
-        shutil.rmtree(root / name, ignore_errors=True)
-    _copy_modules(kernel, image.release, root)
+    copy_modules(kernel, image.release, root, MODULES)
     (root / "lib/siw").mkdir()
     for name in (siw_driver.STOCK, siw_driver.PATCHED):
         shutil.copy(kernel / "siw" / name / "siw.ko", root / "lib/siw" / f"{name}.ko")
-    (root / "etc").mkdir(exist_ok=True)
-    (root / "etc/passwd").write_text("root:x:0:0:root:/:/bin/sh\n")
-    (root / "bin/sh").symlink_to("busybox")
-    # What the kernel calls when it wants a module.
-    (root / "sbin/modprobe").symlink_to("/bin/busybox")
-    shutil.copy(_GUEST / "init", root / "init")
-    for name in ("siw-load", "until-stuck", "look"):
-        shutil.copy(_GUEST / name, root / "sbin" / name)
-    image.initrd.parent.mkdir()
-    pack = f"cd {root} && find . | cpio --create --format=newc --quiet --owner=0:0 | gzip -1 >{image.initrd}"
-    command("nice", "bash", "-o", "pipefail", "-c", pack, seconds=300)
-    shutil.copy(kernel / f"boot/vmlinuz-{image.release}", image.kernel)
+    pack(root, kernel, image, tuple(sorted(_GUEST.iterdir())))

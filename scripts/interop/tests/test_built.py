@@ -9,9 +9,9 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
+from guest_rig.machine import Outcome
+from guest_rig.remote import Shell
 from rig.built import ROOT, built_directory
-from siw_rig.machine import Outcome
-from siw_rig.remote import Shell
 
 
 class Built(unittest.TestCase):

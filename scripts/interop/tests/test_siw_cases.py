@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import cast
 from unittest import mock
 
+from guest_rig.machine import Guest, Outcome
+from guest_rig.remote import KILLED, Remote
 from rig.built import BENCHMARK
 from rig.processes import RigError
 from siw_rig.cases import CAPTURE, STUCK, Case, Rig, Table, judge, require_done, require_left
-from siw_rig.machine import Guest, Outcome
 from siw_rig.ours import Ours, Place
-from siw_rig.remote import KILLED, ByHand, GuestRemote, Remote
+from siw_rig.remote import ByHand, GuestRemote
 
 from .captures import RESPONDER, Session, ethernet_frame, needs_tshark
 

@@ -1,31 +1,69 @@
-"""The guest as it runs: QEMU, emulating, on a tap in a network namespace, and commands for it."""
+"""The guest as it runs: QEMU, emulating, on a tap in a network namespace; commands for it, and for QEMU."""
 
 from __future__ import annotations
 
 import base64
+import json
 import socket
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rig.processes import Process, RigError, command
 
 from .image import Image
 
-MEMORY_MIB: Final = 512
 BOOT_SECONDS: Final = 120
 """Emulation on a busy machine is slow. It is always emulation: not every machine that has a /dev/kvm can
 use it."""
 INTERFACE: Final = "wl0"
 """The tap: the guest at one end, whatever opens it at the other."""
-_NO_OFFLOADS: Final = ",".join(
-    f"{name}=off"
-    for name in (
-        *("csum", "gso", "host_tso4", "host_tso6", "host_ecn", "host_ufo"),
-        *("guest_csum", "guest_tso4", "guest_tso6", "guest_ecn", "guest_ufo", "mrg_rxbuf"),
-    )
-)
-"""Every frame whole, with its checksums, and no longer than the MTU."""
+LINK: Final = "link"
+"""The adapter's name for QEMU's monitor."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What QEMU emulates."""
+
+    adapter: str
+    """The network adapter, as ``-device`` takes it, without its ``netdev`` and identifier."""
+    netdev: str = ""
+    """Further options of the tap, each after a comma."""
+    tap_queues: int = 1
+    memory_mib: int = 512
+    cpus: int = 1
+    kernel_arguments: str = ""
+    before: tuple[str, ...] = ()
+    """Words that come before the adapter."""
+    program: tuple[str, ...] = ("qemu-system-x86_64",)
+    """QEMU, with what it needs to find its files."""
+
+    def words(self, image: Image, console: Path) -> list[str]:
+        """QEMU's command line, without the channel and the monitor."""
+        return [
+            *(*self.program, "-nodefaults", "-no-reboot", "-display", "none"),
+            # With one possible CPU, QEMU 7.2 emulates without memory barriers, and virtio stalls now and
+            # then.
+            *("-accel", "tcg,thread=multi", "-smp", f"{self.cpus},maxcpus={max(self.cpus, 2)}"),
+            *("-machine", "q35", "-m", str(self.memory_mib)),
+            *("-kernel", str(image.kernel), "-initrd", str(image.initrd)),
+            *(
+                "-append",
+                f"console=ttyS0 quiet oops=panic panic=-1 mitigations=off tsc=nowatchdog "
+                f"{self.kernel_arguments}".rstrip(),
+            ),
+            *self.before,
+            *("-netdev", f"tap,id=net,ifname={INTERFACE},script=no,downscript=no{self.netdev}"),
+            *("-device", f"{self.adapter},netdev=net,id={LINK}"),
+            *("-device", "virtio-serial-pci", "-device", "virtserialport,chardev=channel,nr=1"),
+            *("-serial", f"file:{console}"),
+        ]
+
+
+MONITOR_SECONDS: Final = 30
 
 
 class Outcome(NamedTuple):
@@ -35,13 +73,26 @@ class Outcome(NamedTuple):
     output: str
 
 
+def require_done(lines: Iterable[str], order: str) -> None:
+    """Read QMP's answer to an order; what happened meanwhile, and the greeting, are passed over."""
+    for line in lines:
+        answer = json.loads(line)
+        if "error" in answer:
+            raise RigError(f"QEMU refuses {order}: {answer['error'].get('desc')}")
+        if "return" in answer:
+            return
+    raise RigError(f"QEMU has ended before its answer to {order}")
+
+
 class Guest:
     """One guest; a context manager that leaves nothing behind."""
 
-    def __init__(self, image: Image, namespace: str, address: str, directory: Path, seconds: float) -> None:
+    def __init__(
+        self, image: Image, machine: Machine, namespace: str, directory: Path, seconds: float
+    ) -> None:
         self.image = image
+        self.machine = machine
         self.namespace = namespace
-        self.address = address
         self.directory = directory
         self.seconds = seconds
         self._boots = 0
@@ -52,7 +103,8 @@ class Guest:
 
     def __enter__(self) -> Guest:
         try:
-            command(*f"ip -n {self.namespace} tuntap add dev {INTERFACE} mode tap".split())
+            queues = "multi_queue" if self.machine.tap_queues > 1 else ""
+            command(*f"ip -n {self.namespace} tuntap add dev {INTERFACE} mode tap {queues}".split())
             command(
                 *f"ip netns exec {self.namespace} sysctl -qw net.ipv6.conf.{INTERFACE}.disable_ipv6=1".split()
             )
@@ -75,22 +127,11 @@ class Guest:
         """Start it, afresh if it runs."""
         Guest.__exit__(self)
         self._boots += 1
-        channel, console = self.directory / f"channel-{self._boots}", self.console
-        # With one possible CPU, QEMU 7.2 emulates without memory barriers, and virtio stalls now and then.
+        channel = self.directory / f"channel-{self._boots}"
         words = [
-            *("nice", "-n", "10", "qemu-system-x86_64", "-nodefaults", "-no-reboot", "-display", "none"),
-            *("-accel", "tcg,thread=multi", "-machine", "q35", "-smp", "1,maxcpus=2", "-m", str(MEMORY_MIB)),
-            *("-kernel", str(self.image.kernel), "-initrd", str(self.image.initrd)),
-            *(
-                "-append",
-                f"console=ttyS0 quiet oops=panic panic=-1 mitigations=off tsc=nowatchdog "
-                f"warpline.address={self.address}",
-            ),
-            *("-netdev", f"tap,id=net,ifname={INTERFACE},script=no,downscript=no"),
-            *("-device", f"virtio-net-pci,netdev=net,mac=52:54:00:12:00:01,romfile=,{_NO_OFFLOADS}"),
+            *("nice", "-n", "10", *self.machine.words(self.image, self.console)),
             *("-chardev", f"socket,id=channel,path={channel},server=on,wait=off"),
-            *("-device", "virtio-serial-pci", "-device", "virtserialport,chardev=channel,nr=1"),
-            *("-serial", f"file:{console}"),
+            *("-qmp", f"unix:{self._monitor},server=on,wait=off"),
         ]
         self._process = Process(f"guest-{self._boots}", self.namespace, words, self.seconds, self.directory)
         self._channel = self._connect(channel)
@@ -110,6 +151,25 @@ class Guest:
                 if time.monotonic() > until:
                     raise RigError(f"QEMU does not run: {error}; {self._process.errors}") from error
                 time.sleep(0.05)
+
+    @property
+    def _monitor(self) -> Path:
+        return self.directory / f"monitor-{self._boots}"
+
+    def set_link(self, up: bool) -> None:
+        """Connect the adapter's cable, or pull it."""
+        self._tell_qemu("set_link", {"name": LINK, "up": up})
+
+    def _tell_qemu(self, order: str, arguments: dict[str, Any]) -> None:
+        """One order to QEMU's monitor, by QMP."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(MONITOR_SECONDS)
+            connection.connect(str(self._monitor))
+            with connection.makefile("rw") as lines:
+                for name, values in (("qmp_capabilities", {}), (order, arguments)):
+                    lines.write(json.dumps({"execute": name, "arguments": values}) + "\n")
+                    lines.flush()
+                    require_done(lines, name)
 
     @property
     def console(self) -> Path:
