@@ -353,11 +353,11 @@ impl Mbuf {
     }
 
     /// Asks the port to cut the frame into TCP segments of `segment_octets` octets of payload each, and to
-    /// fill in their checksums, IPv4's too: each segment has its own. The TCP field must hold the sum of the
-    /// pseudo-header without its length.
+    /// fill in their checksums. The TCP field must hold the sum of the pseudo-header without its length. The
+    /// IPv4 header of each segment gets a checksum in any case; `headers` asks for it as an offload, which a
+    /// port that does not offer it refuses: `net_vmxnet3` drops such a frame.
     #[inline]
     pub fn request_segmentation(&mut self, headers: Headers, segment_octets: u16) {
-        let headers = Headers { ip_checksum: true, ..headers };
         let flags =
             headers.flags() | sys::constant_RTE_MBUF_F_TX_TCP_CKSUM | sys::constant_RTE_MBUF_F_TX_TCP_SEG;
         let segment = u64::from(segment_octets) << sys::constant_RTE_MBUF_TSO_SEGSZ_OFS;

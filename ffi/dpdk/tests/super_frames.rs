@@ -19,16 +19,18 @@ const SEGMENT_OCTETS: u16 = 1400;
 /// Octets of a buffer of the pool.
 const DATA_OCTETS: usize = 9216;
 
-/// The headers of an IPv4 packet with a TCP segment of `payload` octets. The checksum of the segment is that
-/// of the pseudo-header, without the length.
+/// The headers of an IPv4 packet with a TCP segment of `payload` octets. The checksum of the IP header is
+/// there, for these ports do not fill it in; that of the segment is the pseudo-header's, without the length.
 fn headers(payload: usize) -> Vec<u8> {
     let mut octets = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
     let length = (40 + payload) as u16;
     octets.extend([0x45, 0, (length >> 8) as u8, length as u8, 0, 0, 0x40, 0, 64, 6, 0, 0]);
     octets.extend([198, 18, 0, 1, 198, 18, 0, 2]);
+    let header = !sum(&octets[14..34]);
+    octets[24..26].copy_from_slice(&header.to_be_bytes());
     octets.extend([0x1d, 0x2f, 0x1d, 0x2f, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x10, 0xff, 0xff]);
-    let sum: u32 = [0xc612, 1, 0xc612, 2, 6].into_iter().sum();
-    octets.extend((((sum >> 16) + (sum & 0xffff)) as u16).to_be_bytes());
+    let pseudo_header = sum(&[0xc6, 0x12, 0, 1, 0xc6, 0x12, 0, 2, 0, 6]);
+    octets.extend(pseudo_header.to_be_bytes());
     octets.extend([0, 0]);
     octets
 }
@@ -129,7 +131,7 @@ fn cross(pool: &Mempool, from: &mut QueuePair, to: &mut QueuePair) {
         let octets: Vec<u8> = arrived.pieces().flatten().copied().collect();
         assert!(octets[HEADER_OCTETS..] == payload, "{payload_octets} octets");
         assert_eq!(arrived.l4_checksum(), ChecksumStatus::Good);
-        // The driver has filled in that of the IP header, for the packet as it is.
+        // That of the IP header crosses as it is, and holds.
         assert_eq!(arrived.ip_checksum(), ChecksumStatus::Unknown);
         assert_eq!(sum(&octets[14..34]), 0xffff);
     }

@@ -188,6 +188,20 @@ fn an_ipv6_header_has_no_checksum_to_ask_for() {
     }
 }
 
+/// A port may cut super-frames and offer no checksum of IPv4: it refuses frames that ask for one.
+#[test]
+fn a_super_frame_asks_for_the_checksum_of_its_header_only_if_told() {
+    let pool = pool(63, 2048);
+    let (mut a, mut b) = ends(&WireConfig::default(), &pool);
+    for (ip_checksum, ip) in [(true, ChecksumStatus::Good), (false, ChecksumStatus::Unknown)] {
+        let mut asked = frame(&pool, &[1; 80]);
+        asked.request_segmentation(Headers { ip_checksum, ..HEADERS }, 1000);
+        a.transmit(&mut one(asked));
+        let received = receive_one(&mut b);
+        assert_eq!((received.ip_checksum(), received.l4_checksum()), (ip, ChecksumStatus::Good));
+    }
+}
+
 #[test]
 fn frames_over_the_mtu_are_refused() {
     let pool = pool(63, 9300);
