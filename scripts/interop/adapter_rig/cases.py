@@ -1,0 +1,330 @@
+"""What each adapter has to do, against Linux's TCP and against our own stack at the other end of its link."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from guest_rig.machine import INTERFACE, Guest
+from guest_rig.remote import GuestShell
+from rig.built import BENCHMARK
+from rig.cases import sha256
+from rig.networks import PEER, PORT, eal_memory
+from rig.pings import RPING
+from rig.processes import NotHere, Process, RigError, command
+
+from .adapters import Adapter
+
+OUTSIDE, INSIDE, PREFIX_LENGTH = "198.18.0.1", "198.18.0.2", 24
+SECONDS: Final = 90
+"""For a program: emulation is slow, and slower where there is other work."""
+START_SECONDS: Final = 60
+MTU, JUMBO_MTU = 1500, 9000
+QUEUES: Final = 4
+PINGS: Final = 200
+PING_OCTETS: Final = 30_000
+"""More than a segment, and no multiple of one."""
+FILE_OCTETS: Final = (4 << 20) + 4321
+WRITE_OCTETS: Final = 65_536
+WRITES: Final = 300
+PULLED_SECONDS: Final = 2.0
+STREAM_SECONDS: Final = 10
+"""How long Writes go on while the cable is pulled."""
+_RESULT: Final = "/tmp/result.json"
+
+
+@dataclass
+class Rig:
+    """The guest with the adapter, and the other end of its link."""
+
+    guest: Guest
+    adapter: Adapter
+    directory: Path
+    port: dict[str, Any] = field(default_factory=dict)
+    """What the first case has learnt."""
+    _started: int = 0
+    _processes: list[Process] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.shell = GuestShell(self.guest, INSIDE)
+        self.address = ""
+
+    def bind(self) -> None:
+        """Give the adapter to our programs."""
+        [line] = self.run("bind-adapters").splitlines()
+        self.address = line.split()[0]
+
+    def device(self, mtu: int = MTU, super_frames: bool = False) -> str:
+        """Our device in the guest."""
+        options = ",super_frames=on" if super_frames else ""
+        return f"pci:{self.address},mtu={mtu},address={INSIDE}/{PREFIX_LENGTH}{options}"
+
+    def run(self, line: str, seconds: float = SECONDS) -> str:
+        """A command in the guest that has to end well; its output."""
+        status, output = self.shell.run(line, seconds)
+        if status != 0:
+            raise RigError(f"{line.split()[0]} in the guest: status {status}: {output.strip()[-600:]}")
+        return output
+
+    def result(self) -> dict[str, Any]:
+        """What the benchmark in the guest has written."""
+        found = json.loads(self.run(f"cat {_RESULT} && rm {_RESULT}"))
+        return dict(found[0] if isinstance(found, list) else found)
+
+    def start(self, words: list[str]) -> Process:
+        """A program at the other end of the link."""
+        self._started += 1
+        name = f"{self._started}-{Path(words[0]).name}"
+        process = Process(name, self.guest.namespace, words, SECONDS, self.directory)
+        self._processes.append(process)
+        return process
+
+    def start_ours(self, test: str, mtu: int, words: list[str], super_frames: bool = False) -> Process:
+        """Our own stack there. With virtio's headers, super-frames come to it whole."""
+        eal = f"{eal_memory(0)} --no-pci --file-prefix={self.guest.namespace} --log-level=warning"
+        device = f"af_packet:{INTERFACE},mtu={mtu},address={OUTSIDE}/{PREFIX_LENGTH}"
+        device += ",super_frames=on" if super_frames else ""
+        return self.start([str(BENCHMARK), test, "--device", device, "--eal", eal, *words])
+
+    def give_link_to_kernel(self, mtu: int, owns_address: bool) -> None:
+        """Whose the address of the outer end is: the kernel's, or that of what opens the interface."""
+        space = self.guest.namespace
+        command(*f"ip -n {space} addr flush dev {INTERFACE}".split())
+        command(*f"ip -n {space} link set {INTERFACE} mtu {mtu}".split())
+        if owns_address:
+            command(*f"ip -n {space} addr add {OUTSIDE}/{PREFIX_LENGTH} dev {INTERFACE}".split())
+
+    def counter(self, protocol: str, name: str) -> int:
+        """A counter of the kernel's in the namespace of the outer end."""
+        text = command(*f"ip netns exec {self.guest.namespace} cat /proc/net/snmp".split())
+        return kernel_counter(text, protocol, name)
+
+    def stop(self) -> None:
+        """End what still runs at either end."""
+        self.shell.stop("KILL")
+        while self._processes:
+            self._processes.pop().stop()
+
+
+def kernel_counter(text: str, protocol: str, name: str) -> int:
+    """A counter in the format of /proc/net/snmp: a line of names, then one of numbers, for each protocol."""
+    lines = [line.split() for line in text.splitlines() if line.startswith(f"{protocol}:")]
+    if len(lines) != 2 or name not in lines[0]:
+        raise RigError(f"the kernel has no counter {name} of {protocol}")
+    return int(lines[1][lines[0].index(name)])
+
+
+def offers(port: dict[str, Any]) -> str:
+    """What a port said of itself, in a line."""
+    offered, started, link = port["offered"], port["started"], port["link"]
+    checksums = [
+        name
+        for name, there in (
+            ("receive IP and TCP", started["receive_checksums"]),
+            ("send TCP", started["transmit_checksums"]),
+            ("send IP", started["transmit_ip_checksums"]),
+        )
+        if there
+    ]
+    speed = link["megabits_per_second"]
+    table = port["table_entries"]
+    return "; ".join(
+        [
+            f"{offered['queues']} queue pairs, started with {started['queues']}, "
+            + (f"RSS table of {table}" if table else "no RSS"),
+            f"MTU up to {offered['mtu']}",
+            f"checksums: {', '.join(checksums) or 'none'}",
+            f"gather {_on(started['gather'])}, TSO {_on(offered['segmentation'])}, "
+            f"LRO {_on(offered['joins_received'])}",
+            f"{port['interrupts']} receive interrupts, multicast {port['multicast']}",
+            f"link {'up' if link['up'] else 'DOWN'}"
+            + (f" at {speed} Mb/s" if speed else "")
+            + f" after {port['link_seconds']:.2f} s",
+            f"opened {port['opened_again']} times more",
+        ]
+    )
+
+
+def _on(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def look(rig: Rig) -> str:
+    """Probe, start with several queues, the link, close, and open again in the same process."""
+    words = f"--queues {QUEUES} --again 2 --device {rig.device()}"
+    rig.port = json.loads(rig.run(f"warpline-tools port {words}").splitlines()[-1])
+    if not rig.port["link"]["up"]:
+        raise RigError(f"the link stays down: {offers(rig.port)}")
+    return offers(rig.port)
+
+
+def ping_kernel(rig: Rig) -> str:
+    """Our pings of rping's exchange, answered by a Python program on a socket."""
+    rig.give_link_to_kernel(MTU, owns_address=True)
+    words = ["--size", str(PING_OCTETS), "--timeout", str(SECONDS)]
+    server = rig.start([str(RPING), "--listen", f"{OUTSIDE}:{PORT}", *words])
+    server.await_text("ready\n", START_SECONDS)
+    line = f"--size {PING_OCTETS} --count {PINGS} --device {rig.device()} --json {_RESULT}"
+    rig.run(f"warpline-bench ping {OUTSIDE}:{PORT} {line}")
+    require_pings(server.report()["pings"], rig.result()["pings"])
+    return f"{PINGS} pings of {PING_OCTETS} bytes, compared"
+
+
+def kernel_pings(rig: Rig) -> str:
+    """The same the other way: we listen in the guest."""
+    rig.give_link_to_kernel(MTU, owns_address=True)
+    line = f"--listen {INSIDE}:{PORT} --size {PING_OCTETS} --clients 1 --device {rig.device()}"
+    rig.shell.start(f"warpline-bench ping {line} --json {_RESULT}")
+    words = ["--size", str(PING_OCTETS), "--count", str(PINGS), "--timeout", str(SECONDS)]
+    client = rig.start([str(RPING), "--connect", f"{INSIDE}:{PORT}", *words])
+    made = client.report()["pings"]
+    rig.run(f"until [ -s {_RESULT} ]; do sleep 0.1; done")
+    require_pings(made, rig.result()["pings"])
+    return f"{PINGS} pings of {PING_OCTETS} bytes, compared"
+
+
+def require_pings(*counts: int) -> None:
+    """Both ends have counted all of them."""
+    if set(counts) != {PINGS}:
+        raise RigError(f"not {PINGS} pings at both ends: {counts}")
+
+
+def files(mtu: int, super_frames: bool = False, by_reference: bool = False) -> Callable[[Rig], str]:
+    """A file each way at the same time, with a Python program on a socket; hashes compared. ``by_reference``:
+    the adapter reads ours from where it is."""
+
+    def play(rig: Rig) -> str:
+        if super_frames and not rig.port["offered"]["segmentation"]:
+            raise NotHere("the port offers no TSO")
+        if by_reference and not (rig.port["started"]["gather"] and rig.port["started"]["transmit_checksums"]):
+            raise NotHere("the port does not gather and fill in checksums: payload is copied")
+        rig.give_link_to_kernel(mtu, owns_address=True)
+        bad = rig.counter("Tcp", "InCsumErrors")
+        file, received = rig.directory / "file", rig.directory / "received"
+        file.write_bytes(os.urandom(FILE_OCTETS))
+        words = ["--send", str(file), "--receive", str(received), "--receive-octets", str(FILE_OCTETS)]
+        peer = rig.start([str(PEER), "--listen", f"{OUTSIDE}:{PORT}", *words, "--timeout", str(SECONDS)])
+        peer.await_text("ready\n", START_SECONDS)
+        line = f"--send /tmp/file --receive /tmp/received --receive-octets {FILE_OCTETS} --markers off"
+        line += " --by-reference" if by_reference else ""
+        device = rig.device(mtu, super_frames)
+        rig.run(f"head -c {FILE_OCTETS} /dev/urandom >/tmp/file")
+        ours = rig.run(f"warpline-tools exchange --connect {OUTSIDE}:{PORT} --device {device} {line}")
+        told, our = peer.report(), json.loads(ours.splitlines()[-1])
+        require_same("what we sent", our["sent_sha256"], told["received_sha256"], sha256(received))
+        require_same("what we received", sha256(file), told["sent_sha256"], our["received_sha256"])
+        require_same("bad checksums of TCP", 0, rig.counter("Tcp", "InCsumErrors") - bad)
+        copied = our["bytes_copied_tx"]
+        if by_reference and copied > FILE_OCTETS:
+            raise RigError(f"not by reference: {copied} bytes copied to send")
+        segments, frames = our["data_segments_sent"], our["frames_sent"]
+        if super_frames and frames >= segments:
+            raise RigError(f"no super-frames: {segments} segments with data in {frames} frames")
+        return (
+            f"{FILE_OCTETS} bytes each way, {copied} copied to send, {segments} segments with data in "
+            f"{frames} frames; hashes equal, no checksum wrong"
+        )
+
+    return play
+
+
+def require_same(what: str, *values: object) -> None:
+    """Fails unless all are the same."""
+    if len(set(values)) != 1:
+        raise RigError(f"{what}: {' / '.join(map(str, values))}")
+
+
+def ping_ours(rig: Rig) -> str:
+    """Pings of our stack outside."""
+    rig.give_link_to_kernel(MTU, owns_address=False)
+    server = rig.start_ours("ping", MTU, ["--listen", f"{OUTSIDE}:{PORT}", "--clients", "1"])
+    server.await_text("waiting at", START_SECONDS)
+    line = f"--size {PING_OCTETS} --count {PINGS} --device {rig.device()} --json {_RESULT}"
+    rig.run(f"warpline-bench ping {OUTSIDE}:{PORT} {line}")
+    found = rig.result()
+    require_pings(found["pings"])
+    return f"{PINGS} pings of {PING_OCTETS} bytes, compared"
+
+
+def writes(*more: str, super_frames: bool = False) -> Callable[[Rig], str]:
+    """RDMA Writes both ways at the same time, every byte compared at either end."""
+
+    def play(rig: Rig) -> str:
+        if super_frames and not rig.port["offered"]["segmentation"]:
+            raise NotHere("the port offers no TSO")
+        rig.give_link_to_kernel(MTU, owns_address=False)
+        server = _start_target(rig, super_frames)
+        line = f"{_WRITES_LINE} --iters {WRITES} --bidirectional {' '.join(more)}"
+        rig.run(f"warpline-bench write-bw {OUTSIDE}:{PORT} {line} --device {rig.device(MTU, super_frames)}")
+        return _compared(rig, server)
+
+    return play
+
+
+_WRITES_LINE: Final = f"--size {WRITE_OCTETS} --verify all --json {_RESULT}"
+
+
+def _start_target(rig: Rig, super_frames: bool = False) -> Process:
+    server = rig.start_ours("write-bw", MTU, ["--listen", f"{OUTSIDE}:{PORT}"], super_frames)
+    server.await_text("waiting at", START_SECONDS)
+    return server
+
+
+def _compared(rig: Rig, server: Process) -> str:
+    if server.wait() != 0:
+        raise RigError(f"the other end failed: {server.errors}")
+    return verified(rig.result())
+
+
+def verified(result: dict[str, Any]) -> str:
+    """What a run of Writes came to, in a line; every byte has to have been compared and right."""
+    if not result["verified"] or result["corrupt_bytes"] or result["compared_bytes"] != result["bytes"]:
+        raise RigError(f"not every byte was compared and right: {result}")
+    again = result["retransmitted_segments"]
+    return (
+        f"{result['bytes']} bytes in {result['messages']} Writes, all compared; {again} segments sent again"
+    )
+
+
+def pulled(rig: Rig) -> str:
+    """The cable is pulled while Writes are under way, and connected again: the connection has to go on."""
+    rig.give_link_to_kernel(MTU, owns_address=False)
+    server = _start_target(rig)
+    line = f"{_WRITES_LINE} --duration {STREAM_SECONDS} --device {rig.device()}"
+    rig.shell.start(f"warpline-bench write-bw {OUTSIDE}:{PORT} {line}")
+    time.sleep(STREAM_SECONDS / 3)
+    rig.guest.set_link(up=False)
+    time.sleep(PULLED_SECONDS)
+    rig.guest.set_link(up=True)
+    rig.run(f"until [ -s {_RESULT} ]; do sleep 0.1; done")
+    return f"down for {PULLED_SECONDS:.0f} s: {_compared(rig, server)}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case."""
+
+    what: str
+    play: Callable[[Rig], str]
+
+
+CASES: Final = (
+    Case("port", look),
+    Case("Linux: we ping", ping_kernel),
+    Case("Linux: it pings us", kernel_pings),
+    Case("Linux: files", files(MTU)),
+    Case("Linux: files, MTU 9000", files(JUMBO_MTU)),
+    Case("Linux: files, by reference", files(MTU, by_reference=True)),
+    Case("Linux: files, super-frames", files(MTU, super_frames=True)),
+    Case("ours: ping", ping_ours),
+    Case("ours: Writes", writes()),
+    Case("ours: Writes, super-frames", writes(super_frames=True)),
+    Case("ours: Writes, sleeping", writes("--events")),
+    Case("ours: Writes, cable pulled", pulled),
+)
+"""The first tells the others what the port offers."""
