@@ -44,6 +44,11 @@ impl ConnectionRequest {
         self.pair.local
     }
 
+    /// Returns the core that serves the connection.
+    pub const fn core(&self) -> u8 {
+        self.connection.core()
+    }
+
     /// Returns the peer's Private Data.
     // Requirements: MPA-7.1.1-19
     pub fn private_data(&self) -> &[u8] {

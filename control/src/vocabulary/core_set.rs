@@ -79,6 +79,20 @@ impl CoreSet {
     }
 }
 
+impl FromIterator<u8> for CoreSet {
+    /// Returns the set of these cores.
+    ///
+    /// # Panics
+    ///
+    /// If one has a number that no core has.
+    fn from_iter<I: IntoIterator<Item = u8>>(cores: I) -> Self {
+        cores.into_iter().fold(Self::EMPTY, |set, core| {
+            assert!(usize::from(core) < limits::CORES_MAX, "no device has a core {core}");
+            set.with(core)
+        })
+    }
+}
+
 impl fmt::Display for CoreSet {
     /// Writes them as a sentence does: `core 2`, `cores 0, 1 and 5`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -111,7 +125,7 @@ mod tests {
 
     #[test]
     fn it_reads_as_part_of_a_sentence() {
-        let set = |cores: &[u8]| cores.iter().fold(CoreSet::EMPTY, |set, core| set.with(*core));
+        let set = |cores: &[u8]| cores.iter().copied().collect::<CoreSet>();
         let texts = [&[2][..], &[0, 1], &[0, 1, 5]].map(|cores| set(cores).to_string());
         assert_eq!(texts, ["core 2", "cores 0 and 1", "cores 0, 1 and 5"]);
     }

@@ -22,6 +22,7 @@ mod posting;
 mod quota;
 mod resources;
 mod revocation;
+mod several_cores;
 mod shared_receives;
 mod startup_faults;
 mod stream_memory;

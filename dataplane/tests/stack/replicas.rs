@@ -385,8 +385,10 @@ fn a_given_port_is_its_owners() {
         cores.connect(core, 5, local, peer());
         cores.settle();
         let events = cores.take_events(core);
-        let is_refused =
-            matches!(events.as_slice(), [Event::ConnectFailed { token: 5, error: ConnectError::OtherCore }]);
+        let is_refused = matches!(
+            events.as_slice(),
+            [Event::ConnectFailed { token: 5, error: ConnectError::OtherCore { .. } }]
+        );
         assert_eq!(is_refused, core != 2, "core {core}: {events:?}");
     }
     assert_eq!(segments(&mut cores).len(), 1, "the SYN of core 2");

@@ -39,8 +39,8 @@
 //!
 //! Core 0 takes the frames of the others from their rings when it receives, a bounded number in each call,
 //! and hands them to the device. What that has no room for waits, a burst at most, and the rings fill; then
-//! the others keep their frames, as at any full device. While the frames of core 0 wait as well, they have the
-//! first of what room there is in one of so many calls as there are cores.
+//! the others keep their frames, as at any full device. While the frames of core 0 wait as well, they have
+//! the first of what room there is in one of so many calls as there are cores.
 
 pub(crate) mod classify;
 mod exchange;

@@ -297,7 +297,7 @@ fn a_queue_pair_belongs_to_the_core_of_its_home() {
     let ring = Arc::new(CompletionRing::new(8));
     let new = || {
         let (depths, rings) = (QueueDepths { send: 2, receive: 2 }, CompletionRings::shared(ring.clone()));
-        let doorbells = CoreDoorbells::from_iter(cores.iter().cloned());
+        let doorbells: CoreDoorbells = cores.iter().cloned().collect();
         SharedQp::new(QpNumber(7), ProtectionDomainId(1), depths, rings, doorbells)
     };
     let (unstarted, qp, other) = (new(), new(), new());
