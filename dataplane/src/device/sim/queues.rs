@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::{Parcel, Shared, SimDevice};
+use crate::device::Capabilities;
 use crate::device::path::Buffers;
 use crate::device::path::middlebox::ETHERNET_OCTETS;
 use crate::device::spread::classify::{Content, classify};
@@ -74,7 +75,10 @@ impl SimDevice {
     #[must_use]
     pub fn sharing(self, count: usize) -> Vec<Self> {
         self.network.lock().wakers[self.end.index()].resize(count, None);
-        (0..count).map(|queue| Self { queue, network: self.network.clone(), ..self }).collect()
+        // Each may keep its part.
+        let frames = self.capabilities.frames / count;
+        let capabilities = Capabilities { frames, ..self.capabilities };
+        (0..count).map(|queue| Self { queue, network: self.network.clone(), capabilities, ..self }).collect()
     }
 }
 

@@ -86,7 +86,8 @@ pub enum Queues {
 
 /// Returns a device for each core of `steering`: the one at index *i* is that of core *i*, and allocates from
 /// the pool of the device that was given for it, whose capabilities it has. With [`Queues::One`] only the
-/// first of `devices` receives and transmits.
+/// first of `devices` receives and transmits, and [`Capabilities::frames`] of each is the part that its core
+/// may keep of the frames received there.
 ///
 /// # Panics
 ///
@@ -97,10 +98,7 @@ pub fn spread<D: Device>(devices: Vec<D>, queues: Queues, steering: &Arc<Steerin
     assert!(cores <= limits::CORES_MAX, "{cores} cores");
     let state = Arc::new(SteeringState::new(steering.clone()));
     let inboxes: Arc<[_]> = (0..cores).map(|_| CachePadded::new(Inbox::new())).collect();
-    // Half of a device's frames at most are in rings, whatever cores stall.
-    let part = |device: &D| (device.capabilities().frames / (2 * cores)).max(1);
-    let ring_frames: Vec<_> =
-        devices.iter().map(|device| part(device).min(limits::FRAMES_BETWEEN_CORES)).collect();
+    let ring_frames: Vec<_> = devices.iter().map(|device| ring_frames(device, queues, cores)).collect();
     let has_ring = |one, other| queues == Queues::PerCore || one == 0 || other == 0;
     let exchanges = Exchange::all(&inboxes, &ring_frames, has_ring);
     let ways = match queues {
@@ -120,6 +118,18 @@ pub fn spread<D: Device>(devices: Vec<D>, queues: Queues, steering: &Arc<Steerin
             device,
         })
         .collect()
+}
+
+/// Returns how many frames each ring from a core has room for. If all other cores stall, a quarter of the
+/// frames that the cores may keep is in rings. Of a port with one queue, whose frames all come from the pool
+/// of core 0, each core has its part for the ring to it; else from the pool of each core as many rings are
+/// filled as there are other cores.
+fn ring_frames<D: Device>(device: &D, queues: Queues, cores: usize) -> usize {
+    let rings = match queues {
+        Queues::PerCore => cores,
+        Queues::One => 1,
+    };
+    (device.capabilities().frames / (4 * rings)).clamp(1, limits::FRAMES_BETWEEN_CORES)
 }
 
 /// Returns the ways of frames of all cores if core 0 has the only queue.
