@@ -8,6 +8,7 @@ use warpline_dataplane::core::{Config, Core, Place};
 use warpline_dataplane::device::Device;
 use warpline_dataplane::device::sim::{SimDevice, SimFrame};
 use warpline_dataplane::device::spread::{Queues, spread};
+use warpline_dataplane::qp::shared::CoreDoorbells;
 use warpline_dataplane::ring::{Command, Event, Rings};
 use warpline_dataplane::statistics::Statistics;
 use warpline_dataplane::steering::Steering;
@@ -64,7 +65,6 @@ impl HostCore {
 /// The cores of a host.
 pub struct Host {
     pub cores: Vec<HostCore>,
-    pub steering: Arc<Steering>,
 }
 
 impl Host {
@@ -92,12 +92,17 @@ impl Host {
                 placed(spread(devices, Queues::One, &steering), &steering, config)
             }
         };
-        Self { cores, steering }
+        Self { cores }
     }
 
     /// Has a core carry out a command.
     pub fn command(&self, core: usize, command: Command) {
         assert!(self.cores[core].rings.commands.push(command).is_ok(), "command ring full");
+    }
+
+    /// Returns the doorbells of all cores.
+    pub fn doorbells(&self) -> CoreDoorbells {
+        self.cores.iter().map(|core| core.rings.doorbells.clone()).collect()
     }
 
     /// Returns true if all cores have taken all commands.
