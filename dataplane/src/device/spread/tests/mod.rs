@@ -68,9 +68,8 @@ impl Bench {
     fn poll_all(&mut self) -> Vec<Vec<Vec<u8>>> {
         let mut received = vec![Vec::new(); self.cores.len()];
         while self.cores.iter().any(|core| core.next_arrival().is_some()) {
-            for core in 0..self.cores.len() {
-                let frames = self.poll(core);
-                received[core].extend(frames);
+            for (core, received) in received.iter_mut().enumerate() {
+                received.extend(self.poll(core));
             }
         }
         received

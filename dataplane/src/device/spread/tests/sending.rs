@@ -68,15 +68,18 @@ fn a_full_device_loses_nothing() {
         assert_eq!(bench.cores[0].next_arrival(), Some(Instant::ZERO), "the loop goes on");
     }
     // A burst has left the ring, and waits at core 0.
-    let room = (0..).take_while(|more| send(&mut bench, 1, sent + more)).count();
-    assert_eq!(room, limits::RECEIVE_BURST_FRAMES);
+    let mut more = 0;
+    while send(&mut bench, 1, sent + more) {
+        more += 1;
+    }
+    assert_eq!(more as usize, limits::RECEIVE_BURST_FRAMES);
     assert!(arrived(&mut bench).is_empty());
     bench.network.set_transmit_credit(End::A, None);
     while bench.cores[0].next_arrival().is_some() {
         let _ = bench.poll(0);
     }
     let numbers: Vec<_> = arrived(&mut bench).into_iter().map(|(_, number)| number).collect();
-    assert_eq!(numbers, (0..sent + room as u32).collect::<Vec<_>>());
+    assert_eq!(numbers, (0..sent + more).collect::<Vec<_>>());
     assert_eq!(bench.network.held_frames(End::A), 0);
 }
 
@@ -99,9 +102,9 @@ fn cores_have_equal_parts_of_a_slow_device() {
     let mut kept = Vec::new();
     for _ in 0..400 {
         bench.network.set_transmit_credit(End::A, Some(8));
-        for core in 1..4 {
-            while send(&mut bench, core, next[core]) {
-                next[core] += 1;
+        for (core, next) in next.iter_mut().enumerate().skip(1) {
+            while send(&mut bench, core, *next) {
+                *next += 1;
             }
         }
         let _ = bench.poll(0);
