@@ -55,6 +55,13 @@ pub(crate) fn is_segment(octets: &[u8]) -> bool {
     }
 }
 
+/// Returns true for a segment over IPv4 whose header has options: some adapters do not find its ports.
+pub(crate) fn has_ipv4_options(octets: &[u8]) -> bool {
+    const NO_OPTIONS: u8 = 0x40 | (ipv4::Header::LEN / 4) as u8;
+    let link = if octets.get(12..LINK) == Some(&VLAN) { TAGGED_LINK } else { LINK };
+    octets.get(link - 2..link) == Some(&IPV4) && octets.get(link) != Some(&NO_OPTIONS)
+}
+
 /// Returns what the frame carries whose first octets, all headers among them, are `octets`.
 #[inline]
 pub(crate) fn classify(octets: &[u8]) -> Content {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::classify::{Content, classify, is_segment};
-use crate::device::Frame;
+use super::classify::{Content, classify, has_ipv4_options, is_segment};
+use crate::device::{ChecksumStatus, Frame, ReceivedChecksums};
 use crate::limits;
 use crate::steering::Steering;
 use crate::sync::{AtomicBool, Ordering};
@@ -92,8 +92,8 @@ impl Sorter {
         match frame.piece(0).map_or(Content::Other, classify) {
             Content::Segment(flow) => {
                 let owner = self.state.steering.owner(&flow);
-                if self.segments != Segments::All {
-                    self.compare(&flow, owner);
+                if matches!(self.segments, Segments::Misplaced { uncompared: 1.. }) {
+                    self.compare(frame, &flow, owner);
                 }
                 owner
             }
@@ -103,10 +103,11 @@ impl Sorter {
     }
 
     /// Compares the queue that a segment came to with that of its owner.
-    fn compare(&mut self, flow: &Flow, owner: u8) {
+    fn compare(&mut self, frame: &impl Frame, flow: &Flow, owner: u8) {
         let Segments::Misplaced { uncompared } = &mut self.segments else { return };
         // An adapter does not know of the ports that are restricted to a core.
-        if *uncompared == 0 || self.state.steering.restricted_to(flow.destination_port()).is_some() {
+        let is_restricted = self.state.steering.restricted_to(flow.destination_port()).is_some();
+        if is_restricted || !is_hashed(frame) {
             return;
         }
         *uncompared -= 1;
@@ -125,6 +126,7 @@ impl Sorter {
             && !self.state.steering.has_overrides()
             && let Some(Content::Segment(flow)) = frame.piece(0).map(classify)
             && self.state.steering.owner(&flow) == core
+            && is_hashed(frame)
         {
             self.state.record_difference();
         }
@@ -134,4 +136,12 @@ impl Sorter {
     pub(super) fn adapter_differs(&self) -> bool {
         self.state.adapter_differs()
     }
+}
+
+/// Returns true if every adapter hashes the addresses and ports of a segment: it has no options of IPv4, and
+/// its checksums are not known to be wrong. Else a stranger could send one, and have all others sorted.
+fn is_hashed(frame: &impl Frame) -> bool {
+    let ReceivedChecksums { ip, tcp } = frame.checksums();
+    let is_bad = ip == ChecksumStatus::Bad || tcp == ChecksumStatus::Bad;
+    !is_bad && !frame.piece(0).is_some_and(has_ipv4_options)
 }

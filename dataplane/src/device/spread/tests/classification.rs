@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::classify::{Content, classify, is_segment};
+use super::super::classify::{Content, classify, has_ipv4_options, is_segment};
 use super::frames::{self, flow, frame, packet, segment_packet};
 use crate::wire::ethernet::EtherType;
 use crate::wire::ipv4::Protocol;
@@ -17,6 +17,7 @@ fn a_segment_is_classified_by_its_flow() {
                 let octets = frame(vlan, ethertype, &segment_packet(&flow, 9, words));
                 assert_eq!(classify(&octets), Content::Segment(flow), "{vlan:?}, {words} words of options");
                 assert!(is_segment(&octets));
+                assert_eq!(has_ipv4_options(&octets), words > 0);
             }
         }
     }
