@@ -126,7 +126,7 @@ pub struct FastRegistration {
     pub base_to: u64,
     /// The rights, at most those of the first registration of the memory.
     pub access: Access,
-    /// Whether all streams of the domain may use it. If not, only the stream of the queue pair may, and its
-    /// peer may also invalidate it.
+    /// Whether all streams of the domain may use it, which is refused if several cores of the device have the
+    /// memory. If not, only the stream of the queue pair may, and its peer may also invalidate it.
     pub all_streams: bool,
 }

@@ -42,9 +42,12 @@
 //! have to be given up or computed by the device.
 
 mod access;
+mod claims;
 mod copy;
 #[cfg(feature = "dpdk")]
 mod huge;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod own;
 mod pool;
 mod prefetch;
@@ -55,6 +58,7 @@ mod target;
 pub use access::{
     Access, AccessError, Accessor, Binding, FastRegistration, Grant, Invalidation, ProtectionDomainId,
 };
+pub use claims::Claims;
 #[cfg(feature = "dpdk")]
 pub use huge::HugeBacking;
 pub use pool::{RegionPool, RegionPoolReport};

@@ -255,7 +255,8 @@ pub enum Status {
     /// operation that has none.
     LocalOperation,
     /// A local range is not registered, not of this Protection Domain or stream, lacks the right, or is out
-    /// of bounds.
+    /// of bounds; or memory was not registered anew or an STag not invalidated, for a reason of
+    /// [`BindError`](crate::memory::BindError) or [`InvalidationError`](crate::memory::InvalidationError).
     LocalProtection,
     /// A window was not bound, for a reason of [`BindError`](crate::memory::BindError).
     Bind,

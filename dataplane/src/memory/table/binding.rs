@@ -14,6 +14,8 @@ impl StagTable {
     // Requirements: DDP-8.2-03
     pub fn bind(&mut self, binding: &Binding, accessor: Accessor) -> Result<(), BindError> {
         let &Binding { window, registration, to, len: octets, access, zero_based } = binding;
+        self.refresh(window);
+        self.refresh(registration);
         let slot = self.free_slot(window, accessor)?;
         if !matches!(slot.kind, Kind::Window { .. }) {
             return Err(BindError::InvalidStag);
@@ -43,6 +45,9 @@ impl StagTable {
             access,
             stream: Some(accessor.stream),
         };
+        if let Some(claims) = &self.claims {
+            claims.take(window, false)?;
+        }
         self.count_window(window, registration);
         self.grant(window, granted);
         Ok(())
@@ -67,6 +72,7 @@ impl StagTable {
     /// [`BindError`]; nothing is changed then.
     pub fn register(&mut self, wanted: &FastRegistration, accessor: Accessor) -> Result<(), BindError> {
         let &FastRegistration { stag, offset, len: octets, base_to, access, all_streams } = wanted;
+        self.refresh(stag);
         let slot = self.free_slot(stag, accessor)?;
         let (Kind::Registration { allowed, windows }, Some(granted)) = (slot.kind, &slot.granted) else {
             return Err(BindError::InvalidStag);
@@ -85,12 +91,15 @@ impl StagTable {
         }
         let stream = (!all_streams).then_some(accessor.stream);
         let region = granted.region.clone();
+        if let Some(claims) = &self.claims {
+            claims.take(stag, all_streams)?;
+        }
         self.grant(stag, GrantedRange { region, start, octets, base_to, access, stream });
         Ok(())
     }
 
-    /// The slot of `accessor` that is to have the STag `name`: it must be invalid, have no readers, and have
-    /// another key.
+    /// The slot of `accessor` that is to have the STag `name`: it must be invalid, here and at every other
+    /// core, have no readers, and have another key.
     fn free_slot(&self, name: STag, accessor: Accessor) -> Result<&Slot, BindError> {
         let slot = match self.slots.get(name.index()) {
             Some(Some(slot)) if name.0 != 0 => slot,
@@ -99,8 +108,11 @@ impl StagTable {
         if slot.pd != accessor.pd {
             return Err(BindError::NotAssociated);
         }
-        if slot.key == name.key() {
-            return Err(BindError::KeyReused);
+        match &self.claims {
+            // Another core may have given it another key meanwhile.
+            Some(claims) => claims.can_take(name)?,
+            None if slot.key == name.key() => return Err(BindError::KeyReused),
+            None => {}
         }
         if slot.valid {
             return Err(BindError::StillValid);

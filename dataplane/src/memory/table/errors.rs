@@ -1,5 +1,7 @@
 //! Why an operation on the STag table was refused.
 
+use crate::memory::claims::ClaimError;
+
 /// Why an STag could not be inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InsertError {
@@ -38,7 +40,7 @@ pub enum BindError {
     /// It belongs to another Protection Domain, or the registration to another stream.
     #[error("the memory belongs to another Protection Domain or stream")]
     NotAssociated,
-    /// It is still valid under another key.
+    /// It is still valid under another key, at this core or another.
     #[error("the STag is still valid under another key: invalidate it first")]
     StillValid,
     /// Sends or Read Responses still read by its last STag.
@@ -59,6 +61,20 @@ pub enum BindError {
     /// The range is empty, or not inside the registration.
     #[error("the range is empty, or not inside the registration")]
     Bounds,
+    /// The registration is at several cores of the device. A work request changes what one core grants, so it
+    /// cannot register memory for all streams of the domain.
+    #[error("the memory is at several cores: it can be registered anew for one stream, or by control")]
+    SeveralCores,
+}
+
+impl From<ClaimError> for BindError {
+    fn from(error: ClaimError) -> Self {
+        match error {
+            ClaimError::Held => Self::StillValid,
+            ClaimError::KeyReused => Self::KeyReused,
+            ClaimError::SeveralCores => Self::SeveralCores,
+        }
+    }
 }
 
 /// Why an STag was not invalidated.
@@ -80,4 +96,11 @@ pub enum InvalidationError {
     /// Windows are bound to the registration, and must be invalidated first.
     #[error("windows are bound to the memory: invalidate them first")]
     WindowsBound,
+    /// A work request at another core of the device has made it valid, for streams there: only they can
+    /// invalidate it.
+    #[error("the STag is valid at another core: invalidate it at a queue pair there")]
+    OtherCore,
+    /// Several cores of the device have the registration, and streams at all of them may use it.
+    #[error("the memory is valid at several cores: deregister it instead")]
+    SeveralCores,
 }

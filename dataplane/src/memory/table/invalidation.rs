@@ -2,8 +2,22 @@
 //! or at the end of the stream they were for.
 
 use super::errors::InvalidationError;
-use super::{Kind, StagTable};
+use super::{Kind, Slot, StagTable};
+use crate::memory::claims::CoreClaims;
 use crate::memory::{Access, Accessor, Invalidation, STag};
+
+impl Slot {
+    /// Returns the STag that the slot `index` has now.
+    const fn stag(&self, index: usize) -> STag {
+        STag::new(index as u16, self.key)
+    }
+
+    /// Makes a slot invalid that this core may not grant any more. Only a registration becomes so without
+    /// this core, so there is no window to unbind.
+    fn refresh(&mut self, index: usize, claims: &CoreClaims) {
+        self.valid &= claims.is_granted(self.stag(index));
+    }
+}
 
 impl StagTable {
     /// Makes `stag` invalid: when this returns, no new access to its memory is allowed. The slot still
@@ -24,7 +38,9 @@ impl StagTable {
         accessor: Accessor,
         by: Invalidation,
     ) -> Result<(), InvalidationError> {
-        let slot = self.slot(stag).filter(|slot| slot.valid).ok_or(InvalidationError::InvalidStag)?;
+        self.refresh(stag);
+        let valid = self.slot(stag).filter(|slot| slot.valid);
+        let slot = valid.ok_or_else(|| self.why_invalid(stag, accessor))?;
         let granted = slot.granted.as_ref().ok_or(InvalidationError::InvalidStag)?;
         if slot.pd != accessor.pd {
             return Err(InvalidationError::NotAssociated);
@@ -42,8 +58,45 @@ impl StagTable {
         if let Kind::Registration { windows: 1.., .. } = slot.kind {
             return Err(InvalidationError::WindowsBound);
         }
+        if let Some(claims) = &self.claims {
+            // The stream is at this core, and no other may use the memory.
+            let at_this_core = granted.stream == Some(accessor.stream);
+            claims.release(stag, at_this_core).map_err(|_| InvalidationError::SeveralCores)?;
+        }
         self.invalidate_slot(stag.index());
         Ok(())
+    }
+
+    /// Returns why `accessor` cannot invalidate an STag that is not valid at this core.
+    fn why_invalid(&self, stag: STag, accessor: Accessor) -> InvalidationError {
+        let is_of_domain = |slot: &Slot| slot.pd == accessor.pd;
+        match (&self.claims, self.slots.get(stag.index())) {
+            (Some(claims), Some(Some(slot))) if is_of_domain(slot) && claims.is_other_cores(stag) => {
+                InvalidationError::OtherCore
+            }
+            _ => InvalidationError::InvalidStag,
+        }
+    }
+
+    /// Makes the slot of `stag` invalid if it has become so elsewhere: what was registered for one stream
+    /// ends at the core of that stream.
+    pub(super) fn refresh(&mut self, stag: STag) {
+        let Self { slots, claims: Some(claims), .. } = self else { return };
+        if let Some(Some(slot)) = slots.get_mut(stag.index()) {
+            slot.refresh(stag.index(), claims);
+        }
+    }
+
+    /// Prepares for `stream`, whose queue pair begins at this core: what was registered for an earlier stream
+    /// of the same number, which ended at another core, becomes invalid here too.
+    // Requirements: DDP-8.3.1-03
+    pub fn begin_stream(&mut self, stream: u32) {
+        let Self { slots, claims: Some(claims), streams } = self else { return };
+        for index in streams.of(stream) {
+            if let Some(Some(slot)) = slots.get_mut(index) {
+                slot.refresh(index, claims);
+            }
+        }
     }
 
     /// Invalidates all STags that are for `stream` alone, whose queue pair is gone: another queue pair will
@@ -52,8 +105,19 @@ impl StagTable {
     // Requirements: DDP-8.3.1-03
     pub fn end_stream(&mut self, stream: u32) {
         while let Some(index) = self.streams.find(stream) {
+            self.end_grant(index);
             self.invalidate_slot(index);
             self.streams.set(index, None);
+        }
+    }
+
+    /// Gives back the claim of a valid slot whose only stream ends.
+    fn end_grant(&self, index: usize) {
+        if let (Some(claims), Some(Some(slot))) = (&self.claims, self.slots.get(index))
+            && slot.valid
+        {
+            let released = claims.release(slot.stag(index), true);
+            debug_assert_eq!(released, Ok(()), "its stream was at this core alone");
         }
     }
 

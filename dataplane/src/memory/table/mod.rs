@@ -5,7 +5,9 @@
 //! application shows its right to memory by owning it. The table is the RNIC's part: which memory a stream
 //! may access, and until when. What a slot grants at a time changes faster, by work requests and by the
 //! peers' own messages: an STag is *invalidated* (`invalidation`), and from then on the slot grants nothing,
-//! until it is *bound* or *registered* again under another key (`binding`), or removed.
+//! until it is *bound* or *registered* again under another key (`binding`), or removed. Where a device has
+//! several cores, each with a table of its own, no two of them grant what only one may: see
+//! [`claims`](super::claims).
 //!
 //! Sends and Read Responses read from memory when they are built, and again when they are retransmitted. They
 //! count as readers ([`retain`], [`release`]), and while there are any, the slot keeps its memory and its
@@ -22,6 +24,8 @@
 // Requirements: DDP-8.3-06, DDP-8.3.2-05, DDP-8.3-04, DDP-8.3.1-01, RDMAP-8.1-01
 
 mod binding;
+#[cfg(test)]
+mod cores_tests;
 mod errors;
 mod invalidation;
 #[cfg(test)]
@@ -32,6 +36,9 @@ mod tests;
 
 pub use errors::{BindError, InsertError, InvalidationError, RemoveError};
 
+use std::sync::Arc;
+
+use super::claims::{Claims, CoreClaims, Holder};
 use super::{Access, AccessError, Accessor, Grant, ProtectionDomainId, Region, STag, Target};
 use crate::limits;
 use streams::Streams;
@@ -161,12 +168,14 @@ impl Slot {
     }
 }
 
-/// The STags of one core. Each core has its own table; the control thread keeps their slots the same.
+/// The STags of one core. Each core has its own table, with the slots that control gives it.
 #[derive(Debug)]
 pub struct StagTable {
     slots: Vec<Option<Slot>>,
     /// The slots that are for one stream.
     streams: Streams,
+    /// This core's view of what it and the others may grant; `None` if it is the only core of its device.
+    claims: Option<CoreClaims>,
 }
 
 impl StagTable {
@@ -177,10 +186,22 @@ impl StagTable {
 
     /// An empty table of `slots` slots. STags of later slots are refused.
     pub fn with_slots(slots: usize) -> Self {
-        Self { slots: (0..slots).map(|_| None).collect(), streams: Streams::new(slots) }
+        Self { slots: (0..slots).map(|_| None).collect(), streams: Streams::new(slots), claims: None }
     }
 
-    /// Registers `grant` under `stag`, which the caller chose.
+    /// Creates the table of core number `core` of several, which share `claims`.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer claims than slots.
+    pub fn with_claims(slots: usize, claims: Arc<Claims>, core: u8) -> Self {
+        let claims = CoreClaims::new(claims, core);
+        assert!(slots <= claims.slots(), "{slots} slots, {} claims", claims.slots());
+        Self { claims: Some(claims), ..Self::with_slots(slots) }
+    }
+
+    /// Registers `grant` under `stag`, which the caller chose. If another core of the device had it before
+    /// and has invalidated it or given it another name, it is invalid here from the beginning.
     ///
     /// # Errors
     ///
@@ -192,6 +213,11 @@ impl StagTable {
         let octets = region.len();
         self.take_slot(stag, pd, Kind::Registration { allowed: access, windows: 0 })?;
         self.grant(stag, GrantedRange { region, start: 0, octets, base_to, access, stream });
+        if let Some(claims) = &self.claims
+            && !claims.enter(stag, Holder::Registration)
+        {
+            self.invalidate_slot(stag.index());
+        }
         Ok(())
     }
 
@@ -201,7 +227,11 @@ impl StagTable {
     ///
     /// [`InsertError::NoSlot`].
     pub fn allocate_window(&mut self, stag: STag, pd: ProtectionDomainId) -> Result<(), InsertError> {
-        self.take_slot(stag, pd, Kind::Window { of: 0 })
+        self.take_slot(stag, pd, Kind::Window { of: 0 })?;
+        if let Some(claims) = &self.claims {
+            claims.enter(stag, Holder::Nobody);
+        }
+        Ok(())
     }
 
     fn take_slot(&mut self, stag: STag, pd: ProtectionDomainId, kind: Kind) -> Result<(), InsertError> {
@@ -233,7 +263,7 @@ impl StagTable {
     // Requirements: DDP-8.3.1-07
     pub fn remove(&mut self, stag: STag) -> Result<(), RemoveError> {
         self.check_unused(stag)?;
-        self.invalidate_slot(stag.index());
+        self.leave_slot(stag);
         self.streams.set(stag.index(), None);
         self.slots[stag.index()] = None;
         Ok(())
@@ -256,7 +286,15 @@ impl StagTable {
     /// use the memory by it. Readers still read.
     pub fn revoke(&mut self, stag: STag) {
         if self.named_slot(stag).is_some() {
-            self.invalidate_slot(stag.index());
+            self.leave_slot(stag);
+        }
+    }
+
+    /// Makes the slot of `stag` invalid, and gives back what this core holds of it.
+    fn leave_slot(&mut self, stag: STag) {
+        self.invalidate_slot(stag.index());
+        if let Some(claims) = &self.claims {
+            claims.leave(stag);
         }
     }
 

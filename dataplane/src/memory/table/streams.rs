@@ -47,20 +47,18 @@ impl Streams {
 
     /// A slot of `stream`.
     pub(super) fn find(&self, stream: u32) -> Option<usize> {
+        self.of(stream).next()
+    }
+
+    /// The slots of `stream`.
+    pub(super) fn of(&self, stream: u32) -> impl Iterator<Item = usize> {
         let stream = stream.wrapping_add(1);
-        let first = self.rings[self.bucket(stream)].checked_sub(1)? as usize;
-        let mut at = first;
-        loop {
-            visits::record(1);
-            let place = self.of_slot[at];
-            if place.stream == stream {
-                return Some(at);
-            }
-            at = usize::from(place.next);
-            if at == first {
-                return None;
-            }
-        }
+        let first = self.rings[self.bucket(stream)].checked_sub(1).map(|first| first as usize);
+        let ring = core::iter::successors(first, move |at| {
+            let next = usize::from(self.of_slot[*at].next);
+            (Some(next) != first).then_some(next)
+        });
+        ring.inspect(|_| visits::record(1)).filter(move |at| self.of_slot[*at].stream == stream)
     }
 
     const fn bucket(&self, stream: u32) -> usize {

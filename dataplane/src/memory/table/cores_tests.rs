@@ -1,0 +1,482 @@
+//! Random work on the tables of three cores that share claims, beside a model that has one truth for each
+//! slot: what it grants, to whom, and at which core. After each step every stream reaches, by every name, at
+//! its core exactly what the model lets it reach.
+
+use super::*;
+use crate::memory::{Binding, FastRegistration, Invalidation};
+
+const PD: ProtectionDomainId = ProtectionDomainId(1);
+const CORES: usize = 3;
+const STREAMS: usize = 4;
+const SLOTS: usize = 4;
+/// Slots from this one on are windows, those before registrations.
+const WINDOWS: usize = 2;
+const KEYS: u16 = 4;
+const ALL: Access = Access::all();
+
+/// What a slot grants.
+#[derive(Clone, Copy, Debug)]
+struct Granted {
+    /// The core that has granted it; `None` for a registration as control has made it.
+    core: Option<usize>,
+    stream: Option<usize>,
+    /// The registration that a window is bound to.
+    of: Option<usize>,
+}
+
+/// A slot that is in use.
+#[derive(Clone, Debug)]
+struct Entry {
+    first: STag,
+    /// The queue pair that it was registered for.
+    exclusive: Option<usize>,
+    key: u16,
+    granted: Option<Granted>,
+    has: [bool; CORES],
+}
+
+impl Entry {
+    fn is_at_several(&self) -> bool {
+        self.has.iter().filter(|has| **has).count() > 1
+    }
+
+    /// Returns what it grants at `core`.
+    fn granted_at(&self, core: usize) -> Option<Granted> {
+        self.granted.filter(|granted| self.has[core] && granted.core.is_none_or(|at| at == core))
+    }
+}
+
+/// A queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stream {
+    Destroyed,
+    Idle,
+    At(usize),
+}
+
+/// How often what the test is about has happened.
+#[derive(Debug, Default)]
+struct Seen {
+    bound: usize,
+    registered: usize,
+    at_other_core: usize,
+    at_several_cores: usize,
+    held_elsewhere: usize,
+    given_invalid: usize,
+    forgotten: usize,
+}
+
+struct World {
+    rng: fastrand::Rng,
+    claims: Arc<Claims>,
+    tables: Vec<StagTable>,
+    slots: [Option<Entry>; SLOTS],
+    streams: [Stream; STREAMS],
+    seen: Seen,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let claims = Arc::new(Claims::new(SLOTS));
+        let table = |core| StagTable::with_claims(SLOTS, claims.clone(), core as u8);
+        Self {
+            rng: fastrand::Rng::with_seed(seed),
+            tables: (0..CORES).map(table).collect(),
+            claims,
+            slots: [const { None }; SLOTS],
+            streams: [Stream::Destroyed; STREAMS],
+            seen: Seen::default(),
+        }
+    }
+
+    /// Returns a name of slot `slot`, mostly the one that it has.
+    fn name(&mut self, slot: usize) -> STag {
+        let current = self.slots[slot].as_ref().map_or(0, |entry| entry.key);
+        let key = if self.rng.u8(..4) > 0 { current } else { self.rng.u16(..KEYS) };
+        STag::new(slot as u16, key)
+    }
+
+    fn next_name(&mut self, slot: usize) -> STag {
+        let stag = self.name(slot);
+        stag.with_key((stag.key() + 1) % KEYS)
+    }
+
+    /// Assigns a name to a slot, as control does.
+    fn assign(&mut self, slot: usize) {
+        let stream = self.rng.usize(..STREAMS);
+        let is_exclusive = slot < WINDOWS && self.streams[stream] != Stream::Destroyed && self.rng.bool();
+        let exclusive = is_exclusive.then_some(stream);
+        let first = STag::new(slot as u16, self.rng.u16(1..KEYS));
+        let granted = (slot < WINDOWS).then_some(Granted { core: None, stream: exclusive, of: None });
+        let entry = Entry { first, exclusive, key: first.key(), granted, has: [false; CORES] };
+        self.slots[slot].get_or_insert(entry);
+    }
+
+    fn give(&mut self, slot: usize, core: usize) {
+        let Some(entry) = self.slots[slot].as_mut().filter(|entry| !entry.has[core]) else { return };
+        entry.has[core] = true;
+        let table = &mut self.tables[core];
+        if slot >= WINDOWS {
+            return assert_eq!(table.allocate_window(entry.first, PD), Ok(()));
+        }
+        let stream = entry.exclusive.map(|stream| stream as u32);
+        let grant = Grant { stream, ..Grant::new(Region::heap(16).unwrap(), PD, 0, ALL) };
+        assert_eq!(table.insert(entry.first, grant), Ok(()));
+        self.seen.given_invalid += usize::from(entry.granted_at(core).is_none());
+    }
+
+    /// Takes a slot from all cores, as control does, unless windows are bound to it.
+    fn forget(&mut self, slot: usize) {
+        let Some(entry) = &self.slots[slot] else { return };
+        let having: Vec<usize> = (0..CORES).filter(|core| entry.has[*core]).collect();
+        let first = entry.first;
+        for core in &having {
+            let bound = self.has_windows(slot, *core);
+            let expected = if bound { Err(RemoveError::WindowsBound) } else { Ok(()) };
+            assert_eq!(self.tables[*core].check_unused(first), expected);
+        }
+        if having.iter().any(|core| self.has_windows(slot, *core)) {
+            return;
+        }
+        for core in having {
+            self.tables[core].revoke(first);
+            assert_eq!(self.tables[core].remove(first), Ok(()));
+        }
+        self.claims.forget(first);
+        self.slots[slot] = None;
+        self.seen.forgotten += 1;
+    }
+
+    /// Returns true if a window is bound to registration `slot` at `core`.
+    fn has_windows(&self, slot: usize, core: usize) -> bool {
+        let granted = |entry: &Option<Entry>| entry.as_ref()?.granted_at(core);
+        self.slots.iter().filter_map(granted).any(|granted| granted.of == Some(slot))
+    }
+
+    fn change_stream(&mut self, stream: usize, core: usize) {
+        let number = stream as u32;
+        match self.streams[stream] {
+            Stream::Destroyed => self.streams[stream] = Stream::Idle,
+            Stream::Idle if self.rng.u8(..4) > 0 => {
+                self.tables[core].begin_stream(number);
+                self.streams[stream] = Stream::At(core);
+            }
+            Stream::At(_) if self.rng.u8(..4) > 0 => {}
+            // One without a core ends at any.
+            state @ (Stream::Idle | Stream::At(_)) => {
+                let core = if let Stream::At(home) = state { home } else { core };
+                self.tables[core].end_stream(number);
+                self.streams[stream] = Stream::Destroyed;
+                for entry in self.slots.iter_mut().flatten() {
+                    if entry.exclusive == Some(stream) {
+                        self.claims.end_stream(entry.first);
+                    }
+                    entry.granted = entry.granted.filter(|granted| granted.stream != Some(stream));
+                }
+            }
+        }
+    }
+
+    fn invalidate(&mut self, slot: usize, stream: usize, core: usize) {
+        let stag = self.name(slot);
+        let by = if self.rng.bool() { Invalidation::Local } else { Invalidation::Remote };
+        let expected = self.model_invalidate(stag, stream, core, by);
+        let who = Accessor { pd: PD, stream: stream as u32 };
+        assert_eq!(self.tables[core].invalidate(stag, who, by), expected, "{stag:?} {:?}", self.slots[slot]);
+        match expected {
+            Ok(()) => self.slots[slot].as_mut().unwrap().granted = None,
+            Err(InvalidationError::OtherCore) => self.seen.at_other_core += 1,
+            Err(InvalidationError::SeveralCores) => self.seen.at_several_cores += 1,
+            Err(_) => {}
+        }
+    }
+
+    fn model_invalidate(
+        &self,
+        stag: STag,
+        stream: usize,
+        core: usize,
+        by: Invalidation,
+    ) -> Result<(), InvalidationError> {
+        let named = self.slots[stag.index()].as_ref().filter(|entry| entry.key == stag.key());
+        let entry = named.filter(|entry| entry.has[core]).ok_or(InvalidationError::InvalidStag)?;
+        let granted = entry.granted.ok_or(InvalidationError::InvalidStag)?;
+        if entry.granted_at(core).is_none() {
+            return Err(InvalidationError::OtherCore);
+        }
+        let is_own = granted.stream == Some(stream);
+        if by == Invalidation::Remote && !is_own {
+            let is_shared = granted.stream.is_none();
+            return Err(if is_shared { InvalidationError::Shared } else { InvalidationError::NotAssociated });
+        }
+        if self.has_windows(stag.index(), core) {
+            return Err(InvalidationError::WindowsBound);
+        }
+        if granted.core.is_none() && entry.is_at_several() && !is_own {
+            return Err(InvalidationError::SeveralCores);
+        }
+        Ok(())
+    }
+
+    /// Returns the slot of `name` if it can be granted anew at `core`.
+    fn free_slot(&self, name: STag, core: usize) -> Result<&Entry, BindError> {
+        let entry = self.slots[name.index()].as_ref().filter(|entry| entry.has[core] && name.0 != 0);
+        match entry.ok_or(BindError::InvalidStag)? {
+            entry if entry.key == name.key() => Err(BindError::KeyReused),
+            entry if entry.granted.is_some() => Err(BindError::StillValid),
+            entry => Ok(entry),
+        }
+    }
+
+    fn bind(&mut self, slot: usize, stream: usize, core: usize) {
+        let window = self.next_name(slot);
+        let below = self.rng.usize(..WINDOWS);
+        let registration = self.name(below);
+        let expected = self.model_bind(window, registration, stream, core);
+        let access = Access::REMOTE;
+        let binding = Binding { window, registration, to: 0, len: 16, access, zero_based: false };
+        let who = Accessor { pd: PD, stream: stream as u32 };
+        assert_eq!(self.tables[core].bind(&binding, who), expected, "{binding:?}");
+        self.seen.bound += usize::from(expected.is_ok());
+        self.grant(window, expected, Granted { core: Some(core), stream: Some(stream), of: Some(below) });
+    }
+
+    fn model_bind(
+        &self,
+        window: STag,
+        registration: STag,
+        stream: usize,
+        core: usize,
+    ) -> Result<(), BindError> {
+        self.free_slot(window, core)?;
+        if window.index() < WINDOWS {
+            return Err(BindError::InvalidStag);
+        }
+        let below = self.slots[registration.index()].as_ref().filter(|entry| entry.key == registration.key());
+        let granted = below.and_then(|entry| entry.granted_at(core)).ok_or(BindError::InvalidStag)?;
+        if granted.stream.is_some_and(|only| only != stream) {
+            return Err(BindError::NotAssociated);
+        }
+        Ok(())
+    }
+
+    fn register(&mut self, slot: usize, stream: usize, core: usize) {
+        let stag = self.next_name(slot);
+        let all_streams = self.rng.bool();
+        let expected = self.model_register(stag, core, all_streams);
+        let wanted = FastRegistration { stag, offset: 0, len: 16, base_to: 0, access: ALL, all_streams };
+        let who = Accessor { pd: PD, stream: stream as u32 };
+        assert_eq!(self.tables[core].register(&wanted, who), expected, "{wanted:?}");
+        self.seen.registered += usize::from(expected.is_ok());
+        let stream = (!all_streams).then_some(stream);
+        self.grant(stag, expected, Granted { core: Some(core), stream, of: None });
+    }
+
+    fn model_register(&self, stag: STag, core: usize, all_streams: bool) -> Result<(), BindError> {
+        let entry = self.free_slot(stag, core)?;
+        if stag.index() >= WINDOWS {
+            return Err(BindError::InvalidStag);
+        }
+        if self.has_windows(stag.index(), core) {
+            return Err(BindError::WindowsBound);
+        }
+        if all_streams && entry.is_at_several() {
+            return Err(BindError::SeveralCores);
+        }
+        Ok(())
+    }
+
+    /// Records what a work request has granted, or why it was refused.
+    fn grant(&mut self, stag: STag, result: Result<(), BindError>, granted: Granted) {
+        let Some(entry) = &mut self.slots[stag.index()] else { return };
+        match result {
+            Ok(()) => (entry.key, entry.granted) = (stag.key(), Some(granted)),
+            Err(BindError::SeveralCores) => self.seen.at_several_cores += 1,
+            Err(BindError::StillValid) => {
+                let elsewhere =
+                    entry.granted.is_some_and(|held| held.core.is_some() && held.core != granted.core);
+                self.seen.held_elsewhere += usize::from(elsewhere);
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn step(&mut self) {
+        let (slot, core) = (self.rng.usize(..SLOTS), self.rng.usize(..CORES));
+        let stream = self.rng.usize(..STREAMS);
+        match (self.rng.u8(..20), self.streams[stream]) {
+            (0..2, _) => self.assign(slot),
+            (2..6, _) => self.give(slot, core),
+            (6, _) => self.forget(slot),
+            (7..9, _) => self.change_stream(stream, core),
+            (9..13, Stream::At(core)) => self.invalidate(slot, stream, core),
+            (13..17, Stream::At(core)) => self.bind(slot, stream, core),
+            (17.., Stream::At(core)) => self.register(slot, stream, core),
+            _ => {}
+        }
+    }
+
+    /// Checks what each stream reaches at its core, by every name.
+    fn compare(&self) {
+        let at_cores = self.streams.iter().enumerate().filter_map(|(stream, state)| match state {
+            Stream::At(core) => Some((stream, *core)),
+            Stream::Destroyed | Stream::Idle => None,
+        });
+        for (stream, core) in at_cores {
+            let who = Accessor { pd: PD, stream: stream as u32 };
+            for (slot, key) in (0..SLOTS).flat_map(|slot| (0..KEYS).map(move |key| (slot, key))) {
+                let entry = self.slots[slot].as_ref().filter(|entry| entry.key == key);
+                let granted = entry.and_then(|entry| entry.granted_at(core));
+                let expected = match granted {
+                    None => Err(AccessError::InvalidStag),
+                    Some(Granted { stream: Some(only), .. }) if only != stream => {
+                        Err(AccessError::NotAssociated)
+                    }
+                    Some(_) => Ok(()),
+                };
+                let stag = STag::new(slot as u16, key);
+                let real = self.tables[core].check(stag, who, Access::REMOTE_READ, 0, 16).map(drop);
+                // A copy that its stream has invalidated at its own core says that it is for that stream.
+                let is_same = real == expected || real.is_err() && expected.is_err();
+                assert!(is_same, "{real:?} instead of {expected:?}: {stag:?} at {core}, {entry:?}");
+            }
+        }
+    }
+}
+
+/// Nothing is valid at two cores that only one may grant, nor at any core after it was invalidated or named
+/// anew, and every refusal has its reason.
+// Requirements: DDP-8.3-02, DDP-8.3.1-02, DDP-8.3.1-03
+#[test]
+fn the_cores_of_a_device_grant_as_one() {
+    let mut total = [0; 7];
+    for seed in 0..100 {
+        let mut world = World::new(seed);
+        for _ in 0..1000 {
+            world.step();
+            world.compare();
+        }
+        let Seen { bound, registered, at_other_core, at_several_cores, held_elsewhere, .. } = world.seen;
+        let Seen { given_invalid, forgotten, .. } = world.seen;
+        let seen =
+            [bound, registered, at_other_core, at_several_cores, held_elsewhere, given_invalid, forgotten];
+        for (total, seen) in total.iter_mut().zip(seen) {
+            *total += seen;
+        }
+    }
+    assert!(total.iter().all(|seen| *seen > 100), "too little has happened: {total:?}");
+}
+
+const STAG: STag = STag::new(0, 1);
+const WINDOW: STag = STag::new(2, 1);
+
+fn two_cores() -> [StagTable; 2] {
+    let claims = Arc::new(Claims::new(SLOTS));
+    [0, 1].map(|core| StagTable::with_claims(SLOTS, claims.clone(), core))
+}
+
+const fn stream(stream: u32) -> Accessor {
+    Accessor { pd: PD, stream }
+}
+
+fn is_valid(table: &StagTable, stag: STag, who: Accessor) -> bool {
+    table.check(stag, who, Access::REMOTE_READ, 0, 16).is_ok()
+}
+
+fn grant() -> Grant {
+    Grant::new(Region::heap(16).unwrap(), PD, 0, ALL)
+}
+
+/// A registration that one core has given another name comes to the next core invalid, and can be registered
+/// there once it is free.
+#[test]
+fn a_core_gets_nothing_that_was_invalidated() {
+    let [mut a, mut b] = two_cores();
+    a.insert(STAG, grant()).unwrap();
+    a.invalidate(STAG, stream(0), Invalidation::Local).unwrap();
+    let anew = |key, all_streams| FastRegistration {
+        stag: STAG.with_key(key),
+        offset: 0,
+        len: 16,
+        base_to: 0,
+        access: ALL,
+        all_streams,
+    };
+    a.register(&anew(2, true), stream(0)).unwrap();
+    b.insert(STAG, grant()).unwrap();
+    assert!(!is_valid(&b, STAG, stream(1)) && !is_valid(&b, STAG.with_key(2), stream(1)));
+    assert_eq!(b.register(&anew(3, false), stream(1)), Err(BindError::StillValid));
+    let by = Invalidation::Local;
+    assert_eq!(b.invalidate(STAG.with_key(2), stream(1), by), Err(InvalidationError::OtherCore));
+    assert!(is_valid(&a, STAG.with_key(2), stream(0)));
+    // It was granted at this core alone.
+    assert_eq!(a.invalidate(STAG.with_key(2), stream(0), by), Ok(()));
+    assert_eq!(b.register(&anew(2, false), stream(1)), Err(BindError::KeyReused));
+    assert_eq!(b.register(&anew(3, true), stream(1)), Err(BindError::SeveralCores));
+    assert_eq!(b.register(&anew(3, false), stream(1)), Ok(()));
+    assert!(is_valid(&b, STAG.with_key(3), stream(1)) && !is_valid(&a, STAG.with_key(3), stream(1)));
+}
+
+/// What all streams of a domain use at several cores no work request takes from some of them.
+#[test]
+fn memory_at_several_cores_stays_valid() {
+    let [mut a, mut b] = two_cores();
+    for table in [&mut a, &mut b] {
+        table.insert(STAG, grant()).unwrap();
+    }
+    let refused = a.invalidate(STAG, stream(0), Invalidation::Local);
+    assert_eq!(refused, Err(InvalidationError::SeveralCores));
+    assert!(is_valid(&a, STAG, stream(0)) && is_valid(&b, STAG, stream(1)));
+}
+
+/// The next queue pair with the number of one that has ended at another core does not have its memory.
+// Requirements: DDP-8.3.1-03
+#[test]
+fn a_number_begins_without_the_grants_of_its_last_stream() {
+    let [mut a, mut b] = two_cores();
+    for table in [&mut a, &mut b] {
+        table.insert(STAG, Grant { stream: Some(7), ..grant() }).unwrap();
+    }
+    a.begin_stream(7);
+    assert!(is_valid(&a, STAG, stream(7)));
+    a.end_stream(7);
+    b.begin_stream(7);
+    assert!(!is_valid(&b, STAG, stream(7)));
+    let window = |key| Binding {
+        window: WINDOW.with_key(key),
+        registration: STAG,
+        to: 0,
+        len: 16,
+        access: Access::REMOTE,
+        zero_based: false,
+    };
+    b.allocate_window(WINDOW, PD).unwrap();
+    assert_eq!(b.bind(&window(2), stream(7)), Err(BindError::InvalidStag));
+}
+
+/// A window that is bound at one core is bound at another after it was invalidated, and not before.
+#[test]
+fn a_window_is_bound_at_one_core_at_a_time() {
+    let [mut a, mut b] = two_cores();
+    for table in [&mut a, &mut b] {
+        table.insert(STAG, grant()).unwrap();
+        table.allocate_window(WINDOW, PD).unwrap();
+    }
+    let window = |key| Binding {
+        window: WINDOW.with_key(key),
+        registration: STAG,
+        to: 0,
+        len: 16,
+        access: Access::REMOTE,
+        zero_based: false,
+    };
+    a.bind(&window(2), stream(0)).unwrap();
+    assert_eq!(b.bind(&window(3), stream(1)), Err(BindError::StillValid));
+    let refused = b.invalidate(WINDOW.with_key(2), stream(1), Invalidation::Local);
+    assert_eq!(refused, Err(InvalidationError::OtherCore));
+    assert_eq!(a.invalidate(WINDOW.with_key(2), stream(0), Invalidation::Remote), Ok(()));
+    assert_eq!(b.bind(&window(3), stream(1)), Ok(()));
+    assert!(is_valid(&b, WINDOW.with_key(3), stream(1)) && !is_valid(&a, WINDOW.with_key(3), stream(1)));
+    b.end_stream(1);
+    assert_eq!(a.bind(&window(4), stream(0)), Ok(()));
+}
