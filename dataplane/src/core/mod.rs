@@ -157,7 +157,10 @@ impl<D: Device> Core<D> {
                 scan_budget: tcp::scan_budget::ScanBudget::new(),
             },
             placed_sends: OrderedPool::new(tables.placed_sends),
-            stags: StagTable::with_slots(tables.regions),
+            stags: match place.as_ref().and_then(Place::claims) {
+                Some(claims) => StagTable::with_claims(tables.regions, claims.clone(), number),
+                None => StagTable::with_slots(tables.regions),
+            },
             listeners: Listeners::new(
                 tables.listeners,
                 tables.connections,

@@ -62,6 +62,7 @@ impl<F> Endpoints<F> {
         if !matches!(connection.mode, Mode::Streaming) {
             return Some(Self::endpoint(now, id, connection, &mut self.queue_pairs, &mut self.context));
         }
+        self.context.stags.begin_stream(shared.number.0);
         let queue_pair = self.queue_pairs.bind(shared, id);
         Some(Endpoint { now, id, connection, queue_pair, context: &mut self.context })
     }

@@ -15,6 +15,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::notes::{HostNote, ReplicaNote};
 use crate::limits;
+use crate::memory::Claims;
 use crate::qp::shared::Doorbells;
 use crate::steering::Steering;
 use crate::sync::{AtomicU64, Ordering};
@@ -65,6 +66,8 @@ struct FrameRings<F> {
 pub struct Place<F> {
     core: u8,
     steering: Arc<Steering>,
+    /// What the cores may grant; `None` if there is one core.
+    claims: Option<Arc<Claims>>,
     /// Those of all cores.
     inboxes: Arc<[CachePadded<Inbox>]>,
     notes: NoteRings,
@@ -91,6 +94,7 @@ impl<F> Place<F> {
     pub fn all(steering: &Arc<Steering>) -> Vec<Self> {
         let cores = steering.cores();
         assert!(usize::from(cores) <= limits::CORES_MAX, "{cores} cores");
+        let claims = (cores > 1).then(|| Arc::new(Claims::new(limits::REGIONS_PER_CORE)));
         let inbox = || Inbox { senders: AtomicU64::new(0), doorbells: OnceLock::new() };
         let inboxes: Arc<[_]> = (0..cores).map(|_| CachePadded::new(inbox())).collect();
         note_rings(cores)
@@ -100,6 +104,7 @@ impl<F> Place<F> {
             .map(|((notes, frames), core)| Self {
                 core,
                 steering: steering.clone(),
+                claims: claims.clone(),
                 inboxes: inboxes.clone(),
                 notes,
                 frames,
@@ -125,6 +130,11 @@ impl<F> Place<F> {
     /// Returns who owns which flow.
     pub fn steering(&self) -> &Steering {
         &self.steering
+    }
+
+    /// Returns what the cores may grant of the memory that they have; `None` if there is one core.
+    pub const fn claims(&self) -> Option<&Arc<Claims>> {
+        self.claims.as_ref()
     }
 
     /// Returns true unless the core is the host core.
