@@ -49,7 +49,7 @@ mod swarm;
 
 use std::sync::Arc;
 
-use warpline_dataplane::memory::Grant;
+use warpline_dataplane::memory::{Claims, Grant};
 use warpline_dataplane::net::notice::Notice;
 use warpline_dataplane::qp::async_event::{AsyncEvent, AsyncEvents};
 use warpline_dataplane::qp::shared::CoreDoorbells;
@@ -80,6 +80,8 @@ pub(crate) struct EngineConfig {
     pub(crate) doorbells: CoreDoorbells,
     /// The cores, and where connections go.
     pub(crate) placement: Placement,
+    /// What the cores may grant, if there are several.
+    pub(crate) claims: Option<Arc<Claims>>,
     /// Where asynchronous events are reported.
     pub(crate) events: Arc<AsyncEvents>,
     /// Where names come from.
@@ -100,12 +102,17 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(config: EngineConfig) -> Self {
-        let EngineConfig { crc, capacity, quotas, doorbells, placement, events, mut random } = config;
+        let EngineConfig { crc, capacity, quotas, doorbells, placement, claims, events, mut random } = config;
         let next_port = random.next() as u16;
         let cores = placement.cores();
         Self {
             out: Outbox::new(cores),
-            registrations: Registrations::new(random, capacity.registrations, quotas.regions_per_domain),
+            registrations: Registrations::new(
+                random,
+                capacity.registrations,
+                quotas.regions_per_domain,
+                claims,
+            ),
             queue_pairs: QueuePairs::new(
                 capacity.queue_pairs,
                 quotas.queue_pairs_per_domain,
@@ -326,6 +333,8 @@ impl Engine {
 
 /// Handles a queue pair that its core has destroyed.
 fn on_destroyed(step: &mut Step<'_>, qp: QpNumber) {
+    // Another queue pair will have its number.
+    step.registrations.end_stream(qp);
     if let Some(pd) = step.queue_pairs.on_destroyed(step.out, qp) {
         step.registrations.forget_presence(pd);
     }

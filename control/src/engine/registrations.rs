@@ -9,11 +9,19 @@
 //! whether anything uses it (`Probe`), which changes nothing. Once all have answered that nothing does, no
 //! other core is given the memory, and all that have it remove it (`Remove`): from then on nothing new can
 //! use it, and what has begun to meanwhile ends. When all have answered, no core reads or writes the memory.
+//!
+//! Work requests change what a core grants without control. So that a core which is given memory later has
+//! nothing valid that was invalidated or named anew before, the cores claim each slot in a word that they
+//! share, [`Claims`]; control clears the word when it frees the name.
 
 use std::collections::BTreeSet;
+use std::collections::hash_map::Entry;
+use std::hash::Hash;
+use std::sync::Arc;
 use std::time::Duration;
 
-use warpline_dataplane::memory::{Grant, InsertError, ProtectionDomainId, RemoveError, STag};
+use warpline_dataplane::memory::{Claims, Grant, InsertError, ProtectionDomainId, RemoveError, STag};
+use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::ring::Command;
 use warpline_dataplane::time::{Instant, SECOND};
 
@@ -37,6 +45,16 @@ enum Named {
     Memory(Grant),
     /// A window.
     Window,
+}
+
+impl Named {
+    /// Returns the queue pair that it is for alone, if it was registered so.
+    fn queue_pair(&self) -> Option<QpNumber> {
+        match self {
+            Self::Memory(grant) => grant.stream.map(QpNumber),
+            Self::Window => None,
+        }
+    }
 }
 
 /// How far a registration has come.
@@ -122,10 +140,20 @@ pub(super) struct Registrations {
     /// The cores at which a domain has queue pairs, or had since it had none.
     present: Table<ProtectionDomainId, CoreSet>,
     domains: Holdings<ProtectionDomainId>,
+    /// What the cores may grant, if there are several.
+    claims: Option<Arc<Claims>>,
+    /// The memory that is for one queue pair alone, if there are several cores.
+    of_stream: Table<QpNumber, BTreeSet<u32>>,
 }
 
 impl Registrations {
-    pub(super) fn new(random: KeyedSequence, capacity: usize, regions_per_domain: usize) -> Self {
+    /// Returns no registrations, and room for `capacity` at the cores that share `claims`.
+    pub(super) fn new(
+        random: KeyedSequence,
+        capacity: usize,
+        regions_per_domain: usize,
+        claims: Option<Arc<Claims>>,
+    ) -> Self {
         Self {
             names: StagNames::new(random, capacity),
             entries: Table::default(),
@@ -133,6 +161,8 @@ impl Registrations {
             members: Table::default(),
             present: Table::default(),
             domains: Holdings::new(regions_per_domain),
+            claims,
+            of_stream: Table::default(),
         }
     }
 
@@ -187,6 +217,15 @@ impl Registrations {
         self.present.remove(&pd);
     }
 
+    /// Ends what was registered for the queue pair `number` alone, which is destroyed: a core that is given
+    /// the memory later has it invalid.
+    pub(super) fn end_stream(&mut self, number: QpNumber) {
+        let (Some(claims), Some(stags)) = (&self.claims, self.of_stream.remove(&number)) else { return };
+        for stag in stags.into_iter().map(STag) {
+            claims.end_stream(stag);
+        }
+    }
+
     // Registration.
 
     pub(super) fn register(
@@ -230,6 +269,9 @@ impl Registrations {
         };
         self.domains.add(pd);
         self.members.entry(pd).or_default().insert(stag.0);
+        if let (Some(_), Some(number)) = (&self.claims, named.queue_pair()) {
+            self.of_stream.entry(number).or_default().insert(stag.0);
+        }
         let cores = self.cores_of(out, pd);
         let until = if out.cores() == 1 { Instant::NEVER } else { now + PATIENCE_NS };
         let mut entry = Registration { pd, named, cores, state: State::Settled, recorded: Instant::NEVER };
@@ -401,13 +443,14 @@ impl Registrations {
     /// Frees the name of a registration, `stag` at first and `last` in the end.
     fn forget(&mut self, stag: STag, last: STag) {
         self.names.give_back(last);
-        if let Some(Registration { pd, .. }) = self.entries.remove(&stag) {
+        if let Some(claims) = &self.claims {
+            claims.forget(stag);
+        }
+        if let Some(Registration { pd, named, .. }) = self.entries.remove(&stag) {
             self.domains.give_back(pd);
-            if let Some(members) = self.members.get_mut(&pd) {
-                members.remove(&stag.0);
-                if members.is_empty() {
-                    self.members.remove(&pd);
-                }
+            remove_from(&mut self.members, pd, stag);
+            if let Some(number) = named.queue_pair() {
+                remove_from(&mut self.of_stream, number, stag);
             }
         }
     }
@@ -448,8 +491,21 @@ impl Registrations {
             .collect();
         stags.sort_unstable();
         for stag in stags.into_iter().map(STag) {
+            if let Some(claims) = &self.claims {
+                claims.end_core(stag, core);
+            }
             self.on_registered(out, core, stag, Ok(()));
             self.on_deregistered(now, out, core, stag, Ok(()));
+        }
+    }
+}
+
+/// Takes `stag` off the list of `key`, which goes with its last one.
+fn remove_from<K: Eq + Hash>(lists: &mut Table<K, BTreeSet<u32>>, key: K, stag: STag) {
+    if let Entry::Occupied(mut list) = lists.entry(key) {
+        list.get_mut().remove(&stag.0);
+        if list.get().is_empty() {
+            list.remove();
         }
     }
 }

@@ -135,7 +135,9 @@ impl MemoryRegion {
     /// posted after it on the same queue pair takes effect after that.
     ///
     /// `access` is no more than at first. [`Sharing`] says whether other queue pairs may use it too; if not,
-    /// it ends with the one that the work request is posted to.
+    /// it ends with the one that the work request is posted to. Where the Protection Domain has queue pairs
+    /// at several cores of the device, the work request fails if it registers for all of them, and so does
+    /// one that invalidates memory which control has registered for all of them.
     #[must_use = "it is a part of a work request"]
     pub fn fast_registration(
         &mut self,

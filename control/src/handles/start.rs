@@ -10,6 +10,7 @@ use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::core::{Config, Core, Place};
 use warpline_dataplane::device;
 use warpline_dataplane::limits;
+use warpline_dataplane::memory::Claims;
 use warpline_dataplane::qp::async_event::AsyncEvents;
 use warpline_dataplane::qp::shared::Doorbells;
 use warpline_dataplane::ring::Rings;
@@ -115,6 +116,8 @@ struct UnstartedControl {
     /// By core.
     rings: Vec<Rings>,
     placement: Placement,
+    /// What the cores may grant, if there are several.
+    claims: Option<Arc<Claims>>,
     /// Whether the device takes payload by reference.
     gathers: bool,
     events: Arc<AsyncEvents>,
@@ -175,7 +178,8 @@ impl UnstartedControl {
 
     /// Returns the loop around an engine, and the parts of a context without a control thread.
     fn into_loop(self, config: &DeviceConfig) -> (ControlLoop, ContextParts) {
-        let Self { waker: control_waker, flags, rings, placement, gathers, events, event_fd, names } = self;
+        let Self { waker: control_waker, flags, rings, placement, claims, gathers, events, event_fd, names } =
+            self;
         let [random, names] = names;
         let cores = placement.cores();
         let engine = Engine::new(EngineConfig {
@@ -184,6 +188,7 @@ impl UnstartedControl {
             quotas: config.quotas,
             doorbells: rings.iter().map(|rings| rings.doorbells.clone()).collect(),
             placement,
+            claims,
             events: events.clone(),
             random,
         });
@@ -227,7 +232,9 @@ fn assemble_cores<D: device::Device>(
         return Err(StartError::CoreCount { devices: devices.len(), cores });
     }
     let mut assembly = Assembly::new(config, Some(steering))?;
-    let cores = devices.into_iter().zip(Place::all(steering));
+    let places = Place::all(steering);
+    assembly.control.claims = places.first().and_then(Place::claims).cloned();
+    let cores = devices.into_iter().zip(places);
     let drivers = cores.map(|(device, place)| assembly.add_core(device, Some(place)));
     Ok((drivers.collect::<Result<_, _>>()?, assembly.control))
 }
@@ -255,6 +262,7 @@ impl Assembly {
             flags: Arc::new(DeviceFlags::new(cores)),
             rings: Vec::new(),
             placement,
+            claims: None,
             gathers: true,
             events: Arc::new(AsyncEvents::new(Some(event_fd.clone()))),
             event_fd,

@@ -62,7 +62,8 @@ impl MemoryWindow {
     }
 
     /// Returns the work request to post to bind it to bytes `offset..offset + bytes` of `region`: it must
-    /// not be bound then, so invalidate it first if it is bound and neither end has. It is the peer's when
+    /// not be bound then, so invalidate it first if it is bound and neither end has: at a queue pair of the
+    /// core where it is bound, if the device has several cores. It is the peer's when
     /// the work request is done; an advertisement that is posted after it on the same queue pair arrives
     /// after that.
     ///

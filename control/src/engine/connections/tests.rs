@@ -43,6 +43,7 @@ fn engine() -> (Engine, Receiver<Arrival>) {
         },
         doorbells: Rings::new().doorbells.into(),
         placement: Placement::new(None, Addresses::new()),
+        claims: None,
         events: Arc::new(AsyncEvents::new(None)),
         random: KeyedSequence::new([1; 16]),
     });

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crossbeam::channel::Receiver;
 use fastrand::Rng;
 use warpline_dataplane::limits;
-use warpline_dataplane::memory::{Access, Accessor, Region, StagTable};
+use warpline_dataplane::memory::{Access, Accessor, Claims, Region, StagTable};
 
 use super::*;
 
@@ -31,20 +31,38 @@ struct World {
 impl World {
     fn new(cores: u8) -> Self {
         let slots = limits::REGIONS_PER_CORE;
-        let core =
-            |_| Core { stags: StagTable::with_slots(slots), commands: VecDeque::new(), is_polled: true };
+        let claims = (cores > 1).then(|| Arc::new(Claims::new(slots)));
+        let core = |number| Core {
+            stags: match &claims {
+                Some(claims) => StagTable::with_claims(slots, claims.clone(), number),
+                None => StagTable::with_slots(slots),
+            },
+            commands: VecDeque::new(),
+            is_polled: true,
+        };
         Self {
             now: Instant::from_nanos(1),
             out: Outbox::new(cores),
-            registrations: Registrations::new(KeyedSequence::new([3; 16]), 100, 100),
             cores: (0..cores).map(core).collect(),
+            registrations: Registrations::new(KeyedSequence::new([3; 16]), 100, 100, claims),
         }
     }
 
     fn register(&mut self) -> Receiver<Result<STag, MemoryError>> {
-        let grant = Grant::new(Region::heap(64).unwrap(), DOMAIN, 0, Access::REMOTE_WRITE);
+        self.register_for(None)
+    }
+
+    fn register_for(&mut self, stream: Option<u32>) -> Receiver<Result<STag, MemoryError>> {
+        let grant = Grant { stream, ..Grant::new(Region::heap(64).unwrap(), DOMAIN, 0, Access::all()) };
         let (reply, receiver) = Reply::new();
         self.registrations.register(self.now, &mut self.out, grant, reply);
+        self.deliver();
+        receiver
+    }
+
+    fn allocate_window(&mut self) -> Receiver<Result<STag, MemoryError>> {
+        let (reply, receiver) = Reply::new();
+        self.registrations.allocate_window(self.now, &mut self.out, DOMAIN, reply);
         self.deliver();
         receiver
     }
@@ -55,8 +73,17 @@ impl World {
     }
 
     fn deregister(&mut self, stag: STag, patience: Option<Duration>) -> Receiver<DeregisterOutcome> {
+        self.deregister_named(stag, stag, patience)
+    }
+
+    fn deregister_named(
+        &mut self,
+        stag: STag,
+        last: STag,
+        patience: Option<Duration>,
+    ) -> Receiver<DeregisterOutcome> {
         let (reply, receiver) = Reply::new();
-        let request = DeregisterRequest { stag, last: stag, patience, reply };
+        let request = DeregisterRequest { stag, last, patience, reply };
         self.registrations.deregister(self.now, &mut self.out, request);
         self.deliver();
         receiver
@@ -79,6 +106,9 @@ impl World {
         match command {
             Command::Register { stag, grant } => {
                 registrations.on_registered(out, number, stag, core.stags.insert(stag, grant));
+            }
+            Command::AllocateWindow { stag, pd } => {
+                registrations.on_registered(out, number, stag, core.stags.allocate_window(stag, pd));
             }
             Command::Deregister { stag } => {
                 registrations.on_deregistered(now, out, number, stag, core.stags.remove(stag));
@@ -319,3 +349,5 @@ fn after_a_deregistration_no_core_has_the_memory() {
     }
     assert!(DONE.load(Ordering::Relaxed) > 1000, "too few deregistrations were seen");
 }
+
+mod work_requests;

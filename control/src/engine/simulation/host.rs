@@ -124,6 +124,7 @@ impl Host {
             quotas,
             doorbells: rings.doorbells.clone().into(),
             placement: Placement::new(None, Addresses::new()),
+            claims: None,
             events: Arc::new(AsyncEvents::new(None)),
             random: KeyedSequence::new(key.to_le_bytes()),
         });

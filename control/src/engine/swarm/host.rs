@@ -113,6 +113,7 @@ impl Host {
             quotas: Quotas::default(),
             doorbells: rings.doorbells.clone().into(),
             placement: Placement::new(None, Addresses::new()),
+            claims: None,
             events: Arc::new(AsyncEvents::new(None)),
             random: KeyedSequence::new(key.to_le_bytes()),
         });
