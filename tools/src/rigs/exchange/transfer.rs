@@ -92,9 +92,10 @@ fn source(
     if !whole.write(0, file) {
         return Err(Failure::local("the file does not fit its memory"));
     }
-    let whole = match by_reference {
-        true => whole.freeze().map_err(|_| Failure::local("the file's memory is still in use"))?,
-        false => whole,
+    let whole = if by_reference {
+        whole.freeze().map_err(|_| Failure::local("the file's memory is still in use"))?
+    } else {
+        whole
     };
     domain.register(whole, Access::empty(), Addressing::Address).map_err(Failure::local)
 }
