@@ -307,6 +307,17 @@ fn blocks_are_read_and_written_in_the_shape_of_nfs() {
     assert!(copied < 219 * 100, "heads of replies alone: {said}");
 }
 
+/// A server on two cores: clients are at both, or at one by chance, once in 128 times.
+#[test]
+fn a_server_has_two_cores() {
+    let said = says(start(&mut example("two_cores")), "two_cores");
+    let counts =
+        said.strip_prefix("8 clients have written, at 2 cores: [").and_then(|rest| rest.strip_suffix(']'));
+    let counts: Vec<usize> =
+        counts.unwrap_or_else(|| panic!("{said}")).split(", ").map(|count| count.parse().unwrap()).collect();
+    assert_eq!((counts.len(), counts.iter().sum::<usize>()), (2, 8), "{said}");
+}
+
 /// The programs of the tutorial, in two processes, as it starts them.
 #[test]
 fn the_tutorial_works() {
@@ -417,7 +428,7 @@ fn may_make_taps() -> bool {
 fn the_tutorial_shows_what_runs() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let tutorial = fs::read_to_string(root.join("docs/tutorial.md")).unwrap();
-    let programs = ["hello_server", "hello_client"]
+    let programs = ["hello_server", "hello_client", "two_cores"]
         .map(|name| fs::read_to_string(root.join(format!("control/examples/{name}.rs"))).unwrap());
     let blocks: Vec<_> =
         tutorial.split("```rust\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
