@@ -1,8 +1,8 @@
 //! The place of a core among those of its device, and the rings between them.
 //!
 //! From each core to each other one leads a ring of frames to the device's own addresses, and between the
-//! host core and each replica one of [notes](super::notes) each way. Every ring has one producer and one
-//! consumer. A core that has put something into rings marks itself in the [`Inbox`] of each receiver at the
+//! host core and each replica one of notes each way. Every ring has one producer and one
+//! consumer. A core that has put something into rings marks itself in the `Inbox` of each receiver at the
 //! end of its poll, and wakes it; so a core with nothing to receive loads one word.
 //!
 //! Of four cores, core 2 sends a frame to core 1: it lies in the ring from 2 to 1, and bit 2 of the inbox of

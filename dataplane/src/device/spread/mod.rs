@@ -27,7 +27,7 @@
 //! in order, a frame's pointer is moved four times, and its octets not at all. What finds its ring full is
 //! dropped, and counted as [`NotHandedOver`], as an adapter does whose queue is full: a core that stalls
 //! delays no other. A core takes its rings and its queue in turns, as many frames in all as it asked for.
-//! Whether there are any is one load of a word of its own ([`inbox`]).
+//! Whether there are any is one load of a word of its own (`inbox`).
 //!
 //! [`NotHandedOver`]: crate::drops::DropCause::NotHandedOver
 //!
