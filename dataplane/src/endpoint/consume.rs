@@ -283,7 +283,8 @@ pub(super) fn handle_rare<U: Ulpdu>(
     receive_wait: &ReceiveWait,
     ulpdu: &U,
 ) -> Option<Result<Received, Fault>> {
-    let received = receiver.on_rare(context, ulpdu);
-    let may_wait = received.is_err() && receive_wait.is_allowed();
-    if may_wait && receiver.lacks_receive(context.shared, ulpdu) { None } else { Some(received) }
+    match receiver.on_rare(context, ulpdu) {
+        Err(fault) if receive_wait.is_allowed() && receiver.lacks_receive(&fault, ulpdu) => None,
+        received => Some(received),
+    }
 }

@@ -479,15 +479,6 @@ impl SharedQp {
         Some(ReceiveRequest::read(self.receives().posted_at(index)?, &self.more_ranges))
     }
 
-    /// Whether there is a receive for the next message that begins, for the core: in the receive queue, or in
-    /// the shared receive queue unless the queue pair holds as many as it may.
-    pub(super) fn has_front_receive(&self) -> bool {
-        match &self.shared_receives {
-            None => self.has_posted_receives(),
-            Some(queue) => self.may_hold_another() && !queue.is_empty(),
-        }
-    }
-
     /// Whether it may dequeue another receive from its shared receive queue, for the core.
     #[inline]
     fn may_hold_another(&self) -> bool {

@@ -78,27 +78,20 @@ impl Receiver {
         }
     }
 
-    /// Returns the fault of a segment on the queue of Sends, or on none, that was not delivered.
-    pub(super) fn explain_send(
-        &mut self,
-        header: &Untagged,
-        payload_octets: usize,
-        context: &ReceiveContext<'_>,
-    ) -> StreamError {
-        let found = self.check_untagged(header, payload_octets, context);
-        // What is left is the STag of the last segment of a message, which was placed.
-        // Requirements: RDMAP-7.2-04, A-17
-        found.err().unwrap_or_else(|| {
-            let (_, invalidated) = Control::from_rsvd_ulp(header.rsvd_ulp);
-            debug_assert!(
-                header.last && self.message.begun && invalidated.is_some(),
-                "a segment without a fault was refused"
-            );
-            StreamError::Rdmap(RdmapError::CannotInvalidate)
-        })
+    /// Returns the fault of a segment on the queue of Sends, or on none, that passes all other checks: the
+    /// STag of the last segment of a message, which was placed.
+    // Requirements: RDMAP-7.2-04, A-17
+    pub(super) fn refused_invalidation(&self, header: &Untagged) -> StreamError {
+        let (_, invalidated) = Control::from_rsvd_ulp(header.rsvd_ulp);
+        debug_assert!(
+            header.last && self.message.begun && invalidated.is_some(),
+            "a segment without a fault was refused"
+        );
+        StreamError::Rdmap(RdmapError::CannotInvalidate)
     }
 
-    fn check_untagged(
+    /// Makes the checks of a segment on the queue of Sends, or on none, but for the invalidation.
+    pub(super) fn check_untagged(
         &mut self,
         header: &Untagged,
         payload_octets: usize,

@@ -22,6 +22,7 @@ use super::indication::Indications;
 use super::reads::Reads;
 use super::shared::SharedQp;
 use super::work::{ReceiveRequest, Status};
+use crate::ddp::DdpError;
 use crate::memory::{STag, StagTable};
 use crate::mpa::enhanced::ReadyToReceive;
 use crate::mpa::receiver::Ulpdu;
@@ -48,7 +49,8 @@ pub struct Placed {
 /// The result of a ULPDU that is not only a payload, or is one that came first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// It is the first, could have been a message of the provider, and is only a payload.
+    /// It is only a payload. It is the first, which could have been a message of the provider; or it found
+    /// no receive, and one has been posted since.
     First(Placed),
     /// It is the answer to an Atomic Operation of this end; `octets` were copied.
     AtomicAnswered {
@@ -238,12 +240,13 @@ impl Receiver {
         if shared.shares_receives() { self.moved.get(index).copied() } else { shared.posted_receive(index) }
     }
 
-    /// Whether the next ULPDU, verified by MPA, begins a valid message for which no receive is posted. A
-    /// ULPDU with any other error does not wait.
+    /// Whether the next ULPDU, verified by MPA, which was refused for `fault`, begins a valid message for
+    /// which no receive was posted. A ULPDU with any other error does not wait. One may be posted by now:
+    /// then the wait is over at once.
     // Requirements: DDP-7.1-02
     #[cold]
-    pub fn lacks_receive(&self, shared: &SharedQp, ulpdu: &impl Ulpdu) -> bool {
-        if self.message.begun || !self.moved.is_empty() || shared.has_front_receive() {
+    pub fn lacks_receive(&self, fault: &Fault, ulpdu: &impl Ulpdu) -> bool {
+        if fault.error != StreamError::Ddp(DdpError::NoBuffer) {
             return false;
         }
         let Ok(ulpdu) = ParsedUlpdu::parse(ulpdu) else { return false };

@@ -322,8 +322,24 @@ impl Receiver {
                 ATOMIC_RESPONSE_QUEUE => {
                     self.on_atomic_response(&header, &ulpdu, context).map_err(|error| ulpdu.fault(error))
                 }
-                _ => Err(ulpdu.fault(self.explain_send(&header, ulpdu.payload_octets(), context))),
+                _ => self.on_refused_send(&header, &ulpdu, context),
             },
+        }
+    }
+
+    /// Handles a segment on the queue of Sends, or on none, that was not placed. It may have been refused
+    /// only because no receive was posted, and one is now: then it is placed after all.
+    fn on_refused_send<U: Ulpdu>(
+        &mut self,
+        header: &Untagged,
+        ulpdu: &ParsedUlpdu<'_, U>,
+        context: &mut ReceiveContext<'_>,
+    ) -> Result<Received, Fault> {
+        let checked = self.check_untagged(header, ulpdu.payload_octets(), context);
+        checked.map_err(|error| ulpdu.fault(error))?;
+        match self.place_expected(context, ulpdu.octets) {
+            Some(placed) => Ok(Received::First(placed)),
+            None => Err(ulpdu.fault(self.refused_invalidation(header))),
         }
     }
 

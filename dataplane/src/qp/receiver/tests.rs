@@ -102,7 +102,7 @@ impl World {
     }
 
     /// Places a ULPDU that lies as `layout` says.
-    fn place(&mut self, ulpdu: &[u8], layout: Layout) -> Result<(usize, bool), Fault> {
+    fn place(&mut self, ulpdu: &[u8], layout: Layout, is_late: bool) -> Result<(usize, bool), Fault> {
         let Self { shared, stags, reads, receiver, .. } = self;
         let mut context = ReceiveContext { shared, stags, reads, acknowledged: SeqNumber(0) };
         let (markers, position) = match layout {
@@ -119,13 +119,13 @@ impl World {
         if let Layout::Split(len) = layout {
             let octets = Slices(&octets, len);
             let located = fpdus.next(&octets).expect("valid").expect("complete");
-            return placed(receiver, &mut context, &located.ulpdu(&octets));
+            return placed(receiver, &mut context, &located.ulpdu(&octets), is_late);
         }
         if markers {
             let fpdu = Marked::next(&fpdus, &octets).expect("valid");
-            return placed(receiver, &mut context, &fpdu.ulpdu);
+            return placed(receiver, &mut context, &fpdu.ulpdu, is_late);
         }
-        placed(receiver, &mut context, &Unmarked::next(&fpdus, &octets).expect("valid").ulpdu)
+        placed(receiver, &mut context, &Unmarked::next(&fpdus, &octets).expect("valid").ulpdu, is_late)
     }
 
     fn octets(&self) -> Vec<u8> {
@@ -143,11 +143,19 @@ fn placed<U: Ulpdu>(
     receiver: &mut Receiver,
     context: &mut ReceiveContext<'_>,
     ulpdu: &U,
+    is_late: bool,
 ) -> Result<(usize, bool), Fault> {
-    match receiver.place(context, ulpdu) {
-        Some(placed) => Ok((placed.octets, placed.answers_read)),
-        None => receiver.on_rare(context, ulpdu).map(|received| panic!("{received:?} is no payload")),
-    }
+    // As if its receive had been posted after it was refused.
+    let is_late = is_late && ulpdu.first_octets().is_some_and(|octets: [u8; 1]| octets[0] & 0x80 == 0);
+    let placed = if is_late { None } else { receiver.place(context, ulpdu) };
+    let placed = match placed {
+        Some(placed) => placed,
+        None => match receiver.on_rare(context, ulpdu)? {
+            Received::First(placed) if is_late => placed,
+            received => panic!("{received:?} is no payload"),
+        },
+    };
+    Ok((placed.octets, placed.answers_read))
 }
 
 /// What the receiver is to do.
@@ -464,7 +472,7 @@ fn every_segment_does_what_the_documents_say() {
             };
             let what = format!("seed {seed}: {layout:?} {ulpdu:x?}");
             let expected = model.take(&ulpdu);
-            let found = world.place(&ulpdu, layout);
+            let found = world.place(&ulpdu, layout, rng.u8(..4) == 0);
             assert_eq!(found.map_err(|fault| fault.error), expected, "{what}");
             assert_eq!(world.octets(), model.octets, "{what}");
             assert_eq!(world.completed(), std::mem::take(&mut model.completed), "{what}");
@@ -528,9 +536,9 @@ fn a_message_without_an_entry_for_its_completion_changes_nothing() {
             ulpdu.extend([msn; 40]);
             ulpdu
         };
-        assert_eq!(world.place(&send(1), layout), Ok((40, false)));
+        assert_eq!(world.place(&send(1), layout, false), Ok((40, false)));
         let before = world.octets();
-        let refused = world.place(&send(2), layout).map_err(|fault| fault.error);
+        let refused = world.place(&send(2), layout, false).map_err(|fault| fault.error);
         assert_eq!(refused, Err(StreamError::CompletionQueueOverflow));
         assert_eq!((world.octets(), world.completions.has_overflowed()), (before, true));
         let queue = world.shared_receives.clone().expect("it is shared");
