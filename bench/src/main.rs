@@ -16,6 +16,7 @@ mod pattern;
 mod perftest;
 mod ping;
 mod placement;
+mod registrations;
 mod tcp_rdma;
 mod times;
 

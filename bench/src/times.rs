@@ -1,8 +1,9 @@
-//! How long pings took.
+//! How long pings took, and the CPU time of a thread.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use rustix::time::{ClockId, clock_gettime};
 
 /// The longest time that is recorded as it is, an hour, in nanoseconds: longer ones count as this.
 const LONGEST_NS: u64 = 3_600_000_000_000;
@@ -63,6 +64,12 @@ impl Times {
         let recorded = self.0.iter_recorded();
         recorded.map(|step| (microseconds(step.value_iterated_to()), step.count_at_value())).collect()
     }
+}
+
+/// Returns the CPU time of this thread.
+pub fn thread_time() -> Duration {
+    // It is not negative.
+    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
 }
 
 fn microseconds(ns: u64) -> f64 {

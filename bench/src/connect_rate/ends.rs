@@ -5,7 +5,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use warpline::cm::{EventChannel, EventKind, Id, IdNumber};
 use warpline::{
     CompletionQueue, ConnectConfig, ControlDriver, CoreDriver, Device, DeviceConfig, ListenConfig,
@@ -14,6 +13,7 @@ use warpline::{
 
 use crate::device::BenchDevice;
 use crate::error::BenchError;
+use crate::times::thread_time;
 
 /// The first port of the target. A peer has some 16,000 ports for connections to each.
 const PORT: u16 = 7500;
@@ -161,12 +161,6 @@ impl Client {
         self.begun += 1;
         Ok(())
     }
-}
-
-/// Returns the CPU time of this thread.
-fn thread_time() -> Duration {
-    // It is not negative.
-    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
 }
 
 /// The end that listens.

@@ -6,13 +6,13 @@ use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use warpline::{Access, Addressing, MemorySource, ProtectionDomain};
+use warpline::{MemorySource, ProtectionDomain};
 use warpline_tools::interrupt;
 
 use super::ends::{Client, Target};
 use super::{PATIENCE, POLLS};
 use crate::error::BenchError;
-use crate::times::Times;
+use crate::registrations::{REGION_BYTES, Registrations};
 
 /// How long neither end may have anything to do before the connections are idle: longer than the last
 /// acknowledgement may be delayed.
@@ -21,8 +21,6 @@ const QUIET: Duration = Duration::from_millis(200);
 const WATCHED: Duration = Duration::from_secs(1);
 /// How often memory is registered.
 const REGISTRATIONS: u32 = 1000;
-/// Bytes of that memory.
-const REGION_BYTES: usize = 1 << 20;
 
 /// What was measured beside connections that are idle.
 #[derive(Serialize, Debug)]
@@ -60,13 +58,6 @@ impl IdleReport {
     }
 }
 
-/// How long registering and deregistering took.
-#[derive(Default)]
-struct Registrations {
-    register: Times,
-    deregister: Times,
-}
-
 /// A thread that registers memory and deregisters it, once the connections are idle.
 pub struct Registrar<'s> {
     begin: mpsc::Sender<()>,
@@ -79,33 +70,12 @@ impl<'s> Registrar<'s> {
     pub fn start<'e>(scope: &'s Scope<'s, 'e>, domain: ProtectionDomain, memory: MemorySource) -> Self {
         let (begin, begun) = mpsc::channel();
         let thread = scope.spawn(move || match begun.recv() {
-            Ok(()) => register_all(&domain, &memory),
+            Ok(()) => Registrations::measure(&domain, &memory, REGISTRATIONS, PATIENCE),
             // The connections were not opened.
             Err(mpsc::RecvError) => Ok(Registrations::default()),
         });
         Self { begin, thread }
     }
-}
-
-fn register_all(domain: &ProtectionDomain, memory: &MemorySource) -> Result<Registrations, BenchError> {
-    let failed = |error: &dyn std::fmt::Display| BenchError::Setup(error.to_string());
-    let region = memory.allocate(REGION_BYTES);
-    let region = region.ok_or_else(|| BenchError::Memory(format!("{REGION_BYTES} bytes")))?;
-    let mut times = Registrations::default();
-    for _ in 0..REGISTRATIONS {
-        if interrupt::is_requested() {
-            break;
-        }
-        let start = Instant::now();
-        let registered = domain.register(region.clone(), Access::REMOTE_WRITE, Addressing::Address);
-        times.register.record(start.elapsed());
-        let registered = registered.map_err(|error| failed(&error))?;
-        let start = Instant::now();
-        let deregistered = registered.deregister(PATIENCE);
-        times.deregister.record(start.elapsed());
-        deregistered.map_err(|error| failed(&error))?;
-    }
-    Ok(times)
 }
 
 /// Waits until the connections of both ends are idle, and measures beside them. This thread polls both ends.
