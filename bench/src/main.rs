@@ -4,6 +4,7 @@
 mod arguments;
 mod cache_line;
 mod connect_rate;
+mod cores;
 mod device;
 mod endpoint;
 mod error;
@@ -73,6 +74,9 @@ enum Command {
     ConnectRate(connect_rate::ConnectRate),
     /// Measure the time that a cache line takes from one core to another and back.
     CacheLine(cache_line::CacheLine),
+    /// Measure what the cores of one device cost each other: their rate beside as many devices of one core,
+    /// deregistering memory that all have, and a core that is not polled.
+    Cores(cores::CoresCommand),
     /// Transfer in virtual time, for scripts/bench instructions to count instructions.
     #[command(hide = true)]
     Instructions(instructions::Instructions),
@@ -112,6 +116,7 @@ fn run(command: Command) -> Result<(), BenchError> {
         Command::TcpRdma(args) => tcp_rdma::run(&args),
         Command::ConnectRate(args) => connect_rate::run(&args),
         Command::CacheLine(args) => cache_line::run(&args),
+        Command::Cores(args) => cores::run(&args),
         Command::Instructions(args) => instructions::run(&args),
     }
 }

@@ -65,6 +65,26 @@ impl fmt::Display for Placement {
     }
 }
 
+/// Returns the CPUs whose threads poll `cores` cores: those named in `wanted`, or else as many of those that
+/// this process may use as there are cores.
+///
+/// # Errors
+///
+/// [`BenchError::Pin`] if this thread may not run on one that is wanted, or on none.
+pub fn for_cores(wanted: &[usize], cores: usize) -> Result<Vec<usize>, BenchError> {
+    check(wanted)?;
+    let mut cpus = if wanted.is_empty() { allowed_cpus() } else { wanted.to_vec() };
+    cpus.truncate(cores);
+    if cpus.is_empty() { Err(BenchError::Pin(0)) } else { Ok(cpus) }
+}
+
+/// Watches `cpus` for a quarter of a second, and returns the idle time of the least idle one, in percent;
+/// `None` where the kernel has no figures.
+pub fn least_idle_percent(cpus: &[usize]) -> Option<f64> {
+    let idle = idle_percentages(WATCHED);
+    cpus.iter().filter_map(|cpu| idle.get(cpu).copied()).min_by(f64::total_cmp)
+}
+
 /// Places the ends by idle time: two free CPUs take an end each; a single one takes both. `allowed` has two
 /// CPUs at least. A CPU of unknown idle time counts as idle, so that without /proc every choice is as on an
 /// idle machine.
@@ -93,7 +113,7 @@ pub fn list_of_cpus() -> String {
 }
 
 /// Returns rising numbers as a list with ranges.
-fn ranges(numbers: &[usize]) -> String {
+pub fn ranges(numbers: &[usize]) -> String {
     let runs = numbers.chunk_by(|before, after| before + 1 == *after);
     let run = |run: &[usize]| match run {
         [first, .., last] => format!("{first}-{last}"),
@@ -227,6 +247,15 @@ mod tests {
             assert_eq!(inherited(&[*first]), rest);
         }
         assert_eq!(allowed_cpus(), all, "this thread did not ask for it");
+    }
+
+    #[test]
+    fn a_core_has_a_cpu_while_there_are_some() {
+        let all = allowed_cpus();
+        assert_eq!(for_cores(&[], 1).unwrap(), all[..1]);
+        assert_eq!(for_cores(&[], CpuSet::MAX_CPU).unwrap(), all);
+        assert_eq!(for_cores(&all[..1], 64).unwrap(), all[..1]);
+        assert!(matches!(for_cores(&[CpuSet::MAX_CPU], 1), Err(BenchError::Pin(CpuSet::MAX_CPU))));
     }
 
     #[test]

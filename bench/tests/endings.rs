@@ -167,6 +167,7 @@ fn a_report_is_opened_first() {
         &["tcp-rdma"],
         &["connect-rate"],
         &["cache-line"],
+        &["cores"],
     ] {
         let output = command(&[line, &["--json", "/nonexistent/report"]].concat()).output().unwrap();
         let expected = "warpline-bench: /nonexistent/report: No such file or directory (os error 2)";
@@ -218,6 +219,7 @@ fn a_signal_ends_every_command_with_what_it_has() {
         (&["line-rate", "-D", "60", "--eal", "--no-huge -m 256"], "memory", "transmit"),
         (&["connect-rate", "-D", "600", "--eal", "--no-huge -m 256"], "polling", "closed a second"),
         (&["cache-line", "-D", "60"], "", "and back"),
+        (&["cores", "-D", "60", "--eal", "--no-huge -m 512"], "polling", "scale, nothing shared"),
     ] {
         let two = core_affinity::get_core_ids().unwrap().len() >= 2;
         if !two && line[0] == "cache-line" {

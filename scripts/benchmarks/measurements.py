@@ -183,6 +183,22 @@ def figures_of_cache_line(reports: list[dict[str, Any]]) -> Result:
     return Result({figure: float(report[figure]) for figure in ("min_ns", "p50_ns")}, reports=reports)
 
 
+def figures_of_cores(reports: list[dict[str, Any]]) -> Result:
+    """The ratios of cores, and its times where it has measured some."""
+    (report,) = reports
+    values: dict[str, float] = {}
+    for row in report["scale"]:
+        for figure in ("mmsg_per_s", "gbit_per_s"):
+            values[f"{figure}/{row['share']} shared"] = float(row[figure])
+        values[f"ratio/{row['share']} shared"] = float(row["ratio"]["median"])
+    if stall := report["stall"]:
+        values["ratio/beside a stalled core"] = float(stall["ratio"]["median"])
+    if times := report["deregister"]:
+        for figure in ("deregister_p50_us", "deregister_p99_us"):
+            values[figure] = float(times[figure])
+    return Result(values, reports=reports)
+
+
 def figures_of_line_rate(reports: list[dict[str, Any]]) -> Result:
     """The figures of line-rate by direction, MTU and size."""
     values: dict[str, float] = {}
@@ -282,6 +298,20 @@ def own_measurements() -> list[Measurement]:
             cpus=2,
         ),
         ours("floor", "What one core, two cores and a bare ring can do", floor, figures_of_floor),
+        ours(
+            "cores-64",
+            "Cores of one device beside devices of one core, 64 bytes; a deregistration, a stalled core",
+            cores("64", "128"),
+            figures_of_cores,
+            cpus=2,
+        ),
+        ours(
+            "cores-64k",
+            "Cores of one device beside devices of one core, 64 KiB",
+            cores("64k", "8", "--only", "scale,stall"),
+            figures_of_cores,
+            cpus=2,
+        ),
         ours("line-rate", "One core alone, into and out of a null device", line_rate, figures_of_line_rate),
     ]
     for mtu in MTUS:
@@ -390,6 +420,13 @@ def floor(setting: Setting) -> list[str]:
 def line_rate(setting: Setting) -> list[str]:
     """The words of line-rate, which measures many cases on one CPU."""
     return ["line-rate", "--duration", f"{max(setting.duration / 4, 0.1):g}"]
+
+
+def cores(size: str, depth: str, *options: str) -> Callable[[Setting], list[str]]:
+    """The words of cores with Writes of one size."""
+    return lambda setting: [
+        *("cores", "--size", size, "--depth", depth, "--duration", f"{setting.duration:g}", *options)
+    ]
 
 
 def cache_line(setting: Setting) -> list[str]:

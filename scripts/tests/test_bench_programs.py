@@ -155,6 +155,27 @@ class ReportTest(unittest.TestCase):
         one_cpu = measurements.figures_of_floor([{**report, "half_round_trip": None}])
         self.assertNotIn("half_round_trip_ns", one_cpu.values)
 
+    def test_cores(self) -> None:
+        rates = {"mmsg_per_s": 9.0, "gbit_per_s": 4.6, "ratio": {"median": 0.97}}
+        report = {
+            "scale": [{"share": "domain", **rates}],
+            "stall": {**rates, "ratio": {"median": 1.01}},
+            "deregister": {"deregister_p50_us": 20.0, "deregister_p99_us": 40.0, "register_p50_us": 9.0},
+        }
+        expected = {
+            "mmsg_per_s/domain shared": 9.0,
+            "gbit_per_s/domain shared": 4.6,
+            "ratio/domain shared": 0.97,
+            "ratio/beside a stalled core": 1.01,
+            "deregister_p50_us": 20.0,
+            "deregister_p99_us": 40.0,
+        }
+        self.assertEqual(measurements.figures_of_cores([report]).values, expected)
+        only_scale = {**report, "stall": None, "deregister": None}
+        self.assertEqual(
+            list(measurements.figures_of_cores([only_scale]).values), [*expected][:3], "what was not measured"
+        )
+
     def test_units(self) -> None:
         for figure, unit in {
             "gbit_per_s/64": "Gb/s",
@@ -177,6 +198,11 @@ class CommandTest(unittest.TestCase):
             self.shown("write-bw-64k-9000-256M", TWO_CPUS),
             "/usr/bin/warpline-bench write-bw --mtu 9000 --size 64k --duration 2 --region 256M --cpus 0,1 "
             "--eal '--no-huge -m 1024'",
+        )
+        self.assertTrue(
+            self.shown("cores-64k", ONE_CPU).endswith(
+                "cores --size 64k --depth 8 --duration 2 --only scale,stall --cpus 1"
+            )
         )
         self.assertTrue(self.shown("ping", ONE_CPU).endswith("--cpus 1"))
 
