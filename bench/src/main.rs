@@ -75,7 +75,7 @@ enum Command {
     /// Measure the time that a cache line takes from one core to another and back.
     CacheLine(cache_line::CacheLine),
     /// Measure what the cores of one device cost each other: their rate beside as many devices of one core,
-    /// deregistering memory that all have, and a core that is not polled.
+    /// deregistering memory that all have, a core that is not polled, and frames handed over.
     Cores(cores::CoresCommand),
     /// Transfer in virtual time, for scripts/bench instructions to count instructions.
     #[command(hide = true)]

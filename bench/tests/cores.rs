@@ -83,3 +83,20 @@ fn a_stalled_core_is_named() {
         assert!(said.contains("and named the core"), "{said}");
     }
 }
+
+/// Frames go from one core to the other, over a bare ring and by their owner. It takes two CPUs.
+#[test]
+fn frames_are_handed_over() {
+    let cpu = first_cpu();
+    let (report, said) = run(&["--only", "hand-over", "--pairs", "1", "--cpus", &cpu]);
+    assert!(report["hand_over"].is_null() && said.contains("takes two CPUs"), "{report} {said}");
+    if core_affinity::get_core_ids().unwrap().len() > 1 {
+        let (report, _) = run(&["--only", "hand-over", "--pairs", "3"]);
+        let row = &report["hand_over"];
+        assert_eq!(row["pairs"], 3, "{report}");
+        let [over, bare] = ["hand_over_ns", "bare_ns"].map(|key| row[key].as_f64().unwrap());
+        assert!(over > 0.0 && bare > 0.0, "{report}");
+        let at = |key: &str| row["beyond_ns"][key].as_f64().unwrap();
+        assert!(at("lower_quartile") <= at("median") && at("median") <= at("upper_quartile"), "{report}");
+    }
+}

@@ -196,6 +196,8 @@ def figures_of_cores(reports: list[dict[str, Any]]) -> Result:
     if times := report["deregister"]:
         for figure in ("deregister_p50_us", "deregister_p99_us"):
             values[figure] = float(times[figure])
+    if hand_over := report["hand_over"]:
+        values["hand_over_beyond_ns"] = float(hand_over["beyond_ns"]["median"])
     return Result(values, reports=reports)
 
 
@@ -300,7 +302,7 @@ def own_measurements() -> list[Measurement]:
         ours("floor", "What one core, two cores and a bare ring can do", floor, figures_of_floor),
         ours(
             "cores-64",
-            "Cores of one device beside devices of one core, 64 bytes; a deregistration, a stalled core",
+            "Cores of one device beside devices of one core, 64 bytes; a stalled core and more",
             cores("64", "128"),
             figures_of_cores,
             cpus=2,

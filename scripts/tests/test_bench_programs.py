@@ -161,6 +161,7 @@ class ReportTest(unittest.TestCase):
             "scale": [{"share": "domain", **rates}],
             "stall": {**rates, "ratio": {"median": 1.01}},
             "deregister": {"deregister_p50_us": 20.0, "deregister_p99_us": 40.0, "register_p50_us": 9.0},
+            "hand_over": {"hand_over_ns": 21.0, "bare_ns": 9.0, "beyond_ns": {"median": 12.5}},
         }
         expected = {
             "mmsg_per_s/domain shared": 9.0,
@@ -169,9 +170,10 @@ class ReportTest(unittest.TestCase):
             "ratio/beside a stalled core": 1.01,
             "deregister_p50_us": 20.0,
             "deregister_p99_us": 40.0,
+            "hand_over_beyond_ns": 12.5,
         }
         self.assertEqual(measurements.figures_of_cores([report]).values, expected)
-        only_scale = {**report, "stall": None, "deregister": None}
+        only_scale = {**report, "stall": None, "deregister": None, "hand_over": None}
         self.assertEqual(
             list(measurements.figures_of_cores([only_scale]).values), [*expected][:3], "what was not measured"
         )

@@ -11,15 +11,15 @@ use crate::error::BenchError;
 
 /// A median, and the quartiles on its two sides.
 #[derive(Serialize, Clone, Copy, Debug, PartialEq)]
-pub struct Spread {
+pub struct Quartiles {
     pub median: f64,
     pub lower_quartile: f64,
     pub upper_quartile: f64,
 }
 
-impl Spread {
+impl Quartiles {
     /// Summarises values, of which there is at least one.
-    fn of(mut values: Vec<f64>) -> Self {
+    pub fn of(mut values: Vec<f64>) -> Self {
         assert!(!values.is_empty(), "something was measured");
         values.sort_by(f64::total_cmp);
         let quantile = |quantile: f64| {
@@ -43,7 +43,7 @@ pub struct Comparison {
     pub reference_mmsg_per_s: f64,
     pub reference_gbit_per_s: f64,
     /// The rates of the pairs' slices, one divided by the other.
-    pub ratio: Spread,
+    pub ratio: Quartiles,
     /// The CPU time that the threads got in the slices, of all that there was, in percent: what is missing,
     /// others used.
     pub cpu_percent: f64,
@@ -74,7 +74,7 @@ impl Comparison {
         }
         let ratios = measured.iter().zip(reference).map(|(measured, reference)| measured / reference);
         let [mmsg_per_s, reference_mmsg_per_s] =
-            [measured, reference].map(|rates| Spread::of(rates.to_vec()).median / 1e6);
+            [measured, reference].map(|rates| Quartiles::of(rates.to_vec()).median / 1e6);
         let gbit_per_s = |mmsg_per_s: f64| mmsg_per_s * f64::from(size) * 8.0 / 1e3;
         let sum = |of: fn(&Slice) -> Duration| threads.iter().flatten().map(of).sum::<Duration>();
         let (cpu_time, time) = (sum(|slice| slice.cpu_time), sum(|slice| slice.time));
@@ -84,14 +84,14 @@ impl Comparison {
             gbit_per_s: gbit_per_s(mmsg_per_s),
             reference_mmsg_per_s,
             reference_gbit_per_s: gbit_per_s(reference_mmsg_per_s),
-            ratio: Spread::of(ratios.collect()),
+            ratio: Quartiles::of(ratios.collect()),
             cpu_percent: 100.0 * cpu_time.div_duration_f64(time),
         })
     }
 
     /// Returns the rates and the ratio in words: `unit` is bits where messages are long.
     pub fn words(&self) -> String {
-        let Spread { median, lower_quartile, upper_quartile } = self.ratio;
+        let Quartiles { median, lower_quartile, upper_quartile } = self.ratio;
         format!(
             "{:.3} M/s ({:.2} Gb/s) beside {:.3} ({:.2}): {median:.3} ({lower_quartile:.3} to \
              {upper_quartile:.3}), {} pairs of slices, {:.0} % of the CPUs",
@@ -127,9 +127,12 @@ mod tests {
 
     #[test]
     fn quartiles_lie_between_values() {
-        let spread = Spread::of(vec![4.0, 1.0, 3.0, 2.0]);
-        assert_eq!(spread, Spread { median: 2.5, lower_quartile: 1.75, upper_quartile: 3.25 });
-        assert_eq!(Spread::of(vec![7.0]), Spread { median: 7.0, lower_quartile: 7.0, upper_quartile: 7.0 });
+        let quartiles = Quartiles::of(vec![4.0, 1.0, 3.0, 2.0]);
+        assert_eq!(quartiles, Quartiles { median: 2.5, lower_quartile: 1.75, upper_quartile: 3.25 });
+        assert_eq!(
+            Quartiles::of(vec![7.0]),
+            Quartiles { median: 7.0, lower_quartile: 7.0, upper_quartile: 7.0 }
+        );
     }
 
     /// Two threads, each with slices of its own length: their rates are added, and compared pair by pair.

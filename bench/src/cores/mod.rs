@@ -7,6 +7,7 @@
 mod comparison;
 mod course;
 mod deregister;
+mod hand_over;
 mod joined;
 mod lane;
 mod opening;
@@ -25,6 +26,7 @@ use warpline_tools::output::{OutputFile, say};
 use crate::error::BenchError;
 use crate::placement::{for_cores, keep_off, least_idle_percent, ranges};
 use deregister::DeregisterReport;
+use hand_over::HandOverReport;
 use scale::ScaleReport;
 pub use settings::CoresCommand;
 use settings::Measurement;
@@ -44,6 +46,8 @@ struct Report {
     scale: Vec<ScaleReport>,
     deregister: Option<DeregisterReport>,
     stall: Option<StallReport>,
+    /// Takes two CPUs.
+    hand_over: Option<HandOverReport>,
 }
 
 /// Measures and reports.
@@ -61,8 +65,15 @@ pub fn run(args: &CoresCommand) -> Result<(), BenchError> {
     let idle = idle_percent.map_or_else(|| "unknown".into(), |percent| format!("{percent:.0} %"));
     say!("polling: CPU {}, idle before: {idle}", ranges(&cpus));
     keep_off(&cpus);
-    let mut report =
-        Report { test: "cores", cpus, idle_percent, scale: Vec::new(), deregister: None, stall: None };
+    let mut report = Report {
+        test: "cores",
+        cpus,
+        idle_percent,
+        scale: Vec::new(),
+        deregister: None,
+        stall: None,
+        hand_over: None,
+    };
     for measurement in &args.only {
         match measure(eal, &ring, args, *measurement, &mut report) {
             // What was measured before counts.
@@ -103,12 +114,20 @@ fn measure(
             say!("{}", stall.line());
             report.stall = Some(stall);
         }
+        Measurement::HandOver => match *cpus {
+            [near, far] => {
+                let hand_over = hand_over::measure(eal, pairs, [near, far])?;
+                say!("{}", hand_over.line());
+                report.hand_over = Some(hand_over);
+            }
+            _ => say!("hand-over: not measured, which takes two CPUs"),
+        },
     }
     Ok(())
 }
 
 impl Report {
     const fn is_empty(&self) -> bool {
-        self.scale.is_empty() && self.deregister.is_none() && self.stall.is_none()
+        self.scale.is_empty() && self.deregister.is_none() && self.stall.is_none() && self.hand_over.is_none()
     }
 }

@@ -1,9 +1,9 @@
 //! Opens lanes: the connections of a lane are at one core of the near device and at one of the far device.
 //!
 //! The near core is asked for. Which core of the far device a connection comes to, its ports decide, as those
-//! of any peer do: the far end rejects those that come to another core, and the near end tries again. The hash
-//! is linear, and successive ports of the near end differ in a few bits alone, which may say nothing of the
-//! far core: so the far end listens at several ports.
+//! of any peer do: the far end rejects those that come to another core, and the near end tries again. The
+//! hash is linear, and successive ports of the near end differ in a few bits alone, which may say nothing of
+//! the far core: so the far end listens at several ports.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

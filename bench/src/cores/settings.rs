@@ -20,6 +20,8 @@ pub enum Measurement {
     Deregister,
     /// The goodput of cores beside one that is not polled.
     Stall,
+    /// A frame that one core receives for another, beside the bare ring between two cores.
+    HandOver,
 }
 
 /// What the queue pairs of different cores share.
@@ -43,7 +45,7 @@ pub struct CoresCommand {
         value_enum,
         value_name = "WHAT,..",
         value_delimiter = ',',
-        default_value = "scale,deregister,stall"
+        default_value = "scale,deregister,stall,hand-over"
     )]
     pub only: Vec<Measurement>,
     /// Cores of each device (default 2; for deregister 8).
@@ -116,7 +118,9 @@ impl CoresCommand {
     /// Returns how many cores each device has for `measurement`.
     pub fn cores_for(&self, measurement: Measurement) -> usize {
         let usual = if measurement == Measurement::Deregister { 8 } else { 2 };
-        self.cores.map_or(usual, usize::from)
+        // Frames are handed over from one core to another, whatever there is else.
+        let wanted = self.cores.filter(|_| measurement != Measurement::HandOver);
+        wanted.map_or(usual, usize::from)
     }
 
     /// Returns how many cores a device has at most.
