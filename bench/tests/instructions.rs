@@ -169,3 +169,31 @@ fn many_connections_take_turns() {
     }
     assert_eq!((&writer["idle_polls"], &target["idle_polls"]), (&0.into(), &0.into()));
 }
+
+/// Each of several cores does in a poll what one alone does, and takes as many polls as its end has turns.
+#[test]
+fn each_core_does_what_one_alone_does() {
+    for (one, several) in [
+        ("packed-64", ["packed-64-2-cores", "packed-64-8-cores"]),
+        ("segment-1500", ["segment-1500-2-cores", "segment-1500-8-cores"]),
+    ] {
+        let reports = run(&format!("cores-{one}"), &[&[one], &several[..]].concat().join(","));
+        let busy: Vec<_> = reports.iter().filter(|report| report["unit"] != "poll").collect();
+        let [alone, two, eight] = busy[..] else { panic!("{reports:?}") };
+        for end in ["writer", "target"] {
+            let count = |report: &serde_json::Value, key: &str| report[end][key].as_u64().unwrap();
+            assert_eq!(4 * count(two, "polls"), count(eight, "polls"), "{one}");
+            for report in [two, eight] {
+                let polls = count(report, "polls");
+                for key in ["fpdus", "frames_received", "frames_sent", "data_segments_sent"] {
+                    assert_eq!(
+                        count(report, key) * count(alone, "polls"),
+                        count(alone, key) * polls,
+                        "{one} {key}"
+                    );
+                }
+                assert_eq!((count(report, "idle_polls"), count(report, "retransmitted_segments")), (0, 0));
+            }
+        }
+    }
+}

@@ -91,6 +91,9 @@ pub struct Case {
     pub network: Network,
     /// Where messages that take receives find them.
     pub receives: Receives,
+    /// Cores of each device, all polled by the end's thread. On each there is what one core alone has: the
+    /// messages of a turn, and the connections.
+    pub cores: u8,
     /// Connections that take turns, each with a queue pair and one Write outstanding; one alone has as many
     /// as the writer may post.
     pub connections: u32,
@@ -113,7 +116,7 @@ impl Case {
 
 /// All cases but [`SPREAD`] and [`AMONG_IDLE`]. A turn moves 32 segments at most, or 16 messages, or half of
 /// a ping.
-pub const CASES: [Case; 26] = [
+pub const CASES: [Case; 30] = [
     Case { name: "segment-1500", turns: 128, ..LARGE },
     Case { name: "segment-9000", mtu: 9000, turns: 64, ..LARGE },
     Case { name: "packed-64", turns: 256, ..SMALL },
@@ -163,6 +166,11 @@ pub const CASES: [Case; 26] = [
     Case { name: "shared-packed-64", receives: Receives::Shared, ..LIKE_SENDS },
     // Few messages: for each, memory is registered before.
     Case { name: "invalidate-packed-64", pattern: Pattern::Invalidations, turns: 24, ..LIKE_SENDS },
+    // As many instructions a message as with one core.
+    Case { name: "packed-64-2-cores", cores: 2, ..LIKE_PACKED },
+    Case { name: "packed-64-8-cores", cores: 8, ..LIKE_PACKED },
+    Case { name: "segment-1500-2-cores", cores: 2, ..LIKE_SEGMENTS },
+    Case { name: "segment-1500-8-cores", cores: 8, ..LIKE_SEGMENTS },
     Case { name: "immediate-packed-8", pattern: Pattern::Immediates, size: 8, ..LIKE_SENDS },
 ];
 
@@ -199,6 +207,7 @@ const LARGE: Case = Case {
     markers: false,
     network: Network::Ipv4,
     receives: Receives::Own,
+    cores: 1,
     connections: 1,
     idle_connections: 0,
     warm_up_messages: 64,
@@ -208,6 +217,8 @@ const LARGE: Case = Case {
 const SMALL: Case = Case { unit: "message", size: 64, warm_up_messages: 2048, ..LARGE };
 
 const LIKE_SEGMENTS: Case = Case { resembles: Some("segment-1500"), turns: 32, ..LARGE };
+
+const LIKE_PACKED: Case = Case { resembles: Some("packed-64"), turns: 64, ..SMALL };
 
 const LIKE_SENDS: Case = Case {
     resembles: Some("send-packed-64"),

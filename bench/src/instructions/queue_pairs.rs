@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 
 use warpline::{
-    Access, Addressing, Advertisement, CompletionQueue, ConnectConfig, Device, ListenConfig, MemoryRegion,
-    ProtectionDomain, QpConfig, QueuePair, Region, STag, SharedReceiveQueue,
+    Access, Addressing, Advertisement, CompletionQueue, ConnectConfig, ConnectError, Connected,
+    ConnectionRequest, Device, ListenConfig, Listener, MemoryRegion, ProtectionDomain, QpConfig, QueuePair,
+    Region, STag, SharedReceiveQueue, limits,
 };
 
 use super::case::{Case, DEPTH, Pattern, Receives};
@@ -17,8 +18,11 @@ pub const REGION_BYTES: usize = 1 << 20;
 /// Bytes of each region that is registered only to be invalidated.
 const INVALIDATED_BYTES: usize = 64;
 
-/// Connects the writer's queue pairs to those at `peer`, once `wait` says that it listens. `wait` returns the
-/// target's STags that may be invalidated.
+/// Where the connections of a lane are: at the core with this number of either device, if these have several.
+pub type AtCore = Option<u8>;
+
+/// Connects the writer's queue pairs `at` a core to those at `peer`, once `wait` says that it listens. `wait`
+/// returns the target's STags that may be invalidated.
 ///
 /// # Errors
 ///
@@ -26,28 +30,63 @@ const INVALIDATED_BYTES: usize = 64;
 pub fn connect(
     device: &Device,
     case: &Case,
+    at: AtCore,
     peer: SocketAddr,
     wait: impl FnOnce() -> Result<Vec<STag>, BenchError>,
 ) -> Result<Lane, BenchError> {
     let lane = Unconnected::new(device, case)?;
     let stags = wait()?;
     let private_data = lane.advertisement.encode().to_vec();
-    let config = ConnectConfig { private_data, markers: case.markers, ..ConnectConfig::default() };
+    let config = ConnectConfig { private_data, markers: case.markers, core: at, ..ConnectConfig::default() };
     let mut of_peer = Box::<[u8]>::default();
     for qp in lane.qps.iter().chain(&lane.idle_qps) {
-        let connected = qp.connect(peer, &config).map_err(|error| BenchError::Connect(peer, error))?;
+        let connected = match at {
+            None => qp.connect(peer, &config),
+            Some(_) => connect_at_core(device, qp, peer, &config),
+        };
+        let connected = connected.map_err(|error| BenchError::Connect(peer, error))?;
         of_peer = connected.private_data;
     }
     Ok(Lane { stags, ..lane.connected(case, &of_peer)? })
 }
 
-/// Accepts the writer's queue pairs. When connections are taken, calls `announce` with STags that may be
-/// invalidated.
+/// Connects from one local port after the other, until what the two ends send comes to the cores that they
+/// want. The hash is linear: ports are tried that differ in all of their bits.
+fn connect_at_core(
+    device: &Device,
+    qp: &QueuePair,
+    peer: SocketAddr,
+    config: &ConnectConfig,
+) -> Result<Connected, ConnectError> {
+    const STRIDE: u16 = 7919;
+    let (first, last) = limits::EPHEMERAL_PORTS;
+    let address = device.config().addresses[0].address;
+    let mut port = first;
+    loop {
+        let local = Some(SocketAddr::new(address, port));
+        match qp.connect(peer, &ConnectConfig { local, ..config.clone() }) {
+            Err(ConnectError::OtherCore { .. } | ConnectError::Rejected { .. } | ConnectError::NoPort) => {}
+            connected => return connected,
+        }
+        port = first + (port - first).wrapping_add(STRIDE) % (last - first + 1);
+        if port == first {
+            return Err(ConnectError::NoPort);
+        }
+    }
+}
+
+/// Accepts the writer's queue pairs `at` a core, and rejects those at others. When connections are taken,
+/// calls `announce` with STags that may be invalidated.
 ///
 /// # Errors
 ///
 /// [`BenchError`].
-pub fn accept(device: &Device, case: &Case, announce: impl FnOnce(Vec<STag>)) -> Result<Lane, BenchError> {
+pub fn accept(
+    device: &Device,
+    case: &Case,
+    at: AtCore,
+    announce: impl FnOnce(Vec<STag>),
+) -> Result<Lane, BenchError> {
     let lane = Unconnected::new(device, case)?;
     let invalidated =
         if case.pattern == Pattern::Invalidations { lane.invalidated(case)? } else { Vec::new() };
@@ -57,7 +96,7 @@ pub fn accept(device: &Device, case: &Case, announce: impl FnOnce(Vec<STag>)) ->
     announce(invalidated.iter().map(MemoryRegion::stag).collect());
     let mut of_peer = Box::<[u8]>::default();
     for qp in lane.qps.iter().chain(&lane.idle_qps) {
-        let request = listener.accept(TIMEOUT).map_err(|error| setup(&error))?;
+        let request = accept_at_core(&listener, at)?;
         of_peer = request.private_data().into();
         request.accept(qp, &lane.advertisement.encode()).map_err(|error| setup(&error))?;
     }
@@ -67,6 +106,17 @@ pub fn accept(device: &Device, case: &Case, announce: impl FnOnce(Vec<STag>)) ->
         lane.post_receives(&receives)?;
     }
     Ok(lane)
+}
+
+/// Returns the next request at the core, and rejects those before it.
+fn accept_at_core(listener: &Listener, at: AtCore) -> Result<ConnectionRequest, BenchError> {
+    loop {
+        let request = listener.accept(TIMEOUT).map_err(|error| setup(&error))?;
+        if at.is_none_or(|core| request.core() == core) {
+            return Ok(request);
+        }
+        request.reject(b"").map_err(|error| setup(&error))?;
+    }
 }
 
 fn setup(error: &dyn std::error::Error) -> BenchError {

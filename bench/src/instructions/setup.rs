@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use warpline::open::{self, Eal, WireConfig};
+use warpline::open::{self, Eal, OpenedPorts, WireConfig};
 use warpline::{
     Algorithm, ByteStream, ByteStreamConfig, CoreDriver, Device, DeviceConfig, DeviceName, STag,
     StreamConfig, TcpListenConfig, TcpStream,
@@ -19,8 +19,8 @@ use super::case::{Case, Network, Pattern};
 use super::lane::Lane;
 use super::network;
 use super::pings::{Pings, Side};
-use super::queue_pairs::{self, REGION_BYTES};
-use super::turn::{End, Receives, Requests, Work};
+use super::queue_pairs::{self, AtCore, REGION_BYTES};
+use super::turn::{End, EndCore, Receives, Requests, Work};
 use crate::device::{self, BenchDevice, config};
 use crate::error::BenchError;
 
@@ -33,8 +33,11 @@ const VLAN: u16 = 7;
 const WINDOW_BYTES: u32 = 1 << 20;
 /// How long a step may take, under callgrind too.
 pub const TIMEOUT: Duration = Duration::from_mins(1);
+/// The pause of a thread that finds nothing to do at several cores while calls wait for them.
+const NAP: Duration = Duration::from_micros(20);
 
-type Started = (Device, CoreDriver<BenchDevice>);
+/// A device, and its cores by number.
+type Started = (Device, Vec<CoreDriver<BenchDevice>>);
 
 /// Returns the connected ends for `case`: the writer, and the target if it has a core of its own.
 ///
@@ -43,16 +46,21 @@ type Started = (Device, CoreDriver<BenchDevice>);
 /// [`BenchError`].
 pub fn connect(eal: Eal, case: &Case) -> Result<(End, Option<End>), BenchError> {
     let ring = DeviceName::from_str("ring")?;
+    let [near_config, far_config] = [1, 2].map(|host| host_config(case, &ring, host));
     let checksum_offload = case.network != Network::NoChecksums;
     let wire = WireConfig { mtu_bytes: case.mtu.into(), checksum_offload, ..WireConfig::default() };
-    let (near, far) = open::ring_pair(eal, &wire)?;
-    let [near_config, far_config] = [1, 2].map(|host| host_config(case, &ring, host));
-    let near = network::behind(BenchDevice::new(near, None, "ring")?, case.network);
-    let near = Device::start_manual(near, &near_config)?;
-    if case.network == Network::Loopback {
-        return Ok((one_end(near, case, address(&near_config))?, None));
-    }
-    let far = Device::start_manual(BenchDevice::new(far, None, "ring")?, &far_config)?;
+    let (near, far) = if case.cores == 1 {
+        let (near, far) = open::ring_pair(eal, &wire)?;
+        let near = network::behind(BenchDevice::new(near, None, "ring")?, case.network);
+        let near = start_one(near, &near_config)?;
+        if case.network == Network::Loopback {
+            return Ok((one_end(near, case, address(&near_config))?, None));
+        }
+        (near, start_one(BenchDevice::new(far, None, "ring")?, &far_config)?)
+    } else {
+        let [near, far] = open::ring_pair_of(eal, &wire, [case.cores.into(); 2])?;
+        (start_several(near, &near_config)?, start_several(far, &far_config)?)
+    };
     thread::scope(|scope| {
         let (listening, is_listening) = mpsc::channel();
         let target = scope.spawn(move || target(far, case, &listening));
@@ -64,6 +72,17 @@ pub fn connect(eal: Eal, case: &Case) -> Result<(End, Option<End>), BenchError> 
             (writer, target) => Ok((writer?, Some(target?))),
         }
     })
+}
+
+fn start_one(link: BenchDevice, config: &DeviceConfig) -> Result<Started, BenchError> {
+    let (device, driver) = Device::start_manual(link, config)?;
+    Ok((device, vec![driver]))
+}
+
+fn start_several(opened: OpenedPorts, config: &DeviceConfig) -> Result<Started, BenchError> {
+    let (links, steering) = opened.into_parts();
+    let links = links.into_iter().map(BenchDevice::OneOf).collect();
+    Ok(Device::start_cores_manual(links, &steering, config)?)
 }
 
 fn host_config(case: &Case, ring: &DeviceName, host: u8) -> DeviceConfig {
@@ -82,68 +101,99 @@ fn address(config: &DeviceConfig) -> SocketAddr {
     SocketAddr::new(config.addresses[0].address, PORT)
 }
 
+/// Connects what is at the writer's cores, one after the other.
 fn writer(
-    (device, mut driver): Started,
+    (device, drivers): Started,
     case: &Case,
     peer: SocketAddr,
     listening: mpsc::Receiver<Vec<STag>>,
 ) -> Result<End, BenchError> {
-    let work = driver.run(move || {
+    end(drivers, move |at| {
         let failed = |_| BenchError::Setup("the target did not start".into());
         let wait = || listening.recv_timeout(TIMEOUT).map_err(failed);
-        Ok::<_, BenchError>(match case.pattern {
+        Ok(match case.pattern {
             Pattern::Bytes | Pattern::Transfers => {
                 wait()?;
                 Work::Sends(byte_sender(&device, case, peer)?)
             }
             Pattern::Ping => {
-                Work::Pings(Pings::new(queue_pairs::connect(&device, case, peer, wait)?, Side::Begins))
+                Work::Pings(Pings::new(queue_pairs::connect(&device, case, at, peer, wait)?, Side::Begins))
             }
-            _ => requests(queue_pairs::connect(&device, case, peer, wait)?, case),
+            _ => requests(queue_pairs::connect(&device, case, at, peer, wait)?, case),
         })
-    })?;
-    Ok(End { driver, work, other: None })
+    })
 }
 
+/// Accepts what is at the target's cores, one after the other.
 fn target(
-    (device, mut driver): Started,
+    (device, drivers): Started,
     case: &Case,
     listening: &mpsc::Sender<Vec<STag>>,
 ) -> Result<End, BenchError> {
-    let work = driver.run(|| {
+    end(drivers, |at| {
         // The receiver is gone if the writer has failed, and reported that.
         let announce = |stags| drop(listening.send(stags));
-        Ok::<_, BenchError>(match case.pattern {
+        Ok(match case.pattern {
             Pattern::Bytes | Pattern::Transfers => Work::Reads(byte_receiver(&device, case, announce)?),
             Pattern::Ping => {
-                Work::Pings(Pings::new(queue_pairs::accept(&device, case, announce)?, Side::Answers))
+                Work::Pings(Pings::new(queue_pairs::accept(&device, case, at, announce)?, Side::Answers))
             }
             Pattern::Reads => {
-                let lane = queue_pairs::accept(&device, case, announce)?;
+                let lane = queue_pairs::accept(&device, case, at, announce)?;
                 Work::Requests(Requests::new(lane, case.batch, u64::MAX))
             }
-            _ => Work::Receives(Receives::new(queue_pairs::accept(&device, case, announce)?)),
+            _ => Work::Receives(Receives::new(queue_pairs::accept(&device, case, at, announce)?)),
         })
+    })
+}
+
+/// Returns an end with the work that `work` returns for each of its cores, all of which are polled meanwhile.
+fn end(
+    mut drivers: Vec<CoreDriver<BenchDevice>>,
+    mut work: impl FnMut(AtCore) -> Result<Work, BenchError> + Send,
+) -> Result<End, BenchError> {
+    let cores = drivers.len() as u8;
+    let works = run(&mut drivers, || {
+        let at = |core| (cores > 1).then_some(core);
+        (0..cores).map(|core| work(at(core))).collect::<Result<Vec<_>, _>>()
     })?;
-    Ok(End { driver, work, other: None })
+    let cores = drivers.into_iter().zip(works);
+    Ok(End { cores: cores.map(|(driver, work)| EndCore { driver, work, other: None }).collect() })
+}
+
+/// Makes `call`, which waits for the cores, on another thread, and polls them until it returns.
+fn run<T: Send>(drivers: &mut [CoreDriver<BenchDevice>], call: impl FnOnce() -> T + Send) -> T {
+    if let [driver] = drivers {
+        return driver.run(call);
+    }
+    thread::scope(|scope| {
+        let call = scope.spawn(call);
+        while !call.is_finished() {
+            if !drivers.iter_mut().fold(false, |worked, driver| driver.poll_once() | worked) {
+                thread::sleep(NAP);
+            }
+        }
+        call.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// Connects a device with itself.
-fn one_end((device, mut driver): Started, case: &Case, peer: SocketAddr) -> Result<End, BenchError> {
-    let (lane, other) = driver.run(|| {
+fn one_end((device, mut drivers): Started, case: &Case, peer: SocketAddr) -> Result<End, BenchError> {
+    let (lane, other) = run(&mut drivers, || {
         thread::scope(|scope| {
             let (listening, is_listening) = mpsc::channel();
             let device = &device;
-            let accepted =
-                scope.spawn(move || queue_pairs::accept(device, case, |stags| drop(listening.send(stags))));
+            let announce = move |stags| drop(listening.send(stags));
+            let accepted = scope.spawn(move || queue_pairs::accept(device, case, None, announce));
             let failed = |_| BenchError::Setup("the target did not start".into());
             let wait = || is_listening.recv_timeout(TIMEOUT).map_err(failed);
-            let lane = queue_pairs::connect(device, case, peer, wait);
+            let lane = queue_pairs::connect(device, case, None, peer, wait);
             let other = accepted.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             Ok::<_, BenchError>((lane?, other?))
         })
     })?;
-    Ok(End { driver, work: requests(lane, case), other: Some(other) })
+    let core = drivers.pop().ok_or_else(|| BenchError::Setup("there is no core".into()))?;
+    Ok(End { cores: vec![EndCore { driver: core, work: requests(lane, case), other: Some(other) }] })
 }
 
 fn requests(lane: Lane, case: &Case) -> Work {

@@ -1,7 +1,7 @@
 //! The two ends, and what they do in their turns.
 
 use warpline::time::Instant;
-use warpline::{Completion, CompletionKind, CoreDriver, ReceiveRequest};
+use warpline::{Completion, CompletionKind, CoreDriver, ReceiveRequest, Statistics};
 
 use super::bytes::{Receiver, Sender};
 use super::case::DEPTH;
@@ -11,8 +11,13 @@ use super::pings::Pings;
 use crate::device::BenchDevice;
 use crate::error::BenchError;
 
-/// An end: a core, and the application on it.
+/// An end: the cores of its device.
 pub struct End {
+    pub cores: Vec<EndCore>,
+}
+
+/// A core, and the application on it.
+pub struct EndCore {
     pub driver: CoreDriver<BenchDevice>,
     pub work: Work,
     /// The other end's queue pairs, if they are on this core.
@@ -35,7 +40,32 @@ pub enum Work {
 }
 
 impl End {
-    /// Does what is to be done at this end, and polls its core. Returns true if there was anything to do.
+    /// Does what is to be done at this end, and polls its cores. Returns true if there was anything to do.
+    fn turn(&mut self, now: Instant, post: bool) -> Result<bool, BenchError> {
+        let mut worked = false;
+        for core in &mut self.cores {
+            worked |= core.turn(now, post)?;
+        }
+        Ok(worked)
+    }
+
+    /// Returns true if nothing that it posted is outstanding.
+    fn is_done(&self) -> bool {
+        self.cores.iter().all(EndCore::is_done)
+    }
+
+    /// Returns what its cores have done so far.
+    pub fn counts(&self) -> Counts {
+        let mut sum = Statistics::default();
+        for core in &self.cores {
+            sum.add(&core.driver.statistics());
+        }
+        Counts::new(&sum, self.cores.iter().map(EndCore::messages).sum())
+    }
+}
+
+impl EndCore {
+    /// Does what is to be done, and polls the core. Returns true if there was anything to do.
     fn turn(&mut self, now: Instant, post: bool) -> Result<bool, BenchError> {
         let Self { driver, work, .. } = self;
         Ok(match work {
@@ -77,15 +107,14 @@ impl End {
         }
     }
 
-    /// Returns what it has done so far.
-    pub fn counts(&self) -> Counts {
-        let messages = match &self.work {
+    /// Returns how many messages have completed.
+    fn messages(&self) -> u64 {
+        match &self.work {
             Work::Requests(requests) => requests.completed,
             Work::Pings(pings) => pings.posted,
             Work::Sends(sender) => sender.acknowledged(),
             Work::Receives(_) | Work::Reads(_) => 0,
-        };
-        Counts::new(&self.driver.statistics(), messages)
+        }
     }
 }
 
