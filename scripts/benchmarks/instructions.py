@@ -44,6 +44,10 @@ COPY_FUNCTION = "rte_pktmbuf_copy"
 LIBRARY_COPY = re.compile(r"__mem(cpy|move)_")
 # What the network does to frames is done to them by no end.
 NETWORK_FUNCTION = re.compile(r"::disturb_(burst|acknowledgements)\b")
+# Wires between several cores find the core of each segment, as the adapter of the other end would. Their
+# rings are those of a single wire.
+WIRES_FUNCTION = re.compile(r"::CoreWires::(transmit|receive)$|::Toeplitz::hash$")
+RING_FILES = "/ffi/dpdk/src/"
 
 
 class Unusable(Exception):
@@ -170,6 +174,8 @@ def instructions_by_kind(profile: Profile) -> dict[str, int]:
 
 def is_of_network(place: Place) -> bool:
     """Whether code at a place is the network's between the ends."""
+    if WIRES_FUNCTION.search(place.function):
+        return RING_FILES not in place.file
     return bool(NETWORK_FUNCTION.search(place.function))
 
 

@@ -124,6 +124,14 @@ class CallgrindTest(unittest.TestCase):
         kinds = instructions.instructions_by_kind(profile)
         self.assertEqual((kinds["protocol"], kinds["branches"]), (10, 3))
 
+    def test_what_an_adapter_would_do_is_no_end_s(self) -> None:
+        wires = "warpline_dataplane::device::dpdk::core_wires::CoreWires::transmit"
+        profile = Profile()
+        profile.own[Place(wires, "/x/dataplane/src/device/dpdk/core_wires.rs")] = 100
+        profile.own[Place("warpline_dataplane::steering::toeplitz::Toeplitz::hash", "/x/mod.rs")] = 1000
+        profile.own[Place(wires, "/x/ffi/dpdk/src/frame_ring.rs")] = 10
+        self.assertEqual(instructions.instructions_by_kind(profile)["protocol"], 10, "the ring is the end's")
+
 
 class MachineCodeTest(unittest.TestCase):
     def test_locked_operations_are_known_by_prefix_or_by_an_exchange_with_memory(self) -> None:

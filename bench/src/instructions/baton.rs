@@ -123,8 +123,8 @@ impl Baton {
         Ok((after.0.since(&before.0), target))
     }
 
-    /// Gives both ends turns until `messages` messages have completed: the windows are open then, and the
-    /// caches of packet buffers are filled.
+    /// Gives both ends turns until `messages` messages have completed at each core: the windows are open
+    /// then, and the caches of packet buffers are filled.
     ///
     /// # Errors
     ///
@@ -132,7 +132,7 @@ impl Baton {
     pub fn warm_up(&mut self, messages: u64) -> Result<(), BenchError> {
         for _ in 0..TURNS_MAX {
             let (writer, target) = self.counts()?;
-            if writer.messages.max(target.map_or(0, |target| target.messages)) >= messages {
+            if writer.least_messages.max(target.map_or(0, |target| target.least_messages)) >= messages {
                 return Ok(());
             }
             self.turns(Phase::Unmeasured)?;

@@ -12,6 +12,9 @@ pub struct Counts {
     pub idle_polls: u64,
     /// Requests of this end, and pieces of a byte stream, that completed; pings of this end that were posted.
     pub messages: u64,
+    /// Those of the core that has done the fewest.
+    #[serde(skip)]
+    pub least_messages: u64,
     /// FPDUs sent by the writer, received by the target.
     pub fpdus: u64,
     /// Frames it received and sent.
@@ -30,12 +33,13 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Returns the counts so far of an end with `messages` messages.
-    pub fn new(statistics: &Statistics, messages: u64) -> Self {
+    /// Returns the counts so far of an end whose cores have done `messages` messages each.
+    pub fn new(statistics: &Statistics, messages: &[u64]) -> Self {
         Self {
             polls: statistics.polls,
             idle_polls: statistics.idle_polls,
-            messages,
+            messages: messages.iter().sum(),
+            least_messages: messages.iter().copied().min().unwrap_or_default(),
             fpdus: statistics.fpdus_sent + statistics.fpdus_received,
             frames_received: statistics.frames_received,
             frames_sent: statistics.frames_sent,
@@ -53,6 +57,7 @@ impl Counts {
             polls: self.polls - before.polls,
             idle_polls: self.idle_polls - before.idle_polls,
             messages: self.messages - before.messages,
+            least_messages: self.least_messages - before.least_messages,
             fpdus: self.fpdus - before.fpdus,
             frames_received: self.frames_received - before.frames_received,
             frames_sent: self.frames_sent - before.frames_sent,

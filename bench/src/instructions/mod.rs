@@ -110,7 +110,7 @@ fn transfer(eal: Eal, case: &'static Case) -> Result<[PhaseReport; 2], BenchErro
         target,
     };
     baton::pass(eal, writer, target, |baton| {
-        baton.warm_up(case.warm_up_messages * u64::from(case.cores))?;
+        baton.warm_up(case.warm_up_messages)?;
         let busy = baton.count(Phase::Measured, case.turns)?;
         baton.drain()?;
         let idle = baton.count(Phase::Idle, case.turns)?;

@@ -60,7 +60,7 @@ impl End {
         for core in &self.cores {
             sum.add(&core.driver.statistics());
         }
-        Counts::new(&sum, self.cores.iter().map(EndCore::messages).sum())
+        Counts::new(&sum, &self.cores.iter().map(EndCore::messages).collect::<Vec<_>>())
     }
 }
 
