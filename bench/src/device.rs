@@ -8,7 +8,6 @@ use warpline::link::{Capabilities, Device, RxInterrupt, Waker};
 use warpline::open::{self, DpdkDevice, Mbuf};
 use warpline::time::Instant;
 use warpline::{Cidr, CrcPolicy, DeviceConfig, DeviceName, MacAddress, MemorySource};
-use warpline_dataplane::device::spread::Spread;
 use warpline_tools::arguments::Switch;
 use warpline_tools::capture::captured;
 use warpline_tools::output::OutputFile;
@@ -41,14 +40,14 @@ pub fn on_ring_over_ipv6(ring: &DeviceName, host: u8) -> DeviceConfig {
 }
 
 /// A device of DPDK's, with its frames captured if that was asked for.
+#[expect(clippy::large_enum_variant, reason = "a program has one or two, and each burst looks into it")]
 pub enum BenchDevice {
     /// Not captured.
     Uncaptured(DpdkDevice),
     /// Captured to a file.
     Captured(Box<Tap<DpdkDevice, OutputFile>>),
-    /// One core's part of a device of several cores, not captured.
-    OneOf(Spread<DpdkDevice>),
-    /// One that a benchmark makes itself.
+    /// One that a benchmark makes itself, or that of one of several cores. Behind a pointer, so that the loop
+    /// of a single core is as if it were not there.
     Own(Box<dyn Device<Frame = Mbuf> + Send>),
 }
 
@@ -71,7 +70,6 @@ impl Device for BenchDevice {
         match self {
             Self::Uncaptured(device) => device.capabilities(),
             Self::Captured(device) => device.capabilities(),
-            Self::OneOf(device) => device.capabilities(),
             Self::Own(device) => device.capabilities(),
         }
     }
@@ -80,7 +78,6 @@ impl Device for BenchDevice {
         match self {
             Self::Uncaptured(device) => device.mac(),
             Self::Captured(device) => device.mac(),
-            Self::OneOf(device) => device.mac(),
             Self::Own(device) => device.mac(),
         }
     }
@@ -89,7 +86,6 @@ impl Device for BenchDevice {
     fn may_have_frames(&self) -> bool {
         match self {
             Self::Uncaptured(device) => device.may_have_frames(),
-            Self::OneOf(device) => device.may_have_frames(),
             Self::Captured(_) | Self::Own(_) => true,
         }
     }
@@ -99,7 +95,6 @@ impl Device for BenchDevice {
         match self {
             Self::Uncaptured(device) => device.receive(now, frames, limit),
             Self::Captured(device) => device.receive(now, frames, limit),
-            Self::OneOf(device) => device.receive(now, frames, limit),
             Self::Own(device) => device.receive(now, frames, limit),
         }
     }
@@ -109,7 +104,6 @@ impl Device for BenchDevice {
         match self {
             Self::Uncaptured(device) => device.allocate(),
             Self::Captured(device) => device.allocate(),
-            Self::OneOf(device) => device.allocate(),
             Self::Own(device) => device.allocate(),
         }
     }
@@ -119,29 +113,28 @@ impl Device for BenchDevice {
         match self {
             Self::Uncaptured(device) => device.allocate_burst(frames, limit),
             Self::Captured(device) => device.allocate_burst(frames, limit),
-            Self::OneOf(device) => device.allocate_burst(frames, limit),
             Self::Own(device) => device.allocate_burst(frames, limit),
         }
     }
 
     fn hand_over(&mut self, core: u8, frame: Mbuf) -> Result<(), Mbuf> {
         match self {
-            Self::OneOf(device) => device.hand_over(core, frame),
-            Self::Uncaptured(_) | Self::Captured(_) | Self::Own(_) => Err(frame),
+            Self::Own(device) => device.hand_over(core, frame),
+            Self::Uncaptured(_) | Self::Captured(_) => Err(frame),
         }
     }
 
     fn frames_not_handed_over(&self) -> u64 {
         match self {
-            Self::OneOf(device) => device.frames_not_handed_over(),
-            Self::Uncaptured(_) | Self::Captured(_) | Self::Own(_) => 0,
+            Self::Own(device) => device.frames_not_handed_over(),
+            Self::Uncaptured(_) | Self::Captured(_) => 0,
         }
     }
 
     fn adapter_differs(&self) -> bool {
         match self {
-            Self::OneOf(device) => device.adapter_differs(),
-            Self::Uncaptured(_) | Self::Captured(_) | Self::Own(_) => false,
+            Self::Own(device) => device.adapter_differs(),
+            Self::Uncaptured(_) | Self::Captured(_) => false,
         }
     }
 
@@ -149,7 +142,6 @@ impl Device for BenchDevice {
         match self {
             Self::Uncaptured(device) => device.wake_on_arrival(waker),
             Self::Captured(device) => device.wake_on_arrival(waker),
-            Self::OneOf(device) => device.wake_on_arrival(waker),
             Self::Own(device) => device.wake_on_arrival(waker),
         }
     }
@@ -158,7 +150,6 @@ impl Device for BenchDevice {
         match self {
             Self::Uncaptured(device) => device.rx_interrupt(),
             Self::Captured(device) => device.rx_interrupt(),
-            Self::OneOf(device) => device.rx_interrupt(),
             Self::Own(device) => device.rx_interrupt(),
         }
     }
@@ -167,7 +158,6 @@ impl Device for BenchDevice {
         match self {
             Self::Uncaptured(device) => device.enable_rx_interrupt(),
             Self::Captured(device) => device.enable_rx_interrupt(),
-            Self::OneOf(device) => device.enable_rx_interrupt(),
             Self::Own(device) => device.enable_rx_interrupt(),
         }
     }
@@ -176,7 +166,6 @@ impl Device for BenchDevice {
         match self {
             Self::Uncaptured(device) => device.disable_rx_interrupt(),
             Self::Captured(device) => device.disable_rx_interrupt(),
-            Self::OneOf(device) => device.disable_rx_interrupt(),
             Self::Own(device) => device.disable_rx_interrupt(),
         }
     }
@@ -186,7 +175,6 @@ impl Device for BenchDevice {
         match self {
             Self::Uncaptured(device) => device.transmit(now, frames),
             Self::Captured(device) => device.transmit(now, frames),
-            Self::OneOf(device) => device.transmit(now, frames),
             Self::Own(device) => device.transmit(now, frames),
         }
     }

@@ -81,7 +81,7 @@ fn start_one(link: BenchDevice, config: &DeviceConfig) -> Result<Started, BenchE
 
 fn start_several(opened: OpenedPorts, config: &DeviceConfig) -> Result<Started, BenchError> {
     let (links, steering) = opened.into_parts();
-    let links = links.into_iter().map(BenchDevice::OneOf).collect();
+    let links = links.into_iter().map(|link| BenchDevice::Own(Box::new(link))).collect();
     Ok(Device::start_cores_manual(links, &steering, config)?)
 }
 
