@@ -182,9 +182,25 @@ impl CompletionRing {
         // Acquire: the slot of an entry that is used again was read before. It may have been freed after this
         // load, which is safe.
         let polled = self.polled.load(Ordering::Acquire);
-        let before = self.reserved.fetch_add(u64::from(wanted), Ordering::Relaxed);
+        // Release, acquire: who reserves after another sees what that one knew to be polled.
+        let before = self.reserved.fetch_add(u64::from(wanted), Ordering::AcqRel);
+        let granted = self.granted(wanted, before, polled);
+        if granted < wanted { self.reserve_some(wanted, before) } else { granted }
+    }
+
+    /// Returns how many of the entries after `before` reserved ones there are, up to `wanted`, where `polled`
+    /// are free again.
+    #[inline]
+    fn granted(&self, wanted: u32, before: u64, polled: u64) -> u32 {
         let in_use = before.saturating_sub(polled);
-        let granted = u64::from(wanted).min(u64::from(self.capacity).saturating_sub(in_use)) as u32;
+        u64::from(wanted).min(u64::from(self.capacity).saturating_sub(in_use)) as u32
+    }
+
+    /// Reserves as many of `wanted` entries as there are, all of which are reserved after `before` others.
+    /// What another thread has reserved since this one looked may be what was polled since.
+    #[cold]
+    fn reserve_some(&self, wanted: u32, before: u64) -> u32 {
+        let granted = self.granted(wanted, before, self.polled.load(Ordering::Acquire));
         if granted < wanted {
             self.unreserve(wanted - granted);
         }

@@ -536,6 +536,37 @@ fn the_last_place_is_given_once() {
     });
 }
 
+/// Two that post to one queue each find the entry free whose completion was polled, whatever the other
+/// reserves meanwhile.
+// Requirements: RDMAP-8.1.1-05
+#[test]
+fn who_posts_for_what_was_polled_finds_an_entry() {
+    model(|| {
+        let ring = Arc::new(CompletionRing::new(2));
+        assert_eq!(ring.reserve(2), 2);
+        let core = core_of(&ring);
+        core.push(completion(1, Status::Success));
+        core.push(completion(2, Status::Success));
+        let polled = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+        let poster = |index: usize| {
+            let (ring, polled) = (ring.clone(), polled.clone());
+            move || {
+                if polled[index].load(Ordering::Acquire) == 1 {
+                    assert_eq!(ring.reserve(1), 1);
+                }
+            }
+        };
+        let posters = [0, 1].map(|index| thread::spawn(poster(index)));
+        for polled in polled.iter() {
+            assert!(ring.poll().is_some());
+            polled.store(1, Ordering::Release);
+        }
+        for poster in posters {
+            poster.join().unwrap();
+        }
+    });
+}
+
 /// Of two that post in turn one has the last place, and who is refused has not kept it from the next.
 #[test]
 fn the_depth_is_kept_by_two_posters() {
