@@ -28,8 +28,9 @@ const SUPER_FRAME_PIECE_BYTES: u16 = 9000;
 const AF_PACKET_SUPER_FRAME_MBUFS: u32 = 1023;
 /// The largest IP packet that one takes, in bytes.
 const AF_PACKET_SUPER_FRAME_BYTES: u16 = 65_120;
-/// Buffers that the threads of the other end keep at hand of a wire's pool, together: those of a few chunks,
-/// for the end that sends lacks what they keep.
+/// Buffers that a thread of the other end keeps at hand of a wire's pool: those of a few chunks, for the end
+/// that sends lacks what they keep. With less than a burst, all of the pool is used in turn, and no buffer is
+/// in the cache of its core any more.
 const WIRE_CACHE_MBUFS: u32 = 32;
 /// The part of a port's buffers that the threads of several cores keep at hand, together.
 const CACHED_PART: u32 = 8;
@@ -85,8 +86,14 @@ pub(super) fn wire_pool(eal: Eal, config: &WireConfig, receivers: usize) -> Resu
     let pool_octets = if config.super_frame_bytes > 0 { SUPER_FRAME_POOL_OCTETS } else { WIRE_POOL_OCTETS };
     // A power of two less one wastes no memory: 255 jumbo frames, 1023 of 1500 bytes, 63 super-frames.
     let mbufs = (pool_octets / u32::from(data_octets)).next_power_of_two() / 2 - 1;
-    let cache_mbufs = WIRE_CACHE_MBUFS / receivers as u32;
+    let cache_mbufs = wire_cache_mbufs(mbufs, receivers);
     Mempool::new(eal, MempoolConfig { mbufs, data_octets, cache_mbufs, ..MempoolConfig::default() })
+}
+
+/// Returns the buffers that each thread of `receivers` keeps at hand of a wire's pool of `mbufs`: together
+/// they leave most of it.
+fn wire_cache_mbufs(mbufs: u32, receivers: usize) -> u32 {
+    if receivers == 1 { WIRE_CACHE_MBUFS } else { WIRE_CACHE_MBUFS.min(mbufs / 4 / receivers as u32) }
 }
 
 fn data_octets(mtu_octets: u16) -> u16 {
@@ -106,6 +113,13 @@ mod tests {
         // Super-frames: half of the first core's.
         assert_eq!(further_mbufs(AF_PACKET_SUPER_FRAME_MBUFS, 2), 1023);
         assert_eq!(further_mbufs(AF_PACKET_SUPER_FRAME_MBUFS, 8), 511);
+    }
+
+    #[test]
+    fn a_thread_keeps_a_burst_of_a_wire_where_the_pool_has_room_for_that() {
+        let cached = [(1023, 1), (1023, 2), (1023, 8), (255, 2), (255, 8), (63, 1)];
+        let cached = cached.map(|(mbufs, receivers)| wire_cache_mbufs(mbufs, receivers));
+        assert_eq!(cached, [32, 32, 31, 31, 7, 32]);
     }
 
     /// However many threads free frames of a pool, most of it is not in their caches, which hold half as much
