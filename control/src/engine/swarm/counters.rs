@@ -81,7 +81,7 @@ const NOT_KEPT: [DropCause; 8] = [
 ];
 
 /// What no seed brings about, and why.
-const NEVER: [(&str, &[&str]); 7] = [
+const NEVER: [(&str, &[&str]); 8] = [
     (
         "segments are sent whole, and nobody else sends fragments",
         &[
