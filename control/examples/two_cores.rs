@@ -14,7 +14,7 @@ use warpline::{
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 const CORES: usize = 2;
 const CLIENTS: usize = 8;
 
