@@ -38,6 +38,27 @@ fn bursts_over_a_null_port() {
     assert_eq!(pool.available(), pool.capacity());
 }
 
+/// The number of a port that closes can at once be that of a port which another thread adds and opens.
+#[test]
+fn ports_open_while_others_close() {
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            scope.spawn(move || {
+                let pool = pool(255, 2048);
+                let device = format!("net_null2{thread}");
+                let config =
+                    PortConfig { receive_descriptors: 64, transmit_descriptors: 64, ..PortConfig::default() };
+                for _ in 0..150 {
+                    eal().add_vdev(&device).unwrap();
+                    let port = Port::open(eal(), &device).unwrap();
+                    drop(port.start(&config, std::slice::from_ref(&pool)).unwrap());
+                    eal().remove_vdev(&device).unwrap();
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn what_a_port_cannot_do_is_refused_with_numbers() {
     eal().add_vdev("net_null1").unwrap();

@@ -18,6 +18,7 @@ pub(super) struct Claim {
     pub(super) id: u16,
     /// The port's name.
     pub(super) name: String,
+    held: AtomicBool,
 }
 
 static CLAIMED: [AtomicBool; sys::RTE_MAX_ETHPORTS as usize] =
@@ -25,7 +26,7 @@ static CLAIMED: [AtomicBool; sys::RTE_MAX_ETHPORTS as usize] =
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        CLAIMED[usize::from(self.id)].store(false, Ordering::Release);
+        self.release();
     }
 }
 
@@ -33,7 +34,15 @@ impl Claim {
     /// Claims the port `id`; `None` if it is claimed already.
     pub(super) fn new(id: u16, name: &str) -> Option<Self> {
         let in_use = CLAIMED[usize::from(id)].swap(true, Ordering::Acquire);
-        (!in_use).then(|| Self { id, name: name.to_owned() })
+        (!in_use).then(|| Self { id, name: name.to_owned(), held: AtomicBool::new(true) })
+    }
+
+    /// Gives the right back. What closes the port does so within the same [`Self::control`]: once closed, the
+    /// number can be that of another port, which another thread adds and claims.
+    pub(super) fn release(&self) {
+        if self.held.swap(false, Ordering::Relaxed) {
+            CLAIMED[usize::from(self.id)].store(false, Ordering::Release);
+        }
     }
 
     pub(super) fn refused(&self, step: &'static str) -> impl FnOnce(Errno) -> PortError {

@@ -54,10 +54,14 @@ pub(super) struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // SAFETY: DPDK checks the port number and state. No queue is left (`Arc`), so no code polls the port.
-        self.claim.control(|| unsafe {
-            sys::rte_eth_dev_stop(self.claim.id);
-            sys::rte_eth_dev_close(self.claim.id);
+        self.claim.control(|| {
+            // SAFETY: DPDK checks the port number and state. No queue is left (`Arc`), so no code polls the
+            // port.
+            unsafe {
+                sys::rte_eth_dev_stop(self.claim.id);
+                sys::rte_eth_dev_close(self.claim.id);
+            }
+            self.claim.release();
         });
     }
 }
