@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use warpline::open::{self, WireConfig};
 use warpline::{
-    Access, Advertisement, CompletionQueue, ConnectConfig, Device, DeviceConfig, ListenConfig, PollThread,
-    QpConfig,
+    Access, Advertisement, CompletionQueue, ConnectConfig, Device, DeviceConfig, ListenConfig, Listener,
+    PollThread, QpConfig,
 };
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
@@ -30,21 +30,21 @@ fn main() -> Outcome {
     let (devices, steering) = near.into_parts();
     let config = DeviceConfig::new([198, 18, 0, 1], 24);
     let client = Device::start_cores(devices, &steering, &config, &polls[..1])?;
+    let listener = server.listen(7471, &ListenConfig::default())?;
     thread::scope(|scope| {
-        let serving = scope.spawn(|| serve(&server).map_err(|error| error.to_string()));
+        let serving = scope.spawn(|| serve(&server, &listener).map_err(|error| error.to_string()));
         let client = write(&client, ([198, 18, 0, 2], 7471).into());
         serving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         client
     })
 }
 
-fn serve(device: &Device) -> Outcome {
+fn serve(device: &Device, listener: &Listener) -> Outcome {
     let domain = device.protection_domain();
     // One page for each client, in one region that both cores reach.
     let memory = Arc::new(domain.allocate(CLIENTS * 4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?);
     // A completion queue for each core: no line of it is written by the other core.
     let queues: Vec<CompletionQueue> = (0..CORES).map(|_| CompletionQueue::new(64)).collect();
-    let listener = device.listen(7471, &ListenConfig::default())?;
     let mut clients = [0; CORES];
     let mut connected = Vec::new();
     for client in 0..CLIENTS {
@@ -71,6 +71,9 @@ fn serve(device: &Device) -> Outcome {
             });
         }
     });
+    for qp in connected {
+        qp.wait_closed(PATIENCE)?;
+    }
     println!("{CLIENTS} clients have written, at {CORES} cores: {clients:?}");
     Ok(())
 }
