@@ -51,21 +51,21 @@ impl CoreSet {
         self.0.count_ones() as usize
     }
 
-    /// Returns true if `core` is one of them.
+    /// Returns true if `core` is one of them; false for a number that no core has.
     pub const fn contains(self, core: u8) -> bool {
-        self.0 >> core & 1 == 1
+        self.0 & bit(core) != 0
     }
 
-    /// Returns the set with `core`.
+    /// Returns the set with `core`; without it if no core has that number.
     #[must_use]
     pub(crate) const fn with(self, core: u8) -> Self {
-        Self(self.0 | 1 << core)
+        Self(self.0 | bit(core))
     }
 
     /// Returns the set without `core`.
     #[must_use]
     pub(crate) const fn without(self, core: u8) -> Self {
-        Self(self.0 & !(1 << core))
+        Self(self.0 & !bit(core))
     }
 
     /// Returns the only core of the set, if there is one and no other.
@@ -77,6 +77,11 @@ impl CoreSet {
     pub fn iter(self) -> impl Iterator<Item = u8> {
         (0..u64::BITS as u8).filter(move |core| self.contains(*core))
     }
+}
+
+/// Returns the bit of `core`; none for a number that no core has.
+const fn bit(core: u8) -> u64 {
+    if (core as u32) < u64::BITS { 1 << core } else { 0 }
 }
 
 impl FromIterator<u8> for CoreSet {
@@ -121,6 +126,15 @@ mod tests {
         assert_eq!(CoreSet::first(64).len(), 64);
         assert!(CoreSet::EMPTY.is_empty() && CoreSet::first(0).is_empty());
         assert_eq!((set.only(), CoreSet::EMPTY.with(5).only()), (None, Some(5)));
+    }
+
+    /// An application may ask for any core.
+    #[test]
+    fn numbers_that_no_core_has_are_in_no_set() {
+        for core in [64, 65, 127, 128, 255] {
+            assert!(!CoreSet::first(64).contains(core), "{core}");
+            assert_eq!(CoreSet::first(3).with(core).without(core), CoreSet::first(3), "{core}");
+        }
     }
 
     #[test]
