@@ -1,7 +1,7 @@
 //! Asynchronous events of verbs: events of queue pairs and queues that no work request reports.
 
 use core::fmt;
-use std::net::IpAddr;
+use core::net::IpAddr;
 use std::sync::Arc;
 
 use super::error::StreamError;
