@@ -67,7 +67,7 @@ pub(super) struct Deregistration {
     /// Why a core has kept the memory so far.
     kept: Option<RemoveError>,
     phase: Phase,
-    /// The number of the last attempt at several cores.
+    /// The number of the last attempt.
     attempt: u32,
 }
 
@@ -126,8 +126,9 @@ impl Deregistration {
         self.waiter
     }
 
-    /// Begins an attempt at the cores that have the memory.
-    pub(super) fn begin(&mut self, cores: CoreSet) -> Step {
+    /// Begins the attempt of this number at the cores that have the memory.
+    pub(super) fn begin(&mut self, cores: CoreSet, attempt: u32) -> Step {
+        self.attempt = attempt;
         if cores.is_empty() {
             return Step::Done;
         }
@@ -138,7 +139,6 @@ impl Deregistration {
             self.phase = Phase::Asked(core);
             return Step::Deregister(core);
         }
-        self.attempt = self.attempt.wrapping_add(1);
         self.phase = Phase::Probing { awaited: cores, is_used: false };
         Step::Probe(cores, self.attempt)
     }
@@ -169,8 +169,8 @@ impl Deregistration {
                 let is_next = awaited.is_empty();
                 if is_next { self.try_later(now) } else { Step::Wait }
             }
-            // One that has ended is not waited for.
-            Phase::Probing { .. } => self.on_probed(now, core, self.attempt, Ok(()), cores),
+            // It has ended, or answers what an earlier attempt has asked it.
+            Phase::Probing { .. } => self.on_probed(now, core, self.attempt, result, cores),
             Phase::Asked(_) | Phase::Pausing => Step::Wait,
         }
     }

@@ -144,6 +144,8 @@ pub(super) struct Registrations {
     claims: Option<Arc<Claims>>,
     /// The memory that is for one queue pair alone, if there are several cores.
     of_stream: Table<QpNumber, BTreeSet<u32>>,
+    /// The number of the last attempt to deregister memory. Each has its own: answers may come late.
+    attempt: u32,
 }
 
 impl Registrations {
@@ -163,6 +165,7 @@ impl Registrations {
             domains: Holdings::new(regions_per_domain),
             claims,
             of_stream: Table::default(),
+            attempt: 0,
         }
     }
 
@@ -187,7 +190,10 @@ impl Registrations {
 
     /// Returns the cores that a registration of `pd` is for now.
     fn cores_of(&self, out: &Outbox, pd: ProtectionDomainId) -> CoreSet {
-        if out.cores() == 1 { out.alive() } else { self.present.get(&pd).copied().unwrap_or_default() }
+        let one = out.cores() == 1;
+        let present =
+            if one { CoreSet::first(1) } else { self.present.get(&pd).copied().unwrap_or_default() };
+        present.and(out.alive())
     }
 
     /// Gives `core` all registrations of `pd`, unless it has them: a queue pair of the domain begins there.
@@ -355,7 +361,8 @@ impl Registrations {
         let State::Deregistering(deregistration) = &mut entry.state else { return };
         // A core that is polled no more reads and writes nothing.
         entry.cores = entry.cores.and(out.alive());
-        let step = deregistration.begin(entry.cores);
+        self.attempt = self.attempt.wrapping_add(1);
+        let step = deregistration.begin(entry.cores, self.attempt);
         self.follow(now, out, stag, step);
     }
 
@@ -494,8 +501,14 @@ impl Registrations {
             if let Some(claims) = &self.claims {
                 claims.end_core(stag, core);
             }
-            self.on_registered(out, core, stag, Ok(()));
-            self.on_deregistered(now, out, core, stag, Ok(()));
+            let Some(entry) = self.entries.get_mut(&stag) else { continue };
+            entry.cores = entry.cores.without(core);
+            match &entry.state {
+                State::Registering { .. } => self.on_registered(out, core, stag, Ok(())),
+                State::Deregistering(_) => self.on_deregistered(now, out, core, stag, Ok(())),
+                // A core that adopts its domain is given it.
+                State::Settled | State::Removed => {}
+            }
         }
     }
 }

@@ -7,13 +7,14 @@ use crossbeam::channel::Receiver;
 use fastrand::Rng;
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::{Access, Accessor, Claims, Region, StagTable};
+use warpline_dataplane::time::MILLISECOND;
 
 use super::*;
 
 const DOMAIN: ProtectionDomainId = ProtectionDomainId(7);
 const ACCESSOR: Accessor = Accessor { pd: DOMAIN, stream: 1 };
 
-/// A core as far as it has memory.
+/// The memory of a core, and the commands that concern it.
 struct Core {
     stags: StagTable,
     commands: VecDeque<Command>,
@@ -264,6 +265,65 @@ fn a_silent_core_is_named() {
     assert_eq!(world.registrations.len(), 0, "the one without a handle is gone too");
 }
 
+/// Nobody waits for a core that has ended: neither what is registered later, nor what only that core had.
+#[test]
+fn the_others_go_on_without_a_core_that_has_ended() {
+    let mut world = World::new(3);
+    let only_there = world.registered_at(&[1]);
+    let registering = world.register();
+    world.end(1);
+    registering.try_recv().expect("no core is left to confirm it").expect("there is room");
+    let later = world.register().try_recv().expect("no core is asked").unwrap();
+    world.adopt(0);
+    let window = world.allocate_window();
+    world.settle();
+    window.try_recv().expect("core 0 has answered").unwrap();
+    for stag in [only_there, later] {
+        assert!(world.cores[0].stags.check(stag, ACCESSOR, Access::REMOTE_WRITE, 0, 64).is_ok());
+        let reply = world.deregister(stag, None);
+        world.settle();
+        assert_eq!(reply.try_recv(), Ok(DeregisterOutcome::Done));
+    }
+}
+
+/// A core alone is asked to deregister memory that it uses, and answers only when two have it.
+#[test]
+fn a_late_refusal_is_none_of_the_other_question() {
+    let mut world = World::new(2);
+    let stag = world.registered_at(&[0]);
+    world.cores[0].stags.retain(stag);
+    world.deregister(stag, Some(Duration::from_millis(5)));
+    world.pass_to(world.now + 5 * MILLISECOND);
+    world.adopt(1);
+    world.poll(1);
+    let reply = world.deregister(stag, Some(Duration::from_millis(5)));
+    world.poll(1);
+    world.poll(0);
+    assert!(!world.is_busy(1), "it is in use at core 0, and removed nowhere");
+    world.settle();
+    assert_eq!(reply.try_recv(), Ok(DeregisterOutcome::InUse));
+    assert!(world.cores[1].stags.check(stag, ACCESSOR, Access::REMOTE_WRITE, 0, 64).is_ok());
+}
+
+/// The answer to an attempt that was abandoned is none to the next.
+#[test]
+fn a_late_answer_is_none_of_the_next_attempt() {
+    let mut world = World::new(2);
+    let stag = world.registered_at(&[0, 1]);
+    world.deregister(stag, Some(Duration::from_millis(5)));
+    world.pass_to(world.now + 5 * MILLISECOND);
+    let reply = world.deregister(stag, Some(Duration::from_millis(5)));
+    world.poll(1);
+    world.poll(1);
+    world.poll(0);
+    world.cores[0].stags.retain(stag);
+    world.settle();
+    assert_eq!(reply.try_recv(), Ok(DeregisterOutcome::InUse));
+    for core in &world.cores {
+        assert!(core.stags.check(stag, ACCESSOR, Access::REMOTE_WRITE, 0, 64).is_ok(), "as it was");
+    }
+}
+
 /// Cores that answer in any order, adopt, use memory, stall and end: when a deregistration is done, no core
 /// that is polled has the memory, and nothing is left in the end.
 #[test]
@@ -311,7 +371,11 @@ fn after_a_deregistration_no_core_has_the_memory() {
                     free.push(stag);
                     false
                 }
-                Ok(Err(_)) => false,
+                Ok(Err(error)) => {
+                    let MemoryError::Unanswered(silent) = error else { panic!("seed {seed}: {error}") };
+                    assert!(silent.and(world.out.alive()) == silent, "seed {seed}: {silent} have ended");
+                    false
+                }
                 Err(_) => true,
             });
             leaving.retain(|(stag, reply)| match reply.try_recv() {
