@@ -181,10 +181,10 @@ impl Engine {
                 self.reports.statistics(now, &mut self.out, reply);
             }
             Request::ConnectionReport { qp, reply } => match self.queue_pairs.connection_of(qp) {
-                Some(connection) => self.report_connection(connection, reply),
+                Some(connection) => self.report_connection(now, connection, reply),
                 None => self.out.reply(reply, None),
             },
-            Request::StreamReport { connection, reply } => self.report_connection(connection, reply),
+            Request::StreamReport { connection, reply } => self.report_connection(now, connection, reply),
             Request::Usage { reply } => {
                 let usage = self.usage();
                 self.out.reply(reply, usage);
@@ -193,8 +193,8 @@ impl Engine {
     }
 
     /// Asks the core for the state of a TCP connection.
-    fn report_connection(&mut self, connection: ConnectionId, reply: Reply<Option<Snapshot>>) {
-        self.reports.connection(&mut self.out, connection, reply);
+    fn report_connection(&mut self, now: Instant, connection: ConnectionId, reply: Reply<Option<Snapshot>>) {
+        self.reports.connection(now, &mut self.out, connection, reply);
     }
 
     /// Takes in an event of a core.

@@ -12,8 +12,8 @@ use super::interface::request::CoreStatistics;
 use super::outbox::Outbox;
 use crate::vocabulary::core_set::CoreSet;
 
-/// How long an application waits for the counters of several cores. Those of a core that has not answered by
-/// then are left out.
+/// How long an application waits for a report of one of several cores. What a core has not answered by then
+/// is left out.
 const PATIENCE_NS: u64 = SECOND;
 
 /// Counters that an application waits for.
@@ -25,28 +25,40 @@ struct Gathering {
     until: Instant,
 }
 
-/// The reports that applications wait for. A core answers in the order in which it is asked.
+/// The state of a connection that an application waits for.
+struct Waiting {
+    reply: Reply<Option<Snapshot>>,
+    until: Instant,
+}
+
+/// What one core is asked for. It answers in the order in which it is asked.
+#[derive(Default)]
+struct Asked {
+    /// The states of connections, in the order of asking.
+    connections: VecDeque<Waiting>,
+    /// Answers that nobody waits for any more, which come first.
+    overdue_connections: usize,
+    overdue_statistics: usize,
+}
+
+/// The reports that applications wait for.
 pub(super) struct Reports {
     /// In the order of asking.
     gatherings: VecDeque<Gathering>,
-    /// By core: answers of it that nobody waits for any more come first.
-    overdue: Box<[usize]>,
-    /// By core, in the order of asking.
-    snapshots: Box<[VecDeque<Reply<Option<Snapshot>>>]>,
+    /// By core.
+    cores: Box<[Asked]>,
 }
 
 impl Reports {
     pub(super) fn new(cores: u8) -> Self {
-        let snapshots = (0..cores).map(|_| VecDeque::new()).collect();
-        Self { gatherings: VecDeque::new(), overdue: vec![0; cores.into()].into(), snapshots }
+        Self { gatherings: VecDeque::new(), cores: (0..cores).map(|_| Asked::default()).collect() }
     }
 
     /// Asks all cores for their counters.
     pub(super) fn statistics(&mut self, now: Instant, out: &mut Outbox, reply: Reply<CoreStatistics>) {
         let awaited = out.alive();
         out.command_each(awaited, || Command::ReportStatistics);
-        // The application may be about to poll the only core.
-        let until = if out.cores() == 1 { Instant::NEVER } else { now + PATIENCE_NS };
+        let until = until(now, out);
         let statistics = vec![None; out.cores().into()];
         self.gatherings.push_back(Gathering { reply, statistics, awaited, until });
     }
@@ -54,6 +66,7 @@ impl Reports {
     /// Asks the core of a connection for its state.
     pub(super) fn connection(
         &mut self,
+        now: Instant,
         out: &mut Outbox,
         connection: ConnectionId,
         reply: Reply<Option<Snapshot>>,
@@ -61,14 +74,13 @@ impl Reports {
         if !out.alive().contains(connection.core()) {
             return out.reply(reply, None);
         }
-        self.snapshots[usize::from(connection.core())].push_back(reply);
+        let waiting = Waiting { reply, until: until(now, out) };
+        self.cores[usize::from(connection.core())].connections.push_back(waiting);
         out.command(connection, Command::ReportConnection { connection });
     }
 
     pub(super) fn on_statistics(&mut self, out: &mut Outbox, core: u8, statistics: Statistics) {
-        let overdue = &mut self.overdue[usize::from(core)];
-        if *overdue > 0 {
-            *overdue -= 1;
+        if is_overdue(&mut self.cores[usize::from(core)].overdue_statistics) {
             return;
         }
         let gathering = self.gatherings.iter_mut().find(|gathering| gathering.awaited.contains(core));
@@ -79,8 +91,12 @@ impl Reports {
     }
 
     pub(super) fn on_connection(&mut self, out: &mut Outbox, core: u8, report: Option<Snapshot>) {
-        if let Some(reply) = self.snapshots[usize::from(core)].pop_front() {
-            out.reply(reply, report);
+        let asked = &mut self.cores[usize::from(core)];
+        if is_overdue(&mut asked.overdue_connections) {
+            return;
+        }
+        if let Some(waiting) = asked.connections.pop_front() {
+            out.reply(waiting.reply, report);
         }
     }
 
@@ -90,8 +106,8 @@ impl Reports {
             gathering.awaited = gathering.awaited.without(core);
         }
         self.reply_to_complete(out);
-        for reply in core::mem::take(&mut self.snapshots[usize::from(core)]) {
-            out.reply(reply, None);
+        for waiting in core::mem::take(&mut self.cores[usize::from(core)]).connections {
+            out.reply(waiting.reply, None);
         }
     }
 
@@ -105,21 +121,122 @@ impl Reports {
 
     /// Returns when the first application waits no longer.
     pub(super) fn next_deadline(&self) -> Instant {
-        self.gatherings.front().map_or(Instant::NEVER, |gathering| gathering.until)
+        let statistics = self.gatherings.front().map(|gathering| gathering.until);
+        let connections = self.cores.iter().filter_map(|asked| Some(asked.connections.front()?.until));
+        connections.chain(statistics).min().unwrap_or(Instant::NEVER)
     }
 
     /// Replies to the applications that have waited for long enough.
     pub(super) fn on_time(&mut self, now: Instant, out: &mut Outbox) {
         while let Some(gathering) = self.gatherings.pop_front_if(|gathering| gathering.until <= now) {
             for core in gathering.awaited.iter() {
-                self.overdue[usize::from(core)] += 1;
+                self.cores[usize::from(core)].overdue_statistics += 1;
             }
             out.reply(gathering.reply, gathering.statistics);
+        }
+        for asked in &mut self.cores {
+            while let Some(waiting) = asked.connections.pop_front_if(|waiting| waiting.until <= now) {
+                asked.overdue_connections += 1;
+                out.reply(waiting.reply, None);
+            }
         }
     }
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.gatherings.is_empty() && self.snapshots.iter().all(VecDeque::is_empty)
+        self.gatherings.is_empty() && self.cores.iter().all(|asked| asked.connections.is_empty())
+    }
+}
+
+/// Returns how long an application waits that asks now. It may be about to poll the only core.
+fn until(now: Instant, out: &Outbox) -> Instant {
+    if out.cores() == 1 { Instant::NEVER } else { now + PATIENCE_NS }
+}
+
+/// Returns true for an answer that nobody waits for any more, and takes it off their number.
+const fn is_overdue(overdue: &mut usize) -> bool {
+    let is_overdue = *overdue > 0;
+    *overdue -= is_overdue as usize;
+    is_overdue
+}
+
+#[cfg(test)]
+mod tests {
+    use crossbeam::channel::Receiver;
+
+    use super::*;
+
+    fn deliver(out: &mut Outbox) {
+        while let Some(reply) = out.next_reply() {
+            reply();
+        }
+    }
+
+    fn ask(reports: &mut Reports, now: Instant, out: &mut Outbox) -> Receiver<CoreStatistics> {
+        let (reply, receiver) = Reply::new();
+        reports.statistics(now, out, reply);
+        receiver
+    }
+
+    fn counters(starts_refused: u64) -> Statistics {
+        let mut statistics = Statistics::default();
+        statistics.starts_refused = starts_refused;
+        statistics
+    }
+
+    /// Returns how many starts each core has counted.
+    fn starts(receiver: &Receiver<CoreStatistics>) -> Option<Vec<Option<u64>>> {
+        let of_core = |statistics: Option<Statistics>| statistics.map(|counters| counters.starts_refused);
+        receiver.try_recv().ok().map(|cores| cores.into_iter().map(of_core).collect())
+    }
+
+    /// A core that answers too late is left out, and its answer is not taken for the next one.
+    #[test]
+    fn a_late_report_is_not_the_next_one() {
+        let (mut reports, mut out) = (Reports::new(2), Outbox::new(2));
+        let now = Instant::from_nanos(1);
+        let first = ask(&mut reports, now, &mut out);
+        reports.on_statistics(&mut out, 1, counters(10));
+        let late = now + PATIENCE_NS;
+        assert_eq!(reports.next_deadline(), late);
+        reports.on_time(late, &mut out);
+        deliver(&mut out);
+        assert_eq!(starts(&first), Some(vec![None, Some(10)]));
+
+        let second = ask(&mut reports, late, &mut out);
+        reports.on_statistics(&mut out, 1, counters(11));
+        reports.on_statistics(&mut out, 0, counters(20));
+        deliver(&mut out);
+        assert_eq!(starts(&second), None);
+        reports.on_statistics(&mut out, 0, counters(21));
+        deliver(&mut out);
+        assert_eq!(starts(&second), Some(vec![Some(21), Some(11)]));
+        assert!(reports.is_empty());
+    }
+
+    /// The state of a connection that comes too late is not taken for that of the next.
+    #[test]
+    fn a_late_state_is_not_the_next_one() {
+        let (mut reports, mut out) = (Reports::new(2), Outbox::new(2));
+        let now = Instant::from_nanos(1);
+        let ask = |reports: &mut Reports, now, out: &mut Outbox| {
+            let (reply, receiver) = Reply::new();
+            reports.connection(now, out, ConnectionId::from_bits(1 << 24), reply);
+            receiver
+        };
+        let first = ask(&mut reports, now, &mut out);
+        let late = now + PATIENCE_NS;
+        reports.on_time(late, &mut out);
+        deliver(&mut out);
+        assert!(matches!(first.try_recv(), Ok(None)));
+
+        let second = ask(&mut reports, late, &mut out);
+        reports.on_connection(&mut out, 1, None);
+        deliver(&mut out);
+        assert!(second.try_recv().is_err());
+        reports.on_connection(&mut out, 1, None);
+        deliver(&mut out);
+        assert!(second.try_recv().is_ok());
+        assert!(reports.is_empty());
     }
 }

@@ -139,7 +139,7 @@ impl Device {
         self.context.cores
     }
 
-    /// Returns the counters, summed over all cores.
+    /// Returns the counters, summed over the cores that [answer](Self::statistics_by_core).
     ///
     /// # Errors
     ///

@@ -159,7 +159,8 @@ impl QueuePairControl {
     }
 
     /// Returns the state of its connection's TCP at this moment: round-trip time, windows, what is in flight,
-    /// what was sent again and why. `None` without a connection in Full Operation.
+    /// what was sent again and why. `None` without a connection in Full Operation, or if its core, one of
+    /// several, does not answer within a second.
     ///
     /// # Errors
     ///

@@ -45,7 +45,8 @@ impl ByteStreamHandle {
         self.shared.transfer_counters()
     }
 
-    /// Returns the state of its TCP at this moment; `None` once it is closed.
+    /// Returns the state of its TCP at this moment; `None` once it is closed, or if its core, one of several,
+    /// does not answer within a second.
     ///
     /// # Errors
     ///

@@ -292,7 +292,8 @@ impl ByteStreamWriter {
     }
 
     /// Returns the state of its TCP at this moment: round-trip time, windows, what is in flight, what was
-    /// sent again and why. `None` once it is closed.
+    /// sent again and why. `None` once it is closed, or if its core, one of several, does not answer within a
+    /// second.
     ///
     /// # Errors
     ///
