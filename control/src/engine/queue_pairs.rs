@@ -100,8 +100,8 @@ impl QueuePair {
     }
 
     /// Has its core destroy it; any core if none has it. Returns false if its core is polled no more.
-    fn destroy(&self, out: &mut Outbox) -> bool {
-        let core = self.core.unwrap_or_else(|| out.any_core());
+    fn destroy(&mut self, out: &mut Outbox) -> bool {
+        let core = *self.core.get_or_insert_with(|| out.any_core());
         out.command_core(core, Command::DestroyQp(self.shared.clone()));
         out.alive().contains(core)
     }
@@ -316,7 +316,7 @@ impl QueuePairs {
         closing: bool,
         reply: Reply<()>,
     ) -> bool {
-        let Some(qp) = self.entries.get(&number) else { return true };
+        let Some(qp) = self.entries.get_mut(&number) else { return true };
         let mut is_left = true;
         // The core sends the Terminate of a stream that has failed, and needs nothing of the queue pair for
         // that.
@@ -376,7 +376,7 @@ impl QueuePairs {
         if let Removal::AfterClose(at) = *removal {
             *removal = Removal::Requested(None);
             self.deadlines.change(number, at, Instant::NEVER);
-            if let Some(qp) = self.entries.get(&number) {
+            if let Some(qp) = self.entries.get_mut(&number) {
                 qp.destroy(out);
             }
         }
