@@ -21,16 +21,16 @@ pub(crate) struct Placement {
     addresses: Addresses,
     /// The core whose turn it is.
     next: u8,
-    /// The core of each port that had a listener; `None` for all cores. It stays: connections of the port,
-    /// and what is left of them in TIME-WAIT, are where they are.
-    listened: HashMap<u16, Option<u8>>,
+    /// The core of each port that had a listener, or a connection whose port was given; `None` for all cores.
+    /// It stays: connections of the port, and what is left of them in TIME-WAIT, are where they are.
+    ports: HashMap<u16, Option<u8>>,
 }
 
 impl Placement {
     /// Returns the placement on the cores of `steering`, or on one core without, of a device with these
     /// addresses.
     pub(crate) fn new(steering: Option<Arc<Steering>>, addresses: Addresses) -> Self {
-        Self { steering, addresses, next: 0, listened: HashMap::new() }
+        Self { steering, addresses, next: 0, ports: HashMap::new() }
     }
 
     /// Returns how many cores there are.
@@ -39,13 +39,12 @@ impl Placement {
     }
 
     /// Has all segments to the port of a listener go to `core`, one of those that are polled, or to each core
-    /// its own without. `is_used` returns whether a connection has the port.
+    /// its own without.
     pub(super) fn place_listener(
         &mut self,
         polled: CoreSet,
         port: u16,
         core: Option<u8>,
-        is_used: impl FnOnce() -> bool,
     ) -> Result<(), ListenError> {
         if let Some(core) = core {
             if !polled.contains(core) {
@@ -56,12 +55,13 @@ impl Placement {
             }
         }
         let Some(steering) = &self.steering else { return Ok(()) };
-        match self.listened.get(&port) {
+        // The connections of a core that is polled no more have ended with it.
+        let has_ended = |before: &Option<u8>| before.is_some_and(|before| !polled.contains(before));
+        match self.ports.get(&port).filter(|before| !has_ended(before)) {
             Some(before) if *before != core => return Err(ListenError::OtherCore(port)),
-            None if core.is_some() && is_used() => return Err(ListenError::OtherCore(port)),
             Some(_) => {}
             None => {
-                self.listened.insert(port, core);
+                self.ports.insert(port, core);
                 steering.restrict(port, core);
             }
         }
@@ -82,22 +82,28 @@ impl Placement {
         {
             return Err(ConnectError::NoCore { core });
         }
-        match (self.owner_of(local, remote), wanted) {
-            (Some(owner), Some(core)) if owner != core => Err(ConnectError::OtherCore { owner }),
-            (Some(owner), _) => Ok(owner),
-            (None, Some(core)) => Ok(core),
-            (None, None) => Ok(self.next_in_turn(polled)),
+        let Some((port, owner)) = self.owner_of(local, remote) else {
+            return Ok(wanted.unwrap_or_else(|| self.next_in_turn(polled)));
+        };
+        if wanted.is_some_and(|wanted| wanted != owner) {
+            return Err(ConnectError::OtherCore { owner });
         }
+        if !polled.contains(owner) {
+            return Err(ConnectError::NoCore { core: owner });
+        }
+        self.ports.entry(port).or_insert(None);
+        Ok(owner)
     }
 
-    /// Returns the core that segments from `remote` to a given port come to. `None` if the core that opens
-    /// the connection chooses the port, or finds out that there is no such connection.
-    fn owner_of(&self, local: Option<SocketAddr>, remote: SocketAddr) -> Option<u8> {
+    /// Returns the port that is given, and the core that segments from `remote` to it come to. `None` if the
+    /// core that opens the connection chooses the port, or finds out that there is no such connection.
+    fn owner_of(&self, local: Option<SocketAddr>, remote: SocketAddr) -> Option<(u16, u8)> {
         let (steering, local) = (self.steering.as_ref()?, local.filter(|local| local.port() != 0)?);
         let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
         let given = Some(local.ip().to_canonical()).filter(|address: &IpAddr| !address.is_unspecified());
         let address = given.or_else(|| source_for(&self.addresses, remote.ip()))?;
-        Some(steering.owner(&Flow::new(remote, SocketAddr::new(address, local.port()))?))
+        let owner = steering.owner(&Flow::new(remote, SocketAddr::new(address, local.port()))?);
+        Some((local.port(), owner))
     }
 
     fn next_in_turn(&mut self, polled: CoreSet) -> u8 {
@@ -159,22 +165,46 @@ mod tests {
     #[test]
     fn a_listener_keeps_to_its_core_and_its_port_does_too() {
         let (mut placement, all) = (placement(4), CoreSet::first(4));
-        assert_eq!(placement.place_listener(all, 7471, Some(3), || false), Ok(()));
+        assert_eq!(placement.place_listener(all, 7471, Some(3)), Ok(()));
         let local: SocketAddr = ([198, 18, 0, 1], 7471).into();
         for host in 2..100 {
             let remote = ([198, 18, 0, host], 40_000).into();
             assert_eq!(placement.core_for(all, None, Some(local), remote), Ok(3));
         }
-        let mut place = |port, core, is_used| placement.place_listener(all, port, core, || is_used);
-        assert_eq!(place(7471, Some(3), true), Ok(()), "the next one");
-        assert_eq!(place(7471, Some(2), false), Err(ListenError::OtherCore(7471)));
-        assert_eq!(place(7471, None, false), Err(ListenError::OtherCore(7471)));
-        assert_eq!(place(7472, None, true), Ok(()));
-        assert_eq!(place(7472, Some(1), false), Err(ListenError::OtherCore(7472)));
-        assert_eq!(place(7473, Some(1), true), Err(ListenError::OtherCore(7473)));
-        assert_eq!(place(7474, Some(4), false), Err(ListenError::NoCore { core: 4 }));
-        assert_eq!(place(50_000, Some(1), false), Err(ListenError::NoPortOfCore(50_000)));
-        assert_eq!(place(50_000, None, true), Ok(()));
+        let mut place = |port, core| placement.place_listener(all, port, core);
+        assert_eq!(place(7471, Some(3)), Ok(()), "the next one");
+        assert_eq!(place(7471, Some(2)), Err(ListenError::OtherCore(7471)));
+        assert_eq!(place(7471, None), Err(ListenError::OtherCore(7471)));
+        assert_eq!(place(7472, None), Ok(()));
+        assert_eq!(place(7472, Some(1)), Err(ListenError::OtherCore(7472)));
+        for core in [4, 63, 64, 255] {
+            assert_eq!(place(7474, Some(core)), Err(ListenError::NoCore { core }));
+        }
+        assert_eq!(place(50_000, Some(1)), Err(ListenError::NoPortOfCore(50_000)));
+        assert_eq!(place(50_000, None), Ok(()));
+    }
+
+    /// A connection from a port that is given may be open, or in TIME-WAIT, at another core.
+    #[test]
+    fn the_given_port_of_a_connection_is_no_listeners_of_one_core() {
+        let (mut placement, all) = (placement(4), CoreSet::first(4));
+        let local = Some(([0; 4], 5000).into());
+        placement.core_for(all, None, local, REMOTE.into()).expect("it has an owner");
+        assert_eq!(placement.place_listener(all, 5000, Some(1)), Err(ListenError::OtherCore(5000)));
+        assert_eq!(placement.place_listener(all, 5000, None), Ok(()));
+    }
+
+    #[test]
+    fn a_core_that_has_ended_keeps_no_port() {
+        let (mut placement, all) = (placement(4), CoreSet::first(4));
+        let left = all.without(3);
+        assert_eq!(placement.place_listener(all, 7471, Some(3)), Ok(()));
+        let local = Some(([0; 4], 7471).into());
+        let refused = placement.core_for(left, None, local, REMOTE.into());
+        assert_eq!(refused, Err(ConnectError::NoCore { core: 3 }), "its peer's segments go there");
+        assert_eq!(placement.place_listener(left, 7471, Some(2)), Ok(()));
+        assert_eq!(placement.core_for(left, None, local, REMOTE.into()), Ok(2));
+        assert_eq!(placement.place_listener(left, 7471, None), Err(ListenError::OtherCore(7471)));
     }
 
     #[test]
@@ -182,8 +212,12 @@ mod tests {
         let (mut placement, one) = (Placement::new(None, Addresses::new()), CoreSet::first(1));
         assert_eq!(placement.cores(), 1);
         assert_eq!(placement.core_for(one, None, Some(([0; 4], 5).into()), REMOTE.into()), Ok(0));
-        let other = placement.core_for(one, Some(1), None, REMOTE.into());
-        assert_eq!(other, Err(ConnectError::NoCore { core: 1 }));
-        assert_eq!(placement.place_listener(one, 7471, Some(0), || true), Ok(()));
+        for core in [1, 64, 255] {
+            let other = placement.core_for(one, Some(core), None, REMOTE.into());
+            assert_eq!(other, Err(ConnectError::NoCore { core }));
+            let listener = placement.place_listener(one, 7471, Some(core));
+            assert_eq!(listener, Err(ListenError::NoCore { core }));
+        }
+        assert_eq!(placement.place_listener(one, 7471, Some(0)), Ok(()));
     }
 }

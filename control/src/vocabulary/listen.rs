@@ -49,7 +49,8 @@ pub struct ListenConfig {
     /// connection then belongs to the listener that names its local address most exactly.
     pub reuse_address: bool,
     /// The core that has all of its connections; without one, each connection is at the core that its
-    /// addresses and ports lead to. With a core, the port is one below those of active opens (49152).
+    /// addresses and ports lead to. With a core, the port is to be given, and below those of active opens
+    /// (49152).
     pub core: Option<u8>,
 }
 
@@ -90,10 +91,9 @@ pub enum ListenError {
         /// The core.
         core: u8,
     },
-    /// Connections of the port are, or were, at other cores than those that the listener asks for.
-    #[error(
-        "the port {0} has had connections at other cores: choose another port, or the same cores as before"
-    )]
+    /// The port had a listener, or a connection of this end, at other cores than those that the listener asks
+    /// for.
+    #[error("port {0} was used at other cores: choose another port, or the same cores as before")]
     OtherCore(u16),
     /// A port of active opens cannot be one core's.
     #[error("port {0} may be that of a connection this end opens: with a core, choose a port below 49152")]

@@ -267,13 +267,20 @@ fn a_stalled_core_stops_no_other() {
     memory.deregister(PATIENCE).unwrap();
     let by_core = far.device.statistics_by_core().unwrap();
     assert_eq!(by_core.iter().map(Option::is_some).collect::<Vec<bool>>(), [true, false, true]);
+    assert!(ends[1].1.qp.tcp().unwrap().is_none(), "it does not answer");
+    assert!(ends[2].1.qp.tcp().unwrap().is_some());
     let only_1 = CoreSet::from_iter([1]);
     match ends[1].1.domain.allocate(64, Access::REMOTE_WRITE) {
         Err(MemoryError::Unanswered(cores)) => assert_eq!(cores, only_1),
         other => panic!("{other:?}"),
     }
     far.stall(1, false);
+    let of_core_1 = || far.device.statistics_by_core().unwrap()[1].as_ref().map(|core| core.frames_received);
+    let before = of_core_1().expect("it answers again");
     exchange(&ends[1].0, &ends[1].1, 77);
+    // Each answer is to its own question, though one came when nobody waited any more.
+    assert!(of_core_1().expect("it answers") > before);
+    assert!(ends[1].1.qp.tcp().unwrap().is_some());
     let memory = ends[1].1.domain.allocate(64, Access::REMOTE_WRITE).unwrap();
     far.stall(1, true);
     let Err(DeregisterError::Unanswered { region, cores }) = memory.deregister(Duration::from_millis(50))
@@ -305,12 +312,36 @@ fn the_end_of_a_core_is_reported() {
         let (near, far) = &ends[core];
         exchange(near, far, core as u8);
     }
+    let domain = &ends[1].1.domain;
+    domain.allocate(64, Access::REMOTE_WRITE).expect("it is for no core that is polled");
     // Handles of what was there wait for nothing.
     drop(ends.remove(1));
     let by_core = far.device.statistics_by_core().unwrap();
     assert_eq!(by_core.iter().map(Option::is_some).collect::<Vec<bool>>(), [true, false, true]);
-    let config = ConnectConfig { core: Some(1), ..ConnectConfig::default() };
-    assert_eq!(End::new(&far.device).connect_with(&config), Err(ConnectError::NoCore { core: 1 }));
+    for core in [1, CORES, 64, 255] {
+        let config = ConnectConfig { core: Some(core), ..ConnectConfig::default() };
+        assert_eq!(End::new(&far.device).connect_with(&config), Err(ConnectError::NoCore { core }));
+    }
+}
+
+/// A queue pair that was never connected is destroyed by some core. If that ends first, nothing is left.
+#[test]
+fn a_core_that_ends_leaves_no_queue_pair_undestroyed() {
+    let (_near, far) = link();
+    let far = Polled::new(far);
+    let end = End::new(&far.device);
+    far.stall(0, true);
+    thread::scope(|scope| {
+        let dropping = scope.spawn(|| drop(end));
+        far.end(0);
+        dropping.join().unwrap();
+    });
+    let queue_pairs = || far.device.usage().unwrap().queue_pairs;
+    let begin = std::time::Instant::now();
+    while queue_pairs() > 0 {
+        assert!(begin.elapsed() < PATIENCE, "a queue pair is left");
+        thread::yield_now();
+    }
 }
 
 /// Numbers of devices, cores and threads that do not agree are refused.

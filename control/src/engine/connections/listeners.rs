@@ -11,6 +11,7 @@ use crate::engine::interface::request::{Arrival, ArrivalQueue, NewStreamListener
 use crate::engine::interface::shared_stream::SharedStream;
 use crate::engine::names::Table;
 use crate::engine::outbox::Outbox;
+use crate::engine::placement::Placement;
 use crate::vocabulary::connect::SocketPair;
 use crate::vocabulary::core_set::CoreSet;
 use crate::vocabulary::listen::{ListenConfig, ListenError, backlog};
@@ -51,6 +52,15 @@ struct Listener {
     kind: Kind,
 }
 
+/// What the cores are to know of a listener.
+#[derive(Clone, Copy)]
+struct ListenCommand {
+    backlog: u32,
+    tcp: Option<Behaviour>,
+    /// The only one that listens, if all do not: a peer may come to any of them.
+    core: Option<u8>,
+}
+
 /// The next step of a connection that a peer has opened.
 pub(super) enum Accept {
     /// It waits for the peer's Request.
@@ -59,14 +69,6 @@ pub(super) enum Accept {
     Streaming(Arc<SharedStream>),
     /// Nothing listens there, or the application does not keep up.
     Refuse,
-}
-
-/// Has `core` listen, or all cores: a peer may come to any of them.
-fn listen_at(out: &mut Outbox, at: ListenAddress, backlog: u32, tcp: Option<Behaviour>, core: Option<u8>) {
-    let ListenAddress { address, port } = at;
-    let all = CoreSet::first(out.cores());
-    let cores = core.map_or(all, |core| CoreSet::EMPTY.with(core));
-    out.command_each(cores, || Command::Listen { address, port, backlog, tcp });
 }
 
 /// The connections of a dropped listener that no application has accepted.
@@ -102,27 +104,24 @@ impl Listeners {
     pub(super) fn listen(
         &mut self,
         out: &mut Outbox,
+        placement: &mut Placement,
         at: ListenAddress,
         listener: MpaListener,
-        place: impl FnOnce(u16, Option<u8>) -> Result<(), ListenError>,
     ) -> Result<u16, ListenError> {
         let config = ListenConfig { backlog: backlog(listener.config.backlog), ..listener.config };
         let listener = MpaListener { config, ..listener };
-        let (reuse_address, kind) = (config.reuse_address, Kind::Mpa { listener, awaited: Table::default() });
-        let at = self.free_address(at, reuse_address)?;
-        place(at.port, config.core)?;
-        self.table.insert(at, Listener { reuse_address, kind });
-        listen_at(out, at, config.backlog, config.tcp, config.core);
-        Ok(at.port)
+        let kind = Kind::Mpa { listener, awaited: Table::default() };
+        let command = ListenCommand { backlog: config.backlog, tcp: config.tcp, core: config.core };
+        self.insert(out, placement, at, Listener { reuse_address: config.reuse_address, kind }, command)
     }
 
     /// Listens for connections in streaming mode.
     pub(super) fn listen_streams(
         &mut self,
         out: &mut Outbox,
+        placement: &mut Placement,
         at: ListenAddress,
         config: TcpListenConfig,
-        place: impl FnOnce(u16, Option<u8>) -> Result<(), ListenError>,
     ) -> Result<NewStreamListener, ListenError> {
         let backlog = backlog(config.backlog);
         // Those that wait, and those whose handshake is complete meanwhile.
@@ -130,11 +129,28 @@ impl Listeners {
         let streams = receiver.clone();
         let listener =
             Listener { reuse_address: config.reuse_address, kind: Kind::Streams { sender, receiver } };
-        let at = self.free_address(at, config.reuse_address)?;
-        place(at.port, config.core)?;
+        let command = ListenCommand { backlog, tcp: config.tcp, core: config.core };
+        let port = self.insert(out, placement, at, listener, command)?;
+        Ok(NewStreamListener { port, streams })
+    }
+
+    /// Has the cores listen at `at`, or at a free port. Returns the port.
+    fn insert(
+        &mut self,
+        out: &mut Outbox,
+        placement: &mut Placement,
+        at: ListenAddress,
+        listener: Listener,
+        command: ListenCommand,
+    ) -> Result<u16, ListenError> {
+        let at = self.free_address(at, listener.reuse_address)?;
+        let ListenCommand { backlog, tcp, core } = command;
+        placement.place_listener(out.alive(), at.port, core)?;
         self.table.insert(at, listener);
-        listen_at(out, at, backlog, config.tcp, config.core);
-        Ok(NewStreamListener { port: at.port, streams })
+        let ListenAddress { address, port } = at;
+        let cores = core.map_or(CoreSet::first(out.cores()), |core| CoreSet::EMPTY.with(core));
+        out.command_each(cores, || Command::Listen { address, port, backlog, tcp });
+        Ok(port)
     }
 
     /// Returns the address `at`, with a port that no other listener has if it names none.

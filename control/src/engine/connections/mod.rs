@@ -238,11 +238,7 @@ impl Connections {
         at: ListenAddress,
         listener: MpaListener,
     ) -> Result<u16, ListenError> {
-        let Self { table, openings, listeners, .. } = self;
-        let polled = step.out.alive();
-        let place =
-            |port, core| openings.placement().place_listener(polled, port, core, || has_port(table, port));
-        listeners.listen(step.out, at, listener, place)
+        self.listeners.listen(step.out, self.openings.placement(), at, listener)
     }
 
     /// Closes the connections of a listener that no application has taken.
@@ -301,12 +297,8 @@ impl Connections {
                 self.openings.open_stream(step.now, step.out, remote, config, reply);
             }
             StreamRequest::Listen { at, config, reply } => {
-                let Self { table, openings, listeners, .. } = self;
-                let polled = step.out.alive();
-                let place = |port, core| {
-                    openings.placement().place_listener(polled, port, core, || has_port(table, port))
-                };
-                let listener = listeners.listen_streams(step.out, at, config, place);
+                let placement = self.openings.placement();
+                let listener = self.listeners.listen_streams(step.out, placement, at, config);
                 step.out.reply(reply, listener);
             }
             StreamRequest::Admit { connection } => {
@@ -522,11 +514,6 @@ impl Connections {
         }
         self.openings.on_time(step.now, step.out, step.queue_pairs);
     }
-}
-
-/// Returns true if a connection has the local port `port`, or may have it. Looks at all connections.
-fn has_port(table: &Table<ConnectionId, Connection>, port: u16) -> bool {
-    table.values().any(|connection| connection.flow.is_none_or(|flow| flow.local_port == port))
 }
 
 /// Closes a connection that no application accepts, and returns its first phase.
