@@ -30,6 +30,7 @@
 //! through a `Context`, and no other connection. A phase that can take too long has a deadline: the Request,
 //! the Reply, the application's decision, the close.
 
+mod changes;
 mod connections;
 mod deadlines;
 mod deregistration;
@@ -229,6 +230,8 @@ impl Engine {
                 let answer = ProbeAnswer { core, stag, attempt, result };
                 step.registrations.on_probed(now, step.out, answer);
             }
+            Event::GrantChanged(change) => step.registrations.on_grant_changed(step.out, core, change),
+            Event::Followed { id, result } => step.registrations.on_followed(step.out, core, id, result),
             Event::Notice(notice) => self.events.report(async_event(notice)),
             Event::Statistics(statistics) => self.reports.on_statistics(&mut self.out, core, *statistics),
             Event::ConnectionReport(report) => {

@@ -12,7 +12,8 @@
 //!
 //! Work requests change what a core grants without control. So that a core which is given memory later has
 //! nothing valid that was invalidated or named anew before, the cores claim each slot in a word that they
-//! share, [`Claims`]; control clears the word when it frees the name.
+//! share, [`Claims`]; control clears the word when it frees the name. What other cores have to
+//! [follow](Changes) control leads.
 
 use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
@@ -20,11 +21,14 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-use warpline_dataplane::memory::{Claims, Grant, InsertError, ProtectionDomainId, RemoveError, STag};
+use warpline_dataplane::memory::{
+    ChangeId, ChangeResult, Claims, Grant, GrantChange, InsertError, ProtectionDomainId, RemoveError, STag,
+};
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::ring::Command;
 use warpline_dataplane::time::{Instant, SECOND};
 
+use super::changes::{self, Changes};
 use super::deadlines::Deadlines;
 use super::deregistration::{Deregistration, Step};
 use super::holdings::Holdings;
@@ -73,6 +77,8 @@ enum State {
 struct Registration {
     pd: ProtectionDomainId,
     named: Named,
+    /// As what it was registered anew last, for all streams of the domain.
+    anew: Option<GrantChange>,
     /// The cores that have it, or are about to.
     cores: CoreSet,
     state: State,
@@ -144,6 +150,8 @@ pub(super) struct Registrations {
     claims: Option<Arc<Claims>>,
     /// The memory that is for one queue pair alone, if there are several cores.
     of_stream: Table<QpNumber, BTreeSet<u32>>,
+    /// What cores are to follow.
+    changes: Changes,
     /// The number of the last attempt to deregister memory. Each has its own: answers may come late.
     attempt: u32,
 }
@@ -165,6 +173,7 @@ impl Registrations {
             domains: Holdings::new(regions_per_domain),
             claims,
             of_stream: Table::default(),
+            changes: Changes::default(),
             attempt: 0,
         }
     }
@@ -179,11 +188,11 @@ impl Registrations {
         self.domains.refused()
     }
 
-    /// Returns true if a registration waits for a core.
+    /// Returns true if a registration or a work request waits for a core.
     pub(super) fn is_pending(&self) -> bool {
         let waits =
             |entry: &Registration| matches!(entry.state, State::Registering { .. } | State::Deregistering(_));
-        self.entries.values().any(waits)
+        !self.changes.is_empty() || self.entries.values().any(waits)
     }
 
     // Where registrations are.
@@ -214,6 +223,9 @@ impl Registrations {
                     *awaited = awaited.with(core);
                 }
                 out.command_core(core, entry.command(stag));
+                if let Some(change) = &entry.anew {
+                    self.changes.extend(out, core, change);
+                }
             }
         }
     }
@@ -280,7 +292,8 @@ impl Registrations {
         }
         let cores = self.cores_of(out, pd);
         let until = if out.cores() == 1 { Instant::NEVER } else { now + PATIENCE_NS };
-        let mut entry = Registration { pd, named, cores, state: State::Settled, recorded: Instant::NEVER };
+        let (state, recorded) = (State::Settled, Instant::NEVER);
+        let mut entry = Registration { pd, named, anew: None, cores, state, recorded };
         out.command_each(cores, || entry.command(stag));
         if cores.is_empty() {
             out.reply(reply, Ok(stag));
@@ -322,6 +335,36 @@ impl Registrations {
         self.settle(out, stag, Err(MemoryError::Unanswered(silent)));
         let request = DeregisterRequest { stag, last: stag, patience: None, reply: Reply::call(|_| ()) };
         self.deregister(now, out, request);
+    }
+
+    // Work requests.
+
+    /// Handles a change that a work request at `core` has made: all other cores that have the memory follow.
+    pub(super) fn on_grant_changed(&mut self, out: &mut Outbox, core: u8, change: GrantChange) {
+        let Some(entry) = self.entries.get_mut(&change.stag) else {
+            let result = if change.to.is_some() { changes::GONE } else { Ok(()) };
+            return out.command_core(core, Command::EndChange { id: change.id, result });
+        };
+        let others = entry.cores.and(out.alive()).without(core);
+        self.changes.begin(out, core, &change, others);
+        if change.to.is_some() {
+            if let Some(number) = entry.named.queue_pair() {
+                remove_from(&mut self.of_stream, number, change.stag);
+            }
+            entry.anew = Some(change);
+        }
+    }
+
+    /// Handles the answer of a core that was asked to follow a change.
+    pub(super) fn on_followed(&mut self, out: &mut Outbox, core: u8, id: ChangeId, result: ChangeResult) {
+        let Some(refused) = self.changes.on_followed(out, core, id, result) else { return };
+        let (Some(claims), Some(entry)) = (&self.claims, self.entries.get_mut(&refused)) else {
+            return self.changes.abandon(out, id);
+        };
+        if entry.anew.as_ref().is_some_and(|anew| anew.id == id) {
+            entry.anew = None;
+        }
+        self.changes.revert(out, id, claims, entry.cores.and(out.alive()));
     }
 
     // Deregistration.
@@ -497,10 +540,16 @@ impl Registrations {
             .map(|(stag, _)| stag.0)
             .collect();
         stags.sort_unstable();
-        for stag in stags.into_iter().map(STag) {
-            if let Some(claims) = &self.claims {
-                claims.end_core(stag, core);
+        // No window is bound by that core any more, and no name is free before that is recorded.
+        if let Some(claims) = &self.claims {
+            for stag in &stags {
+                claims.end_core(STag(*stag), core);
             }
+        }
+        for id in self.changes.on_core_ended(core) {
+            self.on_followed(out, core, id, Ok(()));
+        }
+        for stag in stags.into_iter().map(STag) {
             let Some(entry) = self.entries.get_mut(&stag) else { continue };
             entry.cores = entry.cores.without(core);
             match &entry.state {

@@ -135,9 +135,9 @@ impl MemoryRegion {
     /// posted after it on the same queue pair takes effect after that.
     ///
     /// `access` is no more than at first. [`Sharing`] says whether other queue pairs may use it too; if not,
-    /// it ends with the one that the work request is posted to. Where the Protection Domain has queue pairs
-    /// at several cores of the device, the work request fails if it registers for all of them, and so does
-    /// one that invalidates memory which control has registered for all of them.
+    /// it ends with the one that the work request is posted to. On a device of several cores, a work request
+    /// that registers memory for all queue pairs, or invalidates memory that queue pairs at other cores may
+    /// use, is done when those cores have followed: it waits for one that is stalled.
     #[must_use = "it is a part of a work request"]
     pub fn fast_registration(
         &mut self,

@@ -9,13 +9,13 @@ use std::time::Duration;
 use warpline::steering::Steering;
 use warpline::{
     Access, Addressing, AsyncEvent, CompletionQueue, ConnectConfig, ConnectError, CoreDriver, CoreSet,
-    DeregisterError, Device, DeviceConfig, Idle, ListenConfig, ListenError, MemoryError, PollThread,
-    QpConfig, Region, StartError, Status,
+    DeregisterError, Device, DeviceConfig, Idle, ListenConfig, ListenError, MemoryError, MemoryRegion,
+    Operation, PollThread, QpConfig, Region, SendRequest, Sharing, Slice, StartError, Status,
 };
 use warpline_dataplane::device::sim::SimDevice;
 use warpline_dataplane::device::spread::{Queues, Spread, spread};
 
-use crate::common::{End, FAR, NEAR, PATIENCE, PORT, config, link};
+use crate::common::{End, FAR, NEAR, PATIENCE, PORT, config, eventually, link};
 
 const CORES: u8 = 3;
 
@@ -185,6 +185,70 @@ fn cores_share_memory_and_completion_queues() {
         near.qp.wait_closed(PATIENCE).unwrap_err();
         drop(qp);
     }
+}
+
+/// Work requests at any core change what streams at all cores reach: memory is registered anew, and
+/// invalidated, for all of them, and a work request is done when they are.
+#[test]
+fn a_work_request_changes_what_all_cores_grant() {
+    let (near, far) = pair(Queues::PerCore);
+    let listener = far.listen(PORT, &ListenConfig::default()).unwrap();
+    let domain = far.protection_domain();
+    let completions = CompletionQueue::new(1000);
+    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    let mut memory = domain.allocate(12 * 4096, access).unwrap();
+    let mut ends = Vec::new();
+    let mut cores = CoreSet::default();
+    for _ in 0..12 {
+        let near = End::new(&near);
+        let qp = domain.queue_pair(&QpConfig::default(), &completions, &completions).unwrap();
+        let core = thread::scope(|scope| {
+            let connecting = scope.spawn(near.connecting(b""));
+            let request = listener.accept(PATIENCE).unwrap();
+            let core = request.core();
+            request.accept(&qp, b"").unwrap();
+            connecting.join().unwrap().unwrap();
+            core
+        });
+        cores = (0..CORES).filter(|other| *other == core || cores.contains(*other)).collect();
+        ends.push((near, qp));
+    }
+    assert_eq!(cores.len(), CORES.into(), "{cores}");
+    let carry_out = |end: usize, operation| {
+        let qp: &warpline::QueuePair = &ends[end].1;
+        qp.post(SendRequest::new(end as u64, operation, Slice::default())).unwrap();
+        let completion = completions.wait(PATIENCE).unwrap();
+        assert_eq!((completion.id, completion.status), (end as u64, Status::Success));
+    };
+    let write_all = |memory: &MemoryRegion, value: u8| {
+        for (number, (near, _)) in ends.iter().enumerate() {
+            near.memory.fill(value + number as u8);
+            let place = memory.advertisement(number * 4096, 4096).unwrap();
+            near.qp.post_write(1, near.memory.slice(0, 4096), &place, 0).unwrap();
+            assert_eq!(near.completion().status, Status::Success);
+            let written = || memory.to_vec(number * 4096, 4096).unwrap();
+            eventually("written", || written().iter().all(|octet| *octet == value + number as u8));
+        }
+    };
+    write_all(&memory, 1);
+    for round in 0..3 {
+        carry_out(round, Operation::LocalInvalidate { stag: memory.stag() });
+        let (len, all) = (memory.len(), Sharing::AllStreams);
+        let anew = memory.fast_registration(0, len, Access::REMOTE_WRITE, Addressing::ZeroBased, all);
+        carry_out(11 - round, Operation::Register(anew));
+        write_all(&memory, 20 + 20 * round as u8);
+    }
+    carry_out(7, Operation::LocalInvalidate { stag: memory.stag() });
+    let before = memory.to_vec(0, memory.len()).unwrap();
+    for (number, (near, _)) in ends.iter().enumerate() {
+        near.memory.fill(0);
+        let place = memory.advertisement(number * 4096, 4096).unwrap();
+        near.qp.post_write(3, near.memory.slice(0, 4096), &place, 0).unwrap();
+        // The peer ends the stream: the name is valid at no core.
+        near.qp.wait_closed(PATIENCE).unwrap_err();
+    }
+    assert_eq!(memory.to_vec(0, memory.len()).unwrap(), before);
+    memory.deregister(PATIENCE).unwrap();
 }
 
 /// A far device of several cores that threads of the test poll, until they are told not to.

@@ -158,6 +158,16 @@ impl<D: Device> Core<D> {
                 self.endpoints.context.stags.revoke(stag);
                 self.deregister(now, stag, Manner::IfUnused);
             }
+            Command::Follow(change) => {
+                let result = self.endpoints.context.stags.follow(&change);
+                self.push_event(Event::Followed { id: change.id, result });
+            }
+            Command::EndChange { id, result } => {
+                if let Some(qp) = self.endpoints.queue_pairs.at_mut(id.slot()) {
+                    qp.sender.end_change(id, result, &qp.shared, &mut self.endpoints.context.stags);
+                    qp.shared.ring();
+                }
+            }
             Command::ReportStatistics => {
                 self.reports_wanted += 1;
                 self.walks_on = true;

@@ -9,8 +9,9 @@ use crate::mpa::MpaError;
 use crate::qp::error::StreamError;
 use crate::qp::reads::Reads;
 use crate::qp::run::FpduRun;
-use crate::qp::sender::Sender;
+use crate::qp::sender::{CarriedOut, Sender};
 use crate::rdmap::RdmapError;
+use crate::ring::Event;
 use crate::tcp::{self, Burst, Outgoing, State, Unusual};
 use crate::time::Instant;
 
@@ -205,11 +206,19 @@ impl<F> RdmapStream<'_, F> {
         if !qp.shared.state().is_over() {
             qp.sender.accept_posted(&qp.shared, stags);
             // Requests that put nothing on the wire do not wait for the peer's first FPDU.
-            while qp.sender.carry_out(&qp.shared, stags, &qp.reads) {
-                if context.local_operations_left == 0 {
-                    // The others are carried out in the next poll.
-                    qp.shared.ring();
-                    break;
+            loop {
+                match qp.sender.carry_out(&qp.shared, stags, &qp.reads) {
+                    CarriedOut::Nothing => break,
+                    CarriedOut::Elsewhere(change) => {
+                        context.events.push(Event::GrantChanged(change));
+                        break;
+                    }
+                    CarriedOut::Done if context.local_operations_left == 0 => {
+                        // The others are carried out in the next poll.
+                        qp.shared.ring();
+                        break;
+                    }
+                    CarriedOut::Done => {}
                 }
                 context.local_operations_left -= 1;
                 qp.sender.accept_posted(&qp.shared, stags);

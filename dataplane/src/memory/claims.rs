@@ -6,23 +6,23 @@
 //! share, by compare-and-swap. No check of a received segment or a send reads the word: only operations that
 //! change a grant do, and the insertion of a slot into a table. A device of one core has no claims.
 //!
-//! The word names the key that the slot had last, who holds it, and whether several cores have the slot.
+//! The word names the key that the slot had last, who holds it, whether several cores have the slot, and how
+//! many windows are bound to it.
 //!
 //! - *Insertion.* The first core to which control gives the slot claims it for the registration. Another core
 //!   finds the claim: under the same key and held by the registration, the slot is valid there too.
 //!   Otherwise it was invalidated or named anew meanwhile, and is inserted invalid: with its memory, so that
 //!   a fast registration at that core can use it. The same step records that several cores have the slot. It
 //!   is one step, so an invalidation comes before it, and the new core has the slot invalid, or after it, and
-//!   is refused.
-//! - *Invalidation* of what a work request has granted is a matter of the core that carried it out: it holds
-//!   the claim, and no other core has the STag valid. At another core the invalidation is refused. What the
-//!   registration granted to one stream, that stream or its peer invalidates at the only core where it could
-//!   be used. What it granted to all streams of the domain can be invalidated while one core has the slot;
-//!   once several have, it would have to reach them all, and is refused.
+//!   the new core has to follow it.
+//! - *Invalidation* of what a work request has granted at this core, or what the registration granted to a
+//!   stream at this core, concerns no other core. What the registration granted to all streams of the domain
+//!   can be valid at several cores, and what another core holds is valid there: once the claim is free, those
+//!   cores [follow](super::GrantChange), and the work request is complete when they have. It is refused while
+//!   windows are bound to the memory, at any core.
 //! - *Binding and fast registration* take the claim, if nobody holds it, for the core that carries them out.
 //!   What they grant is valid at that core alone, also if another is given the slot later. A fast
-//!   registration for all streams is refused if several cores have the slot: streams at the others would not
-//!   have it.
+//!   registration for all streams takes it for the registration, and the other cores follow.
 //! - *The end of a stream* frees what the core holds for it. Other cores keep copies of what the registration
 //!   has granted to it. They are valid for a stream that is never at those cores, until another stream has
 //!   its number and begins there: then the core looks at the claims first.
@@ -32,14 +32,14 @@
 //! Core 0 has a window with key 5 and binds it under key 6: the word changes from (5, nobody) to (6, core 0).
 //! Core 1, which still has the window unbound with key 5, is to bind it under key 7. It finds that core 0
 //! holds the claim, and refuses. The peer of the stream at core 0 invalidates the window: (6, nobody). Now
-//! core 1 can bind it: (7, core 1).
+//! core 1 can bind it: (7, core 1). Meanwhile the word of the memory below has counted one window.
 // Requirements: DDP-8.3-01, DDP-8.3-02, DDP-8.3.1-03
 
 use core::convert::Infallible;
 use std::sync::Arc;
 
 use super::STag;
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 
 /// Who may grant the memory of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,18 +63,24 @@ enum Spread {
 }
 
 /// The word of a slot: the key in bits 0 to 15, the core in bits 16 to 23, the kind of holder in bits 24 and
-/// 25, the spread in bits 26 and 27. A slot that is not in use has zeros.
+/// 25, the spread in bits 26 and 27, the windows from bit 32 on, and one more than the slot below from bit 48
+/// on. A slot that is not in use has zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Claim {
     key: u16,
     holder: Holder,
     spread: Spread,
+    /// How many windows grant parts of its memory, at any core.
+    windows: u16,
+    /// The slot of the registration of which a bound window grants a part.
+    of: Option<u16>,
 }
 
 impl Claim {
-    const UNCLAIMED: u32 = Self { key: 0, holder: Holder::Unclaimed, spread: Spread::None }.word();
+    const UNCLAIMED: u64 =
+        Self { key: 0, holder: Holder::Unclaimed, spread: Spread::None, windows: 0, of: None }.word();
 
-    const fn word(self) -> u32 {
+    const fn word(self) -> u64 {
         let (kind, core) = match self.holder {
             Holder::Unclaimed => (0, 0),
             Holder::Nobody => (1, 0),
@@ -86,10 +92,15 @@ impl Claim {
             Spread::OneCore => 1,
             Spread::SeveralCores => 2,
         };
-        self.key as u32 | (core as u32) << 16 | kind << 24 | spread << 26
+        let of = match self.of {
+            Some(index) => index as u64 + 1,
+            None => 0,
+        };
+        let held = self.key as u64 | (core as u64) << 16 | kind << 24 | spread << 26;
+        held | (self.windows as u64) << 32 | of << 48
     }
 
-    const fn of_word(word: u32) -> Self {
+    const fn of_word(word: u64) -> Self {
         let holder = match word >> 24 & 3 {
             0 => Holder::Unclaimed,
             1 => Holder::Nobody,
@@ -101,11 +112,12 @@ impl Claim {
             1 => Spread::OneCore,
             _ => Spread::SeveralCores,
         };
-        Self { key: word as u16, holder, spread }
+        let of = ((word >> 48) as u16).checked_sub(1);
+        Self { key: word as u16, holder, spread, windows: (word >> 32) as u16, of }
     }
 
     const fn free(self) -> Self {
-        Self { holder: Holder::Nobody, ..self }
+        Self { holder: Holder::Nobody, of: None, ..self }
     }
 
     /// Returns the claim after another core has the slot.
@@ -129,18 +141,20 @@ pub(super) enum ClaimError {
     Held,
     /// The key is the one that the slot has.
     KeyReused,
-    /// Several cores have the slot: the change concerns all of them.
-    SeveralCores,
+    /// Windows grant parts of the memory.
+    WindowsBound,
+    /// The slot does not grant memory under this key at this core any more.
+    Ended,
 }
 
 /// The claims to all slots of a device of several cores.
 #[derive(Debug)]
-pub struct Claims(Box<[AtomicU32]>);
+pub struct Claims(Box<[AtomicU64]>);
 
 impl Claims {
     /// Returns claims to `slots` slots that nobody has claimed.
     pub fn new(slots: usize) -> Self {
-        Self((0..slots).map(|_| AtomicU32::new(Claim::UNCLAIMED)).collect())
+        Self((0..slots).map(|_| AtomicU64::new(Claim::UNCLAIMED)).collect())
     }
 
     /// Makes the slot of `stag` one that nobody has claimed. For control, when it frees the name: no core has
@@ -162,9 +176,33 @@ impl Claims {
         });
     }
 
+    /// Takes back what a fast registration has granted to all streams by the name `stag`, if it still is: not
+    /// all cores could follow.
+    pub fn withdraw(&self, stag: STag) {
+        self.update(stag, |claim| match claim.holder {
+            Holder::Registration if claim.key == stag.key() => claim.free(),
+            Holder::Unclaimed | Holder::Nobody | Holder::Registration | Holder::Core(_) => claim,
+        });
+    }
+
     /// Frees the slot of `stag` if `core` holds it, which is polled no more.
     pub fn end_core(&self, stag: STag, core: u8) {
         self.update(stag, |claim| if claim.holder == Holder::Core(core) { claim.free() } else { claim });
+    }
+
+    /// Counts a window less if a claim that has changed was that of a bound window.
+    fn count_freed(&self, before: Claim, after: Claim) {
+        if let (Some(below), None) = (before.of, after.of) {
+            self.unbind(below);
+        }
+    }
+
+    /// Counts a window less at the slot of the memory that it was bound to.
+    fn unbind(&self, below: u16) {
+        self.update(STag::new(below, 0), |claim| {
+            debug_assert!(claim.windows > 0, "a window that nobody has counted");
+            Claim { windows: claim.windows.saturating_sub(1), ..claim }
+        });
     }
 
     fn load(&self, stag: STag) -> Claim {
@@ -177,7 +215,8 @@ impl Claims {
         before
     }
 
-    /// Changes a claim as `change` says, unless that fails. Returns what it was.
+    /// Changes a claim as `change` says, unless that fails. Returns what it was. The memory below a window
+    /// that is freed has one window less.
     fn try_update<E>(&self, stag: STag, change: impl Fn(Claim) -> Result<Claim, E>) -> Result<Claim, E> {
         let word = &self.0[stag.index()];
         let mut current = word.load(Ordering::Acquire);
@@ -190,7 +229,10 @@ impl Claims {
             // What the core has read and written by the old claim comes before, and what it reads and writes
             // by the new one after.
             match word.compare_exchange(current, after, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return Ok(before),
+                Ok(_) => {
+                    self.count_freed(before, Claim::of_word(after));
+                    return Ok(before);
+                }
                 Err(changed) => current = changed,
             }
         }
@@ -207,6 +249,11 @@ pub(super) struct CoreClaims {
 impl CoreClaims {
     pub(super) const fn new(claims: Arc<Claims>, core: u8) -> Self {
         Self { claims, core }
+    }
+
+    /// Returns the number of the core.
+    pub(super) const fn core(&self) -> u8 {
+        self.core
     }
 
     /// Returns how many slots have claims.
@@ -242,20 +289,34 @@ impl CoreClaims {
         claim.key == stag.key() && matches!(claim.holder, Holder::Core(core) if core != self.core)
     }
 
-    /// Frees the slot of `stag`, which this core has valid, for another grant.
+    /// Frees the slot of `stag`, which this core or another has valid, for another grant. Returns true if
+    /// other cores may have it valid too; `at_this_core` says that they have not.
     ///
     /// # Errors
     ///
-    /// [`ClaimError::SeveralCores`] if the registration holds it at several cores, and not `at_this_core`
-    /// alone.
-    pub(super) fn release(&self, stag: STag, at_this_core: bool) -> Result<(), ClaimError> {
-        let released = self.claims.try_update(stag, |claim| match claim.holder {
-            Holder::Registration if claim.is_at_several() && !at_this_core => Err(ClaimError::SeveralCores),
-            _ if self.grants(claim, stag) => Ok(claim.free()),
+    /// [`ClaimError::WindowsBound`].
+    pub(super) fn release(&self, stag: STag, at_this_core: bool) -> Result<bool, ClaimError> {
+        let before = self.claims.try_update(stag, |claim| match claim.holder {
+            Holder::Registration | Holder::Core(_) if claim.key == stag.key() => match claim.windows {
+                0 => Ok(claim.free()),
+                _ => Err(ClaimError::WindowsBound),
+            },
             // It has ended meanwhile.
             _ => Ok(claim),
-        });
-        released.map(drop)
+        })?;
+        let is_here = match before.holder {
+            _ if before.key != stag.key() => false,
+            Holder::Registration => !before.is_at_several(),
+            Holder::Core(core) => core == self.core,
+            // Another core has just freed it. It is not invalid everywhere yet.
+            Holder::Unclaimed | Holder::Nobody => false,
+        };
+        Ok(!is_here && !at_this_core)
+    }
+
+    /// Frees the slot of `stag`, which this core has valid for a stream that is no more.
+    pub(super) fn end(&self, stag: STag) {
+        self.claims.update(stag, |claim| if self.grants(claim, stag) { claim.free() } else { claim });
     }
 
     /// Returns whether [`take`](Self::take) would succeed now.
@@ -263,20 +324,40 @@ impl CoreClaims {
         takeable(self.claims.load(name), name)
     }
 
-    /// Takes the slot of `name` for this core, which grants memory by that name from now on: to all streams
-    /// of the domain if `all_streams` is set.
+    /// Takes the slot of `name`, which grants memory by that name from now on: at this core, or at all that
+    /// have it if `all_cores` is set.
     ///
     /// # Errors
     ///
     /// [`ClaimError`].
-    pub(super) fn take(&self, name: STag, all_streams: bool) -> Result<(), ClaimError> {
+    pub(super) fn take(&self, name: STag, all_cores: bool) -> Result<(), ClaimError> {
+        let holder = if all_cores { Holder::Registration } else { Holder::Core(self.core) };
         let taken = self.claims.try_update(name, |claim| {
             takeable(claim, name)?;
-            if all_streams && claim.is_at_several() {
-                return Err(ClaimError::SeveralCores);
-            }
-            Ok(Claim { key: name.key(), holder: Holder::Core(self.core), ..claim })
+            Ok(Claim { key: name.key(), holder, ..claim })
         });
+        taken.map(drop)
+    }
+
+    /// Takes the slot of `window` for this core, which grants a part of `registration` by it from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`ClaimError`].
+    pub(super) fn bind(&self, window: STag, registration: STag) -> Result<(), ClaimError> {
+        self.claims.try_update(registration, |claim| {
+            let granted = self.grants(claim, registration).then_some(claim).ok_or(ClaimError::Ended)?;
+            let windows = granted.windows.checked_add(1).ok_or(ClaimError::WindowsBound)?;
+            Ok(Claim { windows, ..granted })
+        })?;
+        let below = registration.index() as u16;
+        let taken = self.claims.try_update(window, |claim| {
+            takeable(claim, window)?;
+            Ok(Claim { key: window.key(), holder: Holder::Core(self.core), of: Some(below), ..claim })
+        });
+        if taken.is_err() {
+            self.claims.unbind(below);
+        }
         taken.map(drop)
     }
 
@@ -295,6 +376,7 @@ impl CoreClaims {
 fn takeable(claim: Claim, name: STag) -> Result<(), ClaimError> {
     match claim.holder {
         _ if claim.key == name.key() => Err(ClaimError::KeyReused),
+        Holder::Unclaimed | Holder::Nobody if claim.windows > 0 => Err(ClaimError::WindowsBound),
         Holder::Registration | Holder::Core(_) => Err(ClaimError::Held),
         Holder::Unclaimed | Holder::Nobody => Ok(()),
     }

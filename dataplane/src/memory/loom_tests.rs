@@ -9,7 +9,7 @@ use loom::thread;
 
 use super::{
     Access, Accessor, BindError, Binding, Claims, FastRegistration, Grant, Invalidation, InvalidationError,
-    ProtectionDomainId, Region, STag, StagTable,
+    ProtectionDomainId, Reach, Region, STag, StagTable,
 };
 use crate::ring::{Command, Event};
 use crate::sync::ArrayQueue;
@@ -68,10 +68,10 @@ fn a_window_is_bound_at_one_core() {
     });
 }
 
-/// A core is given memory while another, which has had it alone, invalidates it: it is valid at both
-/// afterwards, or at none.
+/// A core is given memory while another, which has had it alone, invalidates it: it comes invalid, or the
+/// core is to follow.
 #[test]
-fn memory_is_invalidated_before_it_is_spread_or_not_at_all() {
+fn memory_that_spreads_while_it_is_invalidated_is_not_valid_in_the_end() {
     model(4, || {
         let [mut a, mut b] = two_cores();
         a.insert(STAG, grant()).unwrap();
@@ -79,22 +79,27 @@ fn memory_is_invalidated_before_it_is_spread_or_not_at_all() {
             b.insert(STAG, grant()).unwrap();
             b
         });
-        let invalidated = a.invalidate(STAG, stream(0), Invalidation::Local);
-        let b = other.join().unwrap();
-        assert!(matches!(invalidated, Ok(()) | Err(InvalidationError::SeveralCores)));
-        assert_eq!(is_valid(&a, STAG, stream(0)), invalidated.is_err());
-        assert_eq!(is_valid(&b, STAG, stream(1)), invalidated.is_err());
+        let reach = a.invalidate(STAG, stream(0), Invalidation::Local).unwrap();
+        let mut b = other.join().unwrap();
+        assert!(!is_valid(&a, STAG, stream(0)));
+        match reach {
+            Reach::ThisCore => assert!(!is_valid(&b, STAG, stream(1))),
+            Reach::OtherCores(change) => {
+                b.follow(&change).unwrap();
+                assert!(!is_valid(&b, STAG, stream(1)));
+            }
+        }
     });
 }
 
 /// A core is given memory while another gives it another name, for all streams: the first name is valid
-/// nowhere, and the second at the core that has assigned it.
+/// nowhere, and the second at both once the core has followed.
 #[test]
 fn memory_that_is_named_anew_does_not_spread_under_its_old_name() {
     model(4, || {
         let [mut a, mut b] = two_cores();
         a.insert(STAG, grant()).unwrap();
-        a.invalidate(STAG, stream(0), Invalidation::Local).unwrap();
+        assert_eq!(a.invalidate(STAG, stream(0), Invalidation::Local), Ok(Reach::ThisCore));
         let other = thread::spawn(move || {
             b.insert(STAG, grant()).unwrap();
             b
@@ -102,12 +107,64 @@ fn memory_that_is_named_anew_does_not_spread_under_its_old_name() {
         let stag = STAG.with_key(2);
         let (len, access) = (OCTETS as u64, Access::REMOTE);
         let wanted = FastRegistration { stag, offset: 0, len, base_to: 0, access, all_streams: true };
-        let registered = a.register(&wanted, stream(0));
-        let b = other.join().unwrap();
-        assert!(matches!(registered, Ok(()) | Err(BindError::SeveralCores)));
-        assert_eq!(is_valid(&a, stag, stream(0)), registered.is_ok());
+        let Ok(Reach::OtherCores(change)) = a.register(&wanted, stream(0)) else {
+            panic!("every core is to have it")
+        };
+        let mut b = other.join().unwrap();
+        assert!(is_valid(&a, stag, stream(0)));
         assert!(!is_valid(&b, stag, stream(1)) && !is_valid(&b, STAG, stream(1)));
+        b.follow(&change).unwrap();
+        assert!(is_valid(&b, stag, stream(1)) && !is_valid(&b, STAG, stream(1)));
     });
+}
+
+/// A window is bound at one core while another invalidates the memory below it: one of the two is refused.
+#[test]
+fn memory_is_invalidated_or_a_window_of_it_is_bound() {
+    model(4, || {
+        let [mut a, mut b] = two_cores();
+        for stags in [&mut a, &mut b] {
+            stags.insert(STAG, grant()).unwrap();
+            stags.allocate_window(WINDOW, PD).unwrap();
+        }
+        let other = thread::spawn(move || (b.bind(&binding(2), stream(1)), b));
+        let invalidated = a.invalidate(STAG, stream(0), Invalidation::Local);
+        let (bound, b) = other.join().unwrap();
+        assert!(bound.is_ok() != invalidated.is_ok(), "{bound:?}, {invalidated:?}");
+        assert_eq!(bound.err(), invalidated.is_ok().then_some(BindError::InvalidStag));
+        assert_eq!(invalidated.err(), bound.is_ok().then_some(InvalidationError::WindowsBound));
+        assert_eq!(is_valid(&b, WINDOW.with_key(2), stream(1)), bound.is_ok());
+    });
+}
+
+/// Memory that a work request has invalidated is its owner's when the other core has followed: what that has
+/// placed comes before.
+// Requirements: DDP-8.3-02
+#[test]
+fn memory_that_was_invalidated_is_its_owners() {
+    static WAS_INVALIDATED: AtomicBool = AtomicBool::new(false);
+    model(4, || {
+        let [mut a, mut b] = two_cores();
+        for stags in [&mut a, &mut b] {
+            stags.insert(STAG, grant()).unwrap();
+        }
+        let core = Arc::new(Core::new());
+        let other = thread::spawn({
+            let core = core.clone();
+            move || core.run(b, 2)
+        });
+        let Ok(Reach::OtherCores(change)) = a.invalidate(STAG, stream(0), Invalidation::Local) else {
+            panic!("core 1 has it too")
+        };
+        assert!(core.commands.push(Command::Follow(change)).is_ok());
+        thread::yield_now();
+        if let Some(Event::Followed { result: Ok(()), .. }) = core.events.pop() {
+            WAS_INVALIDATED.store(true, Ordering::Relaxed);
+            core.part.with_mut(|_| ());
+        }
+        other.join().unwrap();
+    });
+    assert!(WAS_INVALIDATED.load(Ordering::Relaxed), "the core has never answered in time");
 }
 
 /// A core as far as control and peers see it: its rings, and the part of the memory that its peers write to.
@@ -134,6 +191,10 @@ impl Core {
                     stags.revoke(stag);
                     let result = stags.remove(stag);
                     assert!(self.events.push(Event::Deregistered { stag, result }).is_ok());
+                }
+                Some(Command::Follow(change)) => {
+                    let result = stags.follow(&change);
+                    assert!(self.events.push(Event::Followed { id: change.id, result }).is_ok());
                 }
                 _ => {}
             }

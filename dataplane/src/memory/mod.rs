@@ -42,6 +42,7 @@
 //! have to be given up or computed by the device.
 
 mod access;
+mod change;
 mod claims;
 mod copy;
 #[cfg(feature = "dpdk")]
@@ -58,6 +59,7 @@ mod target;
 pub use access::{
     Access, AccessError, Accessor, Binding, FastRegistration, Grant, Invalidation, ProtectionDomainId,
 };
+pub use change::{ChangeId, ChangeResult, GrantChange, Reach};
 pub use claims::Claims;
 #[cfg(feature = "dpdk")]
 pub use huge::HugeBacking;

@@ -24,6 +24,7 @@ use crate::wire::ddp::{self, DDP_VERSION};
 use entries::SendEntries;
 use entry::MessageNumbers;
 
+pub use accept::CarriedOut;
 pub use build::SmallMessage;
 
 /// The send half of a queue pair at its core.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::byte_stream::SharedByteStream;
 use crate::conn::ConnectionId;
-use crate::memory::{Grant, ProtectionDomainId, STag};
+use crate::memory::{ChangeId, ChangeResult, Grant, GrantChange, ProtectionDomainId, STag};
 use crate::qp::shared::SharedQp;
 use crate::tcp::Behaviour;
 
@@ -208,6 +208,17 @@ pub enum Command {
     Remove {
         /// Its first name.
         stag: STag,
+    },
+    /// Changes what memory grants, as a work request at another core has changed it. Answered by
+    /// [`Event::Followed`](super::Event::Followed).
+    Follow(GrantChange),
+    /// Ends the change of [`Event::GrantChanged`](super::Event::GrantChanged): its work request completes, or
+    /// fails.
+    EndChange {
+        /// Names the change.
+        id: ChangeId,
+        /// `Ok` if all cores that have the memory have followed.
+        result: ChangeResult,
     },
     /// Reports the counters. Answered by [`Event::Statistics`](super::Event::Statistics).
     ReportStatistics,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use crate::conn::{ConnectionId, Scope};
 use crate::limits;
-use crate::memory::{InsertError, RemoveError, STag};
+use crate::memory::{ChangeId, ChangeResult, GrantChange, InsertError, RemoveError, STag};
 use crate::net::flow::FlowKey;
 use crate::net::notice::Notice;
 use crate::qp::error::StreamError;
@@ -123,6 +123,16 @@ pub enum Event {
         attempt: u32,
         /// `Ok` if nothing uses it.
         result: Result<(), RemoveError>,
+    },
+    /// A work request has changed what memory grants, and other cores that have it are to
+    /// [follow](super::Command::Follow). Answered by [`Command::EndChange`](super::Command::EndChange).
+    GrantChanged(GrantChange),
+    /// The answer to [`Command::Follow`](super::Command::Follow).
+    Followed {
+        /// Names the change.
+        id: ChangeId,
+        /// `Ok` if the memory grants at this core now what it is to grant.
+        result: ChangeResult,
     },
     /// Something about the link that only people can mend.
     Notice(Notice),

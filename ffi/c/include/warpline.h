@@ -1608,8 +1608,8 @@ void warpline_mw_destroy(struct warpline_mw *mw);
  * `access` is no more than at first, with or without `WARPLINE_ACCESS_ZERO_BASED`. With `one_stream`, the
  * memory is for the queue pair alone that the work request is posted to, whose peer may then invalidate it.
  * What is not allowed makes the work request fail with `WARPLINE_WC_LOC_PROT_ERR`, which ends
- * the connection: among it, on a device of several cores, to register memory without `one_stream`, or to
- * invalidate memory of `warpline_mr_register`, that queue pairs at several cores may use.
+ * the connection. On a device of several cores, a work request that registers memory without `one_stream`,
+ * or invalidates memory that queue pairs at other cores may use, completes when those cores have followed.
  *
  * - `-EINVAL`: a wrong right, or a handle that is on its way back
  */

@@ -183,7 +183,9 @@ impl Control {
             Event::QpDestroyed(number) => self.on_destroyed(*number),
             Event::Registered { stag, result } => assert_eq!(*result, Ok(()), "{stag:?} was free"),
             Event::Deregistered { stag, result } => self.on_deregistered(*stag, result.is_ok()),
-            Event::Probed { .. } => panic!("{event:?}, which nobody has asked for"),
+            Event::Probed { .. } | Event::GrantChanged(_) | Event::Followed { .. } => {
+                panic!("{event:?}, which nobody has asked for")
+            }
             Event::ConnectFailed { .. }
             | Event::StreamAcknowledged { .. }
             | Event::Notice(_)

@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crossbeam::channel::Receiver;
 use fastrand::Rng;
 use warpline_dataplane::limits;
-use warpline_dataplane::memory::{Access, Accessor, Claims, Region, StagTable};
+use warpline_dataplane::memory::{
+    Access, AccessError, Accessor, BindError, Claims, FastRegistration, Invalidation, Reach, Region,
+    StagTable,
+};
 use warpline_dataplane::time::MILLISECOND;
 
 use super::*;
@@ -27,6 +30,8 @@ struct World {
     out: Outbox,
     registrations: Registrations,
     cores: Vec<Core>,
+    /// The changes that control has ended.
+    ended: Vec<(ChangeId, ChangeResult)>,
 }
 
 impl World {
@@ -45,6 +50,7 @@ impl World {
             now: Instant::from_nanos(1),
             out: Outbox::new(cores),
             cores: (0..cores).map(core).collect(),
+            ended: Vec::new(),
             registrations: Registrations::new(KeyedSequence::new([3; 16]), 100, 100, claims),
         }
     }
@@ -123,9 +129,23 @@ impl World {
                 core.stags.revoke(stag);
                 registrations.on_deregistered(now, out, number, stag, core.stags.remove(stag));
             }
+            Command::Follow(change) => {
+                let result = core.stags.follow(&change);
+                registrations.on_followed(out, number, change.id, result);
+            }
+            Command::EndChange { id, result } => self.ended.push((id, result)),
             _ => panic!("no command of registrations"),
         }
         self.deliver();
+    }
+
+    /// Reports what a work request at a core has changed. Returns the name of a change that others follow.
+    fn report(&mut self, core: u8, reach: Reach) -> Option<ChangeId> {
+        let Reach::OtherCores(change) = reach else { return None };
+        let id = change.id;
+        self.registrations.on_grant_changed(&mut self.out, core, change);
+        self.deliver();
+        Some(id)
     }
 
     /// Has all cores that are polled carry out what they are to do, and time pass, until nothing is left.
@@ -173,6 +193,123 @@ impl World {
         self.settle();
         reply.try_recv().expect("all have answered").expect("there is room")
     }
+}
+
+fn invalidate(world: &mut World, core: u8, stag: STag) -> Option<ChangeId> {
+    let stags = &mut world.cores[usize::from(core)].stags;
+    let reach = stags.invalidate(stag, ACCESSOR, Invalidation::Local).expect("it is valid");
+    world.report(core, reach)
+}
+
+fn register_for_all(world: &mut World, core: u8, stag: STag) -> Option<ChangeId> {
+    let access = Access::all();
+    let wanted = FastRegistration { stag, offset: 0, len: 64, base_to: 0, access, all_streams: true };
+    let stags = &mut world.cores[usize::from(core)].stags;
+    let reach = stags.register(&wanted, ACCESSOR).expect("it is free");
+    world.report(core, reach)
+}
+
+fn is_valid(world: &World, core: u8, stag: STag) -> bool {
+    let stags = &world.cores[usize::from(core)].stags;
+    match stags.check(stag, ACCESSOR, Access::REMOTE_WRITE, 0, 64) {
+        Ok(_) => true,
+        Err(error) => {
+            assert_eq!(error, AccessError::InvalidStag);
+            false
+        }
+    }
+}
+
+/// An invalidation is complete when every core has followed, also one that was given the memory meanwhile.
+// Requirements: DDP-8.3-02
+#[test]
+fn what_all_streams_use_is_invalidated_at_every_core() {
+    let mut world = World::new(4);
+    let stag = world.registered_at(&[0, 1, 2]);
+    let id = invalidate(&mut world, 1, stag).expect("others have it");
+    assert!(is_valid(&world, 0, stag) && !is_valid(&world, 1, stag));
+    world.poll(0);
+    assert!(!is_valid(&world, 0, stag) && is_valid(&world, 2, stag) && world.ended.is_empty());
+    world.adopt(3);
+    world.settle();
+    assert_eq!(world.ended, [(id, Ok(()))]);
+    assert!((0..4).all(|core| !is_valid(&world, core, stag)));
+}
+
+/// Memory that is registered anew for all streams is valid at every core, and at those that are given it
+/// later; nothing of it at any once it is invalidated.
+#[test]
+fn what_is_registered_anew_for_all_streams_is_valid_at_every_core() {
+    let mut world = World::new(3);
+    let stag = world.registered_at(&[0, 1]);
+    invalidate(&mut world, 0, stag).expect("core 1 has it");
+    world.settle();
+    let anew = stag.with_key(stag.key().wrapping_add(1));
+    let id = register_for_all(&mut world, 0, anew).expect("core 1 has it");
+    world.adopt(2);
+    world.settle();
+    assert_eq!(world.ended.last(), Some(&(id, Ok(()))));
+    assert!((0..3).all(|core| is_valid(&world, core, anew) && !is_valid(&world, core, stag)));
+    let id = invalidate(&mut world, 2, anew).expect("others have it");
+    world.settle();
+    assert_eq!(world.ended.last(), Some(&(id, Ok(()))));
+    assert!((0..3).all(|core| !is_valid(&world, core, anew)));
+}
+
+/// A core that still sends by the last name of memory keeps it from being registered anew: the new name is
+/// valid nowhere, also not at a core that is given the memory later.
+#[test]
+fn a_registration_that_a_core_cannot_follow_is_taken_back() {
+    let mut world = World::new(4);
+    let stag = world.registered_at(&[0, 1, 2]);
+    let sends = Access::empty();
+    world.cores[2].stags.check_retained(stag, ACCESSOR, sends, 0, 64).unwrap();
+    invalidate(&mut world, 0, stag).expect("others have it");
+    world.settle();
+    let [refused, granted] = [1, 2].map(|more| stag.with_key(stag.key().wrapping_add(more)));
+    let id = register_for_all(&mut world, 0, refused).expect("others have it");
+    world.settle();
+    world.adopt(3);
+    world.settle();
+    assert_eq!(world.ended.last(), Some(&(id, Err(BindError::InUse))));
+    assert!((0..4).all(|core| !is_valid(&world, core, refused)));
+    world.cores[2].stags.release(stag);
+    let id = register_for_all(&mut world, 1, granted).expect("others have it");
+    world.settle();
+    assert_eq!(world.ended.last(), Some(&(id, Ok(()))));
+    assert!((0..4).all(|core| is_valid(&world, core, granted)));
+}
+
+/// A core that ends is not waited for, and one that was removed from memory has followed already.
+#[test]
+fn a_change_ends_without_a_core_that_has_ended() {
+    let mut world = World::new(3);
+    let stag = world.registered_at(&[0, 1, 2]);
+    let id = invalidate(&mut world, 0, stag).expect("others have it");
+    world.cores[1].is_polled = false;
+    world.settle();
+    assert_eq!(world.ended, []);
+    world.end(1);
+    world.settle();
+    assert_eq!(world.ended, [(id, Ok(()))]);
+    let removed = world.deregister(stag, None);
+    world.settle();
+    assert_eq!(removed.try_recv(), Ok(DeregisterOutcome::Done));
+    assert!(world.registrations.changes.is_empty());
+}
+
+/// The change of memory whose registration has ended is over.
+#[test]
+fn a_change_of_memory_that_is_gone_ends() {
+    let mut world = World::new(2);
+    let stag = world.registered_at(&[0, 1]);
+    let reach = world.cores[0].stags.invalidate(stag, ACCESSOR, Invalidation::Local).unwrap();
+    let removed = world.deregister(stag, None);
+    world.settle();
+    assert_eq!(removed.try_recv(), Ok(DeregisterOutcome::Done));
+    let id = world.report(0, reach).expect("core 1 had it");
+    world.settle();
+    assert_eq!(world.ended, [(id, Ok(()))]);
 }
 
 /// A core has the memory of a domain from the first queue pair of the domain there.

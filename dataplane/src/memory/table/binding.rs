@@ -2,7 +2,7 @@
 
 use super::errors::BindError;
 use super::{GrantedRange, Kind, Slot, StagTable};
-use crate::memory::{Access, Accessor, Binding, FastRegistration, STag};
+use crate::memory::{Access, Accessor, Binding, FastRegistration, Reach, STag};
 
 impl StagTable {
     /// Binds a window to a part of a registration, for the stream of `accessor` alone. It is valid under its
@@ -14,8 +14,8 @@ impl StagTable {
     // Requirements: DDP-8.2-03
     pub fn bind(&mut self, binding: &Binding, accessor: Accessor) -> Result<(), BindError> {
         let &Binding { window, registration, to, len: octets, access, zero_based } = binding;
-        self.refresh(window);
-        self.refresh(registration);
+        self.refresh(window.index());
+        self.refresh(registration.index());
         let slot = self.free_slot(window, accessor)?;
         if !matches!(slot.kind, Kind::Window { .. }) {
             return Err(BindError::InvalidStag);
@@ -46,7 +46,7 @@ impl StagTable {
             stream: Some(accessor.stream),
         };
         if let Some(claims) = &self.claims {
-            claims.take(window, false)?;
+            claims.bind(window, registration)?;
         }
         self.count_window(window, registration);
         self.grant(window, granted);
@@ -65,14 +65,16 @@ impl StagTable {
     }
 
     /// Registers memory again that is registered already, with another key, and possibly another range,
-    /// rights and Tagged Offsets. It is valid under its new STag when this returns.
+    /// rights and Tagged Offsets. It is valid under its new STag when this returns. Where it is for all
+    /// streams of the domain, other cores of the device have to follow: see
+    /// [`GrantChange`](crate::memory::GrantChange).
     ///
     /// # Errors
     ///
     /// [`BindError`]; nothing is changed then.
-    pub fn register(&mut self, wanted: &FastRegistration, accessor: Accessor) -> Result<(), BindError> {
+    pub fn register(&mut self, wanted: &FastRegistration, accessor: Accessor) -> Result<Reach, BindError> {
         let &FastRegistration { stag, offset, len: octets, base_to, access, all_streams } = wanted;
-        self.refresh(stag);
+        self.refresh(stag.index());
         let slot = self.free_slot(stag, accessor)?;
         let (Kind::Registration { allowed, windows }, Some(granted)) = (slot.kind, &slot.granted) else {
             return Err(BindError::InvalidStag);
@@ -95,6 +97,32 @@ impl StagTable {
             claims.take(stag, all_streams)?;
         }
         self.grant(stag, GrantedRange { region, start, octets, base_to, access, stream });
+        let is_elsewhere = all_streams && self.claims.is_some();
+        let to = is_elsewhere.then_some(*wanted);
+        Ok(if is_elsewhere { self.change_elsewhere(stag, to) } else { Reach::ThisCore })
+    }
+
+    /// Registers memory as another core has, for all streams of the domain, unless that has ended again.
+    pub(super) fn register_too(&mut self, wanted: &FastRegistration) -> Result<(), BindError> {
+        let &FastRegistration { stag, offset, len: octets, base_to, access, .. } = wanted;
+        let (Some(claims), Some(Some(slot))) = (&self.claims, self.slots.get(stag.index())) else {
+            return Ok(());
+        };
+        if slot.valid || !claims.is_granted(stag) {
+            return Ok(());
+        }
+        if slot.readers > 0 {
+            return Err(BindError::InUse);
+        }
+        let (Kind::Registration { windows, .. }, Some(granted)) = (slot.kind, &slot.granted) else {
+            return Ok(());
+        };
+        if windows > 0 {
+            return Err(BindError::WindowsBound);
+        }
+        // The other core has checked the range, of the same memory.
+        let (region, start, octets) = (granted.region.clone(), offset as usize, octets as usize);
+        self.grant(stag, GrantedRange { region, start, octets, base_to, access, stream: None });
         Ok(())
     }
 

@@ -61,10 +61,6 @@ pub enum BindError {
     /// The range is empty, or not inside the registration.
     #[error("the range is empty, or not inside the registration")]
     Bounds,
-    /// The registration is at several cores of the device. A work request changes what one core grants, so it
-    /// cannot register memory for all streams of the domain.
-    #[error("the memory is at several cores: it can be registered anew for one stream, or by control")]
-    SeveralCores,
 }
 
 impl From<ClaimError> for BindError {
@@ -72,7 +68,8 @@ impl From<ClaimError> for BindError {
         match error {
             ClaimError::Held => Self::StillValid,
             ClaimError::KeyReused => Self::KeyReused,
-            ClaimError::SeveralCores => Self::SeveralCores,
+            ClaimError::WindowsBound => Self::WindowsBound,
+            ClaimError::Ended => Self::InvalidStag,
         }
     }
 }
@@ -96,11 +93,4 @@ pub enum InvalidationError {
     /// Windows are bound to the registration, and must be invalidated first.
     #[error("windows are bound to the memory: invalidate them first")]
     WindowsBound,
-    /// A work request at another core of the device has made it valid, for streams there: only they can
-    /// invalidate it.
-    #[error("the STag is valid at another core: invalidate it at a queue pair there")]
-    OtherCore,
-    /// Several cores of the device have the registration, and streams at all of them may use it.
-    #[error("the memory is valid at several cores: deregister it instead")]
-    SeveralCores,
 }

@@ -1,10 +1,10 @@
 //! Invalidation of STags (RFC 5040 §5.3, RFC 5042): by a work request of the owner, by a message of the peer,
 //! or at the end of the stream they were for.
 
-use super::errors::InvalidationError;
+use super::errors::{BindError, InvalidationError};
 use super::{Kind, Slot, StagTable};
-use crate::memory::claims::CoreClaims;
-use crate::memory::{Access, Accessor, Invalidation, STag};
+use crate::memory::change::{ChangeId, GrantChange, Reach};
+use crate::memory::{Access, Accessor, FastRegistration, Invalidation, STag};
 
 impl Slot {
     /// Returns the STag that the slot `index` has now.
@@ -12,17 +12,35 @@ impl Slot {
         STag::new(index as u16, self.key)
     }
 
-    /// Makes a slot invalid that this core may not grant any more. Only a registration becomes so without
-    /// this core, so there is no window to unbind.
-    fn refresh(&mut self, index: usize, claims: &CoreClaims) {
-        self.valid &= claims.is_granted(self.stag(index));
+    /// Checks an invalidation of a valid slot. Returns true if it is for the stream of `accessor` alone, so
+    /// that no other core can use it.
+    fn check_invalidation(&self, accessor: Accessor, by: Invalidation) -> Result<bool, InvalidationError> {
+        let granted = self.granted.as_ref().ok_or(InvalidationError::InvalidStag)?;
+        if self.pd != accessor.pd {
+            return Err(InvalidationError::NotAssociated);
+        }
+        if by == Invalidation::Remote {
+            match granted.stream {
+                None => return Err(InvalidationError::Shared),
+                Some(stream) if stream != accessor.stream => return Err(InvalidationError::NotAssociated),
+                Some(_) if !granted.access.intersects(Access::REMOTE) => {
+                    return Err(InvalidationError::Rights);
+                }
+                Some(_) => {}
+            }
+        }
+        if let Kind::Registration { windows: 1.., .. } = self.kind {
+            return Err(InvalidationError::WindowsBound);
+        }
+        Ok(granted.stream == Some(accessor.stream))
     }
 }
 
 impl StagTable {
     /// Makes `stag` invalid: when this returns, no new access to its memory is allowed. The slot still
     /// belongs to its owner. Readers that have called [`retain`](Self::retain) before still read; until they
-    /// are done, the slot cannot be bound, registered again or removed.
+    /// are done, the slot cannot be bound, registered again or removed. Where other cores of the device have
+    /// it valid, they have to follow: see [`GrantChange`].
     ///
     /// The owner may invalidate any STag of the domain, on any of its streams. A peer may invalidate an STag
     /// that is for its stream alone and grants it remote access.
@@ -37,53 +55,74 @@ impl StagTable {
         stag: STag,
         accessor: Accessor,
         by: Invalidation,
-    ) -> Result<(), InvalidationError> {
-        self.refresh(stag);
-        let valid = self.slot(stag).filter(|slot| slot.valid);
-        let slot = valid.ok_or_else(|| self.why_invalid(stag, accessor))?;
-        let granted = slot.granted.as_ref().ok_or(InvalidationError::InvalidStag)?;
-        if slot.pd != accessor.pd {
-            return Err(InvalidationError::NotAssociated);
-        }
-        if by == Invalidation::Remote {
-            match granted.stream {
-                None => return Err(InvalidationError::Shared),
-                Some(stream) if stream != accessor.stream => return Err(InvalidationError::NotAssociated),
-                Some(_) if !granted.access.intersects(Access::REMOTE) => {
-                    return Err(InvalidationError::Rights);
-                }
-                Some(_) => {}
+    ) -> Result<Reach, InvalidationError> {
+        self.refresh(stag.index());
+        let at_this_core = if let Some(slot) = self.slot(stag).filter(|slot| slot.valid) {
+            slot.check_invalidation(accessor, by)?
+        } else {
+            self.check_elsewhere(stag, accessor, by)?;
+            false
+        };
+        let is_elsewhere = match &self.claims {
+            Some(claims) => {
+                let released = claims.release(stag, at_this_core);
+                released.map_err(|_| InvalidationError::WindowsBound)?
             }
-        }
-        if let Kind::Registration { windows: 1.., .. } = slot.kind {
-            return Err(InvalidationError::WindowsBound);
-        }
-        if let Some(claims) = &self.claims {
-            // The stream is at this core, and no other may use the memory.
-            let at_this_core = granted.stream == Some(accessor.stream);
-            claims.release(stag, at_this_core).map_err(|_| InvalidationError::SeveralCores)?;
-        }
+            None => false,
+        };
         self.invalidate_slot(stag.index());
-        Ok(())
+        Ok(if is_elsewhere { self.change_elsewhere(stag, None) } else { Reach::ThisCore })
     }
 
-    /// Returns why `accessor` cannot invalidate an STag that is not valid at this core.
-    fn why_invalid(&self, stag: STag, accessor: Accessor) -> InvalidationError {
-        let is_of_domain = |slot: &Slot| slot.pd == accessor.pd;
+    /// Checks that the owner invalidates what another core has granted by a work request.
+    fn check_elsewhere(
+        &self,
+        stag: STag,
+        accessor: Accessor,
+        by: Invalidation,
+    ) -> Result<(), InvalidationError> {
         match (&self.claims, self.slots.get(stag.index())) {
-            (Some(claims), Some(Some(slot))) if is_of_domain(slot) && claims.is_other_cores(stag) => {
-                InvalidationError::OtherCore
+            (Some(claims), Some(Some(slot)))
+                if by == Invalidation::Local && slot.pd == accessor.pd && claims.is_other_cores(stag) =>
+            {
+                Ok(())
             }
-            _ => InvalidationError::InvalidStag,
+            _ => Err(InvalidationError::InvalidStag),
         }
     }
 
-    /// Makes the slot of `stag` invalid if it has become so elsewhere: what was registered for one stream
-    /// ends at the core of that stream.
-    pub(super) fn refresh(&mut self, stag: STag) {
-        let Self { slots, claims: Some(claims), .. } = self else { return };
-        if let Some(Some(slot)) = slots.get_mut(stag.index()) {
-            slot.refresh(stag.index(), claims);
+    /// Returns the change of the slot of `stag` that other cores are to follow.
+    pub(super) fn change_elsewhere(&mut self, stag: STag, to: Option<FastRegistration>) -> Reach {
+        let (Some(claims), Some(Some(slot))) = (&self.claims, self.slots.get(stag.index())) else {
+            return Reach::ThisCore;
+        };
+        self.changes = self.changes.wrapping_add(1);
+        let id = ChangeId::new(claims.core(), self.changes);
+        Reach::OtherCores(GrantChange { id, stag: stag.with_key(slot.named), to })
+    }
+
+    /// Carries out what a work request at another core has changed. Nothing is left to do if the slot is
+    /// gone, or was changed again meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`BindError::InUse`], [`BindError::WindowsBound`]: the slot is invalid here, and cannot grant anything
+    /// else yet.
+    pub fn follow(&mut self, change: &GrantChange) -> Result<(), BindError> {
+        if self.named_slot(change.stag).is_none() {
+            return Ok(());
+        }
+        self.refresh(change.stag.index());
+        change.to.map_or(Ok(()), |wanted| self.register_too(&wanted))
+    }
+
+    /// Makes a slot invalid if it has become so elsewhere.
+    pub(super) fn refresh(&mut self, index: usize) {
+        if let (Some(claims), Some(Some(slot))) = (&self.claims, self.slots.get(index))
+            && slot.valid
+            && !claims.is_granted(slot.stag(index))
+        {
+            self.invalidate_slot(index);
         }
     }
 
@@ -91,11 +130,13 @@ impl StagTable {
     /// of the same number, which ended at another core, becomes invalid here too.
     // Requirements: DDP-8.3.1-03
     pub fn begin_stream(&mut self, stream: u32) {
-        let Self { slots, claims: Some(claims), streams } = self else { return };
-        for index in streams.of(stream) {
-            if let Some(Some(slot)) = slots.get_mut(index) {
-                slot.refresh(index, claims);
-            }
+        if self.claims.is_none() {
+            return;
+        }
+        let mut next = self.streams.find(stream);
+        while let Some(index) = next {
+            self.refresh(index);
+            next = self.streams.after(index, stream);
         }
     }
 
@@ -116,8 +157,7 @@ impl StagTable {
         if let (Some(claims), Some(Some(slot))) = (&self.claims, self.slots.get(index))
             && slot.valid
         {
-            let released = claims.release(slot.stag(index), true);
-            debug_assert_eq!(released, Ok(()), "its stream was at this core alone");
+            claims.end(slot.stag(index));
         }
     }
 

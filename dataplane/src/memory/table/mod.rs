@@ -176,6 +176,8 @@ pub struct StagTable {
     streams: Streams,
     /// This core's view of what it and the others may grant; `None` if it is the only core of its device.
     claims: Option<CoreClaims>,
+    /// How many changes other cores had to follow.
+    changes: u32,
 }
 
 impl StagTable {
@@ -186,7 +188,12 @@ impl StagTable {
 
     /// An empty table of `slots` slots. STags of later slots are refused.
     pub fn with_slots(slots: usize) -> Self {
-        Self { slots: (0..slots).map(|_| None).collect(), streams: Streams::new(slots), claims: None }
+        Self {
+            slots: (0..slots).map(|_| None).collect(),
+            streams: Streams::new(slots),
+            claims: None,
+            changes: 0,
+        }
     }
 
     /// Creates the table of core number `core` of several, which share `claims`.

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 
 use super::*;
-use crate::memory::{Binding, FastRegistration, Invalidation};
+use crate::memory::{Binding, FastRegistration, Invalidation, Reach};
 
 const SLOTS: u16 = 4;
 /// Of these, the ones that are mostly registrations, and those that are mostly windows.
@@ -378,7 +378,8 @@ fn take_step(table: &mut StagTable, model: &mut Model, step: &Step) -> Result<()
         }
         Step::Invalidate { stag, who, by } => {
             let stag = model.resolve(stag);
-            prop_assert_eq!(table.invalidate(stag, who, by), model.invalidate(stag, who, by));
+            let expected = model.invalidate(stag, who, by).map(|()| Reach::ThisCore);
+            prop_assert_eq!(table.invalidate(stag, who, by), expected);
         }
         Step::Bind { binding, who } => {
             let window = model.resolve(binding.window);
@@ -389,7 +390,8 @@ fn take_step(table: &mut StagTable, model: &mut Model, step: &Step) -> Result<()
         }
         Step::Register { wanted, who } => {
             let wanted = FastRegistration { stag: model.resolve(wanted.stag), ..wanted };
-            prop_assert_eq!(table.register(&wanted, who), model.register(&wanted, who));
+            let expected = model.register(&wanted, who).map(|()| Reach::ThisCore);
+            prop_assert_eq!(table.register(&wanted, who), expected);
         }
         Step::Retain { stag } => {
             let stag = model.resolve(stag);

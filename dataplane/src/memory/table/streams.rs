@@ -45,20 +45,36 @@ impl Streams {
         }
     }
 
-    /// A slot of `stream`.
+    /// The first slot of `stream`.
     pub(super) fn find(&self, stream: u32) -> Option<usize> {
-        self.of(stream).next()
+        visits::record(1);
+        let first = self.first_of_ring(stream)?;
+        if self.is_of(first, stream) { Some(first) } else { self.after(first, stream) }
     }
 
-    /// The slots of `stream`.
-    pub(super) fn of(&self, stream: u32) -> impl Iterator<Item = usize> {
-        let stream = stream.wrapping_add(1);
-        let first = self.rings[self.bucket(stream)].checked_sub(1).map(|first| first as usize);
-        let ring = core::iter::successors(first, move |at| {
-            let next = usize::from(self.of_slot[*at].next);
-            (Some(next) != first).then_some(next)
-        });
-        ring.inspect(|_| visits::record(1)).filter(move |at| self.of_slot[*at].stream == stream)
+    /// The slot of `stream` after `index`, which is in its ring.
+    pub(super) fn after(&self, index: usize, stream: u32) -> Option<usize> {
+        let first = self.first_of_ring(stream);
+        let mut at = index;
+        loop {
+            at = usize::from(self.of_slot[at].next);
+            visits::record(1);
+            if Some(at) == first {
+                return None;
+            }
+            if self.is_of(at, stream) {
+                return Some(at);
+            }
+        }
+    }
+
+    fn is_of(&self, index: usize, stream: u32) -> bool {
+        self.of_slot[index].stream == stream.wrapping_add(1)
+    }
+
+    /// The first slot of the ring that those of `stream` are in.
+    fn first_of_ring(&self, stream: u32) -> Option<usize> {
+        self.rings[self.bucket(stream.wrapping_add(1))].checked_sub(1).map(|first| first as usize)
     }
 
     const fn bucket(&self, stream: u32) -> usize {
@@ -111,10 +127,13 @@ mod tests {
             streams.set(index, stream);
             model[index] = stream;
             let sought = rng.u32(..40);
-            match streams.find(sought) {
-                Some(found) => assert_eq!(model[found], Some(sought), "step {step}"),
-                None => assert!(!model.contains(&Some(sought)), "step {step}"),
-            }
+            let first = streams.find(sought);
+            let mut found: Vec<usize> =
+                core::iter::successors(first, |index| streams.after(*index, sought)).collect();
+            found.sort_unstable();
+            let expected: Vec<usize> =
+                (0..model.len()).filter(|index| model[*index] == Some(sought)).collect();
+            assert_eq!(found, expected, "step {step}");
         }
         for stream in 0..40 {
             while let Some(index) = streams.find(stream) {

@@ -2,7 +2,7 @@
 //! else is reachable after any sequence of operations.
 
 use super::*;
-use crate::memory::{Binding, FastRegistration, Invalidation};
+use crate::memory::{Binding, FastRegistration, Invalidation, Reach};
 
 const PD: ProtectionDomainId = ProtectionDomainId(1);
 const OTHER_PD: ProtectionDomainId = ProtectionDomainId(2);
@@ -138,7 +138,7 @@ fn a_slot_has_one_name_at_a_time() {
 #[test]
 fn an_invalidated_stag_reaches_nothing() {
     let mut table = table(0, Access::REMOTE_WRITE);
-    assert_eq!(table.invalidate(STAG, WHO, Invalidation::Local), Ok(()));
+    assert_eq!(table.invalidate(STAG, WHO, Invalidation::Local), Ok(Reach::ThisCore));
     assert_eq!(check(&table, 0, 1), Err(AccessError::InvalidStag));
     assert_eq!(table.check(STAG, WHO, Access::empty(), 0, 1).err(), Some(AccessError::InvalidStag));
     assert_eq!(table.invalidate(STAG, WHO, Invalidation::Local), Err(InvalidationError::InvalidStag), "once");
@@ -153,7 +153,7 @@ fn owners_invalidate_what_is_of_their_domain() {
         let mut table = table_of(Grant { stream, ..grant(0, Access::empty()) });
         let stranger = table.invalidate(STAG, STRANGER, Invalidation::Local);
         assert_eq!(stranger, Err(InvalidationError::NotAssociated));
-        assert_eq!(table.invalidate(STAG, SIBLING, Invalidation::Local), Ok(()));
+        assert_eq!(table.invalidate(STAG, SIBLING, Invalidation::Local), Ok(Reach::ThisCore));
     }
 }
 
@@ -170,12 +170,12 @@ fn peers_invalidate_only_what_is_theirs_alone() {
     assert_eq!(exclusive.invalidate(STAG, SIBLING, by), Err(InvalidationError::NotAssociated));
     assert_eq!(exclusive.invalidate(STAG, STRANGER, by), Err(InvalidationError::NotAssociated));
     assert_eq!(exclusive.invalidate(STAG.with_key(1), WHO, by), Err(InvalidationError::InvalidStag));
-    assert_eq!(exclusive.invalidate(STAG, WHO, by), Ok(()));
+    assert_eq!(exclusive.invalidate(STAG, WHO, by), Ok(Reach::ThisCore));
     assert_eq!(exclusive.invalidate(STAG, WHO, by), Err(InvalidationError::InvalidStag));
 
     let mut private = table_of(Grant { stream: Some(WHO.stream), ..grant(0, Access::LOCAL_WRITE) });
     assert_eq!(private.invalidate(STAG, WHO, by), Err(InvalidationError::Rights));
-    assert_eq!(private.invalidate(STAG, WHO, Invalidation::Local), Ok(()));
+    assert_eq!(private.invalidate(STAG, WHO, Invalidation::Local), Ok(Reach::ThisCore));
 }
 
 /// An invalidation takes effect at once, even while Sends read. Their remaining octets are still read, and
@@ -186,7 +186,7 @@ fn readers_outlive_an_invalidation() {
     let mut table = table(100, Access::REMOTE_READ);
     assert!(table.retained(STAG, 100, 8).is_none(), "nobody reads yet");
     table.retain(STAG);
-    table.invalidate(STAG, WHO, Invalidation::Local).unwrap();
+    assert_eq!(table.invalidate(STAG, WHO, Invalidation::Local), Ok(Reach::ThisCore));
     assert_eq!(table.check(STAG, WHO, Access::REMOTE_READ, 100, 8).err(), Some(AccessError::InvalidStag));
     assert!(table.retained(STAG, 100, 8).is_some());
     assert!(table.retained(STAG, 99, 8).is_none() && table.retained(STAG, 100, OCTETS + 1).is_none());
@@ -204,7 +204,7 @@ fn readers_outlive_an_invalidation() {
     table.retain(STAG);
     table.release(STAG);
     assert!(table.retained(STAG, 100, 8).is_none(), "nobody begins to read by an invalid name");
-    assert_eq!(table.register(&anew, WHO), Ok(()));
+    assert_eq!(table.register(&anew, WHO), Ok(Reach::ThisCore));
 }
 
 /// The number of a queue pair that is gone will be another's.
@@ -340,7 +340,7 @@ fn windows_hold_their_registration() {
     assert_eq!(table.bind(&binding(3, 1000, 1), WHO), Err(BindError::StillValid));
     // Unbound by the peer, while a Read Response of the window is under way.
     table.retain(WINDOW.with_key(2));
-    assert_eq!(table.invalidate(WINDOW.with_key(2), WHO, Invalidation::Remote), Ok(()));
+    assert_eq!(table.invalidate(WINDOW.with_key(2), WHO, Invalidation::Remote), Ok(Reach::ThisCore));
     assert_eq!(table.remove(STAG), Err(RemoveError::WindowsBound), "still read from");
     assert_eq!(table.bind(&binding(3, 1000, 1), WHO), Err(BindError::InUse));
     assert_eq!(table.remove(WINDOW), Err(RemoveError::InUse));
@@ -384,7 +384,7 @@ fn a_registration_is_made_anew_under_another_key() {
         all_streams: false,
     };
     assert_eq!(table.register(&wanted, WHO), Err(BindError::StillValid));
-    table.invalidate(STAG, WHO, Invalidation::Local).unwrap();
+    assert_eq!(table.invalidate(STAG, WHO, Invalidation::Local), Ok(Reach::ThisCore));
     for (refused, error) in [
         (FastRegistration { stag: STAG, ..wanted }, BindError::KeyReused),
         (FastRegistration { stag: STag::new(30, 1), ..wanted }, BindError::InvalidStag),
@@ -400,7 +400,7 @@ fn a_registration_is_made_anew_under_another_key() {
         assert!(table.check(refused.stag, WHO, Access::empty(), 0, 0).is_err());
     }
     assert_eq!(table.register(&wanted, STRANGER), Err(BindError::NotAssociated));
-    assert_eq!(table.register(&wanted, WHO), Ok(()));
+    assert_eq!(table.register(&wanted, WHO), Ok(Reach::ThisCore));
     let read = |table: &StagTable, stag, who, to, octets| {
         table.check(stag, who, Access::REMOTE_READ, to, octets).map(|target| target.region().1)
     };
@@ -415,7 +415,7 @@ fn a_registration_is_made_anew_under_another_key() {
         "narrower than at first"
     );
     // The peer it is for may take it back; its owner may make it as wide again as it was.
-    assert_eq!(table.invalidate(next, WHO, Invalidation::Remote), Ok(()));
+    assert_eq!(table.invalidate(next, WHO, Invalidation::Remote), Ok(Reach::ThisCore));
     let whole = FastRegistration {
         stag: STAG,
         offset: 0,
@@ -424,7 +424,7 @@ fn a_registration_is_made_anew_under_another_key() {
         access: Access::LOCAL_WRITE | Access::REMOTE_READ,
         all_streams: true,
     };
-    assert_eq!(table.register(&whole, SIBLING), Ok(()));
+    assert_eq!(table.register(&whole, SIBLING), Ok(Reach::ThisCore));
     assert_eq!(read(&table, STAG, WHO, 0, OCTETS), Ok(0));
     assert_eq!(table.remove(STAG), Ok(()));
 }
@@ -433,11 +433,11 @@ fn a_registration_is_made_anew_under_another_key() {
 #[test]
 fn a_slot_is_taken_back_by_its_first_name() {
     let mut table = table(0, Access::empty());
-    table.invalidate(STAG, WHO, Invalidation::Local).unwrap();
+    assert_eq!(table.invalidate(STAG, WHO, Invalidation::Local), Ok(Reach::ThisCore));
     let next = STAG.with_key(1);
     let access = Access::empty();
     let all = FastRegistration { stag: next, offset: 0, len: 1, base_to: 0, access, all_streams: true };
-    table.register(&all, WHO).unwrap();
+    assert_eq!(table.register(&all, WHO), Ok(Reach::ThisCore));
     assert_eq!(table.remove(next), Err(RemoveError::Unknown));
     assert_eq!(table.remove(STAG), Ok(()));
     assert_eq!(table.check(next, WHO, access, 0, 0).err(), Some(AccessError::InvalidStag));

@@ -4,12 +4,23 @@
 use super::Sender;
 use super::entry::SendEntry;
 use crate::limits;
-use crate::memory::{Invalidation, Readable, STag, StagTable};
+use crate::memory::{ChangeId, ChangeResult, GrantChange, Invalidation, Reach, Readable, STag, StagTable};
 use crate::qp::reads::Reads;
 use crate::qp::request_check;
 use crate::qp::shared::SharedQp;
 use crate::qp::work::{Operation, Status};
 use crate::qp::wqe::Wqe;
+
+/// What became of the next request, if it puts nothing on the wire.
+#[derive(Debug)]
+pub enum CarriedOut {
+    /// It is complete, so that more may be accepted.
+    Done,
+    /// It has to wait, or has failed, or there is none.
+    Nothing,
+    /// Other cores are to follow. It waits for the [end](Sender::end_change) of that.
+    Elsewhere(GrantChange),
+}
 
 /// Why no more requests that send a range were accepted.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -146,43 +157,72 @@ impl Sender {
     }
 
     /// Carries out the next request if it puts nothing on the wire and all before it are complete: a
-    /// retransmission may still read memory whose grant it changes. Returns true if it did, so that more may
-    /// be [accepted](Self::accept_posted).
+    /// retransmission may still read memory whose grant it changes.
     #[inline]
-    pub fn carry_out(&mut self, shared: &SharedQp, stags: &mut StagTable, reads: &Reads) -> bool {
+    pub fn carry_out(&mut self, shared: &SharedQp, stags: &mut StagTable, reads: &Reads) -> CarriedOut {
         let is_local = self.entries.front().is_some_and(|entry| !entry.sends_message());
-        is_local && self.carry_out_front(shared, stags, reads)
+        if is_local { self.carry_out_front(shared, stags, reads) } else { CarriedOut::Nothing }
     }
 
     #[inline(never)]
-    fn carry_out_front(&mut self, shared: &SharedQp, stags: &mut StagTable, reads: &Reads) -> bool {
-        let Some(entry) = self.entries.front_mut() else { return false };
+    fn carry_out_front(&mut self, shared: &SharedQp, stags: &mut StagTable, reads: &Reads) -> CarriedOut {
+        let Some(entry) = self.entries.front_mut() else { return CarriedOut::Nothing };
         let fenced = entry.request.fenced() && !reads.outbound.is_empty();
-        if entry.status != Status::Success || fenced || self.queued > 0 || self.terminate.is_some() {
-            return false;
+        let waits = fenced || entry.response.is_some() || self.queued > 0;
+        if waits || entry.status != Status::Success || self.terminate.is_some() {
+            return CarriedOut::Nothing;
         }
-        entry.status = carry_out_one(entry.request.operation(), shared, stags);
-        let done = entry.status == Status::Success;
-        if done {
-            self.finish_front(shared, stags, Status::Success);
+        match carry_out_one(entry.request.operation(), shared, stags) {
+            Ok(Reach::ThisCore) => {
+                self.finish_front(shared, stags, Status::Success);
+                CarriedOut::Done
+            }
+            Ok(Reach::OtherCores(mut change)) => {
+                change.id = change.id.by(shared.home().map_or(0, |home| home.slot));
+                entry.response = Some(change.id.number());
+                CarriedOut::Elsewhere(change)
+            }
+            Err(status) => {
+                entry.status = status;
+                CarriedOut::Nothing
+            }
         }
-        done
+    }
+
+    /// Ends the change of the next request, which other cores have followed, or could not. One that was
+    /// flushed meanwhile is gone.
+    pub fn end_change(
+        &mut self,
+        id: ChangeId,
+        result: ChangeResult,
+        shared: &SharedQp,
+        stags: &mut StagTable,
+    ) {
+        let Some(entry) = self.entries.front_mut().filter(|entry| !entry.sends_message()) else { return };
+        if entry.response != Some(id.number()) || entry.status != Status::Success {
+            return;
+        }
+        entry.response = None;
+        match result {
+            Ok(()) => self.finish_front(shared, stags, Status::Success),
+            Err(_) => entry.status = Status::LocalProtection,
+        }
     }
 }
 
 /// Carries out an operation that changes what this end grants.
 // Requirements: DDP-8.3-01, DDP-8.3-02, DDP-8.3-03
-fn carry_out_one(operation: Operation, shared: &SharedQp, stags: &mut StagTable) -> Status {
-    let done = |done, otherwise| if done { Status::Success } else { otherwise };
+fn carry_out_one(operation: Operation, shared: &SharedQp, stags: &mut StagTable) -> Result<Reach, Status> {
+    let accessor = shared.accessor();
     match operation {
         Operation::LocalInvalidate { stag } => {
-            let invalidated = stags.invalidate(stag, shared.accessor(), Invalidation::Local);
-            done(invalidated.is_ok(), Status::LocalProtection)
+            stags.invalidate(stag, accessor, Invalidation::Local).map_err(|_| Status::LocalProtection)
         }
-        Operation::Bind(binding) => done(stags.bind(&binding, shared.accessor()).is_ok(), Status::Bind),
-        Operation::Register(wanted) => {
-            done(stags.register(&wanted, shared.accessor()).is_ok(), Status::LocalProtection)
-        }
-        _ => Status::LocalOperation,
+        Operation::Bind(binding) => match stags.bind(&binding, accessor) {
+            Ok(()) => Ok(Reach::ThisCore),
+            Err(_) => Err(Status::Bind),
+        },
+        Operation::Register(wanted) => stags.register(&wanted, accessor).map_err(|_| Status::LocalProtection),
+        _ => Err(Status::LocalOperation),
     }
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::memory::{Access, FastRegistration, Grant, ProtectionDomainId, Region, StagTable};
+use crate::memory::{
+    Access, BindError, ChangeId, Claims, FastRegistration, Grant, ProtectionDomainId, Region, StagTable,
+};
 use crate::mpa::enhanced::ReadDepths;
 use crate::qp::completion_queue::CompletionRing;
 use crate::qp::doorbells::Doorbells;
@@ -135,9 +137,76 @@ fn what_is_behind_a_registration_comes_after_it() {
     let new = Slice { stag: STag::new(1, 2), to: 0, len: 10 };
     qp.post_send(SendRequest::new(3, Operation::SEND, new)).unwrap();
     sender.accept_posted(&qp, &mut stags);
-    while sender.carry_out(&qp, &mut stags, &reads) {
+    while matches!(sender.carry_out(&qp, &mut stags, &reads), CarriedOut::Done) {
         sender.accept_posted(&qp, &mut stags);
     }
     assert!(!sender.has_failed());
     assert!(sender.peek(&room(1460), &reads).is_some(), "the Send goes");
+}
+
+/// Returns a queue pair at core 0 of two that have the memory of STag 1:1, and the name of its change: it has
+/// posted an invalidation of that, and a Send after it.
+fn invalidating() -> (World, ChangeId) {
+    let (qp, ring, _, reads, mut sender) = world(4);
+    let claims = Arc::new(Claims::new(8));
+    let [mut stags, mut other] = [0, 1].map(|core| StagTable::with_claims(8, claims.clone(), core));
+    for table in [&mut stags, &mut other] {
+        let region = Region::heap(8).unwrap();
+        table.insert(STag::new(1, 1), Grant::new(region, ProtectionDomainId(1), 0, Access::empty())).unwrap();
+    }
+    let invalidate = Operation::LocalInvalidate { stag: STag::new(1, 1) };
+    qp.post_send(SendRequest::new(1, invalidate, Slice::default())).unwrap();
+    qp.post_send(inline(2)).unwrap();
+    sender.accept_posted(&qp, &mut stags);
+    let CarriedOut::Elsewhere(change) = sender.carry_out(&qp, &mut stags, &reads) else {
+        panic!("core 1 has the memory too");
+    };
+    assert_eq!(other.follow(&change), Ok(()));
+    ((qp, ring, stags, reads, sender), change.id)
+}
+
+/// A request that other cores are to follow completes when they have, and what is posted after it waits.
+#[test]
+fn a_change_at_other_cores_is_waited_for() {
+    let ((qp, ring, mut stags, reads, mut sender), id) = invalidating();
+    for _ in 0..3 {
+        assert!(matches!(sender.carry_out(&qp, &mut stags, &reads), CarriedOut::Nothing));
+        assert!(!sender.accept_posted(&qp, &mut stags) && sender.peek(&room(1460), &reads).is_none());
+        assert!(sender.has_work(&qp, &reads) && ring.poll().is_none());
+    }
+    // That of an earlier queue pair of the slot, or of another core.
+    for other in [ChangeId::new(0, 77), ChangeId::new(1, 1)] {
+        sender.end_change(other, Ok(()), &qp, &mut stags);
+        assert!(ring.poll().is_none());
+    }
+    sender.end_change(id, Ok(()), &qp, &mut stags);
+    let completion = ring.poll().unwrap();
+    assert_eq!((completion.id, completion.status), (1, Status::Success));
+    sender.accept_posted(&qp, &mut stags);
+    assert!(sender.peek(&room(1460), &reads).is_some(), "the Send goes");
+    // A second answer concerns nothing.
+    sender.end_change(id, Ok(()), &qp, &mut stags);
+    assert!(ring.poll().is_none());
+}
+
+/// A request that other cores could not follow fails as one that fails here.
+#[test]
+fn a_change_that_other_cores_refuse_fails() {
+    let ((qp, ring, mut stags, _, mut sender), id) = invalidating();
+    sender.end_change(id, Err(BindError::InUse), &qp, &mut stags);
+    assert!(sender.has_failed());
+    sender.flush(&qp, &mut stags, None);
+    let statuses: Vec<Status> = core::iter::from_fn(|| ring.poll()).map(|done| done.status).collect();
+    assert_eq!(statuses, [Status::LocalProtection, Status::Flushed]);
+}
+
+/// The answer of other cores concerns no request that was flushed meanwhile.
+#[test]
+fn a_change_of_a_flushed_request_ends_nothing() {
+    let ((qp, ring, mut stags, _, mut sender), id) = invalidating();
+    sender.flush(&qp, &mut stags, None);
+    let statuses: Vec<Status> = core::iter::from_fn(|| ring.poll()).map(|done| done.status).collect();
+    assert_eq!(statuses, [Status::Flushed, Status::Flushed]);
+    sender.end_change(id, Ok(()), &qp, &mut stags);
+    assert!(ring.poll().is_none() && sender.is_idle());
 }

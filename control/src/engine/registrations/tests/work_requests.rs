@@ -1,7 +1,7 @@
 //! Work requests at any core, beside the registrations of control: nothing that was invalidated or named anew
 //! is valid at a core that is given it later.
 
-use warpline_dataplane::memory::{Binding, FastRegistration, Invalidation};
+use warpline_dataplane::memory::Binding;
 
 use super::*;
 
@@ -15,6 +15,18 @@ struct Owned {
     is_window: bool,
     /// The only stream that may use it.
     stream: Option<u32>,
+    /// It was registered anew for all streams.
+    is_everywhere: bool,
+}
+
+/// A work request that is not complete before other cores have followed.
+struct Changing {
+    id: ChangeId,
+    /// The first name of the memory.
+    first: STag,
+    /// What it invalidates, or registers.
+    stag: STag,
+    invalidates: bool,
 }
 
 /// What was asked of control.
@@ -35,6 +47,7 @@ struct Application {
     registering: Vec<Registering>,
     owned: Vec<Owned>,
     leaving: Vec<(STag, STag, Receiver<DeregisterOutcome>)>,
+    changing: Vec<Changing>,
     /// Names that are valid nowhere any more.
     ended: Vec<STag>,
     /// The key that was assigned last.
@@ -42,6 +55,8 @@ struct Application {
     bound: usize,
     registered: usize,
     given_invalid: usize,
+    followed: usize,
+    seen_everywhere: usize,
 }
 
 impl Application {
@@ -55,11 +70,14 @@ impl Application {
             registering: Vec::new(),
             owned: Vec::new(),
             leaving: Vec::new(),
+            changing: Vec::new(),
             ended: Vec::new(),
             last_key: 0,
             bound: 0,
             registered: 0,
             given_invalid: 0,
+            followed: 0,
+            seen_everywhere: 0,
         }
     }
 
@@ -85,6 +103,9 @@ impl Application {
             10..13 => self.bind(stream),
             13 if !self.owned.is_empty() => {
                 let at = self.rng.usize(..self.owned.len());
+                if self.is_changing(self.owned[at].first) {
+                    return;
+                }
                 let Owned { first, last, .. } = self.owned.swap_remove(at);
                 let reply = self.world.deregister_named(first, last, None);
                 self.leaving.push((first, last, reply));
@@ -110,12 +131,42 @@ impl Application {
         self.world.poll(core);
     }
 
+    fn is_changing(&self, first: STag) -> bool {
+        self.changing.iter().any(|changing| changing.first == first)
+    }
+
+    /// Completes the work requests whose changes have ended.
+    fn complete(&mut self) {
+        for (id, result) in std::mem::take(&mut self.world.ended) {
+            let at = self.changing.iter().position(|changing| changing.id == id).expect("it is under way");
+            let Changing { first, stag, invalidates, .. } = self.changing.swap_remove(at);
+            assert_eq!(result, Ok(()), "nothing reads");
+            self.followed += 1;
+            let owned = self.owned.iter_mut().find(|owned| owned.first == first).expect("it waits");
+            if invalidates {
+                self.ended.push(stag);
+                owned.is_everywhere &= owned.last != stag;
+            } else {
+                owned.is_everywhere = owned.last == stag && !self.ended.contains(&stag);
+            }
+        }
+    }
+
+    /// Records that a work request of `stream` has changed memory: it is complete, or waits for other cores.
+    fn changed(&mut self, stream: u32, reach: Reach, changing: impl FnOnce(ChangeId) -> Changing) -> bool {
+        let id = self.world.report(self.homes[stream as usize], reach);
+        self.changing.extend(id.map(changing));
+        self.complete();
+        id.is_none()
+    }
+
     fn take_replies(&mut self) {
+        self.complete();
         let (owned, ended, world) = (&mut self.owned, &mut self.ended, &self.world);
         self.registering.retain(|asked| match asked.reply.try_recv() {
             Ok(Ok(stag)) => {
                 let &Registering { is_window, stream, is_ended, .. } = asked;
-                owned.push(Owned { first: stag, last: stag, is_window, stream });
+                owned.push(Owned { first: stag, last: stag, is_window, stream, is_everywhere: false });
                 ended.extend(is_ended.then_some(stag));
                 false
             }
@@ -155,30 +206,43 @@ impl Application {
             return;
         }
         let at = self.rng.usize(..self.owned.len());
-        let stag = self.owned[at].last;
+        let Owned { first, last: stag, .. } = self.owned[at];
         let accessor = Accessor { stream, ..ACCESSOR };
-        if self.stags_of(stream).invalidate(stag, accessor, Invalidation::Local).is_ok() {
+        if let Ok(reach) = self.stags_of(stream).invalidate(stag, accessor, Invalidation::Local)
+            && self.changed(stream, reach, |id| Changing { id, first, stag, invalidates: true })
+        {
             self.ended.push(stag);
+            self.owned[at].is_everywhere = false;
         }
     }
 
     fn register_anew(&mut self, stream: u32) {
         let Some(at) = self.any(false) else { return };
-        let before = self.owned[at].last;
+        let Owned { first, last: before, .. } = self.owned[at];
+        // An application waits for one before it posts the other.
+        if self.is_changing(first) {
+            return;
+        }
         let (stag, all_streams) = (before.with_key(self.next_key()), self.rng.bool());
         let access = Access::all();
         let wanted = FastRegistration { stag, offset: 0, len: 64, base_to: 0, access, all_streams };
-        if self.stags_of(stream).register(&wanted, Accessor { stream, ..ACCESSOR }).is_ok() {
+        if let Ok(reach) = self.stags_of(stream).register(&wanted, Accessor { stream, ..ACCESSOR }) {
             assert!(self.ended.contains(&before), "{before:?} was valid elsewhere");
-            let stream = (!all_streams).then_some(stream);
-            self.owned[at] = Owned { last: stag, stream, ..self.owned[at] };
+            let only = (!all_streams).then_some(stream);
+            self.owned[at] = Owned { last: stag, stream: only, is_everywhere: false, ..self.owned[at] };
             self.registered += 1;
+            let is_complete =
+                self.changed(stream, reach, |id| Changing { id, first, stag, invalidates: false });
+            assert_eq!(is_complete, !all_streams);
         }
     }
 
     fn bind(&mut self, stream: u32) {
         let (Some(at), Some(below)) = (self.any(true), self.any(false)) else { return };
         let before = self.owned[at];
+        if self.is_changing(before.first) {
+            return;
+        }
         let (window, registration) = (before.last.with_key(self.next_key()), self.owned[below].last);
         let (access, zero_based) = (Access::REMOTE, false);
         let binding = Binding { window, registration, to: 0, len: 64, access, zero_based };
@@ -216,8 +280,26 @@ impl Application {
         for stag in &self.ended {
             assert_eq!(self.reach(*stag), 0, "{stag:?}");
         }
-        for owned in self.owned.iter().filter(|owned| owned.last != owned.first) {
+        let is_for_one = |owned: &&Owned| owned.last != owned.first && owned.stream.is_some();
+        for owned in self.owned.iter().filter(is_for_one) {
             assert!(self.reach(owned.last) <= 1, "{:?}", owned.last);
+        }
+    }
+
+    /// Checks, when no core has anything to do, that what was registered anew for all streams is valid at all
+    /// cores that have the memory.
+    fn check_everywhere(&mut self) {
+        for owned in self.owned.iter().filter(|owned| owned.is_everywhere) {
+            for (number, core) in (0..).zip(&self.world.cores) {
+                let checked = core.stags.check(owned.last, ACCESSOR, Access::REMOTE_WRITE, 0, 64);
+                assert_eq!(
+                    checked.is_ok(),
+                    self.world.has(number, owned.first),
+                    "{:?} at {number}",
+                    owned.last
+                );
+                self.seen_everywhere += usize::from(checked.is_ok() && number > 0);
+            }
         }
     }
 
@@ -225,8 +307,10 @@ impl Application {
     fn drain(&mut self) {
         while let Some(core) = (0..self.world.cores.len() as u8).find(|core| self.world.is_busy(*core)) {
             self.poll(core);
+            self.complete();
         }
         self.take_replies();
+        assert!(self.changing.is_empty() && self.world.registrations.changes.is_empty());
     }
 
     /// Deregisters everything: windows too, which registrations may be waiting for.
@@ -255,12 +339,18 @@ impl Application {
 #[test]
 fn nothing_that_was_invalidated_is_valid_at_a_core_that_gets_it_later() {
     let (mut bound, mut registered, mut given_invalid, mut ended) = (0, 0, 0, 0);
+    let (mut followed, mut seen_everywhere) = (0, 0);
     for seed in 0..150 {
         let mut application = Application::new(seed);
         for step in 0..500 {
             application.step();
             if step % 8 == 0 {
                 application.check();
+            }
+            if step % 100 == 0 {
+                application.drain();
+                application.check();
+                application.check_everywhere();
             }
         }
         application.end();
@@ -269,7 +359,9 @@ fn nothing_that_was_invalidated_is_valid_at_a_core_that_gets_it_later() {
         registered += application.registered;
         given_invalid += application.given_invalid;
         ended += application.ended.len();
+        followed += application.followed;
+        seen_everywhere += application.seen_everywhere;
     }
-    let seen = [bound, registered, given_invalid, ended];
+    let seen = [bound, registered, given_invalid, ended, followed, seen_everywhere];
     assert!(seen.iter().all(|seen| *seen > 100), "too little has happened: {seen:?}");
 }
