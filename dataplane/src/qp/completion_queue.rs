@@ -188,6 +188,16 @@ impl CompletionRing {
         if granted < wanted { self.reserve_some(wanted, before) } else { granted }
     }
 
+    /// Returns true if there seems to be an entry to reserve. False means that all were reserved at some time
+    /// since the caller last looked at what it needs one for.
+    #[inline]
+    pub(super) fn has_entry(&self) -> bool {
+        // In this order, so that no more seem to be reserved than were at a time. Acquire: the caller sees
+        // what each thread did before it reserved an entry.
+        let reserved = self.reserved.load(Ordering::Acquire);
+        self.granted(1, reserved, self.polled.load(Ordering::Acquire)) == 1
+    }
+
     /// Returns how many of the entries after `before` reserved ones there are, up to `wanted`, where `polled`
     /// are free again.
     #[inline]

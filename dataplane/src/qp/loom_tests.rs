@@ -8,6 +8,7 @@ use loom::thread;
 
 use super::completion_queue::{CompletionRing, CoreEnd, Notice};
 use super::doorbells::{CoreDoorbells, Doorbells};
+use super::error::StreamError;
 use super::shared::{CompletionRings, Home, QpState, QueueDepths, SharedQp};
 use super::shared_receive_queue::{SharedReceiveQueue, SrqNumber};
 use super::work::{
@@ -270,7 +271,77 @@ fn receives_of_two_posters_are_dequeued_once() {
 /// Dequeues the oldest receive of a shared receive queue, for a core.
 fn take_from(queue: &SharedReceiveQueue) -> Option<ReceiveRequest> {
     let mut request = ReceiveRequest::new(0, SliceList::default());
-    queue.take(&mut request).then_some(request)
+    queue.take(&mut request, || true).expect("there are entries").then_some(request)
+}
+
+/// What two queue pairs of two cores get of a shared receive queue at the same time. One completion queue of
+/// one entry serves both, and `poster` runs beside them.
+fn both_take(
+    queue: &Arc<SharedReceiveQueue>,
+    completions: &Arc<CompletionRing>,
+    poster: impl FnOnce() + Send + 'static,
+) -> [Result<Option<ReceiveRequest>, StreamError>; 2] {
+    let cores = [(); 2].map(|()| Arc::new(Doorbells::new(1)));
+    let qp = |core: u8| {
+        let (depths, rings) =
+            (QueueDepths { send: 1, receive: 1 }, CompletionRings::shared(completions.clone()));
+        let doorbells = CoreDoorbells::from_iter(cores.iter().cloned());
+        let qp = SharedQp::new(QP, PD, depths, rings, doorbells).with_shared_receives(queue.clone());
+        qp.set_home(Home { core, slot: SLOT });
+        qp
+    };
+    let (own, other) = (qp(0), qp(1));
+    let other = thread::spawn(move || other.dequeue_shared_receive());
+    let poster = thread::spawn(poster);
+    let own = own.dequeue_shared_receive();
+    poster.join().unwrap();
+    [own, other.join().unwrap()]
+}
+
+/// Two cores want the last shared receive, and the completion queue has one entry: one core has both, and
+/// the other finds no receive. It lacks no entry.
+// Requirements: RDMAP-8.1.1-05
+#[test]
+fn the_last_entry_belongs_to_the_last_shared_receive() {
+    model(|| {
+        let completions = Arc::new(CompletionRing::new(1));
+        let queue = Arc::new(SharedReceiveQueue::new(SrqNumber(1), PD, 1, None));
+        let receive = ReceiveRequest::new(1, Slice::default());
+        queue.post(&[receive]).unwrap();
+        let mut taken = both_take(&queue, &completions, || {});
+        taken.sort_by_key(|taken| *taken == Ok(Some(receive)));
+        assert_eq!(taken, [Ok(None), Ok(Some(receive))]);
+        assert_eq!((completions.reserve(1), completions.has_overflowed()), (0, false));
+    });
+}
+
+/// With two receives and one entry, one core lacks the entry. Its receive is in the queue again, unless a
+/// thread has filled the queue meanwhile: then it is lost, and the overflow reported.
+// Requirements: RDMAP-8.1.1-05
+#[test]
+fn a_shared_receive_without_an_entry_is_put_back() {
+    model(|| {
+        let completions = Arc::new(CompletionRing::new(1));
+        let queue = Arc::new(SharedReceiveQueue::new(SrqNumber(1), PD, 2, None));
+        let receive = |id| ReceiveRequest::new(id, Slice::default());
+        queue.post(&[receive(1), receive(2)]).unwrap();
+        let taken = {
+            let posted = queue.clone();
+            both_take(&queue, &completions, move || {
+                // It may be full.
+                let _ = posted.post(&[receive(3)]);
+            })
+        };
+        let overflows = taken.iter().filter(|taken| **taken == Err(StreamError::CompletionQueueOverflow));
+        let taken = taken.iter().filter_map(|taken| *taken.as_ref().ok()?);
+        assert_eq!((overflows.count(), taken.clone().count()), (1, 1));
+        let left = core::iter::from_fn(|| take_from(&queue));
+        let mut ids: Vec<u64> = taken.chain(left).map(|request| request.id).collect();
+        ids.sort_unstable();
+        let lost = (1..=2).filter(|id| !ids.contains(id)).count();
+        assert_eq!(lost, usize::from(completions.has_overflowed()), "{ids:?}");
+        assert!(lost == 0 || ids.contains(&3), "there was room for it: {ids:?}");
+    });
 }
 
 /// Two cores dequeue from a shared receive queue of one slot, which a thread posts to: each receive that was

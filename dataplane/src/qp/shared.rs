@@ -15,7 +15,7 @@ use super::receive_slot::{MoreRanges, RECEIVE_WORDS};
 use super::request_check::check_shape;
 use super::shared_receive_queue::SharedReceiveQueue;
 use super::slot::Slots;
-use super::work::{Completion, QpNumber, ReceiveRequest, SendRequest};
+use super::work::{Completion, QpNumber, ReceiveRequest, SendRequest, Status};
 use super::work_queue::{BothQueues, CoreSide, Posted, Poster, WorkQueue};
 use super::wqe::{Boxes, CompactWqe, WQE_WORDS, Wqe};
 use crate::memory::{Accessor, ProtectionDomainId, prefetch};
@@ -508,7 +508,8 @@ impl SharedQp {
     /// # Errors
     ///
     /// [`StreamError::CompletionQueueOverflow`] if the completion queue has no free entry for it. The receive
-    /// stays in the shared receive queue.
+    /// stays in the shared receive queue; if another thread reserves the last entry meanwhile, it may become
+    /// the last one there.
     pub fn dequeue_shared_receive(&self) -> Result<Option<ReceiveRequest>, StreamError> {
         let mut request = ReceiveRequest::new(0, SliceList::default());
         Ok(self.take_shared_receive(&mut request)?.then_some(request))
@@ -519,22 +520,34 @@ impl SharedQp {
     #[inline]
     pub(super) fn take_shared_receive(&self, request: &mut ReceiveRequest) -> Result<bool, StreamError> {
         let Some(queue) = &self.shared_receives else { return Ok(false) };
-        // Without a receive there is nothing to complete.
-        if !self.may_hold_another() || queue.is_empty() {
+        if !self.may_hold_another() {
             return Ok(false);
         }
+        // The receive comes first, then the entry: a core that reserved the last entry, and found then that
+        // another had dequeued the last receive, would have kept the entry from that one.
         let completions = self.receive_completions.queue();
+        if !queue.take(request, || completions.has_entry())? {
+            return Ok(false);
+        }
         if completions.reserve(1) == 0 {
+            self.put_back(queue, request);
             return Err(StreamError::CompletionQueueOverflow);
         }
-        let taken = queue.take(request);
-        if taken {
-            self.receives().advance();
-        } else {
-            // Another core was first.
-            completions.unreserve(1);
+        self.receives().advance();
+        Ok(true)
+    }
+
+    /// Posts a receive to its shared receive queue again, as the last one there: another thread has reserved
+    /// the last entry since this core saw it free. If threads have filled the queue since it was dequeued, it
+    /// is flushed; without an entry for that its completion is left out, and the completion queue reports an
+    /// overflow.
+    #[cold]
+    fn put_back(&self, queue: &SharedReceiveQueue, request: &ReceiveRequest) {
+        if queue.post(core::slice::from_ref(request)).is_err()
+            && !self.receive_producer().push_if_free(request.completion(self.number, Status::Flushed, 0))
+        {
+            self.completions_overflow();
         }
-        Ok(taken)
     }
 
     /// Has its shared receive queue ring for its core when the next receive is posted, or at once if there is

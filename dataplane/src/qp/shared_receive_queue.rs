@@ -17,6 +17,7 @@ use crossbeam::utils::CachePadded;
 
 use super::async_event::{AsyncEvent, AsyncEvents};
 use super::doorbells::CoreDoorbells;
+use super::error::StreamError;
 use super::post_error::{BadRequest, PostError};
 use super::receive_slot::{MoreRanges, RECEIVE_WORDS};
 use super::slot::{Slot, Slots};
@@ -177,21 +178,38 @@ impl SharedReceiveQueue {
     }
 
     /// Dequeues the oldest receive to `request`, for a message that begins. Returns false if there is none;
-    /// `request` is then undefined.
+    /// `request` is then undefined. `has_entry` returns whether a completion would find an entry now.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::CompletionQueueOverflow`] if `has_entry` returned false while there was a receive,
+    /// which stays.
     #[inline]
-    pub(super) fn take(&self, request: &mut ReceiveRequest) -> bool {
+    pub(super) fn take(
+        &self,
+        request: &mut ReceiveRequest,
+        has_entry: impl Fn() -> bool,
+    ) -> Result<bool, StreamError> {
         // Each turn but the last finds that another core has dequeued a receive.
         while let Some((position, slot)) = self.front() {
+            if !has_entry() {
+                // A core reserves an entry after it has dequeued the receive. So if the last entry went to
+                // the receive that is seen here, the count has moved.
+                if self.dequeued.load(Ordering::Acquire) != position {
+                    continue;
+                }
+                return Err(StreamError::CompletionQueueOverflow);
+            }
             request.read_from(slot, &self.more_ranges);
             // No slot is written again before this counts its receive. So if the count has not moved since
             // the position was loaded, the copy is that of the receive. SeqCst: see `arm_limit`.
             let (next, failed) = (position + 1, Ordering::Relaxed);
             if self.dequeued.compare_exchange(position, next, Ordering::SeqCst, failed).is_ok() {
                 self.look_at_limit();
-                return true;
+                return Ok(true);
             }
         }
-        false
+        Ok(false)
     }
 
     #[inline]
@@ -232,7 +250,7 @@ mod tests {
 
     fn take(srq: &SharedReceiveQueue) -> Option<ReceiveRequest> {
         let mut request = ReceiveRequest::new(u64::MAX, Slice::default());
-        srq.take(&mut request).then_some(request)
+        srq.take(&mut request, || true).expect("there are entries").then_some(request)
     }
 
     fn queue(depth: usize) -> (SharedReceiveQueue, Arc<AsyncEvents>) {
