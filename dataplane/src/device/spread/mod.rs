@@ -114,6 +114,7 @@ pub fn spread<D: Device>(devices: Vec<D>, queues: Queues, steering: &Arc<Steerin
             way,
             exchange,
             turns: Turns::default(),
+            queue_has_more: false,
             inboxes: inboxes.clone(),
             device,
         })
@@ -159,6 +160,8 @@ pub struct Spread<D: Device> {
     exchange: Exchange<D::Frame>,
     /// The turns of the rings, and of the queue as the source of the core's own number.
     turns: Turns,
+    /// The last burst from the queue was full: it may have more, also if the caller got none of it.
+    queue_has_more: bool,
     /// Those of all cores.
     inboxes: Arc<[CachePadded<Inbox>]>,
     /// Dropped last: frames above are its own.
@@ -187,7 +190,7 @@ impl<D: Device> Spread<D> {
     }
 
     /// Receives what the queue has, and hands over what is not the core's own, until `frames` has `room`
-    /// frames more, or the queue has no more.
+    /// frames more, or the queue has no more, some bursts at most.
     #[inline]
     fn receive_from_queue(&mut self, now: Instant, frames: &mut Vec<D::Frame>, room: usize) {
         let end = frames.len() + room;
@@ -196,7 +199,8 @@ impl<D: Device> Spread<D> {
             let limit = (end - start).min(limits::RECEIVE_BURST_FRAMES);
             let count = self.device.receive(now, frames, limit);
             self.sort(frames, start);
-            if count < limit || frames.len() == end {
+            self.queue_has_more = count == limit;
+            if !self.queue_has_more || frames.len() == end {
                 break;
             }
         }
@@ -268,7 +272,7 @@ impl<D: Device> Device for Spread<D> {
 
     #[inline]
     fn may_have_frames(&self) -> bool {
-        self.has_mail() || self.has_queue() && self.device.may_have_frames()
+        self.has_mail() || self.queue_has_more || self.has_queue() && self.device.may_have_frames()
     }
 
     fn receive(&mut self, now: Instant, frames: &mut Vec<D::Frame>, limit: usize) -> usize {
@@ -351,9 +355,10 @@ impl<D: Device> Device for Spread<D> {
         }
     }
 
-    /// Returns the time of the next poll: at once if frames wait in rings or for room in the device.
+    /// Returns the time of the next poll: at once if frames wait in rings or for room in the device, or may
+    /// be left in the queue.
     fn next_arrival(&self) -> Option<Instant> {
-        if self.has_mail() {
+        if self.has_mail() || self.queue_has_more {
             return Some(Instant::ZERO);
         }
         if self.has_queue() { self.device.next_arrival() } else { None }

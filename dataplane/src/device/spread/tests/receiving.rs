@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use super::super::BURSTS;
 use super::frames::{self, flow, number_of, segment};
 use super::*;
+use crate::device::Capabilities;
 use crate::limits;
-use crate::wire::ethernet::EtherType;
+use crate::wire::ethernet::{EtherType, MacAddress};
 use crate::wire::flow::Flow;
 
 /// Returns `count` flows over both families.
@@ -210,6 +212,60 @@ fn a_full_ring_drops_and_counts() {
     assert_eq!(late, limits::FRAMES_BETWEEN_CORES);
     assert_eq!(bench.cores[0].frames_not_handed_over(), (sent - late) as u64);
     assert_eq!(bench.network.held_frames(crate::device::sim::End::A), 0, "no buffer is lost");
+}
+
+/// A call that has taken full bursts of other cores' frames only returns none. The device below is not one in
+/// virtual time: it does not say when the next frame comes. What is left in the queue is asked for at once.
+#[test]
+fn frames_left_in_the_queue_are_polled_for() {
+    let steering = steering(2, 1);
+    let outbound = Impairments { delay_min_ns: 0, delay_max_ns: 0, ..Impairments::default() };
+    let (end, mut peer) =
+        link(1, EndConfig { outbound, ..EndConfig::a() }, EndConfig { outbound, ..EndConfig::b() });
+    let devices = end.sharing(2).into_iter().map(Untimed).collect();
+    let mut cores = spread(devices, Queues::One, &steering);
+    let flow = flows(40).into_iter().find(|flow| steering.owner(flow) == 1).expect("there is one");
+    let sent = BURSTS * limits::RECEIVE_BURST_FRAMES + 1;
+    for number in 0..sent {
+        assert!(transmit(&mut peer, &segment(&flow, number as u32)));
+    }
+    assert_eq!(cores[0].next_arrival(), None);
+    let mut receive = |core: usize| {
+        let mut frames = Vec::new();
+        cores[core].receive(NOW, &mut frames, limits::RECEIVE_BURST_FRAMES);
+        (frames.len(), cores[core].next_arrival())
+    };
+    assert_eq!(receive(0), (0, Some(Instant::ZERO)), "one is left");
+    assert_eq!(receive(0), (0, None));
+    let received: usize = (0..=BURSTS).map(|_| receive(1).0).sum();
+    assert_eq!(received, sent);
+}
+
+/// A device that does not know when frames arrive, as adapters do not.
+struct Untimed(SimDevice);
+
+impl Device for Untimed {
+    type Frame = SimFrame;
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn mac(&self) -> MacAddress {
+        self.0.mac()
+    }
+
+    fn receive(&mut self, now: Instant, frames: &mut Vec<SimFrame>, limit: usize) -> usize {
+        self.0.receive(now, frames, limit)
+    }
+
+    fn allocate(&mut self) -> Option<SimFrame> {
+        self.0.allocate()
+    }
+
+    fn transmit(&mut self, now: Instant, frames: &mut Vec<SimFrame>) -> usize {
+        self.0.transmit(now, frames)
+    }
 }
 
 /// Of a small pool, of which each of four cores may keep 20 frames, a ring takes a quarter of these.
