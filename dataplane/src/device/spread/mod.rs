@@ -125,12 +125,18 @@ pub fn spread<D: Device>(devices: Vec<D>, queues: Queues, steering: &Arc<Steerin
 /// frames that the cores may keep is in rings. Of a port with one queue, whose frames all come from the pool
 /// of core 0, each core has its part for the ring to it; else from the pool of each core as many rings are
 /// filled as there are other cores.
+///
+/// A queue that receives a burst of one flow pushes all of it at once. So a ring has room for a burst, if all
+/// of them take no more than half of the frames then. Of a port with one queue and 80 frames for each core, a
+/// ring has room for 32; with 20 for each core, for 10.
 fn ring_frames<D: Device>(device: &D, queues: Queues, cores: usize) -> usize {
     let rings = match queues {
         Queues::PerCore => cores,
         Queues::One => 1,
     };
-    (device.capabilities().frames / (4 * rings)).clamp(1, limits::FRAMES_BETWEEN_CORES)
+    let frames = device.capabilities().frames / rings;
+    let burst = limits::RECEIVE_BURST_FRAMES.min(frames / 2);
+    (frames / 4).max(burst).clamp(1, limits::FRAMES_BETWEEN_CORES)
 }
 
 /// Returns the ways of frames of all cores if core 0 has the only queue.

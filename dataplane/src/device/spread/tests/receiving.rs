@@ -268,16 +268,33 @@ impl Device for Untimed {
     }
 }
 
-/// Of a small pool, of which each of four cores may keep 20 frames, a ring takes a quarter of these.
+/// Of the frames that each of four cores may keep, a ring to it takes a quarter, but a burst if that is no
+/// more than half of them.
 #[test]
 fn rings_leave_frames_to_the_device() {
     let steering = steering(4, 1);
-    let mut bench = Bench::with_frames(&steering, None, 80);
     let flow = flows(40).into_iter().find(|flow| steering.owner(flow) == 3).expect("there is one");
-    bench.inject(&numbered(&[flow], 50));
-    let _ = (bench.poll(0), bench.poll(0));
-    assert_eq!(bench.network.held_frames(crate::device::sim::End::A), 5);
-    assert_eq!(bench.dropped(), 45);
+    for (frames, in_ring) in [(20, 10), (64, 32), (80, 32), (200, 50)] {
+        let mut bench = Bench::with_frames(&steering, None, 4 * frames);
+        bench.inject(&numbered(&[flow], 80));
+        for _ in 0..3 {
+            assert!(bench.poll(0).is_empty());
+        }
+        assert_eq!(bench.network.held_frames(crate::device::sim::End::A), in_ring, "of {frames}");
+        assert_eq!(bench.dropped(), 80 - in_ring as u64, "of {frames}");
+    }
+}
+
+/// Of an adapter with several queues all rings to the other cores are filled from a core's own pool.
+#[test]
+fn the_rings_of_a_pool_have_a_burst_each() {
+    let steering = steering(4, 1);
+    let (end, _) = link(1, EndConfig { frame_limit: 4 * 300, ..EndConfig::a() }, EndConfig::b());
+    let devices = end.queues(&steering);
+    assert_eq!(devices[0].capabilities().frames, 300);
+    assert_eq!(super::super::ring_frames(&devices[0], Queues::PerCore, 4), 32);
+    assert_eq!(super::super::ring_frames(&devices[0], Queues::PerCore, 8), 18, "half of them in eight");
+    assert_eq!(super::super::ring_frames(&devices[0], Queues::One, 4), 75);
 }
 
 /// Three sources that always have frames have an equal part of a core's bursts.
