@@ -152,6 +152,7 @@ impl<D: Device> Host<D> {
     /// Has the replicas told the states of the own addresses, which have changed.
     pub(super) fn tell_addresses(&mut self) {
         self.own_generation = self.own_generation.wrapping_add(1);
+        self.has_new_states = true;
         // A bit for each replica.
         self.untold_addresses = u64::MAX.unbounded_shr(u64::BITS - u32::from(self.cores())) & !1;
     }
@@ -167,30 +168,157 @@ impl<D: Device> Host<D> {
     #[inline(never)]
     fn send_notes(&mut self, now: Instant) {
         let Some(place) = &mut self.place else { return };
-        let all_sent = match &mut self.neighbours {
+        match &mut self.neighbours {
             NeighbourCache::Own(neighbours) => {
-                let mut untold = self.untold_addresses;
-                while untold != 0 {
-                    let core = untold.trailing_zeros();
-                    untold &= untold - 1;
-                    if place.send_to_replica(core as u8, HostNote::Addresses(self.own.states())) {
-                        self.untold_addresses &= !(1 << core);
-                    }
+                // What is new goes at once. What has found a ring full waits: to find it takes a walk.
+                let has_news = core::mem::take(&mut self.has_new_states) | neighbours.take_news();
+                if has_news || place.is_retry_due(now) {
+                    let states = HostNote::Addresses(self.own.states());
+                    let unsent =
+                        send_to_each(self.untold_addresses, |core| place.send_to_replica(core, states));
+                    self.untold_addresses = unsent;
+                    let all_told = neighbours.tell(|core, address, mac| {
+                        place.send_to_replica(core, HostNote::Neighbour { address, mac })
+                    });
+                    place.end_notes(now, all_told && unsent == 0);
                 }
-                let all_told = neighbours.tell(|core, address, mac| {
-                    place.send_to_replica(core, HostNote::Neighbour { address, mac })
-                });
-                all_told && self.untold_addresses == 0
             }
-            NeighbourCache::Replica(neighbours) => loop {
-                let Some(note) = neighbours.first_note() else { break true };
-                if !place.send_to_host_core(note) {
-                    break false;
+            NeighbourCache::Replica(neighbours) => {
+                if !place.awaits_retry(now) {
+                    let all_sent = loop {
+                        let Some(note) = neighbours.first_note() else { break true };
+                        if !place.send_to_host_core(note) {
+                            break false;
+                        }
+                        neighbours.pop_note();
+                    };
+                    place.end_notes(now, all_sent);
                 }
-                neighbours.pop_note();
-            },
-        };
-        place.end_notes(now, all_sent);
+            }
+        }
         place.ring();
+    }
+}
+
+/// Calls `send` with each of `cores`, a bit for each. Returns those of which it returned false.
+fn send_to_each(cores: u64, mut send: impl FnMut(u8) -> bool) -> u64 {
+    let (mut left, mut unsent) = (cores, 0);
+    while left != 0 {
+        let core = left.trailing_zeros();
+        left &= left - 1;
+        unsent |= u64::from(!send(core as u8)) << core;
+    }
+    unsent
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::sim::{self, EndConfig, SimDevice};
+    use crate::net::addresses::{Cidr, Routes};
+    use crate::net::host::Config;
+    use crate::net::neighbours::StaticNeighbour;
+    use crate::net::place::Place;
+    use crate::secret::Secret;
+    use crate::steering::Steering;
+    use crate::steering::toeplitz::KEY_BYTES;
+    use crate::wire::ethernet::MacAddress;
+    use crate::wire::tcp_rdma::DEFAULT_KIND;
+
+    const NOW: Instant = Instant::from_nanos(1000);
+    const PEER: [u8; 4] = [198, 18, 0, 2];
+
+    /// Hosts of three cores, all of which know `PEER`.
+    fn hosts() -> Vec<Host<SimDevice>> {
+        let (end, _) = sim::link(1, EndConfig::a(), EndConfig::b());
+        let steering = std::sync::Arc::new(Steering::with_key(3, 128, [0x6d; KEY_BYTES]));
+        let config = Config {
+            addresses: [Cidr::new([198, 18, 0, 1].into(), 24)].into_iter().collect(),
+            routes: Routes::new(),
+            neighbours: [StaticNeighbour { address: PEER.into(), mac: MacAddress([4; 6]) }]
+                .into_iter()
+                .collect(),
+            duplicate_address_detection: false,
+            vlan: None,
+            rdma_option_kind: DEFAULT_KIND,
+        };
+        let host = |(device, place)| Host::new(device, config.clone(), Secret::new([1, 2]), Some(place));
+        let mut hosts: Vec<_> = end.sharing(3).into_iter().zip(Place::all(&steering)).map(host).collect();
+        assert!(hosts[0].detect_duplicates(NOW).is_some(), "it has addresses to announce");
+        hosts
+    }
+
+    /// Takes the notes of the host core that have come to a replica.
+    fn notes(replica: &mut Host<SimDevice>) -> Vec<HostNote> {
+        let mut notes = Vec::new();
+        let place = replica.place.as_mut().expect("it has a place");
+        place.collect_senders();
+        place.take_host_notes(|note| notes.push(note));
+        notes
+    }
+
+    /// A replica that does not poll is sent what it lacks once in a while, not in each poll of the host core,
+    /// and delays no news for another.
+    #[test]
+    fn a_stalled_replica_is_retried_once_in_a_while() {
+        let mut hosts = hosts();
+        for _ in 0..=limits::NOTES_BETWEEN_CORES {
+            hosts[0].tell_addresses();
+            hosts[0].end_poll(NOW);
+            assert_eq!(notes(&mut hosts[2]).len(), 1);
+        }
+        let retry_at = NOW + limits::NOTE_RETRY_NS;
+        assert_eq!(hosts[0].next_deadline(), retry_at);
+        // Now there is room again. The host core does not look for it yet.
+        assert_eq!(notes(&mut hosts[1]).len(), limits::NOTES_BETWEEN_CORES);
+        for now in [NOW, NOW + 1, NOW + (limits::NOTE_RETRY_NS - 1)] {
+            hosts[0].end_poll(now);
+            assert_eq!(notes(&mut hosts[1]), []);
+        }
+        hosts[0].end_poll(retry_at);
+        assert_eq!(notes(&mut hosts[1]).len(), 1);
+        assert!(hosts[0].next_deadline() > retry_at, "all is sent");
+        hosts[0].end_poll(retry_at + limits::NOTE_RETRY_NS);
+        assert_eq!(notes(&mut hosts[1]), []);
+    }
+
+    #[test]
+    fn a_stalled_replica_delays_no_news() {
+        let mut hosts = hosts();
+        for _ in 0..=limits::NOTES_BETWEEN_CORES {
+            hosts[0].tell_addresses();
+            hosts[0].end_poll(NOW);
+            notes(&mut hosts[2]);
+        }
+        let NeighbourCache::Own(neighbours) = &mut hosts[0].neighbours else { panic!("the host core's") };
+        neighbours.want(PEER.into(), 2, NOW);
+        hosts[0].end_poll(NOW + 1);
+        let expected = HostNote::Neighbour { address: PEER.into(), mac: Some(MacAddress([4; 6])) };
+        assert_eq!(notes(&mut hosts[2]), [expected]);
+        assert!(!notes(&mut hosts[1]).contains(&expected), "it has not asked");
+    }
+
+    /// The same the other way: a replica whose ring is full looks for room once in a while.
+    #[test]
+    fn a_stalled_host_core_is_retried_once_in_a_while() {
+        let mut hosts = hosts();
+        let unknown = |n: usize| [198, 18, 0, 3 + n as u8].into();
+        for n in 0..=limits::NOTES_BETWEEN_CORES {
+            let NeighbourCache::Replica(neighbours) = &mut hosts[1].neighbours else { panic!("a replica's") };
+            neighbours.resolve(unknown(n), NOW);
+            hosts[1].end_poll(NOW);
+        }
+        let taken = |host: &mut Host<SimDevice>| {
+            let mut count = 0;
+            let place = host.place.as_mut().expect("it has a place");
+            place.collect_senders();
+            place.take_replica_notes(|_, _| count += 1);
+            count
+        };
+        assert_eq!(taken(&mut hosts[0]), limits::NOTES_BETWEEN_CORES);
+        hosts[1].end_poll(NOW + 1);
+        assert_eq!(taken(&mut hosts[0]), 0);
+        hosts[1].end_poll(NOW + limits::NOTE_RETRY_NS);
+        assert_eq!(taken(&mut hosts[0]), 1);
     }
 }

@@ -63,6 +63,8 @@ pub(crate) struct Host<D: Device> {
     pub(super) own_generation: u32,
     /// The replicas that have not been told the state of the own addresses, a bit for each.
     pub(super) untold_addresses: u64,
+    /// The states of the own addresses have changed since they were last sent to the replicas.
+    pub(super) has_new_states: bool,
     pub(super) paths: Paths,
     pub(super) duplicate_address_detection: bool,
     pub(super) routes: Routes,
@@ -123,6 +125,7 @@ impl<D: Device> Host<D> {
             rdma_option_kind,
             own_generation: 0,
             untold_addresses: 0,
+            has_new_states: false,
             paths: Paths::new(),
             own,
             duplicate_address_detection,

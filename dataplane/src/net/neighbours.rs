@@ -135,8 +135,8 @@ pub struct Neighbours {
     reachable_ns: u64,
     /// Changes when a hardware address that was known does not hold any more.
     generation: u32,
-    /// Some replica may not have been told of some neighbour.
-    has_untold: bool,
+    /// Some replica is to be told of some neighbour since the last [`take_news`](Self::take_news).
+    has_news: bool,
 }
 
 impl Neighbours {
@@ -152,7 +152,7 @@ impl Neighbours {
             next_due: Instant::NEVER,
             reachable_ns: reachable_ns(random),
             generation: 1,
-            has_untold: false,
+            has_news: false,
         }
     }
 
@@ -215,7 +215,7 @@ impl Neighbours {
             return solicitations;
         }
         self.next_due = Instant::NEVER;
-        let Self { entries, next_due, generation, has_untold, .. } = self;
+        let Self { entries, next_due, generation, has_news, .. } = self;
         entries.for_each_mut(|address, entry| {
             if entry.state.is_timed() && entry.due <= now && !solicitations.is_full() {
                 let before = (entry.mac, entry.state.is_resolved());
@@ -223,7 +223,7 @@ impl Neighbours {
                 if before.1 && before != (entry.mac, entry.state.is_resolved()) {
                     *generation = generation.wrapping_add(1);
                     entry.untold = entry.wanted_by;
-                    *has_untold |= entry.untold != 0;
+                    *has_news |= entry.untold != 0;
                 }
             }
             if entry.state.is_timed() {
@@ -256,7 +256,7 @@ impl Neighbours {
             (State::Incomplete | State::Failed, Some(mac)) if is_station(mac) => {
                 entry.become_known(mac, State::Reachable, now);
                 entry.due = now + self.reachable_ns;
-                self.has_untold |= entry.untold != 0;
+                self.has_news |= entry.untold != 0;
                 true
             }
             (State::Probe, _) if same => {
@@ -286,7 +286,7 @@ impl Neighbours {
             State::Static => false,
             State::Incomplete | State::Failed => {
                 entry.become_known(mac, State::Stale, now);
-                self.has_untold |= entry.untold != 0;
+                self.has_news |= entry.untold != 0;
                 true
             }
             _ if entry.mac == mac => false,
@@ -313,7 +313,7 @@ impl Neighbours {
             entry.wanted_by |= 1 << core;
             if is_known {
                 entry.untold |= 1 << core;
-                self.has_untold = true;
+                self.has_news = true;
             }
         }
     }
@@ -329,12 +329,14 @@ impl Neighbours {
         }
     }
 
+    /// Returns true if replicas are to be [told](Self::tell) of something that is new since the last call.
+    pub(super) fn take_news(&mut self) -> bool {
+        core::mem::take(&mut self.has_news)
+    }
+
     /// Calls `send` with a replica, a neighbour and its hardware address, if it has one, for all that the
     /// replicas have not been told. Those of which it returns false stay so, and this returns false.
     pub(super) fn tell(&mut self, mut send: impl FnMut(u8, IpAddr, Option<MacAddress>) -> bool) -> bool {
-        if !self.has_untold {
-            return true;
-        }
         let mut all_told = true;
         self.entries.for_each_mut(|address, entry| {
             let mac = entry.state.is_resolved().then_some(entry.mac);
@@ -348,7 +350,6 @@ impl Neighbours {
             }
             all_told &= entry.untold == 0;
         });
-        self.has_untold = !all_told;
         all_told
     }
 

@@ -270,6 +270,16 @@ impl<F> Place<F> {
         is_sent || to.is_abandoned()
     }
 
+    /// Returns true if notes that have found no room are to be pushed again.
+    pub(super) fn is_retry_due(&self, now: Instant) -> bool {
+        self.retry_at <= now
+    }
+
+    /// Returns true if notes that have found no room are to be pushed again, but not yet.
+    pub(super) fn awaits_retry(&self, now: Instant) -> bool {
+        self.retry_at != Instant::NEVER && !self.is_retry_due(now)
+    }
+
     /// Records whether there are notes that have found no room, which are pushed again after a while.
     pub(super) fn end_notes(&mut self, now: Instant, all_sent: bool) {
         self.retry_at = if all_sent { Instant::NEVER } else { now + limits::NOTE_RETRY_NS };
