@@ -127,10 +127,10 @@ impl StagTable {
     }
 
     /// The slot of `accessor` that is to have the STag `name`: it must be invalid, here and at every other
-    /// core, have no readers, and have another key.
+    /// core, have no readers, and have another key. One that control takes back is not there any more.
     fn free_slot(&self, name: STag, accessor: Accessor) -> Result<&Slot, BindError> {
         let slot = match self.slots.get(name.index()) {
-            Some(Some(slot)) if name.0 != 0 => slot,
+            Some(Some(slot)) if name.0 != 0 && !slot.revoked => slot,
             _ => return Err(BindError::InvalidStag),
         };
         if slot.pd != accessor.pd {

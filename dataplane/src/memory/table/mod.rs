@@ -135,6 +135,8 @@ struct Slot {
     named: u16,
     /// Whether the STag is valid: only then new accesses are allowed.
     valid: bool,
+    /// Control takes the slot back: it does not become valid again.
+    revoked: bool,
     kind: Kind,
     pd: ProtectionDomainId,
     granted: Option<GrantedRange>,
@@ -245,7 +247,16 @@ impl StagTable {
         match self.slots.get_mut(stag.index()) {
             Some(slot @ None) if stag.0 != 0 => {
                 let key = stag.key();
-                *slot = Some(Slot { key, named: key, valid: false, kind, pd, granted: None, readers: 0 });
+                *slot = Some(Slot {
+                    key,
+                    named: key,
+                    valid: false,
+                    revoked: false,
+                    kind,
+                    pd,
+                    granted: None,
+                    readers: 0,
+                });
                 Ok(())
             }
             _ => Err(InsertError::NoSlot),
@@ -290,10 +301,14 @@ impl StagTable {
     }
 
     /// Makes the slot that control has assigned as `stag` invalid, whatever its key is now: nothing new can
-    /// use the memory by it. Readers still read.
+    /// use the memory by it, and no work request makes it valid again. Readers still read.
     pub fn revoke(&mut self, stag: STag) {
-        if self.named_slot(stag).is_some() {
-            self.leave_slot(stag);
+        if self.named_slot(stag).is_none() {
+            return;
+        }
+        self.leave_slot(stag);
+        if let Some(Some(slot)) = self.slots.get_mut(stag.index()) {
+            slot.revoked = true;
         }
     }
 

@@ -442,3 +442,38 @@ fn a_slot_is_taken_back_by_its_first_name() {
     assert_eq!(table.remove(STAG), Ok(()));
     assert_eq!(table.check(next, WHO, access, 0, 0).err(), Some(AccessError::InvalidStag));
 }
+
+/// What control takes back while sends still read is free for no work request, until it is removed: neither
+/// a registration nor a window, with one core or with several.
+// Requirements: DDP-8.3-02, DDP-8.3.1-07
+#[test]
+fn a_revoked_slot_does_not_become_valid_again() {
+    let claims = Arc::new(Claims::new(32));
+    for mut table in [StagTable::with_slots(32), StagTable::with_claims(32, claims.clone(), 0)] {
+        let access = Access::LOCAL_WRITE | Access::WINDOW_BIND;
+        table.insert(STAG, grant(0, access)).unwrap();
+        table.allocate_window(WINDOW, PD).unwrap();
+        table.retain(STAG);
+        for stag in [STAG, WINDOW] {
+            table.revoke(stag);
+        }
+        assert_eq!(table.remove(STAG), Err(RemoveError::InUse));
+        table.release(STAG);
+        let (offset, len, base_to) = (0, 8, 0);
+        for all_streams in [false, true] {
+            let stag = STAG.with_key(1);
+            let anew = FastRegistration { stag, offset, len, base_to, access, all_streams };
+            assert_eq!(table.register(&anew, WHO), Err(BindError::InvalidStag));
+            assert_eq!(table.check(stag, WHO, Access::empty(), 0, 8).err(), Some(AccessError::InvalidStag));
+        }
+        let other = STag::new(9, 1);
+        table.insert(other, grant(0, access)).unwrap();
+        let bound = table.bind(&Binding { registration: other, ..binding(2, 0, 8) }, WHO);
+        assert_eq!(bound, Err(BindError::InvalidStag));
+        assert_eq!([STAG, WINDOW, other].map(|stag| table.remove(stag)), [Ok(()); 3]);
+        // The slot is as good as new, once all cores have removed it.
+        claims.forget(STAG);
+        table.insert(STAG.with_key(3), grant(0, access)).unwrap();
+        assert!(table.check(STAG.with_key(3), WHO, Access::empty(), 0, 8).is_ok());
+    }
+}

@@ -6,7 +6,7 @@ use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::work::{CompletionKind, Operation, Payload, Status};
 use warpline_dataplane::ring::{Command, Event};
 
-use super::bench::{Bench, SETUPS, SHARED, octets_of, own};
+use super::bench::{Bench, OWN, SETUPS, SHARED, octets_of, own};
 use crate::common::{PD, QP, holds};
 
 const WINDOW: STag = STag::new(7, 0x7000);
@@ -35,7 +35,7 @@ fn memory_stays_for_what_waits_behind_a_change() {
     bench.pair.a.post(2, changed, Payload::EMPTY);
     bench.pair.a.post(3, Operation::SEND, own(50, 100));
     bench.pair.step();
-    let stag = super::bench::OWN;
+    let stag = OWN;
     bench.pair.a.command(Command::Deregister { stag });
     bench.pair.step();
     let answers = |events: &[Event]| -> Vec<_> {
@@ -51,6 +51,68 @@ fn memory_stays_for_what_waits_behind_a_change() {
     bench.pair.a.command(Command::Deregister { stag });
     bench.pair.step();
     assert_eq!(answers(&bench.pair.a.events), [Err(RemoveError::InUse), Ok(())]);
+}
+
+/// Returns the answers to commands about memory that have come to `a`: its number, for a probe, and the
+/// result.
+fn answers(bench: &mut Bench) -> Vec<(Option<u32>, Result<(), RemoveError>)> {
+    let answers = bench.pair.a.events.drain(..).filter_map(|event| match event {
+        Event::Probed { stag: OWN, attempt, result } => Some((Some(attempt), result)),
+        Event::Deregistered { stag: OWN, result } => Some((None, result)),
+        _ => None,
+    });
+    answers.collect()
+}
+
+/// A probe says whether memory is used, also by requests that are not examined yet, and changes nothing.
+#[test]
+fn a_probe_finds_the_use_of_memory_and_leaves_it() {
+    let mut bench = bench();
+    for id in 1..=3 {
+        bench.pair.b.receive(id, own(0, 100_000));
+    }
+    bench.pair.a.post(1, Operation::SEND, own(0, 100_000));
+    bench.pair.a.post(2, Operation::LocalInvalidate { stag: SHARED }, Payload::EMPTY);
+    bench.pair.a.post(3, Operation::SEND, own(50, 100));
+    bench.pair.step();
+    bench.pair.a.command(Command::Probe { stag: OWN, attempt: 7 });
+    bench.pair.step();
+    assert_eq!(answers(&mut bench), [(Some(7), Err(RemoveError::InUse))]);
+    let statuses: Vec<_> = bench.completions_of_a(3).iter().map(|done| done.status).collect();
+    assert_eq!(statuses, [Status::Success; 3], "what waited behind the invalidation, too");
+    bench.pair.a.command(Command::Probe { stag: OWN, attempt: 8 });
+    bench.pair.a.command(Command::Probe { stag: OWN.with_key(1), attempt: 9 });
+    bench.pair.step();
+    assert_eq!(answers(&mut bench), [(Some(8), Ok(()))], "the other one is of no memory");
+    bench.pair.a.post(4, Operation::SEND, own(0, 100));
+    assert_eq!(bench.completions_of_a(1)[0].status, Status::Success, "it may still be used");
+}
+
+/// Memory that is removed while a send reads it is lost for anything new at once. The send ends well, and no
+/// work request brings the memory back before it is removed.
+// Requirements: DDP-8.3-02, DDP-8.3.1-07
+#[test]
+fn memory_that_is_removed_in_use_cannot_be_registered_again() {
+    let mut bench = bench();
+    bench.pair.b.receive(1, own(0, 100_000));
+    bench.pair.a.post(1, Operation::SEND, own(0, 100_000));
+    bench.pair.step();
+    bench.pair.a.command(Command::Remove { stag: OWN });
+    bench.pair.step();
+    assert_eq!(answers(&mut bench), [(None, Err(RemoveError::InUse))]);
+    assert_eq!(bench.completions_of_a(1)[0].status, Status::Success, "it was accepted before");
+    let stag = OWN.with_key(1);
+    let (offset, len, base_to, access) = (0, 64, 0, Access::LOCAL_WRITE);
+    let anew = FastRegistration { stag, offset, len, base_to, access, all_streams: false };
+    bench.pair.a.post(2, Operation::Register(anew), Payload::EMPTY);
+    let done = bench.completions_of_a(1)[0];
+    assert_eq!((done.kind, done.status), (CompletionKind::Register, Status::LocalProtection));
+    bench.pair.a.command(Command::Probe { stag: OWN, attempt: 1 });
+    bench.pair.a.command(Command::Remove { stag: OWN });
+    bench.pair.a.command(Command::Remove { stag: OWN });
+    bench.pair.step();
+    let expected = [(Some(1), Ok(())), (None, Ok(())), (None, Err(RemoveError::Unknown))];
+    assert_eq!(answers(&mut bench), expected);
 }
 
 fn binding(window: STag) -> Binding {
