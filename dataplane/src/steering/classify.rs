@@ -4,10 +4,7 @@ use super::Steering;
 use crate::wire::ethernet::{EtherType, Header, Tag};
 use crate::wire::flow::{Flow, FlowV4};
 use crate::wire::ipv4::{self, Protocol};
-
-/// Where the EtherType of a frame without a VLAN tag is, and of one with a tag.
-const ETHER_TYPE: usize = Header::LEN - 2;
-const TAGGED_ETHER_TYPE: usize = ETHER_TYPE + Tag::LEN;
+use crate::wire::{ipv6, tcp};
 
 impl Steering {
     /// Returns the core that owns the TCP segment in an Ethernet frame, of which `octets` are the first, all
@@ -19,50 +16,56 @@ impl Steering {
 }
 
 /// Returns the flow of the TCP segment in an Ethernet frame with at most one VLAN tag, of which `octets` are
-/// the first, all headers among them. Nothing is verified that the flow does not depend on.
+/// the first, all headers among them. Neither checksums are verified, nor what TCP's header says.
 ///
-/// `None` for all that has no ports at a place that every adapter finds: other protocols, fragments, and TCP
-/// after extension headers of IPv6, which some adapters hash without its ports.
+/// `None` for all that has no ports at a place that every adapter finds: other protocols, fragments, TCP
+/// after extension headers of IPv6, which some adapters hash without its ports, and packets whose version is
+/// not that of their EtherType, or that end before their TCP header does, by their length or by the frame's.
 #[inline]
 pub fn flow_of_frame(octets: &[u8]) -> Option<Flow> {
-    let ether_type = ether_type_at(octets, ETHER_TYPE)?;
-    let (ether_type, network) = if ether_type == EtherType::VLAN {
-        (ether_type_at(octets, TAGGED_ETHER_TYPE)?, Header::LEN + Tag::LEN)
-    } else {
-        (ether_type, Header::LEN)
-    };
-    let packet = octets.get(network..)?;
-    match ether_type {
-        EtherType::IPV4 => flow_of_ipv4(packet),
-        EtherType::IPV6 if packet.get(6) == Some(&Protocol::TCP.0) => Flow::at_ipv6(packet),
+    match packet_of_frame(octets)? {
+        (EtherType::IPV4, packet) => flow_of_ipv4(packet),
+        (EtherType::IPV6, packet) => flow_of_ipv6(packet),
         _ => None,
     }
 }
 
+/// Returns the EtherType of what an Ethernet frame with at most one VLAN tag carries, and its octets.
 #[inline]
-fn ether_type_at(octets: &[u8], offset: usize) -> Option<EtherType> {
-    let field = octets.get(offset..)?.first_chunk()?;
-    Some(EtherType(u16::from_be_bytes(*field)))
+pub fn packet_of_frame(octets: &[u8]) -> Option<(EtherType, &[u8])> {
+    let (link, packet) = octets.split_at_checked(Header::LEN)?;
+    match EtherType(u16::from_be_bytes(*link.last_chunk()?)) {
+        EtherType::VLAN => {
+            let (tag, packet) = packet.split_at_checked(Tag::LEN)?;
+            Some((EtherType(u16::from_be_bytes(*tag.last_chunk()?)), packet))
+        }
+        ether_type => Some((ether_type, packet)),
+    }
 }
 
 /// Returns the flow of the segment in an IPv4 packet that is no fragment, with options or without.
 #[inline]
 fn flow_of_ipv4(packet: &[u8]) -> Option<Flow> {
     let header: &[u8; ipv4::Header::LEN] = packet.first_chunk()?;
+    let total_len = u16::from_be_bytes([header[2], header[3]]);
     // The flag MF, and the offset.
     let is_fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0;
-    if is_fragment || header[9] != Protocol::TCP.0 {
+    if is_fragment || header[9] != Protocol::TCP.0 || !matches!(header[0], 0x45..=0x4f) {
         return None;
     }
-    match header[0] {
-        0x45 => Flow::at_ipv4(packet),
-        0x46..=0x4f => {
-            let ports = packet.get(usize::from(header[0] & 0x0f) * 4..)?.first_chunk()?;
-            let addresses = header.last_chunk()?;
-            Some(Flow::V4(FlowV4 { addresses: *addresses, ports: *ports }))
-        }
-        _ => None,
-    }
+    let header_octets = usize::from(header[0] & 0x0f) * 4;
+    let end = header_octets + tcp::Header::MIN_LEN;
+    let (addresses, ports) = (header.last_chunk()?, packet.get(header_octets..end)?.first_chunk()?);
+    (usize::from(total_len) >= end).then_some(Flow::V4(FlowV4 { addresses: *addresses, ports: *ports }))
+}
+
+/// Returns the flow of the segment directly after the header of an IPv6 packet.
+#[inline]
+fn flow_of_ipv6(packet: &[u8]) -> Option<Flow> {
+    let segment: &[u8; ipv6::Header::LEN + tcp::Header::MIN_LEN] = packet.first_chunk()?;
+    let payload_len = u16::from_be_bytes([segment[4], segment[5]]);
+    let is_segment = segment[0] >> 4 == 6 && segment[6] == Protocol::TCP.0;
+    if is_segment && usize::from(payload_len) >= tcp::Header::MIN_LEN { Flow::at_ipv6(segment) } else { None }
 }
 
 #[cfg(test)]
@@ -85,6 +88,7 @@ mod tests {
     fn v4(options: usize) -> Vec<u8> {
         let mut packet = vec![0; 20 + 4 * options + 20];
         packet[0] = 0x45 + options as u8;
+        packet[3] = packet.len() as u8;
         packet[9] = Protocol::TCP.0;
         packet[12..20].copy_from_slice(&[198, 18, 0, 2, 198, 18, 0, 1]);
         let ports = 20 + 4 * options;
@@ -94,7 +98,7 @@ mod tests {
 
     fn v6() -> Vec<u8> {
         let mut packet = vec![0; 60];
-        (packet[0], packet[6]) = (0x60, Protocol::TCP.0);
+        (packet[0], packet[5], packet[6]) = (0x60, 20, Protocol::TCP.0);
         for (offset, host) in [(8, 2), (24, 1)] {
             (packet[offset], packet[offset + 15]) = (0xfd, host);
         }
@@ -140,6 +144,12 @@ mod tests {
             (with(v4(0), 9, 17), "UDP"),
             (with(v4(0), 0, 0x44), "a header that is too short"),
             (with(v4(0), 0, 0x65), "version 6 under IPv4's EtherType"),
+            (with(v4(0), 3, 39), "too short for the TCP header"),
+            (with(v4(0), 3, 0), "no length"),
+            (with(v4(3), 3, 51), "too short for the TCP header behind options"),
+            (with(v6(), 0, 0x45), "version 4 under IPv6's EtherType"),
+            (with(v6(), 5, 19), "a payload too short for the TCP header"),
+            (with(v6(), 5, 0), "no payload"),
             (with(v6(), 6, Protocol::FRAGMENT.0), "a fragment of IPv6"),
             (with(v6(), 6, Protocol::HOP_BY_HOP.0), "an extension header"),
             (with(v6(), 6, Protocol::ICMPV6.0), "ICMPv6"),
@@ -154,11 +164,11 @@ mod tests {
 
     /// A frame may end anywhere.
     #[test]
-    fn a_frame_that_ends_before_its_ports_has_no_flow() {
-        for (frame, ports) in [(v4(0), 34), (v4(3), 46), (tagged(&v4(0)), 38), (v6(), 54)] {
-            for len in 0..frame.len() {
+    fn a_frame_that_ends_before_its_tcp_header_has_no_flow() {
+        for (frame, header) in [(v4(0), 34), (v4(3), 46), (tagged(&v4(0)), 38), (v6(), 54)] {
+            for len in 0..=frame.len() {
                 let flow = flow_of_frame(&frame[..len]);
-                assert_eq!(flow.is_some(), len >= ports + 4, "{len} of {frame:?}");
+                assert_eq!(flow.is_some(), len >= header + 20, "{len} of {frame:?}");
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Which flow a received frame belongs to, from its octets alone: any octets, of which nothing is verified.
 
-use crate::steering::classify::flow_of_frame;
+use crate::steering::classify::{flow_of_frame, packet_of_frame};
 use crate::wire::ethernet::{self, EtherType, Tag};
 use crate::wire::flow::Flow;
 use crate::wire::ipv4::{self, Protocol};
@@ -58,8 +58,10 @@ pub(crate) fn is_segment(octets: &[u8]) -> bool {
 /// Returns true for a segment over IPv4 whose header has options: some adapters do not find its ports.
 pub(crate) fn has_ipv4_options(octets: &[u8]) -> bool {
     const NO_OPTIONS: u8 = 0x40 | (ipv4::Header::LEN / 4) as u8;
-    let link = if octets.get(12..LINK) == Some(&VLAN) { TAGGED_LINK } else { LINK };
-    octets.get(link - 2..link) == Some(&IPV4) && octets.get(link) != Some(&NO_OPTIONS)
+    let packet = packet_of_frame(octets);
+    packet.is_some_and(|(ethertype, packet)| {
+        ethertype == EtherType::IPV4 && packet.first() != Some(&NO_OPTIONS)
+    })
 }
 
 /// Returns what the frame carries whose first octets, all headers among them, are `octets`.
@@ -75,14 +77,9 @@ pub(crate) fn classify(octets: &[u8]) -> Content {
 /// quoted one went out, so these go the other way.
 #[inline(never)]
 fn quoted_flow(octets: &[u8]) -> Option<Flow> {
-    let (link, packet) = octets.split_at_checked(LINK)?;
-    let (ethertype, packet) = match *link.last_chunk()? {
-        VLAN => packet.split_at_checked(Tag::LEN).map(|(tag, packet)| ([tag[2], tag[3]], packet))?,
-        ethertype => (ethertype, packet),
-    };
-    let segment = match ethertype {
-        IPV4 => quoted_over_ipv4(packet),
-        IPV6 => quoted_over_ipv6(packet),
+    let segment = match packet_of_frame(octets)? {
+        (EtherType::IPV4, packet) => quoted_over_ipv4(packet),
+        (EtherType::IPV6, packet) => quoted_over_ipv6(packet),
         _ => None,
     }?;
     Flow::new(segment.destination, segment.source)

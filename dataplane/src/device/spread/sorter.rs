@@ -139,7 +139,8 @@ impl Sorter {
 }
 
 /// Returns true if every adapter hashes the addresses and ports of a segment: it has no options of IPv4, and
-/// its checksums are not known to be wrong. Else a stranger could send one, and have all others sorted.
+/// its checksums are not known to be wrong. Else a stranger could send one, and have all others sorted. A
+/// frame whose IP header does not fit a segment is not [classified](classify) as one.
 fn is_hashed(frame: &impl Frame) -> bool {
     let ReceivedChecksums { ip, tcp } = frame.checksums();
     let is_bad = ip == ChecksumStatus::Bad || tcp == ChecksumStatus::Bad;

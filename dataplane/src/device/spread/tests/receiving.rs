@@ -97,6 +97,43 @@ fn a_stranger_cannot_show_a_difference() {
     assert!(bench.cores[0].adapter_differs());
 }
 
+/// Nor do frames whose IP header does not fit a segment: an adapter that verifies it finds no ports. They
+/// come to the host core, which drops them.
+#[test]
+fn a_malformed_frame_shows_no_difference() {
+    let (ours, adapters) = (steering(4, 1), steering(4, 2));
+    let mut bench = Bench::new(&ours, Some(&adapters));
+    let changed = |flow: &Flow, at: usize, octet: u8| {
+        let mut packet = frames::segment_packet(flow, 1, 0);
+        packet[at] = octet;
+        frames::frame(None, frames::ethertype_of(flow.source()), &packet)
+    };
+    let malformed: Vec<_> = (2..80)
+        .flat_map(|host| {
+            let (v4, v6) = (flow(host, 1000, false), flow(host, 1000, true));
+            [
+                ("version 4 under IPv6's EtherType", changed(&v6, 0, 0x45)),
+                ("IPv6, length too short for the ports", changed(&v6, 5, 3)),
+                ("IPv4, length too short for the ports", changed(&v4, 3, 23)),
+                ("IPv4, length too short for the header", changed(&v4, 3, 39)),
+            ]
+        })
+        .collect();
+    bench.inject(malformed.iter().map(|(_, octets)| octets));
+    let received = bench.poll_all();
+    for (what, octets) in &malformed {
+        assert!(received[0].contains(octets), "{what}");
+    }
+    assert!(!bench.cores[0].adapter_differs());
+    // Nor does one that a replica hands over to the owner of what looks like its flow.
+    let at_1 = (2..80).map(|host| flow(host, 1000, true)).find(|flow| ours.owner(flow) == 1).expect("one");
+    let octets = changed(&at_1, 0, 0x45);
+    let mut frame = bench.cores[2].allocate().expect("a buffer");
+    frame.append(octets.len()).expect("room").copy_from_slice(&octets);
+    assert!(bench.cores[2].hand_over(1, frame).is_ok());
+    assert!(!bench.cores[0].adapter_differs());
+}
+
 /// The first segments are of one flow, which is in its place by chance. A replica that has got a segment of
 /// another core's, and hands it over, turns the sorting on.
 #[test]
