@@ -24,6 +24,11 @@ use toeplitz::{KEY_BYTES, Toeplitz};
 /// Ports that there are.
 const PORTS: usize = 1 << 16;
 
+/// The most entries of a table: the free bits of the ports of active opens, 14, can reach no more.
+pub const ENTRIES_MAX: usize = (limits::EPHEMERAL_PORTS.1 - limits::EPHEMERAL_PORTS.0) as usize + 1;
+
+const _: () = assert!(ENTRIES_MAX.is_power_of_two() && ENTRIES_MAX == 1 << 14);
+
 /// Where the segments of each flow go, for all cores of a device and those who send to it.
 #[derive(Debug)]
 pub struct Steering {
@@ -40,7 +45,13 @@ pub struct Steering {
 impl Steering {
     /// Returns the steering among `cores` cores, at least one, by a table of `entries` entries, a power of
     /// two, that has the cores in turn, as adapters are set up. `random` fills a key.
+    ///
+    /// # Panics
+    ///
+    /// As [`with_key`](Self::with_key), and with more than [`ENTRIES_MAX`] entries: under no key do ports
+    /// reach all of them.
     pub fn new(cores: u8, entries: usize, mut random: impl FnMut(&mut [u8; KEY_BYTES])) -> Self {
+        assert!(entries <= ENTRIES_MAX, "{entries} entries, of which ports reach {ENTRIES_MAX}");
         let mut key = [0; KEY_BYTES];
         loop {
             random(&mut key);
@@ -55,9 +66,11 @@ impl Steering {
     ///
     /// # Panics
     ///
-    /// Without cores, or if `entries` is not a power of two.
+    /// Without cores, if `entries` is not a power of two, or if there are fewer entries than cores: no flow
+    /// would come to the others.
     pub fn with_key(cores: u8, entries: usize, key: [u8; KEY_BYTES]) -> Self {
         assert!(cores > 0 && entries.is_power_of_two(), "{cores} cores, {entries} entries");
+        assert!(entries >= usize::from(cores), "{cores} cores, {entries} entries");
         Self {
             toeplitz: Toeplitz::new(key),
             table: (0..cores).cycle().take(entries).collect(),
@@ -123,11 +136,15 @@ impl Steering {
 
     /// Has all segments to a local port go to one core from now on, or where the table says again. The flows
     /// of the port change their owner: none may be open, or in TIME-WAIT.
+    ///
+    /// Relaxed: a core that does not see the change yet, or only a part of it, takes the port's segments to
+    /// the core that they went to before, as if they had come earlier. The core that is to listen on the port
+    /// sees the change, because the command to listen comes after it through a ring.
     pub fn restrict(&self, port: u16, core: Option<u8>) {
         debug_assert!(core.is_none_or(|core| core < self.cores), "there is no core {core:?}");
         self.overrides[usize::from(port)].store(core.map_or(0, |core| core + 1), Ordering::Relaxed);
         if core.is_some() {
-            self.has_overrides.store(true, Ordering::Release);
+            self.has_overrides.store(true, Ordering::Relaxed);
         }
     }
 
@@ -268,6 +285,31 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_table_may_have_as_many_entries_as_ports_reach() {
+        let steering = Steering::new(2, ENTRIES_MAX, random(5));
+        let owners = (0..64).map(|n| steering.owner(&flow(2, 7471, 50_000 + n, false)));
+        assert_eq!(owners.collect::<std::collections::BTreeSet<u8>>().len(), 2);
+    }
+
+    #[test]
+    #[should_panic(expected = "32768 entries, of which ports reach 16384")]
+    fn a_table_has_no_entries_that_no_port_reaches() {
+        let _ = Steering::new(2, 2 * ENTRIES_MAX, random(1));
+    }
+
+    #[test]
+    #[should_panic(expected = "5 cores, 4 entries")]
+    fn each_core_has_an_entry() {
+        let _ = Steering::new(5, 4, random(1));
+    }
+
+    #[test]
+    #[should_panic(expected = "2 cores, 96 entries")]
+    fn the_entries_are_a_power_of_two() {
+        let _ = Steering::new(2, 96, random(1));
     }
 
     #[test]

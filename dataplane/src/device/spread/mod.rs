@@ -18,8 +18,8 @@
 //! that is elsewhere than it should be, all queues sort in software, for good, and
 //! [`adapter_differs`](Device::adapter_differs) reports it. If all first segments are of one flow, they may
 //! be in their place by chance: so a segment that a replica hands over later, because it is another core's,
-//! counts as well. Ports that are restricted to a core are unknown to the adapter: as long as there are any,
-//! all segments are sorted.
+//! counts as well. Ports that are restricted to a core are unknown to the adapter: from the first one on, all
+//! segments are sorted, for good.
 //!
 //! # Rings
 //!

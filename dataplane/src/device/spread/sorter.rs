@@ -40,7 +40,7 @@ impl SteeringState {
 }
 
 /// Which segments of a queue are sorted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 enum Segments {
     /// All of them: nothing else has done it.
     All,
@@ -121,8 +121,11 @@ impl Sorter {
     /// they should be: there were too few flows. The host core also hands over what it has reassembled.
     #[cold]
     pub(super) fn on_handed_over(&self, core: u8, frame: &impl Frame) {
+        debug_assert!(
+            matches!(self.segments, Segments::Misplaced { .. }),
+            "the only queue is the host core's"
+        );
         if self.core != HOST_CORE
-            && self.segments != Segments::All
             && !self.state.steering.has_overrides()
             && let Some(Content::Segment(flow)) = frame.piece(0).map(classify)
             && self.state.steering.owner(&flow) == core
