@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use warpline_dataplane::device::fault::{Fault, Impairments};
 use warpline_dataplane::device::sim::{self, EndConfig, SimDevice, SimFrame};
@@ -24,6 +24,10 @@ struct Calls {
     wakers: AtomicU32,
     /// The core that the last frame was handed to.
     handed_to: AtomicU32,
+    /// Frames that the device says it has dropped on the way between cores.
+    not_handed_over: AtomicU32,
+    /// The device says that its adapter differs.
+    differs: AtomicBool,
 }
 
 impl Calls {
@@ -67,6 +71,14 @@ impl Device for Interrupting {
         Ok(())
     }
 
+    fn frames_not_handed_over(&self) -> u64 {
+        self.calls.not_handed_over.load(Ordering::Relaxed).into()
+    }
+
+    fn adapter_differs(&self) -> bool {
+        self.calls.differs.load(Ordering::Relaxed)
+    }
+
     fn wake_on_arrival(&mut self, _: &Arc<Waker>) -> bool {
         self.calls.wakers.fetch_add(1, Ordering::Relaxed);
         true
@@ -93,7 +105,7 @@ impl Notify for Nobody {
 }
 
 /// Checks that the device that `wrap` makes forwards the interrupt, the waker and frames of other cores to
-/// the one inside.
+/// the one inside, and what that one reports of its cores.
 fn check<D: Device>(wrap: impl FnOnce(Interrupting) -> D) {
     let (device, _) = sim::link(1, EndConfig::a(), EndConfig::b());
     let interrupt = File::open("/dev/null").unwrap();
@@ -111,6 +123,10 @@ fn check<D: Device>(wrap: impl FnOnce(Interrupting) -> D) {
     let frame = wrapper.allocate().expect("an empty frame");
     assert!(wrapper.hand_over(3, frame).is_ok(), "the device inside takes it");
     assert_eq!(calls.handed_to.load(Ordering::Relaxed), 3);
+    assert_eq!((wrapper.frames_not_handed_over(), wrapper.adapter_differs()), (0, false));
+    calls.not_handed_over.store(5, Ordering::Relaxed);
+    calls.differs.store(true, Ordering::Relaxed);
+    assert_eq!((wrapper.frames_not_handed_over(), wrapper.adapter_differs()), (5, true));
 }
 
 #[test]
