@@ -27,6 +27,7 @@ pub mod ddp;
 pub mod device;
 mod drops;
 mod endpoint;
+mod inbox;
 mod keyed_hash;
 pub mod limits;
 pub mod locked;

@@ -8,17 +8,17 @@
 //! Of four cores, core 2 sends a frame to core 1: it lies in the ring from 2 to 1, and bit 2 of the inbox of
 //! core 1 is set. Core 1 clears the bit, and looks into its rings from core 2.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use crossbeam::utils::CachePadded;
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::notes::{HostNote, ReplicaNote};
+use crate::inbox::{InboxOwner, Senders};
 use crate::limits;
 use crate::memory::Claims;
 use crate::qp::shared::Doorbells;
 use crate::steering::Steering;
-use crate::sync::{AtomicU64, Ordering};
 use crate::time::Instant;
 use crate::wire::flow::Flow;
 
@@ -28,20 +28,24 @@ pub(super) const HOST_CORE: u8 = 0;
 /// Which cores have put something into the rings to one core, and how it is woken.
 #[derive(Debug)]
 struct Inbox {
-    /// A bit for each sender.
-    senders: AtomicU64,
-    /// Those of the core, once it has been made: before, it does not sleep.
-    doorbells: OnceLock<Arc<Doorbells>>,
+    senders: Senders,
+    owner: InboxOwner,
 }
 
 impl Inbox {
+    fn new() -> Self {
+        Self { senders: Senders::none(), owner: InboxOwner::default() }
+    }
+
+    /// Has the core woken by its doorbells' waker, if they have one: else it does not sleep. Returns false if
+    /// it has another one already.
+    fn wake_by(&self, doorbells: &Doorbells) -> bool {
+        doorbells.waker().is_none_or(|waker| self.owner.wake_by(waker))
+    }
+
     /// Marks that the rings from `sender` have something, and wakes the core.
     fn ring(&self, sender: u8) {
-        // Release: the core, which collects the bit by an acquiring operation, sees what was pushed before.
-        self.senders.fetch_or(1 << sender, Ordering::Release);
-        if let Some(doorbells) = self.doorbells.get() {
-            doorbells.wake();
-        }
+        self.owner.announce(&self.senders, sender);
     }
 }
 
@@ -95,8 +99,7 @@ impl<F> Place<F> {
         let cores = steering.cores();
         assert!(usize::from(cores) <= limits::CORES_MAX, "{cores} cores");
         let claims = (cores > 1).then(|| Arc::new(Claims::new(limits::REGIONS_PER_CORE)));
-        let inbox = || Inbox { senders: AtomicU64::new(0), doorbells: OnceLock::new() };
-        let inboxes: Arc<[_]> = (0..cores).map(|_| CachePadded::new(inbox())).collect();
+        let inboxes: Arc<[_]> = (0..cores).map(|_| CachePadded::new(Inbox::new())).collect();
         note_rings(cores)
             .into_iter()
             .zip(frame_rings(cores))
@@ -148,9 +151,9 @@ impl<F> Place<F> {
     }
 
     /// Has the other cores wake this one, whose doorbells these are.
-    pub(crate) fn wake_by(&self, doorbells: &Arc<Doorbells>) {
-        let was_made = self.inboxes[usize::from(self.core)].doorbells.set(doorbells.clone()).is_err();
-        debug_assert!(!was_made, "core {} is made once", self.core);
+    pub(crate) fn wake_by(&self, doorbells: &Doorbells) {
+        let is_only = self.inboxes[usize::from(self.core)].wake_by(doorbells);
+        debug_assert!(is_only, "core {} is made once", self.core);
     }
 
     /// Limits the frames on their way to other cores, of a device that has `device_frames`, to a quarter of
@@ -226,12 +229,12 @@ impl<F> Place<F> {
     /// Returns true if another core may have sent something.
     #[inline]
     pub(super) fn has_mail(&self) -> bool {
-        self.left != 0 || self.inboxes[usize::from(self.core)].senders.load(Ordering::Relaxed) != 0
+        self.left != 0 || self.inboxes[usize::from(self.core)].senders.any()
     }
 
     /// Collects the bits of those that have sent something.
     pub(super) fn collect_senders(&mut self) {
-        self.left |= self.inboxes[usize::from(self.core)].senders.swap(0, Ordering::Acquire);
+        self.left |= self.inboxes[usize::from(self.core)].senders.take();
     }
 
     /// Hands `serve` the notes of replicas, each with its sender: of each sender its share of
@@ -449,5 +452,48 @@ mod tests {
             counts.push(count);
         }
         assert_eq!(counts, [126, 126, 63]);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::thread;
+
+    use super::*;
+    use crate::notify::Notify;
+    use crate::sync::{AtomicBool, Ordering};
+    use crate::waker::Waker;
+
+    /// A bell that says whether it has rung.
+    #[derive(Default)]
+    struct Bell(AtomicBool);
+
+    impl Notify for Bell {
+        fn notify(&self) {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+
+    /// The host core sends to a replica while that is made and goes to sleep: its last poll finds the bit, or
+    /// its bell rings.
+    #[test]
+    fn a_core_that_is_made_meanwhile_is_woken() {
+        loom::model(|| {
+            let inbox = Arc::new(Inbox::new());
+            let bell = Arc::new(Bell::default());
+            let waker = Arc::new(Waker::new(bell.clone()));
+            let sender = {
+                let inbox = inbox.clone();
+                thread::spawn(move || inbox.ring(HOST_CORE))
+            };
+            // The sender may run here. To register is no operation of the model, which switches at none else.
+            let _ = inbox.senders.any();
+            assert!(inbox.wake_by(&Doorbells::new(1).with_waker(waker.clone())));
+            waker.arm();
+            let is_seen = inbox.senders.take() != 0;
+            sender.join().expect("it has rung");
+            assert!(is_seen || bell.0.load(Ordering::Acquire), "it would sleep");
+            assert_eq!(is_seen, !inbox.senders.any());
+        });
     }
 }

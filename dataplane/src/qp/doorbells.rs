@@ -297,6 +297,11 @@ impl Doorbells {
         Self { waker: Some(waker), ..self }
     }
 
+    /// Returns what wakes the core's thread, if it sleeps at times.
+    pub(crate) const fn waker(&self) -> Option<&Arc<Waker>> {
+        self.waker.as_ref()
+    }
+
     /// Wakes the core's thread if it sleeps, for work outside of the doorbells, such as a command.
     #[inline]
     pub fn wake(&self) {

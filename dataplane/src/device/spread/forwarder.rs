@@ -1,9 +1,9 @@
 //! Frames to send of cores without a queue, at the core that has it.
 
-use super::inbox::Senders;
 use super::ring::RingConsumer;
 use super::turns::Turns;
 use crate::device::Device;
+use crate::inbox::Senders;
 use crate::limits;
 use crate::time::Instant;
 
