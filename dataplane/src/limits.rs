@@ -458,8 +458,8 @@ pub const SYNS_PER_POLL: usize = 16;
 /// (RFC 4987 §3.6).
 pub const SYN_COOKIE_SPAN_NS: u64 = 16 * SECOND;
 /// RSTs that a device sends in a second to segments that belong to no connection, at most, of which each core
-/// has its part: enough for every
-/// peer that outlived a restart, too few to flood a host whose address was forged.
+/// has its part: enough for every peer that outlived a restart, too few to flood a host whose address was
+/// forged.
 pub const RESETS_PER_SECOND: u32 = 1000;
 /// Pings that a device answers in a second, at most (RFC 1812 §4.3.2.8 wants such a limit).
 pub const ECHO_REPLIES_PER_SECOND: u32 = 1000;

@@ -598,10 +598,10 @@ impl Inbound {
         room
     }
 
-    /// Hands the next `available` octets in stream order to the application, as far as it has room. `copy` is
-    /// called as by [`place`](Self::place), with numbers of octets from the next one on. Octets that were
-    /// placed wait for room for their record if they `may_wait`. Otherwise they are copied to the ring, where
-    /// the stream [allows it](Self::may_give_up). Returns how many octets were handed over.
+    /// Hands the next `available` octets in stream order to the application, as many as it has room for.
+    /// `copy` is called as by [`place`](Self::place), with numbers of octets from the next one on. Octets
+    /// that were placed wait for room for their record if they `may_wait`. Otherwise they are copied to the
+    /// ring, where the stream [allows it](Self::may_give_up). Returns how many octets were handed over.
     pub fn hand_over(
         &mut self,
         available: usize,
@@ -718,10 +718,10 @@ impl Inbound {
     }
 
     /// Frees the buffer of an unsolicited transfer whose last placement does not count: the application,
-    /// which was told of none, could not.
+    /// to which none was delivered, could not.
     #[cold]
     fn count_dropped(&mut self, dropped: &Placement) {
-        let Some(slot) = self.transfers.untold(dropped.transfer) else { return };
+        let Some(slot) = self.transfers.undelivered(dropped.transfer) else { return };
         let is_its = |placement: &Placement| {
             placement.transfer.slot == slot && self.transfers.counts(placement.transfer)
         };

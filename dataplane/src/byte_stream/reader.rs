@@ -97,7 +97,7 @@ struct Ahead {
     saved: Option<Vec<u8>>,
 }
 
-/// What comes next in the stream, as far as it is not octets of the ring.
+/// What comes next in the stream, unless it is octets of the ring.
 enum Due {
     Placed {
         rid: Rid,
@@ -280,8 +280,8 @@ impl ByteReader {
         Some(ReadItem::HandedOut { position, octets })
     }
 
-    /// Passes over octets that the application has read before their turn, as far as they have come. Those
-    /// that were placed are told as ever.
+    /// Passes over octets that the application has read before their turn, those that have come. Placed
+    /// ones among them are reported as usual.
     fn pass_over(&mut self) {
         while self.position < self.passed_to {
             let left = (self.passed_to - self.position) as usize;
@@ -442,8 +442,8 @@ impl ByteReader {
         is_told || is_early || self.due().is_some() || self.ready() > 0 || self.is_finished()
     }
 
-    /// Copies the next octets to `out` without consuming them, as far as they are in the ring and nothing was
-    /// placed before them. Returns how many.
+    /// Copies the next octets to `out` without consuming them, those that are in the ring and before which
+    /// nothing was placed. Returns how many.
     pub fn peek(&mut self, out: &mut [u8]) -> usize {
         self.pass_over();
         let octets = out.len().min(self.ready());

@@ -216,7 +216,7 @@ impl Transfers {
     }
 
     /// Returns the number of the transfer, if it is an unsolicited one of which nothing was delivered.
-    pub(super) fn untold(&self, transfer: TransferId) -> Option<u16> {
+    pub(super) fn undelivered(&self, transfer: TransferId) -> Option<u16> {
         let slot = self.slots[usize::from(transfer.slot)].as_ref()?;
         (slot.buffer != Buffer::Expected && slot.delivered == 0).then_some(transfer.slot)
     }

@@ -69,7 +69,7 @@ impl SynCookies {
         self.made.is_some_and(|made| now - made < 2 * limits::SYN_COOKIE_SPAN_NS)
     }
 
-    /// Returns the SYN whose SYN-ACK `header` acknowledges, as far as the cookie stores it; `None` if
+    /// Returns the SYN whose SYN-ACK `header` acknowledges, with what the cookie stores of it; `None` if
     /// `header` acknowledges no cookie.
     pub(crate) fn check(&self, now: Instant, key: &FlowKey, header: &Header) -> Option<Header> {
         let cookie = (header.ack - 1).0;

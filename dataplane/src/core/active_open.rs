@@ -115,10 +115,9 @@ impl<D: Device> Core<D> {
     }
 
     /// Returns a free local port for a connection to `remote`, no listening one, whose segments come to this
-    /// core, and tries some of those that
-    /// were not `tried` yet. Ports in TIME-WAIT come last, or in their turn where none is unused, and only
-    /// where timestamps distinguish old segments from new ones (RFC 6191 §2, from our side: our clock has
-    /// ticked since).
+    /// core, and tries some of those that were not `tried` yet. Ports in TIME-WAIT come last, or in their
+    /// turn where none is unused, and only where timestamps distinguish old segments from new ones (RFC 6191
+    /// §2, from our side: our clock has ticked since).
     fn free_port(
         &mut self,
         now: Instant,

@@ -49,15 +49,15 @@ impl<D: Device> Core<D> {
     /// true if there may have been anything.
     #[inline]
     pub(super) fn receive_from_cores(&mut self, now: Instant) -> bool {
-        let has_mail = self.host.has_mail();
-        if has_mail {
-            self.open_mail(now);
+        let may_have_input = self.host.may_have_input_of_cores();
+        if may_have_input {
+            self.take_input_of_cores(now);
         }
-        has_mail
+        may_have_input
     }
 
     #[inline(never)]
-    fn open_mail(&mut self, now: Instant) {
+    fn take_input_of_cores(&mut self, now: Instant) {
         let News { neighbour, address } = self.host.take_notes(now);
         self.has_new_address |= address;
         if neighbour || address {

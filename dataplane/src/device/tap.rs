@@ -137,8 +137,9 @@ impl<D: Device, W: Write + Send + 'static> Device for Tap<D, W> {
     }
 
     fn transmit(&mut self, now: Instant, frames: &mut Vec<D::Frame>) -> usize {
-        // What the device takes is gone afterwards, so frames are staged before and committed as far as they
-        // were taken; in bursts, so that a full device does not have the whole queue staged again and again.
+        // What the device takes is gone afterwards, so frames are staged before, and those that were taken
+        // are committed; in bursts, so that a full device does not have the whole queue staged again and
+        // again.
         let mut taken = 0;
         while !frames.is_empty() {
             let count = frames.len().min(RECEIVE_BURST_FRAMES);

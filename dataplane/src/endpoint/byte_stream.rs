@@ -171,7 +171,7 @@ impl<F: Frame> Endpoint<'_, F> {
         self.context.statistics.bytes_copied_rx += copied;
     }
 
-    /// Hands octets that are in order to the application, as far as it has room.
+    /// Hands octets that are in order to the application, as many as it has room for.
     pub(super) fn hand_over_bytes(&mut self) {
         if self.connection.close_notified {
             return self.discard_received();

@@ -393,7 +393,7 @@ impl<F: Frame> RdmapStream<'_, F> {
         }
     }
 
-    /// Handles an FPDU of `bad_octets` octets, as far as they have arrived, that is wrong. While TCP has not
+    /// Handles an FPDU that is wrong, of which `bad_octets` octets have arrived. While TCP has not
     /// acknowledged the FPDU, it is dropped like a lost segment.
     // Requirements: MPA-8-08, C00-9-04
     pub(super) fn drop_or_fail(&mut self, bad_octets: usize, error: MpaError) -> Step {

@@ -167,7 +167,7 @@ fn memory_that_was_invalidated_is_its_owners() {
     assert!(WAS_INVALIDATED.load(Ordering::Relaxed), "the core has never answered in time");
 }
 
-/// A core as far as control and peers see it: its rings, and the part of the memory that its peers write to.
+/// What control and peers see of a core: its rings, and the part of the memory that its peers write to.
 struct Core {
     commands: ArrayQueue<Command>,
     events: ArrayQueue<Event>,

@@ -271,7 +271,7 @@ pub trait Payload {
     /// Returns the octets of it.
     fn octets(&self) -> usize;
 
-    /// Copies it to `out` from octet `at` on, as far as `out` is long. Returns false, and `out` is
+    /// Copies it to `out` from octet `at` on, as many octets as `out` has. Returns false, and `out` is
     /// unspecified, if it cannot be had.
     #[must_use]
     fn read(&mut self, at: usize, out: &mut [u8]) -> bool;

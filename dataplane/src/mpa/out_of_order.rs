@@ -140,7 +140,7 @@ impl<'s, S: Stretch> OutOfOrderFpdus<'s, S> {
         true
     }
 
-    /// Follows the FPDUs from `start` on by their lengths as far as they are complete and valid, and
+    /// Follows the FPDUs from `start` on by their lengths, as long as they are complete and valid, and
     /// `may_place` accepts them.
     // Requirements: MPA-6-01, MPA-6-03, MPA-6-05
     pub fn verify(&self, start: u64, mut may_place: impl FnMut(&S::Octets<'s>, &Located) -> bool) -> Chain {

@@ -40,7 +40,7 @@ pub(super) fn array_at<const N: usize>(octets: &impl Octets, start: usize) -> [u
     array
 }
 
-/// Collects slices in one place, as far as they fit.
+/// Collects slices in one place, as much of them as fits.
 struct Gather<'a> {
     out: &'a mut [u8],
     filled: usize,

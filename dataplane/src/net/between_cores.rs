@@ -108,8 +108,8 @@ impl<D: Device> Host<D> {
 
     /// Returns true if another core may have sent frames or notes.
     #[inline]
-    pub(crate) fn has_mail(&self) -> bool {
-        self.place.as_ref().is_some_and(|place| place.has_mail())
+    pub(crate) fn may_have_input_of_cores(&self) -> bool {
+        self.place.as_ref().is_some_and(|place| place.may_have_input())
     }
 
     /// Serves the notes of other cores. Returns what they change for connections.
@@ -149,15 +149,15 @@ impl<D: Device> Host<D> {
         burst
     }
 
-    /// Has the replicas told the states of the own addresses, which have changed.
-    pub(super) fn tell_addresses(&mut self) {
+    /// Sends the replicas the states of the own addresses, which have changed, at the end of the poll.
+    pub(super) fn update_replicas(&mut self) {
         self.own_generation = self.own_generation.wrapping_add(1);
         self.has_new_states = true;
         // A bit for each replica.
-        self.untold_addresses = u64::MAX.unbounded_shr(u64::BITS - u32::from(self.cores())) & !1;
+        self.states_unsent_to = u64::MAX.unbounded_shr(u64::BITS - u32::from(self.cores())) & !1;
     }
 
-    /// Sends other cores what they are to be told, and wakes those that were sent something in this poll.
+    /// Sends other cores the notes for them, and wakes those that were sent something in this poll.
     #[inline]
     pub(crate) fn end_poll(&mut self, now: Instant) {
         if self.place.is_some() {
@@ -171,16 +171,16 @@ impl<D: Device> Host<D> {
         match &mut self.neighbours {
             NeighbourCache::Own(neighbours) => {
                 // What is new goes at once. What has found a ring full waits: to find it takes a walk.
-                let has_news = core::mem::take(&mut self.has_new_states) | neighbours.take_news();
-                if has_news || place.is_retry_due(now) {
+                let is_new = core::mem::take(&mut self.has_new_states) | neighbours.take_updates();
+                if is_new || place.is_retry_due(now) {
                     let states = HostNote::Addresses(self.own.states());
                     let unsent =
-                        send_to_each(self.untold_addresses, |core| place.send_to_replica(core, states));
-                    self.untold_addresses = unsent;
-                    let all_told = neighbours.tell(|core, address, mac| {
+                        send_to_each(self.states_unsent_to, |core| place.send_to_replica(core, states));
+                    self.states_unsent_to = unsent;
+                    let all_sent = neighbours.send_updates(|core, address, mac| {
                         place.send_to_replica(core, HostNote::Neighbour { address, mac })
                     });
-                    place.end_notes(now, all_told && unsent == 0);
+                    place.end_notes(now, all_sent && unsent == 0);
                 }
             }
             NeighbourCache::Replica(neighbours) => {
@@ -263,7 +263,7 @@ mod tests {
     fn a_stalled_replica_is_retried_once_in_a_while() {
         let mut hosts = hosts();
         for _ in 0..=limits::NOTES_BETWEEN_CORES {
-            hosts[0].tell_addresses();
+            hosts[0].update_replicas();
             hosts[0].end_poll(NOW);
             assert_eq!(notes(&mut hosts[2]).len(), 1);
         }
@@ -286,7 +286,7 @@ mod tests {
     fn a_stalled_replica_delays_no_news() {
         let mut hosts = hosts();
         for _ in 0..=limits::NOTES_BETWEEN_CORES {
-            hosts[0].tell_addresses();
+            hosts[0].update_replicas();
             hosts[0].end_poll(NOW);
             notes(&mut hosts[2]);
         }

@@ -21,7 +21,7 @@ impl<D: Device> Host<D> {
 
     #[cold]
     fn bring_into_use(&mut self, now: Instant) -> Ipv6Addresses {
-        self.tell_addresses();
+        self.update_replicas();
         for own in self.own.start(now, self.duplicate_address_detection) {
             self.announce(own.address);
         }
@@ -59,7 +59,7 @@ impl<D: Device> Host<D> {
         }
         self.own.give_up(address);
         self.record_conflict(address.into(), mac, true);
-        self.tell_addresses();
+        self.update_replicas();
         DropCause::AddressConflict
     }
 

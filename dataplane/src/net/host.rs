@@ -61,8 +61,8 @@ pub(crate) struct Host<D: Device> {
     pub(super) own: OwnAddresses,
     /// Changes with the own addresses.
     pub(super) own_generation: u32,
-    /// The replicas that have not been told the state of the own addresses, a bit for each.
-    pub(super) untold_addresses: u64,
+    /// The replicas that the state of the own addresses is still to be sent to, a bit for each.
+    pub(super) states_unsent_to: u64,
     /// The states of the own addresses have changed since they were last sent to the replicas.
     pub(super) has_new_states: bool,
     pub(super) paths: Paths,
@@ -124,7 +124,7 @@ impl<D: Device> Host<D> {
             vlan,
             rdma_option_kind,
             own_generation: 0,
-            untold_addresses: 0,
+            states_unsent_to: 0,
             has_new_states: false,
             paths: Paths::new(),
             own,

@@ -73,8 +73,8 @@ struct Neighbour {
     used: Option<Instant>,
     /// The replicas that have asked for it, a bit for each.
     wanted_by: u64,
-    /// Those that have not been told its latest hardware address.
-    untold: u64,
+    /// Those of them that its latest hardware address is still to be sent to.
+    unsent_to: u64,
 }
 
 impl Neighbour {
@@ -88,14 +88,15 @@ impl Neighbour {
             confirmed: now,
             used: None,
             wanted_by: 0,
-            untold: 0,
+            unsent_to: 0,
         }
     }
 
-    /// Makes it one whose hardware address has just become known. Those who wanted it are to be told.
+    /// Makes it one whose hardware address has just become known. It is to be sent to the replicas that
+    /// have asked for it.
     fn become_known(&mut self, mac: MacAddress, state: State, now: Instant) {
         let Self { used, wanted_by, .. } = *self;
-        *self = Self { used, wanted_by, untold: wanted_by, ..Self::new(mac, state, now) };
+        *self = Self { used, wanted_by, unsent_to: wanted_by, ..Self::new(mac, state, now) };
     }
 
     fn solicit_from(&mut self, state: State, due: Instant) {
@@ -135,8 +136,8 @@ pub struct Neighbours {
     reachable_ns: u64,
     /// Changes when a hardware address that was known does not hold any more.
     generation: u32,
-    /// Some replica is to be told of some neighbour since the last [`take_news`](Self::take_news).
-    has_news: bool,
+    /// Something is to be sent to a replica that was not at the last [`take_updates`](Self::take_updates).
+    has_updates: bool,
 }
 
 impl Neighbours {
@@ -152,7 +153,7 @@ impl Neighbours {
             next_due: Instant::NEVER,
             reachable_ns: reachable_ns(random),
             generation: 1,
-            has_news: false,
+            has_updates: false,
         }
     }
 
@@ -215,15 +216,15 @@ impl Neighbours {
             return solicitations;
         }
         self.next_due = Instant::NEVER;
-        let Self { entries, next_due, generation, has_news, .. } = self;
+        let Self { entries, next_due, generation, has_updates, .. } = self;
         entries.for_each_mut(|address, entry| {
             if entry.state.is_timed() && entry.due <= now && !solicitations.is_full() {
                 let before = (entry.mac, entry.state.is_resolved());
                 solicitations.extend(next_solicitation(address, entry, now));
                 if before.1 && before != (entry.mac, entry.state.is_resolved()) {
                     *generation = generation.wrapping_add(1);
-                    entry.untold = entry.wanted_by;
-                    *has_news |= entry.untold != 0;
+                    entry.unsent_to = entry.wanted_by;
+                    *has_updates |= entry.unsent_to != 0;
                 }
             }
             if entry.state.is_timed() {
@@ -256,7 +257,7 @@ impl Neighbours {
             (State::Incomplete | State::Failed, Some(mac)) if is_station(mac) => {
                 entry.become_known(mac, State::Reachable, now);
                 entry.due = now + self.reachable_ns;
-                self.has_news |= entry.untold != 0;
+                self.has_updates |= entry.unsent_to != 0;
                 true
             }
             (State::Probe, _) if same => {
@@ -286,7 +287,7 @@ impl Neighbours {
             State::Static => false,
             State::Incomplete | State::Failed => {
                 entry.become_known(mac, State::Stale, now);
-                self.has_news |= entry.untold != 0;
+                self.has_updates |= entry.unsent_to != 0;
                 true
             }
             _ if entry.mac == mac => false,
@@ -306,14 +307,14 @@ impl Neighbours {
     }
 
     /// Has a packet of replica `core` need `address`, as [`resolve`](Self::resolve) has one of this core. The
-    /// replica is to be [told](Self::tell) its hardware address if it is known, and whatever becomes of it.
+    /// replica is [sent](Self::send_updates) its hardware address if it is known, and each change of it.
     pub(super) fn want(&mut self, address: IpAddr, core: u8, now: Instant) {
         let is_known = matches!(self.resolve(address, now), Resolution::Known(_));
         if let Some(entry) = self.entries.get_mut(address) {
             entry.wanted_by |= 1 << core;
             if is_known {
-                entry.untold |= 1 << core;
-                self.has_news = true;
+                entry.unsent_to |= 1 << core;
+                self.has_updates = true;
             }
         }
     }
@@ -329,28 +330,31 @@ impl Neighbours {
         }
     }
 
-    /// Returns true if replicas are to be [told](Self::tell) of something that is new since the last call.
-    pub(super) fn take_news(&mut self) -> bool {
-        core::mem::take(&mut self.has_news)
+    /// Returns true if there is something to [send](Self::send_updates) that there was not at the last call.
+    pub(super) fn take_updates(&mut self) -> bool {
+        core::mem::take(&mut self.has_updates)
     }
 
-    /// Calls `send` with a replica, a neighbour and its hardware address, if it has one, for all that the
-    /// replicas have not been told. Those of which it returns false stay so, and this returns false.
-    pub(super) fn tell(&mut self, mut send: impl FnMut(u8, IpAddr, Option<MacAddress>) -> bool) -> bool {
-        let mut all_told = true;
+    /// Calls `send` with a replica, a neighbour and its hardware address, if it has one, for all that is to
+    /// be sent to the replicas. What it returns false for is still to be sent, and this returns false then.
+    pub(super) fn send_updates(
+        &mut self,
+        mut send: impl FnMut(u8, IpAddr, Option<MacAddress>) -> bool,
+    ) -> bool {
+        let mut all_sent = true;
         self.entries.for_each_mut(|address, entry| {
             let mac = entry.state.is_resolved().then_some(entry.mac);
-            let mut untold = entry.untold;
-            while untold != 0 {
-                let core = untold.trailing_zeros();
-                untold &= untold - 1;
+            let mut unsent_to = entry.unsent_to;
+            while unsent_to != 0 {
+                let core = unsent_to.trailing_zeros();
+                unsent_to &= unsent_to - 1;
                 if send(core as u8, address, mac) {
-                    entry.untold &= !(1 << core);
+                    entry.unsent_to &= !(1 << core);
                 }
             }
-            all_told &= entry.untold == 0;
+            all_sent &= entry.unsent_to == 0;
         });
-        all_told
+        all_sent
     }
 
     /// Makes room for one more neighbour. Evicts the one that was never used and confirmed longest ago; if
@@ -601,49 +605,49 @@ mod tests {
         assert_eq!(sent, 100);
     }
 
-    /// All that the replicas are told.
-    fn told(cache: &mut Neighbours) -> Vec<(u8, Option<MacAddress>)> {
-        let mut told = Vec::new();
-        assert!(cache.tell(|core, address, mac| {
+    /// All that is sent to the replicas.
+    fn sent(cache: &mut Neighbours) -> Vec<(u8, Option<MacAddress>)> {
+        let mut sent = Vec::new();
+        assert!(cache.send_updates(|core, address, mac| {
             assert_eq!(address, peer());
-            told.push((core, mac));
+            sent.push((core, mac));
             true
         }));
-        told
+        sent
     }
 
     #[test]
-    fn replicas_are_told_of_what_they_have_asked_for() {
+    fn replicas_are_sent_what_they_have_asked_for() {
         let mut cache = cache();
         cache.want(peer(), 3, at(0));
         assert_eq!(asked(&mut cache, at(0)), Some(everybody()), "it is solicited for the replica");
-        assert_eq!(told(&mut cache), [], "nothing is known");
+        assert_eq!(sent(&mut cache), [], "nothing is known");
         assert!(cache.answered(peer(), Some(MAC), at(1)));
-        assert_eq!(told(&mut cache), [(3, Some(MAC))]);
+        assert_eq!(sent(&mut cache), [(3, Some(MAC))]);
         cache.want(peer(), 5, at(2));
-        assert_eq!(told(&mut cache), [(5, Some(MAC))], "at once, and the other one not again");
+        assert_eq!(sent(&mut cache), [(5, Some(MAC))], "at once, and the other one not again");
         cache.claimed(peer(), OTHER, at(2 * SECOND), false);
         assert_eq!(asked(&mut cache, at(2 * SECOND)), Some(only(MAC)));
         asked(&mut cache, at(2 * SECOND + RETRANSMIT));
-        assert_eq!(told(&mut cache), [(3, Some(OTHER)), (5, Some(OTHER))]);
+        assert_eq!(sent(&mut cache), [(3, Some(OTHER)), (5, Some(OTHER))]);
     }
 
-    /// What finds no room is told later, and then as it is by then.
+    /// What finds no room is sent later, and then as it is by then.
     #[test]
-    fn a_replica_that_takes_nothing_is_told_later() {
+    fn a_replica_that_takes_nothing_is_sent_it_later() {
         let mut cache = resolved();
         cache.want(peer(), 1, at(1));
-        assert!(!cache.tell(|_, _, _| false));
+        assert!(!cache.send_updates(|_, _, _| false));
         let used = stale(&cache);
         cache.want(peer(), 1, used);
         let mut now = used + limits::NEIGHBOUR_DELAY_NS;
         while cache.known(peer()).is_some() {
             assert!(cache.dequeue_due(now).len() <= 1);
-            assert!(cache.known(peer()).is_none() || !cache.tell(|_, _, _| false));
+            assert!(cache.known(peer()).is_none() || !cache.send_updates(|_, _, _| false));
             now += RETRANSMIT;
         }
-        assert_eq!(told(&mut cache), [(1, None)]);
-        assert_eq!(told(&mut cache), []);
+        assert_eq!(sent(&mut cache), [(1, None)]);
+        assert_eq!(sent(&mut cache), []);
     }
 
     /// Acknowledgements of a station that had the address before confirm nothing.

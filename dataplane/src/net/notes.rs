@@ -7,8 +7,8 @@
 //! A note may be late or missing, because a ring was full, and the two sides agree in the end:
 //!
 //! - The host core keeps, for each neighbour, which replicas have asked for it and which of them lack its
-//!   latest hardware address, and tells these until there is room. A note of the own addresses has the state
-//!   of all of them, so the latest one is enough.
+//!   latest hardware address, and sends it to these when there is room. A note of the own addresses has the
+//!   state of all of them, so the latest one is enough.
 //! - A replica asks again, once in a retransmission interval, as long as packets wait for a neighbour; and
 //!   for one that packets use and nothing confirms, so a host core that has evicted the neighbour solicits it
 //!   anew.

@@ -1,12 +1,12 @@
 //! The place of a core among those of its device, and the rings between them.
 //!
-//! From each core to each other one leads a ring of frames to the device's own addresses, and between the
-//! host core and each replica one of notes each way. Every ring has one producer and one
-//! consumer. A core that has put something into rings marks itself in the `Inbox` of each receiver at the
-//! end of its poll, and wakes it; so a core with nothing to receive loads one word.
+//! A ring leads from each core to each other one, for frames to the device's own addresses. Between the host
+//! core and each replica a ring leads each way, for notes (`notes`). Each ring has one producer and one
+//! consumer. At the end of its poll a core announces what it has pushed, by a bit for itself in the `Inbox`
+//! of each receiver (`inbox`). A core that nothing was sent to loads one word.
 //!
-//! Of four cores, core 2 sends a frame to core 1: it lies in the ring from 2 to 1, and bit 2 of the inbox of
-//! core 1 is set. Core 1 clears the bit, and looks into its rings from core 2.
+//! Of four cores, core 2 sends a frame to core 1: the frame lies in the ring from 2 to 1, and bit 2 in the
+//! inbox of core 1 is set. Core 1 clears the bit, and looks into its rings from core 2.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ pub struct Place<F> {
     frames: Vec<Option<FrameRings<F>>>,
     /// How many frames may be on their way to another core.
     frames_max: usize,
-    /// Cores that are to be told of what was put into the rings to them.
+    /// Cores to which what was pushed is still to be announced.
     unrung: u64,
     /// Senders whose rings may have more.
     left: u64,
@@ -228,7 +228,7 @@ impl<F> Place<F> {
 
     /// Returns true if another core may have sent something.
     #[inline]
-    pub(super) fn has_mail(&self) -> bool {
+    pub(super) fn may_have_input(&self) -> bool {
         self.left != 0 || self.inboxes[usize::from(self.core)].senders.any()
     }
 
@@ -288,7 +288,7 @@ impl<F> Place<F> {
         self.retry_at = if all_sent { Instant::NEVER } else { now + limits::NOTE_RETRY_NS };
     }
 
-    /// Tells the receivers of what was put into the rings to them.
+    /// Announces what was pushed to the cores that receive it.
     pub(super) fn ring(&mut self) {
         while self.unrung != 0 {
             let core = self.unrung.trailing_zeros();
@@ -299,7 +299,7 @@ impl<F> Place<F> {
 
     /// Returns when the core has something to receive from others, or to send them again.
     pub(super) fn next_due(&self) -> Instant {
-        if self.has_mail() { Instant::ZERO } else { self.retry_at }
+        if self.may_have_input() { Instant::ZERO } else { self.retry_at }
     }
 }
 
@@ -364,16 +364,19 @@ mod tests {
                 places[usize::from(from)].send_frame(to, u32::from(from * 10 + to)).unwrap();
             }
         }
-        assert!(places.iter().all(|place| !place.has_mail()), "nobody is told before the end of the poll");
+        assert!(
+            places.iter().all(|place| !place.may_have_input()),
+            "nothing is announced before the end of the poll"
+        );
         places.iter_mut().for_each(Place::ring);
         for to in 0..4_u32 {
             let place = &mut places[to as usize];
-            assert!(place.has_mail() && place.next_due() == Instant::ZERO);
+            assert!(place.may_have_input() && place.next_due() == Instant::ZERO);
             let mut frames = taken(place, 32);
             frames.sort_unstable();
             let expected: Vec<u32> = (0..4).filter(|from| *from != to).map(|from| from * 10 + to).collect();
             assert_eq!(frames, expected);
-            assert!(!place.has_mail() && place.next_due() == Instant::NEVER);
+            assert!(!place.may_have_input() && place.next_due() == Instant::NEVER);
         }
     }
 
@@ -390,7 +393,7 @@ mod tests {
         for (burst, from) in bursts.iter().zip([1, 2, 1, 2]) {
             assert_eq!(*burst, [from; 32]);
         }
-        assert!(!places[0].has_mail());
+        assert!(!places[0].may_have_input());
     }
 
     #[test]
@@ -419,7 +422,7 @@ mod tests {
         places[0].collect_senders();
         places[0].take_replica_notes(|sender, note| notes.push((sender, note)));
         assert_eq!(notes, [(1, ReplicaNote::Wanted(address)), (2, confirmed)]);
-        // The replica that does not poll is told later, and costs the other nothing.
+        // The ring to a replica that does not poll fills, and keeps nothing from the other one.
         while places[0].send_to_replica(1, NOTE) {}
         assert!(places[0].send_to_replica(2, NOTE));
         places[0].ring();
@@ -444,7 +447,7 @@ mod tests {
             place.ring();
         }
         let mut counts = Vec::new();
-        while places[0].has_mail() {
+        while places[0].may_have_input() {
             let mut count = 0;
             places[0].collect_senders();
             places[0].take_replica_notes(|_, _| count += 1);

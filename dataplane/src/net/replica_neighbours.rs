@@ -1,8 +1,8 @@
-//! The neighbours that a replica uses: a part of the host core's [cache](super::neighbours), asked for and
-//! told by [notes](super::notes).
+//! The neighbours that a replica uses: a part of the host core's [cache](super::neighbours), which it asks
+//! for and is sent by [notes](super::notes).
 //!
 //! It has no timers. A packet that needs a neighbour asks for it, once in a retransmission interval at most.
-//! So does one that uses a neighbour that was neither confirmed nor told for a while: for the host core that
+//! So does one that uses a neighbour that was neither confirmed nor sent for a while: for the host core that
 //! is the use of which RFC 4861 §7.3.3 speaks, and it solicits the neighbour if that is silent. What the
 //! transport has confirmed goes to the host core once in half of the time for which it holds there.
 

@@ -106,7 +106,8 @@ impl CoreRing {
         Some(self.completion(words, position))
     }
 
-    /// Appends the oldest completions to `completions` as far as there is room, for the thread that polls.
+    /// Appends the oldest completions to `completions`, as many as there is room for, for the thread that
+    /// polls.
     #[inline]
     pub(super) fn dequeue_into(&self, completions: &mut Vec<Completion>) {
         let mut position = self.taken.load(Ordering::Relaxed);

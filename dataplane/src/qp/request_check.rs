@@ -9,7 +9,7 @@ use super::wqe::Wqe;
 use crate::memory::{Access, StagTable};
 use crate::wire::atomic::VALUE_OCTETS;
 
-/// Checks a request as far as possible without its memory. `reads` says whether the ends agreed on Reads.
+/// Checks what can be checked of a request without its memory. `reads` says whether the ends agreed on Reads.
 ///
 /// # Errors
 ///

@@ -52,7 +52,7 @@ impl Events {
         self.waiting.len()
     }
 
-    /// Moves the events that wait into the ring, as far as there is room.
+    /// Moves the events that wait into the ring, as many as there is room for.
     #[inline]
     pub fn flush(&mut self) {
         if !self.waiting.is_empty() {

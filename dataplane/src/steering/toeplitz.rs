@@ -119,7 +119,7 @@ mod tests {
         }
     }
 
-    /// The hash is linear, so what a port changes can be told without the rest of the flow.
+    /// The hash is linear, so what a port changes follows without the rest of the flow.
     #[test]
     fn a_port_contributes_the_same_to_every_hash() {
         let toeplitz = Toeplitz::new(KEY);

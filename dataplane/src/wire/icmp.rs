@@ -1,4 +1,4 @@
-//! The Internet Control Message Protocol (RFC 792), as far as a TCP host needs it: echo and destination
+//! The Internet Control Message Protocol (RFC 792): what a TCP host needs of it, echo and destination
 //! unreachable.
 
 use super::{Malformed, checksum};

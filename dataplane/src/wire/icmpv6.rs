@@ -1,5 +1,5 @@
-//! The Internet Control Message Protocol for IPv6 (RFC 4443) and Neighbor Discovery (RFC 4861), as far as a
-//! host with configured addresses and routes needs them: Router Advertisements are not read.
+//! The Internet Control Message Protocol for IPv6 (RFC 4443) and Neighbor Discovery (RFC 4861): what a
+//! host with configured addresses and routes needs of them. Router Advertisements are not read.
 
 use core::net::Ipv6Addr;
 

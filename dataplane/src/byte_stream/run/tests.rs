@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What an option says about octets of the run, as far as it goes: the place of each in the buffer.
+/// What an option says about the octets of the run that it covers: the place of each in the buffer.
 fn said(option: Option<RdmaOption>, octets: u32) -> (Vec<Option<u32>>, bool, Option<u32>) {
     let mut places = vec![None; octets as usize];
     match option {

@@ -187,7 +187,7 @@ impl<D: Device> Spread<D> {
 
     /// Returns true if frames wait for a poll, apart from what the queue may have.
     #[inline]
-    fn has_mail(&self) -> bool {
+    fn has_waiting_frames(&self) -> bool {
         let has_to_send = match &self.way {
             Way::OnlyQueue(_, forwarder) => forwarder.has_frames(&self.exchange.inbox().to_send),
             Way::Queue(_) | Way::NoQueue(_) => false,
@@ -278,7 +278,7 @@ impl<D: Device> Device for Spread<D> {
 
     #[inline]
     fn may_have_frames(&self) -> bool {
-        self.has_mail() || self.queue_has_more || self.has_queue() && self.device.may_have_frames()
+        self.has_waiting_frames() || self.queue_has_more || self.has_queue() && self.device.may_have_frames()
     }
 
     fn receive(&mut self, now: Instant, frames: &mut Vec<D::Frame>, limit: usize) -> usize {
@@ -364,7 +364,7 @@ impl<D: Device> Device for Spread<D> {
     /// Returns the time of the next poll: at once if frames wait in rings or for room in the device, or may
     /// be left in the queue.
     fn next_arrival(&self) -> Option<Instant> {
-        if self.has_mail() || self.queue_has_more {
+        if self.has_waiting_frames() || self.queue_has_more {
             return Some(Instant::ZERO);
         }
         if self.has_queue() { self.device.next_arrival() } else { None }

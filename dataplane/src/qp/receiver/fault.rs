@@ -1,4 +1,4 @@
-//! Why a ULPDU was refused, and its headers, as far as a Terminate reports them.
+//! Why a ULPDU was refused, and what a Terminate reports of its headers.
 
 use crate::ddp::DdpError;
 use crate::mpa::receiver::Ulpdu;

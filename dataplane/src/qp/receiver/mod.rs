@@ -219,7 +219,7 @@ impl Receiver {
     }
 
     /// Moves receives of a shared receive queue here for the next `messages` messages, the one that has begun
-    /// included, as far as there are any. No more are moved than that, in the order in which the messages
+    /// included, if there are so many. No more are moved than that, in the order in which the messages
     /// will be Delivered: the rest is for other queue pairs.
     // Requirements: DDP-8.3.2-07, RDMAP-8.1.2-05
     fn provide(&mut self, shared: &SharedQp, messages: usize) -> Result<(), StreamError> {

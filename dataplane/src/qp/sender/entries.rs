@@ -85,7 +85,7 @@ impl SendEntries {
         (from..self.len).filter_map(|index| self.get(index))
     }
 
-    /// Where the entries in `range` lie, as far as they are there.
+    /// Where the entries in `range` lie, those that are there.
     #[inline]
     fn extent(&self, range: Range<usize>) -> Extent {
         let start = range.start.min(self.len);
@@ -94,7 +94,7 @@ impl SendEntries {
         Extent { place, len, in_a_row: len.min(self.entries.len() - place) }
     }
 
-    /// The entries in `range`, as far as they are there: in the two pieces that are in a row in memory.
+    /// The entries in `range` that are there: in the two pieces that are in a row in memory.
     #[inline]
     pub(super) fn in_a_row(&self, range: Range<usize>) -> [&[SendEntry]; 2] {
         let Extent { place, len, in_a_row } = self.extent(range);
@@ -113,7 +113,7 @@ impl SendEntries {
         [before, wrapped.get_mut(..len - in_a_row).unwrap_or_default()]
     }
 
-    /// The entries in `range`, as far as they are there.
+    /// The entries in `range` that are there.
     pub(super) fn range_mut(&mut self, range: Range<usize>) -> impl Iterator<Item = &mut SendEntry> {
         let [before, after] = self.in_a_row_mut(range);
         before.iter_mut().chain(after)

@@ -15,7 +15,7 @@ use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 use crate::wire::tcp_rdma::RdmaOption;
 
-/// The state of a segment, as far as the sender can tell.
+/// What the sender knows of the state of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentState {
     /// Not yet sent.

@@ -107,7 +107,7 @@ pub(super) fn error_about(flow: &Flow, number: u32) -> Vec<u8> {
     frame(None, ethertype_of(router), &packet(router, ours.ip(), protocol, 0, &message))
 }
 
-/// Returns an echo request, which `number` tells from others.
+/// Returns an echo request, which `number` distinguishes from others.
 pub(super) fn echo_request(flow: &Flow, number: u32) -> Vec<u8> {
     let is_ipv4 = flow.source().is_ipv4();
     let (message_type, protocol) = if is_ipv4 { (8, Protocol::ICMP) } else { (128, Protocol::ICMPV6) };

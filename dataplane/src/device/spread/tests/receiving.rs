@@ -52,7 +52,7 @@ fn one_queue_brings_each_segment_to_its_owner() {
 }
 
 #[test]
-fn an_adapter_that_spreads_alike_is_believed() {
+fn an_adapter_that_spreads_by_the_same_table_is_believed() {
     let steering = steering(4, 1);
     let mut bench = Bench::new(&steering, Some(&steering));
     let flows = flows(40);
