@@ -108,7 +108,7 @@ impl StagTable {
         let (Some(claims), Some(Some(slot))) = (&self.claims, self.slots.get(stag.index())) else {
             return Ok(());
         };
-        if slot.valid || !claims.is_granted(stag) {
+        if slot.valid || slot.revoked || !claims.is_granted(stag) {
             return Ok(());
         }
         if slot.readers > 0 {

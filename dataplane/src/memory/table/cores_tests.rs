@@ -487,6 +487,23 @@ fn a_window_at_one_core_keeps_its_memory_at_all() {
     assert!(invalidate(&mut b, STAG, stream(1)).is_some());
 }
 
+/// Memory that control takes back from a core does not become valid there when another registers it anew.
+#[test]
+fn a_revoked_slot_follows_nothing() {
+    let [mut a, mut b] = two_cores();
+    for table in [&mut a, &mut b] {
+        table.insert(STAG, grant()).unwrap();
+    }
+    let change = invalidate(&mut a, STAG, stream(0)).unwrap();
+    b.follow(&change).unwrap();
+    b.revoke(STAG);
+    let stag = STAG.with_key(2);
+    let anew = FastRegistration { stag, offset: 0, len: 16, base_to: 0, access: ALL, all_streams: true };
+    let Ok(Reach::OtherCores(change)) = a.register(&anew, stream(0)) else { panic!("core 1 has it") };
+    b.follow(&change).unwrap();
+    assert!(is_valid(&a, stag, stream(0)) && !is_valid(&b, stag, stream(1)));
+}
+
 /// The next queue pair with the number of one that has ended at another core does not have its memory.
 // Requirements: DDP-8.3.1-03
 #[test]
