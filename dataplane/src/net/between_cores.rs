@@ -160,7 +160,9 @@ impl<D: Device> Host<D> {
     /// Sends other cores the notes for them, and wakes those that were sent something in this poll.
     #[inline]
     pub(crate) fn end_poll(&mut self, now: Instant) {
-        if self.place.is_some() {
+        let Some(place) = &self.place else { return };
+        let has_notes = self.has_new_states || self.neighbours.has_notes();
+        if has_notes || place.has_to_ring() || place.is_retry_due(now) {
             self.send_notes(now);
         }
     }

@@ -17,6 +17,15 @@ pub(super) enum NeighbourCache {
 }
 
 impl NeighbourCache {
+    /// Returns true if something for other cores is new, or has not gone yet.
+    #[inline]
+    pub(super) fn has_notes(&self) -> bool {
+        match self {
+            Self::Own(neighbours) => neighbours.has_updates(),
+            Self::Replica(neighbours) => neighbours.has_notes(),
+        }
+    }
+
     /// Returns a cache of the configured neighbours.
     pub(super) fn new(configured: &[StaticNeighbour], random: &mut fastrand::Rng, is_replica: bool) -> Self {
         if is_replica {

@@ -330,6 +330,12 @@ impl Neighbours {
         }
     }
 
+    /// Returns what [`take_updates`](Self::take_updates) would.
+    #[inline]
+    pub(super) const fn has_updates(&self) -> bool {
+        self.has_updates
+    }
+
     /// Returns true if there is something to [send](Self::send_updates) that there was not at the last call.
     pub(super) fn take_updates(&mut self) -> bool {
         core::mem::take(&mut self.has_updates)

@@ -274,6 +274,7 @@ impl<F> Place<F> {
     }
 
     /// Returns true if notes that have found no room are to be pushed again.
+    #[inline]
     pub(super) fn is_retry_due(&self, now: Instant) -> bool {
         self.retry_at <= now
     }
@@ -286,6 +287,12 @@ impl<F> Place<F> {
     /// Records whether there are notes that have found no room, which are pushed again after a while.
     pub(super) fn end_notes(&mut self, now: Instant, all_sent: bool) {
         self.retry_at = if all_sent { Instant::NEVER } else { now + limits::NOTE_RETRY_NS };
+    }
+
+    /// Returns true if something was pushed that is not [announced](Self::ring).
+    #[inline]
+    pub(super) const fn has_to_ring(&self) -> bool {
+        self.unrung != 0
     }
 
     /// Announces what was pushed to the cores that receive it.

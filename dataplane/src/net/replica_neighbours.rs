@@ -118,6 +118,12 @@ impl ReplicaNeighbours {
         !was_known && mac.is_some()
     }
 
+    /// Returns true if there are notes to the host core.
+    #[inline]
+    pub(super) fn has_notes(&self) -> bool {
+        !self.notes.is_empty()
+    }
+
     /// Returns the oldest note to the host core.
     pub(super) fn first_note(&self) -> Option<ReplicaNote> {
         self.notes.front().copied()
