@@ -1,7 +1,7 @@
 //! Which flow a received frame belongs to, from its octets alone: any octets, of which nothing is verified.
 
 use crate::steering::classify::{flow_of_frame, packet_of_frame};
-use crate::wire::ethernet::{self, EtherType, Tag};
+use crate::wire::ethernet::EtherType;
 use crate::wire::flow::Flow;
 use crate::wire::ipv4::{self, Protocol};
 use crate::wire::quoted::Segment;
@@ -18,14 +18,6 @@ pub(crate) enum Content {
     Other,
 }
 
-/// Octets of the Ethernet header, and with a VLAN tag.
-const LINK: usize = ethernet::Header::LEN;
-const TAGGED_LINK: usize = LINK + Tag::LEN;
-
-const VLAN: [u8; 2] = EtherType::VLAN.0.to_be_bytes();
-const IPV4: [u8; 2] = EtherType::IPV4.0.to_be_bytes();
-const IPV6: [u8; 2] = EtherType::IPV6.0.to_be_bytes();
-
 /// Where an IPv4 header has the fragment fields and the protocol, and an IPv6 header the next header.
 const FRAGMENT_FIELDS: usize = 6;
 const PROTOCOL: usize = 9;
@@ -38,22 +30,6 @@ const FRAGMENT: u16 = 0x3fff;
 /// §2.1).
 const ICMP_ERRORS: [u8; 3] = [3, 11, 12];
 const ICMPV6_INFORMATIONAL: u8 = 128;
-
-/// Returns true for a frame that [`classify`] finds a segment in, without a look beyond its first 28 octets.
-#[inline]
-pub(crate) fn is_segment(octets: &[u8]) -> bool {
-    let Some(head) = octets.first_chunk::<{ TAGGED_LINK + PROTOCOL + 1 }>() else { return false };
-    let link = if [head[12], head[13]] == VLAN { TAGGED_LINK } else { LINK };
-    match [head[link - 2], head[link - 1]] {
-        IPV4 => {
-            let fragment =
-                u16::from_be_bytes([head[link + FRAGMENT_FIELDS], head[link + FRAGMENT_FIELDS + 1]]);
-            head[link + PROTOCOL] == Protocol::TCP.0 && fragment & FRAGMENT == 0
-        }
-        IPV6 => head[link + NEXT_HEADER] == Protocol::TCP.0,
-        _ => false,
-    }
-}
 
 /// Returns true for a segment over IPv4 whose header has options: some adapters do not find its ports.
 pub(crate) fn has_ipv4_options(octets: &[u8]) -> bool {

@@ -1,10 +1,9 @@
 //! Hands received frames to the core that owns their flow, for a device of several cores.
 //!
-//! [`spread`] wraps a device for each core. The wrapper of a core with a queue looks at what the queue
-//! receives: a TCP segment belongs to the core that the [`Steering`] names, an ICMP error that quotes one to
-//! the owner of that flow, and everything else to core 0, the *host core*: ARP, Neighbor Discovery, echo,
-//! fragments. Frames of other cores go into rings, one for each ordered pair, and their owners take them as
-//! if their own queue had received them.
+//! [`spread`] wraps a device for each core. A TCP segment belongs to the core that the [`Steering`] names, an
+//! ICMP error that quotes one to the owner of that flow, and everything else to core 0, the *host core*: ARP,
+//! Neighbor Discovery, echo, fragments. Frames of other cores go into rings, one for each ordered pair, and
+//! their owners take them as if their own queue had received them.
 //!
 //! | queues | segments | frames to send |
 //! |---|---|---|
@@ -13,13 +12,13 @@
 //!
 //! # An adapter that spreads otherwise
 //!
-//! A core believes that the adapter has brought it its own segments, and looks at no more of a frame than
-//! whether it is one. Each queue compares its first segments with what the steering says; after the first one
-//! that is elsewhere than it should be, all queues sort in software, for good, and
-//! [`adapter_differs`](Device::adapter_differs) reports it. If all first segments are of one flow, they may
-//! be in their place by chance: so a segment that a replica hands over later, because it is another core's,
-//! counts as well. Ports that are restricted to a core are unknown to the adapter: from the first one on, all
-//! segments are sorted, for good.
+//! A core believes that the adapter has brought it its own segments. What else has come it hands over when
+//! it parses it ([`hand_over`](Device::hand_over)), so no frame is looked at twice. Each queue compares its
+//! first segments with what the steering says; after the first one that is elsewhere than it should be, all
+//! queues sort in software, for good, and [`adapter_differs`](Device::adapter_differs) reports it. If all
+//! first segments are of one flow, they may be in their place by chance: so a segment that a replica hands
+//! over later, because it is another core's, counts as well. Ports that are restricted to a core are unknown
+//! to the adapter: from the first one on, all frames are sorted, for good.
 //!
 //! # Rings
 //!
@@ -212,15 +211,14 @@ impl<D: Device> Spread<D> {
         }
     }
 
-    /// Hands the frames from `start` on over that are not the core's own. The others stay in their order.
+    /// Hands the frames from `start` on over that are not the core's own, where they are to be sorted. The
+    /// others stay in their order.
     #[inline]
     fn sort(&mut self, frames: &mut Vec<D::Frame>, start: usize) {
         let (Way::Queue(sorter) | Way::OnlyQueue(sorter, _)) = &mut self.way else { return };
-        let sorts_segments = sorter.sorts_segments();
-        if !sorts_segments && frames[start..].iter().all(Sorter::is_segment) {
-            return;
+        if sorter.is_sorting() {
+            hand_over_others(self.core, sorter, &mut self.exchange, frames, start);
         }
-        hand_over_others(self.core, sorter, &mut self.exchange, sorts_segments, frames, start);
     }
 
     /// Takes from the rings and from the queue in turns.
@@ -242,21 +240,18 @@ impl<D: Device> Spread<D> {
     }
 }
 
-/// Hands the frames from `start` on over that are not those of `core`. Segments are looked at only if
-/// `sorts_segments`.
+/// Hands the frames from `start` on over that are not those of `core`.
 #[inline(never)]
 fn hand_over_others<F: super::Frame>(
     core: u8,
     sorter: &mut Sorter,
     exchange: &mut Exchange<F>,
-    sorts_segments: bool,
     frames: &mut Vec<F>,
     start: usize,
 ) {
     let target = Cell::new(core);
     let is_others = |frame: &mut F| {
-        let is_own = !sorts_segments && Sorter::is_segment(frame);
-        target.set(if is_own { core } else { sorter.core_of(frame) });
+        target.set(sorter.core_of(frame));
         target.get() != core
     };
     for frame in frames.extract_if(start.., is_others) {

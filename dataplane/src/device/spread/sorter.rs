@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::classify::{Content, classify, has_ipv4_options, is_segment};
+use super::classify::{Content, classify, has_ipv4_options};
 use crate::device::{ChecksumStatus, Frame, ReceivedChecksums};
 use crate::limits;
 use crate::steering::Steering;
@@ -69,21 +69,16 @@ impl Sorter {
         Self { core, state, segments: Segments::Misplaced { uncompared } }
     }
 
-    /// Returns true if all segments are to be sorted; else the core's queue has its own segments only.
+    /// Returns true if frames are to be sorted. Else the core's queue has its own segments only: the core
+    /// looks at each frame anyway, and [hands over](crate::device::Device::hand_over) what is not for it.
     #[inline]
-    pub(super) fn sorts_segments(&self) -> bool {
+    pub(super) fn is_sorting(&self) -> bool {
         match self.segments {
             Segments::All => true,
             Segments::Misplaced { uncompared } => {
                 uncompared > 0 || self.state.adapter_differs() || self.state.steering.has_overrides()
             }
         }
-    }
-
-    /// Returns true if `frame` is a segment, which needs no sorting unless all segments do.
-    #[inline]
-    pub(super) fn is_segment(frame: &impl Frame) -> bool {
-        frame.piece(0).is_some_and(is_segment)
     }
 
     /// Returns the core that gets `frame`.

@@ -9,6 +9,7 @@ mod waking;
 
 use std::sync::Arc;
 
+use super::classify::{Content, classify};
 use super::{Queues, Spread, spread};
 use crate::device::sim::{EndConfig, Impairments, Network, SimDevice, SimFrame, link};
 use crate::device::{Device, Frame};
@@ -28,6 +29,9 @@ struct Bench {
     cores: Vec<Spread<SimDevice>>,
     peer: SimDevice,
     network: Network,
+    steering: Arc<Steering>,
+    /// Frames that a core has found no room for when it handed them over.
+    refused: u64,
 }
 
 impl Bench {
@@ -46,7 +50,7 @@ impl Bench {
             Some(adapter) => spread(end.queues(adapter), Queues::PerCore, steering),
             None => spread(end.sharing(steering.cores().into()), Queues::One, steering),
         };
-        Self { cores, peer, network }
+        Self { cores, peer, network, steering: steering.clone(), refused: 0 }
     }
 
     /// Puts frames on the wire.
@@ -56,12 +60,23 @@ impl Bench {
         }
     }
 
-    /// Polls one core once. Returns the octets of what it receives.
+    /// Polls one core once. Returns the octets of what it receives for itself. What else comes to a core, but
+    /// segments, it hands over as a host does.
     fn poll(&mut self, core: usize) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         assert_eq!(self.cores[core].receive(NOW, &mut frames, 32), frames.len());
         assert!(frames.len() <= 32, "within the limit");
-        frames.iter().map(octets_of).collect()
+        let mut received = Vec::new();
+        for frame in frames {
+            let octets = octets_of(&frame);
+            let owner = expected_core(&self.steering, &octets);
+            if owner == core || matches!(classify(&octets), Content::Segment(_)) {
+                received.push(octets);
+            } else {
+                self.refused += u64::from(self.cores[core].hand_over(owner as u8, frame).is_err());
+            }
+        }
+        received
     }
 
     /// Polls all cores, core 0 first, until none may have frames. Returns what each has received.
@@ -77,7 +92,15 @@ impl Bench {
 
     /// Returns how many frames the cores have dropped.
     fn dropped(&self) -> u64 {
-        self.cores.iter().map(Device::frames_not_handed_over).sum()
+        self.refused + self.cores.iter().map(Device::frames_not_handed_over).sum::<u64>()
+    }
+}
+
+/// Returns the core that is to have a frame.
+fn expected_core(steering: &Steering, octets: &[u8]) -> usize {
+    match classify(octets) {
+        Content::Segment(flow) | Content::QuotedSegment(flow) => steering.owner(&flow).into(),
+        Content::Other => 0,
     }
 }
 

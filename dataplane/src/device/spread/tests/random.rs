@@ -5,17 +5,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::super::classify::{Content, classify};
 use super::frames::{echo_request, error_about, flow, fragment, segment};
 use super::*;
-
-/// Returns where a frame goes.
-fn expected_core(steering: &Steering, octets: &[u8]) -> usize {
-    match classify(octets) {
-        Content::Segment(flow) | Content::QuotedSegment(flow) => steering.owner(&flow).into(),
-        Content::Other => 0,
-    }
-}
 
 /// Returns a frame of some kind, numbered.
 fn some_frame(rng: &mut fastrand::Rng, number: u32) -> Vec<u8> {

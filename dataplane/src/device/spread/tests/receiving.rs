@@ -25,10 +25,7 @@ fn check(steering: &Steering, flows: &[Flow], each: u32, received: &[Vec<Vec<u8>
     let mut next = BTreeMap::new();
     for (core, frames) in received.iter().enumerate() {
         for octets in frames {
-            let super::super::classify::Content::Segment(flow) = super::super::classify::classify(octets)
-            else {
-                panic!("a segment")
-            };
+            let Content::Segment(flow) = classify(octets) else { panic!("a segment") };
             assert_eq!(usize::from(steering.owner(&flow)), core);
             let next = next.entry((flow.source(), flow.source_port())).or_insert(0);
             assert_eq!(number_of(octets, &flow), *next, "in order");
@@ -62,7 +59,7 @@ fn an_adapter_that_spreads_by_the_same_table_is_believed() {
     assert!(!bench.cores[0].adapter_differs());
     for core in &bench.cores {
         let Way::Queue(sorter) = &core.way else { panic!("it has a queue") };
-        assert!(!sorter.sorts_segments(), "{} segments are enough", limits::FRAMES_COMPARED_WITH_ADAPTER);
+        assert!(!sorter.is_sorting(), "{} segments are enough", limits::FRAMES_COMPARED_WITH_ADAPTER);
     }
 }
 
