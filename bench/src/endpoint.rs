@@ -29,7 +29,10 @@ pub struct Driver {
 }
 
 /// The pause of a thread that polls while nothing is measured: the threads that set up get the CPU.
-const NAP: Duration = Duration::from_micros(20);
+pub const NAP: Duration = Duration::from_micros(20);
+
+/// How long a benchmark waits for what must happen, before it gives the run up.
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The other end: a thread that polls this end polls the other, too.
 struct OtherEnd {

@@ -2,6 +2,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr, reason = "they panic when nobody reads: say! and note!")]
 
 mod arguments;
+mod at_core;
 mod cache_line;
 mod connect_rate;
 mod cores;

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
 use warpline::{Access, Addressing, MemorySource, ProtectionDomain};
 use warpline_tools::interrupt;
 
@@ -9,7 +10,7 @@ use crate::error::BenchError;
 use crate::times::Times;
 
 /// Bytes of the memory.
-pub const REGION_BYTES: usize = 1 << 20;
+const REGION_BYTES: usize = 1 << 20;
 
 /// The times from the calls to their return.
 #[derive(Debug, Default)]
@@ -18,7 +19,45 @@ pub struct Registrations {
     pub deregister: Times,
 }
 
+/// The same as a report has it.
+#[derive(Serialize, Clone, Copy, Debug)]
+pub struct RegistrationTimes {
+    /// How often memory was registered and deregistered, and its bytes.
+    registrations: u64,
+    region_bytes: usize,
+    /// From the call to its return.
+    register_p50_us: f64,
+    register_p99_us: f64,
+    deregister_p50_us: f64,
+    deregister_p99_us: f64,
+}
+
+impl RegistrationTimes {
+    /// Returns the times in words.
+    pub fn words(&self) -> String {
+        let Self { registrations, region_bytes, register_p50_us, register_p99_us, .. } = self;
+        let Self { deregister_p50_us, deregister_p99_us, .. } = self;
+        format!(
+            "a region of {region_bytes} bytes was registered in {register_p50_us:.1} us (99 %: \
+             {register_p99_us:.1}) and deregistered in {deregister_p50_us:.1} us (99 %: \
+             {deregister_p99_us:.1}), {registrations} times"
+        )
+    }
+}
+
 impl Registrations {
+    /// Returns the times as a report has them.
+    pub fn report(&self) -> RegistrationTimes {
+        RegistrationTimes {
+            registrations: self.deregister.count(),
+            region_bytes: REGION_BYTES,
+            register_p50_us: self.register.quantile_us(0.5),
+            register_p99_us: self.register.quantile_us(0.99),
+            deregister_p50_us: self.deregister.quantile_us(0.5),
+            deregister_p99_us: self.deregister.quantile_us(0.99),
+        }
+    }
+
     /// Registers [`REGION_BYTES`] of `memory` in `domain` and deregisters them, `count` times or until the
     /// command is to end. A deregistration may take `patience`.
     ///

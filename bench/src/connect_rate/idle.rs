@@ -9,10 +9,11 @@ use serde::Serialize;
 use warpline::{MemorySource, ProtectionDomain};
 use warpline_tools::interrupt;
 
+use super::POLLS;
 use super::ends::{Client, Target};
-use super::{PATIENCE, POLLS};
+use crate::endpoint::PATIENCE;
 use crate::error::BenchError;
-use crate::registrations::{REGION_BYTES, Registrations};
+use crate::registrations::{RegistrationTimes, Registrations};
 
 /// How long neither end may have anything to do before the connections are idle: longer than the last
 /// acknowledgement may be delayed.
@@ -29,15 +30,9 @@ pub struct IdleReport {
     idle_polls: u64,
     /// The longest of them, in CPU time of its thread: what else runs on the CPU does not count.
     longest_idle_poll_us: f64,
-    /// How often memory was registered and deregistered.
-    registrations: u64,
-    /// Its bytes.
-    region_bytes: usize,
-    /// The time from the call to its return, on a thread beside the one that polls.
-    register_p50_us: f64,
-    register_p99_us: f64,
-    deregister_p50_us: f64,
-    deregister_p99_us: f64,
+    /// What memory takes, registered on a thread beside the one that polls.
+    #[serde(flatten)]
+    registrations: RegistrationTimes,
     /// The longest poll meanwhile, in CPU time.
     longest_registering_poll_us: f64,
 }
@@ -45,15 +40,11 @@ pub struct IdleReport {
 impl IdleReport {
     /// Returns the report in words.
     pub fn line(&self) -> String {
-        let Self { idle_polls, longest_idle_poll_us, registrations, region_bytes, .. } = self;
-        let Self { register_p50_us, register_p99_us, deregister_p50_us, deregister_p99_us, .. } = self;
-        let Self { longest_registering_poll_us, .. } = self;
+        let Self { idle_polls, longest_idle_poll_us, registrations, longest_registering_poll_us } = self;
         format!(
-            "beside them, idle: the longest of {idle_polls} polls took {longest_idle_poll_us:.1} us; a \
-             region of {region_bytes} bytes was registered in {register_p50_us:.1} us (99 %: \
-             {register_p99_us:.1}) \
-             and deregistered in {deregister_p50_us:.1} us (99 %: {deregister_p99_us:.1}), {registrations} \
-             times, and the longest poll took {longest_registering_poll_us:.1} us"
+            "beside them, idle: the longest of {idle_polls} polls took {longest_idle_poll_us:.1} us; {}, and \
+             the longest poll took {longest_registering_poll_us:.1} us",
+            registrations.words()
         )
     }
 }
@@ -122,12 +113,7 @@ pub fn measure(
     Ok(IdleReport {
         idle_polls: idle.count,
         longest_idle_poll_us: microseconds(idle.longest),
-        registrations: times.deregister.count(),
-        region_bytes: REGION_BYTES,
-        register_p50_us: times.register.quantile_us(0.5),
-        register_p99_us: times.register.quantile_us(0.99),
-        deregister_p50_us: times.deregister.quantile_us(0.5),
-        deregister_p99_us: times.deregister.quantile_us(0.99),
+        registrations: times.report(),
         longest_registering_poll_us: microseconds(registering.longest),
     })
 }

@@ -25,13 +25,12 @@ use warpline_tools::interrupt;
 use warpline_tools::output::{OutputFile, say};
 
 use crate::device::{self, BenchDevice, config};
+use crate::endpoint::PATIENCE;
 use crate::error::BenchError;
 use crate::placement::{Placement, keep_off, parse_cpu, pin_to};
 use ends::{Client, Target};
 use idle::{IdleReport, Registrar};
 
-/// How long nothing may happen before the run is given up.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Polls between two looks at the clock.
 const POLLS: u32 = 64;
 

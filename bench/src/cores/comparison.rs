@@ -89,7 +89,7 @@ impl Comparison {
         })
     }
 
-    /// Returns the rates and the ratio in words: `unit` is bits where messages are long.
+    /// Returns the rates and the ratio in words.
     pub fn words(&self) -> String {
         let Quartiles { median, lower_quartile, upper_quartile } = self.ratio;
         format!(

@@ -12,14 +12,13 @@ use std::time::{Duration, Instant};
 use crossbeam::utils::CachePadded;
 use warpline_tools::interrupt;
 
+use crate::endpoint::PATIENCE;
 use crate::error::BenchError;
 
 /// How long a slice is measured.
 pub const SLICE: Duration = Duration::from_millis(50);
 /// How long threads settle before that.
 const SETTLE: Duration = Duration::from_millis(10);
-/// How long nothing may be heard of what is outstanding.
-pub const PATIENCE: Duration = Duration::from_secs(10);
 /// How often the threads are asked whether anything is outstanding.
 const LOOK: Duration = Duration::from_micros(200);
 

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use dpdk::{HandoffReceiver, Mbuf, Mempool, MempoolConfig, handoff};
 use serde::Serialize;
@@ -24,6 +24,7 @@ use warpline_tools::interrupt;
 
 use super::comparison::Quartiles;
 use super::course::SLICE;
+use crate::endpoint::PATIENCE;
 use crate::error::BenchError;
 use crate::pattern::shifted_bytes;
 use crate::placement::pin_to;
@@ -69,7 +70,7 @@ impl HandOverReport {
 /// # Errors
 ///
 /// [`BenchError`].
-pub fn measure(eal: Eal, pairs: usize, cpus: [usize; 2]) -> Result<HandOverReport, BenchError> {
+pub fn measure(eal: Eal, pairs: u32, cpus: [usize; 2]) -> Result<HandOverReport, BenchError> {
     let config = MempoolConfig { mbufs: 4 * FRAMES as u32 - 1, ..MempoolConfig::default() };
     let pool = Mempool::new(eal, config).map_err(OpenError::from)?;
     let steering = steering();
@@ -244,9 +245,6 @@ fn time_per_frame(
     }
     Ok(time.as_secs_f64() * 1e9 / taken as f64)
 }
-
-/// How long a slice may be without a frame.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {

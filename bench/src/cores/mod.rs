@@ -29,11 +29,8 @@ use deregister::DeregisterReport;
 use hand_over::HandOverReport;
 use scale::ScaleReport;
 pub use settings::CoresCommand;
-use settings::Measurement;
+use settings::{Extent, Measurement};
 use stall::StallReport;
-
-/// Registrations for each pair of slices that a ratio has.
-const REGISTRATIONS: usize = 50;
 
 /// All results.
 #[derive(Serialize, Debug)]
@@ -56,6 +53,7 @@ struct Report {
 ///
 /// [`BenchError`].
 pub fn run(args: &CoresCommand) -> Result<(), BenchError> {
+    args.check()?;
     let json = OutputFile::open_some(args.json.as_deref())?;
     let ring: DeviceName = "ring".parse()?;
     let ring = ring.with_option("mtu", args.mtu)?;
@@ -92,31 +90,30 @@ fn measure(
     measurement: Measurement,
     report: &mut Report,
 ) -> Result<(), BenchError> {
-    let cores = args.cores_for(measurement);
-    let pairs = args.pairs() as usize;
+    let extent = Extent { cores: args.cores_for(measurement), pairs: args.pairs() };
     // No thread is without a core.
-    let cpus = &report.cpus[..report.cpus.len().min(cores)];
+    let cpus = &report.cpus[..report.cpus.len().min(extent.cores)];
     match measurement {
         Measurement::Scale => {
             for &share in &args.share {
-                let scale = scale::measure(eal, ring, [cores, pairs], cpus, args.traffic, share)?;
+                let scale = scale::measure(eal, ring, extent, cpus, args.traffic, share)?;
                 say!("{}", scale.line());
                 report.scale.push(scale);
             }
         }
         Measurement::Deregister => {
-            let deregister = deregister::measure(eal, ring, [cores, pairs * REGISTRATIONS], cpus)?;
+            let deregister = deregister::measure(eal, ring, extent, cpus)?;
             say!("{}", deregister.line());
             report.deregister = Some(deregister);
         }
         Measurement::Stall => {
-            let stall = stall::measure(eal, ring, [cores, pairs], cpus, args.traffic)?;
+            let stall = stall::measure(eal, ring, extent, cpus, args.traffic)?;
             say!("{}", stall.line());
             report.stall = Some(stall);
         }
         Measurement::HandOver => match *cpus {
             [near, far] => {
-                let hand_over = hand_over::measure(eal, pairs, [near, far])?;
+                let hand_over = hand_over::measure(eal, extent.pairs, [near, far])?;
                 say!("{}", hand_over.line());
                 report.hand_over = Some(hand_over);
             }

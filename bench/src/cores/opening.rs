@@ -1,18 +1,13 @@
 //! Opens lanes: the connections of a lane are at one core of the near device and at one of the far device.
-//!
-//! The near core is asked for. Which core of the far device a connection comes to, its ports decide, as those
-//! of any peer do: the far end rejects those that come to another core, and the near end tries again. The
-//! hash is linear, and successive ports of the near end differ in a few bits alone, which may say nothing of
-//! the far core: so the far end listens at several ports.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use warpline::{
-    Access, CompletionQueue, ConnectConfig, ConnectError, ConnectionRequest, Device, ListenConfig, Listener,
-    MemoryRegion, ProtectionDomain, QpConfig, QueuePair, QueuePairControl,
+    Access, CompletionQueue, ConnectConfig, Device, ListenConfig, Listener, MemoryRegion, ProtectionDomain,
+    QpConfig, QueuePair, QueuePairControl,
 };
 use warpline_tools::interrupt;
 
@@ -20,15 +15,12 @@ use super::joined::Joined;
 use super::lane::{Collector, Completions, Lane, Memory, Pace};
 use super::settings::{Share, Traffic};
 use crate::arguments::REGION_BYTES_MAX;
+use crate::at_core::{self, LocalPorts};
+use crate::endpoint::PATIENCE;
 use crate::error::BenchError;
 
-/// The first port at which the far device listens, and how many there are.
+/// The port at which the far device listens.
 const PORT: u16 = 7471;
-const PORTS: u16 = 16;
-/// How long the answer of the other end may take.
-const TIMEOUT: Duration = Duration::from_secs(10);
-/// Connections to each core of the far device that are tried, on the average, before the run is given up.
-const TRIES: usize = 100;
 
 /// A lane that is to be opened.
 #[derive(Clone, Copy, Debug)]
@@ -61,15 +53,15 @@ pub struct Opened {
 pub struct Opening {
     near: Device,
     far: Device,
-    /// The address of the far device.
-    target: IpAddr,
+    /// Where the far device listens.
+    target: SocketAddr,
 }
 
 impl Opening {
     /// Returns what opens lanes between `joined`.
     pub fn new(joined: &Joined) -> Self {
         let (near, far) = (joined.near.device.clone(), joined.far.device.clone());
-        let target = far.config().addresses[0].address;
+        let target = SocketAddr::new(far.config().addresses[0].address, PORT);
         Self { near, far, target }
     }
 
@@ -87,8 +79,8 @@ impl Opening {
             )));
         }
         let listening = ListenConfig { first_fpdu_timeout: None, ..ListenConfig::default() };
-        let listeners = (PORT..PORT + PORTS).map(|port| self.far.listen(port, &listening));
-        let listeners = listeners.collect::<Result<Vec<_>, _>>().map_err(|error| setup(&error))?;
+        let listener = self.far.listen(PORT, &listening).map_err(|error| setup(&error))?;
+        let mut ports = LocalPorts::default();
         let collector = (share == Share::Queue).then(|| {
             let outstanding = routes.iter().map(|route| route.traffic.outstanding()).sum();
             let qps = routes.iter().map(|route| route.traffic.qps as usize).sum();
@@ -102,7 +94,7 @@ impl Opening {
                 Some(regions) => Place::new(domains.clone(), regions.clone(), start, route)?,
                 None => self.place_of_its_own(route)?,
             };
-            let lane = self.lane(&listeners, route, place, first_qp, collector.as_ref())?;
+            let lane = self.lane(&listener, &mut ports, route, place, first_qp, collector.as_ref())?;
             start += route.traffic.lane_bytes();
             first_qp += route.traffic.qps as usize;
             Ok(lane)
@@ -119,7 +111,8 @@ impl Opening {
 
     fn lane(
         &self,
-        listeners: &[Listener],
+        listener: &Listener,
+        ports: &mut LocalPorts,
         route: &Route,
         place: Place,
         first_qp: usize,
@@ -140,7 +133,7 @@ impl Opening {
             let near = near_domain.queue_pair(&near_config, queue, queue).map_err(|error| setup(&error))?;
             let far = far_domain.queue_pair(&far_config, &far_completions, &far_completions);
             let far = far.map_err(|error| setup(&error))?;
-            self.connect(listeners, route.cores, &near, &far)?;
+            self.connect(listener, ports, route.cores, &near, &far)?;
             near_qps.push(near);
             far_qps.push(far);
         }
@@ -163,45 +156,31 @@ impl Opening {
         })
     }
 
-    /// Connects the queue pair `near` at its core with `far` at its own.
+    /// Connects the queue pair `near` at its core with `far` at its own, from one of `ports`.
     fn connect(
         &self,
-        listeners: &[Listener],
+        listener: &Listener,
+        ports: &mut LocalPorts,
         [near_core, far_core]: [u8; 2],
         near: &QueuePair,
         far: &QueuePairControl,
     ) -> Result<(), BenchError> {
         let core = (self.near.cores() > 1).then_some(near_core);
-        let config = ConnectConfig { core, timeout: TIMEOUT, ..ConnectConfig::default() };
-        for listener in listeners.iter().cycle().take(TRIES * usize::from(self.far.cores())) {
-            if interrupt::is_requested() {
-                return Err(BenchError::interrupted());
-            }
-            let target = SocketAddr::new(self.target, listener.local().port());
-            let connected = thread::scope(|scope| {
-                let accepting =
-                    scope.spawn(|| listener.accept(TIMEOUT).map(|request| answer(request, far_core, far)));
-                let connected = near.connect(target, &config);
-                let accepted = accepting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                (connected, accepted)
+        let config = ConnectConfig { core, timeout: PATIENCE, ..ConnectConfig::default() };
+        let target = self.target;
+        thread::scope(|scope| {
+            let accepting = scope.spawn(|| {
+                let request = at_core::accept(listener, Some(far_core), PATIENCE)?;
+                request.accept(far, b"").map(drop).map_err(|error| setup(&error))
             });
+            let connected = ports.connect(&self.near, near, target, &config);
+            let accepted = accepting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             match connected {
-                (Ok(_), Ok(answered)) => return answered,
-                (Err(ConnectError::Rejected { .. }), Ok(answered)) => answered?,
-                (Err(error), _) => return Err(BenchError::Connect(target, error)),
-                (_, Err(error)) => return Err(setup(&error)),
+                Err(_) if interrupt::is_requested() => Err(BenchError::interrupted()),
+                Err(error) => Err(BenchError::Connect(target, error)),
+                Ok(_) => accepted,
             }
-        }
-        Err(BenchError::Setup(format!("no connection came to core {far_core} of the far device")))
-    }
-}
-
-/// Accepts a connection at `core`, and rejects others.
-fn answer(request: ConnectionRequest, core: u8, qp: &QueuePairControl) -> Result<(), BenchError> {
-    if request.core() == core {
-        request.accept(qp, b"").map(drop).map_err(|error| setup(&error))
-    } else {
-        request.reject(b"").map_err(|error| setup(&error))
+        })
     }
 }
 

@@ -11,7 +11,7 @@ use super::comparison::Comparison;
 use super::joined::Joined;
 use super::opening::{Opened, Opening, Route};
 use super::session::{self, dealt};
-use super::settings::{Share, Traffic};
+use super::settings::{Extent, Share, Traffic};
 use super::worker::{Load, Work};
 use crate::error::BenchError;
 
@@ -39,7 +39,7 @@ impl ScaleReport {
     }
 }
 
-/// Measures the ratio with `pairs` pairs of slices.
+/// Measures the ratio to `extent`.
 ///
 /// # Errors
 ///
@@ -47,7 +47,7 @@ impl ScaleReport {
 pub fn measure(
     eal: Eal,
     ring: &DeviceName,
-    [cores, pairs]: [usize; 2],
+    Extent { cores, pairs }: Extent,
     cpus: &[usize],
     traffic: Traffic,
     share: Share,
@@ -62,7 +62,7 @@ pub fn measure(
         let alone = alone.collect::<Result<Vec<_>, _>>()?;
         Ok((work(opened, alone, cpus.len()), ()))
     };
-    let measured = session::run(cpus, loads, open, |course, ()| course.run_pairs(pairs as u32))?;
+    let measured = session::run(cpus, loads, open, |course, ()| course.run_pairs(pairs))?;
     let comparison = Comparison::of(&measured.slices, traffic.size)?;
     Ok(ScaleReport { share, cores, mtu: ring.mtu(), traffic, comparison })
 }

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
+use warpline::limits;
 
 use super::course::SLICE;
 use crate::arguments::parse_size;
+use crate::error::BenchError;
 use crate::floor::parse_seconds;
 use crate::placement::parse_cpu;
 
@@ -51,8 +53,8 @@ pub struct CoresCommand {
     /// Cores of each device (default 2; for deregister 8).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=64))]
     pub cores: Option<u8>,
-    /// The CPUs whose threads poll the cores, each as many as the others. Without it, one for each core, or
-    /// all that this process may use if these are fewer.
+    /// The CPUs whose threads poll the cores, which they take in turn: with 3 cores on 2 CPUs the first has
+    /// 2. Without it, one for each core, or all that this process may use if these are fewer.
     #[arg(long, value_name = "CPU,..", value_delimiter = ',', num_args = 1.., value_parser = parse_cpu)]
     pub cpus: Vec<usize>,
     /// What the queue pairs of different cores share.
@@ -91,7 +93,8 @@ pub struct Traffic {
     /// Bytes of a Write.
     #[arg(long, short, value_name = "BYTES", default_value = "64", value_parser = parse_size)]
     pub size: u32,
-    /// Writes that a queue pair may have outstanding.
+    /// Writes that a queue pair may have outstanding. Those of all queue pairs of a core report to one
+    /// completion queue, or those of all cores (--share queue), which holds 1048576.
     #[arg(long, value_name = "N", default_value = "128",
           value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub depth: u32,
@@ -114,7 +117,42 @@ impl Traffic {
     }
 }
 
+/// How much a measurement takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// Cores of each device.
+    pub cores: usize,
+    /// Pairs of slices.
+    pub pairs: u32,
+}
+
 impl CoresCommand {
+    /// Checks that the completions of all Writes that may be outstanding fit into a queue.
+    ///
+    /// # Errors
+    ///
+    /// [`CommandError::Options`](warpline_tools::error::CommandError::Options).
+    pub fn check(&self) -> Result<(), BenchError> {
+        let has_traffic =
+            |measurement: &&Measurement| matches!(measurement, Measurement::Scale | Measurement::Stall);
+        let reporting = self.only.iter().filter(has_traffic).map(|measurement| {
+            let together = *measurement == Measurement::Scale && self.share.contains(&Share::Queue);
+            if together { self.cores_for(*measurement) } else { 1 }
+        });
+        let cores = reporting.max().unwrap_or(0);
+        let (outstanding, most) = (cores * self.traffic.outstanding(), limits::COMPLETIONS_PER_QUEUE);
+        if outstanding <= most {
+            return Ok(());
+        }
+        let Traffic { depth, qps, .. } = self.traffic;
+        let queue = if cores > 1 { format!(" of {cores} cores (--share queue)") } else { String::new() };
+        let fits = most / (cores * qps as usize);
+        Err(BenchError::options(format!(
+            "--qps {qps} times --depth {depth}{queue} is {outstanding} Writes, and a completion queue holds \
+             {most}: with so many queue pairs --depth is {fits} at most"
+        )))
+    }
+
     /// Returns how many cores each device has for `measurement`.
     pub fn cores_for(&self, measurement: Measurement) -> usize {
         let usual = if measurement == Measurement::Deregister { 8 } else { 2 };

@@ -12,12 +12,13 @@ use warpline::open::Eal;
 use warpline::{Access, DeregisterError, DeviceName, ProtectionDomain};
 
 use super::comparison::Comparison;
-use super::course::{Course, PATIENCE, Stage, Variant};
+use super::course::{Course, Stage, Variant};
 use super::joined::Joined;
 use super::opening::{Opened, Opening, Route};
 use super::session::{self, dealt};
-use super::settings::{Share, Traffic};
+use super::settings::{Extent, Share, Traffic};
 use super::worker::{Load, Work};
+use crate::endpoint::PATIENCE;
 use crate::error::BenchError;
 
 /// The time between two Writes to the core that stalls.
@@ -68,7 +69,7 @@ impl StallReport {
     }
 }
 
-/// Measures the ratio with `pairs` pairs of slices.
+/// Measures the ratio to `extent`.
 ///
 /// # Errors
 ///
@@ -76,7 +77,7 @@ impl StallReport {
 pub fn measure(
     eal: Eal,
     ring: &DeviceName,
-    [cores, pairs]: [usize; 2],
+    Extent { cores, pairs }: Extent,
     cpus: &[usize],
     traffic: Traffic,
 ) -> Result<StallReport, BenchError> {
@@ -96,7 +97,7 @@ pub fn measure(
         Ok((work(opened, cores, cpus.len()), far))
     };
     let measured = session::run(cpus, loads, open, |course, far| {
-        if course.run_pairs(pairs as u32)?.is_break() {
+        if course.run_pairs(pairs)?.is_break() {
             return Ok(None);
         }
         deregister(course, &far, stalled_core).map(Some)

@@ -9,12 +9,10 @@ use warpline::open::Eal;
 use super::course::{Course, Stage, Variant};
 use super::joined::Polled;
 use super::lane::{Collector, Lane};
+use crate::endpoint::NAP;
 use crate::error::BenchError;
 use crate::placement::pin_to;
 use crate::times::thread_time;
-
-/// The pause of a thread that polls while nothing is measured: the threads that set up get the CPU.
-const NAP: Duration = Duration::from_micros(20);
 
 /// What a thread polls, and posts on.
 #[derive(Default)]

@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 
 use warpline::{
-    Access, Addressing, Advertisement, CompletionQueue, ConnectConfig, ConnectError, Connected,
-    ConnectionRequest, Device, ListenConfig, Listener, MemoryRegion, ProtectionDomain, QpConfig, QueuePair,
-    Region, STag, SharedReceiveQueue, limits,
+    Access, Addressing, Advertisement, CompletionQueue, ConnectConfig, Device, ListenConfig, MemoryRegion,
+    ProtectionDomain, QpConfig, QueuePair, Region, STag, SharedReceiveQueue,
 };
 
 use super::case::{Case, DEPTH, Pattern, Receives};
 use super::lane::Lane;
 use super::setup::{PORT, TIMEOUT};
+use crate::at_core::{self, LocalPorts};
 use crate::error::BenchError;
 
 /// Bytes of the regions at either end.
@@ -38,41 +38,16 @@ pub fn connect(
     let stags = wait()?;
     let private_data = lane.advertisement.encode().to_vec();
     let config = ConnectConfig { private_data, markers: case.markers, core: at, ..ConnectConfig::default() };
-    let mut of_peer = Box::<[u8]>::default();
+    let (mut ports, mut of_peer) = (LocalPorts::default(), Box::<[u8]>::default());
     for qp in lane.qps.iter().chain(&lane.idle_qps) {
         let connected = match at {
             None => qp.connect(peer, &config),
-            Some(_) => connect_at_core(device, qp, peer, &config),
+            Some(_) => ports.connect(device, qp, peer, &config),
         };
         let connected = connected.map_err(|error| BenchError::Connect(peer, error))?;
         of_peer = connected.private_data;
     }
     Ok(Lane { stags, ..lane.connected(case, &of_peer)? })
-}
-
-/// Connects from one local port after the other, until what the two ends send comes to the cores that they
-/// want. The hash is linear: ports are tried that differ in all of their bits.
-fn connect_at_core(
-    device: &Device,
-    qp: &QueuePair,
-    peer: SocketAddr,
-    config: &ConnectConfig,
-) -> Result<Connected, ConnectError> {
-    const STRIDE: u16 = 7919;
-    let (first, last) = limits::EPHEMERAL_PORTS;
-    let address = device.config().addresses[0].address;
-    let mut port = first;
-    loop {
-        let local = Some(SocketAddr::new(address, port));
-        match qp.connect(peer, &ConnectConfig { local, ..config.clone() }) {
-            Err(ConnectError::OtherCore { .. } | ConnectError::Rejected { .. } | ConnectError::NoPort) => {}
-            connected => return connected,
-        }
-        port = first + (port - first).wrapping_add(STRIDE) % (last - first + 1);
-        if port == first {
-            return Err(ConnectError::NoPort);
-        }
-    }
 }
 
 /// Accepts the writer's queue pairs `at` a core, and rejects those at others. When connections are taken,
@@ -96,7 +71,7 @@ pub fn accept(
     announce(invalidated.iter().map(MemoryRegion::stag).collect());
     let mut of_peer = Box::<[u8]>::default();
     for qp in lane.qps.iter().chain(&lane.idle_qps) {
-        let request = accept_at_core(&listener, at)?;
+        let request = at_core::accept(&listener, at, TIMEOUT)?;
         of_peer = request.private_data().into();
         request.accept(qp, &lane.advertisement.encode()).map_err(|error| setup(&error))?;
     }
@@ -106,17 +81,6 @@ pub fn accept(
         lane.post_receives(&receives)?;
     }
     Ok(lane)
-}
-
-/// Returns the next request at the core, and rejects those before it.
-fn accept_at_core(listener: &Listener, at: AtCore) -> Result<ConnectionRequest, BenchError> {
-    loop {
-        let request = listener.accept(TIMEOUT).map_err(|error| setup(&error))?;
-        if at.is_none_or(|core| request.core() == core) {
-            return Ok(request);
-        }
-        request.reject(b"").map_err(|error| setup(&error))?;
-    }
 }
 
 fn setup(error: &dyn std::error::Error) -> BenchError {

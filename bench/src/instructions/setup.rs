@@ -22,6 +22,7 @@ use super::pings::{Pings, Side};
 use super::queue_pairs::{self, AtCore, REGION_BYTES};
 use super::turn::{End, EndCore, Receives, Requests, Work};
 use crate::device::{self, BenchDevice, config};
+use crate::endpoint::NAP;
 use crate::error::BenchError;
 
 /// The port of the target.
@@ -33,8 +34,6 @@ const VLAN: u16 = 7;
 const WINDOW_BYTES: u32 = 1 << 20;
 /// How long a step may take, under callgrind too.
 pub const TIMEOUT: Duration = Duration::from_mins(1);
-/// The pause of a thread that finds nothing to do at several cores while calls wait for them.
-const NAP: Duration = Duration::from_micros(20);
 
 /// A device, and its cores by number.
 type Started = (Device, Vec<CoreDriver<BenchDevice>>);
