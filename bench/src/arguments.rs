@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use warpline::open::{self, DpdkDevice, Eal};
+use warpline::open::{self, Eal};
 use warpline::{Cidr, DeviceKind, DeviceName, parse_interface_address};
 use warpline_tools::arguments::{TIMEOUT_SECONDS, parse_timeout};
 use warpline_tools::host_port::HostPort;
 use warpline_tools::output::{OutputFile, note};
 
 use crate::error::BenchError;
+use crate::link::{Link, check_capture};
 use crate::placement::{self, parse_cpu};
 
 /// Largest message of a benchmark, in bytes: a round of one message then still fits its region.
@@ -51,16 +52,59 @@ pub fn parse_bytes(text: &str) -> Option<u32> {
 /// Where a command runs, and what it writes.
 #[derive(Args, Debug, Clone)]
 pub struct RunArguments {
-    /// The CPUs that poll: one for each end in this process, or a single one for both. Without it, the idlest
-    /// two that are free, or the idlest one.
-    #[arg(long, value_name = "CPU", value_delimiter = ',', num_args = 1..=2, value_parser = parse_cpu)]
-    pub cpus: Vec<usize>,
-    /// Write all frames to a capture in the pcapng format; - is standard output. Slows the run.
+    #[command(flatten)]
+    pub polling: PollArguments,
+    /// Write all frames to a capture in the pcapng format; - is standard output. Slows the run. For one core.
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
     /// Write the results as JSON; - is standard output.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+/// How many cores a device has, and where they are polled.
+#[derive(Args, Debug, Clone)]
+pub struct PollArguments {
+    /// Cores of each device in this process, 1 to 64, each with a loop that polls it (default 1, or those of
+    /// cores= in the name of the device). Connections are placed over them in turn. What is counted is summed
+    /// over all, and said for each. With fewer CPUs the loops take turns.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub cores: Option<u8>,
+    /// The CPUs that poll: one for each end of each core in this process, or one for both ends. Without it,
+    /// for one core the idlest two that are free, or the idlest one; for several all that this process may
+    /// use, as far as they are needed.
+    #[arg(long, value_name = "CPU", value_delimiter = ',', value_parser = parse_cpu)]
+    pub cpus: Vec<usize>,
+}
+
+/// The cores of each device in this process, and the CPUs that poll them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Polling {
+    /// How many cores each device has.
+    pub cores: usize,
+    /// The CPUs that are asked for: none for any.
+    pub cpus: Vec<usize>,
+}
+
+impl PollArguments {
+    /// Returns the cores and CPUs of `device`, whose name may list them.
+    ///
+    /// # Errors
+    ///
+    /// [`CommandError::Options`](warpline_tools::error::CommandError::Options) if the name lists CPUs and
+    /// options do so too; [`CommandError::Open`](warpline_tools::error::CommandError::Open) if it lists those
+    /// of a NUMA node that has none.
+    pub fn of(&self, device: &DeviceName) -> Result<Polling, BenchError> {
+        match open::cpus(device)? {
+            None => Ok(Polling { cores: self.cores.map_or(1, usize::from), cpus: self.cpus.clone() }),
+            Some(cpus) if self.cores.is_none() && self.cpus.is_empty() => {
+                Ok(Polling { cores: cpus.len(), cpus })
+            }
+            Some(_) => Err(BenchError::options(format!(
+                "{device} lists the CPUs of its cores (cores=): leave that out, or --cores and --cpus"
+            ))),
+        }
+    }
 }
 
 /// The files that a command writes, open.
@@ -73,6 +117,18 @@ pub struct RunFiles {
 }
 
 impl RunArguments {
+    /// Returns the cores and CPUs of `device`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PollArguments::of`]; [`CommandError::Options`](warpline_tools::error::CommandError::Options)
+    /// if frames of several cores are to be captured.
+    pub fn polling(&self, device: &DeviceName) -> Result<Polling, BenchError> {
+        let polling = self.polling.of(device)?;
+        check_capture(polling.cores, self.pcap.is_some())?;
+        Ok(polling)
+    }
+
     /// Opens the files that the command writes.
     ///
     /// # Errors
@@ -134,23 +190,26 @@ pub enum End {
 }
 
 impl End {
-    /// Returns the CPU for the core of this end, whose peer may be another process on this machine: the first
-    /// of `wanted`, or else one at the end's own side of the list, so that two processes take different CPUs.
+    /// Returns the CPU of each core of this end, whose peer may be another process on this machine: those
+    /// wanted, or else those at the end's own side of the list, so that two processes take different CPUs.
+    /// Where there are fewer CPUs than cores, cores have the same one.
     ///
     /// # Errors
     ///
     /// [`BenchError::Pin`].
-    pub fn cpu(self, wanted: &[usize]) -> Result<usize, BenchError> {
+    pub fn cpus(self, Polling { cores, cpus: wanted }: &Polling) -> Result<Vec<usize>, BenchError> {
         placement::check(wanted)?;
-        if let Some(&cpu) = wanted.first() {
-            return Ok(cpu);
+        let mut cpus = wanted.clone();
+        if cpus.is_empty() {
+            cpus = core_affinity::get_core_ids().unwrap_or_default().iter().map(|cpu| cpu.id).collect();
+            if matches!(self, Self::Listening(_)) {
+                cpus.reverse();
+            }
         }
-        let cpus = core_affinity::get_core_ids().unwrap_or_default();
-        let cpu = match self {
-            Self::Listening(_) => cpus.last(),
-            Self::Connecting(_) => cpus.first(),
-        };
-        Ok(cpu.map_or(0, |cpu| cpu.id))
+        if cpus.is_empty() {
+            return Err(BenchError::Pin(0));
+        }
+        Ok(cpus.into_iter().cycle().take(*cores).collect())
     }
 }
 
@@ -224,27 +283,39 @@ impl DeviceArguments {
         Ok(open::eal(&[], &self.eal_arguments())?)
     }
 
-    /// Opens the port of `device`, which a thread on the CPU `cpu` is to poll. Prints what may keep its
-    /// frames from passing.
+    /// Opens the port of `device` with a core on each of `cpus`, whose frames are captured to `capture` if
+    /// there is one. Prints what may keep its frames from passing.
     ///
     /// # Errors
     ///
     /// [`CommandError::Open`](warpline_tools::error::CommandError::Open).
-    pub fn open_port(&self, device: &DeviceName, cpu: usize) -> Result<DpdkDevice, BenchError> {
+    pub fn open_port(
+        &self,
+        device: &DeviceName,
+        cpus: &[usize],
+        capture: Option<OutputFile>,
+    ) -> Result<Link, BenchError> {
         for warning in open::inspect(device)? {
             note!("warning: {warning}");
         }
-        let eal = open::eal(&[device], &beside(&self.eal_arguments(), cpu))?;
-        Ok(open::port(eal, device)?)
+        let eal = open::eal(&[device], &beside(&self.eal_arguments(), cpus))?;
+        Link::port(eal, device, cpus.len(), capture)
     }
 }
 
-/// Returns the EAL's arguments with its own threads kept off `cpu`, unless the arguments place its lcores.
+/// Returns the EAL's arguments with its own threads kept off `cpus`, unless the arguments place its lcores.
 /// When the peer of a memif leaves, one of these threads unmaps the rings; where it has interrupted the
 /// thread that polls in the midst of a burst, the driver of DPDK 22.11 then reads memory that is unmapped.
-fn beside(eal: &str, cpu: usize) -> String {
+fn beside(eal: &str, cpus: &[usize]) -> String {
     let placed = eal.split_whitespace().any(|word| word == "--lcores" || word.starts_with("--lcores="));
-    if placed { eal.into() } else { format!("--lcores=0@{cpu} {eal}") }
+    match cpus {
+        _ if placed => eal.into(),
+        [cpu] => format!("--lcores=0@{cpu} {eal}"),
+        cpus => {
+            let cpus: Vec<_> = cpus.iter().map(usize::to_string).collect();
+            format!("--lcores=0@({}) {eal}", cpus.join(","))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -282,8 +353,39 @@ mod tests {
 
     #[test]
     fn threads_of_eal_keep_off_the_core() {
-        assert_eq!(beside("-m 8 --no-huge", 3), "--lcores=0@3 -m 8 --no-huge");
-        assert_eq!(beside("--lcores 0@1,1@2 -m 8", 3), "--lcores 0@1,1@2 -m 8");
+        assert_eq!(beside("-m 8 --no-huge", &[3]), "--lcores=0@3 -m 8 --no-huge");
+        assert_eq!(beside("-m 8", &[3, 5]), "--lcores=0@(3,5) -m 8");
+        assert_eq!(beside("--lcores 0@1,1@2 -m 8", &[3]), "--lcores 0@1,1@2 -m 8");
+    }
+
+    /// The name lists CPUs, or the options do.
+    #[test]
+    fn cores_are_those_of_the_name_or_of_the_options() {
+        let polling = |device: &str, cores, cpus: &[usize]| {
+            let polling = PollArguments { cores, cpus: cpus.to_vec() };
+            let device = device.parse().map_err(BenchError::from);
+            device.and_then(|device| polling.of(&device)).map_err(|error| error.to_string())
+        };
+        let found = |cores, cpus: &[usize]| Ok(Polling { cores, cpus: cpus.to_vec() });
+        assert_eq!(polling("ring", None, &[]), found(1, &[]));
+        assert_eq!(polling("ring", Some(3), &[7]), found(3, &[7]));
+        assert_eq!(polling("ring,cores=4+2", None, &[]), found(2, &[4, 2]));
+        for (cores, cpus) in [(Some(2), &[][..]), (None, &[4])] {
+            let error = polling("ring,cores=4+2", cores, cpus).unwrap_err();
+            assert!(error.contains("leave that out, or --cores and --cpus"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_end_has_a_cpu_for_each_core() {
+        let all: Vec<_> = core_affinity::get_core_ids().unwrap().iter().map(|cpu| cpu.id).collect();
+        let end = |end: fn(SocketAddr) -> End| end(SocketAddr::from(([198, 18, 0, 1], 7)));
+        let cpus =
+            |end: End, cores, cpus: &[usize]| end.cpus(&Polling { cores, cpus: cpus.to_vec() }).unwrap();
+        let (connecting, listening) = (end(End::Connecting), end(End::Listening));
+        assert_eq!(cpus(connecting, all.len(), &[]), all);
+        assert_eq!(cpus(listening, 1, &[]), all[all.len() - 1..]);
+        assert_eq!(cpus(listening, 3, &all[..1]), [all[0]; 3]);
     }
 
     #[test]

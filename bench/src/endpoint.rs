@@ -1,6 +1,7 @@
 //! A core on a thread of its own, or two cores on one thread, with work of the benchmark between their polls.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Duration;
@@ -26,6 +27,8 @@ pub struct Driver {
     sleeps: bool,
     /// Connections are being set up, by other threads, which share the CPUs with those that poll.
     setting_up: bool,
+    /// Other threads poll on the same CPU.
+    gives_way: bool,
 }
 
 /// The pause of a thread that polls while nothing is measured: the threads that set up get the CPU.
@@ -54,12 +57,18 @@ impl OtherEnd {
 impl Driver {
     /// Drives `core` alone.
     pub fn new(core: CoreDriver<BenchDevice>) -> Self {
-        Self { core: Some(core), other: None, sleeps: false, setting_up: false }
+        Self { core: Some(core), other: None, sleeps: false, setting_up: false, gives_way: false }
     }
 
     /// Returns the same driver; its thread sleeps while there is nothing to do if `sleeps`.
     pub fn sleeping(self, sleeps: bool) -> Self {
         Self { sleeps, ..self }
+    }
+
+    /// Returns the same driver; if it `gives_way`, other threads that poll on its CPU go on while there is
+    /// nothing to do.
+    pub fn giving_way(self, gives_way: bool) -> Self {
+        Self { gives_way, ..self }
     }
 
     /// Returns true if its thread sleeps while there is nothing to do.
@@ -80,9 +89,16 @@ impl Driver {
         // A pause of the processor takes longer than a poll on recent ones, and a frame waits for its end.
         if self.sleeps {
             self.sleep();
-        } else if self.setting_up {
+        } else if self.is_setting_up() {
             thread::sleep(NAP);
+        } else if self.gives_way {
+            thread::yield_now();
         }
+    }
+
+    /// Returns true if connections are being set up at all ends that it drives.
+    fn is_setting_up(&self) -> bool {
+        self.setting_up && self.other.as_ref().is_none_or(|other| other.driver.setting_up)
     }
 
     #[cold]
@@ -136,6 +152,15 @@ impl Driver {
     /// Makes `call`, which waits for this core, on another thread, and polls until it returns.
     pub fn run<T: Send>(&mut self, call: impl FnOnce() -> T + Send) -> T {
         self.run_until(call, || false)
+    }
+
+    /// Polls until `flag` is set by another thread. Nothing is measured meanwhile.
+    pub fn poll_until(&mut self, flag: &AtomicBool) {
+        while !flag.load(Ordering::Acquire) {
+            if !self.poll_once() {
+                thread::sleep(NAP);
+            }
+        }
     }
 
     fn run_until<T: Send>(&mut self, call: impl FnOnce() -> T + Send, gives_up: impl Fn() -> bool) -> T {

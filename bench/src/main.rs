@@ -13,6 +13,7 @@ mod floor;
 mod instructions;
 mod lane;
 mod line_rate;
+mod link;
 mod notices;
 mod pattern;
 mod perftest;

@@ -1,10 +1,11 @@
 //! Which CPUs poll, and which are left to everything else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use std::{fmt, fs, thread};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use warpline_tools::output::note;
 
 use crate::error::BenchError;
 
@@ -45,6 +46,32 @@ impl Placement {
         }
     }
 
+    /// Places the ends of each of `cores` cores, as [`choose`](Self::choose) does where it is one. Of several
+    /// each end of each core has a CPU if so many are wanted, or may be used where none are wanted; else
+    /// both ends of a core have one, in turn.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`choose`](Self::choose); [`CommandError::Options`](warpline_tools::error::CommandError::Options)
+    /// if more are wanted than there are ends.
+    pub fn of_cores(wanted: &[usize], cores: usize) -> Result<Vec<Self>, BenchError> {
+        check_count(wanted, 2 * cores)?;
+        if cores == 1 {
+            return Ok(vec![Self::choose(wanted)?]);
+        }
+        let mut cpus = for_cores(wanted, 2 * cores)?;
+        let mut seen = BTreeSet::new();
+        cpus.retain(|cpu| seen.insert(*cpu));
+        let place = |core| {
+            if cpus.len() >= 2 * cores {
+                Self::Apart { near: cpus[core], far: cpus[cores + core] }
+            } else {
+                Self::Together(cpus[core % cpus.len()])
+            }
+        };
+        Ok((0..cores).map(place).collect())
+    }
+
     /// Returns the CPUs that poll.
     pub fn cpus(&self) -> Vec<usize> {
         match *self {
@@ -63,6 +90,44 @@ impl fmt::Display for Placement {
             Self::Together(cpu) => write!(formatter, "polling: CPU {cpu}, both ends in one loop"),
         }
     }
+}
+
+/// Refuses more CPUs than there are loops to poll on them.
+fn check_count(wanted: &[usize], loops: usize) -> Result<(), BenchError> {
+    if wanted.len() <= loops {
+        return Ok(());
+    }
+    let count = wanted.len();
+    Err(BenchError::options(format!("--cpus lists {count} CPUs, and {loops} are polled on at most")))
+}
+
+/// Returns all CPUs that poll, each once, in the order of their numbers.
+pub fn cpus_of(placements: &[Placement]) -> Vec<usize> {
+    placements.iter().flat_map(Placement::cpus).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// Says where the ends of each core are polled.
+pub fn words(placements: &[Placement]) -> String {
+    let [first, .., _] = placements else { return placements.iter().map(Placement::to_string).collect() };
+    let (cores, cpus) = (placements.len(), ranges(&cpus_of(placements)));
+    match first {
+        Placement::Apart { .. } => format!("polling: CPU {cpus}, one for each end of {cores} cores"),
+        Placement::Together(_) => {
+            format!("polling: CPU {cpus}, both ends of each of {cores} cores in one loop")
+        }
+    }
+}
+
+/// Returns true if so many loops are more than the CPUs among `cpus`, and says so on standard error: they take
+/// turns then.
+pub fn is_crowded(loops: usize, cpus: &[usize]) -> bool {
+    let cpus: Vec<_> = cpus.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
+    let crowded = loops > cpus.len();
+    if crowded {
+        let cpus = ranges(&cpus);
+        note!("warning: {loops} loops poll on CPU {cpus}: they take turns, and give way while idle");
+    }
+    crowded
 }
 
 /// Returns the CPUs whose threads poll `cores` cores: those named in `wanted`, or else as many of those that
@@ -247,6 +312,29 @@ mod tests {
             assert_eq!(inherited(&[*first]), rest);
         }
         assert_eq!(allowed_cpus(), all, "this thread did not ask for it");
+    }
+
+    /// The ends of cores have a CPU each only if there are enough for all.
+    #[test]
+    fn cores_are_placed_on_the_cpus_in_turn() {
+        let first = allowed_cpus()[0];
+        assert_eq!(Placement::of_cores(&[first], 1).unwrap(), [Placement::Together(first)]);
+        assert_eq!(Placement::of_cores(&[first], 3).unwrap(), [Placement::Together(first); 3]);
+        let wanted = [first; 4];
+        assert_eq!(Placement::of_cores(&wanted, 2).unwrap(), [Placement::Together(first); 2]);
+        if let [near, far, other_near, other_far, ..] = allowed_cpus()[..] {
+            let placed = Placement::of_cores(&[near, other_near, far, other_far], 2).unwrap();
+            let ends =
+                [(near, far), (other_near, other_far)].map(|(near, far)| Placement::Apart { near, far });
+            assert_eq!(placed, ends);
+        }
+        let error = Placement::of_cores(&wanted, 1).unwrap_err().to_string();
+        assert_eq!(error, "--cpus lists 4 CPUs, and 2 are polled on at most");
+        let placements = [Placement::Together(5), Placement::Together(2), Placement::Together(5)];
+        assert_eq!(cpus_of(&placements), [2, 5]);
+        assert_eq!(words(&placements), "polling: CPU 2,5, both ends of each of 3 cores in one loop");
+        assert_eq!(words(&placements[..1]), placements[0].to_string());
+        assert_eq!([is_crowded(3, &[2, 5]), is_crowded(2, &[2, 5])], [true, false]);
     }
 
     #[test]

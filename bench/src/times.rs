@@ -29,6 +29,11 @@ impl Times {
         self.0.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(LONGEST_NS));
     }
 
+    /// Records all times of `other` too.
+    pub fn add(&mut self, other: &Self) {
+        self.0 += &other.0;
+    }
+
     /// Returns the number of pings.
     pub fn count(&self) -> u64 {
         self.0.len()
@@ -96,5 +101,9 @@ mod tests {
         assert!(counts.is_sorted_by(|a, b| a.0 < b.0) && counts[0].0 >= 1.0);
         times.record(Duration::from_secs(1_000_000));
         assert_eq!(times.count(), 1001, "an absurd one counts too");
+        let mut both = Times::default();
+        both.record(Duration::from_nanos(5));
+        both.add(&times);
+        assert_eq!((both.count(), both.min_us()), (1002, 0.005));
     }
 }

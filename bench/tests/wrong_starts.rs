@@ -163,7 +163,7 @@ const WRONG: &[Wrong] = &[
     ),
     usage(
         "write-bw --cpus all",
-        "invalid value 'all' for '--cpus <CPU>...': 'all' is no CPU: this process may use {CPUS}",
+        "invalid value 'all' for '--cpus <CPU>': 'all' is no CPU: this process may use {CPUS}",
     ),
     failure(
         "write-bw --json /nonexistent/report",

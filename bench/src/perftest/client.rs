@@ -1,11 +1,12 @@
 //! The end that connects, and measures.
 
 use std::net::SocketAddr;
-use std::ops::{ControlFlow, Range};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use crossbeam::utils::CachePadded;
 use warpline::{Advertisement, ConnectConfig, ConnectError, Device, Revision};
 use warpline_tools::interrupt;
 
@@ -15,6 +16,7 @@ use super::plan::{Figure, Plan};
 use super::rotation::Rotation;
 use super::settings::Settings;
 use super::supplies::Supplies;
+use crate::at_core::LocalPorts;
 use crate::endpoint::{Driver, received};
 use crate::error::BenchError;
 
@@ -23,33 +25,45 @@ const TURNS: u32 = 64;
 /// The time over which the peak rate is taken.
 const PEAK_WINDOW: Duration = Duration::from_millis(10);
 
-/// Connects the queue pairs of `plan` with these numbers, each to the address that `peer_of` returns for it,
-/// and agrees with the target on their buffers.
+/// Connects the queue pairs of `plan` to `peers`, each to one, and agrees with the target on their buffers.
+/// They are at the core of either end that the plan names, if it does, from one of `ports` each.
 ///
 /// # Errors
 ///
 /// [`BenchError`].
 pub fn connect(
     device: &Device,
-    peer_of: impl Fn(u32) -> SocketAddr,
+    peers: &[SocketAddr],
     settings: &Settings,
     plan: &Plan,
-    numbers: Range<u32>,
+    ports: &mut LocalPorts,
 ) -> Result<Vec<Lane>, BenchError> {
-    let supplies = Supplies::new(device, plan).reporting_together(numbers.len() as u32);
-    numbers.map(|number| connect_one(peer_of(number), settings, &supplies)).collect()
+    let supplies = Supplies::new(device, plan).reporting_together(peers.len() as u32);
+    peers.iter().map(|peer| connect_one(device, *peer, settings, &supplies, ports)).collect()
 }
 
-fn connect_one(peer: SocketAddr, settings: &Settings, supplies: &Supplies) -> Result<Lane, BenchError> {
+fn connect_one(
+    device: &Device,
+    peer: SocketAddr,
+    settings: &Settings,
+    supplies: &Supplies,
+    ports: &mut LocalPorts,
+) -> Result<Lane, BenchError> {
     let mut lane = Lane::new(supplies, settings, Role::Connecting)?;
+    let core = supplies.plan.core;
     let config = ConnectConfig {
+        core,
         markers: settings.common.markers.is_on(),
         private_data: supplies.plan.encode(lane.advertisement()?),
         timeout: lane.timeout(),
         ..ConnectConfig::default()
     };
     let config = settings.common.setup.connect(Revision::TwoThenOne, config);
-    let connected = lane.qp.connect(peer, &config).map_err(|error| match &error {
+    let connected = match core {
+        None => lane.qp.connect(peer, &config),
+        Some(_) => ports.connect(device, &lane.qp, peer, &config),
+    };
+    let connected = connected.map_err(|error| match &error {
         ConnectError::Rejected { private_data, .. } if !private_data.is_empty() => {
             BenchError::Peer(String::from_utf8_lossy(private_data).into_owned())
         }
@@ -69,16 +83,66 @@ pub struct Run {
     pub messages: Option<u64>,
     /// The time for them; `None` to go on until it is stopped.
     pub duration: Option<Duration>,
+    /// Others stream beside the pings, if not at this core.
+    pub has_beside: bool,
     /// All times are kept in their order.
     pub keeps_times: bool,
-    /// Messages that are complete, for others to see.
-    pub progress: Arc<AtomicU64>,
+    /// What the cores that measure share.
+    pub progress: Arc<Progress>,
+}
+
+/// How far the cores that measure have come, for others to see.
+#[derive(Debug)]
+pub struct Progress {
+    /// Messages that are complete, by core.
+    messages: Vec<CachePadded<AtomicU64>>,
+    /// How often a core has come to a point where it waits for all others.
+    met: AtomicUsize,
+    /// Cores that measure.
+    cores: usize,
+    /// One has failed: the others need not go on.
+    failed: AtomicBool,
+}
+
+impl Progress {
+    /// Returns the progress of `measuring` cores of those of a device, whose number is `cores`.
+    pub fn new(cores: usize, measuring: usize) -> Self {
+        let messages = (0..cores).map(|_| CachePadded::default()).collect();
+        Self { messages, met: AtomicUsize::new(0), cores: measuring, failed: AtomicBool::new(false) }
+    }
+
+    /// Returns the messages that are complete at all cores.
+    pub fn messages(&self) -> u64 {
+        self.messages.iter().map(|messages| messages.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Says how many are complete at a core.
+    fn set_messages(&self, core: usize, messages: u64) {
+        self.messages[core].store(messages, Ordering::Relaxed);
+    }
+
+    /// Says that a core has come to its next meeting point.
+    pub fn arrive(&self) {
+        self.met.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Returns true if all cores have come to the meeting point `number`, counted from 1.
+    pub fn have_met(&self, number: usize) -> bool {
+        self.met.load(Ordering::Acquire) >= number * self.cores
+    }
+
+    /// Returns true if a core has failed.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
 }
 
 impl Run {
     /// Returns true if it is to end after `active`, or the command is to end.
     pub fn is_over(&self, active: Duration) -> bool {
-        self.duration.is_some_and(|duration| active >= duration) || interrupt::is_requested()
+        self.duration.is_some_and(|duration| active >= duration)
+            || interrupt::is_requested()
+            || self.progress.has_failed()
     }
 }
 
@@ -101,7 +165,32 @@ pub struct Measured {
     pub alone: Option<Alone>,
 }
 
-/// Work for the core of the end that measures: the queue pairs, and the channel back.
+impl Measured {
+    /// Returns the sum of what several cores have measured at the same time, which is the longest of theirs.
+    pub fn sum(parts: Vec<Self>) -> Self {
+        let mut sum = Self::default();
+        for part in parts {
+            sum.active = sum.active.max(part.active);
+            sum.messages += part.messages;
+            sum.peak_messages_per_s += part.peak_messages_per_s;
+            sum.compared_bytes += part.compared_bytes;
+            sum.corrupt_bytes += part.corrupt_bytes;
+            if let Some(part) = part.pings {
+                let pings = sum.pings.get_or_insert_default();
+                pings.times.add(&part.times);
+                pings.in_order.extend(part.in_order);
+            }
+            if let Some(part) = part.alone {
+                let alone = sum.alone.get_or_insert_default();
+                alone.times.add(&part.times);
+                alone.messages_beside += part.messages_beside;
+            }
+        }
+        sum
+    }
+}
+
+/// Work for a core of the end that measures: the queue pairs, and the channel back.
 pub struct Job {
     /// The queue pairs, connected.
     pub lanes: Vec<Lane>,
@@ -110,12 +199,23 @@ pub struct Job {
     /// What to measure.
     pub run: Run,
     /// Takes the result, and all queue pairs to be closed by a thread that need not poll.
-    pub answer: mpsc::Sender<(Vec<Lane>, Result<Measured, BenchError>)>,
+    pub answer: mpsc::Sender<Answer>,
 }
 
-/// Returns the work between polls: does the jobs that come over `jobs`. If the command is to end while it is
-/// `connecting`, the core is given up, and so is the connection.
+/// What comes back from a core.
+pub struct Answer {
+    /// The core.
+    pub core: usize,
+    /// All queue pairs.
+    pub lanes: Vec<Lane>,
+    /// The result.
+    pub measured: Result<Measured, BenchError>,
+}
+
+/// Returns the work of `core` between polls: does the jobs that come over `jobs`. If the command is to end
+/// while it is `connecting`, the core is given up, and so is the connection.
 pub fn work(
+    core: usize,
     jobs: mpsc::Receiver<Job>,
     connecting: Arc<AtomicBool>,
 ) -> impl FnMut(&mut Driver) -> ControlFlow<()> + Send {
@@ -123,11 +223,16 @@ pub fn work(
         if interrupt::is_requested() && connecting.load(Ordering::Relaxed) {
             driver.give_up();
         }
+        driver.set_up(true);
         if let Some(Job { mut lanes, mut beside, run, answer }) = received(&jobs)? {
-            let measured = measure(driver, &mut lanes, &mut beside, &run);
+            driver.set_up(false);
+            let measured = measure(driver, core, &mut lanes, &mut beside, &run);
+            if measured.is_err() {
+                run.progress.failed.store(true, Ordering::Relaxed);
+            }
             lanes.append(&mut beside);
             // Fails only when the program is ending.
-            let _ = answer.send((lanes, measured));
+            let _ = answer.send(Answer { core, lanes, measured });
         }
         ControlFlow::Continue(())
     }
@@ -135,6 +240,7 @@ pub fn work(
 
 fn measure(
     driver: &mut Driver,
+    core: usize,
     lanes: &mut [Lane],
     beside: &mut [Lane],
     run: &Run,
@@ -144,7 +250,7 @@ fn measure(
     }
     let mut measured = match (run.plan.figure, &mut *lanes) {
         (Figure::Latency, [lane]) => latency::measure(driver, lane, beside, run)?,
-        _ => stream(driver, lanes, run)?,
+        _ => stream(driver, core, lanes, run)?,
     };
     finish(driver, lanes)?;
     for lane in lanes {
@@ -164,7 +270,7 @@ fn measure(
 }
 
 /// Keeps all lanes busy until the time or the messages are used up, and everything sent is complete.
-fn stream(driver: &mut Driver, lanes: &mut [Lane], run: &Run) -> Result<Measured, BenchError> {
+fn stream(driver: &mut Driver, core: usize, lanes: &mut [Lane], run: &Run) -> Result<Measured, BenchError> {
     let mut clock = Clock::start();
     let (mut turns, mut stopped) = (0u32, false);
     let mut peak = Peak::default();
@@ -182,7 +288,7 @@ fn stream(driver: &mut Driver, lanes: &mut [Lane], run: &Run) -> Result<Measured
         if turns.is_multiple_of(turns_uncounted) || driver.sleeps() {
             let active = clock.active();
             let messages = rotation.completed();
-            run.progress.store(messages, Ordering::Relaxed);
+            run.progress.set_messages(core, messages);
             if !stopped {
                 peak.record(active, messages);
             }

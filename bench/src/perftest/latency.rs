@@ -30,7 +30,7 @@ pub struct Pings {
 }
 
 /// Pings alone, before others streamed beside them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Alone {
     /// The distribution of their latencies.
     pub times: Times,
@@ -51,9 +51,10 @@ pub fn measure(
     run: &Run,
 ) -> Result<Measured, BenchError> {
     let alone = ping_all(driver, lane, &mut Bulk::none(driver), run)?;
-    if beside.is_empty() {
+    if !run.has_beside {
         return Ok(alone);
     }
+    meet(driver, run, 1, &mut Bulk::none(driver))?;
     if interrupt::is_requested() {
         return Err(BenchError::interrupted());
     }
@@ -61,9 +62,23 @@ pub fn measure(
     let before = bulk.completed();
     let measured = ping_all(driver, lane, &mut bulk, run)?;
     let messages_beside = bulk.completed() - before;
+    meet(driver, run, 2, &mut bulk)?;
     bulk.finish(driver)?;
     let times = alone.pings.unwrap_or_default().times;
     Ok(Measured { alone: Some(Alone { times, messages_beside }), ..measured })
+}
+
+/// Polls until all cores have come to the meeting point `number`, while `bulk` streams: nothing streams while
+/// another core pings alone, and everything does while one pings beside it.
+fn meet(driver: &mut Driver, run: &Run, number: usize, bulk: &mut Bulk<'_>) -> Result<(), BenchError> {
+    run.progress.arrive();
+    while !run.progress.have_met(number) && !run.progress.has_failed() && !interrupt::is_requested() {
+        bulk.turn()?;
+        if !driver.poll_once() {
+            driver.pause();
+        }
+    }
+    Ok(())
 }
 
 /// Makes pings until the time or the messages are used up, while `bulk` streams.

@@ -22,8 +22,10 @@
 //! Atomic Operations are compared as they come. `--verify all` compares everything: the stream then pauses
 //! when the region is full.
 //!
-//! Each end has one core on a thread that polls, posts and verifies: no other thread touches the data. With
-//! both ends in one process and a single free CPU, one thread does so for both.
+//! Each end has a core, or several, each on a thread that polls, posts and verifies: no other thread touches
+//! the data. With both ends in one process and a single free CPU, one thread does so for both. Queue pairs are
+//! placed over the cores in turn, at both ends. Those of a core share a Protection Domain, a completion queue
+//! and a shared receive queue, if there is one, and nothing with those of others.
 
 mod arguments;
 mod budget;
@@ -46,21 +48,25 @@ mod verify;
 mod words;
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::ops::{ControlFlow, Range};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
+use std::thread::Scope;
 use std::time::Duration;
 
-use warpline::{Device, DeviceConfig, DeviceName, Statistics, open};
+use warpline::{CoreDriver, Device, DeviceConfig, DeviceName, Statistics, open};
 use warpline_tools::interrupt;
 use warpline_tools::output::{OutputFile, note, say};
 
-use crate::arguments::{End, Ends, RunFiles};
+use crate::arguments::{End, Ends, Polling, RunFiles};
+use crate::at_core::LocalPorts;
 use crate::device::{self, BenchDevice, config};
 use crate::endpoint::{Driver, Endpoint};
 use crate::error::BenchError;
+use crate::link::{Link, Started};
 use crate::notices::Notices;
-use crate::placement::{Placement, keep_off};
-use client::{Job, Run};
+use crate::placement::{Placement, cpus_of, is_crowded, keep_off, words};
+use client::{Job, Measured, Progress, Run};
 use lane::Lane;
 use plan::Plan;
 use report::{Report, compared_line, heading};
@@ -71,13 +77,17 @@ pub use settings::Settings;
 
 /// The first port of the target on a ring.
 const PORT: u16 = 7471;
-/// Connections to one port of the target on a ring: a little fewer than there are local ports, which those in
-/// TIME-WAIT keep for a minute.
+/// Connections of a core to one port of the target on a ring: a little fewer than there are local ports,
+/// which those in TIME-WAIT keep for a minute.
 const CONNECTIONS_OF_PORT: u32 = 16_000;
+/// The same of several cores together, each of which has a part of the ports. Of those another part leads to
+/// the core of the target that is wanted: with 3 cores 4,000 connections are of one port, and with 64, 187.
+const CONNECTIONS_OF_CORES: u32 = 12_000;
 
 /// Returns the port of the target on a ring that the queue pair `index` connects to.
-const fn ring_port(index: u32) -> u16 {
-    PORT + (index / CONNECTIONS_OF_PORT) as u16
+const fn ring_port(index: u32, cores: u32) -> u16 {
+    let connections = if cores == 1 { CONNECTIONS_OF_PORT } else { CONNECTIONS_OF_CORES / cores };
+    PORT + (index / connections) as u16
 }
 
 /// Measures and reports.
@@ -88,178 +98,207 @@ const fn ring_port(index: u32) -> u16 {
 pub fn run(settings: impl Into<Settings>) -> Result<(), BenchError> {
     let mut settings = settings.into();
     settings.check()?;
-    let RunFiles { pcap, json } = settings.common.run.open_files()?;
     let (name, end) = match settings.common.device.ends(PORT)? {
         Ends::Both(ring) => {
+            let polling = settings.take_polling(&ring)?;
+            let files = settings.common.run.open_files()?;
             settings.check_room(&ring)?;
-            return run_ring(settings, &ring, RunFiles { pcap, json });
+            return run_ring(settings, &polling, &ring, files);
         }
         Ends::One(name, end) => (name, end),
     };
+    let polling = settings.take_polling(&name)?;
+    let RunFiles { pcap, json } = settings.common.run.open_files()?;
     settings.check_room(&name)?;
-    let cpu = end.cpu(&settings.common.run.cpus)?;
-    let port = settings.common.device.open_port(&name, cpu)?;
-    keep_off(&[cpu]);
-    settings.common.run.cpus = vec![cpu];
-    let device = BenchDevice::new(port, pcap, name.kind().word())?;
+    let cpus = end.cpus(&polling)?;
+    let link = settings.common.device.open_port(&name, &cpus, pcap)?;
+    keep_off(&cpus);
     let config = config(settings.common.crc, name.config());
+    settings.common.run.polling.cpus = cpus;
     match end {
-        End::Listening(local) => run_target(&settings, device, &config, local, cpu),
-        End::Connecting(peer) => {
-            let near = Near { name: &name, device, config, cpu };
-            run_client(&settings, near, peer, json, None)
-        }
+        End::Listening(local) => run_target(&settings, link, &config, local),
+        End::Connecting(peer) => run_client(&settings, &name, link, &config, peer, json),
     }
 }
 
-/// The end that is written to, when it is in this process too.
-struct RingTarget<'r> {
-    device: &'r Device,
-    /// Its core and its work, if the other end's thread polls both.
-    polled_here: Option<(Driver, target::Work)>,
-    /// Set when no connection will come any more: the target would wait for ever.
-    cancelled: &'r AtomicBool,
-}
-
-/// Runs both ends in this process, each on a CPU of its own where two are free.
-fn run_ring(mut settings: Settings, ring: &DeviceName, files: RunFiles) -> Result<(), BenchError> {
-    let placement = Placement::choose(&settings.common.run.cpus)?;
-    settings.common.run.cpus = placement.cpus();
+/// Runs both ends in this process, each on a CPU of its own where there are enough that are free.
+fn run_ring(
+    mut settings: Settings,
+    polling: &Polling,
+    ring: &DeviceName,
+    files: RunFiles,
+) -> Result<(), BenchError> {
+    let placements = Placement::of_cores(&polling.cpus, polling.cores)?;
+    let cpus = cpus_of(&placements);
+    let gives_way = is_crowded(placements.len(), &cpus);
+    settings.common.run.polling.cpus = cpus;
     let settings = &settings;
     let eal = settings.common.device.start_eal()?;
-    keep_off(&placement.cpus());
+    keep_off(&settings.common.run.polling.cpus);
     say!("memory: {}", eal.memory_mode());
-    say!("{placement}");
-    let wire = open::wire_config(ring);
-    let (near, far) = open::ring_pair(eal, &wire)?;
-    let near = BenchDevice::new(near, files.pcap, "ring")?;
-    let far = BenchDevice::new(far, None, "ring")?;
+    say!("{}", words(&placements));
+    let [near, far] = Link::wire(eal, &open::wire_config(ring), polling.cores, files.pcap)?;
     let [near_config, far_config] =
         [1, 2].map(|host| config(settings.common.crc, device::on_ring(ring, host)));
-    let (target, driver) = Device::start_manual(far, &far_config)?;
-    let peer = SocketAddr::new(far_config.addresses[0].address, PORT);
-    let cancelled = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let (lanes, step) = target::work(|| false);
-        let driver = Driver::new(driver).sleeping(settings.common.events);
-        let (cpu, core, mut polled_here) = match placement {
-            Placement::Apart { near, far } => (near, Some(Endpoint::start(scope, driver, far, step)), None),
-            Placement::Together(cpu) => (cpu, None, Some((driver, step))),
-        };
-        let (ready, is_ready) = mpsc::channel::<()>();
-        let server = scope.spawn({
-            let (target, cancelled) = (target.clone(), &cancelled);
-            move || {
-                let is_over = || cancelled.load(Ordering::Relaxed);
-                target::serve(
-                    &target,
-                    PORT..=ring_port(settings.queue_pairs() - 1),
-                    settings,
-                    &lanes,
-                    is_over,
-                    || drop(ready),
-                )
-            }
-        });
-        // A target that has failed reports that itself: in either case the channel ends.
-        let _ = match &mut polled_here {
-            Some((driver, _)) => driver.run(move || is_ready.recv()),
-            None => is_ready.recv(),
-        };
-        let target = RingTarget { device: &target, polled_here, cancelled: &cancelled };
-        let near = Near { name: ring, device: near, config: near_config, cpu };
-        let measured = run_client(settings, near, peer, files.json, Some(target));
-        if measured.is_err() || interrupt::is_requested() {
-            cancelled.store(true, Ordering::Relaxed);
+    let (near, far) = (near.start(&near_config)?, far.start(&far_config)?);
+    let reports = std::thread::scope(|scope| {
+        let connecting = Arc::new(AtomicBool::new(false));
+        let (lanes, target_works) = target::work(settings.cores, || false);
+        let (jobs, client_works) = client_works(near.cores.len(), &connecting);
+        let driver = |core| Driver::new(core).sleeping(settings.common.events).giving_way(gives_way);
+        let near_cores = near.cores.into_iter().map(driver).zip(client_works);
+        let far_cores = far.cores.into_iter().map(driver).zip(target_works);
+        let (mut clients, mut targets) = (Vec::new(), Vec::new());
+        for ((placement, (near, client)), (far, target)) in placements.iter().zip(near_cores).zip(far_cores) {
+            clients.push(match *placement {
+                Placement::Together(cpu) => {
+                    Endpoint::start(scope, near.with_other_end(far, target), cpu, client)
+                }
+                Placement::Apart { near: near_cpu, far: far_cpu } => {
+                    targets.push(Endpoint::start(scope, far, far_cpu, target));
+                    Endpoint::start(scope, near, near_cpu, client)
+                }
+            });
         }
-        let served = server.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let peer = SocketAddr::new(far_config.addresses[0].address, PORT);
+        let (target, device) = (&far.device, &near.device);
+        let client = Client::new(settings, ring, device, peer, Some(target), jobs, connecting);
+        let (measured, served) = measure_and_serve(client, target, lanes);
         if let (Err(_), Err(error)) = (&measured, &served) {
             note!("warpline-bench: target: {error}");
         }
-        if let Some(core) = core {
-            say!("{}", tcp_summary("target", &core.join()?.own));
+        say_counters("client", clients)?;
+        say_counters("target", targets)?;
+        let measured = measured?;
+        served?;
+        Ok::<_, BenchError>(measured)
+    })?;
+    report(settings, &reports, files.json)
+}
+
+/// Has `target` take the connections of `client`, both in this process, until it has measured all. Returns
+/// its reports, and what the target has found to be wrong. Threads that poll both ends go on until `lanes` is
+/// dropped.
+fn measure_and_serve(
+    mut client: Client<'_>,
+    target: &Device,
+    lanes: target::Lanes,
+) -> (Result<Vec<Report>, BenchError>, Result<u64, BenchError>) {
+    let settings = client.settings;
+    // The target is to end though no connection comes: it would wait for ever.
+    let cancelled = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (ready, is_ready) = mpsc::channel::<()>();
+        let server = scope.spawn(move || {
+            let is_over = || cancelled.load(Ordering::Relaxed);
+            let ports = PORT..=ring_port(settings.queue_pairs() - 1, settings.cores);
+            target::serve(target, ports, settings, &lanes, is_over, || drop(ready))
+        });
+        // A target that has failed reports that itself: in either case the channel ends.
+        let _ = is_ready.recv();
+        let measured = client.measure_all();
+        if measured.is_err() || interrupt::is_requested() {
+            cancelled.store(true, Ordering::Relaxed);
         }
-        measured.and(served.map(drop))
+        drop(client);
+        (measured, server.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })
+}
+
+/// Returns the channels to the work of each of `cores` cores of the end that connects, and that work.
+fn client_works(cores: usize, connecting: &Arc<AtomicBool>) -> (Vec<mpsc::Sender<Job>>, Vec<target::Work>) {
+    let works = (0..cores).map(|core| {
+        let (jobs, taken) = mpsc::channel();
+        let work: target::Work = Box::new(client::work(core, taken, connecting.clone()));
+        (jobs, work)
+    });
+    works.unzip()
+}
+
+/// Waits for the cores of an end, and says what each has counted.
+fn say_counters(end: &str, cores: Vec<Endpoint<'_>>) -> Result<(), BenchError> {
+    let several = cores.len() > 1;
+    let counters: Vec<_> = cores.into_iter().map(Endpoint::join).collect();
+    for (core, counters) in counters.into_iter().enumerate() {
+        let counters = counters?;
+        let of_core = if several { format!(" core {core}") } else { String::new() };
+        say!("{end}{of_core}: {}", tcp_summary(&counters.own));
+        if let Some(target) = &counters.other {
+            say!("target{of_core}: {}", tcp_summary(target));
+        }
+    }
+    Ok(())
 }
 
 fn run_target(
     settings: &Settings,
-    device: BenchDevice,
+    link: Link,
     config: &DeviceConfig,
     local: SocketAddr,
-    cpu: usize,
 ) -> Result<(), BenchError> {
-    let (device, driver) = Device::start_manual(device, config)?;
+    let Started { device, cores } = link.start(config)?;
     let _notices = Notices::print(&device);
     let corrupt = std::thread::scope(|scope| {
-        let (lanes, step) = target::work(interrupt::is_requested);
-        let driver = Driver::new(driver).sleeping(settings.common.events);
-        let core = Endpoint::start(scope, driver, cpu, step);
+        let (lanes, works) = target::work(settings.cores, interrupt::is_requested);
+        let endpoints = start_cores(scope, settings, cores, works);
         note!("waiting at {local}");
         let over = interrupt::is_requested;
         let ports = local.port()..=local.port();
         let served = target::serve(&device, ports, settings, &lanes, over, || ());
         drop(lanes);
-        let counters = core.join()?;
-        say!("{}", tcp_summary("target", &counters.own));
+        say_counters("target", endpoints)?;
         served
     })?;
     if corrupt > 0 { Err(BenchError::Corrupt(corrupt)) } else { Ok(()) }
 }
 
-/// The end that connects, before it is started.
-struct Near<'n> {
-    name: &'n DeviceName,
-    device: BenchDevice,
-    config: DeviceConfig,
-    /// The CPU that polls it.
-    cpu: usize,
-}
-
 fn run_client(
     settings: &Settings,
-    near: Near<'_>,
+    name: &DeviceName,
+    link: Link,
+    config: &DeviceConfig,
     peer: SocketAddr,
     json: Option<OutputFile>,
-    ring: Option<RingTarget<'_>>,
 ) -> Result<(), BenchError> {
-    let (device, driver) = Device::start_manual(near.device, &near.config)?;
-    let (target, polled_here, cancelled) = match ring {
-        Some(ring) => (Some(ring.device), ring.polled_here, Some(ring.cancelled)),
-        None => (None, None, None),
-    };
-    let _notices = target.is_none().then(|| Notices::print(&device));
-    let driver = Driver::new(driver).sleeping(settings.common.events);
-    let driver = match polled_here {
-        Some((other, step)) => driver.with_other_end(other, step),
-        None => driver,
-    };
+    let Started { device, cores } = link.start(config)?;
+    let _notices = Notices::print(&device);
     let reports = std::thread::scope(|scope| {
-        let (jobs, taken) = mpsc::channel();
         let connecting = Arc::new(AtomicBool::new(false));
-        let core = Endpoint::start(scope, driver, near.cpu, client::work(taken, connecting.clone()));
-        let client = Client { settings, name: near.name, device: &device, peer, target, jobs, connecting };
+        let (jobs, works) = client_works(cores.len(), &connecting);
+        let endpoints = start_cores(scope, settings, cores, works);
+        let mut client = Client::new(settings, name, &device, peer, None, jobs, connecting);
         let measured = client.measure_all();
-        if let Some(cancelled) = cancelled
-            && (measured.is_err() || interrupt::is_requested())
-        {
-            // Before the thread is waited for: it may poll for the target until that has ended.
-            cancelled.store(true, Ordering::Relaxed);
-        }
         drop(client);
-        let counters = core.join()?;
-        say!("{}", tcp_summary("client", &counters.own));
-        if let Some(target) = &counters.other {
-            say!("{}", tcp_summary("target", target));
-        }
+        say_counters("client", endpoints)?;
         measured
     })?;
+    report(settings, &reports, json)
+}
+
+/// Starts a thread for each core of the only end in this process, which does its part of `works`.
+fn start_cores<'s, F>(
+    scope: &'s Scope<'s, '_>,
+    settings: &Settings,
+    cores: Vec<CoreDriver<BenchDevice>>,
+    works: Vec<F>,
+) -> Vec<Endpoint<'s>>
+where
+    F: FnMut(&mut Driver) -> ControlFlow<()> + Send + 's,
+{
+    let cpus = &settings.common.run.polling.cpus;
+    let gives_way = is_crowded(cores.len(), cpus);
+    let driver = |core| Driver::new(core).sleeping(settings.common.events).giving_way(gives_way);
+    let parts = cores.into_iter().zip(works).zip(cpus);
+    parts.map(|((core, work), cpu)| Endpoint::start(scope, driver(core), *cpu, work)).collect()
+}
+
+/// Writes the reports, and fails if they say that data was damaged, or a limit was not reached.
+fn report(settings: &Settings, reports: &[Report], json: Option<OutputFile>) -> Result<(), BenchError> {
     if let Some(file) = json {
-        file.write_json(&reports, settings.swept)?;
+        file.write_json(reports, settings.swept)?;
     }
     match reports.iter().map(|report| report.transfer.corrupt_bytes).sum() {
-        0 => check_limits(settings, &reports),
+        0 => check_limits(settings, reports),
         corrupt => Err(BenchError::Corrupt(corrupt)),
     }
 }
@@ -281,7 +320,7 @@ fn check_limits(settings: &Settings, reports: &[Report]) -> Result<(), BenchErro
     Ok(())
 }
 
-/// The end that connects, and the channel to its core.
+/// The end that connects, and the channels to its cores.
 struct Client<'c> {
     settings: &'c Settings,
     name: &'c DeviceName,
@@ -289,14 +328,28 @@ struct Client<'c> {
     peer: SocketAddr,
     /// The other end, if it is in this process.
     target: Option<&'c Device>,
-    jobs: mpsc::Sender<Job>,
+    /// By core.
+    jobs: Vec<mpsc::Sender<Job>>,
     /// Set while it waits for a connection to another process.
     connecting: Arc<AtomicBool>,
+    ports: LocalPorts,
 }
 
-impl Client<'_> {
+impl<'c> Client<'c> {
+    fn new(
+        settings: &'c Settings,
+        name: &'c DeviceName,
+        device: &'c Device,
+        peer: SocketAddr,
+        target: Option<&'c Device>,
+        jobs: Vec<mpsc::Sender<Job>>,
+        connecting: Arc<AtomicBool>,
+    ) -> Self {
+        Self { settings, name, device, peer, target, jobs, connecting, ports: LocalPorts::default() }
+    }
+
     /// Measures every size, or those for which there is time until a signal.
-    fn measure_all(&self) -> Result<Vec<Report>, BenchError> {
+    fn measure_all(&mut self) -> Result<Vec<Report>, BenchError> {
         say!("{}", heading(self.settings));
         let mut reports = Vec::new();
         for size in &self.settings.sizes {
@@ -306,6 +359,7 @@ impl Client<'_> {
                 report => report?,
             };
             say!("{}", report.line());
+            report.core_lines().iter().for_each(|line| say!("{line}"));
             report.time_lines().iter().for_each(|line| say!("{line}"));
             reports.push(report);
             if interrupt::is_requested() {
@@ -317,49 +371,80 @@ impl Client<'_> {
     }
 
     /// Connects, measures one size, and closes.
-    fn measure(&self, plan: &Plan) -> Result<Report, BenchError> {
-        let &Self { settings, name, device, peer, target, ref jobs, ref connecting } = self;
-        connecting.store(target.is_none(), Ordering::Relaxed);
-        let peer_of = |number| match target {
-            Some(_) => SocketAddr::new(peer.ip(), ring_port(number)),
-            None => peer,
-        };
+    fn measure(&mut self, plan: &Plan) -> Result<Report, BenchError> {
+        let settings = self.settings;
+        self.connecting.store(self.target.is_none(), Ordering::Relaxed);
         let qps = settings.bandwidth.qps;
-        let lanes = client::connect(device, peer_of, settings, plan, 0..qps)?;
         let (count, plan_beside) = settings.beside();
-        let beside = client::connect(device, peer_of, settings, &plan_beside, qps..qps + count)?;
-        connecting.store(false, Ordering::Relaxed);
+        let cores = self.jobs.len();
+        let mut lanes =
+            (0..cores).map(|core| self.connect(core, plan, 0..qps)).collect::<Result<Vec<_>, _>>()?;
+        let beside = (0..cores).map(|core| self.connect(core, &plan_beside, qps..qps + count));
+        let mut beside = beside.collect::<Result<Vec<_>, _>>()?;
+        self.connecting.store(false, Ordering::Relaxed);
         let (messages, infinite) = (settings.messages(), settings.bandwidth.run_infinitely);
         let seconds = Duration::from_secs(settings.seconds().into());
+        let measuring = lanes.iter().filter(|lanes| !lanes.is_empty()).count();
         let run = Run {
             plan: *plan,
             messages,
             duration: (messages.is_none() && !infinite).then_some(seconds),
+            has_beside: settings.latency.beside.is_some(),
             keeps_times: settings.latency.report_unsorted,
-            progress: Arc::new(AtomicU64::new(0)),
+            progress: Arc::new(Progress::new(cores, measuring)),
         };
-        let before = Snapshot::take(device, target)?;
+        let before = Snapshot::take(self.device, self.target)?;
         let (answer, answered) = mpsc::channel();
-        let stopped = |_| BenchError::Setup("the core of this end has stopped".into());
-        jobs.send(Job { lanes, beside, run: run.clone(), answer }).map_err(stopped)?;
-        let (lanes, measured) = if infinite {
-            progress::wait_for_signal(&answered, &run, seconds)?
+        for (jobs, (lanes, beside)) in self.jobs.iter().zip(lanes.drain(..).zip(beside.drain(..))) {
+            if !lanes.is_empty() {
+                let job = Job { lanes, beside, run: run.clone(), answer: answer.clone() };
+                let stopped = |_| BenchError::Setup("a core of this end has stopped".into());
+                jobs.send(job).map_err(stopped)?;
+            }
+        }
+        drop(answer);
+        let answers = if infinite {
+            progress::wait_for_signal(&answered, measuring, &run, seconds)?
         } else {
-            progress::wait(&answered, &run, settings.bandwidth.qps)?
+            progress::wait(&answered, measuring, &run, qps)?
         };
-        let measured = measured?;
-        let after = Snapshot::take(device, target)?;
+        let (mut of_cores, mut lanes) = (Vec::new(), Vec::new());
+        for mut answer in answers {
+            lanes.append(&mut answer.lanes);
+            of_cores.push((answer.core, answer.measured));
+        }
+        let of_cores = of_cores.into_iter().map(|(core, measured)| Ok((core, measured?)));
+        let of_cores = of_cores.collect::<Result<Vec<_>, BenchError>>()?;
+        let after = Snapshot::take(self.device, self.target)?;
         lanes.into_iter().for_each(Lane::close);
-        Ok(after.report(&before, settings, name, plan, &measured))
+        let by_core = of_cores.iter().map(|(core, measured)| snapshot::of_core(*core, plan, measured));
+        let by_core = by_core.filter(|_| cores > 1).collect();
+        let measured = Measured::sum(of_cores.into_iter().map(|(_, measured)| measured).collect());
+        Ok(after.report(&before, settings, self.name, plan, &measured, by_core))
+    }
+
+    /// Connects those of the queue pairs with these numbers that are of `core`: they are placed over the
+    /// cores in turn, at both ends.
+    fn connect(&mut self, core: usize, plan: &Plan, numbers: Range<u32>) -> Result<Vec<Lane>, BenchError> {
+        let cores = self.jobs.len();
+        let peers: Vec<_> = numbers
+            .filter(|number| *number as usize % cores == core)
+            .map(|number| match self.target {
+                Some(_) => SocketAddr::new(self.peer.ip(), ring_port(number, cores as u32)),
+                None => self.peer,
+            })
+            .collect();
+        let plan = Plan { core: (cores > 1).then_some(core as u8), ..*plan };
+        client::connect(self.device, &peers, self.settings, &plan, &mut self.ports)
     }
 }
 
-/// Returns a summary of what TCP and MPA did at this end.
-fn tcp_summary(end: &str, statistics: &Statistics) -> String {
+/// Returns a summary of what TCP and MPA did at a core.
+fn tcp_summary(statistics: &Statistics) -> String {
     let tcp = &statistics.tcp;
     format!(
-        "{end}: TCP: {} segments with data sent, {} again ({} timeouts, {} fast retransmits), \
-         {} received out of order; MPA: {} FPDUs sent, {} received, at most {} frames held, {} cut",
+        "TCP: {} segments with data sent, {} again ({} timeouts, {} fast retransmits), {} received out of \
+         order; MPA: {} FPDUs sent, {} received, at most {} frames held, {} cut",
         tcp.data_segments_sent,
         tcp.retransmitted_segments,
         tcp.timeouts,

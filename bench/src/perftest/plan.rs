@@ -3,7 +3,7 @@
 
 use clap::ValueEnum;
 use serde::Serialize;
-use warpline::{Advertisement, SendBatch};
+use warpline::{Advertisement, SendBatch, limits};
 
 use super::arguments::DEPTH_MAX;
 use crate::arguments::{MESSAGE_BYTES_MAX, REGION_BYTES_MAX};
@@ -96,6 +96,9 @@ pub struct Plan {
     pub completion_each: u32,
     /// Messages that are always posted together; 0 for as many as there is room for.
     pub post_list: u32,
+    /// The core of the listening end that the connection is to be at, counted in turn if there are fewer;
+    /// `None` for any.
+    pub core: Option<u8>,
 }
 
 /// The words for an atomic test: both ends count in them.
@@ -194,7 +197,7 @@ impl Plan {
         let latency = self.figure == Figure::Latency;
         let flags = [latency, self.bidirectional, self.inline, self.last, self.one_region, self.beside];
         let flags = flags.iter().rev().fold(0, |bits, flag| bits << 1 | u8::from(*flag));
-        data.extend([verb, verify, flags, 0]);
+        data.extend([verb, verify, flags, self.core.map_or(0, |core| core + 1)]);
         for number in [self.size, self.region, self.depth, self.completion_each, self.post_list, 0] {
             data.extend(number.to_be_bytes());
         }
@@ -227,12 +230,14 @@ impl Plan {
             depth: number(2),
             completion_each: number(3),
             post_list: number(4),
+            core: data[7].checked_sub(1),
         };
         let possible = (1..=MESSAGE_BYTES_MAX).contains(&plan.size)
             && (plan.size..=REGION_BYTES_MAX).contains(&plan.region)
             && (1..=DEPTH_MAX).contains(&plan.depth)
             && (plan.verify == Verify::Off || !plan.one_region)
             && plan.completion_each >= 1
+            && plan.core.is_none_or(|core| usize::from(core) < limits::CORES_MAX)
             && list_fits(plan.post_list)
             && depth_suffices(plan.depth, plan.completion_each, plan.post_list);
         let buffer = Advertisement::decode(&data[32..]).ok()?;
@@ -260,6 +265,7 @@ mod tests {
         depth: 128,
         completion_each: 4,
         post_list: 16,
+        core: None,
     };
 
     #[test]
@@ -269,7 +275,8 @@ mod tests {
             for figure in [Figure::Bandwidth, Figure::Latency] {
                 let plan = Plan { verb, figure, inline: figure == Figure::Latency, ..PLAN };
                 assert_eq!(Plan::decode(&plan.encode(Some(buffer))), Some((plan, buffer)));
-                let plan = Plan { beside: true, one_region: true, verify: Verify::Off, ..plan };
+                let plan =
+                    Plan { beside: true, one_region: true, verify: Verify::Off, core: Some(63), ..plan };
                 assert_eq!(Plan::decode(&plan.encode(Some(buffer))), Some((plan, buffer)));
             }
         }
@@ -291,6 +298,7 @@ mod tests {
             Plan { post_list: SendBatch::CAPACITY as u32 + 1, ..PLAN },
             Plan { completion_each: 114, ..PLAN },
             Plan { completion_each: 128, post_list: 2, ..PLAN },
+            Plan { core: Some(64), ..PLAN },
         ] {
             assert_eq!(Plan::decode(&plan.encode(None)), None, "{plan:?}");
         }

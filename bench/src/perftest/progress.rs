@@ -2,33 +2,33 @@
 //! end.
 
 use std::io::IsTerminal;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use warpline_tools::output::say;
 
-use super::client::{Measured, Run};
-use super::lane::Lane;
+use super::client::{Answer, Run};
 use super::report::{Rate, rate_line};
 use super::snapshot::gbit_per_s;
 use crate::error::BenchError;
 
-/// The queue pairs of a measurement, and its result.
-pub type Answer = (Vec<Lane>, Result<Measured, BenchError>);
-
 /// How often the bar moves, and a signal is looked for.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Waits for `answer`.
+/// Waits for `count` answers.
 ///
 /// # Errors
 ///
-/// [`BenchError::Setup`] if there comes none.
-pub fn wait(answer: &mpsc::Receiver<Answer>, run: &Run, qps: u32) -> Result<Answer, BenchError> {
+/// [`BenchError::Setup`] if fewer come.
+pub fn wait(
+    answers: &mpsc::Receiver<Answer>,
+    count: usize,
+    run: &Run,
+    qps: u32,
+) -> Result<Vec<Answer>, BenchError> {
     if !std::io::stderr().is_terminal() {
-        return answer.recv().map_err(|_| stopped());
+        return collect(answers, count, || ());
     }
     let size = u64::from(run.plan.size);
     let bar = match run.messages {
@@ -38,39 +38,28 @@ pub fn wait(answer: &mpsc::Receiver<Answer>, run: &Run, qps: u32) -> Result<Answ
     let style = ProgressStyle::with_template("{spinner} {msg} {bar:40} {bytes} {binary_bytes_per_sec}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.set_message(format!("{size} bytes"));
-    loop {
-        match answer.recv_timeout(LOOK) {
-            Ok(measured) => {
-                bar.finish_and_clear();
-                return Ok(measured);
-            }
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                bar.set_position(run.progress.load(Ordering::Relaxed).saturating_mul(size));
-            }
-            Err(mpsc::RecvTimeoutError::Disconnected) => return Err(stopped()),
-        }
-    }
+    let collected =
+        collect(answers, count, || bar.set_position(run.progress.messages().saturating_mul(size)))?;
+    bar.finish_and_clear();
+    Ok(collected)
 }
 
-/// Prints a line for each `interval` until `answer` comes: the run stops when the command is to end.
+/// Prints a line for each `interval` until `count` answers have come: the run stops when the command is to
+/// end.
 ///
 /// # Errors
 ///
-/// [`BenchError::Setup`] if there comes none.
+/// [`BenchError::Setup`] if fewer come.
 pub fn wait_for_signal(
-    answer: &mpsc::Receiver<Answer>,
+    answers: &mpsc::Receiver<Answer>,
+    count: usize,
     run: &Run,
     interval: Duration,
-) -> Result<Answer, BenchError> {
+) -> Result<Vec<Answer>, BenchError> {
     let (mut since, mut before, mut peak) = (Instant::now(), 0, 0.0);
-    loop {
-        match answer.recv_timeout(LOOK) {
-            Ok(measured) => return Ok(measured),
-            Err(mpsc::RecvTimeoutError::Disconnected) => return Err(stopped()),
-            Err(mpsc::RecvTimeoutError::Timeout) => {}
-        }
+    collect(answers, count, || {
         if since.elapsed() >= interval {
-            let (now, seconds) = (run.progress.load(Ordering::Relaxed), since.elapsed().as_secs_f64());
+            let (now, seconds) = (run.progress.messages(), since.elapsed().as_secs_f64());
             let messages = now - before;
             let average = gbit_per_s(messages, run.plan.size, seconds);
             peak = average.max(peak);
@@ -79,9 +68,25 @@ pub fn wait_for_signal(
             say!("{}", rate_line(run.plan.size, messages, &rate).trim_end());
             (since, before) = (Instant::now(), now);
         }
-    }
+    })
 }
 
-fn stopped() -> BenchError {
-    BenchError::Setup("the core of this end has stopped".into())
+/// Returns `count` answers in the order of their cores; calls `look` from time to time until they are there.
+fn collect(
+    answers: &mpsc::Receiver<Answer>,
+    count: usize,
+    mut look: impl FnMut(),
+) -> Result<Vec<Answer>, BenchError> {
+    let mut collected = Vec::with_capacity(count);
+    while collected.len() < count {
+        match answers.recv_timeout(LOOK) {
+            Ok(answer) => collected.push(answer),
+            Err(mpsc::RecvTimeoutError::Timeout) => look(),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                return Err(BenchError::Setup("a core of this end has stopped".into()));
+            }
+        }
+    }
+    collected.sort_by_key(|answer: &Answer| answer.core);
+    Ok(collected)
 }

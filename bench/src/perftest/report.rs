@@ -41,6 +41,8 @@ pub struct Setting {
     pub crc: bool,
     /// The CPUs that polled the ends in this process; a single one polled both.
     pub cpus: Vec<usize>,
+    /// Cores of each device in this process.
+    pub cores: u32,
 }
 
 /// How much was transferred and compared.
@@ -178,6 +180,45 @@ pub struct Report {
     /// The use of CPUs (`--cpu-util`).
     #[serde(flatten)]
     pub cpu_use: Option<CpuUse>,
+    /// The parts of the cores of this end, if there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub by_core: Vec<CoreReport>,
+}
+
+/// The part of a core in a result.
+#[derive(Serialize, Clone, Debug)]
+pub struct CoreReport {
+    /// Its number.
+    pub core: usize,
+    /// Messages transferred.
+    pub messages: u64,
+    /// The figure of a bandwidth test.
+    #[serde(flatten)]
+    pub rate: Option<Rate>,
+    /// The median of a latency test, and the time that 99 % did not exceed.
+    #[serde(flatten)]
+    pub latencies: Option<CoreLatencies>,
+}
+
+/// Latencies of a core, in microseconds.
+#[allow(clippy::struct_field_names)]
+#[derive(Serialize, Clone, Copy, Debug)]
+pub struct CoreLatencies {
+    pub p50_us: f64,
+    pub p99_us: f64,
+}
+
+impl CoreReport {
+    fn line(&self) -> String {
+        let mut line = format!(" core {}: {} messages", self.core, self.messages);
+        if let Some(rate) = &self.rate {
+            line = format!("{line}, {:.2} Gb/s, {:.6} Mpps", rate.gbit_per_s, rate.mmsg_per_s);
+        }
+        if let Some(CoreLatencies { p50_us, p99_us }) = self.latencies {
+            line = format!("{line}, {p50_us:.2} usec typical, {p99_us:.2} at 99 %");
+        }
+        line
+    }
 }
 
 impl Latencies {
@@ -257,6 +298,11 @@ impl Report {
         }
         line.truncate(line.trim_end().len());
         line
+    }
+
+    /// Returns a line for each core, if there are several.
+    pub fn core_lines(&self) -> Vec<String> {
+        self.by_core.iter().map(CoreReport::line).collect()
     }
 
     /// Returns the lines with all times, if they were asked for.

@@ -9,6 +9,7 @@ use super::arguments::{
 use super::plan::{
     ATOMIC_BYTES, ATOMIC_WORDS, Figure, PING_SLOTS, Plan, Verb, Verify, depth_suffices, list_fits,
 };
+use crate::arguments::Polling;
 use crate::error::BenchError;
 
 /// Bytes of a region unless a message needs more or --region says so: sixteen times the 64 KiB that perftest
@@ -56,6 +57,8 @@ pub struct Settings {
     pub inlining: Inlining,
     /// Receives.
     pub receiving: Receiving,
+    /// Cores of each device in this process.
+    pub cores: u32,
 }
 
 impl Settings {
@@ -72,6 +75,7 @@ impl Settings {
             latency: Latency::default(),
             inlining: Inlining::default(),
             receiving: Receiving::default(),
+            cores: 1,
         }
     }
 
@@ -163,6 +167,21 @@ impl Settings {
         )))
     }
 
+    /// Takes the cores of `device`, and the CPUs that are to poll them. In a latency test a queue pair pings
+    /// on each.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RunArguments::polling`](crate::arguments::RunArguments::polling).
+    pub fn take_polling(&mut self, device: &DeviceName) -> Result<Polling, BenchError> {
+        let polling = self.common.run.polling(device)?;
+        self.cores = polling.cores as u32;
+        if self.figure == Figure::Latency {
+            self.bandwidth.qps = self.cores;
+        }
+        Ok(polling)
+    }
+
     /// Returns the number of queue pairs of an end, those [beside](Self::beside) included.
     pub fn queue_pairs(&self) -> u32 {
         self.bandwidth.qps + self.beside().0
@@ -189,6 +208,7 @@ impl Settings {
             depth: self.bandwidth.depth,
             completion_each: self.bandwidth.cq_mod,
             post_list: self.bandwidth.post_list.unwrap_or(0),
+            core: None,
         }
     }
 
@@ -209,6 +229,7 @@ impl Settings {
             depth: BESIDE_DEPTH,
             completion_each: 1,
             post_list: 0,
+            core: None,
         };
         (self.latency.beside.or(self.bandwidth.idle).unwrap_or(0), plan)
     }

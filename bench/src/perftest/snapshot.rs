@@ -6,8 +6,11 @@ use std::time::{Duration, Instant};
 use warpline::{Device, DeviceName, Statistics, Stopped};
 
 use super::client::Measured;
+use super::latency::Pings;
 use super::plan::{Figure, Plan, Verify};
-use super::report::{Beside, Counts, CpuUse, Latencies, Rate, Report, Setting, Transfer};
+use super::report::{
+    Beside, CoreLatencies, CoreReport, Counts, CpuUse, Latencies, Rate, Report, Setting, Transfer,
+};
 use super::settings::Settings;
 
 /// The counters of the ends in this process, and its CPU time.
@@ -76,6 +79,7 @@ impl Snapshot {
         name: &DeviceName,
         plan: &Plan,
         measured: &Measured,
+        by_core: Vec<CoreReport>,
     ) -> Report {
         let bytes = measured.messages * u64::from(plan.size);
         let seconds = measured.active.as_secs_f64();
@@ -85,11 +89,6 @@ impl Snapshot {
         let all_bytes = bytes + alone * u64::from(plan.size);
         let arrived_bytes = if answers { 2 * all_bytes } else { all_bytes };
         let latencies = measured.pings.as_ref().map(|pings| Latencies::new(settings, pings));
-        let rate = Rate {
-            gbit_per_s: gbit_per_s(measured.messages, plan.size, seconds),
-            peak_gbit_per_s: gbit_per_s(1, plan.size, 1.0) * measured.peak_messages_per_s,
-            mmsg_per_s: measured.messages as f64 / seconds / 1e6,
-        };
         Report {
             setting: Setting {
                 test: settings.test(),
@@ -107,7 +106,8 @@ impl Snapshot {
                 events: settings.common.events,
                 markers: settings.common.markers.is_on(),
                 crc: settings.common.crc.is_on(),
-                cpus: settings.common.run.cpus.clone(),
+                cpus: settings.common.run.polling.cpus.clone(),
+                cores: settings.cores,
             },
             transfer: Transfer {
                 duration_s: seconds,
@@ -122,11 +122,32 @@ impl Snapshot {
             },
             beside: latencies.as_ref().and_then(|latencies| beside(settings, measured, latencies)),
             latencies,
-            rate: (plan.figure == Figure::Bandwidth).then_some(rate),
+            rate: rate(plan, measured),
             counts: self.counts(before),
             cpu_use: settings.common.cpu_util.then(|| self.cpu_use(before)),
+            by_core,
         }
     }
+}
+
+/// Returns the rate of a bandwidth test.
+fn rate(plan: &Plan, measured: &Measured) -> Option<Rate> {
+    let seconds = measured.active.as_secs_f64();
+    let rate = Rate {
+        gbit_per_s: gbit_per_s(measured.messages, plan.size, seconds),
+        peak_gbit_per_s: gbit_per_s(1, plan.size, 1.0) * measured.peak_messages_per_s,
+        mmsg_per_s: measured.messages as f64 / seconds / 1e6,
+    };
+    (plan.figure == Figure::Bandwidth).then_some(rate)
+}
+
+/// Returns the part of a core in a result.
+pub fn of_core(core: usize, plan: &Plan, measured: &Measured) -> CoreReport {
+    let latencies = measured.pings.as_ref().map(|Pings { times, .. }| CoreLatencies {
+        p50_us: times.quantile_us(0.5),
+        p99_us: times.quantile_us(0.99),
+    });
+    CoreReport { core, messages: measured.messages, rate: rate(plan, measured), latencies }
 }
 
 /// Returns what streamed beside pings with these `latencies`.

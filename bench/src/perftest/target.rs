@@ -13,12 +13,15 @@ use super::lane::{LANES_PER_TURN, Lane, Role, lanes_per_turn};
 use super::plan::{Figure, Plan};
 use super::settings::Settings;
 use super::supplies::Supplies;
+use crate::at_core::OTHER_CORE;
 use crate::endpoint::{Driver, received};
 use crate::error::BenchError;
 
 /// A connection, and the memory that it keeps in use.
 pub struct AcceptedLane {
     lane: Lane,
+    /// The core of its connection.
+    core: u8,
     /// The last of a size's lanes frees what they share.
     shared: Arc<Shared>,
     _reservation: Reservation,
@@ -36,20 +39,30 @@ pub struct Ended {
     result: Result<(), BenchError>,
 }
 
-/// Channels between the thread that accepts and the target's core.
+/// Channels between the thread that accepts and the target's cores.
 pub struct Lanes {
-    give: mpsc::Sender<AcceptedLane>,
+    /// By core.
+    give: Vec<mpsc::Sender<AcceptedLane>>,
     ended: mpsc::Receiver<Ended>,
 }
 
 /// The target's work between polls.
 pub type Work = Box<dyn FnMut(&mut Driver) -> ControlFlow<()> + Send>;
 
-/// Returns the target's work between polls, and the channel to it. Once `closes` returns true, all
-/// connections are closed, and nothing else is done on them.
-pub fn work(closes: impl Fn() -> bool + Send + 'static) -> (Lanes, Work) {
-    let (give, taken) = mpsc::channel::<AcceptedLane>();
+/// Returns the target's work between the polls of each of `cores` cores, and the channels to it. Once `closes`
+/// returns true, all connections are closed, and nothing else is done on them.
+pub fn work(cores: u32, closes: fn() -> bool) -> (Lanes, Vec<Work>) {
     let (end, ended) = mpsc::channel();
+    let works = (0..cores).map(|_| {
+        let (give, taken) = mpsc::channel();
+        (give, work_of_core(taken, end.clone(), closes))
+    });
+    let (give, works) = works.unzip();
+    (Lanes { give, ended }, works)
+}
+
+/// Returns the work of a core, which takes connections from `taken` and gives them to `end`.
+fn work_of_core(taken: mpsc::Receiver<AcceptedLane>, end: mpsc::Sender<Ended>, closes: fn() -> bool) -> Work {
     let (mut measured, mut beside) = (Group::default(), Group::default());
     let (mut closing, mut turns) = (false, 0u32);
     let step = move |driver: &mut Driver| {
@@ -78,7 +91,7 @@ pub fn work(closes: impl Fn() -> bool + Send + 'static) -> (Lanes, Work) {
         beside.turn(few_beside, closing, &end);
         ControlFlow::Continue(())
     };
-    (Lanes { give, ended }, Box::new(step))
+    Box::new(step)
 }
 
 /// Turns between two looks at lanes beside those that are measured. They have nothing to do here but to end.
@@ -144,7 +157,8 @@ pub fn serve(
     listening();
     let (mut open, mut over, mut corrupt) = (0u32, false, 0);
     let timeout = settings.common.device.timeout();
-    let mut acceptor = Acceptor { device, settings, budget: Budget::default(), shared: None };
+    let shared = (0..device.cores()).map(|_| None).collect();
+    let mut acceptor = Acceptor { device, settings, budget: Budget::default(), shared };
     let mut result = Ok(());
     let mut waiting_since = None;
     let mut closing_since = None;
@@ -167,8 +181,8 @@ pub fn serve(
         if let Some(accepted) = request.and_then(|request| acceptor.accept(request, open)) {
             open += 1;
             over |= accepted.shared.supplies.plan.last;
-            if lanes.give.send(accepted).is_err() {
-                return Err(BenchError::Setup("the target's core has stopped".into()));
+            if lanes.give[usize::from(accepted.core)].send(accepted).is_err() {
+                return Err(BenchError::Setup("a core of the target has stopped".into()));
             }
         }
         // A client measures sizes one after the other. The first may come at any time.
@@ -220,15 +234,20 @@ struct Acceptor<'s> {
     device: &'s Device,
     settings: &'s Settings,
     budget: Budget,
-    /// What the lanes of the latest plan share.
-    shared: Option<Arc<Shared>>,
+    /// What the lanes of the latest plan share, by core.
+    shared: Vec<Option<Arc<Shared>>>,
 }
 
 impl Acceptor<'_> {
     /// Accepts a connection beside `open` others; `None` when it failed or was rejected.
     fn accept(&mut self, request: ConnectionRequest, open: u32) -> Option<AcceptedLane> {
         let remote = request.remote();
-        let (accepted, advertisement) = match self.prepare(request.private_data(), open) {
+        if self.is_elsewhere(&request) {
+            // The other end may be gone already.
+            let _ = request.reject(OTHER_CORE);
+            return None;
+        }
+        let (accepted, advertisement) = match self.prepare(&request, open) {
             Ok(prepared) => prepared,
             Err(reason) => {
                 note!("warpline-bench: {remote}: {reason}");
@@ -244,34 +263,45 @@ impl Acceptor<'_> {
         Some(accepted)
     }
 
+    /// Returns true if a connection is at another core than its plan wants.
+    fn is_elsewhere(&self, request: &ConnectionRequest) -> bool {
+        let wanted = Plan::decode(request.private_data()).and_then(|(plan, _)| plan.core);
+        wanted.is_some_and(|core| core % self.device.cores() != request.core())
+    }
+
     /// Prepares a connection for the plan of a Request, within the bounds of this end. Returns also the
     /// advertisement of its memory.
     ///
     /// # Errors
     ///
     /// The reason to reject it, in words.
-    fn prepare(&mut self, private_data: &[u8], open: u32) -> Result<(AcceptedLane, Advertisement), String> {
+    fn prepare(
+        &mut self,
+        request: &ConnectionRequest,
+        open: u32,
+    ) -> Result<(AcceptedLane, Advertisement), String> {
         check_open(open)?;
-        let (plan, sink) = wanted(self.settings, private_data)?;
-        let words = |error: BenchError| error.to_string();
-        let shared = self.share(&plan).map_err(words)?;
+        let (plan, sink) = wanted(self.settings, request.private_data())?;
+        let (words, core) = (|error: BenchError| error.to_string(), request.core());
+        let shared = self.share(&plan, core).map_err(words)?;
         let bytes = Supplies::own_bytes(&plan, self.settings).map_err(words)?;
         let reservation = self.budget.reserve(bytes).map_err(words)?;
         let (lane, advertisement) = prepare(&shared.supplies, self.settings, sink).map_err(words)?;
-        Ok((AcceptedLane { lane, shared, _reservation: reservation }, advertisement))
+        Ok((AcceptedLane { lane, core, shared, _reservation: reservation }, advertisement))
     }
 
-    /// Returns what the lanes of `plan` share.
-    fn share(&mut self, plan: &Plan) -> Result<Arc<Shared>, BenchError> {
-        if let Some(shared) = self.shared.as_ref().filter(|shared| shared.supplies.plan == *plan) {
+    /// Returns what the lanes of `plan` share at a core.
+    fn share(&mut self, plan: &Plan, core: u8) -> Result<Arc<Shared>, BenchError> {
+        let latest = &mut self.shared[usize::from(core)];
+        if let Some(shared) = latest.as_ref().filter(|shared| shared.supplies.plan == *plan) {
             return Ok(shared.clone());
         }
         // Before the reservation: nothing may use it any more.
-        self.shared = None;
+        *latest = None;
         let reservation = self.budget.reserve(Supplies::shared_bytes(plan, self.settings)?)?;
         let supplies = Supplies::new(self.device, plan);
         let shared = Arc::new(Shared { supplies, _reservation: reservation });
-        Ok(self.shared.insert(shared).clone())
+        Ok(latest.insert(shared).clone())
     }
 }
 

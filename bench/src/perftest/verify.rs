@@ -192,6 +192,7 @@ mod tests {
         depth: 128,
         completion_each: 1,
         post_list: 0,
+        core: None,
     };
 
     fn verification() -> Verification {

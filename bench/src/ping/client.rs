@@ -40,13 +40,26 @@ pub struct Pinged {
     pub corrupt_bytes: u64,
 }
 
+impl Pinged {
+    /// Adds the pings of `other`.
+    pub fn add(&mut self, other: &Self) {
+        self.times.add(&other.times);
+        self.corrupt_bytes += other.corrupt_bytes;
+    }
+}
+
 impl Client {
-    /// Connects to `peer`. The device has to be polled meanwhile.
+    /// Connects to `peer`, from `core` if there are several. The device has to be polled meanwhile.
     ///
     /// # Errors
     ///
     /// [`BenchError`].
-    pub fn connect(device: &Device, peer: SocketAddr, args: &Ping) -> Result<(Self, Connected), BenchError> {
+    pub fn connect(
+        device: &Device,
+        peer: SocketAddr,
+        core: Option<u8>,
+        args: &Ping,
+    ) -> Result<(Self, Connected), BenchError> {
         let lane = Lane::new(device, DEPTH, true, args.device.timeout())?;
         let buffer = |access| {
             let memory = lane.domain.allocate(args.size as usize, access);
@@ -58,6 +71,7 @@ impl Client {
             markers: args.markers.is_on(),
             nudges: args.nudges.is_on(),
             timeout: args.device.timeout(),
+            core,
             ..ConnectConfig::default()
         };
         let config = args.setup.connect(Revision::TwoThenOne, config);
@@ -127,7 +141,7 @@ impl Client {
                 }
             }
             if !driver.poll_once() {
-                std::hint::spin_loop();
+                driver.pause();
             }
             polls += 1;
             if polls % POLLS > 0 {

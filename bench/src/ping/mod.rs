@@ -13,18 +13,19 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use warpline::open::{self, Eal};
-use warpline::{Device, DeviceConfig, DeviceName};
+use warpline::{Connected, Device, DeviceName};
 use warpline_tools::interrupt;
 use warpline_tools::output::{OutputFile, note, say};
 
-use crate::arguments::{End, Ends, RunArguments, RunFiles};
-use crate::device::{self, BenchDevice, config};
+use crate::arguments::{End, Ends, Polling, RunArguments, RunFiles};
+use crate::device::{self, config};
 use crate::endpoint::{Driver, Endpoint};
 use crate::error::BenchError;
+use crate::link::{Link, Started};
 use crate::notices::Notices;
-use crate::placement::{Placement, keep_off, pin_to};
+use crate::placement::{Placement, cpus_of, is_crowded, keep_off, pin_to, words};
 use client::{Client, Pinged};
-use report::{HEADING, Report};
+use report::{CoreReport, HEADING, Report};
 use server::Sessions;
 
 pub use arguments::Ping;
@@ -33,7 +34,7 @@ pub use arguments::Ping;
 const PORT: u16 = 7174;
 /// Pings without --count.
 const PINGS: u64 = 1000;
-/// How long a client's core outlives its connections.
+/// How long a client's cores outlive their connections.
 const LINGER: Duration = Duration::from_millis(200);
 
 /// Pings, or is pinged, and reports.
@@ -42,59 +43,63 @@ const LINGER: Duration = Duration::from_millis(200);
 ///
 /// [`BenchError`].
 pub fn run(args: &Ping) -> Result<(), BenchError> {
-    let RunFiles { pcap, json } = args.run.open_files()?;
     let (name, end) = match args.device.ends(PORT)? {
-        Ends::Both(ring) => return run_ring(args, &ring, RunFiles { pcap, json }),
+        Ends::Both(ring) => {
+            let polling = args.run.polling(&ring)?;
+            return run_ring(args, &polling, &ring, args.run.open_files()?);
+        }
         Ends::One(name, end) => (name, end),
     };
-    let cpu = end.cpu(&args.run.cpus)?;
-    let port = args.device.open_port(&name, cpu)?;
-    keep_off(&[cpu]);
-    let device = BenchDevice::new(port, pcap, name.kind().word())?;
-    let ours = Ours { name: &name, device, config: config(args.crc, name.config()), cpu };
+    let polling = args.run.polling(&name)?;
+    let RunFiles { pcap, json } = args.run.open_files()?;
+    let cpus = end.cpus(&polling)?;
+    let link = args.device.open_port(&name, &cpus, pcap)?;
+    keep_off(&cpus);
+    let gives_way = is_crowded(cpus.len(), &cpus);
+    let Started { device, cores } = link.start(&config(args.crc, name.config()))?;
+    let drivers = cores.into_iter().map(|core| Driver::new(core).giving_way(gives_way)).zip(cpus);
     match end {
-        End::Listening(local) => run_server(args, ours, local, json),
-        End::Connecting(peer) => run_client(args, ours, peer, json, None),
+        End::Listening(local) => run_server(args, device, drivers, local, json),
+        End::Connecting(peer) => {
+            let pingers = drivers.map(|(driver, cpu)| Pinger { driver, cpu }).collect();
+            let client = ClientEnd { args, name: &name, device, peer };
+            client.run(pingers, json, None, &AtomicBool::new(false))
+        }
     }
 }
 
-/// The end of this process, before it is started.
-struct Ours<'n> {
-    name: &'n DeviceName,
-    device: BenchDevice,
-    config: DeviceConfig,
-    /// The CPU that polls it.
-    cpu: usize,
-}
-
-/// A server whose core the client's thread polls. The flag ends it.
-type ServedHere = (Driver, server::Work, Arc<AtomicBool>);
-
-/// Runs both ends in this process, each on a CPU of its own where two are free.
-fn run_ring(args: &Ping, ring: &DeviceName, files: RunFiles) -> Result<(), BenchError> {
-    let placement = Placement::choose(&args.run.cpus)?;
+/// Runs both ends in this process, each on a CPU of its own where there are enough that are free.
+fn run_ring(args: &Ping, polling: &Polling, ring: &DeviceName, files: RunFiles) -> Result<(), BenchError> {
+    let placements = Placement::of_cores(&polling.cpus, polling.cores)?;
+    let cpus = cpus_of(&placements);
+    let gives_way = is_crowded(placements.len(), &cpus);
     let eal = args.device.start_eal()?;
-    keep_off(&placement.cpus());
-    note!("{placement}");
-    let wire = open::wire_config(ring);
-    let (near, far) = open::ring_pair(eal, &wire)?;
-    let near = BenchDevice::new(near, files.pcap, "ring")?;
-    let far = BenchDevice::new(far, None, "ring")?;
+    keep_off(&cpus);
+    note!("{}", words(&placements));
+    let [near, far] = Link::wire(eal, &open::wire_config(ring), polling.cores, files.pcap)?;
     let [near_config, far_config] = [1, 2].map(|host| config(args.crc, device::on_ring(ring, host)));
-    let (served, driver) = Device::start_manual(far, &far_config)?;
+    let (near, far) = (near.start(&near_config)?, far.start(&far_config)?);
+    let served = far.device;
     // The server serves this client alone: --count is not its limit.
     let serving = Ping { count: None, run: RunArguments { json: None, ..args.run.clone() }, ..args.clone() };
     let stop = Arc::new(AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let (sessions, step) = server::work({
+        let (sessions, works) = server::work(polling.cores, {
             let stop = stop.clone();
             move || stop.load(Ordering::Relaxed)
         });
-        let driver = Driver::new(driver);
-        let (cpu, core, mut served_here) = match placement {
-            Placement::Apart { near, far } => (near, Some(Endpoint::start(scope, driver, far, step)), None),
-            Placement::Together(cpu) => (cpu, None, Some((driver, step, stop.clone()))),
-        };
+        let (mut pingers, mut servers) = (Vec::new(), Vec::new());
+        let cores = near.cores.into_iter().zip(far.cores).zip(works);
+        for (placement, ((near, far), work)) in placements.iter().zip(cores) {
+            let [near, far] = [near, far].map(|core| Driver::new(core).giving_way(gives_way));
+            pingers.push(match *placement {
+                Placement::Together(cpu) => Pinger { driver: near.with_other_end(far, work), cpu },
+                Placement::Apart { near: near_cpu, far: far_cpu } => {
+                    servers.push(Endpoint::start(scope, far, far_cpu, work));
+                    Pinger { driver: near, cpu: near_cpu }
+                }
+            });
+        }
         let (ready, is_ready) = mpsc::channel();
         let server = scope.spawn({
             let stop = &stop;
@@ -107,100 +112,207 @@ fn run_ring(args: &Ping, ring: &DeviceName, files: RunFiles) -> Result<(), Bench
                 result
             }
         });
-        // A server that cannot listen reports that itself.
-        let _ = match &mut served_here {
-            Some((driver, ..)) => driver.run(move || is_ready.recv()),
-            None => is_ready.recv(),
-        };
         let peer = SocketAddr::new(far_config.addresses[0].address, PORT);
-        let near = Ours { name: ring, device: near, config: near_config, cpu };
-        let pinged = run_client(args, near, peer, files.json, served_here);
-        stop.store(true, Ordering::Relaxed);
+        let client = ClientEnd { args, name: ring, device: near.device, peer };
+        let pinged = client.run(pingers, files.json, Some(&is_ready), &stop);
         let served = server.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        core.map(Endpoint::join).transpose()?;
+        for core in servers {
+            core.join()?;
+        }
         pinged.and(served.map(drop))
     })
 }
 
 fn run_server(
     args: &Ping,
-    ours: Ours<'_>,
+    device: Device,
+    drivers: impl ExactSizeIterator<Item = (Driver, usize)>,
     local: SocketAddr,
     json: Option<OutputFile>,
 ) -> Result<(), BenchError> {
-    let (device, driver) = Device::start_manual(ours.device, &ours.config)?;
     let notices = Notices::print(&device);
     let served = std::thread::scope(|scope| {
-        let (sessions, step) = server::work(interrupt::is_requested);
-        let core = Endpoint::start(scope, Driver::new(driver), ours.cpu, step);
+        let (sessions, works) = server::work(drivers.len(), interrupt::is_requested);
+        let cores = drivers.zip(works);
+        let cores = cores.map(|((driver, cpu), work)| Endpoint::start(scope, driver, cpu, work));
+        let cores: Vec<_> = cores.collect();
         note!("waiting at {local}");
         let served = server::listen(&device, local.port(), args)
             .and_then(|listener| server::serve(&device, &listener, args, &sessions, interrupt::flag()));
         drop(notices);
         end(device, sessions);
-        core.join()?;
+        for core in cores {
+            core.join()?;
+        }
         served
     })?;
     Ok(json.map_or(Ok(()), |file| file.write_json(&served, true))?)
 }
 
-/// Ends a server. The core is polled until the device has sent its last frame, for example a rejection.
+/// Ends a server. The cores are polled until the device has sent its last frame, for example a rejection.
 fn end(device: Device, sessions: Sessions) {
     drop(device);
     drop(sessions);
 }
 
-fn run_client(
-    args: &Ping,
-    ours: Ours<'_>,
+/// A core of the end that pings, and the CPU of its thread.
+struct Pinger {
+    driver: Driver,
+    cpu: usize,
+}
+
+/// The end that pings, whose cores ping at the same time.
+struct ClientEnd<'c> {
+    args: &'c Ping,
+    name: &'c DeviceName,
+    device: Device,
     peer: SocketAddr,
-    json: Option<OutputFile>,
-    served_here: Option<ServedHere>,
-) -> Result<(), BenchError> {
-    // The device's own threads start before this one is pinned: they inherit where it may run.
-    let (device, driver) = Device::start_manual(ours.device, &ours.config)?;
-    let notices = served_here.is_none().then(|| Notices::print(&device));
-    pin_to(ours.cpu)?;
-    let _lcore = Eal::current().and_then(|eal| eal.register_thread().ok());
-    let (mut driver, stop) = match served_here {
-        Some((other, step, stop)) => (Driver::new(driver).with_other_end(other, step), Some(stop)),
-        None => (Driver::new(driver), None),
-    };
+}
+
+/// What a core has come to: what its first connection agreed on, its pings, and what ended them early.
+struct PingedAt {
+    connected: Connected,
+    pinged: Pinged,
+    ended: Result<(), BenchError>,
+}
+
+/// What the threads of the cores wait for.
+#[derive(Default)]
+struct Signals {
+    /// They are to begin: the other end listens.
+    begin: AtomicBool,
+    /// No core need be polled any more.
+    end: AtomicBool,
+}
+
+impl ClientEnd<'_> {
+    /// Pings from each core, once `listening` says so if the server is in this process, and reports. Sets
+    /// `stop` at the end.
+    fn run(
+        self,
+        pingers: Vec<Pinger>,
+        json: Option<OutputFile>,
+        listening: Option<&mpsc::Receiver<()>>,
+        stop: &AtomicBool,
+    ) -> Result<(), BenchError> {
+        let notices = listening.is_none().then(|| Notices::print(&self.device));
+        let cores = pingers.len();
+        let signals = Signals::default();
+        let Self { args, name, device, peer } = self;
+        let (of_cores, nudges) = std::thread::scope(|scope| {
+            let (report, reported) = mpsc::channel();
+            for (core, pinger) in pingers.into_iter().enumerate() {
+                let core = (cores > 1).then_some(core as u8);
+                let (device, signals, report) = (device.clone(), &signals, report.clone());
+                scope.spawn(move || pinger.run(args, device, peer, core, signals, report));
+            }
+            if let Some(listening) = listening {
+                // A server that cannot listen reports that itself.
+                let _ = listening.recv();
+            }
+            signals.begin.store(true, Ordering::Release);
+            // Each thread reports, whatever happens.
+            let of_cores: Vec<(Option<u8>, Result<PingedAt, BenchError>)> =
+                (0..cores).map_while(|_| reported.recv().ok()).collect();
+            let nudges = device.statistics().map(|statistics| statistics.nudges_sent);
+            drop(notices);
+            drop(device);
+            signals.end.store(true, Ordering::Release);
+            // Their last frames leave meanwhile.
+            std::thread::sleep(LINGER);
+            stop.store(true, Ordering::Relaxed);
+            (of_cores, nudges)
+        });
+        report(args, name, of_cores, nudges?, json)
+    }
+}
+
+impl Pinger {
+    /// Pings from one core on this thread, and polls it until the run is over.
+    fn run(
+        self,
+        args: &Ping,
+        device: Device,
+        peer: SocketAddr,
+        core: Option<u8>,
+        signals: &Signals,
+        report: mpsc::Sender<(Option<u8>, Result<PingedAt, BenchError>)>,
+    ) {
+        let Self { mut driver, cpu } = self;
+        let pinned = pin_to(cpu);
+        let _lcore = Eal::current().and_then(|eal| eal.register_thread().ok());
+        driver.poll_until(&signals.begin);
+        let pinged = pinned.and_then(|()| ping_from_core(&mut driver, &device, args, peer, core));
+        // Fails only when the program is ending.
+        let _ = report.send((core, pinged));
+        drop(report);
+        // Not the last handle.
+        drop(device);
+        driver.poll_until(&signals.end);
+        linger(&mut driver);
+        driver.finish();
+    }
+}
+
+/// Connects and pings, as often as the command line says.
+fn ping_from_core(
+    driver: &mut Driver,
+    device: &Device,
+    args: &Ping,
+    peer: SocketAddr,
+    core: Option<u8>,
+) -> Result<PingedAt, BenchError> {
     let count = args.count.unwrap_or(PINGS);
     let mut pinged = Pinged::default();
     let mut connect_and_ping = |pinged: &mut Pinged| {
-        let connected = driver.run_unless_interrupted(|| Client::connect(&device, peer, args));
+        let connected = driver.run_unless_interrupted(|| Client::connect(device, peer, core, args));
         let interrupted = |error| if interrupt::is_requested() { BenchError::interrupted() } else { error };
         let (mut client, connected) = connected.map_err(interrupted)?;
         if args.connections == 1 {
             note!("connected to {peer}");
         }
-        let result = client.ping_all(&mut driver, count, pinged);
+        let result = client.ping_all(driver, count, pinged);
         driver.run(|| client.close());
         Ok((connected, result))
     };
-    let (connected, mut result) = connect_and_ping(&mut pinged)?;
+    let (connected, mut ended) = connect_and_ping(&mut pinged)?;
     for _ in 1..args.connections {
-        if result.is_err() || interrupt::is_requested() {
+        if ended.is_err() || interrupt::is_requested() {
             break;
         }
-        result = connect_and_ping(&mut pinged).and_then(|(_, result)| result);
+        ended = connect_and_ping(&mut pinged).and_then(|(_, result)| result);
     }
-    let nudges = driver.run(|| device.statistics())?.nudges_sent;
-    drop(notices);
-    driver.run(|| drop(device));
-    linger(&mut driver);
-    if let Some(stop) = stop {
-        stop.store(true, Ordering::Relaxed);
+    Ok(PingedAt { connected, pinged, ended })
+}
+
+/// Reports the pings of all cores, and fails if one could not connect, was ended early, or found data
+/// damaged.
+fn report(
+    args: &Ping,
+    name: &DeviceName,
+    of_cores: Vec<(Option<u8>, Result<PingedAt, BenchError>)>,
+    nudges: u64,
+    json: Option<OutputFile>,
+) -> Result<(), BenchError> {
+    let (mut all, mut by_core) = (Pinged::default(), Vec::new());
+    let (mut first, mut result) = (None, Ok(()));
+    for (core, pinged) in of_cores {
+        let PingedAt { connected, pinged, ended } = pinged?;
+        by_core.extend(core.map(|core| CoreReport::new(core, &pinged)));
+        all.add(&pinged);
+        first = first.or(Some(connected));
+        result = result.and(ended);
     }
-    driver.finish();
-    let report = Report::new(args, ours.name, &connected, &pinged, nudges);
+    by_core.sort_by_key(CoreReport::core);
+    let connected = first.ok_or_else(|| BenchError::Setup("no core has pinged".into()))?;
+    let report = Report::new(args, name, &connected, &all, nudges, by_core);
     say!("{HEADING}\n{}", report.line());
+    report.core_lines().iter().for_each(|line| say!("{line}"));
     if let Some(file) = json {
         file.write_json(&[report], false)?;
     }
     result?;
-    if pinged.corrupt_bytes > 0 { Err(BenchError::Corrupt(pinged.corrupt_bytes)) } else { Ok(()) }
+    if all.corrupt_bytes > 0 { Err(BenchError::Corrupt(all.corrupt_bytes)) } else { Ok(()) }
 }
 
 /// Polls a little longer: the acknowledgement of the other end's FIN may still wait to be sent, and if it is

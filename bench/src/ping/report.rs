@@ -41,6 +41,32 @@ pub struct Report {
     corrupt_bytes: u64,
     /// RDMA Writes without payload that a silent server was sent after the first message.
     nudges: u64,
+    /// The parts of the cores of this end, if there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    by_core: Vec<CoreReport>,
+}
+
+/// The part of a core in the result.
+#[derive(Serialize, Clone, Debug)]
+pub struct CoreReport {
+    core: u8,
+    pings: u64,
+    p50_us: f64,
+    p99_us: f64,
+}
+
+impl CoreReport {
+    /// Returns the part of `core`.
+    pub fn new(core: u8, pinged: &Pinged) -> Self {
+        let times = &pinged.times;
+        let (p50_us, p99_us) = (times.quantile_us(0.5), times.quantile_us(0.99));
+        Self { core, pings: times.count(), p50_us, p99_us }
+    }
+
+    /// Returns the number of the core.
+    pub const fn core(&self) -> u8 {
+        self.core
+    }
 }
 
 /// perftest's heading for latencies.
@@ -55,6 +81,7 @@ impl Report {
         connected: &Connected,
         pinged: &Pinged,
         nudges: u64,
+        by_core: Vec<CoreReport>,
     ) -> Self {
         let times = &pinged.times;
         Self {
@@ -79,7 +106,16 @@ impl Report {
             validated: args.validate.is_on(),
             corrupt_bytes: pinged.corrupt_bytes,
             nudges,
+            by_core,
         }
+    }
+
+    /// Returns a line for each core, if there are several.
+    pub fn core_lines(&self) -> Vec<String> {
+        let line = |CoreReport { core, pings, p50_us, p99_us }: &CoreReport| {
+            format!(" core {core}: {pings} pings, {p50_us:.2} usec typical, {p99_us:.2} at 99 %")
+        };
+        self.by_core.iter().map(line).collect()
     }
 
     /// Returns the line under [`HEADING`].

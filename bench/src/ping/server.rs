@@ -37,6 +37,8 @@ const GO_AHEAD: Advertisement = Advertisement { to: 0, stag: STag(0), len: 0 };
 /// A client that is connected.
 pub struct Session {
     lane: Lane,
+    /// The core of its connection.
+    core: u8,
     /// Data read from the client is written back from here.
     buffer: MemoryRegion,
     exchange: Server,
@@ -145,20 +147,35 @@ fn buffer(lane: &Lane, octets: u32) -> Result<MemoryRegion, BenchError> {
     memory.map_err(|error| BenchError::Memory(error.to_string()))
 }
 
-/// Channels from the thread that accepts to the core's thread, and back.
+/// Channels from the thread that accepts to the cores' threads, and back.
 pub struct Sessions {
-    give: mpsc::Sender<Session>,
+    /// By core.
+    give: Vec<mpsc::Sender<Session>>,
     back: mpsc::Receiver<(Session, SessionState)>,
 }
 
-/// The work of the core's thread between polls.
+/// The work of a core's thread between polls.
 pub type Work = Box<dyn FnMut(&mut Driver) -> ControlFlow<()> + Send>;
 
-/// Returns the work of the core's thread between polls, and the channel to it. Once `stops` returns true,
-/// clients are closed.
-pub fn work(stops: impl Fn() -> bool + Send + 'static) -> (Sessions, Work) {
-    let (give, taken) = mpsc::channel();
+/// Returns the work of the threads of `cores` cores between polls, and the channels to it. Once `stops` returns
+/// true, clients are closed.
+pub fn work(cores: usize, stops: impl Fn() -> bool + Clone + Send + 'static) -> (Sessions, Vec<Work>) {
     let (hand_back, back) = mpsc::channel();
+    let works = (0..cores).map(|_| {
+        let (give, taken) = mpsc::channel();
+        (give, work_of_core(taken, hand_back.clone(), stops.clone()))
+    });
+    let (give, works) = works.unzip();
+    (Sessions { give, back }, works)
+}
+
+/// Returns the work of a core, which takes sessions from `taken`, and hands back those that it can do nothing
+/// for.
+fn work_of_core(
+    taken: mpsc::Receiver<Session>,
+    hand_back: mpsc::Sender<(Session, SessionState)>,
+    stops: impl Fn() -> bool + Send + 'static,
+) -> Work {
     let mut sessions: Vec<Session> = Vec::new();
     let step = move |_: &mut Driver| {
         sessions.extend(received(&taken)?);
@@ -173,7 +190,7 @@ pub fn work(stops: impl Fn() -> bool + Send + 'static) -> (Sessions, Work) {
         }
         ControlFlow::Continue(())
     };
-    (Sessions { give, back }, Box::new(step))
+    Box::new(step)
 }
 
 /// Listens for clients at `port`.
@@ -246,8 +263,8 @@ pub fn serve(
 }
 
 fn hand_over(sessions: &Sessions, session: Session) -> Result<(), BenchError> {
-    let stopped = |_| BenchError::Setup("the server's core has stopped".into());
-    sessions.give.send(session).map_err(stopped)
+    let stopped = |_| BenchError::Setup("a core of the server has stopped".into());
+    sessions.give[usize::from(session.core)].send(session).map_err(stopped)
 }
 
 /// How the sessions of clients ended.
@@ -314,13 +331,13 @@ fn start(
     served: Served,
 ) -> Result<Session, BenchError> {
     let lane = Lane::new(device, DEPTH, true, args.device.timeout())?;
-    let buffer = buffer(&lane, args.size)?;
+    let (core, buffer) = (request.core(), buffer(&lane, args.size)?);
     let accepted = request.accept(&lane.qp, &args.private_data());
     let accepted = accepted.map_err(|error| BenchError::Setup(error.to_string()))?;
     let served = Served { agreed: accepted.depths.into(), ..served };
     note!("{}: connected", served.remote);
     let (exchange, limit) = (Server::default(), args.count);
-    Ok(Session { lane, buffer, exchange, too_large: None, limit, closing: false, served })
+    Ok(Session { lane, core, buffer, exchange, too_large: None, limit, closing: false, served })
 }
 
 #[cfg(test)]

@@ -1,0 +1,107 @@
+//! The link of a device: a port or the end of a wire, opened for one core or for several, and the device that
+//! is started on it.
+
+use dpdk::WireConfig;
+use warpline::open::{self, DpdkDevice, Eal, OpenedPorts};
+use warpline::{CoreDriver, Device, DeviceConfig, DeviceName};
+use warpline_tools::output::{OutputFile, note};
+
+use crate::device::BenchDevice;
+use crate::error::BenchError;
+
+/// What a device is to be started on.
+pub enum Link {
+    /// For one core.
+    One(BenchDevice),
+    /// For several cores.
+    Several(OpenedPorts),
+}
+
+/// A device that has started, whose cores the benchmark polls.
+pub struct Started {
+    /// The device.
+    pub device: Device,
+    /// Its cores, by number.
+    pub cores: Vec<CoreDriver<BenchDevice>>,
+}
+
+impl Link {
+    /// Opens a wire between two devices of `cores` cores each. The frames of the first are captured to
+    /// `capture` if there is one: for one core.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError`].
+    pub fn wire(
+        eal: Eal,
+        wire: &WireConfig,
+        cores: usize,
+        capture: Option<OutputFile>,
+    ) -> Result<[Self; 2], BenchError> {
+        if cores == 1 {
+            let (near, far) = open::ring_pair(eal, wire)?;
+            return Ok([Self::one(near, capture, "ring")?, Self::one(far, None, "ring")?]);
+        }
+        debug_assert!(capture.is_none(), "refused before");
+        Ok(open::ring_pair_of(eal, wire, [cores; 2])?.map(Self::Several))
+    }
+
+    /// Opens the port of the device `name` for `cores` cores. Says if it has fewer queues. Its frames are
+    /// captured to `capture` if there is one: for one core.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError`].
+    pub fn port(
+        eal: Eal,
+        name: &DeviceName,
+        cores: usize,
+        capture: Option<OutputFile>,
+    ) -> Result<Self, BenchError> {
+        if cores == 1 {
+            return Self::one(open::port(eal, name)?, capture, name.kind().word());
+        }
+        debug_assert!(capture.is_none(), "refused before");
+        let opened = open::ports(eal, name, cores)?;
+        if let Some(warning) = opened.warning() {
+            note!("warning: {warning}");
+        }
+        Ok(Self::Several(opened))
+    }
+
+    fn one(device: DpdkDevice, capture: Option<OutputFile>, interface: &str) -> Result<Self, BenchError> {
+        Ok(Self::One(BenchDevice::new(device, capture, interface)?))
+    }
+
+    /// Starts a device.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Start`].
+    pub fn start(self, config: &DeviceConfig) -> Result<Started, BenchError> {
+        match self {
+            Self::One(link) => {
+                let (device, core) = Device::start_manual(link, config)?;
+                Ok(Started { device, cores: vec![core] })
+            }
+            Self::Several(opened) => {
+                let (links, steering) = opened.into_parts();
+                let links = links.into_iter().map(|link| BenchDevice::Own(Box::new(link))).collect();
+                let (device, cores) = Device::start_cores_manual(links, &steering, config)?;
+                Ok(Started { device, cores })
+            }
+        }
+    }
+}
+
+/// Refuses the capture of several cores, each of which would have frames of its own.
+///
+/// # Errors
+///
+/// [`CommandError::Options`](warpline_tools::error::CommandError::Options).
+pub fn check_capture(cores: usize, is_captured: bool) -> Result<(), BenchError> {
+    if cores > 1 && is_captured {
+        return Err(BenchError::options(format!("--pcap has the frames of one core, and there are {cores}")));
+    }
+    Ok(())
+}
