@@ -237,7 +237,7 @@ def ours(
     def command(setting: Setting) -> list[str]:
         placed = ["--cpus", ",".join(map(str, setting.cpus))]
         if name == "line-rate":
-            placed = ["--cpu", str(setting.cpus[0])]
+            placed = ["--cpus", str(setting.cpus[0])]
         memory = ["--eal", setting.eal] if eal and setting.eal else []
         return [str(setting.program), *words(setting), *placed, *memory]
 

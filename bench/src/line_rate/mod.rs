@@ -1,35 +1,36 @@
 //! How fast one core is by itself, with frames that cost it nothing: RDMA Writes into a device that drops
 //! them, or from a generator. The generator and the acknowledgements are made on the same core; their cycles
 //! are measured and left out. The cycles of `net_null` are counted apart.
+//!
+//! Several cores of one device do so at the same time, each with a queue of `net_null`, a generator and
+//! connections of its own: no frame passes from one to another.
 
+mod core_load;
+mod gate;
 mod peer;
+mod ports;
 mod report;
 mod stream;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use dpdk::{Eal, Mempool, MempoolConfig, Port, PortConfig};
-use warpline::open::{self, OpenError};
-use warpline::{
-    Access, Advertisement, Completion, CompletionQueue, ConnectConfig, CoreDriver, Device, DeviceConfig,
-    MemoryRegion, QpConfig, QueuePair, Revision, STag, SendBatch, StaticNeighbour, Status,
-};
+use dpdk::Eal;
+use warpline::open;
 use warpline_dataplane::mpa::Framing;
 use warpline_tools::arguments::Switch;
 use warpline_tools::interrupt;
 use warpline_tools::output::{OutputFile, say};
 
 use crate::arguments::parse_size;
-use crate::device::{BenchDevice, config};
 use crate::error::BenchError;
-use crate::placement::{Placement, parse_cpu, pin_to};
-use peer::{CORE, PEER, PEER_MAC, PORT, Peer, PeerConfig, Shared, cycles};
-use report::{HEADING, Measured, Row};
+use crate::placement::{Placement, for_cores, is_crowded, parse_cpu, pin_to, ranges};
+use core_load::Core;
+use gate::Gate;
+use peer::PeerConfig;
+use ports::Ports;
+use report::{HEADING, Measured, Outcome, Row};
 use stream::Messages;
 
 /// `line-rate`. Lists make a row of each combination.
@@ -58,7 +59,7 @@ pub struct LineRate {
     /// Let small messages share segments.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "on")]
     pub packing: Vec<Switch>,
-    /// Connections, with a queue pair each.
+    /// Connections of each core, with a queue pair each.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256),
           default_value_t = 1)]
     pub connections: u16,
@@ -66,9 +67,14 @@ pub struct LineRate {
     #[arg(long, short = 'D', value_name = "S", value_parser = crate::floor::parse_seconds,
           default_value = "1")]
     pub duration: f64,
-    /// The CPU of the core. Without it, the idlest.
-    #[arg(long, value_name = "CPU", value_parser = parse_cpu)]
-    pub cpu: Option<usize>,
+    /// Cores of the device, 1 to 64, each with a queue. The rates are the sums of theirs, and each has a line
+    /// of its own. With fewer CPUs they take turns, and the cycles of one are those of others too.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64), default_value_t = 1)]
+    pub cores: u8,
+    /// The CPUs of the cores. Without it, the idlest for one core, and the first that this process may use
+    /// for several.
+    #[arg(long, visible_alias = "cpu", value_name = "CPU", value_delimiter = ',', value_parser = parse_cpu)]
+    pub cpus: Vec<usize>,
     /// Write the results as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -83,17 +89,8 @@ pub enum Direction {
     Receive,
 }
 
-/// Writes outstanding on a queue pair.
-const DEPTH: u64 = 128;
-/// Writes posted at a time.
-const BATCH: u64 = 16;
-const _: () = assert!(BATCH as usize <= SendBatch::CAPACITY);
 /// Bytes of IPv4 and TCP headers with timestamps.
 const HEADER_BYTES: u16 = 52;
-/// Frames of the pool.
-const FRAMES: u32 = 2047;
-/// The time before anything is counted.
-const WARM_UP: Duration = Duration::from_millis(50);
 
 /// Measures and reports.
 ///
@@ -103,25 +100,26 @@ const WARM_UP: Duration = Duration::from_millis(50);
 pub fn run(args: &LineRate) -> Result<(), BenchError> {
     let json = OutputFile::open_some(args.json.as_deref())?;
     let eal = open::eal(&[], &args.eal)?;
-    let wanted: Vec<_> = args.cpu.into_iter().collect();
-    let [cpu, ..] = Placement::choose(&wanted)?.cpus()[..] else { return Err(BenchError::Pin(0)) };
-    say!("memory: {}; polling: CPU {cpu}", eal.memory_mode());
+    let cpus = cpus(args)?;
+    say!("memory: {}; polling: CPU {}", eal.memory_mode(), ranges(&cpus));
+    is_crowded(args.cores.into(), &cpus);
     say!("{HEADING}");
     let mut rows = Vec::new();
     for row in rows_of(args) {
         if interrupt::is_requested() {
             break;
         }
-        let row = measure(eal, args, row, cpu)?;
-        say!("{}", row.line());
-        rows.push(row);
+        let result = measure(eal, args, row, &cpus)?;
+        say!("{}", result.line());
+        result.core_lines().iter().for_each(|line| say!("{line}"));
+        rows.push(result);
     }
     Ok(json.map_or(Ok(()), |file| file.write_json(&rows, true))?)
 }
 
 /// Returns each combination of what the lists have.
 fn rows_of(args: &LineRate) -> Vec<Row> {
-    let mut rows = vec![Row { connections: args.connections, ..Row::default() }];
+    let mut rows = vec![Row { connections: args.connections, cores: args.cores, ..Row::default() }];
     let mut each = |count: usize, set: &dyn Fn(&mut Row, usize)| {
         rows = rows
             .iter()
@@ -148,198 +146,48 @@ fn rows_of(args: &LineRate) -> Vec<Row> {
     rows
 }
 
-/// A connection's queue pair and its memory: the source or the sink.
-struct Lane {
-    qp: QueuePair,
-    completions: CompletionQueue,
-    region: MemoryRegion,
-    posted: u64,
-    completed: u64,
+/// Returns the CPUs of the cores, each of which has one in turn.
+fn cpus(args: &LineRate) -> Result<Vec<usize>, BenchError> {
+    if args.cores == 1 {
+        let cpus = Placement::choose(&args.cpus)?.cpus();
+        return Ok(cpus.into_iter().take(1).collect());
+    }
+    for_cores(&args.cpus, args.cores.into())
 }
 
-/// Measures a row.
-fn measure(eal: Eal, args: &LineRate, row: Row, cpu: usize) -> Result<Row, BenchError> {
+/// Measures a row: each core on a thread of its own, all at the same time.
+fn measure(eal: Eal, args: &LineRate, row: Row, cpus: &[usize]) -> Result<Outcome, BenchError> {
     let content: Vec<u8> = (0..row.size).map(|number| (number ^ (number >> 8)) as u8 | 1).collect();
     let framing = Framing { markers: row.markers, crc: row.crc };
     let emss = usize::from(row.mtu - HEADER_BYTES);
     let messages = Messages { content: content.clone(), framing, emss, packing: row.packing };
-    let crc = if row.crc { Switch::On } else { Switch::Off };
-    let shared = Arc::new(Shared::default());
     let peer = PeerConfig { mtu: row.mtu, markers: row.markers, crc: row.crc, messages };
-    std::thread::scope(|scope| {
-        let worker = scope.spawn(|| {
-            pin_to(cpu)?;
-            let _lcore = eal.register_thread().ok();
-            let (pool, null, _port) = null_port(eal, row.mtu)?;
-            let device = BenchDevice::Own(Box::new(Peer::new(peer, pool, null, shared.clone())));
-            let neighbour = StaticNeighbour { address: PEER.into(), mac: PEER_MAC };
-            let own = DeviceConfig { neighbours: vec![neighbour], ..DeviceConfig::new(CORE, 24) };
-            let (device, mut driver) = Device::start_manual(device, &config(crc, own))?;
-            let lanes = driver.run(|| connect(&device, row, &content))?;
-            let duration = Duration::from_secs_f64(args.duration);
-            let polled = Vec::with_capacity(DEPTH as usize);
-            let mut core = Core { driver, lanes, shared: shared.clone(), row, polled };
-            let measured = core.measure(duration)?;
-            core.verify(&content)?;
-            Ok(row.with(measured))
-        });
-        worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
-
-/// Starts a `net_null`, which drops what is sent. It ends when all that is returned has been dropped.
-fn null_port(eal: Eal, mtu: u16) -> Result<(Mempool, dpdk::QueuePair, dpdk::RunningPort), BenchError> {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let name = format!("net_null_line{}", NUMBER.fetch_add(1, Ordering::Relaxed));
-    eal.add_vdev(&name).map_err(|error| BenchError::Setup(error.to_string()))?;
-    let data_octets = (mtu + 256).max(2048);
-    let pool = Mempool::new(eal, MempoolConfig { mbufs: FRAMES, data_octets, ..MempoolConfig::default() });
-    let pool = pool.map_err(OpenError::from)?;
-    let started = Port::open(eal, &name)
-        .and_then(|port| port.start(&PortConfig::default(), std::slice::from_ref(&pool)))
-        .map_err(OpenError::from)?;
-    let (port, queues) = started;
-    let queues = queues.into_iter().next().ok_or(OpenError::NoQueue(name))?;
-    Ok((pool, queues, port))
-}
-
-/// Connects the queue pairs.
-fn connect(device: &Device, row: Row, content: &[u8]) -> Result<Vec<Lane>, BenchError> {
-    let peer = SocketAddr::from((PEER, PORT));
-    let setup = |error: &dyn std::error::Error| BenchError::Setup(error.to_string());
-    (0..row.connections)
-        .map(|_| {
-            let domain = device.protection_domain();
-            let completions = CompletionQueue::new(2 * DEPTH as usize);
-            let config = QpConfig { send_depth: DEPTH as usize, packing: row.packing, ..QpConfig::default() };
-            let qp = domain.queue_pair(&config, &completions, &completions).map_err(|error| setup(&error))?;
-            let region = domain
-                .allocate(content.len(), Access::REMOTE_WRITE)
-                .map_err(|error| BenchError::Memory(error.to_string()))?;
-            if row.transmits() && !region.write(0, content) {
-                return Err(BenchError::Memory("the content does not fit".into()));
-            }
-            let config =
-                ConnectConfig { markers: row.markers, revision: Revision::One, ..ConnectConfig::default() };
-            qp.connect(peer, &config).map_err(|error| BenchError::Connect(peer, error))?;
-            Ok(Lane { qp, completions, region, posted: 0, completed: 0 })
-        })
-        .collect()
-}
-
-/// The core that is measured, and its work.
-struct Core {
-    driver: CoreDriver<BenchDevice>,
-    lanes: Vec<Lane>,
-    shared: Arc<Shared>,
-    row: Row,
-    polled: Vec<Completion>,
-}
-
-impl Core {
-    /// Measures for `duration`.
-    fn measure(&mut self, duration: Duration) -> Result<Measured, BenchError> {
-        if !self.row.transmits() {
-            let sinks = self.lanes.iter().map(|lane| lane.region.advertisement(0, self.row.size));
-            let sinks: Option<Vec<_>> = sinks.collect();
-            // Set once: a core is measured once.
-            let _ = self.shared.sinks.set(sinks.ok_or_else(|| BenchError::Memory("no range".into()))?);
-            self.shared.sending.store(true, Ordering::Relaxed);
-        }
-        self.work(WARM_UP.min(duration))?;
-        let (before, start, begin) = (self.snapshot(), Instant::now(), cycles());
-        self.work(duration)?;
-        let (seconds, all_cycles) = (start.elapsed().as_secs_f64(), cycles().wrapping_sub(begin));
-        let after = self.snapshot();
-        self.shared.sending.store(false, Ordering::Relaxed);
-        Ok(Measured { seconds, all_cycles, ..after.since(&before) })
-    }
-
-    fn work(&mut self, duration: Duration) -> Result<(), BenchError> {
-        /// Polls between two readings of the clock.
-        const POLLS: u32 = 64;
-        let start = Instant::now();
-        while interrupt::goes_on(start, duration) {
-            for _ in 0..POLLS {
-                if self.row.transmits() {
-                    self.post()?;
-                }
-                self.driver.poll_once();
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes what has completed, and posts as much.
-    fn post(&mut self) -> Result<(), BenchError> {
-        let failed = |error: &dyn std::error::Error| BenchError::Peer(error.to_string());
-        // The peer takes any STag.
-        let sink = Advertisement { to: 0, stag: STag(0x100), len: self.row.size };
-        for lane in &mut self.lanes {
-            while lane.completions.poll_into(&mut self.polled) > 0 {
-                for completion in self.polled.drain(..) {
-                    if completion.status != Status::Success {
-                        return Err(BenchError::Peer(format!("a Write ended with {:?}", completion.status)));
-                    }
-                    lane.completed += 1;
-                }
-            }
-            let count = (lane.completed + DEPTH - lane.posted).min(BATCH);
-            if count == 0 {
-                continue;
-            }
-            let mut batch = lane.qp.batch();
-            for number in lane.posted..lane.posted + count {
-                let local = lane.region.slice(0, self.row.size);
-                batch.write(number, local, &sink, 0).map_err(|error| failed(&error))?;
-            }
-            batch.commit().map_err(|error| failed(&error))?;
-            lane.posted += count;
-        }
-        Ok(())
-    }
-
-    fn snapshot(&self) -> Measured {
-        let shared = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let statistics = self.driver.statistics();
-        Measured {
-            seconds: 0.0,
-            all_cycles: 0,
-            packets: shared(&self.shared.packets),
-            octets: shared(&self.shared.octets),
-            acknowledgements: shared(&self.shared.acknowledgements),
-            peer_cycles: shared(&self.shared.peer_cycles),
-            device_cycles: shared(&self.shared.device_cycles),
-            fpdus: statistics.fpdus_sent + statistics.fpdus_received,
-            retransmitted_segments: statistics.tcp.retransmitted_segments,
-        }
-    }
-
-    /// Returns an error unless all went as it must: segments came in order, and what was received is in its
-    /// place.
-    fn verify(&mut self, content: &[u8]) -> Result<(), BenchError> {
-        if let Some(error) = self.lanes.iter().find_map(|lane| lane.qp.error()) {
-            return Err(BenchError::Peer(error.to_string()));
-        }
-        let unexpected = self.shared.unexpected.load(Ordering::Relaxed);
-        if unexpected > 0 {
-            return Err(BenchError::Peer(format!("{unexpected} segments were not the next")));
-        }
-        if self.row.transmits() {
-            return Ok(());
-        }
-        // What was generated in the last poll has been placed by the next.
-        self.driver.poll_once();
-        let (sent, received) =
-            (self.shared.fpdus.load(Ordering::Relaxed), self.driver.statistics().fpdus_received);
-        if sent != received {
-            return Err(BenchError::Peer(format!("of {sent} FPDUs that were sent, {received} were placed")));
-        }
-        let mut corrupt = 0;
-        for lane in &self.lanes {
-            let placed = lane.region.to_vec(0, content.len()).unwrap_or_default();
-            corrupt += placed.iter().zip(content).filter(|(placed, sent)| placed != sent).count() as u64;
-        }
-        if corrupt == 0 { Ok(()) } else { Err(BenchError::Corrupt(corrupt)) }
-    }
+    let Ports { device, cores, port: _port } = Ports::start(eal, row, &peer)?;
+    let gate = Gate::new(cores.len());
+    let measured = std::thread::scope(|scope| {
+        let threads = cores.into_iter().zip(cpus.iter().cycle()).enumerate();
+        let threads: Vec<_> = threads
+            .map(|(number, (core, &cpu))| {
+                let (device, content, gate) = (&device, &content, &gate);
+                scope.spawn(move || {
+                    let mut passage = gate.passage();
+                    pin_to(cpu)?;
+                    let _lcore = eal.register_thread().ok();
+                    let mut core = core.connect(device, number as u8, content)?;
+                    core.poll_until(|| passage.is_open())?;
+                    let measured = core.measure(Duration::from_secs_f64(args.duration))?;
+                    core.verify(content)?;
+                    // The device ends when no core is measured any more.
+                    Ok((measured, core))
+                })
+            })
+            .collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads.into_iter().map(join).collect::<Vec<Result<(Measured, Core), BenchError>>>()
+    });
+    let measured = measured.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let rows: Vec<_> = measured.iter().map(|(measured, _)| row.with(*measured)).collect();
+    Ok(Outcome::of(&rows))
 }

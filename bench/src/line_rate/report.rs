@@ -45,6 +45,8 @@ pub struct Row {
     pub crc: bool,
     pub packing: bool,
     pub connections: u16,
+    /// Cores that did so at the same time, each with so many connections.
+    pub cores: u8,
     /// Packets with data, their bytes of TCP payload, and the FPDUs in them.
     pub packets: u64,
     pub bytes: u64,
@@ -64,6 +66,79 @@ pub struct Row {
     /// Cycles of the peer, which the rates leave out.
     pub peer_cycles_per_packet: f64,
     pub cycles_per_s: f64,
+}
+
+/// A row of one core or several, and the parts of these.
+#[derive(Serialize, Clone, Debug)]
+pub struct Outcome {
+    #[serde(flatten)]
+    row: Row,
+    /// By core, if there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    by_core: Vec<CoreRow>,
+}
+
+/// The part of a core.
+#[derive(Serialize, Clone, Copy, Debug)]
+pub struct CoreRow {
+    core: usize,
+    packets: u64,
+    bytes: u64,
+    fpdus: u64,
+    mpps: f64,
+    gbit_per_s: f64,
+    cycles_per_packet: f64,
+}
+
+impl Outcome {
+    /// Sums the rows of all cores, of which there is one at least: their rates are added, and what each took
+    /// for a packet or a byte is weighed by how many it had.
+    pub fn of(rows: &[Row]) -> Self {
+        let mut sum = Row { packets: 0, bytes: 0, ..rows[0] };
+        let counts = |count: fn(&Row) -> u64| rows.iter().map(count).sum::<u64>();
+        let rates = |rate: fn(&Row) -> f64| rows.iter().map(rate).sum::<f64>();
+        (sum.packets, sum.bytes) = (counts(|row| row.packets), counts(|row| row.bytes));
+        sum.fpdus = counts(|row| row.fpdus);
+        sum.acknowledgements = counts(|row| row.acknowledgements);
+        sum.retransmitted_segments = counts(|row| row.retransmitted_segments);
+        sum.mpps = rates(|row| row.mpps);
+        sum.mfpdu_per_s = rates(|row| row.mfpdu_per_s);
+        sum.gbit_per_s = rates(|row| row.gbit_per_s);
+        let (packets, bytes) = (sum.packets.max(1) as f64, sum.bytes.max(1) as f64);
+        let of_packets = |each: fn(&Row) -> f64| {
+            rows.iter().map(|row| each(row) * row.packets as f64).sum::<f64>() / packets
+        };
+        sum.cycles_per_packet = of_packets(|row| row.cycles_per_packet);
+        sum.device_cycles_per_packet = of_packets(|row| row.device_cycles_per_packet);
+        sum.peer_cycles_per_packet = of_packets(|row| row.peer_cycles_per_packet);
+        sum.cycles_per_byte = rates(|row| row.cycles_per_byte * row.bytes as f64) / bytes;
+        let by_core = rows.iter().enumerate().filter(|_| rows.len() > 1);
+        let by_core = by_core.map(|(core, row)| CoreRow::new(core, row)).collect();
+        Self { row: sum, by_core }
+    }
+
+    /// Returns the line under [`HEADING`].
+    pub fn line(&self) -> String {
+        self.row.line()
+    }
+
+    /// Returns a line for each core, if there are several.
+    pub fn core_lines(&self) -> Vec<String> {
+        let line = |core: &CoreRow| {
+            let CoreRow { core, mpps, gbit_per_s, cycles_per_packet, .. } = core;
+            format!(
+                "  core {core}: {mpps:.3} Mpps, {gbit_per_s:.2} Gb/s, {cycles_per_packet:.0} cycles a packet"
+            )
+        };
+        self.by_core.iter().map(line).collect()
+    }
+}
+
+impl CoreRow {
+    const fn new(core: usize, row: &Row) -> Self {
+        let &Row { packets, bytes, fpdus, mpps, gbit_per_s, cycles_per_packet, .. } = row;
+        Self { core, packets, bytes, fpdus, mpps, gbit_per_s, cycles_per_packet }
+    }
 }
 
 pub const HEADING: &str = "direction   MTU     size  Mark  CRC  pack      Mpps    M FPDU/s      Gb/s  \
@@ -124,6 +199,30 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Two cores, of which one has three times as many packets, at half of the cycles each.
+    #[test]
+    fn cores_are_added_up() {
+        let row = |packets: u64, cycles_per_packet| Row {
+            packets,
+            bytes: 100 * packets,
+            mpps: packets as f64,
+            cycles_per_packet,
+            cycles_per_byte: cycles_per_packet / 100.0,
+            cycles_per_s: 1e9,
+            ..Row::default()
+        };
+        let outcome = Outcome::of(&[row(1, 200.0), row(3, 100.0)]);
+        let Outcome { row: sum, by_core } = &outcome;
+        assert_eq!((sum.packets, sum.bytes, sum.mpps, sum.cycles_per_s), (4, 400, 4.0, 1e9));
+        assert!((sum.cycles_per_packet - 125.0).abs() < 1e-9 && (sum.cycles_per_byte - 1.25).abs() < 1e-9);
+        assert_eq!(
+            by_core.iter().map(|core| (core.core, core.packets)).collect::<Vec<_>>(),
+            [(0, 1), (1, 3)]
+        );
+        assert_eq!(outcome.core_lines().len(), 2);
+        assert!(Outcome::of(&[row(1, 200.0)]).by_core.is_empty());
+    }
 
     /// 1000 packets of 1000 bytes in a second of 2 GHz: a quarter of it is the peer's, an eighth net_null's.
     #[test]
