@@ -6,7 +6,7 @@
 //! say nothing of the far core: ports are tried that differ in all of their bits.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use warpline::{
     AcceptError, ConnectConfig, ConnectError, Connected, ConnectionRequest, Device, Listener, QueuePair,
@@ -79,14 +79,22 @@ impl LocalPorts {
 ///
 /// # Errors
 ///
-/// [`BenchError::Setup`] if none comes in `timeout`.
+/// [`BenchError::Setup`] if none comes in `timeout`;
+/// [`CommandError::Interrupted`](warpline_tools::error::CommandError::Interrupted) if the command is to end.
 pub fn accept(
     listener: &Listener,
     core: Option<u8>,
     timeout: Duration,
 ) -> Result<ConnectionRequest, BenchError> {
+    /// How often a signal is looked for.
+    const LOOK: Duration = Duration::from_millis(50);
+    let deadline = Instant::now() + timeout;
     loop {
-        let request = listener.accept(timeout).map_err(|error: AcceptError| setup(&error))?;
+        let request = match listener.accept(LOOK.min(timeout)) {
+            Err(AcceptError::TimedOut) if interrupt::is_requested() => return Err(BenchError::interrupted()),
+            Err(AcceptError::TimedOut) if Instant::now() < deadline => continue,
+            request => request.map_err(|error| setup(&error))?,
+        };
         if core.is_none_or(|core| request.core() == core) {
             return Ok(request);
         }

@@ -10,6 +10,7 @@ mod device;
 mod endpoint;
 mod error;
 mod floor;
+mod gate;
 mod instructions;
 mod lane;
 mod line_rate;

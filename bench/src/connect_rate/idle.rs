@@ -9,8 +9,7 @@ use serde::Serialize;
 use warpline::{MemorySource, ProtectionDomain};
 use warpline_tools::interrupt;
 
-use super::POLLS;
-use super::ends::{Client, Target};
+use super::{POLLS, Pair};
 use crate::endpoint::PATIENCE;
 use crate::error::BenchError;
 use crate::registrations::{RegistrationTimes, Registrations};
@@ -69,18 +68,14 @@ impl<'s> Registrar<'s> {
     }
 }
 
-/// Waits until the connections of both ends are idle, and measures beside them. This thread polls both ends.
+/// Waits until the connections of all `ends` are idle, and measures beside them. This thread polls all cores.
 ///
 /// # Errors
 ///
 /// [`BenchError`].
-pub fn measure(
-    client: &mut Client,
-    target: &mut Target,
-    registrar: Registrar<'_>,
-) -> Result<IdleReport, BenchError> {
+pub fn measure(ends: &mut [Pair], registrar: Registrar<'_>) -> Result<IdleReport, BenchError> {
     let (mut busy_at, deadline) = (Instant::now(), Instant::now() + PATIENCE);
-    poll(client, target, |polls| {
+    poll(ends, |polls| {
         let now = Instant::now();
         if polls.worked {
             busy_at = now;
@@ -95,17 +90,17 @@ pub fn measure(
         Ok(now - busy_at > QUIET)
     })?;
     let end = Instant::now() + WATCHED;
-    let idle = poll(client, target, |polls| {
-        Ok(polls.count.is_multiple_of(u64::from(POLLS)) && Instant::now() > end)
-    })?;
+    let idle = poll(ends, |polls| Ok(polls.count.is_multiple_of(u64::from(POLLS)) && Instant::now() > end))?;
     let Registrar { begin, thread } = registrar;
     // Fails only when the thread has ended early, which it reports.
     let _ = begin.send(());
     // Whatever happens: a call of that thread returns only if the core is polled.
-    let registering = poll(client, target, |_| Ok(thread.is_finished()))?;
+    let registering = poll(ends, |_| Ok(thread.is_finished()))?;
     // No connection has failed meanwhile.
-    _ = client.step()?;
-    target.step()?;
+    for pair in ends {
+        _ = pair.client.step()?;
+        pair.target.step()?;
+    }
     let times = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     if interrupt::is_requested() {
         return Err(BenchError::interrupted());
@@ -118,29 +113,31 @@ pub fn measure(
     })
 }
 
-/// Polls of the client's core.
+/// Polls of the clients' cores.
 #[derive(Clone, Copy, Debug, Default)]
 struct Polls {
     count: u64,
     /// The longest of them.
     longest: Duration,
-    /// The last one, or that of the target after it, found something to do.
+    /// One of the last round, or of the targets after them, found something to do.
     worked: bool,
 }
 
-/// Polls both ends until `ends` says so.
+/// Polls all cores in turn until it `is_over`.
 fn poll(
-    client: &mut Client,
-    target: &mut Target,
-    mut ends: impl FnMut(&Polls) -> Result<bool, BenchError>,
+    ends: &mut [Pair],
+    mut is_over: impl FnMut(&Polls) -> Result<bool, BenchError>,
 ) -> Result<Polls, BenchError> {
     let mut polls = Polls::default();
     loop {
-        let (worked, time) = client.poll_timed();
-        polls.count += 1;
-        polls.longest = polls.longest.max(time);
-        polls.worked = worked | target.poll();
-        if ends(&polls)? {
+        polls.worked = false;
+        for pair in &mut *ends {
+            let (worked, time) = pair.client.poll_timed();
+            polls.count += 1;
+            polls.longest = polls.longest.max(time);
+            polls.worked |= worked | pair.target.poll();
+        }
+        if is_over(&polls)? {
             return Ok(polls);
         }
     }

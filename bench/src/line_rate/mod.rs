@@ -6,7 +6,6 @@
 //! connections of its own: no frame passes from one to another.
 
 mod core_load;
-mod gate;
 mod peer;
 mod ports;
 mod report;
@@ -25,9 +24,9 @@ use warpline_tools::output::{OutputFile, say};
 
 use crate::arguments::parse_size;
 use crate::error::BenchError;
+use crate::gate::Gate;
 use crate::placement::{Placement, for_cores, is_crowded, parse_cpu, pin_to, ranges};
 use core_load::Core;
-use gate::Gate;
 use peer::PeerConfig;
 use ports::Ports;
 use report::{HEADING, Measured, Outcome, Row};

@@ -13,7 +13,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use warpline::open::{self, Eal};
-use warpline::{Connected, Device, DeviceName};
+use warpline::{Connected, Device, DeviceName, Stopped};
 use warpline_tools::interrupt;
 use warpline_tools::output::{OutputFile, note, say};
 
@@ -223,7 +223,7 @@ impl ClientEnd<'_> {
             stop.store(true, Ordering::Relaxed);
             (of_cores, nudges)
         });
-        report(args, name, of_cores, nudges?, json)
+        report(args, name, of_cores, nudges, json)
     }
 }
 
@@ -291,7 +291,7 @@ fn report(
     args: &Ping,
     name: &DeviceName,
     of_cores: Vec<(Option<u8>, Result<PingedAt, BenchError>)>,
-    nudges: u64,
+    nudges: Result<u64, Stopped>,
     json: Option<OutputFile>,
 ) -> Result<(), BenchError> {
     let (mut all, mut by_core) = (Pinged::default(), Vec::new());
@@ -305,7 +305,7 @@ fn report(
     }
     by_core.sort_by_key(CoreReport::core);
     let connected = first.ok_or_else(|| BenchError::Setup("no core has pinged".into()))?;
-    let report = Report::new(args, name, &connected, &all, nudges, by_core);
+    let report = Report::new(args, name, &connected, &all, nudges?, by_core);
     say!("{HEADING}\n{}", report.line());
     report.core_lines().iter().for_each(|line| say!("{line}"));
     if let Some(file) = json {

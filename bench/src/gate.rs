@@ -22,6 +22,11 @@ impl Gate {
         Self { expected: AtomicUsize::new(threads) }
     }
 
+    /// Returns true if no thread is waited for.
+    pub fn is_open(&self) -> bool {
+        self.expected.load(Ordering::Acquire) == 0
+    }
+
     /// Returns the way of one thread to the gate.
     pub const fn passage(&self) -> Passage<'_> {
         Passage { gate: self, has_come: false }
@@ -32,7 +37,7 @@ impl Passage<'_> {
     /// Comes to the gate, the first time. Returns true if it is open.
     pub fn is_open(&mut self) -> bool {
         self.come();
-        self.gate.expected.load(Ordering::Acquire) == 0
+        self.gate.is_open()
     }
 
     fn come(&mut self) {
