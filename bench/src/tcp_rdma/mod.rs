@@ -24,12 +24,13 @@ use warpline_tools::arguments::{Switch, TIMEOUT_SECONDS, parse_timeout};
 use warpline_tools::interrupt;
 use warpline_tools::output::{OutputFile, note, say};
 
-use crate::arguments::parse_size;
-use crate::device::{self, BenchDevice, config};
+use crate::arguments::{PollArguments, Polling, parse_size};
+use crate::device::{self, config};
 use crate::endpoint::{Driver, Endpoint};
 use crate::error::BenchError;
-use crate::placement::{Placement, keep_off, parse_cpu};
-use receiving::{Form, Receiving};
+use crate::link::{Link, Started, check_capture};
+use crate::placement::{Placement, cpus_of, is_crowded, keep_off, words};
+use receiving::{Form, Received, Receiving, Report};
 use sending::Sending;
 
 const PORT: u16 = 7475;
@@ -58,10 +59,8 @@ pub struct TcpRdma {
     /// How long to measure each, in seconds.
     #[arg(long, short = 'D', value_name = "S", default_value_t = 1.0)]
     duration: f64,
-    /// The CPUs that poll: one for each end, or a single one for both. Without it, the idlest two that are
-    /// free, or the idlest one.
-    #[arg(long, value_name = "CPU", value_delimiter = ',', num_args = 1..=2, value_parser = parse_cpu)]
-    cpus: Vec<usize>,
+    #[command(flatten)]
+    polling: PollArguments,
     /// More arguments for DPDK's EAL, as one string: "--no-huge -m 512".
     #[arg(long, value_name = "ARGS", default_value = "", allow_hyphen_values = true)]
     eal: String,
@@ -100,6 +99,8 @@ struct Row {
     option: Use,
     mtu: u16,
     size: u32,
+    /// Cores of each device: each of the sender's has a stream.
+    cores: usize,
     seconds: f64,
     /// Bytes delivered in that time.
     bytes: u64,
@@ -111,6 +112,17 @@ struct Row {
     compared: u64,
     /// What became of the segments that the receiver got with the option, by cause.
     transfers: BTreeMap<String, u64>,
+    /// The parts of the sender's cores, if there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    by_core: Vec<CoreRow>,
+}
+
+/// The part of a core.
+#[derive(Serialize, Debug)]
+struct CoreRow {
+    core: usize,
+    bytes: u64,
+    gbit_per_s: f64,
 }
 
 /// Measures and reports.
@@ -123,10 +135,14 @@ pub fn run(args: &TcpRdma) -> Result<(), BenchError> {
         return Err(BenchError::options("--duration is 0.01 to 3600 seconds"));
     }
     let json = OutputFile::open_some(args.json.as_deref())?;
-    let placement = Placement::choose(&args.cpus)?;
+    let Polling { cores, cpus } = args.polling.of(&"ring".parse()?)?;
+    check_capture(cores, args.pcap.is_some())?;
+    let placements = Placement::of_cores(&cpus, cores)?;
+    let cpus = cpus_of(&placements);
     let eal = open::eal(&[], &args.eal)?;
-    keep_off(&placement.cpus());
-    note!("{placement}");
+    keep_off(&cpus);
+    note!("{}", words(&placements));
+    is_crowded(placements.len(), &cpus);
     say!("option    MTU    size     Gb/s   copies at the receiver   at the sender   transfers compared");
     let mut rows = Vec::new();
     for &mtu in &args.mtu {
@@ -135,12 +151,15 @@ pub fn run(args: &TcpRdma) -> Result<(), BenchError> {
                 break;
             }
             let capture = OutputFile::open_some(args.capture(mtu, option).as_deref())?;
-            let row = measure(args, eal, placement, mtu, option, capture)?;
+            let row = Setting { args, eal, placements: &placements, mtu, option }.measure(capture)?;
             let Row { size, gbit_per_s, copies_received, copies_sent, compared, .. } = row;
             say!(
                 "{option:6} {mtu:6} {size:7} {gbit_per_s:8.2} {copies_received:24.3} {copies_sent:15.3} \
                  {compared:20}"
             );
+            for CoreRow { core, gbit_per_s, .. } in &row.by_core {
+                say!("       core {core}: {gbit_per_s:.2} Gb/s");
+            }
             if option == Use::On {
                 say!("       {}", outcome(&row.transfers));
             }
@@ -197,58 +216,97 @@ fn rid(number: u64) -> Rid {
     HttpRid { request_index: number as u32 }.into()
 }
 
-/// The ends, before they are polled.
-struct EndsToStart {
-    near: Device,
-    far: Device,
-    near_driver: Driver,
-    far_driver: Driver,
-}
-
-fn start(eal: Eal, mtu: u16, capture: Option<OutputFile>) -> Result<EndsToStart, BenchError> {
-    let ring = "ring".parse::<DeviceName>()?.with_option("mtu", mtu)?;
-    let (near, far) = open::ring_pair(eal, &open::wire_config(&ring))?;
-    let on_ring = |host| -> DeviceConfig { config(Switch::On, device::on_ring(&ring, host)) };
-    let (near, near_driver) = Device::start_manual(BenchDevice::new(near, capture, "ring")?, &on_ring(1))?;
-    let (far, far_driver) = Device::start_manual(BenchDevice::new(far, None, "ring")?, &on_ring(2))?;
-    Ok(EndsToStart { near, far, near_driver: Driver::new(near_driver), far_driver: Driver::new(far_driver) })
-}
-
-/// Transfers from the near end to the far one, and returns the result.
-fn measure(
-    args: &TcpRdma,
+/// What a row is measured with.
+struct Setting<'a> {
+    args: &'a TcpRdma,
     eal: Eal,
-    placement: Placement,
+    placements: &'a [Placement],
     mtu: u16,
     option: Use,
-    capture: Option<OutputFile>,
-) -> Result<Row, BenchError> {
-    let EndsToStart { near, far, near_driver, far_driver } = start(eal, mtu, capture)?;
-    let ring_bytes = args.size as usize * OUTSTANDING as usize;
-    let memory = |device: &Device| -> Result<Region, BenchError> {
-        let allocated = device.config().memory.allocate(ring_bytes);
-        allocated.ok_or_else(|| BenchError::Memory(format!("{ring_bytes} bytes")))
-    };
-    let (source, target) = (memory(&near)?, memory(&far)?);
-    sending::fill(&source);
-    let duration = Duration::from_secs_f64(args.duration);
-    thread::scope(|scope| {
+}
+
+impl Setting<'_> {
+    /// Starts the two ends.
+    fn start(&self, capture: Option<OutputFile>) -> Result<[Started; 2], BenchError> {
+        let ring = "ring".parse::<DeviceName>()?.with_option("mtu", self.mtu)?;
+        let wire = open::wire_config(&ring);
+        let [near, far] = Link::wire(self.eal, &wire, self.placements.len(), capture)?;
+        let on_ring = |host| -> DeviceConfig { config(Switch::On, device::on_ring(&ring, host)) };
+        Ok([near.start(&on_ring(1))?, far.start(&on_ring(2))?])
+    }
+
+    /// Transfers from the near end to the far one, on a stream of each near core, and returns the result.
+    fn measure(&self, capture: Option<OutputFile>) -> Result<Row, BenchError> {
+        let [near, far] = self.start(capture)?;
+        let (near_device, far_device) = (near.device, far.device);
+        let gives_way = self.placements.len() > cpus_of(self.placements).len();
+        let driver = |core| Driver::new(core).giving_way(gives_way);
+        let cores = near.cores.into_iter().map(driver).zip(far.cores.into_iter().map(driver));
+        thread::scope(|scope| {
+            let (report, reported) = mpsc::channel();
+            // Cores are polled until their devices are gone.
+            let stop = Arc::new(AtomicBool::new(false));
+            // Before a thread is there to be stopped.
+            let works = (0..self.placements.len())
+                .map(|core| self.works(core, [&near_device, &far_device], &report, &stop))
+                .collect::<Result<Vec<_>, _>>()?;
+            drop(report);
+            let (mut ends, mut opening) = (Vec::new(), Vec::new());
+            for ((placement, (near, far)), (works, streams)) in self.placements.iter().zip(cores).zip(works) {
+                let [send, receive] = works;
+                match *placement {
+                    Placement::Apart { near: near_cpu, far: far_cpu } => ends.extend([
+                        Endpoint::start(scope, near, near_cpu, send),
+                        Endpoint::start(scope, far, far_cpu, receive),
+                    ]),
+                    Placement::Together(cpu) => {
+                        ends.push(Endpoint::start(scope, near.with_other_end(far, receive), cpu, send));
+                    }
+                }
+                opening.push(streams);
+            }
+            let received = self.transfer([&near_device, &far_device], opening, &reported);
+            let statistics = near_device.statistics().and_then(|near| Ok((near, far_device.statistics()?)));
+            drop((near_device, far_device));
+            stop.store(true, Ordering::Relaxed);
+            for end in ends {
+                end.join()?;
+            }
+            let statistics = statistics?;
+            Ok(row(self, &received?, &statistics))
+        })
+    }
+
+    /// Returns what the thread of a core does at the near and at the far end, and where their streams go.
+    fn works(
+        &self,
+        core: usize,
+        [near, far]: [&Device; 2],
+        report: &mpsc::Sender<(usize, Result<Received, BenchError>)>,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<([Work; 2], [mpsc::Sender<ByteStream>; 2]), BenchError> {
+        let args = self.args;
+        let ring_bytes = args.size as usize * OUTSTANDING as usize;
+        let memory = |device: &Device| -> Result<Region, BenchError> {
+            let allocated = device.config().memory.allocate(ring_bytes);
+            allocated.ok_or_else(|| BenchError::Memory(format!("{ring_bytes} bytes")))
+        };
+        let (source, target) = (memory(near)?, memory(far)?);
+        sending::fill(&source);
         let (send_stream, near_stream) = mpsc::channel();
         let (receive_stream, far_stream) = mpsc::channel();
-        let (report, reported) = mpsc::channel();
-        // Cores are polled until their devices are gone.
-        let stop = Arc::new(AtomicBool::new(false));
-        let polling = |stop: &Arc<AtomicBool>| {
+        let form = Form { placed: self.option == Use::On, total: args.total.is_on() };
+        let duration = Duration::from_secs_f64(args.duration);
+        let mut sending = Sending::new(near_stream, source, args.size, args.total);
+        let report = Report { core, sender: report.clone() };
+        let mut receiving = Receiving::new(far_stream, report, target, args.size, form, duration);
+        let polling = || {
             let stop = stop.clone();
             move || {
                 if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             }
         };
-        let mut sending = Sending::new(near_stream, source, args.size, args.total);
-        let form = Form { placed: option == Use::On, total: args.total.is_on() };
-        let mut receiving = Receiving::new(far_stream, report, target, args.size, form, duration);
-        let near_polling = polling(&stop);
-        let far_polling = polling(&stop);
+        let (near_polling, far_polling) = (polling(), polling());
         let send = move |_: &mut Driver| {
             sending.step();
             near_polling()
@@ -257,69 +315,73 @@ fn measure(
             receiving.step();
             far_polling()
         };
-        let ends = match placement {
-            Placement::Apart { near, far } => vec![
-                Endpoint::start(scope, near_driver, near, send),
-                Endpoint::start(scope, far_driver, far, receive),
-            ],
-            Placement::Together(cpu) => {
-                vec![Endpoint::start(scope, near_driver.with_other_end(far_driver, receive), cpu, send)]
-            }
-        };
-        let connected = connect(&near, &far, option, args.timeout);
-        let received = match connected {
-            Ok((near_stream, far_stream)) => {
-                // Both ends are polled until they are stopped.
-                let _ = receive_stream.send(far_stream);
-                let _ = send_stream.send(near_stream);
-                reported.recv().unwrap_or_else(|_| Err(BenchError::Setup("the receiver has ended".into())))
-            }
-            Err(error) => Err(error),
-        };
-        let statistics = near.statistics().and_then(|near| Ok((near, far.statistics()?)));
-        drop((near, far));
-        stop.store(true, Ordering::Relaxed);
-        for end in ends {
-            end.join()?;
+        Ok(([Box::new(send), Box::new(receive)], [send_stream, receive_stream]))
+    }
+
+    /// Connects a stream of each core, has the threads transfer on them, and returns what has come on each.
+    fn transfer(
+        &self,
+        [near, far]: [&Device; 2],
+        opening: Vec<[mpsc::Sender<ByteStream>; 2]>,
+        reported: &mpsc::Receiver<(usize, Result<Received, BenchError>)>,
+    ) -> Result<Vec<Received>, BenchError> {
+        let cores = opening.len();
+        let streams = connect(near, far, self.option, self.args.timeout)?;
+        for ([send, receive], (near, far)) in opening.into_iter().zip(streams) {
+            // Both ends are polled until they are stopped.
+            let _ = receive.send(far);
+            let _ = send.send(near);
         }
-        let statistics = statistics?;
-        Ok(row(args, mtu, option, &received?, &statistics))
-    })
+        let ended = |_| BenchError::Setup("a receiver has ended".into());
+        let mut received = Vec::with_capacity(cores);
+        for _ in 0..cores {
+            let (core, part) = reported.recv().map_err(ended)?;
+            received.push((core, part?));
+        }
+        received.sort_by_key(|(core, _)| *core);
+        Ok(received.into_iter().map(|(_, part)| part).collect())
+    }
 }
 
-fn row(
-    args: &TcpRdma,
-    mtu: u16,
-    option: Use,
-    received: &receiving::Received,
-    (near, far): &(Statistics, Statistics),
-) -> Row {
-    let seconds = received.elapsed.as_secs_f64();
-    let bytes = received.measured_bytes;
+/// What a thread does between the polls of a core.
+type Work = Box<dyn FnMut(&mut Driver) -> ControlFlow<()> + Send>;
+
+fn row(setting: &Setting<'_>, parts: &[Received], (near, far): &(Statistics, Statistics)) -> Row {
+    let Setting { args, mtu, option, .. } = setting;
+    let received = Received::sum(parts);
+    let gbit_per_s = |part: &Received| part.measured_bytes as f64 * 8.0 / part.elapsed.as_secs_f64() / 1e9;
+    let by_core = parts.iter().enumerate().filter(|_| parts.len() > 1);
+    let by_core = by_core.map(|(core, part)| CoreRow {
+        core,
+        bytes: part.measured_bytes,
+        gbit_per_s: gbit_per_s(part),
+    });
     // All that was delivered, from the first byte on: the counters of the core have no beginning.
     let delivered = received.delivered_bytes.max(1) as f64;
     Row {
         test: "tcp-rdma",
-        option,
-        mtu,
+        option: *option,
+        mtu: *mtu,
         size: args.size,
-        seconds,
-        bytes,
-        gbit_per_s: bytes as f64 * 8.0 / seconds / 1e9,
+        cores: parts.len(),
+        seconds: received.elapsed.as_secs_f64(),
+        bytes: received.measured_bytes,
+        gbit_per_s: gbit_per_s(&received),
         copies_received: (far.bytes_copied_rx + received.copied_bytes) as f64 / delivered,
         copies_sent: near.bytes_copied_tx as f64 / delivered,
         compared: received.compared,
         transfers: far.transfers.named().into_iter().map(|counter| (counter.name, counter.value)).collect(),
+        by_core: by_core.collect(),
     }
 }
 
-/// Connects the near end to the far one; both are polled meanwhile.
+/// Connects each core of the near end to the far one; both are polled meanwhile.
 fn connect(
     near: &Device,
     far: &Device,
     option: Use,
     timeout: Duration,
-) -> Result<(ByteStream, ByteStream), BenchError> {
+) -> Result<Vec<(ByteStream, ByteStream)>, BenchError> {
     let setup = |error: &dyn std::fmt::Display| BenchError::Setup(error.to_string());
     let user_timeout_ms = u32::try_from(timeout.as_millis()).ok();
     let tcp = Behaviour { rdma_option: option == Use::On, user_timeout_ms, ..near.config().tcp };
@@ -327,12 +389,16 @@ fn connect(
     let listening = TcpListenConfig { tcp, ..TcpListenConfig::default() };
     let listener = far.listen_streams(PORT, &listening).map_err(|error| setup(&error))?;
     let remote = (far.config().addresses[0].address, PORT).into();
-    let opening = StreamConfig { tcp, timeout, ..StreamConfig::default() };
-    let near = near.connect_stream(remote, &opening).map_err(|error| setup(&error))?;
-    let far = listener.accept(timeout).map_err(|error| setup(&error))?;
     let rings =
         ByteStreamConfig { receive_bytes: RECEIVE_BYTES, events: false, ..ByteStreamConfig::default() };
-    let near = near.into_byte_stream(&rings).map_err(|error| setup(&error))?;
-    let far = far.into_byte_stream(&rings).map_err(|error| setup(&error))?;
-    Ok((near, far))
+    let stream = |core| {
+        let core = (near.cores() > 1).then_some(core);
+        let opening = StreamConfig { tcp, timeout, core, ..StreamConfig::default() };
+        let near = near.connect_stream(remote, &opening).map_err(|error| setup(&error))?;
+        let far = listener.accept(timeout).map_err(|error| setup(&error))?;
+        let near = near.into_byte_stream(&rings).map_err(|error| setup(&error))?;
+        let far = far.into_byte_stream(&rings).map_err(|error| setup(&error))?;
+        Ok((near, far))
+    };
+    (0..near.cores()).map(stream).collect()
 }

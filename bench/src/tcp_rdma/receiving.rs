@@ -29,6 +29,20 @@ pub struct Received {
     pub compared: u64,
 }
 
+impl Received {
+    /// Returns the sum of what came on several streams at the same time, which is the longest of theirs.
+    pub fn sum(parts: &[Self]) -> Self {
+        let sum = |count: fn(&Self) -> u64| parts.iter().map(count).sum();
+        Self {
+            elapsed: parts.iter().map(|part| part.elapsed).max().unwrap_or_default(),
+            measured_bytes: sum(|part| part.measured_bytes),
+            delivered_bytes: sum(|part| part.delivered_bytes),
+            copied_bytes: sum(|part| part.copied_bytes),
+            compared: sum(|part| part.compared),
+        }
+    }
+}
+
 /// How transfers come.
 #[derive(Clone, Copy, Debug)]
 pub struct Form {
@@ -38,7 +52,12 @@ pub struct Form {
     pub total: bool,
 }
 
-type Report = Sender<Result<Received, BenchError>>;
+/// Where it reports.
+pub struct Report {
+    /// The sender's core.
+    pub core: usize,
+    pub sender: Sender<(usize, Result<Received, BenchError>)>,
+}
 
 /// The end that receives.
 pub struct Receiving {
@@ -116,7 +135,7 @@ impl Receiving {
         {
             self.stream = None;
             // It is waited for.
-            let _ = report.send(result);
+            let _ = report.sender.send((report.core, result));
         }
     }
 
