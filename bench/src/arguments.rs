@@ -121,8 +121,7 @@ impl RunArguments {
     ///
     /// # Errors
     ///
-    /// Those of [`PollArguments::of`]; [`CommandError::Options`](warpline_tools::error::CommandError::Options)
-    /// if frames of several cores are to be captured.
+    /// Those of [`PollArguments::of`], and those of [`check_capture`].
     pub fn polling(&self, device: &DeviceName) -> Result<Polling, BenchError> {
         let polling = self.polling.of(device)?;
         check_capture(polling.cores, self.pcap.is_some())?;

@@ -52,8 +52,9 @@ impl Placement {
     ///
     /// # Errors
     ///
-    /// Those of [`choose`](Self::choose); [`CommandError::Options`](warpline_tools::error::CommandError::Options)
-    /// if more are wanted than there are ends.
+    /// Those of [`choose`](Self::choose);
+    /// [`CommandError::Options`](warpline_tools::error::CommandError::Options) if more are wanted than there
+    /// are ends.
     pub fn of_cores(wanted: &[usize], cores: usize) -> Result<Vec<Self>, BenchError> {
         check_count(wanted, 2 * cores)?;
         if cores == 1 {
@@ -118,8 +119,8 @@ pub fn words(placements: &[Placement]) -> String {
     }
 }
 
-/// Returns true if so many loops are more than the CPUs among `cpus`, and says so on standard error: they take
-/// turns then.
+/// Returns true if so many loops have fewer CPUs, and says so on standard error: they take turns then. The
+/// same CPU may be among `cpus` more than once.
 pub fn is_crowded(loops: usize, cpus: &[usize]) -> bool {
     let cpus: Vec<_> = cpus.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
     let crowded = loops > cpus.len();

@@ -23,9 +23,10 @@
 //! when the region is full.
 //!
 //! Each end has a core, or several, each on a thread that polls, posts and verifies: no other thread touches
-//! the data. With both ends in one process and a single free CPU, one thread does so for both. Queue pairs are
-//! placed over the cores in turn, at both ends. Those of a core share a Protection Domain, a completion queue
-//! and a shared receive queue, if there is one, and nothing with those of others.
+//! the data. With both ends in one process and a single free CPU, one thread does so for both.
+//!
+//! Queue pairs are placed over the cores in turn, at both ends. Those of a core share a Protection Domain, a
+//! completion queue and a shared receive queue, if there is one, and nothing with those of others.
 
 mod arguments;
 mod budget;

@@ -49,8 +49,8 @@ pub struct Lanes {
 /// The target's work between polls.
 pub type Work = Box<dyn FnMut(&mut Driver) -> ControlFlow<()> + Send>;
 
-/// Returns the target's work between the polls of each of `cores` cores, and the channels to it. Once `closes`
-/// returns true, all connections are closed, and nothing else is done on them.
+/// Returns the target's work between the polls of each of `cores` cores, and the channels to it. Once it
+/// `closes`, all connections are closed, and nothing else is done on them.
 pub fn work(cores: u32, closes: fn() -> bool) -> (Lanes, Vec<Work>) {
     let (end, ended) = mpsc::channel();
     let works = (0..cores).map(|_| {

@@ -157,8 +157,8 @@ pub struct Sessions {
 /// The work of a core's thread between polls.
 pub type Work = Box<dyn FnMut(&mut Driver) -> ControlFlow<()> + Send>;
 
-/// Returns the work of the threads of `cores` cores between polls, and the channels to it. Once `stops` returns
-/// true, clients are closed.
+/// Returns the work of the threads of `cores` cores between polls, and the channels to it. Once it `stops`,
+/// clients are closed.
 pub fn work(cores: usize, stops: impl Fn() -> bool + Clone + Send + 'static) -> (Sessions, Vec<Work>) {
     let (hand_back, back) = mpsc::channel();
     let works = (0..cores).map(|_| {
