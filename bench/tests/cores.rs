@@ -17,9 +17,10 @@ fn first_cpu() -> String {
     core_affinity::get_core_ids().unwrap()[0].id.to_string()
 }
 
-/// Asserts that the rates of both variants and their ratio are some, from as many pairs.
+/// Asserts that the rates of both variants and their ratio are some, from as many pairs: or fewer, where a
+/// thread had no CPU for the time of a slice.
 fn assert_rates(report: &serde_json::Value, pairs: u64) {
-    assert_eq!(report["pairs"], pairs, "{report}");
+    assert!((1..=pairs).contains(&report["pairs"].as_u64().unwrap()), "{report}");
     for key in ["mmsg_per_s", "reference_mmsg_per_s", "gbit_per_s", "reference_gbit_per_s", "cpu_percent"] {
         assert!(report[key].as_f64().unwrap() > 0.0, "{key}: {report}");
     }
@@ -52,13 +53,15 @@ fn cores_are_compared_with_devices() {
     assert_rates(&report["scale"][0], 2);
 }
 
-/// Memory that several cores have is registered and deregistered, with fewer threads than cores.
+/// Memory that several cores have is registered and deregistered, with fewer threads than cores. Each core
+/// takes a Write to it while it is registered, and refuses the next one: else the command fails.
 #[test]
 fn memory_of_several_cores_is_deregistered() {
     let cpu = first_cpu();
-    let (report, said) = run(&["--only", "deregister", "--pairs", "1", "--cores", "4", "--cpus", &cpu]);
+    let (report, said) = run(&["--only", "deregister", "--pairs", "3", "--cores", "4", "--cpus", &cpu]);
     let row = &report["deregister"];
-    assert_eq!((&row["cores"], &row["threads"], &row["registrations"]), (&4.into(), &1.into(), &50.into()));
+    assert_eq!((&row["cores"], &row["threads"], &row["registrations"]), (&4.into(), &1.into(), &150.into()));
+    assert_eq!(row["cores_checked"], 4, "{report}");
     for operation in ["register", "deregister"] {
         let us = |part: &str| row[format!("{operation}_{part}_us")].as_f64().unwrap();
         let [median, most] = ["p50", "p99"].map(us);
@@ -84,19 +87,23 @@ fn a_stalled_core_is_named() {
     }
 }
 
-/// Frames go from one core to the other, over a bare ring and by their owner. It takes two CPUs.
+/// Frames go from one core to the other, over a bare ring and by their owner: none stays where it was
+/// received, and none is lost, or the command fails. What one takes beyond the other is the difference. It
+/// takes two CPUs.
 #[test]
 fn frames_are_handed_over() {
     let cpu = first_cpu();
     let (report, said) = run(&["--only", "hand-over", "--pairs", "1", "--cpus", &cpu]);
     assert!(report["hand_over"].is_null() && said.contains("takes two CPUs"), "{report} {said}");
     if core_affinity::get_core_ids().unwrap().len() > 1 {
-        let (report, _) = run(&["--only", "hand-over", "--pairs", "3"]);
+        let (report, _) = run(&["--only", "hand-over", "--pairs", "1"]);
         let row = &report["hand_over"];
-        assert_eq!(row["pairs"], 3, "{report}");
+        assert_eq!(row["pairs"], 1, "{report}");
         let [over, bare] = ["hand_over_ns", "bare_ns"].map(|key| row[key].as_f64().unwrap());
         assert!(over > 0.0 && bare > 0.0, "{report}");
-        let at = |key: &str| row["beyond_ns"][key].as_f64().unwrap();
-        assert!(at("lower_quartile") <= at("median") && at("median") <= at("upper_quartile"), "{report}");
+        for quartile in ["lower_quartile", "median", "upper_quartile"] {
+            let beyond = row["beyond_ns"][quartile].as_f64().unwrap();
+            assert!((beyond - (over - bare)).abs() < 1e-6, "{quartile}: {report}");
+        }
     }
 }

@@ -69,7 +69,7 @@ impl HandOverReport {
 ///
 /// # Errors
 ///
-/// [`BenchError`].
+/// [`BenchError`]; [`BenchError::Peer`] if a frame stays at the first core, or is lost.
 pub fn measure(eal: Eal, pairs: u32, cpus: [usize; 2]) -> Result<HandOverReport, BenchError> {
     let config = MempoolConfig { mbufs: 4 * FRAMES as u32 - 1, ..MempoolConfig::default() };
     let pool = Mempool::new(eal, config).map_err(OpenError::from)?;
@@ -175,16 +175,29 @@ fn by_spread(pool: &Mempool, steering: &Arc<Steering>, cpus: [usize; 2]) -> Resu
         return Err(BenchError::Setup("there are not two cores".into()));
     };
     let (mut own, mut taken) = (Vec::with_capacity(BURST), Vec::with_capacity(BURST));
-    let hand_over = move || {
-        // All of them are the other core's.
-        receiver.receive(PollTime::ZERO, &mut own, BURST);
-    };
-    let take = move || {
+    let mut kept = 0;
+    let hand_over = || kept += receiver.receive(PollTime::ZERO, &mut own, BURST);
+    let take = || {
         let count = owner.receive(PollTime::ZERO, &mut taken, BURST);
         back.send(&mut taken);
         count
     };
-    time_per_frame(cpus, hand_over, take)
+    let time = time_per_frame(cpus, hand_over, take)?;
+    // All of them are the other core's.
+    if kept > 0 {
+        return Err(BenchError::Peer(format!("{kept} frames stayed at the core that received them")));
+    }
+    check_round(pool)?;
+    Ok(time)
+}
+
+/// Checks that all frames still go round: a ring that is full drops one.
+fn check_round(pool: &Mempool) -> Result<(), BenchError> {
+    let going_round = pool.capacity() - pool.available();
+    if going_round == FRAMES {
+        return Ok(());
+    }
+    Err(BenchError::Peer(format!("of {FRAMES} frames that went round, {going_round} are left")))
 }
 
 fn by_bare_ring(pool: &Mempool, steering: &Steering, cpus: [usize; 2]) -> Result<f64, BenchError> {
@@ -193,16 +206,18 @@ fn by_bare_ring(pool: &Mempool, steering: &Steering, cpus: [usize; 2]) -> Result
     back.send(&mut going_round);
     let (mut there, mut arriving) = handoff(FRAMES);
     let (mut given, mut taken) = (Vec::with_capacity(BURST), Vec::with_capacity(BURST));
-    let give = move || {
+    let give = || {
         returning.receive(&mut given, BURST);
         there.send(&mut given);
     };
-    let take = move || {
+    let take = || {
         let count = arriving.receive(&mut taken, BURST);
         back.send(&mut taken);
         count
     };
-    time_per_frame(cpus, give, take)
+    let time = time_per_frame(cpus, give, take)?;
+    check_round(pool)?;
+    Ok(time)
 }
 
 /// Has the two CPUs give and take for a slice, and returns the time that passes for each frame that is taken,

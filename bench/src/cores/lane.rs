@@ -114,6 +114,19 @@ impl Lane {
         Ok(())
     }
 
+    /// Posts a Write of the first bytes of its memory to `sink`, which does not count.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Peer`] when the first queue pair takes no more.
+    pub fn write_once(&self, sink: &Advertisement) -> Result<(), BenchError> {
+        let refused = |error: &dyn std::fmt::Display| BenchError::Peer(error.to_string());
+        let mut batch = self.qps[0].batch();
+        let local = self.memory.source.slice(self.memory.start, self.size);
+        batch.write(self.first_qp as u64, local, sink, 0).map_err(|error| refused(&error))?;
+        batch.commit().map_err(|error| refused(&error))
+    }
+
     /// Returns how many Writes have completed.
     pub fn messages(&self) -> u64 {
         self.completed.iter().sum()
