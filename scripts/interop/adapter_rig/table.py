@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-import tempfile
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from rig import outcomes
 from rig.processes import NotHere, RigError
 
 from .cases import Case, Rig
@@ -52,10 +50,8 @@ class Table:
             said = rig.shell.run("dmesg | tail -n 40; ps; cat /tmp/tmp.* 2>/dev/null", 30).output
         except RigError as error:
             said = str(error)
-        kept = Path(tempfile.mkdtemp(prefix="warpline-adapters-failed-"))
+        kept = outcomes.keep(rig.directory, "adapters")
         (kept / "guest").write_text(said)
-        for file in filter(Path.is_file, rig.directory.iterdir()):
-            shutil.copy(file, kept)
         return f"; all there is of it: {kept}"
 
     def print(self) -> None:
@@ -64,11 +60,7 @@ class Table:
             return
         lines = [("adapter", "case", "", "")]
         lines += [(row.adapter, row.case, row.outcome, row.detail) for row in self.rows]
-        widths = [max(len(line[column]) for line in lines) for column in range(3)]
-        print()
-        for line in lines:
-            cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=False)]
-            print("  ".join([*cells, line[3]]).rstrip())
+        outcomes.print_columns(lines)
 
     def count(self, outcome: str) -> int:
         """How many cases ended so."""

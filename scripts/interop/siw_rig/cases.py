@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from guest_rig.remote import Remote
+from rig import outcomes
 from rig.networks import CHECK_CAPTURE
 from rig.processes import Process, RigError
 
@@ -432,10 +431,8 @@ def all_cases() -> list[Case]:
 
 
 def keep(directory: Path) -> Path:
-    """Put everything by that was written, so that who looks for the cause finds it; where."""
-    kept = Path(tempfile.mkdtemp(prefix="warpline-siw-failed-"))
-    for file in filter(Path.is_file, directory.iterdir()):
-        shutil.copy(file, kept)
+    """Put everything by that was written, and begin a new capture; where."""
+    kept = outcomes.keep(directory, "siw")
     (directory / CAPTURE).unlink(missing_ok=True)
     return kept
 
@@ -469,11 +466,7 @@ class Table:
             (driver, who, what, "ok" if passed else "FAILED", detail)
             for driver, who, what, passed, detail in self.rows
         ]
-        widths = [max(len(row[column]) for row in rows) for column in range(4)]
-        print()
-        for row in rows:
-            cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
-            print("  ".join([*cells, row[4]]).rstrip())
+        outcomes.print_columns(rows)
 
     @property
     def failed(self) -> int:
