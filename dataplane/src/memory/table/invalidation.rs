@@ -56,6 +56,35 @@ impl StagTable {
         accessor: Accessor,
         by: Invalidation,
     ) -> Result<Reach, InvalidationError> {
+        let is_elsewhere = self.invalidate_here(stag, accessor, by)?;
+        Ok(if is_elsewhere { self.change_elsewhere(stag, None) } else { Reach::ThisCore })
+    }
+
+    /// Makes `stag` invalid for the peer of `accessor`, as [`invalidate`](Self::invalidate) does: at no other
+    /// core, where it is for that stream alone.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidationError`].
+    // Requirements: RDMAP-5.3-08
+    #[inline]
+    pub(crate) fn invalidate_for_peer(
+        &mut self,
+        stag: STag,
+        accessor: Accessor,
+    ) -> Result<(), InvalidationError> {
+        let is_elsewhere = self.invalidate_here(stag, accessor, Invalidation::Remote)?;
+        debug_assert!(!is_elsewhere, "it was for a stream of this core");
+        Ok(())
+    }
+
+    /// Makes `stag` invalid at this core. Returns true if others are to follow.
+    fn invalidate_here(
+        &mut self,
+        stag: STag,
+        accessor: Accessor,
+        by: Invalidation,
+    ) -> Result<bool, InvalidationError> {
         self.refresh(stag.index());
         let at_this_core = if let Some(slot) = self.slot(stag).filter(|slot| slot.valid) {
             slot.check_invalidation(accessor, by)?
@@ -71,7 +100,7 @@ impl StagTable {
             None => false,
         };
         self.invalidate_slot(stag.index());
-        Ok(if is_elsewhere { self.change_elsewhere(stag, None) } else { Reach::ThisCore })
+        Ok(is_elsewhere)
     }
 
     /// Checks that the owner invalidates what another core has granted by a work request.
@@ -92,6 +121,7 @@ impl StagTable {
     }
 
     /// Returns the change of the slot of `stag` that other cores are to follow.
+    #[cold]
     pub(super) fn change_elsewhere(&mut self, stag: STag, to: Option<FastRegistration>) -> Reach {
         let (Some(claims), Some(Some(slot))) = (&self.claims, self.slots.get(stag.index())) else {
             return Reach::ThisCore;

@@ -7,7 +7,7 @@
 use super::fault::{Fault, ParsedUlpdu};
 use super::message::{Memory, writable};
 use super::{Placed, ReceiveContext, Received, Receiver};
-use crate::memory::{Access, Invalidation, StagTable, Target};
+use crate::memory::{Access, StagTable, Target};
 use crate::mpa::receiver::Ulpdu;
 use crate::qp::cqe::ReceivedMessage;
 use crate::qp::shared::SharedQp;
@@ -239,7 +239,7 @@ impl Receiver {
         let (control, invalidated) = Control::from_rsvd_ulp(header.rsvd_ulp);
         // RDMAP-5.3-08, RDMAP-7.2-04, A-17.
         if let Some(stag) = invalidated
-            && stags.invalidate(stag, shared.accessor(), Invalidation::Remote).is_err()
+            && stags.invalidate_for_peer(stag, shared.accessor()).is_err()
         {
             return false;
         }
