@@ -11,6 +11,7 @@ from typing import Final
 from guest_rig.machine import Machine
 from rig.processes import RigError
 
+PROBE_SECONDS: Final = 60
 SLOT: Final = 5
 """The adapter's place on the guest's PCI bus."""
 MEMORY_MIB: Final = 1024
@@ -79,6 +80,19 @@ def qemu(directory: Path | None) -> tuple[str, ...]:
 
 
 def is_emulated(program: tuple[str, ...], model: str) -> bool:
-    """Whether this QEMU has the adapter."""
+    """Whether this QEMU has the adapter.
+
+    :raises RigError: QEMU does not say it; whatever keeps it from running is no property of the adapter.
+    """
     words = [*program, "-nodefaults", "-machine", "none", "-device", f"{model},help"]
-    return subprocess.run(words, capture_output=True, timeout=60, check=False).returncode == 0
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=PROBE_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RigError(f"{program[0]}: {error}") from error
+    # Its status is 0 in both cases.
+    if f"{model} options:" in done.stdout:
+        return True
+    if f"Device '{model}' not found" in done.stderr:
+        return False
+    said = done.stderr.strip()[-600:] or "nothing"
+    raise RigError(f"{program[0]} does not say whether it has {model}: status {done.returncode}, {said}")

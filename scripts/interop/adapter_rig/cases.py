@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -56,8 +57,11 @@ class Rig:
 
     def bind(self) -> None:
         """Give the adapter to our programs."""
-        [line] = self.run("bind-adapters").splitlines()
-        self.address = line.split()[0]
+        said = self.run("bind-adapters")
+        lines = said.splitlines()
+        if len(lines) != 1 or not lines[0].split():
+            raise RigError(f"the guest has not bound one adapter: {said.strip() or 'none'}")
+        self.address = lines[0].split()[0]
 
     def device(self, mtu: int = MTU, super_frames: bool = False) -> str:
         """Our device in the guest."""
@@ -73,8 +77,7 @@ class Rig:
 
     def result(self) -> dict[str, Any]:
         """What the benchmark in the guest has written."""
-        found = json.loads(self.run(f"cat {_RESULT} && rm {_RESULT}"))
-        return dict(found[0] if isinstance(found, list) else found)
+        return parsed(self.run(f"cat {_RESULT} && rm {_RESULT}"), "the benchmark in the guest")
 
     def start(self, words: list[str]) -> Process:
         """A program at the other end of the link."""
@@ -105,10 +108,25 @@ class Rig:
         return kernel_counter(text, protocol, name)
 
     def stop(self) -> None:
-        """End what still runs at either end."""
-        self.shell.stop("KILL")
+        """End what still runs at either end. A guest that does not answer any more ends with its machine."""
         while self._processes:
             self._processes.pop().stop()
+        with contextlib.suppress(RigError):
+            self.shell.stop("KILL")
+
+
+def parsed(text: str, who: str) -> dict[str, Any]:
+    """The report that a program has printed, as JSON: the only one, or the first of a list."""
+    try:
+        found = json.loads(text)
+        return dict(found[0] if isinstance(found, list) else found)
+    except (ValueError, TypeError, IndexError) as error:
+        raise RigError(f"{who} has printed no report: {error}: {text.strip()[-600:] or 'nothing'}") from error
+
+
+def last_line(text: str) -> str:
+    """The last line of an output, or nothing."""
+    return "".join(text.splitlines()[-1:])
 
 
 def kernel_counter(text: str, protocol: str, name: str) -> int:
@@ -157,7 +175,7 @@ def _on(value: bool) -> str:
 def look(rig: Rig) -> str:
     """Probe, start with several queues, the link, close, and open again in the same process."""
     words = f"--queues {QUEUES} --again 2 --device {rig.device()}"
-    rig.port = json.loads(rig.run(f"warpline-tools port {words}").splitlines()[-1])
+    rig.port = parsed(last_line(rig.run(f"warpline-tools port {words}")), "warpline-tools port")
     if not rig.port["link"]["up"]:
         raise RigError(f"the link stays down: {offers(rig.port)}")
     return offers(rig.port)
@@ -215,7 +233,7 @@ def files(mtu: int, super_frames: bool = False, by_reference: bool = False) -> C
         device = rig.device(mtu, super_frames)
         rig.run(f"head -c {FILE_OCTETS} /dev/urandom >/tmp/file")
         ours = rig.run(f"warpline-tools exchange --connect {OUTSIDE}:{PORT} --device {device} {line}")
-        told, our = peer.report(), json.loads(ours.splitlines()[-1])
+        told, our = peer.report(), parsed(last_line(ours), "warpline-tools exchange")
         require_same("what we sent", our["sent_sha256"], told["received_sha256"], sha256(received))
         require_same("what we received", sha256(file), told["sent_sha256"], our["received_sha256"])
         require_same("bad checksums of TCP", 0, rig.counter("Tcp", "InCsumErrors") - bad)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,6 +112,11 @@ def pack(root: Path, kernel: Path, image: Image, programs: tuple[Path, ...]) -> 
     for program in programs:
         shutil.copy(program, root / "sbin" / program.name)
     image.initrd.parent.mkdir()
-    line = f"cd {root} && find . | cpio --create --format=newc --quiet --owner=0:0 | gzip -1 >{image.initrd}"
-    command("nice", "bash", "-o", "pipefail", "-c", line, seconds=300)
+    command("nice", "bash", "-o", "pipefail", "-c", packing_line(root, image.initrd), seconds=300)
     shutil.copy(kernel / f"boot/vmlinuz-{image.release}", image.kernel)
+
+
+def packing_line(root: Path, initrd: Path) -> str:
+    """The shell's line that packs the files below ``root``, whatever is in the names of directories."""
+    packs = "find . | cpio --create --format=newc --quiet --owner=0:0"
+    return f"cd {shlex.quote(str(root))} && {packs} | gzip -1 >{shlex.quote(str(initrd))}"
