@@ -49,8 +49,7 @@ class Adapter:
             tap_queues=self.queues,
             memory_mib=MEMORY_MIB,
             cpus=2,
-            # On a busy machine the kernel takes the emulated timer for one that does not work, and panics.
-            kernel_arguments=f"intel_iommu=on no_timer_check hugepages={HUGEPAGES}",
+            kernel_arguments=f"intel_iommu=on hugepages={HUGEPAGES}",
             before=_IOMMU,
             program=program,
         )

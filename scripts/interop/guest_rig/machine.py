@@ -18,6 +18,11 @@ from .image import Image
 BOOT_SECONDS: Final = 120
 """Emulation on a busy machine is slow. It is always emulation: not every machine that has a /dev/kvm can
 use it."""
+KERNEL_ARGUMENTS: Final = (
+    "console=ttyS0 quiet oops=panic panic=-1 mitigations=off tsc=nowatchdog "
+    # On a busy machine the kernel takes the emulated timer for one that does not work, and panics.
+    "no_timer_check"
+)
 INTERFACE: Final = "wl0"
 """The tap: the guest at one end, whatever opens it at the other."""
 LINK: Final = "link"
@@ -50,11 +55,7 @@ class Machine:
             *("-accel", "tcg,thread=multi", "-smp", f"{self.cpus},maxcpus={max(self.cpus, 2)}"),
             *("-machine", "q35", "-m", str(self.memory_mib)),
             *("-kernel", str(image.kernel), "-initrd", str(image.initrd)),
-            *(
-                "-append",
-                f"console=ttyS0 quiet oops=panic panic=-1 mitigations=off tsc=nowatchdog "
-                f"{self.kernel_arguments}".rstrip(),
-            ),
+            *("-append", f"{KERNEL_ARGUMENTS} {self.kernel_arguments}".rstrip()),
             *self.before,
             *("-netdev", f"tap,id=net,ifname={INTERFACE},script=no,downscript=no{self.netdev}"),
             *("-device", f"{self.adapter},netdev=net,id={LINK}"),
