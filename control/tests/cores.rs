@@ -66,6 +66,14 @@ fn a_port_with_a_queue_for_each_core(eal: Eal) {
         sent[0].append(60).unwrap().fill(0);
         assert_eq!(device.transmit(Instant::ZERO, &mut sent), 1);
     }
+    drop(devices);
+    let opened = open::ports(eal, &name("eal:net_null3,size=64"), 3).unwrap();
+    let mut wrapped = 0;
+    let refused = opened.into_parts_in(|device| {
+        wrapped += 1;
+        if wrapped < 2 { Ok(device) } else { Err("no second one") }
+    });
+    assert_eq!(refused.err(), Some("no second one"));
 }
 
 /// The first core receives for all. The others have buffers of their own to send, and each may keep its part

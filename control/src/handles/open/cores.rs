@@ -1,8 +1,10 @@
 //! DPDK devices for several cores.
 
+use core::convert::Infallible;
 use std::sync::Arc;
 
 use dpdk::{Eal, Mempool, WireConfig};
+use warpline_dataplane::device;
 use warpline_dataplane::device::dpdk::{DpdkDevice, core_wires};
 use warpline_dataplane::device::spread::{Queues, Spread, spread};
 use warpline_dataplane::limits::CORES_MAX;
@@ -59,8 +61,26 @@ impl OpenedPorts {
     /// Returns the device of each core, core 0 first, and which core owns which flow, for
     /// [`Device::start_cores`].
     pub fn into_parts(self) -> (Vec<Spread<DpdkDevice>>, Arc<Steering>) {
+        let unchanged: Result<_, Infallible> = self.into_parts_in(Ok);
+        match unchanged {
+            Ok(parts) => parts,
+        }
+    }
+
+    /// As [`into_parts`](Self::into_parts), each device in what `wrap` makes of it, such as a capture: below
+    /// the frames that cores hand over, so that it has those of the wire alone. All that `wrap` returns must
+    /// offer the same, for with one queue the first device sends what the others have built.
+    ///
+    /// # Errors
+    ///
+    /// The first of `wrap`.
+    pub fn into_parts_in<D: device::Device, E>(
+        self,
+        wrap: impl FnMut(DpdkDevice) -> Result<D, E>,
+    ) -> Result<(Vec<Spread<D>>, Arc<Steering>), E> {
         let queues = if self.queue_per_core { Queues::PerCore } else { Queues::One };
-        (spread(self.devices, queues, &self.steering), self.steering)
+        let devices = self.devices.into_iter().map(wrap).collect::<Result<_, _>>()?;
+        Ok((spread(devices, queues, &self.steering), self.steering))
     }
 
     /// Returns what makes the device slower than so many cores could be.

@@ -68,6 +68,7 @@ use exchange::Exchange;
 use forwarder::Forwarder;
 use inbox::Inbox;
 use ring::{RingProducer, ring};
+pub use sorter::SteeringWatch;
 use sorter::{HOST_CORE, Sorter, SteeringState};
 use turns::Turns;
 
@@ -177,6 +178,15 @@ impl<D: Device> Spread<D> {
     /// Returns the device below.
     pub const fn inner(&self) -> &D {
         &self.device
+    }
+
+    /// Returns how to ask what [`adapter_differs`](Device::adapter_differs) says while a core polls the
+    /// device; `None` if the core has no queue.
+    pub fn watch(&self) -> Option<SteeringWatch> {
+        match &self.way {
+            Way::Queue(sorter) | Way::OnlyQueue(sorter, _) => Some(sorter.watch()),
+            Way::NoQueue(_) => None,
+        }
     }
 
     /// Returns true if the core has a queue.

@@ -39,6 +39,17 @@ impl SteeringState {
     }
 }
 
+/// Tells how the queues of a device are steered while others poll it.
+#[derive(Clone, Debug)]
+pub struct SteeringWatch(Arc<SteeringState>);
+
+impl SteeringWatch {
+    /// Returns true once the adapter was found to bring flows to other cores than the steering says.
+    pub fn adapter_differs(&self) -> bool {
+        self.0.adapter_differs()
+    }
+}
+
 /// Which segments of a queue are sorted.
 #[derive(Clone, Copy, Debug)]
 enum Segments {
@@ -128,6 +139,11 @@ impl Sorter {
         {
             self.state.record_difference();
         }
+    }
+
+    /// Returns how to ask that from elsewhere.
+    pub(super) fn watch(&self) -> SteeringWatch {
+        SteeringWatch(self.state.clone())
     }
 
     /// Returns true if the adapter was found to bring flows elsewhere than the steering says.

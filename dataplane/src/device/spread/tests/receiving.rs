@@ -67,11 +67,13 @@ fn an_adapter_that_spreads_by_the_same_table_is_believed() {
 fn an_adapter_that_spreads_otherwise_is_corrected() {
     let (ours, adapters) = (steering(4, 1), steering(4, 2));
     let mut bench = Bench::new(&ours, Some(&adapters));
+    let watch = bench.cores[3].watch().expect("it has a queue");
+    assert!(!watch.adapter_differs());
     let flows = flows(40);
     bench.inject(&numbered(&flows, 30));
     let received = bench.poll_all();
     check(&ours, &flows, 30, &received);
-    assert!(bench.cores.iter().all(Device::adapter_differs));
+    assert!(bench.cores.iter().all(Device::adapter_differs) && watch.adapter_differs());
 }
 
 /// Options of IPv4, behind which an adapter may not find the ports, show no difference. Their segments are
