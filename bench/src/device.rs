@@ -9,7 +9,7 @@ use warpline::open::{self, DpdkDevice, Mbuf};
 use warpline::time::Instant;
 use warpline::{Cidr, CrcPolicy, DeviceConfig, DeviceName, MacAddress, MemorySource};
 use warpline_tools::arguments::Switch;
-use warpline_tools::capture::captured;
+use warpline_tools::capture::{CaptureFile, captured};
 use warpline_tools::output::OutputFile;
 
 use crate::error::BenchError;
@@ -45,7 +45,7 @@ pub enum BenchDevice {
     /// Not captured.
     Uncaptured(DpdkDevice),
     /// Captured to a file.
-    Captured(Box<Tap<DpdkDevice, OutputFile>>),
+    Captured(Box<Tap<DpdkDevice, CaptureFile>>),
     /// One that a benchmark makes itself, or that of one of several cores. Behind a pointer, so that the loop
     /// of a single core is as if it were not there.
     Own(Box<dyn Device<Frame = Mbuf> + Send>),
@@ -58,8 +58,19 @@ impl BenchDevice {
     ///
     /// [`CommandError::File`](warpline_tools::error::CommandError::File).
     pub fn new(device: DpdkDevice, file: Option<OutputFile>, interface: &str) -> Result<Self, BenchError> {
-        let Some(file) = file else { return Ok(Self::Uncaptured(device)) };
-        Ok(Self::Captured(Box::new(captured(device, file, interface)?)))
+        let file = file.map(CaptureFile::begin).transpose()?;
+        Self::of_core(device, file.as_ref().map(|file| (file, interface)))
+    }
+
+    /// Wraps the device of one core. Captures its frames, if there is a file with the name of an interface,
+    /// which the devices of the other cores share.
+    ///
+    /// # Errors
+    ///
+    /// [`CommandError::File`](warpline_tools::error::CommandError::File).
+    pub fn of_core(device: DpdkDevice, capture: Option<(&CaptureFile, &str)>) -> Result<Self, BenchError> {
+        let Some((file, interface)) = capture else { return Ok(Self::Uncaptured(device)) };
+        Ok(Self::Captured(Box::new(captured(device, file.clone(), interface)?)))
     }
 }
 

@@ -1,5 +1,8 @@
 //! Captures of all frames of a device.
 
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use warpline::link::Device;
@@ -7,6 +10,38 @@ use warpline::link::tap::{Tap, TapConfig};
 
 use crate::error::CommandError;
 use crate::output::OutputFile;
+
+/// The file of a capture, which the devices of several cores share. Each starts a section of its own, all of
+/// the same interface, so that their blocks may stand in any order.
+#[derive(Clone, Debug)]
+pub struct CaptureFile {
+    path: Arc<Path>,
+    file: Arc<Mutex<OutputFile>>,
+}
+
+impl CaptureFile {
+    /// Empties `file`, which is written from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`CommandError::File`].
+    pub fn begin(file: OutputFile) -> Result<Self, CommandError> {
+        let path = file.path().into();
+        Ok(Self { path, file: Arc::new(Mutex::new(file.begin()?)) })
+    }
+}
+
+/// Whole blocks are written at once, so that those of several cores do not mix.
+impl Write for CaptureFile {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner).write_all(octets)?;
+        Ok(octets.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner).flush()
+    }
+}
 
 /// Returns `device` with its frames captured to `file`. A write that fails then ends the command
 /// ([`interrupt`](crate::interrupt)).
@@ -16,12 +51,12 @@ use crate::output::OutputFile;
 /// [`CommandError::File`].
 pub fn captured<D: Device>(
     device: D,
-    file: OutputFile,
+    file: CaptureFile,
     interface: &str,
-) -> Result<Tap<D, OutputFile>, CommandError> {
-    let path = file.path().to_owned();
-    let failed = |error| CommandError::File(path.clone(), error);
-    let mut tap = Tap::new(device, file.begin()?, &capture_config(interface)).map_err(failed)?;
+) -> Result<Tap<D, CaptureFile>, CommandError> {
+    let path = file.path.clone();
+    let failed = |error| CommandError::File(path.to_path_buf(), error);
+    let mut tap = Tap::new(device, file, &capture_config(interface)).map_err(failed)?;
     // A file that takes nothing is noticed before anything is measured.
     tap.flush().map_err(failed)?;
     Ok(tap)
@@ -37,5 +72,35 @@ fn capture_config(interface: &str) -> TapConfig {
         origin_unix_ns: u64::try_from(origin.as_nanos()).unwrap_or(0),
         snap_bytes: None,
         limit_bytes: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::thread;
+
+    use super::*;
+
+    /// What one core writes at once stays together.
+    #[test]
+    fn blocks_of_several_cores_do_not_mix() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("capture");
+        fs::write(&path, "what was there before").unwrap();
+        let file = CaptureFile::begin(OutputFile::open(&path).unwrap()).unwrap();
+        thread::scope(|scope| {
+            for core in b'0'..b'4' {
+                let mut file = file.clone();
+                scope.spawn(move || {
+                    for _ in 0..50 {
+                        file.write_all(&[core; 1000]).unwrap();
+                    }
+                });
+            }
+        });
+        let content = fs::read(&path).unwrap();
+        assert_eq!(content.len(), 4 * 50 * 1000);
+        assert!(content.chunks(1000).all(|block| block.iter().all(|octet| *octet == block[0])));
     }
 }

@@ -2,6 +2,7 @@
 //! reassembly.
 #![warn(clippy::print_stdout, clippy::print_stderr, reason = "they panic when nobody reads: say! and note!")]
 
+mod adapter;
 mod device;
 mod exchange;
 mod failure;

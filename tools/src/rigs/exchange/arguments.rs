@@ -43,6 +43,9 @@ pub struct ExchangeArguments {
     /// Ask the other end for MPA Markers.
     #[arg(long, value_enum, default_value_t = Switch::Off)]
     pub markers: Switch,
+    /// The core that connects; without it the device takes its cores in turn.
+    #[arg(long, value_name = "N", requires = "connect")]
+    pub core: Option<u8>,
     /// How the connection is set up. Without --revision it is 1, which every peer understands.
     #[command(flatten)]
     pub setup: Setup,

@@ -68,6 +68,7 @@ fn outcome(arguments: &ExchangeArguments) -> Result<String, Failure> {
                 "data_segments_sent": statistics.tcp.data_segments_sent,
                 "retransmitted_segments": statistics.tcp.retransmitted_segments,
                 "out_of_order_segments": statistics.tcp.out_of_order_segments,
+                "by_core": device.cores()?,
             });
             Ok(line.to_string())
         }

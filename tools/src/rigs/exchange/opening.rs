@@ -90,6 +90,7 @@ fn connect_config(arguments: &ExchangeArguments) -> ConnectConfig {
         private_data: numbered(arguments.opening.private_data.into()),
         markers: arguments.markers.is_on(),
         timeout: arguments.startup_timeout,
+        core: arguments.core,
         ..ConnectConfig::default()
     };
     arguments.setup.connect(Revision::One, config)

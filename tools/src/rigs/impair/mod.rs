@@ -23,7 +23,8 @@ use warpline_tools::error::CommandError;
 use warpline_tools::interrupt;
 use warpline_tools::output::{OutputFile, note, say};
 
-use forwarder::{Forwarder, Punctuality};
+pub use forwarder::Forwarder;
+use forwarder::Punctuality;
 
 /// The counters of a direction.
 #[derive(Serialize, Debug)]

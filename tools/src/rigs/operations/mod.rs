@@ -19,6 +19,7 @@
 //! wait SECONDS                          the next completion, or {"timeout": true}
 //! ended SECONDS                         how the connection has ended
 //! outside                               octets changed outside all regions
+//! cores                                 what each core has done
 //! close                                 FIN after everything posted
 //! ```
 //!
@@ -36,13 +37,13 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
-use warpline::{Device, ListenConfig, Listener};
+use warpline::{ListenConfig, Listener};
 use warpline_tools::arguments::{TIMEOUT_SECONDS, parse_timeout};
 use warpline_tools::error::CommandError;
 use warpline_tools::interrupt;
 use warpline_tools::output::{note, say};
 
-use crate::device::DeviceOption;
+use crate::device::{DeviceOption, Started};
 use crate::failure::Failure;
 use session::Session;
 use words::Words;
@@ -110,12 +111,15 @@ fn next_line(lines: &mpsc::Receiver<io::Result<String>>) -> Result<Option<String
 /// Returns the answer to a command.
 fn obey(
     arguments: &OperationsArguments,
-    device: &Device,
+    device: &Started,
     listener: &mut Option<Listener>,
     session: &mut Option<Session>,
     words: &mut Words<'_>,
 ) -> Result<Value, Failure> {
     let command = words.next("a command")?;
+    if command == "cores" {
+        return device.cores();
+    }
     if command == "new" {
         // A listener answers by its own depths, so it comes and goes with them.
         (*session, *listener) = (None, None);
