@@ -12,7 +12,7 @@ use warpline_tools::host_port::HostPort;
 use warpline_tools::output::{OutputFile, note};
 
 use crate::error::BenchError;
-use crate::link::{Link, check_capture};
+use crate::link::Link;
 use crate::placement::{self, parse_cpu};
 
 /// Largest message of a benchmark, in bytes: a round of one message then still fits its region.
@@ -54,7 +54,7 @@ pub fn parse_bytes(text: &str) -> Option<u32> {
 pub struct RunArguments {
     #[command(flatten)]
     pub polling: PollArguments,
-    /// Write all frames to a capture in the pcapng format; - is standard output. Slows the run. For one core.
+    /// Write all frames to a capture in the pcapng format; - is standard output. Slows the run.
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
     /// Write the results as JSON; - is standard output.
@@ -121,11 +121,9 @@ impl RunArguments {
     ///
     /// # Errors
     ///
-    /// Those of [`PollArguments::of`], and those of [`check_capture`].
+    /// Those of [`PollArguments::of`].
     pub fn polling(&self, device: &DeviceName) -> Result<Polling, BenchError> {
-        let polling = self.polling.of(device)?;
-        check_capture(polling.cores, self.pcap.is_some())?;
-        Ok(polling)
+        self.polling.of(device)
     }
 
     /// Opens the files that the command writes.

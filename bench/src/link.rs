@@ -4,6 +4,7 @@
 use dpdk::WireConfig;
 use warpline::open::{self, DpdkDevice, Eal, OpenedPorts};
 use warpline::{CoreDriver, Device, DeviceConfig, DeviceName};
+use warpline_tools::capture::CaptureFile;
 use warpline_tools::output::{OutputFile, note};
 
 use crate::device::BenchDevice;
@@ -13,8 +14,13 @@ use crate::error::BenchError;
 pub enum Link {
     /// For one core.
     One(BenchDevice),
-    /// For several cores.
-    Several(OpenedPorts),
+    /// For several cores, captured to a file that they share if there is one.
+    Several {
+        /// The port or the end of a wire.
+        opened: OpenedPorts,
+        /// The file, and the name of the interface in it.
+        capture: Option<(CaptureFile, String)>,
+    },
 }
 
 /// A device that has started, whose cores the benchmark polls.
@@ -27,7 +33,7 @@ pub struct Started {
 
 impl Link {
     /// Opens a wire between two devices of `cores` cores each. The frames of the first are captured to
-    /// `capture` if there is one: for one core.
+    /// `capture` if there is one.
     ///
     /// # Errors
     ///
@@ -42,12 +48,12 @@ impl Link {
             let (near, far) = open::ring_pair(eal, wire)?;
             return Ok([Self::one(near, capture, "ring")?, Self::one(far, None, "ring")?]);
         }
-        debug_assert!(capture.is_none(), "refused before");
-        Ok(open::ring_pair_of(eal, wire, [cores; 2])?.map(Self::Several))
+        let [near, far] = open::ring_pair_of(eal, wire, [cores; 2])?;
+        Ok([Self::several(near, capture, "ring")?, Self::several(far, None, "ring")?])
     }
 
     /// Opens the port of the device `name` for `cores` cores. Says if it has fewer queues. Its frames are
-    /// captured to `capture` if there is one: for one core.
+    /// captured to `capture` if there is one.
     ///
     /// # Errors
     ///
@@ -61,12 +67,20 @@ impl Link {
         if cores == 1 {
             return Self::one(open::port(eal, name)?, capture, name.kind().word());
         }
-        debug_assert!(capture.is_none(), "refused before");
         let opened = open::ports(eal, name, cores)?;
         if let Some(warning) = opened.warning() {
             note!("warning: {warning}");
         }
-        Ok(Self::Several(opened))
+        Self::several(opened, capture, name.kind().word())
+    }
+
+    fn several(
+        opened: OpenedPorts,
+        capture: Option<OutputFile>,
+        interface: &str,
+    ) -> Result<Self, BenchError> {
+        let capture = capture.map(CaptureFile::begin).transpose()?;
+        Ok(Self::Several { opened, capture: capture.map(|file| (file, interface.to_owned())) })
     }
 
     fn one(device: DpdkDevice, capture: Option<OutputFile>, interface: &str) -> Result<Self, BenchError> {
@@ -84,24 +98,13 @@ impl Link {
                 let (device, core) = Device::start_manual(link, config)?;
                 Ok(Started { device, cores: vec![core] })
             }
-            Self::Several(opened) => {
-                let (links, steering) = opened.into_parts();
+            Self::Several { opened, capture } => {
+                let capture = capture.as_ref().map(|(file, interface)| (file, interface.as_str()));
+                let (links, steering) = opened.into_parts_in(|link| BenchDevice::of_core(link, capture))?;
                 let links = links.into_iter().map(|link| BenchDevice::Own(Box::new(link))).collect();
                 let (device, cores) = Device::start_cores_manual(links, &steering, config)?;
                 Ok(Started { device, cores })
             }
         }
     }
-}
-
-/// Refuses the capture of several cores, each of which would have frames of its own.
-///
-/// # Errors
-///
-/// [`CommandError::Options`](warpline_tools::error::CommandError::Options).
-pub fn check_capture(cores: usize, is_captured: bool) -> Result<(), BenchError> {
-    if cores > 1 && is_captured {
-        return Err(BenchError::options(format!("--pcap has the frames of one core, and there are {cores}")));
-    }
-    Ok(())
 }

@@ -66,6 +66,23 @@ fn one_cpu_polls_both_ends() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("CPU 1023 cannot be used"));
 }
 
+/// Of several cores one pings; the frames of all are in the capture.
+#[test]
+fn one_of_several_cores_pings() {
+    let directory = tempfile::tempdir().unwrap();
+    let [capture, report] = ["capture", "report"].map(|name| directory.path().join(name));
+    let [pcap, json] = [&capture, &report].map(|path| path.to_str().unwrap());
+    let line =
+        ["--cores", "2", "--core", "1", "--events", "-C", "20", "--connections", "2", "--timeout", "120"];
+    let output = bench(&[&["ping", "--pcap", pcap, "--json", json], &line[..]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+    let [part] = &report["by_core"].as_array().unwrap()[..] else { panic!("{report}") };
+    assert_eq!((&part["core"], &part["connections"], &part["pings"]), (&1.into(), &2.into(), &40.into()));
+    // Six messages a ping, each a frame of more than 64 bytes.
+    assert!(std::fs::metadata(capture).unwrap().len() > 40 * 6 * 64);
+}
+
 #[test]
 fn the_report_has_its_keys() {
     let report = measure("keys", &["--mtu", "9000", "--size", "64k", "--iters", "500"]);

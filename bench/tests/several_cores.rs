@@ -258,9 +258,7 @@ fn two_processes_have_two_cores_each() {
 fn what_cannot_be_is_refused() {
     let cpu = first_cpu();
     for (line, reason) in [
-        ("write-bw -s 64 --cores 2 --pcap x.pcapng", "--pcap has the frames of one core, and there are 2"),
-        ("ping --cores 2 --pcap x.pcapng", "--pcap has the frames of one core, and there are 2"),
-        ("tcp-rdma --cores 2 --pcap x.pcapng", "--pcap has the frames of one core, and there are 2"),
+        ("ping --cores 2 --core 2 --pcap x.pcapng", "--core 2: the device has 2 cores, from 0 on"),
         ("write-bw -s 64 --device ring,cores=0-1 --cores 2", "leave that out, or --cores and --cpus"),
         ("write-bw -s 64 --cores 65", "65 is not in 1..=64"),
         ("line-rate --cores 0", "0 is not in 1..=64"),

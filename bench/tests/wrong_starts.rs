@@ -59,6 +59,10 @@ const WRONG: &[Wrong] = &[
          'color'; its options are address, gateway, route, mtu, vlan, connections, cores and mac",
     ),
     failure(
+        "ping --cores 2 --core 2",
+        "--core 2: the device has 2 cores, from 0 on: --cores, or cores= in its name",
+    ),
+    failure(
         "write-bw -d tap:t,mtu=1400 --mtu 1400 198.18.0.2",
         "device 'tap:t,mtu=1400,mtu=1400': the option 'mtu' is given twice",
     ),

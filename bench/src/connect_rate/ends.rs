@@ -102,7 +102,7 @@ impl End {
                 let (device, core, control) = Device::start_polled(link, config)?;
                 Ok(vec![Self::new(device, core, Some(control), depth)?])
             }
-            Link::Several(_) => {
+            Link::Several { .. } => {
                 let Started { device, cores } = link.start(config)?;
                 cores.into_iter().map(|core| Self::new(device.clone(), core, None, depth)).collect()
             }

@@ -1,10 +1,12 @@
 //! The command line of `ping`.
 
 use clap::Args;
+use warpline::DeviceName;
 use warpline_tools::arguments::Switch;
 use warpline_tools::setup::Setup;
 
-use crate::arguments::{DeviceArguments, RunArguments, parse_size};
+use crate::arguments::{DeviceArguments, Polling, RunArguments, parse_size};
+use crate::error::BenchError;
 
 /// `ping`. The letters are rping's, where it has them.
 #[derive(Args, Debug, Clone)]
@@ -24,6 +26,12 @@ pub struct Ping {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), default_value_t = 1,
           conflicts_with = "listen")]
     pub connections: u32,
+    /// Ping from this core alone, of a device with several; without it all ping at the same time.
+    #[arg(long, value_name = "N", conflicts_with = "listen")]
+    pub core: Option<u8>,
+    /// Sleep until something arrives or a timer is due, instead of polling all the time.
+    #[arg(long, short = 'e')]
+    pub events: bool,
     /// Ask the peer for MPA Markers, in both directions. With --listen, each client decides whether the
     /// server inserts them.
     #[arg(long, value_enum, default_value_t = Switch::Off)]
@@ -57,6 +65,24 @@ pub struct Ping {
 }
 
 impl Ping {
+    /// Returns the cores and CPUs of `device`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RunArguments::polling`]; [`CommandError::Options`] if it has no core `--core`.
+    ///
+    /// [`CommandError::Options`]: warpline_tools::error::CommandError::Options
+    pub fn polling(&self, device: &DeviceName) -> Result<Polling, BenchError> {
+        let polling = self.run.polling(device)?;
+        match self.core {
+            Some(core) if usize::from(core) >= polling.cores => Err(BenchError::options(format!(
+                "--core {core}: the device has {} cores, from 0 on: --cores, or cores= in its name",
+                polling.cores
+            ))),
+            _ => Ok(polling),
+        }
+    }
+
     /// Returns the Private Data of this end's startup frame.
     pub fn private_data(&self) -> Vec<u8> {
         (0..self.private_data).map(|n| (n % 251) as u8).collect()

@@ -45,19 +45,20 @@ const LINGER: Duration = Duration::from_millis(200);
 pub fn run(args: &Ping) -> Result<(), BenchError> {
     let (name, end) = match args.device.ends(PORT)? {
         Ends::Both(ring) => {
-            let polling = args.run.polling(&ring)?;
+            let polling = args.polling(&ring)?;
             return run_ring(args, &polling, &ring, args.run.open_files()?);
         }
         Ends::One(name, end) => (name, end),
     };
-    let polling = args.run.polling(&name)?;
+    let polling = args.polling(&name)?;
     let RunFiles { pcap, json } = args.run.open_files()?;
     let cpus = end.cpus(&polling)?;
     let link = args.device.open_port(&name, &cpus, pcap)?;
     keep_off(&cpus);
     let gives_way = is_crowded(cpus.len(), &cpus);
     let Started { device, cores } = link.start(&config(args.crc, name.config()))?;
-    let drivers = cores.into_iter().map(|core| Driver::new(core).giving_way(gives_way)).zip(cpus);
+    let driver = |core| Driver::new(core).giving_way(gives_way).sleeping(args.events);
+    let drivers = cores.into_iter().map(driver).zip(cpus);
     match end {
         End::Listening(local) => run_server(args, device, drivers, local, json),
         End::Connecting(peer) => {
@@ -91,7 +92,8 @@ fn run_ring(args: &Ping, polling: &Polling, ring: &DeviceName, files: RunFiles) 
         let (mut pingers, mut servers) = (Vec::new(), Vec::new());
         let cores = near.cores.into_iter().zip(far.cores).zip(works);
         for (placement, ((near, far), work)) in placements.iter().zip(cores) {
-            let [near, far] = [near, far].map(|core| Driver::new(core).giving_way(gives_way));
+            let driver = |core| Driver::new(core).giving_way(gives_way).sleeping(args.events);
+            let [near, far] = [near, far].map(driver);
             pingers.push(match *placement {
                 Placement::Together(cpu) => Pinger { driver: near.with_other_end(far, work), cpu },
                 Placement::Apart { near: near_cpu, far: far_cpu } => {
@@ -172,6 +174,7 @@ struct ClientEnd<'c> {
 /// What a core has come to: what its first connection agreed on, its pings, and what ended them early.
 struct PingedAt {
     connected: Connected,
+    connections: u32,
     pinged: Pinged,
     ended: Result<(), BenchError>,
 }
@@ -195,14 +198,20 @@ impl ClientEnd<'_> {
         listening: Option<&mpsc::Receiver<()>>,
         stop: &AtomicBool,
     ) -> Result<(), BenchError> {
-        let notices = listening.is_none().then(|| Notices::print(&self.device));
         let cores = pingers.len();
+        let pinging = if self.args.core.is_some() { 1 } else { cores };
+        let notices = listening.is_none().then(|| Notices::print(&self.device));
         let signals = Signals::default();
         let Self { args, name, device, peer } = self;
         let (of_cores, nudges) = std::thread::scope(|scope| {
             let (report, reported) = mpsc::channel();
             for (core, pinger) in pingers.into_iter().enumerate() {
-                let core = (cores > 1).then_some(core as u8);
+                let core = core as u8;
+                if args.core.is_some_and(|only| only != core) {
+                    scope.spawn(|| pinger.poll(&signals));
+                    continue;
+                }
+                let core = (cores > 1).then_some(core);
                 let (device, signals, report) = (device.clone(), &signals, report.clone());
                 scope.spawn(move || pinger.run(args, device, peer, core, signals, report));
             }
@@ -213,7 +222,7 @@ impl ClientEnd<'_> {
             signals.begin.store(true, Ordering::Release);
             // Each thread reports, whatever happens.
             let of_cores: Vec<(Option<u8>, Result<PingedAt, BenchError>)> =
-                (0..cores).map_while(|_| reported.recv().ok()).collect();
+                (0..pinging).map_while(|_| reported.recv().ok()).collect();
             let nudges = device.statistics().map(|statistics| statistics.nudges_sent);
             drop(notices);
             drop(device);
@@ -228,6 +237,17 @@ impl ClientEnd<'_> {
 }
 
 impl Pinger {
+    /// Polls the core until the run is over.
+    fn poll(self, signals: &Signals) {
+        let Self { mut driver, cpu } = self;
+        // Slower without.
+        let _ = pin_to(cpu);
+        let _lcore = Eal::current().and_then(|eal| eal.register_thread().ok());
+        driver.poll_until(&signals.end);
+        linger(&mut driver);
+        driver.finish();
+    }
+
     /// Pings from one core on this thread, and polls it until the run is over.
     fn run(
         self,
@@ -276,13 +296,12 @@ fn ping_from_core(
         Ok((connected, result))
     };
     let (connected, mut ended) = connect_and_ping(&mut pinged)?;
-    for _ in 1..args.connections {
-        if ended.is_err() || interrupt::is_requested() {
-            break;
-        }
+    let mut connections = 1;
+    while connections < args.connections && ended.is_ok() && !interrupt::is_requested() {
+        connections += 1;
         ended = connect_and_ping(&mut pinged).and_then(|(_, result)| result);
     }
-    Ok(PingedAt { connected, pinged, ended })
+    Ok(PingedAt { connected, connections, pinged, ended })
 }
 
 /// Reports the pings of all cores, and fails if one could not connect, was ended early, or found data
@@ -297,8 +316,8 @@ fn report(
     let (mut all, mut by_core) = (Pinged::default(), Vec::new());
     let (mut first, mut result) = (None, Ok(()));
     for (core, pinged) in of_cores {
-        let PingedAt { connected, pinged, ended } = pinged?;
-        by_core.extend(core.map(|core| CoreReport::new(core, &pinged)));
+        let PingedAt { connected, connections, pinged, ended } = pinged?;
+        by_core.extend(core.map(|core| CoreReport::new(core, connections, &pinged)));
         all.add(&pinged);
         first = first.or(Some(connected));
         result = result.and(ended);

@@ -50,6 +50,8 @@ pub struct Report {
 #[derive(Serialize, Clone, Debug)]
 pub struct CoreReport {
     core: u8,
+    /// Connections, one after the other.
+    connections: u32,
     pings: u64,
     p50_us: f64,
     p99_us: f64,
@@ -57,10 +59,10 @@ pub struct CoreReport {
 
 impl CoreReport {
     /// Returns the part of `core`.
-    pub fn new(core: u8, pinged: &Pinged) -> Self {
+    pub fn new(core: u8, connections: u32, pinged: &Pinged) -> Self {
         let times = &pinged.times;
         let (p50_us, p99_us) = (times.quantile_us(0.5), times.quantile_us(0.99));
-        Self { core, pings: times.count(), p50_us, p99_us }
+        Self { core, connections, pings: times.count(), p50_us, p99_us }
     }
 
     /// Returns the number of the core.
@@ -112,7 +114,7 @@ impl Report {
 
     /// Returns a line for each core, if there are several.
     pub fn core_lines(&self) -> Vec<String> {
-        let line = |CoreReport { core, pings, p50_us, p99_us }: &CoreReport| {
+        let line = |CoreReport { core, connections: _, pings, p50_us, p99_us }: &CoreReport| {
             format!(" core {core}: {pings} pings, {p50_us:.2} usec typical, {p99_us:.2} at 99 %")
         };
         self.by_core.iter().map(line).collect()
@@ -140,6 +142,8 @@ impl Report {
 pub struct Served {
     /// Its address.
     pub remote: SocketAddr,
+    /// The core of this end that has its connection.
+    pub core: u8,
     /// The revision of its Request.
     pub revision: u8,
     /// Its IRD and ORD as its Request has them; `None` if the Request was not enhanced.
@@ -174,6 +178,7 @@ impl Served {
     pub fn new(request: &ConnectionRequest) -> Self {
         Self {
             remote: request.remote(),
+            core: request.core(),
             revision: request.revision(),
             asked: request.peer_depths().map(Depths::from),
             agreed: Depths::default(),
@@ -186,7 +191,7 @@ impl Served {
 
 impl fmt::Display for Served {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { remote, revision, asked, agreed, pings, bytes, ended } = self;
+        let Self { remote, core: _, revision, asked, agreed, pings, bytes, ended } = self;
         write!(f, "{remote}: revision {revision}")?;
         if let Some(asked) = asked {
             write!(

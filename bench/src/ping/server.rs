@@ -349,6 +349,7 @@ mod tests {
     fn clients_are_counted_and_some_are_kept() {
         let served = Served {
             remote: ([198, 18, 0, 1], 7).into(),
+            core: 0,
             revision: 2,
             asked: None,
             agreed: Depths::default(),

@@ -28,7 +28,7 @@ use crate::arguments::{PollArguments, Polling, parse_size};
 use crate::device::{self, config};
 use crate::endpoint::{Driver, Endpoint};
 use crate::error::BenchError;
-use crate::link::{Link, Started, check_capture};
+use crate::link::{Link, Started};
 use crate::placement::{Placement, cpus_of, is_crowded, keep_off, words};
 use receiving::{Form, Received, Receiving, Report};
 use sending::Sending;
@@ -136,7 +136,6 @@ pub fn run(args: &TcpRdma) -> Result<(), BenchError> {
     }
     let json = OutputFile::open_some(args.json.as_deref())?;
     let Polling { cores, cpus } = args.polling.of(&"ring".parse()?)?;
-    check_capture(cores, args.pcap.is_some())?;
     let placements = Placement::of_cores(&cpus, cores)?;
     let cpus = cpus_of(&placements);
     let eal = open::eal(&[], &args.eal)?;
