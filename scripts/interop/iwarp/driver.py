@@ -36,7 +36,9 @@ class Driven(NamedTuple):
 class Driver:
     """The other end's program, by a pipe each way."""
 
-    def __init__(self, commands: Path, answers: Path) -> None:
+    def __init__(self, commands: Path, answers: Path, cores: int = 1) -> None:
+        self.cores = cores
+        """Of the program's device."""
         # Both ends open the first pipe first, or neither would come through.
         self._commands = os.open(commands, os.O_WRONLY)
         self._answers = os.open(answers, os.O_RDONLY)

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from .cases import require_equal, sha256
+from .cases import sha256
 from .injector import Faults, Injected, Outcome
 from .networks import BULK, KERNEL_ADDRESS, PORT
-from .processes import Process, RigError
+from .processes import Process, RigError, require_equal
 
 CONGESTION_CONTROL: Final = "cubic"
 MSS_OCTETS: Final = 1448

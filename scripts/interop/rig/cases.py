@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from iwarp.hostile import ENHANCED, Scenario
 
+from . import cores
 from .injector import Faults, Injected
-from .networks import CHECK_CAPTURE, PORT, Network, endpoint
-from .processes import Process, RigError
+from .networks import CHECK_CAPTURE, PORT, Network, ProgramNetwork, endpoint
+from .processes import Process, RigError, require_equal
 
 EXCHANGE_SECONDS: Final = 120
 HOSTILE_SECONDS: Final = 120
@@ -37,12 +38,16 @@ class Exchange:
     kernel_markers: bool
     kernel_aligns: bool
     """Whether the kernel's end starts its segments with an FPDU as well as it can."""
+    core: int | None = None
+    """Of several, the core of ours that connects; that of what the kernel opens is by the hash of its
+    addresses and ports."""
 
     def __str__(self) -> str:
         def on(value: bool) -> str:
             return "on" if value else "off"
 
         opening = "kernel connects" if self.we_listen else "we connect"
+        opening += f" from core {self.core}" if self.core is not None else ""
         return (
             f"{opening}, Markers to us {on(self.our_markers)}, to the kernel {on(self.kernel_markers)}, "
             f"kernel aligned {on(self.kernel_aligns)}"
@@ -139,6 +144,8 @@ def _exchange(
             *("--markers", "on" if markers else "off", "--crc", "on", "--timeout", str(seconds - 10)),
         ]
 
+    our_words = words(0, exchange.our_markers)
+    our_words += ["--core", str(exchange.core)] if exchange.core is not None else []
     kernel_words = [*words(1, exchange.kernel_markers), "--align", "on" if exchange.kernel_aligns else "off"]
     if not exchange.we_listen:
         kernel_words += ["--revision", "2"]  # whichever our end asks for
@@ -146,7 +153,7 @@ def _exchange(
         our_process, kernel_process = _start_both(
             network,
             exchange.we_listen,
-            words(0, exchange.our_markers),
+            our_words,
             kernel_words,
             capture,
             seconds,
@@ -176,16 +183,10 @@ def _exchange(
     require_equal("Markers to the kernel", exchange.kernel_markers, kernel_report["markers_received"])
     require_equal("CRC in use", True, kernel_report["crc"])
     rate = octets / kernel_report["seconds"] / 1e6
-    return (
-        kernel_report,
-        f"{octets >> 20} MiB each way in {kernel_report['seconds']:.1f} s, {rate:.0f} MB/s each way",
-    )
-
-
-def require_equal(what: str, *values: object) -> None:
-    """Fails unless all the values are the same."""
-    if len(set(values)) != 1:
-        raise RigError(f"{what}: {' / '.join(map(str, values))}")
+    line = f"{octets >> 20} MiB each way in {kernel_report['seconds']:.1f} s, {rate:.0f} MB/s each way"
+    if isinstance(network, ProgramNetwork) and network.cores > 1:
+        line += f"; {cores.judge_file(network, our_report['by_core'], exchange.core)}"
+    return kernel_report, line
 
 
 def _judge_capture(network: Network, capture: Path, kernel_report: dict[str, Any]) -> str:

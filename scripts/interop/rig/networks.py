@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from .built import RIGS
-from .processes import Process, RigError, command
+from .processes import NotHere, Process, RigError, command
 from .tagging import put_into_vlan
 
 KERNEL_ADDRESS: Final = "198.18.0.1"
@@ -36,6 +36,14 @@ def eal_memory(buffers_mib: int) -> str:
     values = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     free = int(values["HugePages_Free"]) * int(values["Hugepagesize"].split()[0]) << 10
     return "--in-memory" if free >= wanted else f"--no-huge -m {wanted >> 20}"
+
+
+def cpu_list(cores: int) -> str:
+    """A CPU for each of so many cores, as ``cores=`` takes them."""
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < cores:
+        raise NotHere(f"{cores} cores want a CPU each, and this process may use {len(cpus)}")
+    return "+".join(map(str, cpus[:cores]))
 
 
 def without_offloads(namespace: str, interface: str) -> None:
@@ -161,6 +169,11 @@ class Network(ABC):
 class ProgramNetwork(Network):
     """Our end is the program under test."""
 
+    cores = 1
+    """Of its device."""
+    queue_per_core = False
+    """Whether an adapter in software, before the port, has a queue for each core; else there is one queue."""
+
     def __init__(self, directory: Path, ipv6: bool = False, vlan: int | None = None) -> None:
         super().__init__(directory)
         if ipv6:
@@ -170,6 +183,12 @@ class ProgramNetwork(Network):
             self.vlan = vlan
             self.name += f" VLAN {vlan}"
 
+    def on_cores(self, cores: int, queue_per_core: bool = False) -> Self:
+        """The same, with a device of several cores, each on a CPU of its own."""
+        self.cores, self.queue_per_core = cores, queue_per_core
+        self.name += f", {cores} cores, {'a queue for each' if queue_per_core else 'one queue'}"
+        return self
+
     @abstractmethod
     def device(self) -> str:
         """The name of our end's device, without addresses."""
@@ -178,6 +197,7 @@ class ProgramNetwork(Network):
         """The name of our end's device, with its address and VLAN."""
         options = [f"mtu={self.mtu}", f"address={self.our_address}/{self.prefix_length}"]
         options += [f"vlan={self.vlan}"] if self.vlan is not None else []
+        options += [f"cores={cpu_list(self.cores)}"] if self.cores > 1 else []
         return ",".join([self.device(), *options])
 
     def eal(self) -> str:
@@ -200,6 +220,7 @@ class ProgramNetwork(Network):
         words = [
             *(*(before or []), str(RIGS), program_command),
             *("--device", self.addressed_device(), "--eal", self.eal()),
+            *(("--queue-per-core",) if self.queue_per_core else ()),
             *words,
             *(("--pcap", str(capture)) if capture else ()),
         ]

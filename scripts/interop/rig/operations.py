@@ -40,6 +40,7 @@ def play(network: ProgramNetwork, captured: bool, every: int) -> list[dict[str, 
         *("--commands", str(pipes[0]), "--answers", str(pipes[1])),
         *("--captured", "yes" if captured else "no", "--every", str(every)),
     ]
+    words += ["--cores", str(network.cores)]
     try:
         judge = network.start("operations", network.kernel, [str(CASES), *words], SECONDS)
         before = ["sh", "-c", PIPES, "sh", *map(str, pipes)]
@@ -86,6 +87,13 @@ def judge_capture(network: ProgramNetwork, connections: int) -> str:
     seen = sum(direction["fpdus_by_tshark"] for direction in verdict["directions"])
     told = ", ".join(f"{number}: {by_host[network.our_address][str(number)]}" for number in range(12))
     return f"{verdict['frames']} frames good, {seen} FPDUs as tshark sees them, opcodes of ours {told}"
+
+
+def by_core(lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """What our end says of its cores, taken from the lines."""
+    if not lines or "by_core" not in lines[-1]:
+        raise RigError("our end has said nothing of its cores")
+    return dict(lines.pop()["by_core"])
 
 
 def outcome(line: dict[str, Any]) -> str:

@@ -18,6 +18,12 @@ class NotHere(RigError):
     """This machine's kernel lacks what the case is about."""
 
 
+def require_equal(what: str, *values: object) -> None:
+    """Fails unless all the values are the same."""
+    if len(set(values)) != 1:
+        raise RigError(f"{what}: {' / '.join(map(str, values))}")
+
+
 def command(*words: str, seconds: float = 120) -> str:
     """Run a short command to its end; its output."""
     done = subprocess.run(words, capture_output=True, text=True, timeout=seconds, check=False)

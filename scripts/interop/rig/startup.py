@@ -20,9 +20,9 @@ from iwarp.errors import ConnectionFailed
 from iwarp.mpa import Rtr
 from iwarp.peer import numbered
 
-from .cases import CAPTURE, _judge_capture, _start_both, require_equal, sha256
+from .cases import CAPTURE, _judge_capture, _start_both, sha256
 from .networks import Network
-from .processes import RigError
+from .processes import RigError, require_equal
 
 SECONDS: Final = 120
 FILE_OCTETS: Final = 20_000
