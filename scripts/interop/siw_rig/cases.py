@@ -77,7 +77,7 @@ class Rig:
 
     def connect(self, words: list[str], seconds: float = SECONDS, capture: Path | None = None) -> Process:
         """Our client."""
-        return self.ours.start([f"{self.remote.address}:{PORT}", *words], seconds, capture)
+        return self.ours.connect([f"{self.remote.address}:{PORT}", *words], seconds, capture)
 
 
 @dataclass(frozen=True)

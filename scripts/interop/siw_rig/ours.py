@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from rig.networks import cpu_list
 from rig.processes import Process, RigError
 
 PORT: Final = 7174
 START_SECONDS: Final = 60
+MANY: Final = 20
+"""Connections, of which the hash brings some to each of two cores: by chance it fails once in 500,000."""
 GRACE_SECONDS: Final = 30
 """More than the program waits for the other end before it ends, its capture written out."""
 
@@ -26,6 +29,12 @@ class Place:
     mtu: int
     address: str
     prefix_length: int
+    cores: int = 1
+    """Of the device: each on a CPU of its own."""
+
+    def named(self) -> str:
+        """The device's name with its cores."""
+        return f"{self.device},cores={cpu_list(self.cores)}" if self.cores > 1 else self.device
 
 
 class Ours:
@@ -37,6 +46,8 @@ class Ours:
         self.program = program
         self._started = 0
         self._processes: list[Process] = []
+        self.connections = [0] * place.cores
+        """Those that the program has reported, by the core that had them."""
 
     def __enter__(self) -> Ours:
         return self
@@ -49,9 +60,11 @@ class Ours:
         self._started += 1
         place = self.place
         line = [
-            *("nice", "-n", "5", str(self.program), "ping", "--device", place.device, "--eal", place.eal),
+            *("nice", "-n", "5", str(self.program), "ping", "--device", place.named(), "--eal", place.eal),
             *("--mtu", str(place.mtu), "--address", f"{place.address}/{place.prefix_length}"),
             *("--json", str(self._json(f"{self._started}-ping"))),
+            # Loops on all CPUs would leave none to the guest.
+            *(("--events",) if place.cores > 1 else ()),
             *(("--pcap", str(capture)) if capture else ()),
             *words,
         ]
@@ -65,6 +78,11 @@ class Ours:
         """End what still runs: the next is to have the device and the address for itself."""
         while self._processes:
             self._processes.pop().stop()
+
+    def connect(self, words: list[str], seconds: float, capture: Path | None = None) -> Process:
+        """Start it as a client: of several cores each connects in turn."""
+        of_core = ["--core", str(self._started % self.place.cores)] if self.place.cores > 1 else []
+        return self.start([*words, *of_core], seconds, capture)
 
     def serve(self, words: list[str], seconds: float, capture: Path | None = None) -> Process:
         """Start it as a server; return when it listens."""
@@ -86,4 +104,20 @@ class Ours:
     def written(self, process: Process) -> list[dict[str, Any]]:
         """What it wrote, however it ended."""
         found = json.loads(self._json(process.name).read_text())
-        return found if isinstance(found, list) else [found]
+        found = found if isinstance(found, list) else [found]
+        self._count(found)
+        return found
+
+    def _count(self, found: list[dict[str, Any]]) -> None:
+        for each in found:
+            for part in each.get("by_core", []):
+                self.connections[part["core"]] += part["connections"]
+            if "core" in each:
+                self.connections[each["core"]] += 1
+
+    def by_core(self) -> str:
+        """Which cores have had connections; fails if one of several has had none of many."""
+        line = f"connections by core: {', '.join(map(str, self.connections))}"
+        if len(self.connections) > 1 and sum(self.connections) >= MANY and not all(self.connections):
+            raise RigError(f"{line}: none at one of them")
+        return line
