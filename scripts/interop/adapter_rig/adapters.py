@@ -63,6 +63,7 @@ ADAPTERS: Final = (
     Adapter("vmxnet3", "vmxnet3"),
     Adapter("virtio-net, no offloads", _VIRTIO),
     Adapter("virtio-net, 4 queues, offloads", f"{_VIRTIO},mq=on,vectors=10", ",vnet_hdr=on", 4),
+    Adapter("virtio-net, 4 queues, RSS", f"{_VIRTIO},mq=on,rss=on,vectors=10", ",vnet_hdr=on", 4),
 )
 
 

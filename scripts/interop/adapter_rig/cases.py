@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,8 @@ from guest_rig.machine import INTERFACE, Guest
 from guest_rig.remote import GuestShell
 from rig.built import BENCHMARK
 from rig.cases import sha256
+from rig.cores import judge_shares
+from rig.crowds import CROWD as CROWD_PROGRAM
 from rig.networks import PEER, PORT, eal_memory
 from rig.pings import RPING
 from rig.processes import NotHere, Process, RigError, command
@@ -34,6 +37,13 @@ FILE_OCTETS: Final = (4 << 20) + 4321
 WRITE_OCTETS: Final = 65_536
 WRITES: Final = 300
 PULLED_SECONDS: Final = 2.0
+CORES: Final = 2
+"""Of our device, where it has several: a guest has as many CPUs."""
+CROWD: Final = 100
+"""Connections at once to a device of several cores."""
+CROWD_OCTETS: Final = 1000
+CONNECTIONS: Final = 10
+"""Of ours, one after the other, from each of several cores, which do so at the same time."""
 STREAM_SECONDS: Final = 10
 """How long Writes go on while the cable is pulled."""
 _RESULT: Final = "/tmp/result.json"
@@ -63,9 +73,10 @@ class Rig:
             raise RigError(f"the guest has not bound one adapter: {said.strip() or 'none'}")
         self.address = lines[0].split()[0]
 
-    def device(self, mtu: int = MTU, super_frames: bool = False) -> str:
+    def device(self, mtu: int = MTU, super_frames: bool = False, cores: int = 1) -> str:
         """Our device in the guest."""
         options = ",super_frames=on" if super_frames else ""
+        options += f",cores=0-{cores - 1}" if cores > 1 else ""
         return f"pci:{self.address},mtu={mtu},address={INSIDE}/{PREFIX_LENGTH}{options}"
 
     def run(self, line: str, seconds: float = SECONDS) -> str:
@@ -75,9 +86,13 @@ class Rig:
             raise RigError(f"{line.split()[0]} in the guest: status {status}: {output.strip()[-600:]}")
         return output
 
-    def result(self) -> dict[str, Any]:
+    def results(self) -> list[dict[str, Any]]:
         """What the benchmark in the guest has written."""
-        return parsed(self.run(f"cat {_RESULT} && rm {_RESULT}"), "the benchmark in the guest")
+        return all_parsed(self.run(f"cat {_RESULT} && rm {_RESULT}"), "the benchmark in the guest")
+
+    def result(self) -> dict[str, Any]:
+        """The same, where it is about one thing."""
+        return self.results()[0]
 
     def start(self, words: list[str]) -> Process:
         """A program at the other end of the link."""
@@ -115,13 +130,21 @@ class Rig:
             self.shell.stop("KILL")
 
 
-def parsed(text: str, who: str) -> dict[str, Any]:
-    """The report that a program has printed, as JSON: the only one, or the first of a list."""
+def all_parsed(text: str, who: str) -> list[dict[str, Any]]:
+    """The reports that a program has printed, as JSON: a list that is not empty, or a single one."""
     try:
         found = json.loads(text)
-        return dict(found[0] if isinstance(found, list) else found)
-    except (ValueError, TypeError, IndexError) as error:
+        reports = [dict(each) for each in (found if isinstance(found, list) else [found])]
+    except (ValueError, TypeError) as error:
         raise RigError(f"{who} has printed no report: {error}: {text.strip()[-600:] or 'nothing'}") from error
+    if not reports:
+        raise RigError(f"{who} has printed no report: an empty list")
+    return reports
+
+
+def parsed(text: str, who: str) -> dict[str, Any]:
+    """The only one, or the first."""
+    return all_parsed(text, who)[0]
 
 
 def last_line(text: str) -> str:
@@ -221,22 +244,8 @@ def files(mtu: int, super_frames: bool = False, by_reference: bool = False) -> C
             raise NotHere("the port offers no TSO")
         if by_reference and not (rig.port["started"]["gather"] and rig.port["started"]["transmit_checksums"]):
             raise NotHere("the port does not gather and fill in checksums: payload is copied")
-        rig.give_link_to_kernel(mtu, owns_address=True)
-        bad = rig.counter("Tcp", "InCsumErrors")
-        file, received = rig.directory / "file", rig.directory / "received"
-        file.write_bytes(os.urandom(FILE_OCTETS))
-        words = ["--send", str(file), "--receive", str(received), "--receive-octets", str(FILE_OCTETS)]
-        peer = rig.start([str(PEER), "--listen", f"{OUTSIDE}:{PORT}", *words, "--timeout", str(SECONDS)])
-        peer.await_text("ready\n", START_SECONDS)
-        line = f"--send /tmp/file --receive /tmp/received --receive-octets {FILE_OCTETS} --markers off"
-        line += " --by-reference" if by_reference else ""
-        device = rig.device(mtu, super_frames)
-        rig.run(f"head -c {FILE_OCTETS} /dev/urandom >/tmp/file")
-        ours = rig.run(f"warpline-tools exchange --connect {OUTSIDE}:{PORT} --device {device} {line}")
-        told, our = peer.report(), parsed(last_line(ours), "warpline-tools exchange")
-        require_same("what we sent", our["sent_sha256"], told["received_sha256"], sha256(received))
-        require_same("what we received", sha256(file), told["sent_sha256"], our["received_sha256"])
-        require_same("bad checksums of TCP", 0, rig.counter("Tcp", "InCsumErrors") - bad)
+        option = "--by-reference" if by_reference else ""
+        our = exchange_files(rig, option, rig.device(mtu, super_frames), mtu)
         copied = our["bytes_copied_tx"]
         if by_reference and copied > FILE_OCTETS:
             raise RigError(f"not by reference: {copied} bytes copied to send")
@@ -249,6 +258,27 @@ def files(mtu: int, super_frames: bool = False, by_reference: bool = False) -> C
         )
 
     return play
+
+
+def exchange_files(rig: Rig, option: str, device: str, mtu: int = MTU) -> dict[str, Any]:
+    """One exchange of files; our end's report."""
+    rig.give_link_to_kernel(mtu, owns_address=True)
+    bad = rig.counter("Tcp", "InCsumErrors")
+    file, received = rig.directory / "file", rig.directory / "received"
+    file.write_bytes(os.urandom(FILE_OCTETS))
+    words = ["--send", str(file), "--receive", str(received), "--receive-octets", str(FILE_OCTETS)]
+    peer = rig.start([str(PEER), "--listen", f"{OUTSIDE}:{PORT}", *words, "--timeout", str(SECONDS)])
+    peer.await_text("ready\n", START_SECONDS)
+    line = f"--send /tmp/file --receive /tmp/received --receive-octets {FILE_OCTETS} --markers off {option}"
+    rig.run(f"head -c {FILE_OCTETS} /dev/urandom >/tmp/file")
+    said = rig.run(f"warpline-tools exchange --connect {OUTSIDE}:{PORT} --device {device} {line}")
+    # A warning may stand after the report.
+    reports = [text for text in said.splitlines() if text.startswith("{")]
+    told, our = peer.report(), parsed("".join(reports[-1:]), "warpline-tools exchange")
+    require_same("what we sent", our["sent_sha256"], told["received_sha256"], sha256(received))
+    require_same("what we received", sha256(file), told["sent_sha256"], our["received_sha256"])
+    require_same("bad checksums of TCP", 0, rig.counter("Tcp", "InCsumErrors") - bad)
+    return our
 
 
 def require_same(what: str, *values: object) -> None:
@@ -323,6 +353,65 @@ def pulled(rig: Rig) -> str:
     return f"down for {PULLED_SECONDS:.0f} s: {_compared(rig, server)}"
 
 
+def judge_cores(rig: Rig, by_core: dict[str, Any], connections: list[int]) -> str:
+    """Our device had a queue for each core if the port has a table for them, and it was filled as expected;
+    each core had so many connections; a line about them."""
+    expected = "one for each core" if rig.port["table_entries"] else "one"
+    require_same("queues", expected, by_core["queues"])
+    if None in by_core["cores"]:
+        raise RigError(f"a core has not answered: {by_core['cores']}")
+    found = [core["connections"] for core in by_core["cores"]]
+    require_same("connections by core", str(connections), str(found))
+    require_same("frames dropped between cores", 0, *(core["not_handed_over"] for core in by_core["cores"]))
+    return f"queues: {by_core['queues']}"
+
+
+def files_of_cores(rig: Rig) -> str:
+    """A file each way at the same time from each core of ours, with a Python program on a socket."""
+    lines = []
+    for core in range(CORES):
+        report = exchange_files(rig, f"--core {core}", rig.device(cores=CORES))
+        line = judge_cores(rig, report["by_core"], [int(core == each) for each in range(CORES)])
+        lines.append(f"core {core}: {line}")
+    return f"{FILE_OCTETS} bytes each way from each core, hashes equal, no checksum wrong; {'; '.join(lines)}"
+
+
+def crowd_of_cores(rig: Rig) -> str:
+    """Many connections at once from a Python program: each comes to the core of its addresses and ports."""
+    rig.give_link_to_kernel(MTU, owns_address=True)
+    line = f"--listen {INSIDE}:{PORT} --size {CROWD_OCTETS} --clients {CROWD} --json {_RESULT}"
+    # The first to connect say nothing until the last have.
+    line += f" --timeout {SECONDS} --events"
+    rig.shell.start(f"warpline-bench ping {line} --device {rig.device(cores=CORES)}")
+    rig.run(f"until grep -q 'waiting at' {rig.shell.log}; do sleep 0.2; done", START_SECONDS)
+    # The link of some comes up later than that.
+    command(*f"ip netns exec {rig.guest.namespace} ping -n -c 1 -w {START_SECONDS} {INSIDE}".split())
+    words = [str(CROWD_PROGRAM), "--connect", f"{INSIDE}:{PORT}", "--connections", str(CROWD)]
+    words += ["--size", str(CROWD_OCTETS), "--timeout", str(SECONDS)]
+    told = rig.start(words).report()
+    rig.run(f"until [ -s {_RESULT} ]; do sleep 0.1; done")
+    served = rig.results()
+    require_same("pings", CROWD, sum(client["pings"] for client in served))
+    require_same("bytes", told["octets"], sum(client["bytes"] for client in served))
+    by_core = Counter(client["core"] for client in served)
+    return f"{CROWD} pings, compared; {judge_shares([by_core[core] for core in range(CORES)])}"
+
+
+def pings_of_cores(rig: Rig) -> str:
+    """Connections of ours from each core, to our stack outside."""
+    rig.give_link_to_kernel(MTU, owns_address=False)
+    clients = str(CORES * CONNECTIONS)
+    server = rig.start_ours("ping", MTU, ["--listen", f"{OUTSIDE}:{PORT}", "--clients", clients])
+    server.await_text("waiting at", START_SECONDS)
+    line = f"--size {PING_OCTETS} --count {PINGS // CORES // CONNECTIONS} --connections {CONNECTIONS}"
+    device = rig.device(cores=CORES)
+    rig.run(f"warpline-bench ping {OUTSIDE}:{PORT} {line} --events --device {device} --json {_RESULT}")
+    found = rig.result()
+    require_pings(found["pings"])
+    shares = judge_shares([part["connections"] for part in found["by_core"]])
+    return f"{PINGS} pings of {PING_OCTETS} bytes, compared; {shares}"
+
+
 @dataclass(frozen=True)
 class Case:
     """One case."""
@@ -339,7 +428,10 @@ CASES: Final = (
     Case("Linux: files, MTU 9000", files(JUMBO_MTU)),
     Case("Linux: files, by reference", files(MTU, by_reference=True)),
     Case("Linux: files, super-frames", files(MTU, super_frames=True)),
+    Case("Linux: files, two cores", files_of_cores),
+    Case("Linux: many pings, two cores", crowd_of_cores),
     Case("ours: ping", ping_ours),
+    Case("ours: pings, two cores", pings_of_cores),
     Case("ours: Writes", writes()),
     Case("ours: Writes, super-frames", writes(super_frames=True)),
     Case("ours: Writes, sleeping", writes("--events")),

@@ -42,7 +42,8 @@ class Shell(Remote):
     """One that runs what it is told."""
 
     _pid: int | None = None
-    _log = ""
+    log = ""
+    """The file there with what the server has said."""
 
     def start(self, shell: str) -> None:
         """In the background. Its output goes to a file that mktemp makes: another user can neither foresee
@@ -52,12 +53,12 @@ class Shell(Remote):
         pid, _, log = outcome.output.strip().partition(" ")
         if outcome.status != 0 or not pid.isdigit() or "\n" in log:
             raise RigError(f"{shell}: {outcome.output.strip()}")
-        self._pid, self._log = int(pid), log
+        self._pid, self.log = int(pid), log
 
     def stop(self, signal: str = "TERM") -> None:
         """By its number; what it said goes with it."""
         if self._pid is not None:
-            self.run(f"kill -{signal} {self._pid}; rm -f {shlex.quote(self._log)}", SERVER_SECONDS)
+            self.run(f"kill -{signal} {self._pid}; rm -f {shlex.quote(self.log)}", SERVER_SECONDS)
             self._pid = None
 
 

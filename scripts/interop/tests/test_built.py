@@ -75,7 +75,7 @@ class Logs(unittest.TestCase):
         for server in servers:
             server.start(f"sh -c {shlex.quote('echo said; exec sleep 20')}")
             self.addCleanup(server.stop)
-            logs.append(Path(server._log))
+            logs.append(Path(server.log))
         self.assertNotEqual(*logs)
         for server, log in zip(servers, logs, strict=True):
             self.assertEqual(log.stat().st_mode & 0o777, 0o600)
