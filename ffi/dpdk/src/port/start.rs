@@ -16,6 +16,12 @@ use crate::eal::control;
 use crate::errno::Errno;
 use crate::mempool::Mempool;
 
+/// Drivers of DPDK 22.11 whose receive interrupts are not to be waited for. That of `net_vhost` is of no use,
+/// and the driver takes a second try for a port that is set up, whatever the first one met. `net_e1000_em`
+/// (e1000, e1000e) takes the wish and maps no queue to a vector, so none ever comes: a thread that waits for
+/// it sleeps until a timer is due.
+const SILENT_DRIVERS: [&[u8]; 2] = [b"net_vhost", b"net_e1000_em"];
+
 /// A port that is set up, and runs after [`run`](Self::run).
 pub(super) struct Start<'a> {
     info: &'a sys::rte_eth_dev_info,
@@ -34,9 +40,8 @@ impl<'a> Start<'a> {
         pools: &'a [Mempool],
     ) -> Result<Self, PortError> {
         let plan = Plan::new(claim, info, config, pools)?;
-        // A driver without receive interrupts ignores the wish for them, or refuses the port. `net_vhost` has
-        // none that is of use, and takes a second try for a port that is set up, whatever the first one met.
-        let may_interrupt = config.rx_interrupts && driver(info) != b"net_vhost";
+        // A driver without receive interrupts ignores the wish for them, or refuses the port.
+        let may_interrupt = config.rx_interrupts && !SILENT_DRIVERS.contains(&driver(info));
         let rx_interrupts = may_interrupt && plan.carry_out(claim, info, config, pools, true).is_ok();
         if !rx_interrupts {
             plan.carry_out(claim, info, config, pools, false)?;
