@@ -295,6 +295,7 @@ impl CoreClaims {
     /// # Errors
     ///
     /// [`ClaimError::WindowsBound`].
+    #[inline(never)]
     pub(super) fn release(&self, stag: STag, at_this_core: bool) -> Result<bool, ClaimError> {
         let before = self.claims.try_update(stag, |claim| match claim.holder {
             Holder::Registration | Holder::Core(_) if claim.key == stag.key() => match claim.windows {

@@ -147,7 +147,15 @@ impl StagTable {
     }
 
     /// Makes a slot invalid if it has become so elsewhere.
+    #[inline]
     pub(super) fn refresh(&mut self, index: usize) {
+        if self.claims.is_some() {
+            self.compare_claim(index);
+        }
+    }
+
+    #[inline(never)]
+    fn compare_claim(&mut self, index: usize) {
         if let (Some(claims), Some(Some(slot))) = (&self.claims, self.slots.get(index))
             && slot.valid
             && !claims.is_granted(slot.stag(index))
