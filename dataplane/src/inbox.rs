@@ -8,6 +8,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use crate::shared_writes;
 use crate::sync::{AtomicU64, Ordering, fence};
 use crate::waker::Waker;
 
@@ -32,7 +33,19 @@ impl Senders {
     pub(crate) fn take(&self) -> u64 {
         // Most polls find none, and write nothing to the line then.
         // Acquire: with the bits comes what was pushed before they were set.
-        if self.any() { self.0.swap(0, Ordering::Acquire) } else { 0 }
+        if self.any() {
+            shared_writes::record();
+            self.0.swap(0, Ordering::Acquire)
+        } else {
+            0
+        }
+    }
+
+    /// Sets the bit of `sender`.
+    #[inline]
+    fn set(&self, sender: u8) {
+        shared_writes::record();
+        self.0.fetch_or(1 << sender, Ordering::SeqCst);
     }
 }
 
@@ -53,7 +66,7 @@ impl InboxOwner {
     #[inline]
     pub(crate) fn announce(&self, senders: &Senders, sender: u8) {
         let Some(waker) = self.waker.get() else { return self.announce_early(senders, sender) };
-        senders.0.fetch_or(1 << sender, Ordering::SeqCst);
+        senders.set(sender);
         waker.wake_after_exchange();
     }
 
@@ -62,7 +75,7 @@ impl InboxOwner {
     /// bit.
     #[cold]
     fn announce_early(&self, senders: &Senders, sender: u8) {
-        senders.0.fetch_or(1 << sender, Ordering::SeqCst);
+        senders.set(sender);
         fence(Ordering::SeqCst);
         if let Some(waker) = self.waker.get() {
             waker.wake();

@@ -39,6 +39,7 @@ use core::convert::Infallible;
 use std::sync::Arc;
 
 use super::STag;
+use crate::shared_writes;
 use crate::sync::{AtomicU64, Ordering};
 
 /// Who may grant the memory of a slot.
@@ -226,6 +227,7 @@ impl Claims {
             if after == current {
                 return Ok(before);
             }
+            shared_writes::record();
             // What the core has read and written by the old claim comes before, and what it reads and writes
             // by the new one after.
             match word.compare_exchange(current, after, Ordering::AcqRel, Ordering::Acquire) {

@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::common::multicore::Port;
 use world::{Tally, World};
 
 fn from_environment(name: &str, otherwise: u64) -> u64 {
@@ -49,4 +50,16 @@ fn eight_cores_do_what_one_does() {
     if seeds >= 24 {
         tally.expect_everything();
     }
+}
+
+/// Where an adapter brings each core its own segments, no message has a core write to a line that another one
+/// uses. Where one core receives for all, each burst has.
+#[test]
+fn cores_with_queues_of_their_own_write_nothing_that_others_use() {
+    let (messages, written) = World::undisturbed(Port::Rss, 1).count_shared_writes();
+    assert!(messages > 5000, "{messages} messages");
+    assert_eq!(written, 0);
+    let (messages, written) = World::undisturbed(Port::OneQueue, 1).count_shared_writes();
+    println!("one queue: {written} writes to shared lines for {messages} messages");
+    assert!(written > messages, "{written} writes for {messages} messages");
 }

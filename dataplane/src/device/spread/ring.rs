@@ -11,6 +11,8 @@ pub(super) use bursts::{RingConsumer, RingProducer, ring};
 
 #[cfg(not(loom))]
 mod bursts {
+    use crate::shared_writes;
+
     use rtrb::chunks::ChunkError;
     use rtrb::{Consumer, Producer, RingBuffer};
 
@@ -40,6 +42,7 @@ mod bursts {
                 },
             };
             let room = chunk.len();
+            shared_writes::record();
             chunk.fill_from_iter(frames.drain(..room))
         }
 
@@ -49,6 +52,7 @@ mod bursts {
         ///
         /// `frame`, if there is no room.
         pub(in super::super) fn push(&mut self, frame: F) -> Result<(), F> {
+            shared_writes::record();
             self.0.push(frame).map_err(|rtrb::PushError::Full(frame)| frame)
         }
     }
@@ -64,6 +68,7 @@ mod bursts {
                 },
             };
             let count = chunk.len();
+            shared_writes::record();
             frames.extend(chunk);
             count
         }

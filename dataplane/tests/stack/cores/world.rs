@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use warpline_dataplane::core::Config;
+use warpline_dataplane::core::testing::shared_writes;
 use warpline_dataplane::device::sim::{self, End, EndConfig, Impairments, Network};
 use warpline_dataplane::memory::{Access, Grant, Region, STag};
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
@@ -157,6 +158,8 @@ pub struct World {
     hosts: [Host; 2],
     ports: [Port; 2],
     network: Network,
+    /// The network loses, delays and repeats frames.
+    is_disturbed: bool,
     connections: Vec<[Side; 2]>,
     tally: Tally,
 }
@@ -167,6 +170,26 @@ impl World {
         let several = [Port::Rss, Port::OtherRss, Port::OneQueue];
         let accepting = several[seed as usize % 3];
         let opening = if rng.bool() { Port::Plain } else { several[rng.usize(0..3)] };
+        let stall = if rng.bool() { 0.001 } else { 0.02 };
+        let (connections, work) = (rng.usize(1..=12), rng.usize(1..60));
+        Self::between([opening, accepting], seed, stall, connections, work)
+    }
+
+    /// Returns two hosts of eight cores with such ports, on a network that does nothing to frames.
+    pub fn undisturbed(port: Port, seed: u64) -> Self {
+        let mut world = Self::between([port, port], seed, 0.0, 24, 400);
+        world.is_disturbed = false;
+        world
+    }
+
+    fn between(
+        [opening, accepting]: [Port; 2],
+        seed: u64,
+        stall: f64,
+        connections: usize,
+        work: usize,
+    ) -> Self {
+        let mut rng = Rng::with_seed(!seed);
         let mtu_bytes = if rng.bool() { 1500 } else { 9000 };
         // With few frames, the rings between cores are short.
         let frame_limit = if rng.bool() { usize::MAX } else { 4096 };
@@ -187,16 +210,14 @@ impl World {
             Host::new(a, opening, count(opening), seed, &config(1)),
             Host::new(b, accepting, count(accepting), seed ^ 0x5555, &config(2)),
         ];
-        let connections = rng.usize(1..=12);
-        let work = rng.usize(1..60);
         let sides = |number: usize| [0, 1].map(|side| Side::new(seed ^ (number * 2 + side) as u64, work));
-        let stall = if rng.bool() { 0.001 } else { 0.02 };
         Self {
             scheduler: Scheduler::new(seed, stall),
             rng,
             hosts,
             ports: [opening, accepting],
             network,
+            is_disturbed: true,
             connections: (0..connections).map(sides).collect(),
             tally: Tally::default(),
         }
@@ -204,6 +225,29 @@ impl World {
 
     /// Runs until all work is done, and compares the memory.
     pub fn run(mut self) -> Tally {
+        self.begin();
+        self.work_while(|left| left > 0);
+        self.compare();
+        self.into_tally()
+    }
+
+    /// Runs until all work is done. Returns how many requests were posted in the middle of that, when all have
+    /// something to do and no time passes idly, and how often cores wrote meanwhile to lines that others use.
+    pub fn count_shared_writes(mut self) -> (u64, u64) {
+        self.begin();
+        let quarter = self.left() / 4;
+        self.work_while(|left| left > 3 * quarter);
+        let (posted, written) = (self.tally.operations, shared_writes());
+        self.work_while(|left| left > quarter);
+        let counts = (self.tally.operations - posted, shared_writes() - written);
+        self.work_while(|left| left > 0);
+        self.compare();
+        assert!(self.into_tally().frames.iter().all(|frames| *frames > 0), "each core has had a part of it");
+        counts
+    }
+
+    /// Listens at all cores, and opens all connections.
+    fn begin(&mut self) {
         for core in 0..self.hosts[1].cores.len() {
             for number in 0..self.connections.len() {
                 let port = PORT + number as u16;
@@ -213,23 +257,33 @@ impl World {
                 }
             }
         }
-        let impairments = self.impairments();
+        let impairments = if self.is_disturbed { self.impairments() } else { Impairments::default() };
         for end in [End::A, End::B] {
             self.network.set_impairments(end, impairments);
         }
         for number in 0..self.connections.len() {
             self.open(number);
         }
-        while self.connections.iter().any(|sides| sides.iter().any(|side| side.left + side.outstanding > 0))
-            || self.connections.iter().any(|sides| sides.iter().any(|side| !side.messages.is_empty()))
-        {
+    }
+
+    /// Returns how much is left to do: requests to post and to complete, and messages to arrive.
+    fn left(&self) -> usize {
+        let sides = self.connections.iter().flatten();
+        sides.map(|side| side.left + side.outstanding + side.messages.len()).sum()
+    }
+
+    /// Posts and polls while there is as much left to do as `goes_on` says.
+    fn work_while(&mut self, goes_on: impl Fn(usize) -> bool) {
+        while goes_on(self.left()) {
             self.post();
             self.step();
         }
+    }
+
+    fn compare(&self) {
         for (number, side) in self.connections.iter().flat_map(|sides| sides.iter().enumerate()) {
             assert!(holds(&side.sink, 0, &side.model), "the memory of side {number} differs");
         }
-        self.into_tally()
     }
 
     fn impairments(&mut self) -> Impairments {
