@@ -21,7 +21,7 @@ const PACKAGES: &str = "apt-get install gcc libc6-dev pkg-config libdpdk-dev lib
 /// The functions and variables that are used. Thread-local variables (`per_lcore__*`) must never be bound:
 /// bindgen would make plain statics of them. Hence no pattern matches more than one subsystem's names.
 const FUNCTIONS: &str = "inlined_.*|rte_eal_(init|iova_mode|get_runtime_dir|hotplug_remove|alarm_set)\
-    |rte_strerror|rte_dev_probe|rte_openlog_stream\
+    |rte_strerror|rte_dev_(name|probe)|rte_openlog_stream\
     |rte_thread_(register|unregister)\
     |rte_pktmbuf_pool_create|rte_mempool_(free|avail_count|walk)\
     |rte_(zmalloc_socket|free|mem_virt2memseg|pktmbuf_copy)\

@@ -298,7 +298,7 @@ fn open_port(eal: Eal, device: &DeviceName, cores: usize) -> Result<OpenedPorts,
     let pools = port_pools(eal, device, cores, node_of(eal, &port))?;
     let vdev = vdev.filter(|_| !is_there);
     if let Some(vdev) = &vdev {
-        add_vdev(eal, device, kind, &port, vdev)?;
+        add_vdev(eal, device, kind, vdev)?;
     }
     probe_unless_there(eal, device, &port)?;
     let groups = interface.filter(|_| kind == DeviceKind::AfPacket);
@@ -319,30 +319,14 @@ fn open_port(eal: Eal, device: &DeviceName, cores: usize) -> Result<OpenedPorts,
     Ok(opened)
 }
 
-/// Adds the virtual device `vdev`, whose port is `port`.
-fn add_vdev(
-    eal: Eal,
-    device: &DeviceName,
-    kind: DeviceKind,
-    port: &str,
-    vdev: &str,
-) -> Result<(), OpenError> {
-    let add = || {
-        eal.add_vdev(vdev).map_err(|error| {
-            let name = Box::new(device.clone());
-            explained(device, kind, OpenError::Refused { name, error })
-        })
-    };
-    add()?;
-    // A port that was closed has left its device behind, by the name that the user gave it, and DPDK takes
-    // that for the new one.
-    if device.kind() == DeviceKind::Eal
-        && !Port::names(eal).iter().any(|name| name == port)
-        && eal.remove_vdev(port).is_ok()
-    {
-        add()?;
-    }
-    Ok(())
+/// Adds the virtual device `vdev`.
+fn add_vdev(eal: Eal, device: &DeviceName, kind: DeviceKind, vdev: &str) -> Result<(), OpenError> {
+    // A port that was closed has left its device behind, by the name that the user gave it, and that is opened
+    // again.
+    eal.probe_vdev(vdev).map_err(|error| {
+        let name = Box::new(device.clone());
+        explained(device, kind, OpenError::Refused { name, error })
+    })
 }
 
 /// Returns the NUMA node of the port `name`, if it is there already and at one: a virtual device is at none.

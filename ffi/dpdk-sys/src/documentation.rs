@@ -577,6 +577,9 @@ unsafe extern "C" {
     pub fn rte_openlog_stream(f: *mut FILE) -> ::core::ffi::c_int;
 }
 unsafe extern "C" {
+    pub fn rte_dev_name(dev: *const rte_device) -> *const ::core::ffi::c_char;
+}
+unsafe extern "C" {
     pub fn rte_dev_probe(devargs: *const ::core::ffi::c_char) -> ::core::ffi::c_int;
 }
 unsafe extern "C" {

@@ -142,65 +142,6 @@ pub enum EalError {
     },
 }
 
-/// A virtual device did not come up, or did not go.
-#[derive(Debug, thiserror::Error)]
-pub enum VdevError {
-    /// No driver has such a name.
-    #[error(
-        "DPDK has no driver for `{device}`: install its plug-in ({package} in Debian 12), or write the name \
-         of another driver with a number (net_tap0)"
-    )]
-    NoDriver {
-        /// The device.
-        device: String,
-        /// The package that would have the driver.
-        package: String,
-    },
-    /// The driver refuses it.
-    #[error("the driver refuses `{device}`: {errno}{said}")]
-    Refused {
-        /// The device.
-        device: String,
-        /// The driver's reason, as a number.
-        errno: Errno,
-        /// What it said.
-        said: LogLines,
-    },
-}
-
-impl VdevError {
-    fn new(device: &str, errno: Errno) -> Self {
-        let device = device.to_owned();
-        // No bus has recognised the name.
-        if errno.number() == libc::EFAULT {
-            return Self::NoDriver { package: package_of(&device), device };
-        }
-        Self::Refused { device, errno, said: log::take() }
-    }
-
-    /// Returns the error number of a driver that refuses the device.
-    pub const fn errno(&self) -> Option<Errno> {
-        match self {
-            Self::NoDriver { .. } => None,
-            Self::Refused { errno, .. } => Some(*errno),
-        }
-    }
-}
-
-/// Returns Debian's name for the package with the driver of a virtual device: of `net_af_packet0,iface=e1`,
-/// `librte-net-af-packet23`. The bus of a PCI device is a plug-in too.
-fn package_of(device: &str) -> String {
-    /// The number of DPDK 22.11's interface.
-    const ABI: &str = "23";
-    let name = device.split(',').next().unwrap_or_default();
-    let driver = match name.trim_end_matches(|digit: char| digit.is_ascii_digit()) {
-        "net_virtio_user" => "net_virtio",
-        address if address.contains(':') => "bus_pci",
-        driver => driver,
-    };
-    format!("librte-{}{ABI}", driver.replace('_', "-"))
-}
-
 enum State {
     Fresh,
     Running(Eal),
@@ -428,58 +369,6 @@ impl Eal {
     pub const fn has_pci(self) -> bool {
         self.pci
     }
-
-    /// Has the driver of a PCI device open it, while running: its address, with arguments if need be
-    /// (`0000:03:00.0,key=value`). A port that was closed has left its device behind with its driver, and is
-    /// there again after this.
-    ///
-    /// # Errors
-    ///
-    /// [`VdevError`] when no driver takes the device or its driver refuses.
-    pub fn probe_pci(self, device: &str) -> Result<(), VdevError> {
-        let address = device.split(',').next().unwrap_or_default();
-        // DPDK refuses to probe a device that has a driver. One that has none cannot be removed, and need
-        // not.
-        let _ = remove(c"pci", address);
-        probe(device)
-    }
-
-    /// Adds a virtual device while running: its name and arguments (`net_null0,size=64`).
-    ///
-    /// # Errors
-    ///
-    /// [`VdevError`] when no driver matches the name or the driver refuses.
-    pub fn add_vdev(self, device: &str) -> Result<(), VdevError> {
-        probe(device)
-    }
-
-    /// Removes the virtual device `name`, with the port that it may have. The port must not be started.
-    ///
-    /// # Errors
-    ///
-    /// [`VdevError`] when there is no such device or the driver refuses.
-    pub fn remove_vdev(self, name: &str) -> Result<(), VdevError> {
-        remove(c"vdev", name)
-    }
-}
-
-/// Adds or probes the device that `device` describes; the EAL runs.
-fn probe(device: &str) -> Result<(), VdevError> {
-    let error = |errno| VdevError::new(device, errno);
-    let text = CString::new(device).map_err(|_| error(Errno::INVALID))?;
-    // SAFETY: the EAL runs: the callers have it, and the string lives through the call.
-    let probed = control_of(device.as_bytes(), || unsafe { sys::rte_dev_probe(text.as_ptr()) });
-    Errno::check(probed).map(drop).map_err(error)
-}
-
-/// Removes the device `name` of `bus`; the EAL runs.
-fn remove(bus: &CStr, name: &str) -> Result<(), VdevError> {
-    let error = |errno| VdevError::new(name, errno);
-    let text = CString::new(name).map_err(|_| error(Errno::INVALID))?;
-    // SAFETY: the EAL runs: the callers have it, and both strings live through the call.
-    let removed =
-        control_of(name.as_bytes(), || unsafe { sys::rte_eal_hotplug_remove(bus.as_ptr(), text.as_ptr()) });
-    Errno::check(removed).map(drop).map_err(error)
 }
 
 /// Runs `call`, and no other such call meanwhile: DPDK leaves it to programs that devices are not added, set

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{eal, frame, pool};
-use dpdk::{Mtu, Multicast, Port, PortConfig, PortError};
+use dpdk::{Mtu, Multicast, Port, PortConfig, PortError, VdevError};
 
 #[test]
 fn bursts_over_a_null_port() {
@@ -57,6 +57,66 @@ fn ports_open_while_others_close() {
             });
         }
     });
+}
+
+/// A port that was closed has left its device behind: that is opened again. A port that is there stays,
+/// whether it is open or not: another thread may poll it.
+#[test]
+fn a_device_is_opened_again_only_without_a_port() {
+    let (pool, device) = (pool(255, 2048), "net_null30,size=60");
+    let config = PortConfig { receive_descriptors: 64, transmit_descriptors: 64, ..PortConfig::default() };
+    let open = || Port::open(eal(), "net_null30");
+    eal().probe_vdev(device).unwrap();
+    let mut pairs = open().unwrap().start(&config, std::slice::from_ref(&pool)).unwrap().1;
+    for _ in 0..2 {
+        eal().probe_vdev(device).unwrap();
+        assert!(matches!(open(), Err(PortError::InUse(_))));
+        let error = eal().remove_vdev("net_null30").unwrap_err();
+        assert!(matches!(&error, VdevError::InUse { device } if device == "net_null30"), "{error}");
+        let mut frames = Vec::new();
+        assert_eq!(pairs[0].receive.receive(&mut frames, 8), 8);
+    }
+    drop(pairs);
+    assert!(matches!(open(), Err(PortError::NotFound { .. })));
+    eal().add_vdev(device).unwrap();
+    assert!(matches!(open(), Err(PortError::NotFound { .. })), "the device is there, and has no port");
+
+    eal().probe_vdev(device).unwrap();
+    let claimed = open().expect("a port again");
+    eal().probe_vdev(device).unwrap();
+    assert!(eal().remove_vdev("net_null30").is_err(), "it is claimed, though not started");
+    drop(claimed);
+    eal().probe_vdev(device).unwrap();
+    open().expect("the same port");
+    eal().remove_vdev("net_null30").unwrap();
+    assert!(matches!(open(), Err(PortError::NotFound { .. })));
+}
+
+/// Threads open and close the port of one device, and each probes it before: none loses the port that it
+/// polls.
+#[test]
+fn probes_leave_ports_alone_that_other_threads_poll() {
+    let polled: usize = std::thread::scope(|scope| {
+        let opens_and_closes = || {
+            let pool = pool(255, 2048);
+            let config =
+                PortConfig { receive_descriptors: 64, transmit_descriptors: 64, ..PortConfig::default() };
+            let mut opened = 0;
+            for _ in 0..100 {
+                eal().probe_vdev("net_null31").unwrap();
+                // Another thread has it, or has closed it since.
+                let Ok(port) = Port::open(eal(), "net_null31") else { continue };
+                let mut pairs = port.start(&config, std::slice::from_ref(&pool)).unwrap().1;
+                let mut frames = Vec::new();
+                assert_eq!(pairs[0].receive.receive(&mut frames, 4), 4);
+                opened += 1;
+            }
+            opened
+        };
+        let threads: Vec<_> = (0..3).map(|_| scope.spawn(opens_and_closes)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert!(polled > 0);
 }
 
 #[test]

@@ -37,6 +37,11 @@ impl Claim {
         (!in_use).then(|| Self { id, name: name.to_owned(), held: AtomicBool::new(true) })
     }
 
+    /// Returns true while the port `id` is claimed.
+    pub(super) fn is_held(id: u16) -> bool {
+        CLAIMED[usize::from(id)].load(Ordering::Acquire)
+    }
+
     /// Gives the right back. What closes the port does so within the same [`Self::control`]: once closed, the
     /// number can be that of another port, which another thread adds and claims.
     pub(super) fn release(&self) {
@@ -50,12 +55,7 @@ impl Claim {
     }
 
     pub(super) fn info(&self) -> Result<sys::rte_eth_dev_info, PortError> {
-        // SAFETY: the structure is plain data, for which zeros are a value.
-        let mut info: sys::rte_eth_dev_info = unsafe { mem::zeroed() };
-        // SAFETY: `info` is writable; DPDK checks the port number.
-        Errno::check(unsafe { sys::rte_eth_dev_info_get(self.id, &raw mut info) })
-            .map_err(self.refused("asking for its capabilities"))?;
-        Ok(info)
+        info(self.id).map_err(self.refused("asking for its capabilities"))
     }
 
     /// Starts the port, which is configured, with all its queues.
@@ -86,6 +86,15 @@ impl Claim {
             .map_err(self.refused("asking for its hardware address"))?;
         Ok(address.addr_bytes)
     }
+}
+
+/// Returns what DPDK and its driver say of the port `id`.
+pub(super) fn info(id: u16) -> Result<sys::rte_eth_dev_info, Errno> {
+    // SAFETY: the structure is plain data, for which zeros are a value.
+    let mut info: sys::rte_eth_dev_info = unsafe { mem::zeroed() };
+    // SAFETY: `info` is writable; DPDK checks the port number.
+    Errno::check(unsafe { sys::rte_eth_dev_info_get(id, &raw mut info) })?;
+    Ok(info)
 }
 
 /// Returns the name of a port's driver.

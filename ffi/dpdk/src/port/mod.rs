@@ -4,13 +4,13 @@ mod all_multicast;
 mod claim;
 mod config;
 mod interrupt;
+mod listing;
 mod queues;
 mod running;
 mod setup;
 mod spreading;
 mod start;
 
-use core::ffi::{CStr, c_char};
 use std::ffi::CString;
 
 use dpdk_sys as sys;
@@ -21,6 +21,8 @@ pub use all_multicast::AllMulticast;
 use claim::Claim;
 pub use config::{Mtu, Multicast, PortCapabilities, PortConfig, PortError, Rss, RssLayout};
 pub use interrupt::{RxInterrupt, RxTrigger};
+use listing::ports;
+pub(crate) use listing::{PortId, ports_of_device};
 pub use queues::{QueuePair, RxQueue, TxQueue};
 use running::Running;
 pub use running::{LinkState, PortStatistics, RunningPort};
@@ -38,27 +40,7 @@ impl Port {
     /// Returns the names of all ports: of PCI devices their address, of virtual devices their name
     /// (`net_tap0`).
     pub fn names(_: Eal) -> Vec<String> {
-        let mut names = Vec::new();
-        let mut next = 0;
-        control(|| {
-            loop {
-                // SAFETY: takes any number and returns the next port from there, or one past the last
-                // possible.
-                let id = unsafe { sys::rte_eth_find_next(next) };
-                if u32::from(id) >= sys::RTE_MAX_ETHPORTS {
-                    return;
-                }
-                next = id + 1;
-                let mut name: [c_char; sys::RTE_ETH_NAME_MAX_LEN as usize] = [0; _];
-                // SAFETY: `name` is as long as the longest name with its end.
-                if unsafe { sys::rte_eth_dev_get_name_by_port(id, name.as_mut_ptr()) } == 0 {
-                    // SAFETY: DPDK has written a string that ends inside `name`.
-                    let name = unsafe { CStr::from_ptr(name.as_ptr()) };
-                    names.push(name.to_string_lossy().into_owned());
-                }
-            }
-        });
-        names
+        control(|| ports().filter_map(PortId::name).collect())
     }
 
     /// Opens the port `name`.
@@ -68,18 +50,22 @@ impl Port {
     /// [`PortError::NotFound`], [`PortError::InUse`].
     pub fn open(eal: Eal, name: &str) -> Result<Self, PortError> {
         let mut id = 0;
-        let found = CString::new(name).is_ok_and(|name| {
-            // SAFETY: the EAL runs (`eal`), the string lives through the call, and `id` is writable.
-            control(|| unsafe { sys::rte_eth_dev_get_port_by_name(name.as_ptr(), &raw mut id) }) == 0
+        let claimed = CString::new(name).ok().and_then(|text| {
+            // Found and claimed at once, or another thread could remove its device in between.
+            control(|| {
+                // SAFETY: the EAL runs (`eal`), the string lives through the call, and `id` is writable.
+                let found = unsafe { sys::rte_eth_dev_get_port_by_name(text.as_ptr(), &raw mut id) } == 0;
+                found.then(|| Claim::new(id, name))
+            })
         });
-        if !found {
+        let Some(claimed) = claimed else {
             let mut known = Self::names(eal).join(", ");
             if known.is_empty() {
                 "none (give the EAL a virtual device or allow a PCI device)".clone_into(&mut known);
             }
             return Err(PortError::NotFound { name: name.to_owned(), known });
-        }
-        let claim = Claim::new(id, name).ok_or_else(|| PortError::InUse(name.to_owned()))?;
+        };
+        let claim = claimed.ok_or_else(|| PortError::InUse(name.to_owned()))?;
         Ok(Self { claim })
     }
 
