@@ -135,6 +135,7 @@ fn wires_between_cores(eal: Eal) {
         let octets = frame.append(60).unwrap();
         octets.fill(0);
         octets[12..16].copy_from_slice(&[0x08, 0x00, 0x45, 0x00]);
+        octets[16..18].copy_from_slice(&46_u16.to_be_bytes());
         octets[23] = 6;
         octets[34..36].copy_from_slice(&port.to_be_bytes());
         owned[usize::from(steering.owner_of_frame(octets).unwrap())] += 1;
