@@ -44,6 +44,7 @@ fn devices_open_for_several_cores() {
     a_port_with_a_queue_for_each_core(eal);
     a_port_with_one_queue(eal);
     a_single_core(eal);
+    buffers_are_near_a_port_that_is_added_late(eal);
     wires_between_cores(eal);
     let error = Rnic::open(&name("eal:net_null5,address=198.18.0.9,cores=0+900")).unwrap_err().to_string();
     assert!(error.contains("CPU 900 cannot be used"), "{error}");
@@ -118,6 +119,18 @@ fn a_single_core(eal: Eal) {
     let [near, far] = open::ring_pair_of(eal, &config, [1, 1]).unwrap();
     for end in [near, far] {
         assert_eq!(end.into_parts().0[0].capabilities(), expected);
+    }
+}
+
+/// `net_null` puts its port at the node of the thread that adds it: as with an adapter, that is known when
+/// the port is there, and not before.
+fn buffers_are_near_a_port_that_is_added_late(eal: Eal) {
+    for cores in [1, 2] {
+        let opened = open::ports(eal, &name("eal:net_null6,size=64"), cores).unwrap();
+        let node = opened.node();
+        assert!(node.is_some(), "the main lcore is at a node");
+        let (devices, _) = opened.into_parts();
+        assert!(devices.iter().all(|device| device.inner().node() == node));
     }
 }
 

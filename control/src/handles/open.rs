@@ -294,22 +294,23 @@ fn open_port(eal: Eal, device: &DeviceName, cores: usize) -> Result<OpenedPorts,
         return Err(OpenError::Missing { name: Box::new(device.clone()), missing });
     }
     sockets::prepare(device).map_err(|fault| OpenError::Socket { name: Box::new(device.clone()), fault })?;
-    // Before the device, which may make an interface appear or a peer connect.
-    let pools = port_pools(eal, device, cores, node_of(eal, &port))?;
-    let vdev = vdev.filter(|_| !is_there);
-    if let Some(vdev) = &vdev {
-        add_vdev(eal, device, kind, vdev)?;
-    }
-    probe_unless_there(eal, device, &port)?;
     let groups = interface.filter(|_| kind == DeviceKind::AfPacket);
     let groups = groups.and_then(|interface| AllMulticast::of_interface(interface).ok());
-    let opened = start_port(eal, &port, device, &pools, groups.is_none()).map_err(|error| {
+    let vdev = vdev.filter(|_| !is_there);
+    let add = || match &vdev {
+        Some(vdev) => add_vdev(eal, device, kind, vdev),
+        None => probe_unless_there(eal, device, &port),
+    };
+    let removed = |error| {
         if vdev.is_some() {
             // What the driver says of that matters less than why the port did not start.
             let _ = eal.remove_vdev(&port);
         }
-        explained(device, kind, error)
-    });
+        error
+    };
+    let pools = make_pools(eal, device, cores, &port, add).map_err(removed)?;
+    let opened = start_port(eal, &port, device, &pools, groups.is_none())
+        .map_err(|error| removed(explained(device, kind, error)));
     let mut opened = opened?;
     let kept = Arc::new((claims, groups));
     let keeping = |device: DpdkDevice| {
@@ -321,7 +322,7 @@ fn open_port(eal: Eal, device: &DeviceName, cores: usize) -> Result<OpenedPorts,
 
 /// Adds the virtual device `vdev`.
 fn add_vdev(eal: Eal, device: &DeviceName, kind: DeviceKind, vdev: &str) -> Result<(), OpenError> {
-    // A port that was closed has left its device behind, by the name that the user gave it, and that is opened
+    // A port that was closed has left its device behind, by the name that the user gave it: that is opened
     // again.
     eal.probe_vdev(vdev).map_err(|error| {
         let name = Box::new(device.clone());
@@ -329,7 +330,26 @@ fn add_vdev(eal: Eal, device: &DeviceName, kind: DeviceKind, vdev: &str) -> Resu
     })
 }
 
-/// Returns the NUMA node of the port `name`, if it is there already and at one: a virtual device is at none.
+/// Makes the pools of the port of `device`, which `add` adds, near the port.
+fn make_pools(
+    eal: Eal,
+    device: &DeviceName,
+    cores: usize,
+    port: &str,
+    add: impl FnOnce() -> Result<(), OpenError>,
+) -> Result<Vec<Mempool>, OpenError> {
+    if matches!(device.kind(), DeviceKind::Pci | DeviceKind::Eal) {
+        // Its node is known once the port is there.
+        add()?;
+        return Ok(port_pools(eal, device, cores, node_of(eal, port))?);
+    }
+    // It is at no node; and when an interface appears or a peer connects, there are buffers.
+    let pools = port_pools(eal, device, cores, None)?;
+    add()?;
+    Ok(pools)
+}
+
+/// Returns the NUMA node of the port `name`, if it is there and at one.
 fn node_of(eal: Eal, name: &str) -> Option<u32> {
     let is_there = Port::names(eal).iter().any(|port| port == name);
     if is_there { Port::open(eal, name).ok()?.node() } else { None }

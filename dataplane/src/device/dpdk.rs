@@ -234,6 +234,11 @@ impl DpdkDevice {
         }
     }
 
+    /// Returns the NUMA node whose memory its frames are of; `None` if it may be of any.
+    pub fn node(&self) -> Option<u32> {
+        self.pool.node()
+    }
+
     /// Keeps `right`, such as a claim to an address, as long as the device is open.
     #[must_use]
     pub fn keeping(mut self, right: impl Any + Send) -> Self {

@@ -119,7 +119,9 @@ impl Mempool {
             })
         };
         let node = config.node.and_then(|node| i32::try_from(node).ok());
-        let made = node.and_then(make_on).or_else(|| make_on(sys::SOCKET_ID_ANY));
+        let on_node = node.and_then(make_on);
+        config.node = config.node.filter(|_| on_node.is_some());
+        let made = on_node.or_else(|| make_on(sys::SOCKET_ID_ANY));
         let Some(raw) = made else {
             let errno = Errno::last();
             return Err(if errno == Errno::OUT_OF_MEMORY {
@@ -169,6 +171,11 @@ impl Mempool {
     /// Returns the octets of a frame that an empty buffer takes.
     pub fn data_octets(&self) -> usize {
         usize::from(self.inner.config.data_octets)
+    }
+
+    /// Returns the NUMA node whose memory it is made of; `None` if it may be of any.
+    pub fn node(&self) -> Option<u32> {
+        self.inner.config.node
     }
 
     pub(crate) fn as_ptr(&self) -> *mut sys::rte_mempool {
