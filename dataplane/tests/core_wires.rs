@@ -68,6 +68,7 @@ impl Ends {
 fn segment(port: u16, number: u8) -> Vec<u8> {
     let mut frame = vec![0; 60];
     frame[12..16].copy_from_slice(&[0x08, 0x00, 0x45, 0x00]);
+    frame[16..18].copy_from_slice(&46_u16.to_be_bytes());
     frame[23] = 6;
     frame[26..34].copy_from_slice(&[198, 18, 0, 2, 198, 18, 0, 1]);
     frame[34..36].copy_from_slice(&port.to_be_bytes());
