@@ -142,6 +142,14 @@ impl Device for BenchDevice {
         }
     }
 
+    fn stalled_frames(&self) -> u64 {
+        match self {
+            Self::Own(device) => device.stalled_frames(),
+            Self::Uncaptured(device) => device.stalled_frames(),
+            Self::Captured(device) => device.stalled_frames(),
+        }
+    }
+
     fn adapter_differs(&self) -> bool {
         match self {
             Self::Own(device) => device.adapter_differs(),

@@ -52,6 +52,7 @@ const fn concerns_link(event: AsyncEvent) -> bool {
         AsyncEvent::AddressConflict { .. }
             | AsyncEvent::PartialChecksum { .. }
             | AsyncEvent::OversizedPacket { .. }
+            | AsyncEvent::AdapterDiffers
     )
 }
 

@@ -86,11 +86,14 @@ pub enum DropCause {
     /// A frame that concerns another core of the device, and found no room on the way there: a segment or an
     /// ICMP error of a flow of that core, or at a replica what the host core handles.
     NotHandedOver,
+    /// A frame on a wire in memory to a core of the other end that has taken none for long
+    /// ([`CORE_STALL_NS`](crate::limits::CORE_STALL_NS)): those for other cores pass.
+    StalledCore,
 }
 
 impl DropCause {
     /// Number of causes.
-    pub const COUNT: usize = Self::NotHandedOver as usize + 1;
+    pub const COUNT: usize = Self::StalledCore as usize + 1;
 
     /// Every cause.
     pub const ALL: [Self; Self::COUNT] = [
@@ -128,6 +131,7 @@ impl DropCause {
         Self::HeldTooLong,
         Self::NoTransmitBuffer,
         Self::NotHandedOver,
+        Self::StalledCore,
     ];
 }
 

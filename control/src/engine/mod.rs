@@ -48,6 +48,7 @@ pub mod startup;
 #[cfg(test)]
 mod swarm;
 
+use std::mem;
 use std::sync::Arc;
 
 use warpline_dataplane::memory::{Claims, Grant};
@@ -94,6 +95,8 @@ pub(crate) struct EngineConfig {
 pub(crate) struct Engine {
     out: Outbox,
     events: Arc<AsyncEvents>,
+    /// A core has reported that its adapter differs, which others do as well.
+    adapter_differs: bool,
     registrations: Registrations,
     queue_pairs: QueuePairs,
     connections: Connections,
@@ -121,6 +124,7 @@ impl Engine {
                 events.clone(),
             ),
             events,
+            adapter_differs: false,
             connections: Connections::new(crc, capacity.listeners, &quotas, placement, next_port),
             reports: Reports::new(cores),
         }
@@ -232,6 +236,7 @@ impl Engine {
             }
             Event::GrantChanged(change) => step.registrations.on_grant_changed(step.out, core, change),
             Event::Followed { id, result } => step.registrations.on_followed(step.out, core, id, result),
+            Event::Notice(Notice::AdapterDiffers) if mem::replace(&mut self.adapter_differs, true) => {}
             Event::Notice(notice) => self.events.report(async_event(notice)),
             Event::Statistics(statistics) => self.reports.on_statistics(&mut self.out, core, *statistics),
             Event::ConnectionReport(report) => {
@@ -351,5 +356,6 @@ const fn async_event(notice: Notice) -> AsyncEvent {
         }
         Notice::PartialChecksum { peer } => AsyncEvent::PartialChecksum { peer },
         Notice::OversizedPacket { peer } => AsyncEvent::OversizedPacket { peer },
+        Notice::AdapterDiffers => AsyncEvent::AdapterDiffers,
     }
 }

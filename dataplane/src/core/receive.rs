@@ -29,6 +29,9 @@ impl<D: Device> Core<D> {
     pub(super) fn receive(&mut self, now: Instant) -> usize {
         let Some(burst) = self.host.dequeue_burst(now) else { return 0 };
         let count = burst.len();
+        if self.host.has_adapter_notice() {
+            self.report_adapter();
+        }
         self.on_burst(now, burst, Ingress::Wire);
         count
     }
@@ -205,6 +208,15 @@ impl<D: Device> Core<D> {
             && let Some(notice) = self.host.dequeue_notice()
         {
             events.push(Event::Notice(notice));
+        }
+    }
+
+    /// Hands control that the adapter differs. Without room for it the next burst does.
+    #[cold]
+    fn report_adapter(&mut self) {
+        let events = &mut self.endpoints.context.events;
+        if events.has_room() {
+            events.push(Event::Notice(self.host.take_adapter_notice()));
         }
     }
 

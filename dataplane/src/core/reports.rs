@@ -49,6 +49,7 @@ impl<D: Device> Core<D> {
         let mut statistics = context.statistics.clone();
         statistics.add_host(self.host.counters());
         statistics.drops.add_many(DropCause::NotHandedOver, self.host.frames_not_handed_over());
+        statistics.drops.add_many(DropCause::StalledCore, self.host.stalled_frames());
         (statistics.tcp, statistics.transfers) = (tcp, transfers);
         statistics.held_frames = context.pools.held.frames() as u64;
         statistics.held_frames_peak = context.pools.held.frames_peak() as u64;

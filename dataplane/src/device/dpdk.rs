@@ -225,15 +225,6 @@ impl DpdkDevice {
         self
     }
 
-    /// Returns the number of frames that were dropped because the core of the other end that they were for
-    /// took none for long.
-    pub const fn stalled_frames(&self) -> u64 {
-        match &self.link {
-            Link::Wires(wires) => wires.stalled_frames(),
-            Link::Port(_) | Link::Wire(_) | Link::None => 0,
-        }
-    }
-
     /// Returns the NUMA node whose memory its frames are of; `None` if it may be of any.
     pub fn node(&self) -> Option<u32> {
         self.pool.node()
@@ -315,6 +306,13 @@ impl Device for DpdkDevice {
             Link::Wire(end) => end.transmit(frames),
             Link::Wires(wires) => wires.transmit(now, frames),
             Link::None => 0,
+        }
+    }
+
+    fn stalled_frames(&self) -> u64 {
+        match &self.link {
+            Link::Wires(wires) => wires.stalled_frames(),
+            Link::Port(_) | Link::Wire(_) | Link::None => 0,
         }
     }
 

@@ -204,6 +204,10 @@ impl<D: Device> Device for Fault<D> {
         self.inner.frames_not_handed_over()
     }
 
+    fn stalled_frames(&self) -> u64 {
+        self.inner.stalled_frames()
+    }
+
     fn adapter_differs(&self) -> bool {
         self.inner.adapter_differs()
     }

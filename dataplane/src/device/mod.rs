@@ -303,6 +303,12 @@ pub trait Device: 'static {
         0
     }
 
+    /// Returns how many frames to send the device has dropped so far because the core of the other end that
+    /// they were for has taken none for long.
+    fn stalled_frames(&self) -> u64 {
+        0
+    }
+
     /// Returns true once the adapter was found to bring flows to other cores than the steering says: the
     /// device sorts them in software from then on, which costs each of them a hash and half of them a ring.
     fn adapter_differs(&self) -> bool {

@@ -166,6 +166,10 @@ impl<D: Device, W: Write + Send + 'static> Device for Tap<D, W> {
         self.inner.frames_not_handed_over()
     }
 
+    fn stalled_frames(&self) -> u64 {
+        self.inner.stalled_frames()
+    }
+
     fn adapter_differs(&self) -> bool {
         self.inner.adapter_differs()
     }

@@ -228,6 +228,11 @@ impl<D: Device> Host<D> {
         self.device.frames_not_handed_over()
     }
 
+    /// Returns how many frames the device has dropped, see [`Device::stalled_frames`].
+    pub(crate) fn stalled_frames(&self) -> u64 {
+        self.device.stalled_frames()
+    }
+
     /// Returns the device.
     #[cfg(feature = "testing")]
     pub(crate) const fn device(&self) -> &D {

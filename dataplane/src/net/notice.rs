@@ -30,6 +30,8 @@ pub enum Notice {
         /// The station that sent it.
         peer: IpAddr,
     },
+    /// The adapter brings segments to other cores than the steering says. Each core reports it once.
+    AdapterDiffers,
 }
 
 /// The notice that waits to be dequeued, and what was reported before.
@@ -38,6 +40,7 @@ pub(super) struct Notices {
     waiting: Option<Notice>,
     reported_partial_checksum: bool,
     reported_oversized_packet: bool,
+    reported_adapter: bool,
 }
 
 impl<D: Device> Host<D> {
@@ -45,6 +48,20 @@ impl<D: Device> Host<D> {
     /// one.
     pub(crate) fn dequeue_notice(&mut self) -> Option<Notice> {
         self.notices.waiting.take()
+    }
+
+    /// Returns true if the adapter was found to [differ](Device::adapter_differs), and
+    /// [`take_adapter_notice`](Self::take_adapter_notice) has not returned that yet.
+    #[inline]
+    pub(crate) fn has_adapter_notice(&self) -> bool {
+        self.device.adapter_differs() && !self.notices.reported_adapter
+    }
+
+    /// Takes the notice about the adapter.
+    pub(crate) fn take_adapter_notice(&mut self) -> Notice {
+        debug_assert!(self.has_adapter_notice(), "it was taken, or there is none");
+        self.notices.reported_adapter = true;
+        Notice::AdapterDiffers
     }
 
     pub(super) fn record_conflict(&mut self, address: IpAddr, mac: MacAddress, abandoned: bool) {

@@ -69,6 +69,10 @@ pub enum AsyncEvent {
         /// The core.
         core: u8,
     },
+    /// The adapter brings segments to other cores than it was asked to: by another hash or table. The cores
+    /// sort what each queue receives from now on, which costs each segment a hash, and most of them a way
+    /// through a ring to another core. Nothing is lost. Reported once for a device.
+    AdapterDiffers,
     /// Another station on the link uses an address of the device (RFC 5227 §2.4, RFC 4862 §5.4): peers reach
     /// now one, now the other. Reported once in ten seconds at most.
     AddressConflict {
@@ -113,6 +117,10 @@ impl fmt::Display for AsyncEvent {
             Self::CoreEnded { core } => {
                 write!(f, "core {core} is polled no more: its connections have failed")
             }
+            Self::AdapterDiffers => f.write_str(
+                "the adapter brings segments to other cores than it was asked to, and the cores sort them \
+                 in software: a device of one core, or another adapter, takes less of the CPUs",
+            ),
             Self::AddressConflict { address, mac, abandoned: false } => write!(
                 f,
                 "another station, {mac}, uses {address}, too, and peers reach now one, now the other: give \

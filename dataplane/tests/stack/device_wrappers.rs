@@ -7,14 +7,20 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device::fault::{Fault, Impairments};
 use warpline_dataplane::device::sim::{self, EndConfig, SimDevice, SimFrame};
 use warpline_dataplane::device::tap::{Tap, TapConfig};
-use warpline_dataplane::device::{Capabilities, Device, RxInterrupt, RxTrigger};
+use warpline_dataplane::device::{Capabilities, Device, Frame, RxInterrupt, RxTrigger};
+use warpline_dataplane::net::notice::Notice;
 use warpline_dataplane::notify::Notify;
-use warpline_dataplane::time::Instant;
+use warpline_dataplane::ring::{Event, Rings};
+use warpline_dataplane::statistics::DropCause;
+use warpline_dataplane::time::{Instant, SECOND};
 use warpline_dataplane::waker::Waker;
 use warpline_dataplane::wire::ethernet::MacAddress;
+
+use crate::common::address;
 
 /// The calls that have reached the device inside.
 #[derive(Default)]
@@ -26,6 +32,8 @@ struct Calls {
     handed_to: AtomicU32,
     /// Frames that the device says it has dropped on the way between cores.
     not_handed_over: AtomicU32,
+    /// Frames that the device says it has dropped for a core of the other end that has stalled.
+    stalled: AtomicU32,
     /// The device says that its adapter differs.
     differs: AtomicBool,
 }
@@ -73,6 +81,10 @@ impl Device for Interrupting {
 
     fn frames_not_handed_over(&self) -> u64 {
         self.calls.not_handed_over.load(Ordering::Relaxed).into()
+    }
+
+    fn stalled_frames(&self) -> u64 {
+        self.calls.stalled.load(Ordering::Relaxed).into()
     }
 
     fn adapter_differs(&self) -> bool {
@@ -124,9 +136,42 @@ fn check<D: Device>(wrap: impl FnOnce(Interrupting) -> D) {
     assert!(wrapper.hand_over(3, frame).is_ok(), "the device inside takes it");
     assert_eq!(calls.handed_to.load(Ordering::Relaxed), 3);
     assert_eq!((wrapper.frames_not_handed_over(), wrapper.adapter_differs()), (0, false));
+    assert_eq!(wrapper.stalled_frames(), 0);
     calls.not_handed_over.store(5, Ordering::Relaxed);
+    calls.stalled.store(6, Ordering::Relaxed);
     calls.differs.store(true, Ordering::Relaxed);
     assert_eq!((wrapper.frames_not_handed_over(), wrapper.adapter_differs()), (5, true));
+    assert_eq!(wrapper.stalled_frames(), 6);
+}
+
+/// The frames that the device drops between cores are counted by cause, and an adapter that differs is a
+/// notice, once.
+#[test]
+fn a_core_counts_the_drops_of_its_device_and_reports_an_adapter_that_differs() {
+    let (device, mut peer) = sim::link(1, EndConfig::a(), EndConfig::b());
+    let (interrupt, calls) = (File::open("/dev/null").unwrap(), Arc::new(Calls::default()));
+    let rings = Rings::new();
+    let config = Config::new(address(1).into(), 24, [1, 2]);
+    let device = Interrupting { device, interrupt, calls: calls.clone() };
+    let mut core = Core::new(device, config, rings.clone());
+    let mut now = Instant::ZERO;
+    let mut notices = |core: &mut Core<Interrupting>| {
+        let mut frame = peer.allocate().expect("an empty frame");
+        frame.append(60).expect("room").fill(0);
+        assert_eq!(peer.transmit(now, &mut vec![frame]), 1);
+        now += SECOND;
+        core.poll_once(now);
+        let events = std::iter::from_fn(|| rings.events.pop());
+        events.filter(|event| matches!(event, Event::Notice(Notice::AdapterDiffers))).count()
+    };
+    assert_eq!(notices(&mut core), 0);
+    calls.differs.store(true, Ordering::Relaxed);
+    calls.not_handed_over.store(5, Ordering::Relaxed);
+    calls.stalled.store(6, Ordering::Relaxed);
+    assert_eq!([notices(&mut core), notices(&mut core)], [1, 0]);
+    let statistics = core.statistics();
+    let dropped = [DropCause::NotHandedOver, DropCause::StalledCore].map(|cause| statistics.dropped(cause));
+    assert_eq!(dropped, [5, 6]);
 }
 
 #[test]

@@ -616,6 +616,12 @@
 #define WARPLINE_EVENT_CORE_ENDED 12
 
 /**
+ * The adapter brings segments to other cores than it was asked to, and the cores sort them in software,
+ * which takes more of the CPUs; nothing is lost.
+ */
+#define WARPLINE_EVENT_ADAPTER_DIFFERS 13
+
+/**
  * The most bytes of a counter's name, with the zero byte at its end.
  */
 #define WARPLINE_MAX_COUNTER_NAME 56

@@ -43,6 +43,10 @@ pub const WARPLINE_EVENT_OVERSIZED_PACKET: u32 = 11;
 /// Nobody polls the core of this number any more: its connections have failed, those of others go on.
 pub const WARPLINE_EVENT_CORE_ENDED: u32 = 12;
 
+/// The adapter brings segments to other cores than it was asked to, and the cores sort them in software,
+/// which takes more of the CPUs; nothing is lost.
+pub const WARPLINE_EVENT_ADAPTER_DIFFERS: u32 = 13;
+
 /// Something that happened.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +107,7 @@ impl From<AsyncEvent> for Event {
             AsyncEvent::CompletionQueueOverflow { cq } => plain(WARPLINE_EVENT_CQ_ERROR, cq.0),
             AsyncEvent::DeviceFatal => plain(WARPLINE_EVENT_DEVICE_FATAL, 0),
             AsyncEvent::CoreEnded { core } => plain(WARPLINE_EVENT_CORE_ENDED, core.into()),
+            AsyncEvent::AdapterDiffers => plain(WARPLINE_EVENT_ADAPTER_DIFFERS, 0),
             AsyncEvent::AddressConflict { address, mac, abandoned: false } => {
                 Self::about(WARPLINE_EVENT_ADDRESS_CONFLICT, address, mac)
             }
@@ -169,6 +174,8 @@ pub extern "C" fn warpline_event_text(event: u32) -> *const c_char {
         WARPLINE_EVENT_ADDRESS_ABANDONED => c"device: another station has an address, which is given up",
         WARPLINE_EVENT_PARTIAL_CHECKSUM => c"device: segments come without TCP checksums and are dropped",
         WARPLINE_EVENT_OVERSIZED_PACKET => c"device: packets longer than the MTU are cut and dropped",
+        WARPLINE_EVENT_CORE_ENDED => c"device: a core is polled no more",
+        WARPLINE_EVENT_ADAPTER_DIFFERS => c"device: its adapter brings segments to other cores",
         WARPLINE_EVENT_OTHER => c"another event",
         _ => c"unknown event",
     }
@@ -180,6 +187,30 @@ mod tests {
     use std::ffi::CStr;
 
     use super::*;
+
+    /// Every event of cores has a number and a text of its own.
+    #[test]
+    fn events_about_cores_have_texts() {
+        for (event, number, of, text) in [
+            (
+                AsyncEvent::CoreEnded { core: 3 },
+                WARPLINE_EVENT_CORE_ENDED,
+                3,
+                "device: a core is polled no more",
+            ),
+            (
+                AsyncEvent::AdapterDiffers,
+                WARPLINE_EVENT_ADAPTER_DIFFERS,
+                0,
+                "device: its adapter brings segments to other cores",
+            ),
+        ] {
+            let event = Event::from(event);
+            assert_eq!((event.event, event.number), (number, of));
+            // SAFETY: a string that lives for ever.
+            assert_eq!(unsafe { CStr::from_ptr(warpline_event_text(number)) }.to_str(), Ok(text));
+        }
+    }
 
     #[test]
     fn an_event_about_the_link_names_the_station() {

@@ -7,7 +7,8 @@ use crossbeam::channel::Receiver;
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::ProtectionDomainId;
 use warpline_dataplane::net::addresses::Addresses;
-use warpline_dataplane::qp::async_event::AsyncEvents;
+use warpline_dataplane::net::notice::Notice;
+use warpline_dataplane::qp::async_event::{AsyncEvent, AsyncEvents};
 use warpline_dataplane::qp::completion_queue::CompletionRing;
 use warpline_dataplane::qp::shared::{CompletionRings, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::QpNumber;
@@ -180,4 +181,15 @@ fn an_idle_connection_costs_control_at_most_half_a_kibibyte() {
     let each = all.bytes_current as u64 / CONNECTIONS - octets_of_shared(&completions);
     println!("an idle connection: {each} bytes of control");
     assert!(each <= OCTETS_MAX, "{each}");
+}
+
+/// All cores find out that their adapter differs; applications are told once.
+#[test]
+fn an_adapter_that_differs_is_reported_once() {
+    let (mut engine, _arrived) = engine();
+    for core in [1, 0, 1] {
+        engine.on_event(Instant::ZERO, core, Event::Notice(Notice::AdapterDiffers));
+    }
+    assert_eq!(engine.events.dequeue(), Some(AsyncEvent::AdapterDiffers));
+    assert_eq!(engine.events.dequeue(), None);
 }

@@ -118,7 +118,7 @@ const NEVER: [(&str, &[&str]); 8] = [
         &["drops.other_mac", "drops.oversized_packet", "drops.partial_checksum"],
     ),
     ("no host talks to itself", &["frames_looped"]),
-    ("a host has one core", &["drops.not_handed_over"]),
+    ("a host has one core", &["drops.not_handed_over", "drops.stalled_core"]),
     ("it is a level, and nothing is held in the end", &["held_frames"]),
     (
         "the model has a receive for each message, and rings that transfers fit",
