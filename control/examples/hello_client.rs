@@ -30,6 +30,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         _ => return Err(usage.into()),
     };
     let (device, server) = (Device::open(&name)?, server.parse::<IpAddr>()?);
+    for warning in device.warnings() {
+        eprintln!("warning: {warning}");
+    }
 
     let domain = device.protection_domain();
     let memory = domain.allocate(4096, Access::LOCAL_WRITE)?;

@@ -15,6 +15,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         None => DeviceName::from_environment()?.ok_or("usage: hello_server DEVICE")?,
     };
     let device = Device::open(&name)?;
+    for warning in device.warnings() {
+        eprintln!("warning: {warning}");
+    }
 
     // Memory that a peer may write, read, and count in.
     let domain = device.protection_domain();

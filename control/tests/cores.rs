@@ -10,7 +10,7 @@ use std::process::{self, Command};
 use std::thread;
 
 use common::{End, FAR, NEAR, PATIENCE, PORT, config};
-use warpline::open::{self, DpdkDevice, Eal, OpenError};
+use warpline::open::{self, DpdkDevice, Eal, HostWarning, OpenError};
 use warpline::{Device as Rnic, DeviceConfig, DeviceName, ListenConfig, PollThread, Status};
 use warpline_dataplane::device::Device;
 use warpline_dataplane::device::spread::Spread;
@@ -48,6 +48,7 @@ fn devices_open_for_several_cores() {
     wires_between_cores(eal);
     let error = Rnic::open(&name("eal:net_null5,address=198.18.0.9,cores=0+900")).unwrap_err().to_string();
     assert!(error.contains("CPU 900 cannot be used"), "{error}");
+    a_device_says_that_its_port_has_one_queue();
     cores_of_a_ring_exchange_data(eal);
     cores_of_a_packet_socket_exchange_data();
 }
@@ -103,6 +104,24 @@ fn a_port_with_one_queue(eal: Eal) {
         assert!(!socket.exists(), "the port is closed");
     }
     fs::remove_dir_all(&directory).unwrap();
+}
+
+/// The device that is opened by its name says so: the port of `net_ring` does not spread. With one core there
+/// is nothing to say.
+fn a_device_says_that_its_port_has_one_queue() {
+    let cpus: Vec<usize> =
+        core_affinity::get_core_ids().unwrap_or_default().iter().map(|cpu| cpu.id).collect();
+    let [first, second, ..] = cpus[..] else { return };
+    let open = |port: &str, cores: String| {
+        Rnic::open(&name(&format!("eal:{port},address={NEAR},cores={cores}"))).unwrap()
+    };
+    let device = open("net_ring7", format!("{first}+{second}"));
+    let [HostWarning::OneQueue { port, cores: 2 }] = device.warnings() else {
+        panic!("{:?}", device.warnings())
+    };
+    assert_eq!(port, "net_ring7");
+    drop(device);
+    assert!(open("net_ring8", first.to_string()).warnings().is_empty());
 }
 
 /// One core has what a device for one core has.

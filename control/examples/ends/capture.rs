@@ -31,7 +31,11 @@ pub fn arguments() -> Outcome<Vec<String>> {
 /// Opens the device that `name` names, as [`Device::open`] does.
 pub fn open(name: &DeviceName) -> Outcome<Device> {
     if FILE.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
-        return Ok(Device::open(name)?);
+        let device = Device::open(name)?;
+        for warning in device.warnings() {
+            eprintln!("warning: {warning}");
+        }
+        return Ok(device);
     }
     let eal = open::eal(&[name], "")?;
     let config = DeviceConfig { memory: open::hugepages(eal), ..name.config() };

@@ -286,7 +286,7 @@ fn open_port(eal: Eal, device: &DeviceName, cores: usize) -> Result<OpenedPorts,
     // One in DPDK's notation may stand in the EAL's arguments already.
     let is_there = device.kind() == DeviceKind::Eal && Port::names(eal).contains(&port);
     let under_port = if is_there { Port::open(eal, &port)?.interface()? } else { None };
-    let Survey { kind, interface, claims, has_partial_checksums, .. } = surveyed(device, under_port)?;
+    let Survey { kind, interface, claims, has_partial_checksums, warnings } = surveyed(device, under_port)?;
     // Of a program that it may not load, libxdp says much, and not this.
     if kind == DeviceKind::AfXdp
         && let Some(missing @ Missing::Capabilities { .. }) = privileges::missing(kind, 0)
@@ -317,6 +317,7 @@ fn open_port(eal: Eal, device: &DeviceName, cores: usize) -> Result<OpenedPorts,
         device.accepting_partial_checksums(has_partial_checksums).keeping(Arc::clone(&kept))
     };
     opened.devices = opened.devices.into_iter().map(keeping).collect();
+    opened.warnings = warnings;
     Ok(opened)
 }
 
@@ -421,7 +422,7 @@ fn start_port(
     let (port, queues) = port.start_spread(&config, pools)?;
     let queue_per_core = queues.len() == cores;
     let devices = port_devices(&port, queues, pools)?;
-    Ok(OpenedPorts { devices, steering, queue_per_core, port: name.into(), node })
+    Ok(OpenedPorts { devices, steering, queue_per_core, port: name.into(), node, warnings: Vec::new() })
 }
 
 /// Returns the configuration of the port `name` of `device`.
@@ -465,7 +466,7 @@ impl Device {
     /// Opens the device that `name` names and starts a core on it with a thread that polls it, or a core on
     /// each of the CPUs that the name lists. Starts DPDK if it does not run yet; memory comes from hugepages
     /// where DPDK has them. What may keep the device from working though it can be opened, [`inspect`]
-    /// returns before.
+    /// returns before, and [`warnings`](Self::warnings) after.
     ///
     /// # Errors
     ///
@@ -475,6 +476,20 @@ impl Device {
         inspect(name)?;
         cpus(name)?;
         device(eal(&[name], "")?, name, name.config(), PollThread::default())
+    }
+
+    /// Returns what was found when the device was opened by its name, by [`open`](Self::open) or [`device`]:
+    /// what may keep its frames from passing, and that a port has too few queues for its cores
+    /// ([`HostWarning::OneQueue`]). For the program to show; the device works as well as it can.
+    pub fn warnings(&self) -> &[HostWarning] {
+        self.context.warnings.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Keeps what was found when the device was opened.
+    fn with_warnings(self, warnings: Vec<HostWarning>) -> Self {
+        // Once, for the device is new.
+        let _ = self.context.warnings.set(warnings);
+        self
     }
 }
 

@@ -1444,7 +1444,8 @@ int warpline_device_open(const char *name,
  * Looks at the machine around the device `name` before it is opened, and writes to `warnings` what may keep
  * it from working though it can be opened, a sentence a line: that its interface has no carrier, that
  * packets longer than the MTU arrive there, or what the peer of a memif can do to this process.
- * `warpline_device_open` tells nobody of that. `name` may be null, as there.
+ * `warpline_device_open` tells nobody of that, but `warpline_device_warnings` does afterwards. `name` may be
+ * null, as there.
  *
  * There is room for `room` bytes, with a zero byte at the end; `warnings` may be null if that is 0. Returns
  * how many bytes all of them have without the zero byte: 0 if there is nothing to warn of, and `room` or
@@ -1454,6 +1455,13 @@ int warpline_device_open(const char *name,
  * own address (`-EADDRINUSE`).
  */
 int warpline_device_inspect(const char *name, char *warnings, size_t room);
+
+/**
+ * Writes to `warnings` what was found when the device was opened by `warpline_device_open`, as
+ * `warpline_device_inspect` does before, and that the port has too few queues for the device's cores, so
+ * that one core receives and sends for all. The room and the result are as there.
+ */
+int warpline_device_warnings(const struct warpline_device *device, char *warnings, size_t room);
 
 /**
  * Opens two devices with a link in memory between them, without DPDK: for tests, and to try things out. Both

@@ -7,7 +7,7 @@ use warpline::{CrcPolicy, DeviceConfig, DeviceKind, DeviceName, Idle, PollThread
 
 use crate::error::{Failure, guard};
 use crate::extensible::{Extensible, extensible};
-use crate::pointer::{hand_out, take_back, text};
+use crate::pointer::{borrow, hand_out, take_back, text};
 
 /// A core on a NIC, polled by a thread of its own. It serves until it is closed and everything made from it
 /// is given back, in whichever order.
@@ -178,7 +178,8 @@ fn start_on_port(_: &DeviceName, _: &str, _: DeviceConfig, _: PollThread) -> Res
 /// Looks at the machine around the device `name` before it is opened, and writes to `warnings` what may keep
 /// it from working though it can be opened, a sentence a line: that its interface has no carrier, that
 /// packets longer than the MTU arrive there, or what the peer of a memif can do to this process.
-/// `warpline_device_open` tells nobody of that. `name` may be null, as there.
+/// `warpline_device_open` tells nobody of that, but `warpline_device_warnings` does afterwards. `name` may be
+/// null, as there.
 ///
 /// There is room for `room` bytes, with a zero byte at the end; `warnings` may be null if that is 0. Returns
 /// how many bytes all of them have without the zero byte: 0 if there is nothing to warn of, and `room` or
@@ -198,23 +199,70 @@ pub unsafe extern "C" fn warpline_device_inspect(
         }
         // SAFETY: the caller keeps C's contract.
         let text = inspected(&unsafe { device_name(name)? })?;
-        if let Some(most) = room.checked_sub(1) {
-            let written = text.len().min(most);
-            // SAFETY: there is room for as many and the zero byte: the caller's promise.
-            unsafe {
-                warnings.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), written);
-                warnings.add(written).write(0);
-            }
-        }
-        Ok(c_int::try_from(text.len()).unwrap_or(c_int::MAX))
+        // SAFETY: the caller's promise.
+        Ok(unsafe { write_text(&text, warnings, room) })
     })
+}
+
+/// Writes to `warnings` what was found when the device was opened by `warpline_device_open`, as
+/// `warpline_device_inspect` does before, and that the port has too few queues for the device's cores, so
+/// that one core receives and sends for all. The room and the result are as there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_device_warnings(
+    device: *const Device,
+    warnings: *mut c_char,
+    room: usize,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller keeps C's contract.
+        let device = unsafe { borrow(device)? };
+        if warnings.is_null() && room > 0 {
+            return Err(Failure::NULL);
+        }
+        // SAFETY: the caller's promise.
+        Ok(unsafe { write_text(&opened_with(device), warnings, room) })
+    })
+}
+
+/// Writes `text`, or as much of it as `room` bytes take, with a zero byte at its end. Returns its length.
+///
+/// # Safety
+///
+/// There are `room` bytes at `out`, which may be null if there are none.
+unsafe fn write_text(text: &str, out: *mut c_char, room: usize) -> c_int {
+    if let Some(most) = room.checked_sub(1) {
+        let written = text.len().min(most);
+        // SAFETY: there is room for as many and the zero byte: the caller's promise.
+        unsafe {
+            out.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), written);
+            out.add(written).write(0);
+        }
+    }
+    c_int::try_from(text.len()).unwrap_or(c_int::MAX)
+}
+
+/// Returns warnings, a line each.
+#[cfg(feature = "dpdk")]
+fn lines(warnings: &[warpline::open::HostWarning]) -> String {
+    warnings.iter().flat_map(|warning| [warning.to_string(), "\n".into()]).collect()
 }
 
 /// Returns the warnings of the host, a line each.
 #[cfg(feature = "dpdk")]
 fn inspected(name: &DeviceName) -> Result<String, Failure> {
-    let warnings = warpline::open::inspect(name).map_err(|error| not_opened(&error))?;
-    Ok(warnings.iter().flat_map(|warning| [warning.to_string(), "\n".into()]).collect())
+    Ok(lines(&warpline::open::inspect(name).map_err(|error| not_opened(&error))?))
+}
+
+/// Returns the warnings of a device that was opened, a line each.
+#[cfg(feature = "dpdk")]
+fn opened_with(device: &Device) -> String {
+    lines(device.0.warnings())
+}
+
+/// Without DPDK no device is opened by its name.
+#[cfg(not(feature = "dpdk"))]
+fn opened_with(_: &Device) -> String {
+    String::new()
 }
 
 #[cfg(not(feature = "dpdk"))]

@@ -38,6 +38,8 @@ pub struct OpenedPorts {
     pub(super) port: String,
     /// The NUMA node of the port.
     pub(super) node: Option<u32>,
+    /// What may keep the port's frames from passing.
+    pub(super) warnings: Vec<HostWarning>,
 }
 
 impl OpenedPorts {
@@ -88,6 +90,11 @@ impl OpenedPorts {
         let (port, cores) = (&self.port, self.cores());
         (!self.queue_per_core).then(|| HostWarning::OneQueue { port: port.clone(), cores })
     }
+
+    /// Returns all that there is to say of the device.
+    fn all_warnings(&self) -> Vec<HostWarning> {
+        self.warnings.iter().cloned().chain(self.warning()).collect()
+    }
 }
 
 /// Returns the CPUs that are to poll `device`, one for each core; `None` if its name lists none.
@@ -130,8 +137,8 @@ pub fn ring_pair_of(eal: Eal, config: &WireConfig, cores: [usize; 2]) -> Result<
     let (near_pools, far_pools) = (pools(cores[0], cores[1])?, pools(cores[1], cores[0])?);
     let [near_devices, far_devices] = core_wires(eal, config, [&near_pools, &far_pools], [&near, &far])?;
     let opened = |devices, steering| {
-        let (port, node) = ("ring".into(), None);
-        OpenedPorts { devices, steering, queue_per_core: true, port, node }
+        let (port, node, warnings) = ("ring".into(), None, Vec::new());
+        OpenedPorts { devices, steering, queue_per_core: true, port, node, warnings }
     };
     Ok([opened(near_devices, near), opened(far_devices, far)])
 }
@@ -153,12 +160,15 @@ pub fn device(
     let polls = cpus(name)?.map_or_else(|| vec![poll], |cpus| cpus.iter().map(on).collect());
     let mut opened = ports(eal, name, polls.len())?;
     let config = DeviceConfig { memory: hugepages_near(eal, opened.node()), ..config };
-    if let [poll] = polls[..] {
+    let warnings = opened.all_warnings();
+    let device = if let [poll] = polls[..] {
         let device = opened.devices.pop().ok_or(OpenError::NoQueue(opened.port))?;
-        return Ok(Device::start(device, &config, poll)?);
-    }
-    let (devices, steering) = opened.into_parts();
-    Ok(Device::start_cores(devices, &steering, &config, &polls)?)
+        Device::start(device, &config, poll)?
+    } else {
+        let (devices, steering) = opened.into_parts();
+        Device::start_cores(devices, &steering, &config, &polls)?
+    };
+    Ok(device.with_warnings(warnings))
 }
 
 fn check_count(cores: usize) -> Result<(), OpenError> {

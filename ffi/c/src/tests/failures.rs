@@ -89,6 +89,7 @@ fn null_is_told() {
             warpline_device_open(c"tap:tap0".as_ptr(), null(), null_mut()),
             warpline_device_inspect(c"none".as_ptr(), null_mut(), 0),
             warpline_device_inspect(c"memif:/x,address=198.18.0.1/24".as_ptr(), null_mut(), 1),
+            warpline_device_warnings(null(), (&raw mut wc).cast(), 1),
             warpline_device_open_pair(null(), null(), ring, null(), &raw mut device, &raw mut other),
             warpline_device_open_pair(ring, null(), null(), null(), &raw mut device, &raw mut other),
             warpline_device_open_pair(ring, null(), ring, null(), null_mut(), &raw mut other),

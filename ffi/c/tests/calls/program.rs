@@ -626,6 +626,7 @@ fn ask(world: &mut World, input: &mut Input<'_>) {
             warpline_stream_counters(stream, place, room),
             warpline_get_event(device, &raw mut event, 0),
             warpline_event_fd(device).min(0),
+            warpline_device_warnings(device, null_mut(), 0),
         ]
     };
     for result in results {
