@@ -47,7 +47,8 @@ impl Device {
     }
 
     /// Starts a core on each of `devices`, which are the queues of one NIC, with a thread for each: that of
-    /// core `i` as `polls[i]` says. The segments of each connection come to the core that `steering` says.
+    /// core `i` as `polls[i]` says, no two of them on one CPU. The segments of each connection come to the
+    /// core that `steering` says.
     ///
     /// # Errors
     ///
@@ -61,6 +62,7 @@ impl Device {
         if polls.len() != devices.len() {
             return Err(StartError::CoreCount { devices: devices.len(), cores: polls.len() });
         }
+        check_cpus(polls)?;
         let (drivers, control) = assemble_cores(devices, steering, config)?;
         control.start_with_threads(config, drivers, polls)
     }
@@ -209,6 +211,16 @@ impl UnstartedControl {
         };
         (control, parts)
     }
+}
+
+/// Checks that no CPU is to poll two cores.
+fn check_cpus(polls: &[PollThread]) -> Result<(), StartError> {
+    for (second, cpu) in polls.iter().enumerate().filter_map(|(core, poll)| Some((core, poll.lcore?))) {
+        if let Some(first) = polls[..second].iter().position(|poll| poll.lcore == Some(cpu)) {
+            return Err(StartError::CpuTwice { cpu, first, second });
+        }
+    }
+    Ok(())
 }
 
 /// Returns a core with its driver, and what control consists of.

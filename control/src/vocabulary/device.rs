@@ -196,6 +196,16 @@ pub enum StartError {
         /// Cores, or threads for them.
         cores: usize,
     },
+    /// Two cores would take turns on a CPU, and each wait for what the other has.
+    #[error("CPU {cpu} is to poll cores {first} and {second}: give each core a CPU of its own")]
+    CpuTwice {
+        /// The CPU.
+        cpu: usize,
+        /// The core that has it.
+        first: usize,
+        /// The next core that was to have it.
+        second: usize,
+    },
     /// There is not enough address space for the tables.
     #[error("no address space for tables of {0} bytes: take a smaller capacity, or raise `ulimit -v`")]
     AddressSpace(usize),

@@ -421,3 +421,18 @@ fn each_core_needs_a_device_and_a_thread() {
     let refused = Device::start_cores_manual(one, &steering, &config(FAR)).map(|_| ()).unwrap_err();
     assert!(matches!(refused, StartError::CoreCount { devices: 1, cores: 2 }), "{refused}");
 }
+
+/// A CPU polls one core. Threads without a CPU of their own may be as many as wanted.
+#[test]
+fn no_cpu_polls_two_cores() {
+    let steering = steering(3);
+    let start = |lcores: [Option<usize>; 3]| {
+        let (_near, far) = link();
+        let polls = lcores.map(|lcore| PollThread { lcore, ..POLL });
+        Device::start_cores(devices(far, Queues::One, &steering), &steering, &config(FAR), &polls)
+    };
+    let refused = start([Some(0), None, Some(0)]).unwrap_err();
+    assert!(matches!(refused, StartError::CpuTwice { cpu: 0, first: 0, second: 2 }), "{refused}");
+    assert_eq!(refused.to_string(), "CPU 0 is to poll cores 0 and 2: give each core a CPU of its own");
+    assert!(start([Some(0), None, None]).is_ok());
+}
