@@ -231,8 +231,8 @@ impl World {
         self.into_tally()
     }
 
-    /// Runs until all work is done. Returns how many requests were posted in the middle of that, when all have
-    /// something to do and no time passes idly, and how often cores wrote meanwhile to lines that others use.
+    /// Runs until all work is done. Returns how many requests were posted in the middle of that, when all
+    /// have something to do and no time passes idly, and how often cores wrote to lines that others use then.
     pub fn count_shared_writes(mut self) -> (u64, u64) {
         self.begin();
         let quarter = self.left() / 4;
