@@ -253,7 +253,7 @@ impl Handle<Mr> {
             let (error, kept) = mr.deregister(timeout_ms).expect_err("it is needed");
             assert_eq!(error, -libc::EBUSY);
             let words = last_error();
-            if !words.contains("the core did not answer") {
+            if !words.contains("did not answer") {
                 return (kept, words);
             }
             (mr, timeout_ms) = (kept, timeout_ms * 2);
