@@ -483,6 +483,10 @@ impl Crowded {
         let id = resolved(&self.channel, at(FAR, PORT));
         id.connect(&end.qp, &with(b"")).unwrap();
         let request = self.listener.accept(PATIENCE).unwrap();
+        // The Request goes out with the handshake, so it may be there before control here knows that the
+        // attempt is open; until then an attempt is given up with its queue pair. Control takes the core's
+        // events between two calls.
+        let _ = self.pair.near.usage().unwrap();
         let number = end.qp.number();
         drop(end);
         eventually("the number is given back", || {
