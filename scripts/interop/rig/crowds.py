@@ -38,8 +38,8 @@ def play(network: ProgramNetwork, connections: int = CONNECTIONS) -> str:
         words = [str(CROWD), "--connect", endpoint(network.our_address, PORT)]
         words += ["--connections", str(connections), "--size", str(OCTETS), "--timeout", str(SECONDS)]
         told = network.start("crowd", network.kernel, words, SECONDS + 10).report()
-        if ours.wait() != 0:
-            raise RigError(f"our end failed: {ours.errors}")
+        if (status := ours.wait()) != 0:
+            raise RigError(f"our end ended with status {status}: {ours.errors}")
     finally:
         network.stop_all()
     served = json.loads(report.read_text())

@@ -49,8 +49,8 @@ def play(network: ProgramNetwork, captured: bool, every: int) -> list[dict[str, 
         lines = judge.lines()
         if not lines:
             raise RigError(f"no case was played: {judge.errors}; {ours.errors}")
-        if ours.wait() != 0:
-            raise RigError(f"our end failed: {ours.errors}")
+        if (status := ours.wait()) != 0:
+            raise RigError(f"our end ended with status {status}: {ours.errors}")
         network.finish_capture()
     finally:
         network.stop_all()

@@ -85,8 +85,8 @@ def play(network: ProgramNetwork, case: Pings) -> str:
             ]
             our = _start_ours(network, words, capture)
         told = peer.report()
-        if our.wait() != 0:
-            raise RigError(f"our end failed: {our.errors}")
+        if (status := our.wait()) != 0:
+            raise RigError(f"our end ended with status {status}: {our.errors}")
     finally:
         network.stop_all()
     found = json.loads(report.read_text())
