@@ -47,8 +47,11 @@ class Driver:
         """Commands that are not answered."""
 
     def close(self) -> None:
-        """The program ends when nothing more can come."""
+        """The program ends when nothing more can come. What it still answers is read to the end: without a
+        reader a write would end it by SIGPIPE."""
         os.close(self._commands)
+        while select.select([self._answers], [], [], ANSWER_SECONDS)[0] and os.read(self._answers, 65536):
+            pass
         os.close(self._answers)
 
     def ask(self, *words: object) -> None:
