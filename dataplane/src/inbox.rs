@@ -8,8 +8,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::shared_writes;
 use crate::sync::{AtomicU64, Ordering, fence};
+use crate::tally;
 use crate::waker::Waker;
 
 /// Which of several rings to a core have something, a bit for each sender.
@@ -34,7 +34,7 @@ impl Senders {
         // Most polls find none, and write nothing to the line then.
         // Acquire: with the bits comes what was pushed before they were set.
         if self.any() {
-            shared_writes::record();
+            tally::record_shared_write();
             self.0.swap(0, Ordering::Acquire)
         } else {
             0
@@ -44,7 +44,7 @@ impl Senders {
     /// Sets the bit of `sender`.
     #[inline]
     fn set(&self, sender: u8) {
-        shared_writes::record();
+        tally::record_shared_write();
         self.0.fetch_or(1 << sender, Ordering::SeqCst);
     }
 }

@@ -43,14 +43,13 @@ mod rate_limit;
 pub mod rdmap;
 pub mod ring;
 mod secret;
-mod shared_writes;
 pub mod statistics;
 pub mod steering;
 #[cfg_attr(loom, expect(unreachable_pub, reason = "public items have the model's queue as their type"))]
 mod sync;
+mod tally;
 pub mod tcp;
 pub mod time;
-mod visits;
 pub mod waker;
 pub mod wire;
 

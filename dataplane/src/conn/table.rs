@@ -11,8 +11,8 @@ use super::wheel::Wheel;
 use crate::limits;
 use crate::memory::prefetch;
 use crate::net::flow::FlowKey;
+use crate::tally;
 use crate::time::Instant;
-use crate::visits;
 use crate::wire::flow::Flow;
 
 /// Names a connection: its core, its slot there, and how many connections had the slot before. Numbers are
@@ -166,14 +166,14 @@ impl<C: Keyed> Table<C> {
     /// Returns the connection in `slot`.
     #[inline]
     pub(crate) fn at(&self, slot: u32) -> Option<&C> {
-        visits::record(1);
+        tally::record_visits(1);
         self.slots.get(slot as usize)?.connection.as_ref()
     }
 
     /// Returns the connection in `slot`, to change it, and its name.
     #[inline]
     pub(crate) fn at_mut(&mut self, slot: u32) -> Option<(ConnectionId, &mut C)> {
-        visits::record(1);
+        tally::record_visits(1);
         let place = &mut self.slots[slot as usize];
         let id = ConnectionId::new(self.core, slot, place.generation);
         Some((id, place.connection.as_mut()?))
@@ -202,7 +202,7 @@ impl<C: Keyed> Table<C> {
 
     /// Returns the connection that `id` names; `None` if it is gone.
     pub(crate) fn get(&self, id: ConnectionId) -> Option<&C> {
-        visits::record(1);
+        tally::record_visits(1);
         debug_assert_eq!(id.core(), self.core, "a connection of another core");
         let slot = self.slots.get(id.slot() as usize).filter(|slot| slot.generation == id.generation)?;
         slot.connection.as_ref()
@@ -211,7 +211,7 @@ impl<C: Keyed> Table<C> {
     /// Returns the connection that `id` names, to change it; `None` if it is gone.
     #[inline]
     pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut C> {
-        visits::record(1);
+        tally::record_visits(1);
         debug_assert_eq!(id.core(), self.core, "a connection of another core");
         let slot = self.slots.get_mut(id.slot() as usize)?;
         if slot.generation == id.generation { slot.connection.as_mut() } else { None }
@@ -219,7 +219,7 @@ impl<C: Keyed> Table<C> {
 
     /// Returns all connections. No poll has the time to visit them.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &C> {
-        self.slots.iter().inspect(|_| visits::record(1)).filter_map(|slot| slot.connection.as_ref())
+        self.slots.iter().inspect(|_| tally::record_visits(1)).filter_map(|slot| slot.connection.as_ref())
     }
 
     /// Adds a connection, whose addresses and ports no other has. It is scheduled. Returns its slot;
@@ -287,7 +287,7 @@ impl<C: Keyed> Table<C> {
             let Some(slot) = self.without_path.pop_back() else { break };
             self.to_resume -= 1;
             let place = &mut self.slots[slot as usize];
-            visits::record(1);
+            tally::record_visits(1);
             match &place.connection {
                 Some(connection) if !has_path(connection) => self.without_path.push_front(slot),
                 found => {
@@ -353,7 +353,7 @@ impl<C: Keyed> Table<C> {
 }
 
 fn key_of<C: Keyed>(slots: &[Slot<C>], slot: u32) -> Option<&FlowKey> {
-    visits::record(1);
+    tally::record_visits(1);
     slots.get(slot as usize)?.connection.as_ref().map(C::key)
 }
 

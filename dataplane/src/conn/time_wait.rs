@@ -9,8 +9,8 @@ use crate::drops::DropCause;
 use crate::limits;
 use crate::net::flow::FlowKey;
 use crate::rate_limit::RateLimit;
+use crate::tally;
 use crate::time::{Instant, MILLISECOND};
-use crate::visits;
 use crate::wire::tcp::{Flags, Header, Options, SeqNumber, Timestamps};
 
 /// The state of a connection in TIME-WAIT.
@@ -315,7 +315,7 @@ impl TimeWaitTable {
     fn remove_expired(&mut self, now: Instant) {
         for _ in 0..limits::TIME_WAITS_ENDED_TOGETHER {
             let Some(key) = self.first_expired(now).map(|entry| entry.key) else { return };
-            visits::record(1);
+            tally::record_visits(1);
             self.remove(&key);
         }
     }

@@ -2,8 +2,8 @@
 
 use crate::limits;
 use crate::memory::prefetch;
+use crate::tally;
 use crate::time::Instant;
-use crate::visits;
 
 /// Nanoseconds of a tick, as a power of two: about a millisecond, finer than any TCP timer needs.
 const TICK_SHIFT: u32 = 20;
@@ -123,7 +123,7 @@ impl Wheel {
             }
             while self.pass.next != NIL {
                 self.visits_left = self.visits_left.checked_sub(1)?;
-                visits::record(1);
+                tally::record_visits(1);
                 let at = self.pass.next;
                 let entry = self.entries[at as usize];
                 self.pass.next = entry.next;
@@ -166,7 +166,7 @@ impl Wheel {
                 return Instant::from_nanos(tick << TICK_SHIFT);
             }
             left -= 1;
-            visits::record(1);
+            tally::record_visits(1);
             let entry = &self.entries[at as usize];
             earliest = earliest.min(entry.deadline);
             at = entry.next;

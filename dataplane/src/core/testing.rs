@@ -9,9 +9,9 @@ use crate::net;
 use crate::qp::work::QpNumber;
 use crate::ring::Rings;
 use crate::statistics::Statistics;
+use crate::tally;
 use crate::tcp;
 use crate::time::Instant;
-use crate::{shared_writes, visits};
 
 /// Returns how often the cores of this thread have computed the checksum of a segment that has arrived.
 #[doc(hidden)]
@@ -23,14 +23,14 @@ pub fn checksums_computed() -> u64 {
 /// as often as they did.
 #[doc(hidden)]
 pub fn visits() -> u64 {
-    visits::recorded()
+    tally::visits()
 }
 
 /// Returns how often the cores of this thread have written to lines that other cores of a device use, queues
 /// that an application shares among them left out.
 #[doc(hidden)]
 pub fn shared_writes() -> u64 {
-    shared_writes::recorded()
+    tally::shared_writes()
 }
 
 /// A core on a simulated device. Its poll loop is compiled here, optimised as this crate is: a test that only

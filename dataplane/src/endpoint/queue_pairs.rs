@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::conn::ConnectionId;
 use crate::memory::prefetch;
 use crate::qp::shared::{Home, QpState, SharedQp};
-use crate::visits;
+use crate::tally;
 
 use super::queue_pair::QueuePair;
 
@@ -48,7 +48,7 @@ impl QueuePairs {
     /// Returns the queue pair that is in `slot` now.
     #[inline]
     pub(crate) fn at_mut(&mut self, slot: u32) -> Option<&mut QueuePair> {
-        visits::record(1);
+        tally::record_visits(1);
         self.slots.get_mut(slot as usize)?.as_mut()
     }
 

@@ -39,8 +39,8 @@ use core::convert::Infallible;
 use std::sync::Arc;
 
 use super::STag;
-use crate::shared_writes;
 use crate::sync::{AtomicU64, Ordering};
+use crate::tally;
 
 /// Who may grant the memory of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,7 +227,7 @@ impl Claims {
             if after == current {
                 return Ok(before);
             }
-            shared_writes::record();
+            tally::record_shared_write();
             // What the core has read and written by the old claim comes before, and what it reads and writes
             // by the new one after.
             match word.compare_exchange(current, after, Ordering::AcqRel, Ordering::Acquire) {

@@ -11,7 +11,7 @@ pub(super) use bursts::{RingConsumer, RingProducer, ring};
 
 #[cfg(not(loom))]
 mod bursts {
-    use crate::shared_writes;
+    use crate::tally;
 
     use rtrb::chunks::ChunkError;
     use rtrb::{Consumer, Producer, RingBuffer};
@@ -42,7 +42,7 @@ mod bursts {
                 },
             };
             let room = chunk.len();
-            shared_writes::record();
+            tally::record_shared_write();
             chunk.fill_from_iter(frames.drain(..room))
         }
 
@@ -52,7 +52,7 @@ mod bursts {
         ///
         /// `frame`, if there is no room.
         pub(in super::super) fn push(&mut self, frame: F) -> Result<(), F> {
-            shared_writes::record();
+            tally::record_shared_write();
             self.0.push(frame).map_err(|rtrb::PushError::Full(frame)| frame)
         }
     }
@@ -68,7 +68,7 @@ mod bursts {
                 },
             };
             let count = chunk.len();
-            shared_writes::record();
+            tally::record_shared_write();
             frames.extend(chunk);
             count
         }

@@ -1,6 +1,6 @@
 //! Which slots belong to one stream, so that they can be found when it is no more.
 
-use crate::visits;
+use crate::tally;
 
 /// The stream of a slot, and its neighbours in the ring of slots whose streams have the same bucket. Zeros
 /// where the slot is for no stream.
@@ -47,7 +47,7 @@ impl Streams {
 
     /// The first slot of `stream`.
     pub(super) fn find(&self, stream: u32) -> Option<usize> {
-        visits::record(1);
+        tally::record_visits(1);
         let first = self.first_of_ring(stream)?;
         if self.is_of(first, stream) { Some(first) } else { self.after(first, stream) }
     }
@@ -58,7 +58,7 @@ impl Streams {
         let mut at = index;
         loop {
             at = usize::from(self.of_slot[at].next);
-            visits::record(1);
+            tally::record_visits(1);
             if Some(at) == first {
                 return None;
             }
