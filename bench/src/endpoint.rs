@@ -154,11 +154,12 @@ impl Driver {
         self.run_until(call, || false)
     }
 
-    /// Polls until `flag` is set by another thread. Nothing is measured meanwhile.
+    /// Polls until `flag` is set by another thread. Other cores may measure meanwhile, and this one may
+    /// receive and send for them.
     pub fn poll_until(&mut self, flag: &AtomicBool) {
         while !flag.load(Ordering::Acquire) {
             if !self.poll_once() {
-                thread::sleep(NAP);
+                self.pause();
             }
         }
     }

@@ -153,9 +153,23 @@ fn measure(
     mut ends: Vec<Pair>,
     registrar: Option<Registrar<'_>>,
 ) -> Result<Report, BenchError> {
+    let report = measure_open(args, placements, &mut ends, registrar);
+    // Whatever the result is: a core whose driver is dropped first, while others have their own, would be
+    // waited for with each of its queue pairs.
+    drop(ends.into_iter().flat_map(|pair| [pair.client.end(), pair.target.end()]).collect::<Vec<_>>());
+    report
+}
+
+/// As [`measure`], and leaves the ends as they are.
+fn measure_open(
+    args: &ConnectRate,
+    placements: &[Placement],
+    ends: &mut [Pair],
+    registrar: Option<Registrar<'_>>,
+) -> Result<Report, BenchError> {
     let before = resident_bytes();
     let start = Instant::now();
-    poll_all(&mut ends, placements, Duration::from_secs(args.duration))?;
+    poll_all(ends, placements, Duration::from_secs(args.duration))?;
     let seconds = start.elapsed().as_secs_f64();
     let connections = ends.iter().map(|pair| pair.client.completed()).sum::<u64>();
     let by_core = ends.iter().enumerate().filter(|_| ends.len() > 1).map(|(core, pair)| {
@@ -169,11 +183,10 @@ fn measure(
     let idle = registrar.map(|registrar| {
         pin_to(cpus[0])?;
         let _lcore = Eal::current().and_then(|eal| eal.register_thread().ok());
-        idle::measure(&mut ends, registrar)
+        idle::measure(ends, registrar)
     });
     let idle = idle.transpose()?;
     let cores = ends.len();
-    drop(ends.into_iter().flat_map(|pair| [pair.client.end(), pair.target.end()]).collect::<Vec<_>>());
     Ok(Report {
         test: "connect-rate",
         cpus,

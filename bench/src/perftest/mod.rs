@@ -396,12 +396,16 @@ impl<'c> Client<'c> {
         };
         let before = Snapshot::take(self.device, self.target)?;
         let (answer, answered) = mpsc::channel();
-        for (jobs, (lanes, beside)) in self.jobs.iter().zip(lanes.drain(..).zip(beside.drain(..))) {
-            if !lanes.is_empty() {
-                let job = Job { lanes, beside, run: run.clone(), answer: answer.clone() };
-                let stopped = |_| BenchError::Setup("a core of this end has stopped".into());
-                jobs.send(job).map_err(stopped)?;
+        // The companions at a core that measures nothing stay open all the same.
+        let mut unmeasured = Vec::new();
+        for (jobs, (lanes, mut beside)) in self.jobs.iter().zip(lanes.drain(..).zip(beside.drain(..))) {
+            if lanes.is_empty() {
+                unmeasured.append(&mut beside);
+                continue;
             }
+            let job = Job { lanes, beside, run: run.clone(), answer: answer.clone() };
+            let stopped = |_| BenchError::Setup("a core of this end has stopped".into());
+            jobs.send(job).map_err(stopped)?;
         }
         drop(answer);
         let answers = if infinite {
@@ -409,7 +413,7 @@ impl<'c> Client<'c> {
         } else {
             progress::wait(&answered, measuring, &run, qps)?
         };
-        let (mut of_cores, mut lanes) = (Vec::new(), Vec::new());
+        let (mut of_cores, mut lanes) = (Vec::new(), unmeasured);
         for mut answer in answers {
             lanes.append(&mut answer.lanes);
             of_cores.push((answer.core, answer.measured));

@@ -215,12 +215,13 @@ impl ClientEnd<'_> {
                 let (device, signals, report) = (device.clone(), &signals, report.clone());
                 scope.spawn(move || pinger.run(args, device, peer, core, signals, report));
             }
+            // Without one of its own here, the channel ends with the threads, should one panic.
+            drop(report);
             if let Some(listening) = listening {
                 // A server that cannot listen reports that itself.
                 let _ = listening.recv();
             }
             signals.begin.store(true, Ordering::Release);
-            // Each thread reports, whatever happens.
             let of_cores: Vec<(Option<u8>, Result<PingedAt, BenchError>)> =
                 (0..pinging).map_while(|_| reported.recv().ok()).collect();
             let nudges = device.statistics().map(|statistics| statistics.nudges_sent);
