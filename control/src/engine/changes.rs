@@ -21,6 +21,8 @@ struct Change {
     stag: STag,
     /// Its new name, if it is registered anew.
     registered: Option<STag>,
+    /// The number of its grant.
+    grant: u8,
     /// The cores that have not answered.
     awaited: CoreSet,
     /// `Ok` before a core refuses.
@@ -38,12 +40,12 @@ impl Changes {
 
     /// Has `cores` follow a change that core `origin` has made.
     pub(super) fn begin(&mut self, out: &mut Outbox, origin: u8, change: &GrantChange, cores: CoreSet) {
-        let GrantChange { id, stag, ref to } = *change;
+        let GrantChange { id, stag, grant, ref to } = *change;
         if cores.is_empty() {
             return out.command_core(origin, Command::EndChange { id, result: Ok(()) });
         }
         let registered = to.as_ref().map(|wanted| wanted.stag);
-        self.0.insert(id, Change { origin, stag, registered, awaited: cores, result: Ok(()) });
+        self.0.insert(id, Change { origin, stag, registered, grant, awaited: cores, result: Ok(()) });
         out.command_each(cores, || Command::Follow(*change));
     }
 
@@ -84,11 +86,11 @@ impl Changes {
             return self.abandon(out, id);
         };
         if let Some(name) = change.registered.take() {
-            claims.withdraw(name);
+            claims.withdraw(name, change.grant);
         }
         change.awaited = cores;
-        let stag = change.stag;
-        out.command_each(cores, || Command::Follow(GrantChange { id, stag, to: None }));
+        let Change { stag, grant, .. } = *change;
+        out.command_each(cores, || Command::Follow(GrantChange { id, stag, grant, to: None }));
     }
 
     /// Ends a change of memory that is gone.

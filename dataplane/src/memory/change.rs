@@ -48,6 +48,8 @@ pub struct GrantChange {
     pub id: ChangeId,
     /// The name of the slot that control has assigned.
     pub stag: STag,
+    /// The number of the grant of `to` in the claim to the slot: keys recur.
+    pub grant: u8,
     /// What the slot grants to all streams of its domain from now on; `None` if it grants nothing.
     pub to: Option<FastRegistration>,
 }

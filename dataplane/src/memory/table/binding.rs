@@ -45,11 +45,12 @@ impl StagTable {
             access,
             stream: Some(accessor.stream),
         };
-        if let Some(claims) = &self.claims {
-            claims.bind(window, registration)?;
-        }
+        let number = match &self.claims {
+            Some(claims) => claims.bind(window, registration, below.grant)?,
+            None => 0,
+        };
         self.count_window(window, registration);
-        self.grant(window, granted);
+        self.grant(window, number, granted);
         Ok(())
     }
 
@@ -93,22 +94,24 @@ impl StagTable {
         }
         let stream = (!all_streams).then_some(accessor.stream);
         let region = granted.region.clone();
-        if let Some(claims) = &self.claims {
-            claims.take(stag, all_streams)?;
-        }
-        self.grant(stag, GrantedRange { region, start, octets, base_to, access, stream });
+        let number = match &self.claims {
+            Some(claims) => claims.take(stag, all_streams)?,
+            None => 0,
+        };
+        self.grant(stag, number, GrantedRange { region, start, octets, base_to, access, stream });
         let is_elsewhere = all_streams && self.claims.is_some();
         let to = is_elsewhere.then_some(*wanted);
         Ok(if is_elsewhere { self.change_elsewhere(stag, to) } else { Reach::ThisCore })
     }
 
-    /// Registers memory as another core has, for all streams of the domain, unless that has ended again.
-    pub(super) fn register_too(&mut self, wanted: &FastRegistration) -> Result<(), BindError> {
+    /// Registers memory as another core has, for all streams of the domain, as the grant of this number,
+    /// unless that has ended again.
+    pub(super) fn register_too(&mut self, wanted: &FastRegistration, number: u8) -> Result<(), BindError> {
         let &FastRegistration { stag, offset, len: octets, base_to, access, .. } = wanted;
         let (Some(claims), Some(Some(slot))) = (&self.claims, self.slots.get(stag.index())) else {
             return Ok(());
         };
-        if slot.valid || slot.revoked || !claims.is_granted(stag) {
+        if slot.valid || slot.revoked || !claims.is_granted(stag, number) {
             return Ok(());
         }
         if slot.readers > 0 {
@@ -122,7 +125,7 @@ impl StagTable {
         }
         // The other core has checked the range, of the same memory.
         let (region, start, octets) = (granted.region.clone(), offset as usize, octets as usize);
-        self.grant(stag, GrantedRange { region, start, octets, base_to, access, stream: None });
+        self.grant(stag, number, GrantedRange { region, start, octets, base_to, access, stream: None });
         Ok(())
     }
 

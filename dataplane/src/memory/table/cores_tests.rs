@@ -487,6 +487,40 @@ fn a_window_at_one_core_keeps_its_memory_at_all() {
     assert!(invalidate(&mut b, STAG, stream(1)).is_some());
 }
 
+/// A window that another core has invalidated is bound to its memory until its own core has unbound it: that
+/// does not go meanwhile, and the window is not bound anew.
+#[test]
+fn a_window_is_unbound_where_it_was_bound() {
+    let claims = Arc::new(Claims::new(1 << 16));
+    let [mut a, mut b] = [0, 1].map(|core| StagTable::with_claims(1 << 16, claims.clone(), core));
+    // The last slot that there can be.
+    let memory = STag::new(u16::MAX, 1);
+    for table in [&mut a, &mut b] {
+        table.insert(memory, grant()).unwrap();
+        table.allocate_window(WINDOW, PD).unwrap();
+    }
+    let window = WINDOW.with_key(2);
+    let (access, zero_based) = (Access::REMOTE, false);
+    let binding = Binding { window, registration: memory, to: 0, len: 16, access, zero_based };
+    a.bind(&binding, stream(0)).unwrap();
+    a.retain(window);
+    let change = invalidate(&mut b, window, stream(1)).expect("core 0 has bound it");
+    a.follow(&change).unwrap();
+    let anew = Binding { window: WINDOW.with_key(3), ..binding };
+    for _ in 0..2 {
+        assert_eq!(a.remove(memory), Err(RemoveError::WindowsBound));
+        let refused = b.invalidate(memory, stream(1), Invalidation::Local);
+        assert_eq!(refused.unwrap_err(), InvalidationError::WindowsBound);
+        assert_eq!(b.bind(&anew, stream(1)), Err(BindError::InUse));
+    }
+    // What reads by it ends.
+    a.release(window);
+    b.bind(&anew, stream(1)).unwrap();
+    assert!(a.remove(memory).is_ok() && b.remove(memory) == Err(RemoveError::WindowsBound));
+    assert!(invalidate(&mut b, WINDOW.with_key(3), stream(1)).is_none());
+    assert!(invalidate(&mut b, memory, stream(1)).is_some());
+}
+
 /// Memory that control takes back from a core does not become valid there when another registers it anew.
 #[test]
 fn a_revoked_slot_follows_nothing() {

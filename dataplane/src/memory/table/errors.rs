@@ -43,6 +43,9 @@ pub enum BindError {
     /// It is still valid under another key, at this core or another.
     #[error("the STag is still valid under another key: invalidate it first")]
     StillValid,
+    /// Another core of the device, which has the memory too, has not answered in time.
+    #[error("another core of the device has not answered in time: is each of them polled?")]
+    Unanswered,
     /// Sends or Read Responses still read by its last STag.
     #[error("sends still read from the memory by the STag's last name")]
     InUse,
@@ -69,6 +72,7 @@ impl From<ClaimError> for BindError {
             ClaimError::Held => Self::StillValid,
             ClaimError::KeyReused => Self::KeyReused,
             ClaimError::WindowsBound => Self::WindowsBound,
+            ClaimError::InUse => Self::InUse,
             ClaimError::Ended => Self::InvalidStag,
         }
     }

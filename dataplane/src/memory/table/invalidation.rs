@@ -112,7 +112,9 @@ impl StagTable {
     ) -> Result<(), InvalidationError> {
         match (&self.claims, self.slots.get(stag.index())) {
             (Some(claims), Some(Some(slot)))
-                if by == Invalidation::Local && slot.pd == accessor.pd && claims.is_other_cores(stag) =>
+                if by == Invalidation::Local
+                    && slot.pd == accessor.pd
+                    && claims.is_granted_somewhere(stag) =>
             {
                 Ok(())
             }
@@ -128,7 +130,7 @@ impl StagTable {
         };
         self.changes = self.changes.wrapping_add(1);
         let id = ChangeId::new(claims.core(), self.changes);
-        Reach::OtherCores(GrantChange { id, stag: stag.with_key(slot.named), to })
+        Reach::OtherCores(GrantChange { id, stag: stag.with_key(slot.named), grant: slot.grant, to })
     }
 
     /// Carries out what a work request at another core has changed. Nothing is left to do if the slot is
@@ -143,7 +145,7 @@ impl StagTable {
             return Ok(());
         }
         self.refresh(change.stag.index());
-        change.to.map_or(Ok(()), |wanted| self.register_too(&wanted))
+        change.to.map_or(Ok(()), |wanted| self.register_too(&wanted, change.grant))
     }
 
     /// Makes a slot invalid if it has become so elsewhere.
@@ -158,7 +160,7 @@ impl StagTable {
     fn compare_claim(&mut self, index: usize) {
         if let (Some(claims), Some(Some(slot))) = (&self.claims, self.slots.get(index))
             && slot.valid
-            && !claims.is_granted(slot.stag(index))
+            && !claims.is_granted(slot.stag(index), slot.grant)
         {
             self.invalidate_slot(index);
         }
@@ -195,7 +197,7 @@ impl StagTable {
         if let (Some(claims), Some(Some(slot))) = (&self.claims, self.slots.get(index))
             && slot.valid
         {
-            claims.end(slot.stag(index));
+            claims.end(slot.stag(index), slot.grant);
         }
     }
 
@@ -220,6 +222,9 @@ impl StagTable {
         {
             debug_assert!(*windows > 0, "a window that nobody has counted");
             *windows = windows.saturating_sub(1);
+        }
+        if let Some(claims) = &self.claims {
+            claims.unbind(STag::new(index as u16, 0));
         }
     }
 }

@@ -137,6 +137,8 @@ struct Slot {
     valid: bool,
     /// Control takes the slot back: it does not become valid again.
     revoked: bool,
+    /// The number of what it grants in the claim to the slot; 0 for what control has registered.
+    grant: u8,
     kind: Kind,
     pd: ProtectionDomainId,
     granted: Option<GrantedRange>,
@@ -221,7 +223,7 @@ impl StagTable {
         let Grant { region, pd, stream, base_to, access } = grant;
         let octets = region.len();
         self.take_slot(stag, pd, Kind::Registration { allowed: access, windows: 0 })?;
-        self.grant(stag, GrantedRange { region, start: 0, octets, base_to, access, stream });
+        self.grant(stag, 0, GrantedRange { region, start: 0, octets, base_to, access, stream });
         if let Some(claims) = &self.claims
             && !claims.enter(stag, Holder::Registration)
         {
@@ -252,6 +254,7 @@ impl StagTable {
                     named: key,
                     valid: false,
                     revoked: false,
+                    grant: 0,
                     kind,
                     pd,
                     granted: None,
@@ -263,11 +266,12 @@ impl StagTable {
         }
     }
 
-    /// Makes `stag` the valid STag of its slot: it grants `granted`.
-    fn grant(&mut self, stag: STag, granted: GrantedRange) {
+    /// Makes `stag` the valid STag of its slot: it grants `granted`, as `number` in the claim.
+    fn grant(&mut self, stag: STag, number: u8, granted: GrantedRange) {
         let Some(Some(slot)) = self.slots.get_mut(stag.index()) else { return };
         self.streams.set(stag.index(), granted.stream);
         slot.key = stag.key();
+        slot.grant = number;
         slot.valid = true;
         slot.granted = Some(granted);
     }
