@@ -1,115 +1,156 @@
 //! Changes of what memory grants, by work requests, that other cores have to follow.
 //!
 //! A work request at core 0 invalidates memory that cores 1 and 2 have too. Core 0 reports the change, the
-//! others are asked to follow, and when both have answered, core 0 is told that the request is complete. The
-//! same holds for memory that is registered anew for all streams of its domain. There a core may have to
-//! refuse, because sends still read by the last name: then the registration is taken back at all cores before
-//! its request fails.
+//! others are asked to follow, and when both have answered, the request is complete. The same holds for memory
+//! that is registered anew for all streams of its domain. There a core may have to refuse, because sends still
+//! read by the last name: then the registration is taken back at all cores before its request fails. A core
+//! that does not answer in time makes the request fail too; it follows when it is polled again.
 
-use warpline_dataplane::memory::{BindError, ChangeId, ChangeResult, Claims, GrantChange, STag};
+use warpline_dataplane::memory::{BindError, ChangeId, ChangeResult, Claims, GrantChange};
 use warpline_dataplane::ring::Command;
+use warpline_dataplane::time::{Instant, SECOND};
 
+use super::deadlines::Deadlines;
 use super::names::Table;
 use super::outbox::Outbox;
 use crate::vocabulary::core_set::CoreSet;
 
+/// How long a work request waits for other cores.
+const PATIENCE_NS: u64 = 5 * SECOND;
+
 /// A change that is under way.
 struct Change {
-    /// The core of the work request.
-    origin: u8,
-    /// The first name of the memory.
-    stag: STag,
-    /// Its new name, if it is registered anew.
-    registered: Option<STag>,
-    /// The number of its grant.
-    grant: u8,
+    /// The core of the work request; `None` once it is polled no more.
+    origin: Option<u8>,
+    /// What is granted and not taken back.
+    what: GrantChange,
     /// The cores that have not answered.
     awaited: CoreSet,
     /// `Ok` before a core refuses.
     result: ChangeResult,
+    until: Instant,
 }
 
-/// All changes that are under way: at most one for each queue pair.
-#[derive(Default)]
-pub(super) struct Changes(Table<ChangeId, Change>);
+/// All changes that are under way.
+pub(super) struct Changes {
+    table: Table<ChangeId, Change>,
+    deadlines: Deadlines<ChangeId>,
+}
 
 impl Changes {
+    pub(super) fn new() -> Self {
+        Self { table: Table::default(), deadlines: Deadlines::new() }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.table.is_empty()
     }
 
     /// Has `cores` follow a change that core `origin` has made.
-    pub(super) fn begin(&mut self, out: &mut Outbox, origin: u8, change: &GrantChange, cores: CoreSet) {
-        let GrantChange { id, stag, grant, ref to } = *change;
+    pub(super) fn begin(
+        &mut self,
+        now: Instant,
+        out: &mut Outbox,
+        origin: u8,
+        what: GrantChange,
+        cores: CoreSet,
+    ) {
         if cores.is_empty() {
-            return out.command_core(origin, Command::EndChange { id, result: Ok(()) });
+            return out.command_core(origin, Command::EndChange { id: what.id, result: Ok(()) });
         }
-        let registered = to.as_ref().map(|wanted| wanted.stag);
-        self.0.insert(id, Change { origin, stag, registered, grant, awaited: cores, result: Ok(()) });
-        out.command_each(cores, || Command::Follow(*change));
+        let until = now + PATIENCE_NS;
+        let change = Change { origin: Some(origin), what, awaited: cores, result: Ok(()), until };
+        self.deadlines.change(what.id, Instant::NEVER, until);
+        let before = self.table.insert(what.id, change);
+        debug_assert!(before.is_none(), "a change has the name of another");
+        out.command_each(cores, || Command::Follow(what));
     }
 
     /// Has `core`, which has been given the memory meanwhile, follow too.
-    pub(super) fn extend(&mut self, out: &mut Outbox, core: u8, change: &GrantChange) {
-        if let Some(under_way) = self.0.get_mut(&change.id) {
+    pub(super) fn extend(&mut self, out: &mut Outbox, core: u8, what: GrantChange) {
+        if let Some(under_way) = self.table.get_mut(&what.id) {
             under_way.awaited = under_way.awaited.with(core);
         }
-        out.command_core(core, Command::Follow(*change));
+        out.command_core(core, Command::Follow(what));
     }
 
-    /// Handles the answer of a core. Returns the first name of memory whose registration is to be taken back:
-    /// what all cores are to follow then is [`revert`](Self::revert)ed.
+    /// Handles the answer of a core. Returns the registration that is to be [taken back](Self::revert), if a
+    /// core has refused and all have answered.
     pub(super) fn on_followed(
         &mut self,
         out: &mut Outbox,
         core: u8,
         id: ChangeId,
         result: ChangeResult,
-    ) -> Option<STag> {
-        let change = self.0.get_mut(&id)?;
+    ) -> Option<GrantChange> {
+        let change = self.table.get_mut(&id)?;
         change.awaited = change.awaited.without(core);
         change.result = change.result.and(result);
-        if !change.awaited.is_empty() {
+        let Change { awaited, result, what, .. } = *change;
+        if !awaited.is_empty() {
             return None;
         }
-        if change.result.is_err() && change.registered.is_some() {
-            return Some(change.stag);
+        if result.is_err() && what.to.is_some() {
+            return Some(what);
         }
-        let Change { origin, result, .. } = self.0.remove(&id)?;
-        out.command_core(origin, Command::EndChange { id, result });
+        self.end(out, id, result);
         None
     }
 
-    /// Takes a registration back that a core could not follow: `cores` have the memory.
+    /// Takes a registration back that a core could not follow, or the cores have not in time. Its request
+    /// fails when `cores`, which have the memory, have followed this.
     pub(super) fn revert(&mut self, out: &mut Outbox, id: ChangeId, claims: &Claims, cores: CoreSet) {
-        let Some(change) = self.0.get_mut(&id).filter(|_| !cores.is_empty()) else {
-            return self.abandon(out, id);
-        };
-        if let Some(name) = change.registered.take() {
-            claims.withdraw(name, change.grant);
+        let Some(change) = self.table.get_mut(&id) else { return };
+        if let Some(wanted) = change.what.to.take() {
+            claims.withdraw(wanted.stag, change.what.grant);
         }
         change.awaited = cores;
-        let Change { stag, grant, .. } = *change;
-        out.command_each(cores, || Command::Follow(GrantChange { id, stag, grant, to: None }));
-    }
-
-    /// Ends a change of memory that is gone.
-    pub(super) fn abandon(&mut self, out: &mut Outbox, id: ChangeId) {
-        if let Some(Change { origin, .. }) = self.0.remove(&id) {
-            out.command_core(origin, Command::EndChange { id, result: GONE });
+        let (what, result) = (change.what, change.result);
+        out.command_each(cores, || Command::Follow(what));
+        if cores.is_empty() {
+            self.end(out, id, result);
         }
     }
 
-    /// Returns the changes that wait for a core which is polled no more. What it has begun itself nobody
-    /// waits for.
+    /// Ends a change: its work request completes, or fails.
+    pub(super) fn end(&mut self, out: &mut Outbox, id: ChangeId, result: ChangeResult) {
+        let Some(Change { origin, until, .. }) = self.table.remove(&id) else { return };
+        self.deadlines.change(id, until, Instant::NEVER);
+        if let Some(origin) = origin {
+            out.command_core(origin, Command::EndChange { id, result });
+        }
+    }
+
+    /// Returns when the first has taken too long.
+    pub(super) fn next_deadline(&self) -> Instant {
+        self.deadlines.next()
+    }
+
+    /// Returns a change that has taken too long, once, to be taken back if it is a registration, and
+    /// [ended](Self::end).
+    pub(super) fn next_overdue(&mut self, now: Instant) -> Option<GrantChange> {
+        let id = self.deadlines.pop_due(now)?;
+        let change = self.table.get_mut(&id)?;
+        change.until = Instant::NEVER;
+        change.result = change.result.and(UNANSWERED);
+        Some(change.what)
+    }
+
+    /// Returns the changes that wait for a core which is polled no more. Those of its own work requests go on
+    /// at the others.
     pub(super) fn on_core_ended(&mut self, core: u8) -> Vec<ChangeId> {
-        self.0.retain(|_, change| change.origin != core);
-        let awaited = self.0.iter().filter(|(_, change)| change.awaited.contains(core));
+        for change in self.table.values_mut() {
+            change.origin = change.origin.filter(|origin| *origin != core);
+        }
+        let awaited = self.table.iter().filter(|(_, change)| change.awaited.contains(core));
         let mut awaited: Vec<ChangeId> = awaited.map(|(id, _)| *id).collect();
         awaited.sort_unstable();
         awaited
     }
 }
 
-/// The end of a registration of memory that is gone.
+/// How a work request fails for which a core has not answered in time.
+pub(super) const UNANSWERED: ChangeResult = Err(BindError::Unanswered);
+
+/// How the registration of memory that is gone fails.
 pub(super) const GONE: ChangeResult = Err(BindError::InvalidStag);

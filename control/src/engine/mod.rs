@@ -234,7 +234,9 @@ impl Engine {
                 let answer = ProbeAnswer { core, stag, attempt, result };
                 step.registrations.on_probed(now, step.out, answer);
             }
-            Event::GrantChanged(change) => step.registrations.on_grant_changed(step.out, core, change),
+            Event::GrantChanged(change) => {
+                step.registrations.on_grant_changed(now, step.out, core, change);
+            }
             Event::Followed { id, result } => step.registrations.on_followed(step.out, core, id, result),
             Event::Notice(Notice::AdapterDiffers) if mem::replace(&mut self.adapter_differs, true) => {}
             Event::Notice(notice) => self.events.report(async_event(notice)),

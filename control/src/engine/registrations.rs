@@ -77,8 +77,8 @@ enum State {
 struct Registration {
     pd: ProtectionDomainId,
     named: Named,
-    /// As what it was registered anew last, for all streams of the domain.
-    anew: Option<GrantChange>,
+    /// How it was registered anew for all streams of the domain, if it still is.
+    registered_for_all: Option<GrantChange>,
     /// The cores that have it, or are about to.
     cores: CoreSet,
     state: State,
@@ -173,7 +173,7 @@ impl Registrations {
             domains: Holdings::new(regions_per_domain),
             claims,
             of_stream: Table::default(),
-            changes: Changes::default(),
+            changes: Changes::new(),
             attempt: 0,
         }
     }
@@ -223,7 +223,7 @@ impl Registrations {
                     *awaited = awaited.with(core);
                 }
                 out.command_core(core, entry.command(stag));
-                if let Some(change) = &entry.anew {
+                if let Some(change) = entry.registered_for_all {
                     self.changes.extend(out, core, change);
                 }
             }
@@ -293,7 +293,7 @@ impl Registrations {
         let cores = self.cores_of(out, pd);
         let until = if out.cores() == 1 { Instant::NEVER } else { now + PATIENCE_NS };
         let (state, recorded) = (State::Settled, Instant::NEVER);
-        let mut entry = Registration { pd, named, anew: None, cores, state, recorded };
+        let mut entry = Registration { pd, named, registered_for_all: None, cores, state, recorded };
         out.command_each(cores, || entry.command(stag));
         if cores.is_empty() {
             out.reply(reply, Ok(stag));
@@ -340,31 +340,33 @@ impl Registrations {
     // Work requests.
 
     /// Handles a change that a work request at `core` has made: all other cores that have the memory follow.
-    pub(super) fn on_grant_changed(&mut self, out: &mut Outbox, core: u8, change: GrantChange) {
+    pub(super) fn on_grant_changed(&mut self, now: Instant, out: &mut Outbox, core: u8, change: GrantChange) {
         let Some(entry) = self.entries.get_mut(&change.stag) else {
             let result = if change.to.is_some() { changes::GONE } else { Ok(()) };
             return out.command_core(core, Command::EndChange { id: change.id, result });
         };
         let others = entry.cores.and(out.alive()).without(core);
-        self.changes.begin(out, core, &change, others);
-        if change.to.is_some() {
-            if let Some(number) = entry.named.queue_pair() {
-                remove_from(&mut self.of_stream, number, change.stag);
-            }
-            entry.anew = Some(change);
+        self.changes.begin(now, out, core, change, others);
+        entry.registered_for_all = change.to.and(Some(change));
+        if let (Some(_), Some(number)) = (change.to, entry.named.queue_pair()) {
+            remove_from(&mut self.of_stream, number, change.stag);
         }
     }
 
     /// Handles the answer of a core that was asked to follow a change.
     pub(super) fn on_followed(&mut self, out: &mut Outbox, core: u8, id: ChangeId, result: ChangeResult) {
-        let Some(refused) = self.changes.on_followed(out, core, id, result) else { return };
-        let (Some(claims), Some(entry)) = (&self.claims, self.entries.get_mut(&refused)) else {
-            return self.changes.abandon(out, id);
-        };
-        if entry.anew.as_ref().is_some_and(|anew| anew.id == id) {
-            entry.anew = None;
+        if let Some(refused) = self.changes.on_followed(out, core, id, result) {
+            self.revert(out, &refused);
         }
-        self.changes.revert(out, id, claims, entry.cores.and(out.alive()));
+    }
+
+    /// Takes a registration back that not all cores have followed.
+    fn revert(&mut self, out: &mut Outbox, change: &GrantChange) {
+        let (Some(claims), Some(entry)) = (&self.claims, self.entries.get_mut(&change.stag)) else {
+            return self.changes.end(out, change.id, changes::GONE);
+        };
+        entry.registered_for_all = entry.registered_for_all.filter(|last| last.id != change.id);
+        self.changes.revert(out, change.id, claims, entry.cores.and(out.alive()));
     }
 
     // Deregistration.
@@ -509,11 +511,17 @@ impl Registrations {
 
     /// Returns when the next attempt is due, or something has taken too long.
     pub(super) fn next_deadline(&self) -> Instant {
-        self.deadlines.next()
+        self.deadlines.next().min(self.changes.next_deadline())
     }
 
     /// Repeats the attempts that are due, and abandons what has taken too long.
     pub(super) fn on_time(&mut self, now: Instant, out: &mut Outbox) {
+        while let Some(overdue) = self.changes.next_overdue(now) {
+            if overdue.to.is_some() {
+                self.revert(out, &overdue);
+            }
+            self.changes.end(out, overdue.id, changes::UNANSWERED);
+        }
         while let Some(stag) = self.deadlines.pop_due(now).map(STag) {
             let Some(entry) = self.entries.get_mut(&stag) else { continue };
             entry.recorded = Instant::NEVER;

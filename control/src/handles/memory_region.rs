@@ -137,7 +137,7 @@ impl MemoryRegion {
     /// `access` is no more than at first. [`Sharing`] says whether other queue pairs may use it too; if not,
     /// it ends with the one that the work request is posted to. On a device of several cores, a work request
     /// that registers memory for all queue pairs, or invalidates memory that queue pairs at other cores may
-    /// use, is done when those cores have followed: it waits for one that is stalled.
+    /// use, is done when those cores have followed, and fails if one has not within 5 s.
     #[must_use = "it is a part of a work request"]
     pub fn fast_registration(
         &mut self,

@@ -1623,7 +1623,8 @@ void warpline_mw_destroy(struct warpline_mw *mw);
  * memory is for the queue pair alone that the work request is posted to, whose peer may then invalidate it.
  * What is not allowed makes the work request fail with `WARPLINE_WC_LOC_PROT_ERR`, which ends
  * the connection. On a device of several cores, a work request that registers memory without `one_stream`,
- * or invalidates memory that queue pairs at other cores may use, completes when those cores have followed.
+ * or invalidates memory that queue pairs at other cores may use, completes when those cores have followed;
+ * it fails if one is not polled for 5 s.
  *
  * - `-EINVAL`: a wrong right, or a handle that is on its way back
  */

@@ -143,7 +143,7 @@ impl World {
     fn report(&mut self, core: u8, reach: Reach) -> Option<ChangeId> {
         let Reach::OtherCores(change) = reach else { return None };
         let id = change.id;
-        self.registrations.on_grant_changed(&mut self.out, core, change);
+        self.registrations.on_grant_changed(self.now, &mut self.out, core, change);
         self.deliver();
         Some(id)
     }
@@ -286,8 +286,7 @@ fn a_change_ends_without_a_core_that_has_ended() {
     let mut world = World::new(3);
     let stag = world.registered_at(&[0, 1, 2]);
     let id = invalidate(&mut world, 0, stag).expect("others have it");
-    world.cores[1].is_polled = false;
-    world.settle();
+    world.poll(2);
     assert_eq!(world.ended, []);
     world.end(1);
     world.settle();
@@ -296,6 +295,110 @@ fn a_change_ends_without_a_core_that_has_ended() {
     world.settle();
     assert_eq!(removed.try_recv(), Ok(DeregisterOutcome::Done));
     assert!(world.registrations.changes.is_empty());
+}
+
+/// A core that is not polled makes a work request fail after a while. What it is to follow it follows later,
+/// and a registration that it has not followed is valid nowhere.
+#[test]
+fn a_change_waits_for_a_silent_core_for_a_while() {
+    let mut world = World::new(3);
+    let stag = world.registered_at(&[0, 1, 2]);
+    world.cores[2].is_polled = false;
+    let id = invalidate(&mut world, 0, stag).expect("others have it");
+    world.settle();
+    assert_eq!(std::mem::take(&mut world.ended), [(id, Err(BindError::Unanswered))]);
+    assert!(!is_valid(&world, 1, stag) && is_valid(&world, 2, stag));
+    let anew = stag.with_key(stag.key().wrapping_add(1));
+    let id = register_for_all(&mut world, 0, anew).expect("others have it");
+    world.settle();
+    assert_eq!(std::mem::take(&mut world.ended), [(id, Err(BindError::Unanswered))]);
+    world.cores[2].is_polled = true;
+    world.settle();
+    assert_eq!(world.ended, [], "its late answers are nobody's");
+    assert!((0..3).all(|core| !is_valid(&world, core, stag) && !is_valid(&world, core, anew)));
+    assert!(world.registrations.changes.is_empty());
+}
+
+/// A registration whose core ends goes on at the others, and is taken back if one of them refuses.
+#[test]
+fn the_change_of_a_core_that_ends_goes_on() {
+    let mut world = World::new(3);
+    let stag = world.registered_at(&[0, 1, 2]);
+    world.cores[2].stags.check_retained(stag, ACCESSOR, Access::empty(), 0, 64).unwrap();
+    invalidate(&mut world, 0, stag).expect("others have it");
+    world.settle();
+    world.ended.clear();
+    let anew = stag.with_key(stag.key().wrapping_add(1));
+    register_for_all(&mut world, 0, anew).expect("others have it");
+    world.poll(1);
+    assert!(is_valid(&world, 1, anew));
+    world.end(0);
+    world.settle();
+    assert!(!is_valid(&world, 1, anew) && !is_valid(&world, 2, anew));
+    assert_eq!(world.ended, [], "there is no request any more");
+    assert!(world.registrations.changes.is_empty());
+}
+
+/// What a core has registered for all streams, and could not report before it ended, others invalidate.
+#[test]
+fn what_an_ended_core_has_not_reported_is_invalidated() {
+    let mut world = World::new(3);
+    let stag = world.registered_at(&[0, 1, 2]);
+    invalidate(&mut world, 0, stag).expect("others have it");
+    world.settle();
+    let anew = stag.with_key(stag.key().wrapping_add(1));
+    let access = Access::all();
+    let wanted = FastRegistration { stag: anew, offset: 0, len: 64, base_to: 0, access, all_streams: true };
+    let unreported = world.cores[0].stags.register(&wanted, ACCESSOR).unwrap();
+    assert!(matches!(unreported, Reach::OtherCores(_)));
+    world.end(0);
+    invalidate(&mut world, 1, anew).expect("it may be valid elsewhere");
+    world.settle();
+    let next = anew.with_key(anew.key().wrapping_add(1));
+    register_for_all(&mut world, 1, next).expect("core 2 has it");
+    world.settle();
+    assert!(is_valid(&world, 1, next) && is_valid(&world, 2, next));
+}
+
+/// The key of memory that is registered anew may be the one that control gave it. A core that is given the
+/// memory later has what it was registered anew for, and not what control has registered.
+#[test]
+fn a_key_that_recurs_brings_nothing_back() {
+    let mut world = World::new(2);
+    let stag = world.registered_at(&[0]);
+    let other = stag.with_key(stag.key().wrapping_add(1));
+    for (from, to, len) in [(stag, other, 64), (other, stag, 8)] {
+        let stags = &mut world.cores[0].stags;
+        assert_eq!(stags.invalidate(from, ACCESSOR, Invalidation::Local), Ok(Reach::ThisCore));
+        let access = Access::REMOTE_READ;
+        let wanted = FastRegistration { stag: to, offset: 0, len, base_to: 0, access, all_streams: true };
+        let reach = stags.register(&wanted, ACCESSOR).unwrap();
+        world.report(0, reach);
+        world.settle();
+        if to == stag {
+            break;
+        }
+        // For one stream, which control does not learn of, between them.
+        let stags = &mut world.cores[0].stags;
+        assert_eq!(stags.invalidate(to, ACCESSOR, Invalidation::Local), Ok(Reach::ThisCore));
+        let wanted = FastRegistration { stag: to.with_key(0x5555), all_streams: false, ..wanted };
+        assert_eq!(stags.register(&wanted, ACCESSOR), Ok(Reach::ThisCore));
+        assert_eq!(stags.invalidate(wanted.stag, ACCESSOR, Invalidation::Local), Ok(Reach::ThisCore));
+        let wanted = FastRegistration { stag: to, len: 32, all_streams: true, ..wanted };
+        let reach = stags.register(&wanted, ACCESSOR).unwrap();
+        world.report(0, reach);
+        world.settle();
+    }
+    world.adopt(1);
+    world.settle();
+    for core in 0..2 {
+        let stags = &world.cores[core].stags;
+        assert!(stags.check(stag, ACCESSOR, Access::REMOTE_READ, 0, 8).is_ok());
+        let beyond = stags.check(stag, ACCESSOR, Access::REMOTE_READ, 0, 9);
+        assert_eq!(beyond.err(), Some(AccessError::Bounds), "{core}");
+        let written = stags.check(stag, ACCESSOR, Access::REMOTE_WRITE, 0, 8);
+        assert_eq!(written.err(), Some(AccessError::Rights), "{core}");
+    }
 }
 
 /// The change of memory whose registration has ended is over.

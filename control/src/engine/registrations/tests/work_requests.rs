@@ -48,6 +48,8 @@ struct Application {
     owned: Vec<Owned>,
     leaving: Vec<(STag, STag, Receiver<DeregisterOutcome>)>,
     changing: Vec<Changing>,
+    /// Names whose change has taken too long: they are valid nowhere once all cores have answered.
+    overdue: Vec<STag>,
     /// Names that are valid nowhere any more.
     ended: Vec<STag>,
     /// The key that was assigned last.
@@ -56,6 +58,7 @@ struct Application {
     registered: usize,
     given_invalid: usize,
     followed: usize,
+    unanswered: usize,
     seen_everywhere: usize,
 }
 
@@ -71,12 +74,14 @@ impl Application {
             owned: Vec::new(),
             leaving: Vec::new(),
             changing: Vec::new(),
+            overdue: Vec::new(),
             ended: Vec::new(),
             last_key: 0,
             bound: 0,
             registered: 0,
             given_invalid: 0,
             followed: 0,
+            unanswered: 0,
             seen_everywhere: 0,
         }
     }
@@ -135,19 +140,31 @@ impl Application {
         self.changing.iter().any(|changing| changing.first == first)
     }
 
+    /// Returns true if a name is valid nowhere any more, or its end has taken too long.
+    fn has_ended(&self, stag: STag) -> bool {
+        self.ended.contains(&stag) || self.overdue.contains(&stag)
+    }
+
     /// Completes the work requests whose changes have ended.
     fn complete(&mut self) {
         for (id, result) in std::mem::take(&mut self.world.ended) {
             let at = self.changing.iter().position(|changing| changing.id == id).expect("it is under way");
             let Changing { first, stag, invalidates, .. } = self.changing.swap_remove(at);
-            assert_eq!(result, Ok(()), "nothing reads");
-            self.followed += 1;
             let owned = self.owned.iter_mut().find(|owned| owned.first == first).expect("it waits");
+            if result.is_err() {
+                assert_eq!(result, Err(BindError::Unanswered), "nothing reads");
+                owned.is_everywhere = false;
+                self.overdue.push(stag);
+                self.unanswered += 1;
+                continue;
+            }
+            self.followed += 1;
             if invalidates {
                 self.ended.push(stag);
                 owned.is_everywhere &= owned.last != stag;
             } else {
-                owned.is_everywhere = owned.last == stag && !self.ended.contains(&stag);
+                let is_over = self.ended.contains(&stag) || self.overdue.contains(&stag);
+                owned.is_everywhere = owned.last == stag && !is_over;
             }
         }
     }
@@ -227,7 +244,7 @@ impl Application {
         let access = Access::all();
         let wanted = FastRegistration { stag, offset: 0, len: 64, base_to: 0, access, all_streams };
         if let Ok(reach) = self.stags_of(stream).register(&wanted, Accessor { stream, ..ACCESSOR }) {
-            assert!(self.ended.contains(&before), "{before:?} was valid elsewhere");
+            assert!(self.has_ended(before), "{before:?} was valid elsewhere");
             let only = (!all_streams).then_some(stream);
             self.owned[at] = Owned { last: stag, stream: only, is_everywhere: false, ..self.owned[at] };
             self.registered += 1;
@@ -247,7 +264,7 @@ impl Application {
         let (access, zero_based) = (Access::REMOTE, false);
         let binding = Binding { window, registration, to: 0, len: 64, access, zero_based };
         if self.stags_of(stream).bind(&binding, Accessor { stream, ..ACCESSOR }).is_ok() {
-            assert!(before.last == before.first || self.ended.contains(&before.last), "bound elsewhere");
+            assert!(before.last == before.first || self.has_ended(before.last), "bound elsewhere");
             self.owned[at] = Owned { last: window, stream: Some(stream), ..before };
             self.bound += 1;
         }
@@ -310,6 +327,7 @@ impl Application {
             self.complete();
         }
         self.take_replies();
+        self.ended.append(&mut self.overdue);
         assert!(self.changing.is_empty() && self.world.registrations.changes.is_empty());
     }
 
@@ -339,7 +357,7 @@ impl Application {
 #[test]
 fn nothing_that_was_invalidated_is_valid_at_a_core_that_gets_it_later() {
     let (mut bound, mut registered, mut given_invalid, mut ended) = (0, 0, 0, 0);
-    let (mut followed, mut seen_everywhere) = (0, 0);
+    let (mut followed, mut unanswered, mut seen_everywhere) = (0, 0, 0);
     for seed in 0..150 {
         let mut application = Application::new(seed);
         for step in 0..500 {
@@ -360,8 +378,9 @@ fn nothing_that_was_invalidated_is_valid_at_a_core_that_gets_it_later() {
         given_invalid += application.given_invalid;
         ended += application.ended.len();
         followed += application.followed;
+        unanswered += application.unanswered;
         seen_everywhere += application.seen_everywhere;
     }
-    let seen = [bound, registered, given_invalid, ended, followed, seen_everywhere];
+    let seen = [bound, registered, given_invalid, ended, followed, unanswered, seen_everywhere];
     assert!(seen.iter().all(|seen| *seen > 100), "too little has happened: {seen:?}");
 }
