@@ -1,6 +1,7 @@
 //! Which core a connection is at: one that this end opens, and those of a listener.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -21,16 +22,19 @@ pub(crate) struct Placement {
     addresses: Addresses,
     /// The core whose turn it is.
     next: u8,
-    /// The core of each port that had a listener, or a connection whose port was given; `None` for all cores.
-    /// It stays: connections of the port, and what is left of them in TIME-WAIT, are where they are.
-    ports: HashMap<u16, Option<u8>>,
+    /// The core of each port that had a listener; `None` for all cores. It stays: connections of the port, and
+    /// what is left of them in TIME-WAIT, are where they are.
+    listeners: HashMap<u16, Option<u8>>,
+    /// The number of connections that this end has opened, or is opening, from each port that a listener of
+    /// one core may have.
+    opened: HashMap<u16, usize>,
 }
 
 impl Placement {
     /// Returns the placement on the cores of `steering`, or on one core without, of a device with these
     /// addresses.
     pub(crate) fn new(steering: Option<Arc<Steering>>, addresses: Addresses) -> Self {
-        Self { steering, addresses, next: 0, ports: HashMap::new() }
+        Self { steering, addresses, next: 0, listeners: HashMap::new(), opened: HashMap::new() }
     }
 
     /// Returns how many cores there are.
@@ -50,18 +54,21 @@ impl Placement {
             if !polled.contains(core) {
                 return Err(ListenError::NoCore { core });
             }
-            if port >= limits::EPHEMERAL_PORTS.0 {
+            if !may_be_of_one_core(port) {
                 return Err(ListenError::NoPortOfCore(port));
             }
         }
         let Some(steering) = &self.steering else { return Ok(()) };
         // The connections of a core that is polled no more have ended with it.
         let has_ended = |before: &Option<u8>| before.is_some_and(|before| !polled.contains(before));
-        match self.ports.get(&port).filter(|before| !has_ended(before)) {
+        match self.listeners.get(&port).filter(|before| !has_ended(before)) {
             Some(before) if *before != core => return Err(ListenError::OtherCore(port)),
             Some(_) => {}
+            None if core.is_some() && self.opened.contains_key(&port) => {
+                return Err(ListenError::OtherCore(port));
+            }
             None => {
-                self.ports.insert(port, core);
+                self.listeners.insert(port, core);
                 steering.restrict(port, core);
             }
         }
@@ -82,7 +89,7 @@ impl Placement {
         {
             return Err(ConnectError::NoCore { core });
         }
-        let Some((port, owner)) = self.owner_of(local, remote) else {
+        let Some(owner) = self.owner_of(local, remote) else {
             return Ok(wanted.unwrap_or_else(|| self.next_in_turn(polled)));
         };
         if wanted.is_some_and(|wanted| wanted != owner) {
@@ -91,19 +98,35 @@ impl Placement {
         if !polled.contains(owner) {
             return Err(ConnectError::NoCore { core: owner });
         }
-        self.ports.entry(port).or_insert(None);
         Ok(owner)
     }
 
-    /// Returns the port that is given, and the core that segments from `remote` to it come to. `None` if the
-    /// core that opens the connection chooses the port, or finds out that there is no such connection.
-    fn owner_of(&self, local: Option<SocketAddr>, remote: SocketAddr) -> Option<(u16, u8)> {
+    /// Counts a connection that this end opens from `port`: the peer's segments to it are not taken to another
+    /// core meanwhile.
+    pub(super) fn hold(&mut self, port: u16) {
+        if may_be_of_one_core(port) {
+            *self.opened.entry(port).or_default() += 1;
+        }
+    }
+
+    /// Counts a connection from `port` no more.
+    pub(super) fn release(&mut self, port: u16) {
+        if let Entry::Occupied(mut opened) = self.opened.entry(port) {
+            *opened.get_mut() -= 1;
+            if *opened.get() == 0 {
+                opened.remove();
+            }
+        }
+    }
+
+    /// Returns the core that segments from `remote` come to at a port that is given. `None` if the core that
+    /// opens the connection chooses the port, or finds out that there is no such connection.
+    fn owner_of(&self, local: Option<SocketAddr>, remote: SocketAddr) -> Option<u8> {
         let (steering, local) = (self.steering.as_ref()?, local.filter(|local| local.port() != 0)?);
         let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
         let given = Some(local.ip().to_canonical()).filter(|address: &IpAddr| !address.is_unspecified());
         let address = given.or_else(|| source_for(&self.addresses, remote.ip()))?;
-        let owner = steering.owner(&Flow::new(remote, SocketAddr::new(address, local.port()))?);
-        Some((local.port(), owner))
+        Some(steering.owner(&Flow::new(remote, SocketAddr::new(address, local.port()))?))
     }
 
     fn next_in_turn(&mut self, polled: CoreSet) -> u8 {
@@ -112,6 +135,12 @@ impl Placement {
         self.next = core + 1;
         core
     }
+}
+
+/// Returns true for a port that a listener of one core can have: the cores choose none of these for the
+/// connections that they open.
+const fn may_be_of_one_core(port: u16) -> bool {
+    port < limits::EPHEMERAL_PORTS.0
 }
 
 #[cfg(test)]
@@ -184,14 +213,27 @@ mod tests {
         assert_eq!(place(50_000, None), Ok(()));
     }
 
-    /// A connection from a port that is given may be open, or in TIME-WAIT, at another core.
+    /// Connections from a port that is given may be at another core, as long as they are open.
     #[test]
     fn the_given_port_of_a_connection_is_no_listeners_of_one_core() {
         let (mut placement, all) = (placement(4), CoreSet::first(4));
-        let local = Some(([0; 4], 5000).into());
-        placement.core_for(all, None, local, REMOTE.into()).expect("it has an owner");
-        assert_eq!(placement.place_listener(all, 5000, Some(1)), Err(ListenError::OtherCore(5000)));
-        assert_eq!(placement.place_listener(all, 5000, None), Ok(()));
+        for _ in 0..2 {
+            placement.hold(5000);
+            placement.hold(5000);
+            placement.release(5000);
+            let refused = placement.place_listener(all, 5000, Some(1));
+            assert_eq!(refused, Err(ListenError::OtherCore(5000)));
+            placement.release(5000);
+            placement.release(50_000);
+        }
+        assert_eq!(placement.place_listener(all, 5000, Some(1)), Ok(()));
+        placement.hold(5000);
+        assert_eq!(placement.place_listener(all, 5000, Some(1)), Ok(()), "it is at that core");
+        assert_eq!(placement.place_listener(all, 5000, Some(2)), Err(ListenError::OtherCore(5000)));
+        placement.hold(5001);
+        assert_eq!(placement.place_listener(all, 5001, None), Ok(()));
+        placement.hold(50_000);
+        assert_eq!(placement.opened.len(), 2, "no listener of one core has an ephemeral port");
     }
 
     #[test]

@@ -91,9 +91,9 @@ pub enum ListenError {
         /// The core.
         core: u8,
     },
-    /// The port had a listener, or a connection of this end, at other cores than those that the listener asks
-    /// for.
-    #[error("port {0} was used at other cores: choose another port, or the same cores as before")]
+    /// The port had a listener at other cores than those that the listener asks for, or this end has a
+    /// connection that it has opened from the port.
+    #[error("port {0} is or was used at other cores: choose another port, or the same cores as before")]
     OtherCore(u16),
     /// A port of active opens cannot be one core's.
     #[error("port {0} may be that of a connection this end opens: with a core, choose a port below 49152")]

@@ -403,15 +403,17 @@ impl Connections {
         room
     }
 
-    /// Counts a connection that is closed among those of its peer no more.
-    fn give_back_share(&mut self, id: ConnectionId) {
+    /// Counts a connection that is closed no more: among those of its peer, or of its port.
+    fn end_share(&mut self, id: ConnectionId) {
         let Some(connection) = self.table.get_mut(&id) else { return };
-        let flow = connection.flow.take();
-        if let Some(flow) = flow.filter(|_| mem::take(&mut connection.is_counted)) {
+        let Some(flow) = connection.flow.take() else { return };
+        if mem::take(&mut connection.is_counted) {
             self.peers.give_back(flow.remote);
             if let Some(network) = network_of(flow.remote) {
                 self.networks.give_back(network);
             }
+        } else {
+            self.openings.placement().release(flow.local_port);
         }
     }
 
@@ -427,6 +429,7 @@ impl Connections {
         let Some(Opening { purpose: Some(purpose), .. }) = self.openings.take(token) else {
             return self.insert(step, id, None, refuse);
         };
+        self.openings.placement().hold(local.port());
         // An IPv4-mapped IPv6 address represents an IPv4 address (RFC 4291 §2.5.5.2).
         let flow = |remote: SocketAddr| FlowKey {
             local: local.ip(),
@@ -485,7 +488,7 @@ impl Connections {
     }
 
     pub(super) fn on_closed(&mut self, step: &mut Step<'_>, id: ConnectionId, reason: CloseReason) {
-        self.give_back_share(id);
+        self.end_share(id);
         self.advance_or_remove(step, id, |cx, phase| events::on_closed(cx, phase, reason));
     }
 

@@ -37,6 +37,8 @@ pub(super) enum Purpose {
 pub(super) struct Opening {
     /// The core that opens it.
     core: u8,
+    /// The port, if it is given, and 0 otherwise.
+    port: u16,
     /// TCP's handshake, and MPA startup, are over by then.
     pub(super) deadline: Instant,
     /// `None` once the application has its reply.
@@ -76,6 +78,7 @@ impl Openings {
     fn insert(&mut self, opening: Opening) -> u64 {
         let token = self.next_token;
         self.next_token += 1;
+        self.placement.hold(opening.port);
         self.deadlines.change(token, Instant::NEVER, opening.unanswered_at());
         self.table.insert(token, opening);
         token
@@ -100,7 +103,7 @@ impl Openings {
             Ok(core) => core,
             Err(error) => return fail(out, queue_pairs, purpose, error),
         };
-        let token = self.insert(Opening { core, deadline, purpose: Some(purpose) });
+        let token = self.insert(Opening { core, port: port_of(local), deadline, purpose: Some(purpose) });
         queue_pairs.set_opening(&qp, token);
         let connect = Command::Connect { token, local, remote, timeout_ns, tcp, octets: request };
         out.command_core(core, connect);
@@ -122,7 +125,8 @@ impl Openings {
         };
         let timeout_ns = nanos(timeout);
         let purpose = Some(Purpose::Stream { remote, reply });
-        let token = self.insert(Opening { core, deadline: now + timeout_ns, purpose });
+        let deadline = now + timeout_ns;
+        let token = self.insert(Opening { core, port: port_of(local), deadline, purpose });
         let octets = Box::default();
         out.command_core(core, Command::Connect { token, local, remote, timeout_ns, tcp, octets });
     }
@@ -130,6 +134,7 @@ impl Openings {
     /// Removes and returns the opening `token`, which the core has completed or failed.
     pub(super) fn take(&mut self, token: u64) -> Option<Opening> {
         let opening = self.table.remove(&token)?;
+        self.placement.release(opening.port);
         self.deadlines.change(token, opening.unanswered_at(), Instant::NEVER);
         Some(opening)
     }
@@ -189,6 +194,10 @@ impl Openings {
             fail(out, queue_pairs, purpose, error);
         }
     }
+}
+
+fn port_of(local: Option<SocketAddr>) -> u16 {
+    local.map_or(0, |local| local.port())
 }
 
 fn fail(out: &mut Outbox, queue_pairs: &mut QueuePairs, purpose: Purpose, error: ConnectError) {

@@ -6,13 +6,17 @@ use std::sync::Arc;
 use crossbeam::channel::Receiver;
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::ProtectionDomainId;
-use warpline_dataplane::net::addresses::Addresses;
+use warpline_dataplane::net::addresses::{Addresses, Cidr};
 use warpline_dataplane::net::notice::Notice;
 use warpline_dataplane::qp::async_event::{AsyncEvent, AsyncEvents};
 use warpline_dataplane::qp::completion_queue::CompletionRing;
 use warpline_dataplane::qp::shared::{CompletionRings, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::QpNumber;
-use warpline_dataplane::ring::{Command, ConnectionId, Event, FlowKey, ListenAddress, Rings, Scope};
+use warpline_dataplane::ring::{
+    Command, ConnectError, ConnectionId, Event, FlowKey, ListenAddress, Rings, Scope,
+};
+use warpline_dataplane::steering::Steering;
+use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::Instant;
 
 use crate::engine::interface::reply::Reply;
@@ -23,7 +27,7 @@ use crate::engine::startup::{Initiator, Offer, Proposal, ReadsWanted, Terms};
 use crate::engine::{Engine, EngineConfig};
 use crate::vocabulary::capacity::Capacity;
 use crate::vocabulary::device::CrcPolicy;
-use crate::vocabulary::listen::ListenConfig;
+use crate::vocabulary::listen::{ListenConfig, ListenError};
 use crate::vocabulary::queue_pair::QpConfig;
 use crate::vocabulary::quota::Quotas;
 use crate::vocabulary::stream::StreamConfig;
@@ -32,9 +36,15 @@ const CONNECTIONS: u64 = 100_000;
 const PORT: u16 = 7;
 const OURS: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 18, 0, 1));
 
-/// Returns an engine that listens, and where its Requests arrive.
+/// Returns an engine of one core that listens, and where its Requests arrive.
 fn engine() -> (Engine, Receiver<Arrival>) {
-    let mut engine = Engine::new(EngineConfig {
+    let mut engine = engine_with(Placement::new(None, Addresses::new()));
+    let (_, arrived) = listen(&mut engine, PORT, None);
+    (engine, arrived)
+}
+
+fn engine_with(placement: Placement) -> Engine {
+    Engine::new(EngineConfig {
         crc: CrcPolicy::Always,
         capacity: Capacity::of(CONNECTIONS as usize),
         quotas: Quotas {
@@ -43,18 +53,22 @@ fn engine() -> (Engine, Receiver<Arrival>) {
             ..Quotas::default()
         },
         doorbells: Rings::new().doorbells.into(),
-        placement: Placement::new(None, Addresses::new()),
+        placement,
         claims: None,
         events: Arc::new(AsyncEvents::new(None)),
         random: KeyedSequence::new([1; 16]),
-    });
-    let (at, config) = (ListenAddress::everywhere(PORT), ListenConfig::default());
-    let (reply, _) = Reply::new();
+    })
+}
+
+/// Listens at a port, at one core or at all. Returns the engine's answer, and where Requests arrive.
+fn listen(engine: &mut Engine, port: u16, core: Option<u8>) -> (Result<u16, ListenError>, Receiver<Arrival>) {
+    let (at, config) = (ListenAddress::everywhere(port), ListenConfig { core, ..ListenConfig::default() });
+    let (reply, answer) = Reply::new();
     let arrivals = arrival_queue(&config);
     let arrived = arrivals.1.clone();
     engine.on_request(Instant::ZERO, Request::Listen { at, config, arrivals, notify: None, reply });
-    deliver(&mut engine);
-    (engine, arrived)
+    deliver(engine);
+    (answer.try_recv().expect("a reply"), arrived)
 }
 
 /// Returns the commands of the engine, and delivers its replies.
@@ -181,6 +195,44 @@ fn an_idle_connection_costs_control_at_most_half_a_kibibyte() {
     let each = all.bytes_current as u64 / CONNECTIONS - octets_of_shared(&completions);
     println!("an idle connection: {each} bytes of control");
     assert!(each <= OCTETS_MAX, "{each}");
+}
+
+/// A connection from a port that is given keeps the port from a listener of another core while it is being
+/// opened, and while it is open, but no longer.
+#[test]
+fn a_connection_holds_its_port_while_it_lasts() {
+    const LOCAL: u16 = 5000;
+    let mut rng = fastrand::Rng::with_seed(7);
+    let steering = Arc::new(Steering::new(2, 128, |key| rng.fill(key)));
+    let addresses = [Cidr::new(OURS, 24)].into_iter().collect();
+    let mut engine = engine_with(Placement::new(Some(steering), addresses));
+    let (local, remote) = ((OURS, LOCAL).into(), ([198, 18, 0, 2], PORT).into());
+    let now = Instant::from_nanos(1);
+    let config = StreamConfig { local: Some(local), ..StreamConfig::default() };
+    let open = |engine: &mut Engine| {
+        let (reply, opened) = Reply::new();
+        let connect = StreamRequest::Connect { remote, config, reply };
+        engine.on_request(now, Request::Stream(connect));
+        let command = (0..2).find_map(|core| Some((core, engine.next_command(core)?)));
+        let Some((core, Command::Connect { token, .. })) = command else { panic!("a core opens it") };
+        (core, token, opened)
+    };
+    let refused = Err(ListenError::OtherCore(LOCAL));
+
+    let (core, token, _opened) = open(&mut engine);
+    assert_eq!(listen(&mut engine, LOCAL, Some(0)).0, refused);
+    let error = ConnectError::Closed(CloseReason::Refused);
+    engine.on_event(now, core, Event::ConnectFailed { token, error });
+    deliver(&mut engine);
+
+    let (core, token, opened) = open(&mut engine);
+    let connection = ConnectionId::from_bits(u64::from(core) << 24);
+    engine.on_event(now, core, Event::Connected { token, connection, local, rdma_option: false });
+    deliver(&mut engine);
+    assert!(matches!(opened.try_recv(), Ok(Ok(_))));
+    assert_eq!(listen(&mut engine, LOCAL, Some(1)).0, refused);
+    engine.on_event(now, core, Event::Closed { connection, reason: CloseReason::Finished });
+    assert_eq!(listen(&mut engine, LOCAL, Some(1)).0, Ok(LOCAL));
 }
 
 /// All cores find out that their adapter differs; applications are told once.
