@@ -13,7 +13,7 @@ use super::outbox::Outbox;
 use crate::vocabulary::core_set::CoreSet;
 
 /// How long an application waits for a report of one of several cores. What a core has not answered by then
-/// is left out.
+/// is left out, and the core is asked nothing more before it has: no commands pile up.
 const PATIENCE_NS: u64 = SECOND;
 
 /// Counters that an application waits for.
@@ -31,9 +31,9 @@ struct Waiting {
     until: Instant,
 }
 
-/// What one core is asked for. It answers in the order in which it is asked.
+/// What applications wait for at one core, which answers in the order in which it is asked.
 #[derive(Default)]
-struct Asked {
+struct Awaited {
     /// The states of connections, in the order of asking.
     connections: VecDeque<Waiting>,
     /// Answers that nobody waits for any more, which come first.
@@ -41,26 +41,35 @@ struct Asked {
     overdue_statistics: usize,
 }
 
+impl Awaited {
+    /// Returns true if the core has not answered in time, and has not since.
+    const fn is_late(&self) -> bool {
+        self.overdue_connections + self.overdue_statistics > 0
+    }
+}
+
 /// The reports that applications wait for.
 pub(super) struct Reports {
     /// In the order of asking.
     gatherings: VecDeque<Gathering>,
     /// By core.
-    cores: Box<[Asked]>,
+    cores: Box<[Awaited]>,
 }
 
 impl Reports {
     pub(super) fn new(cores: u8) -> Self {
-        Self { gatherings: VecDeque::new(), cores: (0..cores).map(|_| Asked::default()).collect() }
+        Self { gatherings: VecDeque::new(), cores: (0..cores).map(|_| Awaited::default()).collect() }
     }
 
     /// Asks all cores for their counters.
     pub(super) fn statistics(&mut self, now: Instant, out: &mut Outbox, reply: Reply<CoreStatistics>) {
-        let awaited = out.alive();
+        let asked = out.alive().iter().filter(|core| !self.cores[usize::from(*core)].is_late());
+        let awaited = asked.fold(CoreSet::EMPTY, CoreSet::with);
         out.command_each(awaited, || Command::ReportStatistics);
         let until = until(now, out);
         let statistics = vec![None; out.cores().into()];
         self.gatherings.push_back(Gathering { reply, statistics, awaited, until });
+        self.reply_to_complete(out);
     }
 
     /// Asks the core of a connection for its state.
@@ -71,11 +80,11 @@ impl Reports {
         connection: ConnectionId,
         reply: Reply<Option<Snapshot>>,
     ) {
-        if !out.alive().contains(connection.core()) {
+        let core = &mut self.cores[usize::from(connection.core())];
+        if !out.alive().contains(connection.core()) || core.is_late() {
             return out.reply(reply, None);
         }
-        let waiting = Waiting { reply, until: until(now, out) };
-        self.cores[usize::from(connection.core())].connections.push_back(waiting);
+        core.connections.push_back(Waiting { reply, until: until(now, out) });
         out.command(connection, Command::ReportConnection { connection });
     }
 
@@ -91,11 +100,11 @@ impl Reports {
     }
 
     pub(super) fn on_connection(&mut self, out: &mut Outbox, core: u8, report: Option<Snapshot>) {
-        let asked = &mut self.cores[usize::from(core)];
-        if is_overdue(&mut asked.overdue_connections) {
+        let awaited = &mut self.cores[usize::from(core)];
+        if is_overdue(&mut awaited.overdue_connections) {
             return;
         }
-        if let Some(waiting) = asked.connections.pop_front() {
+        if let Some(waiting) = awaited.connections.pop_front() {
             out.reply(waiting.reply, report);
         }
     }
@@ -122,7 +131,7 @@ impl Reports {
     /// Returns when the first application waits no longer.
     pub(super) fn next_deadline(&self) -> Instant {
         let statistics = self.gatherings.front().map(|gathering| gathering.until);
-        let connections = self.cores.iter().filter_map(|asked| Some(asked.connections.front()?.until));
+        let connections = self.cores.iter().filter_map(|awaited| Some(awaited.connections.front()?.until));
         connections.chain(statistics).min().unwrap_or(Instant::NEVER)
     }
 
@@ -134,9 +143,9 @@ impl Reports {
             }
             out.reply(gathering.reply, gathering.statistics);
         }
-        for asked in &mut self.cores {
-            while let Some(waiting) = asked.connections.pop_front_if(|waiting| waiting.until <= now) {
-                asked.overdue_connections += 1;
+        for awaited in &mut self.cores {
+            while let Some(waiting) = awaited.connections.pop_front_if(|waiting| waiting.until <= now) {
+                awaited.overdue_connections += 1;
                 out.reply(waiting.reply, None);
             }
         }
@@ -144,7 +153,7 @@ impl Reports {
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.gatherings.is_empty() && self.cores.iter().all(|asked| asked.connections.is_empty())
+        self.gatherings.is_empty() && self.cores.iter().all(|awaited| awaited.connections.is_empty())
     }
 }
 
@@ -184,6 +193,11 @@ mod tests {
         statistics
     }
 
+    /// Returns how many commands `core` is sent, and sends them.
+    fn commands(out: &mut Outbox, core: u8) -> usize {
+        std::iter::from_fn(|| out.next_command(core)).count()
+    }
+
     /// Returns how many starts each core has counted.
     fn starts(receiver: &Receiver<CoreStatistics>) -> Option<Vec<Option<u64>>> {
         let of_core = |statistics: Option<Statistics>| statistics.map(|counters| counters.starts_refused);
@@ -195,22 +209,46 @@ mod tests {
     fn a_late_report_is_not_the_next_one() {
         let (mut reports, mut out) = (Reports::new(2), Outbox::new(2));
         let now = Instant::from_nanos(1);
-        let first = ask(&mut reports, now, &mut out);
+        let [first, second] = [0; 2].map(|_| ask(&mut reports, now, &mut out));
         reports.on_statistics(&mut out, 1, counters(10));
+        reports.on_statistics(&mut out, 1, counters(11));
         let late = now + PATIENCE_NS;
         assert_eq!(reports.next_deadline(), late);
         reports.on_time(late, &mut out);
         deliver(&mut out);
         assert_eq!(starts(&first), Some(vec![None, Some(10)]));
+        assert_eq!(starts(&second), Some(vec![None, Some(11)]));
+        assert_eq!(commands(&mut out, 0), 2);
+        assert_eq!(commands(&mut out, 1), 2);
 
-        let second = ask(&mut reports, late, &mut out);
-        reports.on_statistics(&mut out, 1, counters(11));
+        // Nothing piles up for it, and nobody waits for it.
+        let third = ask(&mut reports, late, &mut out);
         reports.on_statistics(&mut out, 0, counters(20));
+        reports.on_statistics(&mut out, 1, counters(12));
         deliver(&mut out);
-        assert_eq!(starts(&second), None);
+        assert_eq!(starts(&third), Some(vec![None, Some(12)]));
+        assert_eq!((commands(&mut out, 0), commands(&mut out, 1)), (0, 1));
+
         reports.on_statistics(&mut out, 0, counters(21));
+        let fourth = ask(&mut reports, late, &mut out);
+        reports.on_statistics(&mut out, 0, counters(22));
+        reports.on_statistics(&mut out, 1, counters(13));
         deliver(&mut out);
-        assert_eq!(starts(&second), Some(vec![Some(21), Some(11)]));
+        assert_eq!(starts(&fourth), Some(vec![Some(22), Some(13)]));
+        assert!(reports.is_empty());
+    }
+
+    /// With every core late the answer comes at once.
+    #[test]
+    fn nobody_waits_for_cores_that_are_late() {
+        let (mut reports, mut out) = (Reports::new(2), Outbox::new(2));
+        let now = Instant::from_nanos(1);
+        let _first = ask(&mut reports, now, &mut out);
+        let late = now + PATIENCE_NS;
+        reports.on_time(late, &mut out);
+        let second = ask(&mut reports, late, &mut out);
+        deliver(&mut out);
+        assert_eq!(starts(&second), Some(vec![None, None]));
         assert!(reports.is_empty());
     }
 
@@ -231,12 +269,17 @@ mod tests {
         assert!(matches!(first.try_recv(), Ok(None)));
 
         let second = ask(&mut reports, late, &mut out);
+        deliver(&mut out);
+        assert!(matches!(second.try_recv(), Ok(None)), "it is asked nothing more");
+        assert_eq!(commands(&mut out, 1), 1);
+        reports.on_connection(&mut out, 1, None);
+
+        let third = ask(&mut reports, late, &mut out);
+        deliver(&mut out);
+        assert!(third.try_recv().is_err());
         reports.on_connection(&mut out, 1, None);
         deliver(&mut out);
-        assert!(second.try_recv().is_err());
-        reports.on_connection(&mut out, 1, None);
-        deliver(&mut out);
-        assert!(second.try_recv().is_ok());
+        assert!(third.try_recv().is_ok());
         assert!(reports.is_empty());
     }
 }

@@ -152,8 +152,8 @@ impl Device {
         Ok(sum)
     }
 
-    /// Returns the counters of each core; `None` for one that has not answered for a second, or is polled no
-    /// more. The only core of a device is waited for.
+    /// Returns the counters of each core; `None` for one that has not answered for a second, or not yet what it
+    /// was asked before, or is polled no more. The only core of a device is waited for.
     ///
     /// # Errors
     ///
