@@ -19,6 +19,7 @@ use crate::limits;
 use crate::memory::Claims;
 use crate::qp::shared::Doorbells;
 use crate::steering::Steering;
+use crate::tally;
 use crate::time::Instant;
 use crate::wire::flow::Flow;
 
@@ -185,8 +186,14 @@ impl<F> Place<F> {
             return Err(frame);
         }
         rings.to.push(frame).map_err(|rtrb::PushError::Full(frame)| frame)?;
-        self.unrung |= 1 << core;
+        self.record_push(core);
         Ok(())
+    }
+
+    /// Notes that a ring to `core` has more, which is to be announced.
+    fn record_push(&mut self, core: u8) {
+        tally::record_shared_write();
+        self.unrung |= 1 << core;
     }
 
     /// Takes frames to the device's addresses from other cores, as many as `burst` has room for. The senders
@@ -260,17 +267,21 @@ impl<F> Place<F> {
     pub(super) fn send_to_replica(&mut self, core: u8, note: HostNote) -> bool {
         let NoteRings::HostCore(rings) = &mut self.notes else { return true };
         let Some((to, _)) = rings.get_mut(usize::from(core).wrapping_sub(1)) else { return true };
-        let is_sent = to.push(note).is_ok();
-        self.unrung |= u64::from(is_sent) << core;
-        is_sent || to.is_abandoned()
+        if to.push(note).is_err() {
+            return to.is_abandoned();
+        }
+        self.record_push(core);
+        true
     }
 
     /// Sends a note to the host core. Returns false if there is no room: it is to be sent later.
     pub(super) fn send_to_host_core(&mut self, note: ReplicaNote) -> bool {
         let NoteRings::Replica(to, _) = &mut self.notes else { return true };
-        let is_sent = to.push(note).is_ok();
-        self.unrung |= u64::from(is_sent) << HOST_CORE;
-        is_sent || to.is_abandoned()
+        if to.push(note).is_err() {
+            return to.is_abandoned();
+        }
+        self.record_push(HOST_CORE);
+        true
     }
 
     /// Returns true if notes that have found no room are to be pushed again.
