@@ -30,11 +30,6 @@ impl ChangeId {
         Self { slot, ..self }
     }
 
-    /// Returns its number among all of the device.
-    pub(crate) const fn number(self) -> u32 {
-        self.number
-    }
-
     /// Returns the slot of the queue pair at the core of the work request.
     pub(crate) const fn slot(self) -> u32 {
         self.slot

@@ -17,7 +17,7 @@ use super::shared::SharedQp;
 use super::work::Status;
 use super::wqe::Wqe;
 use crate::limits;
-use crate::memory::{STag, prefetch};
+use crate::memory::{ChangeId, STag, prefetch};
 use crate::mpa;
 use crate::mpa::enhanced::{ReadyToReceive, Rtr};
 use crate::wire::ddp::{self, DDP_VERSION};
@@ -61,6 +61,8 @@ pub struct Sender {
     after_close: Option<Box<Wqe>>,
     /// The buffer of the peer's indication that was answered, if it was an RDMA Read: a stream has one.
     answered: (STag, u64),
+    /// The change by the oldest request that other cores are to follow: it completes when they have.
+    change: Option<ChangeId>,
 }
 
 impl Sender {
@@ -80,6 +82,7 @@ impl Sender {
             answered: (STag::default(), 0),
             terminate: None,
             terminate_queued: false,
+            change: None,
         }
     }
 

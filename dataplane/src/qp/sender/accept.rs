@@ -168,7 +168,7 @@ impl Sender {
     fn carry_out_front(&mut self, shared: &SharedQp, stags: &mut StagTable, reads: &Reads) -> CarriedOut {
         let Some(entry) = self.entries.front_mut() else { return CarriedOut::Nothing };
         let fenced = entry.request.fenced() && !reads.outbound.is_empty();
-        let waits = fenced || entry.response.is_some() || self.queued > 0;
+        let waits = fenced || self.change.is_some() || self.queued > 0;
         if waits || entry.status != Status::Success || self.terminate.is_some() {
             return CarriedOut::Nothing;
         }
@@ -179,7 +179,7 @@ impl Sender {
             }
             Ok(Reach::OtherCores(mut change)) => {
                 change.id = change.id.by(shared.home().map_or(0, |home| home.slot));
-                entry.response = Some(change.id.number());
+                self.change = Some(change.id);
                 CarriedOut::Elsewhere(change)
             }
             Err(status) => {
@@ -189,7 +189,7 @@ impl Sender {
         }
     }
 
-    /// Ends the change of the next request, which other cores have followed, or could not. One that was
+    /// Ends the change of the oldest request, which other cores have followed, or could not. One that was
     /// flushed meanwhile is gone.
     pub fn end_change(
         &mut self,
@@ -198,14 +198,16 @@ impl Sender {
         shared: &SharedQp,
         stags: &mut StagTable,
     ) {
-        let Some(entry) = self.entries.front_mut().filter(|entry| !entry.sends_message()) else { return };
-        if entry.response != Some(id.number()) || entry.status != Status::Success {
+        if self.change.take_if(|change| *change == id).is_none() {
             return;
         }
-        entry.response = None;
         match result {
             Ok(()) => self.finish_front(shared, stags, Status::Success),
-            Err(_) => entry.status = Status::LocalProtection,
+            Err(_) => {
+                if let Some(entry) = self.entries.front_mut() {
+                    entry.status = Status::LocalProtection;
+                }
+            }
         }
     }
 }

@@ -153,6 +153,7 @@ impl Sender {
             }
         }
         self.flush_posted(shared);
+        self.change = None;
         (self.acknowledged, self.queued, self.offset) = (0, 0, 0);
         self.provider_message = None;
     }
