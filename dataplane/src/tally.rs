@@ -3,8 +3,8 @@
 //! *Visits* are of connections, queue pairs, timers and STags: no poll looks at all of them. *Shared writes*
 //! are to lines that other cores of the device use: of what is pushed into the rings between cores, of bursts
 //! that are taken from those of frames to hand over, of the bits that announce what was pushed, and of claims
-//! to STags. No other structure is written by several cores, but queues that an application shares among them:
-//! cores with queues of their own write none for a message.
+//! to STags. No other structure is written by several cores, except queues that an application shares among
+//! them: cores with queues of their own write none for a message.
 
 #[cfg(feature = "testing")]
 use core::cell::Cell;

@@ -19,7 +19,7 @@ IN_RELEASE = frozenset(
         ("no-checksums-1500", "writer"),
         # Each change of the marks is acknowledged by itself (RFC 8257 §3.2).
         ("marks-1500", "target"),
-        # In each burst a segment is kept beyond a gap, reported in a SACK block, and taken out: 80 of the 143
+        # In each burst a segment is kept beyond a gap, reported in a SACK block, and taken out: 80 of the 141
         # instructions that the plain case lacks.
         ("sack-1500", "target"),
         # FPDUs after the first of a message are sent in a loop of their own (core/transmit.rs); segments of a

@@ -100,7 +100,7 @@ pub struct Worker<'c> {
 }
 
 impl Worker<'_> {
-    /// Follows the course to its end. The cores are polled no more then.
+    /// Follows the course to its end. The cores are no longer polled then.
     ///
     /// # Errors
     ///

@@ -1,10 +1,10 @@
 //! Changes of what memory grants, by work requests, that other cores have to follow.
 //!
 //! A work request at core 0 invalidates memory that cores 1 and 2 have too. Core 0 reports the change, the
-//! others are asked to follow, and when both have answered, the request is complete. The same holds for memory
-//! that is registered anew for all streams of its domain. There a core may have to refuse, because sends still
-//! read by the last name: then the registration is taken back at all cores before its request fails. A core
-//! that does not answer in time makes the request fail too; it follows when it is polled again.
+//! others are asked to follow, and when both have answered, the request is complete. The same holds for
+//! memory that is registered anew for all streams of its domain. There a core may have to refuse, because
+//! sends still read by the last name: then the registration is taken back at all cores before its request
+//! fails. A core that does not answer in time makes the request fail too; it follows when it is polled again.
 
 use warpline_dataplane::memory::{BindError, ChangeId, ChangeResult, Claims, GrantChange};
 use warpline_dataplane::ring::Command;
@@ -20,7 +20,7 @@ const PATIENCE_NS: u64 = 5 * SECOND;
 
 /// A change that is under way.
 struct Change {
-    /// The core of the work request; `None` once it is polled no more.
+    /// The core of the work request; `None` once it is no longer polled.
     origin: Option<u8>,
     /// What is granted and not taken back.
     what: GrantChange,
@@ -136,8 +136,8 @@ impl Changes {
         Some(change.what)
     }
 
-    /// Returns the changes that wait for a core which is polled no more. Those of its own work requests go on
-    /// at the others.
+    /// Returns the changes that wait for a core which is no longer polled. Those of its own work requests go
+    /// on at the others.
     pub(super) fn on_core_ended(&mut self, core: u8) -> Vec<ChangeId> {
         for change in self.table.values_mut() {
             change.origin = change.origin.filter(|origin| *origin != core);

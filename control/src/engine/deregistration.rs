@@ -42,7 +42,7 @@ enum Phase {
     /// The next attempt.
     Pausing,
     /// The answer of the only core that has the memory.
-    Asked(u8),
+    Awaiting(u8),
     /// Whether anything uses the memory.
     Probing {
         /// Those that have not answered.
@@ -136,7 +136,7 @@ impl Deregistration {
             return self.remove(cores);
         }
         if let Some(core) = cores.only() {
-            self.phase = Phase::Asked(core);
+            self.phase = Phase::Awaiting(core);
             return Step::Deregister(core);
         }
         self.phase = Phase::Probing { awaited: cores, is_used: false };
@@ -162,8 +162,8 @@ impl Deregistration {
         self.kept = result.err().or(self.kept);
         match &mut self.phase {
             // Another core was given the memory meanwhile.
-            Phase::Asked(asked) if *asked == core && result.is_ok() => self.remove(cores),
-            Phase::Asked(asked) if *asked == core => self.pause(now),
+            Phase::Awaiting(asked) if *asked == core && result.is_ok() => self.remove(cores),
+            Phase::Awaiting(asked) if *asked == core => self.pause(now),
             Phase::Removing(awaited) => {
                 *awaited = awaited.without(core);
                 let is_next = awaited.is_empty();
@@ -171,7 +171,7 @@ impl Deregistration {
             }
             // It has ended, or answers what an earlier attempt has asked it.
             Phase::Probing { .. } => self.on_probed(now, core, self.attempt, result, cores),
-            Phase::Asked(_) | Phase::Pausing => Step::Wait,
+            Phase::Awaiting(_) | Phase::Pausing => Step::Wait,
         }
     }
 
@@ -229,7 +229,7 @@ impl Deregistration {
             (None, Phase::Probing { awaited, .. } | Phase::Removing(awaited)) => {
                 DeregisterOutcome::Unanswered(awaited)
             }
-            (None, Phase::Asked(_) | Phase::Pausing) => DeregisterOutcome::Unanswered(cores),
+            (None, Phase::Awaiting(_) | Phase::Pausing) => DeregisterOutcome::Unanswered(cores),
         }
     }
 }

@@ -257,7 +257,7 @@ impl Engine {
         self.reports.on_time(now, &mut self.out);
     }
 
-    /// Handles the end of a core: it is polled no more. Its queue pairs and streams fail, and those of the
+    /// Handles the end of a core: it is no longer polled. Its queue pairs and streams fail, and those of the
     /// others go on.
     pub(crate) fn on_core_ended(&mut self, now: Instant, core: u8) {
         let Self { out, registrations, queue_pairs, connections, .. } = self;
@@ -302,8 +302,8 @@ impl Engine {
             || !self.connections.is_empty()
     }
 
-    /// Stops the engine when the core is polled no more: queue pairs and streams fail, so that no application
-    /// waits for them.
+    /// Stops the engine when the core is no longer polled: queue pairs and streams fail, so that no
+    /// application waits for them.
     pub(crate) fn stop(&mut self) {
         self.events.report(AsyncEvent::DeviceFatal);
         self.queue_pairs.fail_all();

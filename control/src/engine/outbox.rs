@@ -45,7 +45,7 @@ impl Outbox {
         self.command_core(connection.core(), command);
     }
 
-    /// Queues a command for a core, unless that is polled no more.
+    /// Queues a command for a core, unless that is no longer polled.
     pub(super) fn command_core(&mut self, core: u8, command: Command) {
         if self.alive.contains(core) {
             self.commands[usize::from(core)].push_back(command);
@@ -78,7 +78,7 @@ impl Outbox {
         self.commands[usize::from(core)].push_front(command);
     }
 
-    /// Drops the commands for a core that is polled no more.
+    /// Drops the commands for a core that is no longer polled.
     pub(super) fn remove_core(&mut self, core: u8) {
         self.alive = self.alive.without(core);
         self.commands[usize::from(core)].clear();

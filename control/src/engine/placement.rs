@@ -22,8 +22,8 @@ pub(crate) struct Placement {
     addresses: Addresses,
     /// The core whose turn it is.
     next: u8,
-    /// The core of each port that had a listener; `None` for all cores. It stays: connections of the port, and
-    /// what is left of them in TIME-WAIT, are where they are.
+    /// The core of each port that had a listener; `None` for all cores. It stays: connections of the port,
+    /// and what is left of them in TIME-WAIT, are where they are.
     listeners: HashMap<u16, Option<u8>>,
     /// The number of connections that this end has opened, or is opening, from each port that a listener of
     /// one core may have.
@@ -59,7 +59,7 @@ impl Placement {
             }
         }
         let Some(steering) = &self.steering else { return Ok(()) };
-        // The connections of a core that is polled no more have ended with it.
+        // The connections of a core that is no longer polled have ended with it.
         let has_ended = |before: &Option<u8>| before.is_some_and(|before| !polled.contains(before));
         match self.listeners.get(&port).filter(|before| !has_ended(before)) {
             Some(before) if *before != core => return Err(ListenError::OtherCore(port)),
@@ -101,8 +101,8 @@ impl Placement {
         Ok(owner)
     }
 
-    /// Counts a connection that this end opens from `port`: the peer's segments to it are not taken to another
-    /// core meanwhile.
+    /// Counts a connection that this end opens from `port`: the peer's segments to it are not taken to
+    /// another core meanwhile.
     pub(super) fn hold(&mut self, port: u16) {
         if may_be_of_one_core(port) {
             *self.opened.entry(port).or_default() += 1;

@@ -99,7 +99,7 @@ impl QueuePair {
         self.operation.disconnect_within_ns.map(NonZeroU64::get)
     }
 
-    /// Has its core destroy it; any core if none has it. Returns false if its core is polled no more.
+    /// Has its core destroy it; any core if none has it. Returns false if its core is no longer polled.
     fn destroy(&mut self, out: &mut Outbox) -> bool {
         let core = *self.core.get_or_insert_with(|| out.any_core());
         out.command_core(core, Command::DestroyQp(self.shared.clone()));
@@ -263,7 +263,7 @@ impl QueuePairs {
         }
     }
 
-    /// Fails all queue pairs: the core is polled no more, and nothing that was posted will complete.
+    /// Fails all queue pairs: the core is no longer polled, and nothing that was posted will complete.
     pub(super) fn fail_all(&mut self) {
         for qp in self.entries.values() {
             qp.shared.abandon();
@@ -307,7 +307,7 @@ impl QueuePairs {
 
     /// Removes a queue pair whose owner has dropped it. `closing` says that its connection ends by itself in
     /// an orderly way: what was posted before the FIN is then still delivered, and the buffers stay
-    /// registered as long. Returns false if it is gone at once: its core is polled no more.
+    /// registered as long. Returns false if it is gone at once: its core is no longer polled.
     pub(super) fn destroy(
         &mut self,
         now: Instant,
@@ -347,7 +347,7 @@ impl QueuePairs {
         without
     }
 
-    /// Fails the queue pairs of a core that is polled no more. Returns those that it was to destroy.
+    /// Fails the queue pairs of a core that is no longer polled. Returns those that it was to destroy.
     pub(super) fn on_core_ended(&mut self, core: u8) -> Vec<QpNumber> {
         let mut gone = Vec::new();
         for (number, qp) in self.entries.iter().filter(|(_, qp)| qp.core == Some(core)) {

@@ -404,7 +404,7 @@ impl Registrations {
     fn attempt(&mut self, now: Instant, out: &mut Outbox, stag: STag) {
         let Some(entry) = self.entries.get_mut(&stag) else { return };
         let State::Deregistering(deregistration) = &mut entry.state else { return };
-        // A core that is polled no more reads and writes nothing.
+        // A core that is no longer polled reads and writes nothing.
         entry.cores = entry.cores.and(out.alive());
         self.attempt = self.attempt.wrapping_add(1);
         let step = deregistration.begin(entry.cores, self.attempt);
@@ -539,7 +539,7 @@ impl Registrations {
         }
     }
 
-    /// Counts a core that is polled no more as one that has answered: it reads and writes nothing.
+    /// Counts a core that is no longer polled as one that has answered: it reads and writes nothing.
     pub(super) fn on_core_ended(&mut self, now: Instant, out: &mut Outbox, core: u8) {
         let mut stags: Vec<u32> = self
             .entries

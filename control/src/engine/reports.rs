@@ -109,7 +109,7 @@ impl Reports {
         }
     }
 
-    /// Answers for a core that is polled no more.
+    /// Answers for a core that is no longer polled.
     pub(super) fn on_core_ended(&mut self, out: &mut Outbox, core: u8) {
         for gathering in &mut self.gatherings {
             gathering.awaited = gathering.awaited.without(core);

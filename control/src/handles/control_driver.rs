@@ -116,7 +116,7 @@ impl ControlDriver {
     }
 
     /// Returns true if the device serves no more: the last handle is gone and its connections are closed, or
-    /// the core is polled no more.
+    /// the core is no longer polled.
     pub fn is_over(&self) -> bool {
         self.control.is_over()
     }

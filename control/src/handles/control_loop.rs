@@ -37,7 +37,7 @@ impl DeviceFlags {
         CoreSet::from_bits(self.driven.load(Ordering::Acquire))
     }
 
-    /// Records that `core` is polled no more.
+    /// Records that `core` is no longer polled.
     pub(crate) fn clear_driven(&self, core: u8) {
         self.driven.fetch_and(!CoreSet::EMPTY.with(core).to_bits(), Ordering::Release);
     }

@@ -8,8 +8,8 @@ use super::clock::now;
 use super::control_loop::{ControlLoop, Round};
 use super::control_waker::ControlWaker;
 
-/// Serves until the last handle of the device is dropped and its connections are closed, or the core is
-/// polled no more. Sleeps while there is nothing to do: a request wakes the thread by `waker`, and the driver
+/// Serves until the last handle of the device is dropped and its connections are closed, or the core is no
+/// longer polled. Sleeps while there is nothing to do: a request wakes the thread by `waker`, and the driver
 /// of the core does after a poll with events.
 pub(super) fn run(mut control: ControlLoop, waker: &ControlWaker) {
     waker.register_thread();

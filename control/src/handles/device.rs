@@ -134,7 +134,7 @@ impl Device {
         self.context.events.lost()
     }
 
-    /// Returns how many cores the device has, those that are polled no more included.
+    /// Returns how many cores the device has, those that are no longer polled included.
     pub fn cores(&self) -> u8 {
         self.context.cores
     }
@@ -152,8 +152,8 @@ impl Device {
         Ok(sum)
     }
 
-    /// Returns the counters of each core; `None` for one that has not answered for a second, or not yet what it
-    /// was asked before, or is polled no more. The only core of a device is waited for.
+    /// Returns the counters of each core; `None` for one that has not answered for a second, or not yet what
+    /// it was asked before, or is no longer polled. The only core of a device is waited for.
     ///
     /// # Errors
     ///

@@ -177,7 +177,7 @@ pub enum ConnectError {
     /// The [local address](ConnectConfig::local) is none of the device's.
     #[error("the local address is none of the device's: choose one of those it was started with")]
     NoAddress,
-    /// The device has no such [core](ConnectConfig::core), or it is polled no more.
+    /// The device has no such [core](ConnectConfig::core), or it is no longer polled.
     #[error("the device has no core {core} that is polled: choose another, or none")]
     NoCore {
         /// The core.

@@ -85,7 +85,7 @@ pub enum ListenError {
     /// The address is none of the device's.
     #[error("{0} is no address of the device: choose one of those it was started with")]
     NoAddress(IpAddr),
-    /// The device has no such [core](ListenConfig::core), or it is polled no more.
+    /// The device has no such [core](ListenConfig::core), or it is no longer polled.
     #[error("the device has no core {core} that is polled: choose another, or none")]
     NoCore {
         /// The core.

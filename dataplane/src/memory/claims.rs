@@ -84,9 +84,9 @@ enum Spread {
     SeveralCores,
 }
 
-/// The word of a slot: the key in bits 0 to 15, the core in bits 16 to 23, the kind of holder in bits 24 to 26,
-/// the spread in bits 27 and 28, the number of the grant in bits 29 to 31, the windows in bits 32 to 47 and the
-/// slot below in bits 48 to 63. A slot that is not in use has zeros.
+/// The word of a slot: the key in bits 0 to 15, the core in bits 16 to 23, the kind of holder in bits 24 to
+/// 26, the spread in bits 27 and 28, the number of the grant in bits 29 to 31, the windows in bits 32 to 47
+/// and the slot below in bits 48 to 63. A slot that is not in use has zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Claim {
     key: u16,
@@ -227,7 +227,7 @@ impl Claims {
         });
     }
 
-    /// Frees the slot of `stag` if `core` holds it, or is to unbind the window, which is polled no more.
+    /// Frees the slot of `stag` if `core`, which is no longer polled, holds it or is to unbind the window.
     pub fn end_core(&self, stag: STag, core: u8) {
         self.update(stag, |claim| if claim.holder == Holder::Core(core) { claim.free() } else { claim });
         self.unbind(stag, core);

@@ -113,9 +113,9 @@ impl fmt::Display for AsyncEvent {
                 write!(f, "shared receive queue {}: fewer receives than its limit", srq.0)
             }
             Self::CompletionQueueOverflow { cq } => write!(f, "completion queue {}: no entry was left", cq.0),
-            Self::DeviceFatal => f.write_str("the device is polled no more"),
+            Self::DeviceFatal => f.write_str("the device is no longer polled"),
             Self::CoreEnded { core } => {
-                write!(f, "core {core} is polled no more: its connections have failed")
+                write!(f, "core {core} is no longer polled: its connections have failed")
             }
             Self::AdapterDiffers => f.write_str(
                 "the adapter brings segments to other cores than it was asked to, and the cores sort them \

@@ -174,7 +174,7 @@ pub extern "C" fn warpline_event_text(event: u32) -> *const c_char {
         WARPLINE_EVENT_ADDRESS_ABANDONED => c"device: another station has an address, which is given up",
         WARPLINE_EVENT_PARTIAL_CHECKSUM => c"device: segments come without TCP checksums and are dropped",
         WARPLINE_EVENT_OVERSIZED_PACKET => c"device: packets longer than the MTU are cut and dropped",
-        WARPLINE_EVENT_CORE_ENDED => c"device: a core is polled no more",
+        WARPLINE_EVENT_CORE_ENDED => c"device: a core is no longer polled",
         WARPLINE_EVENT_ADAPTER_DIFFERS => c"device: its adapter brings segments to other cores",
         WARPLINE_EVENT_OTHER => c"another event",
         _ => c"unknown event",
@@ -196,7 +196,7 @@ mod tests {
                 AsyncEvent::CoreEnded { core: 3 },
                 WARPLINE_EVENT_CORE_ENDED,
                 3,
-                "device: a core is polled no more",
+                "device: a core is no longer polled",
             ),
             (
                 AsyncEvent::AdapterDiffers,

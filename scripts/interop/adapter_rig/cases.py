@@ -20,7 +20,7 @@ from rig.cores import judge_shares
 from rig.crowds import CROWD as CROWD_PROGRAM
 from rig.networks import PEER, PORT, eal_memory
 from rig.pings import RPING
-from rig.processes import NotHere, Process, RigError, command
+from rig.processes import NotHere, Process, RigError, command, require_equal
 
 from .adapters import Adapter
 
@@ -89,6 +89,16 @@ class Rig:
     def results(self) -> list[dict[str, Any]]:
         """What the benchmark in the guest has written."""
         return all_parsed(self.run(f"cat {_RESULT} && rm {_RESULT}"), "the benchmark in the guest")
+
+    def start_reporting(self, line: str) -> None:
+        """The benchmark in the guest, of whose result nothing is there yet."""
+        self.run(f"rm -f {_RESULT}")
+        self.shell.start(f"warpline-bench {line} --json {_RESULT}")
+
+    def await_results(self) -> list[dict[str, Any]]:
+        """What the benchmark has written once it is through."""
+        self.run(f"until [ -s {_RESULT} ]; do sleep 0.1; done")
+        return self.results()
 
     def result(self) -> dict[str, Any]:
         """The same, where it is about one thing."""
@@ -220,12 +230,11 @@ def kernel_pings(rig: Rig) -> str:
     """The same the other way: we listen in the guest."""
     rig.give_link_to_kernel(MTU, owns_address=True)
     line = f"--listen {INSIDE}:{PORT} --size {PING_OCTETS} --clients 1 --device {rig.device()}"
-    rig.shell.start(f"warpline-bench ping {line} --json {_RESULT}")
+    rig.start_reporting(f"ping {line}")
     words = ["--size", str(PING_OCTETS), "--count", str(PINGS), "--timeout", str(SECONDS)]
     client = rig.start([str(RPING), "--connect", f"{INSIDE}:{PORT}", *words])
     made = client.report()["pings"]
-    rig.run(f"until [ -s {_RESULT} ]; do sleep 0.1; done")
-    require_pings(made, rig.result()["pings"])
+    require_pings(made, rig.await_results()[0]["pings"])
     return f"{PINGS} pings of {PING_OCTETS} bytes, compared"
 
 
@@ -275,16 +284,16 @@ def exchange_files(rig: Rig, option: str, device: str, mtu: int = MTU) -> dict[s
     # A warning may stand after the report.
     reports = [text for text in said.splitlines() if text.startswith("{")]
     told, our = peer.report(), parsed("".join(reports[-1:]), "warpline-tools exchange")
-    require_same("what we sent", our["sent_sha256"], told["received_sha256"], sha256(received))
-    require_same("what we received", sha256(file), told["sent_sha256"], our["received_sha256"])
-    require_same("bad checksums of TCP", 0, rig.counter("Tcp", "InCsumErrors") - bad)
+    require_equal("what we sent", our["sent_sha256"], told["received_sha256"], sha256(received))
+    require_equal("what we received", sha256(file), told["sent_sha256"], our["received_sha256"])
+    require_equal("bad checksums of TCP", 0, rig.counter("Tcp", "InCsumErrors") - bad)
     return our
 
 
-def require_same(what: str, *values: object) -> None:
-    """Fails unless all are the same."""
-    if len(set(values)) != 1:
-        raise RigError(f"{what}: {' / '.join(map(str, values))}")
+def require_success(server: Process) -> None:
+    """Our stack outside has ended well."""
+    if server.wait() != 0:
+        raise RigError(f"the other end failed: {server.errors}")
 
 
 def ping_ours(rig: Rig) -> str:
@@ -295,6 +304,7 @@ def ping_ours(rig: Rig) -> str:
     line = f"--size {PING_OCTETS} --count {PINGS} --device {rig.device()} --json {_RESULT}"
     rig.run(f"warpline-bench ping {OUTSIDE}:{PORT} {line}")
     found = rig.result()
+    require_success(server)
     require_pings(found["pings"])
     return f"{PINGS} pings of {PING_OCTETS} bytes, compared"
 
@@ -308,13 +318,14 @@ def writes(*more: str, super_frames: bool = False) -> Callable[[Rig], str]:
         rig.give_link_to_kernel(MTU, owns_address=False)
         server = _start_target(rig, super_frames)
         line = f"{_WRITES_LINE} --iters {WRITES} --bidirectional {' '.join(more)}"
-        rig.run(f"warpline-bench write-bw {OUTSIDE}:{PORT} {line} --device {rig.device(MTU, super_frames)}")
-        return _compared(rig, server)
+        line += f" --device {rig.device(MTU, super_frames)} --json {_RESULT}"
+        rig.run(f"warpline-bench write-bw {OUTSIDE}:{PORT} {line}")
+        return _compared(server, rig.result())
 
     return play
 
 
-_WRITES_LINE: Final = f"--size {WRITE_OCTETS} --verify all --json {_RESULT}"
+_WRITES_LINE: Final = f"--size {WRITE_OCTETS} --verify all"
 
 
 def _start_target(rig: Rig, super_frames: bool = False) -> Process:
@@ -323,10 +334,9 @@ def _start_target(rig: Rig, super_frames: bool = False) -> Process:
     return server
 
 
-def _compared(rig: Rig, server: Process) -> str:
-    if server.wait() != 0:
-        raise RigError(f"the other end failed: {server.errors}")
-    return verified(rig.result())
+def _compared(server: Process, ours: dict[str, Any]) -> str:
+    require_success(server)
+    return verified(ours)
 
 
 def verified(result: dict[str, Any]) -> str:
@@ -344,25 +354,24 @@ def pulled(rig: Rig) -> str:
     rig.give_link_to_kernel(MTU, owns_address=False)
     server = _start_target(rig)
     line = f"{_WRITES_LINE} --duration {STREAM_SECONDS} --device {rig.device()}"
-    rig.shell.start(f"warpline-bench write-bw {OUTSIDE}:{PORT} {line}")
+    rig.start_reporting(f"write-bw {OUTSIDE}:{PORT} {line}")
     time.sleep(STREAM_SECONDS / 3)
     rig.guest.set_link(up=False)
     time.sleep(PULLED_SECONDS)
     rig.guest.set_link(up=True)
-    rig.run(f"until [ -s {_RESULT} ]; do sleep 0.1; done")
-    return f"down for {PULLED_SECONDS:.0f} s: {_compared(rig, server)}"
+    return f"down for {PULLED_SECONDS:.0f} s: {_compared(server, rig.await_results()[0])}"
 
 
 def judge_cores(rig: Rig, by_core: dict[str, Any], connections: list[int]) -> str:
     """Our device had a queue for each core if the port has a table for them, and it was filled as expected;
     each core had so many connections; a line about them."""
     expected = "one for each core" if rig.port["table_entries"] else "one"
-    require_same("queues", expected, by_core["queues"])
+    require_equal("queues", expected, by_core["queues"])
     if None in by_core["cores"]:
         raise RigError(f"a core has not answered: {by_core['cores']}")
     found = [core["connections"] for core in by_core["cores"]]
-    require_same("connections by core", str(connections), str(found))
-    require_same("frames dropped between cores", 0, *(core["not_handed_over"] for core in by_core["cores"]))
+    require_equal("connections by core", str(connections), str(found))
+    require_equal("frames dropped between cores", 0, *(core["not_handed_over"] for core in by_core["cores"]))
     return f"queues: {by_core['queues']}"
 
 
@@ -379,20 +388,19 @@ def files_of_cores(rig: Rig) -> str:
 def crowd_of_cores(rig: Rig) -> str:
     """Many connections at once from a Python program: each comes to the core of its addresses and ports."""
     rig.give_link_to_kernel(MTU, owns_address=True)
-    line = f"--listen {INSIDE}:{PORT} --size {CROWD_OCTETS} --clients {CROWD} --json {_RESULT}"
+    line = f"--listen {INSIDE}:{PORT} --size {CROWD_OCTETS} --clients {CROWD}"
     # The first to connect say nothing until the last have.
     line += f" --timeout {SECONDS} --events"
-    rig.shell.start(f"warpline-bench ping {line} --device {rig.device(cores=CORES)}")
+    rig.start_reporting(f"ping {line} --device {rig.device(cores=CORES)}")
     rig.run(f"until grep -q 'waiting at' {rig.shell.log}; do sleep 0.2; done", START_SECONDS)
     # The link of some comes up later than that.
     command(*f"ip netns exec {rig.guest.namespace} ping -n -c 1 -w {START_SECONDS} {INSIDE}".split())
     words = [str(CROWD_PROGRAM), "--connect", f"{INSIDE}:{PORT}", "--connections", str(CROWD)]
     words += ["--size", str(CROWD_OCTETS), "--timeout", str(SECONDS)]
     told = rig.start(words).report()
-    rig.run(f"until [ -s {_RESULT} ]; do sleep 0.1; done")
-    served = rig.results()
-    require_same("pings", CROWD, sum(client["pings"] for client in served))
-    require_same("bytes", told["octets"], sum(client["bytes"] for client in served))
+    served = rig.await_results()
+    require_equal("pings", CROWD, sum(client["pings"] for client in served))
+    require_equal("bytes", told["octets"], sum(client["bytes"] for client in served))
     by_core = Counter(client["core"] for client in served)
     return f"{CROWD} pings, compared; {judge_shares([by_core[core] for core in range(CORES)])}"
 
@@ -407,6 +415,7 @@ def pings_of_cores(rig: Rig) -> str:
     device = rig.device(cores=CORES)
     rig.run(f"warpline-bench ping {OUTSIDE}:{PORT} {line} --events --device {device} --json {_RESULT}")
     found = rig.result()
+    require_success(server)
     require_pings(found["pings"])
     shares = judge_shares([part["connections"] for part in found["by_core"]])
     return f"{PINGS} pings of {PING_OCTETS} bytes, compared; {shares}"

@@ -64,8 +64,8 @@ def attack(
             ulpdu = act(peer, target)
             peer.raw(ulpdu)
             peer.raw(tagged(target.stag, target.to, b"too late"))  # DDP-7.1-17
-            found_elsewhere = "other" in rights and peer.driver.cores > 1
-            expected = OF_ANOTHER_CORE.get(control, control) if found_elsewhere else control
+            is_unknown_there = "other" in rights and peer.driver.cores > 1
+            expected = OF_ANOTHER_CORE.get(control, control) if is_unknown_there else control
             peer.expect_terminate(expected, ulpdu, code)
             peer.driver.expect_memory(target, BEFORE)
             peer.driver.expect_memory(inbox, bytes(64))

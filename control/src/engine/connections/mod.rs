@@ -135,7 +135,7 @@ impl Connections {
         matches!(phase, Some(Phase::Operating(Operating { finishing: true, .. })))
     }
 
-    /// Stops all streams: the core is polled no more.
+    /// Stops all streams: the core is no longer polled.
     pub(super) fn stop_streams(&mut self) {
         for stream in self.table.values().filter_map(|connection| connection.phase.stream()) {
             stream.set_stopped();
@@ -492,7 +492,7 @@ impl Connections {
         self.advance_or_remove(step, id, |cx, phase| events::on_closed(cx, phase, reason));
     }
 
-    /// Ends the connections of a core that is polled no more, and those that it was opening.
+    /// Ends the connections of a core that is no longer polled, and those that it was opening.
     pub(super) fn on_core_ended(&mut self, step: &mut Step<'_>, core: u8) {
         self.openings.on_core_ended(step.out, step.queue_pairs, core);
         let mut ids: Vec<u64> =

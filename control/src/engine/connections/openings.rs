@@ -172,7 +172,7 @@ impl Openings {
         }
     }
 
-    /// Ends what a core was opening that is polled no more.
+    /// Ends what a core was opening that is no longer polled.
     pub(super) fn on_core_ended(&mut self, out: &mut Outbox, queue_pairs: &mut QueuePairs, core: u8) {
         let mut tokens: Vec<u64> =
             self.table.iter().filter(|(_, opening)| opening.core == core).map(|(token, _)| *token).collect();

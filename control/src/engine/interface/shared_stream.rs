@@ -21,7 +21,7 @@ const QUEUED_MAX_OCTETS: usize = limits::STREAM_SEND_BYTES - 2 * StartupFrame::M
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Closed(CloseReason),
-    /// The core is polled no more.
+    /// The core is no longer polled.
     Stopped,
 }
 
