@@ -266,7 +266,7 @@ impl EalBuilder {
         // SAFETY: `pointers` is an argument vector of `count` strings and a null, as for `main`. EAL reorders
         // the pointers and copies what it keeps; it does not write to the strings. The lock makes this the
         // only call.
-        let result = control(|| unsafe { sys::rte_eal_init(count, pointers.as_mut_ptr()) });
+        let result = control(|_| unsafe { sys::rte_eal_init(count, pointers.as_mut_ptr()) });
         // EAL has pinned this thread to the main lcore: every thread it starts from here on would inherit
         // that.
         if let Some(affinity) = affinity {
@@ -371,20 +371,24 @@ impl Eal {
     }
 }
 
+/// Says that the EAL runs, or is being started, and that nobody adds, closes or removes a device beside the
+/// holder: only [`control`] lends it.
+pub(crate) struct InControl(());
+
 /// Runs `call`, and no other such call meanwhile: DPDK leaves it to programs that devices are not added, set
 /// up or closed by two threads at a time. Bursts, pools and memory need no such care. What DPDK prints
 /// meanwhile is kept like its log.
-pub(crate) fn control<T>(call: impl FnOnce() -> T) -> T {
+pub(crate) fn control<T>(call: impl FnOnce(&InControl) -> T) -> T {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     log::forget();
     let _diversion = log::divert();
-    call()
+    call(&InControl(()))
 }
 
 /// As [`control`], for a call that adds, sets up, stops or takes away the device with this name or driver.
-pub(crate) fn control_of<T>(name: &[u8], call: impl FnOnce() -> T) -> T {
-    control(|| if interrupts::race_with(name) { interrupts::held(call) } else { call() })
+pub(crate) fn control_of<T>(name: &[u8], call: impl FnOnce(&InControl) -> T) -> T {
+    control(|alone| if interrupts::race_with(name) { interrupts::held(|| call(alone)) } else { call(alone) })
 }
 
 const HUGEPAGE_MIB: usize = 2;

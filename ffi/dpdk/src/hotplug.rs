@@ -9,7 +9,7 @@ use std::ffi::CString;
 
 use dpdk_sys as sys;
 
-use crate::eal::{Eal, control_of};
+use crate::eal::{Eal, InControl, control_of};
 use crate::errno::Errno;
 use crate::log::{self, LogLines};
 use crate::port::{PortId, ports_of_device};
@@ -108,7 +108,7 @@ impl Eal {
     /// [`VdevError`] when no driver matches the name or the driver refuses.
     pub fn add_vdev(self, device: &str) -> Result<(), VdevError> {
         let (text, error) = (text(device)?, |errno| VdevError::new(device, errno));
-        control_of(device.as_bytes(), || probe(&text)).map_err(error)
+        control_of(device.as_bytes(), |alone| probe(alone, &text)).map_err(error)
     }
 
     /// Removes the virtual device `name`, with the port that it may have.
@@ -119,13 +119,8 @@ impl Eal {
     /// no such device or the driver refuses.
     pub fn remove_vdev(self, name: &str) -> Result<(), VdevError> {
         let (text, error) = (text(name)?, |errno| VdevError::new(name, errno));
-        control_of(name.as_bytes(), || {
-            if ports_of_device(&text).any(PortId::is_claimed) {
-                return Err(VdevError::InUse { device: name.into() });
-            }
-            Ok(remove(c"vdev", &text))
-        })?
-        .map_err(error)
+        let removed = control_of(name.as_bytes(), |alone| remove(alone, c"vdev", &text));
+        removed.ok_or_else(|| VdevError::InUse { device: name.into() })?.map_err(error)
     }
 }
 
@@ -136,20 +131,20 @@ impl Eal {
 fn probe_for_port(bus: &CStr, device: &str) -> Result<(), VdevError> {
     let name = text(device.split(',').next().unwrap_or_default())?;
     let (text, error) = (text(device)?, |errno| VdevError::new(device, errno));
-    let has_port = || ports_of_device(&name).next().is_some();
-    control_of(device.as_bytes(), || {
-        if has_port() {
+    let has_port = |alone: &InControl| ports_of_device(alone, &name).next().is_some();
+    control_of(device.as_bytes(), |alone| {
+        if has_port(alone) {
             return Ok(());
         }
-        match probe(&text) {
+        match probe(alone, &text) {
             Err(errno) if errno.number() != libc::EEXIST => return Err(errno),
-            _ if has_port() => return Ok(()),
+            _ if has_port(alone) => return Ok(()),
             _ => {}
         }
-        remove(bus, &name)?;
+        remove(alone, bus, &name).transpose()?;
         // What DPDK has said up to here is not why it may fail now.
         log::forget();
-        probe(&text)
+        probe(alone, &text)
     })
     .map_err(error)
 }
@@ -159,16 +154,18 @@ fn text(device: &str) -> Result<CString, VdevError> {
     CString::new(device).map_err(|_| VdevError::new(device, Errno::INVALID))
 }
 
-/// Adds or probes the device that `text` describes; the EAL runs, and the caller is in [`control_of`].
-fn probe(text: &CStr) -> Result<(), Errno> {
-    // SAFETY: the EAL runs: the callers have it, and the string lives through the call.
+/// Adds or probes the device that `text` describes.
+fn probe(_: &InControl, text: &CStr) -> Result<(), Errno> {
+    // SAFETY: nobody else changes devices (the caller is in control); the string lives through the call.
     Errno::check(unsafe { sys::rte_dev_probe(text.as_ptr()) }).map(drop)
 }
 
-/// Removes the device `name` of `bus`, none of whose ports is in use; the EAL runs, and the caller is in
-/// [`control_of`].
-fn remove(bus: &CStr, name: &CStr) -> Result<(), Errno> {
-    // SAFETY: the EAL runs: the callers have it, and both strings live through the call. No code polls a port
-    // of the device.
-    Errno::check(unsafe { sys::rte_eal_hotplug_remove(bus.as_ptr(), name.as_ptr()) }).map(drop)
+/// Removes the device `name` of `bus`, with the ports that it has; `None` if somebody has claimed one.
+fn remove(alone: &InControl, bus: &CStr, name: &CStr) -> Option<Result<(), Errno>> {
+    if ports_of_device(alone, name).any(PortId::is_claimed) {
+        return None;
+    }
+    // SAFETY: nobody else changes devices (the caller is in control), and both strings live through the call.
+    // No code polls a port of the device, for nobody has claimed one.
+    Some(Errno::check(unsafe { sys::rte_eal_hotplug_remove(bus.as_ptr(), name.as_ptr()) }).map(drop))
 }

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use dpdk_sys as sys;
 
 use super::config::PortError;
-use crate::eal::control_of;
+use crate::eal::{InControl, control_of};
 use crate::errno::Errno;
 use crate::log;
 
@@ -61,7 +61,7 @@ impl Claim {
     /// Starts the port, which is configured, with all its queues.
     pub(super) fn start(&self) -> Result<(), PortError> {
         // SAFETY: DPDK checks the port number, and that the port is configured.
-        Errno::check(self.control(|| unsafe { sys::rte_eth_dev_start(self.id) }))
+        Errno::check(self.control(|_| unsafe { sys::rte_eth_dev_start(self.id) }))
             .map_err(self.refused("starting"))?;
         Ok(())
     }
@@ -70,11 +70,11 @@ impl Claim {
     pub(super) fn stop(&self) {
         // A port that does not stop refuses to be configured.
         // SAFETY: DPDK checks the port number and state; no queue of the port is in use yet.
-        let _ = self.control(|| unsafe { sys::rte_eth_dev_stop(self.id) });
+        let _ = self.control(|_| unsafe { sys::rte_eth_dev_stop(self.id) });
     }
 
     /// Runs a call that sets up, starts, stops or closes the port, as the driver needs it.
-    pub(super) fn control<T>(&self, call: impl FnOnce() -> T) -> T {
+    pub(super) fn control<T>(&self, call: impl FnOnce(&InControl) -> T) -> T {
         let info = self.info();
         control_of(info.as_ref().map_or(b"", driver), call)
     }

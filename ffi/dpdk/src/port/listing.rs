@@ -6,8 +6,9 @@ use core::iter;
 use dpdk_sys as sys;
 
 use super::claim::{Claim, info};
+use crate::eal::InControl;
 
-/// A port by its number. Another port may have the number once `control` has ended.
+/// A port by its number. Another port may have the number once the caller is in [control](InControl) no more.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PortId(u16);
 
@@ -31,19 +32,19 @@ impl PortId {
 
     /// Returns true if it is a port of the device `name`. Not every driver of a virtual device notes which
     /// device is under the port, and its port has the name of the device.
-    fn is_of_device(self, name: &CStr) -> bool {
+    fn is_of_device(self, _: &InControl, name: &CStr) -> bool {
         let device = info(self.0).map_or(core::ptr::null_mut(), |info| info.device);
         if device.is_null() {
             return self.name().is_some_and(|own| own.as_bytes() == name.to_bytes());
         }
-        // SAFETY: not null, so it is the device of a port that is there, for the caller is in `control`; its
-        // name is a string.
+        // SAFETY: not null, so it is the device of a port that is there, and nobody removes it meanwhile (the
+        // caller is in control); its name is a string.
         unsafe { CStr::from_ptr(sys::rte_dev_name(device)) == name }
     }
 }
 
-/// Returns all ports; the EAL runs, and the caller is in `control`.
-pub(super) fn ports() -> impl Iterator<Item = PortId> {
+/// Returns all ports.
+pub(super) fn ports(_: &InControl) -> impl Iterator<Item = PortId> {
     let mut next = 0;
     iter::from_fn(move || {
         // SAFETY: takes any number and returns the next port from there, or one past the last possible.
@@ -56,7 +57,7 @@ pub(super) fn ports() -> impl Iterator<Item = PortId> {
     })
 }
 
-/// Returns the ports of the device `name`; the EAL runs, and the caller is in `control`.
-pub(crate) fn ports_of_device(name: &CStr) -> impl Iterator<Item = PortId> {
-    ports().filter(move |port| port.is_of_device(name))
+/// Returns the ports of the device `name`.
+pub(crate) fn ports_of_device(alone: &InControl, name: &CStr) -> impl Iterator<Item = PortId> {
+    ports(alone).filter(move |port| port.is_of_device(alone, name))
 }

@@ -40,7 +40,7 @@ impl Port {
     /// Returns the names of all ports: of PCI devices their address, of virtual devices their name
     /// (`net_tap0`).
     pub fn names(_: Eal) -> Vec<String> {
-        control(|| ports().filter_map(PortId::name).collect())
+        control(|alone| ports(alone).filter_map(PortId::name).collect())
     }
 
     /// Opens the port `name`.
@@ -52,7 +52,7 @@ impl Port {
         let mut id = 0;
         let claimed = CString::new(name).ok().and_then(|text| {
             // Found and claimed at once, or another thread could remove its device in between.
-            control(|| {
+            control(|_| {
                 // SAFETY: the EAL runs (`eal`), the string lives through the call, and `id` is writable.
                 let found = unsafe { sys::rte_eth_dev_get_port_by_name(text.as_ptr(), &raw mut id) } == 0;
                 found.then(|| Claim::new(id, name))

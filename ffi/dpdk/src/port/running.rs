@@ -54,7 +54,7 @@ pub(super) struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.claim.control(|| {
+        self.claim.control(|_| {
             // SAFETY: DPDK checks the port number and state. No queue is left (`Arc`), so no code polls the
             // port.
             unsafe {

@@ -97,7 +97,7 @@ impl Plan {
         pools: &[Mempool],
         rx_interrupts: bool,
     ) -> Result<(), PortError> {
-        claim.control(|| {
+        claim.control(|_| {
             self.configure(claim, config, rx_interrupts)?;
             set_up_queues(claim, info, self, config, pools)
         })
@@ -196,7 +196,7 @@ fn segmented_transmit(info: &sys::rte_eth_dev_info) -> u64 {
 
 /// Opens the filter of a started port to multicast frames, as narrowly as its driver allows.
 pub(super) fn receive_multicast(claim: &Claim) -> Multicast {
-    control(|| {
+    control(|_| {
         // SAFETY: DPDK checks the port number.
         if Errno::check(unsafe { sys::rte_eth_allmulticast_enable(claim.id) }).is_ok() {
             return Multicast::All;

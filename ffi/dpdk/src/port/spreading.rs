@@ -66,7 +66,7 @@ pub(super) fn spread_in_turn(
         groups[entry / GROUP].reta[entry % GROUP] = queue;
     }
     // SAFETY: `groups` holds `entries` entries, and the port is started.
-    Errno::check(control(|| unsafe {
+    Errno::check(control(|_| unsafe {
         sys::rte_eth_dev_rss_reta_update(claim.id, groups.as_mut_ptr(), entries)
     }))
     .map_err(claim.refused("filling the RSS indirection table"))?;
@@ -87,7 +87,7 @@ fn table(entries: u16) -> Vec<sys::rte_eth_rss_reta_entry64> {
 fn has_table(claim: &Claim, entries: u16, expected: &[sys::rte_eth_rss_reta_entry64]) -> bool {
     let mut groups = table(entries);
     // SAFETY: `groups` has room for `entries` entries.
-    let told = Errno::check(control(|| unsafe {
+    let told = Errno::check(control(|_| unsafe {
         sys::rte_eth_dev_rss_reta_query(claim.id, groups.as_mut_ptr(), entries)
     }));
     let queues = |groups: &[sys::rte_eth_rss_reta_entry64]| -> Vec<u16> {
@@ -105,7 +105,7 @@ fn set_hash(claim: &Claim, plan: &HashPlan) -> bool {
         rss_hf: plan.headers,
     };
     // SAFETY: `hash` and its key are readable; drivers copy the key. DPDK checks the headers.
-    Errno::check(control(|| unsafe { sys::rte_eth_dev_rss_hash_update(claim.id, &raw mut hash) })).is_ok()
+    Errno::check(control(|_| unsafe { sys::rte_eth_dev_rss_hash_update(claim.id, &raw mut hash) })).is_ok()
 }
 
 /// Returns false if the port says that it hashes otherwise: by another key, or not all headers. Not every
@@ -118,7 +118,7 @@ fn has_hash(claim: &Claim, plan: &HashPlan) -> bool {
     hash.rss_key_len = key.len() as u8;
     // SAFETY: `hash` is writable, and drivers write no more octets of the key than it says.
     let told =
-        Errno::check(control(|| unsafe { sys::rte_eth_dev_rss_hash_conf_get(claim.id, &raw mut hash) }));
+        Errno::check(control(|_| unsafe { sys::rte_eth_dev_rss_hash_conf_get(claim.id, &raw mut hash) }));
     let is_key = key == plan.key || key.iter().all(|octet| *octet == 0);
     told.is_err() || (is_key && hash.rss_hf & HASHED == HASHED)
 }

@@ -61,7 +61,7 @@ impl<'a> Start<'a> {
         }
         if self.config.promiscuous {
             // SAFETY: DPDK checks the port number.
-            Errno::check(control(|| unsafe { sys::rte_eth_promiscuous_enable(claim.id) }))
+            Errno::check(control(|_| unsafe { sys::rte_eth_promiscuous_enable(claim.id) }))
                 .map_err(claim.refused("turning promiscuous"))?;
         }
         spread_in_turn(claim, self.info, self.config, &self.plan)
