@@ -194,13 +194,10 @@ pub unsafe extern "C" fn warpline_device_inspect(
     room: usize,
 ) -> c_int {
     guard(|| {
-        if warnings.is_null() && room > 0 {
-            return Err(Failure::NULL);
-        }
         // SAFETY: the caller keeps C's contract.
         let text = inspected(&unsafe { device_name(name)? })?;
-        // SAFETY: the caller's promise.
-        Ok(unsafe { write_text(&text, warnings, room) })
+        // SAFETY: C's contract: there are `room` bytes at `warnings` unless it is null.
+        unsafe { write_text(&text, warnings, room) }
     })
 }
 
@@ -216,11 +213,8 @@ pub unsafe extern "C" fn warpline_device_warnings(
     guard(|| {
         // SAFETY: the caller keeps C's contract.
         let device = unsafe { borrow(device)? };
-        if warnings.is_null() && room > 0 {
-            return Err(Failure::NULL);
-        }
-        // SAFETY: the caller's promise.
-        Ok(unsafe { write_text(&opened_with(device), warnings, room) })
+        // SAFETY: C's contract: there are `room` bytes at `warnings` unless it is null.
+        unsafe { write_text(&opened_with(device), warnings, room) }
     })
 }
 
@@ -228,17 +222,21 @@ pub unsafe extern "C" fn warpline_device_warnings(
 ///
 /// # Safety
 ///
-/// There are `room` bytes at `out`, which may be null if there are none.
-unsafe fn write_text(text: &str, out: *mut c_char, room: usize) -> c_int {
+/// There are `room` bytes at `out` that can be written, unless it is null.
+unsafe fn write_text(text: &str, out: *mut c_char, room: usize) -> Result<c_int, Failure> {
     if let Some(most) = room.checked_sub(1) {
+        if out.is_null() {
+            return Err(Failure::NULL);
+        }
         let written = text.len().min(most);
-        // SAFETY: there is room for as many and the zero byte: the caller's promise.
+        // SAFETY: not null, so there is room for as many and the zero byte, as the caller promises; `text` is
+        // Rust's own and elsewhere.
         unsafe {
             out.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), written);
             out.add(written).write(0);
         }
     }
-    c_int::try_from(text.len()).unwrap_or(c_int::MAX)
+    Ok(c_int::try_from(text.len()).unwrap_or(c_int::MAX))
 }
 
 /// Returns warnings, a line each.
