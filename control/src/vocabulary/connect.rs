@@ -183,6 +183,12 @@ pub enum ConnectError {
         /// The core.
         core: u8,
     },
+    /// The core has not answered in time. If it is polled again, the connection ends.
+    #[error("core {core} of the device has not answered in time: is it polled?")]
+    Unanswered {
+        /// The core.
+        core: u8,
+    },
     /// Segments to the local port that is given come to another core than the one asked for.
     #[error(
         "what the peer sends to that local port comes to core {owner}: choose that core, or another port"

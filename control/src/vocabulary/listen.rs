@@ -142,6 +142,12 @@ pub enum AnswerError {
     /// The connection ended meanwhile.
     #[error("the connection ended while it waited for the answer: {0}")]
     Closed(CloseReason),
+    /// The core of the connection has not answered in time. If it is polled again, the connection ends.
+    #[error("core {core} of the device has not answered in time: is it polled?")]
+    Unanswered {
+        /// The core.
+        core: u8,
+    },
     /// The queue pair has a connection, or had one. The request is rejected.
     #[error("the queue pair has or had a connection: make a new one for each")]
     QueuePairInUse,

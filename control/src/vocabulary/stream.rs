@@ -93,6 +93,12 @@ pub enum SwitchError {
     /// MPA has started already, or this end has finished.
     #[error("the connection is not in streaming mode: MPA has started on it, or it is closed")]
     NotStreaming,
+    /// The core of the connection has not answered in time. If it is polled again, the connection ends.
+    #[error("core {core} of the device has not answered in time: is it polled?")]
+    Unanswered {
+        /// The core.
+        core: u8,
+    },
     /// The queue pair has a connection, or had one. Nothing has changed.
     #[error("the queue pair has or had a connection: make a new one for each")]
     QueuePairInUse,

@@ -338,6 +338,10 @@ fn a_stalled_core_stops_no_other() {
         Err(MemoryError::Unanswered(cores)) => assert_eq!(cores, only_1),
         other => panic!("{other:?}"),
     }
+    let short = Duration::from_millis(50);
+    let at_1 = ConnectConfig { core: Some(1), timeout: short, ..ConnectConfig::default() };
+    let opened = End::new(&far.device).connect_with(&at_1);
+    assert_eq!(opened, Err(ConnectError::Unanswered { core: 1 }));
     far.stall(1, false);
     let of_core_1 = || far.device.statistics_by_core().unwrap()[1].as_ref().map(|core| core.frames_received);
     // It is asked anew once it has answered what nobody waits for any more.

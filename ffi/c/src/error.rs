@@ -173,7 +173,7 @@ impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
         let code = match error {
             ConnectError::Refused => libc::ECONNREFUSED,
-            ConnectError::TimedOut => libc::ETIMEDOUT,
+            ConnectError::TimedOut | ConnectError::Unanswered { .. } => libc::ETIMEDOUT,
             ConnectError::Rejected { .. } => libc::EACCES,
             ConnectError::Unmet { .. } | ConnectError::Startup(_) => libc::EPROTO,
             ConnectError::Closed(_) => libc::ECONNRESET,
@@ -200,7 +200,7 @@ impl From<AnswerError> for Failure {
     fn from(error: AnswerError) -> Self {
         let code = match error {
             AnswerError::Startup(_) | AnswerError::InsufficientIrd { .. } => libc::EPROTO,
-            AnswerError::TimedOut => libc::ETIMEDOUT,
+            AnswerError::TimedOut | AnswerError::Unanswered { .. } => libc::ETIMEDOUT,
             AnswerError::Closed(_) => libc::ECONNRESET,
             AnswerError::QueuePairInUse => libc::EISCONN,
             AnswerError::OtherDevice | AnswerError::PrivateDataTooLong(_) => libc::EINVAL,
@@ -251,6 +251,7 @@ impl From<SwitchError> for Failure {
             SwitchError::NotStreaming | SwitchError::OtherDevice => libc::EINVAL,
             SwitchError::Startup(_) => libc::EPROTO,
             SwitchError::Closed(_) => libc::ECONNRESET,
+            SwitchError::Unanswered { .. } => libc::ETIMEDOUT,
             SwitchError::Stopped(_) => libc::ENODEV,
             _ => OTHER,
         };

@@ -6,17 +6,21 @@ use warpline_dataplane::mpa::enhanced::Outcome;
 use warpline_dataplane::qp::shared::SharedQp;
 use warpline_dataplane::ring::{AfterStream, Command, ConnectionId, FlowKey, FullOperation};
 use warpline_dataplane::tcp::CloseReason;
-use warpline_dataplane::time::Instant;
+use warpline_dataplane::time::{Instant, SECOND};
 
 use super::listeners::Listeners;
 use super::openings::Openings;
-use super::phase::{Operating, Phase, Waiter};
+use super::phase::{Operating, Phase, Starting, Waiter};
 use crate::engine::interface::shared_stream::SharedStream;
 use crate::engine::outbox::Outbox;
 use crate::engine::queue_pairs::{LINGER_NS, QueuePairs};
 use crate::engine::registrations::Registrations;
 use crate::engine::startup::{Agreement, Setup};
 use crate::vocabulary::device::CrcPolicy;
+
+/// How long an application waits for one of several cores to begin Full Operation. It may be about to poll
+/// the only one of a device.
+const PATIENCE_NS: u64 = 5 * SECOND;
 
 /// What a step works with beside the connection it is about: the parts of the engine that any phase may
 /// change.
@@ -93,8 +97,9 @@ impl Context<'_> {
         stream: Option<Arc<SharedStream>>,
     ) -> Phase {
         self.queue_pairs.set_connection(&qp, self.id, self.flow);
-        let waiter = Some(Box::new(waiter));
-        Phase::Operating(Operating { qp, begun: false, finishing: false, waiter, stream })
+        let until = if self.out.cores() == 1 { Instant::NEVER } else { self.now + PATIENCE_NS };
+        let starting = Some(Box::new(Starting { waiter, until }));
+        Phase::Operating(Operating { qp, begun: false, finishing: false, starting, stream })
     }
 
     /// Leaves MPA with TCP open: the connection is the application's again.

@@ -52,8 +52,8 @@ fn on_stream_operating(cx: &mut Context<'_>, mut operating: Operating, octets: &
         None => {
             // They came before the core had switched: before our Reply, or before our first FPDU.
             // Requirements: A-03
-            if let Some(waiter) = operating.waiter.take() {
-                waiter.failed(cx.out, StartupFault::ExtraBytes);
+            if let Some(starting) = operating.starting.take() {
+                starting.waiter.failed(cx.out, StartupFault::ExtraBytes);
             }
             cx.command(Command::Abort { connection: cx.id });
         }
@@ -125,10 +125,10 @@ pub(super) fn on_closed(cx: &mut Context<'_>, phase: Phase, reason: CloseReason)
             return Some(Phase::PendingAccept(pending));
         }
         Phase::AwaitingReply(awaiting) => initiating::on_closed(cx, awaiting, reason),
-        Phase::Operating(Operating { qp, begun, waiter, .. }) => {
-            if let Some(waiter) = waiter {
+        Phase::Operating(Operating { qp, begun, starting, .. }) => {
+            if let Some(starting) = starting {
                 debug_assert!(!begun, "the application has its reply since the core has begun");
-                waiter.closed(cx.out, reason);
+                starting.waiter.closed(cx.out, reason);
             }
             if begun {
                 cx.queue_pairs.on_closed(cx.out, &qp, reason);
@@ -159,6 +159,14 @@ pub(super) fn on_deadline(cx: &mut Context<'_>, phase: Phase) -> Phase {
                 responding::on_deadline(cx, pending)
             }
         }
-        Phase::Streaming(_) | Phase::Bytes(_) | Phase::Operating(_) | Phase::Closing { .. } => cx.reset(),
+        Phase::Operating(mut operating) => {
+            // Should the core be polled again, the connection begins, and ends.
+            if let Some(starting) = operating.starting.take() {
+                starting.waiter.unanswered(cx.out, cx.id.core());
+            }
+            cx.command(Command::Abort { connection: cx.id });
+            Phase::Operating(operating)
+        }
+        Phase::Streaming(_) | Phase::Bytes(_) | Phase::Closing { .. } => cx.reset(),
     }
 }

@@ -458,10 +458,11 @@ impl Connections {
     /// Replies to the application whose connection the core has brought to Full Operation.
     pub(super) fn on_operating(&mut self, step: &mut Step<'_>, id: ConnectionId) {
         let phase = self.table.get_mut(&id).map(|connection| &mut connection.phase);
-        if let Some(Phase::Operating(Operating { begun, waiter, .. })) = phase {
+        if let Some(Phase::Operating(Operating { begun, starting, .. })) = phase {
             *begun = true;
-            if let Some(waiter) = waiter.take() {
-                waiter.ready(step.out);
+            if let Some(starting) = starting.take() {
+                self.deadlines.change(id.to_bits(), starting.until, Instant::NEVER);
+                starting.waiter.ready(step.out);
             }
         }
     }

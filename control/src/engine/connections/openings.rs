@@ -161,7 +161,8 @@ impl Openings {
     pub(super) fn on_time(&mut self, now: Instant, out: &mut Outbox, queue_pairs: &mut QueuePairs) {
         while let Some(token) = self.deadlines.pop_due(now) {
             // Should the core be polled again, nothing of it is left there.
-            self.end(out, queue_pairs, token, ConnectError::TimedOut);
+            let Some(core) = self.table.get(&token).map(|opening| opening.core) else { continue };
+            self.end(out, queue_pairs, token, ConnectError::Unanswered { core });
         }
     }
 

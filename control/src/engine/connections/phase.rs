@@ -103,9 +103,16 @@ pub(super) struct Operating {
     /// Our FIN was asked for, or follows by itself.
     pub(super) finishing: bool,
     /// The application that waits until the core has begun.
-    pub(super) waiter: Option<Box<Waiter>>,
+    pub(super) starting: Option<Box<Starting>>,
     /// One direction may still be in streaming mode: there were no startup frames.
     pub(super) stream: Option<Arc<SharedStream>>,
+}
+
+/// A start of Full Operation that an application waits for.
+pub(super) struct Starting {
+    pub(super) waiter: Waiter,
+    /// When the core has not answered in time.
+    pub(super) until: Instant,
 }
 
 /// The application that waits until a connection is in Full Operation.
@@ -145,6 +152,15 @@ impl Waiter {
             Self::Start(reply) => out.reply(reply, Err(SwitchError::Startup(fault))),
         }
     }
+
+    /// Reports that the core has not answered.
+    pub(super) fn unanswered(self, out: &mut Outbox, core: u8) {
+        match self {
+            Self::Connect(reply, _) => out.reply(reply, Err(ConnectError::Unanswered { core })),
+            Self::Accept(reply, _) => out.reply(reply, Err(AnswerError::Unanswered { core })),
+            Self::Start(reply) => out.reply(reply, Err(SwitchError::Unanswered { core })),
+        }
+    }
 }
 
 const _: () = assert!(size_of::<Phase>() <= 32);
@@ -173,6 +189,7 @@ impl Phase {
             Self::AwaitingReply(awaiting) => awaiting.initiator.deadline(),
             Self::Closing { abort_at } => *abort_at,
             Self::PendingAccept(pending) => pending.due.min(pending.consume_at),
+            Self::Operating(Operating { starting: Some(starting), .. }) => starting.until,
             Self::Streaming(_) | Self::Bytes(_) | Self::Operating(_) => Instant::NEVER,
         }
     }

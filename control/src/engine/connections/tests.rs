@@ -17,7 +17,7 @@ use warpline_dataplane::ring::{
 };
 use warpline_dataplane::steering::Steering;
 use warpline_dataplane::tcp::CloseReason;
-use warpline_dataplane::time::Instant;
+use warpline_dataplane::time::{Instant, SECOND};
 
 use crate::engine::interface::reply::Reply;
 use crate::engine::interface::request::{Arrival, NewQueuePair, Request, StreamRequest, arrival_queue};
@@ -27,7 +27,7 @@ use crate::engine::startup::{Initiator, Offer, Proposal, ReadsWanted, Terms};
 use crate::engine::{Engine, EngineConfig};
 use crate::vocabulary::capacity::Capacity;
 use crate::vocabulary::device::CrcPolicy;
-use crate::vocabulary::listen::{ListenConfig, ListenError};
+use crate::vocabulary::listen::{Accepted, AnswerError, ListenConfig, ListenError};
 use crate::vocabulary::queue_pair::QpConfig;
 use crate::vocabulary::quota::Quotas;
 use crate::vocabulary::stream::StreamConfig;
@@ -41,6 +41,13 @@ fn engine() -> (Engine, Receiver<Arrival>) {
     let mut engine = engine_with(Placement::new(None, Addresses::new()));
     let (_, arrived) = listen(&mut engine, PORT, None);
     (engine, arrived)
+}
+
+/// Returns the placement of a device of two cores.
+fn two_cores() -> Placement {
+    let mut rng = fastrand::Rng::with_seed(7);
+    let steering = Arc::new(Steering::new(2, 128, |key| rng.fill(key)));
+    Placement::new(Some(steering), [Cidr::new(OURS, 24)].into_iter().collect())
 }
 
 fn engine_with(placement: Placement) -> Engine {
@@ -139,6 +146,22 @@ fn operate(
     number: u64,
     request: &[u8],
 ) -> NewQueuePair {
+    let (new, accepted) = accept(engine, arrived, completions, number, request);
+    let connection = ConnectionId::from_bits(number);
+    engine.on_event(Instant::from_nanos(1), 0, Event::Operating { connection });
+    deliver(engine);
+    accepted.try_recv().expect("a reply").expect("accepted");
+    new
+}
+
+/// Accepts the peer number `number` with a queue pair: the core is yet to begin Full Operation.
+fn accept(
+    engine: &mut Engine,
+    arrived: &Receiver<Arrival>,
+    completions: &CompletionRings,
+    number: u64,
+    request: &[u8],
+) -> (NewQueuePair, Receiver<Result<Accepted, AnswerError>>) {
     let now = Instant::from_nanos(1);
     let (reply, created) = Reply::new();
     let config = QpConfig { send_depth: 1, receive_depth: 1, ..QpConfig::default() };
@@ -146,18 +169,23 @@ fn operate(
     engine.on_request(now, Request::CreateQp { pd, config, completions, receives: None, reply });
     deliver(engine);
     let new = created.try_recv().expect("a reply").expect("room for a queue pair");
-    engine.on_event(now, 0, accepted(number));
     let connection = ConnectionId::from_bits(number);
-    engine.on_event(now, 0, Event::Stream { connection, octets: request.into() });
+    engine.on_event(now, connection.core(), accepted(number));
+    engine.on_event(now, connection.core(), Event::Stream { connection, octets: request.into() });
     assert!(matches!(arrived.try_recv(), Ok(Arrival::Request { .. })));
     let (reply, accepted) = Reply::new();
     let (qp, private_data) = (new.shared.clone(), Box::default());
     let reads = ReadsWanted::default();
     engine.on_request(now, Request::Accept { connection, qp, reads, private_data, reply });
-    engine.on_event(now, 0, Event::Operating { connection });
-    deliver(engine);
-    accepted.try_recv().expect("a reply").expect("accepted");
-    new
+    (new, accepted)
+}
+
+/// Returns a Request of the plainest kind.
+fn request() -> Box<[u8]> {
+    let offer = Offer { markers: false, crc: true };
+    let proposal = Proposal { offer, revision: 2, terms: Terms::initiator(), permissive: false };
+    let (_, request) = Initiator::new(proposal, &[], Instant::NEVER).expect("no Private Data");
+    request
 }
 
 /// Returns the octets of what a queue pair shares with the core.
@@ -183,9 +211,7 @@ fn an_idle_connection_costs_control_at_most_half_a_kibibyte() {
     const OCTETS_MAX: u64 = 512;
     let (mut engine, arrived) = engine();
     let completions = CompletionRings::shared(Arc::new(CompletionRing::new(1)));
-    let offer = Offer { markers: false, crc: true };
-    let proposal = Proposal { offer, revision: 2, terms: Terms::initiator(), permissive: false };
-    let (_, request) = Initiator::new(proposal, &[], Instant::NEVER).expect("no Private Data");
+    let request = request();
     let mut queue_pairs = Vec::with_capacity(CONNECTIONS as usize);
     let all = allocation_counter::measure(|| {
         for number in 0..CONNECTIONS {
@@ -202,10 +228,7 @@ fn an_idle_connection_costs_control_at_most_half_a_kibibyte() {
 #[test]
 fn a_connection_holds_its_port_while_it_lasts() {
     const LOCAL: u16 = 5000;
-    let mut rng = fastrand::Rng::with_seed(7);
-    let steering = Arc::new(Steering::new(2, 128, |key| rng.fill(key)));
-    let addresses = [Cidr::new(OURS, 24)].into_iter().collect();
-    let mut engine = engine_with(Placement::new(Some(steering), addresses));
+    let mut engine = engine_with(two_cores());
     let (local, remote) = ((OURS, LOCAL).into(), ([198, 18, 0, 2], PORT).into());
     let now = Instant::from_nanos(1);
     let config = StreamConfig { local: Some(local), ..StreamConfig::default() };
@@ -233,6 +256,39 @@ fn a_connection_holds_its_port_while_it_lasts() {
     assert_eq!(listen(&mut engine, LOCAL, Some(1)).0, refused);
     engine.on_event(now, core, Event::Closed { connection, reason: CloseReason::Finished });
     assert_eq!(listen(&mut engine, LOCAL, Some(1)).0, Ok(LOCAL));
+}
+
+/// A core that is not polled does not keep an application waiting that has accepted: the error names the
+/// core. If it is polled again, the connection ends.
+#[test]
+fn a_core_that_does_not_begin_is_waited_for_for_a_while() {
+    let mut engine = engine_with(two_cores());
+    let (_, arrived) = listen(&mut engine, PORT, None);
+    let completions = CompletionRings::shared(Arc::new(CompletionRing::new(1)));
+    let number = 1 << 24;
+    let connection = ConnectionId::from_bits(number);
+    let (new, accepted) = accept(&mut engine, &arrived, &completions, number, &request());
+    deliver(&mut engine);
+    assert!(accepted.try_recv().is_err(), "it is waited for");
+    let due = engine.next_deadline();
+    assert!(due - Instant::from_nanos(1) >= SECOND, "it may be slow");
+    engine.on_time(due);
+    deliver(&mut engine);
+    assert_eq!(accepted.try_recv().unwrap(), Err(AnswerError::Unanswered { core: 1 }));
+    assert_eq!(engine.next_deadline(), Instant::NEVER, "once");
+    let last = std::iter::from_fn(|| engine.next_command(1)).last();
+    assert!(matches!(last, Some(Command::Abort { connection: aborted }) if aborted == connection));
+
+    engine.on_event(due, 1, Event::Operating { connection });
+    engine.on_event(due, 1, Event::Closed { connection, reason: CloseReason::Aborted });
+    deliver(&mut engine);
+    assert_eq!(new.status.close_state().reason, Some(CloseReason::Aborted));
+    // One that begins in time is waited for no more.
+    let (_new, accepted) = accept(&mut engine, &arrived, &completions, number + 1, &request());
+    engine.on_event(due, 1, Event::Operating { connection: ConnectionId::from_bits(number + 1) });
+    deliver(&mut engine);
+    assert!(accepted.try_recv().unwrap().is_ok());
+    assert_eq!(engine.next_deadline(), Instant::NEVER);
 }
 
 /// All cores find out that their adapter differs; applications are told once.
