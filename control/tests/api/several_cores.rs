@@ -30,7 +30,7 @@ fn steering(cores: u8) -> Arc<Steering> {
 /// The devices of the cores of an end with `queues`.
 fn devices(end: SimDevice, queues: Queues, steering: &Arc<Steering>) -> Vec<Spread<SimDevice>> {
     let devices = match queues {
-        Queues::PerCore => end.queues(steering),
+        Queues::PerCore | Queues::Unsorted => end.queues(steering),
         Queues::One => end.sharing(steering.cores().into()),
     };
     spread(devices, queues, steering)

@@ -8,6 +8,7 @@
 //! | queues | segments | frames to send |
 //! |---|---|---|
 //! | [`Queues::PerCore`] | the adapter brings them to their owner (RSS) | to the core's own queue |
+//! | [`Queues::Unsorted`] | the core that has received them hashes them, and hands over what is others' | the same |
 //! | [`Queues::One`] | core 0 hashes them and hands them over | through a ring to core 0, which sends them |
 //!
 //! # An adapter that spreads otherwise
@@ -80,7 +81,9 @@ const BURSTS: usize = 4;
 pub enum Queues {
     /// One for each core, among which the adapter spreads segments by the same hash and table (RSS).
     PerCore,
-    /// One, at core 0; or several, filled by a hash that is not known, of which core 0 polls all.
+    /// One for each core, filled in a way that is not known. The segments of a flow come to one of them.
+    Unsorted,
+    /// One, at core 0.
     One,
 }
 
@@ -99,12 +102,11 @@ pub fn spread<D: Device>(devices: Vec<D>, queues: Queues, steering: &Arc<Steerin
     let state = Arc::new(SteeringState::new(steering.clone()));
     let inboxes: Arc<[_]> = (0..cores).map(|_| CachePadded::new(Inbox::new())).collect();
     let ring_frames: Vec<_> = devices.iter().map(|device| ring_frames(device, queues, cores)).collect();
-    let has_ring = |one, other| queues == Queues::PerCore || one == 0 || other == 0;
+    let has_ring = |one, other| queues != Queues::One || one == 0 || other == 0;
     let exchanges = Exchange::all(&inboxes, &ring_frames, has_ring);
     let ways = match queues {
-        Queues::PerCore => {
-            (0..cores).map(|core| Way::Queue(Sorter::of_adapter_queue(core as u8, state.clone()))).collect()
-        }
+        Queues::PerCore => ways_by_queues(cores, |core| Sorter::of_adapter_queue(core, state.clone())),
+        Queues::Unsorted => ways_by_queues(cores, |core| Sorter::of_unsorted_queue(core, state.clone())),
         Queues::One => ways_by_one_queue(&ring_frames, &state),
     };
     let parts = devices.into_iter().zip(exchanges).zip(ways).zip(0..);
@@ -131,7 +133,7 @@ pub fn spread<D: Device>(devices: Vec<D>, queues: Queues, steering: &Arc<Steerin
 /// ring has room for 32; with 20 for each core, for 10.
 fn ring_frames<D: Device>(device: &D, queues: Queues, cores: usize) -> usize {
     let rings = match queues {
-        Queues::PerCore => cores,
+        Queues::PerCore | Queues::Unsorted => cores,
         Queues::One => 1,
     };
     let frames = device.capabilities().frames / rings;
@@ -139,11 +141,16 @@ fn ring_frames<D: Device>(device: &D, queues: Queues, cores: usize) -> usize {
     (frames / 4).max(burst).clamp(1, limits::FRAMES_BETWEEN_CORES)
 }
 
+/// Returns the ways of frames of all cores if each has a queue.
+fn ways_by_queues<F>(cores: usize, sorter: impl Fn(u8) -> Sorter) -> Vec<Way<F>> {
+    (0..cores).map(|core| Way::Queue(sorter(core as u8))).collect()
+}
+
 /// Returns the ways of frames of all cores if core 0 has the only queue.
 fn ways_by_one_queue<F>(ring_frames: &[usize], state: &Arc<SteeringState>) -> Vec<Way<F>> {
     let rings = ring_frames.iter().skip(1).map(|frames| ring(*frames));
     let (to_queue, from): (Vec<_>, Vec<_>) = rings.unzip();
-    let sorter = Sorter::of_only_queue(HOST_CORE, state.clone());
+    let sorter = Sorter::of_unsorted_queue(HOST_CORE, state.clone());
     let mut ways = vec![Way::OnlyQueue(sorter, Forwarder::new(from))];
     ways.extend(to_queue.into_iter().map(Way::NoQueue));
     ways

@@ -69,8 +69,9 @@ pub(super) struct Sorter {
 }
 
 impl Sorter {
-    /// Returns the sorter of the only queue.
-    pub(super) const fn of_only_queue(core: u8, state: Arc<SteeringState>) -> Self {
+    /// Returns the sorter of a queue that nobody has sorted for: the only one, or one of several that are
+    /// filled in a way that is not known.
+    pub(super) const fn of_unsorted_queue(core: u8, state: Arc<SteeringState>) -> Self {
         Self { core, state, segments: Segments::All }
     }
 
@@ -127,11 +128,8 @@ impl Sorter {
     /// they should be: there were too few flows. The host core also hands over what it has reassembled.
     #[cold]
     pub(super) fn on_handed_over(&self, core: u8, frame: &impl Frame) {
-        debug_assert!(
-            matches!(self.segments, Segments::Misplaced { .. }),
-            "the only queue is the host core's"
-        );
-        if self.core != HOST_CORE
+        if matches!(self.segments, Segments::Misplaced { .. })
+            && self.core != HOST_CORE
             && !self.state.steering.has_overrides()
             && let Some(Content::Segment(flow)) = frame.piece(0).map(classify)
             && self.state.steering.owner(&flow) == core

@@ -44,6 +44,8 @@ pub enum Port {
     Rss,
     /// A queue for each core, and an adapter that spreads by another key.
     OtherRss,
+    /// A queue for each core, which an adapter fills in a way that is not known.
+    Unsorted,
     /// One queue.
     OneQueue,
 }
@@ -83,9 +85,10 @@ impl Host {
             Port::Rss => {
                 placed(spread(device.queues(&steering), Queues::PerCore, &steering), &steering, config)
             }
-            Port::OtherRss => {
-                let queues = device.queues(&steering_by(!seed));
-                placed(spread(queues, Queues::PerCore, &steering), &steering, config)
+            Port::OtherRss | Port::Unsorted => {
+                let queues = if port == Port::Unsorted { Queues::Unsorted } else { Queues::PerCore };
+                let devices = device.queues(&steering_by(!seed));
+                placed(spread(devices, queues, &steering), &steering, config)
             }
             Port::OneQueue => {
                 let devices = device.sharing(cores.into());

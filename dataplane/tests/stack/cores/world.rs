@@ -167,9 +167,9 @@ pub struct World {
 impl World {
     pub fn new(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let several = [Port::Rss, Port::OtherRss, Port::OneQueue];
-        let accepting = several[seed as usize % 3];
-        let opening = if rng.bool() { Port::Plain } else { several[rng.usize(0..3)] };
+        let several = [Port::Rss, Port::OtherRss, Port::Unsorted, Port::OneQueue];
+        let accepting = several[seed as usize % several.len()];
+        let opening = if rng.bool() { Port::Plain } else { several[rng.usize(0..several.len())] };
         let stall = if rng.bool() { 0.001 } else { 0.02 };
         let (connections, work) = (rng.usize(1..=12), rng.usize(1..60));
         Self::between([opening, accepting], seed, stall, connections, work)

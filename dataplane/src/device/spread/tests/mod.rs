@@ -42,13 +42,28 @@ impl Bench {
 
     /// As [`new`](Self::new), with devices that have so many frames.
     fn with_frames(steering: &Arc<Steering>, adapter: Option<&Arc<Steering>>, frame_limit: usize) -> Self {
+        let queues = if adapter.is_some() { Queues::PerCore } else { Queues::One };
+        Self::with_queues(steering, queues, adapter, frame_limit)
+    }
+
+    /// Returns devices with a queue each, filled by `adapter`, of which the cores know nothing.
+    fn unsorted(steering: &Arc<Steering>, adapter: &Arc<Steering>) -> Self {
+        Self::with_queues(steering, Queues::Unsorted, Some(adapter), usize::MAX)
+    }
+
+    fn with_queues(
+        steering: &Arc<Steering>,
+        queues: Queues,
+        adapter: Option<&Arc<Steering>>,
+        frame_limit: usize,
+    ) -> Self {
         let outbound = Impairments { delay_min_ns: 0, delay_max_ns: 0, ..Impairments::default() };
         let end = EndConfig { frame_limit, outbound, ..EndConfig::a() };
         let (end, peer) = link(1, end, EndConfig { outbound, ..EndConfig::b() });
         let network = end.network();
         let cores = match adapter {
-            Some(adapter) => spread(end.queues(adapter), Queues::PerCore, steering),
-            None => spread(end.sharing(steering.cores().into()), Queues::One, steering),
+            Some(adapter) => spread(end.queues(adapter), queues, steering),
+            None => spread(end.sharing(steering.cores().into()), queues, steering),
         };
         Self { cores, peer, network, steering: steering.clone(), refused: 0 }
     }

@@ -76,6 +76,25 @@ fn an_adapter_that_spreads_otherwise_is_corrected() {
     assert!(bench.cores.iter().all(Device::adapter_differs) && watch.adapter_differs());
 }
 
+/// Queues that are filled in a way that is not known are sorted from the first frame on, and nobody is told
+/// that they differ: nothing else was expected of them.
+#[test]
+fn queues_of_an_unknown_hash_are_sorted() {
+    let (ours, adapters) = (steering(4, 1), steering(4, 2));
+    for adapter in [&adapters, &ours] {
+        let mut bench = Bench::unsorted(&ours, adapter);
+        let flows = flows(40);
+        bench.inject(&numbered(&flows, 30));
+        let received = bench.poll_all();
+        check(&ours, &flows, 30, &received);
+        assert_eq!(bench.dropped(), 0);
+        for core in &bench.cores {
+            let Way::Queue(sorter) = &core.way else { panic!("it has a queue") };
+            assert!(sorter.is_sorting() && !core.adapter_differs());
+        }
+    }
+}
+
 /// Options of IPv4, behind which an adapter may not find the ports, show no difference. Their segments are
 /// sorted as long as there is nothing to compare.
 #[test]
