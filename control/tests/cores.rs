@@ -7,13 +7,12 @@ mod common;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::{self, Command};
-use std::thread;
 
-use common::{End, FAR, NEAR, PATIENCE, PORT, config};
+use common::{FAR, NEAR, config, exchange, two_cpus};
 use warpline::open::{self, DpdkDevice, Eal, HostWarning, OpenError};
-use warpline::{Device as Rnic, DeviceConfig, DeviceName, ListenConfig, PollThread, Status};
+use warpline::{Device as Rnic, DeviceConfig, DeviceName, PollThread};
 use warpline_dataplane::device::Device;
-use warpline_dataplane::device::spread::Spread;
+use warpline_dataplane::device::spread::{Queues, Spread};
 use warpline_dataplane::time::Instant;
 
 /// Buffers of the first core of a port.
@@ -56,7 +55,7 @@ fn devices_open_for_several_cores() {
 /// Each core receives and sends for itself.
 fn a_port_with_a_queue_for_each_core(eal: Eal) {
     let opened = open::ports(eal, &name("eal:net_null3,size=64"), 3).unwrap();
-    assert!(opened.has_queue_per_core() && opened.warning().is_none());
+    assert!(opened.queues() == Queues::PerCore && opened.warning().is_none());
     let (mut devices, steering) = opened.into_parts();
     assert_eq!((steering.cores(), steering.table().len()), (3, 128), "as the adapter has it");
     assert_eq!(frames(&devices), [PORT_MBUFS, 8191, 8191], "all of what the core receives is its own");
@@ -87,7 +86,7 @@ fn a_port_with_one_queue(eal: Eal) {
     let memif = name(&format!("memif:{}", socket.display()));
     for cores in [2, 3] {
         let opened = open::ports(eal, &memif, cores).unwrap();
-        assert!(!opened.has_queue_per_core());
+        assert_eq!(opened.queues(), Queues::One);
         let warning = opened.warning().unwrap().to_string();
         assert!(warning.contains("net_memif") && warning.contains(&format!("{cores} cores")), "{warning}");
         let (mut devices, steering) = opened.into_parts();
@@ -109,19 +108,18 @@ fn a_port_with_one_queue(eal: Eal) {
 /// The device that is opened by its name says so: the port of `net_ring` does not spread. With one core there
 /// is nothing to say.
 fn a_device_says_that_its_port_has_one_queue() {
-    let cpus: Vec<usize> =
-        core_affinity::get_core_ids().unwrap_or_default().iter().map(|cpu| cpu.id).collect();
-    let [first, second, ..] = cpus[..] else { return };
-    let open = |port: &str, cores: String| {
+    let Some(cpus) = two_cpus() else { return };
+    let open = |port: &str, cores: &str| {
         Rnic::open(&name(&format!("eal:{port},address={NEAR},cores={cores}"))).unwrap()
     };
-    let device = open("net_ring7", format!("{first}+{second}"));
+    let device = open("net_ring7", &cpus);
     let [HostWarning::OneQueue { port, cores: 2 }] = device.warnings() else {
         panic!("{:?}", device.warnings())
     };
     assert_eq!(port, "net_ring7");
     drop(device);
-    assert!(open("net_ring8", first.to_string()).warnings().is_empty());
+    let first = cpus.split('+').next().unwrap();
+    assert!(open("net_ring8", first).warnings().is_empty());
 }
 
 /// One core has what a device for one core has.
@@ -129,7 +127,7 @@ fn a_single_core(eal: Eal) {
     let device = name("eal:net_null4,size=64");
     let expected = open::port(eal, &device).unwrap().capabilities();
     let opened = open::ports(eal, &device, 1).unwrap();
-    assert!(opened.has_queue_per_core() && opened.cores() == 1 && opened.warning().is_none());
+    assert!(opened.queues() == Queues::PerCore && opened.cores() == 1 && opened.warning().is_none());
     assert_eq!(opened.into_parts().0[0].capabilities(), expected);
 
     let ring = name("ring,mtu=9000");
@@ -157,7 +155,7 @@ fn buffers_are_near_a_port_that_is_added_late(eal: Eal) {
 fn wires_between_cores(eal: Eal) {
     let config = open::wire_config(&name("ring"));
     let [near, far] = open::ring_pair_of(eal, &config, [1, 2]).unwrap();
-    assert!(near.has_queue_per_core() && far.has_queue_per_core() && far.cores() == 2);
+    assert!(near.queues() == Queues::PerCore && far.queues() == Queues::PerCore && far.cores() == 2);
     let ((mut near, _), (mut far, steering)) = (near.into_parts(), far.into_parts());
     assert_eq!((frames(&near), frames(&far)), (vec![1023], vec![511, 511]));
     let mut owned = [0, 0];
@@ -176,31 +174,6 @@ fn wires_between_cores(eal: Eal) {
     assert_eq!(near[0].transmit(Instant::ZERO, &mut sent), 16);
     let counts = far.iter_mut().map(|device| device.receive(Instant::ZERO, &mut Vec::new(), 32));
     assert_eq!(counts.collect::<Vec<_>>(), owned);
-}
-
-/// Connects some queue pairs of `near`, whose flows have owners of all kinds, and writes by each.
-fn exchange(near: &Rnic, far: &Rnic) {
-    const OCTETS: u32 = 100_000;
-    let listener = far.listen(PORT, &ListenConfig::default()).unwrap();
-    let ends: Vec<(End, End)> = (0..8)
-        .map(|_| {
-            let (near, far) = (End::new(near), End::new(far));
-            thread::scope(|scope| {
-                let connecting = scope.spawn(near.connecting(b""));
-                listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
-                connecting.join().unwrap().unwrap();
-            });
-            (near, far)
-        })
-        .collect();
-    for (number, (near, far)) in (1..).zip(&ends) {
-        near.memory.fill(number);
-        near.write(u64::from(number), far, OCTETS);
-    }
-    for (number, (near, far)) in (1..).zip(&ends) {
-        assert_eq!(near.completion().status, Status::Success);
-        assert_eq!(far.memory.to_vec(0, OCTETS as usize).unwrap(), vec![number; OCTETS as usize]);
-    }
 }
 
 fn cores_of_a_ring_exchange_data(eal: Eal) {
@@ -226,12 +199,11 @@ impl Drop for Veth {
     }
 }
 
-/// Each device has one queue, and two cores that its name puts on CPUs of their own. Needs root and two CPUs.
+/// Each device has two cores that its name puts on CPUs of their own, and a queue for each, which the kernel
+/// fills by a hash of its own; or one queue. Needs root and two CPUs.
 fn cores_of_a_packet_socket_exchange_data() {
     let is_root = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
-    let cpus: Vec<usize> =
-        core_affinity::get_core_ids().unwrap_or_default().iter().map(|cpu| cpu.id).collect();
-    let [first, second, ..] = cpus[..] else { return };
+    let Some(cpus) = two_cpus() else { return };
     let ends = ["a", "b"].map(|end| format!("wlc{}{end}", process::id()));
     let ip = |arguments: &[&str]| Command::new("ip").args(arguments).status().is_ok_and(|it| it.success());
     if !is_root || !ip(&["link", "add", &ends[0], "type", "veth", "peer", "name", &ends[1]]) {
@@ -239,9 +211,14 @@ fn cores_of_a_packet_socket_exchange_data() {
     }
     let _veth = Veth(ends[0].clone());
     assert!(ends.iter().all(|end| ip(&["link", "set", end, "up"])));
-    let [near, far] = [(&ends[0], NEAR), (&ends[1], FAR)].map(|(interface, address)| {
-        let text = format!("af_packet:{interface},address={address},cores={first}+{second}");
-        Rnic::open(&name(&text)).unwrap()
-    });
-    exchange(&near, &far);
+    for queues in ["", ",queues=one"] {
+        let [near, far] = [(&ends[0], NEAR), (&ends[1], FAR)].map(|(interface, address)| {
+            let text = format!("af_packet:{interface},address={address},cores={cpus}{queues}");
+            let device = Rnic::open(&name(&text)).unwrap();
+            let one = device.warnings().iter().any(|it| matches!(it, HostWarning::OneQueue { .. }));
+            assert_eq!(one, !queues.is_empty(), "{:?}", device.warnings());
+            device
+        });
+        exchange(&near, &far);
+    }
 }

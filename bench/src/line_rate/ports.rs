@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use dpdk::{Eal, Mempool, MempoolConfig, Port, PortConfig, RunningPort};
+use dpdk::{Eal, Mempool, MempoolConfig, Port, PortConfig, RunningPort, UnknownSpread};
 use warpline::open::OpenError;
 use warpline::{Device, DeviceConfig, StaticNeighbour};
 use warpline_dataplane::steering::Steering;
@@ -76,7 +76,8 @@ fn null_port(eal: Eal, row: Row) -> Result<(Vec<Mempool>, Vec<dpdk::QueuePair>, 
     let data_octets = (row.mtu + 256).max(2048);
     let pool = || Mempool::new(eal, MempoolConfig { mbufs: FRAMES, data_octets, ..MempoolConfig::default() });
     let pools = (0..row.cores).map(|_| pool()).collect::<Result<Vec<_>, _>>().map_err(OpenError::from)?;
-    let started = Port::open(eal, &name).and_then(|port| port.start_spread(&PortConfig::default(), &pools));
+    let started = Port::open(eal, &name)
+        .and_then(|port| port.start_spread(&PortConfig::default(), &pools, UnknownSpread::OneQueue));
     let (port, queues) = started.map_err(OpenError::from)?;
     if queues.len() < pools.len() {
         return Err(OpenError::NoQueue(name).into());

@@ -36,12 +36,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use dpdk::{
     AllMulticast, EalBuilder, LogLevel, Memory, Mempool, Mtu, Pci, Port, PortConfig, QueuePair, Rss,
-    RunningPort, wire,
+    RunningPort, UnknownSpread, wire,
 };
 pub use dpdk::{
     Eal, EalError, ExternalPieces, LogLines, Mbuf, MempoolError, PortError, VdevError, WireConfig, WireError,
 };
 pub use warpline_dataplane::device::dpdk::{CoreWiresError, DpdkDevice, PoolTooSmall, SUPER_FRAME_MAX_BYTES};
+use warpline_dataplane::device::spread::Queues;
 use warpline_dataplane::limits::CORES_MAX;
 use warpline_dataplane::memory::Region;
 
@@ -282,7 +283,8 @@ pub fn port(eal: Eal, device: &DeviceName) -> Result<DpdkDevice, OpenError> {
 
 /// Opens the port of `device` for `cores` cores.
 fn open_port(eal: Eal, device: &DeviceName, cores: usize) -> Result<OpenedPorts, OpenError> {
-    let PortArguments { port, vdev } = unused_port_arguments(eal, device).ok_or(OpenError::RingIsAPair)?;
+    let arguments = unused_port_arguments(eal, device, cores);
+    let PortArguments { port, vdev } = arguments.ok_or(OpenError::RingIsAPair)?;
     // One in DPDK's notation may stand in the EAL's arguments already.
     let is_there = device.kind() == DeviceKind::Eal && Port::names(eal).contains(&port);
     let under_port = if is_there { Port::open(eal, &port)?.interface()? } else { None };
@@ -298,7 +300,7 @@ fn open_port(eal: Eal, device: &DeviceName, cores: usize) -> Result<OpenedPorts,
     let groups = groups.and_then(|interface| AllMulticast::of_interface(interface).ok());
     let vdev = vdev.filter(|_| !is_there);
     let add = || match &vdev {
-        Some(vdev) => add_vdev(eal, device, kind, vdev),
+        Some(vdev) => add_vdev(eal, device, kind, cores, vdev),
         None => probe_unless_there(eal, device, &port),
     };
     let removed = |error| {
@@ -310,7 +312,7 @@ fn open_port(eal: Eal, device: &DeviceName, cores: usize) -> Result<OpenedPorts,
     };
     let pools = make_pools(eal, device, cores, &port, add).map_err(removed)?;
     let opened = start_port(eal, &port, device, &pools, groups.is_none())
-        .map_err(|error| removed(explained(device, kind, error)));
+        .map_err(|error| removed(explained(device, kind, cores, error)));
     let mut opened = opened?;
     let kept = Arc::new((claims, groups));
     let keeping = |device: DpdkDevice| {
@@ -322,12 +324,18 @@ fn open_port(eal: Eal, device: &DeviceName, cores: usize) -> Result<OpenedPorts,
 }
 
 /// Adds the virtual device `vdev`.
-fn add_vdev(eal: Eal, device: &DeviceName, kind: DeviceKind, vdev: &str) -> Result<(), OpenError> {
+fn add_vdev(
+    eal: Eal,
+    device: &DeviceName,
+    kind: DeviceKind,
+    cores: usize,
+    vdev: &str,
+) -> Result<(), OpenError> {
     // A port that was closed has left its device behind, by the name that the user gave it: that is opened
     // again.
     eal.probe_vdev(vdev).map_err(|error| {
         let name = Box::new(device.clone());
-        explained(device, kind, OpenError::Refused { name, error })
+        explained(device, kind, cores, OpenError::Refused { name, error })
     })
 }
 
@@ -368,24 +376,24 @@ fn probe_unless_there(eal: Eal, device: &DeviceName, port: &str) -> Result<(), O
     eal.probe_pci(&argument).map_err(refused)
 }
 
-/// Returns how DPDK opens `device`; `None` for a ring. A virtual device gets a name that no port has: the
-/// arguments of the EAL may have made some.
-fn unused_port_arguments(eal: Eal, device: &DeviceName) -> Option<PortArguments> {
+/// Returns how DPDK opens `device` for `cores` cores; `None` for a ring. A virtual device gets a name that no
+/// port has: the arguments of the EAL may have made some.
+fn unused_port_arguments(eal: Eal, device: &DeviceName, cores: usize) -> Option<PortArguments> {
     /// Virtual devices of this process get numbers as they come.
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let names = Port::names(eal);
     loop {
-        let arguments = port_arguments(device, NUMBER.fetch_add(1, Ordering::Relaxed))?;
+        let arguments = port_arguments(device, NUMBER.fetch_add(1, Ordering::Relaxed), cores)?;
         if matches!(device.kind(), DeviceKind::Pci | DeviceKind::Eal) || !names.contains(&arguments.port) {
             return Some(arguments);
         }
     }
 }
 
-/// Returns what this process lacks for `device`, whose driver is of the kind `kind`, if that can be why it
-/// did not open; else `error`.
-fn explained(device: &DeviceName, kind: DeviceKind, error: OpenError) -> OpenError {
-    match privileges::missing(kind, locked_kib(device)) {
+/// Returns what this process lacks for `device` with `cores` cores, whose driver is of the kind `kind`, if
+/// that can be why it did not open; else `error`.
+fn explained(device: &DeviceName, kind: DeviceKind, cores: usize, error: OpenError) -> OpenError {
+    match privileges::missing(kind, locked_kib(device, cores)) {
         Some(missing) => OpenError::Missing { name: Box::new(device.clone()), missing },
         None => error,
     }
@@ -419,10 +427,15 @@ fn start_port(
     let steering = steering_of_port(cores, port.spreads(cores as u16)?)?;
     let rss = Rss { key: *steering.key() };
     let config = PortConfig { rss, multicast, ..port_config(name, device) };
-    let (port, queues) = port.start_spread(&config, pools)?;
-    let queue_per_core = queues.len() == cores;
-    let devices = port_devices(&port, queues, pools)?;
-    Ok(OpenedPorts { devices, steering, queue_per_core, port: name.into(), node, warnings: Vec::new() })
+    let unknown = if device.has_queue_each() { UnknownSpread::QueueEach } else { UnknownSpread::OneQueue };
+    let (port, pairs) = port.start_spread(&config, pools, unknown)?;
+    let queues = match port.rss() {
+        _ if pairs.len() < cores => Queues::One,
+        None if cores > 1 => Queues::Unsorted,
+        _ => Queues::PerCore,
+    };
+    let devices = port_devices(&port, pairs, pools)?;
+    Ok(OpenedPorts { devices, steering, queues, port: name.into(), node, warnings: Vec::new() })
 }
 
 /// Returns the configuration of the port `name` of `device`.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::host::interfaces;
+use crate::host::offloads::Ethtool;
 use crate::vocabulary::device_name::{DeviceKind, DeviceName};
 
 /// How DPDK opens a device.
@@ -34,9 +36,15 @@ const PAGE_BYTES: u32 = 4096;
 /// Entries of a queue of `net_virtio_user`.
 const VIRTIO_QUEUE_ENTRIES: u16 = 256;
 
-/// Returns how DPDK opens `device`; `number` makes the name of a virtual device unique. A ring has no port.
-pub(crate) fn port_arguments(device: &DeviceName, number: u32) -> Option<PortArguments> {
-    let target = device.target();
+/// Returns how many queues the port of `device` is asked to have for `cores` cores.
+fn queues(device: &DeviceName, cores: usize) -> usize {
+    if device.has_queue_each() { cores } else { 1 }
+}
+
+/// Returns how DPDK opens `device` for `cores` cores; `number` makes the name of a virtual device unique. A
+/// ring has no port.
+pub(crate) fn port_arguments(device: &DeviceName, number: u32, cores: usize) -> Option<PortArguments> {
+    let (target, queues) = (device.target(), queues(device, cores));
     let virtual_device = |driver: &str, arguments: String| {
         let port = format!("{driver}{number}");
         let vdev = format!("{port},{arguments}{}", driver_options(device));
@@ -48,9 +56,15 @@ pub(crate) fn port_arguments(device: &DeviceName, number: u32) -> Option<PortArg
         DeviceKind::AfPacket => {
             let port = format!("net_af_packet{number}");
             let ring = af_packet_ring(device);
-            Some(PortArguments { vdev: Some(format!("{port},iface={target},{ring}")), port })
+            let vdev = format!("{port},iface={target},{ring},qpairs={queues}");
+            Some(PortArguments { vdev: Some(vdev), port })
         }
-        DeviceKind::AfXdp => virtual_device("net_af_xdp", format!("iface={target}")),
+        DeviceKind::AfXdp => {
+            // The driver takes no more queues than the interface has channels.
+            let first = option(device, "start_queue").and_then(|value| value.parse().ok()).unwrap_or(0);
+            let queues = if first + queues <= channels(target) { queues } else { 1 };
+            virtual_device("net_af_xdp", format!("iface={target},queue_count={queues}"))
+        }
         // An abstract socket, the driver's default, has no owner: any user could be first.
         DeviceKind::Memif => {
             let role = if option(device, "role").is_none() { ",role=server" } else { "" };
@@ -59,9 +73,10 @@ pub(crate) fn port_arguments(device: &DeviceName, number: u32) -> Option<PortArg
         // Without `tso=1` the driver keeps its peer from sending super-frames.
         DeviceKind::Vhost => {
             let tso = device.has_super_frames() && option(device, "tso").is_none();
-            virtual_device("net_vhost", format!("iface={target},queues=1{}", if tso { ",tso=1" } else { "" }))
+            let tso = if tso { ",tso=1" } else { "" };
+            virtual_device("net_vhost", format!("iface={target},queues={queues}{tso}"))
         }
-        DeviceKind::VirtioUser => virtual_device("net_virtio_user", format!("path={target},queues=1")),
+        DeviceKind::VirtioUser => virtual_device("net_virtio_user", format!("path={target},queues={queues}")),
         DeviceKind::Pci => Some(PortArguments { port: target.into(), vdev: None }),
         DeviceKind::Eal => {
             let vdev = target.starts_with("net_").then(|| format!("{target}{}", driver_options(device)));
@@ -77,8 +92,9 @@ pub(crate) fn pci_argument(device: &DeviceName) -> Option<String> {
 
 /// Returns the options of the driver, each after a comma.
 fn driver_options(device: &DeviceName) -> String {
-    // This one is ours.
-    let options = device.driver_options().iter().filter(|(option, _)| option != "super_frames");
+    let is_ours =
+        |option: &str| option == "super_frames" || (option == "queues" && device.kind().options().is_some());
+    let options = device.driver_options().iter().filter(|(option, _)| !is_ours(option));
     options.fold(String::new(), |before, (option, value)| format!("{before},{option}={value}"))
 }
 
@@ -105,14 +121,25 @@ impl fmt::Display for AfPacketRing {
     }
 }
 
-/// Returns the memory that the sockets of `device` lock, in KiB: of a packet socket two rings, one each way.
-pub(crate) fn locked_kib(device: &DeviceName) -> u64 {
+/// Returns how many channels the interface `name` of the kernel has; 0 if the kernel does not say.
+fn channels(name: &str) -> usize {
+    let interfaces = interfaces::list().unwrap_or_default();
+    let interface = interfaces.iter().find(|interface| interface.name == name);
+    interface.map_or(0, |interface| {
+        let channels = Ethtool::open().and_then(|ethtool| ethtool.channels(interface.index));
+        channels.map_or(0, |channels| channels as usize)
+    })
+}
+
+/// Returns the memory that the sockets of `device` lock for `cores` cores, in KiB: of a packet socket two
+/// rings, one each way.
+pub(crate) fn locked_kib(device: &DeviceName, cores: usize) -> u64 {
     let number =
         |wanted, default| option(device, wanted).and_then(|value| value.parse().ok()).unwrap_or(default);
     let (frame_bytes, frames): (u64, u64) = match device.kind() {
         DeviceKind::AfPacket => {
             let ring = af_packet_ring(device);
-            (ring.frame_bytes.into(), ring.frames.into())
+            (ring.frame_bytes.into(), u64::from(ring.frames).saturating_mul(queues(device, cores) as u64))
         }
         // Without our sizes the driver has its own.
         DeviceKind::Eal if device.target().starts_with("net_af_packet") => {
@@ -152,7 +179,11 @@ mod tests {
     use super::*;
 
     fn arguments(name: &str) -> (String, Option<String>) {
-        let arguments = port_arguments(&name.parse().unwrap(), 3).unwrap();
+        arguments_for(name, 1)
+    }
+
+    fn arguments_for(name: &str, cores: usize) -> (String, Option<String>) {
+        let arguments = port_arguments(&name.parse().unwrap(), 3, cores).unwrap();
         (arguments.port, arguments.vdev)
     }
 
@@ -160,7 +191,7 @@ mod tests {
     fn devices_are_virtual_or_on_a_bus() {
         for (name, port, vdev) in [
             ("tap:tap0,mac=fixed", "net_tap3", Some("net_tap3,iface=tap0,mac=fixed")),
-            ("af_xdp:e1", "net_af_xdp3", Some("net_af_xdp3,iface=e1")),
+            ("af_xdp:e1", "net_af_xdp3", Some("net_af_xdp3,iface=e1,queue_count=1")),
             ("memif:/s", "net_memif3", Some("net_memif3,socket=/s,socket-abstract=no,role=server")),
             (
                 "memif:/s,role=client",
@@ -182,9 +213,35 @@ mod tests {
         ] {
             assert_eq!(arguments(name), (port.into(), vdev.map(str::to_owned)), "{name}");
         }
-        assert_eq!(port_arguments(&"ring".parse().unwrap(), 0), None);
+        assert_eq!(port_arguments(&"ring".parse().unwrap(), 0, 1), None);
         let pci = "pci:01:00.0,address=198.18.0.1,x=1,super_frames=on".parse().unwrap();
         assert_eq!(pci_argument(&pci).as_deref(), Some("0000:01:00.0,x=1"));
+    }
+
+    /// Several cores have a queue each where that is for this end to decide, or the name says so.
+    #[test]
+    fn queues_are_as_many_as_the_cores() {
+        for (name, expected) in [
+            ("tap:t", "iface=t"),
+            ("af_packet:e,framecnt=64", "qpairs=2"),
+            ("af_packet:e,framecnt=64,queues=one", "qpairs=1"),
+            // It has one, here as anywhere.
+            ("af_xdp:lo", "queue_count=1"),
+            ("af_xdp:none-such", "queue_count=1"),
+            ("vhost:/s", "queues=1"),
+            ("vhost:/s,queues=each", "queues=2"),
+            ("virtio_user:/s,queues=one", "queues=1"),
+            ("virtio_user:/s,queues=each", "queues=2"),
+            ("eal:net_vhost0,iface=/s,queues=3", "queues=3"),
+        ] {
+            let vdev = arguments_for(name, 2).1.unwrap();
+            assert_eq!(vdev.rsplit(',').next(), Some(expected), "{name}: {vdev}");
+            assert_eq!(
+                vdev.matches("queues=").count(),
+                usize::from(expected.starts_with("queues=")),
+                "{vdev}"
+            );
+        }
     }
 
     /// Options of the name override the sizes that follow from the MTU.
@@ -198,7 +255,7 @@ mod tests {
             ("af_packet:e,framecnt=64", "framesz=2048,blocksz=65536,framecnt=64"),
             ("af_packet:e,framesz=4096,blocksz=8192", "framesz=4096,blocksz=8192,framecnt=512"),
         ] {
-            assert_eq!(arguments(name).1, Some(format!("net_af_packet3,iface=e,{ring}")), "{name}");
+            assert_eq!(arguments(name).1, Some(format!("net_af_packet3,iface=e,{ring},qpairs=1")), "{name}");
         }
     }
 
@@ -213,8 +270,9 @@ mod tests {
             ("eal:net_null0", 0),
             ("tap:e", 0),
         ] {
-            assert_eq!(locked_kib(&name.parse().unwrap()), kib, "{name}");
+            assert_eq!(locked_kib(&name.parse().unwrap(), 1), kib, "{name}");
         }
+        assert_eq!(locked_kib(&"af_packet:e".parse().unwrap(), 2), 32_768);
     }
 
     /// For each MTU: a frame has room for the packet and fits a receive buffer; a block is whole pages and

@@ -39,9 +39,9 @@
 mod arrivals;
 pub(crate) mod claim;
 pub(crate) mod cpus;
-mod interfaces;
+pub(crate) mod interfaces;
 mod netlink;
-mod offloads;
+pub(crate) mod offloads;
 pub(crate) mod privileges;
 pub(crate) mod sockets;
 pub(crate) mod survey;

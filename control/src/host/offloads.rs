@@ -1,4 +1,5 @@
-//! The offloads of interfaces, as ethtool(8) lists them: the family `ethtool` of generic netlink.
+//! The offloads of interfaces and their channels, as ethtool(8) lists them: the family `ethtool` of generic
+//! netlink.
 
 use std::io;
 use std::str;
@@ -56,13 +57,16 @@ const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
 const CTRL_ATTR_FAMILY_NAME: u16 = 2;
 const ETHTOOL_MSG_FEATURES_GET: u8 = 11;
-const ETHTOOL_A_FEATURES_HEADER: u16 = 1;
+/// The header of any message.
+const ETHTOOL_A_HEADER: u16 = 1;
 const ETHTOOL_A_HEADER_DEV_INDEX: u16 = 1;
 const ETHTOOL_A_FEATURES_ACTIVE: u16 = 4;
 const ETHTOOL_A_BITSET_BITS: u16 = 3;
 const ETHTOOL_A_BITSET_BIT_NAME: u16 = 2;
+const ETHTOOL_MSG_CHANNELS_GET: u8 = 17;
+const ETHTOOL_A_CHANNELS_COMBINED_COUNT: u16 = 9;
 
-/// Asks the kernel for offloads.
+/// Asks the kernel about interfaces.
 pub(crate) struct Ethtool {
     socket: Socket,
     family: u16,
@@ -92,18 +96,32 @@ impl Ethtool {
     ///
     /// That of the socket or the kernel.
     pub(crate) fn offloads(&self, index: u32) -> io::Result<Offloads> {
-        let index = DefaultNla::new(ETHTOOL_A_HEADER_DEV_INDEX, index.to_ne_bytes().to_vec());
-        let header = DefaultNla::new(ETHTOOL_A_FEATURES_HEADER | NLA_F_NESTED, serialized(&index));
-        let request = GenericMessage {
-            family: self.family,
-            command: ETHTOOL_MSG_FEATURES_GET,
-            attributes: serialized(&header),
-        };
         let mut offloads = Offloads::default();
-        netlink::ask(&self.socket, NLM_F_ACK, request, |answer| {
-            offloads.on.extend(active(&answer.attributes));
-        })?;
+        self.ask(ETHTOOL_MSG_FEATURES_GET, index, |attributes| offloads.on.extend(active(attributes)))?;
         Ok(offloads)
+    }
+
+    /// Returns how many channels that receive and send the interface with the number `index` has.
+    ///
+    /// # Errors
+    ///
+    /// That of the socket or the kernel: `Unsupported` for an interface without channels.
+    pub(crate) fn channels(&self, index: u32) -> io::Result<u32> {
+        let mut channels = 0;
+        self.ask(ETHTOOL_MSG_CHANNELS_GET, index, |attributes| {
+            let count = value(attributes, ETHTOOL_A_CHANNELS_COMBINED_COUNT);
+            channels = count.and_then(|count| count.try_into().ok()).map_or(channels, u32::from_ne_bytes);
+        })?;
+        Ok(channels)
+    }
+
+    /// Sends a command about the interface with the number `index`, and calls `each` for the attributes of
+    /// each message of the answer.
+    fn ask(&self, command: u8, index: u32, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+        let index = DefaultNla::new(ETHTOOL_A_HEADER_DEV_INDEX, index.to_ne_bytes().to_vec());
+        let header = DefaultNla::new(ETHTOOL_A_HEADER | NLA_F_NESTED, serialized(&index));
+        let request = GenericMessage { family: self.family, command, attributes: serialized(&header) };
+        netlink::ask(&self.socket, NLM_F_ACK, request, |answer| each(&answer.attributes))
     }
 }
 
@@ -188,6 +206,8 @@ mod tests {
         assert!(!offloads.has("rx-lro"));
         let error = ethtool.offloads(u32::MAX >> 1).unwrap_err();
         assert_eq!(error.kind(), io::Error::from_raw_os_error(19).kind(), "no such device: {error}");
+        let error = ethtool.channels(1).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Unsupported, "loopback has no channels: {error}");
     }
 
     #[test]

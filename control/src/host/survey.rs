@@ -113,10 +113,7 @@ pub enum HostWarning {
         options: String,
     },
     /// The port has one queue, so that one core receives for all.
-    #[error(
-        "segments do not come to a queue of the port '{port}' for each of {cores} cores by a hash that is \
-         known: the first core receives and sends for all"
-    )]
+    #[error("the port '{port}' has one queue for {cores} cores: the first core receives and sends for all")]
     OneQueue {
         /// The name of the port.
         port: String,

@@ -212,12 +212,12 @@ impl DeviceKind {
     pub const fn options(self) -> Option<&'static [&'static str]> {
         match self {
             Self::Ring => Some(&["super_frames"]),
-            Self::Tap => Some(&["mac"]),
-            Self::AfPacket => Some(&["framesz", "blocksz", "framecnt", "super_frames"]),
-            Self::AfXdp => Some(&["start_queue", "force_copy", "busy_budget"]),
+            Self::Tap => Some(&["mac", "queues"]),
+            Self::AfPacket => Some(&["framesz", "blocksz", "framecnt", "super_frames", "queues"]),
+            Self::AfXdp => Some(&["start_queue", "force_copy", "busy_budget", "queues"]),
             Self::Memif => Some(&["role", "mac", "id", "secret", "bsize", "rsize"]),
-            Self::Vhost => Some(&["client", "tso", "super_frames"]),
-            Self::VirtioUser => Some(&["mac", "server", "queue_size", "super_frames"]),
+            Self::Vhost => Some(&["client", "tso", "super_frames", "queues"]),
+            Self::VirtioUser => Some(&["mac", "server", "queue_size", "super_frames", "queues"]),
             Self::Pci | Self::Eal => None,
         }
     }
@@ -347,6 +347,23 @@ impl DeviceName {
         self.driver_options.iter().any(|(option, value)| option == "super_frames" && value == "on")
     }
 
+    /// Returns true if the port of the device is to have a queue for each core, if it has so many, also where
+    /// it is not known what comes to which (`queues=each`; `queues=one` if not). Without the option so are
+    /// those of the kernel's interfaces and PCI devices, and not those where a peer would have to have as
+    /// many.
+    pub fn has_queue_each(&self) -> bool {
+        let option = || self.driver_options.iter().find(|(option, _)| option == "queues");
+        match self.kind {
+            DeviceKind::Tap | DeviceKind::AfPacket | DeviceKind::AfXdp => {
+                option().is_none_or(|(_, value)| value == "each")
+            }
+            DeviceKind::Vhost | DeviceKind::VirtioUser => option().is_some_and(|(_, value)| value == "each"),
+            DeviceKind::Pci => true,
+            DeviceKind::Eal => !self.target.starts_with("net_"),
+            DeviceKind::Ring | DeviceKind::Memif => false,
+        }
+    }
+
     /// Returns the VLAN of all frames.
     pub const fn vlan(&self) -> Option<u16> {
         self.vlan
@@ -392,7 +409,8 @@ impl DeviceName {
         let target = given.map(|(_, value)| value.as_str()).or(otherwise);
         let mut name = Self { kind, target: kind.target().parse(Some(target?))?, ..self.clone() };
         // What is ours alone: in DPDK's notation its driver has no such frames.
-        name.driver_options.retain(|(option, _)| !["iface", "super_frames"].contains(&option.as_str()));
+        name.driver_options
+            .retain(|(option, _)| !["iface", "super_frames", "queues"].contains(&option.as_str()));
         Some(name)
     }
 
@@ -457,6 +475,7 @@ impl DeviceName {
         let rule = match (kind.options(), option) {
             (_, "super_frames") => (!["on", "off"].contains(&value)).then_some("it is on or off"),
             (None, _) | (_, "mac" | "secret") => None,
+            (_, "queues") => (!["one", "each"].contains(&value)).then_some("it is one or each"),
             (_, "role") => (!["server", "client"].contains(&value)).then_some("it is server or client"),
             (_, _) => (!is_number(value)).then_some("it is a number"),
         };

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use warpline::{
     Access, Completion, CompletionQueue, ConnectConfig, ConnectError, Connected, Device, DeviceConfig,
-    ListenConfig, MemoryRegion, PollThread, ProtectionDomain, QpConfig, QueuePair, QueuePairControl, Usage,
+    ListenConfig, MemoryRegion, PollThread, ProtectionDomain, QpConfig, QueuePair, QueuePairControl, Status,
+    Usage,
 };
 use warpline_dataplane::device::sim::{self, EndConfig, Network, SimDevice};
 
@@ -163,4 +164,37 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 /// Waits until all resources that applications had of `device` are freed.
 pub fn eventually_unused(device: &Device) {
     eventually("everything is given back", || device.usage() == Ok(Usage::default()));
+}
+
+/// Connects some queue pairs of `near` with as many at [`FAR`], which is `far`. Their flows have owners of
+/// all kinds. Writes by each.
+pub fn exchange(near: &Device, far: &Device) {
+    const OCTETS: u32 = 100_000;
+    let listener = far.listen(PORT, &ListenConfig::default()).unwrap();
+    let ends: Vec<(End, End)> = (0..8)
+        .map(|_| {
+            let (near, far) = (End::new(near), End::new(far));
+            thread::scope(|scope| {
+                let connecting = scope.spawn(near.connecting(b""));
+                listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
+                connecting.join().unwrap().unwrap();
+            });
+            (near, far)
+        })
+        .collect();
+    for (number, (near, far)) in (1..).zip(&ends) {
+        near.memory.fill(number);
+        near.write(u64::from(number), far, OCTETS);
+    }
+    for (number, (near, far)) in (1..).zip(&ends) {
+        assert_eq!(near.completion().status, Status::Success);
+        assert_eq!(far.memory.to_vec(0, OCTETS as usize).unwrap(), vec![number; OCTETS as usize]);
+    }
+}
+
+/// Returns two CPUs, as a device's name lists them, if there are as many.
+pub fn two_cpus() -> Option<String> {
+    let cpus = core_affinity::get_core_ids()?;
+    let [first, second, ..] = cpus[..] else { return None };
+    Some(format!("{}+{}", first.id, second.id))
 }

@@ -96,8 +96,10 @@ unsafe fn device_name(name: *const c_char) -> Result<DeviceName, Failure> {
 /// and `eal:PORT`, a device in DPDK's notation. Options of all kinds are `address=ADDRESS/PREFIX`,
 /// `gateway=ADDRESS`, `route=NETWORK/PREFIX@GATEWAY`, `mtu=BYTES`, `vlan=NUMBER`, `connections=NUMBER` and
 /// `cores=LIST`, the CPUs that poll the device, one core on each: `2-5`, `2+4+7`, or `node0` for those of a
-/// NUMA node; the CPU of `attr` is ignored then. A null `name` stands for the value of the environment
-/// variable `WARPLINE_DEVICE`; `attr` may be null for the defaults.
+/// NUMA node; the CPU of `attr` is ignored then. With several cores the port has a queue for each where it
+/// has so many (`queues=one`: it has one); `vhost` and `virtio_user` have if both ends say `queues=each`. A
+/// null `name` stands for the value of the environment variable `WARPLINE_DEVICE`; `attr` may be null for the
+/// defaults.
 ///
 /// The first call starts DPDK's EAL. If a process opens several devices, the first must be the one of kind
 /// `pci` or `virtio_user`, because the EAL must know of these when it starts; others can be added at any

@@ -41,7 +41,7 @@ pub use mbuf::{ChecksumStatus, Headers, IpVersion, Mbuf, Pieces};
 pub use mempool::{Mempool, MempoolConfig, MempoolError};
 pub use port::{
     AllMulticast, LinkState, Mtu, Multicast, Port, PortCapabilities, PortConfig, PortError, PortStatistics,
-    QueuePair, Rss, RssLayout, RunningPort, RxInterrupt, RxQueue, RxTrigger, TxQueue,
+    QueuePair, Rss, RssLayout, RunningPort, RxInterrupt, RxQueue, RxTrigger, TxQueue, UnknownSpread,
 };
 pub use prefetch::{prefetch, prefetch_for_write};
 pub use thread::{RegisteredThread, ThreadError};

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::{fs, process};
 
 use common::{eal, frame, pool};
-use dpdk::{Mempool, Mtu, Port, PortConfig, QueuePair, Rss, RssLayout, RunningPort};
+use dpdk::{Mempool, Mtu, Port, PortConfig, QueuePair, Rss, RssLayout, RunningPort, UnknownSpread};
 
 const KEY: [u8; 40] = [0x3c; 40];
 
@@ -27,23 +27,26 @@ fn port(device: &str) -> Port {
 }
 
 /// Starts `device` with a queue for each of four pools, if it says that it can spread over as many as two,
-/// by a table of so many entries; else with one.
+/// by a table of so many entries; else as `unknown` says.
 fn started(
     device: &str,
     table_entries: Option<u16>,
     config: &PortConfig,
+    unknown: UnknownSpread,
 ) -> (RunningPort, Vec<QueuePair>, Vec<Mempool>) {
     let pools: Vec<Mempool> = (0..4).map(|_| pool(511, 2048)).collect();
     let port = port(device);
     assert_eq!(port.spreads(2).unwrap(), table_entries, "{device}");
-    let (running, pairs) = port.start_spread(config, &pools).unwrap_or_else(|error| panic!("{error}"));
+    let (running, pairs) =
+        port.start_spread(config, &pools, unknown).unwrap_or_else(|error| panic!("{error}"));
     (running, pairs, pools)
 }
 
 /// The driver says that it spreads, and each queue receives into the pool of its core.
 #[test]
 fn a_port_whose_hash_is_known_has_a_queue_for_each_pool() {
-    let (running, mut pairs, pools) = started("net_null5,size=60", Some(128), &config());
+    let (running, mut pairs, pools) =
+        started("net_null5,size=60", Some(128), &config(), UnknownSpread::OneQueue);
     assert_eq!(running.rss(), Some(RssLayout { key: KEY, table_entries: 128 }));
     assert_eq!((pairs.len(), running.capabilities().queues), (4, 4));
     let mut frames = Vec::new();
@@ -63,7 +66,7 @@ fn a_port_whose_hash_is_not_known_has_one_queue() {
     let socket = std::env::temp_dir().join(format!("warpline-spread-{own}.sock"));
     let vhost = format!("net_vhost4,iface={},queues=2", socket.display());
     for device in ["net_ring4", &memif, &vhost] {
-        let (running, mut pairs, pools) = started(device, None, &config());
+        let (running, mut pairs, pools) = started(device, None, &config(), UnknownSpread::OneQueue);
         assert_eq!((running.rss(), pairs.len()), (None, 1), "{device}");
         assert_eq!(running.capabilities().queues, 1);
         let mut sent: Vec<_> = (0..4).map(|n| frame(&pools[usize::from(n)], &[n; 60])).collect();
@@ -80,20 +83,28 @@ fn a_port_whose_hash_is_not_known_has_one_queue() {
     let _ = fs::remove_file(socket);
 }
 
-/// The kernel spreads what such ports receive, by a hash of its own.
+/// The kernel spreads what such ports receive, by a hash of its own: over all queues that a port has, if that
+/// is asked for.
 #[test]
-fn the_kernels_interfaces_have_one_queue() {
+fn the_kernels_interfaces_have_the_queues_asked_for() {
     let is_root = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
     if !is_root {
         eprintln!("not run: it needs root");
         return;
     }
     let own = process::id() % 10_000;
-    let (tap, packet) = (format!("net_tap4,iface=wlsp{own}"), "net_af_packet4,iface=lo,qpairs=1");
-    for device in [tap.as_str(), packet] {
-        let mtu = if device == packet { Mtu::Assume(1500) } else { Mtu::Set(1500) };
-        let (running, pairs, _) = started(device, None, &PortConfig { mtu, ..config() });
-        assert_eq!((running.rss(), pairs.len()), (None, 1), "{device}");
+    let tap = |number| format!("net_tap{number},iface=wlsp{own}");
+    let packet = |number, pairs| format!("net_af_packet{number},iface=lo,qpairs={pairs}");
+    for (device, unknown, queues) in [
+        (tap(4), UnknownSpread::OneQueue, 1),
+        (tap(5), UnknownSpread::QueueEach, 4),
+        (packet(4, 4), UnknownSpread::OneQueue, 1),
+        (packet(5, 4), UnknownSpread::QueueEach, 4),
+        (packet(6, 3), UnknownSpread::QueueEach, 1),
+    ] {
+        let mtu = if device.contains("packet") { Mtu::Assume(1500) } else { Mtu::Set(1500) };
+        let (running, pairs, _) = started(&device, None, &PortConfig { mtu, ..config() }, unknown);
+        assert_eq!((running.rss(), pairs.len()), (None, queues), "{device}");
     }
 }
 

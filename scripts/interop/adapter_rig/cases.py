@@ -18,7 +18,7 @@ from rig.built import BENCHMARK
 from rig.cases import sha256
 from rig.cores import judge_shares
 from rig.crowds import CROWD as CROWD_PROGRAM
-from rig.networks import PEER, PORT, eal_memory
+from rig.networks import PEER, PORT, Queues, eal_memory
 from rig.pings import RPING
 from rig.processes import NotHere, Process, RigError, command, require_equal
 
@@ -363,10 +363,11 @@ def pulled(rig: Rig) -> str:
 
 
 def judge_cores(rig: Rig, by_core: dict[str, Any], connections: list[int]) -> str:
-    """Our device had a queue for each core if the port has a table for them, and it was filled as expected;
-    each core had so many connections; a line about them."""
-    expected = "one for each core" if rig.port["table_entries"] else "one"
-    require_equal("queues", expected, by_core["queues"])
+    """Our device had a queue for each core if the port has as many, filled as expected if the port has a
+    table for that; each core had so many connections; a line about them."""
+    sorted_by_cores = Queues.SORTED if rig.port["offered"]["queues"] >= CORES else Queues.ONE
+    expected = Queues.EACH if rig.port["table_entries"] else sorted_by_cores
+    require_equal("queues", expected.value, by_core["queues"])
     if None in by_core["cores"]:
         raise RigError(f"a core has not answered: {by_core['cores']}")
     found = [core["connections"] for core in by_core["cores"]]

@@ -15,8 +15,7 @@ random."""
 
 def judge_queues(network: ProgramNetwork, by_core: dict[str, Any]) -> list[dict[str, Any]]:
     """The device has the queues that it should, and every core has answered; what each has done."""
-    expected = "one for each core" if network.queue_per_core else "one"
-    require_equal("queues", expected, by_core["queues"])
+    require_equal("queues", network.queues.value, by_core["queues"])
     cores = list(by_core["cores"])
     require_equal("cores", network.cores, len(cores))
     if None in cores:

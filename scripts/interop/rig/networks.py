@@ -6,6 +6,7 @@ fd00::2, is the program under test on a DPDK device, or, to prove the rig itself
 
 from __future__ import annotations
 
+import enum
 import os
 import time
 from abc import ABC, abstractmethod
@@ -166,13 +167,24 @@ class Network(ABC):
         command(*f"ip -n {self.kernel} link set {interface} up".split())
 
 
+class Queues(enum.Enum):
+    """The queues of a device of several cores, as our end says it."""
+
+    ONE = "one"
+    """The first core hands over what is others'."""
+    SORTED = "one for each core, which sorts it"
+    """The kernel fills them by a hash of its own."""
+    EACH = "one for each core"
+    """An adapter in software, before the port, fills them by RSS."""
+
+
 class ProgramNetwork(Network):
     """Our end is the program under test."""
 
     cores = 1
     """Of its device."""
-    queue_per_core = False
-    """Whether an adapter in software, before the port, has a queue for each core; else there is one queue."""
+    queues = Queues.ONE
+    """Of several cores."""
 
     def __init__(self, directory: Path, ipv6: bool = False, vlan: int | None = None) -> None:
         super().__init__(directory)
@@ -183,10 +195,10 @@ class ProgramNetwork(Network):
             self.vlan = vlan
             self.name += f" VLAN {vlan}"
 
-    def on_cores(self, cores: int, queue_per_core: bool = False) -> Self:
+    def on_cores(self, cores: int, queues: Queues) -> Self:
         """The same, with a device of several cores, each on a CPU of its own."""
-        self.cores, self.queue_per_core = cores, queue_per_core
-        self.name += f", {cores} cores, {'a queue for each' if queue_per_core else 'one queue'}"
+        self.cores, self.queues = cores, queues
+        self.name += f", {cores} cores, queues: {queues.value}"
         return self
 
     @abstractmethod
@@ -197,7 +209,9 @@ class ProgramNetwork(Network):
         """The name of our end's device, with its address and VLAN."""
         options = [f"mtu={self.mtu}", f"address={self.our_address}/{self.prefix_length}"]
         options += [f"vlan={self.vlan}"] if self.vlan is not None else []
-        options += [f"cores={cpu_list(self.cores)}"] if self.cores > 1 else []
+        if self.cores > 1:
+            options.append(f"cores={cpu_list(self.cores)}")
+            options += ["queues=one"] if self.queues is Queues.ONE else []
         return ",".join([self.device(), *options])
 
     def eal(self) -> str:
@@ -220,7 +234,7 @@ class ProgramNetwork(Network):
         words = [
             *(*(before or []), str(RIGS), program_command),
             *("--device", self.addressed_device(), "--eal", self.eal()),
-            *(("--queue-per-core",) if self.queue_per_core else ()),
+            *(("--queue-per-core",) if self.queues is Queues.EACH else ()),
             *words,
             *(("--pcap", str(capture)) if capture else ()),
         ]

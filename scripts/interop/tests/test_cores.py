@@ -10,7 +10,7 @@ from unittest import mock
 
 from rig.built import BENCHMARK
 from rig.cores import judge_clients, judge_file, judge_many, judge_shares
-from rig.networks import AfPacket, ProgramNetwork, cpu_list
+from rig.networks import AfPacket, ProgramNetwork, Queues, cpu_list
 from rig.processes import NotHere, Process, RigError
 from siw_rig.ours import Ours, Place
 
@@ -30,23 +30,26 @@ def by_core(*cores: dict[str, int] | None, queues: str = "one") -> dict[str, Any
     return {"queues": queues, "cores": list(cores)}
 
 
-def network(queue_per_core: bool = False) -> ProgramNetwork:
+def network(queues: Queues = Queues.ONE) -> ProgramNetwork:
     """One that is never made."""
-    return AfPacket(Path("/nonexistent")).on_cores(2, queue_per_core)
+    return AfPacket(Path("/nonexistent")).on_cores(2, queues)
 
 
 class Names(unittest.TestCase):
     def test_a_cpu_for_each_core(self) -> None:
         with mock.patch("os.sched_getaffinity", return_value={5, 2, 3}):
             self.assertEqual(cpu_list(2), "2+3")
-            self.assertTrue(network().addressed_device().endswith(",cores=2+3"))
+            self.assertTrue(network().addressed_device().endswith(",cores=2+3,queues=one"))
+            for queues in (Queues.SORTED, Queues.EACH):
+                self.assertTrue(network(queues).addressed_device().endswith(",cores=2+3"))
             self.assertNotIn("cores", AfPacket(Path("/nonexistent")).addressed_device())
             with self.assertRaisesRegex(NotHere, "4 cores want a CPU each"):
                 cpu_list(4)
 
     def test_the_queues_are_in_the_name(self) -> None:
-        self.assertEqual(network().name, "net_af_packet, 2 cores, one queue")
-        self.assertEqual(network(True).name, "net_af_packet, 2 cores, a queue for each")
+        self.assertEqual(network().name, "net_af_packet, 2 cores, queues: one")
+        name = "net_af_packet, 2 cores, queues: one for each core, which sorts it"
+        self.assertEqual(network(Queues.SORTED).name, name)
 
 
 class Carried(unittest.TestCase):
@@ -69,11 +72,14 @@ class Carried(unittest.TestCase):
 
     def test_an_adapter_fills_the_queues_as_expected(self) -> None:
         shares = (core(10, 70), core(12, 80))
+        line = "connections by core 10, 12; FPDUs received 70, 80"
+        for queues in Queues:
+            told = by_core(*shares, queues=queues.value)
+            self.assertEqual(judge_many(network(queues), told), line)
         told = by_core(*shares, queues="one for each core")
-        self.assertEqual(judge_many(network(True), told), "connections by core 10, 12; FPDUs received 70, 80")
-        for queues in ("one", "one for each core, with another hash"):
+        for other in ("one", "one for each core, with another hash", "one for each core, which sorts it"):
             with self.assertRaisesRegex(RigError, "queues: one for each core / one"):
-                judge_many(network(True), by_core(*shares, queues=queues))
+                judge_many(network(Queues.EACH), by_core(*shares, queues=other))
         with self.assertRaisesRegex(RigError, "queues"):
             judge_many(network(), told)
 

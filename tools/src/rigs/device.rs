@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use warpline::open::{DpdkDevice, OpenedPorts};
 use warpline::{CrcPolicy, Device, DeviceConfig, DeviceName, DropCause, PollThread, Statistics, open};
-use warpline_dataplane::device::spread::SteeringWatch;
+use warpline_dataplane::device::spread::{Queues, SteeringWatch};
 use warpline_tools::arguments::Switch;
 use warpline_tools::capture::{CaptureFile, captured};
 use warpline_tools::output::{OutputFile, note};
@@ -39,7 +39,8 @@ pub struct DeviceOption {
 /// A device that has started.
 pub struct Started {
     device: Device,
-    /// How the adapter spreads segments over a queue for each core; `None` with one queue.
+    queues: Queues,
+    /// How an adapter spreads segments; `None` with one core.
     spreading: Option<SteeringWatch>,
     /// Dropped after the device, whose last frames it carries.
     #[expect(dead_code, reason = "it is there to be dropped")]
@@ -50,10 +51,12 @@ impl Started {
     /// Returns what each core has done, and how its segments came to it, as JSON.
     pub fn cores(&self) -> Result<Value, Failure> {
         let cores = self.device.statistics_by_core().map_err(Failure::local)?;
-        let queues = match &self.spreading {
-            None => "one",
-            Some(spreading) if spreading.adapter_differs() => "one for each core, with another hash",
-            Some(_) => "one for each core",
+        let differs = self.spreading.as_ref().is_some_and(SteeringWatch::adapter_differs);
+        let queues = match self.queues {
+            Queues::One => "one",
+            Queues::PerCore if differs => "one for each core, with another hash",
+            Queues::PerCore => "one for each core",
+            Queues::Unsorted => "one for each core, which sorts it",
         };
         let of_core = |core: &Option<Statistics>| {
             core.as_ref().map(|core| {
@@ -126,31 +129,32 @@ impl Starting<'_> {
                 Device::start(tap, &self.config, poll)
             }
         };
-        Ok(Started { device: started.map_err(Failure::local)?, spreading: None, adapter: None })
+        let device = started.map_err(Failure::local)?;
+        Ok(Started { device, queues: Queues::One, spreading: None, adapter: None })
     }
 
     fn on_cores(self, opened: OpenedPorts) -> Result<Started, Failure> {
         if let Some(warning) = opened.warning() {
             note!("warning: {warning}");
         }
-        let per_core = opened.has_queue_per_core();
+        let queues = opened.queues();
         let poll = |cpu| PollThread { lcore: Some(cpu), ..PollThread::default() };
         let polls: Vec<_> = self.cpus.into_iter().map(poll).collect();
         let (started, spreading) = match self.capture {
             None => {
                 let (devices, steering) = opened.into_parts();
-                let spreading = devices[0].watch().filter(|_| per_core);
+                let spreading = devices[0].watch();
                 (Device::start_cores(devices, &steering, &self.config, &polls), spreading)
             }
             Some(file) => {
                 let interface = self.name.kind().word();
                 let parts = opened.into_parts_in(|device| captured(device, file.clone(), interface));
                 let (devices, steering) = parts.map_err(Failure::local)?;
-                let spreading = devices[0].watch().filter(|_| per_core);
+                let spreading = devices[0].watch();
                 (Device::start_cores(devices, &steering, &self.config, &polls), spreading)
             }
         };
         let device = started.map_err(Failure::local)?;
-        Ok(Started { device, spreading, adapter: None })
+        Ok(Started { device, queues, spreading, adapter: None })
     }
 }

@@ -32,8 +32,8 @@ pub struct OpenedPorts {
     pub(super) devices: Vec<DpdkDevice>,
     /// Which core owns which flow.
     pub(super) steering: Arc<Steering>,
-    /// Whether each core has a queue that its flows come to; else the first has the only one.
-    pub(super) queue_per_core: bool,
+    /// The queues of the port, for several cores.
+    pub(super) queues: Queues,
     /// The name of the port.
     pub(super) port: String,
     /// The NUMA node of the port.
@@ -48,10 +48,10 @@ impl OpenedPorts {
         self.devices.len()
     }
 
-    /// Returns true if each core has a queue that its flows come to. Else the first core receives for all,
-    /// and hands frames over.
-    pub const fn has_queue_per_core(&self) -> bool {
-        self.queue_per_core
+    /// Returns the queues of the port: one for each core, that its flows come to or that it sorts; or one,
+    /// and the first core receives for all and hands frames over. One core has the only queue there is.
+    pub const fn queues(&self) -> Queues {
+        self.queues
     }
 
     /// Returns the NUMA node of the port, if it is at one: memory of regions is best there
@@ -80,15 +80,14 @@ impl OpenedPorts {
         self,
         wrap: impl FnMut(DpdkDevice) -> Result<D, E>,
     ) -> Result<(Vec<Spread<D>>, Arc<Steering>), E> {
-        let queues = if self.queue_per_core { Queues::PerCore } else { Queues::One };
         let devices = self.devices.into_iter().map(wrap).collect::<Result<_, _>>()?;
-        Ok((spread(devices, queues, &self.steering), self.steering))
+        Ok((spread(devices, self.queues, &self.steering), self.steering))
     }
 
     /// Returns what makes the device slower than so many cores could be.
     pub fn warning(&self) -> Option<HostWarning> {
         let (port, cores) = (&self.port, self.cores());
-        (!self.queue_per_core).then(|| HostWarning::OneQueue { port: port.clone(), cores })
+        (self.queues == Queues::One).then(|| HostWarning::OneQueue { port: port.clone(), cores })
     }
 
     /// Returns all that there is to say of the device.
@@ -109,7 +108,8 @@ pub fn cpus(device: &DeviceName) -> Result<Option<Vec<usize>>, OpenError> {
 }
 
 /// Opens the port of `device` for `cores` cores, as [`port`](super::port) does for one: with a queue for each
-/// if the port spreads TCP segments over so many by a hash that is known, else with one queue.
+/// if the port spreads TCP segments over so many by a hash that is known, or as the name
+/// [says](DeviceName::has_queue_each); else with one queue.
 ///
 /// # Errors
 ///
@@ -138,7 +138,7 @@ pub fn ring_pair_of(eal: Eal, config: &WireConfig, cores: [usize; 2]) -> Result<
     let [near_devices, far_devices] = core_wires(eal, config, [&near_pools, &far_pools], [&near, &far])?;
     let opened = |devices, steering| {
         let (port, node, warnings) = ("ring".into(), None, Vec::new());
-        OpenedPorts { devices, steering, queue_per_core: true, port, node, warnings }
+        OpenedPorts { devices, steering, queues: Queues::PerCore, port, node, warnings }
     };
     Ok([opened(near_devices, near), opened(far_devices, far)])
 }

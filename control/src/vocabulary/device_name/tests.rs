@@ -110,7 +110,7 @@ fn a_wrong_name_is_refused_with_what_exists() {
         (
             "tap:t,framesz=1",
             "tap has no option 'framesz'; its options are address, gateway, route, mtu, vlan, connections, \
-             cores and mac",
+             cores, mac and queues",
         ),
         (
             "ring,mac=02:00:00:00:00:01",
@@ -139,6 +139,8 @@ fn a_wrong_name_is_refused_with_what_exists() {
         ("vhost:/s,client=+1", "it is a number"),
         ("ring,route=10.0.0.0/8", "NETWORK/PREFIX@GATEWAY"),
         ("memif:/x,role=master", "it is server or client"),
+        ("vhost:/x,queues=2", "'2' is no value of the option 'queues': it is one or each"),
+        ("memif:/x,queues=each", "memif has no option 'queues'"),
         ("af_packet:e,framesz=many", "'many' is no value of the option 'framesz': it is a number"),
     ] {
         let fault = fault(text);

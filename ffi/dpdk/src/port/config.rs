@@ -110,6 +110,15 @@ pub struct RssLayout {
     pub table_entries: u16,
 }
 
+/// What a port gets that does not spread TCP segments in a way that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnknownSpread {
+    /// One queue pair, for the first pool.
+    OneQueue,
+    /// A queue pair for each pool, if it has so many: whoever uses them sorts what they receive.
+    QueueEach,
+}
+
 /// How to start a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortConfig {

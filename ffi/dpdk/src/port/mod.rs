@@ -19,7 +19,7 @@ use crate::eal::{Eal, control};
 use crate::mempool::Mempool;
 pub use all_multicast::AllMulticast;
 use claim::Claim;
-pub use config::{Mtu, Multicast, PortCapabilities, PortConfig, PortError, Rss, RssLayout};
+pub use config::{Mtu, Multicast, PortCapabilities, PortConfig, PortError, Rss, RssLayout, UnknownSpread};
 pub use interrupt::{RxInterrupt, RxTrigger};
 use listing::ports;
 pub(crate) use listing::{PortId, ports_of_device};
@@ -106,8 +106,9 @@ impl Port {
     /// [`RssLayout`] says; `None` if it cannot: it has fewer queues, or its hash is not known.
     ///
     /// Of DPDK 22.11's virtual devices only `net_null` says that it can, whose frames are blank. Of those
-    /// with several queues, `net_tap` and `net_af_packet` leave the choice to the kernel, `net_af_xdp` to
-    /// the adapter under it, and `net_vhost`, `net_virtio_user`, `net_memif` and `net_ring` to the peer.
+    /// with several queues, `net_tap` and `net_af_packet` leave the choice to the kernel, `net_af_xdp` to the
+    /// adapter under it, and `net_vhost`, `net_virtio_user`, `net_memif` and `net_ring` to the peer, which
+    /// may have fewer queues.
     ///
     /// # Errors
     ///
@@ -136,8 +137,8 @@ impl Port {
     }
 
     /// As [`start`](Self::start), with a queue pair for each of `pools` if the port [spreads](Self::spreads)
-    /// TCP segments over so many as [`RunningPort::rss`] then says; else with one, for `pools[0]`. The number
-    /// in `config` is ignored. The port keeps all pools until it is closed.
+    /// TCP segments over so many as [`RunningPort::rss`] then says; else as `unknown` says. The number in
+    /// `config` is ignored. The port keeps all pools until it is closed.
     ///
     /// # Errors
     ///
@@ -146,27 +147,30 @@ impl Port {
         self,
         config: &PortConfig,
         pools: &[Mempool],
+        unknown: UnknownSpread,
     ) -> Result<(RunningPort, Vec<QueuePair>), PortError> {
         let info = self.claim.info()?;
         let queues = u16::try_from(pools.len()).unwrap_or(u16::MAX);
         let (one, several) = (PortConfig { queues: 1, ..*config }, PortConfig { queues, ..*config });
         let one_pool = pools.get(..1).unwrap_or_default();
-        let spreads = queues > 1 && table_entries(&info, queues).is_some();
+        let has_queues = queues <= info.max_rx_queues.min(info.max_tx_queues);
+        let takes_any = unknown == UnknownSpread::QueueEach && has_queues;
+        let spreads = queues > 1 && (takes_any || table_entries(&info, queues).is_some());
         let start = if spreads { Start::set_up(&self.claim, &info, &several, pools).ok() } else { None };
         let mut start = match start {
             Some(start) => start,
             None => Start::set_up(&self.claim, &info, &one, one_pool)?,
         };
         let running = Running { claim: self.claim, _pools: pools.to_vec() };
-        match start.run(&running.claim) {
-            Ok(None) | Err(_) if start.config.queues > 1 => {
-                // The driver has refused, or does otherwise than it said.
-                running.claim.stop();
-                start = Start::set_up(&running.claim, &info, &one, one_pool)?;
-                let rss = start.run(&running.claim)?;
-                start.finish(running, rss)
-            }
-            started => start.finish(running, started?),
+        let started = start.run(&running.claim);
+        let is_as_wanted = matches!(started, Ok(rss) if rss.is_some() || takes_any);
+        if start.config.queues == 1 || is_as_wanted {
+            return start.finish(running, started?);
         }
+        // The driver has refused, or does otherwise than it said.
+        running.claim.stop();
+        start = Start::set_up(&running.claim, &info, &one, one_pool)?;
+        let rss = start.run(&running.claim)?;
+        start.finish(running, rss)
     }
 }

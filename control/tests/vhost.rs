@@ -1,4 +1,4 @@
-//! Tests of devices on a vhost-user socket: payload by reference, and super-frames.
+//! Tests of devices on a vhost-user socket: payload by reference, super-frames, and several queues.
 #![cfg(feature = "dpdk")]
 #![allow(missing_docs)]
 
@@ -7,9 +7,9 @@ mod common;
 use std::path::Path;
 use std::thread;
 
-use common::{End, FAR, NEAR, PATIENCE, PORT, config};
+use common::{End, FAR, NEAR, PATIENCE, PORT, config, exchange, two_cpus};
 use dpdk::MemoryMode;
-use warpline::open::{self, Eal};
+use warpline::open::{self, Eal, HostWarning};
 use warpline::{
     Access, Addressing, Device, DeviceConfig, DeviceName, ListenConfig, MemoryRegion, PollThread, Status,
 };
@@ -21,15 +21,16 @@ const SEGMENTS: usize = End::OCTETS / SEGMENT;
 
 /// One test: the EAL starts once per process.
 #[test]
-fn super_frames_cross_a_vhost_user_socket() {
-    let sockets = std::env::temp_dir().join(format!("warpline-super-frames-{}", std::process::id()));
+fn devices_exchange_data_over_a_socket() {
+    let sockets = std::env::temp_dir().join(format!("warpline-vhost-{}", std::process::id()));
     std::fs::create_dir(&sockets).unwrap();
-    let eal = open::eal(&[&name(&sockets, 0, "virtio_user", "off")], "-m 64");
+    let eal = open::eal(&[&name(&sockets, 0, "virtio_user", "off")], "-m 300");
     match eal {
         Ok(eal) if eal.memory_mode() == MemoryMode::Hugepages => {
             for (number, super_frames) in ["off", "on"].into_iter().enumerate() {
                 carry(eal, &sockets, number, super_frames);
             }
+            each_core_has_a_queue(&sockets.join("queues"));
         }
         _ => eprintln!("skipped: needs hugepages, the only memory that a peer of vhost-user may share"),
     }
@@ -101,4 +102,25 @@ fn constant(eal: Eal, end: &End, octets: &[u8]) -> MemoryRegion {
     let region = open::hugepages(eal).allocate(octets.len()).unwrap();
     assert!(region.write(0, octets));
     end.domain.register(region.freeze().unwrap(), Access::empty(), Addressing::Address).unwrap()
+}
+
+/// Both ends have as many queues as they have cores, if both names say so. What comes to which queue is for
+/// the other end to decide, so each core sorts what it receives.
+fn each_core_has_a_queue(socket: &Path) {
+    let Some(cpus) = two_cpus() else { return };
+    let open = |kind: &str, address| {
+        let text = format!("{kind}:{},queues=each,address={address},cores={cpus}", socket.display());
+        let device = Device::open(&text.parse().unwrap()).unwrap();
+        assert!(device.warnings().iter().all(|it| !matches!(it, HostWarning::OneQueue { .. })), "{kind}");
+        device
+    };
+    let (far, near) = (open("vhost", FAR), open("virtio_user", NEAR));
+    exchange(&near, &far);
+    for device in [&near, &far] {
+        let cores = device.statistics_by_core().unwrap();
+        for core in cores.iter().flatten() {
+            assert!(core.frames_received > 0 && core.frames_sent > 0, "each core sends and receives");
+        }
+        assert_eq!(cores.len(), 2);
+    }
 }
