@@ -27,7 +27,7 @@ pub use queues::{QueuePair, RxQueue, TxQueue};
 use running::Running;
 pub use running::{LinkState, PortStatistics, RunningPort};
 use setup::most_mtu;
-use spreading::table_entries;
+use spreading::{has_queues, table_entries};
 use start::Start;
 
 /// A port that belongs to the holder and is not started.
@@ -153,8 +153,7 @@ impl Port {
         let queues = u16::try_from(pools.len()).unwrap_or(u16::MAX);
         let (one, several) = (PortConfig { queues: 1, ..*config }, PortConfig { queues, ..*config });
         let one_pool = pools.get(..1).unwrap_or_default();
-        let has_queues = queues <= info.max_rx_queues.min(info.max_tx_queues);
-        let takes_any = unknown == UnknownSpread::QueueEach && has_queues;
+        let takes_any = unknown == UnknownSpread::QueueEach && has_queues(&info, queues);
         let spreads = queues > 1 && (takes_any || table_entries(&info, queues).is_some());
         let start = if spreads { Start::set_up(&self.claim, &info, &several, pools).ok() } else { None };
         let mut start = match start {

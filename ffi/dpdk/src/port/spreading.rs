@@ -4,7 +4,7 @@ use core::{mem, ptr};
 
 use dpdk_sys as sys;
 
-use super::claim::Claim;
+use super::claim::{Claim, driver};
 use super::config::{PortConfig, PortError, RssLayout};
 use super::setup::Plan;
 use crate::eal::control;
@@ -18,6 +18,10 @@ const KEY_OCTETS: usize = 40;
 /// The most entries of a table: local ports are chosen so that a hash selects a certain one.
 const ENTRIES_MAX: u16 = 4096;
 const GROUP: usize = sys::RTE_ETH_RETA_GROUP_SIZE as usize;
+
+/// Drivers of DPDK 22.11 that offer more queues than they serve: that of e1000 and e1000e offers two of each,
+/// and what is given to the second of an e1000 does not leave.
+const ONE_QUEUE_DRIVERS: [&[u8]; 1] = [b"net_e1000_em"];
 
 /// What received frames are hashed by.
 pub(super) struct HashPlan {
@@ -48,6 +52,11 @@ pub(super) fn table_entries(info: &sys::rte_eth_dev_info, queues: u16) -> Option
     let entries = info.reta_size;
     let selects = entries.is_power_of_two() && (queues..=ENTRIES_MAX).contains(&entries);
     (queues <= offered && hashes && selects).then_some(entries)
+}
+
+/// Returns true if the port receives and sends by `queues` queues, whatever comes to which.
+pub(super) fn has_queues(info: &sys::rte_eth_dev_info, queues: u16) -> bool {
+    queues <= info.max_rx_queues.min(info.max_tx_queues) && !ONE_QUEUE_DRIVERS.contains(&driver(info))
 }
 
 /// Fills the table of a port that runs with its queues in turn, so that the queue of a hash can be predicted.
