@@ -40,8 +40,8 @@ impl Toeplitz {
     #[inline]
     pub fn hash(&self, flow: &Flow) -> u32 {
         match flow {
-            Flow::V4(flow) => self.hash_octets(&flow.addresses) ^ self.hash_from(8, flow.ports),
-            Flow::V6(flow) => self.hash_octets(&flow.addresses) ^ self.hash_from(32, flow.ports),
+            Flow::V4(flow) => self.hash_from(0, &flow.addresses) ^ self.hash_from(8, &flow.ports),
+            Flow::V6(flow) => self.hash_from(0, &flow.addresses) ^ self.hash_from(32, &flow.ports),
         }
     }
 
@@ -53,16 +53,16 @@ impl Toeplitz {
         self.words[octets + 2][usize::from(high)] ^ self.words[octets + 3][usize::from(low)]
     }
 
+    /// Returns what the octets from the one with the number `first` on contribute. They are as many as the
+    /// type says, so that there is no loop.
     #[inline]
-    fn hash_octets(&self, octets: &[u8]) -> u32 {
-        let pairs = self.words.iter().zip(octets);
-        pairs.fold(0, |hash, (words, octet)| hash ^ words[usize::from(*octet)])
-    }
-
-    #[inline]
-    fn hash_from(&self, first: usize, octets: [u8; 4]) -> u32 {
-        let words = self.words[first..].iter().zip(octets);
-        words.fold(0, |hash, (words, octet)| hash ^ words[usize::from(octet)])
+    fn hash_from<const OCTETS: usize>(&self, first: usize, octets: &[u8; OCTETS]) -> u32 {
+        let Some(words) = self.words[first..].first_chunk::<OCTETS>() else { return 0 };
+        let mut hash = 0;
+        for octet in 0..OCTETS {
+            hash ^= words[octet][usize::from(octets[octet])];
+        }
+        hash
     }
 }
 

@@ -15,6 +15,7 @@ use dpdk::{Eal, Mbuf, Mempool, WireConfig, WireEnd, WireError, wire};
 use super::{DpdkDevice, PoolTooSmall};
 use crate::limits;
 use crate::steering::Steering;
+use crate::steering::classify::flow_of_frame;
 use crate::time::Instant;
 use crate::waker::Waker;
 
@@ -157,6 +158,11 @@ impl CoreWires {
         let offered = frames.len().min(self.owners.capacity());
         self.find_owners(&frames[..offered]);
         let taken = self.admit(now);
+        if taken == frames.len()
+            && let Some(only) = self.wanted.iter().position(|wanted| *wanted == taken)
+        {
+            return self.wires[only].transmit(frames);
+        }
         for (frame, owner) in frames.drain(..taken).zip(&self.owners) {
             match self.sorted.get_mut(usize::from(*owner)) {
                 Some(sorted) => sorted.push(frame),
@@ -175,8 +181,15 @@ impl CoreWires {
     fn find_owners(&mut self, frames: &[Mbuf]) {
         self.owners.clear();
         self.wanted.fill(0);
+        // The frames of a flow come one after the other.
+        let mut last = None;
         for frame in frames {
-            let owner = self.there.owner_of_frame(frame.first()).unwrap_or(0);
+            let flow = flow_of_frame(frame.first());
+            let owner = match last {
+                Some((known, owner)) if known == flow => owner,
+                _ => flow.map_or(0, |flow| self.there.owner(&flow)),
+            };
+            last = Some((flow, owner));
             self.owners.push(owner);
             self.wanted[usize::from(owner)] += 1;
         }
