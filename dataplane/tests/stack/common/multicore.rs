@@ -50,6 +50,11 @@ pub enum Port {
     OneQueue,
 }
 
+impl Port {
+    /// How many kinds there are.
+    pub const COUNT: usize = Self::OneQueue as usize + 1;
+}
+
 /// A core of a host, and the rings to it.
 pub struct HostCore {
     core: Box<dyn AnyCore>,

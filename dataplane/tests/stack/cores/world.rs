@@ -42,7 +42,7 @@ pub struct Tally {
     /// Frames received by each core of hosts of eight.
     frames: [u64; 8],
     /// Runs with each port of the host that accepts.
-    ports: [u64; 4],
+    ports: [u64; Port::COUNT],
 }
 
 impl Tally {
