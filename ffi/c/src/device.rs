@@ -196,10 +196,11 @@ pub unsafe extern "C" fn warpline_device_inspect(
     room: usize,
 ) -> c_int {
     guard(|| {
+        check_room(warnings, room)?;
         // SAFETY: the caller keeps C's contract.
         let text = inspected(&unsafe { device_name(name)? })?;
-        // SAFETY: C's contract: there are `room` bytes at `warnings` unless it is null.
-        unsafe { write_text(&text, warnings, room) }
+        // SAFETY: C's contract, and not null if `room` is not 0.
+        Ok(unsafe { write_text(&text, warnings, room) })
     })
 }
 
@@ -215,30 +216,33 @@ pub unsafe extern "C" fn warpline_device_warnings(
     guard(|| {
         // SAFETY: the caller keeps C's contract.
         let device = unsafe { borrow(device)? };
-        // SAFETY: C's contract: there are `room` bytes at `warnings` unless it is null.
-        unsafe { write_text(&opened_with(device), warnings, room) }
+        check_room(warnings, room)?;
+        // SAFETY: C's contract, and not null if `room` is not 0.
+        Ok(unsafe { write_text(&opened_with(device), warnings, room) })
     })
+}
+
+/// Refuses a null pointer to `room` bytes, unless that is 0.
+fn check_room(out: *mut c_char, room: usize) -> Result<(), Failure> {
+    if out.is_null() && room > 0 { Err(Failure::NULL) } else { Ok(()) }
 }
 
 /// Writes `text`, or as much of it as `room` bytes take, with a zero byte at its end. Returns its length.
 ///
 /// # Safety
 ///
-/// There are `room` bytes at `out` that can be written, unless it is null.
-unsafe fn write_text(text: &str, out: *mut c_char, room: usize) -> Result<c_int, Failure> {
+/// There are `room` bytes at `out` that can be written; it may be null if that is 0.
+unsafe fn write_text(text: &str, out: *mut c_char, room: usize) -> c_int {
     if let Some(most) = room.checked_sub(1) {
-        if out.is_null() {
-            return Err(Failure::NULL);
-        }
         let written = text.len().min(most);
-        // SAFETY: not null, so there is room for as many and the zero byte, as the caller promises; `text` is
-        // Rust's own and elsewhere.
+        // SAFETY: there is room for as many and the zero byte, as the caller promises; `text` is Rust's own
+        // and elsewhere.
         unsafe {
             out.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), written);
             out.add(written).write(0);
         }
     }
-    Ok(c_int::try_from(text.len()).unwrap_or(c_int::MAX))
+    c_int::try_from(text.len()).unwrap_or(c_int::MAX)
 }
 
 /// Returns warnings, a line each.
