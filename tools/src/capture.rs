@@ -1,6 +1,6 @@
 //! Captures of all frames of a device.
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,7 +16,7 @@ use crate::output::OutputFile;
 #[derive(Clone, Debug)]
 pub struct CaptureFile {
     path: Arc<Path>,
-    file: Arc<Mutex<OutputFile>>,
+    file: Arc<Mutex<BufWriter<OutputFile>>>,
 }
 
 impl CaptureFile {
@@ -27,7 +27,7 @@ impl CaptureFile {
     /// [`CommandError::File`].
     pub fn begin(file: OutputFile) -> Result<Self, CommandError> {
         let path = file.path().into();
-        Ok(Self { path, file: Arc::new(Mutex::new(file.begin()?)) })
+        Ok(Self { path, file: Arc::new(Mutex::new(BufWriter::new(file.begin()?))) })
     }
 }
 
@@ -72,6 +72,7 @@ fn capture_config(interface: &str) -> TapConfig {
         origin_unix_ns: u64::try_from(origin.as_nanos()).unwrap_or(0),
         snap_bytes: None,
         limit_bytes: None,
+        is_shared: true,
     }
 }
 
@@ -99,6 +100,7 @@ mod tests {
                 });
             }
         });
+        drop(file);
         let content = fs::read(&path).unwrap();
         assert_eq!(content.len(), 4 * 50 * 1000);
         assert!(content.chunks(1000).all(|block| block.iter().all(|octet| *octet == block[0])));

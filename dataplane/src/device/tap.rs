@@ -26,11 +26,20 @@ pub struct TapConfig {
     pub snap_bytes: Option<u32>,
     /// Bytes after which the capture ends, its headers included; `None` for no end.
     pub limit_bytes: Option<u64>,
+    /// Whether other taps write to the same place. Then the writer gets each burst at once: frames stand in
+    /// the order in which they pass, but for those that pass at two taps at the same time.
+    pub is_shared: bool,
 }
 
 impl Default for TapConfig {
     fn default() -> Self {
-        Self { interface_name: "warpline".into(), origin_unix_ns: 0, snap_bytes: None, limit_bytes: None }
+        Self {
+            interface_name: "warpline".into(),
+            origin_unix_ns: 0,
+            snap_bytes: None,
+            limit_bytes: None,
+            is_shared: false,
+        }
     }
 }
 
@@ -215,7 +224,7 @@ impl<W: Write> Capture<W> {
         let mut staged = Vec::new();
         pcapng::section_header(&mut staged);
         pcapng::interface_description(&mut staged, &config.interface_name, snap_octets);
-        let mut out = BufWriter::with_capacity(BUFFER_OCTETS, out);
+        let mut out = BufWriter::with_capacity(if config.is_shared { 0 } else { BUFFER_OCTETS }, out);
         out.write_all(&staged)?;
         let recorded_octets = staged.len() as u64;
         staged.clear();
@@ -418,6 +427,26 @@ mod tests {
         send(&mut tap, Instant::ZERO, 1, 60);
         drop(tap);
         assert_eq!(recorded(&store.octets()), [(Direction::Outbound, 0, 1)]);
+    }
+
+    /// A frame that one tap receives is captured before the answer that another one sends.
+    #[test]
+    fn taps_that_share_a_writer_keep_the_order_of_bursts() {
+        let store = Store::new(usize::MAX);
+        let config = TapConfig { is_shared: true, ..TapConfig::default() };
+        let [(mut one, mut peer), (mut other, _)] = [0; 2].map(|_| tapped(&store, &config));
+        let mut frames = Vec::new();
+        for fill in [1, 3] {
+            send(&mut peer, Instant::ZERO, fill, 60);
+            assert_eq!(one.receive(Instant::from_nanos(1000), &mut frames, 9), 1);
+            send(&mut other, Instant::from_nanos(2000), fill + 1, 60);
+        }
+        let capture = store.octets();
+        let packets = reader::blocks(&capture);
+        let packets = packets.iter().filter(|block| block.kind == 6).map(reader::packet);
+        let passed: Vec<_> = packets.map(|packet| (packet.direction, packet.octets[0])).collect();
+        let (inbound, outbound) = (Direction::Inbound, Direction::Outbound);
+        assert_eq!(passed, [(inbound, 1), (outbound, 2), (inbound, 3), (outbound, 4)]);
     }
 
     #[test]

@@ -33,8 +33,12 @@ class Place:
     """Of the device: each on a CPU of its own."""
 
     def named(self) -> str:
-        """The device's name with its cores."""
-        return f"{self.device},cores={cpu_list(self.cores)}" if self.cores > 1 else self.device
+        """The device's name with its cores. They have one queue, whose captures are in order, where there is
+        a choice."""
+        if self.cores == 1:
+            return self.device
+        one = ",queues=one" if self.device.startswith("af_packet:") else ""
+        return f"{self.device},cores={cpu_list(self.cores)}{one}"
 
 
 class Ours:
