@@ -56,7 +56,7 @@ const WRONG: &[Wrong] = &[
     usage(
         "write-bw -d tap:t,color=red 198.18.0.2",
         "invalid value 'tap:t,color=red' for '--device <NAME>': device 'tap:t,color=red': tap has no option \
-         'color'; its options are address, gateway, route, mtu, vlan, connections, cores and mac",
+         'color'; its options are address, gateway, route, mtu, vlan, connections, cores, mac and queues",
     ),
     failure(
         "ping --cores 2 --core 2",
