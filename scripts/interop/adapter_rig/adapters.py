@@ -64,7 +64,13 @@ ADAPTERS: Final = (
     Adapter("igb", "igb"),
     Adapter("vmxnet3", "vmxnet3", fills_otherwise=True),
     Adapter("virtio-net, no offloads", _VIRTIO),
-    Adapter("virtio-net, 4 queues, offloads", f"{_VIRTIO},mq=on,vectors=10", ",vnet_hdr=on", 4, True),
+    Adapter(
+        "virtio-net, 4 queues, offloads",
+        f"{_VIRTIO},mq=on,vectors=10",
+        ",vnet_hdr=on",
+        queues=4,
+        fills_otherwise=True,
+    ),
     Adapter("virtio-net, 4 queues, RSS", f"{_VIRTIO},mq=on,rss=on,vectors=10", ",vnet_hdr=on", 4),
 )
 
