@@ -112,12 +112,12 @@ impl Changes {
         }
     }
 
-    /// Ends a change: its work request completes, or fails.
+    /// Ends a change: its work request completes, or fails, as it has before or as `result` says.
     pub(super) fn end(&mut self, out: &mut Outbox, id: ChangeId, result: ChangeResult) {
-        let Some(Change { origin, until, .. }) = self.table.remove(&id) else { return };
+        let Some(Change { origin, until, result: before, .. }) = self.table.remove(&id) else { return };
         self.deadlines.change(id, until, Instant::NEVER);
         if let Some(origin) = origin {
-            out.command_core(origin, Command::EndChange { id, result });
+            out.command_core(origin, Command::EndChange { id, result: before.and(result) });
         }
     }
 

@@ -347,7 +347,9 @@ impl Registrations {
         };
         let others = entry.cores.and(out.alive()).without(core);
         self.changes.begin(now, out, core, change, others);
-        entry.registered_for_all = change.to.and(Some(change));
+        // The report of an invalidation may come after that of what was granted next, at another core.
+        let last = entry.registered_for_all.filter(|last| last.grant != change.grant);
+        entry.registered_for_all = change.to.map(|_| change).or(last);
         if let (Some(_), Some(number)) = (change.to, entry.named.queue_pair()) {
             remove_from(&mut self.of_stream, number, change.stag);
         }

@@ -401,6 +401,27 @@ fn a_key_that_recurs_brings_nothing_back() {
     }
 }
 
+/// Two cores report what they have changed, one after the other, the later change first. A core that is given
+/// the memory after that has what is granted now.
+#[test]
+fn the_report_of_an_earlier_change_ends_no_later_one() {
+    let mut world = World::new(3);
+    let stag = world.registered_at(&[0, 1]);
+    let invalidated = world.cores[1].stags.invalidate(stag, ACCESSOR, Invalidation::Local).unwrap();
+    let (other, access) = (stag.with_key(stag.key().wrapping_add(1)), Access::REMOTE_READ);
+    let wanted = FastRegistration { stag: other, offset: 0, len: 8, base_to: 0, access, all_streams: true };
+    let registered = world.cores[0].stags.register(&wanted, ACCESSOR).unwrap();
+    world.report(0, registered);
+    world.report(1, invalidated);
+    world.settle();
+    world.adopt(2);
+    world.settle();
+    for core in &world.cores {
+        assert!(core.stags.check(other, ACCESSOR, access, 0, 8).is_ok());
+        assert!(core.stags.check(stag, ACCESSOR, access, 0, 8).is_err());
+    }
+}
+
 /// The change of memory whose registration has ended is over.
 #[test]
 fn a_change_of_memory_that_is_gone_ends() {
