@@ -121,9 +121,9 @@ impl Reports {
     }
 
     fn reply_to_complete(&mut self, out: &mut Outbox) {
-        while let Some(Gathering { reply, statistics, .. }) =
-            self.gatherings.pop_front_if(|gathering| gathering.awaited.is_empty())
-        {
+        let is_complete = |gathering: &Gathering| gathering.awaited.is_empty();
+        while let Some(index) = self.gatherings.iter().position(is_complete) {
+            let Some(Gathering { reply, statistics, .. }) = self.gatherings.remove(index) else { return };
             out.reply(reply, statistics);
         }
     }
@@ -250,6 +250,25 @@ mod tests {
         deliver(&mut out);
         assert_eq!(starts(&second), Some(vec![None, None]));
         assert!(reports.is_empty());
+    }
+
+    /// One that asks when a core is late does not wait for those who asked before.
+    #[test]
+    fn an_answer_does_not_wait_for_earlier_ones() {
+        let (mut reports, mut out) = (Reports::new(2), Outbox::new(2));
+        let now = Instant::from_nanos(1);
+        let _first = ask(&mut reports, now, &mut out);
+        let second = ask(&mut reports, now + PATIENCE_NS / 2, &mut out);
+        for _ in 0..2 {
+            reports.on_statistics(&mut out, 1, counters(5));
+        }
+        let late = now + PATIENCE_NS;
+        reports.on_time(late, &mut out);
+        let third = ask(&mut reports, late, &mut out);
+        reports.on_statistics(&mut out, 1, counters(5));
+        deliver(&mut out);
+        assert_eq!(starts(&third), Some(vec![None, Some(5)]));
+        assert_eq!(starts(&second), None, "it waits for core 0");
     }
 
     /// The state of a connection that comes too late is not taken for that of the next.
