@@ -434,7 +434,9 @@ fn start_port(
         None if cores > 1 => Queues::Unsorted,
         _ => Queues::PerCore,
     };
-    let devices = port_devices(&port, pairs, pools)?;
+    // Where frames of one pool come to all cores, each may keep its part of them.
+    let sharing = if queues == Queues::PerCore { 1 } else { cores };
+    let devices = port_devices(&port, pairs, pools, sharing)?;
     Ok(OpenedPorts { devices, steering, queues, port: name.into(), node, warnings: Vec::new() })
 }
 
@@ -455,14 +457,14 @@ fn port_config(name: &str, device: &DeviceName) -> PortConfig {
     config
 }
 
-/// Returns a device for each pool: each with a queue of its own, or all but the first without one.
+/// Returns a device for each pool: each with a queue of its own, or all but the first without one. The frames
+/// of a pool come to so many cores.
 fn port_devices(
     port: &RunningPort,
     queues: Vec<QueuePair>,
     pools: &[Mempool],
+    sharing: usize,
 ) -> Result<Vec<DpdkDevice>, OpenError> {
-    // Of one queue the frames come to all cores.
-    let sharing = if queues.len() < pools.len() { pools.len() } else { 1 };
     let [received, ..] = pools else { return Ok(Vec::new()) };
     let mut queues = queues.into_iter();
     let device = |pool: &Mempool| {

@@ -93,7 +93,7 @@ pub(crate) fn pci_argument(device: &DeviceName) -> Option<String> {
 /// Returns the options of the driver, each after a comma.
 fn driver_options(device: &DeviceName) -> String {
     let is_ours =
-        |option: &str| option == "super_frames" || (option == "queues" && device.kind().options().is_some());
+        |option: &str| option == "super_frames" || (option == "queues" && device.kind() != DeviceKind::Eal);
     let options = device.driver_options().iter().filter(|(option, _)| !is_ours(option));
     options.fold(String::new(), |before, (option, value)| format!("{before},{option}={value}"))
 }
@@ -214,7 +214,7 @@ mod tests {
             assert_eq!(arguments(name), (port.into(), vdev.map(str::to_owned)), "{name}");
         }
         assert_eq!(port_arguments(&"ring".parse().unwrap(), 0, 1), None);
-        let pci = "pci:01:00.0,address=198.18.0.1,x=1,super_frames=on".parse().unwrap();
+        let pci = "pci:01:00.0,address=198.18.0.1,x=1,super_frames=on,queues=one".parse().unwrap();
         assert_eq!(pci_argument(&pci).as_deref(), Some("0000:01:00.0,x=1"));
     }
 

@@ -354,11 +354,10 @@ impl DeviceName {
     pub fn has_queue_each(&self) -> bool {
         let option = || self.driver_options.iter().find(|(option, _)| option == "queues");
         match self.kind {
-            DeviceKind::Tap | DeviceKind::AfPacket | DeviceKind::AfXdp => {
+            DeviceKind::Tap | DeviceKind::AfPacket | DeviceKind::AfXdp | DeviceKind::Pci => {
                 option().is_none_or(|(_, value)| value == "each")
             }
             DeviceKind::Vhost | DeviceKind::VirtioUser => option().is_some_and(|(_, value)| value == "each"),
-            DeviceKind::Pci => true,
             DeviceKind::Eal => !self.target.starts_with("net_"),
             DeviceKind::Ring | DeviceKind::Memif => false,
         }
@@ -474,8 +473,10 @@ impl DeviceName {
         }
         let rule = match (kind.options(), option) {
             (_, "super_frames") => (!["on", "off"].contains(&value)).then_some("it is on or off"),
+            (_, "queues") if kind != DeviceKind::Eal => {
+                (!["one", "each"].contains(&value)).then_some("it is one or each")
+            }
             (None, _) | (_, "mac" | "secret") => None,
-            (_, "queues") => (!["one", "each"].contains(&value)).then_some("it is one or each"),
             (_, "role") => (!["server", "client"].contains(&value)).then_some("it is server or client"),
             (_, _) => (!is_number(value)).then_some("it is a number"),
         };

@@ -141,6 +141,7 @@ fn a_wrong_name_is_refused_with_what_exists() {
         ("memif:/x,role=master", "it is server or client"),
         ("vhost:/x,queues=2", "'2' is no value of the option 'queues': it is one or each"),
         ("memif:/x,queues=each", "memif has no option 'queues'"),
+        ("pci:01:00.0,queues=4", "'4' is no value of the option 'queues': it is one or each"),
         ("af_packet:e,framesz=many", "'many' is no value of the option 'framesz': it is a number"),
     ] {
         let fault = fault(text);
