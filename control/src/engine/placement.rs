@@ -22,8 +22,8 @@ pub(crate) struct Placement {
     addresses: Addresses,
     /// The core whose turn it is.
     next: u8,
-    /// The core of each port that had a listener; `None` for all cores. It stays: connections of the port,
-    /// and what is left of them in TIME-WAIT, are where they are.
+    /// The core of each port that had a listener; `None` for all cores. It stays: connections of the port
+    /// are where they are.
     listeners: HashMap<u16, Option<u8>>,
     /// The number of connections that this end has opened, or is opening, from each port that a listener of
     /// one core may have.

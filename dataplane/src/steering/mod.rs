@@ -135,7 +135,9 @@ impl Steering {
     }
 
     /// Has all segments to a local port go to one core from now on, or where the table says again. The flows
-    /// of the port change their owner: none may be open, or in TIME-WAIT.
+    /// of the port change their owner: none may be open. What is left of one in TIME-WAIT at another core is
+    /// not found any more: a FIN that its peer sends again is answered by a reset, and a new connection with
+    /// the same addresses and ports is not compared with it.
     ///
     /// Relaxed: a core that does not see the change yet, or only a part of it, takes the port's segments to
     /// the core that they went to before, as if they had come earlier. The core that is to listen on the port

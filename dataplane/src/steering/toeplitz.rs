@@ -54,7 +54,7 @@ impl Toeplitz {
     }
 
     /// Returns what the octets from the one with the number `first` on contribute. They are as many as the
-    /// type says, so that there is no loop.
+    /// type says, so that the compiler unrolls the loop.
     #[inline]
     fn hash_from<const OCTETS: usize>(&self, first: usize, octets: &[u8; OCTETS]) -> u32 {
         let Some(words) = self.words[first..].first_chunk::<OCTETS>() else { return 0 };

@@ -1869,7 +1869,7 @@ int warpline_srq_post(struct warpline_srq *srq,
  *
  * - `-ECONNREFUSED`: no listener is there
  * - `-EACCES`: the peer's application rejected the connection
- * - `-ETIMEDOUT`, `-EHOSTUNREACH`, `-ENETUNREACH`: the peer cannot be reached
+ * - `-ETIMEDOUT`, `-EHOSTUNREACH`, `-ENETUNREACH`: the peer cannot be reached, or the core has not answered
  * - `-EISCONN`: the queue pair has or had a connection
  * - `-EPROTO`, `-ECONNRESET`: the connection failed while it was opened
  * - `-EADDRNOTAVAIL`: no local port is left, the one asked for is in use, or the address is none of the
@@ -1929,6 +1929,7 @@ const void *warpline_request_private_data(const struct warpline_request *request
  * - `-EISCONN`: the queue pair has or had a connection
  * - `-EINVAL`: an argument is wrong, or the queue pair is of another device
  * - `-EPROTO`, `-ECONNRESET`: the connection failed meanwhile
+ * - `-ETIMEDOUT`: the core of the connection has not answered
  * - `-ENODEV`: the device has stopped
  */
 int warpline_accept(struct warpline_request *request,
@@ -2201,6 +2202,7 @@ int warpline_stream_wait_closed(struct warpline_stream *stream, int32_t timeout_
  * - `-EACCES`: the peer's application does not want it
  * - `-EISCONN`: the queue pair has or had a connection
  * - `-EPROTO`, `-ECONNRESET`: startup has failed, and the connection is closed
+ * - `-ETIMEDOUT`: the core of the connection has not answered
  * - `-EINVAL`: an argument is wrong, the queue pair is of another device, or MPA has started already
  * - `-ENODEV`: the device has stopped
  */
@@ -2234,6 +2236,7 @@ int warpline_stream_respond(struct warpline_stream *stream,
  *
  * - `-EINVAL`: an argument is wrong
  * - `-EPROTO`, `-ECONNRESET`: the connection failed meanwhile
+ * - `-ETIMEDOUT`: the core of the connection has not answered
  * - `-ENODEV`: the device has stopped
  */
 int warpline_reject_to_stream(struct warpline_request *request,

@@ -269,7 +269,7 @@ impl ConnReply {
 ///
 /// - `-ECONNREFUSED`: no listener is there
 /// - `-EACCES`: the peer's application rejected the connection
-/// - `-ETIMEDOUT`, `-EHOSTUNREACH`, `-ENETUNREACH`: the peer cannot be reached
+/// - `-ETIMEDOUT`, `-EHOSTUNREACH`, `-ENETUNREACH`: the peer cannot be reached, or the core has not answered
 /// - `-EISCONN`: the queue pair has or had a connection
 /// - `-EPROTO`, `-ECONNRESET`: the connection failed while it was opened
 /// - `-EADDRNOTAVAIL`: no local port is left, the one asked for is in use, or the address is none of the
@@ -380,6 +380,7 @@ pub unsafe extern "C" fn warpline_request_private_data(
 /// - `-EISCONN`: the queue pair has or had a connection
 /// - `-EINVAL`: an argument is wrong, or the queue pair is of another device
 /// - `-EPROTO`, `-ECONNRESET`: the connection failed meanwhile
+/// - `-ETIMEDOUT`: the core of the connection has not answered
 /// - `-ENODEV`: the device has stopped
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_accept(

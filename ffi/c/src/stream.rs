@@ -228,6 +228,7 @@ pub unsafe extern "C" fn warpline_stream_wait_closed(stream: *mut Stream, timeou
 /// - `-EACCES`: the peer's application does not want it
 /// - `-EISCONN`: the queue pair has or had a connection
 /// - `-EPROTO`, `-ECONNRESET`: startup has failed, and the connection is closed
+/// - `-ETIMEDOUT`: the core of the connection has not answered
 /// - `-EINVAL`: an argument is wrong, the queue pair is of another device, or MPA has started already
 /// - `-ENODEV`: the device has stopped
 #[unsafe(no_mangle)]
@@ -281,6 +282,7 @@ pub unsafe extern "C" fn warpline_stream_respond(
 ///
 /// - `-EINVAL`: an argument is wrong
 /// - `-EPROTO`, `-ECONNRESET`: the connection failed meanwhile
+/// - `-ETIMEDOUT`: the core of the connection has not answered
 /// - `-ENODEV`: the device has stopped
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_reject_to_stream(

@@ -371,8 +371,7 @@ impl Eal {
     }
 }
 
-/// Says that the EAL runs, or is being started, and that nobody adds, closes or removes a device beside the
-/// holder: only [`control`] lends it.
+/// Says that nobody adds, closes or removes a device beside the holder: only [`control`] lends it.
 pub(crate) struct InControl(());
 
 /// Runs `call`, and no other such call meanwhile: DPDK leaves it to programs that devices are not added, set

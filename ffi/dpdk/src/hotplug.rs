@@ -156,7 +156,8 @@ fn text(device: &str) -> Result<CString, VdevError> {
 
 /// Adds or probes the device that `text` describes.
 fn probe(_: &InControl, text: &CStr) -> Result<(), Errno> {
-    // SAFETY: nobody else changes devices (the caller is in control); the string lives through the call.
+    // SAFETY: the EAL runs, for the callers have it; nobody else changes devices (the caller is in control);
+    // the string lives through the call.
     Errno::check(unsafe { sys::rte_dev_probe(text.as_ptr()) }).map(drop)
 }
 
@@ -165,7 +166,7 @@ fn remove(alone: &InControl, bus: &CStr, name: &CStr) -> Option<Result<(), Errno
     if ports_of_device(alone, name).any(PortId::is_claimed) {
         return None;
     }
-    // SAFETY: nobody else changes devices (the caller is in control), and both strings live through the call.
-    // No code polls a port of the device, for nobody has claimed one.
+    // SAFETY: the EAL runs, for the callers have it; nobody else changes devices (the caller is in control);
+    // both strings live through the call. No code polls a port of the device, for nobody has claimed one.
     Some(Errno::check(unsafe { sys::rte_eal_hotplug_remove(bus.as_ptr(), name.as_ptr()) }).map(drop))
 }

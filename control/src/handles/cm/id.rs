@@ -539,6 +539,7 @@ fn not_connected(error: ConnectError) -> EventKind {
         }
         ConnectError::Refused => EventKind::Rejected { private_data: Box::default(), peer: None },
         ConnectError::TimedOut
+        | ConnectError::Unanswered { .. }
         | ConnectError::Startup(StartupFault::TimedOut)
         | ConnectError::Unreachable
         | ConnectError::NoRoute => EventKind::Unreachable(error),

@@ -81,7 +81,8 @@ const BURSTS: usize = 4;
 pub enum Queues {
     /// One for each core, among which the adapter spreads segments by the same hash and table (RSS).
     PerCore,
-    /// One for each core, filled in a way that is not known. The segments of a flow come to one of them.
+    /// One for each core, filled in a way that is not known. The segments of a flow mostly come to one of
+    /// them; TCP puts those in order that do not.
     Unsorted,
     /// One, at core 0.
     One,
