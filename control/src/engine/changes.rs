@@ -8,15 +8,12 @@
 
 use warpline_dataplane::memory::{BindError, ChangeId, ChangeResult, Claims, GrantChange};
 use warpline_dataplane::ring::Command;
-use warpline_dataplane::time::{Instant, SECOND};
+use warpline_dataplane::time::Instant;
 
 use super::deadlines::Deadlines;
 use super::names::Table;
 use super::outbox::Outbox;
 use crate::vocabulary::core_set::CoreSet;
-
-/// How long a work request waits for other cores.
-const PATIENCE_NS: u64 = 5 * SECOND;
 
 /// A change that is under way.
 struct Change {
@@ -58,7 +55,7 @@ impl Changes {
         if cores.is_empty() {
             return out.command_core(origin, Command::EndChange { id: what.id, result: Ok(()) });
         }
-        let until = now + PATIENCE_NS;
+        let until = out.until(now);
         let change = Change { origin: Some(origin), what, awaited: cores, result: Ok(()), until };
         self.deadlines.change(what.id, Instant::NEVER, until);
         let before = self.table.insert(what.id, change);

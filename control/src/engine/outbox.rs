@@ -3,9 +3,13 @@
 use std::collections::VecDeque;
 
 use warpline_dataplane::ring::{Command, ConnectionId};
+use warpline_dataplane::time::{Instant, SECOND};
 
 use super::interface::reply::Reply;
 use crate::vocabulary::core_set::CoreSet;
+
+/// How long an application, or a work request, waits for what several cores do.
+const PATIENCE_NS: u64 = 5 * SECOND;
 
 /// Delivers one reply.
 pub(crate) type Delivery = Box<dyn FnOnce() + Send>;
@@ -28,6 +32,17 @@ impl Outbox {
     /// Returns how many cores there are, and were.
     pub(super) fn cores(&self) -> u8 {
         self.commands.len() as u8
+    }
+
+    /// Returns how long somebody waits for cores who asks them for something now.
+    pub(super) fn until(&self, now: Instant) -> Instant {
+        self.until_within(now, PATIENCE_NS)
+    }
+
+    /// The same, with a patience of its own. The only core of a device is waited for without limit: whoever
+    /// asks may be about to poll it.
+    pub(super) fn until_within(&self, now: Instant, patience_ns: u64) -> Instant {
+        if self.cores() == 1 { Instant::NEVER } else { now + patience_ns }
     }
 
     /// Returns the cores that are polled.

@@ -138,9 +138,9 @@ impl Placement {
 }
 
 /// Returns true for a port that a listener of one core can have: the cores choose none of these for the
-/// connections that they open.
+/// connections that they open. 0 is no port.
 const fn may_be_of_one_core(port: u16) -> bool {
-    port < limits::EPHEMERAL_PORTS.0
+    0 < port && port < limits::EPHEMERAL_PORTS.0
 }
 
 #[cfg(test)]
@@ -233,6 +233,7 @@ mod tests {
         placement.hold(5001);
         assert_eq!(placement.place_listener(all, 5001, None), Ok(()));
         placement.hold(50_000);
+        placement.hold(0);
         assert_eq!(placement.opened.len(), 2, "no listener of one core has an ephemeral port");
     }
 

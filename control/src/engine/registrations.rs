@@ -26,7 +26,7 @@ use warpline_dataplane::memory::{
 };
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::ring::Command;
-use warpline_dataplane::time::{Instant, SECOND};
+use warpline_dataplane::time::Instant;
 
 use super::changes::{self, Changes};
 use super::deadlines::Deadlines;
@@ -38,10 +38,6 @@ use super::names::{KeyedSequence, StagNames, Table};
 use super::outbox::Outbox;
 use crate::vocabulary::core_set::CoreSet;
 use crate::vocabulary::memory::MemoryError;
-
-/// How long a registration waits for cores of which there are several. The only core of a device is waited
-/// for: the application may be about to poll it.
-const PATIENCE_NS: u64 = 5 * SECOND;
 
 /// What a name stands for.
 enum Named {
@@ -291,7 +287,7 @@ impl Registrations {
             self.of_stream.entry(number).or_default().insert(stag.0);
         }
         let cores = self.cores_of(out, pd);
-        let until = if out.cores() == 1 { Instant::NEVER } else { now + PATIENCE_NS };
+        let until = out.until(now);
         let (state, recorded) = (State::Settled, Instant::NEVER);
         let mut entry = Registration { pd, named, registered_for_all: None, cores, state, recorded };
         out.command_each(cores, || entry.command(stag));

@@ -66,7 +66,7 @@ impl Reports {
         let asked = out.alive().iter().filter(|core| !self.cores[usize::from(*core)].is_late());
         let awaited = asked.fold(CoreSet::EMPTY, CoreSet::with);
         out.command_each(awaited, || Command::ReportStatistics);
-        let until = until(now, out);
+        let until = out.until_within(now, PATIENCE_NS);
         let statistics = vec![None; out.cores().into()];
         self.gatherings.push_back(Gathering { reply, statistics, awaited, until });
         self.reply_to_complete(out);
@@ -80,11 +80,12 @@ impl Reports {
         connection: ConnectionId,
         reply: Reply<Option<Snapshot>>,
     ) {
-        let core = &mut self.cores[usize::from(connection.core())];
-        if !out.alive().contains(connection.core()) || core.is_late() {
+        let core = usize::from(connection.core());
+        if !out.alive().contains(connection.core()) || self.cores[core].is_late() {
             return out.reply(reply, None);
         }
-        core.connections.push_back(Waiting { reply, until: until(now, out) });
+        let until = out.until_within(now, PATIENCE_NS);
+        self.cores[core].connections.push_back(Waiting { reply, until });
         out.command(connection, Command::ReportConnection { connection });
     }
 
@@ -155,11 +156,6 @@ impl Reports {
     pub(super) fn is_empty(&self) -> bool {
         self.gatherings.is_empty() && self.cores.iter().all(|awaited| awaited.connections.is_empty())
     }
-}
-
-/// Returns how long an application waits that asks now. It may be about to poll the only core.
-fn until(now: Instant, out: &Outbox) -> Instant {
-    if out.cores() == 1 { Instant::NEVER } else { now + PATIENCE_NS }
 }
 
 /// Returns true for an answer that nobody waits for any more, and takes it off their number.

@@ -6,7 +6,7 @@ use warpline_dataplane::mpa::enhanced::Outcome;
 use warpline_dataplane::qp::shared::SharedQp;
 use warpline_dataplane::ring::{AfterStream, Command, ConnectionId, FlowKey, FullOperation};
 use warpline_dataplane::tcp::CloseReason;
-use warpline_dataplane::time::{Instant, SECOND};
+use warpline_dataplane::time::Instant;
 
 use super::listeners::Listeners;
 use super::openings::Openings;
@@ -17,10 +17,6 @@ use crate::engine::queue_pairs::{LINGER_NS, QueuePairs};
 use crate::engine::registrations::Registrations;
 use crate::engine::startup::{Agreement, Setup};
 use crate::vocabulary::device::CrcPolicy;
-
-/// How long an application waits for one of several cores to begin Full Operation. It may be about to poll
-/// the only one of a device.
-const PATIENCE_NS: u64 = 5 * SECOND;
 
 /// What a step works with beside the connection it is about: the parts of the engine that any phase may
 /// change.
@@ -97,7 +93,7 @@ impl Context<'_> {
         stream: Option<Arc<SharedStream>>,
     ) -> Phase {
         self.queue_pairs.set_connection(&qp, self.id, self.flow);
-        let until = if self.out.cores() == 1 { Instant::NEVER } else { self.now + PATIENCE_NS };
+        let until = self.out.until(self.now);
         let starting = Some(Box::new(Starting { waiter, until }));
         Phase::Operating(Operating { qp, begun: false, finishing: false, starting, stream })
     }

@@ -115,7 +115,7 @@ pub struct RssLayout {
 pub enum UnknownSpread {
     /// One queue pair, for the first pool.
     OneQueue,
-    /// A queue pair for each pool, if it has so many: whoever uses them sorts what they receive.
+    /// A queue pair for each pool, if it has so many: what they receive is to be sorted.
     QueueEach,
 }
 

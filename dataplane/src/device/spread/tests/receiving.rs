@@ -76,8 +76,8 @@ fn an_adapter_that_spreads_otherwise_is_corrected() {
     assert!(bench.cores.iter().all(Device::adapter_differs) && watch.adapter_differs());
 }
 
-/// Queues that are filled in a way that is not known are sorted from the first frame on, and nobody is told
-/// that they differ: nothing else was expected of them.
+/// Queues that are filled in a way that is not known are sorted from the first frame on, and no difference is
+/// reported: nothing else was expected of them.
 #[test]
 fn queues_of_an_unknown_hash_are_sorted() {
     let (ours, adapters) = (steering(4, 1), steering(4, 2));
