@@ -72,6 +72,16 @@ target_directory() {
     cargo metadata --format-version 1 --no-deps --offline | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'
 }
 
+# Prints what the log of a failed step says of its failures, or else the log's end: for whoever sees only the
+# end of what scripts/test prints.
+what_failed() {
+    local told
+    told=$(grep --max-count=20 --after-context=8 --extended-regexp \
+        '^---- .* stdout ----$|panicked at|^error(:|\[)|^(FAIL|ERROR):|^FAIL ' "$1") ||
+        told=$(tail --lines=40 "$1")
+    head --lines=200 <<<"$told"
+}
+
 # What every script has: its head, for who asks for help.
 case ${1:-} in
     -h | --help) usage 0 ;;

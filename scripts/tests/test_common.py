@@ -123,6 +123,40 @@ class NeedCargoTest(unittest.TestCase):
             self.assertIn(f"Rust {needed[1]} or newer", text, document)
 
 
+class WhatFailedTest(unittest.TestCase):
+    def what_failed(self, log: str) -> list[str]:
+        with tempfile.NamedTemporaryFile("w", suffix=".log") as file:
+            file.write(log)
+            file.flush()
+            said = subprocess.run(
+                ["bash", "-euo", "pipefail", "-c", f". scripts/common.sh; what_failed {file.name}"],
+                cwd=SCRIPTS.parent,
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=60,
+            )
+        return said.stdout.splitlines()
+
+    def test_the_failure_is_found_in_a_long_log(self) -> None:
+        """As cargo, unittest and the rigs print theirs."""
+        for failure in (
+            "---- cm::a_port_is_free stdout ----\nthread 'main' panicked at control/src/lib.rs:1:\nwhy",
+            "error[E0308]: mismatched types\n --> control/src/lib.rs:1:1",
+            "FAIL: test_a_port (test_ports.PortTest)\nTraceback",
+            "FAIL  net_tap 1500: kernel connects: no answer",
+        ):
+            around = "test one ... ok\n" * 300
+            said = self.what_failed(f"{around}{failure}\n{around}")
+            self.assertEqual(said[: len(failure.splitlines())], failure.splitlines())
+            self.assertLess(len(said), 20)
+
+    def test_a_log_without_any_shows_its_end(self) -> None:
+        self.assertEqual(self.what_failed("one\ntwo\n"), ["one", "two"])
+        self.assertEqual(self.what_failed("line\n" * 100 + "last\n")[-2:], ["line", "last"])
+        self.assertEqual(self.what_failed(""), [""])
+
+
 class TestScriptTest(unittest.TestCase):
     def run_test(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
