@@ -4,16 +4,23 @@
 
 mod common;
 
-use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::{self, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{fs, iter, thread};
 
-use common::{FAR, NEAR, config, exchange, two_cpus};
+use common::{End, FAR, NEAR, PATIENCE, PORT, config, eventually, exchange, two_cpus};
 use warpline::open::{self, DpdkDevice, Eal, HostWarning, OpenError};
-use warpline::{Device as Rnic, DeviceConfig, DeviceName, PollThread};
-use warpline_dataplane::device::Device;
+use warpline::{
+    ConnectConfig, Device as Rnic, DeviceConfig, DeviceName, DropCause, ListenConfig, PollThread, Statistics,
+    Status,
+};
 use warpline_dataplane::device::spread::{Queues, Spread};
+use warpline_dataplane::device::{Capabilities, Device};
 use warpline_dataplane::time::Instant;
+use warpline_dataplane::waker::Waker;
+use warpline_dataplane::wire::ethernet::MacAddress;
 
 /// Buffers of the first core of a port.
 const PORT_MBUFS: usize = 16_383;
@@ -49,6 +56,7 @@ fn devices_open_for_several_cores() {
     assert!(error.contains("CPU 900 cannot be used"), "{error}");
     a_device_says_that_its_port_has_one_queue();
     cores_of_a_ring_exchange_data(eal);
+    a_core_without_buffers_stops_no_other(eal);
     cores_of_a_packet_socket_exchange_data();
 }
 
@@ -187,6 +195,110 @@ fn cores_of_a_ring_exchange_data(eal: Eal) {
         };
         let [near, far] = opened;
         exchange(&start(near, NEAR), &start(far, FAR));
+    }
+}
+
+/// A device whose pool has no buffer left while it is told so.
+struct Starving<D: Device> {
+    device: D,
+    starves: Arc<AtomicBool>,
+    /// What somebody else has of the pool.
+    taken: Vec<D::Frame>,
+}
+
+impl<D: Device> Device for Starving<D> {
+    type Frame = D::Frame;
+
+    fn capabilities(&self) -> Capabilities {
+        self.device.capabilities()
+    }
+
+    fn mac(&self) -> MacAddress {
+        self.device.mac()
+    }
+
+    fn may_have_frames(&self) -> bool {
+        self.device.may_have_frames()
+    }
+
+    fn receive(&mut self, now: Instant, frames: &mut Vec<D::Frame>, limit: usize) -> usize {
+        self.device.receive(now, frames, limit)
+    }
+
+    fn allocate(&mut self) -> Option<D::Frame> {
+        if self.starves.load(Ordering::Relaxed) {
+            self.taken.extend(iter::from_fn(|| self.device.allocate()));
+        } else {
+            self.taken.clear();
+        }
+        self.device.allocate()
+    }
+
+    fn transmit(&mut self, now: Instant, frames: &mut Vec<D::Frame>) -> usize {
+        self.device.transmit(now, frames)
+    }
+
+    fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
+        self.device.wake_on_arrival(waker)
+    }
+}
+
+/// A connection at a core of the far device.
+fn connect(near: &Rnic, far: &Rnic, core: u8) -> (End, End) {
+    let config = ListenConfig { core: Some(core), ..ListenConfig::default() };
+    let port = PORT + u16::from(core);
+    let listener = far.listen(port, &config).unwrap();
+    let (near, far) = (End::new(near), End::new(far));
+    let qp = near.control();
+    thread::scope(|scope| {
+        let connecting = scope.spawn(|| qp.connect((FAR, port).into(), &ConnectConfig::default()));
+        let request = listener.accept(PATIENCE).unwrap();
+        assert_eq!(request.core(), core);
+        request.accept(&far.qp, b"").unwrap();
+        connecting.join().unwrap().unwrap();
+    });
+    (near, far)
+}
+
+/// A core whose pool is empty acknowledges nothing, and counts what it could not send. The other core has
+/// buffers of its own, and goes on. Once there are buffers again, the peer's retransmissions are answered.
+fn a_core_without_buffers_stops_no_other(eal: Eal) {
+    const OCTETS: u32 = 100_000;
+    let [near, far] = open::ring_pair_of(eal, &open::wire_config(&name("ring,mtu=9000")), [1, 2]).unwrap();
+    let config = |address| DeviceConfig { memory: open::hugepages(eal), ..config(address) };
+    let starving = [false, false].map(|starves| Arc::new(AtomicBool::new(starves)));
+    let (devices, steering) = near.into_parts();
+    let near = Rnic::start_cores(devices, &steering, &config(NEAR), &[PollThread::default()]).unwrap();
+    let mut switches = starving.iter().cloned();
+    let wrapped = far.into_parts_in(|device| {
+        let starves = switches.next().ok_or("one of each core")?;
+        Ok::<_, &str>(Starving { device, starves, taken: Vec::new() })
+    });
+    let (devices, steering) = wrapped.unwrap();
+    let far = Rnic::start_cores(devices, &steering, &config(FAR), &[PollThread::default(); 2]).unwrap();
+
+    let ends = [0, 1].map(|core| connect(&near, &far, core));
+    for starved in [1, 0] {
+        let [(one, other), (hungry, hungry_peer)] = [1 - starved, starved].map(|core| &ends[core]);
+        let not_sent = || {
+            let by_core = far.statistics_by_core().unwrap();
+            let of_core = |core: Option<Statistics>| core.unwrap().dropped(DropCause::NoTransmitBuffer);
+            by_core.into_iter().map(of_core).collect::<Vec<u64>>()
+        };
+        let before = not_sent();
+        starving[starved].store(true, Ordering::Relaxed);
+        hungry.write(1, hungry_peer, OCTETS);
+        eventually("the core counts", || not_sent()[starved] > before[starved]);
+        for (value, (from, to)) in (1..).zip([(one, other), (other, one)]) {
+            from.memory.fill(value);
+            from.write(2, to, OCTETS);
+            assert_eq!(from.completion().status, Status::Success);
+            assert_eq!(to.memory.to_vec(0, OCTETS as usize).unwrap(), vec![value; OCTETS as usize]);
+        }
+        assert_eq!(not_sent()[1 - starved], before[1 - starved]);
+        assert!(hungry.completions.poll().is_none(), "nobody has acknowledged its Write");
+        starving[starved].store(false, Ordering::Relaxed);
+        assert_eq!(hungry.completion().status, Status::Success);
     }
 }
 
