@@ -17,10 +17,9 @@ fn first_cpu() -> String {
     core_affinity::get_core_ids().unwrap()[0].id.to_string()
 }
 
-/// Asserts that the rates of both variants and their ratio are some, from as many pairs: or fewer, where a
-/// thread had no CPU for the time of a slice.
+/// Asserts that the rates of both variants and their ratio are some, from as many pairs.
 fn assert_rates(report: &serde_json::Value, pairs: u64) {
-    assert!((1..=pairs).contains(&report["pairs"].as_u64().unwrap()), "{report}");
+    assert_eq!(report["pairs"], pairs, "{report}");
     for key in ["mmsg_per_s", "reference_mmsg_per_s", "gbit_per_s", "reference_gbit_per_s", "cpu_percent"] {
         assert!(report[key].as_f64().unwrap() > 0.0, "{key}: {report}");
     }
@@ -82,7 +81,7 @@ fn a_stalled_core_is_named() {
         assert_eq!(row["stalled_core"].as_u64().unwrap() + 1, row["cores"].as_u64().unwrap());
         let [patience, failed_in] =
             ["deregister_patience_ms", "deregister_failed_in_ms"].map(|key| row[key].as_f64().unwrap());
-        assert!(patience <= failed_in && failed_in < 2.0 * patience, "{report}");
+        assert!(0.0 < patience && patience <= failed_in, "{report}");
         assert!(said.contains("and named the core"), "{said}");
     }
 }

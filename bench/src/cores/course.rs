@@ -19,7 +19,7 @@ use crate::error::BenchError;
 pub const SLICE: Duration = Duration::from_millis(50);
 /// How long threads settle before that.
 const SETTLE: Duration = Duration::from_millis(10);
-/// How often the threads are asked whether anything is outstanding.
+/// How often the threads are asked whether they are through.
 const LOOK: Duration = Duration::from_micros(200);
 
 /// One of the two that are compared.
@@ -70,8 +70,8 @@ impl Stage {
 pub struct Course {
     /// The stage's place among all, and above it how many stages there have been.
     stage: CachePadded<AtomicU32>,
-    /// By thread: the last stage in which nothing more was outstanding.
-    drained: Vec<CachePadded<AtomicU32>>,
+    /// By thread: the last stage that it is through with, but for who waits for others.
+    through: Vec<CachePadded<AtomicU32>>,
     /// A thread has ended early, by an error that it returns.
     failed: AtomicBool,
 }
@@ -80,10 +80,13 @@ pub struct Course {
 pub type Numbered = (u32, Stage);
 
 impl Course {
+    /// The stage that a course begins with.
+    pub const FIRST: Numbered = (0, Stage::SetUp);
+
     /// Returns the course of so many threads, which begin to set up.
     pub fn new(threads: usize) -> Self {
-        let drained = (0..threads).map(|_| CachePadded::default()).collect();
-        Self { stage: CachePadded::default(), drained, failed: AtomicBool::new(false) }
+        let through = (0..threads).map(|_| CachePadded::default()).collect();
+        Self { stage: CachePadded::default(), through, failed: AtomicBool::new(false) }
     }
 
     /// Returns the stage.
@@ -100,11 +103,12 @@ impl Course {
         self.stage.store((self.stage().0 + 1) * Stage::ALL.len() as u32 + place, Ordering::Release);
     }
 
-    /// Says that nothing of a thread is outstanding in the stage with this number.
+    /// Says that a thread is through with the stage with this number: while messages are counted it has
+    /// counted one, and while they drain, none is outstanding.
     #[inline]
-    pub fn set_drained(&self, thread: usize, number: u32) {
-        if self.drained[thread].load(Ordering::Relaxed) != number {
-            self.drained[thread].store(number, Ordering::Release);
+    pub fn set_through(&self, thread: usize, number: u32) {
+        if self.through[thread].load(Ordering::Relaxed) != number {
+            self.through[thread].store(number, Ordering::Release);
         }
     }
 
@@ -119,11 +123,11 @@ impl Course {
     }
 
     /// Has the threads go through pairs of slices; breaks early if a thread has failed, or the command is to
-    /// end.
+    /// end. A slice goes on until each thread has counted a message in it: one without a CPU may be late.
     ///
     /// # Errors
     ///
-    /// [`BenchError::Peer`] if messages do not complete.
+    /// [`BenchError::Peer`] if no message is transferred, or messages do not complete.
     pub fn run_pairs(&self, pairs: u32) -> Result<ControlFlow<()>, BenchError> {
         for _ in 0..pairs {
             for variant in [Variant::Measured, Variant::Reference] {
@@ -131,7 +135,8 @@ impl Course {
                 thread::sleep(SETTLE);
                 self.enter(Stage::Measure(variant));
                 thread::sleep(SLICE);
-                if self.drain(variant)?.is_break() {
+                let transferred = self.wait("no message was transferred in a slice")?;
+                if transferred.is_break() || self.drain(variant)?.is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
             }
@@ -146,14 +151,19 @@ impl Course {
     /// [`BenchError::Peer`] if messages do not complete.
     pub fn drain(&self, variant: Variant) -> Result<ControlFlow<()>, BenchError> {
         self.enter(Stage::Drain(variant));
+        self.wait("messages do not complete")
+    }
+
+    /// Waits until all threads are through with the stage. If they never are, `missing` says what that means.
+    fn wait(&self, missing: &str) -> Result<ControlFlow<()>, BenchError> {
         let (number, _) = self.stage();
         let deadline = Instant::now() + PATIENCE;
-        while self.drained.iter().any(|drained| drained.load(Ordering::Acquire) != number) {
+        while self.through.iter().any(|through| through.load(Ordering::Acquire) != number) {
             if self.is_over() {
                 return Ok(ControlFlow::Break(()));
             }
             if Instant::now() > deadline {
-                return Err(BenchError::Peer("messages do not complete".into()));
+                return Err(BenchError::Peer(missing.into()));
             }
             thread::sleep(LOOK);
         }
@@ -168,7 +178,7 @@ mod tests {
     #[test]
     fn a_stage_is_read_as_it_was_entered() {
         let course = Course::new(1);
-        assert_eq!(course.stage(), (0, Stage::SetUp));
+        assert_eq!(course.stage(), Course::FIRST);
         for (number, stage) in (1..).zip(Stage::ALL) {
             course.enter(stage);
             assert_eq!(course.stage(), (number, stage));
@@ -186,11 +196,11 @@ mod tests {
                     thread::yield_now();
                 }
                 let (number, _) = course.stage();
-                course.set_drained(0, number);
-                course.set_drained(1, number - 1);
+                course.set_through(0, number);
+                course.set_through(1, number - 1);
                 thread::sleep(5 * LOOK);
                 let waited = !drained.is_finished();
-                course.set_drained(1, number);
+                course.set_through(1, number);
                 let flow = drained.join().unwrap().unwrap();
                 course.enter(Stage::SetUp);
                 (waited, flow)

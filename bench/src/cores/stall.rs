@@ -27,8 +27,6 @@ const PACE: Duration = Duration::from_millis(1);
 const STALLED: Duration = Duration::from_millis(10);
 /// How long a deregistration waits for a core that is stalled.
 const DEREGISTER_PATIENCE: Duration = Duration::from_millis(200);
-/// How much longer it may take.
-const SLACK: Duration = Duration::from_millis(100);
 /// Bytes of that memory.
 const REGION_BYTES: usize = 4096;
 
@@ -73,7 +71,7 @@ impl StallReport {
 ///
 /// # Errors
 ///
-/// [`BenchError`]; [`BenchError::Peer`] if a deregistration ends too late, or names another core.
+/// [`BenchError`]; [`BenchError::Peer`] if a deregistration does not end for want of the core, or names another.
 pub fn measure(
     eal: Eal,
     ring: &DeviceName,
@@ -143,9 +141,6 @@ fn deregister(course: &Course, domain: &ProtectionDomain, stalled: u8) -> Result
         Err(error) => return Err(wrong(format!("failed otherwise: {error}"))),
         Ok(()) => return Err(wrong("did not wait for it".into())),
     };
-    if time > DEREGISTER_PATIENCE + SLACK {
-        return Err(wrong(format!("took {} ms", time.as_millis())));
-    }
     if course.drain(Variant::Measured)?.is_continue() {
         let again = region.deregister(PATIENCE);
         again.map_err(|error| wrong(format!("failed when the core was polled again: {error}")))?;

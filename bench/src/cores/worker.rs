@@ -46,6 +46,11 @@ impl Work {
         self.lanes.iter().map(Lane::messages).sum()
     }
 
+    /// Returns true if there are more messages than `before`, or no lanes to count them of.
+    fn has_counted(&self, before: u64) -> bool {
+        self.lanes.is_empty() || self.messages() > before
+    }
+
     fn is_done(&self) -> bool {
         self.lanes.iter().chain(&self.beside).all(Lane::is_done)
     }
@@ -121,11 +126,13 @@ impl Worker<'_> {
         self.set_up();
         let mut slices = Vec::new();
         let mut begun = None;
-        let mut before = self.course.stage();
+        // The stage may be a later one by now.
+        let mut before = Course::FIRST;
         loop {
             let now = self.course.stage();
             if now != before {
-                if let Some((variant, begun)) = begun.take() {
+                // What ends otherwise was cut off.
+                if let (Some((variant, begun)), Stage::Drain(_)) = (begun.take(), now.1) {
                     slices.push(self.slice(variant, &begun));
                 }
                 if let Stage::Measure(variant) = now.1 {
@@ -135,11 +142,19 @@ impl Worker<'_> {
             }
             match now.1 {
                 Stage::SetUp => _ = self.poll_all(),
-                Stage::Settle(variant) | Stage::Measure(variant) => self.step(variant, true)?,
+                Stage::Settle(variant) => self.step(variant, true)?,
+                Stage::Measure(variant) => {
+                    self.step(variant, true)?;
+                    if let Some((_, mark)) = &begun
+                        && self.load(variant).work.has_counted(mark.messages)
+                    {
+                        self.course.set_through(self.number, now.0);
+                    }
+                }
                 Stage::Drain(variant) => {
                     self.step(variant, false)?;
                     if self.load(variant).work.is_done() {
-                        self.course.set_drained(self.number, now.0);
+                        self.course.set_through(self.number, now.0);
                     }
                 }
                 Stage::End => return Ok(slices),
