@@ -525,8 +525,7 @@ impl Connection {
     /// RFC 6298 §5.2, §5.3; RFC 8985 §7.2.
     #[inline]
     pub(super) fn rearm(&mut self, now: Instant, advanced: bool, fin_acked: bool) {
-        let outstanding = self.send.queue.outstanding_octets() > 0 || self.send.queue.sacked_octets() > 0;
-        if !outstanding && (!self.send.fin.is_sent() || fin_acked) {
+        if !self.send.queue.is_outstanding() && (!self.send.fin.is_sent() || fin_acked) {
             self.timers.clear(Timer::Retransmit);
             self.timers.clear(Timer::Probe);
         } else if advanced {

@@ -85,6 +85,11 @@ impl SendQueue {
         self.in_flight_octets + self.lost_octets
     }
 
+    /// Whether any octet was sent that is not acknowledged, selectively or not at all.
+    pub const fn is_outstanding(&self) -> bool {
+        self.outstanding_octets() > 0 || self.sacked_octets > 0
+    }
+
     /// Octets selectively acknowledged.
     pub const fn sacked_octets(&self) -> u32 {
         self.sacked_octets

@@ -91,11 +91,24 @@ impl Connection {
         self.user_timeout_ns().is_some_and(|limit_ns| now - self.activity.last_progress >= limit_ns)
     }
 
+    /// Whether nothing but the FIN is unacknowledged, and the peer has sent its own: it has all data, has no
+    /// more, and may have ended when its acknowledgement was lost.
+    fn awaits_last_acknowledgement(&self) -> bool {
+        let both_have_closed = matches!(self.state, State::Closing | State::LastAck);
+        both_have_closed && self.send.fin.is_sent() && !self.send.queue.is_outstanding()
+    }
+
     fn on_retransmit_timeout<P: SendPayload, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) {
         let opening = self.is_opening();
-        let attempts = if opening { limits::SYN_ATTEMPTS } else { limits::RETRANSMIT_ATTEMPTS };
+        let (attempts, reason) = if opening {
+            (limits::SYN_ATTEMPTS, CloseReason::TimedOut)
+        } else if self.awaits_last_acknowledgement() {
+            (limits::LAST_FIN_ATTEMPTS, CloseReason::Finished)
+        } else {
+            (limits::RETRANSMIT_ATTEMPTS, CloseReason::TimedOut)
+        };
         if self.rtt.timeouts_in_a_row() + 1 >= attempts || self.user_timeout_passed(now) {
-            return self.reset(CloseReason::TimedOut);
+            return self.reset(reason);
         }
         let first = self.rtt.timeouts_in_a_row() == 0;
         self.rtt.back_off();
@@ -104,7 +117,7 @@ impl Connection {
             self.send.handshake.syn_owed = true;
             return;
         }
-        if self.send.queue.outstanding_octets() > 0 || self.send.queue.sacked_octets() > 0 {
+        if self.send.queue.is_outstanding() {
             self.suspect_black_hole(now, pools);
             self.begin_timeout_recovery(now, first, pools);
         }
