@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a program may take: longer than any does on the slowest machine.
@@ -24,6 +25,13 @@ impl Drop for Directory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+/// Lets one test at a time start programs on devices of their own, each of which takes hugepages: there may
+/// not be enough for the programs of two.
+fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The example called `name`, which `cargo test` has built beside this test.
@@ -321,6 +329,7 @@ fn a_server_has_two_cores() {
 /// The programs of the tutorial, in two processes, as it starts them.
 #[test]
 fn the_tutorial_works() {
+    let _turn = one_at_a_time();
     let directory = Directory::new("tutorial");
     let socket = directory.0.join("hello.sock");
     let device = |role: &str, host: u8| {
@@ -374,7 +383,8 @@ fn the_tutorial_runs_as_it_stands() {
         block("target/release/examples/hello_server", "docs/tutorial.md"),
         block("target/release/examples/hello_client", "docs/tutorial.md"),
     );
-    if free_hugepage_mib() < 400 {
+    let _turn = one_at_a_time();
+    if free_hugepage_mib() < 512 {
         eprintln!("skipped: needs hugepages, the only memory that a peer of vhost-user may share");
         return;
     }
@@ -398,6 +408,7 @@ fn the_server_of_files_runs_as_it_stands() {
         eprintln!("skipped: needs root and /dev/net/tun");
         return;
     }
+    let _turn = one_at_a_time();
     // Root needs no sudo, which may not be there.
     let mut script = String::from("sudo() { if [ $BASHPID = $$ ]; then \"$@\"; else exec \"$@\"; fi; }\n");
     script.extend(block.lines().skip(1).map(|line| {

@@ -5,7 +5,7 @@
 mod common;
 
 use std::path::Path;
-use std::thread;
+use std::{iter, thread};
 
 use common::{End, FAR, NEAR, PATIENCE, PORT, config, exchange, two_cpus};
 use dpdk::MemoryMode;
@@ -115,12 +115,12 @@ fn each_core_has_a_queue(socket: &Path) {
         device
     };
     let (far, near) = (open("vhost", FAR), open("virtio_user", NEAR));
-    exchange(&near, &far);
-    for device in [&near, &far] {
+    let is_at_work = |device: &Device| {
         let cores = device.statistics_by_core().unwrap();
-        for core in cores.iter().flatten() {
-            assert!(core.frames_received > 0 && core.frames_sent > 0, "each core sends and receives");
-        }
         assert_eq!(cores.len(), 2);
-    }
+        cores.iter().flatten().all(|core| core.frames_received > 0 && core.frames_sent > 0)
+    };
+    // Who owns a flow is drawn: the eight of one exchange may all be one core's.
+    let mut exchanges = iter::repeat_with(|| exchange(&near, &far)).take(20);
+    assert!(exchanges.any(|()| is_at_work(&near) && is_at_work(&far)), "each core sends and receives");
 }
