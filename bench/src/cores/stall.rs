@@ -71,7 +71,8 @@ impl StallReport {
 ///
 /// # Errors
 ///
-/// [`BenchError`]; [`BenchError::Peer`] if a deregistration does not end for want of the core, or names another.
+/// [`BenchError`]; [`BenchError::Peer`] if a deregistration does not end for want of the core, or names
+/// another.
 pub fn measure(
     eal: Eal,
     ring: &DeviceName,
