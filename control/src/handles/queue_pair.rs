@@ -284,6 +284,9 @@ mod tests {
         let remote = SocketAddr::from((far_address, 4711));
         let connecting = near.context.begin(|reply| Request::Connect { qp, remote, config, reply }).unwrap();
         let request = listener.accept(PATIENCE).unwrap();
+        // The Request goes out with the handshake. Control knows that the attempt is open once the core has
+        // answered; until then it would be given up with its queue pair.
+        let _ = near.statistics().unwrap();
         drop(near_qp);
         request.accept(&far_qp, b"").unwrap();
         assert!(connecting.recv_timeout(PATIENCE).unwrap().is_err());

@@ -484,9 +484,9 @@ impl Crowded {
         id.connect(&end.qp, &with(b"")).unwrap();
         let request = self.listener.accept(PATIENCE).unwrap();
         // The Request goes out with the handshake, so it may be there before control here knows that the
-        // attempt is open; until then an attempt is given up with its queue pair. Control takes the core's
-        // events between two calls.
-        let _ = self.pair.near.usage().unwrap();
+        // attempt is open; until then an attempt is given up with its queue pair. What the core answers comes
+        // after its events.
+        let _ = self.pair.near.statistics().unwrap();
         let number = end.qp.number();
         drop(end);
         eventually("the number is given back", || {
