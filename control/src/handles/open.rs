@@ -56,7 +56,7 @@ pub use crate::host::survey::{HostFault, HostWarning};
 use self::cores::steering_of_port;
 use self::pools::{port_pools, wire_pool};
 use super::device::Device;
-use super::vdev::{PortArguments, locked_kib, pci_argument, port_arguments, queue_size};
+use super::vdev::{PortArguments, locked_kib, other_channels, pci_argument, port_arguments, queue_size};
 use crate::host::survey::{Survey, survey};
 use crate::host::{privileges, sockets};
 use crate::vocabulary::device::{MemorySource, StartError};
@@ -320,6 +320,10 @@ fn open_port(eal: Eal, device: &DeviceName, cores: usize) -> Result<OpenedPorts,
     };
     opened.devices = opened.devices.into_iter().map(keeping).collect();
     opened.warnings = warnings;
+    if device.kind() == DeviceKind::AfXdp {
+        let queues = if opened.queues == Queues::One { 1 } else { cores };
+        opened.warnings.extend(other_channels(device, queues));
+    }
     Ok(opened)
 }
 

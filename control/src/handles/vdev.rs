@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::host::interfaces;
 use crate::host::offloads::Ethtool;
+use crate::host::survey::HostWarning;
 use crate::vocabulary::device_name::{DeviceKind, DeviceName};
 
 /// How DPDK opens a device.
@@ -119,6 +120,18 @@ impl fmt::Display for AfPacketRing {
         let Self { frame_bytes, block_bytes, frames } = self;
         write!(f, "framesz={frame_bytes},blocksz={block_bytes},framecnt={frames}")
     }
+}
+
+/// Returns what `device`, an AF_XDP socket for each of `queues` channels of an interface, does without. One
+/// that is given its first channel has the frames that are steered there.
+pub(crate) fn other_channels(device: &DeviceName, queues: usize) -> Option<HostWarning> {
+    beyond(device, channels(device.target()), queues)
+}
+
+fn beyond(device: &DeviceName, channels: usize, queues: usize) -> Option<HostWarning> {
+    let is_lacking = channels > queues && option(device, "start_queue").is_none();
+    let interface = device.target().to_owned();
+    is_lacking.then_some(HostWarning::OtherChannels { interface, channels, queues })
 }
 
 /// Returns how many channels the interface `name` of the kernel has; 0 if the kernel does not say.
@@ -242,6 +255,17 @@ mod tests {
                 "{vdev}"
             );
         }
+    }
+
+    /// Channels without a queue are told, with the command that does without them.
+    #[test]
+    fn channels_beyond_the_queues_are_told() {
+        let device = "af_xdp:e1".parse().unwrap();
+        assert_eq!(beyond(&device, 0, 1), None, "the kernel does not say");
+        assert_eq!(beyond(&device, 2, 2), None);
+        let warning = beyond(&device, 8, 2).unwrap().to_string();
+        assert!(warning.contains("'e1' has 8 channels") && warning.contains("ethtool -L e1 combined 2"));
+        assert_eq!(beyond(&"af_xdp:e1,start_queue=1".parse().unwrap(), 8, 1), None, "what is steered there");
     }
 
     /// Options of the name override the sizes that follow from the MTU.

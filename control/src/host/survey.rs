@@ -120,6 +120,19 @@ pub enum HostWarning {
         /// Cores of the device.
         cores: usize,
     },
+    /// The interface has more channels than the device has queues.
+    #[error(
+        "the interface '{interface}' has {channels} channels, and the device queues for {queues}: what comes \
+         to the others is the kernel's, and its flows are lost; ethtool -L {interface} combined {queues}"
+    )]
+    OtherChannels {
+        /// The interface.
+        interface: String,
+        /// Its channels.
+        channels: usize,
+        /// Queues of the device.
+        queues: usize,
+    },
     /// What the peer of a memif can do to this process.
     #[error(
         "memif is for processes that trust each other: if the peer leaves during a transfer, DPDK's driver \
