@@ -110,7 +110,7 @@ pub use vocabulary::device_name::{
 pub use vocabulary::listen::{
     AcceptError, Accepted, AnswerError, FIRST_FPDU_TIMEOUT, ListenConfig, ListenError,
 };
-pub use vocabulary::memory::{Addressing, MemoryError, Sharing};
+pub use vocabulary::memory::{Addressing, MemoryError, Sharing, WindowAddressing};
 pub use vocabulary::poll_thread::{Idle, PollThread, PollThreadError};
 pub use vocabulary::queue_pair::{CloseError, CreateError, QpConfig, RnrPolicy};
 pub use vocabulary::quota::Quotas;

@@ -136,7 +136,7 @@ impl Engine {
         let mut step = Step { now, out, queue_pairs, registrations };
         match request {
             Request::Register { region, pd, stream, access, addressing, reply } => {
-                let (base_to, stream) = (addressing.base_to(&region), stream.map(|qp| qp.0));
+                let (base_to, stream) = (addressing.base_to(region.address()), stream.map(|qp| qp.0));
                 let grant = Grant { region, pd, stream, base_to, access };
                 step.registrations.register(now, step.out, grant, reply);
             }

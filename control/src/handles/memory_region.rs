@@ -64,7 +64,8 @@ impl MemoryRegion {
         access: Access,
         addressing: Addressing,
     ) -> Self {
-        Self { registered, origin_to: addressing.base_to(&region), range: (0, region.len()), region, access }
+        let origin_to = addressing.base_to(region.address());
+        Self { registered, origin_to, range: (0, region.len()), region, access }
     }
 
     /// Bytes.
@@ -148,10 +149,7 @@ impl MemoryRegion {
         sharing: Sharing,
     ) -> FastRegistration {
         let stag = self.registered.rename();
-        let base_to = match addressing {
-            Addressing::Address => self.region.address().wrapping_add(offset as u64),
-            Addressing::ZeroBased => 0,
-        };
+        let base_to = addressing.base_to(self.region.address().wrapping_add(offset as u64));
         self.range = (offset, len);
         self.access = access;
         self.origin_to = base_to.wrapping_sub(offset as u64);

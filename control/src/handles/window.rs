@@ -10,7 +10,7 @@ use super::registered::Registered;
 use crate::engine::interface::request::DeregisterOutcome;
 use crate::vocabulary::advertisement::Advertisement;
 use crate::vocabulary::core_set::CoreSet;
-use crate::vocabulary::memory::Addressing;
+use crate::vocabulary::memory::WindowAddressing;
 
 /// Why a window is still there.
 #[derive(thiserror::Error)]
@@ -76,10 +76,11 @@ impl MemoryWindow {
         offset: usize,
         len: usize,
         access: Access,
-        addressing: Addressing,
+        addressing: WindowAddressing,
     ) -> Binding {
         let window = self.registered.rename();
-        let (to, len, zero_based) = (region.to(offset), len as u64, addressing == Addressing::ZeroBased);
+        let (to, len, zero_based) =
+            (region.to(offset), len as u64, addressing == WindowAddressing::ZeroBased);
         self.to = if zero_based { 0 } else { to };
         self.len = len;
         Binding { window, registration: region.stag(), to, len, access, zero_based }

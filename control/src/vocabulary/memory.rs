@@ -1,6 +1,6 @@
 //! How memory is registered, and why not.
 
-use warpline_dataplane::memory::{InsertError, Region};
+use warpline_dataplane::memory::InsertError;
 
 use super::core_set::CoreSet;
 use super::device::Stopped;
@@ -13,15 +13,29 @@ pub enum Addressing {
     Address,
     /// Zero: the peer does not learn where the memory lies.
     ZeroBased,
+    /// This one: where the memory lies in whatever the peer knows, such as another process or a file.
+    At(u64),
 }
 
 impl Addressing {
-    pub(crate) fn base_to(self, region: &Region) -> u64 {
+    /// Returns the Tagged Offset of the first byte of memory at `address`.
+    pub(crate) const fn base_to(self, address: u64) -> u64 {
         match self {
-            Self::Address => region.address(),
+            Self::Address => address,
             Self::ZeroBased => 0,
+            Self::At(to) => to,
         }
     }
+}
+
+/// The origin of the Tagged Offsets of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum WindowAddressing {
+    /// That of the registration: both call a byte the same.
+    #[default]
+    AsRegistered,
+    /// Zero: the peer does not learn where in the registration the window lies.
+    ZeroBased,
 }
 
 /// Which queue pairs may use memory.

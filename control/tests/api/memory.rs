@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use crate::common::{End, PATIENCE, PORT, Pair, eventually, eventually_unused};
 use warpline::{
-    Access, Addressing, CloseError, CompletionQueue, DeregisterError, ListenConfig, MemoryError,
-    MemoryRegion, Operation, QpConfig, Region, SendRequest, Sharing, Slice, Status, StreamError,
+    Access, Addressing, Advertisement, CloseError, CompletionQueue, DeregisterError, ListenConfig,
+    MemoryError, MemoryRegion, Operation, QpConfig, Region, SendRequest, Sharing, Slice, Status, StreamError,
+    WindowAddressing,
 };
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::device::sim::{End as LinkEnd, Impairments};
@@ -198,7 +199,7 @@ fn windows_and_registrations_are_made_anew_by_work_requests() {
         near.qp.post_write(id, near.memory.slice(0, 10), &target, 0).unwrap();
         assert_eq!(near.completion().status, Status::Success);
     };
-    let binding = window.binding(&memory, 100, 10, Access::REMOTE_WRITE, Addressing::ZeroBased);
+    let binding = window.binding(&memory, 100, 10, Access::REMOTE_WRITE, WindowAddressing::ZeroBased);
     carry_out(1, Operation::Bind(binding));
     write(2, 7, window.advertisement(0, 10).unwrap());
     assert_eq!(memory.to_vec(99, 12).unwrap(), [0, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 0]);
@@ -239,20 +240,22 @@ fn work_requests_on_names_say_what_was_meant() {
     let mut window = near.domain.allocate_window().unwrap();
     let before = window.stag();
     let region = &near.memory;
-    let binding = window.binding(region, 100, 50, Access::REMOTE_READ, Addressing::Address);
+    let binding = window.binding(region, 100, 50, Access::REMOTE_READ, WindowAddressing::AsRegistered);
     assert_eq!((binding.window, binding.registration), (window.stag(), region.stag()));
     assert_eq!((binding.to, binding.len, binding.zero_based), (region.to(100), 50, false));
     assert_eq!((window.stag().index(), window.stag().key() == before.key()), (before.index(), false));
     assert_eq!(window.advertisement(10, 40).unwrap().to, region.to(110));
     assert!(window.advertisement(10, 41).is_none());
-    let binding = window.binding(region, 100, 50, Access::REMOTE_READ, Addressing::ZeroBased);
+    let binding = window.binding(region, 100, 50, Access::REMOTE_READ, WindowAddressing::ZeroBased);
     assert_eq!((binding.to, binding.zero_based, window.to(1)), (region.to(100), true, 1));
 
     let mut memory = near.domain.allocate(4096, Access::REMOTE_READ).unwrap();
     let before = memory.stag();
-    for (addressing, to) in
-        [(Addressing::ZeroBased, 0), (Addressing::Address, memory.region().address() + 96)]
-    {
+    for (addressing, to) in [
+        (Addressing::ZeroBased, 0),
+        (Addressing::At(1 << 40), 1 << 40),
+        (Addressing::Address, memory.region().address() + 96),
+    ] {
         let wanted = memory.fast_registration(96, 1000, Access::REMOTE_READ, addressing, Sharing::OneStream);
         assert_eq!((wanted.stag, wanted.base_to, memory.to(96)), (memory.stag(), to, to));
         assert_eq!((wanted.offset, wanted.len, wanted.all_streams), (96, 1000, false));
@@ -296,23 +299,37 @@ fn a_local_range_that_is_not_registered_ends_the_stream() {
     }
 }
 
+/// Tagged Offsets count from the address, from zero, or from what the caller says, up to the last there is.
+// Requirements: A-14
 #[test]
-fn tagged_offsets_count_from_the_address_or_from_zero() {
+fn tagged_offsets_count_from_what_was_asked() {
     let pair = Pair::new();
     let (near, far) = pair.connect();
     let region = Region::heap(4096).unwrap();
     let by_address = far.domain.register(region.clone(), Access::REMOTE_WRITE, Addressing::Address).unwrap();
     let zero_based =
         far.domain.register(region.clone(), Access::REMOTE_WRITE, Addressing::ZeroBased).unwrap();
+    let register = |at| far.domain.register(region.clone(), Access::REMOTE_WRITE, Addressing::At(at));
+    let last = u64::MAX - 4096;
+    let (somewhere, last_of_all) = (register(0x1234_5678_9abc).unwrap(), register(last).unwrap());
+    for wrapping in [last + 1, u64::MAX] {
+        assert_eq!(register(wrapping).unwrap_err(), MemoryError::Wrap);
+    }
     assert_eq!((by_address.to(5), zero_based.to(5)), (region.address() + 5, 5));
-    assert!(by_address.advertisement(0, 4097).is_none());
-    assert!(near.memory.write(0, b"ab"));
-    for (id, target) in [(0, &by_address), (1, &zero_based)] {
-        let advertisement = target.advertisement(100, 2).unwrap();
+    assert_eq!((somewhere.to(5), last_of_all.to(4095)), (0x1234_5678_9ac1, u64::MAX - 1));
+    assert!(by_address.advertisement(0, 4097).is_none() && last_of_all.advertisement(0, 4097).is_none());
+    assert!(near.memory.write(0, b"abcd"));
+    for (id, target) in (0..).zip([&by_address, &zero_based, &somewhere, &last_of_all]) {
+        let advertisement = target.advertisement(100, 4).unwrap();
         near.qp.post_write(id, near.memory.slice(id as usize, 1), &advertisement, id).unwrap();
         assert_eq!(near.completion().status, Status::Success);
     }
-    assert_eq!(zero_based.to_vec(100, 2).unwrap(), b"ab", "both name the same memory");
+    assert_eq!(zero_based.to_vec(100, 4).unwrap(), b"abcd", "all name the same memory");
+    // A Tagged Offset that is that of the same byte under another name is none here.
+    let elsewhere = Advertisement { to: by_address.to(0), ..somewhere.advertisement(0, 1).unwrap() };
+    near.qp.post_write(9, near.memory.slice(0, 1), &elsewhere, 0).unwrap();
+    let told = StreamError::Terminated { layer: 1, error_type: 1, code: 1 };
+    assert_eq!(near.qp.wait_closed(PATIENCE), Err(CloseError::Failed(told)));
 }
 
 #[test]

@@ -1516,6 +1516,20 @@ int warpline_mr_register(struct warpline_pd *pd,
                          struct warpline_mr **mr);
 
 /**
+ * As `warpline_mr_register`, but the first byte has the Tagged Offset `to`, whatever its address: at peers,
+ * and in `addr` of a `warpline_sge` (libibverbs: the `iova` of `ibv_reg_mr_iova`).
+ *
+ * - `-EINVAL`: also if the Tagged Offsets would wrap at 2^64, and for `WARPLINE_ACCESS_ZERO_BASED`
+ */
+int warpline_mr_register_at(struct warpline_pd *pd,
+                            struct warpline_qp *qp,
+                            void *start,
+                            size_t length,
+                            uint64_t to,
+                            uint32_t access,
+                            struct warpline_mr **mr);
+
+/**
  * Allocates and registers `length` zero bytes: in hugepages on a device of `warpline_device_open`. They go
  * when nothing reaches them any more.
  *

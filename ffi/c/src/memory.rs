@@ -59,7 +59,8 @@ pub const WARPLINE_ACCESS_WINDOW_BIND: u32 = 16;
 /// memory lies. `addr` of a `warpline_sge` then counts from zero too.
 pub const WARPLINE_ACCESS_ZERO_BASED: u32 = 1 << 16;
 
-pub(crate) fn rights(access: u32) -> Result<(Access, Addressing), Failure> {
+/// Returns the rights, and whether Tagged Offsets count from zero.
+pub(crate) fn rights(access: u32) -> Result<(Access, bool), Failure> {
     let pairs = [
         (WARPLINE_ACCESS_LOCAL_WRITE, Access::LOCAL_WRITE),
         (WARPLINE_ACCESS_REMOTE_READ, Access::REMOTE_READ),
@@ -78,8 +79,19 @@ pub(crate) fn rights(access: u32) -> Result<(Access, Addressing), Failure> {
     if left != 0 {
         return Err(Failure::invalid("a right is none of WARPLINE_ACCESS_*"));
     }
-    let zero_based = access & WARPLINE_ACCESS_ZERO_BASED != 0;
-    Ok((rights, if zero_based { Addressing::ZeroBased } else { Addressing::Address }))
+    Ok((rights, access & WARPLINE_ACCESS_ZERO_BASED != 0))
+}
+
+/// Returns the rights to memory, and the origin of its Tagged Offsets: `to` if that is given.
+pub(crate) fn rights_to_memory(access: u32, to: Option<u64>) -> Result<(Access, Addressing), Failure> {
+    let (rights, zero_based) = rights(access)?;
+    let addressing = match (to, zero_based) {
+        (None, false) => Addressing::Address,
+        (None, true) => Addressing::ZeroBased,
+        (Some(to), false) => Addressing::At(to),
+        (Some(_), true) => return Err(Failure::invalid("the first Tagged Offset is zero, or another")),
+    };
+    Ok((rights, addressing))
 }
 
 /// A new Protection Domain.
@@ -107,9 +119,10 @@ fn registered(
     qp: Option<&Qp>,
     region: Region,
     access: u32,
+    to: Option<u64>,
     gone: Option<Gone>,
 ) -> Result<Mr, Failure> {
-    let (access, addressing) = rights(access)?;
+    let (access, addressing) = rights_to_memory(access, to)?;
     let address = region.address();
     let memory = match qp {
         Some(qp) => pd.domain.register_for(qp, region, access, addressing)?,
@@ -144,22 +157,51 @@ pub unsafe extern "C" fn warpline_mr_register(
     access: u32,
     mr: *mut *mut Mr,
 ) -> c_int {
-    guard(|| {
-        // SAFETY: the caller keeps C's contract.
-        unsafe {
-            let pd = borrow(pd)?;
-            let start = NonNull::new(start.cast::<u8>()).ok_or(Failure::NULL)?;
-            hand_out(mr, || {
-                let (held, gone): (Sender<()>, Gone) = mpsc::channel();
-                // C promises that the memory stays as it has to until it is deregistered, which waits for
-                // `held`.
-                let region = Region::from_raw(start, length, held);
-                let region = region.ok_or(Failure::invalid("no bytes, or more than memory has"))?;
-                registered(pd, qp.as_ref(), region, access, Some(gone))
-            })?;
-        }
-        Ok(0)
-    })
+    // SAFETY: the caller keeps C's contract.
+    guard(|| unsafe { register(pd, qp, start, length, access, None, mr) })
+}
+
+/// As `warpline_mr_register`, but the first byte has the Tagged Offset `to`, whatever its address: at peers,
+/// and in `addr` of a `warpline_sge` (libibverbs: the `iova` of `ibv_reg_mr_iova`).
+///
+/// - `-EINVAL`: also if the Tagged Offsets would wrap at 2^64, and for `WARPLINE_ACCESS_ZERO_BASED`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_mr_register_at(
+    pd: *mut Pd,
+    qp: *mut Qp,
+    start: *mut c_void,
+    length: usize,
+    to: u64,
+    access: u32,
+    mr: *mut *mut Mr,
+) -> c_int {
+    // SAFETY: the caller keeps C's contract.
+    guard(|| unsafe { register(pd, qp, start, length, access, Some(to), mr) })
+}
+
+unsafe fn register(
+    pd: *mut Pd,
+    qp: *mut Qp,
+    start: *mut c_void,
+    length: usize,
+    access: u32,
+    to: Option<u64>,
+    mr: *mut *mut Mr,
+) -> Result<c_int, Failure> {
+    // SAFETY: the caller keeps C's contract.
+    unsafe {
+        let pd = borrow(pd)?;
+        let start = NonNull::new(start.cast::<u8>()).ok_or(Failure::NULL)?;
+        hand_out(mr, || {
+            let (held, gone): (Sender<()>, Gone) = mpsc::channel();
+            // C promises that the memory stays as it has to until it is deregistered, which waits for
+            // `held`.
+            let region = Region::from_raw(start, length, held);
+            let region = region.ok_or(Failure::invalid("no bytes, or more than memory has"))?;
+            registered(pd, qp.as_ref(), region, access, to, Some(gone))
+        })?;
+    }
+    Ok(0)
 }
 
 /// Allocates and registers `length` zero bytes: in hugepages on a device of `warpline_device_open`. They go
@@ -182,7 +224,7 @@ pub unsafe extern "C" fn warpline_mr_allocate(
             hand_out(mr, || {
                 let source = &pd.device.config().memory;
                 let region = source.allocate(length).ok_or(MemoryError::OutOfMemory { len: length })?;
-                registered(pd, qp.as_ref(), region, access, None)
+                registered(pd, qp.as_ref(), region, access, None, None)
             })?;
         }
         Ok(0)

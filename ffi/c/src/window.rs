@@ -3,11 +3,11 @@
 use std::ffi::c_int;
 use std::sync::{Mutex, PoisonError};
 
-use warpline::{Addressing, Binding, FastRegistration, MemoryRegion, MemoryWindow, STag, Sharing};
+use warpline::{Binding, FastRegistration, MemoryRegion, MemoryWindow, STag, Sharing, WindowAddressing};
 
 use crate::error::{Failure, guard, guard_or};
 use crate::extensible::Flag;
-use crate::memory::{Mr, Pd, rights};
+use crate::memory::{Mr, Pd, rights, rights_to_memory};
 use crate::pointer::{borrow, hand_out, patience, take_back};
 
 /// A memory window: bound to a part of a registration, it opens that part to the peer of one queue pair,
@@ -42,14 +42,14 @@ pub struct Grant {
 
 impl Grant {
     pub(crate) fn binding(&self) -> Result<Binding, Failure> {
-        let (access, addressing) = rights(self.access)?;
+        let (access, zero_based) = rights(self.access)?;
         Ok(Binding {
             window: STag(self.stag),
             registration: STag(self.mr_stag),
             to: self.start,
             len: self.length,
             access,
-            zero_based: addressing == Addressing::ZeroBased,
+            zero_based,
         })
     }
 
@@ -138,7 +138,9 @@ pub unsafe extern "C" fn warpline_mw_binding(
         if grant.is_null() {
             return Err(Failure::NULL);
         }
-        let (allowed, addressing) = rights(access)?;
+        let (allowed, zero_based) = rights(access)?;
+        let addressing =
+            if zero_based { WindowAddressing::ZeroBased } else { WindowAddressing::AsRegistered };
         let bind = |window: &mut MemoryWindow, memory: &MemoryRegion| {
             let binding = window.binding(memory, offset, length, allowed, addressing);
             let Binding { window: stag, registration, to: start, len: length, .. } = binding;
@@ -204,7 +206,7 @@ pub unsafe extern "C" fn warpline_mr_fast_registration(
         if grant.is_null() {
             return Err(Failure::NULL);
         }
-        let (allowed, addressing) = rights(access)?;
+        let (allowed, addressing) = rights_to_memory(access, None)?;
         let sharing = if one_stream { Sharing::OneStream } else { Sharing::AllStreams };
         let anew =
             mr.with(|memory| memory.fast_registration(offset, length, allowed, addressing, sharing))?;

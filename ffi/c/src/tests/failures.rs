@@ -96,6 +96,7 @@ fn null_is_told() {
             warpline_device_open_pair(ring, null(), ring, null(), &raw mut device, null_mut()),
             warpline_pd_create(null_mut(), &raw mut pd),
             warpline_mr_register(null_mut(), null_mut(), (&raw mut wc).cast(), 1, 0, &raw mut mr),
+            warpline_mr_register_at(null_mut(), null_mut(), (&raw mut wc).cast(), 1, 0, 0, &raw mut mr),
             warpline_mr_allocate(null_mut(), null_mut(), 1, 0, &raw mut mr),
             warpline_mr_deregister(null_mut(), 0),
             warpline_mr_fast_registration(null_mut(), 0, 1, 0, false, &raw mut grant),
@@ -326,6 +327,11 @@ fn memory_that_makes_no_sense() {
     for (bytes, access) in [(0, 0), (64, 1 << 20), (usize::MAX, 0)] {
         // SAFETY: nothing of it is registered.
         let refused = unsafe { end.pd.register(own.as_mut_ptr(), bytes, access) };
+        assert_eq!(refused.unwrap_err(), -libc::EINVAL);
+    }
+    for (to, access) in [(u64::MAX - 63, 0), (0, WARPLINE_ACCESS_ZERO_BASED)] {
+        // SAFETY: as above.
+        let refused = unsafe { end.pd.register_at(own.as_mut_ptr(), 64, to, access) };
         assert_eq!(refused.unwrap_err(), -libc::EINVAL);
     }
     assert_eq!(end.pd.allocate(None, 0, 0).unwrap_err(), -libc::ENOMEM);

@@ -169,6 +169,22 @@ impl Handle<Pd> {
         })
     }
 
+    /// # Safety
+    ///
+    /// As [`register`](Self::register).
+    pub unsafe fn register_at(
+        &self,
+        start: *mut u8,
+        bytes: usize,
+        to: u64,
+        access: u32,
+    ) -> Result<Handle<Mr>, i32> {
+        Handle::made(warpline_mr_destroy, |mr| {
+            // SAFETY: as above; the rest is the caller's promise.
+            unsafe { warpline_mr_register_at(self.raw, null_mut(), start.cast(), bytes, to, access, mr) }
+        })
+    }
+
     pub fn srq(&self, depth: u32) -> Handle<Srq> {
         // SAFETY: as above.
         Handle::made(warpline_srq_destroy, |srq| unsafe { warpline_srq_create(self.raw, depth, srq) })

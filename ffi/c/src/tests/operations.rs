@@ -240,27 +240,39 @@ fn local_invalidate() {
     mr.deregister(PATIENCE).unwrap();
 }
 
-/// Memory of the caller's own is reached where it lies, and by nobody once it is deregistered.
+/// Memory of the caller's own is reached where it lies, by the Tagged Offsets that it was given, and by
+/// nobody once it is deregistered.
 #[test]
 fn the_callers_own_memory() {
     let (near, far) = connected();
     let mut own = vec![0_u8; 256];
-    let start = own.as_mut_ptr();
-    let access = WARPLINE_ACCESS_REMOTE_WRITE | WARPLINE_ACCESS_ZERO_BASED;
+    let (start, bytes) = (own.as_mut_ptr(), own.len());
+    let access = WARPLINE_ACCESS_REMOTE_WRITE;
     // SAFETY: it stays until it is deregistered.
-    let mr = unsafe { far.pd.register(start, own.len(), access) }.unwrap();
-    assert_eq!((mr.address(), mr.len(), mr.is_copied()), (start, 256, true));
+    let memories = unsafe {
+        [
+            (far.pd.register(start, bytes, access | WARPLINE_ACCESS_ZERO_BASED), 0),
+            (far.pd.register_at(start, bytes, 1 << 50, access), 1 << 50),
+            (far.pd.register(start, bytes, access), start as u64),
+        ]
+    };
     near.put(0, b"there");
     let sge = near.sge(0, 5);
-    let wr = SendWr { remote_stag: mr.stag(), remote_addr: 10, ..request(WARPLINE_WR_WRITE, &sge) };
-    near.post_send(&wr);
-    near.completed();
-    // The Send after the Write says that it is placed.
-    far.post_recv(1, 0, 64);
-    near.post_send(&request(WARPLINE_WR_SEND, &sge));
-    far.completed();
-    mr.deregister(PATIENCE).unwrap();
-    assert_eq!(&own[9..16], b"\0there\0");
+    for (place, (mr, to)) in (10..).step_by(20).zip(memories) {
+        let mr = mr.unwrap();
+        assert_eq!((mr.address(), mr.len(), mr.is_copied()), (start, 256, true));
+        let (remote_stag, remote_addr) = (mr.stag(), to + place);
+        near.post_send(&SendWr { remote_stag, remote_addr, ..request(WARPLINE_WR_WRITE, &sge) });
+        near.completed();
+        // The Send after the Write says that it is placed.
+        far.post_recv(1, 0, 64);
+        near.post_send(&request(WARPLINE_WR_SEND, &sge));
+        far.completed();
+        mr.deregister(PATIENCE).unwrap();
+    }
+    for place in [10, 30, 50] {
+        assert_eq!(&own[place - 1..place + 6], b"\0there\0");
+    }
 }
 
 /// A shared receive queue serves the queue pair, and says when it runs short.

@@ -161,16 +161,15 @@ fn streams(world: &mut World) {
 fn register(world: &mut World, number: u32) {
     let (pd, mut mr) = (world.pds.newest(), null_mut());
     let mut memory = vec![0_u8; 4096];
+    let (start, length, access) = (memory.as_mut_ptr().cast(), memory.len(), number & 15);
     // SAFETY: the handle is good or null, and the memory stays for as long as the region may be reached.
     let result = unsafe {
-        warpline_mr_register(
-            pd,
-            null_mut(),
-            memory.as_mut_ptr().cast(),
-            memory.len(),
-            number & 15,
-            &raw mut mr,
-        )
+        if number & 16 == 0 {
+            warpline_mr_register(pd, null_mut(), start, length, access, &raw mut mr)
+        } else {
+            let to = u64::from(number) << 40;
+            warpline_mr_register_at(pd, null_mut(), start, length, to, access, &raw mut mr)
+        }
     };
     let mr = world.made("mr", result, mr);
     // SAFETY: the handle is good or null, and nobody else's.
