@@ -227,10 +227,11 @@ impl<D: Device> Device for Starving<D> {
 
     fn allocate(&mut self) -> Option<D::Frame> {
         if self.starves.load(Ordering::Relaxed) {
+            // Those too that come back from the other end from now on.
             self.taken.extend(iter::from_fn(|| self.device.allocate()));
-        } else {
-            self.taken.clear();
+            return None;
         }
+        self.taken.clear();
         self.device.allocate()
     }
 
