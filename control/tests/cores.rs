@@ -288,8 +288,16 @@ fn a_core_without_buffers_stops_no_other(eal: Eal) {
         };
         let before = not_sent();
         starving[starved].store(true, Ordering::Relaxed);
-        hungry.write(1, hungry_peer, OCTETS);
-        eventually("the core counts", || not_sent()[starved] > before[starved]);
+        // The core may have some at hand, which are enough for the acknowledgements of a few Writes.
+        let (mut posted, mut completed) = (0, 0);
+        eventually("the core counts", || {
+            if posted - completed < 4 {
+                hungry.write(posted, hungry_peer, OCTETS);
+                posted += 1;
+            }
+            completed += iter::from_fn(|| hungry.completions.poll()).count() as u64;
+            not_sent()[starved] > before[starved]
+        });
         for (value, (from, to)) in (1..).zip([(one, other), (other, one)]) {
             from.memory.fill(value);
             from.write(2, to, OCTETS);
@@ -297,9 +305,10 @@ fn a_core_without_buffers_stops_no_other(eal: Eal) {
             assert_eq!(to.memory.to_vec(0, OCTETS as usize).unwrap(), vec![value; OCTETS as usize]);
         }
         assert_eq!(not_sent()[1 - starved], before[1 - starved]);
-        assert!(hungry.completions.poll().is_none(), "nobody has acknowledged its Write");
         starving[starved].store(false, Ordering::Relaxed);
-        assert_eq!(hungry.completion().status, Status::Success);
+        for _ in completed..posted {
+            assert_eq!(hungry.completion().status, Status::Success);
+        }
     }
 }
 
