@@ -38,7 +38,7 @@ pub fn connect(
     plan: &Plan,
     ports: &mut LocalPorts,
 ) -> Result<Vec<Lane>, BenchError> {
-    let supplies = Supplies::new(device, plan).reporting_together(peers.len() as u32);
+    let supplies = Supplies::new(device, plan).reporting_together(peers.len());
     peers.iter().map(|peer| connect_one(device, *peer, settings, &supplies, ports)).collect()
 }
 

@@ -361,10 +361,10 @@ impl Lane {
     }
 
     /// Returns the completion queue that it reports to with others, if it does.
-    pub fn completions_of_all(&self) -> Option<SharedCompletionQueue> {
+    pub fn shared_completions(&self) -> Option<&SharedCompletionQueue> {
         match &self.completions {
             Completions::Own(_) => None,
-            Completions::OfAll(queue) => Some(queue.clone()),
+            Completions::Shared(queue) => Some(queue),
         }
     }
 

@@ -16,8 +16,8 @@ pub struct Rotation<'l> {
     /// Messages that are complete on all lanes. The lanes have their own counts, but with thousands of them
     /// to add those up takes longer than what the core does.
     completed: u64,
-    /// Where all of them report completions; `None` if each has a queue of its own.
-    completions: Option<SharedCompletionQueue>,
+    /// Where they report completions together; none if each has a queue of its own.
+    completions: Vec<SharedCompletionQueue>,
     polled: Vec<Completion>,
 }
 
@@ -39,7 +39,10 @@ impl<'l> Rotation<'l> {
     pub fn new(lanes: &'l mut [Lane], driver: &Driver) -> Self {
         let count = lanes.len();
         let per_turn = if driver.sleeps() { count } else { lanes_per_turn(lanes.first(), count) };
-        let completions = lanes.first().and_then(Lane::completions_of_all);
+        let mut completions: Vec<_> =
+            lanes.iter().filter_map(Lane::shared_completions).map(|queue| (queue.number(), queue)).collect();
+        completions.dedup_by_key(|(number, _)| *number);
+        let completions = completions.into_iter().map(|(_, queue)| queue.clone()).collect();
         let completed = lanes.iter().map(Lane::completed).sum();
         let polled = Vec::with_capacity(BATCH);
         Self { lanes, per_turn, next: 0, pass: Pass::BEGUN, completed, completions, polled }
@@ -47,7 +50,8 @@ impl<'l> Rotation<'l> {
 
     /// Returns the number of turns in which all messages that are complete are counted.
     pub fn turns(&self) -> u32 {
-        if self.completions.is_some() { 1 } else { self.lanes.len().div_ceil(self.per_turn.max(1)) as u32 }
+        let of_all = self.lanes.len().div_ceil(self.per_turn.max(1)) as u32;
+        if self.completions.is_empty() { of_all } else { 1 }
     }
 
     /// Does what there is to do on the lanes that have completions, and on the next ones. Returns what holds
@@ -76,11 +80,19 @@ impl<'l> Rotation<'l> {
         Ok(Some(core::mem::replace(pass, Pass::BEGUN)))
     }
 
-    /// Handles the completions of all lanes, a batch at most, and has the lanes that they are of go on.
+    /// Handles the completions of all lanes, a batch at most from each queue, and has the lanes that they are
+    /// of go on.
     #[inline]
     fn serve_completions(&mut self) -> Result<(), BenchError> {
-        let Some(completions) = &self.completions else { return Ok(()) };
-        completions.lock().poll_into(&mut self.polled);
+        for queue in 0..self.completions.len() {
+            self.completions[queue].lock().poll_into(&mut self.polled);
+            self.serve_polled()?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn serve_polled(&mut self) -> Result<(), BenchError> {
         let mut polled = self.polled.drain(..).peekable();
         while let Some(completion) = polled.next() {
             let Some(lane) = lane_of(self.lanes, completion.qp) else { continue };

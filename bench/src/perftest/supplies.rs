@@ -1,12 +1,12 @@
 //! What the queue pairs of an end share while messages have one size: the Protection Domain, the bytes of
 //! messages, and the receives if they come from one queue.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use warpline::{
     Access, CompletionQueue, CompletionQueueControl, Device, MemoryRegion, ProtectionDomain,
-    SharedCompletionQueue,
+    SharedCompletionQueue, limits,
 };
 
 use super::content::Content;
@@ -27,17 +27,38 @@ pub struct Supplies {
     /// Where the messages of all queue pairs go, if that is one region.
     sink: OnceLock<Arc<MemoryRegion>>,
     shared_receives: OnceLock<SharedReceives>,
-    /// Queue pairs that report to one completion queue; 0 if each has its own.
-    reporting_together: u32,
-    completions_of_all: OnceLock<SharedCompletionQueue>,
+    /// The completion queue that queue pairs report to together; `None` if each has its own.
+    together: Option<Mutex<Together>>,
+}
+
+/// The completion queues of many queue pairs: one, or as many as hold what is outstanding on all of them.
+struct Together {
+    /// Queue pairs that have none yet.
+    queue_pairs: usize,
+    /// The last queue, and how many more queue pairs it has room for.
+    last: Option<SharedCompletionQueue>,
+    room: usize,
+}
+
+impl Together {
+    /// Returns the queue for another queue pair, which has `capacity` requests at a time.
+    fn assign(&mut self, capacity: usize) -> SharedCompletionQueue {
+        let last = self.last.take().filter(|_| self.room > 0).unwrap_or_else(|| {
+            self.room = self.queue_pairs.clamp(1, (limits::COMPLETIONS_PER_QUEUE / capacity).max(1));
+            SharedCompletionQueue::new(CompletionQueue::new(self.room * capacity))
+        });
+        self.room -= 1;
+        self.queue_pairs = self.queue_pairs.saturating_sub(1);
+        self.last.insert(last).clone()
+    }
 }
 
 /// The completion queue of a queue pair.
 pub enum Completions {
     /// Its own.
     Own(CompletionQueue),
-    /// That of all queue pairs of a plan.
-    OfAll(SharedCompletionQueue),
+    /// That of many queue pairs of a plan.
+    Shared(SharedCompletionQueue),
 }
 
 impl Completions {
@@ -45,7 +66,7 @@ impl Completions {
     pub fn control(&self) -> &CompletionQueueControl {
         match self {
             Self::Own(queue) => queue,
-            Self::OfAll(queue) => queue,
+            Self::Shared(queue) => queue,
         }
     }
 }
@@ -60,24 +81,25 @@ impl Supplies {
             source: OnceLock::new(),
             sink: OnceLock::new(),
             shared_receives: OnceLock::new(),
-            reporting_together: 0,
-            completions_of_all: OnceLock::new(),
+            together: None,
         }
     }
 
-    /// The same, where `queue_pairs` queue pairs report to one completion queue if they are more than one.
+    /// The same, where `queue_pairs` queue pairs report to one completion queue if they are more than one, or
+    /// to a few.
     #[must_use]
-    pub fn reporting_together(self, queue_pairs: u32) -> Self {
-        Self { reporting_together: if queue_pairs > 1 { queue_pairs } else { 0 }, ..self }
+    pub fn reporting_together(self, queue_pairs: usize) -> Self {
+        let together = Together { queue_pairs, last: None, room: 0 };
+        Self { together: (queue_pairs > 1).then(|| Mutex::new(together)), ..self }
     }
 
     /// Returns the completion queue of a queue pair that has `capacity` requests at a time.
     pub fn completions(&self, capacity: usize) -> Completions {
-        match self.reporting_together {
-            0 => Completions::Own(CompletionQueue::new(capacity)),
-            count => {
-                let new = || SharedCompletionQueue::new(CompletionQueue::new(capacity * count as usize));
-                Completions::OfAll(self.completions_of_all.get_or_init(new).clone())
+        match &self.together {
+            None => Completions::Own(CompletionQueue::new(capacity)),
+            Some(together) => {
+                let mut together = together.lock().unwrap_or_else(PoisonError::into_inner);
+                Completions::Shared(together.assign(capacity))
             }
         }
     }
@@ -203,3 +225,32 @@ fn shares_receives(plan: &Plan, settings: &Settings) -> bool {
 
 /// How long the bytes of a ping may take to become right after its last one has arrived.
 pub const PATIENCE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Queue pairs share as few queues as hold what all of them have outstanding.
+    #[test]
+    fn completion_queues_have_room_for_all() {
+        let assigned = |queue_pairs, capacity| {
+            let mut together = Together { queue_pairs, last: None, room: 0 };
+            let queues = (0..queue_pairs).map(|_| together.assign(capacity)).collect::<Vec<_>>();
+            let mut sizes: Vec<(usize, usize)> = Vec::new();
+            let mut before = None;
+            for queue in queues {
+                if before.replace(queue.number()) != Some(queue.number()) {
+                    sizes.push((0, queue.capacity()));
+                }
+                sizes.last_mut().unwrap().0 += 1;
+            }
+            sizes
+        };
+        assert_eq!(assigned(100, 16), [(100, 1600)]);
+        let (all, most) = (limits::COMPLETIONS_PER_QUEUE, limits::COMPLETIONS_PER_QUEUE / 1000);
+        assert_eq!(assigned(most, 1000), [(most, most * 1000)]);
+        assert_eq!(assigned(2 * most + 1, 1000), [(most, most * 1000), (most, most * 1000), (1, 1000)]);
+        assert_eq!(assigned(2, all), [(1, all), (1, all)]);
+        assert_eq!(assigned(2, all + 1), [(1, all), (1, all)], "no queue is larger");
+    }
+}
