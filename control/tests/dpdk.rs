@@ -87,7 +87,7 @@ fn carry_a_write(eal: Eal, external_pieces: ExternalPieces) {
     near_end.qp.disconnect();
     far_end.qp.wait_closed(PATIENCE).unwrap();
     // In copy mode each octet is copied once to send; by reference only the small end of the message is
-    // copied.
+    // copied, and what finds no second buffer because the other end has not run for a while.
     let slept = 4 * 8;
     let statistics = near.statistics().unwrap();
     let copied = statistics.bytes_copied_tx - slept;
@@ -99,7 +99,8 @@ fn carry_a_write(eal: Eal, external_pieces: ExternalPieces) {
             assert!((2 * from_memory..=2 * from_memory + again).contains(&copied), "{copied}, {again} again");
         }
         ExternalPieces::Shared => {
-            assert!(copied - from_memory < 1024 + again, "{copied} octets copied, {again} again");
+            let most = from_memory / 4 + again;
+            assert!((from_memory..from_memory + most).contains(&copied), "{copied} copied, {again} again");
         }
     }
     assert_eq!(far.statistics().unwrap().bytes_copied_rx, 2 * from_memory + slept);
