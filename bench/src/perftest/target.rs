@@ -150,6 +150,9 @@ pub fn serve(
     let config = ListenConfig {
         markers: settings.common.markers.is_on(),
         startup_timeout: settings.common.device.timeout(),
+        // The other end opens all of its connections before it begins. One that has gone is found by the
+        // time that it may be silent.
+        first_fpdu_timeout: None,
         ..ListenConfig::default()
     };
     let config = settings.common.setup.listen(config);
