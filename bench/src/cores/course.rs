@@ -70,7 +70,7 @@ impl Stage {
 pub struct Course {
     /// The stage's place among all, and above it how many stages there have been.
     stage: CachePadded<AtomicU32>,
-    /// By thread: the last stage that it is through with, but for who waits for others.
+    /// By thread: the last stage that it is through with.
     through: Vec<CachePadded<AtomicU32>>,
     /// A thread has ended early, by an error that it returns.
     failed: AtomicBool,

@@ -74,7 +74,8 @@ pub enum MemoryError {
     // Requirements: A-14
     #[error("the Tagged Offsets of the memory would wrap at 2^64: register less of it")]
     Wrap,
-    /// The memory is constant ([`Region::freeze`]), and the rights asked for are to write to it.
+    /// The memory is constant ([`Region::freeze`](crate::Region::freeze)), and the rights asked for are to
+    /// write to it.
     #[error("the memory is constant: register it without a right to write")]
     Constant,
     /// Cores did not answer in time. The memory is taken back.
