@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fs, iter, thread};
 
-use common::{End, FAR, NEAR, PATIENCE, PORT, config, eventually, exchange, two_cpus};
+use common::{End, FAR, NEAR, PATIENCE, PORT, config, eventually, exchange, statistics_of_cores, two_cpus};
 use warpline::open::{self, DpdkDevice, Eal, HostWarning, OpenError};
 use warpline::{
     ConnectConfig, Device as Rnic, DeviceConfig, DeviceName, DropCause, ListenConfig, PollThread, Statistics,
@@ -282,9 +282,8 @@ fn a_core_without_buffers_stops_no_other(eal: Eal) {
     for starved in [1, 0] {
         let [(one, other), (hungry, hungry_peer)] = [1 - starved, starved].map(|core| &ends[core]);
         let not_sent = || {
-            let by_core = far.statistics_by_core().unwrap();
-            let of_core = |core: Option<Statistics>| core.unwrap().dropped(DropCause::NoTransmitBuffer);
-            by_core.into_iter().map(of_core).collect::<Vec<u64>>()
+            let of_core = |core: &Statistics| core.dropped(DropCause::NoTransmitBuffer);
+            statistics_of_cores(&far).iter().map(of_core).collect::<Vec<u64>>()
         };
         let before = not_sent();
         starving[starved].store(true, Ordering::Relaxed);

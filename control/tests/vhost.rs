@@ -7,7 +7,7 @@ mod common;
 use std::path::Path;
 use std::{iter, thread};
 
-use common::{End, FAR, NEAR, PATIENCE, PORT, config, exchange, two_cpus};
+use common::{End, FAR, NEAR, PATIENCE, PORT, config, exchange, statistics_of_cores, two_cpus};
 use dpdk::MemoryMode;
 use warpline::open::{self, Eal, HostWarning};
 use warpline::{
@@ -117,9 +117,9 @@ fn each_core_has_a_queue(socket: &Path) {
     };
     let (far, near) = (open("vhost", FAR), open("virtio_user", NEAR));
     let is_at_work = |device: &Device| {
-        let cores = device.statistics_by_core().unwrap();
+        let cores = statistics_of_cores(device);
         assert_eq!(cores.len(), 2);
-        cores.iter().flatten().all(|core| core.frames_received > 0 && core.frames_sent > 0)
+        cores.iter().all(|core| core.frames_received > 0 && core.frames_sent > 0)
     };
     // Who owns a flow is drawn: the eight of one exchange may all be one core's.
     let mut exchanges = iter::repeat_with(|| exchange(&near, &far)).take(20);

@@ -15,7 +15,7 @@ use warpline::{
 use warpline_dataplane::device::sim::SimDevice;
 use warpline_dataplane::device::spread::{Queues, Spread, spread};
 
-use crate::common::{End, FAR, NEAR, PATIENCE, PORT, config, eventually, link};
+use crate::common::{End, FAR, NEAR, PATIENCE, PORT, config, eventually, link, statistics_of_cores};
 
 const CORES: u8 = 3;
 
@@ -34,6 +34,11 @@ fn devices(end: SimDevice, queues: Queues, steering: &Arc<Steering>) -> Vec<Spre
         Queues::One => end.sharing(steering.cores().into()),
     };
     spread(devices, queues, steering)
+}
+
+/// Which cores have answered when they were asked for their counters.
+fn answering(device: &Device) -> Vec<bool> {
+    device.statistics_by_core().unwrap().iter().map(Option::is_some).collect()
 }
 
 fn start(end: SimDevice, queues: Queues, config: &DeviceConfig) -> Device {
@@ -87,9 +92,8 @@ fn connections_are_at_every_core() {
             ends.push((near, far));
         }
         assert_eq!(cores.len(), CORES.into(), "{queues:?}: {cores}");
-        let by_core = far.statistics_by_core().unwrap();
-        let opened = by_core.iter().map(|core| core.as_ref().unwrap().connections_opened);
-        let opened: Vec<u64> = opened.collect();
+        let by_core = statistics_of_cores(&far);
+        let opened: Vec<u64> = by_core.iter().map(|core| core.connections_opened).collect();
         assert!(opened.iter().all(|opened| *opened > 0) && opened.iter().sum::<u64>() == 24, "{opened:?}");
         assert_eq!(far.statistics().unwrap().connections_opened, 24);
         for (near, far) in ends {
@@ -118,8 +122,8 @@ fn a_device_opens_connections_at_every_core() {
         exchange(&ends_of_one.0, &ends_of_one.1, number);
         ends.push(ends_of_one);
     }
-    let opened = near.statistics_by_core().unwrap();
-    let opened: Vec<u64> = opened.iter().map(|core| core.as_ref().unwrap().connections_opened).collect();
+    let by_core = statistics_of_cores(&near);
+    let opened: Vec<u64> = by_core.iter().map(|core| core.connections_opened).collect();
     assert_eq!(opened, [2, 2, 3]);
     let none = ConnectConfig { core: Some(CORES), ..ConnectConfig::default() };
     assert_eq!(End::new(&near).connect_with(&none), Err(ConnectError::NoCore { core: CORES }));
@@ -329,10 +333,9 @@ fn a_stalled_core_stops_no_other() {
     }
     // The domain of this end is at core 0 alone.
     memory.deregister(PATIENCE).unwrap();
-    let by_core = far.device.statistics_by_core().unwrap();
-    assert_eq!(by_core.iter().map(Option::is_some).collect::<Vec<bool>>(), [true, false, true]);
+    eventually("all but one answer", || answering(&far.device) == [true, false, true]);
     assert!(ends[1].1.qp.tcp().unwrap().is_none(), "it does not answer");
-    assert!(ends[2].1.qp.tcp().unwrap().is_some());
+    eventually("the core beside it answers", || ends[2].1.qp.tcp().unwrap().is_some());
     let only_1 = CoreSet::from_iter([1]);
     match ends[1].1.domain.allocate(64, Access::REMOTE_WRITE) {
         Err(MemoryError::Unanswered(cores)) => assert_eq!(cores, only_1),
@@ -343,14 +346,13 @@ fn a_stalled_core_stops_no_other() {
     let opened = End::new(&far.device).connect_with(&at_1);
     assert_eq!(opened, Err(ConnectError::Unanswered { core: 1 }));
     far.stall(1, false);
-    let of_core_1 = || far.device.statistics_by_core().unwrap()[1].as_ref().map(|core| core.frames_received);
     // It is asked anew once it has answered what nobody waits for any more.
-    eventually("it answers again", || of_core_1().is_some());
-    let before = of_core_1().expect("it answers");
+    let of_core_1 = || statistics_of_cores(&far.device)[1].frames_received;
+    let before = of_core_1();
     exchange(&ends[1].0, &ends[1].1, 77);
     // Each answer is to its own question.
-    assert!(of_core_1().expect("it answers") > before);
-    assert!(ends[1].1.qp.tcp().unwrap().is_some());
+    assert!(of_core_1() > before);
+    eventually("it answers this too", || ends[1].1.qp.tcp().unwrap().is_some());
     let memory = ends[1].1.domain.allocate(64, Access::REMOTE_WRITE).unwrap();
     far.stall(1, true);
     let Err(DeregisterError::Unanswered { region, cores }) = memory.deregister(Duration::from_millis(50))
@@ -386,8 +388,7 @@ fn the_end_of_a_core_is_reported() {
     domain.allocate(64, Access::REMOTE_WRITE).expect("it is for no core that is polled");
     // Handles of what was there wait for nothing.
     drop(ends.remove(1));
-    let by_core = far.device.statistics_by_core().unwrap();
-    assert_eq!(by_core.iter().map(Option::is_some).collect::<Vec<bool>>(), [true, false, true]);
+    eventually("all but one answer", || answering(&far.device) == [true, false, true]);
     for core in [1, CORES, 64, 255] {
         let config = ConnectConfig { core: Some(core), ..ConnectConfig::default() };
         assert_eq!(End::new(&far.device).connect_with(&config), Err(ConnectError::NoCore { core }));

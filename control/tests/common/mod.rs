@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use warpline::{
     Access, Completion, CompletionQueue, ConnectConfig, ConnectError, Connected, Device, DeviceConfig,
-    ListenConfig, MemoryRegion, PollThread, ProtectionDomain, QpConfig, QueuePair, QueuePairControl, Status,
-    Usage,
+    ListenConfig, MemoryRegion, PollThread, ProtectionDomain, QpConfig, QueuePair, QueuePairControl,
+    Statistics, Status, Usage,
 };
 use warpline_dataplane::device::sim::{self, EndConfig, Network, SimDevice};
 
@@ -159,6 +159,16 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
         assert!(start.elapsed() < PATIENCE, "{what}: not in {PATIENCE:?}");
         thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Returns the counters of each core, all of which are polled: on a busy machine one may not answer at once.
+pub fn statistics_of_cores(device: &Device) -> Vec<Statistics> {
+    let mut all = None;
+    eventually("every core answers", || {
+        all = device.statistics_by_core().unwrap().into_iter().collect();
+        all.is_some()
+    });
+    all.unwrap_or_default()
 }
 
 /// Waits until all resources that applications had of `device` are freed.
