@@ -53,6 +53,13 @@ impl Toeplitz {
         self.words[octets + 2][usize::from(high)] ^ self.words[octets + 3][usize::from(low)]
     }
 
+    /// Returns what the source port contributes to the hash of a flow with addresses of `octets` octets in
+    /// all.
+    pub fn hash_of_source_port(&self, octets: usize, port: u16) -> u32 {
+        let [high, low] = port.to_be_bytes();
+        self.words[octets][usize::from(high)] ^ self.words[octets + 1][usize::from(low)]
+    }
+
     /// Returns what the octets from the one with the number `first` on contribute. They are as many as the
     /// type says, so that the compiler unrolls the loop.
     #[inline]
@@ -131,6 +138,10 @@ mod tests {
             let moved = Flow::new((flow.source(), flow.source_port()).into(), other).unwrap();
             let expected = without ^ toeplitz.hash_of_destination_port(addresses, 50_001);
             assert_eq!(toeplitz.hash(&moved), expected);
+            let without = hash ^ toeplitz.hash_of_source_port(addresses, flow.source_port());
+            let source = SocketAddr::new(flow.source(), 50_001);
+            let moved = Flow::new(source, (flow.destination(), flow.destination_port()).into()).unwrap();
+            assert_eq!(toeplitz.hash(&moved), without ^ toeplitz.hash_of_source_port(addresses, 50_001));
         }
     }
 }
