@@ -198,7 +198,7 @@ fn cores_of_a_ring_exchange_data(eal: Eal) {
     }
 }
 
-/// A device whose pool has no buffer left while it is told so.
+/// A device that keeps all buffers of its pool for itself while `starves` is set.
 struct Starving<D: Device> {
     device: D,
     starves: Arc<AtomicBool>,
