@@ -73,8 +73,10 @@ pub struct Place<F> {
     steering: Arc<Steering>,
     /// What the cores may grant; `None` if there is one core.
     claims: Option<Arc<Claims>>,
+    /// The core's own.
+    inbox: Arc<CachePadded<Inbox>>,
     /// Those of all cores.
-    inboxes: Arc<[CachePadded<Inbox>]>,
+    inboxes: Arc<[Arc<CachePadded<Inbox>>]>,
     notes: NoteRings,
     /// By the number of the other core; none for itself.
     frames: Vec<Option<FrameRings<F>>>,
@@ -100,7 +102,7 @@ impl<F> Place<F> {
         let cores = steering.cores();
         assert!(usize::from(cores) <= limits::CORES_MAX, "{cores} cores");
         let claims = (cores > 1).then(|| Arc::new(Claims::new(limits::REGIONS_PER_CORE)));
-        let inboxes: Arc<[_]> = (0..cores).map(|_| CachePadded::new(Inbox::new())).collect();
+        let inboxes: Arc<[_]> = (0..cores).map(|_| Arc::new(CachePadded::new(Inbox::new()))).collect();
         note_rings(cores)
             .into_iter()
             .zip(frame_rings(cores))
@@ -109,6 +111,7 @@ impl<F> Place<F> {
                 core,
                 steering: steering.clone(),
                 claims: claims.clone(),
+                inbox: inboxes[usize::from(core)].clone(),
                 inboxes: inboxes.clone(),
                 notes,
                 frames,
@@ -153,7 +156,7 @@ impl<F> Place<F> {
 
     /// Has the other cores wake this one, whose doorbells these are.
     pub(crate) fn wake_by(&self, doorbells: &Doorbells) {
-        let is_only = self.inboxes[usize::from(self.core)].wake_by(doorbells);
+        let is_only = self.inbox.wake_by(doorbells);
         debug_assert!(is_only, "core {} is made once", self.core);
     }
 
@@ -236,12 +239,12 @@ impl<F> Place<F> {
     /// Returns true if another core may have sent something.
     #[inline]
     pub(super) fn may_have_input(&self) -> bool {
-        self.left != 0 || self.inboxes[usize::from(self.core)].senders.any()
+        self.left != 0 || self.inbox.senders.any()
     }
 
     /// Collects the bits of those that have sent something.
     pub(super) fn collect_senders(&mut self) {
-        self.left |= self.inboxes[usize::from(self.core)].senders.take();
+        self.left |= self.inbox.senders.take();
     }
 
     /// Hands `serve` the notes of replicas, each with its sender: of each sender its share of

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crossbeam::utils::CachePadded;
 
-use super::inbox::Inbox;
+use super::inbox::{Inbox, Inboxes};
 use super::ring::{RingConsumer, RingProducer, ring};
 use crate::device::Frame;
 use crate::limits;
@@ -20,8 +20,10 @@ struct Pair<F> {
 /// The rings of a core, and what it has taken out of its inbox.
 pub(super) struct Exchange<F> {
     core: u8,
+    /// The core's own.
+    inbox: Arc<CachePadded<Inbox>>,
     /// Those of all cores.
-    inboxes: Arc<[CachePadded<Inbox>]>,
+    inboxes: Inboxes,
     /// By the number of the other core; none where the two have nothing to hand over.
     pairs: Vec<Option<Pair<F>>>,
     /// The cores that have frames of the burst that is sorted, a bit for each.
@@ -36,7 +38,7 @@ impl<F: Frame> Exchange<F> {
     /// Returns those of all cores, core 0 first, each with a ring of as many frames as `ring_frames` names to
     /// each core that it has frames for by `has_ring`, and from it.
     pub(super) fn all(
-        inboxes: &Arc<[CachePadded<Inbox>]>,
+        inboxes: &Inboxes,
         ring_frames: &[usize],
         has_ring: impl Fn(usize, usize) -> bool,
     ) -> Vec<Self> {
@@ -44,6 +46,7 @@ impl<F: Frame> Exchange<F> {
         let mut all: Vec<Self> = (0..cores)
             .map(|core| Self {
                 core: core as u8,
+                inbox: inboxes[core].clone(),
                 inboxes: inboxes.clone(),
                 pairs: (0..cores).map(|_| None).collect(),
                 touched: 0,
@@ -68,7 +71,7 @@ impl<F: Frame> Exchange<F> {
     /// Returns the core's own inbox.
     #[inline]
     pub(super) fn inbox(&self) -> &Inbox {
-        &self.inboxes[usize::from(self.core)]
+        &self.inbox
     }
 
     /// Returns true if another core may have sent received frames.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crossbeam::utils::CachePadded;
+
 use crate::inbox::{InboxOwner, Senders};
 use crate::waker::Waker;
 
@@ -13,6 +15,14 @@ pub(super) struct Inbox {
     /// Those of frames to send.
     pub(super) to_send: Senders,
     owner: InboxOwner,
+}
+
+/// Those of all cores, each on lines of its own.
+pub(super) type Inboxes = Arc<[Arc<CachePadded<Inbox>>]>;
+
+/// Returns those of so many cores.
+pub(super) fn inboxes(cores: usize) -> Inboxes {
+    (0..cores).map(|_| Arc::new(CachePadded::new(Inbox::new()))).collect()
 }
 
 impl Inbox {

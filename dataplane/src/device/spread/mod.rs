@@ -57,8 +57,6 @@ mod turns;
 use core::cell::Cell;
 use std::sync::Arc;
 
-use crossbeam::utils::CachePadded;
-
 use super::{Capabilities, Device, RxInterrupt};
 use crate::limits;
 use crate::steering::Steering;
@@ -67,7 +65,7 @@ use crate::waker::Waker;
 use crate::wire::ethernet::MacAddress;
 use exchange::Exchange;
 use forwarder::Forwarder;
-use inbox::Inbox;
+use inbox::{Inboxes, inboxes};
 use ring::{RingProducer, ring};
 pub use sorter::SteeringWatch;
 use sorter::{HOST_CORE, Sorter, SteeringState};
@@ -101,7 +99,7 @@ pub fn spread<D: Device>(devices: Vec<D>, queues: Queues, steering: &Arc<Steerin
     assert_eq!(cores, usize::from(steering.cores()), "a device for each core");
     assert!(cores <= limits::CORES_MAX, "{cores} cores");
     let state = Arc::new(SteeringState::new(steering.clone()));
-    let inboxes: Arc<[_]> = (0..cores).map(|_| CachePadded::new(Inbox::new())).collect();
+    let inboxes = inboxes(cores);
     let ring_frames: Vec<_> = devices.iter().map(|device| ring_frames(device, queues, cores)).collect();
     let has_ring = |one, other| queues != Queues::One || one == 0 || other == 0;
     let exchanges = Exchange::all(&inboxes, &ring_frames, has_ring);
@@ -177,7 +175,7 @@ pub struct Spread<D: Device> {
     /// The last burst from the queue was full: it may have more, also if the caller got none of it.
     queue_has_more: bool,
     /// Those of all cores.
-    inboxes: Arc<[CachePadded<Inbox>]>,
+    inboxes: Inboxes,
     /// Dropped last: frames above are its own.
     device: D,
 }
@@ -239,6 +237,25 @@ impl<D: Device> Spread<D> {
         }
     }
 
+    /// Receives where there is more to do than to take the core's own frames from its own queue: some are
+    /// other cores', or come through other cores, or are to be sent for them.
+    #[inline(never)]
+    fn receive_and_sort(&mut self, now: Instant, frames: &mut Vec<D::Frame>, limit: usize) -> usize {
+        let before = frames.len();
+        if limit == 0 {
+            return 0;
+        }
+        if let Way::OnlyQueue(_, forwarder) = &mut self.way {
+            forwarder.forward(now, &self.exchange.inbox().to_send, &mut self.device);
+        }
+        match self.exchange.senders() {
+            0 if self.has_queue() => self.receive_from_queue(now, frames, limit),
+            0 => {}
+            senders => self.receive_in_turns(now, frames, senders, limit),
+        }
+        frames.len() - before
+    }
+
     /// Takes from the rings and from the queue in turns.
     #[inline(never)]
     fn receive_in_turns(&mut self, now: Instant, frames: &mut Vec<D::Frame>, senders: u64, limit: usize) {
@@ -294,20 +311,16 @@ impl<D: Device> Device for Spread<D> {
         self.has_waiting_frames() || self.queue_has_more || self.has_queue() && self.device.may_have_frames()
     }
 
+    #[inline]
     fn receive(&mut self, now: Instant, frames: &mut Vec<D::Frame>, limit: usize) -> usize {
-        let before = frames.len();
-        if limit == 0 {
-            return 0;
+        match &self.way {
+            Way::Queue(sorter) if !sorter.is_sorting() && !self.exchange.has_frames() => {
+                let count = self.device.receive(now, frames, limit);
+                self.queue_has_more = count == limit;
+                count
+            }
+            _ => self.receive_and_sort(now, frames, limit),
         }
-        if let Way::OnlyQueue(_, forwarder) = &mut self.way {
-            forwarder.forward(now, &self.exchange.inbox().to_send, &mut self.device);
-        }
-        match self.exchange.senders() {
-            0 if self.has_queue() => self.receive_from_queue(now, frames, limit),
-            0 => {}
-            senders => self.receive_in_turns(now, frames, senders, limit),
-        }
-        frames.len() - before
     }
 
     fn allocate(&mut self) -> Option<D::Frame> {
@@ -352,6 +365,7 @@ impl<D: Device> Device for Spread<D> {
         self.device.stalled_frames()
     }
 
+    #[inline]
     fn adapter_differs(&self) -> bool {
         match &self.way {
             Way::Queue(sorter) => sorter.adapter_differs(),

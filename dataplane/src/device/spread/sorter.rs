@@ -145,6 +145,7 @@ impl Sorter {
     }
 
     /// Returns true if the adapter was found to bring flows elsewhere than the steering says.
+    #[inline]
     pub(super) fn adapter_differs(&self) -> bool {
         self.state.adapter_differs()
     }
