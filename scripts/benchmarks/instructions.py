@@ -44,10 +44,10 @@ COPY_FUNCTION = "rte_pktmbuf_copy"
 LIBRARY_COPY = re.compile(r"__mem(cpy|move)_")
 # What the network does to frames is done to them by no end.
 NETWORK_FUNCTION = re.compile(r"::disturb_(burst|acknowledgements)\b")
-# Wires between several cores find the core of each segment, as the adapter of the other end would. Their
-# rings are those of a single wire.
+# Wires between several cores find the core of each segment, as the adapter of the other end would. What a
+# single wire does as well is not theirs: it is a function of its own (WireEnd).
 WIRES_FUNCTION = re.compile(r"::CoreWires::(transmit|receive)$|::Toeplitz::hash$")
-RING_FILES = "/ffi/dpdk/src/"
+LIBRARY_FILL = re.compile(r"__memset_")
 
 
 class Unusable(Exception):
@@ -161,6 +161,11 @@ def instructions_by_kind(profile: Profile) -> dict[str, int]:
     moved -= payload
     copy += payload
     network = sum(count for place, count in profile.own.items() if is_of_network(place))
+    network += sum(
+        count
+        for (place, called), count in profile.called.items()
+        if is_of_network(place) and LIBRARY_FILL.match(called)
+    )
     branches = sum(count for place, count in profile.branches.items() if is_of_protocol(place))
     return {
         "protocol": profile.total() - crc - copy - network,
@@ -174,9 +179,7 @@ def instructions_by_kind(profile: Profile) -> dict[str, int]:
 
 def is_of_network(place: Place) -> bool:
     """Whether code at a place is the network's between the ends."""
-    if WIRES_FUNCTION.search(place.function):
-        return RING_FILES not in place.file
-    return bool(NETWORK_FUNCTION.search(place.function))
+    return bool(WIRES_FUNCTION.search(place.function) or NETWORK_FUNCTION.search(place.function))
 
 
 def is_of_protocol(place: Place) -> bool:

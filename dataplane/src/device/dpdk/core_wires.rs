@@ -144,7 +144,10 @@ impl CoreWires {
     pub(super) fn receive(&mut self, frames: &mut Vec<Mbuf>, limit: usize) -> usize {
         let mut taken = 0;
         for _ in 0..self.wires.len() {
-            taken += self.wires[self.first].receive(frames, limit - taken);
+            let wire = &mut self.wires[self.first];
+            if wire.has_arrivals() {
+                taken += wire.receive(frames, limit - taken);
+            }
             self.first = if self.first + 1 == self.wires.len() { 0 } else { self.first + 1 };
             if taken == limit {
                 break;
