@@ -129,8 +129,12 @@ class CallgrindTest(unittest.TestCase):
         profile = Profile()
         profile.own[Place(wires, "/x/dataplane/src/device/dpdk/core_wires.rs")] = 100
         profile.own[Place("warpline_dataplane::steering::toeplitz::Toeplitz::hash", "/x/mod.rs")] = 1000
-        profile.own[Place(wires, "/x/ffi/dpdk/src/frame_ring.rs")] = 10
-        self.assertEqual(instructions.instructions_by_kind(profile)["protocol"], 10, "the ring is the end's")
+        profile.own[Place(wires, "/x/ffi/dpdk/src/frame_ring.rs")] = 30
+        profile.own[Place("dpdk::wire::WireEnd::transmit", "/x/ffi/dpdk/src/frame_ring.rs")] = 10
+        profile.own[Place("__memset_avx2", "memset.S")] = 7
+        profile.called[Place(wires, "/x/dataplane/src/device/dpdk/core_wires.rs"), "__memset_avx2"] = 5
+        protocol = instructions.instructions_by_kind(profile)["protocol"]
+        self.assertEqual(protocol, 10 + 7 - 5, "the wire is the end's, and what others clear")
 
 
 class MachineCodeTest(unittest.TestCase):

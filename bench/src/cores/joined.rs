@@ -9,6 +9,7 @@ use crate::device::{self, config};
 use crate::error::BenchError;
 
 /// A core that a thread of the benchmark polls.
+#[expect(clippy::large_enum_variant, reason = "a thread has one or two")]
 pub enum Polled {
     /// The only one of its device.
     Only(CoreDriver<DpdkDevice>),
