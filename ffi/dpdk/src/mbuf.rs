@@ -64,6 +64,19 @@ impl Headers {
             | (self.l3_octets as u64) << sys::constant_RTE_MBUF_L3_LEN_OFS
             | (self.l4_octets as u64) << sys::constant_RTE_MBUF_L4_LEN_OFS
     }
+
+    /// Returns those that have been written as [`flags`](Self::flags) and [`encode`](Self::encode) do.
+    const fn decode(flags: u64, lengths: u64) -> Self {
+        let is_v6 = flags & sys::constant_RTE_MBUF_F_TX_IPV6 != 0;
+        Self {
+            ip: if is_v6 { IpVersion::V6 } else { IpVersion::V4 },
+            ip_checksum: flags & sys::constant_RTE_MBUF_F_TX_IP_CKSUM != 0,
+            l2_octets: (lengths >> sys::constant_RTE_MBUF_L2_LEN_OFS) as u8 & 0x7f,
+            // It has nine bits, of which `encode` fills eight.
+            l3_octets: (lengths >> sys::constant_RTE_MBUF_L3_LEN_OFS) as u8,
+            l4_octets: (lengths >> sys::constant_RTE_MBUF_L4_LEN_OFS) as u8,
+        }
+    }
 }
 
 /// A frame in one buffer or a chain of them, which go back to their pools when it is dropped.
@@ -362,6 +375,22 @@ impl Mbuf {
             headers.flags() | sys::constant_RTE_MBUF_F_TX_TCP_CKSUM | sys::constant_RTE_MBUF_F_TX_TCP_SEG;
         let segment = u64::from(segment_octets) << sys::constant_RTE_MBUF_TSO_SEGSZ_OFS;
         self.set_transmit_offloads(flags, headers.encode() | segment);
+    }
+
+    /// Returns what [`request_checksums`](Self::request_checksums) has asked for, or
+    /// [`request_segmentation`](Self::request_segmentation), with the octets of payload in each segment.
+    #[inline]
+    pub fn transmit_request(&self) -> Option<(Headers, Option<u16>)> {
+        let flags = self.flags();
+        if flags & sys::constant_RTE_MBUF_F_TX_TCP_CKSUM == 0 {
+            return None;
+        }
+        // SAFETY: `head` is valid and owned by `self`, and the flag says which member of the union was
+        // written.
+        let lengths = unsafe { (*self.head.as_ptr()).__bindgen_anon_3.tx_offload };
+        let is_segmented = flags & sys::constant_RTE_MBUF_F_TX_TCP_SEG != 0;
+        let segment = is_segmented.then_some((lengths >> sys::constant_RTE_MBUF_TSO_SEGSZ_OFS) as u16);
+        Some((Headers::decode(flags, lengths), segment))
     }
 
     /// Returns the hash by which the port chose the queue, if it reported the hash.

@@ -74,6 +74,23 @@ fn frames_cross_both_ways_unchanged_and_in_order() {
     assert_eq!(pool.available(), pool.capacity());
 }
 
+/// What was asked of the port can be read again by a device that is none of DPDK's.
+#[test]
+fn requests_are_read_as_they_were_written() {
+    let pool = pool(1, 2048);
+    let mut asked = frame(&pool, &[0; 60]);
+    assert_eq!(asked.transmit_request(), None);
+    asked.request_checksums(HEADERS);
+    assert_eq!(asked.transmit_request(), Some((HEADERS, None)));
+    drop(asked);
+    for ip in [IpVersion::V4, IpVersion::V6] {
+        let headers = Headers { ip, ip_checksum: false, l2_octets: 18, l3_octets: 255, l4_octets: 60 };
+        let mut asked = frame(&pool, &[0; 60]);
+        asked.request_segmentation(headers, 65_000);
+        assert_eq!(asked.transmit_request(), Some((headers, Some(65_000))));
+    }
+}
+
 #[test]
 fn a_full_wire_leaves_the_rest_with_its_requests() {
     let pool = pool(63, 2048);
