@@ -197,6 +197,14 @@ impl Device for BenchDevice {
             Self::Own(device) => device.transmit(now, frames),
         }
     }
+
+    fn next_arrival(&self) -> Option<Instant> {
+        match self {
+            Self::Uncaptured(device) => device.next_arrival(),
+            Self::Captured(device) => device.next_arrival(),
+            Self::Own(device) => device.next_arrival(),
+        }
+    }
 }
 
 #[cfg(test)]

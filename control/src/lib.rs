@@ -69,7 +69,7 @@
 
 mod engine;
 mod handles;
-#[cfg(feature = "dpdk")]
+#[cfg_attr(not(feature = "dpdk"), expect(dead_code, reason = "devices of DPDK need more of it"))]
 mod host;
 mod vocabulary;
 
@@ -88,7 +88,6 @@ pub use handles::lending::{Buffer, LendError, Lender, Loan, NotLent, Returned};
 pub use handles::link;
 pub use handles::listener::Listener;
 pub use handles::memory_region::{DeregisterError, MemoryRegion};
-#[cfg(feature = "dpdk")]
 pub use handles::open;
 pub use handles::protection_domain::ProtectionDomain;
 pub use handles::queue_pair::{QueuePair, QueuePairControl};
@@ -178,18 +177,16 @@ warpline_dataplane::debug_as_display!(
     SwitchError,
     TcpStreamError,
     cm::CmError,
+    host::cpus::CpuFault,
+    host::privileges::Missing,
+    host::survey::HostFault,
+    host::survey::HostWarning,
+    open::OpenError,
     vocabulary::startup::PrivateDataTooLong,
     vocabulary::startup::Unacceptable,
 );
 #[cfg(feature = "dpdk")]
-warpline_dataplane::debug_as_display!(
-    host::cpus::CpuFault,
-    host::privileges::Missing,
-    host::sockets::SocketFault,
-    host::survey::HostFault,
-    host::survey::HostWarning,
-    open::OpenError,
-);
+warpline_dataplane::debug_as_display!(host::sockets::SocketFault);
 
 /// The example of README.md, compiled by the tests.
 #[cfg(all(doctest, feature = "dpdk"))]

@@ -1,9 +1,7 @@
 //! The context that all handles of a device share: the way to its control engine, and its configuration.
 
-#[cfg(feature = "dpdk")]
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -18,7 +16,6 @@ use super::event_fd::EventFd;
 use crate::engine::interface::reply::Reply;
 use crate::engine::interface::request::Request;
 use crate::engine::names::KeyedSequence;
-#[cfg(feature = "dpdk")]
 use crate::host::survey::HostWarning;
 use crate::vocabulary::core_set::CoreSet;
 use crate::vocabulary::device::{DeviceConfig, Stopped};
@@ -47,7 +44,6 @@ pub(crate) struct DeviceContext {
     pub(crate) events: Arc<AsyncEvents>,
     event_fd: Arc<EventFd>,
     /// What was found when the device was opened, if it was opened by its name.
-    #[cfg(feature = "dpdk")]
     pub(super) warnings: OnceLock<Vec<HostWarning>>,
 }
 
@@ -95,7 +91,6 @@ impl DeviceContext {
             config,
             events,
             event_fd,
-            #[cfg(feature = "dpdk")]
             warnings: OnceLock::new(),
         })
     }

@@ -30,7 +30,6 @@ pub(crate) mod lending;
 pub mod link;
 pub(crate) mod listener;
 pub(crate) mod memory_region;
-#[cfg(feature = "dpdk")]
 pub mod open;
 pub(crate) mod posting;
 pub(crate) mod protection_domain;

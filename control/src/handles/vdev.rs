@@ -43,7 +43,7 @@ fn queues(device: &DeviceName, cores: usize) -> usize {
 }
 
 /// Returns how DPDK opens `device` for `cores` cores; `number` makes the name of a virtual device unique. A
-/// ring has no port.
+/// ring and a packet socket of our own have no port.
 pub(crate) fn port_arguments(device: &DeviceName, number: u32, cores: usize) -> Option<PortArguments> {
     let (target, queues) = (device.target(), queues(device, cores));
     let virtual_device = |driver: &str, arguments: String| {
@@ -52,7 +52,7 @@ pub(crate) fn port_arguments(device: &DeviceName, number: u32, cores: usize) -> 
         Some(PortArguments { port, vdev: Some(vdev) })
     };
     match device.kind() {
-        DeviceKind::Ring => None,
+        DeviceKind::Ring | DeviceKind::Packet => None,
         DeviceKind::Tap => virtual_device("net_tap", format!("iface={target}")),
         DeviceKind::AfPacket => {
             let port = format!("net_af_packet{number}");

@@ -1,7 +1,7 @@
 //! The machine around a device: its interfaces, and what else uses them. Read when a device is opened, so
 //! that what would fail later, without a word, is refused with its remedy.
 //!
-//! Before DPDK opens a device on an interface of the kernel, `host::survey` lists the interfaces by
+//! Before a device is opened on an interface of the kernel, `host::survey` lists the interfaces by
 //! rtnetlink. An address that the kernel has is refused wherever the kernel has it, because it answers for it
 //! on every interface; so are an interface that is down, or that carries smaller packets. A claim to each
 //! address is an abstract Unix socket, named by interface, VLAN and address: there is one set of names for
@@ -43,5 +43,6 @@ pub(crate) mod interfaces;
 mod netlink;
 pub(crate) mod offloads;
 pub(crate) mod privileges;
+#[cfg(feature = "dpdk")]
 pub(crate) mod sockets;
 pub(crate) mod survey;

@@ -142,6 +142,7 @@ impl Needs {
     fn of(kind: DeviceKind, locked_kib: u64) -> Self {
         use Capability::{IpcLock, NetAdmin, NetRaw, SysAdmin};
         match kind {
+            DeviceKind::Packet => Self { capabilities: &[NetRaw], locked_kib: 0 },
             // The driver sets the flags of the interface, which is for administrators.
             DeviceKind::AfPacket => Self { capabilities: &[NetRaw, NetAdmin, IpcLock], locked_kib },
             // libxdp finds the loaded program by its number, which is for CAP_SYS_ADMIN.
@@ -271,6 +272,7 @@ mod tests {
         assert_eq!(lack(DeviceKind::AfPacket, &[NetRaw, NetAdmin], Some(16_384)), None);
         assert_eq!(lack(DeviceKind::AfPacket, &[NetRaw, NetAdmin], None), None);
         assert_eq!(lack(DeviceKind::Memif, &[], Some(0)), None);
+        assert_eq!(lack(DeviceKind::Packet, &[NetRaw], Some(0)), None);
         let expected = "this process lacks CAP_NET_RAW and CAP_NET_ADMIN: run it as root, or grant it: sudo \
                         setcap cap_net_raw,cap_net_admin,cap_ipc_lock+ep PROGRAM";
         assert_eq!(lack(DeviceKind::AfPacket, &[], None).as_deref(), Some(expected));

@@ -91,7 +91,7 @@ pub enum HostWarning {
     #[error(
         "the kernel leaves segmentation to '{other_end}', the other end of the veth pair '{interface}': its \
          packets are longer than the MTU, and are cut and dropped; ethtool -K {other_end} tso off, or \
-         af_packet:{interface},super_frames=on"
+         packet:{interface}, or af_packet:{interface},super_frames=on"
     )]
     Unsegmented {
         /// The interface.
@@ -102,7 +102,8 @@ pub enum HostWarning {
     /// Segments that arrive are joined to packets longer than the MTU.
     #[error(
         "segments that arrive at '{joining}' are joined to packets longer than the MTU, which are cut and \
-         dropped; ethtool -K {joining} {options}, or af_packet:{interface},super_frames=on"
+         dropped; ethtool -K {joining} {options}, or packet:{interface}, or \
+         af_packet:{interface},super_frames=on"
     )]
     Joined {
         /// The interface.
@@ -180,7 +181,10 @@ pub(crate) fn survey(device: &DeviceName, under_port: Option<u32>) -> Result<Sur
     let named = device.in_own_kind(under_port.map(|one| one.name.as_str()));
     let device = named.as_ref().unwrap_or(device);
     let nothing = Survey::of_nothing(device.kind());
-    if !matches!(device.kind(), DeviceKind::AfPacket | DeviceKind::AfXdp | DeviceKind::Tap) {
+    if !matches!(
+        device.kind(),
+        DeviceKind::Packet | DeviceKind::AfPacket | DeviceKind::AfXdp | DeviceKind::Tap
+    ) {
         let is_memif = device.kind() == DeviceKind::Memif
             || device.kind() == DeviceKind::Eal && device.target().starts_with("net_memif");
         return Ok(Survey {
@@ -264,7 +268,7 @@ fn warnings(device: &DeviceName, interface: &Interface, arrivals: &Arrivals<'_>)
         warnings.push(HostWarning::NoCarrier { interface: interface.name.clone() });
     }
     // An XDP program comes before what joins, and has the kernel segment what it sends through a veth pair.
-    if device.kind() == DeviceKind::AfPacket && !device.has_super_frames() {
+    if matches!(device.kind(), DeviceKind::Packet | DeviceKind::AfPacket) && !device.has_super_frames() {
         let name = interface.name.clone();
         warnings.extend(arrivals.long_packets(interface).map(|why| match why {
             LongPackets::Unsegmented { other_end } => HostWarning::Unsegmented { interface: name, other_end },

@@ -19,8 +19,9 @@ pub const DEVICE_VARIABLE: &str = "WARPLINE_DEVICE";
 /// | name | device |
 /// |---|---|
 /// | `ring` | a wire in memory; both ends are in this process |
+/// | `packet:INTERFACE` | an interface of the kernel, through a packet socket of our own; the only kind beside `ring` that needs no DPDK |
 /// | `tap:INTERFACE` | a TAP interface of the kernel, which appears with the device |
-/// | `af_packet:INTERFACE` | an interface of the kernel, through a packet socket |
+/// | `af_packet:INTERFACE` | an interface of the kernel, through a packet socket of DPDK's |
 /// | `af_xdp:INTERFACE` | an interface of the kernel, through an AF_XDP socket |
 /// | `memif:PATH` | memory shared with another process, set up over the socket at `PATH`; same trust domain only: either process can end or corrupt the other |
 /// | `vhost:PATH` | the host's end of a vhost-user socket, which survives its peer |
@@ -74,9 +75,11 @@ pub struct DeviceName {
 pub enum DeviceKind {
     /// A wire in memory.
     Ring,
+    /// A packet socket.
+    Packet,
     /// A TAP interface.
     Tap,
-    /// A packet socket.
+    /// A packet socket of DPDK's.
     AfPacket,
     /// An AF_XDP socket.
     AfXdp,
@@ -170,8 +173,9 @@ const SOCKET_PATH_MAX: usize = 107;
 
 impl DeviceKind {
     /// All kinds, in the order in which documents list them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Ring,
+        Self::Packet,
         Self::Tap,
         Self::AfPacket,
         Self::AfXdp,
@@ -186,6 +190,7 @@ impl DeviceKind {
     pub const fn word(self) -> &'static str {
         match self {
             Self::Ring => "ring",
+            Self::Packet => "packet",
             Self::Tap => "tap",
             Self::AfPacket => "af_packet",
             Self::AfXdp => "af_xdp",
@@ -212,6 +217,7 @@ impl DeviceKind {
     pub const fn options(self) -> Option<&'static [&'static str]> {
         match self {
             Self::Ring => Some(&["super_frames"]),
+            Self::Packet => Some(&["super_frames", "queues"]),
             Self::Tap => Some(&["mac", "queues"]),
             Self::AfPacket => Some(&["framesz", "blocksz", "framecnt", "super_frames", "queues"]),
             Self::AfXdp => Some(&["start_queue", "force_copy", "busy_budget", "queues"]),
@@ -229,7 +235,7 @@ impl DeviceKind {
     const fn target(self) -> Target {
         match self {
             Self::Ring => Target::Nothing,
-            Self::Tap | Self::AfPacket | Self::AfXdp => Target::Interface,
+            Self::Packet | Self::Tap | Self::AfPacket | Self::AfXdp => Target::Interface,
             Self::Memif | Self::Vhost | Self::VirtioUser => Target::SocketPath,
             Self::Pci => Target::PciAddress,
             Self::Eal => Target::Port,
@@ -342,9 +348,11 @@ impl DeviceName {
     }
 
     /// Returns true if the device is to carry super-frames, as far as it can: frames of up to 64 KiB, which
-    /// hold the segments of a turn (`super_frames=on`).
+    /// hold the segments of a turn (`super_frames=on`). A packet socket does so without the option, for the
+    /// kernel hands it such frames.
     pub fn has_super_frames(&self) -> bool {
-        self.driver_options.iter().any(|(option, value)| option == "super_frames" && value == "on")
+        let option = self.driver_options.iter().find(|(option, _)| option == "super_frames");
+        option.map_or(self.kind == DeviceKind::Packet, |(_, value)| value == "on")
     }
 
     /// Returns true if the port of the device is to have a queue for each core, if it has so many, also where
@@ -354,9 +362,11 @@ impl DeviceName {
     pub fn has_queue_each(&self) -> bool {
         let option = || self.driver_options.iter().find(|(option, _)| option == "queues");
         match self.kind {
-            DeviceKind::Tap | DeviceKind::AfPacket | DeviceKind::AfXdp | DeviceKind::Pci => {
-                option().is_none_or(|(_, value)| value == "each")
-            }
+            DeviceKind::Packet
+            | DeviceKind::Tap
+            | DeviceKind::AfPacket
+            | DeviceKind::AfXdp
+            | DeviceKind::Pci => option().is_none_or(|(_, value)| value == "each"),
             DeviceKind::Vhost | DeviceKind::VirtioUser => option().is_some_and(|(_, value)| value == "each"),
             DeviceKind::Eal => !self.target.starts_with("net_"),
             DeviceKind::Ring | DeviceKind::Memif => false,
@@ -395,7 +405,6 @@ impl DeviceName {
     /// Returns the name that a device in DPDK's notation has as one of its own kind, if it is on an interface
     /// of the kernel: `eal:net_tap0,iface=t0` is `tap:t0`. `otherwise` is the interface of a name without
     /// one.
-    #[cfg(feature = "dpdk")]
     pub(crate) fn in_own_kind(&self, otherwise: Option<&str>) -> Option<Self> {
         const DRIVERS: [(&str, DeviceKind); 3] = [
             ("net_af_packet", DeviceKind::AfPacket),

@@ -1,6 +1,7 @@
 //! Two devices with a link in memory between them, and connections over it: shared helpers of the tests.
 #![allow(dead_code, reason = "each test program uses its part")]
 
+pub mod poll_thread;
 pub mod raw;
 
 use std::net::{Ipv4Addr, SocketAddr};

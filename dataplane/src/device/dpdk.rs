@@ -10,10 +10,11 @@ use dpdk::{
     ExternalPieces, Headers, Mbuf, Mempool, PortCapabilities, QueuePair, RunningPort, WireConfig, WireEnd,
 };
 
+use super::packet::{Buffers, PacketQueue, PacketShape, TransmitRequest};
 use super::partial_checksum::is_partial;
 use super::{
     Capabilities, ChecksumRequest, ChecksumStatus, Device, Frame, IpVersion, ReceivedChecksums, RxInterrupt,
-    RxTrigger,
+    RxTrigger, SUPER_FRAME_MAX_BYTES,
 };
 use crate::memory::{HugeBacking, Region};
 use crate::steering::Steering;
@@ -25,10 +26,6 @@ pub use core_wires::{CoreWiresError, core_wires};
 
 /// Octets an Ethernet header takes, with a VLAN tag.
 const HEADER_OCTETS: usize = 18;
-
-/// The largest IP packet of a super-frame, in bytes: a little less than an IP packet can have, so that a
-/// buffer takes it with all that comes before it.
-pub const SUPER_FRAME_MAX_BYTES: usize = 65_024;
 
 /// The pool's buffers do not take a full frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -95,6 +92,8 @@ enum Link {
     Wire(WireEnd),
     /// To and from several cores.
     Wires(CoreWires),
+    /// A packet socket of Linux.
+    Packet(Box<PacketQueue>),
     /// Another core has the queue.
     None,
 }
@@ -186,6 +185,22 @@ impl DpdkDevice {
         Self::new(link, pool, mac, capabilities, frame_octets)
     }
 
+    /// Returns a device over `queue`, a packet socket, or of a core without one, whose frames are received
+    /// and sent as `shape` says.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolTooSmall`].
+    pub fn packet(
+        queue: Option<PacketQueue>,
+        shape: PacketShape,
+        pool: Mempool,
+    ) -> Result<Self, PoolTooSmall> {
+        let link = queue.map_or(Link::None, |queue| Link::Packet(Box::new(queue)));
+        let capabilities = shape.capabilities(pool.capacity());
+        Self::new(link, pool, shape.mac.0, capabilities, shape.frame_octets)
+    }
+
     fn new(
         link: Link,
         pool: Mempool,
@@ -266,6 +281,7 @@ impl Device for DpdkDevice {
             Link::Port(_) => true,
             Link::Wire(end) => end.has_arrivals(),
             Link::Wires(wires) => wires.has_arrivals(),
+            Link::Packet(queue) => queue.has_frames(),
             Link::None => false,
         }
     }
@@ -283,6 +299,7 @@ impl Device for DpdkDevice {
             }
             Link::Wire(end) => end.receive(frames, limit),
             Link::Wires(wires) => wires.receive(frames, limit),
+            Link::Packet(queue) => queue.receive(&mut self.pool, frames, limit),
             Link::None => 0,
         }
     }
@@ -305,6 +322,7 @@ impl Device for DpdkDevice {
             Link::Port(queues) => queues.transmit.transmit(frames),
             Link::Wire(end) => end.transmit(frames),
             Link::Wires(wires) => wires.transmit(now, frames),
+            Link::Packet(queue) => queue.transmit::<Mempool>(frames),
             Link::None => 0,
         }
     }
@@ -312,15 +330,15 @@ impl Device for DpdkDevice {
     fn stalled_frames(&self) -> u64 {
         match &self.link {
             Link::Wires(wires) => wires.stalled_frames(),
-            Link::Port(_) | Link::Wire(_) | Link::None => 0,
+            Link::Port(_) | Link::Wire(_) | Link::Packet(_) | Link::None => 0,
         }
     }
 
-    /// Has the other end of a wire wake the thread; returns false for a port, whose driver can only
-    /// interrupt.
+    /// Has the other end of a wire wake the thread; returns false for a port and a packet socket, which can
+    /// only interrupt.
     fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
         match &self.link {
-            Link::Port(_) | Link::None => false,
+            Link::Port(_) | Link::Packet(_) | Link::None => false,
             Link::Wire(end) => {
                 let waker = waker.clone();
                 end.on_arrival(move || waker.wake());
@@ -334,7 +352,11 @@ impl Device for DpdkDevice {
     }
 
     fn rx_interrupt(&self) -> Option<RxInterrupt<'_>> {
-        let Link::Port(queues) = &self.link else { return None };
+        let queues = match &self.link {
+            Link::Port(queues) => queues,
+            Link::Packet(queue) => return Some(queue.rx_interrupt()),
+            Link::Wire(_) | Link::Wires(_) | Link::None => return None,
+        };
         let interrupt = queues.receive.interrupt()?;
         let trigger = match interrupt.trigger {
             dpdk::RxTrigger::Level => RxTrigger::Level,
@@ -346,6 +368,10 @@ impl Device for DpdkDevice {
     fn enable_rx_interrupt(&mut self) -> bool {
         match &mut self.link {
             Link::Port(queues) => queues.receive.enable_interrupt().is_ok(),
+            Link::Packet(queue) => {
+                queue.enable_rx_interrupt();
+                true
+            }
             Link::Wire(_) | Link::Wires(_) | Link::None => false,
         }
     }
@@ -354,6 +380,39 @@ impl Device for DpdkDevice {
         if let Link::Port(queues) = &mut self.link {
             queues.receive.disable_interrupt();
         }
+    }
+
+    fn next_arrival(&self) -> Option<Instant> {
+        match &self.link {
+            Link::Packet(queue) => queue.is_waiting().then_some(Instant::ZERO),
+            Link::Port(_) | Link::Wire(_) | Link::Wires(_) | Link::None => None,
+        }
+    }
+}
+
+impl Buffers for Mempool {
+    type Frame = Mbuf;
+
+    #[inline]
+    fn allocate(&mut self) -> Option<Mbuf> {
+        Self::allocate(self)
+    }
+
+    #[inline]
+    fn set_intact(frame: &mut Mbuf) {
+        frame.assume_l4_intact();
+    }
+
+    #[inline]
+    fn request(frame: &Mbuf) -> Option<TransmitRequest> {
+        let (headers, segment_octets) = frame.transmit_request()?;
+        let Headers { ip, ip_checksum, l2_octets, l3_octets, l4_octets } = headers;
+        let ip = match ip {
+            dpdk::IpVersion::V4 => IpVersion::V4,
+            dpdk::IpVersion::V6 => IpVersion::V6,
+        };
+        let headers = ChecksumRequest { ip, ip_checksum, l2_octets, l3_octets, l4_octets };
+        Some(TransmitRequest { headers, segment_octets })
     }
 }
 

@@ -1,6 +1,6 @@
-//! Devices: sources and sinks of frames. `Device` is a trait with static dispatch: DPDK ports and the
-//! simulated network are devices, and so are the capture tap and the fault injector, which wrap another
-//! device.
+//! Devices: sources and sinks of frames. `Device` is a trait with static dispatch: DPDK ports, packet sockets
+//! and the simulated network are devices, and so are the capture tap and the fault injector, which wrap
+//! another device.
 //!
 //! # Super-frames
 //!
@@ -16,10 +16,11 @@
 //! | `vhost`, `virtio_user` | crosses whole, both ways, in buffers of 64 KiB: four for each entry of a queue, 67 MB with 256 entries |
 //! | `pci`, `eal` | the port's TSO (`RTE_ETH_TX_OFFLOAD_TCP_TSO`) and LRO, where it has them; buffers of 9 KB, of which a frame takes several; untested with adapters |
 //! | `af_packet` | received whole, in a ring of 256 frames of 64 KiB and as many buffers as make 64 MiB: what a kernel hands to a veth pair with TSO; not sent |
+//! | `packet` | the kernel's segmentation, and what it has joined, both ways; on unless the name says `super_frames=off` |
 //! | `tap`, `af_xdp`, `memif` | not to be had: only `net_tap` has TSO, in software of its own (`librte_gso`), which knows IPv4 alone, and hands the kernel single segments |
 //!
-//! It is off by default: it takes memory, at MTU 9000 it gains nothing, and what drivers say of it is not
-//! always so. A port is asked for TSO, LRO and scattered receive when it is configured, each only if it
+//! Elsewhere it is off by default: it takes memory, at MTU 9000 it gains nothing, and what drivers say of it
+//! is not always so. A port is asked for TSO, LRO and scattered receive when it is configured, each only if it
 //! offers it, and a frame to send has no more pieces than the port takes (`nb_seg_max`), a quarter of its
 //! queue, or 64. No segment lies in two buffers. A received frame in several buffers takes the general way,
 //! whose pieces end anywhere; one in a single buffer the short one. A core holds back only so many frames as
@@ -46,6 +47,7 @@
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
 pub mod fault;
+pub mod packet;
 pub(crate) mod partial_checksum;
 pub mod path;
 pub mod pcapng;
@@ -60,6 +62,10 @@ use crate::memory::Region;
 use crate::time::Instant;
 use crate::waker::Waker;
 use crate::wire::ethernet::MacAddress;
+
+/// The largest IP packet of a super-frame, in bytes: a little less than an IP packet can have, so that a
+/// buffer takes it with all that comes before it.
+pub const SUPER_FRAME_MAX_BYTES: usize = 65_024;
 
 /// The result of a checksum check by the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -1415,9 +1415,9 @@ const char *warpline_last_error(void);
 /**
  * Opens the device `name` and starts a thread that polls it. A name is a kind, what the kind opens, and
  * options after commas, among them at least one address of the device:
- * `"af_packet:eth1,mtu=9000,address=198.18.0.1/24"`. The kinds are `tap:INTERFACE`, `af_packet:INTERFACE`,
- * `af_xdp:INTERFACE`, `vhost:PATH`, `virtio_user:PATH`, `memif:PATH` (same trust domain only), `pci:ADDRESS`
- * and `eal:PORT`, a device in DPDK's notation. Options of all kinds are `address=ADDRESS/PREFIX`,
+ * `"packet:eth1,mtu=9000,address=198.18.0.1/24"`. The kinds are `packet:INTERFACE`, which needs no DPDK,
+ * `tap:INTERFACE`, `af_packet:INTERFACE`, `af_xdp:INTERFACE`, `vhost:PATH`, `virtio_user:PATH`, `memif:PATH`
+ * (same trust domain only), `pci:ADDRESS` and `eal:PORT`, a device in DPDK's notation. Options of all kinds are `address=ADDRESS/PREFIX`,
  * `gateway=ADDRESS`, `route=NETWORK/PREFIX@GATEWAY`, `mtu=BYTES`, `vlan=NUMBER`, `connections=NUMBER` and
  * `cores=LIST`, the CPUs that poll the device, one core on each: `2-5`, `2+4+7`, or `node0` for those of a
  * NUMA node; the CPU of `attr` is ignored then. With several cores the port has a queue for each where it
@@ -1425,9 +1425,9 @@ const char *warpline_last_error(void);
  * null `name` stands for the value of the environment variable `WARPLINE_DEVICE`; `attr` may be null for the
  * defaults.
  *
- * The first call starts DPDK's EAL. If a process opens several devices, the first must be the one of kind
- * `pci` or `virtio_user`, because the EAL must know of these when it starts; others can be added at any
- * time.
+ * The first call for another kind than `packet` starts DPDK's EAL. If a process opens several devices, the
+ * first of those must be the one of kind `pci` or `virtio_user`, because the EAL must know of these when it
+ * starts; others can be added at any time.
  *
  * - `-EINVAL`: an argument is wrong
  * - `-E2BIG`: `attr` has fields that this library does not know
@@ -1436,7 +1436,7 @@ const char *warpline_last_error(void);
  * - `-EADDRINUSE`: the kernel or another process has an address of the device, or its socket
  * - `-ENODEV`: the EAL or the device does not start
  * - `-ENOMEM`: a thread, a file descriptor or memory is lacking
- * - `-ENOSYS`: the library was built without DPDK
+ * - `-ENOSYS`: the device needs DPDK, and the library was built without it
  */
 int warpline_device_open(const char *name,
                          const struct warpline_device_attr *attr,

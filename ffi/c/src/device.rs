@@ -3,7 +3,10 @@
 use std::ffi::{c_char, c_int};
 
 use warpline::link::sim::{self, EndConfig};
-use warpline::{CrcPolicy, DeviceConfig, DeviceKind, DeviceName, Idle, PollThread};
+#[cfg(feature = "dpdk")]
+use warpline::open::{EalError, SocketFault};
+use warpline::open::{HostFault, HostWarning, OpenError};
+use warpline::{CrcPolicy, DeviceConfig, DeviceKind, DeviceName, Idle, PollThread, open};
 
 use crate::error::{Failure, guard};
 use crate::extensible::{Extensible, extensible};
@@ -91,9 +94,9 @@ unsafe fn device_name(name: *const c_char) -> Result<DeviceName, Failure> {
 
 /// Opens the device `name` and starts a thread that polls it. A name is a kind, what the kind opens, and
 /// options after commas, among them at least one address of the device:
-/// `"af_packet:eth1,mtu=9000,address=198.18.0.1/24"`. The kinds are `tap:INTERFACE`, `af_packet:INTERFACE`,
-/// `af_xdp:INTERFACE`, `vhost:PATH`, `virtio_user:PATH`, `memif:PATH` (same trust domain only), `pci:ADDRESS`
-/// and `eal:PORT`, a device in DPDK's notation. Options of all kinds are `address=ADDRESS/PREFIX`,
+/// `"packet:eth1,mtu=9000,address=198.18.0.1/24"`. The kinds are `packet:INTERFACE`, which needs no DPDK,
+/// `tap:INTERFACE`, `af_packet:INTERFACE`, `af_xdp:INTERFACE`, `vhost:PATH`, `virtio_user:PATH`, `memif:PATH`
+/// (same trust domain only), `pci:ADDRESS` and `eal:PORT`, a device in DPDK's notation. Options of all kinds are `address=ADDRESS/PREFIX`,
 /// `gateway=ADDRESS`, `route=NETWORK/PREFIX@GATEWAY`, `mtu=BYTES`, `vlan=NUMBER`, `connections=NUMBER` and
 /// `cores=LIST`, the CPUs that poll the device, one core on each: `2-5`, `2+4+7`, or `node0` for those of a
 /// NUMA node; the CPU of `attr` is ignored then. With several cores the port has a queue for each where it
@@ -101,9 +104,9 @@ unsafe fn device_name(name: *const c_char) -> Result<DeviceName, Failure> {
 /// null `name` stands for the value of the environment variable `WARPLINE_DEVICE`; `attr` may be null for the
 /// defaults.
 ///
-/// The first call starts DPDK's EAL. If a process opens several devices, the first must be the one of kind
-/// `pci` or `virtio_user`, because the EAL must know of these when it starts; others can be added at any
-/// time.
+/// The first call for another kind than `packet` starts DPDK's EAL. If a process opens several devices, the
+/// first of those must be the one of kind `pci` or `virtio_user`, because the EAL must know of these when it
+/// starts; others can be added at any time.
 ///
 /// - `-EINVAL`: an argument is wrong
 /// - `-E2BIG`: `attr` has fields that this library does not know
@@ -112,7 +115,7 @@ unsafe fn device_name(name: *const c_char) -> Result<DeviceName, Failure> {
 /// - `-EADDRINUSE`: the kernel or another process has an address of the device, or its socket
 /// - `-ENODEV`: the EAL or the device does not start
 /// - `-ENOMEM`: a thread, a file descriptor or memory is lacking
-/// - `-ENOSYS`: the library was built without DPDK
+/// - `-ENOSYS`: the device needs DPDK, and the library was built without it
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_device_open(
     name: *const c_char,
@@ -130,17 +133,13 @@ pub unsafe extern "C" fn warpline_device_open(
     })
 }
 
-#[cfg(feature = "dpdk")]
 fn start_on_port(
     name: &DeviceName,
     eal: &str,
     config: DeviceConfig,
     poll: PollThread,
 ) -> Result<Device, Failure> {
-    use warpline::open::{self, OpenError};
-
-    let eal = open::eal(&[name], eal).map_err(|error| not_opened(&error))?;
-    match open::device(eal, name, config, poll) {
+    match open_device(name, eal, config, poll) {
         Ok(device) => Ok(Device(device)),
         Err(OpenError::Start(error)) => Err(error.into()),
         Err(error) => Err(not_opened(&error)),
@@ -148,33 +147,50 @@ fn start_on_port(
 }
 
 #[cfg(feature = "dpdk")]
-fn not_opened(error: &warpline::open::OpenError) -> Failure {
-    use warpline::open::{EalError, HostFault, OpenError, SocketFault};
+fn open_device(
+    name: &DeviceName,
+    eal: &str,
+    config: DeviceConfig,
+    poll: PollThread,
+) -> Result<warpline::Device, OpenError> {
+    if name.kind() == DeviceKind::Packet {
+        return warpline::Device::open_with(name, config, poll);
+    }
+    open::device(open::eal(&[name], eal)?, name, config, poll)
+}
 
+#[cfg(not(feature = "dpdk"))]
+fn open_device(
+    name: &DeviceName,
+    _: &str,
+    config: DeviceConfig,
+    poll: PollThread,
+) -> Result<warpline::Device, OpenError> {
+    warpline::Device::open_with(name, config, poll)
+}
+
+fn not_opened(error: &OpenError) -> Failure {
     let code = match error {
+        #[cfg(feature = "dpdk")]
         OpenError::Argument(_)
         | OpenError::RingIsAPair
         | OpenError::Eal(EalError::Argument(_) | EalError::EndsProcess(_)) => libc::EINVAL,
+        #[cfg(feature = "dpdk")]
         OpenError::Eal(EalError::AlreadyInitialised) => libc::EALREADY,
+        #[cfg(feature = "dpdk")]
+        OpenError::Socket { fault: SocketFault::InUse { .. }, .. } => libc::EADDRINUSE,
+        #[cfg(feature = "dpdk")]
+        OpenError::Mempool(_) | OpenError::PoolTooSmall(_) => libc::ENOMEM,
+        #[cfg(not(feature = "dpdk"))]
+        OpenError::WithoutDpdk(_) => libc::ENOSYS,
         OpenError::Missing { .. } => libc::EPERM,
         OpenError::Host {
             fault: HostFault::KernelHasAddress { .. } | HostFault::AddressInUse { .. },
             ..
-        }
-        | OpenError::Socket { fault: SocketFault::InUse { .. }, .. } => libc::EADDRINUSE,
-        OpenError::Mempool(_) | OpenError::PoolTooSmall(_) => libc::ENOMEM,
+        } => libc::EADDRINUSE,
         _ => libc::ENODEV,
     };
     Failure::of(code, error)
-}
-
-#[cfg(not(feature = "dpdk"))]
-const NO_DPDK: Failure =
-    Failure::new(libc::ENOSYS, "this build of warpline has no DPDK: build it with the feature dpdk");
-
-#[cfg(not(feature = "dpdk"))]
-fn start_on_port(_: &DeviceName, _: &str, _: DeviceConfig, _: PollThread) -> Result<Device, Failure> {
-    Err(NO_DPDK)
 }
 
 /// Looks at the machine around the device `name` before it is opened, and writes to `warnings` what may keep
@@ -218,7 +234,7 @@ pub unsafe extern "C" fn warpline_device_warnings(
         let device = unsafe { borrow(device)? };
         check_room(warnings, room)?;
         // SAFETY: C's contract, and not null if `room` is not 0.
-        Ok(unsafe { write_text(&opened_with(device), warnings, room) })
+        Ok(unsafe { write_text(&lines(device.0.warnings()), warnings, room) })
     })
 }
 
@@ -246,32 +262,13 @@ unsafe fn write_text(text: &str, out: *mut c_char, room: usize) -> c_int {
 }
 
 /// Returns warnings, a line each.
-#[cfg(feature = "dpdk")]
-fn lines(warnings: &[warpline::open::HostWarning]) -> String {
+fn lines(warnings: &[HostWarning]) -> String {
     warnings.iter().flat_map(|warning| [warning.to_string(), "\n".into()]).collect()
 }
 
 /// Returns the warnings of the host, a line each.
-#[cfg(feature = "dpdk")]
 fn inspected(name: &DeviceName) -> Result<String, Failure> {
-    Ok(lines(&warpline::open::inspect(name).map_err(|error| not_opened(&error))?))
-}
-
-/// Returns the warnings of a device that was opened, a line each.
-#[cfg(feature = "dpdk")]
-fn opened_with(device: &Device) -> String {
-    lines(device.0.warnings())
-}
-
-/// Without DPDK no device is opened by its name.
-#[cfg(not(feature = "dpdk"))]
-fn opened_with(_: &Device) -> String {
-    String::new()
-}
-
-#[cfg(not(feature = "dpdk"))]
-fn inspected(_: &DeviceName) -> Result<String, Failure> {
-    Err(NO_DPDK)
+    Ok(lines(&open::inspect(name).map_err(|error| not_opened(&error))?))
 }
 
 /// Opens two devices with a link in memory between them, without DPDK: for tests, and to try things out. Both

@@ -1,17 +1,14 @@
-//! DPDK devices for several cores.
+//! The devices of the cores of one device, and how they start.
 
 use core::convert::Infallible;
 use std::sync::Arc;
 
-use dpdk::{Eal, Mempool, WireConfig};
 use warpline_dataplane::device;
-use warpline_dataplane::device::dpdk::{DpdkDevice, core_wires};
 use warpline_dataplane::device::spread::{Queues, Spread, spread};
 use warpline_dataplane::limits::CORES_MAX;
 use warpline_dataplane::steering::Steering;
 
-use super::pools::wire_pool;
-use super::{OpenError, hugepages_near, open_port};
+use super::OpenError;
 use crate::engine::names::KeyedSequence;
 use crate::handles::device::Device;
 use crate::handles::start::random_key;
@@ -23,13 +20,13 @@ use crate::vocabulary::poll_thread::PollThread;
 
 /// Entries of the table by which segments are steered in software: as many as large adapters have, so that
 /// cores in any number get nearly equal parts.
-const SOFTWARE_ENTRIES: usize = 512;
+pub(super) const SOFTWARE_ENTRIES: usize = 512;
 
 /// The devices of the cores of one device, core 0 first.
 #[derive(Debug)]
-pub struct OpenedPorts {
+pub struct OpenedDevices<D> {
     /// The device of each core.
-    pub(super) devices: Vec<DpdkDevice>,
+    pub(super) devices: Vec<D>,
     /// Which core owns which flow.
     pub(super) steering: Arc<Steering>,
     /// The queues of the port, for several cores.
@@ -42,7 +39,7 @@ pub struct OpenedPorts {
     pub(super) warnings: Vec<HostWarning>,
 }
 
-impl OpenedPorts {
+impl<D: device::Device> OpenedDevices<D> {
     /// Returns how many cores there are.
     pub const fn cores(&self) -> usize {
         self.devices.len()
@@ -54,15 +51,14 @@ impl OpenedPorts {
         self.queues
     }
 
-    /// Returns the NUMA node of the port, if it is at one: memory of regions is best there
-    /// ([`hugepages_near`](super::hugepages_near)).
+    /// Returns the NUMA node of the port, if it is at one: memory of regions is best there.
     pub const fn node(&self) -> Option<u32> {
         self.node
     }
 
     /// Returns the device of each core, core 0 first, and which core owns which flow, for
     /// [`Device::start_cores`].
-    pub fn into_parts(self) -> (Vec<Spread<DpdkDevice>>, Arc<Steering>) {
+    pub fn into_parts(self) -> (Vec<Spread<D>>, Arc<Steering>) {
         let unchanged: Result<_, Infallible> = self.into_parts_in(Ok);
         match unchanged {
             Ok(parts) => parts,
@@ -76,10 +72,10 @@ impl OpenedPorts {
     /// # Errors
     ///
     /// The first of `wrap`.
-    pub fn into_parts_in<D: device::Device, E>(
+    pub fn into_parts_in<W: device::Device, E>(
         self,
-        wrap: impl FnMut(DpdkDevice) -> Result<D, E>,
-    ) -> Result<(Vec<Spread<D>>, Arc<Steering>), E> {
+        wrap: impl FnMut(D) -> Result<W, E>,
+    ) -> Result<(Vec<Spread<W>>, Arc<Steering>), E> {
         let devices = self.devices.into_iter().map(wrap).collect::<Result<_, _>>()?;
         Ok((spread(devices, self.queues, &self.steering), self.steering))
     }
@@ -90,9 +86,28 @@ impl OpenedPorts {
         (self.queues == Queues::One).then(|| HostWarning::OneQueue { port: port.clone(), cores })
     }
 
-    /// Returns all that there is to say of the device.
-    fn all_warnings(&self) -> Vec<HostWarning> {
-        self.warnings.iter().cloned().chain(self.warning()).collect()
+    /// Returns the device of the only core.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::NoQueue`].
+    pub(super) fn into_only(mut self) -> Result<D, OpenError> {
+        self.devices.pop().ok_or(OpenError::NoQueue(self.port))
+    }
+
+    /// Starts a core on each device, with a thread that polls it as its place in `polls` says.
+    pub(super) fn start(self, config: &DeviceConfig, polls: &[PollThread]) -> Result<Device, OpenError>
+    where
+        D: Send,
+    {
+        let warnings = self.warnings.iter().cloned().chain(self.warning()).collect();
+        let device = if let [poll] = *polls {
+            Device::start(self.into_only()?, config, poll)?
+        } else {
+            let (devices, steering) = self.into_parts();
+            Device::start_cores(devices, &steering, config, polls)?
+        };
+        Ok(device.with_warnings(warnings))
     }
 }
 
@@ -107,81 +122,19 @@ pub fn cpus(device: &DeviceName) -> Result<Option<Vec<usize>>, OpenError> {
     device.cores().map(cpus_of).transpose().map_err(refused)
 }
 
-/// Opens the port of `device` for `cores` cores, as [`port`](super::port) does for one: with a queue for each
-/// if the port spreads TCP segments over so many by a hash that is known, or as the name
-/// [says](DeviceName::has_queue_each); else with one queue.
-///
-/// # Errors
-///
-/// [`OpenError`].
-pub fn ports(eal: Eal, device: &DeviceName, cores: usize) -> Result<OpenedPorts, OpenError> {
-    check_count(cores)?;
-    open_port(eal, device, cores)
-}
-
-/// Opens two devices with wires in memory between them, for so many cores at each end. With one core at both
-/// they are those of [`ring_pair`](super::ring_pair).
-///
-/// # Errors
-///
-/// [`OpenError`].
-pub fn ring_pair_of(eal: Eal, config: &WireConfig, cores: [usize; 2]) -> Result<[OpenedPorts; 2], OpenError> {
-    let steering = |cores| {
-        check_count(cores)?;
-        new_steering(cores, SOFTWARE_ENTRIES)
-    };
-    let pools = |cores, receivers| {
-        (0..cores).map(|_| wire_pool(eal, config, receivers)).collect::<Result<Vec<Mempool>, _>>()
-    };
-    let (near, far) = (steering(cores[0])?, steering(cores[1])?);
-    let (near_pools, far_pools) = (pools(cores[0], cores[1])?, pools(cores[1], cores[0])?);
-    let [near_devices, far_devices] = core_wires(eal, config, [&near_pools, &far_pools], [&near, &far])?;
-    let opened = |devices, steering| {
-        let (port, node, warnings) = ("ring".into(), None, Vec::new());
-        OpenedPorts { devices, steering, queues: Queues::PerCore, port, node, warnings }
-    };
-    Ok([opened(near_devices, near), opened(far_devices, far)])
-}
-
-/// Opens the device `name` and starts it: with a core on each of the CPUs that the name lists, or with one
-/// core on the CPU of `poll`, whose behaviour without work all threads have. Its memory is of hugepages, near
-/// the port if that is at a NUMA node; the rest is as `config` says.
-///
-/// # Errors
-///
-/// [`OpenError`].
-pub fn device(
-    eal: Eal,
-    name: &DeviceName,
-    config: DeviceConfig,
-    poll: PollThread,
-) -> Result<Device, OpenError> {
+/// Returns the thread of each core of `device`: on the CPUs that its name lists, or one on that of `poll`,
+/// whose behaviour without work all have.
+pub(super) fn polls(device: &DeviceName, poll: PollThread) -> Result<Vec<PollThread>, OpenError> {
     let on = |cpu: &usize| PollThread { lcore: Some(*cpu), ..poll };
-    let polls = cpus(name)?.map_or_else(|| vec![poll], |cpus| cpus.iter().map(on).collect());
-    let mut opened = ports(eal, name, polls.len())?;
-    let config = DeviceConfig { memory: hugepages_near(eal, opened.node()), ..config };
-    let warnings = opened.all_warnings();
-    let device = if let [poll] = polls[..] {
-        let device = opened.devices.pop().ok_or(OpenError::NoQueue(opened.port))?;
-        Device::start(device, &config, poll)?
-    } else {
-        let (devices, steering) = opened.into_parts();
-        Device::start_cores(devices, &steering, &config, &polls)?
-    };
-    Ok(device.with_warnings(warnings))
+    Ok(cpus(device)?.map_or_else(|| vec![poll], |cpus| cpus.iter().map(on).collect()))
 }
 
-fn check_count(cores: usize) -> Result<(), OpenError> {
+pub(super) fn check_count(cores: usize) -> Result<(), OpenError> {
     if (1..=CORES_MAX).contains(&cores) { Ok(()) } else { Err(OpenError::CoreCount(cores)) }
 }
 
-/// Returns a steering among `cores` cores, under a new key: by a table with the entries of the port's, or of
-/// one in software.
-pub(super) fn steering_of_port(cores: usize, entries: Option<u16>) -> Result<Arc<Steering>, OpenError> {
-    new_steering(cores, entries.map_or(SOFTWARE_ENTRIES, usize::from))
-}
-
-fn new_steering(cores: usize, entries: usize) -> Result<Arc<Steering>, OpenError> {
+/// Returns a steering among `cores` cores, under a new key, by a table of so many entries.
+pub(super) fn new_steering(cores: usize, entries: usize) -> Result<Arc<Steering>, OpenError> {
     let mut random = KeyedSequence::new(random_key().map_err(StartError::Random)?);
     let steering = Steering::new(cores as u8, entries, |key| {
         for octets in key.as_chunks_mut().0 {

@@ -1,7 +1,7 @@
 //! The buffers of DPDK devices: how many, how large, and at which NUMA node.
 
 use dpdk::{Eal, Mempool, MempoolConfig, MempoolError, WireConfig};
-use warpline_dataplane::device::dpdk::SUPER_FRAME_MAX_BYTES;
+use warpline_dataplane::device::SUPER_FRAME_MAX_BYTES;
 
 use crate::handles::vdev::queue_size;
 use crate::vocabulary::device_name::{DeviceKind, DeviceName};
@@ -53,7 +53,9 @@ pub(super) fn port_pools(
             (mbufs.next_power_of_two() - 1, SUPER_FRAME_MAX_BYTES as u16)
         }
         // Its ring holds frames in one piece, and its driver wants each to fit a buffer.
-        (true, DeviceKind::AfPacket) => (AF_PACKET_SUPER_FRAME_MBUFS, AF_PACKET_SUPER_FRAME_BYTES),
+        (true, DeviceKind::AfPacket | DeviceKind::Packet) => {
+            (AF_PACKET_SUPER_FRAME_MBUFS, AF_PACKET_SUPER_FRAME_BYTES)
+        }
         (true, _) => (PORT_MBUFS, device.mtu().max(SUPER_FRAME_PIECE_BYTES)),
     };
     let further = further_mbufs(mbufs, cores);

@@ -19,6 +19,7 @@ fn fault(text: &str) -> String {
 fn every_kind_has_a_name() {
     for (text, kind, target) in [
         ("ring", DeviceKind::Ring, ""),
+        ("packet:eth1", DeviceKind::Packet, "eth1"),
         ("tap:tap0", DeviceKind::Tap, "tap0"),
         ("af_packet:eth1", DeviceKind::AfPacket, "eth1"),
         ("af_xdp:eth1.7", DeviceKind::AfXdp, "eth1.7"),
@@ -84,14 +85,30 @@ fn what_is_not_said_has_a_default() {
     assert_eq!(name.config().vlan, None);
 }
 
+/// A packet socket carries super-frames unless its name says otherwise, any other device if it says so.
+#[test]
+fn super_frames_are_said_or_usual() {
+    for (text, expected) in [
+        ("packet:e", true),
+        ("packet:e,super_frames=on", true),
+        ("packet:e,super_frames=off", false),
+        ("af_packet:e", false),
+        ("af_packet:e,super_frames=on", true),
+        ("ring,super_frames=off", false),
+    ] {
+        assert_eq!(name(text).has_super_frames(), expected, "{text}");
+    }
+}
+
 /// Each message describes the error and lists the alternatives.
 #[test]
 fn a_wrong_name_is_refused_with_what_exists() {
     for (text, expected) in [
-        ("", "the kinds are ring, tap:INTERFACE"),
+        ("", "the kinds are ring, packet:INTERFACE"),
         (
             "afpacket:eth1",
-            "there is no kind 'afpacket'; the kinds are ring, tap:INTERFACE, af_packet:INTERFACE",
+            "there is no kind 'afpacket'; the kinds are ring, packet:INTERFACE, tap:INTERFACE, \
+             af_packet:INTERFACE",
         ),
         ("Ring", "and eal:PORT"),
         ("ring:x", "a ring has nothing to open"),
@@ -140,6 +157,7 @@ fn a_wrong_name_is_refused_with_what_exists() {
         ("ring,route=10.0.0.0/8", "NETWORK/PREFIX@GATEWAY"),
         ("memif:/x,role=master", "it is server or client"),
         ("vhost:/x,queues=2", "'2' is no value of the option 'queues': it is one or each"),
+        ("packet:e,framecnt=64", "cores, super_frames and queues"),
         ("memif:/x,queues=each", "memif has no option 'queues'"),
         ("pci:01:00.0,queues=4", "'4' is no value of the option 'queues': it is one or each"),
         ("af_packet:e,framesz=many", "'many' is no value of the option 'framesz': it is a number"),

@@ -186,7 +186,7 @@ fn attributes_that_make_no_sense() {
         (c"ring,address=198.18.0.1,route=10.0.0.0/8", &ATTR, "route"),
         (c"ring,address=198.18.0.1,route=10.0.0.0/8@10.0.0.1", &ATTR, "gateway"),
         (c"ring,address=198.18.0.1,vlan=4095", &ATTR, "vlan"),
-        (c"rong", &ATTR, "the kinds are ring, tap:INTERFACE"),
+        (c"rong", &ATTR, "the kinds are ring, packet:INTERFACE"),
         (c"tap:tap0,address=198.18.0.1", &ATTR, "two devices of the kind ring"),
         (NEAR_DEVICE, &unknown_flag, "WARPLINE_DEVICE_"),
         (NEAR_DEVICE, &reserved, "reserved"),

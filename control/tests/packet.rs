@@ -1,0 +1,258 @@
+//! Tests of devices on packet sockets, over veth pairs in network namespaces of their own. Needs root.
+#![allow(missing_docs)]
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{Ipv6Addr, SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::process::{Command, Output, id};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use common::poll_thread::{cpu_ticks, in_a_second, sleeps};
+use common::{End, FAR, NEAR, PATIENCE, PORT, exchange, statistics_of_cores, two_cpus};
+use rustix::thread::{CapabilitySet, LinkNameSpaceType, capabilities, move_into_link_name_space};
+use warpline::{ConnectConfig, Device, ListenConfig, Status, TcpListenConfig, open};
+
+/// Network namespaces with a veth pair between them, `near` and `far`; or one with both ends.
+struct Veth {
+    near: String,
+    far: String,
+}
+
+impl Veth {
+    fn in_one() -> Self {
+        let name = namespace();
+        ip(&["-n", &name, "link", "add", "near", "type", "veth", "peer", "name", "far"]);
+        Self::up(name.clone(), name)
+    }
+
+    fn in_two() -> Self {
+        let (near, far) = (namespace(), namespace());
+        ip(&["-n", &near, "link", "add", "near", "type", "veth", "peer", "name", "far", "netns", &far]);
+        Self::up(near, far)
+    }
+
+    fn up(near: String, far: String) -> Self {
+        let pair = Self { near, far };
+        for (namespace, interface) in [(&pair.near, "near"), (&pair.far, "far")] {
+            ip(&["-n", namespace, "link", "set", interface, "mtu", "9000", "up"]);
+        }
+        pair
+    }
+}
+
+impl Drop for Veth {
+    fn drop(&mut self) {
+        for name in [&self.near, &self.far] {
+            let _ = Command::new("ip").args(["netns", "delete", name]).output();
+        }
+    }
+}
+
+/// Makes a network namespace, and returns its name.
+fn namespace() -> String {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let name = format!("warpline-packet-{}-{}", id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    ip(&["netns", "add", &name]);
+    name
+}
+
+/// Calls `call` on a thread in a network namespace.
+fn within<T: Send>(namespace: &str, call: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        let call = scope.spawn(|| {
+            let file = File::open(format!("/run/netns/{namespace}")).expect("the namespace");
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("root");
+            call()
+        });
+        call.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn ip(arguments: &[&str]) {
+    let output: Output = Command::new("ip").args(arguments).output().expect("ip of iproute2");
+    assert!(output.status.success(), "ip {}: {output:?}", arguments.join(" "));
+}
+
+/// Returns the turn of a test, one at a time: a test looks at the threads of the process. `None` without
+/// root.
+fn turn() -> Option<MutexGuard<'static, ()>> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let root = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
+    if !root {
+        eprintln!("skipped: needs root");
+        return None;
+    }
+    Some(TURN.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn opened(namespace: &str, name: &str) -> Device {
+    within(namespace, || Device::open(&name.parse().expect("a device name")).expect(name))
+}
+
+/// Returns octets that differ from place to place.
+fn pattern(octets: usize) -> Vec<u8> {
+    (0..octets).map(|place| (place ^ place >> 8 ^ place >> 16) as u8).collect()
+}
+
+#[test]
+fn writes_cross_a_veth_pair_whole() {
+    const OCTETS: u32 = 1 << 20;
+    let Some(_turn) = turn() else { return };
+    let veth = Veth::in_one();
+    let v4 = (format!("address={NEAR}/24"), format!("address={FAR}/24"), SocketAddr::from((FAR, PORT)));
+    let far = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
+    let v6 = ("address=fd00::1/64".into(), format!("address={far}/64"), SocketAddr::from((far, PORT)));
+    for (options, (near, far, remote)) in [
+        ("", &v4),
+        (",mtu=9000", &v4),
+        (",super_frames=off", &v4),
+        (",super_frames=off,mtu=9000", &v4),
+        (",vlan=7", &v4),
+        (",vlan=7,super_frames=off", &v6),
+        ("", &v6),
+        (",mtu=9000", &v6),
+    ] {
+        let near = opened(&veth.near, &format!("packet:near,{near}{options}"));
+        let far = opened(&veth.far, &format!("packet:far,{far}{options}"));
+        let listener = far.listen(PORT, &ListenConfig::default()).unwrap();
+        let (one, other) = (End::new(&near), End::new(&far));
+        thread::scope(|scope| {
+            let qp = one.control();
+            let connecting = scope.spawn(move || qp.connect(*remote, &ConnectConfig::default()));
+            listener.accept(PATIENCE).unwrap().accept(&other.qp, b"").unwrap();
+            connecting.join().unwrap().unwrap();
+        });
+        let octets = pattern(OCTETS as usize);
+        assert!(one.memory.write(0, &octets));
+        one.write(1, &other, OCTETS);
+        assert_eq!(one.completion().status, Status::Success, "{options}");
+        assert_eq!(other.memory.to_vec(0, octets.len()).unwrap(), octets, "{options}");
+        let frames = far.statistics().unwrap().frames_received;
+        let is_joined = !options.contains("super_frames=off");
+        let mtu = if options.contains("mtu=9000") { 9000 } else { 1500 };
+        let segments = u64::from(OCTETS) / mtu;
+        assert_eq!(frames < segments, is_joined, "{options}: {frames} frames of {segments} segments or more");
+    }
+}
+
+/// The kernel spreads flows among the sockets of a device; each core hands over what is not its own. With one
+/// socket the first core does for all.
+#[test]
+fn flows_reach_the_core_that_owns_them() {
+    let Some(_turn) = turn() else { return };
+    let Some(cpus) = two_cpus() else { return };
+    let veth = Veth::in_one();
+    for queues in ["each", "one"] {
+        let name = |end, address| format!("packet:{end},address={address}/24,queues={queues},cores={cpus}");
+        let near = opened(&veth.near, &name("near", NEAR));
+        let far = opened(&veth.far, &name("far", FAR));
+        assert_eq!(near.warnings().len(), usize::from(queues == "one"), "{:?}", near.warnings());
+        exchange(&near, &far);
+        let received: Vec<u64> = statistics_of_cores(&far).iter().map(|core| core.frames_received).collect();
+        assert!(received.len() == 2 && received.iter().all(|frames| *frames > 0), "{received:?}");
+    }
+}
+
+/// The kernel at the other end leaves checksums and segmentation to devices, and gets segments as they are on
+/// the wire.
+#[test]
+fn the_kernel_exchanges_a_stream_with_a_device() {
+    const OCTETS: usize = 8 << 20;
+    let Some(_turn) = turn() else { return };
+    let veth = Veth::in_two();
+    ip(&["-n", &veth.far, "address", "add", &format!("{FAR}/24"), "dev", "far"]);
+    for options in ["", ",mtu=9000", ",super_frames=off"] {
+        // A packet socket alone would cut what the kernel leaves to the device.
+        let tso = if options.contains("off") { "off" } else { "on" };
+        let ethtool = ["netns", "exec", &veth.far, "ethtool", "-K", "far", "tso", tso, "gso", tso];
+        ip(&ethtool);
+        let device = opened(&veth.near, &format!("packet:near,address={NEAR}/24{options}"));
+        let listener = device.listen_streams(PORT, &TcpListenConfig::default()).unwrap();
+        let octets = pattern(OCTETS);
+        let echoed = thread::scope(|scope| {
+            let kernel = scope.spawn(|| within(&veth.far, || echo_of(&octets)));
+            let stream = listener.accept(PATIENCE).unwrap();
+            let mut received = vec![0; OCTETS];
+            stream.read_exact(&mut received, PATIENCE).unwrap();
+            assert!(received == octets, "{options}: what the kernel sent has arrived otherwise");
+            stream.write_all(&received, PATIENCE).unwrap();
+            stream.finish();
+            kernel.join().unwrap()
+        });
+        assert!(echoed == octets, "{options}: what the kernel received is something else");
+    }
+}
+
+/// Sends `octets` to the device by the kernel's TCP, and returns what comes back.
+fn echo_of(octets: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect((NEAR, PORT)).expect("the device listens");
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(octets).unwrap();
+    let mut back = Vec::new();
+    stream.read_to_end(&mut back).unwrap();
+    back
+}
+
+/// What keeps a device from opening is told with its remedy.
+#[test]
+fn a_refusal_names_its_remedy() {
+    let Some(_turn) = turn() else { return };
+    let veth = Veth::in_two();
+    ip(&["-n", &veth.near, "address", "add", &format!("{NEAR}/24"), "dev", "near"]);
+    ip(&["-n", &veth.near, "link", "set", "near", "mtu", "1500"]);
+    let refusal = |name: String| {
+        let error = within(&veth.near, || Device::open(&name.parse().unwrap()).map(drop).unwrap_err());
+        error.to_string()
+    };
+    let expected = [
+        (format!("packet:near,address={NEAR}/24"), "the kernel has 198.18.0.1 too, on 'near'"),
+        (format!("packet:near,address={FAR}/24,mtu=9000"), "carries packets of 1500 bytes, not 9000"),
+        (format!("packet:none,address={FAR}/24"), "there is no interface 'none'; there are lo, near"),
+        (format!("packet:lo,address={FAR}/24"), "'lo' reaches no other station"),
+    ];
+    for (name, expected) in expected {
+        let refusal = refusal(name);
+        assert!(refusal.contains(expected), "{refusal}");
+    }
+    let name = format!("packet:near,address={FAR}/24");
+    let holder = opened(&veth.near, &name);
+    assert!(
+        refusal(name.clone()).contains("another device of this process has 198.18.0.2 on 'near' already")
+    );
+    drop(holder);
+    let without_privilege = within(&veth.near, || {
+        let mut sets = capabilities(None).unwrap();
+        sets.effective = CapabilitySet::empty();
+        rustix::thread::set_capabilities(None, sets).unwrap();
+        open::packet(&name.parse().unwrap()).map(drop).unwrap_err().to_string()
+    });
+    let expected = "this process lacks CAP_NET_RAW: run it as root, or grant it: sudo setcap cap_net_raw+ep";
+    assert!(without_privilege.contains(expected), "{without_privilege}");
+}
+
+/// A device that waits for frames uses no CPU, also once its interface is gone; and ends when it is dropped.
+#[test]
+fn an_idle_device_sleeps_until_frames_come() {
+    let Some(_turn) = turn() else { return };
+    let veth = Veth::in_two();
+    ip(&["-n", &veth.far, "address", "add", &format!("{FAR}/24"), "dev", "far"]);
+    let device = opened(&veth.near, &format!("packet:near,address={NEAR}/24"));
+    let _listener = device.listen(PORT, &ListenConfig::default()).unwrap();
+    for _ in 0..3 {
+        within(&veth.far, || TcpStream::connect((NEAR, PORT)).expect("the device is woken"));
+    }
+    let asleep = in_a_second(sleeps);
+    // To look for frames every millisecond would be a thousand times; the kernel's own frames on a new link
+    // are few.
+    assert!(asleep < 200.0, "went to sleep {asleep} times in a second");
+    ip(&["-n", &veth.near, "link", "delete", "near"]);
+    let ticks = in_a_second(cpu_ticks);
+    assert!(ticks < 20.0, "{ticks} hundredths of a second");
+    assert!(device.statistics().is_ok());
+}
