@@ -142,9 +142,9 @@ class Network(ABC):
     def finish_capture(self) -> None:  # noqa: B027 (most networks have nothing to do)
         """Make sure that the capture is complete on disk."""
 
-    def _wire_veth(self) -> None:
+    def _wire_veth(self, has_offloads: bool = False) -> None:
         """A veth pair, ``wl0`` on the kernel's end and ``wl1`` on ours, with whole checksums and no
-        offloads."""
+        offloads, or with all that the kernel gives it."""
         command(
             *f"ip link add wl0 netns {self.kernel} mtu {self.mtu} type veth peer name wl1 netns {self.ours} "
             f"mtu {self.mtu}".split()
@@ -154,7 +154,8 @@ class Network(ABC):
                 command(
                     *f"ip netns exec {namespace} sysctl -qw net.ipv6.conf.{interface}.disable_ipv6=1".split()
                 )
-            without_offloads(namespace, interface)
+            if not has_offloads:
+                without_offloads(namespace, interface)
         command(*f"ip -n {self.ours} link set wl1 up".split())
         self._configure_kernel_end("wl0")
 
@@ -281,6 +282,19 @@ class AfPacket(ProgramNetwork):
 
     def wire(self) -> None:
         self._wire_veth()
+
+
+class Packet(ProgramNetwork):
+    """A packet socket without DPDK's driver on one end of a veth pair at MTU 1500. The kernel leaves
+    checksums and segmentation to the pair, and so does our end."""
+
+    name, mtu = "packet socket", 1500
+
+    def device(self) -> str:
+        return "packet:wl1"
+
+    def wire(self) -> None:
+        self._wire_veth(has_offloads=True)
 
 
 class TwoPeers(Network):
