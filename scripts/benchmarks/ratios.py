@@ -70,6 +70,13 @@ def of_bandwidth() -> list[Comparison]:
             ours = (f"{test}-bw-64k-{mtu}", rate)
             for name, other in others.items():
                 found.append(Comparison(f"MTU {mtu}: {about} / {other}", ours, (name, rate)))
+        packet = (f"write-bw-64k-{mtu}-veth-packet", rate)
+        for name, other in (
+            (f"iperf3-veth-{mtu}", "iperf3 over veth, offloads on"),
+            (f"write-bw-64k-{mtu}-veth-af-packet", "the same through net_af_packet"),
+        ):
+            about = f"MTU {mtu}: RDMA Write over veth, packet sockets / {other}"
+            found.append(Comparison(about, packet, (name, rate)))
         for option in ("on", "off"):
             streams = (f"stream-64k-{mtu}-option-{option}", rate)
             about = f"MTU {mtu}: TCP stream, option {option} / iperf3 over veth, offloads on"

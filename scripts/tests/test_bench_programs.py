@@ -8,7 +8,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from benchmarks import fresh_connections, measurements, namespaces, references
+from benchmarks import fresh_connections, measurements, namespaces, over_veth, references
 from benchmarks.measurements import Setting
 from benchmarks.namespaces import Pair, Unavailable
 
@@ -192,8 +192,18 @@ class ReportTest(unittest.TestCase):
 
 class CommandTest(unittest.TestCase):
     def shown(self, name: str, setting: Setting) -> str:
-        every = measurements.own_measurements() + references.reference_measurements()
+        every = measurements.own_measurements() + over_veth.veth_measurements()
+        every += references.reference_measurements()
         return next(one for one in every if one.name == name).shown(setting)
+
+    def test_two_processes_over_veth(self) -> None:
+        at_server, at_client = self.shown("write-bw-64k-1500-veth-packet", TWO_CPUS).split(" & ")
+        device = "packet:wl0,mtu=1500,address=198.18.0.3/24"
+        self.assertIn(f"--device {device}", at_client)
+        self.assertTrue(at_server.endswith("--listen 198.18.0.4"), at_server)
+        self.assertTrue(at_client.endswith("--size 64k -D 2 --json - 198.18.0.4"), at_client)
+        said = 'a line of DPDK\n{"gbit_per_s": 20.5}'
+        self.assertEqual(over_veth.write_figures(said).values, {"gbit_per_s": 20.5})
 
     def test_ours(self) -> None:
         self.assertEqual(

@@ -221,9 +221,11 @@ class RatioTest(unittest.TestCase):
     def test_what_is_compared_exists(self) -> None:
         """A name that no measurement has would be left out without a word."""
         from benchmarks.measurements import own_measurements
+        from benchmarks.over_veth import veth_measurements
         from benchmarks.references import reference_measurements
 
-        names = [one.name for one in own_measurements() + reference_measurements()]
+        every = own_measurements() + veth_measurements() + reference_measurements()
+        names = [one.name for one in every]
         self.assertEqual(len(names), len(set(names)))
         compared = {side[0] for one in ratios.comparisons() for side in (one.value, one.reference)}
         self.assertEqual(compared - set(names), set())
