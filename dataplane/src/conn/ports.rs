@@ -46,6 +46,11 @@ impl Ports {
         self.count
     }
 
+    /// Returns true if `port` is one of them.
+    pub(crate) const fn contains(&self, port: u16) -> bool {
+        self.first <= port && ((port - self.first) as u32) < self.count
+    }
+
     /// Returns the first port that is `usable` of the next `most` for a connection from `local` to `remote`;
     /// `None` if none is. Another call goes on after those.
     pub(crate) fn pick(

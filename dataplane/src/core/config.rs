@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 
 use crate::limits;
 use crate::net;
-use crate::net::addresses::{Addresses, Cidr, Routes};
+use crate::net::addresses::{Addresses, Cidr, Presence, Routes};
 use crate::net::neighbours::StaticNeighbour;
 use crate::tcp;
 use crate::wire::tcp_rdma;
@@ -20,6 +20,8 @@ pub struct Config {
     pub routes: Routes,
     /// Neighbours whose hardware address is configured.
     pub neighbours: ArrayVec<StaticNeighbour, { limits::STATIC_NEIGHBOURS_PER_CORE }>,
+    /// Whose the addresses are. Shared ones are used at once.
+    pub presence: Presence,
     /// Whether the core probes for other stations that have its IPv6 addresses before it uses them (RFC 4862
     /// §5.4): for one to two seconds after the start. Without it, the core uses the addresses at once.
     pub duplicate_address_detection: bool,
@@ -31,7 +33,8 @@ pub struct Config {
     /// Bytes a peer may have in flight on one connection.
     pub window_bytes: u32,
     /// First and last local port of connections this core opens. Cores that share an address must not share
-    /// ports, unless they are [placed](super::Core::placed) in one device.
+    /// ports, unless they are [placed](super::Core::placed) in one device; at a shared address no other
+    /// station may use them.
     pub ports: (u16, u16),
     /// How TCP behaves on its connections, unless a command says otherwise.
     pub tcp: tcp::Behaviour,
@@ -69,6 +72,7 @@ impl Config {
             addresses: [Cidr::new(address, prefix_bits)].into_iter().collect(),
             routes: Routes::new(),
             neighbours: ArrayVec::new(),
+            presence: Presence::Own,
             duplicate_address_detection: true,
             vlan: None,
             rdma_option_kind: tcp_rdma::DEFAULT_KIND,
@@ -82,8 +86,16 @@ impl Config {
 
     /// Returns how the IP host is set up.
     pub(super) fn into_host(self) -> net::Config {
-        let Self { addresses, routes, neighbours, duplicate_address_detection, vlan, .. } = self;
-        let rdma_option_kind = self.rdma_option_kind;
-        net::Config { addresses, routes, neighbours, duplicate_address_detection, vlan, rdma_option_kind }
+        let Self { addresses, routes, neighbours, presence, vlan, rdma_option_kind, .. } = self;
+        let duplicate_address_detection = self.duplicate_address_detection && presence == Presence::Own;
+        net::Config {
+            addresses,
+            routes,
+            neighbours,
+            presence,
+            duplicate_address_detection,
+            vlan,
+            rdma_option_kind,
+        }
     }
 }

@@ -8,6 +8,7 @@ use crate::drops::DropCause;
 use crate::endpoint::{Burst, BurstOutcome, Connection, Outcome, Unreachable};
 use crate::limits;
 use crate::net::Host;
+use crate::net::addresses::Presence;
 use crate::net::between_cores::News;
 use crate::net::flow::FlowKey;
 use crate::net::icmp_errors::IcmpErrorKind;
@@ -351,10 +352,21 @@ impl<D: Device> Core<D> {
         Ok(())
     }
 
+    /// Returns true if `port` is this core's to answer for, where it shares its addresses: one that is
+    /// listened at, or of connections that it opens.
+    fn answers_for(&self, port: u16) -> bool {
+        self.host.presence == Presence::Own
+            || self.ports.contains(port)
+            || self.endpoints.context.listeners.has_port(port)
+    }
+
     /// Returns the RST that answers a segment that belongs to no connection (RFC 9293 §3.5.2, group 1);
     /// `None` if none does.
     pub(super) fn reset_for(&mut self, now: Instant, segment: &Segment) -> Option<Header> {
-        if segment.flags.contains(Flags::RST) || !self.resets.admit(now) {
+        if segment.flags.contains(Flags::RST)
+            || !self.answers_for(segment.flow.destination_port())
+            || !self.resets.admit(now)
+        {
             return None;
         }
         let mut reset = Header { flags: Flags::RST, ..Header::default() };

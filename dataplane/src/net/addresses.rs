@@ -8,6 +8,18 @@ use arrayvec::ArrayVec;
 
 use crate::limits;
 
+/// Whose the addresses of a host are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Presence {
+    /// The host's own: it speaks for them on the link.
+    #[default]
+    Own,
+    /// Those of a station at the same hardware address, the kernel of this machine, which speaks for them.
+    /// The host is silent: it answers no request for its hardware address and no echo, neither probes for an
+    /// address nor announces nor defends one, and sends no RST to a segment of a port that is not its own.
+    Shared,
+}
+
 /// An address and the length of its network's prefix, written `198.18.0.1/24` or `fd00::1/64` (RFC 4632 §3.1,
 /// RFC 4291 §2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

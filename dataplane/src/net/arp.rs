@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::Host;
+use super::addresses::Presence;
 use super::inbound::Inbound;
 use crate::device::{Device, Frame};
 use crate::drops::DropCause;
@@ -42,9 +43,11 @@ impl<D: Device> Host<D> {
             self.counters.drops.count(DropCause::OtherAddress);
             return Ok(inbound);
         }
+        // A shared address is for its other owner to answer for.
+        //
         // A request without a sender address probes whether the target address is free (RFC 5227 §2.1.1). The
         // reply says that it is not.
-        if packet.operation == Operation::Request {
+        if packet.operation == Operation::Request && self.presence == Presence::Own {
             self.send_arp(
                 packet.sender_mac,
                 &arp::Packet {

@@ -217,7 +217,7 @@ fn send_to_each(cores: u64, mut send: impl FnMut(u8) -> bool) -> u64 {
 mod tests {
     use super::*;
     use crate::device::sim::{self, EndConfig, SimDevice};
-    use crate::net::addresses::{Cidr, Routes};
+    use crate::net::addresses::{Cidr, Presence, Routes};
     use crate::net::host::Config;
     use crate::net::neighbours::StaticNeighbour;
     use crate::net::place::Place;
@@ -240,6 +240,7 @@ mod tests {
             neighbours: [StaticNeighbour { address: PEER.into(), mac: MacAddress([4; 6]) }]
                 .into_iter()
                 .collect(),
+            presence: Presence::Own,
             duplicate_address_detection: false,
             vlan: None,
             rdma_option_kind: DEFAULT_KIND,

@@ -4,6 +4,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::Host;
+use super::addresses::Presence;
 use super::own_addresses::Ipv6Addresses;
 use crate::device::Device;
 use crate::drops::DropCause;
@@ -37,9 +38,11 @@ impl<D: Device> Host<D> {
         due.assigned
     }
 
-    /// Sends the host's hardware address to all stations, unsolicited.
+    /// Sends the host's hardware address to all stations, unsolicited. The other owner of a shared address
+    /// does that itself.
     fn announce(&mut self, own: IpAddr) {
         match own {
+            _ if self.presence == Presence::Shared => {}
             IpAddr::V4(own) => self.announce_by_arp(own),
             IpAddr::V6(own) => self.announce_by_advertisement(own),
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
-use super::addresses::{Addresses, Routes};
+use super::addresses::{Addresses, Presence, Routes};
 use super::counters::Counters;
 use super::flow::FlowKey;
 use super::loopback::Loopback;
@@ -41,6 +41,8 @@ pub(crate) struct Config {
     pub routes: Routes,
     /// Neighbours whose hardware address is configured.
     pub neighbours: ArrayVec<StaticNeighbour, { limits::STATIC_NEIGHBOURS_PER_CORE }>,
+    /// Whose the addresses are.
+    pub presence: Presence,
     /// Whether the host probes for other stations that have its IPv6 addresses before it uses them (RFC 4862
     /// §5.4): for one to two seconds after the start. Without it, the host uses the addresses at once.
     pub duplicate_address_detection: bool,
@@ -59,6 +61,7 @@ pub(crate) struct Host<D: Device> {
     pub(crate) rdma_option_kind: u8,
 
     pub(super) own: OwnAddresses,
+    pub(crate) presence: Presence,
     /// Changes with the own addresses.
     pub(super) own_generation: u32,
     /// The replicas that the state of the own addresses is still to be sent to, a bit for each.
@@ -108,8 +111,15 @@ impl<D: Device> Host<D> {
             Box::new(place)
         });
         let is_replica = place.as_ref().is_some_and(|place| place.is_replica());
-        let Config { addresses, routes, neighbours, duplicate_address_detection, vlan, rdma_option_kind } =
-            config;
+        let Config {
+            addresses,
+            routes,
+            neighbours,
+            presence,
+            duplicate_address_detection,
+            vlan,
+            rdma_option_kind,
+        } = config;
         assert!(
             tcp_rdma::is_free_kind(rdma_option_kind),
             "option kind {rdma_option_kind} has another meaning"
@@ -128,6 +138,7 @@ impl<D: Device> Host<D> {
             has_new_states: false,
             paths: Paths::new(),
             own,
+            presence,
             duplicate_address_detection,
             routes,
             neighbours: NeighbourCache::new(&neighbours, &mut secret.random(Purpose::Neighbours), is_replica),

@@ -4,6 +4,7 @@
 use std::net::Ipv6Addr;
 
 use super::Host;
+use super::addresses::Presence;
 use super::icmp_errors;
 use super::inbound::Inbound;
 use super::input::Ingress;
@@ -36,6 +37,10 @@ impl<D: Device> Host<D> {
         let mut frame = self.in_one_piece(frame, packet)?;
         let message = frame.first_mut().get_mut(packet.transport..packet.end).ok_or(DropCause::Malformed)?;
         match icmp::Message::parse(message).map_err(cause)? {
+            // For the other owner of the address.
+            icmp::Message::EchoRequest { .. } if self.presence == Presence::Shared => {
+                Err(DropCause::OtherProtocol)
+            }
             icmp::Message::EchoRequest { .. } if self.is_replica() => self.hand_to_host_core(frame),
             icmp::Message::EchoRequest { .. } => self.reply_to_echo(now, frame, packet),
             message => {
@@ -151,7 +156,9 @@ impl<D: Device> Host<D> {
             Message::NeighborAdvertisement(advertisement) => {
                 self.on_advertisement(now, &advertisement, destination)
             }
-            Message::EchoRequest { .. } if self.own.contains(packet.destination) => {
+            Message::EchoRequest { .. }
+                if self.presence == Presence::Own && self.own.contains(packet.destination) =>
+            {
                 self.check_ingress(packet.ingress, packet.source)?;
                 self.reply_to_echo_v6(now, frame, packet)
             }

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::Host;
+use super::addresses::Presence;
 use super::inbound::Inbound;
 use crate::device::Device;
 use crate::drops::DropCause;
@@ -106,7 +107,11 @@ impl<D: Device> Host<D> {
         self.send_advertisement(&announcement, ipv6::ALL_NODES, ipv6::multicast_mac(ipv6::ALL_NODES));
     }
 
+    /// Sends an advertisement, unless the address is shared: its other owner does.
     fn send_advertisement(&mut self, advertisement: &NeighborAdvertisement, to: Ipv6Addr, mac: MacAddress) {
+        if self.presence == Presence::Shared {
+            return;
+        }
         let mut message = [0; NeighborAdvertisement::MAX_LEN];
         let octets = advertisement.emit(&mut message);
         self.send_discovery(advertisement.target, to, mac, &mut message[..octets]);

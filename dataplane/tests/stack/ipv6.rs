@@ -8,7 +8,7 @@ use crate::common::link::{
     Link, Octets, conflicts, frame, icmpv6_frame, icmpv6_in, ip_packet, ipv6_in, segment, tcp_in,
 };
 use warpline_dataplane::core::Config;
-use warpline_dataplane::net::addresses::Cidr;
+use warpline_dataplane::net::addresses::{Cidr, Presence};
 use warpline_dataplane::ring::{Command, ConnectError, Event};
 use warpline_dataplane::statistics::DropCause;
 use warpline_dataplane::time::SECOND;
@@ -287,6 +287,25 @@ fn connect(link: &Link) {
         tcp: None,
         octets: Box::default(),
     });
+}
+
+/// A shared address is used at once, and what Linux asks of it is for its other owner.
+#[test]
+fn a_shared_address_is_neither_probed_nor_answered_for() {
+    let shared = Config::new(ours().into(), 64, [1, 2]);
+    let mut link = Link::new(Config { presence: Presence::Shared, ..shared }, OUR_MAC);
+    link.pass_ms(3000);
+    for asked in [&taken!("solicitation")[..], taken!("dad_solicitation"), taken!("echo_request")] {
+        link.inject(asked);
+    }
+    link.inject(&advertisement(MacAddress([2, 0, 0, 0, 0, 9]), ours(), ALL_NODES, false, 255));
+    link.nothing();
+    assert_eq!(link.dropped(DropCause::OtherProtocol), 1, "the echo request");
+    assert_eq!(conflicts(&mut link).len(), 1);
+    // From whom it has heard, it has the hardware address.
+    connect(&link);
+    link.settle();
+    assert_eq!(ipv6_in(&link.one()).0.next_header, Protocol::TCP);
 }
 
 /// RFC 4862 §5.4: the address is probed, and assigned a second later if no other host claims it.

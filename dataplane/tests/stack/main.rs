@@ -52,6 +52,7 @@ mod reference;
 mod replicas;
 mod run_to_completion;
 mod sack_work;
+mod shared_addresses;
 mod sources;
 mod stalls;
 #[path = "../stream_oracle/mod.rs"]

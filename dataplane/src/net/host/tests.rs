@@ -29,6 +29,7 @@ fn with_address(address: [u8; 4]) -> Config {
         addresses: [Cidr::new(address.into(), 24)].into_iter().collect(),
         routes: Routes::new(),
         neighbours: ArrayVec::new(),
+        presence: Presence::Own,
         duplicate_address_detection: true,
         vlan: None,
         rdma_option_kind: DEFAULT_KIND,

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::device::sim::{self, EndConfig, SimDevice, SimFrame};
-use crate::net::addresses::{Addresses, Cidr, Routes};
+use crate::net::addresses::{Addresses, Cidr, Presence, Routes};
 use crate::net::flow::FlowKey;
 use crate::net::host::Config;
 use crate::net::inbound::Inbound;
@@ -38,6 +38,7 @@ fn host(device: SimDevice, number: u8, vlan: Option<u16>) -> Host<SimDevice> {
         addresses,
         routes: Routes::new(),
         neighbours: ArrayVec::new(),
+        presence: Presence::Own,
         duplicate_address_detection: false,
         vlan,
         rdma_option_kind: DEFAULT_KIND,
@@ -527,6 +528,7 @@ fn tentative_addresses_have_no_connection() {
             addresses: [2, OTHER].map(|host| Cidr::new(v6(host).into(), 64)).into_iter().collect(),
             routes: Routes::new(),
             neighbours: ArrayVec::new(),
+            presence: Presence::Own,
             duplicate_address_detection: true,
             vlan: None,
             rdma_option_kind: DEFAULT_KIND,
