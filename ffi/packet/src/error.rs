@@ -1,6 +1,7 @@
 //! Why a packet socket cannot be used.
 
 use std::io;
+use std::net::SocketAddr;
 
 /// A packet socket could not be opened or set up.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +61,20 @@ pub enum PacketError {
         instructions: usize,
         /// The most that the kernel takes.
         most: usize,
+    },
+    /// Another socket has the port.
+    #[error("port {} of {} is in use: choose another", .address.port(), .address.ip())]
+    PortInUse {
+        /// The address with the port.
+        address: SocketAddr,
+    },
+    /// There are not so many free ports in a row.
+    #[error("no {count} ports in a row from {least} on are free")]
+    NoPorts {
+        /// Ports asked for.
+        count: u16,
+        /// The least that would do.
+        least: u16,
     },
     /// A system call failed.
     #[error("cannot {step}: {source}")]

@@ -17,8 +17,8 @@
 //!
 //! # The kernel's own stack
 //!
-//! It receives each frame too. An address used through a packet socket should not be an address of the
-//! kernel, or the kernel answers as well.
+//! It receives each frame too, and answers for an address that it has. A program that uses such an address
+//! holds the ports that it uses there ([`PortShadow`]).
 
 #![deny(unreachable_pub)]
 // The crate is a wall around system calls and memory shared with the kernel: this is where the workspace's
@@ -31,6 +31,7 @@ mod offload;
 mod options;
 mod receive;
 mod ring;
+mod shadow;
 mod socket;
 mod transmit;
 
@@ -38,5 +39,6 @@ pub use error::PacketError;
 pub use filter::Filter;
 pub use offload::{Offload, Segmentation};
 pub use receive::{Checksum, Received};
+pub use shadow::{PortShadow, hold_row};
 pub use socket::{Config, FRAME_MAX_OCTETS, Fanout, PacketSocket, Statistics};
 pub use transmit::{Flushed, TransmitSlot};
