@@ -67,7 +67,8 @@ impl Filter {
         let mut others = Program::default();
         others.accept_if(libc::ETH_P_ARP as u32);
         others.finish(NONE);
-        let mut program = vlan_part(vlan.map_or(0, u32::from) & VID_MASK);
+        let mut program = incoming_part();
+        program.0.extend(vlan_part(vlan.map_or(0, u32::from) & VID_MASK).0);
         program.load(LOAD_HALF, ETHER_TYPE);
         // The offset of a conditional jump has 8 bits, that of an unconditional one 32: only the latter leads
         // past a list of addresses.
@@ -78,6 +79,13 @@ impl Filter {
         for part in [others, ipv4, ipv6] {
             program.0.extend(part.0);
         }
+        Self { program: program.0 }
+    }
+
+    /// Returns a filter that accepts all frames but those that this machine sends.
+    pub(crate) fn incoming() -> Self {
+        let mut program = incoming_part();
+        program.finish(ALL_OCTETS);
         Self { program: program.0 }
     }
 
@@ -92,6 +100,16 @@ impl Filter {
     pub(crate) fn program(&self) -> &[sock_filter] {
         &self.program
     }
+}
+
+/// Returns the part that drops the frames that this machine sends: a fanout group of a kernel without
+/// `PACKET_FANOUT_FLAG_IGNORE_OUTGOING` passes them on.
+fn incoming_part() -> Program {
+    let mut part = Program::default();
+    part.load(LOAD_HALF, ancillary(libc::SKF_AD_PKTTYPE));
+    part.skip_unless(u32::from(libc::PACKET_OUTGOING), 1);
+    part.finish(NONE);
+    part
 }
 
 /// Returns the part that drops the frames of all VLANs but `vlan`; 0 is that of frames without a tag.

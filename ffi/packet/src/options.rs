@@ -91,12 +91,3 @@ pub(crate) fn attach(socket: BorrowedFd<'_>, filter: &Filter) -> Result<(), Pack
         Err(PacketError::last("attach the filter, which net.core.optmem_max bounds"))
     }
 }
-
-/// Detaches the filter of `socket`, which has one.
-///
-/// # Errors
-///
-/// That of the kernel.
-pub(crate) fn detach(socket: BorrowedFd<'_>) -> Result<(), PacketError> {
-    set(socket, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0, "detach the filter")
-}

@@ -332,7 +332,8 @@ fn attach_and_bind(
     }
     bind(socket, config.interface, index)?;
     if let Some(fanout) = config.fanout {
-        // In a group, this flag has the effect of PACKET_IGNORE_OUTGOING, which the group ignores.
+        // In a group, this flag has the effect of PACKET_IGNORE_OUTGOING, which the group ignores. Older
+        // kernels ignore the flag, too: there the filter keeps those frames out.
         let mode = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
         let argument = match fanout {
             Fanout::New => (mode | libc::PACKET_FANOUT_FLAG_UNIQUEID) << 16,
@@ -340,10 +341,7 @@ fn attach_and_bind(
         };
         let step = "join the fanout group, whose members are on one interface that is up";
         options::set(socket, SOL_PACKET, libc::PACKET_FANOUT, argument.cast_signed(), step)?;
-        match config.filter {
-            Some(filter) => options::attach(socket, filter)?,
-            None => options::detach(socket)?,
-        }
+        options::attach(socket, config.filter.unwrap_or(&Filter::incoming()))?;
     }
     // Neighbour discovery of IPv6 needs some groups; the filter keeps out the others.
     let all_multicast = libc::packet_mreq {
