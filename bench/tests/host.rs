@@ -313,13 +313,15 @@ fn offloads_that_make_long_packets_are_a_warning() {
     };
     let unsegmented = "warning: the kernel leaves segmentation to 'e3', the other end of the veth pair 'e4': \
                        its packets are longer than the MTU, and are cut and dropped; ethtool -K e3 tso off, \
-                       or af_packet:e4,super_frames=on";
+                       or packet:e4, or af_packet:e4,super_frames=on";
     assert_eq!(warnings("af_packet:e4"), [unsegmented]);
     assert_eq!(warnings("eal:net_af_packet0,iface=e4"), [unsegmented]);
+    assert_eq!(warnings("packet:e4,super_frames=off"), [unsegmented]);
     let none: [&str; 0] = [];
     // Its program has the kernel segment what it sends there.
     assert_eq!(warnings("af_xdp:e4"), none);
-    // Both remedies of the message.
+    // All remedies of the message.
+    assert_eq!(warnings("packet:e4"), none);
     assert_eq!(warnings("af_packet:e4,super_frames=on"), none);
     namespaces.set_offloads("e3 tso off");
     assert_eq!(warnings("af_packet:e4"), none);
