@@ -327,7 +327,7 @@ fn offloads_that_make_long_packets_are_a_warning() {
     assert_eq!(warnings("af_packet:e4"), none);
     namespaces.set_offloads("e4 gro on");
     let joined = "warning: segments that arrive at 'e4' are joined to packets longer than the MTU, which are \
-                  cut and dropped; ethtool -K e4 gro off, or af_packet:e4,super_frames=on";
+                  cut and dropped; ethtool -K e4 gro off, or packet:e4, or af_packet:e4,super_frames=on";
     assert_eq!(warnings("af_packet:e4"), [joined]);
     assert_eq!(warnings("af_packet:e4,super_frames=on"), none);
     // A kernel without an address there connects to nothing.

@@ -34,14 +34,14 @@ const WRONG: &[Wrong] = &[
     usage(
         "write-bw --device teleport",
         "invalid value 'teleport' for '--device <NAME>': device 'teleport': there is no kind 'teleport'; the \
-         kinds are ring, tap:INTERFACE, af_packet:INTERFACE, af_xdp:INTERFACE, memif:PATH, vhost:PATH, \
-         virtio_user:PATH, pci:ADDRESS and eal:PORT",
+         kinds are ring, packet:INTERFACE, tap:INTERFACE, af_packet:INTERFACE, af_xdp:INTERFACE, memif:PATH, \
+         vhost:PATH, virtio_user:PATH, pci:ADDRESS and eal:PORT",
     ),
     failure(
         "WARPLINE_DEVICE=teleport ping",
-        "device 'teleport': there is no kind 'teleport'; the kinds are ring, tap:INTERFACE, \
-         af_packet:INTERFACE, af_xdp:INTERFACE, memif:PATH, vhost:PATH, virtio_user:PATH, pci:ADDRESS and \
-         eal:PORT",
+        "device 'teleport': there is no kind 'teleport'; the kinds are ring, packet:INTERFACE, \
+         tap:INTERFACE, af_packet:INTERFACE, af_xdp:INTERFACE, memif:PATH, vhost:PATH, virtio_user:PATH, \
+         pci:ADDRESS and eal:PORT",
     ),
     usage(
         "write-bw -d af_packet --listen 198.18.0.1",
