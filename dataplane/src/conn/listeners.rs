@@ -156,11 +156,6 @@ impl Listeners {
             .map(|(_, index)| ListenerIndex(index))
     }
 
-    /// Returns true if connections to `port` are accepted, or were and are in the backlog yet.
-    pub(crate) fn has_port(&self, port: u16) -> bool {
-        !self.at_port(port).is_empty()
-    }
-
     /// Returns how TCP behaves on connections of `listener`.
     pub(crate) fn behaviour(&self, listener: ListenerIndex) -> Behaviour {
         self.list[listener.0].tcp

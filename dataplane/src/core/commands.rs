@@ -8,6 +8,7 @@ use crate::device::Device;
 use crate::endpoint::{Endpoints, Outcome, QueuePair};
 use crate::limits;
 use crate::memory::{ProtectionDomainId, RemoveError, STag};
+use crate::net::addresses::Presence;
 use crate::qp::shared::{QpState, SharedQp};
 use crate::ring::{AfterStream, Command, Direction, Event, FullOperation};
 use crate::tcp::CloseReason;
@@ -102,9 +103,17 @@ impl<D: Device> Core<D> {
         self.walks_on = true;
     }
 
+    /// Has the core answer from now on for `port`, unless it is 0, where it shares its addresses.
+    fn answer_for(&mut self, port: u16) {
+        if self.host.presence == Presence::Shared && port != 0 {
+            self.named_ports.insert(port);
+        }
+    }
+
     fn on_command(&mut self, now: Instant, command: Command) {
         match command {
             Command::Listen { address, port, backlog, tcp } => {
+                self.answer_for(port);
                 let behaviour = tcp.unwrap_or(self.behaviour);
                 let at = ListenAddress { address, port };
                 let backlog = self.part_of_backlog(port, backlog);
@@ -114,6 +123,7 @@ impl<D: Device> Core<D> {
                 self.endpoints.context.listeners.unlisten(ListenAddress { address, port });
             }
             Command::Connect { token, local, remote, timeout_ns, tcp, octets } => {
+                self.answer_for(local.map_or(0, |local| local.port()));
                 let request = OpenRequest { token, local, remote, timeout_ns, tcp, octets, ports_tried: 0 };
                 self.go_on_with(now, Unfinished::Connect(request));
             }

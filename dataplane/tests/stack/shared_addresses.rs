@@ -108,6 +108,13 @@ fn segments_without_a_connection_are_refused_at_own_ports_alone() {
     }
     link.inject(&tcp_to(LISTENED, Flags::ACK));
     assert_eq!(answered(&mut link).flags, Flags::RST);
+    // The kernel has been told to leave the port alone: nobody else would answer.
+    link.command(Command::Unlisten { address: None, port: LISTENED });
+    link.settle();
+    link.inject(&tcp_to(LISTENED, Flags::SYN));
+    assert_eq!(answered(&mut link).flags, Flags::RST | Flags::ACK);
+    link.command(Command::Listen { address: None, port: LISTENED, backlog: 4, tcp: None });
+    link.settle();
     link.inject(&tcp_to(LISTENED, Flags::SYN));
     assert_eq!(answered(&mut link).flags, Flags::SYN | Flags::ACK);
 }
