@@ -1,6 +1,6 @@
 //! Parts of the command line that several commands have.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -248,6 +248,7 @@ impl DeviceArguments {
             return if alone { Ok(Ends::Both(device)) } else { Err(BenchError::RingHasBothEnds) };
         }
         let port = self.port.unwrap_or(port);
+        let mut device = self.with_addresses_of_kernel(device, port)?;
         match (&self.listen, &self.peer) {
             (Some(listen), None) => {
                 let local = listen.local(device.addresses(), port)?;
@@ -264,6 +265,19 @@ impl DeviceArguments {
                 Ok(Ends::One(device, End::Connecting(peer)))
             }
             _ => Err(BenchError::WhichEnd(device.to_string())),
+        }
+    }
+
+    /// Returns the name of a device with the addresses that it shares with the kernel, if it is one that
+    /// does: not where it is to listen at another address, which is its own.
+    fn with_addresses_of_kernel(&self, device: DeviceName, port: u16) -> Result<DeviceName, BenchError> {
+        let shared = open::resolved(&device);
+        let Some(listen) = &self.listen else { return Ok(shared?) };
+        let local = listen.local(device.addresses(), port)?.ip();
+        match shared {
+            Ok(shared) if local.is_unspecified() || has(&shared, local) => Ok(shared),
+            Err(error) if local.is_unspecified() => Err(error.into()),
+            _ => Ok(device),
         }
     }
 
@@ -298,6 +312,11 @@ impl DeviceArguments {
         let eal = open::eal(&[device], &beside(&self.eal_arguments(), cpus))?;
         Link::port(eal, device, cpus.len(), capture)
     }
+}
+
+/// Returns true if `address` is one of those of `device`.
+fn has(device: &DeviceName, address: IpAddr) -> bool {
+    device.addresses().iter().any(|own| own.address == address)
 }
 
 /// Returns the EAL's arguments with its own threads kept off `cpus`, unless the arguments place its lcores.

@@ -125,7 +125,7 @@ pub use warpline_dataplane::limits;
 pub use warpline_dataplane::memory::RegionPoolReport as StreamMemory;
 pub use warpline_dataplane::memory::{Access, Binding, FastRegistration, Region, STag};
 pub use warpline_dataplane::mpa::MpaError;
-pub use warpline_dataplane::net::addresses::{Cidr, NotCidr, Route};
+pub use warpline_dataplane::net::addresses::{Cidr, NotCidr, Presence, Route};
 pub use warpline_dataplane::net::neighbours::StaticNeighbour;
 pub use warpline_dataplane::notify::Notify;
 pub use warpline_dataplane::qp::async_event::AsyncEvent;

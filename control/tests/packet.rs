@@ -5,7 +5,7 @@ mod common;
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::{Ipv6Addr, SocketAddr, TcpStream};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Output, id};
@@ -16,7 +16,10 @@ use std::thread;
 use common::poll_thread::{cpu_ticks, in_a_second, sleeps};
 use common::{End, FAR, NEAR, PATIENCE, PORT, exchange, statistics_of_cores, two_cpus};
 use rustix::thread::{CapabilitySet, LinkNameSpaceType, capabilities, move_into_link_name_space};
-use warpline::{ConnectConfig, Device, ListenConfig, Status, TcpListenConfig, open};
+use warpline::{
+    Cidr, ConnectConfig, ConnectError, Device, ListenConfig, ListenError, Presence, Status, TcpListenConfig,
+    open,
+};
 
 /// Network namespaces with a veth pair between them, `near` and `far`; or one with both ends.
 struct Veth {
@@ -255,4 +258,115 @@ fn an_idle_device_sleeps_until_frames_come() {
     let ticks = in_a_second(cpu_ticks);
     assert!(ticks < 20.0, "{ticks} hundredths of a second");
     assert!(device.statistics().is_ok());
+}
+
+/// Two devices share the kernels' addresses at both ends; the kernels answer what is theirs, and connections
+/// of their own go on beside. What is closed or refused is so by the device, and no kernel sends a RST.
+#[test]
+fn devices_and_kernels_share_addresses() {
+    const OCTETS: u32 = 1 << 20;
+    const KERNELS: u16 = 4712;
+    let Some(_turn) = turn() else { return };
+    let veth = Veth::in_two();
+    for (namespace, interface, address) in [(&veth.near, "near", NEAR), (&veth.far, "far", FAR)] {
+        ip(&["-n", namespace, "address", "add", &format!("{address}/24"), "dev", interface]);
+    }
+    let near = opened(&veth.near, "packet:near");
+    let far = opened(&veth.far, "packet:far");
+    assert_eq!(near.config().addresses, [Cidr::new(NEAR.into(), 24)]);
+    assert_eq!(near.config().presence, Presence::Shared);
+    let kernel = within(&veth.far, || TcpListener::bind((FAR, KERNELS)).unwrap());
+    let listener = far.listen(PORT, &ListenConfig::default()).unwrap();
+    let taken = far.listen(KERNELS, &ListenConfig::default()).unwrap_err();
+    assert_eq!(taken, ListenError::PortOfKernel(KERNELS));
+    let taken = within(&veth.far, || TcpListener::bind((FAR, PORT)).unwrap_err());
+    assert_eq!(taken.kind(), std::io::ErrorKind::AddrInUse);
+    let stream = within(&veth.near, || TcpStream::connect((FAR, KERNELS)).unwrap());
+    let (mut accepted, _) = kernel.accept().unwrap();
+    for round in 0..3 {
+        let (one, other) = (End::new(&near), End::new(&far));
+        thread::scope(|scope| {
+            let connecting = scope.spawn(one.connecting(b""));
+            listener.accept(PATIENCE).unwrap().accept(&other.qp, b"").unwrap();
+            connecting.join().unwrap().unwrap();
+        });
+        let octets = pattern(OCTETS as usize);
+        assert!(one.memory.write(0, &octets));
+        one.write(1, &other, OCTETS);
+        assert_eq!(one.completion().status, Status::Success);
+        assert_eq!(other.memory.to_vec(0, octets.len()).unwrap(), octets);
+        let sent = vec![round; 100_000];
+        (&stream).write_all(&sent).unwrap();
+        let mut received = vec![0; sent.len()];
+        accepted.read_exact(&mut received).unwrap();
+        assert_eq!(received, sent);
+        one.qp.disconnect();
+        other.qp.wait_closed(PATIENCE).unwrap();
+        one.qp.wait_closed(PATIENCE).unwrap();
+    }
+    ip(&["netns", "exec", &veth.near, "ping", "-n", "-c", "2", "-i", "0.2", "-W", "60", &FAR.to_string()]);
+    // A port that nobody has is the kernel's to refuse, and the device's one that it listens at no more.
+    let own = near.listen(0, &ListenConfig::default()).unwrap().port();
+    assert!(near.statistics().is_ok(), "the core has heard of it");
+    let refused = within(&veth.far, || TcpStream::connect((NEAR, own)).unwrap_err());
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+    let resets = |namespace| within(namespace, || kernel_counter("OutRsts"));
+    assert_eq!((resets(&veth.near), resets(&veth.far)), (0, 0), "RSTs of the kernels");
+    let refused = End::new(&near);
+    let refused = refused.control().connect((FAR, 4713).into(), &ConnectConfig::default());
+    assert_eq!(refused.unwrap_err(), ConnectError::Refused);
+    assert_eq!(resets(&veth.far), 1, "at a port that nobody has");
+}
+
+/// Several programs on one address have ports of their own each.
+#[test]
+fn devices_share_an_address_among_each_other() {
+    let Some(_turn) = turn() else { return };
+    let veth = Veth::in_two();
+    ip(&["-n", &veth.near, "address", "add", &format!("{NEAR}/24"), "dev", "near"]);
+    let (one, other) = (opened(&veth.near, "packet:near"), opened(&veth.near, "packet:near"));
+    let far = opened(&veth.far, &format!("packet:far,address={FAR}/24"));
+    let first = one.listen(PORT, &ListenConfig::default()).unwrap();
+    let taken = other.listen(PORT, &ListenConfig::default()).unwrap_err();
+    assert_eq!(taken, ListenError::PortOfKernel(PORT));
+    let second = other.listen(0, &ListenConfig::default()).unwrap();
+    for (device, listener) in [(&one, &first), (&other, &second)] {
+        let (from, to) = (End::new(&far), End::new(device));
+        let remote = SocketAddr::from((NEAR, listener.port()));
+        thread::scope(|scope| {
+            let qp = from.control();
+            let connecting = scope.spawn(move || qp.connect(remote, &ConnectConfig::default()));
+            listener.accept(PATIENCE).unwrap().accept(&to.qp, b"").unwrap();
+            connecting.join().unwrap().unwrap();
+        });
+        // And from its own port to another.
+        from.memory.fill(9);
+        from.write(1, &to, 1000);
+        assert_eq!(from.completion().status, Status::Success);
+    }
+    let listener = far.listen(PORT, &ListenConfig::default()).unwrap();
+    for device in [&one, &other] {
+        let (from, to) = (End::new(device), End::new(&far));
+        thread::scope(|scope| {
+            let connecting = scope.spawn(from.connecting(b""));
+            listener.accept(PATIENCE).unwrap().accept(&to.qp, b"").unwrap();
+            connecting.join().unwrap().unwrap();
+        });
+        from.write(1, &to, 1000);
+        assert_eq!(from.completion().status, Status::Success);
+    }
+    let refusal = within(&veth.far, || Device::open(&"packet:far".parse().unwrap()).map(drop).unwrap_err());
+    assert!(refusal.to_string().contains("the kernel has no address on 'far' to share"), "{refusal}");
+    let name = format!("packet:near,address={FAR}/24,presence=shared");
+    let refusal = within(&veth.near, || Device::open(&name.parse().unwrap()).map(drop).unwrap_err());
+    assert!(refusal.to_string().contains("the kernel does not have 198.18.0.2 on 'near'"), "{refusal}");
+}
+
+/// Returns a counter of TCP of the network namespace of this thread.
+fn kernel_counter(name: &str) -> u64 {
+    let text = fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let found = names.split(' ').zip(values.split(' ')).find(|(found, _)| *found == name);
+    found.unwrap().1.parse().unwrap()
 }

@@ -12,6 +12,7 @@ use warpline_dataplane::time::{Instant, SECOND};
 use super::clock::now;
 use crate::engine::Engine;
 use crate::engine::interface::request::Request;
+use crate::host::held_ports::HeldPorts;
 use crate::vocabulary::core_set::CoreSet;
 
 /// How long connections that are being closed may hold up the end of the device.
@@ -73,6 +74,8 @@ pub(super) struct ControlLoop {
     /// By core.
     rings: Vec<Rings>,
     flags: Arc<DeviceFlags>,
+    /// The ports that a device holds which shares the kernel's addresses.
+    held_ports: Option<HeldPorts>,
     /// The cores that were polled when control last looked.
     driven: CoreSet,
     /// When the device ends though connections are being closed; `None` while there are handles.
@@ -86,9 +89,10 @@ impl ControlLoop {
         requests: Receiver<Request>,
         rings: Vec<Rings>,
         flags: Arc<DeviceFlags>,
+        held_ports: Option<HeldPorts>,
     ) -> Self {
         let driven = CoreSet::first(rings.len() as u8);
-        Self { engine, requests, rings, flags, driven, end_at: None }
+        Self { engine, requests, rings, flags, held_ports, driven, end_at: None }
     }
 
     /// Does everything that there is to do now.
@@ -129,8 +133,14 @@ impl ControlLoop {
             match self.requests.try_recv() {
                 Ok(request) => {
                     busy = true;
-                    self.engine.on_request(now(), request);
-                    self.deliver();
+                    let admitted = match &mut self.held_ports {
+                        Some(held) => held.admit(request),
+                        None => Some(request),
+                    };
+                    if let Some(request) = admitted {
+                        self.engine.on_request(now(), request);
+                        self.deliver();
+                    }
                 }
                 Err(TryRecvError::Empty) => return Ok(busy),
                 Err(TryRecvError::Disconnected) => return Err(HandlesGone),

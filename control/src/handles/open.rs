@@ -69,6 +69,7 @@ pub use crate::host::sockets::SocketFault;
 pub use crate::host::survey::{HostFault, HostWarning};
 
 use super::device::Device;
+use crate::host::kernel_addresses::shared;
 use crate::host::survey::{Survey, survey};
 use crate::vocabulary::device::DeviceConfig;
 use crate::vocabulary::device_name::{DeviceKind, DeviceName};
@@ -88,11 +89,13 @@ impl Device {
     ///
     /// [`OpenError`].
     pub fn open(name: &DeviceName) -> Result<Self, OpenError> {
-        Self::open_with(name, name.config(), PollThread::default())
+        let name = resolved(name)?;
+        Self::open_with(&name, name.config(), PollThread::default())
     }
 
-    /// As [`open`](Self::open), with the configuration `config`, of which a device of DPDK takes all but the
-    /// memory, and the CPU of `poll`, unless the name lists CPUs, and its behaviour without work.
+    /// As [`open`](Self::open), of a name that is [`resolved`], with the configuration `config`, of which a
+    /// device of DPDK takes all but the memory, and the CPU of `poll`, unless the name lists CPUs, and its
+    /// behaviour without work.
     ///
     /// # Errors
     ///
@@ -131,6 +134,20 @@ fn open_by_dpdk(name: &DeviceName, config: DeviceConfig, poll: PollThread) -> Re
 #[cfg(not(feature = "dpdk"))]
 fn open_by_dpdk(name: &DeviceName, _: DeviceConfig, _: PollThread) -> Result<Device, OpenError> {
     Err(OpenError::WithoutDpdk(Box::new(name.clone())))
+}
+
+/// Returns the name of `device` with all that is asked of the machine: a packet socket without addresses has
+/// those of the kernel on its interface, with their routes and the interface's MTU, and
+/// [shares](crate::Presence::Shared) them. Any other name is returned as it is.
+///
+/// # Errors
+///
+/// [`OpenError::Host`].
+pub fn resolved(device: &DeviceName) -> Result<DeviceName, OpenError> {
+    if !device.lacks_addresses() {
+        return Ok(device.clone());
+    }
+    shared(device).map_err(|fault| OpenError::Host { name: Box::new(device.clone()), fault })
 }
 
 /// Checks that `device` can work on its interface of the kernel, if it has one. Returns what may still keep

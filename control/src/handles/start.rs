@@ -11,6 +11,7 @@ use warpline_dataplane::core::{Config, Core, Place};
 use warpline_dataplane::device;
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::Claims;
+use warpline_dataplane::net::addresses::Presence;
 use warpline_dataplane::qp::async_event::AsyncEvents;
 use warpline_dataplane::qp::shared::Doorbells;
 use warpline_dataplane::ring::Rings;
@@ -28,6 +29,7 @@ use super::event_fd::EventFd;
 use crate::engine::names::KeyedSequence;
 use crate::engine::placement::Placement;
 use crate::engine::{Engine, EngineConfig};
+use crate::host::held_ports::HeldPorts;
 use crate::vocabulary::device::{DeviceConfig, StartError, check, check_address_space};
 use crate::vocabulary::poll_thread::PollThread;
 
@@ -122,6 +124,7 @@ struct UnstartedControl {
     claims: Option<Arc<Claims>>,
     /// Whether the device takes payload by reference.
     gathers: bool,
+    held_ports: Option<HeldPorts>,
     events: Arc<AsyncEvents>,
     event_fd: Arc<EventFd>,
     /// Keys of the names that control assigns, and of those that handles assign to memory and windows.
@@ -180,8 +183,8 @@ impl UnstartedControl {
 
     /// Returns the loop around an engine, and the parts of a context without a control thread.
     fn into_loop(self, config: &DeviceConfig) -> (ControlLoop, ContextParts) {
-        let Self { waker: control_waker, flags, rings, placement, claims, gathers, events, event_fd, names } =
-            self;
+        let Self { waker: control_waker, flags, rings, placement, claims, gathers, .. } = self;
+        let Self { held_ports, events, event_fd, names, .. } = self;
         let [random, names] = names;
         let cores = placement.cores();
         let engine = Engine::new(EngineConfig {
@@ -195,7 +198,7 @@ impl UnstartedControl {
             random,
         });
         let (requests, receiver) = channel::unbounded();
-        let control = ControlLoop::new(engine, receiver, rings, flags.clone());
+        let control = ControlLoop::new(engine, receiver, rings, flags.clone(), held_ports);
         let config = config.clone();
         let parts = ContextParts {
             requests,
@@ -268,6 +271,12 @@ impl Assembly {
         let mut secret = sequence()?;
         let placement = Placement::new(steering.cloned(), addresses.clone());
         let cores = placement.cores();
+        let own = || addresses.iter().map(|own| own.address).collect();
+        let held_ports = match config.presence {
+            Presence::Own => None,
+            Presence::Shared => Some(HeldPorts::new(own())?),
+        };
+        let ports = held_ports.as_ref().map_or(limits::EPHEMERAL_PORTS, HeldPorts::of_active_opens);
         let event_fd = Arc::new(EventFd::new().map_err(StartError::EventFd)?);
         let control = UnstartedControl {
             waker: Arc::default(),
@@ -276,6 +285,7 @@ impl Assembly {
             placement,
             claims: None,
             gathers: true,
+            held_ports,
             events: Arc::new(AsyncEvents::new(Some(event_fd.clone()))),
             event_fd,
             names: [sequence()?, sequence()?],
@@ -284,11 +294,12 @@ impl Assembly {
             addresses,
             routes,
             neighbours: config.neighbours.iter().copied().collect(),
+            presence: config.presence,
             duplicate_address_detection: config.duplicate_address_detection,
             vlan: config.vlan,
             rdma_option_kind: config.rdma_option_kind,
             window_bytes: config.window_bytes,
-            ports: limits::EPHEMERAL_PORTS,
+            ports,
             tcp: config.tcp,
             holds_stream: true,
             secret: [secret.next(), secret.next()],

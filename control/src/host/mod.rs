@@ -39,7 +39,9 @@
 mod arrivals;
 pub(crate) mod claim;
 pub(crate) mod cpus;
+pub(crate) mod held_ports;
 pub(crate) mod interfaces;
+pub(crate) mod kernel_addresses;
 mod netlink;
 pub(crate) mod offloads;
 pub(crate) mod privileges;

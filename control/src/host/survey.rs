@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use warpline_dataplane::net::addresses::Cidr;
+use warpline_dataplane::net::addresses::{Cidr, Presence};
 
 use super::arrivals::{Arrivals, LongPackets};
 use super::claim::{AddressKey, Claim, Owner, claim};
@@ -63,6 +63,26 @@ pub enum HostFault {
         interface: String,
         /// The address.
         address: Cidr,
+    },
+    /// The device is to share an address of the kernel, which has none on the interface.
+    #[error(
+        "the kernel has no address on '{interface}' to share: give the device one of its own, \
+         packet:{interface},address=198.18.0.2/24, or the interface: ip address add 198.18.0.2/24 dev \
+         {interface}"
+    )]
+    NoKernelAddress {
+        /// The interface.
+        interface: String,
+    },
+    /// The device is to share an address that the kernel does not have on the interface.
+    #[error(
+        "the kernel does not have {address} on '{interface}': without presence=shared it is the device's own"
+    )]
+    NotTheKernels {
+        /// The interface.
+        interface: String,
+        /// The address.
+        address: IpAddr,
     },
     /// Another device has the address on the same interface.
     #[error("{owner} has {address} on '{interface}' already: {}", remedy(.owner))]
@@ -217,6 +237,9 @@ fn check(device: &DeviceName, interfaces: &[Interface]) -> Result<(), HostFault>
     if device.kind() != DeviceKind::Tap {
         check_interface(device, interfaces)?;
     }
+    if device.presence() == Presence::Shared {
+        return check_shared(device, interfaces);
+    }
     // The kernel answers for an address of its own on whichever interface a packet comes.
     let taken = interfaces.iter().find_map(|interface| {
         let is_own = |has: &&Cidr| device.addresses().iter().any(|own| own.address == has.address);
@@ -228,8 +251,22 @@ fn check(device: &DeviceName, interfaces: &[Interface]) -> Result<(), HostFault>
     }
 }
 
+/// Checks that the addresses which `device` shares are the kernel's on its interface.
+fn check_shared(device: &DeviceName, interfaces: &[Interface]) -> Result<(), HostFault> {
+    let interface = interfaces.iter().find(|one| one.name == device.target());
+    let is_there =
+        |own: &&Cidr| interface.is_some_and(|one| one.addresses.iter().any(|has| has.address == own.address));
+    match device.addresses().iter().find(|own| !is_there(own)) {
+        Some(own) => {
+            let interface = device.target().to_owned();
+            Err(HostFault::NotTheKernels { interface, address: own.address })
+        }
+        None => Ok(()),
+    }
+}
+
 /// Checks the interface of a device that does not make it, nor bring it up.
-fn check_interface(device: &DeviceName, interfaces: &[Interface]) -> Result<(), HostFault> {
+pub(super) fn check_interface(device: &DeviceName, interfaces: &[Interface]) -> Result<(), HostFault> {
     let name = || device.target().to_owned();
     let Some(interface) = interfaces.iter().find(|one| one.name == device.target()) else {
         let existing: Vec<&str> = interfaces.iter().map(|one| one.name.as_str()).collect();
@@ -249,6 +286,10 @@ fn check_interface(device: &DeviceName, interfaces: &[Interface]) -> Result<(), 
 
 fn claims(device: &DeviceName, interface: &Interface) -> Result<Vec<Claim>, HostFault> {
     let mut claims = Vec::new();
+    // Shared addresses have any number of devices: the kernel gives each its ports.
+    if device.presence() == Presence::Shared {
+        return Ok(claims);
+    }
     for own in device.addresses() {
         let address = own.address;
         let key = AddressKey { interface: interface.index, vlan: device.vlan(), address };

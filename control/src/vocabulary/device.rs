@@ -5,10 +5,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use warpline_dataplane::core::Config;
+use warpline_dataplane::device::packet::PacketError;
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::Region;
 use warpline_dataplane::net::addresses::{
-    Addresses, Cidr, Route, Routes, is_directed_broadcast, is_host_address, is_network_address,
+    Addresses, Cidr, Presence, Route, Routes, is_directed_broadcast, is_host_address, is_network_address,
 };
 use warpline_dataplane::net::neighbours::StaticNeighbour;
 use warpline_dataplane::tcp::Behaviour;
@@ -73,6 +74,9 @@ pub struct DeviceConfig {
     /// Neighbours whose hardware address is configured: they are not asked for it. At most
     /// [`STATIC_NEIGHBOURS_PER_CORE`](limits::STATIC_NEIGHBOURS_PER_CORE).
     pub neighbours: Vec<StaticNeighbour>,
+    /// Whose the addresses are: with [`Presence::Shared`] those of the kernel of this machine, which answers
+    /// for them; the device holds the ports that it uses against it.
+    pub presence: Presence,
     /// Whether the link is asked for other stations with our IPv6 addresses before these are used (RFC 4862
     /// §5.4), for one to two seconds after the start.
     pub duplicate_address_detection: bool,
@@ -105,6 +109,7 @@ impl DeviceConfig {
             addresses: vec![Cidr::new(address.into(), prefix_bits)],
             routes: Vec::new(),
             neighbours: Vec::new(),
+            presence: Presence::Own,
             duplicate_address_detection: true,
             vlan: None,
             rdma_option_kind: tcp_rdma::DEFAULT_KIND,
@@ -133,6 +138,7 @@ impl DeviceName {
             addresses: self.addresses().to_vec(),
             routes: self.routes().to_vec(),
             vlan: self.vlan(),
+            presence: self.presence(),
             ..usual.with_capacity(self.connections().map_or_else(Capacity::default, Capacity::of))
         }
     }
@@ -142,6 +148,9 @@ impl DeviceName {
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
+    /// The kernel does not leave ports to a device that shares its addresses.
+    #[error(transparent)]
+    Ports(#[from] PacketError),
     /// The address is not that of a host.
     #[error("{0} is not the address of a host: give the device a unicast address of its network")]
     Address(IpAddr),

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use warpline_dataplane::limits;
-use warpline_dataplane::net::addresses::{Cidr, NotCidr, Route};
+use warpline_dataplane::net::addresses::{Cidr, NotCidr, Presence, Route};
 
 use super::cpu_list::{CpuList, NotCpuList};
 
@@ -40,6 +40,10 @@ pub const DEVICE_VARIABLE: &str = "WARPLINE_DEVICE";
 /// | `vlan=NUMBER` | the VLAN of all frames, 1 to 4094 |
 /// | `connections=NUMBER` | room for connections, and as many queue pairs; 65,536 without it |
 /// | `cores=LIST` | the CPUs whose threads poll the device, one core on each: `2-5`, `2+4+7`, or `node0` for all of a NUMA node that the process may use; at most 64. One core without it |
+///
+/// A device of kind `packet` without an address shares those of the kernel on its interface, and has the
+/// kernel's routes and the interface's MTU ([`open::resolved`](crate::open::resolved)); with
+/// `presence=shared` it shares those that its name has.
 ///
 /// [`DeviceKind::options`] lists those that one kind adds. `pci` and `eal` hand every other option to the
 /// driver.
@@ -217,7 +221,7 @@ impl DeviceKind {
     pub const fn options(self) -> Option<&'static [&'static str]> {
         match self {
             Self::Ring => Some(&["super_frames"]),
-            Self::Packet => Some(&["super_frames", "queues"]),
+            Self::Packet => Some(&["presence", "super_frames", "queues"]),
             Self::Tap => Some(&["mac", "queues"]),
             Self::AfPacket => Some(&["framesz", "blocksz", "framecnt", "super_frames", "queues"]),
             Self::AfXdp => Some(&["start_queue", "force_copy", "busy_budget", "queues"]),
@@ -373,6 +377,33 @@ impl DeviceName {
         }
     }
 
+    /// Returns whose the addresses are: those of the kernel of this machine for a packet socket that says so
+    /// (`presence=shared`).
+    pub fn presence(&self) -> Presence {
+        match self.driver_options.iter().find(|(option, _)| option == "presence") {
+            Some((_, value)) if self.kind == DeviceKind::Packet && value == "shared" => Presence::Shared,
+            _ => Presence::Own,
+        }
+    }
+
+    /// Returns true if the addresses of the kernel are to be those of the device: a packet socket whose name
+    /// has none.
+    pub(crate) fn lacks_addresses(&self) -> bool {
+        let is_own = self.driver_options.iter().any(|(option, value)| option == "presence" && value == "own");
+        self.kind == DeviceKind::Packet && self.addresses.is_empty() && !is_own
+    }
+
+    /// Returns this name with addresses that the device shares with the kernel, which has these routes, and
+    /// the MTU `mtu` unless the name says another.
+    pub(crate) fn sharing(&self, addresses: Vec<Cidr>, routes: Vec<Route>, mtu: u16) -> Self {
+        let mut name = Self { addresses, ..self.clone() };
+        name.routes.extend(routes);
+        name.mtu = name.mtu.or(Some(mtu));
+        name.driver_options.retain(|(option, _)| option != "presence");
+        name.driver_options.push(("presence".into(), "shared".into()));
+        name
+    }
+
     /// Returns the VLAN of all frames.
     pub const fn vlan(&self) -> Option<u16> {
         self.vlan
@@ -481,6 +512,9 @@ impl DeviceName {
             return Err(DeviceNameFault::Repeated(option.into()));
         }
         let rule = match (kind.options(), option) {
+            (_, "presence") if kind == DeviceKind::Packet => {
+                (!["own", "shared"].contains(&value)).then_some("it is own or shared")
+            }
             (_, "super_frames") => (!["on", "off"].contains(&value)).then_some("it is on or off"),
             (_, "queues") if kind != DeviceKind::Eal => {
                 (!["one", "each"].contains(&value)).then_some("it is one or each")

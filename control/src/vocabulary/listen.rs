@@ -82,6 +82,17 @@ pub enum ListenError {
     /// [share](ListenConfig::reuse_address) it.
     #[error("port {0} has a listener: choose another, or drop that one")]
     PortInUse(u16),
+    /// A program has the port from the kernel, whose address the device shares.
+    #[error("port {0} is in use in the kernel, whose address this is: choose another")]
+    PortOfKernel(u16),
+    /// The kernel does not leave the port to the device, which shares its address.
+    #[error("the kernel does not leave port {port} to the device: error {errno}")]
+    NotHeld {
+        /// The port; 0 if a free one was asked for.
+        port: u16,
+        /// The error of the kernel (errno(3)).
+        errno: i32,
+    },
     /// The address is none of the device's.
     #[error("{0} is no address of the device: choose one of those it was started with")]
     NoAddress(IpAddr),

@@ -16,12 +16,12 @@
 //! | `vhost`, `virtio_user` | crosses whole, both ways, in buffers of 64 KiB: four for each entry of a queue, 67 MB with 256 entries |
 //! | `pci`, `eal` | the port's TSO (`RTE_ETH_TX_OFFLOAD_TCP_TSO`) and LRO, where it has them; buffers of 9 KB, of which a frame takes several; untested with adapters |
 //! | `af_packet` | received whole, in a ring of 256 frames of 64 KiB and as many buffers as make 64 MiB: what a kernel hands to a veth pair with TSO; not sent |
-//! | `packet` | the kernel's segmentation, and what it has joined, both ways; on unless the name says `super_frames=off` |
+//! | `packet` | the kernel's segmentation, and what it has joined; on unless the name says `super_frames=off` |
 //! | `tap`, `af_xdp`, `memif` | not to be had: only `net_tap` has TSO, in software of its own (`librte_gso`), which knows IPv4 alone, and hands the kernel single segments |
 //!
 //! Elsewhere it is off by default: it takes memory, at MTU 9000 it gains nothing, and what drivers say of it
-//! is not always so. A port is asked for TSO, LRO and scattered receive when it is configured, each only if it
-//! offers it, and a frame to send has no more pieces than the port takes (`nb_seg_max`), a quarter of its
+//! is not always so. A port is asked for TSO, LRO and scattered receive when it is configured, each only if
+//! it offers it, and a frame to send has no more pieces than the port takes (`nb_seg_max`), a quarter of its
 //! queue, or 64. No segment lies in two buffers. A received frame in several buffers takes the general way,
 //! whose pieces end anywhere; one in a single buffer the short one. A core holds back only so many frames as
 //! the buffers suffice for if each is of the largest kind.

@@ -14,7 +14,7 @@ use std::any::Any;
 use std::os::fd::AsFd;
 
 use ::packet::{Checksum, Config, Flushed, Offload, PacketSocket, Received, Segmentation};
-pub use ::packet::{FRAME_MAX_OCTETS, Fanout, Filter, PacketError};
+pub use ::packet::{FRAME_MAX_OCTETS, Fanout, Filter, PacketError, PortShadow, hold_row};
 
 use super::{
     Capabilities, ChecksumRequest, Device, Frame, IpVersion, RxInterrupt, RxTrigger, SUPER_FRAME_MAX_BYTES,

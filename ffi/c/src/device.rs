@@ -93,16 +93,19 @@ unsafe fn device_name(name: *const c_char) -> Result<DeviceName, Failure> {
 }
 
 /// Opens the device `name` and starts a thread that polls it. A name is a kind, what the kind opens, and
-/// options after commas, among them at least one address of the device:
+/// options after commas, such as the addresses of the device:
 /// `"packet:eth1,mtu=9000,address=198.18.0.1/24"`. The kinds are `packet:INTERFACE`, which needs no DPDK,
 /// `tap:INTERFACE`, `af_packet:INTERFACE`, `af_xdp:INTERFACE`, `vhost:PATH`, `virtio_user:PATH`, `memif:PATH`
-/// (same trust domain only), `pci:ADDRESS` and `eal:PORT`, a device in DPDK's notation. Options of all kinds are `address=ADDRESS/PREFIX`,
-/// `gateway=ADDRESS`, `route=NETWORK/PREFIX@GATEWAY`, `mtu=BYTES`, `vlan=NUMBER`, `connections=NUMBER` and
-/// `cores=LIST`, the CPUs that poll the device, one core on each: `2-5`, `2+4+7`, or `node0` for those of a
-/// NUMA node; the CPU of `attr` is ignored then. With several cores the port has a queue for each where it
-/// has so many (`queues=one`: it has one); `vhost` and `virtio_user` have if both ends say `queues=each`. A
-/// null `name` stands for the value of the environment variable `WARPLINE_DEVICE`; `attr` may be null for the
-/// defaults.
+/// (same trust domain only), `pci:ADDRESS` and `eal:PORT`, a device in DPDK's notation. One of kind `packet`
+/// without an address shares those of the kernel on its interface: the kernel answers for them, and other
+/// programs have other ports.
+///
+/// Options of all kinds are `address=ADDRESS/PREFIX`, `gateway=ADDRESS`, `route=NETWORK/PREFIX@GATEWAY`,
+/// `mtu=BYTES`, `vlan=NUMBER`, `connections=NUMBER` and `cores=LIST`, the CPUs that poll the device, one core
+/// on each: `2-5`, `2+4+7`, or `node0` for those of a NUMA node; the CPU of `attr` is ignored then. With
+/// several cores the port has a queue for each where it has so many (`queues=one`: it has one); `vhost` and
+/// `virtio_user` have if both ends say `queues=each`. A null `name` stands for the value of the environment
+/// variable `WARPLINE_DEVICE`; `attr` may be null for the defaults.
 ///
 /// The first call for another kind than `packet` starts DPDK's EAL. If a process opens several devices, the
 /// first of those must be the one of kind `pci` or `virtio_user`, because the EAL must know of these when it
@@ -125,12 +128,16 @@ pub unsafe extern "C" fn warpline_device_open(
     guard(|| {
         // SAFETY: the caller keeps C's contract (crate documentation).
         unsafe {
-            let (name, attr) = (device_name(name)?, extensible(attr)?);
+            let (name, attr) = (resolved(&device_name(name)?)?, extensible(attr)?);
             let (eal, config) = (text(attr.eal)?.unwrap_or_default(), attr.config(&name)?);
             hand_out(device, || start_on_port(&name, eal, config, attr.poll_thread()))?;
         }
         Ok(0)
     })
+}
+
+fn resolved(name: &DeviceName) -> Result<DeviceName, Failure> {
+    open::resolved(name).map_err(|error| not_opened(&error))
 }
 
 fn start_on_port(
@@ -214,7 +221,7 @@ pub unsafe extern "C" fn warpline_device_inspect(
     guard(|| {
         check_room(warnings, room)?;
         // SAFETY: the caller keeps C's contract.
-        let text = inspected(&unsafe { device_name(name)? })?;
+        let text = inspected(&resolved(&unsafe { device_name(name)? })?)?;
         // SAFETY: C's contract, and not null if `room` is not 0.
         Ok(unsafe { write_text(&text, warnings, room) })
     })

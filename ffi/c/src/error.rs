@@ -158,7 +158,10 @@ impl From<CloseError> for Failure {
 impl From<ListenError> for Failure {
     fn from(error: ListenError) -> Self {
         let code = match error {
-            ListenError::PortInUse(_) | ListenError::OtherCore(_) => libc::EADDRINUSE,
+            ListenError::PortInUse(_) | ListenError::PortOfKernel(_) | ListenError::OtherCore(_) => {
+                libc::EADDRINUSE
+            }
+            ListenError::NotHeld { .. } => libc::ENOMEM,
             ListenError::NoCore { .. } | ListenError::NoPortOfCore(_) => libc::EINVAL,
             ListenError::NoAddress(_) => libc::EADDRNOTAVAIL,
             ListenError::TooManyListeners => libc::ENOSPC,

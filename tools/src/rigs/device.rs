@@ -85,26 +85,27 @@ impl DeviceOption {
     pub fn start(&self) -> Result<Started, Failure> {
         let capture = OutputFile::open_some(self.pcap.as_deref()).map_err(Failure::local)?;
         let capture = capture.map(CaptureFile::begin).transpose().map_err(Failure::local)?;
-        let eal = open::eal(&[&self.device], &self.eal).map_err(Failure::local)?;
-        let cpus = open::cpus(&self.device).map_err(Failure::local)?.unwrap_or_default();
+        let name = &open::resolved(&self.device).map_err(Failure::local)?;
+        let eal = open::eal(&[name], &self.eal).map_err(Failure::local)?;
+        let cpus = open::cpus(name).map_err(Failure::local)?.unwrap_or_default();
         let crc = if self.crc.is_on() { CrcPolicy::Always } else { CrcPolicy::OffIfPeerAgrees };
-        let config = DeviceConfig { crc, memory: open::hugepages(eal), ..self.device.config() };
+        let config = DeviceConfig { crc, memory: open::hugepages(eal), ..name.config() };
         let cores = cpus.len();
-        let starting = Starting { name: &self.device, config, cpus, capture };
+        let starting = Starting { name, config, cpus, capture };
         if cores < 2 {
             if self.queue_per_core {
                 return Err(Failure::local(
                     "--queue-per-core is for several cores: name their CPUs, as in cores=0-1",
                 ));
             }
-            let port = open::port(eal, &self.device).map_err(Failure::local)?;
+            let port = open::port(eal, name).map_err(Failure::local)?;
             return starting.on_one_core(port);
         }
         let (opened, adapter) = if self.queue_per_core {
-            let (opened, adapter) = SoftwareAdapter::before(eal, &self.device, cores)?;
+            let (opened, adapter) = SoftwareAdapter::before(eal, name, cores)?;
             (opened, Some(adapter))
         } else {
-            (open::ports(eal, &self.device, cores).map_err(Failure::local)?, None)
+            (open::ports(eal, name, cores).map_err(Failure::local)?, None)
         };
         Ok(Started { adapter, ..starting.on_cores(opened)? })
     }
