@@ -85,6 +85,30 @@ fn what_is_not_said_has_a_default() {
     assert_eq!(name.config().vlan, None);
 }
 
+/// A packet socket without an address has those of the kernel, unless it says that they are its own.
+#[test]
+fn addresses_are_the_devices_own_or_shared() {
+    for (text, presence, lacks) in [
+        ("packet:e", Presence::Own, true),
+        ("packet:e,presence=shared", Presence::Shared, true),
+        ("packet:e,presence=own", Presence::Own, false),
+        ("packet:e,address=198.18.0.1", Presence::Own, false),
+        ("packet:e,address=198.18.0.1,presence=shared", Presence::Shared, false),
+        ("af_packet:e", Presence::Own, false),
+    ] {
+        let name = name(text);
+        assert_eq!((name.presence(), name.lacks_addresses()), (presence, lacks), "{text}");
+    }
+    let addresses = vec!["198.18.0.1/24".parse().unwrap()];
+    let routes = vec![Route::default_by([198, 18, 0, 254].into())];
+    let shared = name("packet:e,vlan=7").sharing(addresses, routes, 9000);
+    let text = "packet:e,address=198.18.0.1/24,gateway=198.18.0.254,mtu=9000,vlan=7,presence=shared";
+    assert_eq!(shared.to_string(), text);
+    assert_eq!(shared, name(text), "as if it had been written so");
+    assert_eq!(shared.config().presence, Presence::Shared);
+    assert_eq!(name("packet:e,mtu=1400").sharing(Vec::new(), Vec::new(), 9000).mtu(), 1400);
+}
+
 /// A packet socket carries super-frames unless its name says otherwise, any other device if it says so.
 #[test]
 fn super_frames_are_said_or_usual() {
@@ -157,7 +181,8 @@ fn a_wrong_name_is_refused_with_what_exists() {
         ("ring,route=10.0.0.0/8", "NETWORK/PREFIX@GATEWAY"),
         ("memif:/x,role=master", "it is server or client"),
         ("vhost:/x,queues=2", "'2' is no value of the option 'queues': it is one or each"),
-        ("packet:e,framecnt=64", "cores, super_frames and queues"),
+        ("packet:e,framecnt=64", "cores, presence, super_frames and queues"),
+        ("packet:e,presence=both", "it is own or shared"),
         ("memif:/x,queues=each", "memif has no option 'queues'"),
         ("pci:01:00.0,queues=4", "'4' is no value of the option 'queues': it is one or each"),
         ("af_packet:e,framesz=many", "'many' is no value of the option 'framesz': it is a number"),
