@@ -29,6 +29,8 @@ pub use frame::PacketFrame;
 const HEADER_OCTETS: usize = 18;
 /// Octets of the two addresses, after which a tag stands.
 const ADDRESSES_OCTETS: usize = 12;
+/// The number of the VLAN in a tag (IEEE 802.1Q).
+const VLAN_ID: u16 = 0x0fff;
 /// Where the checksum lies in a TCP header.
 const TCP_CHECKSUM: u16 = 16;
 
@@ -217,7 +219,10 @@ impl PacketQueue {
             self.flush();
         }
         let before = frames.len();
-        while frames.len() - before < limit && self.socket.has_frames() {
+        for _ in 0..limit {
+            if !self.socket.has_frames() {
+                break;
+            }
             let Some(mut frame) = buffers.allocate() else { break };
             let Some(received) = self.socket.receive() else { break };
             if copy_received(&received, &mut frame).is_none() {
@@ -261,12 +266,12 @@ impl PacketQueue {
     }
 }
 
-/// Copies a frame out of the ring, with its tag, which the kernel keeps beside it. `None` if the frame has no
-/// room for it.
+/// Copies a frame out of the ring, with its tag, which the kernel keeps beside it: a tag of no VLAN, for a
+/// priority alone, is left out. `None` if the frame has no room for it.
 #[inline]
 fn copy_received(received: &Received<'_>, frame: &mut impl Frame) -> Option<()> {
     let octets = received.octets();
-    match received.vlan_tci() {
+    match received.vlan_tci().filter(|tci| tci & VLAN_ID != 0) {
         None => frame.append(octets.len())?.copy_from_slice(octets),
         Some(tci) => {
             let (addresses, rest) = octets.split_at_checked(ADDRESSES_OCTETS)?;
