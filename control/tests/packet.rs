@@ -271,7 +271,8 @@ fn devices_and_kernels_share_addresses() {
     for (namespace, interface, address) in [(&veth.near, "near", NEAR), (&veth.far, "far", FAR)] {
         ip(&["-n", namespace, "address", "add", &format!("{address}/24"), "dev", interface]);
     }
-    let near = opened(&veth.near, "packet:near");
+    let cores = two_cpus().map_or_else(String::new, |cpus| format!(",cores={cpus}"));
+    let near = opened(&veth.near, &format!("packet:near{cores}"));
     let far = opened(&veth.far, "packet:far");
     assert_eq!(near.config().addresses, [Cidr::new(NEAR.into(), 24)]);
     assert_eq!(near.config().presence, Presence::Shared);
