@@ -144,7 +144,7 @@ def idle_cpus(cpus: list[int], patience: float) -> Shares:
 
 def line_of(series: Series, run: Run, repeats: int) -> str:
     """What is printed of a run."""
-    name = f"{run.round}/{repeats}  {series.measurement.name:<28}"
+    name = f"{run.round}/{repeats}  {series.measurement.name:<33}"
     if run.failure:
         return f"{name}  failed: {run.failure}"
     values = run.result.values

@@ -25,7 +25,7 @@ def median_text(summary: Summary) -> str:
 def figures_table(series: list[Series]) -> list[str]:
     """A line for each figure."""
     lines = [
-        f"{'':<30}{'':<34}{'median':>12} {'':<5}{'least':>10}{'greatest':>10}  runs counted",
+        f"{'':<34}{'':<34}{'median':>12} {'':<5}{'least':>10}{'greatest':>10}  runs counted",
     ]
     for one in series:
         for figure in one.figures():
@@ -33,12 +33,12 @@ def figures_table(series: list[Series]) -> list[str]:
             if summary is None or is_minor(figure):
                 continue
             lines.append(
-                f"{one.measurement.name:<30}{figure:<34}{median_text(summary):>12} {unit_of(figure):<5}"
+                f"{one.measurement.name:<34}{figure:<34}{median_text(summary):>12} {unit_of(figure):<5}"
                 f"{summary.least:>10.2f}{summary.most:>10.2f}  {summary.counted} of {summary.runs}"
             )
         for run in one.runs:
             if run.failure:
-                lines.append(f"{one.measurement.name:<30}failed: {run.failure}")
+                lines.append(f"{one.measurement.name:<34}failed: {run.failure}")
     return lines
 
 
