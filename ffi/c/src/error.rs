@@ -97,6 +97,7 @@ impl From<StartError> for Failure {
             | StartError::EventFd(_)
             | StartError::ControlThread(_)
             | StartError::PollThread(_) => libc::ENOMEM,
+            StartError::Ports(_) => libc::EADDRINUSE,
             _ => libc::EINVAL,
         };
         Self::of(code, &error)
