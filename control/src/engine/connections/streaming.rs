@@ -52,6 +52,8 @@ pub(super) fn attach(
     before.dequeue_pending();
     let doorbells = cx.queue_pairs.doorbells().of(cx.id.core()).clone();
     let stream = Arc::new(SharedByteStream::new(cx.id.slot(), doorbells, config));
+    // The application may ask before the core has the stream.
+    stream.set_rdma_option(before.rdma_option);
     cx.command(Command::AttachByteStream { connection: cx.id, stream: stream.clone() });
     cx.out.reply(reply, Ok(stream.clone()));
     Phase::Bytes(stream)

@@ -33,8 +33,7 @@ impl ByteStreamHandle {
         let _ = self.context.send(Request::Stream(StreamRequest::Abort { connection: self.connection }));
     }
 
-    /// Returns true if the ends have agreed on the TCP RDMA option. Known once the core has the stream, which
-    /// is before its first byte is read.
+    /// Returns true if the ends have agreed on the TCP RDMA option.
     pub fn has_rdma_option(&self) -> bool {
         self.shared.has_rdma_option()
     }
