@@ -2,12 +2,13 @@
 //!
 //! The device opens connections from ports of its own, some in a row, which it holds from its start. A port
 //! that is listened at, and one that an active open names, is held from then on until the device ends: the
-//! connections of a listener outlast it.
+//! connections of a listener outlast it. A listener that asks for any free port gets one that an earlier such
+//! listener has left, if there is one: listeners that come and go hold no more ports than are open at once.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
+use rustix::io::Errno;
 use warpline_dataplane::device::packet::{PacketError, PortShadow, hold_row};
 use warpline_dataplane::ring::ListenAddress;
 
@@ -17,10 +18,12 @@ use crate::vocabulary::listen::ListenError;
 
 /// Ports of active opens, each of which has connections to any number of peers.
 const OWN_PORTS: u16 = 64;
-/// Where they are looked for: above those that Linux gives away unless it is told otherwise.
+/// Where they are looked for: above those that Linux gives away by default (`ip_local_port_range`).
 const FIRST_PORT: u16 = 61_000;
 /// How often a free port is looked for that is free at all addresses.
 const ATTEMPTS: usize = 16;
+/// Ports that are held at most beside those of active opens, each with a file descriptor.
+const HELD_MAX: usize = 256;
 
 /// The ports that a device holds.
 pub(crate) struct HeldPorts {
@@ -28,6 +31,10 @@ pub(crate) struct HeldPorts {
     first: u16,
     _own: Vec<PortShadow>,
     held: HashMap<SocketAddr, PortShadow>,
+    /// Addresses of listeners that had asked for any free port, and are gone.
+    left: Vec<ListenAddress>,
+    /// Those that are not.
+    chosen: Vec<ListenAddress>,
 }
 
 impl HeldPorts {
@@ -38,7 +45,7 @@ impl HeldPorts {
     /// [`PacketError`].
     pub(crate) fn new(addresses: Vec<IpAddr>) -> Result<Self, PacketError> {
         let (first, own) = hold_row(&addresses, OWN_PORTS, FIRST_PORT)?;
-        Ok(Self { addresses, first, _own: own, held: HashMap::new() })
+        Ok(Self { addresses, first, _own: own, held: HashMap::new(), left: Vec::new(), chosen: Vec::new() })
     }
 
     /// Returns the first and the last port of active opens.
@@ -78,6 +85,12 @@ impl HeldPorts {
                 reply.send(Err(ConnectError::NoPort));
                 None
             }
+            Request::Unlisten { at } => {
+                if let Some(place) = self.chosen.iter().position(|chosen| *chosen == at) {
+                    self.left.push(self.chosen.swap_remove(place));
+                }
+                Some(Request::Unlisten { at })
+            }
             other => Some(other),
         }
     }
@@ -86,7 +99,13 @@ impl HeldPorts {
     fn hold_listener(&mut self, at: ListenAddress) -> Result<ListenAddress, ListenError> {
         let ListenAddress { address, port } = at;
         if port != 0 {
-            self.hold(at).map_err(|error| refused(port, &error))?;
+            self.hold(at)?;
+            self.left.retain(|left| left.port != port);
+            return Ok(at);
+        }
+        if let Some(place) = self.left.iter().position(|left| left.address == address) {
+            let at = self.left.swap_remove(place);
+            self.chosen.push(at);
             return Ok(at);
         }
         let some = self.addresses.iter().copied().find(|own| at.scope(*own).is_some());
@@ -94,38 +113,52 @@ impl HeldPorts {
             some.ok_or_else(|| ListenError::NoAddress(address.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED))))?;
         let mut failed = ListenError::PortInUse(0);
         for _ in 0..ATTEMPTS {
-            let shadow = PortShadow::hold((some, 0).into()).map_err(|error| refused(0, &error))?;
+            let shadow = self.held_by_kernel((some, 0).into())?;
             let at = ListenAddress { port: shadow.address().port(), address };
             self.held.insert(shadow.address(), shadow);
             match self.hold(at) {
-                Ok(()) => return Ok(at),
-                Err(error) => failed = refused(at.port, &error),
+                Ok(()) => {
+                    self.chosen.push(at);
+                    return Ok(at);
+                }
+                Err(error) => failed = error,
             }
+            self.held.remove(&SocketAddr::new(some, at.port));
         }
         Err(failed)
     }
 
     /// Holds the port that an active open names, if it names one.
-    fn hold_local(&mut self, local: Option<SocketAddr>) -> Result<(), PacketError> {
+    fn hold_local(&mut self, local: Option<SocketAddr>) -> Result<(), ListenError> {
         let Some(local) = local.filter(|local| local.port() != 0) else { return Ok(()) };
         let address = local.ip().to_canonical();
         let everywhere = address == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
         self.hold(ListenAddress { address: (!everywhere).then_some(address), port: local.port() })
     }
 
-    /// Holds a port at each address of `at`.
-    fn hold(&mut self, at: ListenAddress) -> Result<(), PacketError> {
+    /// Holds a port at each address of `at`, or at none.
+    fn hold(&mut self, at: ListenAddress) -> Result<(), ListenError> {
         let (first, last) = self.of_active_opens();
         if (first..=last).contains(&at.port) {
             return Ok(());
         }
+        let mut new = Vec::new();
         for address in self.addresses.iter().filter(|own| at.scope(**own).is_some()) {
             let address = SocketAddr::new(*address, at.port);
-            if let Entry::Vacant(place) = self.held.entry(address) {
-                place.insert(PortShadow::hold(address)?);
+            if !self.held.contains_key(&address) {
+                new.push(self.held_by_kernel(address)?);
             }
         }
+        self.held.extend(new.into_iter().map(|shadow| (shadow.address(), shadow)));
         Ok(())
+    }
+
+    /// Has the kernel leave the port of `address` to the device, for port 0 a free one.
+    fn held_by_kernel(&self, address: SocketAddr) -> Result<PortShadow, ListenError> {
+        if self.held.len() >= HELD_MAX {
+            return Err(ListenError::NotHeld { port: address.port(), errno: Errno::MFILE.raw_os_error() });
+        }
+        PortShadow::hold(address).map_err(|error| refused(address.port(), &error))
     }
 }
 
@@ -137,5 +170,61 @@ fn refused(port: u16, error: &PacketError) -> ListenError {
             ListenError::NotHeld { port, errno: source.raw_os_error().unwrap_or_default() }
         }
         _ => ListenError::NotHeld { port, errno: 0 },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    fn any_port() -> ListenAddress {
+        ListenAddress { address: Some(LOOPBACK), port: 0 }
+    }
+
+    fn end(ports: &mut HeldPorts, at: ListenAddress) {
+        assert!(matches!(ports.admit(Request::Unlisten { at }), Some(Request::Unlisten { .. })));
+    }
+
+    /// Ports that listeners have chosen and left are chosen again; those asked for by number are not.
+    #[test]
+    fn a_port_that_was_left_is_given_away_again() {
+        let mut ports = HeldPorts::new(vec![LOOPBACK]).unwrap();
+        let (first, second) =
+            (ports.hold_listener(any_port()).unwrap(), ports.hold_listener(any_port()).unwrap());
+        assert_ne!(first.port, second.port);
+        for _ in 0..10 {
+            end(&mut ports, first);
+            assert_eq!(ports.hold_listener(any_port()).unwrap(), first);
+        }
+        // Who asks for it by number has it for good.
+        end(&mut ports, second);
+        assert_eq!(ports.hold_listener(second).unwrap(), second);
+        end(&mut ports, second);
+        let third = ports.hold_listener(any_port()).unwrap();
+        assert!(third.port != first.port && third.port != second.port);
+        // The kernel gives none of them to others.
+        for at in [first, second, third] {
+            assert!(TcpListener::bind((LOOPBACK, at.port)).is_err(), "{at:?}");
+        }
+    }
+
+    /// A port that the kernel has given away is refused, and nothing is held for it; so is one port too many.
+    #[test]
+    fn ports_end() {
+        let mut ports = HeldPorts::new(vec![LOOPBACK]).unwrap();
+        let taken = TcpListener::bind((LOOPBACK, 0)).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let refused = ports.hold_listener(ListenAddress { address: Some(LOOPBACK), port });
+        assert_eq!(refused, Err(ListenError::PortOfKernel(port)));
+        assert!(ports.held.is_empty());
+        for _ in 0..HELD_MAX {
+            ports.hold_listener(any_port()).unwrap();
+        }
+        let full = ListenError::NotHeld { port: 0, errno: Errno::MFILE.raw_os_error() };
+        assert_eq!(ports.hold_listener(any_port()), Err(full));
     }
 }
