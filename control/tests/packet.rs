@@ -202,7 +202,7 @@ fn echo_of(octets: &[u8]) -> Vec<u8> {
     back
 }
 
-/// What keeps a device from opening is told with its remedy.
+/// A refusal to open says why, and what to do.
 #[test]
 fn a_refusal_names_its_remedy() {
     let Some(_turn) = turn() else { return };

@@ -16,7 +16,7 @@ use crate::time::Instant;
 /// A set of ports.
 #[derive(Debug, Default)]
 pub(crate) struct PortSet {
-    /// A bit for each port, as far as there are some.
+    /// A bit for each port, up to the highest in the set.
     words: Vec<u64>,
 }
 

@@ -13,7 +13,7 @@ mod frame;
 use std::any::Any;
 use std::os::fd::AsFd;
 
-use ::packet::{Checksum, Config, Flushed, Offload, PacketSocket, Received, Segmentation};
+use ::packet::{Checksum, Config, Flushed, Offload, PacketSocket, Segmentation};
 pub use ::packet::{FRAME_MAX_OCTETS, Fanout, Filter, PacketError, PortShadow, hold_row};
 
 use super::{
@@ -68,7 +68,7 @@ pub struct TransmitRequest {
 }
 
 impl TransmitRequest {
-    /// Returns what the kernel is told.
+    /// Returns the request as the kernel takes it.
     fn offload(&self) -> Offload {
         let ChecksumRequest { ip, l2_octets, l3_octets, l4_octets, .. } = self.headers;
         let checksum_start = u16::from(l2_octets) + u16::from(l3_octets);
@@ -225,7 +225,7 @@ impl PacketQueue {
             }
             let Some(mut frame) = buffers.allocate() else { break };
             let Some(received) = self.socket.receive() else { break };
-            if copy_received(&received, &mut frame).is_none() {
+            if copy_received(received.octets(), received.vlan_tci(), &mut frame).is_none() {
                 continue;
             }
             if received.checksum() != Checksum::Unknown {
@@ -269,9 +269,8 @@ impl PacketQueue {
 /// Copies a frame out of the ring, with its tag, which the kernel keeps beside it: a tag of no VLAN, for a
 /// priority alone, is left out. `None` if the frame has no room for it.
 #[inline]
-fn copy_received(received: &Received<'_>, frame: &mut impl Frame) -> Option<()> {
-    let octets = received.octets();
-    match received.vlan_tci().filter(|tci| tci & VLAN_ID != 0) {
+fn copy_received(octets: &[u8], vlan_tci: Option<u16>, frame: &mut impl Frame) -> Option<()> {
+    match vlan_tci.filter(|tci| tci & VLAN_ID != 0) {
         None => frame.append(octets.len())?.copy_from_slice(octets),
         Some(tci) => {
             let (addresses, rest) = octets.split_at_checked(ADDRESSES_OCTETS)?;
@@ -442,6 +441,26 @@ mod tests {
         assert_eq!(room[50..52], [0xff, 0xf0]);
         let offload = request.unwrap().offload();
         assert_eq!((offload.checksum_start, offload.segmentation), (54, None));
+    }
+
+    /// A tag goes back to where the kernel has taken it from, unless it names no VLAN.
+    #[test]
+    fn tags_are_put_back() {
+        let received: Vec<u8> = (0..60).collect();
+        for (tci, expected) in [(None, 60), (Some(0xe000), 60), (Some(0), 60), (Some(0xe007), 64)] {
+            let mut buffers = FrameBuffers::new(1, 64);
+            let mut frame = buffers.allocate().unwrap();
+            assert_eq!(copy_received(&received, tci, &mut frame), Some(()));
+            let octets = frame.piece(0).unwrap();
+            assert_eq!((octets.len(), &octets[..12]), (expected, &received[..12]), "{tci:?}");
+            assert_eq!(octets[octets.len() - 48..], received[12..]);
+            assert!(expected == 60 || octets[12..16] == [0x81, 0, 0xe0, 7]);
+        }
+        // What fits no buffer, or has no addresses, is no frame.
+        let mut buffers = FrameBuffers::new(1, 63);
+        let mut frame = buffers.allocate().unwrap();
+        assert_eq!(copy_received(&received, Some(7), &mut frame), None);
+        assert_eq!(copy_received(&received[..11], Some(7), &mut frame), None);
     }
 
     /// A device without super-frames offers none, and both leave checksums to the kernel.

@@ -81,7 +81,7 @@ fn what_is_asked_of_the_station_is_left_to_its_kernel() {
     link.inject(&from_peer(Protocol::ICMP, &echo));
     link.nothing();
     assert_eq!(link.dropped(DropCause::OtherProtocol), 1);
-    // Another station with the address is told, and not contradicted.
+    // Another station with the address is reported, and not contradicted.
     link.inject(&who_has(ours(), PEER_MAC));
     link.nothing();
     assert_eq!(conflicts(&mut link), [(ours().into(), PEER_MAC, false)]);
