@@ -14,7 +14,7 @@ SUFFIXES = {".rs", ".py", ".script", ".sh", ".c", ".h", ".toml"}
 SKIPPED_FOLDERS = {"target", ".git", "__pycache__"}
 SKIPPED_PATHS = ("scripts/compliance", "scripts/requirement_trace", "scripts/tests")
 # The packages whose src folders are what users get. Benchmarks, fuzz targets and examples are not.
-PRODUCTION = ("dataplane", "control", "ffi/c", "ffi/dpdk", "ffi/dpdk-sys", "ffi/packet")
+PRODUCTION = ("dataplane", "control", "ffi/c", "ffi/dpdk", "ffi/dpdk-sys", "ffi/packet", "ffi/verbs")
 # Tests of what judges the tests: an oracle or a script language that is right proves nothing about warpline.
 HARNESS = (
     "dataplane/tests/reference",

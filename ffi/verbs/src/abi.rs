@@ -1,0 +1,16 @@
+//! The structures and numbers that programs were compiled with: those of rdma-core's headers. A build checks
+//! the size and the offsets of each.
+
+#![allow(
+    missing_docs,
+    non_camel_case_types,
+    non_snake_case,
+    non_upper_case_globals,
+    unreachable_pub,
+    unused_qualifications,
+    dead_code,
+    clippy::all,
+    clippy::pedantic
+)]
+
+include!(concat!(env!("OUT_DIR"), "/abi.rs"));

@@ -1,0 +1,168 @@
+//! The one adapter of the process: a device of warpline, which starts when it is first needed.
+//!
+//! A program that only lists devices, or that forks before it uses RDMA, has no thread and no socket of it.
+
+use std::ffi::c_char;
+use std::fs;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use warpline::{Device, DeviceName, Keepalive, QpConfig, RnrPolicy};
+
+use crate::abi::{IBV_NODE_RNIC, IBV_TRANSPORT_IWARP, ibv_device};
+use crate::config;
+use crate::errno::{Errno, explain};
+use crate::events;
+use crate::object::zeroed;
+use crate::registry::Registry;
+use crate::running::Running;
+
+/// The name by which programs see the adapter.
+const NAME: &str = "warpline0";
+
+/// How long a message of the peer waits for a receive: as long as verbs' `rnr_retry` of 7, "infinite", lasts
+/// on adapters in practice.
+const RECEIVE_WAIT: Duration = Duration::from_mins(1);
+/// Silence after which a peer is asked whether it is there, and between the questions: the kernel of a peer
+/// whose process was killed answers the first with a reset.
+const PROBE_IDLE_MS: u32 = 500;
+const PROBE_INTERVAL_MS: u32 = 5000;
+const PROBES: u8 = 6;
+/// How long the end of the process waits for connections to close.
+const EXIT_WAIT: Duration = Duration::from_millis(500);
+
+/// The adapter: configured, and started once it is needed.
+pub(crate) struct Adapter {
+    name: DeviceName,
+    /// What programs hold for it, for as long as the process lives.
+    public: NonNull<ibv_device>,
+    running: Mutex<Option<Arc<Running>>>,
+}
+
+// SAFETY: the structure behind the pointer does not change, and is never freed.
+unsafe impl Send for Adapter {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Adapter {}
+
+/// Returns the adapter; `None` if no device is configured, or not as it must be, which is said once.
+pub(crate) fn adapter() -> Option<&'static Adapter> {
+    static ADAPTER: OnceLock<Option<Adapter>> = OnceLock::new();
+    static SAID: Once = Once::new();
+    let make = || match config::device() {
+        Ok(name) => name.map(|name| Adapter { name, public: structure(), running: Mutex::default() }),
+        Err(words) => {
+            explain(&SAID, &words);
+            None
+        }
+    };
+    ADAPTER.get_or_init(make).as_ref()
+}
+
+/// Returns the device, which is started if it does not run yet.
+///
+/// # Errors
+///
+/// [`Errno::NO_DEVICE`] if none is configured, or as it fails to open, which is said once.
+pub(crate) fn running() -> Result<Arc<Running>, Errno> {
+    adapter().ok_or(Errno::NO_DEVICE)?.start()
+}
+
+/// Returns the device if it runs.
+pub(crate) fn started() -> Option<Arc<Running>> {
+    adapter()?.lock().clone()
+}
+
+impl Adapter {
+    /// Returns the program's pointer.
+    pub(crate) const fn public(&self) -> *mut ibv_device {
+        self.public.as_ptr()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Running>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn start(&self) -> Result<Arc<Running>, Errno> {
+        static SAID: Once = Once::new();
+        let mut place = self.lock();
+        if let Some(running) = &*place {
+            return Ok(running.clone());
+        }
+        let device = Device::open(&self.name).map_err(|error| {
+            explain(&SAID, &error.to_string());
+            Errno::from(&error)
+        })?;
+        let ids = warpline::cm::EventChannel::new([device.clone()])?;
+        let running = Arc::new(Running { device, ids, registry: Registry::default() });
+        events::start(&running)?;
+        *place = Some(running.clone());
+        // SAFETY: the function takes nothing, and does not unwind.
+        unsafe { libc::atexit(at_exit) };
+        Ok(running)
+    }
+
+    /// Returns a property of the kernel's interface, as /sys/class/net has it.
+    pub(crate) fn of_interface(&self, property: &str) -> Option<String> {
+        let interface = self.name.target();
+        let text = fs::read_to_string(format!("/sys/class/net/{interface}/{property}")).ok()?;
+        Some(text.trim().to_owned())
+    }
+
+    /// Returns the hardware address of the interface; zero if it has none.
+    pub(crate) fn mac(&self) -> [u8; 6] {
+        let text = self.of_interface("address").unwrap_or_default();
+        let mut mac = [0; 6];
+        for (octet, hex) in mac.iter_mut().zip(text.split(':')) {
+            *octet = u8::from_str_radix(hex, 16).unwrap_or_default();
+        }
+        mac
+    }
+}
+
+/// A device, with room behind it: the libraries of some adapters look there whether it is one of theirs, and
+/// find zeros.
+#[repr(C)]
+struct Padded {
+    public: ibv_device,
+    behind: [usize; 64],
+}
+
+/// Makes the structure of the only device. It stays until the process ends.
+fn structure() -> NonNull<ibv_device> {
+    // SAFETY: a structure of C's, of pointers, numbers and arrays of characters.
+    let mut padded: Padded = unsafe { zeroed() };
+    let public = &mut padded.public;
+    public.node_type = IBV_NODE_RNIC;
+    public.transport_type = IBV_TRANSPORT_IWARP;
+    for name in [&mut public.name, &mut public.dev_name] {
+        for (target, octet) in name.iter_mut().zip(NAME.bytes()) {
+            *target = octet as c_char;
+        }
+    }
+    NonNull::from(Box::leak(Box::new(padded))).cast()
+}
+
+/// Returns how every queue pair is made, but for its depths.
+pub(crate) fn queue_pair_config() -> QpConfig {
+    let probes = Keepalive { idle_ms: PROBE_IDLE_MS, interval_ms: PROBE_INTERVAL_MS, probes: PROBES };
+    QpConfig {
+        rnr: RnrPolicy::Wait { timeout: RECEIVE_WAIT },
+        keepalive: Some(probes),
+        ..QpConfig::default()
+    }
+}
+
+/// Closes what the program has left open, as the kernel closes the sockets of a process: peers learn of its
+/// end. Acknowledgements that are on their way arrive.
+extern "C" fn at_exit() {
+    let Some(running) = started() else { return };
+    let _ = crate::errno::guarded(|| {
+        running.registry.disconnect_all();
+        let start = Instant::now();
+        while start.elapsed() < EXIT_WAIT && running.device.usage()?.connections > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    });
+}

@@ -1,0 +1,37 @@
+//! libibverbs and librdmacm on warpline, for programs that were written and compiled for them.
+//!
+//! A program that is started with this library in front (`warpline-run`, which sets `LD_PRELOAD`) finds its
+//! functions here instead of those of rdma-core, and an RDMA device that is warpline: iWARP over a network
+//! interface, in the program's own process. No adapter and no kernel module take part.
+//!
+//! - `abi`: the structures and numbers of rdma-core's headers.
+//! - `object`: what programs hold, with ours around it.
+//! - `adapter`: the only device, which starts when it is needed. `config` says which; `running` is what
+//!   it is then.
+//! - `verbs`, `cm`: the functions of the two libraries, by what they are about.
+//! - `events` brings what happens to the descriptors of the program, which are `tokens`; `registry` knows
+//!   whose it is, and `acks` what the program has not acknowledged.
+//!
+//! The contract of the ABI, on which the `unsafe` blocks here rely: a pointer is null where that is allowed,
+//! or to what the manual pages say; an object is not destroyed while a call uses it.
+
+#![deny(unreachable_pub)]
+// The crate is a wall before C: this is where the workspace's unsafe code belongs.
+#![allow(unsafe_code)]
+// One contract serves all functions: it stands above.
+#![allow(clippy::missing_safety_doc)]
+// C's numbers have a sign where Rust's have none, and the reverse; every cast is between such a pair.
+#![allow(clippy::cast_possible_wrap)]
+
+mod abi;
+mod acks;
+mod adapter;
+mod cm;
+pub mod config;
+mod errno;
+mod events;
+mod object;
+mod registry;
+mod running;
+mod tokens;
+mod verbs;

@@ -1,0 +1,46 @@
+//! Programs' objects by the numbers that the device knows them by, for its events.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use warpline::cm::{EventKind, IdNumber};
+use warpline::{CqNumber, QpNumber, SharedQueuePair, SrqNumber};
+
+/// An object that asynchronous events are about.
+pub(crate) trait Reports: Send + Sync {
+    /// Brings an event of this number (`enum ibv_event_type`) to the program.
+    fn report(&self, kind: u32);
+}
+
+/// An id that events of the connection manager are about.
+pub(crate) trait ReportsConnections: Send + Sync {
+    /// Brings an event to the program.
+    fn report(self: Arc<Self>, kind: EventKind);
+}
+
+/// Objects by number. What is destroyed is removed first, so no event reaches it.
+#[derive(Default)]
+pub(crate) struct Registry(Mutex<Objects>);
+
+/// The objects.
+#[derive(Default)]
+pub(crate) struct Objects {
+    pub(crate) ids: HashMap<IdNumber, Arc<dyn ReportsConnections>>,
+    pub(crate) queue_pairs: HashMap<QpNumber, (SharedQueuePair, Arc<dyn Reports>)>,
+    pub(crate) completion_queues: HashMap<CqNumber, Arc<dyn Reports>>,
+    pub(crate) receive_queues: HashMap<SrqNumber, Arc<dyn Reports>>,
+    pub(crate) contexts: Vec<Arc<dyn Reports>>,
+}
+
+impl Registry {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Objects> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes all connections.
+    pub(crate) fn disconnect_all(&self) {
+        for (queue_pair, _) in self.lock().queue_pairs.values() {
+            queue_pair.disconnect();
+        }
+    }
+}

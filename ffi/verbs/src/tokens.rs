@@ -1,0 +1,83 @@
+//! File descriptors that are readable once for each event, for programs to poll and to read behind calls.
+
+use std::ffi::c_int;
+use std::io::IoSliceMut;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::ReadWriteFlags;
+
+use crate::errno::Errno;
+
+/// A count of events: each read takes one. The program decides whether reading waits (`O_NONBLOCK`).
+#[derive(Debug)]
+pub(crate) struct Tokens(OwnedFd);
+
+impl Tokens {
+    pub(crate) fn new() -> Result<Self, Errno> {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE);
+        Ok(Self(fd.map_err(|error| Errno::from(std::io::Error::from(error)))?))
+    }
+
+    /// Adds one.
+    pub(crate) fn add(&self) {
+        // It fails only when 2^64 - 2 wait.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    /// Takes one without waiting, for an event that is withdrawn; false if a reader has it.
+    pub(crate) fn take_back(&self) -> bool {
+        /// Reads from where the descriptor stands: it has no positions.
+        const NO_OFFSET: u64 = u64::MAX;
+        let mut value = [0; 8];
+        let target = &mut [IoSliceMut::new(&mut value)];
+        rustix::io::preadv2(&self.0, target, NO_OFFSET, ReadWriteFlags::NOWAIT).is_ok()
+    }
+
+    /// Waits for one, and takes it, whether or not the program has made the descriptor non-blocking. No
+    /// thread is cancelled in here.
+    pub(crate) fn wait(&self) {
+        while !self.take_back() {
+            // A signal, or no memory for the moment: look again.
+            let _ = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], None);
+        }
+    }
+
+    pub(crate) fn fd(&self) -> c_int {
+        self.0.as_raw_fd()
+    }
+}
+
+/// Takes one from the descriptor; waits for it unless the program has made it non-blocking. Returns false,
+/// with `errno`, if there is none or a signal came.
+///
+/// A thread may be cancelled in here (pthread_cancel(3)), as rping's are: it is unwound through this call and
+/// those above it, which therefore have nothing to drop.
+///
+/// # Safety
+///
+/// `fd` is that of [`Tokens`] which are there until this returns.
+pub(crate) unsafe extern "C-unwind" fn wait(fd: c_int) -> bool {
+    unsafe extern "C-unwind" {
+        fn read(fd: c_int, buffer: *mut u64, count: usize) -> isize;
+    }
+    let mut value = 0;
+    // SAFETY: eight octets are read into a variable of eight.
+    unsafe { read(fd, &raw mut value, size_of::<u64>()) == size_of::<u64>() as isize }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_token_is_taken_once() {
+        let tokens = Tokens::new().unwrap();
+        assert!(!tokens.take_back());
+        tokens.add();
+        tokens.add();
+        // SAFETY: the tokens are there.
+        assert!(unsafe { wait(tokens.fd()) });
+        assert!(tokens.take_back() && !tokens.take_back());
+    }
+}

@@ -1,0 +1,129 @@
+//! Contexts: an open device, through which objects are made, and where its asynchronous events arrive.
+
+use std::collections::VecDeque;
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::abi::{ibv_context, verbs_context};
+use crate::acks::Acks;
+use crate::adapter::started;
+use crate::errno::Errno;
+use crate::object::{Kind, Object};
+use crate::registry::Reports;
+use crate::tokens::Tokens;
+
+/// An open device.
+pub(crate) struct Context {
+    pub(crate) events: Arc<Events>,
+    /// The registry knows its events: once the device runs.
+    listed: AtomicBool,
+}
+
+impl Context {
+    pub(crate) fn new(events: Arc<Events>) -> Self {
+        Self { events, listed: AtomicBool::new(false) }
+    }
+}
+
+impl Kind for Context {
+    type Public = verbs_context;
+    const MARK: u64 = 0x7761_7270_6374_7830;
+}
+
+/// The asynchronous events of a context that were not taken yet.
+pub(crate) struct Events {
+    tokens: Tokens,
+    queue: Mutex<VecDeque<Pending>>,
+}
+
+/// An asynchronous event on its way to the program.
+pub(crate) struct Pending {
+    /// The object it is about, or the number of the port.
+    pub(crate) element: usize,
+    pub(crate) kind: u32,
+    /// Those of the object; of the port there are none.
+    pub(crate) acks: Option<Arc<Acks>>,
+}
+
+/// The only port.
+pub(crate) const PORT: u8 = 1;
+
+impl Events {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Pending>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn new() -> Result<Self, Errno> {
+        Ok(Self { tokens: Tokens::new()?, queue: Mutex::default() })
+    }
+
+    /// Returns the descriptor that is readable while there are events.
+    pub(crate) fn fd(&self) -> i32 {
+        self.tokens.fd()
+    }
+
+    /// Takes the oldest event; `None` if it was withdrawn.
+    pub(crate) fn pop(&self) -> Option<Pending> {
+        self.lock().pop_front()
+    }
+
+    /// Reports an event of the object at `element`.
+    pub(crate) fn report_of(&self, element: usize, kind: u32, acks: &Arc<Acks>) {
+        self.push(Pending { element, kind, acks: Some(acks.clone()) });
+    }
+
+    fn push(&self, pending: Pending) {
+        self.lock().push_back(pending);
+        self.tokens.add();
+    }
+
+    /// Takes back what was reported of the object at `element`, which is to be destroyed.
+    pub(crate) fn withdraw(&self, element: usize) {
+        let mut queue = self.lock();
+        let before = queue.len();
+        queue.retain(|pending| pending.acks.is_none() || pending.element != element);
+        for _ in queue.len()..before {
+            self.tokens.take_back();
+        }
+    }
+}
+
+impl Reports for Events {
+    /// Reports an event of the port.
+    fn report(&self, kind: u32) {
+        self.push(Pending { element: PORT.into(), kind, acks: None });
+    }
+}
+
+/// From the allocation's structure to what programs hold.
+pub(crate) const TO_CONTEXT: usize = offset_of!(verbs_context, context);
+
+/// Borrows a context of a program.
+///
+/// # Safety
+///
+/// As for [`Object::of`].
+pub(crate) unsafe fn context<'a>(public: *mut ibv_context) -> Result<&'a Object<Context>, Errno> {
+    if public.is_null() {
+        return Err(Errno::INVALID);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { Object::of(public.wrapping_byte_sub(TO_CONTEXT).cast()) }
+}
+
+impl Object<Context> {
+    /// Returns the program's pointer.
+    pub(crate) const fn context_pointer(&self) -> *mut ibv_context {
+        self.pointer().wrapping_byte_add(TO_CONTEXT).cast()
+    }
+
+    /// Has the events of the device come here: it runs now.
+    pub(crate) fn listed(&self) {
+        if !self.inner().listed.swap(true, Ordering::AcqRel)
+            && let Some(running) = started()
+        {
+            running.registry.lock().contexts.push(self.inner().events.clone());
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! How devices are opened, with the functions behind the pointers of their contexts.
+
+use std::ffi::c_int;
+use std::sync::{Arc, OnceLock};
+
+use super::context::{self, Context, Events, TO_CONTEXT};
+use super::{completion, cq, qp, query, srq, unsupported, window, work};
+use crate::abi::{ibv_context, ibv_device, verbs_context};
+use crate::adapter::{adapter, started};
+use crate::errno::{Errno, number, pointer};
+use crate::object::{Object, zeroed};
+
+/// Opens the device. It starts when something is made on it.
+pub(crate) fn open() -> Result<*mut ibv_context, Errno> {
+    let adapter = adapter().ok_or(Errno::NO_DEVICE)?;
+    let events = Arc::new(Events::new()?);
+    // SAFETY: a structure of C's, of optional functions, pointers and numbers.
+    let mut verbs: verbs_context = unsafe { zeroed() };
+    verbs.sz = size_of::<verbs_context>();
+    verbs.query_port = Some(query::query_port);
+    verbs.query_device_ex = Some(query::query_device_ex);
+    verbs.create_qp_ex = Some(qp::create_qp_ex);
+    verbs.create_cq_ex = Some(unsupported::create_cq_ex);
+    verbs.create_srq_ex = Some(srq::create_srq_ex);
+    verbs.get_srq_num = Some(srq::get_srq_num);
+    let context = &mut verbs.context;
+    context.device = adapter.public();
+    context.cmd_fd = -1;
+    context.async_fd = events.fd();
+    context.num_comp_vectors = 1;
+    // What the headers look for before they use the larger structure.
+    context.abi_compat = std::ptr::without_provenance_mut(usize::MAX);
+    context.ops.poll_cq = Some(completion::poll_cq);
+    context.ops.req_notify_cq = Some(cq::req_notify_cq);
+    context.ops.post_send = Some(work::post_send);
+    context.ops.post_recv = Some(work::post_recv);
+    context.ops.post_srq_recv = Some(work::post_srq_recv);
+    context.ops.alloc_mw = Some(window::alloc_mw);
+    context.ops.dealloc_mw = Some(window::dealloc_mw);
+    context.ops.bind_mw = Some(window::bind_mw);
+    Ok(Object::hand_out(verbs, Context::new(events)).wrapping_byte_add(TO_CONTEXT).cast())
+}
+
+/// Returns the context of connections and of what their ids make, which is never closed.
+pub(crate) fn shared() -> Result<&'static Object<Context>, Errno> {
+    struct Shared(*mut ibv_context);
+    // SAFETY: contexts are shared among threads, and this one stays.
+    unsafe impl Send for Shared {}
+    // SAFETY: as for `Send`.
+    unsafe impl Sync for Shared {}
+    static SHARED: OnceLock<Shared> = OnceLock::new();
+    let made = if let Some(made) = SHARED.get() {
+        made
+    } else {
+        let new = open()?;
+        SHARED.get_or_init(|| Shared(new))
+    };
+    // SAFETY: it stays.
+    unsafe { context::context(made.0) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    pointer(|| {
+        if adapter().is_none_or(|adapter| adapter.public() != device) {
+            return Err(Errno::NO_DEVICE);
+        }
+        open()
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_close_device(public: *mut ibv_context) -> c_int {
+    number(|| {
+        // SAFETY: the caller keeps the contract of the ABI.
+        let object = unsafe { context::context(public)? };
+        if shared().is_ok_and(|shared| std::ptr::eq(shared, object)) {
+            // Programs close what `rdma_get_devices` gave them at their own risk.
+            return Ok(());
+        }
+        let events = object.inner().events.clone();
+        // SAFETY: as above; it is closed once.
+        drop(unsafe { Object::<Context>::take_back(object.pointer())? });
+        if let Some(running) = started() {
+            running
+                .registry
+                .lock()
+                .contexts
+                .retain(|other| !std::ptr::addr_eq(Arc::as_ptr(other), Arc::as_ptr(&events)));
+        }
+        Ok(())
+    })
+}
