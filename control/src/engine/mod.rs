@@ -168,6 +168,12 @@ impl Engine {
                 step.out.reply(reply, port);
             }
             Request::Unlisten { at } => connections.unlisten(&mut step, at),
+            Request::ReservePort { at, reuse_address, reply } => {
+                let port = connections.free_port(at, reuse_address);
+                step.out.reply(reply, port);
+            }
+            // Nothing keeps other listeners of this device from it.
+            Request::ReleasePort { .. } => {}
             Request::Accept { connection, qp, reads, private_data, reply } => {
                 connections.accept(&mut step, connection, Acceptance { qp, reads, private_data, reply });
             }

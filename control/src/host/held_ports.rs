@@ -85,13 +85,29 @@ impl HeldPorts {
                 reply.send(Err(ConnectError::NoPort));
                 None
             }
-            Request::Unlisten { at } => {
-                if let Some(place) = self.chosen.iter().position(|chosen| *chosen == at) {
-                    self.left.push(self.chosen.swap_remove(place));
+            Request::ReservePort { at, reuse_address, reply } => match self.hold_listener(at) {
+                Ok(at) => Some(Request::ReservePort { at, reuse_address, reply }),
+                Err(error) => {
+                    reply.send(Err(error));
+                    None
                 }
+            },
+            Request::Unlisten { at } => {
+                self.leave(at);
                 Some(Request::Unlisten { at })
             }
+            Request::ReleasePort { at } => {
+                self.leave(at);
+                Some(Request::ReleasePort { at })
+            }
             other => Some(other),
+        }
+    }
+
+    /// Leaves the address of a listener to the next one that asks for any free port, if this one has.
+    fn leave(&mut self, at: ListenAddress) {
+        if let Some(place) = self.chosen.iter().position(|chosen| *chosen == at) {
+            self.left.push(self.chosen.swap_remove(place));
         }
     }
 
@@ -178,6 +194,7 @@ mod tests {
     use std::net::{Ipv4Addr, TcpListener};
 
     use super::*;
+    use crate::engine::interface::reply::Reply;
 
     const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -210,6 +227,23 @@ mod tests {
         for at in [first, second, third] {
             assert!(TcpListener::bind((LOOPBACK, at.port)).is_err(), "{at:?}");
         }
+    }
+
+    /// A port that was found for a listener is held until that does without it.
+    #[test]
+    fn a_port_that_was_found_is_held() {
+        let mut ports = HeldPorts::new(vec![LOOPBACK]).unwrap();
+        let (reply, found) = crossbeam::channel::bounded(1);
+        let reply = Reply::call(move |answer| reply.send(answer).unwrap());
+        let at = any_port();
+        let request = ports.admit(Request::ReservePort { at, reuse_address: false, reply });
+        let Some(Request::ReservePort { at, reply, .. }) = request else { panic!("it was refused") };
+        reply.send(Ok(at.port));
+        assert_eq!(found.recv().unwrap(), Some(Ok(at.port)));
+        assert!(TcpListener::bind((LOOPBACK, at.port)).is_err());
+        assert_ne!(ports.hold_listener(any_port()).unwrap(), at);
+        assert!(ports.admit(Request::ReleasePort { at }).is_some());
+        assert_eq!(ports.hold_listener(any_port()).unwrap(), at);
     }
 
     /// A port that the kernel has given away is refused, and nothing is held for it; so is one port too many.

@@ -153,6 +153,11 @@ impl Listeners {
         Ok(port)
     }
 
+    /// Returns the port of `at` if there can be a listener, or one that no listener has if it names none.
+    pub(super) fn free_port(&mut self, at: ListenAddress, reuse_address: bool) -> Result<u16, ListenError> {
+        self.free_address(at, reuse_address).map(|at| at.port)
+    }
+
     /// Returns the address `at`, with a port that no other listener has if it names none.
     fn free_address(&mut self, at: ListenAddress, reuse_address: bool) -> Result<ListenAddress, ListenError> {
         const FIRST: u16 = limits::EPHEMERAL_PORTS.0;

@@ -241,6 +241,11 @@ impl Connections {
         self.listeners.listen(step.out, self.openings.placement(), at, listener)
     }
 
+    /// Returns the port of `at` if there can be a listener, or one that no listener has if it names none.
+    pub(super) fn free_port(&mut self, at: ListenAddress, reuse_address: bool) -> Result<u16, ListenError> {
+        self.listeners.free_port(at, reuse_address)
+    }
+
     /// Closes the connections of a listener that no application has taken.
     pub(super) fn unlisten(&mut self, step: &mut Step<'_>, at: ListenAddress) {
         let Orphans { awaited, undecided, streaming } = self.listeners.unlisten(step.out, at);

@@ -131,6 +131,18 @@ pub(crate) enum Request {
     Unlisten {
         at: ListenAddress,
     },
+    /// Finds the port at which an id is to listen later.
+    ReservePort {
+        /// Port 0 for a free one.
+        at: ListenAddress,
+        reuse_address: bool,
+        /// The port.
+        reply: Reply<Result<u16, ListenError>>,
+    },
+    /// The id does not listen at the port that was found for it.
+    ReleasePort {
+        at: ListenAddress,
+    },
     Accept {
         connection: ConnectionId,
         qp: Arc<SharedQp>,

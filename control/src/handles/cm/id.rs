@@ -54,7 +54,11 @@ pub enum CmError {
 /// How far an id has come.
 enum State {
     Idle,
-    Bound(SocketAddr),
+    Bound {
+        local: SocketAddr,
+        /// Its port was [found](Id::reserve_port) for it.
+        reserved: bool,
+    },
     AddressResolved {
         device: usize,
         local: SocketAddr,
@@ -90,7 +94,7 @@ impl State {
     const fn word(&self) -> &'static str {
         match self {
             Self::Idle => "idle",
-            Self::Bound(_) => "bound to an address",
+            Self::Bound { .. } => "bound to an address",
             Self::AddressResolved { .. } => "resolved to an address",
             Self::RouteResolved { .. } => "resolved to a route",
             Self::Connecting { .. } => "connecting",
@@ -104,7 +108,7 @@ impl State {
 
     const fn device(&self) -> Option<usize> {
         match self {
-            Self::Idle | Self::Bound(_) | Self::Listening(_) => None,
+            Self::Idle | Self::Bound { .. } | Self::Listening(_) => None,
             Self::AddressResolved { device, .. }
             | Self::RouteResolved { device, .. }
             | Self::Connecting { device }
@@ -270,9 +274,49 @@ impl Id {
             return Err(CmError::NoDevice);
         }
         let local = canonical(local);
-        *state = State::Bound(local);
+        *state = State::Bound { local, reserved: false };
         self.shared.addresses().0 = Some(local);
         Ok(())
+    }
+
+    /// Finds the port that the id is to listen at, if it is [bound](Self::bind_addr) without one, as
+    /// [`listen`](Self::listen) would: [`local`](Self::local) returns it. A port that cannot be listened at
+    /// is refused. Where the kernel has the address too
+    /// ([`Presence::Shared`](crate::Presence::Shared)), nobody else gets the port; otherwise another listener
+    /// of the device may take it before. Waits for control.
+    ///
+    /// # Errors
+    ///
+    /// [`CmError`]; the id is then as before.
+    pub fn reserve_port(&self, reuse_address: bool) -> Result<(), CmError> {
+        let mut state = self.shared.lock();
+        let State::Bound { local, .. } = *state else { return Err(CmError::WrongState(state.word())) };
+        let (mut port, mut reserved) = (local.port(), false);
+        for on in self.devices_at(local) {
+            let at = listen_address(on.config(), SocketAddr::new(local.ip(), port))?;
+            port = on.context.ask(|reply| Request::ReservePort { at, reuse_address, reply })??;
+            reserved |= at.port == 0;
+        }
+        let local = SocketAddr::new(local.ip(), port);
+        *state = State::Bound { local, reserved };
+        self.shared.addresses().0 = Some(local);
+        Ok(())
+    }
+
+    /// Returns the devices that have the address.
+    fn devices_at(&self, local: SocketAddr) -> impl Iterator<Item = &Device> {
+        let any = local.ip().is_unspecified();
+        self.channel.devices.iter().filter(move |on| any || has(on, local))
+    }
+
+    /// Gives a port back that was found, and not listened at.
+    fn release_port(&self, local: SocketAddr) {
+        for on in self.devices_at(local) {
+            if let Ok(at) = listen_address(on.config(), local) {
+                // A stopped device has no ports.
+                let _ = on.context.send(Request::ReleasePort { at });
+            }
+        }
     }
 
     /// Finds the device that leads to `remote`: [`EventKind::AddressResolved`] or
@@ -285,7 +329,12 @@ impl Id {
         let mut state = self.shared.lock();
         let bound = match *state {
             State::Idle => None,
-            State::Bound(local) => Some(local),
+            State::Bound { local, reserved: true } => {
+                // It was for a listener.
+                self.release_port(local);
+                Some(SocketAddr::new(local.ip(), 0))
+            }
+            State::Bound { local, reserved: false } => Some(local),
             _ => return Err(CmError::WrongState(state.word())),
         };
         let remote = canonical(remote);
@@ -355,7 +404,7 @@ impl Id {
     /// [`CmError`]; there is no listener then.
     pub fn listen(&self, config: &ListenConfig) -> Result<(), CmError> {
         let mut state = self.shared.lock();
-        let State::Bound(local) = *state else { return Err(CmError::WrongState(state.word())) };
+        let State::Bound { local, .. } = *state else { return Err(CmError::WrongState(state.word())) };
         let mut attempts = 1;
         let listening = loop {
             match self.listen_everywhere(local, config) {
@@ -493,8 +542,10 @@ impl Drop for Id {
     fn drop(&mut self) {
         self.shared.gone.store(true, Ordering::Release);
         let state = core::mem::replace(&mut *self.shared.lock(), State::Idle);
-        if let State::Listening(listening) = state {
-            unlisten(&self.channel.devices, listening);
+        match state {
+            State::Listening(listening) => unlisten(&self.channel.devices, listening),
+            State::Bound { local, reserved: true } => self.release_port(local),
+            _ => {}
         }
     }
 }
