@@ -33,7 +33,7 @@ unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, address: *mut CSockaddr
     minus_one(|| unsafe { bind(id::of(id)?, address) })
 }
 
-/// Chooses the local address.
+/// Chooses the local address, and the port if it names none: programs tell it to peers before they listen.
 ///
 /// # Safety
 ///
@@ -41,7 +41,9 @@ unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, address: *mut CSockaddr
 pub(crate) unsafe fn bind(object: &Object<CmId>, address: *const CSockaddr) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
     let address = unsafe { id::address(address)? };
-    object.id()?.bind_addr(address)?;
+    let id = object.id()?;
+    id.bind_addr(address)?;
+    id.reserve_port(object.inner().reuses_address.load(Ordering::Relaxed))?;
     object.show()
 }
 
@@ -70,7 +72,7 @@ pub(crate) unsafe fn resolve_addr(
     // SAFETY: the caller's promise.
     unsafe {
         if !source.is_null() && id.local().is_none() {
-            bind(object, source)?;
+            id.bind_addr(id::address(source)?)?;
         }
         id.resolve_addr(id::address(destination)?)?;
     }
