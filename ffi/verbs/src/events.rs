@@ -46,8 +46,8 @@ fn wait(running: &Weak<Running>) -> Option<()> {
 fn report(running: &Running, event: AsyncEvent) {
     let objects = running.registry.lock();
     let of_qp = |number, kind| {
-        if let Some((_, qp)) = objects.queue_pairs.get(&number) {
-            qp.report(kind);
+        if let Some(listed) = objects.queue_pairs.get(&number) {
+            listed.reports.report(kind);
         }
     };
     match event {

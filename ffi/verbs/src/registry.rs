@@ -18,6 +18,14 @@ pub(crate) trait ReportsConnections: Send + Sync {
     fn report(self: Arc<Self>, kind: EventKind);
 }
 
+/// A queue pair that events, connections and memory may be about.
+pub(crate) struct ListedQueuePair {
+    pub(crate) queue_pair: SharedQueuePair,
+    pub(crate) reports: Arc<dyn Reports>,
+    /// The program's pointer to its Protection Domain.
+    pub(crate) pd: usize,
+}
+
 /// Objects by number. What is destroyed is removed first, so no event reaches it.
 #[derive(Default)]
 pub(crate) struct Registry(Mutex<Objects>);
@@ -26,7 +34,7 @@ pub(crate) struct Registry(Mutex<Objects>);
 #[derive(Default)]
 pub(crate) struct Objects {
     pub(crate) ids: HashMap<IdNumber, Arc<dyn ReportsConnections>>,
-    pub(crate) queue_pairs: HashMap<QpNumber, (SharedQueuePair, Arc<dyn Reports>)>,
+    pub(crate) queue_pairs: HashMap<QpNumber, ListedQueuePair>,
     pub(crate) completion_queues: HashMap<CqNumber, Arc<dyn Reports>>,
     pub(crate) receive_queues: HashMap<SrqNumber, Arc<dyn Reports>>,
     pub(crate) contexts: Vec<Arc<dyn Reports>>,
@@ -39,8 +47,15 @@ impl Registry {
 
     /// Closes all connections.
     pub(crate) fn disconnect_all(&self) {
-        for (queue_pair, _) in self.lock().queue_pairs.values() {
-            queue_pair.disconnect();
+        for listed in self.lock().queue_pairs.values() {
+            listed.queue_pair.disconnect();
+        }
+    }
+
+    /// Resets the connections of the queue pairs of a Protection Domain.
+    pub(crate) fn abort_domain(&self, pd: usize) {
+        for listed in self.lock().queue_pairs.values().filter(|listed| listed.pd == pd) {
+            listed.queue_pair.abort();
         }
     }
 }

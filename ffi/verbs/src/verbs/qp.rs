@@ -19,7 +19,7 @@ use crate::acks::Acks;
 use crate::adapter::{queue_pair_config, running, started};
 use crate::errno::{Errno, number, pointer, unsupported};
 use crate::object::{Kind, Object, Use, zeroed};
-use crate::registry::Reports;
+use crate::registry::{ListedQueuePair, Reports};
 
 /// Bytes that a send may have inline.
 pub(crate) const INLINE_MAX: usize = 256;
@@ -104,7 +104,7 @@ pub(crate) fn numbered(number: u32) -> Result<SharedQueuePair, Errno> {
     let number = QpNumber(number.wrapping_sub(FIRST_NUMBER));
     let running = started().ok_or(Errno::INVALID)?;
     let objects = running.registry.lock();
-    objects.queue_pairs.get(&number).map(|(queue_pair, _)| queue_pair.clone()).ok_or(Errno::INVALID)
+    objects.queue_pairs.get(&number).map(|listed| listed.queue_pair.clone()).ok_or(Errno::INVALID)
 }
 
 /// Borrows a queue pair of a program.
@@ -213,7 +213,9 @@ pub(crate) unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr) -> Res
     };
     let qp = Object::hand_out(public, inner);
     let _ = state.pointer.set(qp.expose_provenance());
-    running()?.registry.lock().queue_pairs.insert(number, (state.queue_pair.clone(), state));
+    let (queue_pair, pd) = (state.queue_pair.clone(), pd.pointer().addr());
+    let listed = ListedQueuePair { queue_pair, reports: state, pd };
+    running()?.registry.lock().queue_pairs.insert(number, listed);
     Ok(qp)
 }
 
