@@ -10,8 +10,11 @@ const ALL_OCTETS: u32 = u32::MAX;
 const NONE: u32 = 0;
 
 // Where fields are in a frame. The kernel has removed the VLAN tag, if there was one.
+const ETHERNET_SOURCE: u32 = 6;
 const ETHER_TYPE: u32 = 12;
+const IPV4_SOURCE: u32 = 14 + 12;
 const IPV4_DESTINATION: u32 = 14 + 16;
+const IPV6_SOURCE: u32 = 14 + 8;
 const IPV6_DESTINATION: u32 = 14 + 24;
 
 const TPID_8021Q: u32 = 0x8100;
@@ -37,7 +40,8 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Instructions that the kernel takes (`BPF_MAXINSNS`). An IPv4 address has two, an IPv6 address nine.
+    /// Instructions that the kernel takes (`BPF_MAXINSNS`). An IPv4 address has two, an IPv6 address nine, and
+    /// as many again where the sources are looked at.
     pub const INSTRUCTIONS_MAX: usize = 4096;
 
     /// Returns a filter for a station with the addresses `addresses` on the VLAN `vlan`, or on none.
@@ -56,29 +60,39 @@ impl Filter {
     /// # Ok::<(), core::net::AddrParseError>(())
     /// ```
     pub fn addresses(addresses: &[IpAddr], vlan: Option<u16>) -> Self {
-        let ipv4 = ipv4_part(addresses.iter().filter_map(|address| match address {
-            IpAddr::V4(address) => Some(*address),
-            IpAddr::V6(_) => None,
-        }));
-        let ipv6 = ipv6_part(addresses.iter().filter_map(|address| match address {
-            IpAddr::V6(address) => Some(*address),
-            IpAddr::V4(_) => None,
-        }));
-        let mut others = Program::default();
-        others.accept_if(libc::ETH_P_ARP as u32);
-        others.finish(NONE);
         let mut program = incoming_part();
         program.0.extend(vlan_part(vlan.map_or(0, u32::from) & VID_MASK).0);
-        program.load(LOAD_HALF, ETHER_TYPE);
-        // The offset of a conditional jump has 8 bits, that of an unconditional one 32: only the latter leads
-        // past a list of addresses.
-        program.skip_unless(libc::ETH_P_IP as u32, 1);
-        program.push(JUMP, 2 + others.len(), 0, 0);
-        program.skip_unless(libc::ETH_P_IPV6 as u32, 1);
-        program.push(JUMP, others.len() + ipv4.len(), 0, 0);
-        for part in [others, ipv4, ipv6] {
-            program.0.extend(part.0);
-        }
+        program.0.extend(station_part(addresses, &[]).0);
+        Self { program: program.0 }
+    }
+
+    /// Returns the same filter for a station that has its addresses from this machine: IP packets that say
+    /// they come from one of them are not accepted either. Nobody else on the link may send such packets.
+    pub fn addresses_of_this_machine(addresses: &[IpAddr], vlan: Option<u16>) -> Self {
+        let mut program = incoming_part();
+        program.0.extend(vlan_part(vlan.map_or(0, u32::from) & VID_MASK).0);
+        program.0.extend(station_part(addresses, addresses).0);
+        Self { program: program.0 }
+    }
+
+    /// Returns a filter for the loopback interface: it accepts IP packets to one of the addresses `addresses`
+    /// in frames whose source is a hardware address that begins as `sources` does, in its first three octets,
+    /// but not those of the source `sources` itself. The kernel's own frames there have no such source.
+    pub fn programs_of_this_machine(addresses: &[IpAddr], sources: [u8; 6]) -> Self {
+        let [first, second, third, ..] = sources;
+        let third = u32::from(third) << 24;
+        let [_, _, own @ ..] = sources;
+        let mut program = incoming_part();
+        program.load(LOAD_HALF, ETHERNET_SOURCE);
+        program.push(JUMP_IF_EQUAL, u32::from(u16::from_be_bytes([first, second])), 1, 0);
+        program.finish(NONE);
+        program.load(LOAD_WORD, ETHERNET_SOURCE + 2);
+        program.skip_unless(u32::from_be_bytes(own), 1);
+        program.finish(NONE);
+        program.push(AND, 0xff00_0000, 0, 0);
+        program.push(JUMP_IF_EQUAL, third, 1, 0);
+        program.finish(NONE);
+        program.0.extend(station_part(addresses, &[]).0);
         Self { program: program.0 }
     }
 
@@ -133,9 +147,51 @@ fn vlan_part(vlan: u32) -> Program {
     part
 }
 
+/// Returns the part for a station with the addresses `addresses`, to which none of those in `not_from` sends.
+fn station_part(addresses: &[IpAddr], not_from: &[IpAddr]) -> Program {
+    let ipv4 = ipv4_part(v4(addresses), v4(not_from));
+    let ipv6 = ipv6_part(v6(addresses), v6(not_from));
+    let mut others = Program::default();
+    others.accept_if(libc::ETH_P_ARP as u32);
+    others.finish(NONE);
+    let mut program = Program::default();
+    program.load(LOAD_HALF, ETHER_TYPE);
+    // The offset of a conditional jump has 8 bits, that of an unconditional one 32: only the latter leads
+    // past a list of addresses.
+    program.skip_unless(libc::ETH_P_IP as u32, 1);
+    program.push(JUMP, 2 + others.len(), 0, 0);
+    program.skip_unless(libc::ETH_P_IPV6 as u32, 1);
+    program.push(JUMP, others.len() + ipv4.len(), 0, 0);
+    for part in [others, ipv4, ipv6] {
+        program.0.extend(part.0);
+    }
+    program
+}
+
+fn v4(addresses: &[IpAddr]) -> impl Iterator<Item = Ipv4Addr> {
+    addresses.iter().filter_map(|address| match address {
+        IpAddr::V4(address) => Some(*address),
+        IpAddr::V6(_) => None,
+    })
+}
+
+fn v6(addresses: &[IpAddr]) -> impl Iterator<Item = Ipv6Addr> {
+    addresses.iter().filter_map(|address| match address {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(address) => Some(*address),
+    })
+}
+
 /// Returns the part for IPv4 packets.
-fn ipv4_part(addresses: impl Iterator<Item = Ipv4Addr>) -> Program {
+fn ipv4_part(addresses: impl Iterator<Item = Ipv4Addr>, not_from: impl Iterator<Item = Ipv4Addr>) -> Program {
     let mut part = Program::default();
+    for (place, address) in not_from.enumerate() {
+        if place == 0 {
+            part.load(LOAD_WORD, IPV4_SOURCE);
+        }
+        part.skip_unless(address.to_bits(), 1);
+        part.finish(NONE);
+    }
     part.load(LOAD_WORD, IPV4_DESTINATION);
     for address in addresses {
         part.accept_if(address.to_bits());
@@ -148,26 +204,17 @@ fn ipv4_part(addresses: impl Iterator<Item = Ipv4Addr>) -> Program {
 }
 
 /// Returns the part for IPv6 packets.
-fn ipv6_part(addresses: impl Iterator<Item = Ipv6Addr>) -> Program {
+fn ipv6_part(addresses: impl Iterator<Item = Ipv6Addr>, not_from: impl Iterator<Item = Ipv6Addr>) -> Program {
     let mut part = Program::default();
+    let mut not_from = not_from.peekable();
+    if not_from.peek().is_some() {
+        part.store_ipv6(IPV6_SOURCE);
+        part.finish_if_ipv6(not_from, NONE);
+    }
     part.load(LOAD_OCTET, IPV6_DESTINATION);
     part.accept_if(0xff);
-    // Its words go to the scratch memory: a load from there is one instruction of the kernel's own, one from
-    // the frame a dozen, and the kernel bounds their sum (net.core.optmem_max).
-    for word in 0..4 {
-        part.load(LOAD_WORD, IPV6_DESTINATION + 4 * word);
-        part.push(STORE, word, 0, 0);
-    }
-    for address in addresses {
-        // From the last word, in which addresses of one network differ, to the first: load, compare.
-        for word in (0..4_u32).rev() {
-            let bits = (address.to_bits() >> (96 - 32 * word)) as u32;
-            part.load(LOAD_STORED, word);
-            // Past the words still to be compared, two instructions each, and the return.
-            part.skip_unless(bits, 2 * word as u8 + 1);
-        }
-        part.finish(ALL_OCTETS);
-    }
+    part.store_ipv6(IPV6_DESTINATION);
+    part.finish_if_ipv6(addresses, ALL_OCTETS);
     part.finish(NONE);
     part
 }
@@ -188,6 +235,29 @@ impl Program {
     /// Skips `count` instructions unless the accumulator is `value`.
     fn skip_unless(&mut self, value: u32, count: u8) {
         self.push(JUMP_IF_EQUAL, value, 0, count);
+    }
+
+    /// Puts the words of an address into the scratch memory: a load from there is one instruction of the
+    /// kernel's own, one from the frame a dozen, and the kernel bounds their sum (net.core.optmem_max).
+    fn store_ipv6(&mut self, offset: u32) {
+        for word in 0..4 {
+            self.load(LOAD_WORD, offset + 4 * word);
+            self.push(STORE, word, 0, 0);
+        }
+    }
+
+    /// Returns `result` if the address in the scratch memory is one of `addresses`.
+    fn finish_if_ipv6(&mut self, addresses: impl Iterator<Item = Ipv6Addr>, result: u32) {
+        for address in addresses {
+            // From the last word, in which addresses of one network differ, to the first: load, compare.
+            for word in (0..4_u32).rev() {
+                let bits = (address.to_bits() >> (96 - 32 * word)) as u32;
+                self.load(LOAD_STORED, word);
+                // Past the words still to be compared, two instructions each, and the return.
+                self.skip_unless(bits, 2 * word as u8 + 1);
+            }
+            self.finish(result);
+        }
     }
 
     fn accept_if(&mut self, value: u32) {

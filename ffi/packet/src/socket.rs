@@ -120,13 +120,29 @@ impl PacketSocket {
     /// [`PacketError`]: a configuration out of range, no such interface, or one that is not Ethernet, no
     /// privilege, or a failed system call. An interface that is down is no error.
     pub fn open(config: &Config<'_>) -> Result<Self, PacketError> {
+        Self::open_on(config, libc::ARPHRD_ETHER)
+    }
+
+    /// Opens a socket on the loopback interface, whose frames are as those of an Ethernet interface with the
+    /// hardware address zero. What is sent comes back to every socket of it, this one included. The interface
+    /// that `config` names does not matter.
+    ///
+    /// # Errors
+    ///
+    /// [`PacketError`], as for [`open`](Self::open).
+    pub fn open_on_loopback(config: &Config<'_>) -> Result<Self, PacketError> {
+        Self::open_on(&Config { interface: "lo", ..*config }, libc::ARPHRD_LOOPBACK)
+    }
+
+    /// Opens a socket on an interface of the kind `hardware`.
+    fn open_on(config: &Config<'_>, hardware: u16) -> Result<Self, PacketError> {
         check(config)?;
         let socket = packet_socket()?;
         let index = interface_index(config.interface)?;
         let (receive_layout, transmit_layout) = set_up(socket.as_fd(), config)?;
         let (mapping, rings) = Mapping::new(socket.as_fd(), &receive_layout, &transmit_layout)?;
         attach_and_bind(socket.as_fd(), config, index)?;
-        let mac = hardware_address(socket.as_fd(), config.interface)?;
+        let mac = hardware_address(socket.as_fd(), config.interface, hardware)?;
         Ok(Self {
             receive: ReceiveRing::new(rings.receive),
             transmit: TransmitRing::new(rings.transmit, config.frame_octets),
@@ -377,8 +393,8 @@ fn bind(socket: BorrowedFd<'_>, interface: &str, index: libc::c_int) -> Result<(
     })
 }
 
-/// Returns the hardware address of the interface that the socket is bound to.
-fn hardware_address(socket: BorrowedFd<'_>, interface: &str) -> Result<[u8; 6], PacketError> {
+/// Returns the hardware address of the interface that the socket is bound to, which is of the kind `expected`.
+fn hardware_address(socket: BorrowedFd<'_>, interface: &str, expected: u16) -> Result<[u8; 6], PacketError> {
     // SAFETY: numbers, of which all zeros are valid.
     let mut address: libc::sockaddr_ll = unsafe { core::mem::zeroed() };
     let mut octets = size_of_val(&address) as libc::socklen_t;
@@ -390,7 +406,7 @@ fn hardware_address(socket: BorrowedFd<'_>, interface: &str) -> Result<[u8; 6], 
     let [first, second, third, fourth, fifth, sixth, ..] = address.sll_addr;
     // The kernel has no type for one that has gone meanwhile.
     match (address.sll_hatype, address.sll_halen) {
-        (libc::ARPHRD_ETHER, 6) => Ok([first, second, third, fourth, fifth, sixth]),
+        (kind, 6) if kind == expected => Ok([first, second, third, fourth, fifth, sixth]),
         (0, 0) => Err(PacketError::NoInterface { interface: interface.to_owned() }),
         (hardware, _) => Err(PacketError::NotEthernet { interface: interface.to_owned(), hardware }),
     }

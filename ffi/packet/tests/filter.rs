@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use common::frames::{UDP, ethernet, ip, pattern, tagged};
 use common::tap::{Tap, in_namespace};
-use common::{config, next_octets, open};
+use common::{config, next_octets, open, send};
 use packet::{Config, Filter, PacketSocket};
 
 fn address(text: &str) -> IpAddr {
@@ -87,6 +87,71 @@ fn own_addresses_and_groups_pass() {
         let statistics = socket.statistics();
         assert_eq!(statistics.received_frames, 10, "kept from the ring");
         assert_eq!(statistics.dropped_frames, 0);
+    });
+}
+
+/// What says that it comes from the machine that has the addresses is not accepted from the link.
+#[test]
+fn own_sources_are_kept_out() {
+    in_namespace(|| {
+        let mut tap = Tap::new("tap");
+        let own = [address("198.18.0.2"), address("fd00::2"), address("198.18.0.4"), address("fd00::4")];
+        let filter = Filter::addresses_of_this_machine(&own, None);
+        let mut socket = open(&Config { filter: Some(&filter), ..config("tap") });
+        let between =
+            |source: &str, destination: &str| ip(address(source), address(destination), UDP, &pattern(30, 0));
+        let frames = [
+            (arp(), true),
+            (between("198.18.0.99", "198.18.0.2"), true),
+            (between("198.18.0.2", "198.18.0.2"), false),
+            (between("198.18.0.4", "198.18.0.2"), false),
+            (between("198.18.0.5", "198.18.0.4"), true),
+            (between("198.18.0.4", "224.0.0.1"), false),
+            (between("fd00::99", "fd00::2"), true),
+            (between("fd00::2", "fd00::2"), false),
+            (between("fd00::4", "fd00::2"), false),
+            (between("fd00::5", "fd00::4"), true),
+            (between("fd00::99", "fd00::5"), false),
+            (between("fd00::2", "ff02::1"), false),
+        ];
+        check(&mut tap, &mut socket, &frames);
+    });
+}
+
+/// On the loopback interface programs hear each other, not themselves, and not what the kernel sends itself.
+#[test]
+fn programs_hear_each_other() {
+    in_namespace(|| {
+        common::run("ip", "link set lo up");
+        common::run("ip", "address add 198.18.0.2/32 dev lo");
+        let own = [address("198.18.0.2"), address("fd00::2")];
+        let macs = [[2, 0x77, 0x61, 1, 2, 3], [2, 0x77, 0x61, 9, 2, 3]];
+        let mut sockets = macs.map(|mac| {
+            let filter = Filter::programs_of_this_machine(&own, mac);
+            PacketSocket::open_on_loopback(&Config { filter: Some(&filter), ..config("any") }).unwrap()
+        });
+        let from = |source: [u8; 6], destination: &str| {
+            let mut frame = to(destination);
+            frame[..6].fill(0);
+            frame[6..12].copy_from_slice(&source);
+            frame
+        };
+        let [first, second] = &mut sockets;
+        // Not to the address, not of such a program, and what the kernel sends itself.
+        send(first, &from(macs[0], "198.18.0.3"), None);
+        send(first, &from([2, 0x77, 0x62, 9, 9, 9], "198.18.0.2"), None);
+        send(first, &from([2, 0x78, 0x61, 9, 9, 9], "198.18.0.2"), None);
+        let kernel = std::net::UdpSocket::bind("198.18.0.2:0").unwrap();
+        kernel.send_to(b"to itself", kernel.local_addr().unwrap()).unwrap();
+        for destination in ["198.18.0.2", "fd00::2"] {
+            let frame = from(macs[0], destination);
+            send(first, &frame, None);
+            assert_eq!(next_octets(second), frame);
+        }
+        let frame = from(macs[1], "198.18.0.2");
+        send(second, &frame, None);
+        assert_eq!(next_octets(first), frame);
+        assert!(!first.has_frames() && !second.has_frames());
     });
 }
 
