@@ -93,6 +93,14 @@ impl Device for BenchDevice {
         }
     }
 
+    fn reaches_programs(&self) -> bool {
+        match self {
+            Self::Uncaptured(device) => device.reaches_programs(),
+            Self::Captured(device) => device.reaches_programs(),
+            Self::Own(device) => device.reaches_programs(),
+        }
+    }
+
     #[inline]
     fn may_have_frames(&self) -> bool {
         match self {

@@ -5,7 +5,7 @@ mod common;
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Output, id};
@@ -361,6 +361,50 @@ fn devices_share_an_address_among_each_other() {
     let name = format!("packet:near,address={FAR}/24,presence=shared");
     let refusal = within(&veth.near, || Device::open(&name.parse().unwrap()).map(drop).unwrap_err());
     assert!(refusal.to_string().contains("the kernel does not have 198.18.0.2 on 'near'"), "{refusal}");
+}
+
+/// Programs of one machine reach each other at the address that they share, and each itself; a port that
+/// nobody has refuses. The kernel, which drops what they send each other, resets nothing.
+#[test]
+fn devices_of_one_address_reach_each_other() {
+    const OCTETS: u32 = 1 << 20;
+    let Some(_turn) = turn() else { return };
+    let veth = Veth::in_two();
+    let v6 = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
+    ip(&["-n", &veth.near, "link", "set", "lo", "up"]);
+    ip(&["-n", &veth.near, "address", "add", &format!("{NEAR}/24"), "dev", "near"]);
+    ip(&["-n", &veth.near, "address", "add", "fd00::1/64", "dev", "near", "nodad"]);
+    let cores = two_cpus().map_or_else(String::new, |cpus| format!(",cores={cpus}"));
+    for name in
+        ["packet:near".to_owned(), "packet:near,super_frames=off".into(), format!("packet:near{cores}")]
+    {
+        let (one, other) = (opened(&veth.near, &name), opened(&veth.near, "packet:near"));
+        for (from, to) in [(&one, &other), (&other, &one), (&one, &one)] {
+            let listener = to.listen(0, &ListenConfig::default()).unwrap();
+            for address in [IpAddr::from(NEAR), v6.into()] {
+                let (from, to) = (End::new(from), End::new(to));
+                let remote = SocketAddr::from((address, listener.port()));
+                thread::scope(|scope| {
+                    let qp = from.control();
+                    let connecting = scope.spawn(move || qp.connect(remote, &ConnectConfig::default()));
+                    listener.accept(PATIENCE).unwrap().accept(&to.qp, b"").unwrap();
+                    connecting.join().unwrap().unwrap();
+                });
+                let octets = pattern(OCTETS as usize);
+                assert!(from.memory.write(0, &octets));
+                from.write(1, &to, OCTETS);
+                assert_eq!(from.completion().status, Status::Success, "{name}");
+                assert_eq!(to.memory.to_vec(0, octets.len()).unwrap(), octets, "{name}");
+                from.qp.disconnect();
+                to.qp.wait_closed(PATIENCE).unwrap();
+                from.qp.wait_closed(PATIENCE).unwrap();
+            }
+        }
+        let refused = End::new(&one).control().connect((NEAR, 4713).into(), &ConnectConfig::default());
+        assert_eq!(refused.unwrap_err(), ConnectError::Refused);
+    }
+    let resets = within(&veth.near, || kernel_counter("OutRsts"));
+    assert_eq!(resets, 0, "RSTs of the kernel");
 }
 
 /// Returns a counter of TCP of the network namespace of this thread.

@@ -71,19 +71,21 @@ impl HeldPorts {
                     None
                 }
             },
-            Request::Connect { qp, remote, config, reply } => {
-                if self.hold_local(config.local).is_ok() {
-                    return Some(Request::Connect { qp, remote, config, reply });
+            Request::Connect { qp, remote, config, reply } => match self.hold_for(remote, config.local) {
+                Ok(()) => Some(Request::Connect { qp, remote, config, reply }),
+                Err(error) => {
+                    reply.send(Err(error));
+                    None
                 }
-                reply.send(Err(ConnectError::NoPort));
-                None
-            }
+            },
             Request::Stream(StreamRequest::Connect { remote, config, reply }) => {
-                if self.hold_local(config.local).is_ok() {
-                    return Some(Request::Stream(StreamRequest::Connect { remote, config, reply }));
+                match self.hold_for(remote, config.local) {
+                    Ok(()) => Some(Request::Stream(StreamRequest::Connect { remote, config, reply })),
+                    Err(error) => {
+                        reply.send(Err(error));
+                        None
+                    }
                 }
-                reply.send(Err(ConnectError::NoPort));
-                None
             }
             Request::ReservePort { at, reuse_address, reply } => match self.hold_listener(at) {
                 Ok(at) => Some(Request::ReservePort { at, reuse_address, reply }),
@@ -142,6 +144,25 @@ impl HeldPorts {
             self.held.remove(&SocketAddr::new(some, at.port));
         }
         Err(failed)
+    }
+
+    /// Holds what an active open from `local` to `remote` needs.
+    fn hold_for(&mut self, remote: SocketAddr, local: Option<SocketAddr>) -> Result<(), ConnectError> {
+        if self.is_nobodys(remote) {
+            return Err(ConnectError::Refused);
+        }
+        self.hold_local(local).map_err(|_| ConnectError::NoPort)
+    }
+
+    /// Returns true if `remote` is a port of this machine that no program has. The kernel would not say so: it
+    /// does not take segments of programs to its own addresses.
+    fn is_nobodys(&self, remote: SocketAddr) -> bool {
+        let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
+        let (first, last) = self.of_active_opens();
+        self.addresses.contains(&remote.ip())
+            && !(first..=last).contains(&remote.port())
+            && !self.held.contains_key(&remote)
+            && PortShadow::hold(remote).is_ok()
     }
 
     /// Holds the port that an active open names, if it names one.
@@ -227,6 +248,20 @@ mod tests {
         for at in [first, second, third] {
             assert!(TcpListener::bind((LOOPBACK, at.port)).is_err(), "{at:?}");
         }
+    }
+
+    /// A port of this machine that nobody has refuses connections.
+    #[test]
+    fn a_port_of_nobody_is_known() {
+        let mut ports = HeldPorts::new(vec![LOOPBACK]).unwrap();
+        let kernel = TcpListener::bind((LOOPBACK, 0)).unwrap().local_addr().unwrap();
+        assert!(ports.is_nobodys(kernel), "it was closed");
+        let kernel = TcpListener::bind((LOOPBACK, 0)).unwrap();
+        assert!(!ports.is_nobodys(kernel.local_addr().unwrap()));
+        let own = ports.hold_listener(any_port()).unwrap();
+        assert!(!ports.is_nobodys((LOOPBACK, own.port).into()));
+        assert!(!ports.is_nobodys((LOOPBACK, ports.of_active_opens().1).into()));
+        assert!(!ports.is_nobodys(([127, 0, 0, 2], own.port).into()), "that of another");
     }
 
     /// A port that was found for a listener is held until that does without it.

@@ -48,7 +48,7 @@ pub(crate) use initial_numbers::InitialNumbers;
 pub use listen_address::{ListenAddress, Scope};
 pub(crate) use listeners::{ListenerIndex, Listeners};
 pub(crate) use orphans::Orphans;
-pub(crate) use ports::{PortSet, Ports};
+pub(crate) use ports::Ports;
 pub(crate) use schedule::{Allowance, Served};
 pub(crate) use syn_cookies::SynCookies;
 pub use table::ConnectionId;

@@ -13,28 +13,6 @@ use siphasher::sip::SipHasher24;
 use crate::limits;
 use crate::time::Instant;
 
-/// A set of ports.
-#[derive(Debug, Default)]
-pub(crate) struct PortSet {
-    /// A bit for each port, up to the highest in the set.
-    words: Vec<u64>,
-}
-
-impl PortSet {
-    pub(crate) fn insert(&mut self, port: u16) {
-        let word = usize::from(port) / u64::BITS as usize;
-        if self.words.len() <= word {
-            self.words.resize(word + 1, 0);
-        }
-        self.words[word] |= 1 << (u32::from(port) % u64::BITS);
-    }
-
-    pub(crate) fn contains(&self, port: u16) -> bool {
-        let word = self.words.get(usize::from(port) / u64::BITS as usize);
-        word.is_some_and(|word| word & 1 << (u32::from(port) % u64::BITS) != 0)
-    }
-}
-
 /// Chooses local ports.
 #[derive(Debug)]
 pub(crate) struct Ports {
@@ -66,11 +44,6 @@ impl Ports {
     /// Returns how many ports there are.
     pub(crate) const fn count(&self) -> u32 {
         self.count
-    }
-
-    /// Returns true if they have `port`.
-    pub(crate) const fn contains(&self, port: u16) -> bool {
-        self.first <= port && ((port - self.first) as u32) < self.count
     }
 
     /// Returns the first port that is `usable` of the next `most` for a connection from `local` to `remote`;
@@ -136,19 +109,6 @@ mod tests {
             (0..100).map(|_| ports.pick(LOCAL, peer(2), ALL, |_| true).unwrap()).collect();
         picked.sort_unstable();
         assert_eq!(picked, (1000..1100).collect::<Vec<u16>>());
-    }
-
-    #[test]
-    fn a_set_has_the_ports_that_were_inserted() {
-        let mut set = PortSet::default();
-        assert!(!set.contains(0) && !set.contains(65_535));
-        for port in [7471, 63, 64, 65_535] {
-            set.insert(port);
-        }
-        let within: Vec<u16> = (0..=65_535).filter(|port| set.contains(*port)).collect();
-        assert_eq!(within, [63, 64, 7471, 65_535]);
-        let ports = Ports::new(1000, 1099, SECRETS);
-        assert_eq!([999, 1000, 1099, 1100].map(|port| ports.contains(port)), [false, true, true, false]);
     }
 
     /// More picks than the counter has values, from a number of ports that does not divide it.

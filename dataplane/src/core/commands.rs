@@ -106,7 +106,7 @@ impl<D: Device> Core<D> {
     /// Has the core answer from now on for `port`, unless it is 0, where it shares its addresses.
     fn answer_for(&mut self, port: u16) {
         if self.host.presence == Presence::Shared && port != 0 {
-            self.named_ports.insert(port);
+            self.host.own_ports.insert(port);
         }
     }
 

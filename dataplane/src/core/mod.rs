@@ -54,7 +54,7 @@ use std::sync::Arc;
 
 use crate::byte_stream::TransferCounters;
 use crate::conn::{
-    ConnectionId, InitialNumbers, Listeners, Orphans, PortSet, Ports, SynCookies, Table, TimeWaitTable,
+    ConnectionId, InitialNumbers, Listeners, Orphans, Ports, SynCookies, Table, TimeWaitTable,
 };
 use crate::device::{Device, RxInterrupt};
 use crate::endpoint::{
@@ -89,8 +89,6 @@ pub struct Core<D: Device> {
     time_waits: TimeWaitTable,
     syn_cookies: SynCookies,
     ports: Ports,
-    /// Where the core shares its addresses, the ports that commands have named: this core answers for them.
-    named_ports: PortSet,
     initial_numbers: InitialNumbers,
     /// Bounds the RSTs to segments that belong to no connection.
     resets: RateLimit,
@@ -181,6 +179,7 @@ impl<D: Device> Core<D> {
             transfers: TransferCounters::default(),
             report: None,
         };
+        let (first_port, last_port) = config.ports;
         let port_secrets =
             [Purpose::PortOffsets, Purpose::PortCounters].map(|purpose| secret.derive(purpose));
         Self {
@@ -193,8 +192,7 @@ impl<D: Device> Core<D> {
             },
             time_waits: TimeWaitTable::new(tables.time_waits, secret.derive(Purpose::TimeWaits)),
             syn_cookies: SynCookies::new(secret.derive(Purpose::SynCookies)),
-            ports: Ports::new(config.ports.0, config.ports.1, port_secrets),
-            named_ports: PortSet::default(),
+            ports: Ports::new(first_port, last_port, port_secrets),
             initial_numbers: InitialNumbers::new(config.secret),
             resets: RateLimit::new(resets_per_second, secret.derive(Purpose::Resets)),
             data_arrived: false,
@@ -207,7 +205,7 @@ impl<D: Device> Core<D> {
             has_new_address: false,
             walks_on: false,
             rings,
-            host: Host::new(device, config.into_host(), secret, place),
+            host: Host::new(device, config.into_host(), secret, place).with_ports(first_port..=last_port),
         }
     }
 

@@ -166,7 +166,7 @@ impl<D: Device> Core<D> {
         debug_assert!(syn_ack.is_some(), "a connection that accepts sends its SYN-ACK at once");
         // The addresses of a flood are many and not those of its senders: no hardware address is asked for.
         if let Some(syn_ack) = syn_ack
-            && let Some(egress) = self.host.egress_of_reply(key.remote, frame)
+            && let Some(egress) = self.host.egress_of_reply(&key, frame)
         {
             self.host.send_bare_by(egress, key, &syn_ack.header);
             self.endpoints.context.statistics.syn_cookies_sent += 1;

@@ -355,7 +355,7 @@ impl<D: Device> Core<D> {
     /// Returns true if `port` is this core's to answer for, where it shares its addresses: one that was
     /// listened at, or of connections that it opens.
     fn answers_for(&self, port: u16) -> bool {
-        self.host.presence == Presence::Own || self.ports.contains(port) || self.named_ports.contains(port)
+        self.host.presence == Presence::Own || self.host.own_ports.contains(port)
     }
 
     /// Returns the RST that answers a segment that belongs to no connection (RFC 9293 §3.5.2, group 1);

@@ -47,6 +47,8 @@ pub struct DpdkDevice {
     capabilities: Capabilities,
     /// See [`accepting_partial_checksums`](Self::accepting_partial_checksums).
     partial_checksums: bool,
+    /// Whether its packet socket reaches programs of this machine.
+    reaches_programs: bool,
     /// Dropped after the port is closed.
     kept: Vec<Box<dyn Any + Send>>,
 }
@@ -198,7 +200,9 @@ impl DpdkDevice {
     ) -> Result<Self, PoolTooSmall> {
         let link = queue.map_or(Link::None, |queue| Link::Packet(Box::new(queue)));
         let capabilities = shape.capabilities(pool.capacity());
-        Self::new(link, pool, shape.mac.0, capabilities, shape.frame_octets)
+        let mut device = Self::new(link, pool, shape.mac.0, capabilities, shape.frame_octets)?;
+        device.reaches_programs = shape.reaches_programs;
+        Ok(device)
     }
 
     fn new(
@@ -218,6 +222,7 @@ impl DpdkDevice {
             mac: MacAddress(mac),
             capabilities,
             partial_checksums: false,
+            reaches_programs: false,
             kept: Vec::new(),
         })
     }
@@ -273,6 +278,10 @@ impl Device for DpdkDevice {
 
     fn mac(&self) -> MacAddress {
         self.mac
+    }
+
+    fn reaches_programs(&self) -> bool {
+        self.reaches_programs
     }
 
     #[inline]

@@ -168,6 +168,10 @@ impl<D: Device> Device for Fault<D> {
         self.inner.mac()
     }
 
+    fn reaches_programs(&self) -> bool {
+        self.inner.reaches_programs()
+    }
+
     fn receive(&mut self, now: Instant, frames: &mut Vec<D::Frame>, limit: usize) -> usize {
         self.let_out(now);
         let taken = self.deliver_due(now, frames, limit);

@@ -253,6 +253,10 @@ pub struct RxInterrupt<'a> {
     pub trigger: RxTrigger,
 }
 
+/// The hardware address that stands for the programs of this machine, for a device that
+/// [reaches](Device::reaches_programs) them: a locally administered one of no station.
+pub const THIS_MACHINE: MacAddress = MacAddress([0x02, 0x77, 0x61, 0, 0, 0]);
+
 /// A source and sink of Ethernet frames, owned by one core.
 pub trait Device: 'static {
     /// The frames of this device.
@@ -344,6 +348,13 @@ pub trait Device: 'static {
 
     /// Disables the interrupt: the thread is awake.
     fn disable_rx_interrupt(&mut self) {}
+
+    /// Returns true if frames to [`THIS_MACHINE`] reach the programs of this machine that have their addresses
+    /// from its kernel, as the user of the device does: their frames arrive as those of other stations, and
+    /// nobody else's with such an address as the source. Constant over the device's life.
+    fn reaches_programs(&self) -> bool {
+        false
+    }
 
     /// Returns the time at which the next frame in flight arrives, for devices in virtual time; `None` for
     /// other devices, or if there is none.

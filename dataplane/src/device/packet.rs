@@ -9,28 +9,28 @@
 //! `DpdkDevice` may have a packet socket too, with frames in DPDK's buffers.
 
 mod frame;
+mod socket;
 
 use std::any::Any;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
-use ::packet::{Checksum, Config, Flushed, Offload, PacketSocket, Segmentation};
+use ::packet::{Config, Offload, PacketSocket, Segmentation};
 pub use ::packet::{FRAME_MAX_OCTETS, Fanout, Filter, PacketError, PortShadow, hold_row};
 
 use super::{
     Capabilities, ChecksumRequest, Device, Frame, IpVersion, RxInterrupt, RxTrigger, SUPER_FRAME_MAX_BYTES,
+    THIS_MACHINE,
 };
 use crate::time::Instant;
-use crate::wire::checksum;
-use crate::wire::ethernet::{self, MacAddress};
+use crate::wire::ethernet::MacAddress;
 use frame::FrameBuffers;
 pub use frame::PacketFrame;
+use socket::Socket;
 
 /// Octets of an Ethernet header, with a VLAN tag.
 const HEADER_OCTETS: usize = 18;
-/// Octets of the two addresses, after which a tag stands.
-const ADDRESSES_OCTETS: usize = 12;
-/// The number of the VLAN in a tag (IEEE 802.1Q).
-const VLAN_ID: u16 = 0x0fff;
+/// Octets of a hardware address that are those of [`THIS_MACHINE`] in the addresses of its programs.
+const PROGRAM_PREFIX: usize = 3;
 /// Where the checksum lies in a TCP header.
 const TCP_CHECKSUM: u16 = 16;
 
@@ -56,6 +56,18 @@ pub struct PacketConfig<'a> {
     pub fanout: Option<Fanout>,
     /// Which frames are received; all, if there is none.
     pub filter: Option<&'a Filter>,
+    /// How other programs of this machine are reached, which have the same addresses; `None` if they are not.
+    pub programs: Option<Programs<'a>>,
+}
+
+/// How programs of this machine that share their addresses reach each other: on its loopback interface, by a
+/// hardware address for each.
+#[derive(Clone, Copy, Debug)]
+pub struct Programs<'a> {
+    /// That of this program: it begins as [`THIS_MACHINE`] does, in its first three octets.
+    pub source: MacAddress,
+    /// Which frames are received there.
+    pub filter: &'a Filter,
 }
 
 /// What a device is asked to do as it sends a frame.
@@ -90,6 +102,8 @@ pub struct PacketShape {
     pub mtu_bytes: usize,
     /// Whether super-frames pass.
     pub super_frames: bool,
+    /// Whether programs of this machine are reached.
+    pub reaches_programs: bool,
     /// Octets of the largest frame, for which the buffers that frames are received into and sent from have
     /// room.
     pub frame_octets: usize,
@@ -124,17 +138,22 @@ pub(super) trait Buffers {
     fn request(frame: &Self::Frame) -> Option<TransmitRequest>;
 }
 
-/// A packet socket.
+/// A packet socket on an interface, and one on the loopback interface if programs of this machine are reached.
 pub struct PacketQueue {
-    socket: PacketSocket,
+    wire: Socket,
+    programs: Option<ToPrograms>,
     shape: PacketShape,
-    /// Frames wait in the ring for which the interface was busy: they are offered again by the next poll.
-    is_waiting: bool,
-    /// The interface was down when frames were sent last. They wait for others to be sent, of which there
-    /// will be some, for nobody acknowledges them.
-    is_down: bool,
-    /// Dropped after the socket is closed.
+    /// Dropped after the sockets are closed.
     kept: Option<Box<dyn Any + Send>>,
+}
+
+/// The way to programs of this machine.
+struct ToPrograms {
+    socket: Socket,
+    /// The hardware address of this program.
+    source: MacAddress,
+    /// Readable while a frame has arrived on either socket.
+    either: OwnedFd,
 }
 
 impl core::fmt::Debug for PacketQueue {
@@ -150,7 +169,7 @@ impl PacketQueue {
     ///
     /// [`PacketError`].
     pub fn open(config: &PacketConfig<'_>) -> Result<Self, PacketError> {
-        let PacketConfig { interface, mtu_bytes, super_frame_octets, fanout, filter } = *config;
+        let PacketConfig { interface, mtu_bytes, super_frame_octets, fanout, filter, programs } = *config;
         let super_frames = super_frame_octets.is_some();
         let frame_octets = super_frame_octets.unwrap_or(mtu_bytes + HEADER_OCTETS);
         let (receive_frames, transmit_frames) = if super_frames {
@@ -158,16 +177,19 @@ impl PacketQueue {
         } else {
             (RECEIVE_SLOTS, TRANSMIT_SLOTS)
         };
-        let socket = PacketSocket::open(&Config {
-            interface,
-            frame_octets,
-            receive_frames,
-            transmit_frames,
-            fanout,
-            filter,
-        })?;
-        let shape = PacketShape { mac: MacAddress(socket.mac()), mtu_bytes, super_frames, frame_octets };
-        Ok(Self { socket, shape, is_waiting: false, is_down: false, kept: None })
+        let config = Config { interface, frame_octets, receive_frames, transmit_frames, fanout, filter };
+        let wire = PacketSocket::open(&config)?;
+        let mac = MacAddress(wire.mac());
+        let programs = programs.map(|Programs { source, filter }| {
+            let socket =
+                PacketSocket::open_on_loopback(&Config { fanout: None, filter: Some(filter), ..config })?;
+            let either = ::packet::watch(&[&wire, &socket])?;
+            Ok(ToPrograms { socket: Socket::new(socket), source, either })
+        });
+        let programs = programs.transpose()?;
+        let reaches_programs = programs.is_some();
+        let shape = PacketShape { mac, mtu_bytes, super_frames, reaches_programs, frame_octets };
+        Ok(Self { wire: Socket::new(wire), programs, shape, kept: None })
     }
 
     /// Keeps `right`, such as a claim to an address, as long as the socket is open.
@@ -179,7 +201,7 @@ impl PacketQueue {
 
     /// Returns the number of the group that the socket has joined.
     pub fn fanout_group(&self) -> Option<u16> {
-        self.socket.fanout_group()
+        self.wire.fanout_group()
     }
 
     /// Returns how frames are received and sent.
@@ -190,21 +212,12 @@ impl PacketQueue {
     /// Returns true if a frame has arrived, or some to send wait.
     #[inline]
     pub(super) fn has_frames(&self) -> bool {
-        self.is_waiting || self.socket.has_frames()
+        self.wire.may_have_frames() || self.programs.as_ref().is_some_and(|to| to.socket.may_have_frames())
     }
 
     /// Returns true if frames to send wait for the next poll.
-    pub(super) const fn is_waiting(&self) -> bool {
-        self.is_waiting
-    }
-
-    /// Has the kernel send what is in the ring.
-    fn flush(&mut self) {
-        match self.socket.flush() {
-            Flushed::All => (self.is_waiting, self.is_down) = (false, false),
-            Flushed::Waiting => self.is_waiting = !self.is_down,
-            Flushed::Down | Flushed::Gone => (self.is_waiting, self.is_down) = (false, true),
-        }
+    pub(super) fn is_waiting(&self) -> bool {
+        self.wire.is_waiting() || self.programs.as_ref().is_some_and(|to| to.socket.is_waiting())
     }
 
     /// Takes up to `limit` frames, as [`Device::receive`] does, into buffers of `buffers`. While there is
@@ -215,35 +228,25 @@ impl PacketQueue {
         frames: &mut Vec<B::Frame>,
         limit: usize,
     ) -> usize {
-        if self.is_waiting {
-            self.flush();
-        }
-        let before = frames.len();
-        for _ in 0..limit {
-            if !self.socket.has_frames() {
-                break;
-            }
-            let Some(mut frame) = buffers.allocate() else { break };
-            let Some(received) = self.socket.receive() else { break };
-            if copy_received(received.octets(), received.vlan_tci(), &mut frame).is_none() {
-                continue;
-            }
-            if received.checksum() != Checksum::Unknown {
-                B::set_intact(&mut frame);
-            }
-            frames.push(frame);
-        }
-        frames.len() - before
+        let Some(to) = &mut self.programs else { return self.wire.receive(buffers, frames, limit, None) };
+        // Half of them from each, if both have as many.
+        let from_programs = to.socket.receive(buffers, frames, limit.div_ceil(2), Some(self.shape.mac));
+        from_programs + self.wire.receive(buffers, frames, limit - from_programs, None)
     }
 
     /// Takes frames from the front of `frames`, as [`Device::transmit`] does.
     pub(super) fn transmit<B: Buffers>(&mut self, frames: &mut Vec<B::Frame>) -> usize {
         let mut taken = 0;
         for frame in frames.iter() {
-            let Some(mut slot) = self.socket.slot() else { break };
             let request = B::request(frame);
-            if let Some(octets) = copy_to_send(frame, request.as_ref(), slot.room()) {
-                slot.send(octets, request.map(|request| request.offload()));
+            let has_room = match &mut self.programs {
+                Some(to) if is_for_program(frame) => {
+                    to.socket.put(frame, request.as_ref(), Some((MacAddress([0; 6]), to.source)))
+                }
+                _ => self.wire.put(frame, request.as_ref(), None),
+            };
+            if !has_room {
+                break;
             }
             taken += 1;
         }
@@ -252,58 +255,31 @@ impl PacketQueue {
         } else {
             frames.drain(..taken);
         }
-        self.flush();
+        self.wire.flush();
+        if let Some(to) = &mut self.programs {
+            to.socket.flush();
+        }
         taken
     }
 
     pub(super) fn rx_interrupt(&self) -> RxInterrupt<'_> {
-        RxInterrupt { fd: self.socket.as_fd(), trigger: RxTrigger::Level }
+        let fd = self.programs.as_ref().map_or(self.wire.as_fd(), |to| to.either.as_fd());
+        RxInterrupt { fd, trigger: RxTrigger::Level }
     }
 
     /// Prepares to wait for the descriptor, which an error of the interface would have ready for ever.
     pub(super) fn enable_rx_interrupt(&mut self) {
-        let _ = self.socket.take_error();
-    }
-}
-
-/// Copies a frame out of the ring, with its tag, which the kernel keeps beside it: a tag of no VLAN, for a
-/// priority alone, is left out. `None` if the frame has no room for it.
-#[inline]
-fn copy_received(octets: &[u8], vlan_tci: Option<u16>, frame: &mut impl Frame) -> Option<()> {
-    match vlan_tci.filter(|tci| tci & VLAN_ID != 0) {
-        None => frame.append(octets.len())?.copy_from_slice(octets),
-        Some(tci) => {
-            let (addresses, rest) = octets.split_at_checked(ADDRESSES_OCTETS)?;
-            let room = frame.append(octets.len() + ethernet::Tag::LEN)?;
-            room[..ADDRESSES_OCTETS].copy_from_slice(addresses);
-            let tag = &mut room[ADDRESSES_OCTETS..][..ethernet::Tag::LEN];
-            tag[..2].copy_from_slice(&ethernet::EtherType::VLAN.0.to_be_bytes());
-            tag[2..].copy_from_slice(&tci.to_be_bytes());
-            room[ADDRESSES_OCTETS + ethernet::Tag::LEN..].copy_from_slice(rest);
+        self.wire.clear_error();
+        if let Some(to) = &mut self.programs {
+            to.socket.clear_error();
         }
     }
-    Some(())
 }
 
-/// Copies a frame to `room`, and returns its octets; `None` if there is no room for it. The kernel takes the
-/// sum of a super-frame's pseudo-header with its length, which is not in it yet.
+/// Returns true if a frame is for a program of this machine.
 #[inline]
-fn copy_to_send(frame: &impl Frame, request: Option<&TransmitRequest>, room: &mut [u8]) -> Option<usize> {
-    let mut octets = 0;
-    let mut index = 0;
-    while let Some(piece) = frame.piece(index) {
-        room.get_mut(octets..octets + piece.len())?.copy_from_slice(piece);
-        octets += piece.len();
-        index += 1;
-    }
-    if let Some(TransmitRequest { headers, segment_octets: Some(_) }) = request {
-        let transport = usize::from(headers.l2_octets) + usize::from(headers.l3_octets);
-        let field = transport + usize::from(TCP_CHECKSUM);
-        let length = octets.checked_sub(transport)? as u16;
-        let field = room.get_mut(field..field + 2)?.first_chunk_mut()?;
-        *field = checksum::add(u16::from_be_bytes(*field), length).to_be_bytes();
-    }
-    Some(octets)
+fn is_for_program(frame: &impl Frame) -> bool {
+    frame.piece(0).is_some_and(|octets| octets.starts_with(&THIS_MACHINE.0[..PROGRAM_PREFIX]))
 }
 
 /// A device on a packet socket, with frames in memory of this process; or that of a core without a socket,
@@ -373,6 +349,10 @@ impl Device for PacketDevice {
         self.shape.mac
     }
 
+    fn reaches_programs(&self) -> bool {
+        self.shape.reaches_programs
+    }
+
     #[inline]
     fn may_have_frames(&self) -> bool {
         self.queue.as_ref().is_some_and(PacketQueue::has_frames)
@@ -407,62 +387,6 @@ impl Device for PacketDevice {
 mod tests {
     use super::*;
 
-    const HEADERS: ChecksumRequest = ChecksumRequest {
-        ip: IpVersion::V4,
-        ip_checksum: false,
-        l2_octets: 14,
-        l3_octets: 20,
-        l4_octets: 20,
-    };
-
-    /// The kernel goes on with a sum that has the length of what it cuts; what fits no slot is not sent.
-    #[test]
-    fn a_super_frame_has_the_length_in_its_sum() {
-        let mut buffers = FrameBuffers::new(1, 4096);
-        let mut frame = buffers.allocate().unwrap();
-        frame.append(14 + 20 + 20 + 3000).unwrap().fill(0);
-        frame.first_mut()[50..52].copy_from_slice(&[0xff, 0xf0]);
-        frame.request_segmentation(HEADERS, 1460);
-        let request = frame.request();
-        let mut room = [0; 4096];
-        assert_eq!(copy_to_send(&frame, request.as_ref(), &mut room), Some(3054));
-        // 0xfff0 + 3020, with the carry added.
-        assert_eq!(u16::from_be_bytes([room[50], room[51]]), 0x0bbd);
-        assert!(room[..50] == frame.piece(0).unwrap()[..50] && room[52..3054] == [0; 3002]);
-        let expected = Segmentation { segment_octets: 1460, header_octets: 54, ipv6: false };
-        let offload = request.unwrap().offload();
-        assert_eq!((offload.checksum_start, offload.checksum_offset), (34, 16));
-        assert_eq!(offload.segmentation, Some(expected));
-        assert_eq!(copy_to_send(&frame, request.as_ref(), &mut room[..3053]), None);
-        // One segment's sum has its length already.
-        frame.request_checksums(ChecksumRequest { ip: IpVersion::V6, l3_octets: 40, ..HEADERS });
-        let request = frame.request();
-        assert_eq!(copy_to_send(&frame, request.as_ref(), &mut room), Some(3054));
-        assert_eq!(room[50..52], [0xff, 0xf0]);
-        let offload = request.unwrap().offload();
-        assert_eq!((offload.checksum_start, offload.segmentation), (54, None));
-    }
-
-    /// A tag goes back to where the kernel has taken it from, unless it names no VLAN.
-    #[test]
-    fn tags_are_put_back() {
-        let received: Vec<u8> = (0..60).collect();
-        for (tci, expected) in [(None, 60), (Some(0xe000), 60), (Some(0), 60), (Some(0xe007), 64)] {
-            let mut buffers = FrameBuffers::new(1, 64);
-            let mut frame = buffers.allocate().unwrap();
-            assert_eq!(copy_received(&received, tci, &mut frame), Some(()));
-            let octets = frame.piece(0).unwrap();
-            assert_eq!((octets.len(), &octets[..12]), (expected, &received[..12]), "{tci:?}");
-            assert_eq!(octets[octets.len() - 48..], received[12..]);
-            assert!(expected == 60 || octets[12..16] == [0x81, 0, 0xe0, 7]);
-        }
-        // What fits no buffer, or has no addresses, is no frame.
-        let mut buffers = FrameBuffers::new(1, 63);
-        let mut frame = buffers.allocate().unwrap();
-        assert_eq!(copy_received(&received, Some(7), &mut frame), None);
-        assert_eq!(copy_received(&received[..11], Some(7), &mut frame), None);
-    }
-
     /// A device without super-frames offers none, and both leave checksums to the kernel.
     #[test]
     fn a_device_offers_what_its_socket_does() {
@@ -470,6 +394,7 @@ mod tests {
             mac: MacAddress([2, 0, 0, 0, 0, 1]),
             mtu_bytes: 1500,
             super_frames: false,
+            reaches_programs: false,
             frame_octets: 1518,
         };
         let mut device = PacketDevice::new(None, shape).sharing_frames(2);
@@ -484,5 +409,7 @@ mod tests {
         assert_eq!(device.receive(Instant::ZERO, &mut frames, 32), 0);
         assert!(frames.len() == 1 && !device.may_have_frames() && device.rx_interrupt().is_none());
         assert!(!device.enable_rx_interrupt() && device.next_arrival().is_none());
+        assert!(!device.reaches_programs());
+        assert!(PacketDevice::new(None, PacketShape { reaches_programs: true, ..shape }).reaches_programs());
     }
 }

@@ -125,6 +125,10 @@ impl<D: Device, W: Write + Send + 'static> Device for Tap<D, W> {
         self.inner.mac()
     }
 
+    fn reaches_programs(&self) -> bool {
+        self.inner.reaches_programs()
+    }
+
     fn receive(&mut self, now: Instant, frames: &mut Vec<D::Frame>, limit: usize) -> usize {
         let before = frames.len();
         let count = self.inner.receive(now, frames, limit);

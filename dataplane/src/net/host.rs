@@ -1,6 +1,7 @@
 //! The IP host of a core: a device, the host's addresses on its link, and the frames in between.
 
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -15,6 +16,7 @@ use super::notice::Notices;
 use super::own_addresses::OwnAddresses;
 use super::path_mtu::PathMtus;
 use super::place::Place;
+use super::port_set::PortSet;
 use super::reassembly::Reassembly;
 use super::template::Paths;
 use crate::device::{Capabilities, Device, Frame, RxInterrupt};
@@ -62,6 +64,11 @@ pub(crate) struct Host<D: Device> {
 
     pub(super) own: OwnAddresses,
     pub(crate) presence: Presence,
+    /// Whether the addresses are those of other programs of this machine too, which the device reaches.
+    pub(super) reaches_programs: bool,
+    /// Where the addresses are shared, the ports of active opens and those that commands have named: this
+    /// core answers for them, and no other program has them.
+    pub(crate) own_ports: PortSet,
     /// Changes with the own addresses.
     pub(super) own_generation: u32,
     /// The replicas that the state of the own addresses is still to be sent to, a bit for each.
@@ -139,6 +146,8 @@ impl<D: Device> Host<D> {
             paths: Paths::new(),
             own,
             presence,
+            reaches_programs: presence == Presence::Shared && device.reaches_programs(),
+            own_ports: PortSet::default(),
             duplicate_address_detection,
             routes,
             neighbours: NeighbourCache::new(&neighbours, &mut secret.random(Purpose::Neighbours), is_replica),
@@ -161,6 +170,14 @@ impl<D: Device> Host<D> {
             spare: Vec::with_capacity(limits::EMPTY_FRAMES + 1),
             device,
         }
+    }
+
+    /// Returns the host, to which these ports belong where it shares its addresses.
+    pub(crate) fn with_ports(mut self, ports: RangeInclusive<u16>) -> Self {
+        if self.presence == Presence::Shared {
+            ports.for_each(|port| self.own_ports.insert(port));
+        }
+        self
     }
 
     /// Dequeues a burst of frames from the device; returns `None` if there are none.

@@ -48,6 +48,7 @@ pub(crate) mod output;
 mod own_addresses;
 mod path_mtu;
 pub mod place;
+pub(crate) mod port_set;
 mod reassembly;
 mod replica_neighbours;
 mod segment;

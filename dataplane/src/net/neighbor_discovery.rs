@@ -49,7 +49,7 @@ impl<D: Device> Host<D> {
         {
             inbound = Inbound::NeighbourResolved(source.into());
         }
-        let known_mac = || self.known_egress(source.into()).map(|egress| self.destination_mac(egress));
+        let known_mac = || self.known_egress(source.into(), 0).map(|egress| self.destination_mac(egress));
         let mac = solicitation.source_mac.or_else(known_mac).unwrap_or(link_source);
         if !mac.is_multicast() {
             let advertisement = self.advertisement(target, true);

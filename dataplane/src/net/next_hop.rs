@@ -6,7 +6,7 @@ use super::Host;
 use super::addresses::{self, Cidr};
 use super::flow::FlowKey;
 use super::neighbours::{Resolution, Solicitation};
-use crate::device::{Device, Frame};
+use crate::device::{Device, Frame, THIS_MACHINE};
 use crate::time::Instant;
 use crate::wire::ethernet::{self, MacAddress};
 use crate::wire::icmpv6::NeighborSolicitation;
@@ -50,7 +50,7 @@ impl<D: Device> Host<D> {
             return None;
         }
         if self.own.contains(key.remote) {
-            return Some(Egress::Loopback);
+            return Some(self.egress_to_own(key.remote_port));
         }
         match self.neighbours.resolve(self.next_hop(key.remote)?, now) {
             Resolution::Known(mac) => Some(Egress::Wire(mac)),
@@ -58,10 +58,21 @@ impl<D: Device> Host<D> {
         }
     }
 
+    /// Returns where packets to `port` of an address of the host's own go: to the host itself, or to another
+    /// program of this machine that has the port, where both have the address from the kernel.
+    #[inline]
+    fn egress_to_own(&self, port: u16) -> Egress {
+        if self.reaches_programs && !self.own_ports.contains(port) {
+            Egress::Wire(THIS_MACHINE)
+        } else {
+            Egress::Loopback
+        }
+    }
+
     /// Returns the same as [`resolve`](Self::resolve), without asking for an unknown hardware address.
-    pub(crate) fn known_egress(&self, remote: IpAddr) -> Option<Egress> {
+    pub(crate) fn known_egress(&self, remote: IpAddr, remote_port: u16) -> Option<Egress> {
         if self.own.contains(remote) {
-            return Some(Egress::Loopback);
+            return Some(self.egress_to_own(remote_port));
         }
         self.neighbours.known(self.next_hop(remote)?).map(Egress::Wire)
     }
@@ -73,13 +84,13 @@ impl<D: Device> Host<D> {
 
     /// Returns true if the packets of a connection can leave, without asking for an unknown hardware address.
     pub(crate) fn has_path(&self, key: &FlowKey) -> bool {
-        self.own.contains(key.local) && self.known_egress(key.remote).is_some()
+        self.own.contains(key.local) && self.known_egress(key.remote, key.remote_port).is_some()
     }
 
-    /// Returns where a reply to `frame`, which came from `remote`, leaves the host: to the known next hop,
-    /// else back to the station that sent the frame. No hardware address is asked for.
-    pub(crate) fn egress_of_reply(&self, remote: IpAddr, frame: &D::Frame) -> Option<Egress> {
-        self.known_egress(remote).or_else(|| source_mac(frame).map(Egress::Wire))
+    /// Returns where a reply to `frame`, which came from the peer of `key`, leaves the host: to the known next
+    /// hop, else back to the station that sent the frame. No hardware address is asked for.
+    pub(crate) fn egress_of_reply(&self, key: &FlowKey, frame: &D::Frame) -> Option<Egress> {
+        self.known_egress(key.remote, key.remote_port).or_else(|| source_mac(frame).map(Egress::Wire))
     }
 
     /// Returns the hardware address of frames that leave by `egress`.

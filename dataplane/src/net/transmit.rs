@@ -159,7 +159,7 @@ impl<D: Device> Host<D> {
     /// Sends a segment that belongs to no connection, such as a RST. The peer's hardware address is not asked
     /// for: without it, nothing is sent.
     pub(crate) fn send_bare(&mut self, key: FlowKey, header: &Header) {
-        if let Some(egress) = self.known_egress(key.remote) {
+        if let Some(egress) = self.known_egress(key.remote, key.remote_port) {
             self.send_bare_by(egress, key, header);
         }
     }
@@ -171,7 +171,7 @@ impl<D: Device> Host<D> {
         if !self.is_replica() {
             return self.send_bare(key, header);
         }
-        if let Some(egress) = self.egress_of_reply(key.remote, frame) {
+        if let Some(egress) = self.egress_of_reply(&key, frame) {
             self.send_bare_by(egress, key, header);
         }
     }

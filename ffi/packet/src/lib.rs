@@ -34,6 +34,7 @@ mod ring;
 mod shadow;
 mod socket;
 mod transmit;
+mod watch;
 
 pub use error::PacketError;
 pub use filter::Filter;
@@ -42,3 +43,4 @@ pub use receive::{Checksum, Received};
 pub use shadow::{PortShadow, hold_row};
 pub use socket::{Config, FRAME_MAX_OCTETS, Fanout, PacketSocket, Statistics};
 pub use transmit::{Flushed, TransmitSlot};
+pub use watch::watch;

@@ -4,13 +4,18 @@ use std::sync::Arc;
 
 use warpline_dataplane::device::packet::{
     FRAME_MAX_OCTETS, Fanout, Filter, PacketConfig, PacketDevice, PacketError, PacketQueue, PacketShape,
+    Programs,
 };
-use warpline_dataplane::device::{self, spread::Queues};
+use warpline_dataplane::device::{self, THIS_MACHINE, spread::Queues};
+use warpline_dataplane::net::addresses::Presence;
+use warpline_dataplane::wire::ethernet::MacAddress;
 
 use super::cores::{OpenedDevices, SOFTWARE_ENTRIES, check_count, new_steering};
 use super::{OpenError, surveyed};
+use crate::handles::start::random_key;
 use crate::host::privileges;
 use crate::host::survey::Survey;
+use crate::vocabulary::device::StartError;
 use crate::vocabulary::device_name::DeviceName;
 
 /// Opens the packet socket of `device`, a device of kind `packet`, for one core. Before that, looks at the
@@ -44,7 +49,17 @@ pub(super) fn open<D: device::Device>(
     let Survey { claims, warnings, .. } = surveyed(device, None)?;
     let claims = Arc::new(claims);
     let addresses: Vec<_> = device.addresses().iter().map(|own| own.address).collect();
-    let filter = Filter::addresses(&addresses, device.vlan());
+    let is_shared = device.presence() == Presence::Shared;
+    let filter = if is_shared {
+        Filter::addresses_of_this_machine(&addresses, device.vlan())
+    } else {
+        Filter::addresses(&addresses, device.vlan())
+    };
+    let program = hardware_address_of_program()?;
+    // A core does not know of all ports of the others, and sends to them as to another program.
+    let unheard = if cores == 1 { program } else { THIS_MACHINE };
+    let heard = Filter::programs_of_this_machine(&addresses, unheard.0);
+    let programs = is_shared.then_some(Programs { source: program, filter: &heard });
     let sockets = if device.has_queue_each() { cores } else { 1 };
     let config = PacketConfig {
         interface: device.target(),
@@ -52,6 +67,7 @@ pub(super) fn open<D: device::Device>(
         super_frame_octets: device.has_super_frames().then_some(super_frame_octets),
         fanout: None,
         filter: Some(&filter),
+        programs,
     };
     let queues = group(&config, sockets).map_err(|error| explained(device, error))?;
     let queues: Vec<_> = queues.into_iter().map(|queue| queue.keeping(claims.clone())).collect();
@@ -71,15 +87,26 @@ pub(super) fn open<D: device::Device>(
     })
 }
 
-/// Opens so many sockets, at least one, on which the kernel spreads flows.
+/// Returns a hardware address by which the other programs of this machine know this one.
+fn hardware_address_of_program() -> Result<MacAddress, OpenError> {
+    let random = random_key().map_err(StartError::Random)?;
+    let mut address = THIS_MACHINE;
+    address.0[3..].copy_from_slice(&random[..3]);
+    Ok(address)
+}
+
+/// Opens so many sockets, at least one, on which the kernel spreads flows. The first hears other programs of
+/// this machine, and all send to them.
 fn group(config: &PacketConfig<'_>, sockets: usize) -> Result<Vec<PacketQueue>, PacketError> {
     if sockets == 1 {
         return Ok(vec![PacketQueue::open(config)?]);
     }
     let mut queues = vec![PacketQueue::open(&PacketConfig { fanout: Some(Fanout::New), ..*config })?];
     let fanout = queues[0].fanout_group().map(Fanout::Group);
+    let nothing = Filter::nothing();
+    let programs = config.programs.map(|programs| Programs { filter: &nothing, ..programs });
     for _ in 1..sockets {
-        queues.push(PacketQueue::open(&PacketConfig { fanout, ..*config })?);
+        queues.push(PacketQueue::open(&PacketConfig { fanout, programs, ..*config })?);
     }
     Ok(queues)
 }

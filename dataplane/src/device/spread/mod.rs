@@ -350,6 +350,10 @@ impl<D: Device> Device for Spread<D> {
         }
     }
 
+    fn reaches_programs(&self) -> bool {
+        self.device.reaches_programs()
+    }
+
     fn hand_over(&mut self, core: u8, frame: D::Frame) -> Result<(), D::Frame> {
         if let Way::Queue(sorter) = &self.way {
             sorter.on_handed_over(core, &frame);
