@@ -154,8 +154,8 @@ impl HeldPorts {
         self.hold_local(local).map_err(|_| ConnectError::NoPort)
     }
 
-    /// Returns true if `remote` is a port of this machine that no program has. The kernel would not say so: it
-    /// does not take segments of programs to its own addresses.
+    /// Returns true if `remote` is a port of this machine that no program has. The kernel would not say so:
+    /// it does not take segments of programs to its own addresses.
     fn is_nobodys(&self, remote: SocketAddr) -> bool {
         let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
         let (first, last) = self.of_active_opens();

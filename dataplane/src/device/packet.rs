@@ -138,7 +138,8 @@ pub(super) trait Buffers {
     fn request(frame: &Self::Frame) -> Option<TransmitRequest>;
 }
 
-/// A packet socket on an interface, and one on the loopback interface if programs of this machine are reached.
+/// A packet socket on an interface, and one on the loopback interface if it is to reach programs of this
+/// machine.
 pub struct PacketQueue {
     wire: Socket,
     programs: Option<ToPrograms>,

@@ -173,8 +173,8 @@ impl<D: Device> Host<D> {
     }
 
     /// Checks that the source is no group, broadcast, loopback or unspecified address, and none of the host's
-    /// own (RFC 9293 §3.9.2.3 MUST-63, RFC 1122 §3.2.1.3, RFC 4291 §2.7). A device that reaches the programs of
-    /// this machine, which have the same addresses, lets nobody else use them.
+    /// own (RFC 9293 §3.9.2.3 MUST-63, RFC 1122 §3.2.1.3, RFC 4291 §2.7). A device that reaches the programs
+    /// of this machine, which have the same addresses, lets nobody else use them.
     pub(super) fn check_source(&self, source: IpAddr) -> Result<(), DropCause> {
         let broadcast = is_directed_broadcast(self.own.as_slice(), source);
         let others = !self.own.contains(source) || self.reaches_programs;

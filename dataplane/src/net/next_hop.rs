@@ -87,8 +87,8 @@ impl<D: Device> Host<D> {
         self.own.contains(key.local) && self.known_egress(key.remote, key.remote_port).is_some()
     }
 
-    /// Returns where a reply to `frame`, which came from the peer of `key`, leaves the host: to the known next
-    /// hop, else back to the station that sent the frame. No hardware address is asked for.
+    /// Returns where a reply to `frame`, which came from the peer of `key`, leaves the host: to the known
+    /// next hop, else back to the station that sent the frame. No hardware address is asked for.
     pub(crate) fn egress_of_reply(&self, key: &FlowKey, frame: &D::Frame) -> Option<Egress> {
         self.known_egress(key.remote, key.remote_port).or_else(|| source_mac(frame).map(Egress::Wire))
     }

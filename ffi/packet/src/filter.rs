@@ -40,8 +40,8 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Instructions that the kernel takes (`BPF_MAXINSNS`). An IPv4 address has two, an IPv6 address nine, and
-    /// as many again where the sources are looked at.
+    /// Instructions that the kernel takes (`BPF_MAXINSNS`). An IPv4 address has two, an IPv6 address nine,
+    /// and as many again where the sources are looked at.
     pub const INSTRUCTIONS_MAX: usize = 4096;
 
     /// Returns a filter for a station with the addresses `addresses` on the VLAN `vlan`, or on none.

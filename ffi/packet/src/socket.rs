@@ -393,7 +393,7 @@ fn bind(socket: BorrowedFd<'_>, interface: &str, index: libc::c_int) -> Result<(
     })
 }
 
-/// Returns the hardware address of the interface that the socket is bound to, which is of the kind `expected`.
+/// Returns the hardware address of the interface that the socket is bound to, which is of kind `expected`.
 fn hardware_address(socket: BorrowedFd<'_>, interface: &str, expected: u16) -> Result<[u8; 6], PacketError> {
     // SAFETY: numbers, of which all zeros are valid.
     let mut address: libc::sockaddr_ll = unsafe { core::mem::zeroed() };
