@@ -1,9 +1,8 @@
 //! Drives a core: by a thread of its own, or by the application.
 
 use std::any::Any;
-use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::Duration;
 
@@ -19,15 +18,9 @@ use super::control_loop::DeviceFlags;
 use super::control_waker::ControlWaker;
 use super::event_fd::EventFd;
 use super::interrupt::InterruptFd;
+use super::wake_sources::{Armed, POLL_BEFORE_SLEEP_NS, WakeSources};
 use crate::vocabulary::poll_thread::{Idle, PollThread, PollThreadError};
 
-/// How long a poll thread that sleeps polls on before it does: longer than a peer on the same network takes
-/// to answer, so that work which comes answer upon answer never waits for a thread to wake. On a single CPU
-/// polling gains nothing: a thread of this machine that has the answer waits for that CPU.
-static POLL_BEFORE_SLEEP_NS: LazyLock<u64> = LazyLock::new(|| {
-    let single = thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1);
-    if single { 0 } else { 50 * MICROSECOND }
-});
 /// The first sleep of a thread that is not woken when frames arrive. It doubles with each that finds nothing
 /// to do.
 const SHORTEST_PAUSE_NS: u64 = 50 * MICROSECOND;
@@ -58,14 +51,10 @@ pub struct CoreDriver<D: Device> {
     core: Core<D>,
     clock: PollClock,
     driven: DrivenGuard,
-    /// Says whether this thread sleeps.
-    waker: Arc<Waker>,
-    /// The descriptor on which it sleeps.
-    bell: Arc<EventFd>,
+    /// What this thread sleeps on.
+    wake_sources: Arc<WakeSources>,
     /// Whether frames ring the bell.
     announced: bool,
-    /// What frames raise at a device that interrupts instead.
-    interrupt: Option<InterruptFd>,
     /// The interrupt was raised, but no poll has found anything since. The driver may yet have to see the
     /// frame: `net_tap` looks at its queue only after a signal, which another thread may be about to handle.
     interrupt_unexplained: bool,
@@ -90,12 +79,13 @@ impl<D: Device> CoreDriver<D> {
         let (interrupt_unexplained, pause_ns) = (false, SHORTEST_PAUSE_NS);
         let driven = DrivenGuard { core: number, flags, control };
         let clock = PollClock::new();
-        Self { core, clock, driven, waker, bell, announced, interrupt, interrupt_unexplained, pause_ns }
+        let wake_sources = Arc::new(WakeSources::new(waker, bell, interrupt));
+        Self { core, clock, driven, wake_sources, announced, interrupt_unexplained, pause_ns }
     }
 
     #[cfg(test)]
     pub(crate) fn waker(&self) -> Arc<Waker> {
-        self.waker.clone()
+        self.wake_sources.waker.clone()
     }
 
     /// Sends what was posted, then takes what has arrived. Returns true if there was anything to do, or there
@@ -144,51 +134,71 @@ impl<D: Device> CoreDriver<D> {
     /// Sleeps as [`wait`](Self::wait) does, unless `ended` holds. The thread that makes it hold rings the
     /// waker afterwards.
     fn sleep(&mut self, timeout: Duration, ended: impl Fn() -> bool) -> bool {
-        self.waker.arm();
-        // Before the last poll: a frame that comes too late for that poll raises the interrupt.
-        let interrupts = self.enable_interrupt();
+        let armed = self.arm();
         if ended() || self.poll_once() {
-            self.waker.disarm();
-            if interrupts {
-                // One that was raised meanwhile can be ignored: frames are polled for before the next sleep
-                // too.
-                self.disable_interrupt();
-            }
-            self.pause_ns = SHORTEST_PAUSE_NS;
+            self.stay_awake(armed);
             return true;
         }
-        let mut sleep = self.time_to_next_deadline().min(timeout);
-        // Nothing reports room for events either.
-        if !(self.announced || interrupts) || self.core.has_waiting_events() {
-            sleep = sleep.min(Duration::from_nanos(self.pause_ns));
-            self.pause_ns = (2 * self.pause_ns).min(LONGEST_PAUSE_NS);
+        let at_most = self.time_to_sleep(armed).min(timeout);
+        let woken = self.wake_sources.sleep(armed, at_most);
+        self.wake(armed, woken);
+        woken
+    }
+
+    /// Has work wake the thread that is about to sleep, which polls once more before it does.
+    fn arm(&mut self) -> Armed {
+        self.wake_sources.waker.arm();
+        // Before the last poll: a frame that comes too late for that poll raises the interrupt.
+        Armed { interrupts: self.enable_interrupt() }
+    }
+
+    /// Ends what [`arm`](Self::arm) has begun, because the last poll has found something.
+    fn stay_awake(&mut self, armed: Armed) {
+        self.wake_sources.waker.disarm();
+        if armed.interrupts {
+            // One that was raised meanwhile can be ignored: frames are polled for before the next sleep too.
+            self.disable_interrupt();
         }
-        let interrupt = self.interrupt.as_ref().filter(|_| interrupts).map(AsFd::as_fd);
-        let woken = !sleep.is_zero() && self.bell.wait_beside(interrupt, sleep);
-        self.waker.disarm();
-        if interrupts {
+        self.pause_ns = SHORTEST_PAUSE_NS;
+    }
+
+    /// Returns how long a thread may sleep after a last poll that has found nothing.
+    fn time_to_sleep(&mut self, armed: Armed) -> Duration {
+        let sleep = self.time_to_next_deadline();
+        // Nothing reports room for events either.
+        if (self.announced || armed.interrupts) && !self.core.has_waiting_events() {
+            return sleep;
+        }
+        let pause = Duration::from_nanos(self.pause_ns);
+        self.pause_ns = (2 * self.pause_ns).min(LONGEST_PAUSE_NS);
+        sleep.min(pause)
+    }
+
+    /// Ends what [`arm`](Self::arm) has begun, after a sleep that something has ended if `woken`.
+    fn wake(&mut self, armed: Armed, woken: bool) {
+        if armed.interrupts {
             self.interrupt_unexplained = self.disable_interrupt();
         } else if self.pause_ns == LONGEST_PAUSE_NS {
             // Nothing has come of it: it was for something else.
             self.interrupt_unexplained = false;
         }
         if woken {
-            self.bell.clear();
             self.pause_ns = SHORTEST_PAUSE_NS;
         }
-        woken
     }
 
     /// Has frames raise the interrupt; returns false if frames cannot wake this thread. A descriptor that
     /// stays readable without a frame, as that of a tap whose interface is removed, is not waited for all the
     /// time: it would keep the CPU busy.
     fn enable_interrupt(&mut self) -> bool {
-        self.interrupt.is_some() && !self.interrupt_unexplained && self.core.enable_rx_interrupt()
+        self.wake_sources.interrupt.is_some()
+            && !self.interrupt_unexplained
+            && self.core.enable_rx_interrupt()
     }
 
     /// Has frames raise no interrupt any more; returns true if one was raised.
     fn disable_interrupt(&mut self) -> bool {
-        let Some(interrupt) = &self.interrupt else { return false };
+        let Some(interrupt) = &self.wake_sources.interrupt else { return false };
         self.core.disable_rx_interrupt();
         interrupt.take()
     }
@@ -236,7 +246,7 @@ impl<D: Device> CoreDriver<D> {
     /// When `call` does.
     pub fn run<T: Send>(&mut self, call: impl FnOnce() -> T + Send) -> T {
         let returned = AtomicBool::new(false);
-        let returning = Returning { returned: &returned, waker: self.waker.clone() };
+        let returning = Returning { returned: &returned, waker: self.wake_sources.waker.clone() };
         thread::scope(|scope| {
             let call = scope.spawn(move || {
                 // Dropped at last, even by a panic.
@@ -268,14 +278,22 @@ pub(crate) fn spawn<D: Device + Send>(
     how: PollThread,
     flags: Arc<DeviceFlags>,
 ) -> Result<thread::JoinHandle<()>, PollThreadError> {
+    spawn_at(how.lcore, move || poll(driver, how.idle, || flags.has_ended()))
+}
+
+/// Starts a thread that drives a core by `drive`, on the CPU `lcore` if that is given.
+pub(super) fn spawn_at(
+    lcore: Option<usize>,
+    drive: impl FnOnce() + Send + 'static,
+) -> Result<thread::JoinHandle<()>, PollThreadError> {
     let (pinned, is_pinned) = channel::bounded(1);
     let thread = thread::Builder::new().name("warpline-core".into()).spawn(move || {
-        let ok = how.lcore.is_none_or(pin);
+        let ok = lcore.is_none_or(pin);
         // It fails only when the thread that waits for it has ended.
         let _ = pinned.send(ok);
         if ok {
             let _lcore = known_to_eal();
-            poll(driver, how.idle, || flags.has_ended());
+            drive();
         }
     })?;
     if is_pinned.recv() == Ok(true) {
@@ -283,7 +301,7 @@ pub(crate) fn spawn<D: Device + Send>(
     }
     // A panic before the answer has been reported by the thread itself.
     let _ = thread.join();
-    Err(PollThreadError::Pin { lcore: how.lcore.unwrap_or_default() })
+    Err(PollThreadError::Pin { lcore: lcore.unwrap_or_default() })
 }
 
 /// Pins this thread; `false` when the CPU is not there or not allowed.

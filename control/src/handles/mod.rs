@@ -42,4 +42,5 @@ pub(crate) mod tcp_listener;
 pub(crate) mod tcp_stream;
 #[cfg(feature = "dpdk")]
 mod vdev;
+mod wake_sources;
 pub(crate) mod window;
