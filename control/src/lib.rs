@@ -95,6 +95,7 @@ pub use handles::shared::{SharedCompletionQueue, SharedQueuePair};
 pub use handles::shared_receive_queue::SharedReceiveQueue;
 pub use handles::tcp_listener::TcpListener;
 pub use handles::tcp_stream::TcpStream;
+pub use handles::turns::Turns;
 pub use handles::window::{DeallocateError, MemoryWindow};
 pub use vocabulary::advertisement::{Advertisement, NotAnAdvertisement};
 pub use vocabulary::byte_stream::{ByteStreamConfig, ByteStreamError, UnsolicitedConfig};

@@ -11,8 +11,9 @@ use warpline_dataplane::qp::async_event::AsyncEvents;
 use warpline_dataplane::qp::shared_receive_queue::SrqNumber;
 
 use super::control_loop::DeviceFlags;
-use super::control_waker::ControlWaker;
+use super::control_waker::{ControlWaker, ServedBy};
 use super::event_fd::EventFd;
+use super::turns::WithinTurn;
 use crate::engine::interface::reply::Reply;
 use crate::engine::interface::request::Request;
 use crate::engine::names::KeyedSequence;
@@ -25,7 +26,7 @@ use crate::vocabulary::device::{DeviceConfig, Stopped};
 pub(crate) struct DeviceContext {
     /// `None` only while the device stops.
     requests: Option<Sender<Request>>,
-    /// The control thread, if there is one.
+    /// The thread that ends after control, if there is one: the control thread, or that which takes turns.
     control: Option<JoinHandle<()>>,
     /// Tells control that there are requests.
     control_waker: Arc<ControlWaker>,
@@ -97,22 +98,29 @@ impl DeviceContext {
 
     /// Sends a request, and waits for the reply.
     pub(crate) fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, Stopped> {
+        if WithinTurn::is_entered() && matches!(self.control_waker.served_by(), ServedBy::Turns(_)) {
+            // A callback asks. The reply takes another turn, and nobody is to have what was asked for.
+            return Err(Stopped);
+        }
         self.wait_for(&self.begin(request)?)
     }
 
     /// Waits for the reply to a request.
     pub(crate) fn wait_for<T>(&self, reply: &Receiver<T>) -> Result<T, Stopped> {
-        match self.control_waker.polled() {
-            Some(control) => control.wait_for(reply),
-            None => reply.recv().map_err(|_| Stopped),
+        match self.control_waker.served_by() {
+            ServedBy::Polled(control) => control.wait_for(reply),
+            ServedBy::Turns(turns) => turns.wait_for(reply, Duration::MAX).map_err(|_| Stopped),
+            ServedBy::Other => reply.recv().map_err(|_| Stopped),
         }
     }
 
-    /// Waits for a reply that is not needed, for `at_most`. Without a control thread this one may be the one
-    /// that has to poll, and does not wait.
+    /// Waits for a reply that is not needed, for `at_most`. Where this thread may be the one that has to
+    /// poll, it does not wait.
     pub(crate) fn wait_briefly<T>(&self, reply: &Receiver<T>, at_most: Duration) {
-        if !self.control_waker.is_polled() {
-            let _ = reply.recv_timeout(at_most);
+        match self.control_waker.served_by() {
+            ServedBy::Polled(_) => {}
+            ServedBy::Turns(turns) => _ = turns.wait_for(reply, at_most),
+            ServedBy::Other => _ = reply.recv_timeout(at_most),
         }
     }
 
@@ -188,6 +196,13 @@ impl Drop for DeviceContext {
         // Control ends when no handle can send a request any more.
         self.requests = None;
         self.control_waker.wake();
+        if let ServedBy::Turns(turns) = self.control_waker.served_by() {
+            turns.hand_over();
+            if WithinTurn::is_entered() {
+                // A callback had the last handle. The thread ends after this turn, which may be its own.
+                return;
+            }
+        }
         if let Some(control) = self.control.take() {
             // The thread has reported its own panic.
             let _ = control.join();

@@ -83,6 +83,11 @@ impl<D: Device> CoreDriver<D> {
         Self { core, clock, driven, wake_sources, announced, interrupt_unexplained, pause_ns }
     }
 
+    /// Returns what a thread sleeps on that drives the core.
+    pub(super) fn wake_sources(&self) -> Arc<WakeSources> {
+        self.wake_sources.clone()
+    }
+
     #[cfg(test)]
     pub(crate) fn waker(&self) -> Arc<Waker> {
         self.wake_sources.waker.clone()
@@ -106,12 +111,31 @@ impl<D: Device> CoreDriver<D> {
         self.after_poll(busy)
     }
 
+    /// Returns the time of the next poll.
+    #[inline]
+    pub(super) fn read_clock(&mut self) -> Instant {
+        self.clock.now()
+    }
+
     /// Polls for applications on other threads, which need not be waited for: what arrives is answered at
     /// once.
     fn poll_alone(&mut self) -> bool {
         let now = self.clock.now();
+        self.poll_alone_at(now)
+    }
+
+    /// Polls at `now` as [`poll_alone`](Self::poll_alone) does.
+    pub(super) fn poll_alone_at(&mut self, now: Instant) -> bool {
         let busy = self.core.poll_once(now);
         self.after_poll(busy)
+    }
+
+    /// Polls after control has ended, so that what it caused leaves: a FIN, a RST, an acknowledgement.
+    pub(super) fn poll_last(&mut self) {
+        const LAST_POLLS: usize = 64;
+        for _ in 0..LAST_POLLS {
+            self.poll_alone();
+        }
     }
 
     #[inline]
@@ -141,19 +165,19 @@ impl<D: Device> CoreDriver<D> {
         }
         let at_most = self.time_to_sleep(armed).min(timeout);
         let woken = self.wake_sources.sleep(armed, at_most);
-        self.wake(armed, woken);
+        self.wake(armed, woken, false);
         woken
     }
 
     /// Has work wake the thread that is about to sleep, which polls once more before it does.
-    fn arm(&mut self) -> Armed {
+    pub(super) fn arm(&mut self) -> Armed {
         self.wake_sources.waker.arm();
         // Before the last poll: a frame that comes too late for that poll raises the interrupt.
         Armed { interrupts: self.enable_interrupt() }
     }
 
     /// Ends what [`arm`](Self::arm) has begun, because the last poll has found something.
-    fn stay_awake(&mut self, armed: Armed) {
+    pub(super) fn stay_awake(&mut self, armed: Armed) {
         self.wake_sources.waker.disarm();
         if armed.interrupts {
             // One that was raised meanwhile can be ignored: frames are polled for before the next sleep too.
@@ -163,7 +187,7 @@ impl<D: Device> CoreDriver<D> {
     }
 
     /// Returns how long a thread may sleep after a last poll that has found nothing.
-    fn time_to_sleep(&mut self, armed: Armed) -> Duration {
+    pub(super) fn time_to_sleep(&mut self, armed: Armed) -> Duration {
         let sleep = self.time_to_next_deadline();
         // Nothing reports room for events either.
         if (self.announced || armed.interrupts) && !self.core.has_waiting_events() {
@@ -174,10 +198,11 @@ impl<D: Device> CoreDriver<D> {
         sleep.min(pause)
     }
 
-    /// Ends what [`arm`](Self::arm) has begun, after a sleep that something has ended if `woken`.
-    fn wake(&mut self, armed: Armed, woken: bool) {
+    /// Ends what [`arm`](Self::arm) has begun, after a sleep that something has ended if `woken`. An
+    /// interrupt is `explained` if other threads have polled meanwhile and found something.
+    pub(super) fn wake(&mut self, armed: Armed, woken: bool, explained: bool) {
         if armed.interrupts {
-            self.interrupt_unexplained = self.disable_interrupt();
+            self.interrupt_unexplained = self.disable_interrupt() && !explained;
         } else if self.pause_ns == LONGEST_PAUSE_NS {
             // Nothing has come of it: it was for something else.
             self.interrupt_unexplained = false;
@@ -312,12 +337,8 @@ fn pin(lcore: usize) -> bool {
 
 /// Polls until `ended` holds. The thread that makes it hold rings the waker afterwards.
 pub(crate) fn poll<D: Device>(mut driver: CoreDriver<D>, idle: Idle, ended: impl Fn() -> bool) {
-    /// Polls after the last command, so that what it caused leaves: a FIN, a RST, an acknowledgement.
-    const LAST_POLLS: usize = 64;
     driver.poll_until(idle, ended);
-    for _ in 0..LAST_POLLS {
-        driver.poll_alone();
-    }
+    driver.poll_last();
 }
 
 /// Threads that are registered at the EAL have a cache of packet buffers.
@@ -334,4 +355,4 @@ fn known_to_eal() -> Option<Box<dyn Any>> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

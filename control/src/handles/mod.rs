@@ -36,10 +36,13 @@ pub(crate) mod protection_domain;
 pub(crate) mod queue_pair;
 mod registered;
 pub(crate) mod shared;
+mod shared_driver;
 pub(crate) mod shared_receive_queue;
+mod shared_thread;
 mod start;
 pub(crate) mod tcp_listener;
 pub(crate) mod tcp_stream;
+pub(crate) mod turns;
 #[cfg(feature = "dpdk")]
 mod vdev;
 mod wake_sources;

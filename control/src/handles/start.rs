@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::{self, JoinHandle};
 
 use crossbeam::channel;
@@ -22,10 +23,13 @@ use super::context::{ContextParts, DeviceContext};
 use super::control_driver::{ControlDriver, PolledControl};
 use super::control_loop::{ControlLoop, DeviceFlags};
 use super::control_thread;
-use super::control_waker::ControlWaker;
+use super::control_waker::{ControlInTurns, ControlWaker};
 use super::device::Device;
 use super::driver::{self, CoreDriver};
 use super::event_fd::EventFd;
+use super::shared_driver::SharedDriver;
+use super::shared_thread::{self, AwayTimes};
+use super::turns::{TakeTurns, Turns};
 use crate::engine::names::KeyedSequence;
 use crate::engine::placement::Placement;
 use crate::engine::{Engine, EngineConfig};
@@ -111,6 +115,40 @@ impl Device {
         let (device, control) = control.start_polled(config);
         Ok((device, driver, control))
     }
+
+    /// Starts a core on `device`, and its control engine, that threads of the application and one of warpline
+    /// drive in turns. A thread of the application that waits for something takes a turn instead of waiting
+    /// for another thread, and calls of the API that wait for a reply, as registering memory does, take turns
+    /// themselves. Warpline's thread, which runs as `poll` says, takes the turns that applications leave, so
+    /// that a program which computes, or sleeps, is served too.
+    ///
+    /// With [`Idle::Sleep`](crate::Idle::Sleep) that thread keeps away while an application polls, for a
+    /// millisecond at most, and sleeps while nobody has anything to do. With
+    /// [`Idle::Spin`](crate::Idle::Spin) it polls all the time, and the turns of applications rarely find
+    /// anything. Callbacks, as [`Notify`](crate::Notify) is one, may run on any thread that takes turns. They
+    /// must not wait: calls that do fail there with [`Stopped`](crate::Stopped) or as they do for it.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`].
+    pub fn start_shared<D: device::Device + Send>(
+        device: D,
+        config: &DeviceConfig,
+        poll: PollThread,
+    ) -> Result<(Self, Turns), StartError> {
+        Self::start_shared_away(device, config, poll, AwayTimes::default())
+    }
+
+    /// As [`start_shared`](Self::start_shared), with a thread that keeps away for `away_times`.
+    pub(super) fn start_shared_away<D: device::Device + Send>(
+        device: D,
+        config: &DeviceConfig,
+        poll: PollThread,
+        away_times: AwayTimes,
+    ) -> Result<(Self, Turns), StartError> {
+        let (driver, control) = assemble(device, config)?;
+        control.start_shared(config, driver, poll, away_times)
+    }
 }
 
 /// The parts of a device beside its cores, before its control runs.
@@ -179,6 +217,32 @@ impl UnstartedControl {
         let control = Arc::new(PolledControl::new(control));
         parts.control_waker.register_polled(&control, doorbells);
         (Device { context: DeviceContext::new(parts) }, ControlDriver::new(control))
+    }
+
+    /// Starts the thread that takes turns at `driver` and control, beside applications.
+    fn start_shared<D: device::Device + Send>(
+        self,
+        config: &DeviceConfig,
+        driver: CoreDriver<D>,
+        poll: PollThread,
+        away_times: AwayTimes,
+    ) -> Result<(Device, Turns), StartError> {
+        let core = self.rings[0].doorbells.clone();
+        let recall = EventFd::new().map_err(StartError::EventFd)?;
+        // For its first round.
+        let has_work = Arc::new(AtomicBool::new(true));
+        let (control, mut parts) = self.into_loop(config);
+        let shared = Arc::new(SharedDriver::new(driver, control, has_work.clone(), recall));
+        let driver: Arc<dyn TakeTurns> = shared.clone();
+        let control_waker = parts.control_waker.clone();
+        control_waker.register_in_turns(ControlInTurns { driver: Arc::downgrade(&driver), has_work, core });
+        let thread = driver::spawn_at(poll.lcore, move || {
+            #[cfg(test)]
+            control_waker.register_task();
+            shared_thread::run(&shared, poll.idle, away_times);
+        });
+        parts.control = Some(thread?);
+        Ok((Device { context: DeviceContext::new(parts) }, Turns::new(driver)))
     }
 
     /// Returns the loop around an engine, and the parts of a context without a control thread.

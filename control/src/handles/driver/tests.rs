@@ -26,7 +26,7 @@ const FAR: [u8; 4] = [198, 18, 0, 2];
 const PORT: u16 = 4711;
 
 /// A device that does not report when frames arrive, as most ports.
-struct Unannounced(SimDevice);
+pub(in crate::handles) struct Unannounced(pub(in crate::handles) SimDevice);
 
 impl warpline_dataplane::device::Device for Unannounced {
     type Frame = SimFrame;
@@ -66,14 +66,14 @@ fn cpu_ticks(task: &str) -> u64 {
 }
 
 /// Times that a task has gone to sleep.
-fn sleeps(task: &str) -> u64 {
+pub(in crate::handles) fn sleeps(task: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{task}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
     line.trim().parse().unwrap()
 }
 
 /// How often something happened in the time from `begin`, as a number per second.
-fn per_second(count: u64, begin: Instant) -> f64 {
+pub(in crate::handles) fn per_second(count: u64, begin: Instant) -> f64 {
     // A sleep of a second takes longer on a busy machine.
     count as f64 / begin.elapsed().as_secs_f64()
 }
@@ -262,14 +262,14 @@ fn no_wake_up_is_lost() {
 }
 
 /// A device that raises an interrupt for each frame, as adapters do: nothing takes it out of the descriptor.
-struct Interrupting {
+pub(in crate::handles) struct Interrupting {
     device: SimDevice,
     interrupt: Arc<EventFd>,
     enabled: Arc<Waker>,
 }
 
 impl Interrupting {
-    fn new(mut device: SimDevice) -> Self {
+    pub(in crate::handles) fn new(mut device: SimDevice) -> Self {
         let interrupt = Arc::new(EventFd::new().unwrap());
         let enabled = Arc::new(Waker::new(interrupt.clone()));
         assert!(device.wake_on_arrival(&enabled));
