@@ -12,9 +12,10 @@ use std::process::{Command, Output, id};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Instant;
 
 use common::poll_thread::{cpu_ticks, in_a_second, sleeps};
-use common::{End, FAR, NEAR, PATIENCE, PORT, exchange, statistics_of_cores, two_cpus};
+use common::{End, FAR, NEAR, PATIENCE, PORT, eventually, exchange, statistics_of_cores, two_cpus};
 use rustix::thread::{CapabilitySet, LinkNameSpaceType, capabilities, move_into_link_name_space};
 use warpline::{
     Cidr, ConnectConfig, ConnectError, Device, ListenConfig, ListenError, Presence, Status, TcpListenConfig,
@@ -142,6 +143,50 @@ fn writes_cross_a_veth_pair_whole() {
         let segments = u64::from(OCTETS) / mtu;
         assert_eq!(frames < segments, is_joined, "{options}: {frames} frames of {segments} segments or more");
     }
+}
+
+/// Threads of the application share devices with one of warpline: at the near end a thread takes turns, at
+/// the far one none does, and warpline's thread sleeps while nothing arrives.
+#[test]
+fn threads_take_turns_at_packet_sockets() {
+    const OCTETS: u32 = 1 << 16;
+    let Some(_turn) = turn() else { return };
+    let veth = Veth::in_one();
+    let shared = |end, address| {
+        let name = format!("packet:{end},address={address}/24");
+        within(&veth.near, || Device::open_shared(&name.parse().expect("a device name")).expect(&name))
+    };
+    let (far, _) = shared("far", FAR);
+    let other = End::new(&far);
+    let listener = far.listen(PORT, &ListenConfig::default()).unwrap();
+    // The thread of the far device is the only one.
+    eventually("it sleeps", || in_a_second(sleeps) < 100.0);
+    let (near, turns) = shared("near", NEAR);
+    let one = End::new(&near);
+    thread::scope(|scope| {
+        let connecting = scope.spawn(one.connecting(b""));
+        listener.accept(PATIENCE).unwrap().accept(&other.qp, b"").unwrap();
+        connecting.join().unwrap().unwrap();
+    });
+    for number in 1..100 {
+        one.memory.fill(number as u8);
+        one.write(number, &other, OCTETS);
+        let start = Instant::now();
+        let completion = loop {
+            if let Some(completion) = one.completions.poll() {
+                break completion;
+            }
+            turns.turn();
+            assert!(start.elapsed() < PATIENCE, "no completion of {number}");
+        };
+        assert_eq!((completion.id, completion.status), (number, Status::Success));
+        assert_eq!(other.memory.to_vec(0, OCTETS as usize).unwrap(), vec![number as u8; OCTETS as usize]);
+    }
+    drop((one, near));
+    assert!(!turns.turn(), "the device has ended");
+    let two_cores = format!("packet:near,address={NEAR}/24,cores=0-1").parse().unwrap();
+    let refused = within(&veth.near, || Device::open_shared(&two_cores).map(drop).unwrap_err());
+    assert!(matches!(refused, open::OpenError::SharedCores { cpus: 2, .. }), "{refused}");
 }
 
 /// The kernel spreads flows among the sockets of a device; each core hands over what is not its own. With one

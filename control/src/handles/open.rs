@@ -69,6 +69,7 @@ pub use crate::host::sockets::SocketFault;
 pub use crate::host::survey::{HostFault, HostWarning};
 
 use super::device::Device;
+use super::turns::Turns;
 use crate::host::kernel_addresses::shared;
 use crate::host::survey::{Survey, survey};
 use crate::vocabulary::device::DeviceConfig;
@@ -108,6 +109,37 @@ impl Device {
         open_by_dpdk(name, config, poll)
     }
 
+    /// Opens the device that `name` names, as [`open`](Self::open) does, with one core and its control engine
+    /// that threads of the application and one of warpline drive in turns, as
+    /// [`start_shared`](Self::start_shared) describes. Warpline's thread is pinned to the CPU that the name
+    /// lists, if it lists one.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]; [`OpenError::SharedCores`] if the name lists several CPUs.
+    pub fn open_shared(name: &DeviceName) -> Result<(Self, Turns), OpenError> {
+        let name = resolved(name)?;
+        Self::open_shared_with(&name, name.config(), PollThread::default())
+    }
+
+    /// As [`open_shared`](Self::open_shared), of a name that is [`resolved`], with the configuration `config`
+    /// and the thread `poll`, as [`open_with`](Self::open_with) takes them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open_shared`](Self::open_shared).
+    pub fn open_shared_with(
+        name: &DeviceName,
+        config: DeviceConfig,
+        poll: PollThread,
+    ) -> Result<(Self, Turns), OpenError> {
+        let poll = cores::only_poll(name, poll)?;
+        if name.kind() == DeviceKind::Packet {
+            return packet::packets(name, 1)?.start_shared(&config, poll);
+        }
+        open_shared_by_dpdk(name, config, poll)
+    }
+
     /// Returns what was found when the device was opened by its name: what may keep its frames from passing,
     /// and that a port has too few queues for its cores ([`HostWarning::OneQueue`]). For the program to show;
     /// the device works as well as it can.
@@ -133,6 +165,25 @@ fn open_by_dpdk(name: &DeviceName, config: DeviceConfig, poll: PollThread) -> Re
 
 #[cfg(not(feature = "dpdk"))]
 fn open_by_dpdk(name: &DeviceName, _: DeviceConfig, _: PollThread) -> Result<Device, OpenError> {
+    Err(OpenError::WithoutDpdk(Box::new(name.clone())))
+}
+
+#[cfg(feature = "dpdk")]
+fn open_shared_by_dpdk(
+    name: &DeviceName,
+    config: DeviceConfig,
+    poll: PollThread,
+) -> Result<(Device, Turns), OpenError> {
+    inspect(name)?;
+    port::shared_device(eal(&[name], "")?, name, config, poll)
+}
+
+#[cfg(not(feature = "dpdk"))]
+fn open_shared_by_dpdk(
+    name: &DeviceName,
+    _: DeviceConfig,
+    _: PollThread,
+) -> Result<(Device, Turns), OpenError> {
     Err(OpenError::WithoutDpdk(Box::new(name.clone())))
 }
 

@@ -12,6 +12,7 @@ use super::OpenError;
 use crate::engine::names::KeyedSequence;
 use crate::handles::device::Device;
 use crate::handles::start::random_key;
+use crate::handles::turns::Turns;
 use crate::host::cpus::cpus_of;
 use crate::host::survey::HostWarning;
 use crate::vocabulary::device::{DeviceConfig, StartError};
@@ -109,6 +110,20 @@ impl<D: device::Device> OpenedDevices<D> {
         };
         Ok(device.with_warnings(warnings))
     }
+
+    /// Starts the only device for threads of the application and that of `poll`, in turns.
+    pub(super) fn start_shared(
+        mut self,
+        config: &DeviceConfig,
+        poll: PollThread,
+    ) -> Result<(Device, Turns), OpenError>
+    where
+        D: Send,
+    {
+        let warnings = core::mem::take(&mut self.warnings);
+        let (device, turns) = Device::start_shared(self.into_only()?, config, poll)?;
+        Ok((device.with_warnings(warnings), turns))
+    }
 }
 
 /// Returns the CPUs that are to poll `device`, one for each core; `None` if its name lists none.
@@ -127,6 +142,18 @@ pub fn cpus(device: &DeviceName) -> Result<Option<Vec<usize>>, OpenError> {
 pub(super) fn polls(device: &DeviceName, poll: PollThread) -> Result<Vec<PollThread>, OpenError> {
     let on = |cpu: &usize| PollThread { lcore: Some(*cpu), ..poll };
     Ok(cpus(device)?.map_or_else(|| vec![poll], |cpus| cpus.iter().map(on).collect()))
+}
+
+/// Returns the thread of the only core of `device`, as [`polls`] does.
+///
+/// # Errors
+///
+/// [`OpenError::SharedCores`] if its name lists several CPUs.
+pub(super) fn only_poll(device: &DeviceName, poll: PollThread) -> Result<PollThread, OpenError> {
+    match *polls(device, poll)? {
+        [poll] => Ok(poll),
+        ref several => Err(OpenError::SharedCores { name: Box::new(device.clone()), cpus: several.len() }),
+    }
 }
 
 pub(super) fn check_count(cores: usize) -> Result<(), OpenError> {
@@ -162,6 +189,17 @@ mod tests {
             assert_eq!(check_count(cores).is_ok(), expected, "{cores}");
         }
         assert_eq!(check_count(65).unwrap_err().to_string(), "65 cores: a device has 1 to 64");
+    }
+
+    /// A device that threads share has one core.
+    #[test]
+    fn a_shared_device_has_one_cpu() {
+        let poll = PollThread { lcore: Some(7), ..PollThread::default() };
+        let lcore = |name: &str| Ok(only_poll(&name.parse().expect("a device name"), poll)?.lcore);
+        assert_eq!(lcore("ring").unwrap(), Some(7));
+        assert_eq!(lcore("ring,cores=5").unwrap(), Some(5));
+        let error: OpenError = lcore("ring,cores=5-6").unwrap_err();
+        assert!(error.to_string().starts_with("device 'ring,cores=5-6': 2 CPUs"), "{error}");
     }
 
     /// A list of CPUs is taken as it is, a node is looked up.

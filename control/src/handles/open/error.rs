@@ -100,6 +100,14 @@ pub enum OpenError {
         /// Why, and the remedy.
         fault: CpuFault,
     },
+    /// Threads are to share a device of several cores.
+    #[error("device '{name}': {cpus} CPUs for one core: a device that threads share has one, list one CPU")]
+    SharedCores {
+        /// The device.
+        name: Box<DeviceName>,
+        /// The CPUs that its name lists.
+        cpus: usize,
+    },
     /// The port was started without queues.
     #[error("port {0} has no queue: its driver is of no use here")]
     NoQueue(String),

@@ -13,6 +13,7 @@ use super::eal::{hugepages_near, require_pci};
 use super::pools::port_pools;
 use super::{OpenError, OpenedPorts, packet, surveyed};
 use crate::handles::device::Device;
+use crate::handles::turns::Turns;
 use crate::handles::vdev::{
     PortArguments, locked_kib, other_channels, pci_argument, port_arguments, queue_size,
 };
@@ -82,6 +83,19 @@ pub fn device(
     let opened = ports(eal, name, polls.len())?;
     let config = DeviceConfig { memory: hugepages_near(eal, opened.node()), ..config };
     opened.start(&config, &polls)
+}
+
+/// Opens the device `name` with one core and starts it for threads of the application and that of `poll`, in
+/// turns. Its memory is that of [`device`].
+pub(super) fn shared_device(
+    eal: Eal,
+    name: &DeviceName,
+    config: DeviceConfig,
+    poll: PollThread,
+) -> Result<(Device, Turns), OpenError> {
+    let opened = ports(eal, name, 1)?;
+    let config = DeviceConfig { memory: hugepages_near(eal, opened.node()), ..config };
+    opened.start_shared(&config, poll)
 }
 
 /// Opens the port of `device` for `cores` cores.
