@@ -350,8 +350,8 @@ pub trait Device: 'static {
     fn disable_rx_interrupt(&mut self) {}
 
     /// Returns true if frames to [`THIS_MACHINE`] reach the programs of this machine that have their
-    /// addresses from its kernel, as the user of the device does: their frames arrive as those of other stations, and
-    /// nobody else's with such an address as the source. Constant over the device's life.
+    /// addresses from its kernel, as the user of the device does: their frames arrive as those of other
+    /// stations, and nobody else's with such an address as the source. Constant over the device's life.
     fn reaches_programs(&self) -> bool {
         false
     }

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use warpline::{Device, DeviceName, Keepalive, QpConfig, RnrPolicy};
+use warpline::{Device, DeviceName, Keepalive, QpConfig, RnrPolicy, Turns};
 
 use crate::abi::{IBV_NODE_RNIC, IBV_TRANSPORT_IWARP, ibv_device};
 use crate::config;
@@ -68,6 +68,21 @@ pub(crate) fn running() -> Result<Arc<Running>, Errno> {
     adapter().ok_or(Errno::NO_DEVICE)?.start()
 }
 
+/// The turns at the device, once it runs, for calls that come often.
+static TURNS: OnceLock<Turns> = OnceLock::new();
+
+/// Leaves the device to its own thread: this one is about to sleep.
+pub(crate) fn hand_over() {
+    if let Some(turns) = TURNS.get() {
+        turns.hand_over();
+    }
+}
+
+/// Takes a turn at the device, unless another thread has it. Returns true if there was anything to do.
+pub(crate) fn turn() -> bool {
+    TURNS.get().is_some_and(Turns::turn)
+}
+
 /// Returns the device if it runs.
 pub(crate) fn started() -> Option<Arc<Running>> {
     adapter()?.lock().clone()
@@ -89,14 +104,15 @@ impl Adapter {
         if let Some(running) = &*place {
             return Ok(running.clone());
         }
-        let device = Device::open(&self.name).map_err(|error| {
+        let (device, turns) = Device::open_shared(&self.name).map_err(|error| {
             explain(&SAID, &error.to_string());
             Errno::from(&error)
         })?;
         let ids = warpline::cm::EventChannel::new([device.clone()])?;
-        let running = Arc::new(Running { device, ids, registry: Registry::default() });
+        let running = Arc::new(Running { device, turns, ids, registry: Registry::default() });
         events::start(&running)?;
         *place = Some(running.clone());
+        let _ = TURNS.set(running.turns.clone());
         // SAFETY: the function takes nothing, and does not unwind.
         unsafe { libc::atexit(at_exit) };
         Ok(running)
@@ -161,7 +177,9 @@ extern "C" fn at_exit() {
         running.registry.disconnect_all();
         let start = Instant::now();
         while start.elapsed() < EXIT_WAIT && running.device.usage()?.connections > 0 {
-            std::thread::sleep(Duration::from_millis(1));
+            if !running.turns.turn() {
+                std::thread::sleep(Duration::from_micros(50));
+            }
         }
         Ok(())
     });

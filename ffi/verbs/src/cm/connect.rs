@@ -14,6 +14,7 @@ use super::id::{self, CmId};
 use crate::abi::{
     IBV_QP_STATE, ibv_context, ibv_qp_attr, rdma_cm_id, rdma_conn_param, sockaddr as CSockaddr,
 };
+use crate::adapter::turn;
 use crate::errno::{Errno, minus_one, pointer};
 use crate::object::Object;
 use crate::verbs::{open, qp};
@@ -198,6 +199,7 @@ fn accepted(object: &Object<CmId>) -> Result<(), Errno> {
             Some(0) => return Ok(()),
             Some(errno) => return Err(Errno::of(errno)),
             None if start.elapsed() > ACCEPT_WAIT => return Err(Errno::TIMED_OUT),
+            None if turn() => {}
             None if start.elapsed() > ACCEPT_SPIN => thread::sleep(ACCEPT_PAUSE),
             None => std::hint::spin_loop(),
         }

@@ -16,7 +16,7 @@ use crate::abi::{
     RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_UNREACHABLE, rdma_cm_event, rdma_cm_id, rdma_conn_param,
     rdma_event_channel,
 };
-use crate::adapter::started;
+use crate::adapter::{hand_over, started};
 use crate::errno::{Errno, minus_one};
 use crate::object::{Kind, Object, zeroed};
 use crate::tokens;
@@ -130,6 +130,7 @@ fn take(queue: &EventQueue) -> Result<Option<*mut rdma_cm_event>, Errno> {
 /// Waits for an event. No thread is cancelled in here.
 pub(crate) fn wait(queue: &EventQueue) -> Result<*mut rdma_cm_event, Errno> {
     loop {
+        hand_over();
         queue.tokens.wait();
         if let Some(event) = take(queue)? {
             return Ok(event);
@@ -160,6 +161,7 @@ unsafe extern "C-unwind" fn rdma_get_cm_event(
         // SAFETY: the caller keeps the contract of the ABI: the channel, with its descriptor, stays.
         unsafe {
             let fd = if channel.is_null() { -1 } else { (*channel).fd };
+            hand_over();
             if !tokens::wait(fd) {
                 return -1;
             }

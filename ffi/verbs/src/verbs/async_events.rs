@@ -8,6 +8,7 @@ use crate::abi::{
     IBV_EVENT_QP_LAST_WQE_REACHED, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_SRQ_LIMIT_REACHED, ibv_async_event,
     ibv_context,
 };
+use crate::adapter::hand_over;
 use crate::errno::{Errno, guarded};
 use crate::object::zeroed;
 use crate::tokens;
@@ -22,6 +23,7 @@ unsafe extern "C-unwind" fn ibv_get_async_event(
         // SAFETY: the caller keeps the contract of the ABI: the context, with its descriptor, stays.
         unsafe {
             let fd = if public.is_null() { -1 } else { (*public).async_fd };
+            hand_over();
             if !tokens::wait(fd) {
                 return -1;
             }

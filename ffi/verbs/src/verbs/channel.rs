@@ -9,6 +9,7 @@ use warpline::Notify;
 use super::context::{self, Context};
 use super::cq::{self, CqEvents};
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
+use crate::adapter::hand_over;
 use crate::errno::{guarded, number, pointer};
 use crate::object::{Kind, Object, Use};
 use crate::tokens::{self, Tokens};
@@ -133,6 +134,7 @@ unsafe extern "C-unwind" fn ibv_get_cq_event(
         // SAFETY: the caller keeps the contract of the ABI: the channel, with its descriptor, stays.
         unsafe {
             let fd = if channel.is_null() { -1 } else { (*channel).fd };
+            hand_over();
             if !tokens::wait(fd) {
                 return -1;
             }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use warpline::{Completion, CompletionKind, Status};
+use warpline::{Completion, CompletionKind, SharedCompletionQueue, Status};
 
 use super::cq;
 use super::qp::number_of;
@@ -11,22 +11,41 @@ use crate::abi::{
     IBV_WC_RDMA_WRITE, IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND, IBV_WC_WITH_IMM, IBV_WC_WITH_INV,
     ibv_cq, ibv_wc, ibv_wc__bindgen_ty_1,
 };
+use crate::adapter::turn;
 use crate::errno::guarded;
 
 /// Writes up to `room` completions to `target`; returns how many, or -1.
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, room: c_int, target: *mut ibv_wc) -> c_int {
     let polled = guarded(|| {
         // SAFETY: the caller keeps the contract of the ABI.
-        let queue = unsafe { cq::of(cq)? }.inner().queue.lock();
-        let mut polled = 0;
-        for completion in queue.drain().take(room.max(0) as usize) {
-            // SAFETY: the caller has room for as many.
-            unsafe { target.add(polled).write(as_verbs(&completion)) };
-            polled += 1;
+        let queue = &unsafe { cq::of(cq)? }.inner().queue;
+        let room = room.max(0) as usize;
+        // SAFETY: as above: there is room for as many.
+        let mut polled = unsafe { take(queue, room, target) };
+        if polled == 0 {
+            // Nobody else may have looked for what has come.
+            turn();
+            // SAFETY: as above.
+            polled = unsafe { take(queue, room, target) };
         }
         Ok(polled as c_int)
     });
     polled.unwrap_or(-1)
+}
+
+/// Moves up to `room` completions to `target`; returns how many.
+///
+/// # Safety
+///
+/// `target` has room for as many.
+unsafe fn take(queue: &SharedCompletionQueue, room: usize, target: *mut ibv_wc) -> usize {
+    let mut polled = 0;
+    for completion in queue.lock().drain().take(room) {
+        // SAFETY: the caller's promise.
+        unsafe { target.add(polled).write(as_verbs(&completion)) };
+        polled += 1;
+    }
+    polled
 }
 
 /// Returns a completion as verbs have it. Immediate Data of RFC 7306 has eight octets, of which verbs see
