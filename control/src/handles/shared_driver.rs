@@ -127,6 +127,8 @@ pub(super) struct SharedDriver<D: Device> {
     polled_at_ns: AtomicU64,
     /// An application has found the lock taken.
     turned_away: AtomicBool,
+    /// This process is a child of the one that has the device.
+    abandoned: AtomicBool,
     /// What the thread sleeps on while there is nothing to do.
     pub(super) wake_sources: Arc<WakeSources>,
     /// Armed while the thread keeps away.
@@ -159,6 +161,7 @@ impl<D: Device> SharedDriver<D> {
             driven: Mutex::new(Some(driven)),
             polled_at_ns: AtomicU64::new(0),
             turned_away: AtomicBool::new(false),
+            abandoned: AtomicBool::new(false),
             wake_sources,
             away: Waker::new(recall.clone()),
             recall,
@@ -168,6 +171,9 @@ impl<D: Device> SharedDriver<D> {
     /// Does `drive` under the lock, unless another thread has it.
     #[inline]
     pub(super) fn try_drive<R>(&self, drive: impl FnOnce(&mut Driven<D>) -> R) -> Result<R, NotDriven> {
+        if self.abandoned.load(Ordering::Relaxed) {
+            return Err(NotDriven::Over);
+        }
         let _within_turn = WithinTurn::enter();
         // Dropped after the guard of the lock.
         let _end_after_panic = EndAfterPanic(self);
@@ -243,6 +249,14 @@ impl<D: Device + Send> TakeTurns for SharedDriver<D> {
         // Before the thread is looked at, which looks at this after it has armed its waker.
         self.polled_at_ns.store(0, Ordering::Relaxed);
         self.away.wake();
+    }
+
+    fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Relaxed);
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed)
     }
 
     #[cfg(test)]

@@ -50,6 +50,12 @@ pub(super) trait TakeTurns: Send + Sync {
     /// See [`Turns::hand_over`].
     fn hand_over(&self);
 
+    /// See [`Turns::abandon`].
+    fn abandon(&self);
+
+    /// Returns true once it was abandoned.
+    fn is_abandoned(&self) -> bool;
+
     /// Returns true if warpline's thread keeps away from a device that applications poll.
     #[cfg(test)]
     fn thread_is_away(&self) -> bool;
@@ -129,6 +135,14 @@ impl Turns {
         self.driver.hand_over();
     }
 
+    /// Ends the device for this process, which is a child (fork(2)) of the one that has the device: no call
+    /// touches it from here on, and those that wait for it fail as with a device that has stopped. A child
+    /// that took turns would take its parent's frames. It is to be the first call in the child, and may be
+    /// made by a handler of pthread_atfork(3): it stores a flag. Handles are not to be dropped in the child.
+    pub fn abandon(&self) {
+        self.driver.abandon();
+    }
+
     /// Waits for a reply, at most for `at_most`: takes turns until it comes, or until there has been nothing
     /// to do for a while, and then sleeps.
     ///
@@ -136,7 +150,7 @@ impl Turns {
     ///
     /// `Disconnected` if there will be no reply, and if this thread is in a turn: a reply takes another one.
     pub(super) fn wait_for<T>(&self, reply: &Receiver<T>, at_most: Duration) -> Result<T, RecvTimeoutError> {
-        if WithinTurn::is_entered() {
+        if WithinTurn::is_entered() || self.driver.is_abandoned() {
             return Err(RecvTimeoutError::Disconnected);
         }
         let give_up_at = now() + nanos(at_most);

@@ -14,8 +14,8 @@ use crate::handles::driver::tests::{Interrupting, Unannounced, per_second, sleep
 use crate::handles::shared_thread::AwayTimes;
 use crate::{
     Access, AsyncEvent, CompletionQueue, ConnectConfig, CreateError, Device, DeviceConfig, Idle,
-    ListenConfig, MemoryRegion, Notice, Notify, PollThread, ProtectionDomain, QpConfig, QueuePair,
-    QueuePairControl, Status, Turns,
+    ListenConfig, MemoryError, MemoryRegion, Notice, Notify, PollThread, ProtectionDomain, QpConfig,
+    QueuePair, QueuePairControl, Status, Turns,
 };
 
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -463,6 +463,22 @@ fn a_callback_may_drop_the_last_handle() {
         });
         assert!(!turns.turn());
     }
+}
+
+/// A device that a child has of its parent is neither driven nor waited for.
+#[test]
+fn an_abandoned_device_is_not_touched() {
+    let (near, _far) = sim::link(1, EndConfig::a(), EndConfig::b());
+    let (device, turns) = start(near, NEAR, Idle::Sleep, FOR_EVER);
+    let domain = device.protection_domain();
+    drop(domain.allocate(64, Access::empty()).unwrap());
+    turns.abandon();
+    assert!(!turns.turn());
+    assert!(matches!(domain.allocate(64, Access::empty()), Err(MemoryError::Stopped(_))));
+    let completions = CompletionQueue::new(8);
+    let refused = domain.queue_pair(&QpConfig::default(), &completions, &completions);
+    assert!(matches!(refused, Err(CreateError::Stopped(_))));
+    assert!(device.usage().is_err());
 }
 
 /// A panic of a callback ends the device, and nobody waits for it.
