@@ -5,6 +5,7 @@
 use std::ffi::c_char;
 use std::fs;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -68,19 +69,37 @@ pub(crate) fn running() -> Result<Arc<Running>, Errno> {
     adapter().ok_or(Errno::NO_DEVICE)?.start()
 }
 
-/// The turns at the device, once it runs, for calls that come often.
-static TURNS: OnceLock<Turns> = OnceLock::new();
+/// The turns at the device, once it runs, for calls that come often. They are there as long as the process.
+static TURNS: AtomicPtr<Turns> = AtomicPtr::new(std::ptr::null_mut());
+
+fn turns() -> Option<&'static Turns> {
+    // SAFETY: null, or leaked by `start`.
+    unsafe { TURNS.load(Ordering::Acquire).as_ref() }
+}
 
 /// Leaves the device to its own thread: this one is about to sleep.
 pub(crate) fn hand_over() {
-    if let Some(turns) = TURNS.get() {
+    if let Some(turns) = turns() {
         turns.hand_over();
     }
 }
 
 /// Takes a turn at the device, unless another thread has it. Returns true if there was anything to do.
 pub(crate) fn turn() -> bool {
-    TURNS.get().is_some_and(Turns::turn)
+    turns().is_some_and(Turns::turn)
+}
+
+/// Runs in a child of the process, before anything else: the device is its parent's. What the child has of it
+/// fails with `ENODEV`, and it may open another.
+extern "C" fn in_child() {
+    if let Some(turns) = turns() {
+        turns.abandon();
+    }
+    TURNS.store(std::ptr::null_mut(), Ordering::Release);
+    // If another thread was about to start the device, there is none to forget.
+    if let Some(mut place) = adapter().and_then(|adapter| adapter.running.try_lock().ok()) {
+        std::mem::forget(place.take());
+    }
 }
 
 /// Returns the device if it runs.
@@ -100,6 +119,7 @@ impl Adapter {
 
     fn start(&self) -> Result<Arc<Running>, Errno> {
         static SAID: Once = Once::new();
+        static HANDLERS: Once = Once::new();
         let mut place = self.lock();
         if let Some(running) = &*place {
             return Ok(running.clone());
@@ -109,12 +129,23 @@ impl Adapter {
             Errno::from(&error)
         })?;
         let ids = warpline::cm::EventChannel::new([device.clone()])?;
-        let running = Arc::new(Running { device, turns, ids, registry: Registry::default() });
+        let running = Arc::new(Running {
+            device,
+            turns,
+            ids,
+            registry: Registry::default(),
+            shared_domain: OnceLock::new(),
+        });
         events::start(&running)?;
         *place = Some(running.clone());
-        let _ = TURNS.set(running.turns.clone());
-        // SAFETY: the function takes nothing, and does not unwind.
-        unsafe { libc::atexit(at_exit) };
+        TURNS.store(Box::leak(Box::new(running.turns.clone())), Ordering::Release);
+        HANDLERS.call_once(|| {
+            // SAFETY: the functions take nothing, and do not unwind.
+            unsafe {
+                libc::atexit(at_exit);
+                libc::pthread_atfork(None, None, Some(in_child));
+            }
+        });
         Ok(running)
     }
 

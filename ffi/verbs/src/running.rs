@@ -1,5 +1,7 @@
 //! The device while it runs.
 
+use std::sync::OnceLock;
+
 use warpline::cm::EventChannel;
 use warpline::{Device, Turns};
 
@@ -13,4 +15,6 @@ pub(crate) struct Running {
     /// Makes ids, and has what happens to them.
     pub(crate) ids: EventChannel,
     pub(crate) registry: Registry,
+    /// The program's pointer to the Protection Domain of ids that have been given none.
+    pub(crate) shared_domain: OnceLock<usize>,
 }

@@ -82,6 +82,9 @@ pub(crate) unsafe fn create_qp(
         if attr.srq.is_null() {
             attr.srq = (*id).srq;
         }
+        if attr.qp_type == 0 {
+            attr.qp_type = (*id).qp_type;
+        }
         if attr.send_cq.is_null() {
             if (*id).send_cq.is_null() {
                 ((*id).send_cq_channel, (*id).send_cq) = own_queue(id, attr.cap.max_send_wr)?;

@@ -1,15 +1,16 @@
 //! Protection Domains.
 
 use std::ffi::c_int;
-use std::sync::OnceLock;
+use std::sync::Arc;
 
 use warpline::ProtectionDomain;
 
 use super::context::{self, Context};
 use crate::abi::{ibv_context, ibv_pd};
-use crate::adapter::running;
+use crate::adapter::{running, started};
 use crate::errno::{Errno, number, pointer};
 use crate::object::{Kind, Object, Use};
+use crate::running::Running;
 
 /// A Protection Domain.
 pub(crate) struct Pd {
@@ -30,24 +31,18 @@ fn alloc(context: &Object<Context>) -> Result<*mut ibv_pd, Errno> {
     Ok(Object::hand_out(public, Pd { domain, context: context.used() }))
 }
 
-/// A domain that is never destroyed.
-struct Shared(*mut ibv_pd);
-
-// SAFETY: domains are shared among threads, and this one stays.
-unsafe impl Send for Shared {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for Shared {}
-
-/// The domain of ids whose program has given none.
-static SHARED: OnceLock<Shared> = OnceLock::new();
-
-/// Returns the domain of ids whose program has given none, of the context that is theirs.
+/// Returns the domain of ids whose program has given none, of the context that is theirs. It is never
+/// destroyed.
 pub(crate) fn shared(context: &Object<Context>) -> Result<*mut ibv_pd, Errno> {
-    if let Some(made) = SHARED.get() {
-        return Ok(made.0);
-    }
-    let new = alloc(context)?;
-    Ok(SHARED.get_or_init(|| Shared(new)).0)
+    let running = running()?;
+    let place = &running.shared_domain;
+    let made = if let Some(made) = place.get() {
+        *made
+    } else {
+        let new = alloc(context)?.expose_provenance();
+        *place.get_or_init(|| new)
+    };
+    Ok(std::ptr::with_exposed_provenance_mut(made))
 }
 
 #[unsafe(no_mangle)]
@@ -59,7 +54,8 @@ unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     number(|| {
-        if SHARED.get().is_some_and(|shared| shared.0 == pd) {
+        let is_shared = |running: Arc<Running>| running.shared_domain.get() == Some(&pd.addr());
+        if started().is_some_and(is_shared) {
             return Ok(());
         }
         // SAFETY: the caller keeps the contract of the ABI.

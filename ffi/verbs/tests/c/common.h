@@ -1,0 +1,118 @@
+/* What the programs have in common: a check that says where it failed, and a connection of a process to itself. */
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CHECK(condition)                                                                                     \
+	do {                                                                                                 \
+		if (!(condition)) {                                                                          \
+			fprintf(stderr, "%s:%d: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno);    \
+			_exit(1);                                                                            \
+		}                                                                                            \
+	} while (0)
+
+/* The address of the interface that the test has made. */
+#define ADDRESS "198.18.0.1"
+
+struct end {
+	struct rdma_cm_id *id;
+	struct ibv_mr *mr;
+	char *memory;
+};
+
+#define MEMORY_BYTES 65536
+
+static struct ibv_qp_init_attr queue_pair_attributes(void)
+{
+	struct ibv_qp_init_attr attr = {0};
+	attr.cap.max_send_wr = attr.cap.max_recv_wr = 16;
+	attr.cap.max_send_sge = attr.cap.max_recv_sge = 2;
+	attr.cap.max_inline_data = 200;
+	attr.sq_sig_all = 1;
+	return attr;
+}
+
+static void give_memory(struct end *end)
+{
+	end->memory = aligned_alloc(4096, MEMORY_BYTES);
+	CHECK(end->memory);
+	memset(end->memory, 0, MEMORY_BYTES);
+	end->mr = ibv_reg_mr(end->id->pd, end->memory, MEMORY_BYTES,
+			     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+				     IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND);
+	CHECK(end->mr && end->mr->lkey == end->mr->rkey);
+}
+
+static void *accept_one(void *arg)
+{
+	struct end *end = arg;
+	struct rdma_cm_id *listener = end->id;
+	CHECK(rdma_get_request(listener, &end->id) == 0);
+	CHECK(end->id->event->event == RDMA_CM_EVENT_CONNECT_REQUEST);
+	CHECK(end->id->event->param.conn.private_data_len >= 5);
+	CHECK(memcmp(end->id->event->param.conn.private_data, "hello", 5) == 0);
+	give_memory(end);
+	CHECK(rdma_post_recv(end->id, (void *)1, end->memory, MEMORY_BYTES, end->mr) == 0);
+	CHECK(rdma_accept(end->id, NULL) == 0);
+	return listener;
+}
+
+/* Connects the process to itself, by endpoints whose calls wait. Returns the listener. */
+static struct rdma_cm_id *connect_ends(struct end *near, struct end *far)
+{
+	struct rdma_addrinfo hints = {0}, *info;
+	struct ibv_qp_init_attr attr = queue_pair_attributes();
+	struct rdma_conn_param param = {0};
+	struct rdma_cm_id *listener;
+	pthread_t thread;
+	char port[8];
+	void *returned;
+
+	hints.ai_port_space = RDMA_PS_TCP;
+	hints.ai_flags = RAI_PASSIVE;
+	CHECK(rdma_getaddrinfo(ADDRESS, "0", &hints, &info) == 0);
+	CHECK(rdma_create_ep(&listener, info, NULL, &attr) == 0);
+	rdma_freeaddrinfo(info);
+	CHECK(rdma_get_src_port(listener) != 0);
+	CHECK(rdma_listen(listener, 0) == 0);
+	snprintf(port, sizeof port, "%d", ntohs(rdma_get_src_port(listener)));
+	far->id = listener;
+	CHECK(pthread_create(&thread, NULL, accept_one, far) == 0);
+
+	hints.ai_flags = 0;
+	CHECK(rdma_getaddrinfo(ADDRESS, port, &hints, &info) == 0);
+	attr = queue_pair_attributes();
+	CHECK(rdma_create_ep(&near->id, info, NULL, &attr) == 0);
+	CHECK(attr.cap.max_inline_data >= 200 && attr.cap.max_send_sge >= 2);
+	rdma_freeaddrinfo(info);
+	give_memory(near);
+	param.private_data = "hello";
+	param.private_data_len = 5;
+	param.responder_resources = param.initiator_depth = 4;
+	CHECK(rdma_connect(near->id, &param) == 0);
+	CHECK(near->id->event->event == RDMA_CM_EVENT_ESTABLISHED);
+	CHECK(pthread_join(thread, &returned) == 0);
+	CHECK(rdma_get_dst_port(near->id) == rdma_get_src_port(listener));
+	return listener;
+}
+
+static struct ibv_wc sent(struct end *end)
+{
+	struct ibv_wc wc;
+	CHECK(rdma_get_send_comp(end->id, &wc) == 1);
+	return wc;
+}
+
+static struct ibv_wc received(struct end *end)
+{
+	struct ibv_wc wc;
+	CHECK(rdma_get_recv_comp(end->id, &wc) == 1);
+	return wc;
+}

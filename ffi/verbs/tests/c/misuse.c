@@ -1,0 +1,201 @@
+/* Bad input, cancelled waits and forks: an error each, and the process goes on. */
+#include "common.h"
+
+static struct ibv_comp_channel *channel;
+static struct rdma_event_channel *events;
+static struct ibv_context *context;
+
+static void *wait_for_completion(void *unused)
+{
+	struct ibv_cq *cq;
+	void *cq_context;
+	ibv_get_cq_event(channel, &cq, &cq_context);
+	return unused;
+}
+
+static void *wait_for_connection(void *unused)
+{
+	struct rdma_cm_event *event;
+	rdma_get_cm_event(events, &event);
+	return unused;
+}
+
+static void *wait_for_device(void *unused)
+{
+	struct ibv_async_event event;
+	ibv_get_async_event(context, &event);
+	return unused;
+}
+
+static void cancel(void *(*waiting)(void *))
+{
+	pthread_t thread;
+	void *result;
+	CHECK(pthread_create(&thread, NULL, waiting, NULL) == 0);
+	usleep(50000);
+	CHECK(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0);
+	CHECK(result == PTHREAD_CANCELED);
+}
+
+/* Runs in a child: what the parent has is gone for it, and it can have its own. */
+static void in_child(struct end *end)
+{
+	struct ibv_qp_init_attr attr = queue_pair_attributes();
+	struct ibv_context *own;
+	struct ibv_pd *pd;
+	struct ibv_wc wc;
+	static char memory[4096];
+
+	CHECK(!ibv_reg_mr(end->id->pd, memory, sizeof memory, 0) && errno == ENODEV);
+	attr.send_cq = attr.recv_cq = end->id->send_cq;
+	attr.qp_type = IBV_QPT_RC;
+	CHECK(!ibv_create_qp(end->id->pd, &attr) && errno == ENODEV);
+	CHECK(ibv_poll_cq(end->id->send_cq, 1, &wc) == 0);
+	own = ibv_open_device(end->id->verbs->device);
+	CHECK(own);
+	pd = ibv_alloc_pd(own);
+	CHECK(pd && ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE));
+	exit(0);
+}
+
+int main(void)
+{
+	struct ibv_device **list;
+	struct ibv_device_attr device_attr;
+	struct ibv_port_attr port_attr;
+	struct ibv_qp_init_attr attr = queue_pair_attributes();
+	struct ibv_qp_attr qp_attr = {0};
+	struct ibv_qp_init_attr queried;
+	struct rdma_cm_id *listener, *id;
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0xc6120001)};
+	struct ibv_srq_init_attr srq_attr = {.attr = {.max_wr = 10, .max_sge = 1}};
+	struct ibv_srq *srq;
+	struct ibv_pd *pd;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct ibv_mr *mr;
+	struct ibv_send_wr *bad, wr = {0};
+	struct ibv_wc wc;
+	struct end near_end, far_end;
+	static char memory[8192];
+	int count, status;
+	pid_t child;
+
+	/* Before anything is made, a child is nothing special. */
+	child = fork();
+	if (!child)
+		exit(ibv_get_device_list(&count) && count == 1 ? 0 : 1);
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+
+	list = ibv_get_device_list(&count);
+	CHECK(list && count == 1 && list[0] && !list[1]);
+	CHECK(list[0]->node_type == IBV_NODE_RNIC && list[0]->transport_type == IBV_TRANSPORT_IWARP);
+	context = ibv_open_device(list[0]);
+	ibv_free_device_list(list);
+	CHECK(context && !ibv_open_device(NULL) && errno == ENODEV);
+	CHECK(ibv_query_device(context, &device_attr) == 0 && device_attr.max_sge == 4);
+	CHECK(ibv_query_port(context, 1, &port_attr) == 0 && port_attr.link_layer == IBV_LINK_LAYER_ETHERNET);
+	CHECK(ibv_query_port(context, 2, &port_attr) == EINVAL);
+
+	/* Null, foreign and impossible. */
+	CHECK(!ibv_alloc_pd(NULL) && errno == EINVAL);
+	pd = ibv_alloc_pd(context);
+	CHECK(pd && ibv_close_device(context) == EBUSY);
+	CHECK(!ibv_reg_mr(pd, NULL, 10, 0) && errno == EINVAL);
+	CHECK(!ibv_reg_mr(pd, memory, 0, 0) && errno == EINVAL);
+	CHECK(!ibv_reg_mr(pd, (void *)4096, 4096, 0) && errno == EFAULT);
+	CHECK(!ibv_reg_mr(pd, memory, 10, IBV_ACCESS_REMOTE_WRITE) && errno == EINVAL);
+	CHECK(!ibv_reg_mr(pd, memory, 10, IBV_ACCESS_ON_DEMAND) && errno == EOPNOTSUPP);
+	CHECK(!ibv_reg_mr((struct ibv_pd *)context, memory, 10, 0) && errno == EINVAL);
+	mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
+	CHECK(mr && ibv_dealloc_pd(pd) == EBUSY && ibv_dereg_mr(mr) == 0);
+	mr = ibv_reg_mr_iova(pd, memory, sizeof memory, 0x1000, IBV_ACCESS_LOCAL_WRITE);
+	CHECK(mr && ibv_dereg_mr(mr) == 0);
+	CHECK(ibv_dereg_mr(NULL) == EINVAL && ibv_destroy_qp(NULL) == EINVAL && ibv_destroy_cq(NULL) == EINVAL);
+	CHECK(!ibv_create_cq(context, 0, NULL, NULL, 0) && errno == EINVAL);
+	CHECK(!ibv_create_cq(context, 1 << 30, NULL, NULL, 0) && errno == EINVAL);
+	CHECK(!ibv_create_cq(context, 10, NULL, NULL, 1) && errno == EINVAL);
+	channel = ibv_create_comp_channel(context);
+	cq = ibv_create_cq(context, 10, memory, channel, 0);
+	CHECK(channel && cq && ibv_destroy_comp_channel(channel) == EBUSY);
+	CHECK(ibv_req_notify_cq(cq, 0) == 0 && ibv_poll_cq(cq, 1, &wc) == 0);
+	attr.send_cq = attr.recv_cq = cq;
+	attr.qp_type = IBV_QPT_UD;
+	CHECK(!ibv_create_qp(pd, &attr) && errno == EOPNOTSUPP);
+	attr.qp_type = IBV_QPT_RC;
+	attr.cap.max_send_sge = 5;
+	CHECK(!ibv_create_qp(pd, &attr) && errno == EINVAL);
+	attr.cap.max_send_sge = 1;
+	attr.cap.max_inline_data = 257;
+	CHECK(!ibv_create_qp(pd, &attr) && errno == EINVAL);
+	attr.cap.max_inline_data = 0;
+	attr.cap.max_send_wr = attr.cap.max_recv_wr = 0;
+	qp = ibv_create_qp(pd, &attr);
+	CHECK(qp && attr.cap.max_send_wr >= 1 && ibv_destroy_cq(cq) == EBUSY && ibv_dealloc_pd(pd) == EBUSY);
+	CHECK(ibv_query_qp(qp, &qp_attr, IBV_QP_STATE, &queried) == 0 && qp_attr.qp_state == IBV_QPS_RESET);
+	qp_attr.qp_state = IBV_QPS_INIT;
+	CHECK(ibv_modify_qp(qp, &qp_attr, IBV_QP_STATE) == 0 && qp->state == IBV_QPS_INIT);
+	CHECK(ibv_modify_qp(qp, &qp_attr, IBV_QP_STATE | IBV_QP_AV) == EOPNOTSUPP);
+	wr.num_sge = 3;
+	CHECK(ibv_post_send(qp, &wr, &bad) == EINVAL && bad == &wr);
+	wr.num_sge = 0;
+	wr.opcode = IBV_WR_TSO;
+	CHECK(ibv_post_send(qp, &wr, &bad) == EINVAL && bad == &wr);
+	srq = ibv_create_srq(pd, &srq_attr);
+	CHECK(srq && ibv_destroy_qp(qp) == 0);
+	srq_attr.attr.srq_limit = 11;
+	CHECK(ibv_modify_srq(srq, &srq_attr.attr, IBV_SRQ_LIMIT) == EINVAL);
+	srq_attr.attr.srq_limit = 5;
+	CHECK(ibv_modify_srq(srq, &srq_attr.attr, IBV_SRQ_LIMIT) == 0);
+	CHECK(ibv_destroy_srq(srq) == 0);
+	CHECK(!ibv_create_ah(pd, NULL) && errno == EOPNOTSUPP);
+
+	/* Connections that do not come about. */
+	events = rdma_create_event_channel();
+	CHECK(events && rdma_create_id(events, &id, NULL, RDMA_PS_UDP) == -1 && errno == EOPNOTSUPP);
+	CHECK(rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_connect(id, NULL) == -1 && errno == EINVAL);
+	CHECK(rdma_disconnect(id) == -1 && errno == EINVAL);
+	address.sin_port = htons(9);
+	CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 1000) == 0 && id->verbs && id->pd);
+	CHECK(rdma_resolve_route(id, 1000) == 0);
+	attr = queue_pair_attributes();
+	CHECK(rdma_create_qp(id, NULL, &attr) == 0 && id->qp && id->send_cq);
+	CHECK(rdma_create_qp(id, NULL, &attr) == -1 && errno == EINVAL);
+	CHECK(rdma_connect(id, NULL) == -1 && errno == ECONNREFUSED);
+	rdma_destroy_qp(id);
+	CHECK(rdma_destroy_id(id) == 0);
+	CHECK(rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP) == 0);
+	address.sin_addr.s_addr = htonl(0x08080808);
+	CHECK(rdma_bind_addr(id, (struct sockaddr *)&address) == -1 && errno == ENODEV);
+	CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 1000) == -1 && errno == ENODEV);
+	CHECK(rdma_destroy_id(id) == 0 && rdma_join_multicast(id, NULL, NULL) == -1);
+
+	cancel(wait_for_completion);
+	cancel(wait_for_connection);
+	cancel(wait_for_device);
+
+	/* A child while a connection is open, which goes on. */
+	listener = connect_ends(&near_end, &far_end);
+	child = fork();
+	if (!child)
+		in_child(&near_end);
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	strcpy(near_end.memory, "after the fork");
+	CHECK(rdma_post_send(near_end.id, NULL, near_end.memory, 15, near_end.mr, 0) == 0);
+	CHECK(sent(&near_end).status == IBV_WC_SUCCESS && received(&far_end).byte_len == 15);
+	CHECK(strcmp(far_end.memory, "after the fork") == 0);
+
+	/* What the peer has not acknowledged reads memory that is given back: the stream ends, at once. */
+	CHECK(ibv_dereg_mr(near_end.mr) == 0);
+	free(near_end.memory);
+	rdma_destroy_ep(near_end.id);
+	CHECK(ibv_dereg_mr(far_end.mr) == 0);
+	rdma_destroy_ep(far_end.id);
+	rdma_destroy_ep(listener);
+	rdma_destroy_event_channel(events);
+	CHECK(ibv_destroy_cq(cq) == 0 && ibv_destroy_comp_channel(channel) == 0 && ibv_dealloc_pd(pd) == 0);
+	CHECK(ibv_close_device(context) == 0);
+	puts("ok");
+	return 0;
+}

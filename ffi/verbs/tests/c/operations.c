@@ -1,0 +1,182 @@
+/* Every operation of verbs that iWARP has, between two ends of one process, with contents compared. */
+#include "common.h"
+
+static struct end near_end, far_end;
+
+static void post(struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad;
+	CHECK(ibv_post_send(near_end.id->qp, wr, &bad) == 0);
+}
+
+static struct ibv_send_wr to_far(enum ibv_wr_opcode opcode, struct ibv_sge *sge, int count, size_t offset)
+{
+	struct ibv_send_wr wr = {.wr_id = 7, .sg_list = sge, .num_sge = count, .opcode = opcode};
+	wr.wr.rdma.remote_addr = (uintptr_t)far_end.memory + offset;
+	wr.wr.rdma.rkey = far_end.mr->rkey;
+	return wr;
+}
+
+static struct ibv_sge range(struct end *end, size_t offset, uint32_t length)
+{
+	return (struct ibv_sge){.addr = (uintptr_t)end->memory + offset, .length = length, .lkey = end->mr->lkey};
+}
+
+static void is_done(enum ibv_wc_opcode opcode)
+{
+	struct ibv_wc wc = sent(&near_end);
+	CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == 7 && wc.opcode == opcode);
+	CHECK(wc.qp_num == near_end.id->qp->qp_num);
+}
+
+static void post_receive(void)
+{
+	CHECK(rdma_post_recv(far_end.id, (void *)1, far_end.memory, MEMORY_BYTES, far_end.mr) == 0);
+}
+
+int main(void)
+{
+	struct rdma_cm_id *listener = connect_ends(&near_end, &far_end);
+	struct ibv_sge sge[2];
+	struct ibv_send_wr wr, *bad;
+	struct ibv_wc wc;
+	struct ibv_mw *mw;
+	struct ibv_mw_bind bind = {0};
+	uint64_t before;
+	uint32_t key;
+	char inlined[200];
+
+	for (int i = 0; i < MEMORY_BYTES / 2; i++)
+		near_end.memory[i] = i * 7 + i / 251;
+
+	/* A Send of two ranges. */
+	sge[0] = range(&near_end, 0, 100);
+	sge[1] = range(&near_end, 1000, 30000);
+	wr = to_far(IBV_WR_SEND, sge, 2, 0);
+	wr.send_flags = IBV_SEND_SOLICITED;
+	post(&wr);
+	is_done(IBV_WC_SEND);
+	wc = received(&far_end);
+	CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV && wc.byte_len == 30100 && wc.wr_id == 1);
+	CHECK(memcmp(far_end.memory, near_end.memory, 100) == 0);
+	CHECK(memcmp(far_end.memory + 100, near_end.memory + 1000, 30000) == 0);
+
+	/* Inline data, beyond what a work request holds, whose source changes at once. */
+	for (int round = 0; round < 100; round++) {
+		memset(inlined, round, sizeof inlined);
+		sge[0] = (struct ibv_sge){.addr = (uintptr_t)inlined, .length = sizeof inlined};
+		wr = to_far(IBV_WR_RDMA_WRITE, sge, 1, 40000 + 200 * (round % 8));
+		wr.send_flags = IBV_SEND_INLINE;
+		post(&wr);
+		memset(inlined, 0xff, sizeof inlined);
+		if (round % 8 == 7)
+			for (int i = 0; i < 8; i++)
+				is_done(IBV_WC_RDMA_WRITE);
+	}
+	for (int i = 0; i < 4; i++)
+		is_done(IBV_WC_RDMA_WRITE);
+	for (int i = 0; i < 200 * 8; i++)
+		CHECK(far_end.memory[40000 + i] == (i < 200 * 4 ? 96 + i / 200 : 88 + i / 200));
+
+	/* A Write, and a Read of it. */
+	sge[0] = range(&near_end, 0, 20000);
+	wr = to_far(IBV_WR_RDMA_WRITE, sge, 1, 10000);
+	post(&wr);
+	is_done(IBV_WC_RDMA_WRITE);
+	CHECK(memcmp(far_end.memory + 10000, near_end.memory, 20000) == 0);
+	sge[0] = range(&near_end, 40000, 20000);
+	wr = to_far(IBV_WR_RDMA_READ, sge, 1, 10000);
+	post(&wr);
+	is_done(IBV_WC_RDMA_READ);
+	CHECK(memcmp(near_end.memory + 40000, near_end.memory, 20000) == 0);
+
+	/* Immediate Data alone and after a Write. */
+	post_receive();
+	sge[0] = range(&near_end, 0, 64);
+	wr = to_far(IBV_WR_RDMA_WRITE_WITH_IMM, sge, 1, 0);
+	wr.imm_data = htonl(0x01020304);
+	post(&wr);
+	is_done(IBV_WC_RDMA_WRITE);
+	wc = received(&far_end);
+	CHECK(wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM && wc.wc_flags & IBV_WC_WITH_IMM);
+	CHECK(wc.imm_data == htonl(0x01020304) && memcmp(far_end.memory, near_end.memory, 64) == 0);
+	post_receive();
+	wr = to_far(IBV_WR_SEND_WITH_IMM, NULL, 0, 0);
+	wr.imm_data = 5;
+	post(&wr);
+	is_done(IBV_WC_SEND);
+	wc = received(&far_end);
+	CHECK(wc.imm_data == 5);
+	wr = to_far(IBV_WR_SEND_WITH_IMM, sge, 1, 0);
+	CHECK(ibv_post_send(near_end.id->qp, &wr, &bad) == EOPNOTSUPP && bad == &wr);
+
+	/* Atomic operations. */
+	memset(far_end.memory + 8, 0, 8);
+	sge[0] = range(&near_end, 0, 8);
+	for (uint64_t round = 0; round < 3; round++) {
+		wr = to_far(IBV_WR_ATOMIC_FETCH_AND_ADD, sge, 1, 0);
+		wr.wr.atomic.remote_addr = (uintptr_t)far_end.memory + 8;
+		wr.wr.atomic.compare_add = 5;
+		wr.wr.atomic.rkey = far_end.mr->rkey;
+		post(&wr);
+		is_done(IBV_WC_FETCH_ADD);
+		memcpy(&before, near_end.memory, 8);
+		CHECK(before == 5 * round);
+	}
+	wr.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
+	wr.wr.atomic.compare_add = 15;
+	wr.wr.atomic.swap = 99;
+	post(&wr);
+	is_done(IBV_WC_COMP_SWAP);
+	memcpy(&before, far_end.memory + 8, 8);
+	CHECK(before == 99);
+
+	/* A window: bound, written through, bound to something else, closed. */
+	mw = ibv_alloc_mw(far_end.id->pd, IBV_MW_TYPE_1);
+	CHECK(mw && !ibv_alloc_mw(far_end.id->pd, IBV_MW_TYPE_2));
+	bind.bind_info = (struct ibv_mw_bind_info){
+		.mr = far_end.mr, .addr = (uintptr_t)far_end.memory + 4096, .length = 4096,
+		.mw_access_flags = IBV_ACCESS_REMOTE_WRITE};
+	bind.send_flags = IBV_SEND_SIGNALED;
+	for (int round = 0; round < 2; round++) {
+		key = mw->rkey;
+		CHECK(ibv_bind_mw(far_end.id->qp, mw, &bind) == 0 && mw->rkey != key);
+		wc = sent(&far_end);
+		while (wc.opcode == IBV_WC_LOCAL_INV)
+			wc = sent(&far_end);
+		CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_BIND_MW);
+		sge[0] = range(&near_end, 100, 100);
+		wr = to_far(IBV_WR_RDMA_WRITE, sge, 1, 4096);
+		wr.wr.rdma.rkey = mw->rkey;
+		post(&wr);
+		is_done(IBV_WC_RDMA_WRITE);
+	}
+	CHECK(memcmp(far_end.memory + 4096, near_end.memory + 100, 100) == 0);
+
+	/* Outside the memory: the peer ends the stream, and what is posted later is flushed. */
+	wr = to_far(IBV_WR_RDMA_WRITE, sge, 1, MEMORY_BYTES - 50);
+	post(&wr);
+	do {
+		wc = sent(&near_end);
+		wr = to_far(IBV_WR_RDMA_READ, sge, 1, 0);
+		ibv_post_send(near_end.id->qp, &wr, &bad);
+	} while (wc.status == IBV_WC_SUCCESS);
+	wr = to_far(IBV_WR_SEND, sge, 1, 0);
+	wr.wr_id = 8;
+	post(&wr);
+	do
+		wc = sent(&near_end);
+	while (wc.wr_id != 8);
+	CHECK(wc.status == IBV_WC_WR_FLUSH_ERR);
+
+	/* In the wrong order nothing goes, and nothing breaks. */
+	CHECK(ibv_dealloc_mw(mw) == 0);
+	CHECK(ibv_destroy_cq(near_end.id->send_cq) == EBUSY);
+	CHECK(ibv_destroy_comp_channel(near_end.id->send_cq_channel) == EBUSY);
+	CHECK(ibv_dereg_mr(near_end.mr) == 0 && ibv_dereg_mr(far_end.mr) == 0);
+	rdma_destroy_ep(near_end.id);
+	rdma_destroy_ep(far_end.id);
+	rdma_destroy_ep(listener);
+	puts("ok");
+	return 0;
+}
