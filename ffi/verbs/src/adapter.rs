@@ -26,10 +26,10 @@ const NAME: &str = "warpline0";
 /// on adapters in practice.
 const RECEIVE_WAIT: Duration = Duration::from_mins(1);
 /// Silence after which a peer is asked whether it is there, and between the questions: the kernel of a peer
-/// whose process was killed answers the first with a reset.
-const PROBE_IDLE_MS: u32 = 500;
-const PROBE_INTERVAL_MS: u32 = 5000;
-const PROBES: u8 = 6;
+/// whose process was killed answers the next with a reset.
+const PROBE_MS: u32 = 500;
+/// Questions without an answer after which a peer is gone: half a minute.
+const PROBES: u8 = 60;
 /// How long the end of the process waits for connections to close.
 const EXIT_WAIT: Duration = Duration::from_millis(500);
 
@@ -192,7 +192,7 @@ fn structure() -> NonNull<ibv_device> {
 
 /// Returns how every queue pair is made, but for its depths.
 pub(crate) fn queue_pair_config() -> QpConfig {
-    let probes = Keepalive { idle_ms: PROBE_IDLE_MS, interval_ms: PROBE_INTERVAL_MS, probes: PROBES };
+    let probes = Keepalive { idle_ms: PROBE_MS, interval_ms: PROBE_MS, probes: PROBES };
     QpConfig {
         rnr: RnrPolicy::Wait { timeout: RECEIVE_WAIT },
         keepalive: Some(probes),

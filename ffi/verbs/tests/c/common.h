@@ -1,4 +1,5 @@
-/* What the programs have in common: a check that says where it failed, and a connection of a process to itself. */
+/* What the programs have in common: a check that says where it failed, and a connection of a process to
+ * itself. */
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <pthread.h>
