@@ -62,6 +62,11 @@ class Process:
             self._process.stdin.close()
 
     @property
+    def is_running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._process.poll() is None
+
+    @property
     def errors(self) -> str:
         """The end of its error output."""
         return self._err.read_text(errors="replace").strip()[-600:]

@@ -1,0 +1,1 @@
+"""The rig of `verbs`: unmodified RDMA programs of Debian's packages on warpline."""

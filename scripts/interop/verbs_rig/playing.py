@@ -1,0 +1,173 @@
+"""Plays a case: starts its programs, waits for them, and judges how they ended."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from rig.cases import JUDGE_SECONDS
+from rig.networks import CHECK_CAPTURE
+from rig.processes import RigError
+
+from .cases import DIRECTORY, Case, Ending, Expected
+from .pair import Pair, Program
+
+PASSED, FAILED, UNSUPPORTED = "pass", "FAIL", "not supported"
+WATCH_SECONDS: Final = 1.0
+"""How long a program that waits for a signal runs."""
+BETWEEN_CLIENTS_SECONDS: Final = 0.3
+"""A server of rping that clients ask at once may mistake one for the other, on adapters too."""
+SEEN_SECONDS: Final = 0.1
+"""From the end of a program to the time at which the rig sees it, at most."""
+SHOWN_LINES: Final = 20
+"""Of the output of a program that failed."""
+TIMED_OUT: Final = 124
+"""The status of timeout(1)."""
+SAYS_NOT_SUPPORTED: Final = re.compile(r"warpline: .*")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a case."""
+
+    case: Case
+    outcome: str
+    detail: str
+    seconds: float
+    began: float
+    """The time of day, as captures have it, from which the programs ran."""
+    ran_until: float
+    """The time of day at which none of them had ended yet, at the latest."""
+    output: str = ""
+    """What the programs have printed, if it failed."""
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether it is a failure of the whole run."""
+        return self.outcome == FAILED
+
+
+def play(pair: Pair, case: Case) -> Result:
+    """One case."""
+    programs: list[tuple[str, Program]] = []
+    began, started = time.time(), time.monotonic()
+    detail, dumpcap, ran_until = "", None, began
+    try:
+        if case.connections is not None:
+            pair.set_offloads(False)
+            dumpcap, capture = pair.dumpcap("case", pair.server, case.seconds + 60)
+        _start(pair, case, programs)
+        ran_until = _await_first_end(programs)
+        fault = _finish(pair, case, programs)
+        if dumpcap is not None and case.connections is not None and not fault:
+            time.sleep(1)  # dumpcap writes out what it holds twice a second
+            dumpcap.stop()
+            detail = _judge(str(capture), case.connections)
+    except RigError as error:
+        fault = str(error)
+    finally:
+        pair.stop_programs()
+        if dumpcap is not None:
+            dumpcap.stop()
+        if case.connections is not None:
+            pair.set_offloads(True)
+    seconds = time.monotonic() - started
+    output = "\n".join(_output(name, program) for name, program in programs)
+    outcome, detail = _outcome(case, fault, detail, output)
+    return Result(case, outcome, detail, seconds, began, ran_until, output if outcome == FAILED else "")
+
+
+def _outcome(case: Case, fault: str, detail: str, output: str) -> tuple[str, str]:
+    if case.expected is Expected.PASS:
+        return (FAILED, fault) if fault else (PASSED, detail)
+    if not fault:
+        return PASSED, f"{detail} (expected: {case.expected.value})".strip()
+    said = SAYS_NOT_SUPPORTED.search(output)
+    if case.expected is Expected.UNSUPPORTED:
+        if said is None:
+            return FAILED, f"{fault}; the library says nothing of it"
+        return UNSUPPORTED, case.reason
+    return UNSUPPORTED, f"{fault}; {case.reason}"
+
+
+def _output(name: str, program: Program) -> str:
+    lines = program.output.splitlines()
+    cut = [f"({len(lines) - SHOWN_LINES} lines before)"] if len(lines) > SHOWN_LINES else []
+    return "\n".join(f"    {name}: {line}" for line in [*cut, *lines[-SHOWN_LINES:]])
+
+
+def _start(pair: Pair, case: Case, programs: list[tuple[str, Program]]) -> None:
+    """Start the server and then the clients."""
+    if case.server:
+        # It has to outlive the client.
+        server = pair.start(pair.server, case.server, case.seconds + 10)
+        programs.append(("server", server))
+        pair.await_listener(server, case.port)
+    words = tuple(word.replace(DIRECTORY, str(pair.directory)) for word in case.client)
+    for number in range(case.clients):
+        time.sleep(BETWEEN_CLIENTS_SECONDS if number else 0)
+        name = "client" if case.server else "program"
+        name += f" {number}" if case.clients > 1 else ""
+        programs.append((name, pair.start(pair.client, words, case.seconds)))
+    if case.interrupted:
+        time.sleep(WATCH_SECONDS)
+        programs[-1][1].process.signal(signal.SIGINT)
+
+
+def _await_first_end(programs: list[tuple[str, Program]]) -> float:
+    """Wait until one of the programs has ended; a time at which all of them ran."""
+    while all(program.is_running for _, program in programs):
+        time.sleep(0.02)
+    return time.time() - SEEN_SECONDS
+
+
+def _finish(pair: Pair, case: Case, programs: list[tuple[str, Program]]) -> str:
+    """Wait for the programs; what is wrong with them, or nothing."""
+    server = programs[0][1] if case.server else None
+    faults = [_fault(name, client, case) for name, client in programs if client is not server]
+    if server and case.ending is Ending.BY_ITSELF and not any(faults):
+        faults.append(_ended("server", server, case))
+    if server and case.ending is Ending.STOPPED and not server.is_running:
+        faults.append("the server has ended before it was stopped")
+    pair.stop_programs()
+    if server and not any(faults) and not re.search(case.server_shows, server.output, re.MULTILINE):
+        faults.append(f"the server does not print {case.server_shows!r}")
+    return "; ".join(filter(None, faults))
+
+
+def _fault(name: str, client: Program, case: Case) -> str:
+    """Wait for a client; what is wrong with it, or nothing."""
+    if fault := _ended(name, client, case):
+        return fault
+    if not re.search(case.shows, client.output, re.MULTILINE):
+        return f"the {name} does not print {case.shows!r}"
+    return ""
+
+
+def _ended(name: str, program: Program, case: Case) -> str:
+    """Wait for a program; what is wrong with how it ended, or nothing."""
+    status = program.process.wait()
+    by_signal = status in (-signal.SIGINT, 128 + signal.SIGINT)
+    if status == TIMED_OUT:
+        return f"the {name} does not end in {case.seconds:.0f} s"
+    if status != 0 and not (case.interrupted and by_signal):
+        return f"the {name} ends with status {status}"
+    if case.fails_with and (found := re.search(case.fails_with, program.output)):
+        return f"the {name} prints {found[0]!r}"
+    return ""
+
+
+def _judge(capture: str, connections: int) -> str:
+    """tshark and our own reassembly on the capture; a line about it."""
+    words = ["timeout", str(JUDGE_SECONDS), str(CHECK_CAPTURE), capture, "--connections", str(connections)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RigError(f"capture: {done.stderr.strip()[-800:] or done.returncode}")
+    verdict = json.loads(done.stdout)
+    fpdus = sum(direction["fpdus_by_tshark"] for direction in verdict["directions"])
+    return f"{verdict['frames']} frames, {fpdus} FPDUs good"
