@@ -17,7 +17,7 @@ use crate::vocabulary::connect::ConnectError;
 use crate::vocabulary::listen::ListenError;
 
 /// Ports of active opens, each of which has connections to any number of peers.
-const OWN_PORTS: u16 = 64;
+const OWN_PORTS: u16 = 128;
 /// Where they are looked for: above those that Linux gives away by default (`ip_local_port_range`).
 const FIRST_PORT: u16 = 61_000;
 /// How often a free port is looked for that is free at all addresses.

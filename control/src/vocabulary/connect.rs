@@ -85,6 +85,9 @@ pub struct ConnectConfig {
     pub nudges: bool,
     /// The time that TCP's handshake and MPA startup may take together.
     pub timeout: Duration,
+    /// How long a peer that refuses is asked again, every ten milliseconds: one that will listen in a moment.
+    /// None by default: the first refusal counts.
+    pub refused_patience: Duration,
     /// How TCP behaves, if not as the device is set up.
     pub tcp: Option<Behaviour>,
     /// The local address and port. The device chooses what is not given: an unspecified address, port 0.
@@ -105,6 +108,7 @@ impl Default for ConnectConfig {
             permissive: false,
             nudges: true,
             timeout: STARTUP_TIMEOUT,
+            refused_patience: Duration::ZERO,
             tcp: None,
             local: None,
             core: None,

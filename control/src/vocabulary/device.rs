@@ -75,7 +75,7 @@ pub struct DeviceConfig {
     /// [`STATIC_NEIGHBOURS_PER_CORE`](limits::STATIC_NEIGHBOURS_PER_CORE).
     pub neighbours: Vec<StaticNeighbour>,
     /// Whose the addresses are: with [`Presence::Shared`] those of the kernel of this machine, which answers
-    /// for them; the device holds the ports that it uses against it, of which it has 64 for connections
+    /// for them; the device holds the ports that it uses against it, of which it has 128 for connections
     /// that it opens: so many at a time to one port of a peer.
     pub presence: Presence,
     /// Whether the link is asked for other stations with our IPv6 addresses before these are used (RFC 4862

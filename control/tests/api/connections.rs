@@ -1,6 +1,6 @@
 //! Tests of connections that are opened, accepted, rejected and refused.
 
-use std::net::Ipv6Addr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::thread;
 use std::time::Duration;
 
@@ -48,6 +48,40 @@ fn too_much_private_data_is_refused_before_anything_is_sent() {
         assert!(matches!(request.accept(&far.qp, &[0; 513]), Err(AnswerError::PrivateDataTooLong(_))));
         assert!(matches!(connecting.join().unwrap(), Err(ConnectError::Rejected { .. })));
     });
+}
+
+/// A peer that refuses is asked again for as long as the application says, unless that gives up before.
+#[test]
+fn a_peer_may_begin_to_listen_later() {
+    let pair = Pair::new();
+    let patient = ConnectConfig { refused_patience: PATIENCE, timeout: PATIENCE, ..ConnectConfig::default() };
+    let remote = SocketAddr::from((FAR, PORT));
+    let (near, far) = (End::new(&pair.near), End::new(&pair.far));
+    let refusals = || pair.far.statistics().unwrap().frames_received;
+    let listener = thread::scope(|scope| {
+        let (qp, patient) = (near.control(), &patient);
+        let connecting = scope.spawn(move || qp.connect(remote, patient));
+        let before = refusals();
+        eventually("it asks some times", || refusals() > before + 10);
+        let listener = pair.far.listen(PORT, &ListenConfig::default()).unwrap();
+        listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
+        connecting.join().unwrap().unwrap();
+        listener
+    });
+    drop(listener);
+    // With its patience at an end it is refused; and its queue pair may go while it waits.
+    let hasty = ConnectConfig { refused_patience: Duration::from_millis(50), ..ConnectConfig::default() };
+    assert_eq!(End::new(&pair.near).control().connect(remote, &hasty), Err(ConnectError::Refused));
+    let gone = End::new(&pair.near);
+    thread::scope(|scope| {
+        let before = refusals();
+        let (qp, patient) = (gone.control(), &patient);
+        scope.spawn(move || assert!(qp.connect(remote, patient).is_err()));
+        eventually("it asks", || refusals() > before + 4);
+        gone.control().abort();
+    });
+    drop((near, far, gone));
+    eventually_unused(&pair.near);
 }
 
 /// The Initiator receives the reason, and its queue pair may try again.

@@ -457,7 +457,7 @@ impl Connections {
     }
 
     pub(super) fn on_connect_failed(&mut self, step: &mut Step<'_>, token: u64, error: ring::ConnectError) {
-        self.openings.on_failed(step.out, step.queue_pairs, token, error);
+        self.openings.on_failed(step.now, step.out, step.queue_pairs, token, error);
     }
 
     /// Replies to the application whose connection the core has brought to Full Operation.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::ring::{self, Command};
 use warpline_dataplane::tcp::CloseReason;
-use warpline_dataplane::time::{Instant, SECOND};
+use warpline_dataplane::time::{Instant, MILLISECOND, SECOND};
 
 use super::attempt::{ConnectAttempt, connect_error};
 use super::phase::AwaitingReply;
@@ -24,6 +24,8 @@ use crate::vocabulary::stream::StreamConfig;
 /// How long after a connect's deadline the engine waits for the core. A core that is polled reports by the
 /// deadline.
 const UNANSWERED_NS: u64 = SECOND;
+/// How long after a refusal a peer is asked again.
+const ASK_AGAIN_NS: u64 = 10 * MILLISECOND;
 
 /// The purpose of a connection that is being opened.
 pub(super) enum Purpose {
@@ -43,12 +45,34 @@ pub(super) struct Opening {
     pub(super) deadline: Instant,
     /// `None` once the application has its reply.
     pub(super) purpose: Option<Purpose>,
+    /// What to do if the peer refuses, other than to say so.
+    refused: Option<Refused>,
+}
+
+/// An attempt that may be refused, and is made again.
+struct Refused {
+    /// Until when.
+    until: Instant,
+    /// What is sent first.
+    request: Box<[u8]>,
+    /// When the peer is asked again, after a refusal; `None` while the core opens the connection.
+    again_at: Option<Instant>,
 }
 
 impl Opening {
-    /// Returns when the application has a reply though the core has sent none.
-    fn unanswered_at(&self) -> Instant {
-        if self.purpose.is_some() { self.deadline + UNANSWERED_NS } else { Instant::NEVER }
+    /// Returns when there is something to do though the core has sent no reply: the peer is asked again, or
+    /// the application has a reply.
+    fn due_at(&self) -> Instant {
+        match &self.refused {
+            Some(Refused { again_at: Some(again_at), .. }) => *again_at,
+            _ if self.purpose.is_some() => self.deadline + UNANSWERED_NS,
+            _ => Instant::NEVER,
+        }
+    }
+
+    /// Returns true if the core has nothing of it: the peer is asked again later.
+    fn is_waiting(&self) -> bool {
+        matches!(&self.refused, Some(Refused { again_at: Some(_), .. }))
     }
 }
 
@@ -79,7 +103,7 @@ impl Openings {
         let token = self.next_token;
         self.next_token += 1;
         self.placement.hold(opening.port);
-        self.deadlines.change(token, Instant::NEVER, opening.unanswered_at());
+        self.deadlines.change(token, Instant::NEVER, opening.due_at());
         self.table.insert(token, opening);
         token
     }
@@ -95,7 +119,8 @@ impl Openings {
     ) {
         let (deadline, attempt) = (awaiting.initiator.deadline(), &awaiting.attempt);
         let (remote, timeout_ns) = (attempt.remote, deadline - now);
-        let (local, tcp) = (attempt.config.local, attempt.config.tcp);
+        let (local, tcp, patience) =
+            (attempt.config.local, attempt.config.tcp, attempt.config.refused_patience);
         let (qp, core) =
             (attempt.qp.clone(), self.placement.core_for(out.alive(), attempt.config.core, local, remote));
         let purpose = Purpose::Mpa(awaiting);
@@ -103,7 +128,13 @@ impl Openings {
             Ok(core) => core,
             Err(error) => return fail(out, queue_pairs, purpose, error),
         };
-        let token = self.insert(Opening { core, port: port_of(local), deadline, purpose: Some(purpose) });
+        let refused = (!patience.is_zero()).then(|| Refused {
+            until: deadline.min(now + nanos(patience)),
+            request: request.clone(),
+            again_at: None,
+        });
+        let purpose = Some(purpose);
+        let token = self.insert(Opening { core, port: port_of(local), deadline, purpose, refused });
         queue_pairs.set_opening(&qp, token);
         let connect = Command::Connect { token, local, remote, timeout_ns, tcp, octets: request };
         out.command_core(core, connect);
@@ -126,7 +157,7 @@ impl Openings {
         let timeout_ns = nanos(timeout);
         let purpose = Some(Purpose::Stream { remote, reply });
         let deadline = now + timeout_ns;
-        let token = self.insert(Opening { core, port: port_of(local), deadline, purpose });
+        let token = self.insert(Opening { core, port: port_of(local), deadline, purpose, refused: None });
         let octets = Box::default();
         out.command_core(core, Command::Connect { token, local, remote, timeout_ns, tcp, octets });
     }
@@ -135,21 +166,56 @@ impl Openings {
     pub(super) fn take(&mut self, token: u64) -> Option<Opening> {
         let opening = self.table.remove(&token)?;
         self.placement.release(opening.port);
-        self.deadlines.change(token, opening.unanswered_at(), Instant::NEVER);
+        self.deadlines.change(token, opening.due_at(), Instant::NEVER);
         Some(opening)
     }
 
     /// Handles a connection that the core could not open.
     pub(super) fn on_failed(
         &mut self,
+        now: Instant,
         out: &mut Outbox,
         queue_pairs: &mut QueuePairs,
         token: u64,
         error: ring::ConnectError,
     ) {
+        if error == ring::ConnectError::Closed(CloseReason::Refused) && self.wait_to_ask_again(now, token) {
+            return;
+        }
         if let Some(purpose) = self.take(token).and_then(|opening| opening.purpose) {
             fail(out, queue_pairs, purpose, connect_error(error));
         }
+    }
+
+    /// Has a peer that has refused asked again later, if the application wants that; returns false if not.
+    fn wait_to_ask_again(&mut self, now: Instant, token: u64) -> bool {
+        let Some(opening) = self.table.get_mut(&token) else { return false };
+        let before = opening.due_at();
+        let again_at = now + ASK_AGAIN_NS;
+        let wanted =
+            opening.purpose.is_some() && opening.refused.as_ref().is_some_and(|it| again_at < it.until);
+        if wanted && let Some(refused) = &mut opening.refused {
+            refused.again_at = Some(again_at);
+            self.deadlines.change(token, before, again_at);
+        }
+        wanted
+    }
+
+    /// Asks a peer again that has refused; returns false if it is not one.
+    fn ask_again(&mut self, now: Instant, out: &mut Outbox, token: u64) -> bool {
+        let Some(opening) = self.table.get_mut(&token).filter(|opening| opening.is_waiting()) else {
+            return false;
+        };
+        let (Some(Purpose::Mpa(awaiting)), Some(refused)) = (&opening.purpose, &mut opening.refused) else {
+            return false;
+        };
+        refused.again_at = None;
+        let (remote, timeout_ns) = (awaiting.attempt.remote, opening.deadline - now);
+        let (local, tcp) = (awaiting.attempt.config.local, awaiting.attempt.config.tcp);
+        let (core, octets) = (opening.core, refused.request.clone());
+        self.deadlines.change(token, Instant::NEVER, opening.due_at());
+        out.command_core(core, Command::Connect { token, local, remote, timeout_ns, tcp, octets });
+        true
     }
 
     /// Returns when the core has not answered in time.
@@ -157,9 +223,12 @@ impl Openings {
         self.deadlines.next()
     }
 
-    /// Replies in place of a core that is not polled.
+    /// Asks peers again that have refused, and replies in place of a core that is not polled.
     pub(super) fn on_time(&mut self, now: Instant, out: &mut Outbox, queue_pairs: &mut QueuePairs) {
         while let Some(token) = self.deadlines.pop_due(now) {
+            if self.ask_again(now, out, token) {
+                continue;
+            }
             // Should the core be polled again, nothing of it is left there.
             let Some(core) = self.table.get(&token).map(|opening| opening.core) else { continue };
             self.end(out, queue_pairs, token, ConnectError::Unanswered { core });
@@ -188,7 +257,13 @@ impl Openings {
     /// Has the core give up the connection that it opens for `token`, if the application has no reply yet.
     fn end(&mut self, out: &mut Outbox, queue_pairs: &mut QueuePairs, token: u64, error: ConnectError) {
         let Some(opening) = self.table.get_mut(&token) else { return };
-        let (at, core) = (opening.unanswered_at(), opening.core);
+        if opening.is_waiting() {
+            if let Some(purpose) = self.take(token).and_then(|opening| opening.purpose) {
+                fail(out, queue_pairs, purpose, error);
+            }
+            return;
+        }
+        let (at, core) = (opening.due_at(), opening.core);
         if let Some(purpose) = opening.purpose.take() {
             self.deadlines.change(token, at, Instant::NEVER);
             out.command_core(core, Command::GiveUp { token });

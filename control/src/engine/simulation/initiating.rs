@@ -38,6 +38,7 @@ impl Play {
         let octets = [4, 5, 64, 80, 256, 508, 508, 509, 512, 512, 512, 513][self.rng.usize(..12)];
         let mut private_data = (self.attempts.len() as u32).to_be_bytes().to_vec();
         private_data.resize_with(octets, || self.rng.u8(..));
+        let patience = [0, 0, 50 * MILLISECOND, 2 * SECOND][self.attempts.len() % 4];
         let config = ConnectConfig {
             private_data,
             markers: self.rng.bool(),
@@ -46,6 +47,7 @@ impl Play {
             permissive: self.rng.bool(),
             nudges: self.rng.bool(),
             timeout: self.time_limit(),
+            refused_patience: Duration::from_nanos(patience),
             tcp: None,
             local: None,
             core: None,

@@ -22,6 +22,9 @@ use crate::verbs::{open, qp};
 /// Connections that wait for a listener, at least and by default: programs say less and mean "some".
 const BACKLOG_MIN: c_int = 128;
 const BACKLOG_USUAL: c_int = 1024;
+/// How long a peer that refuses is asked again. perftest's client connects to the same port a second time, at
+/// which its server listens again a moment later: adapters take longer to resolve the address.
+const REFUSED_PATIENCE: Duration = Duration::from_millis(200);
 /// How long the call that accepts waits for the point from which on sends may be posted. A peer that takes
 /// longer holds up no server: the event says when the connection is established.
 const ACCEPT_WAIT: Duration = Duration::from_secs(1);
@@ -165,7 +168,12 @@ unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_par
         let qp = unsafe { queue_pair(object, param)? };
         // Either end may send first, as on InfiniBand, if the peer knows of it.
         let terms = Terms { depths: depths(param), rtr: RtrKinds::all(), ..Terms::initiator() };
-        let config = ConnectConfig { private_data: private_data.into(), terms, ..ConnectConfig::default() };
+        let config = ConnectConfig {
+            private_data: private_data.into(),
+            terms,
+            refused_patience: REFUSED_PATIENCE,
+            ..ConnectConfig::default()
+        };
         object.id()?.connect(&qp, &config)?;
         object.complete()
     })
