@@ -73,8 +73,6 @@ PERFTEST_PORT: Final = 18515
 FIO_PORT: Final = 9999
 QPERF_PORT: Final = 19765
 PINGPONG_PORT: Final = 47592
-KERNEL_PORTS: Final = (QPERF_PORT, PINGPONG_PORT)
-"""Ports of programs' own connections, which are the kernel's TCP."""
 DIRECTORY: Final = "DIRECTORY"
 """Stands for the directory of the run."""
 ITERATIONS: Final = 500
@@ -143,7 +141,7 @@ def _rdmacm() -> Iterator[Case]:
         RDMACM, ("rdma_xclient", "-s", SERVER, "-c", "x"), ("rdma_xserver", "-c", "x"),
         expected=Expected.UNSUPPORTED, reason="XRC is InfiniBand's", ending=Ending.STOPPED, port=EXAMPLE_PORT,
     )  # fmt: skip
-    for count in (50, 200):
+    for count in (50, 100):
         yield Case(
             RDMACM, ("cmtime", "-s", SERVER, "-c", str(count)), ("cmtime", "-b", SERVER, "-c", str(count)),
             shows=r"destroy +:", fails_with="event: RDMA_CM_EVENT", ending=Ending.STOPPED, port=EXAMPLE_PORT,

@@ -16,7 +16,10 @@ SERVER, CLIENT = f"{SUBNET}.1", f"{SUBNET}.2"
 SERVER_IPV6, CLIENT_IPV6 = "fd00:40::1", "fd00:40::2"
 INTERFACE: Final = "wl0"
 LAUNCHER: Final = built_directory() / "warpline-run"
-LIBRARY: Final = built_directory() / "libwarpline_verbs.so"
+LIBRARIES: Final = tuple(
+    built_directory() / path for path in ("libwarpline_verbs.so", "deps/libwarpline_verbs.so")
+)
+"""Where the launcher finds the library, which a build for tests leaves in the second place."""
 READY_SECONDS: Final = 20
 LISTEN_SECONDS: Final = 0.1
 """From the time at which warpline holds the port of a listener to that at which it listens, at most."""

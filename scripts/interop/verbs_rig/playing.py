@@ -16,14 +16,13 @@ from rig.processes import RigError
 
 from .cases import DIRECTORY, Case, Ending, Expected
 from .pair import Pair, Program
+from .resets import sent_by_kernels
 
 PASSED, FAILED, UNSUPPORTED = "pass", "FAIL", "not supported"
 WATCH_SECONDS: Final = 1.0
 """How long a program that waits for a signal runs."""
 BETWEEN_CLIENTS_SECONDS: Final = 0.3
 """A server of rping that clients ask at once may mistake one for the other, on adapters too."""
-SEEN_SECONDS: Final = 0.1
-"""From the end of a program to the time at which the rig sees it, at most."""
 SHOWN_LINES: Final = 20
 """Of the output of a program that failed."""
 TIMED_OUT: Final = 124
@@ -39,10 +38,8 @@ class Result:
     outcome: str
     detail: str
     seconds: float
-    began: float
-    """The time of day, as captures have it, from which the programs ran."""
-    ran_until: float
-    """The time of day at which none of them had ended yet, at the latest."""
+    resets: int
+    """How many resets of TCP the kernels have sent while all programs ran."""
     output: str = ""
     """What the programs have printed, if it failed."""
 
@@ -55,14 +52,15 @@ class Result:
 def play(pair: Pair, case: Case) -> Result:
     """One case."""
     programs: list[tuple[str, Program]] = []
-    began, started = time.time(), time.monotonic()
-    detail, dumpcap, ran_until = "", None, began
+    started = time.monotonic()
+    detail, dumpcap, resets = "", None, 0
     try:
         if case.connections is not None:
             pair.set_offloads(False)
             dumpcap, capture = pair.dumpcap("case", pair.server, case.seconds + 60)
+        before = sent_by_kernels(pair)
         _start(pair, case, programs)
-        ran_until = _await_first_end(programs)
+        resets = _sent_until_first_end(pair, programs, before) - before
         fault = _finish(pair, case, programs)
         if dumpcap is not None and case.connections is not None and not fault:
             time.sleep(1)  # dumpcap writes out what it holds twice a second
@@ -79,7 +77,7 @@ def play(pair: Pair, case: Case) -> Result:
     seconds = time.monotonic() - started
     output = "\n".join(_output(name, program) for name, program in programs)
     outcome, detail = _outcome(case, fault, detail, output)
-    return Result(case, outcome, detail, seconds, began, ran_until, output if outcome == FAILED else "")
+    return Result(case, outcome, detail, seconds, resets, output if outcome == FAILED else "")
 
 
 def _outcome(case: Case, fault: str, detail: str, output: str) -> tuple[str, str]:
@@ -119,11 +117,17 @@ def _start(pair: Pair, case: Case, programs: list[tuple[str, Program]]) -> None:
         programs[-1][1].process.signal(signal.SIGINT)
 
 
-def _await_first_end(programs: list[tuple[str, Program]]) -> float:
-    """Wait until one of the programs has ended; a time at which all of them ran."""
-    while all(program.is_running for _, program in programs):
-        time.sleep(0.02)
-    return time.time() - SEEN_SECONDS
+def _sent_until_first_end(pair: Pair, programs: list[tuple[str, Program]], sent: int) -> int:
+    """Wait until one of the programs has ended; the resets that the kernels had sent while all of them ran,
+    of which ``sent`` were sent before. A program that has ended leaves its connections to its kernel."""
+    while True:
+        for _ in range(10):
+            if not all(program.is_running for _, program in programs):
+                return sent
+            time.sleep(0.02)
+        counted = sent_by_kernels(pair)
+        if all(program.is_running for _, program in programs):
+            sent = counted
 
 
 def _finish(pair: Pair, case: Case, programs: list[tuple[str, Program]]) -> str:

@@ -87,16 +87,18 @@ fn check(device: &DeviceName) -> Result<(), String> {
     open::packet(&device).map(drop).map_err(|error| error.to_string())
 }
 
-/// Returns where the library is: beside this program, or where it is installed.
+/// Returns where the library is: beside this program, where cargo leaves that of tests, or where it is
+/// installed. Of several the newest: a build for tests leaves an older one in the first place.
 fn library() -> Result<PathBuf, String> {
     let own =
         env::current_exe().map_err(|error| format!("where this program is cannot be found: {error}"))?;
     let directory = own.parent().map(PathBuf::from).unwrap_or_default();
-    let places = [directory.join(LIBRARY), directory.join("../lib").join(LIBRARY)];
-    let found = places.iter().find(|place| place.is_file());
-    found.cloned().ok_or_else(|| {
-        let [first, second] = places.map(|place| place.display().to_string());
-        format!("{LIBRARY} is neither at {first} nor at {second}: build it with `cargo build --release`")
+    let places = ["", "deps", "../lib"].map(|place| directory.join(place).join(LIBRARY));
+    let age = |place: &PathBuf| Some((fs::metadata(place).ok()?.modified().ok()?, place.clone()));
+    let newest = places.iter().filter_map(age).max();
+    newest.map(|(_, place)| place).ok_or_else(|| {
+        let directory = directory.display();
+        format!("{LIBRARY} is neither in {directory} nor in {directory}/../lib: build it with `cargo build`")
     })
 }
 

@@ -11,8 +11,8 @@ use warpline::cm::{EventKind, Id};
 use super::channel::{self, Channel, EventQueue, Waiting};
 use super::{event, sockaddr};
 use crate::abi::{
-    IBV_QPT_RC, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, RDMA_PS_TCP, ibv_qp_init_attr, rdma_cm_id,
-    rdma_event_channel, rdma_port_space, sockaddr as CSockaddr,
+    IBV_QPT_RC, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, RDMA_PS_IB, RDMA_PS_TCP, ibv_qp_init_attr,
+    rdma_cm_id, rdma_event_channel, rdma_port_space, sockaddr as CSockaddr,
 };
 use crate::acks::Acks;
 use crate::adapter::{running, started};
@@ -255,10 +255,11 @@ unsafe extern "C" fn rdma_create_id(
     port_space: rdma_port_space,
 ) -> c_int {
     minus_one(|| {
-        if port_space != RDMA_PS_TCP {
-            return Err(unsupported!(
-                "iWARP has connections alone (RDMA_PS_TCP): no datagrams, no RDMA_PS_IB"
-            ));
+        match port_space {
+            RDMA_PS_TCP => {}
+            // librdmacm's own sockets try it first.
+            RDMA_PS_IB => return Err(Errno::NOT_SUPPORTED),
+            _ => return Err(unsupported!("iWARP has connections alone (RDMA_PS_TCP): no datagrams")),
         }
         crate::adapter::adapter().ok_or(Errno::NO_DEVICE)?;
         // SAFETY: the caller keeps the contract of the ABI.
