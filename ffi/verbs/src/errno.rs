@@ -174,10 +174,42 @@ pub(crate) fn pointer<T>(call: impl FnOnce() -> Result<*mut T, Errno>) -> *mut T
     })
 }
 
-/// Runs a call. A panic, which must not unwind into the program, is a failure of the device.
+/// Runs a call. A panic, which must not unwind into the program, is a failure of the device. The thread is
+/// not cancelled meanwhile (pthread_cancel(3)): it may have the lock of the device, and what it has would be
+/// lost.
 pub(crate) fn guarded<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    let _not_cancelled = NotCancelled::new();
     // State that a panic leaves half changed is under locks that ignore poisoning, or belongs to the call.
     catch_unwind(AssertUnwindSafe(call)).unwrap_or(Err(Errno::IO))
+}
+
+/// Keeps this thread from being cancelled until it is dropped.
+struct NotCancelled {
+    /// What held before.
+    before: c_int,
+}
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+impl NotCancelled {
+    /// `PTHREAD_CANCEL_DISABLE` of Linux.
+    const DISABLE: c_int = 1;
+
+    fn new() -> Self {
+        let mut before = 0;
+        // SAFETY: the state is one of two, and the variable is there.
+        unsafe { pthread_setcancelstate(Self::DISABLE, &raw mut before) };
+        Self { before }
+    }
+}
+
+impl Drop for NotCancelled {
+    fn drop(&mut self) {
+        // SAFETY: the state is one that this thread had; null is allowed on Linux.
+        unsafe { pthread_setcancelstate(self.before, null_mut()) };
+    }
 }
 
 /// Says on standard error, once for each `said`, why something does not go.

@@ -4,19 +4,19 @@ use std::ffi::c_int;
 use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::io::ReadWriteFlags;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::{Errno, ReadWriteFlags};
 
-use crate::errno::Errno;
+use crate::errno;
 
 /// A count of events: each read takes one. The program decides whether reading waits (`O_NONBLOCK`).
 #[derive(Debug)]
 pub(crate) struct Tokens(OwnedFd);
 
 impl Tokens {
-    pub(crate) fn new() -> Result<Self, Errno> {
+    pub(crate) fn new() -> Result<Self, errno::Errno> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE);
-        Ok(Self(fd.map_err(|error| Errno::from(std::io::Error::from(error)))?))
+        Ok(Self(fd.map_err(|error| errno::Errno::from(std::io::Error::from(error)))?))
     }
 
     /// Adds one.
@@ -31,7 +31,17 @@ impl Tokens {
         const NO_OFFSET: u64 = u64::MAX;
         let mut value = [0; 8];
         let target = &mut [IoSliceMut::new(&mut value)];
-        rustix::io::preadv2(&self.0, target, NO_OFFSET, ReadWriteFlags::NOWAIT).is_ok()
+        match rustix::io::preadv2(&self.0, target, NO_OFFSET, ReadWriteFlags::NOWAIT) {
+            Ok(_) => true,
+            // A kernel before 5.8: look, and read. A reader in between has this thread wait for the next.
+            Err(Errno::OPNOTSUPP) => self.is_readable() && rustix::io::read(&self.0, &mut value).is_ok(),
+            Err(_) => false,
+        }
+    }
+
+    fn is_readable(&self) -> bool {
+        let at_once = Timespec::default();
+        poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&at_once)).is_ok_and(|ready| ready > 0)
     }
 
     /// Waits for one, and takes it, whether or not the program has made the descriptor non-blocking. No

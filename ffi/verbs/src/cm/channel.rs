@@ -45,9 +45,13 @@ impl EventQueue {
         self.tokens.add();
     }
 
-    /// Takes the oldest event; `None` if it was withdrawn.
+    /// Takes the oldest event; `None` if it was withdrawn. From here on its id waits for an acknowledgement
+    /// before it is destroyed.
     pub(crate) fn pop(&self) -> Option<Waiting> {
-        self.lock().pop_front()
+        let mut waiting = self.lock();
+        let oldest = waiting.pop_front()?;
+        oldest.id.acks.taken();
+        Some(oldest)
     }
 
     /// Takes the events of `id` out.

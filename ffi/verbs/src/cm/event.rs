@@ -118,13 +118,19 @@ fn hand_out(waiting: Waiting) -> Result<Option<*mut rdma_cm_event>, Errno> {
     public.event = said.event;
     public.status = said.status;
     public.param.conn = said.parameters();
-    state.acks.taken();
     Ok(Some(Object::hand_out(public, Event { _private_data: said.private_data, id: state })))
 }
 
 /// Takes the oldest event; `None` if it was withdrawn, or programs have no word for it.
 fn take(queue: &EventQueue) -> Result<Option<*mut rdma_cm_event>, Errno> {
-    queue.pop().map_or(Ok(None), hand_out)
+    let Some(waiting) = queue.pop() else { return Ok(None) };
+    let id = waiting.id.clone();
+    let event = hand_out(waiting);
+    if !matches!(event, Ok(Some(_))) {
+        // The program has nothing to acknowledge.
+        id.acks.acknowledged(1);
+    }
+    event
 }
 
 /// Waits for an event. No thread is cancelled in here.

@@ -164,6 +164,9 @@ unsafe fn payload(qp: &Qp, request: &ibv_send_wr) -> Result<(Payload, bool), Err
     let elements = unsafe { elements(request.sg_list, request.num_sge)? };
     let mut octets: ArrayVec<u8, { qp::INLINE_MAX }> = ArrayVec::new();
     for element in elements.iter().filter(|element| element.length > 0) {
+        if element.length as usize > octets.remaining_capacity() {
+            return Err(Errno::INVALID);
+        }
         let start = std::ptr::with_exposed_provenance(element.addr as usize);
         // SAFETY: memory of the program, which need not be registered, and does not change during the call.
         let part = unsafe { slice::from_raw_parts(start, element.length as usize) };
