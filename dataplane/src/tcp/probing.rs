@@ -75,15 +75,21 @@ impl Connection {
     }
 
     /// RFC 9293 §3.8.4: a peer that was silent for long is probed; one that never answers is given up.
-    pub(super) fn on_keepalive_timeout(&mut self, now: Instant) {
+    /// The timer was due at `due_at`, which may be some time ago.
+    pub(super) fn on_keepalive_timeout(&mut self, now: Instant, due_at: Instant) {
         let Some(keepalive) = self.config.behaviour.keepalive else { return };
         let idle_ns = u64::from(keepalive.idle_ms) * MILLISECOND;
+        let interval_ns = u64::from(keepalive.interval_ms) * MILLISECOND;
         let in_flight = self.send.flight_octets() > 0;
-        if now - self.receive.last_arrival < idle_ns || in_flight {
+        // The last probe was sent an interval before the timer was due. Its answer may be older than `idle_ns`
+        // where that is shorter.
+        let last_arrival = self.receive.last_arrival;
+        let is_answered = self.probe.keepalives > 0 && last_arrival + interval_ns > due_at;
+        if now - last_arrival < idle_ns || in_flight || is_answered {
             // The peer has sent something meanwhile, or the retransmission timer watches over it.
             self.probe.keepalives = 0;
-            let from = if in_flight { now } else { self.receive.last_arrival };
-            self.timers.set(Timer::Keepalive, from + idle_ns);
+            let from = if in_flight { now } else { last_arrival };
+            self.timers.set(Timer::Keepalive, (from + idle_ns).max(now));
             return;
         }
         if self.probe.keepalives >= keepalive.probes {
@@ -92,6 +98,6 @@ impl Connection {
         self.probe.keepalives += 1;
         self.probe.owed = true;
         self.counters.keepalive_probes += 1;
-        self.timers.set(Timer::Keepalive, now + u64::from(keepalive.interval_ms) * MILLISECOND);
+        self.timers.set(Timer::Keepalive, now + interval_ns);
     }
 }

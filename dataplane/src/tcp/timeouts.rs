@@ -29,6 +29,7 @@ impl Connection {
     pub fn on_timer<P: SendPayload, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) -> Changes {
         let before = self.state;
         for timer in TIMERS {
+            let due_at = self.timers.at(timer);
             if !self.timers.clear_if_due(timer, now) {
                 continue;
             }
@@ -40,7 +41,7 @@ impl Connection {
                 Timer::DelayedAck => self.ack.owe_one(),
                 // The caller polls for segments after this.
                 Timer::Pace => {}
-                Timer::Keepalive => self.on_keepalive_timeout(now),
+                Timer::Keepalive => self.on_keepalive_timeout(now, due_at),
                 Timer::PathMtu => self.try_larger_segments(),
                 Timer::Linger => self.enter_closed(CloseReason::Finished),
             }
