@@ -21,6 +21,8 @@ def built_directory() -> Path:
 BENCHMARK: Final = built_directory() / "warpline-bench"
 RIGS: Final = built_directory() / "warpline-tools"
 """The programs under test; their first argument says which of their commands."""
+LAUNCHER: Final = built_directory() / "warpline-run"
+"""Starts a program for RDMA adapters on warpline, by the library beside it."""
 
 
 def not_built(*programs: Path) -> str:

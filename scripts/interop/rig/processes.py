@@ -71,6 +71,16 @@ class Process:
         """The end of its error output."""
         return self._err.read_text(errors="replace").strip()[-600:]
 
+    @property
+    def output(self) -> str:
+        """Its standard output so far."""
+        return self._out.read_text(errors="replace")
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
     def await_text(self, text: str, seconds: float = 120) -> None:
         """Wait until it has said ``text`` on standard error."""
         until = time.monotonic() + seconds

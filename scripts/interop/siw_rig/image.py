@@ -1,4 +1,4 @@
-"""siw's guest: the driver built from the source of the kernel's version, with rping and what it needs."""
+"""siw's guest: the driver built from the source of the kernel's version, rping, and perftest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOOLS: Final = (*common.TOOLS, "gcc-12", "make", "libc6-dev", "libelf1", "libssl
 """What this machine needs to build a kernel's module and to run the guest."""
 
 USER_SPACE: Final = (
-    *("busybox-static", "rdmacm-utils", "ibverbs-providers", "iproute2"),
+    *("busybox-static", "rdmacm-utils", "perftest", "ibverbs-providers", "iproute2"),
     # The libraries of those.
     *(
         "libc6",
@@ -31,6 +31,7 @@ USER_SPACE: Final = (
         "libmd0",
     ),
     *("libcap2", "libbpf1", "libelf1", "zlib1g", "libgcc-s1"),
+    *("libibumad3", "libpci3", "libudev1"),
 )
 """What is in the guest.  Its packages are unpacked, not installed."""
 

@@ -1,4 +1,4 @@
-"""Our end: ``warpline-bench ping`` on one device."""
+"""Our end: ``warpline-bench ping`` on one device, or an RDMA program that ``warpline-run`` starts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from guest_rig.machine import INTERFACE
 from rig.networks import cpu_list
 from rig.processes import Process, RigError
 
@@ -76,6 +77,24 @@ class Ours:
             f"{self._started}-ping", place.namespace, line, seconds, self.directory, grace=GRACE_SECONDS
         )
         self._processes.append(process)
+        return process
+
+    def run(self, words: list[str], seconds: float) -> Process:
+        """Start an RDMA program by ``warpline-run``, which is ``program`` then."""
+        self._started += 1
+        line = ["nice", "-n", "5", str(self.program), "--device", self.place.device, *words]
+        name = f"{self._started}-{words[0]}"
+        process = Process(name, self.place.namespace, line, seconds, self.directory)
+        self._processes.append(process)
+        return process
+
+    def capture(self, file: Path, seconds: float) -> Process:
+        """Start dumpcap on the guest's link, for frames of our port."""
+        self._started += 1
+        words = ["dumpcap", "-q", "-i", INTERFACE, "-B", "64", "-f", f"tcp port {PORT}", "-w", str(file)]
+        process = Process(f"{self._started}-dumpcap", self.place.namespace, words, seconds, self.directory)
+        self._processes.append(process)
+        process.await_text("File:")
         return process
 
     def stop(self) -> None:

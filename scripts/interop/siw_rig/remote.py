@@ -18,7 +18,7 @@ class GuestRemote(GuestShell):
 
     def clear(self) -> str:
         try:
-            return self.guest.run("look; killall -q -KILL rping", LOOK_SECONDS).output
+            return self.guest.run("look kill", LOOK_SECONDS).output
         except RigError as error:
             return str(error)
 

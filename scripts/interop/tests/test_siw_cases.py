@@ -164,7 +164,9 @@ class Failures(unittest.TestCase):
             change(session)
             capture = self.directory / CAPTURE
             session.write(capture)
-            return judge(rig(NoEnd("198.18.0.1"), self.directory, ours), capture, 1, crc=True, opcodes=False)
+            return judge(
+                rig(NoEnd("198.18.0.1"), self.directory, ours), capture, 1, crc=True, opcodes=frozenset()
+            )
 
         def reset(session: Session) -> None:
             end = session.responder
