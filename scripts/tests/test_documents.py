@@ -11,6 +11,8 @@ NOT_RUN = {
     "scripts/demo": "minutes, and a release build; scripts/test runs the others",
     "scripts/setup": "scripts/test begins with it",
     "scripts/interop/siw": "boots a virtual machine; run before each release",
+    "warpline-run --device packet:eth0 ib_write_bw": "scripts/interop/verbs runs it, and scripts/demo",
+    "cargo build --release -p warpline-verbs": "a release build; scripts/interop/verbs runs the programs",
 }
 """The first words of blocks that no test runs, and why."""
 

@@ -81,8 +81,8 @@ impl Connection {
         let idle_ns = u64::from(keepalive.idle_ms) * MILLISECOND;
         let interval_ns = u64::from(keepalive.interval_ms) * MILLISECOND;
         let in_flight = self.send.flight_octets() > 0;
-        // The last probe was sent an interval before the timer was due. Its answer may be older than `idle_ns`
-        // where that is shorter.
+        // The last probe was sent an interval before the timer was due. Its answer may be older than
+        // `idle_ns`, where that is shorter.
         let last_arrival = self.receive.last_arrival;
         let is_answered = self.probe.keepalives > 0 && last_arrival + interval_ns > due_at;
         if now - last_arrival < idle_ns || in_flight || is_answered {

@@ -339,7 +339,8 @@ unsafe extern "C" fn ibv_query_qp(
     })
 }
 
-/// Destroys a queue pair: a connection that was not disconnected is reset.
+/// Destroys a queue pair. Its connection is closed after everything that was posted, as that of a process's
+/// socket is: perftest destroys queue pairs before it disconnects.
 ///
 /// # Safety
 ///
@@ -354,6 +355,7 @@ pub(crate) unsafe fn destroy(qp: *mut ibv_qp) -> Result<(), Errno> {
     if let Some(running) = started() {
         running.registry.lock().queue_pairs.remove(&state.queue_pair.number());
     }
+    state.queue_pair.disconnect();
     pd.inner().context.inner().events.withdraw(qp.addr());
     state.acks.wait();
     // SAFETY: as above, once.
