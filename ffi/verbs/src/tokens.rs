@@ -53,6 +53,13 @@ impl Tokens {
         }
     }
 
+    /// Returns true if reading waits: the program has not made the descriptor non-blocking.
+    pub(crate) fn waits(&self) -> bool {
+        // SAFETY: a descriptor that is open, and no argument.
+        let flags = unsafe { libc::fcntl(self.fd(), libc::F_GETFL) };
+        flags & libc::O_NONBLOCK == 0
+    }
+
     pub(crate) fn fd(&self) -> c_int {
         self.0.as_raw_fd()
     }

@@ -77,14 +77,16 @@ fn run(args: Args) -> Result<(), String> {
     Err(format!("{} does not start: {}", program.display(), command.exec()))
 }
 
-/// Opens the device once if that is quick, so that what is wrong is said here and not by each program in its
-/// own words.
+/// Looks at the device if that is quick, so that what is wrong is said here and not by each program in its
+/// own words. Without the capability it is opened, for what is said then.
 fn check(device: &DeviceName) -> Result<(), String> {
     if device.kind() != DeviceKind::Packet {
         return Ok(());
     }
     let device = open::resolved(device).map_err(|error| error.to_string())?;
-    open::packet(&device).map(drop).map_err(|error| error.to_string())
+    open::inspect(&device).map_err(|error| error.to_string())?;
+    let may = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_RAW));
+    if may { Ok(()) } else { open::packet(&device).map(drop).map_err(|error| error.to_string()) }
 }
 
 /// Returns where the library is: beside this program, where cargo leaves that of tests, or where it is

@@ -3,13 +3,14 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use warpline::Notify;
 
 use super::context::{self, Context};
 use super::cq::{self, CqEvents};
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
-use crate::adapter::hand_over;
+use crate::adapter::{hand_over, turn};
 use crate::errno::{guarded, number, pointer};
 use crate::object::{Kind, Object, Use};
 use crate::tokens::{self, Tokens};
@@ -44,6 +45,11 @@ pub(crate) struct Bell {
 impl Bell {
     pub(crate) const fn new(tokens: Arc<Tokens>) -> Self {
         Self { tokens, pending: AtomicU32::new(0) }
+    }
+
+    /// Returns true if there is an event.
+    fn has_event(&self) -> bool {
+        self.pending.load(Ordering::Acquire) > 0
     }
 
     /// Takes an event, if there is one.
@@ -88,6 +94,11 @@ impl CompletionChannel {
         }
     }
 
+    /// Returns true if a queue has an event.
+    fn has_event(&self) -> bool {
+        self.lock().all.iter().any(|(_, events)| events.bell.as_ref().is_some_and(|bell| bell.has_event()))
+    }
+
     /// Takes an event; `None` if it was withdrawn.
     fn take(&self) -> Option<*mut ibv_cq> {
         let mut queues = self.lock();
@@ -123,6 +134,12 @@ unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) ->
     number(|| unsafe { Object::<CompletionChannel>::take_back(channel) }.map(drop))
 }
 
+/// How long a thread that waits takes turns at the device before it sleeps: longer than a peer on the same
+/// network takes to answer.
+const TURNS_BEFORE_SLEEP: Duration = Duration::from_micros(50);
+/// Turns between two looks at the descriptor, each of which is a system call.
+const TURNS_PER_LOOK: usize = 64;
+
 /// Waits for an event of a queue of the channel; -1 if there is none and the descriptor does not wait.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn ibv_get_cq_event(
@@ -130,8 +147,12 @@ unsafe extern "C-unwind" fn ibv_get_cq_event(
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
+    // SAFETY: the caller keeps the contract of the ABI.
+    if unsafe { take_event_soon(channel, cq, cq_context) } {
+        return 0;
+    }
     loop {
-        // SAFETY: the caller keeps the contract of the ABI: the channel, with its descriptor, stays.
+        // SAFETY: as above: the channel, with its descriptor, stays.
         unsafe {
             let fd = if channel.is_null() { -1 } else { (*channel).fd };
             hand_over();
@@ -143,6 +164,41 @@ unsafe extern "C-unwind" fn ibv_get_cq_event(
             }
         }
     }
+}
+
+/// Takes turns at the device until there is an event, for a while, and writes it as [`take_event`] does;
+/// false if there was none.
+unsafe fn take_event_soon(
+    channel: *mut ibv_comp_channel,
+    target: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> bool {
+    guarded(|| {
+        // SAFETY: the caller keeps the contract of the ABI.
+        let object = unsafe { Object::<CompletionChannel>::of(channel)? };
+        let start = Instant::now();
+        let waits = object.inner().tokens.waits();
+        loop {
+            if object.inner().tokens.take_back() {
+                // SAFETY: as above.
+                return Ok(unsafe { take_event(channel, target, cq_context) });
+            }
+            if !waits {
+                return Ok(false);
+            }
+            let mut busy = false;
+            for _ in 0..TURNS_PER_LOOK {
+                busy |= turn();
+                if object.inner().has_event() {
+                    break;
+                }
+            }
+            if !busy && start.elapsed() >= TURNS_BEFORE_SLEEP {
+                return Ok(false);
+            }
+        }
+    })
+    .unwrap_or(false)
 }
 
 /// Writes the queue that has an event, and its context; false if the event was withdrawn.
