@@ -17,7 +17,7 @@ use crate::errno::{Errno, explain};
 use crate::events;
 use crate::object::zeroed;
 use crate::registry::Registry;
-use crate::running::Running;
+use crate::registry::Running;
 
 /// The name by which programs see the adapter.
 const NAME: &str = "warpline0";

@@ -12,7 +12,7 @@ use crate::abi::{
     IBV_EVENT_QP_FATAL, IBV_EVENT_QP_LAST_WQE_REACHED, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_SRQ_LIMIT_REACHED,
 };
 use crate::errno::Errno;
-use crate::running::Running;
+use crate::registry::Running;
 
 /// Starts the thread. It ends with the process, or with the device.
 pub(crate) fn start(running: &Arc<Running>) -> Result<(), Errno> {

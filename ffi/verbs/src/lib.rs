@@ -6,8 +6,7 @@
 //!
 //! - `abi`: the structures and numbers of rdma-core's headers.
 //! - `object`: what programs hold, with ours around it.
-//! - `adapter`: the only device, which starts when it is needed. `config` says which; `running` is what
-//!   it is then.
+//! - `adapter`: the only device, which starts when it is needed. `config` says which.
 //! - `verbs`, `cm`: the functions of the two libraries, by what they are about.
 //! - `events` brings what happens to the descriptors of the program, which are `tokens`; `registry` knows
 //!   whose it is, and `acks` what the program has not acknowledged.
@@ -32,6 +31,5 @@ mod errno;
 mod events;
 mod object;
 mod registry;
-mod running;
 mod tokens;
 mod verbs;

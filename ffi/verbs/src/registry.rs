@@ -1,10 +1,22 @@
-//! Programs' objects by the numbers that the device knows them by, for its events.
+//! The device while it runs, and programs' objects by the numbers that it knows them by, for its events.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use warpline::cm::{EventKind, IdNumber};
-use warpline::{CqNumber, QpNumber, SharedQueuePair, SrqNumber};
+use warpline::cm::{EventChannel, EventKind, IdNumber};
+use warpline::{CqNumber, Device, QpNumber, SharedQueuePair, SrqNumber, Turns};
+
+/// A device with what programs have made on it.
+pub(crate) struct Running {
+    pub(crate) device: Device,
+    /// The turns at it of the program's threads.
+    pub(crate) turns: Turns,
+    /// Makes ids, and has what happens to them.
+    pub(crate) ids: EventChannel,
+    pub(crate) registry: Registry,
+    /// The program's pointer to the Protection Domain of ids that have been given none.
+    pub(crate) shared_domain: OnceLock<usize>,
+}
 
 /// An object that asynchronous events are about.
 pub(crate) trait Reports: Send + Sync {

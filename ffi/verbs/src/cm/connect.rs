@@ -155,17 +155,32 @@ unsafe fn private_data<'a>(start: *const c_void, len: u8) -> Result<&'a [u8], Er
     }
 }
 
+/// Returns the queue pair of a connection, and the Private Data of its parameters.
+///
+/// # Safety
+///
+/// All is as the ABI has it.
+unsafe fn asked<'a>(
+    object: &Object<CmId>,
+    param: Option<&'a rdma_conn_param>,
+) -> Result<(SharedQueuePair, &'a [u8]), Errno> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let private_data = match param {
+            Some(param) => private_data(param.private_data, param.private_data_len)?,
+            None => &[],
+        };
+        Ok((queue_pair(object, param)?, private_data))
+    }
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     minus_one(|| {
         // SAFETY: the caller keeps the contract of the ABI.
         let (object, param) = unsafe { (id::of(id)?, param.as_ref()) };
         // SAFETY: as above.
-        let private_data = param.map_or(Ok(&[][..]), |param| unsafe {
-            private_data(param.private_data, param.private_data_len)
-        })?;
-        // SAFETY: as above.
-        let qp = unsafe { queue_pair(object, param)? };
+        let (qp, private_data) = unsafe { asked(object, param)? };
         // Either end may send first, as on InfiniBand, if the peer knows of it.
         let terms = Terms { depths: depths(param), rtr: RtrKinds::all(), ..Terms::initiator() };
         let config = ConnectConfig {
@@ -185,11 +200,7 @@ unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_para
         // SAFETY: the caller keeps the contract of the ABI.
         let (object, param) = unsafe { (id::of(id)?, param.as_ref()) };
         // SAFETY: as above.
-        let private_data = param.map_or(Ok(&[][..]), |param| unsafe {
-            private_data(param.private_data, param.private_data_len)
-        })?;
-        // SAFETY: as above.
-        let qp = unsafe { queue_pair(object, param)? };
+        let (qp, private_data) = unsafe { asked(object, param)? };
         let reads = ReadsWanted { depths: param.map(|_| depths(param)), ..ReadsWanted::default() };
         object.id()?.accept(&qp, reads, private_data)?;
         if object.waits() {

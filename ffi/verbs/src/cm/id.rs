@@ -19,7 +19,7 @@ use crate::adapter::{running, started};
 use crate::errno::{Errno, minus_one, unsupported};
 use crate::object::{Kind, Object, zeroed};
 use crate::registry::ReportsConnections;
-use crate::running::Running;
+use crate::registry::Running;
 use crate::verbs::{open, pd};
 
 /// An id of a program.
@@ -161,7 +161,7 @@ impl Object<CmId> {
         self.inner().id.get()
     }
 
-    /// Has the program see the device, and the addresses as far as they are known.
+    /// Writes the device, and the addresses as far as they are known, to the structure of the program.
     pub(crate) fn show(&self) -> Result<(), Errno> {
         let id = self.id()?;
         let public = self.pointer();

@@ -128,15 +128,7 @@ unsafe extern "C" fn rdma_create_qp_ex(id: *mut rdma_cm_id, attr: *mut ibv_qp_in
                 return Err(Errno::NOT_SUPPORTED);
             }
             let pd = if attr.comp_mask & IBV_QP_INIT_ATTR_PD == 0 { null_mut() } else { attr.pd };
-            let mut plain = ibv_qp_init_attr {
-                qp_context: attr.qp_context,
-                send_cq: attr.send_cq,
-                recv_cq: attr.recv_cq,
-                srq: attr.srq,
-                cap: attr.cap,
-                qp_type: attr.qp_type,
-                sq_sig_all: attr.sq_sig_all,
-            };
+            let mut plain = qp::without_extensions(attr);
             create_qp(id::of(id)?, pd, &mut plain)?;
             (attr.cap, attr.send_cq, attr.recv_cq) = (plain.cap, plain.send_cq, plain.recv_cq);
         }

@@ -91,7 +91,7 @@ mod tests {
             // SAFETY: a storage that was just written.
             assert_eq!(unsafe { read((&raw const storage).cast()) }, Ok(address));
         }
-        // SAFETY: null is told apart.
+        // SAFETY: null is allowed.
         assert_eq!(unsafe { read(std::ptr::null()) }, Err(Errno::INVALID));
     }
 

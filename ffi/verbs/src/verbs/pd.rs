@@ -10,7 +10,7 @@ use crate::abi::{ibv_context, ibv_pd};
 use crate::adapter::{running, started};
 use crate::errno::{Errno, number, pointer};
 use crate::object::{Kind, Object, Use};
-use crate::running::Running;
+use crate::registry::Running;
 
 /// A Protection Domain.
 pub(crate) struct Pd {

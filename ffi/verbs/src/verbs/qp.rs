@@ -234,6 +234,19 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     pointer(|| unsafe { create_extended(attr) })
 }
 
+/// Returns what the extended attributes have of the plain ones.
+pub(crate) const fn without_extensions(attr: &ibv_qp_init_attr_ex) -> ibv_qp_init_attr {
+    ibv_qp_init_attr {
+        qp_context: attr.qp_context,
+        send_cq: attr.send_cq,
+        recv_cq: attr.recv_cq,
+        srq: attr.srq,
+        cap: attr.cap,
+        qp_type: attr.qp_type,
+        sq_sig_all: attr.sq_sig_all,
+    }
+}
+
 /// Makes a queue pair of the extended attributes.
 ///
 /// # Safety
@@ -249,15 +262,7 @@ pub(crate) unsafe fn create_extended(attr: *mut ibv_qp_init_attr_ex) -> Result<*
     if attr.comp_mask != IBV_QP_INIT_ATTR_PD {
         return Err(unsupported!("of the extended attributes of queue pairs iWARP has none"));
     }
-    let mut plain = ibv_qp_init_attr {
-        qp_context: attr.qp_context,
-        send_cq: attr.send_cq,
-        recv_cq: attr.recv_cq,
-        srq: attr.srq,
-        cap: attr.cap,
-        qp_type: attr.qp_type,
-        sq_sig_all: attr.sq_sig_all,
-    };
+    let mut plain = without_extensions(attr);
     // SAFETY: the caller's promise.
     let qp = unsafe { create(attr.pd, &mut plain)? };
     attr.cap = plain.cap;

@@ -152,6 +152,34 @@ int main(void)
 		is_done(IBV_WC_RDMA_WRITE);
 	}
 	CHECK(memcmp(far_end.memory + 4096, near_end.memory + 100, 100) == 0);
+	/* The peer closes it with a Send, after a fence; its name is good for nothing then. */
+	post_receive();
+	wr = to_far(IBV_WR_SEND_WITH_INV, sge, 1, 0);
+	wr.invalidate_rkey = mw->rkey;
+	wr.send_flags = IBV_SEND_FENCE;
+	post(&wr);
+	is_done(IBV_WC_SEND);
+	wc = received(&far_end);
+	CHECK(wc.wc_flags & IBV_WC_WITH_INV && wc.invalidated_rkey == mw->rkey && wc.byte_len == 100);
+
+	/* Offsets that count from zero, and from a number of the program's. */
+	for (int round = 0; round < 2; round++) {
+		uint64_t first = round ? 0x123456789000 : 0;
+		int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+		struct ibv_mr *mr = round ? ibv_reg_mr_iova(far_end.id->pd, far_end.memory, 4096, first, access)
+					  : ibv_reg_mr(far_end.id->pd, far_end.memory, 4096,
+						       access | IBV_ACCESS_ZERO_BASED);
+		CHECK(mr);
+		memset(far_end.memory, 0, 4096);
+		sge[0] = range(&near_end, 1000, 100);
+		wr = to_far(IBV_WR_RDMA_WRITE, sge, 1, 0);
+		wr.wr.rdma.remote_addr = first + 50;
+		wr.wr.rdma.rkey = mr->rkey;
+		post(&wr);
+		is_done(IBV_WC_RDMA_WRITE);
+		CHECK(memcmp(far_end.memory + 50, near_end.memory + 1000, 100) == 0);
+		CHECK(ibv_dereg_mr(mr) == 0);
+	}
 
 	/* Outside the memory: the peer ends the stream, and what is posted later is flushed. */
 	wr = to_far(IBV_WR_RDMA_WRITE, sge, 1, MEMORY_BYTES - 50);
