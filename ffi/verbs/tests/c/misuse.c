@@ -1,6 +1,8 @@
 /* Bad input, cancelled waits and forks: an error each, and the process goes on. */
 #include "common.h"
 
+#define LARGE_BYTES (16 << 20)
+
 static struct ibv_comp_channel *channel;
 static struct rdma_event_channel *events;
 static struct ibv_context *context;
@@ -78,6 +80,7 @@ int main(void)
 	struct ibv_wc wc;
 	struct end near_end, far_end;
 	static char memory[8192];
+	char *large;
 	int count, status;
 	pid_t child;
 
@@ -186,9 +189,19 @@ int main(void)
 	CHECK(sent(&near_end).status == IBV_WC_SUCCESS && received(&far_end).byte_len == 15);
 	CHECK(strcmp(far_end.memory, "after the fork") == 0);
 
-	/* What the peer has not acknowledged reads memory that is given back: the stream ends, at once. */
+	/* A Send that finds no receive, and is longer than what the peer takes in meanwhile, reads memory that is
+	 * given back: its stream ends. */
+	large = malloc(LARGE_BYTES);
+	memset(large, 1, LARGE_BYTES);
+	mr = ibv_reg_mr(near_end.id->pd, large, LARGE_BYTES, 0);
+	CHECK(mr && rdma_post_send(near_end.id, NULL, large, LARGE_BYTES, mr, 0) == 0);
+	usleep(50000);
+	CHECK(ibv_poll_cq(near_end.id->send_cq, 1, &wc) == 0);
+	CHECK(ibv_dereg_mr(mr) == 0);
+	memset(large, 0xff, LARGE_BYTES);
+	free(large);
+	CHECK(sent(&near_end).status != IBV_WC_SUCCESS);
 	CHECK(ibv_dereg_mr(near_end.mr) == 0);
-	free(near_end.memory);
 	rdma_destroy_ep(near_end.id);
 	CHECK(ibv_dereg_mr(far_end.mr) == 0);
 	rdma_destroy_ep(far_end.id);
