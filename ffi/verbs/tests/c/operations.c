@@ -42,6 +42,8 @@ int main(void)
 	struct ibv_wc wc;
 	struct ibv_mw *mw;
 	struct ibv_mw_bind bind = {0};
+	struct ibv_async_event event;
+	int failed = 0;
 	uint64_t before;
 	uint32_t key;
 	char inlined[200];
@@ -196,6 +198,14 @@ int main(void)
 		wc = sent(&near_end);
 	while (wc.wr_id != 8);
 	CHECK(wc.status == IBV_WC_WR_FLUSH_ERR);
+
+	/* Both ends' queue pairs are told of, on the context that is theirs. */
+	do {
+		CHECK(ibv_get_async_event(near_end.id->verbs, &event) == 0);
+		failed |= event.element.qp == near_end.id->qp && event.event_type != IBV_EVENT_COMM_EST;
+		failed |= (event.element.qp == far_end.id->qp && event.event_type == IBV_EVENT_QP_ACCESS_ERR) << 1;
+		ibv_ack_async_event(&event);
+	} while (failed != 3);
 
 	/* In the wrong order nothing goes, and nothing breaks. */
 	CHECK(ibv_dealloc_mw(mw) == 0);
