@@ -406,6 +406,14 @@ fn devices_share_an_address_among_each_other() {
     let name = format!("packet:near,address={FAR}/24,presence=shared");
     let refusal = within(&veth.near, || Device::open(&name.parse().unwrap()).map(drop).unwrap_err());
     assert!(refusal.to_string().contains("the kernel does not have 198.18.0.2 on 'near'"), "{refusal}");
+    // The interface's MTU, though it is less than the usual one of devices; not another one beyond it.
+    ip(&["-n", &veth.near, "link", "set", "near", "mtu", "1400"]);
+    let mtu =
+        |name: &str| within(&veth.near, || open::resolved(&name.parse().unwrap()).map(|name| name.mtu()));
+    assert_eq!(mtu("packet:near").unwrap(), 1400);
+    assert_eq!(mtu("packet:near,mtu=1000").unwrap(), 1000);
+    let refusal = mtu("packet:near,mtu=1500").unwrap_err().to_string();
+    assert!(refusal.contains("carries packets of 1400 bytes, not 1500"), "{refusal}");
 }
 
 /// Programs of one machine reach each other at the address that they share, and each itself; a port that

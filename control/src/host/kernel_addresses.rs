@@ -26,16 +26,18 @@ const MTU_MAX: u32 = 9600;
 /// [`HostFault`]: there is no such interface, or it has no address.
 pub(crate) fn shared(device: &DeviceName) -> Result<DeviceName, HostFault> {
     let listed = interfaces::list().unwrap_or_default();
-    check_interface(device, &listed)?;
     let interface = listed.iter().find(|one| one.name == device.target());
     let interface = interface.cloned().unwrap_or_default();
+    let mtu = interface.mtu.min(MTU_MAX) as u16;
+    // With the interface's MTU, which may be less than that of devices.
+    check_interface(&device.sharing(Vec::new(), Vec::new(), mtu), &listed)?;
     let addresses = usable(&interface.addresses);
     if addresses.is_empty() {
         return Err(HostFault::NoKernelAddress { interface: device.target().to_owned() });
     }
     let routes = if device.routes().is_empty() { routes(&interface).unwrap_or_default() } else { Vec::new() };
     let routes = reachable(routes, &addresses);
-    Ok(device.sharing(addresses, routes, interface.mtu.min(MTU_MAX) as u16))
+    Ok(device.sharing(addresses, routes, mtu))
 }
 
 /// Returns those addresses that a device can have, as many as it can. A link-local one is of use on a link
