@@ -42,7 +42,12 @@ const EXAMPLES: &str = "Examples:
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let outcome = if args.list { list().map_err(|error| error.to_string()) } else { run(args) };
+    let outcome = match args.list.then(list) {
+        // Whoever reads has seen enough.
+        Some(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Some(listed) => listed.map_err(|error| error.to_string()),
+        None => run(args),
+    };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(words) => {
