@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use warpline::link::tap::Tap;
-use warpline::link::{Capabilities, Device, RxInterrupt, Waker};
+use warpline::link::{Capabilities, Device, HeardPorts, RxInterrupt, Waker};
 use warpline::open::{self, DpdkDevice, Mbuf};
 use warpline::time::Instant;
 use warpline::{Cidr, CrcPolicy, DeviceConfig, DeviceName, MacAddress, MemorySource};
@@ -155,6 +155,22 @@ impl Device for BenchDevice {
             Self::Own(device) => device.stalled_frames(),
             Self::Uncaptured(device) => device.stalled_frames(),
             Self::Captured(device) => device.stalled_frames(),
+        }
+    }
+
+    fn missed_frames(&self) -> u64 {
+        match self {
+            Self::Own(device) => device.missed_frames(),
+            Self::Uncaptured(device) => device.missed_frames(),
+            Self::Captured(device) => device.missed_frames(),
+        }
+    }
+
+    fn take_heard_ports(&mut self) -> Option<HeardPorts> {
+        match self {
+            Self::Own(device) => device.take_heard_ports(),
+            Self::Uncaptured(device) => device.take_heard_ports(),
+            Self::Captured(device) => device.take_heard_ports(),
         }
     }
 

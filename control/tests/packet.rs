@@ -5,7 +5,7 @@ mod common;
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Output, id};
@@ -18,8 +18,8 @@ use common::poll_thread::{cpu_ticks, in_a_second, sleeps};
 use common::{End, FAR, NEAR, PATIENCE, PORT, eventually, exchange, statistics_of_cores, two_cpus};
 use rustix::thread::{CapabilitySet, LinkNameSpaceType, capabilities, move_into_link_name_space};
 use warpline::{
-    Cidr, ConnectConfig, ConnectError, Device, ListenConfig, ListenError, Presence, Status, TcpListenConfig,
-    open,
+    Cidr, ConnectConfig, ConnectError, Device, DeviceConfig, DeviceName, DropCause, ListenConfig,
+    ListenError, Presence, Status, TcpListenConfig, open,
 };
 
 /// Network namespaces with a veth pair between them, `near` and `far`; or one with both ends.
@@ -350,6 +350,14 @@ fn devices_and_kernels_share_addresses() {
         other.qp.wait_closed(PATIENCE).unwrap();
         one.qp.wait_closed(PATIENCE).unwrap();
     }
+    // The kernels' connection and datagrams are nothing that the devices hear of.
+    within(&veth.near, || UdpSocket::bind((NEAR, 0)).unwrap().send_to(b"to nobody", (FAR, PORT)).unwrap());
+    for device in [&near, &far] {
+        let statistics = device.statistics().unwrap();
+        for cause in [DropCause::NoConnection, DropCause::OtherProtocol] {
+            assert_eq!(statistics.dropped(cause), 0, "{cause:?}");
+        }
+    }
     ip(&["netns", "exec", &veth.near, "ping", "-n", "-c", "2", "-i", "0.2", "-W", "60", &FAR.to_string()]);
     // A port that nobody has is the kernel's to refuse, and the device's one that it listens at no more.
     let own = near.listen(0, &ListenConfig::default()).unwrap().port();
@@ -362,6 +370,26 @@ fn devices_and_kernels_share_addresses() {
     let refused = refused.control().connect((FAR, 4713).into(), &ConnectConfig::default());
     assert_eq!(refused.unwrap_err(), ConnectError::Refused);
     assert_eq!(resets(&veth.far), 1, "at a port that nobody has");
+}
+
+/// Frames for which the ring has no room are counted.
+#[test]
+fn frames_that_a_ring_misses_are_counted() {
+    const DATAGRAMS: u64 = 1000;
+    let Some(_turn) = turn() else { return };
+    let veth = Veth::in_two();
+    ip(&["-n", &veth.far, "address", "add", &format!("{FAR}/24"), "dev", "far"]);
+    let name: DeviceName = format!("packet:near,address={NEAR}/24").parse().unwrap();
+    let device = within(&veth.near, || open::packet(&name).unwrap());
+    let mac = warpline::link::Device::mac(&device).to_string();
+    ip(&["-n", &veth.far, "neighbour", "add", &NEAR.to_string(), "lladdr", &mac, "dev", "far"]);
+    let (device, mut driver) = Device::start_manual(device, &DeviceConfig::new(NEAR, 24)).unwrap();
+    let sender = within(&veth.far, || UdpSocket::bind((FAR, 0)).unwrap());
+    for _ in 0..DATAGRAMS {
+        sender.send_to(b"too many", (NEAR, PORT)).unwrap();
+    }
+    let missed = driver.run(|| device.statistics().unwrap().dropped(DropCause::Missed));
+    assert!((1..DATAGRAMS).contains(&missed), "{missed}");
 }
 
 /// Several programs on one address have ports of their own each.

@@ -89,11 +89,13 @@ pub enum DropCause {
     /// A frame on a wire in memory to a core of the other end that has taken none for long
     /// ([`CORE_STALL_NS`](crate::limits::CORE_STALL_NS)): those for other cores pass.
     StalledCore,
+    /// A frame that arrived while the ring of a packet socket was full, which the kernel dropped.
+    Missed,
 }
 
 impl DropCause {
     /// Number of causes.
-    pub const COUNT: usize = Self::StalledCore as usize + 1;
+    pub const COUNT: usize = Self::Missed as usize + 1;
 
     /// Every cause.
     pub const ALL: [Self; Self::COUNT] = [
@@ -132,6 +134,7 @@ impl DropCause {
         Self::NoTransmitBuffer,
         Self::NotHandedOver,
         Self::StalledCore,
+        Self::Missed,
     ];
 }
 

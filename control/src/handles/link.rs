@@ -5,6 +5,7 @@
 //! devices of a process, for tests; [`tap`] wraps a link device and writes its frames to a capture; [`fault`]
 //! wraps one and loses, delays, reorders, duplicates and damages frames. DPDK's are in [`open`](crate::open).
 
+pub use warpline_dataplane::device::packet::HeardPorts;
 pub use warpline_dataplane::device::{
     Capabilities, ChecksumRequest, ChecksumStatus, Device, Frame, IpVersion, ReceivedChecksums, RxInterrupt,
     RxTrigger, fault, sim, tap,

@@ -374,9 +374,14 @@ impl Assembly {
     /// Makes the next core, on `device`, with its place among the cores if there are several.
     fn add_core<D: device::Device>(
         &mut self,
-        device: D,
+        mut device: D,
         place: Option<Place<D::Frame>>,
     ) -> Result<CoreDriver<D>, StartError> {
+        if let Some(held_ports) = &mut self.control.held_ports
+            && let Some(socket) = device.take_heard_ports()
+        {
+            held_ports.tell(socket)?;
+        }
         let number = self.control.rings.len() as u8;
         let config = self.config.clone();
         let bell = Arc::new(EventFd::new().map_err(StartError::EventFd)?);

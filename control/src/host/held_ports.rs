@@ -4,12 +4,15 @@
 //! that is listened at, and one that an active open names, is held from then on until the device ends: the
 //! connections of a listener outlast it. A listener that asks for any free port gets one that an earlier such
 //! listener has left, if there is one: listeners that come and go hold no more ports than are open at once.
+//!
+//! The sockets of the device are told of each port, and the kernel passes over frames for others.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
 
 use rustix::io::Errno;
-use warpline_dataplane::device::packet::{PacketError, PortShadow, hold_row};
+use warpline_dataplane::device::packet::{HeardPorts, PacketError, PortShadow, hold_row};
 use warpline_dataplane::ring::ListenAddress;
 
 use crate::engine::interface::request::{Request, StreamRequest};
@@ -31,6 +34,10 @@ pub(crate) struct HeldPorts {
     first: u16,
     _own: Vec<PortShadow>,
     held: HashMap<SocketAddr, PortShadow>,
+    /// Of each socket of the device.
+    heard: Vec<HeardPorts>,
+    /// The sockets have been told of all ports that are held.
+    is_heard: bool,
     /// Addresses of listeners that had asked for any free port, and are gone.
     left: Vec<ListenAddress>,
     /// Those that are not.
@@ -45,7 +52,48 @@ impl HeldPorts {
     /// [`PacketError`].
     pub(crate) fn new(addresses: Vec<IpAddr>) -> Result<Self, PacketError> {
         let (first, own) = hold_row(&addresses, OWN_PORTS, FIRST_PORT)?;
-        Ok(Self { addresses, first, _own: own, held: HashMap::new(), left: Vec::new(), chosen: Vec::new() })
+        Ok(Self {
+            addresses,
+            first,
+            _own: own,
+            held: HashMap::new(),
+            heard: Vec::new(),
+            is_heard: true,
+            left: Vec::new(),
+            chosen: Vec::new(),
+        })
+    }
+
+    /// Tells one more socket of the ports from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`PacketError`].
+    pub(crate) fn tell(&mut self, socket: HeardPorts) -> Result<(), PacketError> {
+        socket.hear(&self.ranges())?;
+        self.heard.push(socket);
+        Ok(())
+    }
+
+    /// Returns the ports that are held, in order.
+    fn ranges(&self) -> Vec<RangeInclusive<u16>> {
+        let (first, last) = self.of_active_opens();
+        let mut ports: Vec<_> = self.held.keys().map(|at| at.port()..=at.port()).collect();
+        ports.push(first..=last);
+        ports.sort_unstable_by_key(|range| *range.start());
+        ports.dedup();
+        ports
+    }
+
+    /// Tells the sockets of the ports that are held, if they do not know.
+    fn announce(&mut self) -> Result<(), PacketError> {
+        if self.is_heard {
+            return Ok(());
+        }
+        let ports = self.ranges();
+        self.heard.iter().try_for_each(|socket| socket.hear(&ports))?;
+        self.is_heard = true;
+        Ok(())
     }
 
     /// Returns the first and the last port of active opens.
@@ -113,8 +161,15 @@ impl HeldPorts {
         }
     }
 
-    /// Holds the port of a listener at each address that it has; returns its address with the port.
+    /// Holds the port of a listener at each address that it has, and has it heard; returns its address with
+    /// the port.
     fn hold_listener(&mut self, at: ListenAddress) -> Result<ListenAddress, ListenError> {
+        let at = self.hold_or_choose(at)?;
+        self.announce().map_err(|error| refused(at.port, &error))?;
+        Ok(at)
+    }
+
+    fn hold_or_choose(&mut self, at: ListenAddress) -> Result<ListenAddress, ListenError> {
         let ListenAddress { address, port } = at;
         if port != 0 {
             self.hold(at)?;
@@ -134,6 +189,7 @@ impl HeldPorts {
             let shadow = self.held_by_kernel((some, 0).into())?;
             let at = ListenAddress { port: shadow.address().port(), address };
             self.held.insert(shadow.address(), shadow);
+            self.is_heard = false;
             match self.hold(at) {
                 Ok(()) => {
                     self.chosen.push(at);
@@ -151,7 +207,8 @@ impl HeldPorts {
         if self.is_nobodys(remote) {
             return Err(ConnectError::Refused);
         }
-        self.hold_local(local).map_err(|_| ConnectError::NoPort)
+        self.hold_local(local).map_err(|_| ConnectError::NoPort)?;
+        self.announce().map_err(|_| ConnectError::NoPort)
     }
 
     /// Returns true if `remote` is a port of this machine that no program has. The kernel would not say so:
@@ -186,6 +243,7 @@ impl HeldPorts {
                 new.push(self.held_by_kernel(address)?);
             }
         }
+        self.is_heard &= new.is_empty();
         self.held.extend(new.into_iter().map(|shadow| (shadow.address(), shadow)));
         Ok(())
     }

@@ -10,7 +10,7 @@ use dpdk::{
     ExternalPieces, Headers, Mbuf, Mempool, PortCapabilities, QueuePair, RunningPort, WireConfig, WireEnd,
 };
 
-use super::packet::{Buffers, PacketQueue, PacketShape, TransmitRequest};
+use super::packet::{Buffers, HeardPorts, PacketQueue, PacketShape, TransmitRequest};
 use super::partial_checksum::is_partial;
 use super::{
     Capabilities, ChecksumRequest, ChecksumStatus, Device, Frame, IpVersion, ReceivedChecksums, RxInterrupt,
@@ -340,6 +340,20 @@ impl Device for DpdkDevice {
         match &self.link {
             Link::Wires(wires) => wires.stalled_frames(),
             Link::Port(_) | Link::Wire(_) | Link::Packet(_) | Link::None => 0,
+        }
+    }
+
+    fn missed_frames(&self) -> u64 {
+        match &self.link {
+            Link::Packet(queue) => queue.missed_frames(),
+            Link::Port(_) | Link::Wire(_) | Link::Wires(_) | Link::None => 0,
+        }
+    }
+
+    fn take_heard_ports(&mut self) -> Option<HeardPorts> {
+        match &mut self.link {
+            Link::Packet(queue) => queue.take_heard_ports(),
+            Link::Port(_) | Link::Wire(_) | Link::Wires(_) | Link::None => None,
         }
     }
 

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::packet::HeardPorts;
 use super::path::middlebox::ETHERNET_OCTETS;
 use super::path::{Buffers, MIN_FRAME_OCTETS, Parcel, Path};
 use super::{Capabilities, Device, Frame, RxInterrupt};
@@ -210,6 +211,14 @@ impl<D: Device> Device for Fault<D> {
 
     fn stalled_frames(&self) -> u64 {
         self.inner.stalled_frames()
+    }
+
+    fn missed_frames(&self) -> u64 {
+        self.inner.missed_frames()
+    }
+
+    fn take_heard_ports(&mut self) -> Option<HeardPorts> {
+        self.inner.take_heard_ports()
     }
 
     fn adapter_differs(&self) -> bool {

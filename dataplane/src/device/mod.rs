@@ -319,6 +319,11 @@ pub trait Device: 'static {
         0
     }
 
+    /// Returns how many frames have arrived so far that the device had no room for, as far as it knows.
+    fn missed_frames(&self) -> u64 {
+        0
+    }
+
     /// Returns true once the adapter was found to bring flows to other cores than the steering says: the
     /// device sorts them in software from then on, which costs each of them a hash and half of them a ring.
     fn adapter_differs(&self) -> bool {
@@ -354,6 +359,12 @@ pub trait Device: 'static {
     /// stations, and nobody else's with such an address as the source. Constant over the device's life.
     fn reaches_programs(&self) -> bool {
         false
+    }
+
+    /// Returns, once, by which the device is told of the TCP ports that its user has, for devices that share
+    /// their addresses and receive frames to all ports until then; `None` for others.
+    fn take_heard_ports(&mut self) -> Option<packet::HeardPorts> {
+        None
     }
 
     /// Returns the time at which the next frame in flight arrives, for devices in virtual time; `None` for

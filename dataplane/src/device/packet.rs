@@ -9,6 +9,7 @@
 //! `DpdkDevice` may have a packet socket too, with frames in DPDK's buffers.
 
 mod frame;
+mod heard_ports;
 mod socket;
 
 use std::any::Any;
@@ -25,6 +26,8 @@ use crate::time::Instant;
 use crate::wire::ethernet::MacAddress;
 use frame::FrameBuffers;
 pub use frame::PacketFrame;
+use heard_ports::ALL_PORTS;
+pub use heard_ports::{HeardPorts, SharedAddresses};
 use socket::Socket;
 
 /// Octets of an Ethernet header, with a VLAN tag.
@@ -54,20 +57,19 @@ pub struct PacketConfig<'a> {
     pub super_frame_octets: Option<usize>,
     /// A group of sockets on which the kernel spreads flows.
     pub fanout: Option<Fanout>,
-    /// Which frames are received; all, if there is none.
-    pub filter: Option<&'a Filter>,
-    /// How other programs of this machine are reached, which have the same addresses; `None` if they are not.
-    pub programs: Option<Programs<'a>>,
+    /// Which frames are received.
+    pub filtering: Filtering<'a>,
 }
 
-/// How programs of this machine that share their addresses reach each other: on its loopback interface, by a
-/// hardware address for each.
+/// Which frames a packet socket receives.
 #[derive(Clone, Copy, Debug)]
-pub struct Programs<'a> {
-    /// That of this program: it begins as [`THIS_MACHINE`] does, in its first three octets.
-    pub source: MacAddress,
-    /// Which frames are received there.
-    pub filter: &'a Filter,
+pub enum Filtering<'a> {
+    /// Those that pass this filter.
+    Own(&'a Filter),
+    /// Those to addresses that the device shares with the kernel and other programs of this machine, and to
+    /// the ports that it [has](HeardPorts). These programs reach each other on the loopback interface, by a
+    /// hardware address for each.
+    Shared(SharedAddresses<'a>),
 }
 
 /// What a device is asked to do as it sends a frame.
@@ -144,6 +146,8 @@ pub struct PacketQueue {
     wire: Socket,
     programs: Option<ToPrograms>,
     shape: PacketShape,
+    /// Until control takes them.
+    heard_ports: Option<HeardPorts>,
     /// Dropped after the sockets are closed.
     kept: Option<Box<dyn Any + Send>>,
 }
@@ -170,7 +174,7 @@ impl PacketQueue {
     ///
     /// [`PacketError`].
     pub fn open(config: &PacketConfig<'_>) -> Result<Self, PacketError> {
-        let PacketConfig { interface, mtu_bytes, super_frame_octets, fanout, filter, programs } = *config;
+        let PacketConfig { interface, mtu_bytes, super_frame_octets, fanout, filtering } = *config;
         let super_frames = super_frame_octets.is_some();
         let frame_octets = super_frame_octets.unwrap_or(mtu_bytes + HEADER_OCTETS);
         let (receive_frames, transmit_frames) = if super_frames {
@@ -178,19 +182,37 @@ impl PacketQueue {
         } else {
             (RECEIVE_SLOTS, TRANSMIT_SLOTS)
         };
-        let config = Config { interface, frame_octets, receive_frames, transmit_frames, fanout, filter };
-        let wire = PacketSocket::open(&config)?;
+        let config =
+            Config { interface, frame_octets, receive_frames, transmit_frames, fanout, filter: None };
+        let (wire, shared) = match filtering {
+            Filtering::Own(filter) => (PacketSocket::open(&Config { filter: Some(filter), ..config })?, None),
+            Filtering::Shared(shared) => {
+                let [on_wire, among_programs] = [shared.on_wire(ALL_PORTS), shared.among_programs(ALL_PORTS)];
+                let wire = PacketSocket::open(&Config { filter: Some(&on_wire), ..config })?;
+                let programs = Config { fanout: None, filter: Some(&among_programs), ..config };
+                let programs = PacketSocket::open_on_loopback(&programs)?;
+                let heard_ports = HeardPorts::new(&shared, &wire, &programs)?;
+                let either = ::packet::watch(&[&wire, &programs])?;
+                let programs = ToPrograms { socket: Socket::new(programs), source: shared.source, either };
+                (wire, Some((programs, heard_ports)))
+            }
+        };
+        let reaches_programs = shared.is_some();
         let mac = MacAddress(wire.mac());
-        let programs = programs.map(|Programs { source, filter }| {
-            let socket =
-                PacketSocket::open_on_loopback(&Config { fanout: None, filter: Some(filter), ..config })?;
-            let either = ::packet::watch(&[&wire, &socket])?;
-            Ok(ToPrograms { socket: Socket::new(socket), source, either })
-        });
-        let programs = programs.transpose()?;
-        let reaches_programs = programs.is_some();
         let shape = PacketShape { mac, mtu_bytes, super_frames, reaches_programs, frame_octets };
-        Ok(Self { wire: Socket::new(wire), programs, shape, kept: None })
+        let (programs, heard_ports) = shared.unzip();
+        Ok(Self { wire: Socket::new(wire), programs, shape, heard_ports, kept: None })
+    }
+
+    /// Returns by which the sockets are told of the ports that the device has, once, if it shares its
+    /// addresses.
+    pub(super) const fn take_heard_ports(&mut self) -> Option<HeardPorts> {
+        self.heard_ports.take()
+    }
+
+    /// Returns how many frames the kernel has dropped because there was no room in a ring.
+    pub(super) fn missed_frames(&self) -> u64 {
+        self.wire.missed_frames() + self.programs.as_ref().map_or(0, |to| to.socket.missed_frames())
     }
 
     /// Keeps `right`, such as a claim to an address, as long as the socket is open.
@@ -352,6 +374,14 @@ impl Device for PacketDevice {
 
     fn reaches_programs(&self) -> bool {
         self.shape.reaches_programs
+    }
+
+    fn take_heard_ports(&mut self) -> Option<HeardPorts> {
+        self.queue.as_mut().and_then(PacketQueue::take_heard_ports)
+    }
+
+    fn missed_frames(&self) -> u64 {
+        self.queue.as_ref().map_or(0, PacketQueue::missed_frames)
     }
 
     #[inline]

@@ -5,6 +5,7 @@ mod checksums;
 use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
 
+use super::packet::HeardPorts;
 use super::pcapng::{self, Direction, PacketInfo};
 use super::{Capabilities, Device, Frame, RxInterrupt};
 use crate::limits::RECEIVE_BURST_FRAMES;
@@ -181,6 +182,14 @@ impl<D: Device, W: Write + Send + 'static> Device for Tap<D, W> {
 
     fn stalled_frames(&self) -> u64 {
         self.inner.stalled_frames()
+    }
+
+    fn missed_frames(&self) -> u64 {
+        self.inner.missed_frames()
+    }
+
+    fn take_heard_ports(&mut self) -> Option<HeardPorts> {
+        self.inner.take_heard_ports()
     }
 
     fn adapter_differs(&self) -> bool {

@@ -256,6 +256,11 @@ impl<D: Device> Host<D> {
         self.device.frames_not_handed_over()
     }
 
+    /// Returns how many frames the device had no room for, see [`Device::missed_frames`].
+    pub(crate) fn missed_frames(&self) -> u64 {
+        self.device.missed_frames()
+    }
+
     /// Returns how many frames the device has dropped, see [`Device::stalled_frames`].
     pub(crate) fn stalled_frames(&self) -> u64 {
         self.device.stalled_frames()

@@ -34,6 +34,8 @@ struct Calls {
     not_handed_over: AtomicU32,
     /// Frames that the device says it has dropped for a core of the other end that has stalled.
     stalled: AtomicU32,
+    /// Frames that it says it had no room for.
+    missed: AtomicU32,
     /// The device says that its adapter differs.
     differs: AtomicBool,
 }
@@ -87,6 +89,10 @@ impl Device for Interrupting {
         self.calls.stalled.load(Ordering::Relaxed).into()
     }
 
+    fn missed_frames(&self) -> u64 {
+        self.calls.missed.load(Ordering::Relaxed).into()
+    }
+
     fn adapter_differs(&self) -> bool {
         self.calls.differs.load(Ordering::Relaxed)
     }
@@ -136,12 +142,13 @@ fn check<D: Device>(wrap: impl FnOnce(Interrupting) -> D) {
     assert!(wrapper.hand_over(3, frame).is_ok(), "the device inside takes it");
     assert_eq!(calls.handed_to.load(Ordering::Relaxed), 3);
     assert_eq!((wrapper.frames_not_handed_over(), wrapper.adapter_differs()), (0, false));
-    assert_eq!(wrapper.stalled_frames(), 0);
+    assert_eq!((wrapper.stalled_frames(), wrapper.missed_frames()), (0, 0));
     calls.not_handed_over.store(5, Ordering::Relaxed);
     calls.stalled.store(6, Ordering::Relaxed);
+    calls.missed.store(7, Ordering::Relaxed);
     calls.differs.store(true, Ordering::Relaxed);
     assert_eq!((wrapper.frames_not_handed_over(), wrapper.adapter_differs()), (5, true));
-    assert_eq!(wrapper.stalled_frames(), 6);
+    assert_eq!((wrapper.stalled_frames(), wrapper.missed_frames()), (6, 7));
 }
 
 /// The frames that the device drops between cores are counted by cause, and an adapter that differs is a
@@ -168,10 +175,11 @@ fn a_core_counts_the_drops_of_its_device_and_reports_an_adapter_that_differs() {
     calls.differs.store(true, Ordering::Relaxed);
     calls.not_handed_over.store(5, Ordering::Relaxed);
     calls.stalled.store(6, Ordering::Relaxed);
+    calls.missed.store(7, Ordering::Relaxed);
     assert_eq!([notices(&mut core), notices(&mut core)], [1, 0]);
     let statistics = core.statistics();
-    let dropped = [DropCause::NotHandedOver, DropCause::StalledCore].map(|cause| statistics.dropped(cause));
-    assert_eq!(dropped, [5, 6]);
+    let causes = [DropCause::NotHandedOver, DropCause::StalledCore, DropCause::Missed];
+    assert_eq!(causes.map(|cause| statistics.dropped(cause)), [5, 6, 7]);
 }
 
 #[test]

@@ -1,8 +1,13 @@
 //! The program of classic BPF that keeps from a socket the frames that are not for it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
+use std::os::fd::{AsFd, OwnedFd};
 
 use libc::sock_filter;
+
+use crate::error::PacketError;
+use crate::options;
 
 /// The result for a frame that passes: the largest number of octets of it, which is all of them.
 const ALL_OCTETS: u32 = u32::MAX;
@@ -12,10 +17,20 @@ const NONE: u32 = 0;
 // Where fields are in a frame. The kernel has removed the VLAN tag, if there was one.
 const ETHERNET_SOURCE: u32 = 6;
 const ETHER_TYPE: u32 = 12;
-const IPV4_SOURCE: u32 = 14 + 12;
-const IPV4_DESTINATION: u32 = 14 + 16;
-const IPV6_SOURCE: u32 = 14 + 8;
-const IPV6_DESTINATION: u32 = 14 + 24;
+const IPV4: u32 = 14;
+const IPV4_FRAGMENT: u32 = IPV4 + 6;
+const IPV4_PROTOCOL: u32 = IPV4 + 9;
+const IPV4_SOURCE: u32 = IPV4 + 12;
+const IPV4_DESTINATION: u32 = IPV4 + 16;
+const IPV6: u32 = 14;
+const IPV6_NEXT_HEADER: u32 = IPV6 + 6;
+const IPV6_SOURCE: u32 = IPV6 + 8;
+const IPV6_DESTINATION: u32 = IPV6 + 24;
+const IPV6_OCTETS: u32 = 40;
+/// In a TCP header.
+const DESTINATION_PORT: u32 = 2;
+
+const FRAGMENT_OFFSET: u32 = 0x1fff;
 
 const TPID_8021Q: u32 = 0x8100;
 const VID_MASK: u32 = 0x0fff;
@@ -25,10 +40,15 @@ const LOAD_WORD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
 const LOAD_HALF: u32 = libc::BPF_LD | libc::BPF_H | libc::BPF_ABS;
 const LOAD_OCTET: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
 const LOAD_STORED: u32 = libc::BPF_LD | libc::BPF_MEM;
+const LOAD_HALF_INDEXED: u32 = libc::BPF_LD | libc::BPF_H | libc::BPF_IND;
+const LOAD_IPV4_OCTETS: u32 = libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH;
 const STORE: u32 = libc::BPF_ST;
 const AND: u32 = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
 const JUMP: u32 = libc::BPF_JMP | libc::BPF_JA;
 const JUMP_IF_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+const JUMP_IF_AT_LEAST: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
+const JUMP_IF_ABOVE: u32 = libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K;
+const JUMP_IF_SET: u32 = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
 const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
 
 /// A program that decides which frames a socket receives.
@@ -41,7 +61,7 @@ pub struct Filter {
 
 impl Filter {
     /// Instructions that the kernel takes (`BPF_MAXINSNS`). An IPv4 address has two, an IPv6 address nine,
-    /// and as many again where the sources are looked at.
+    /// and as many again where the sources are looked at; a range of ports has four.
     pub const INSTRUCTIONS_MAX: usize = 4096;
 
     /// Returns a filter for a station with the addresses `addresses` on the VLAN `vlan`, or on none.
@@ -62,23 +82,37 @@ impl Filter {
     pub fn addresses(addresses: &[IpAddr], vlan: Option<u16>) -> Self {
         let mut program = incoming_part();
         program.0.extend(vlan_part(vlan.map_or(0, u32::from) & VID_MASK).0);
-        program.0.extend(station_part(addresses, &[]).0);
+        program.0.extend(station_part(addresses).0);
         Self { program: program.0 }
     }
 
-    /// Returns the same filter for a station that has its addresses from this machine: IP packets that say
-    /// they come from one of them are not accepted either. Nobody else on the link may send such packets.
-    pub fn addresses_of_this_machine(addresses: &[IpAddr], vlan: Option<u16>) -> Self {
+    /// Returns a filter for a station that has its addresses from this machine, as other programs of it do,
+    /// and has the TCP ports `ports` for itself.
+    ///
+    /// It accepts ARP packets; to one of the addresses, TCP segments to one of the ports and ICMP; and ICMPv6
+    /// to a multicast group. IP packets that say they come from one of the addresses are not accepted: nobody
+    /// else on the link may send such packets. Fragments, and IPv6 packets with extension headers, pass where
+    /// the port is not in sight.
+    pub fn ports_of_this_machine(
+        addresses: &[IpAddr],
+        vlan: Option<u16>,
+        ports: &[RangeInclusive<u16>],
+    ) -> Self {
         let mut program = incoming_part();
         program.0.extend(vlan_part(vlan.map_or(0, u32::from) & VID_MASK).0);
-        program.0.extend(station_part(addresses, addresses).0);
+        program.0.extend(shared_part(addresses, addresses, ports).0);
         Self { program: program.0 }
     }
 
-    /// Returns a filter for the loopback interface: it accepts IP packets to one of the addresses `addresses`
-    /// in frames whose source is a hardware address that begins as `sources` does, in its first three octets,
-    /// but not those of the source `sources` itself. The kernel's own frames there have no such source.
-    pub fn programs_of_this_machine(addresses: &[IpAddr], sources: [u8; 6]) -> Self {
+    /// Returns a filter for the loopback interface: it accepts packets as
+    /// [`ports_of_this_machine`](Self::ports_of_this_machine) does, from one of the addresses too, in frames
+    /// whose source is a hardware address that begins as `sources` does, in its first three octets, but not
+    /// those of the source `sources` itself. The kernel's own frames there have no such source.
+    pub fn programs_of_this_machine(
+        addresses: &[IpAddr],
+        sources: [u8; 6],
+        ports: &[RangeInclusive<u16>],
+    ) -> Self {
         let [first, second, third, ..] = sources;
         let third = u32::from(third) << 24;
         let [_, _, own @ ..] = sources;
@@ -92,7 +126,7 @@ impl Filter {
         program.push(AND, 0xff00_0000, 0, 0);
         program.push(JUMP_IF_EQUAL, third, 1, 0);
         program.finish(NONE);
-        program.0.extend(station_part(addresses, &[]).0);
+        program.0.extend(shared_part(addresses, &[], ports).0);
         Self { program: program.0 }
     }
 
@@ -113,6 +147,21 @@ impl Filter {
     /// Returns the instructions.
     pub(crate) fn program(&self) -> &[sock_filter] {
         &self.program
+    }
+}
+
+/// A handle by which another thread than that of a socket changes its filter. It keeps the socket open.
+#[derive(Debug)]
+pub struct FilterHandle(pub(crate) OwnedFd);
+
+impl FilterHandle {
+    /// Puts `filter` in the place of the one before. Frames that the ring holds already stay.
+    ///
+    /// # Errors
+    ///
+    /// [`PacketError::FilterSize`], or that of the system call.
+    pub fn set(&self, filter: &Filter) -> Result<(), PacketError> {
+        options::attach(self.0.as_fd(), filter)
     }
 }
 
@@ -147,10 +196,24 @@ fn vlan_part(vlan: u32) -> Program {
     part
 }
 
-/// Returns the part for a station with the addresses `addresses`, to which none of those in `not_from` sends.
-fn station_part(addresses: &[IpAddr], not_from: &[IpAddr]) -> Program {
-    let ipv4 = ipv4_part(v4(addresses), v4(not_from));
-    let ipv6 = ipv6_part(v6(addresses), v6(not_from));
+/// Returns the part for a station with the addresses `addresses`.
+fn station_part(addresses: &[IpAddr]) -> Program {
+    by_family(ipv4_part(v4(addresses)), ipv6_part(v6(addresses)))
+}
+
+/// Returns the part for a station that shares the addresses `addresses`, to which none of those in `not_from`
+/// sends, and has the TCP ports `ports` of them.
+fn shared_part(addresses: &[IpAddr], not_from: &[IpAddr], ports: &[RangeInclusive<u16>]) -> Program {
+    let ports = ports_part(ports);
+    by_family(
+        shared_ipv4_part(v4(addresses), v4(not_from), &ports),
+        shared_ipv6_part(v6(addresses), v6(not_from), &ports),
+    )
+}
+
+/// Returns the part that accepts ARP and goes on with one of these for IP packets. They do not end by
+/// themselves, but with a result.
+fn by_family(ipv4: Program, ipv6: Program) -> Program {
     let mut others = Program::default();
     others.accept_if(libc::ETH_P_ARP as u32);
     others.finish(NONE);
@@ -183,15 +246,8 @@ fn v6(addresses: &[IpAddr]) -> impl Iterator<Item = Ipv6Addr> {
 }
 
 /// Returns the part for IPv4 packets.
-fn ipv4_part(addresses: impl Iterator<Item = Ipv4Addr>, not_from: impl Iterator<Item = Ipv4Addr>) -> Program {
+fn ipv4_part(addresses: impl Iterator<Item = Ipv4Addr>) -> Program {
     let mut part = Program::default();
-    for (place, address) in not_from.enumerate() {
-        if place == 0 {
-            part.load(LOAD_WORD, IPV4_SOURCE);
-        }
-        part.skip_unless(address.to_bits(), 1);
-        part.finish(NONE);
-    }
     part.load(LOAD_WORD, IPV4_DESTINATION);
     for address in addresses {
         part.accept_if(address.to_bits());
@@ -204,18 +260,111 @@ fn ipv4_part(addresses: impl Iterator<Item = Ipv4Addr>, not_from: impl Iterator<
 }
 
 /// Returns the part for IPv6 packets.
-fn ipv6_part(addresses: impl Iterator<Item = Ipv6Addr>, not_from: impl Iterator<Item = Ipv6Addr>) -> Program {
+fn ipv6_part(addresses: impl Iterator<Item = Ipv6Addr>) -> Program {
     let mut part = Program::default();
-    let mut not_from = not_from.peekable();
-    if not_from.peek().is_some() {
-        part.store_ipv6(IPV6_SOURCE);
-        part.finish_if_ipv6(not_from, NONE);
-    }
     part.load(LOAD_OCTET, IPV6_DESTINATION);
     part.accept_if(0xff);
     part.store_ipv6(IPV6_DESTINATION);
-    part.finish_if_ipv6(addresses, ALL_OCTETS);
+    part.on_ipv6(addresses, |part| part.finish(ALL_OCTETS));
     part.finish(NONE);
+    part
+}
+
+/// Returns the part for IPv4 packets to a station that shares its addresses, with the part that looks at the
+/// port.
+fn shared_ipv4_part(
+    addresses: impl Iterator<Item = Ipv4Addr>,
+    not_from: impl Iterator<Item = Ipv4Addr>,
+    ports: &Program,
+) -> Program {
+    let mut part = Program::default();
+    part.load(LOAD_WORD, IPV4_SOURCE);
+    for address in not_from {
+        part.skip_unless(address.to_bits(), 1);
+        part.finish(NONE);
+    }
+    part.load(LOAD_WORD, IPV4_DESTINATION);
+    let addresses: Vec<_> = addresses.collect();
+    // Past the comparisons that are left, two instructions each, and the result of none.
+    for (left, address) in (0..addresses.len() as u32).rev().zip(&addresses) {
+        part.skip_unless(address.to_bits(), 1);
+        part.push(JUMP, 2 * left + 1, 0, 0);
+    }
+    part.finish(NONE);
+    part.load(LOAD_OCTET, IPV4_PROTOCOL);
+    part.accept_if(libc::IPPROTO_ICMP as u32);
+    part.push(JUMP_IF_EQUAL, libc::IPPROTO_TCP as u32, 1, 0);
+    part.finish(NONE);
+    part.load(LOAD_HALF, IPV4_FRAGMENT);
+    part.push(JUMP_IF_SET, FRAGMENT_OFFSET, 0, 1);
+    part.finish(ALL_OCTETS);
+    part.load(LOAD_IPV4_OCTETS, IPV4);
+    part.load(LOAD_HALF_INDEXED, IPV4 + DESTINATION_PORT);
+    part.0.extend(&ports.0);
+    part
+}
+
+/// Returns the part for IPv6 packets to a station that shares its addresses, with the part that looks at the
+/// port.
+fn shared_ipv6_part(
+    addresses: impl Iterator<Item = Ipv6Addr>,
+    not_from: impl Iterator<Item = Ipv6Addr>,
+    ports: &Program,
+) -> Program {
+    let mut transport = Program::default();
+    transport.load(LOAD_OCTET, IPV6_NEXT_HEADER);
+    transport.skip_unless(libc::IPPROTO_UDP as u32, 1);
+    transport.finish(NONE);
+    transport.push(JUMP_IF_EQUAL, libc::IPPROTO_TCP as u32, 1, 0);
+    transport.finish(ALL_OCTETS);
+    transport.load(LOAD_HALF, IPV6 + IPV6_OCTETS + DESTINATION_PORT);
+    transport.0.extend(&ports.0);
+
+    let mut to_group = Program::default();
+    to_group.load(LOAD_OCTET, IPV6_NEXT_HEADER);
+    to_group.accept_if(libc::IPPROTO_ICMPV6 as u32);
+    to_group.finish(NONE);
+
+    let mut part = Program::default();
+    part.store_ipv6(IPV6_SOURCE);
+    part.on_ipv6(not_from, |part| part.finish(NONE));
+    part.load(LOAD_OCTET, IPV6_DESTINATION);
+    part.push(JUMP_IF_EQUAL, 0xff, 0, to_group.len() as u8);
+    part.0.extend(to_group.0);
+    part.store_ipv6(IPV6_DESTINATION);
+    let addresses: Vec<_> = addresses.collect();
+    let mut left = addresses.len() as u32;
+    part.on_ipv6(addresses.into_iter(), |part| {
+        left -= 1;
+        part.push(JUMP, left * Program::IPV6_COMPARISON + 1, 0, 0);
+    });
+    part.finish(NONE);
+    part.0.extend(transport.0);
+    part
+}
+
+/// Returns the part that accepts a packet if the port in the accumulator is in one of `ports`, which are in
+/// order and do not overlap: a search by halves, of which conditional jumps would not reach the second.
+fn ports_part(ports: &[RangeInclusive<u16>]) -> Program {
+    /// Ranges that are looked at one after the other.
+    const ROW: usize = 4;
+    let mut part = Program::default();
+    if ports.len() <= ROW {
+        for range in ports {
+            part.push(JUMP_IF_AT_LEAST, u32::from(*range.start()), 0, 2);
+            part.push(JUMP_IF_ABOVE, u32::from(*range.end()), 1, 0);
+            part.finish(ALL_OCTETS);
+        }
+        part.finish(NONE);
+        return part;
+    }
+    let (lower, upper) = ports.split_at(ports.len() / 2);
+    let [lower_part, upper_part] = [lower, upper].map(ports_part);
+    part.push(JUMP_IF_AT_LEAST, u32::from(*upper[0].start()), 0, 1);
+    part.push(JUMP, lower_part.len(), 0, 0);
+    for half in [lower_part, upper_part] {
+        part.0.extend(half.0);
+    }
     part
 }
 
@@ -246,17 +395,21 @@ impl Program {
         }
     }
 
-    /// Returns `result` if the address in the scratch memory is one of `addresses`.
-    fn finish_if_ipv6(&mut self, addresses: impl Iterator<Item = Ipv6Addr>, result: u32) {
+    /// Instructions that compare an IPv6 address, with the one that follows.
+    const IPV6_COMPARISON: u32 = 9;
+
+    /// Goes on with the instruction that `then` adds if the address in the scratch memory is that one of
+    /// `addresses`.
+    fn on_ipv6(&mut self, addresses: impl Iterator<Item = Ipv6Addr>, mut then: impl FnMut(&mut Self)) {
         for address in addresses {
             // From the last word, in which addresses of one network differ, to the first: load, compare.
             for word in (0..4_u32).rev() {
                 let bits = (address.to_bits() >> (96 - 32 * word)) as u32;
                 self.load(LOAD_STORED, word);
-                // Past the words still to be compared, two instructions each, and the return.
+                // Past the words still to be compared, two instructions each, and the one that follows.
                 self.skip_unless(bits, 2 * word as u8 + 1);
             }
-            self.finish(result);
+            then(self);
         }
     }
 

@@ -37,7 +37,7 @@ mod transmit;
 mod watch;
 
 pub use error::PacketError;
-pub use filter::Filter;
+pub use filter::{Filter, FilterHandle};
 pub use offload::{Offload, Segmentation};
 pub use receive::{Checksum, Received};
 pub use shadow::{PortShadow, hold_row};

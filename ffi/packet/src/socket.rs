@@ -1,5 +1,6 @@
 //! A packet socket: how it is opened, and its use.
 
+use std::cell::Cell;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -7,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use libc::{SOL_PACKET, SOL_SOCKET};
 
 use crate::error::PacketError;
-use crate::filter::Filter;
+use crate::filter::{Filter, FilterHandle};
 use crate::options;
 use crate::receive::{RECEIVE_HEADROOM_OCTETS, ReceiveRing, Received};
 use crate::ring::{Layout, Mapping, SLOTS_MAX};
@@ -90,8 +91,8 @@ pub struct PacketSocket {
     _mapping: Mapping,
     socket: OwnedFd,
     mac: [u8; 6],
-    received_frames: u64,
-    dropped_frames: u64,
+    received_frames: Cell<u64>,
+    dropped_frames: Cell<u64>,
 }
 
 /// The counters of a socket.
@@ -149,8 +150,8 @@ impl PacketSocket {
             _mapping: mapping,
             socket,
             mac,
-            received_frames: 0,
-            dropped_frames: 0,
+            received_frames: Cell::new(0),
+            dropped_frames: Cell::new(0),
         })
     }
 
@@ -211,17 +212,29 @@ impl PacketSocket {
         options::attach(self.socket.as_fd(), filter)
     }
 
+    /// Returns a handle by which the filter is changed.
+    ///
+    /// # Errors
+    ///
+    /// That of the system call.
+    pub fn filter_handle(&self) -> Result<FilterHandle, PacketError> {
+        let duplicate = self.socket.try_clone();
+        let step = "duplicate the descriptor of a packet socket";
+        duplicate.map(FilterHandle).map_err(|source| PacketError::Setup { step, source })
+    }
+
     /// Returns the counters since the socket was opened, with a system call.
-    pub fn statistics(&mut self) -> Statistics {
+    pub fn statistics(&self) -> Statistics {
         let none = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
         // The kernel's counters begin anew with each call. It cannot fail for a socket that is open.
         if let Ok(counted) = options::get(self.socket.as_fd(), SOL_PACKET, libc::PACKET_STATISTICS, none) {
-            self.dropped_frames += u64::from(counted.tp_drops);
-            self.received_frames += u64::from(counted.tp_packets.wrapping_sub(counted.tp_drops));
+            let received = counted.tp_packets.wrapping_sub(counted.tp_drops);
+            self.dropped_frames.update(|dropped| dropped + u64::from(counted.tp_drops));
+            self.received_frames.update(|frames| frames + u64::from(received));
         }
         Statistics {
-            received_frames: self.received_frames,
-            dropped_frames: self.dropped_frames,
+            received_frames: self.received_frames.get(),
+            dropped_frames: self.dropped_frames.get(),
             cut_frames: self.receive.cut_frames,
             sent_frames: self.transmit.sent_frames,
             refused_octets: self.transmit.refused_octets,

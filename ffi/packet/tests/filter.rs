@@ -7,7 +7,7 @@ mod common;
 
 use std::net::IpAddr;
 
-use common::frames::{UDP, ethernet, ip, pattern, tagged};
+use common::frames::{TCP, UDP, ethernet, ip, pattern, tagged};
 use common::tap::{Tap, in_namespace};
 use common::{config, next_octets, open, send};
 use packet::{Config, Filter, PacketSocket};
@@ -29,10 +29,15 @@ fn arp() -> Vec<u8> {
 
 /// Has all frames arrive and checks that those pass of which the test says so.
 fn check(tap: &mut Tap, socket: &mut PacketSocket, frames: &[(Vec<u8>, bool)]) {
-    // Ends what is expected.
-    let last = (to("255.255.255.255"), true);
+    let last = to("255.255.255.255");
     let is_tagged = frames.iter().all(|(frame, passes)| !passes || frame[12..14] == [0x81, 0x00]);
-    let last = if is_tagged { (tagged(&last.0, 0x8100, 5), true) } else { last };
+    let last = if is_tagged { tagged(&last, 0x8100, 5) } else { last };
+    check_until(tap, socket, frames, &last);
+}
+
+/// As `check`, with the frame that passes after them.
+fn check_until(tap: &mut Tap, socket: &mut PacketSocket, frames: &[(Vec<u8>, bool)], last: &[u8]) {
+    let last = (last.to_vec(), true);
     for (frame, passes) in frames.iter().chain([&last]) {
         tap.inject(frame);
         if *passes {
@@ -90,31 +95,100 @@ fn own_addresses_and_groups_pass() {
     });
 }
 
+const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
+
+/// A segment from port 7471 of `source` to `port` of `destination`, as far as a filter looks.
+fn segment(source: &str, destination: &str, port: u16) -> Vec<u8> {
+    let mut header = pattern(20, 3);
+    header[..2].copy_from_slice(&7471_u16.to_be_bytes());
+    header[2..4].copy_from_slice(&port.to_be_bytes());
+    ip(address(source), address(destination), TCP, &header)
+}
+
+fn between(source: &str, destination: &str, protocol: u8) -> Vec<u8> {
+    ip(address(source), address(destination), protocol, &pattern(30, 0))
+}
+
 /// What says that it comes from the machine that has the addresses is not accepted from the link.
 #[test]
 fn own_sources_are_kept_out() {
     in_namespace(|| {
         let mut tap = Tap::new("tap");
         let own = [address("198.18.0.2"), address("fd00::2"), address("198.18.0.4"), address("fd00::4")];
-        let filter = Filter::addresses_of_this_machine(&own, None);
+        let filter = Filter::ports_of_this_machine(&own, None, &[0..=u16::MAX]);
         let mut socket = open(&Config { filter: Some(&filter), ..config("tap") });
-        let between =
-            |source: &str, destination: &str| ip(address(source), address(destination), UDP, &pattern(30, 0));
         let frames = [
             (arp(), true),
-            (between("198.18.0.99", "198.18.0.2"), true),
-            (between("198.18.0.2", "198.18.0.2"), false),
-            (between("198.18.0.4", "198.18.0.2"), false),
-            (between("198.18.0.5", "198.18.0.4"), true),
-            (between("198.18.0.4", "224.0.0.1"), false),
-            (between("fd00::99", "fd00::2"), true),
-            (between("fd00::2", "fd00::2"), false),
-            (between("fd00::4", "fd00::2"), false),
-            (between("fd00::5", "fd00::4"), true),
-            (between("fd00::99", "fd00::5"), false),
-            (between("fd00::2", "ff02::1"), false),
+            (segment("198.18.0.99", "198.18.0.2", 1), true),
+            (segment("198.18.0.2", "198.18.0.2", 1), false),
+            (segment("198.18.0.4", "198.18.0.2", 1), false),
+            (segment("198.18.0.5", "198.18.0.4", 1), true),
+            (segment("198.18.0.99", "198.18.0.5", 1), false),
+            (segment("fd00::99", "fd00::2", 1), true),
+            (segment("fd00::2", "fd00::2", 1), false),
+            (segment("fd00::4", "fd00::2", 1), false),
+            (segment("fd00::5", "fd00::4", 1), true),
+            (segment("fd00::99", "fd00::5", 1), false),
+            (between("fd00::2", "ff02::1", ICMPV6), false),
         ];
-        check(&mut tap, &mut socket, &frames);
+        check_until(&mut tap, &mut socket, &frames, &arp());
+    });
+}
+
+/// Of what comes to addresses that are shared, TCP passes to the own ports, and what may concern its
+/// connections; all else is for others.
+#[test]
+fn only_own_ports_pass() {
+    in_namespace(|| {
+        let mut tap = Tap::new("tap");
+        let own = [address("198.18.0.2"), address("fd00::2"), address("198.18.0.4"), address("fd00::4")];
+        let ports = |own_ports: &[_]| Filter::ports_of_this_machine(&own, None, own_ports);
+        let mut socket = open(&Config { filter: Some(&ports(&[])), ..config("tap") });
+        let mut last_fragment = segment("198.18.0.99", "198.18.0.2", 2);
+        last_fragment[14 + 7] = 1;
+        let mut first_fragment = segment("198.18.0.99", "198.18.0.2", 2);
+        first_fragment[14 + 6] = 0x20;
+        let mut with_option = ip(address("198.18.0.99"), address("198.18.0.2"), TCP, &pattern(24, 0));
+        with_option[14] = 0x46;
+        with_option[14 + 24..][2..4].copy_from_slice(&61_000_u16.to_be_bytes());
+        let others = [
+            (between("198.18.0.99", "198.18.0.4", ICMP), true),
+            (between("198.18.0.99", "198.18.0.4", UDP), false),
+            (between("198.18.0.99", "255.255.255.255", UDP), false),
+            (between("198.18.0.99", "224.0.0.251", UDP), false),
+            (last_fragment, true),
+            (first_fragment, false),
+            (between("fd00::99", "fd00::4", ICMPV6), true),
+            (between("fd00::99", "fd00::4", UDP), false),
+            (between("fd00::99", "fd00::4", 44), true),
+            (between("fd00::99", "ff02::1:ff00:2", ICMPV6), true),
+            (between("fd00::99", "ff02::fb", UDP), false),
+        ];
+        check_until(&mut tap, &mut socket, &others, &arp());
+        let handle = socket.filter_handle().unwrap();
+        // Sets of every length up to the largest that a device has, and beyond what is looked at in a row.
+        for count in [0, 1, 3, 4, 5, 9, 64, 257] {
+            let mut own_ports: Vec<_> = (0..count).map(|place| place * 200 + 7..=place * 200 + 7).collect();
+            own_ports.push(61_000..=61_127);
+            handle.set(&ports(&own_ports)).unwrap();
+            let mut frames = vec![(with_option.clone(), true)];
+            for range in &own_ports {
+                for port in [range.start() - 1, *range.start(), *range.end(), range.end() + 1] {
+                    let passes = own_ports.iter().any(|range| range.contains(&port));
+                    frames.push((segment("198.18.0.99", "198.18.0.4", port), passes));
+                    frames.push((segment("fd00::99", "fd00::2", port), passes));
+                }
+            }
+            for port in [0, u16::MAX] {
+                frames.push((segment("198.18.0.99", "198.18.0.2", port), false));
+            }
+            check_until(&mut tap, &mut socket, &frames, &arp());
+        }
+        handle.set(&ports(&[0..=0, u16::MAX..=u16::MAX])).unwrap();
+        let ends = [(0, true), (1, false), (65_534, false), (65_535, true)];
+        let ends = ends.map(|(port, passes)| (segment("fd00::99", "fd00::4", port), passes));
+        check_until(&mut tap, &mut socket, &ends, &arp());
     });
 }
 
@@ -127,28 +201,30 @@ fn programs_hear_each_other() {
         let own = [address("198.18.0.2"), address("fd00::2")];
         let macs = [[2, 0x77, 0x61, 1, 2, 3], [2, 0x77, 0x61, 9, 2, 3]];
         let mut sockets = macs.map(|mac| {
-            let filter = Filter::programs_of_this_machine(&own, mac);
+            let filter = Filter::programs_of_this_machine(&own, mac, &[7000..=7000]);
             PacketSocket::open_on_loopback(&Config { filter: Some(&filter), ..config("any") }).unwrap()
         });
-        let from = |source: [u8; 6], destination: &str| {
-            let mut frame = to(destination);
+        let from = |source: [u8; 6], destination: &str, port| {
+            let of_family = if address(destination).is_ipv6() { "fd00::2" } else { "198.18.0.2" };
+            let mut frame = segment(of_family, destination, port);
             frame[..6].fill(0);
             frame[6..12].copy_from_slice(&source);
             frame
         };
         let [first, second] = &mut sockets;
-        // Not to the address, not of such a program, and what the kernel sends itself.
-        send(first, &from(macs[0], "198.18.0.3"), None);
-        send(first, &from([2, 0x77, 0x62, 9, 9, 9], "198.18.0.2"), None);
-        send(first, &from([2, 0x78, 0x61, 9, 9, 9], "198.18.0.2"), None);
+        // Not to the address or to the port, not of such a program, and what the kernel sends itself.
+        send(first, &from(macs[0], "198.18.0.3", 7000), None);
+        send(first, &from(macs[0], "198.18.0.2", 7001), None);
+        send(first, &from([2, 0x77, 0x62, 9, 9, 9], "198.18.0.2", 7000), None);
+        send(first, &from([2, 0x78, 0x61, 9, 9, 9], "198.18.0.2", 7000), None);
         let kernel = std::net::UdpSocket::bind("198.18.0.2:0").unwrap();
         kernel.send_to(b"to itself", kernel.local_addr().unwrap()).unwrap();
         for destination in ["198.18.0.2", "fd00::2"] {
-            let frame = from(macs[0], destination);
+            let frame = from(macs[0], destination, 7000);
             send(first, &frame, None);
             assert_eq!(next_octets(second), frame);
         }
-        let frame = from(macs[1], "198.18.0.2");
+        let frame = from(macs[1], "198.18.0.2", 7000);
         send(second, &frame, None);
         assert_eq!(next_octets(first), frame);
         assert!(!first.has_frames() && !second.has_frames());

@@ -81,7 +81,7 @@ const NOT_KEPT: [DropCause; 8] = [
 ];
 
 /// What no seed brings about, and why.
-const NEVER: [(&str, &[&str]); 8] = [
+const NEVER: [(&str, &[&str]); 9] = [
     (
         "segments are sent whole, and nobody else sends fragments",
         &[
@@ -119,6 +119,7 @@ const NEVER: [(&str, &[&str]); 8] = [
     ),
     ("no host talks to itself", &["frames_looped"]),
     ("a host has one core", &["drops.not_handed_over", "drops.stalled_core"]),
+    ("the model has no packet socket", &["drops.missed"]),
     ("it is a level, and nothing is held in the end", &["held_frames"]),
     (
         "the model has a receive for each message, and rings that transfers fit",

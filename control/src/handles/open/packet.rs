@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use warpline_dataplane::device::packet::{
-    FRAME_MAX_OCTETS, Fanout, Filter, PacketConfig, PacketDevice, PacketError, PacketQueue, PacketShape,
-    Programs,
+    FRAME_MAX_OCTETS, Fanout, Filter, Filtering, PacketConfig, PacketDevice, PacketError, PacketQueue,
+    PacketShape, SharedAddresses,
 };
 use warpline_dataplane::device::{self, THIS_MACHINE, spread::Queues};
 use warpline_dataplane::net::addresses::Presence;
@@ -49,25 +49,24 @@ pub(super) fn open<D: device::Device>(
     let Survey { claims, warnings, .. } = surveyed(device, None)?;
     let claims = Arc::new(claims);
     let addresses: Vec<_> = device.addresses().iter().map(|own| own.address).collect();
-    let is_shared = device.presence() == Presence::Shared;
-    let filter = if is_shared {
-        Filter::addresses_of_this_machine(&addresses, device.vlan())
-    } else {
-        Filter::addresses(&addresses, device.vlan())
+    let filter = Filter::addresses(&addresses, device.vlan());
+    let filtering = match device.presence() {
+        Presence::Own => Filtering::Own(&filter),
+        Presence::Shared => {
+            let source = hardware_address_of_program()?;
+            // A core does not know of all ports of the others, and sends to them as to another program.
+            let unheard = if cores == 1 { source } else { THIS_MACHINE };
+            let (vlan, hears_all_but) = (device.vlan(), Some(unheard));
+            Filtering::Shared(SharedAddresses { addresses: &addresses, vlan, source, hears_all_but })
+        }
     };
-    let program = hardware_address_of_program()?;
-    // A core does not know of all ports of the others, and sends to them as to another program.
-    let unheard = if cores == 1 { program } else { THIS_MACHINE };
-    let heard = Filter::programs_of_this_machine(&addresses, unheard.0);
-    let programs = is_shared.then_some(Programs { source: program, filter: &heard });
     let sockets = if device.has_queue_each() { cores } else { 1 };
     let config = PacketConfig {
         interface: device.target(),
         mtu_bytes: device.mtu().into(),
         super_frame_octets: device.has_super_frames().then_some(super_frame_octets),
         fanout: None,
-        filter: Some(&filter),
-        programs,
+        filtering,
     };
     let queues = group(&config, sockets).map_err(|error| explained(device, error))?;
     let queues: Vec<_> = queues.into_iter().map(|queue| queue.keeping(claims.clone())).collect();
@@ -103,10 +102,12 @@ fn group(config: &PacketConfig<'_>, sockets: usize) -> Result<Vec<PacketQueue>, 
     }
     let mut queues = vec![PacketQueue::open(&PacketConfig { fanout: Some(Fanout::New), ..*config })?];
     let fanout = queues[0].fanout_group().map(Fanout::Group);
-    let nothing = Filter::nothing();
-    let programs = config.programs.map(|programs| Programs { filter: &nothing, ..programs });
+    let filtering = match config.filtering {
+        Filtering::Shared(shared) => Filtering::Shared(SharedAddresses { hears_all_but: None, ..shared }),
+        own @ Filtering::Own(_) => own,
+    };
     for _ in 1..sockets {
-        queues.push(PacketQueue::open(&PacketConfig { fanout, programs, ..*config })?);
+        queues.push(PacketQueue::open(&PacketConfig { fanout, filtering, ..*config })?);
     }
     Ok(queues)
 }

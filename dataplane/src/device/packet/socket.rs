@@ -109,6 +109,11 @@ impl Socket {
         true
     }
 
+    /// Returns how many frames the kernel has dropped, most of them because the ring was full.
+    pub(super) fn missed_frames(&self) -> u64 {
+        self.rings.statistics().dropped_frames
+    }
+
     /// Clears an error of the interface, such as that it is down.
     pub(super) fn clear_error(&mut self) {
         let _ = self.rings.take_error();

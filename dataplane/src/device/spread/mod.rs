@@ -57,6 +57,7 @@ mod turns;
 use core::cell::Cell;
 use std::sync::Arc;
 
+use super::packet::HeardPorts;
 use super::{Capabilities, Device, RxInterrupt};
 use crate::limits;
 use crate::steering::Steering;
@@ -367,6 +368,14 @@ impl<D: Device> Device for Spread<D> {
 
     fn stalled_frames(&self) -> u64 {
         self.device.stalled_frames()
+    }
+
+    fn missed_frames(&self) -> u64 {
+        self.device.missed_frames()
+    }
+
+    fn take_heard_ports(&mut self) -> Option<HeardPorts> {
+        self.device.take_heard_ports()
     }
 
     #[inline]
