@@ -370,6 +370,14 @@ pub const CONNECTIONS_SERVED_PER_POLL: usize = 64;
 /// Connections that the caches of a processor hold with what belongs to them, some 5 KiB each. With more, a
 /// core looks ahead: it fetches what the next ones need while it handles one.
 pub const CONNECTIONS_IN_CACHE: usize = 256;
+/// How long a SYN to a port that a listener has left waits for the next one, where addresses are shared: a
+/// server that takes its peers one by one is back within the 40 ms that Linux delays an acknowledgement, and
+/// some. Less than the second after which peers send a SYN again.
+pub const LEFT_PORT_NS: u64 = 200 * MILLISECOND;
+/// Ports that count as just left.
+pub const LEFT_PORTS: usize = 8;
+/// SYNs that wait there.
+pub const HELD_SYNS: usize = 16;
 /// Connections that a walk over all of them visits in one poll, some 30 µs of work: a report of the counters,
 /// a look for those that hold frames, and one for those that wait for a path. The next poll goes on.
 pub const CONNECTIONS_VISITED_PER_POLL: usize = 256;

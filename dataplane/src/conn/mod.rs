@@ -33,6 +33,7 @@ mod backlog_shares;
 mod flow_index;
 mod flows;
 mod initial_numbers;
+mod left_ports;
 mod listen_address;
 mod listeners;
 mod orphans;
@@ -45,6 +46,7 @@ mod wheel;
 
 pub(crate) use backlog_shares::Stage;
 pub(crate) use initial_numbers::InitialNumbers;
+pub(crate) use left_ports::LeftPorts;
 pub use listen_address::{ListenAddress, Scope};
 pub(crate) use listeners::{ListenerIndex, Listeners};
 pub(crate) use orphans::Orphans;

@@ -118,9 +118,11 @@ impl<D: Device> Core<D> {
                 let at = ListenAddress { address, port };
                 let backlog = self.part_of_backlog(port, backlog);
                 self.endpoints.context.listeners.listen(at, backlog, behaviour);
+                self.take_held_syns(now, port);
             }
             Command::Unlisten { address, port } => {
                 self.endpoints.context.listeners.unlisten(ListenAddress { address, port });
+                self.leave_port(now, port);
             }
             Command::Connect { token, local, remote, timeout_ns, tcp, octets } => {
                 self.answer_for(local.map_or(0, |local| local.port()));

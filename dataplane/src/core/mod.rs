@@ -54,7 +54,7 @@ use std::sync::Arc;
 
 use crate::byte_stream::TransferCounters;
 use crate::conn::{
-    ConnectionId, InitialNumbers, Listeners, Orphans, Ports, SynCookies, Table, TimeWaitTable,
+    ConnectionId, InitialNumbers, LeftPorts, Listeners, Orphans, Ports, SynCookies, Table, TimeWaitTable,
 };
 use crate::device::{Device, RxInterrupt};
 use crate::endpoint::{
@@ -89,6 +89,7 @@ pub struct Core<D: Device> {
     time_waits: TimeWaitTable,
     syn_cookies: SynCookies,
     ports: Ports,
+    left_ports: LeftPorts<D::Frame>,
     initial_numbers: InitialNumbers,
     /// Bounds the RSTs to segments that belong to no connection.
     resets: RateLimit,
@@ -193,6 +194,7 @@ impl<D: Device> Core<D> {
             time_waits: TimeWaitTable::new(tables.time_waits, secret.derive(Purpose::TimeWaits)),
             syn_cookies: SynCookies::new(secret.derive(Purpose::SynCookies)),
             ports: Ports::new(first_port, last_port, port_secrets),
+            left_ports: LeftPorts::new(),
             initial_numbers: InitialNumbers::new(config.secret),
             resets: RateLimit::new(resets_per_second, secret.derive(Purpose::Resets)),
             data_arrived: false,
@@ -277,6 +279,7 @@ impl<D: Device> Core<D> {
         }
         busy |= self.detect_duplicates(now);
         busy |= self.expire_timers(now);
+        busy |= self.left_ports.next_deadline() <= now && self.refuse_held_syns(now);
         busy | (self.walks_on && self.walk_on(now))
     }
 
@@ -318,7 +321,8 @@ impl<D: Device> Core<D> {
         if self.walks_on {
             return Instant::ZERO;
         }
-        self.host.next_deadline().min(self.endpoints.table.next_deadline())
+        let of_connections = self.endpoints.table.next_deadline().min(self.left_ports.next_deadline());
+        self.host.next_deadline().min(of_connections)
     }
 
     /// Returns true if there is an event for control since the last call, or room for commands. The thread

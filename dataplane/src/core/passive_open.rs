@@ -13,7 +13,9 @@ use crate::device::Device;
 use crate::drops::DropCause;
 use crate::endpoint::OpenKind;
 use crate::limits;
+use crate::net::addresses::Presence;
 use crate::net::flow::FlowKey;
+use crate::net::input::Ingress;
 use crate::tcp;
 use crate::time::Instant;
 use crate::wire::segment::Segment;
@@ -51,6 +53,13 @@ impl<D: Device> Core<D> {
                 self.endpoints.context.statistics.syn_cookies_bad += 1;
             }
         }
+        let frame = match kind {
+            Flags::SYN => match self.left_ports.hold(now, key.local_port, frame) {
+                Ok(()) => return Ok(()),
+                Err(frame) => frame,
+            },
+            _ => frame,
+        };
         if let Some(reset) = self.reset_for(now, segment) {
             self.host.send_bare_reply(key, &reset, &frame);
         }
@@ -77,6 +86,29 @@ impl<D: Device> Core<D> {
             }
             TimeWaitOutcome::Drop(cause) => Err(cause),
         }
+    }
+
+    /// Has SYNs to `port`, where a listener was, wait for the next one.
+    pub(super) fn leave_port(&mut self, now: Instant, port: u16) {
+        if self.host.presence == Presence::Shared {
+            self.left_ports.leave(now, port);
+        }
+    }
+
+    /// Handles the SYNs that have waited for a listener at `port`, which there is now.
+    pub(super) fn take_held_syns(&mut self, now: Instant, port: u16) {
+        for frame in self.left_ports.listen(port) {
+            self.on_other_frame(now, frame, Ingress::Wire);
+        }
+    }
+
+    /// Refuses those that have waited in vain. Returns true.
+    #[cold]
+    pub(super) fn refuse_held_syns(&mut self, now: Instant) -> bool {
+        for frame in self.left_ports.expire(now) {
+            self.on_other_frame(now, frame, Ingress::Wire);
+        }
+        true
     }
 
     fn on_syn(

@@ -141,7 +141,7 @@ impl<D: Device> Core<D> {
     /// Handles a frame in which [`Host::find_segment`](crate::net::Host::find_segment) finds no segment, or
     /// one that belongs to no connection.
     #[inline(never)]
-    fn on_other_frame(&mut self, now: Instant, frame: D::Frame, ingress: Ingress) {
+    pub(super) fn on_other_frame(&mut self, now: Instant, frame: D::Frame, ingress: Ingress) {
         let inbound = self.host.receive(now, frame, ingress);
         self.on_inbound(now, inbound);
     }

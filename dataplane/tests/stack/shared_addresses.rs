@@ -6,10 +6,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use crate::common::address;
 use crate::common::link::{Link, Octets, arp_frame, arp_in, conflicts, frame, ip_packet, segment};
 use warpline_dataplane::core::Config;
+use warpline_dataplane::limits;
 use warpline_dataplane::net::addresses::Presence;
 use warpline_dataplane::ring::Command;
 use warpline_dataplane::statistics::DropCause;
-use warpline_dataplane::time::SECOND;
+use warpline_dataplane::time::{MILLISECOND, SECOND};
 use warpline_dataplane::wire::arp::Operation;
 use warpline_dataplane::wire::checksum;
 use warpline_dataplane::wire::ethernet::{EtherType, MacAddress};
@@ -22,6 +23,7 @@ const NOBODY: MacAddress = MacAddress([0; 6]);
 const PORTS: (u16, u16) = (61_000, 61_063);
 const LISTENED: u16 = 7471;
 const OF_THE_KERNEL: u16 = 22;
+const LEFT_PORT_MS: u64 = limits::LEFT_PORT_NS / MILLISECOND;
 
 fn ours() -> Ipv4Addr {
     address(1)
@@ -46,8 +48,12 @@ fn from_peer(protocol: Protocol, payload: &[u8]) -> Octets {
 }
 
 fn tcp_to(port: u16, flags: Flags) -> Octets {
+    tcp_from(40_000, port, flags)
+}
+
+fn tcp_from(source_port: u16, port: u16, flags: Flags) -> Octets {
     let header = Header {
-        source_port: 40_000,
+        source_port,
         destination_port: port,
         seq: SeqNumber(1000),
         ack: if flags.contains(Flags::ACK) { SeqNumber(2000) } else { SeqNumber(0) },
@@ -111,12 +117,44 @@ fn segments_without_a_connection_are_refused_at_own_ports_alone() {
     // The kernel has been told to leave the port alone: nobody else would answer.
     link.command(Command::Unlisten { address: None, port: LISTENED });
     link.settle();
+    link.pass_ms(LEFT_PORT_MS);
     link.inject(&tcp_to(LISTENED, Flags::SYN));
     assert_eq!(answered(&mut link).flags, Flags::RST | Flags::ACK);
     link.command(Command::Listen { address: None, port: LISTENED, backlog: 4, tcp: None });
     link.settle();
     link.inject(&tcp_to(LISTENED, Flags::SYN));
     assert_eq!(answered(&mut link).flags, Flags::SYN | Flags::ACK);
+}
+
+/// A server that leaves its port for a moment, to serve the next peer, refuses nobody: a SYN waits for it.
+#[test]
+fn a_syn_waits_for_a_listener_that_has_just_left() {
+    let mut link = link();
+    let listen = || Command::Listen { address: None, port: LISTENED, backlog: 4, tcp: None };
+    let unlisten = || Command::Unlisten { address: None, port: LISTENED };
+    link.inject(&arp_frame(OUR_MAC, Operation::Request, (PEER_MAC, peer()), (NOBODY, ours())));
+    link.command(listen());
+    link.command(unlisten());
+    link.settle();
+    link.inject(&tcp_to(LISTENED, Flags::SYN));
+    // Nothing else does.
+    link.inject(&tcp_to(LISTENED, Flags::ACK));
+    assert_eq!(answered(&mut link).flags, Flags::RST);
+    link.pass_ms(LEFT_PORT_MS - 1);
+    link.nothing();
+    link.command(listen());
+    link.settle();
+    let accepted = answered(&mut link);
+    assert_eq!((accepted.flags, accepted.ack), (Flags::SYN | Flags::ACK, SeqNumber(1001)));
+    // One that nobody comes back for is refused, once.
+    link.command(unlisten());
+    link.settle();
+    let refused = link.dropped(DropCause::NoConnection);
+    link.inject(&tcp_from(40_001, LISTENED, Flags::SYN));
+    link.nothing();
+    link.pass_ms(LEFT_PORT_MS);
+    assert_eq!(answered(&mut link).flags, Flags::RST | Flags::ACK);
+    assert_eq!(link.dropped(DropCause::NoConnection), refused + 1);
 }
 
 /// The core asks for its neighbours itself, and opens connections from its own ports.
