@@ -18,24 +18,26 @@ struct HeldSyn<F> {
 pub(crate) struct LeftPorts<F> {
     /// Each with the time from which it counts as any other, in the order of these.
     ports: ArrayVec<(u16, Instant), { limits::LEFT_PORTS }>,
-    syns: ArrayVec<HeldSyn<F>, { limits::HELD_SYNS }>,
+    /// No more than there was room for at first.
+    syns: Vec<HeldSyn<F>>,
     /// When a SYN is to be refused next.
     deadline: Instant,
 }
 
 impl<F> LeftPorts<F> {
-    pub(crate) const fn new() -> Self {
-        Self { ports: ArrayVec::new_const(), syns: ArrayVec::new_const(), deadline: Instant::NEVER }
+    pub(crate) fn new() -> Self {
+        let syns = Vec::with_capacity(limits::HELD_SYNS);
+        Self { ports: ArrayVec::new(), syns, deadline: Instant::NEVER }
     }
 
-    /// Returns when SYNs are to be [given up](Self::expire).
+    /// Returns when a SYN is to be [taken back](Self::pop), unless somebody listens before.
     #[inline]
     pub(crate) const fn next_deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Has SYNs to `port` wait for some time from now on. The port that was left first is forgotten for it, if
-    /// there are many, unless SYNs wait there.
+    /// Has SYNs to `port` wait for some time from now on. If there are many such ports, the one that was left
+    /// first and where none waits is forgotten.
     pub(crate) fn leave(&mut self, now: Instant, port: u16) {
         self.ports.retain(|(left, until)| *left != port && *until > now);
         if self.ports.is_full() {
@@ -54,32 +56,29 @@ impl<F> LeftPorts<F> {
     /// `frame`, if the port was not left just now, or there is no room.
     pub(crate) fn hold(&mut self, now: Instant, port: u16, frame: F) -> Result<(), F> {
         let left = self.ports.iter().find(|(left, until)| *left == port && *until > now);
-        let Some((_, until)) = left else { return Err(frame) };
+        let Some((_, until)) = left.filter(|_| self.syns.len() < limits::HELD_SYNS) else {
+            return Err(frame);
+        };
         self.deadline = self.deadline.min(*until);
-        self.syns.try_push(HeldSyn { port, frame }).map_err(|full| full.element().frame)
+        self.syns.push(HeldSyn { port, frame });
+        Ok(())
     }
 
-    /// Takes back the frames of SYNs to `port`, where somebody listens again.
-    pub(crate) fn listen(&mut self, port: u16) -> ArrayVec<F, { limits::HELD_SYNS }> {
+    /// Ends the wait at `port`, where somebody listens again.
+    pub(crate) fn listen(&mut self, port: u16) {
         self.ports.retain(|(left, _)| *left != port);
-        self.take(|syn| syn.port == port)
     }
 
-    /// Takes back the frames of SYNs that have waited long enough.
-    pub(crate) fn expire(&mut self, now: Instant) -> ArrayVec<F, { limits::HELD_SYNS }> {
+    /// Takes back the frame of the first SYN that has waited long enough, or for which somebody listens.
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<F> {
         self.ports.retain(|(_, until)| *until > now);
-        let ports = self.ports.clone();
-        self.take(|syn| ports.iter().all(|(left, _)| *left != syn.port))
-    }
-
-    fn take(&mut self, is_over: impl Fn(&HeldSyn<F>) -> bool) -> ArrayVec<F, { limits::HELD_SYNS }> {
-        let (over, waiting): (ArrayVec<_, _>, _) =
-            core::mem::take(&mut self.syns).into_iter().partition(is_over);
-        self.syns = waiting;
-        let waits_at = |port: u16| self.syns.iter().any(|syn| syn.port == port);
-        let deadlines = self.ports.iter().filter(|(port, _)| waits_at(*port)).map(|(_, until)| *until);
-        self.deadline = deadlines.min().unwrap_or(Instant::NEVER);
-        over.into_iter().map(|syn: HeldSyn<F>| syn.frame).collect()
+        let until = |port| self.ports.iter().find(|(left, _)| *left == port).map(|(_, until)| *until);
+        let over = self.syns.iter().position(|syn| until(syn.port).is_none());
+        if over.is_none() {
+            let deadlines = self.syns.iter().filter_map(|syn| until(syn.port));
+            self.deadline = deadlines.min().unwrap_or(Instant::NEVER);
+        }
+        over.map(|over| self.syns.remove(over).frame)
     }
 }
 
@@ -89,6 +88,10 @@ mod tests {
     use crate::time::MILLISECOND;
 
     const PORT: u16 = 7471;
+
+    fn popped<F>(left: &mut LeftPorts<F>, now: Instant) -> Vec<F> {
+        core::iter::from_fn(|| left.pop(now)).collect()
+    }
 
     #[test]
     fn a_syn_waits_for_a_listener_or_its_time() {
@@ -101,19 +104,21 @@ mod tests {
         assert_eq!((left.hold(start, PORT, 2), left.hold(start, PORT, 3)), (Ok(()), Ok(())));
         let end = start + limits::LEFT_PORT_NS;
         assert_eq!(left.next_deadline(), end);
-        assert!(left.listen(PORT + 1).is_empty());
-        assert_eq!(left.listen(PORT)[..], [2, 3]);
+        left.listen(PORT + 1);
+        assert_eq!(popped(&mut left, start), []);
+        left.listen(PORT);
+        assert_eq!(popped(&mut left, start), [2, 3]);
         assert_eq!((left.next_deadline(), left.hold(start, PORT, 4)), (Instant::NEVER, Err(4)));
         // Two ports, of which one is left again meanwhile.
         left.leave(start, PORT);
         left.leave(start, PORT + 1);
         assert_eq!((left.hold(start, PORT, 5), left.hold(start, PORT + 1, 6)), (Ok(()), Ok(())));
         left.leave(start + MILLISECOND, PORT);
-        assert!(left.expire(start + MILLISECOND).is_empty());
-        assert_eq!(left.expire(end)[..], [6]);
+        assert_eq!(popped(&mut left, start + MILLISECOND), []);
+        assert_eq!(popped(&mut left, end), [6]);
         assert_eq!(left.next_deadline(), end + MILLISECOND);
         assert_eq!(left.hold(end, PORT + 1, 7), Err(7));
-        assert_eq!(left.expire(end + MILLISECOND)[..], [5]);
+        assert_eq!(popped(&mut left, end + MILLISECOND), [5]);
         assert_eq!(left.next_deadline(), Instant::NEVER);
     }
 
@@ -133,6 +138,7 @@ mod tests {
         for port in 100..100 + limits::LEFT_PORTS as u16 {
             left.leave(Instant::ZERO, port);
         }
-        assert_eq!(left.listen(last).len(), limits::HELD_SYNS);
+        left.listen(last);
+        assert_eq!(popped(&mut left, Instant::ZERO).len(), limits::HELD_SYNS);
     }
 }

@@ -118,7 +118,7 @@ impl<D: Device> Core<D> {
                 let at = ListenAddress { address, port };
                 let backlog = self.part_of_backlog(port, backlog);
                 self.endpoints.context.listeners.listen(at, backlog, behaviour);
-                self.take_held_syns(now, port);
+                self.return_to_port(now, port);
             }
             Command::Unlisten { address, port } => {
                 self.endpoints.context.listeners.unlisten(ListenAddress { address, port });

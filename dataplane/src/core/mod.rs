@@ -279,7 +279,7 @@ impl<D: Device> Core<D> {
         }
         busy |= self.detect_duplicates(now);
         busy |= self.expire_timers(now);
-        busy |= self.left_ports.next_deadline() <= now && self.refuse_held_syns(now);
+        busy |= self.left_ports.next_deadline() <= now && self.take_held_syns(now);
         busy | (self.walks_on && self.walk_on(now))
     }
 

@@ -96,16 +96,16 @@ impl<D: Device> Core<D> {
     }
 
     /// Handles the SYNs that have waited for a listener at `port`, which there is now.
-    pub(super) fn take_held_syns(&mut self, now: Instant, port: u16) {
-        for frame in self.left_ports.listen(port) {
-            self.on_other_frame(now, frame, Ingress::Wire);
-        }
+    pub(super) fn return_to_port(&mut self, now: Instant, port: u16) {
+        self.left_ports.listen(port);
+        self.take_held_syns(now);
     }
 
-    /// Refuses those that have waited in vain. Returns true.
+    /// Handles the SYNs for which there is a listener now, or that are refused as they have waited in vain.
+    /// Returns true.
     #[cold]
-    pub(super) fn refuse_held_syns(&mut self, now: Instant) -> bool {
-        for frame in self.left_ports.expire(now) {
+    pub(super) fn take_held_syns(&mut self, now: Instant) -> bool {
+        while let Some(frame) = self.left_ports.pop(now) {
             self.on_other_frame(now, frame, Ingress::Wire);
         }
         true
