@@ -50,6 +50,9 @@ impl Notice {
 /// does ([`AsyncEvent::CompletionQueueOverflow`]). A send work request that is not signaled reserves no
 /// entry, because its success is not reported. If it fails or is flushed, its completion uses an entry that
 /// is free and not reserved; without one it is left out, and the queue reports the overflow.
+///
+/// A queue that [may overflow](Self::set_may_overflow) reserves none when work is posted, as those of verbs.
+/// A completion that finds no entry is left out, and reported as above.
 // Requirements: RDMAP-8.1.1-05
 pub struct CompletionRing {
     number: CqNumber,
@@ -61,6 +64,8 @@ pub struct CompletionRing {
     /// Completions polled so far, whose entries are free. Only the thread that polls writes it.
     polled: CachePadded<AtomicU64>,
     overflowed: AtomicBool,
+    /// Entries are reserved as work completes.
+    may_overflow: bool,
     /// The [`Notice`] that the queue is armed for, if any.
     armed: AtomicU8,
     notify: Option<Arc<dyn Notify>>,
@@ -88,9 +93,15 @@ impl CompletionRing {
             reserved: CachePadded::new(AtomicU64::new(0)),
             polled: CachePadded::new(AtomicU64::new(0)),
             overflowed: AtomicBool::new(false),
+            may_overflow: false,
             armed: AtomicU8::new(Notice::NONE),
             notify,
         }
+    }
+
+    /// Has the queue accept any amount of work, and overflow if more of it completes than there are entries.
+    pub const fn set_may_overflow(&mut self) {
+        self.may_overflow = true;
     }
 
     /// Its number.
@@ -173,12 +184,20 @@ impl CompletionRing {
         self.rings.iter().any(|ring| !ring.is_empty())
     }
 
-    /// Reserves entries for future completions, up to `wanted`. Returns how many.
+    /// Reserves entries for the completions of work that is posted, up to `wanted`. Returns how many.
     #[inline]
     pub(super) fn reserve(&self, wanted: u32) -> u32 {
-        if wanted == 0 {
-            return 0;
-        }
+        if self.may_overflow || wanted == 0 { wanted } else { self.take(wanted) }
+    }
+
+    /// Returns how many of `wanted` completions, which come now, have an entry.
+    #[inline]
+    fn admit(&self, wanted: u32) -> u32 {
+        if self.may_overflow && wanted > 0 { self.take(wanted) } else { wanted }
+    }
+
+    #[inline]
+    fn take(&self, wanted: u32) -> u32 {
         // Acquire: the slot of an entry that is used again was read before. It may have been freed after this
         // load, which is safe.
         let polled = self.polled.load(Ordering::Acquire);
@@ -192,6 +211,9 @@ impl CompletionRing {
     /// since the caller last looked at what it needs one for.
     #[inline]
     pub(super) fn has_entry(&self) -> bool {
+        if self.may_overflow {
+            return true;
+        }
         // In this order, so that no more seem to be reserved than were at a time. Acquire: the caller sees
         // what each thread did before it reserved an entry.
         let reserved = self.reserved.load(Ordering::Acquire);
@@ -219,11 +241,12 @@ impl CompletionRing {
 
     /// Releases entries that were reserved and are not used.
     #[inline]
-    pub(super) fn unreserve(&self, places: u32) {
+    fn unreserve(&self, places: u32) {
         self.reserved.fetch_sub(u64::from(places), Ordering::Relaxed);
     }
 
     /// Records that a completion found no entry. The first time it reports an event.
+    #[cold]
     pub(super) fn overflow(&self, events: Option<&AsyncEvents>) {
         if !self.overflowed.swap(true, Ordering::AcqRel)
             && let Some(events) = events
@@ -279,12 +302,16 @@ impl CompletionTarget {
 
     /// The end at which the core of the queue pair adds completions, for this core.
     #[inline]
-    pub(super) fn producer(&self, doorbells: &CoreDoorbells) -> CompletionProducer<'_> {
+    pub(super) fn producer<'a>(
+        &'a self,
+        doorbells: &CoreDoorbells,
+        events: Option<&'a AsyncEvents>,
+    ) -> CompletionProducer<'a> {
         let ring = match self.ring.get() {
             Some(ring) => ring,
             None => self.without_home(doorbells),
         };
-        CompletionProducer { queue: &self.queue, ring }
+        CompletionProducer { queue: &self.queue, ring, events }
     }
 
     /// The core that fills the queue, if there is one.
@@ -305,17 +332,18 @@ impl CompletionTarget {
 pub(super) struct CompletionProducer<'a> {
     queue: &'a CompletionRing,
     ring: &'a CoreRing,
+    /// Where an overflow is reported.
+    events: Option<&'a AsyncEvents>,
 }
 
 impl<'a> CompletionProducer<'a> {
-    /// Adds a completion for which no entry was reserved. Returns false and leaves it out if no entry is
-    /// free.
-    pub(super) fn push_if_free(self, completion: Completion) -> bool {
-        let free = self.queue.reserve(1) == 1;
-        if free {
+    /// Adds a completion for which no entry was reserved. Leaves it out and reports that if no entry is free.
+    pub(super) fn push_if_free(self, completion: Completion) {
+        if self.queue.reserve(1) == 1 {
             self.push(completion);
+        } else {
+            self.queue.overflow(self.events);
         }
-        free
     }
 
     /// Adds a completion to the entry that was reserved for it.
@@ -327,6 +355,9 @@ impl<'a> CompletionProducer<'a> {
     /// Adds the completion of a success, which has these words, to the entry that was reserved for it.
     #[inline]
     pub(super) fn push_words(self, words: &[u64; CQE_WORDS], solicited: bool) {
+        if self.queue.admit(1) == 0 {
+            return self.queue.overflow(self.events);
+        }
         self.ring.batch(1).push_words(words);
         if let Some(notify) = &self.queue.notify {
             self.queue.announce(notify.as_ref(), if solicited { Notice::Solicited } else { Notice::Next });
@@ -336,8 +367,12 @@ impl<'a> CompletionProducer<'a> {
     /// Returns a writer of the next `count` completions, in entries that were reserved for them.
     #[inline]
     pub(super) fn batch(self, count: u32) -> CompletionBatch<'a> {
-        let notice = if count > 0 { Some(Notice::Next) } else { None };
-        CompletionBatch { queue: self.queue, batch: self.ring.batch(count), notice }
+        let admitted = self.queue.admit(count);
+        if admitted < count {
+            self.queue.overflow(self.events);
+        }
+        let notice = if admitted > 0 { Some(Notice::Next) } else { None };
+        CompletionBatch { queue: self.queue, batch: self.ring.batch(admitted), notice }
     }
 }
 
@@ -351,9 +386,12 @@ pub(super) struct CompletionBatch<'a> {
 }
 
 impl CompletionBatch<'_> {
-    /// Adds a completion. There are as many as the batch is for.
+    /// Adds a completion. There are as many as the batch is for; those that find no entry are left out.
     #[inline]
     pub(super) fn push(&mut self, completion: Completion) {
+        if self.batch.is_full() {
+            return;
+        }
         if Notice::Solicited.is_due(&completion) {
             self.notice = Some(Notice::Solicited);
         }
@@ -364,7 +402,9 @@ impl CompletionBatch<'_> {
     /// [words](super::cqe::success_words).
     #[inline]
     pub(super) fn push_words(&mut self, words: &[u64; CQE_WORDS]) {
-        self.batch.push_words(words);
+        if !self.batch.is_full() {
+            self.batch.push_words(words);
+        }
     }
 }
 
@@ -428,12 +468,12 @@ impl CoreEnd {
     }
 
     pub(super) fn push(&self, completion: Completion) {
-        self.target.producer(&self.doorbells).push(completion);
+        self.target.producer(&self.doorbells, None).push(completion);
     }
 
     #[cfg(loom)]
     pub(super) fn batch(&self, count: u32) -> CompletionBatch<'_> {
-        self.target.producer(&self.doorbells).batch(count)
+        self.target.producer(&self.doorbells, None).batch(count)
     }
 }
 

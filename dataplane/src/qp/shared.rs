@@ -417,13 +417,13 @@ impl SharedQp {
     /// The end of the completion queue of sends, for the core.
     #[inline]
     fn send_producer(&self) -> CompletionProducer<'_> {
-        self.send_completions.producer(&self.doorbells)
+        self.send_completions.producer(&self.doorbells, self.events.as_deref())
     }
 
     /// The end of the completion queue of receives, for the core.
     #[inline]
     fn receive_producer(&self) -> CompletionProducer<'_> {
-        self.receive_completions.producer(&self.doorbells)
+        self.receive_completions.producer(&self.doorbells, self.events.as_deref())
     }
 
     /// Dequeues the next posted send, for the core.
@@ -543,10 +543,8 @@ impl SharedQp {
     /// overflow.
     #[cold]
     fn put_back(&self, queue: &SharedReceiveQueue, request: &ReceiveRequest) {
-        if queue.post(core::slice::from_ref(request)).is_err()
-            && !self.receive_producer().push_if_free(request.completion(self.number, Status::Flushed, 0))
-        {
-            self.completions_overflow();
+        if queue.post(core::slice::from_ref(request)).is_err() {
+            self.receive_producer().push_if_free(request.completion(self.number, Status::Flushed, 0));
         }
     }
 
@@ -653,9 +651,7 @@ impl SharedQp {
     /// overflow.
     pub fn report_unsignaled(&self, completion: Completion) {
         self.sends().finish_one();
-        if !self.send_producer().push_if_free(completion) {
-            self.send_completions.queue().overflow(self.events.as_deref());
-        }
+        self.send_producer().push_if_free(completion);
     }
 
     /// Reports that `request` is complete by a message that was Delivered, for the core.

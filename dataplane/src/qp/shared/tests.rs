@@ -7,7 +7,11 @@ use crate::qp::shared_receive_queue::SrqNumber;
 use crate::qp::work::{CompletionKind, InlineData, Operation, Slice, Status};
 
 fn qp(depth: usize, completions: usize) -> (SharedQp, Arc<CompletionRing>, Arc<Doorbells>) {
-    let ring = Arc::new(CompletionRing::new(completions));
+    qp_with(depth, CompletionRing::new(completions))
+}
+
+fn qp_with(depth: usize, ring: CompletionRing) -> (SharedQp, Arc<CompletionRing>, Arc<Doorbells>) {
+    let ring = Arc::new(ring);
     let bells = Arc::new(Doorbells::new(1));
     let shared = SharedQp::new(
         QpNumber(7),
@@ -64,6 +68,55 @@ fn completions_have_reserved_places() {
     assert!(ring.poll().is_some());
     qp.post_send(send(3)).unwrap();
     assert_eq!(qp.post_send(send(4)), Err(PostError::CompletionQueueFull));
+}
+
+/// A queue as verbs have them takes any amount of work; what completes is left out only if it finds no entry,
+/// which is reported once.
+// Requirements: RDMAP-8.1.1-05
+#[test]
+fn a_queue_that_may_overflow_reserves_nothing() {
+    let mut ring = CompletionRing::new(2);
+    ring.set_may_overflow();
+    let (qp, ring, _) = qp_with(8, ring);
+    let events = Arc::new(AsyncEvents::new(None));
+    let srq = SharedReceiveQueue::new(SrqNumber(1), ProtectionDomainId(1), 8, Some(events.clone()));
+    let qp = qp.with_events(events.clone()).with_shared_receives(Arc::new(srq));
+    qp.set_state(QpState::ReadyToSend);
+    let polled = || ring.drain().map(|completion| completion.id).collect::<Vec<_>>();
+    let complete = |ids: core::ops::Range<u64>| {
+        let mut batch = qp.complete_sends(ids.clone().count() as u32);
+        ids.for_each(|id| batch.push(completion(id)));
+    };
+    for round in 0..3 {
+        let list: Vec<_> = (0..8).map(send).collect();
+        qp.post_sends(&list).unwrap();
+        assert_eq!(core::iter::from_fn(|| qp.dequeue_send()).count(), 8);
+        // Two at a time find room for ever.
+        for ids in [0..2, 2..4, 4..6] {
+            qp.retire_sends(2);
+            complete(ids.clone());
+            assert_eq!(polled(), ids.collect::<Vec<_>>(), "round {round}");
+        }
+        qp.retire_sends(2);
+    }
+    assert_eq!((ring.has_overflowed(), events.dequeue()), (false, None));
+    // One of three does not; nor one alone, a receive, or one that was not signaled.
+    complete(0..3);
+    assert_eq!(events.dequeue(), Some(AsyncEvent::CompletionQueueOverflow { cq: ring.number() }));
+    qp.post_sends(&[send(3), unsignaled(4)]).unwrap();
+    qp.complete_send(completion(3));
+    qp.report_unsignaled(completion(4));
+    let queue = qp.shared_receives.clone().unwrap();
+    queue.post(&[ReceiveRequest::new(5, Slice::default()); 2]).unwrap();
+    let request = qp.dequeue_shared_receive().unwrap().expect("there is one, and needs no entry yet");
+    let message = ReceivedMessage { byte_len: 0, solicited: false, invalidated: None, immediate: None };
+    qp.complete_message(&request, &message);
+    assert_eq!((polled(), ring.has_overflowed(), events.dequeue()), (vec![0, 1], true, None));
+    // Those polled are free again, each once.
+    let request = qp.dequeue_shared_receive().unwrap().expect("the second");
+    qp.complete_message(&request, &message);
+    complete(6..9);
+    assert_eq!(polled(), [5, 6]);
 }
 
 fn unsignaled(id: u64) -> SendRequest {

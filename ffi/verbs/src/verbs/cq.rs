@@ -14,10 +14,8 @@ use crate::errno::{Errno, number, pointer, unsupported};
 use crate::object::{Kind, Object, Use, zeroed};
 use crate::registry::Reports;
 
-/// Places beyond those asked for: verbs reserve none when work is posted, so programs make queues smaller
-/// than what they post, and poll in time.
-const PLACES_PER_PLACE: usize = 2;
-const PLACES_MIN: usize = 256;
+/// Places of the smallest queue.
+const PLACES_MIN: usize = 64;
 
 /// A completion queue.
 pub(crate) struct Cq {
@@ -81,18 +79,19 @@ pub(crate) unsafe fn create(
         Some(unsafe { Object::<CompletionChannel>::of(channel)? })
     };
     let places = usize::try_from(cqe).ok().filter(|places| *places > 0).ok_or(Errno::INVALID)?;
-    if places > limits::COMPLETIONS_PER_QUEUE / PLACES_PER_PLACE {
+    if places > limits::COMPLETIONS_PER_QUEUE {
         return Err(Errno::INVALID);
     }
     let running = running()?;
     object.listed();
     let bell = channel.map(|channel| Arc::new(Bell::new(channel.inner().tokens.clone())));
-    let capacity = (places * PLACES_PER_PLACE).max(PLACES_MIN);
+    let capacity = places.max(PLACES_MIN);
     let queue = match &bell {
         Some(bell) => CompletionQueue::with_notify(capacity, bell.clone()),
         None => CompletionQueue::new(capacity),
     };
-    let (queue, context_events) = (SharedCompletionQueue::new(queue), object.inner().events.clone());
+    let queue = SharedCompletionQueue::new(queue.may_overflow());
+    let context_events = object.inner().events.clone();
     let events = CqEvents { bell, acks: Arc::default(), context: context_events, pointer: OnceLock::new() };
     let events = Arc::new(events);
     // SAFETY: a structure of C's, of pointers, numbers, optional functions and POSIX locks.
