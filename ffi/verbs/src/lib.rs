@@ -8,6 +8,7 @@
 //! - `object`: what programs hold, with ours around it.
 //! - `adapter`: the only device, which starts when it is needed. `config` says which.
 //! - `verbs`, `cm`: the functions of the two libraries, by what they are about.
+//! - `dlopen` for programs that load those two when they need them.
 //! - `events` brings what happens to the descriptors of the program, which are `tokens`; `registry` knows
 //!   whose it is, and `acks` what the program has not acknowledged.
 //!
@@ -27,6 +28,8 @@ mod acks;
 mod adapter;
 mod cm;
 pub mod config;
+#[cfg(target_arch = "x86_64")]
+mod dlopen;
 mod errno;
 mod events;
 mod object;

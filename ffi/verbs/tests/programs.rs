@@ -51,20 +51,24 @@ fn library() -> PathBuf {
     library
 }
 
+/// Compiles `tests/c/{source}.c` as `name`, and returns where that is.
+fn compiled(source: &str, name: &str, options: &[&str]) -> String {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source).with_extension("c");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name).display().to_string();
+    let source = source.display().to_string();
+    let mut arguments = vec!["-o", &program, &source, "-Wall", "-Wextra", "-Werror", "-O1", "-g"];
+    arguments.extend(options);
+    run("cc", &arguments);
+    program
+}
+
 /// Compiles `name`, and runs it with the library in front.
 fn play(name: &str) {
     if !fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0) {
         eprintln!("skipped: needs root");
         return;
     }
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name).with_extension("c");
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let program = directory.join(name);
-    let (source, program) = (source.display().to_string(), program.display().to_string());
-    let warnings = ["-Wall", "-Wextra", "-Werror", "-O1", "-g"];
-    let mut arguments = vec!["-o", &program, &source, "-libverbs", "-lrdmacm", "-lpthread"];
-    arguments.extend(warnings);
-    run("cc", &arguments);
+    let program = compiled(name, name, &["-libverbs", "-lrdmacm", "-lpthread"]);
     let namespace = Namespace::new();
     let output = Command::new("timeout")
         .args([LIMIT, "ip", "netns", "exec", &namespace.0, &program])
@@ -85,4 +89,24 @@ fn every_operation_moves_what_it_should() {
 #[test]
 fn bad_input_is_an_error() {
     play("misuse");
+}
+
+/// A program that loads the libraries by name finds these functions; other libraries are found where the
+/// program says.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn libraries_are_found_by_name() {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("beside");
+    fs::create_dir_all(&directory).unwrap();
+    compiled("loaded", "beside/libbeside.so", &["-shared", "-fPIC"]);
+    let beside = format!("-Wl,--enable-new-dtags,-rpath,{}", directory.display());
+    let program = compiled("loading", "loading", &["-ldl", &beside]);
+    let output = Command::new(&program)
+        .env("LD_PRELOAD", library())
+        .env("WARPLINE_DEVICE", "packet:none")
+        .output()
+        .unwrap();
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{words}", output.status);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "ok\n", "{words}");
 }

@@ -1,0 +1,6 @@
+/* A library beside a program. */
+
+int beside(void)
+{
+    return 7;
+}
