@@ -141,7 +141,7 @@ mod tests {
         }
         let steps: HashSet<u32> = stags.windows(2).map(|pair| pair[1].0.wrapping_sub(pair[0].0)).collect();
         assert!(steps.len() > DRAWS as usize - 10, "steps repeat");
-        let slots: HashSet<u16> = stags.iter().map(|stag| stag.0 as u16).collect();
+        let slots: HashSet<usize> = stags.iter().map(|stag| stag.index()).collect();
         assert_eq!(slots.len(), stags.len(), "two STags share a slot");
     }
 

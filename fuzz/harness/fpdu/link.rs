@@ -152,7 +152,7 @@ impl Link {
         let completions = CompletionRings::shared(self.completions.clone());
         let depths = QueueDepths { send: 1, receive: RECEIVES };
         let qp = Arc::new(SharedQp::new(QP, PD, depths, completions, self.rings.doorbells.clone()));
-        self.command(Command::Register { stag: STag(SINK), grant: self.sink.grant(Access::REMOTE_WRITE) });
+        self.command(Command::Register { stag: SINK, grant: self.sink.grant(Access::REMOTE_WRITE) });
         self.command(Command::Register { stag: INBOX, grant: self.inbox.grant(Access::LOCAL_WRITE) });
         for id in 0..RECEIVES as u64 {
             let to = id * RECEIVE_OCTETS as u64;

@@ -1,6 +1,8 @@
 //! The peer's stream: FPDUs of RDMA Writes and Sends, each with a place of its own, and the damage of some of
 //! them.
 
+use warpline_dataplane::memory::STag;
+
 use super::input::Input;
 use super::mpa_reference::{Crc, Liberties, Sender, Stream};
 
@@ -72,7 +74,7 @@ pub struct Speech {
 }
 
 /// The STag of the sink.
-pub const SINK: u32 = 0x4b00_0001;
+pub const SINK: STag = STag::new(1, 0x4b00);
 
 /// A message in progress.
 #[derive(Clone, Copy, Debug, Default)]
@@ -139,7 +141,7 @@ impl Speech {
     /// The header of a segment of an RDMA Write, whole in itself (RFC 5041 §4.2).
     fn write(&self, said: &Said) -> (Vec<u8>, Place, bool) {
         let mut ulpdu = vec![0xc0 | self.mode.version, self.mode.version << 6];
-        ulpdu.extend(SINK.to_be_bytes());
+        ulpdu.extend(SINK.0.to_be_bytes());
         ulpdu.extend((said.written as u64).to_be_bytes());
         (ulpdu, Place::Sink { offset: said.written }, true)
     }

@@ -358,7 +358,7 @@ impl Application {
 fn nothing_that_was_invalidated_is_valid_at_a_core_that_gets_it_later() {
     let (mut bound, mut registered, mut given_invalid, mut ended) = (0, 0, 0, 0);
     let (mut followed, mut unanswered, mut seen_everywhere) = (0, 0, 0);
-    for seed in 0..150 {
+    for seed in 0..200 {
         let mut application = Application::new(seed);
         for step in 0..500 {
             application.step();
