@@ -41,6 +41,12 @@ impl Registered {
         self.stag
     }
 
+    /// Renames it: the same slot, and the key that the caller has chosen.
+    pub(crate) const fn rename_to(&mut self, key: u16) -> STag {
+        self.stag = self.stag.with_key(key);
+        self.stag
+    }
+
     /// Returns true if sends copy their payload from `region` into frames.
     pub(crate) fn copies(&self, region: &warpline_dataplane::memory::Region) -> bool {
         self.context.as_ref().is_none_or(|context| !context.gathers) || region.is_copied()

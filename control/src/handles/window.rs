@@ -55,8 +55,8 @@ impl MemoryWindow {
         Self { registered, to: 0, len: 0 }
     }
 
-    /// Returns its STag, by which the peer addresses it once it is bound. [`binding`](Self::binding) assigns
-    /// another one each time.
+    /// Returns its STag, by which the peer addresses it once it is bound. [`binding`](Self::binding) and
+    /// [`binding_with_key`](Self::binding_with_key) assign another one each time.
     pub const fn stag(&self) -> STag {
         self.registered.stag()
     }
@@ -78,9 +78,59 @@ impl MemoryWindow {
         access: Access,
         addressing: WindowAddressing,
     ) -> Binding {
-        let window = self.registered.rename();
+        self.registered.rename();
+        self.binding_of(region, offset, len, access, addressing)
+    }
+
+    /// As [`binding`](Self::binding), with the key that the caller chooses: the low 16 bits of the STag, as
+    /// programs count them that were written to `ibv_inc_rkey(3)`.
+    ///
+    /// The work request fails, and ends the connection, if the window has that key already.
+    ///
+    /// # Security
+    ///
+    /// RFC 5040 §8.1.1 has STags be hard to predict. Keys that are counted are not: who has had one STag of
+    /// the window can name it under each later key, though the memory was not advertised under that one. The
+    /// window is open to the peer of one queue pair alone (RFC 5042 §6.1.1), so that peer is the one to
+    /// trust; invalidate the window when the peer is not to reach the memory, and do not rely on a key that
+    /// it has not been told. A message under way when the window is invalidated may arrive when it is bound
+    /// again: if it has the same key by then, the message reaches the new range.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use warpline::{Access, Binding, MemoryRegion, MemoryWindow, WindowAddressing};
+    /// fn next(window: &mut MemoryWindow, region: &MemoryRegion) -> Binding {
+    ///     let key = window.stag().key().wrapping_add(1);
+    ///     window.binding_with_key(key, region, 0, 64, Access::REMOTE_READ, WindowAddressing::AsRegistered)
+    /// }
+    /// ```
+    #[must_use = "it is a part of a work request"]
+    pub fn binding_with_key(
+        &mut self,
+        key: u16,
+        region: &MemoryRegion,
+        offset: usize,
+        len: usize,
+        access: Access,
+        addressing: WindowAddressing,
+    ) -> Binding {
+        self.registered.rename_to(key);
+        self.binding_of(region, offset, len, access, addressing)
+    }
+
+    /// Returns the work request to bind it by the name that it has now.
+    const fn binding_of(
+        &mut self,
+        region: &MemoryRegion,
+        offset: usize,
+        len: usize,
+        access: Access,
+        addressing: WindowAddressing,
+    ) -> Binding {
+        let window = self.registered.stag();
         let (to, len, zero_based) =
-            (region.to(offset), len as u64, addressing == WindowAddressing::ZeroBased);
+            (region.to(offset), len as u64, matches!(addressing, WindowAddressing::ZeroBased));
         self.to = if zero_based { 0 } else { to };
         self.len = len;
         Binding { window, registration: region.stag(), to, len, access, zero_based }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::common::{End, PATIENCE, PORT, Pair, eventually, eventually_unused};
 use warpline::{
     Access, Addressing, Advertisement, CloseError, CompletionQueue, DeregisterError, ListenConfig,
-    MemoryError, MemoryRegion, Operation, QpConfig, Region, SendRequest, Sharing, Slice, Status, StreamError,
-    WindowAddressing,
+    MemoryError, MemoryRegion, MemoryWindow, Operation, QpConfig, Region, STag, SendRequest, Sharing, Slice,
+    Status, StreamError, WindowAddressing,
 };
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::device::sim::{End as LinkEnd, Impairments};
@@ -218,6 +218,48 @@ fn windows_and_registrations_are_made_anew_by_work_requests() {
     memory.deregister(PATIENCE).unwrap();
 }
 
+/// A window is bound under the keys that its owner counts, so the peer can tell the next STag from the one
+/// before. It must have been invalidated, and a key is not used twice in a row.
+// Requirements: DDP-8.3-01, DDP-8.3-02
+#[test]
+fn a_window_is_bound_under_the_key_that_its_owner_chooses() {
+    for key_is_the_same in [true, false] {
+        let pair = Pair::new();
+        let (near, far) = pair.connect();
+        let access = Access::LOCAL_WRITE | Access::WINDOW_BIND;
+        let memory = far.domain.allocate(4096, access).unwrap();
+        let mut window = far.domain.allocate_window().unwrap();
+        let first = window.stag();
+        let bind = |window: &mut MemoryWindow, key, offset, status| {
+            let (access, addressing) = (Access::REMOTE_WRITE, WindowAddressing::ZeroBased);
+            let binding = window.binding_with_key(key, &memory, offset, 10, access, addressing);
+            assert_eq!((binding.window, window.stag()), (first.with_key(key), first.with_key(key)));
+            far.qp.post(SendRequest::new(1, Operation::Bind(binding), Slice::default())).unwrap();
+            assert_eq!(far.completion().status, status);
+        };
+        let key = |more| first.key().wrapping_add(more);
+        for (more, octet) in [(1, 7), (2, 8)] {
+            let (stag, offset) =
+                (STag(first.0 & 0xffff_0000 | u32::from(key(more))), 100 * usize::from(more));
+            bind(&mut window, key(more), offset, Status::Success);
+            near.memory.fill(octet);
+            let target = Advertisement { to: 0, stag, len: 10 };
+            near.qp.post_write(2, near.memory.slice(0, 10), &target, 0).unwrap();
+            assert_eq!(near.completion().status, Status::Success);
+            assert_eq!(memory.to_vec(offset - 1, 12).unwrap(), [&[0][..], &[octet; 10], &[0]].concat());
+            let invalidate = Operation::LocalInvalidate { stag };
+            far.qp.post(SendRequest::new(3, invalidate, Slice::default())).unwrap();
+            assert_eq!(far.completion().status, Status::Success);
+        }
+        if key_is_the_same {
+            bind(&mut window, key(2), 300, Status::Bind);
+        } else {
+            bind(&mut window, key(3), 300, Status::Success);
+            bind(&mut window, key(4), 400, Status::Bind);
+        }
+    }
+}
+
 /// A window that is bound to nothing opens nothing, and goes when it is asked to.
 #[test]
 fn windows_come_and_go() {
@@ -286,7 +328,7 @@ fn a_local_range_that_is_not_registered_ends_the_stream() {
         let target = far.memory.advertisement(0, 4096).unwrap();
         near.write(1, &far, 100);
         let slice = near.memory.slice(offset, octets);
-        let bad = Slice { stag: warpline::STag(slice.stag.0 ^ other_key), ..slice };
+        let bad = Slice { stag: STag(slice.stag.0 ^ other_key), ..slice };
         near.qp.post_write(2, bad, &target, 0).unwrap();
         let late = near.qp.post_write(3, near.memory.slice(0, 100), &target, 0);
         let expected = [(1, Status::Success), (2, Status::LocalProtection), (3, Status::Flushed)];

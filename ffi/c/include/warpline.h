@@ -1593,7 +1593,7 @@ int warpline_mw_allocate(struct warpline_pd *pd, struct warpline_mw **mw);
 
 /**
  * Returns its STag, which is valid once it is bound; 0, which is no STag, for a null `mw`.
- * `warpline_mw_binding` gives it another name each time.
+ * `warpline_mw_binding` and `warpline_mw_binding_with_key` give it another name each time.
  */
 uint32_t warpline_mw_stag(const struct warpline_mw *mw);
 
@@ -1616,6 +1616,25 @@ int warpline_mw_binding(struct warpline_mw *mw,
                         size_t length,
                         uint32_t access,
                         struct warpline_grant *grant);
+
+/**
+ * As `warpline_mw_binding`, with the key that the caller chooses: the low 16 bits of the STag, as
+ * `ibv_inc_rkey` counts them. The work request fails with `WARPLINE_WC_MW_BIND_ERR` if the window has that
+ * key already.
+ *
+ * Keys that are counted are not hard to predict (RFC 5040 §8.1.1): a peer of the queue pair that has had one
+ * STag of the window can name it under each later key. Invalidate the window when the peer is not to reach
+ * the memory.
+ *
+ * - `-EINVAL`: a wrong right, or a handle that is on its way back
+ */
+int warpline_mw_binding_with_key(struct warpline_mw *mw,
+                                 const struct warpline_mr *mr,
+                                 uint16_t key,
+                                 size_t offset,
+                                 size_t length,
+                                 uint32_t access,
+                                 struct warpline_grant *grant);
 
 /**
  * Takes a window back: with 0, its name names nothing, and the handle is gone. With anything else the handle

@@ -102,7 +102,7 @@ pub unsafe extern "C" fn warpline_mw_allocate(pd: *mut Pd, mw: *mut *mut Mw) -> 
 }
 
 /// Returns its STag, which is valid once it is bound; 0, which is no STag, for a null `mw`.
-/// `warpline_mw_binding` gives it another name each time.
+/// `warpline_mw_binding` and `warpline_mw_binding_with_key` give it another name each time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_mw_stag(mw: *const Mw) -> u32 {
     guard_or(0, || {
@@ -134,24 +134,71 @@ pub unsafe extern "C" fn warpline_mw_binding(
 ) -> c_int {
     guard(|| {
         // SAFETY: the caller keeps C's contract.
-        let (mw, mr) = unsafe { (borrow(mw)?, borrow(mr)?) };
-        if grant.is_null() {
-            return Err(Failure::NULL);
-        }
-        let (allowed, zero_based) = rights(access)?;
-        let addressing =
-            if zero_based { WindowAddressing::ZeroBased } else { WindowAddressing::AsRegistered };
-        let bind = |window: &mut MemoryWindow, memory: &MemoryRegion| {
-            let binding = window.binding(memory, offset, length, allowed, addressing);
-            let Binding { window: stag, registration, to: start, len: length, .. } = binding;
-            let to = window.to(0);
-            Grant { to, length, start, stag: stag.0, mr_stag: registration.0, access, one_stream: Flag::SET }
-        };
-        let bound = mr.with(|memory| mw.with(|window| bind(window, memory)))??;
-        // SAFETY: not null, so it may be written, by C's contract.
-        unsafe { grant.write(bound) };
+        unsafe { write_binding(mw, mr, None, offset, length, access, grant)? };
         Ok(0)
     })
+}
+
+/// As `warpline_mw_binding`, with the key that the caller chooses: the low 16 bits of the STag, as
+/// `ibv_inc_rkey` counts them. The work request fails with `WARPLINE_WC_MW_BIND_ERR` if the window has that
+/// key already.
+///
+/// Keys that are counted are not hard to predict (RFC 5040 §8.1.1): a peer of the queue pair that has had one
+/// STag of the window can name it under each later key. Invalidate the window when the peer is not to reach
+/// the memory.
+///
+/// - `-EINVAL`: a wrong right, or a handle that is on its way back
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_mw_binding_with_key(
+    mw: *mut Mw,
+    mr: *const Mr,
+    key: u16,
+    offset: usize,
+    length: usize,
+    access: u32,
+    grant: *mut Grant,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller keeps C's contract.
+        unsafe { write_binding(mw, mr, Some(key), offset, length, access, grant)? };
+        Ok(0)
+    })
+}
+
+/// Writes to `grant` the binding of a window to a range, under `key` or one that cannot be predicted.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn write_binding(
+    mw: *mut Mw,
+    mr: *const Mr,
+    key: Option<u16>,
+    offset: usize,
+    length: usize,
+    access: u32,
+    grant: *mut Grant,
+) -> Result<(), Failure> {
+    // SAFETY: the caller's promise.
+    let (mw, mr) = unsafe { (borrow(mw)?, borrow(mr)?) };
+    if grant.is_null() {
+        return Err(Failure::NULL);
+    }
+    let (allowed, zero_based) = rights(access)?;
+    let addressing = if zero_based { WindowAddressing::ZeroBased } else { WindowAddressing::AsRegistered };
+    let bind = |window: &mut MemoryWindow, memory: &MemoryRegion| {
+        let binding = match key {
+            Some(key) => window.binding_with_key(key, memory, offset, length, allowed, addressing),
+            None => window.binding(memory, offset, length, allowed, addressing),
+        };
+        let Binding { window: stag, registration, to: start, len: length, .. } = binding;
+        let to = window.to(0);
+        Grant { to, length, start, stag: stag.0, mr_stag: registration.0, access, one_stream: Flag::SET }
+    };
+    let bound = mr.with(|memory| mw.with(|window| bind(window, memory)))??;
+    // SAFETY: not null, so it may be written, by the caller's promise.
+    unsafe { grant.write(bound) };
+    Ok(())
 }
 
 /// Takes a window back: with 0, its name names nothing, and the handle is gone. With anything else the handle

@@ -329,6 +329,26 @@ fn bindings_that_reach_too_far_are_refused() {
     assert_eq!(table.bind(&read, WHO), Ok(()), "reading changes nothing");
 }
 
+/// The keys of a window are its owner's choice: the next, one that it had before the last, and 0. Only the
+/// last is refused, for a peer may still have it.
+#[test]
+fn a_window_may_have_any_key_but_its_last() {
+    let mut table = table_with_window(OWN);
+    let last = WINDOW.key();
+    for key in [last + 1, last, 0, u16::MAX, 0] {
+        table.bind(&binding(key, 1000, 8), WHO).unwrap();
+        for other in [last + 1, last, 0, u16::MAX] {
+            let reached = table.check(WINDOW.with_key(other), WHO, Access::REMOTE_READ, 1000, 8);
+            assert_eq!(reached.is_ok(), other == key);
+        }
+        assert_eq!(table.bind(&binding(key, 1000, 8), WHO), Err(BindError::KeyReused));
+        assert_eq!(table.bind(&binding(key ^ 1, 1000, 8), WHO), Err(BindError::StillValid));
+        let by_peer = table.invalidate(WINDOW.with_key(key), WHO, Invalidation::Remote);
+        assert_eq!(by_peer, Ok(Reach::ThisCore));
+        assert_eq!(table.bind(&binding(key, 1000, 8), WHO), Err(BindError::KeyReused));
+    }
+}
+
 /// A registration stays as long as windows reach it, and a bound window is not moved.
 #[test]
 fn windows_hold_their_registration() {

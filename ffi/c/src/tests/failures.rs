@@ -102,6 +102,7 @@ fn null_is_told() {
             warpline_mr_fast_registration(null_mut(), 0, 1, 0, false, &raw mut grant),
             warpline_mw_allocate(null_mut(), &raw mut mw),
             warpline_mw_binding(null_mut(), null(), 0, 1, 0, &raw mut grant),
+            warpline_mw_binding_with_key(null_mut(), null(), 1, 0, 1, 0, &raw mut grant),
             warpline_mw_deallocate(null_mut(), 0),
             warpline_mr_advertisement(null(), 0, 1, &raw mut advertisement),
             warpline_mw_advertisement(null(), 0, 1, &raw mut advertisement),

@@ -300,6 +300,20 @@ impl Handle<Mw> {
         written(|grant| unsafe { warpline_mw_binding(self.raw, memory.raw, range.0, range.1, access, grant) })
     }
 
+    /// The same, under `key`.
+    pub fn binding_with_key(
+        &self,
+        key: u16,
+        memory: &Handle<Mr>,
+        range: (usize, usize),
+        access: u32,
+    ) -> Result<Grant, i32> {
+        // SAFETY: as above.
+        written(|grant| unsafe {
+            warpline_mw_binding_with_key(self.raw, memory.raw, key, range.0, range.1, access, grant)
+        })
+    }
+
     pub fn deallocate(self, timeout_ms: i32) -> Result<(), (i32, Self)> {
         // SAFETY: the handle is good, and forgotten when it is gone.
         self.lose_if_done(|mw| unsafe { warpline_mw_deallocate(mw, timeout_ms) })

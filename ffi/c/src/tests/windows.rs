@@ -125,6 +125,26 @@ fn an_invalidated_window_is_dead() {
     }
 }
 
+/// A window is bound under the key that its owner counts, and not under the one that it has.
+#[test]
+fn a_window_is_bound_under_the_key_that_was_asked() {
+    let (near, far) = connected();
+    let (memory, window) = (far.pd.allocate(None, 4096, OPEN).unwrap(), far.pd.window());
+    let access = WARPLINE_ACCESS_REMOTE_WRITE;
+    let first = window.stag();
+    let next = first & 0xffff_0000 | u32::from((first as u16).wrapping_add(1));
+    let grant = window.binding_with_key(next as u16, &memory, (100, 8), access).unwrap();
+    assert_eq!((grant.stag, window.stag()), (next, next));
+    assert_eq!(carry_out(&far, WARPLINE_WR_BIND, &grant), 0);
+    write(&near, &far, &window.advertisement(0, 8).unwrap(), 0, b"by count");
+    assert_eq!(&memory.bytes()[100..108], b"by count");
+    invalidate(&far, next);
+    let refused = window.binding_with_key(0, &memory, (0, 8), WARPLINE_ACCESS_WINDOW_BIND << 8);
+    assert_eq!((refused, window.stag()), (Err(-libc::EINVAL), next));
+    let grant = window.binding_with_key(next as u16, &memory, (0, 8), access).unwrap();
+    assert_eq!(carry_out(&far, WARPLINE_WR_BIND, &grant), WARPLINE_WC_MW_BIND_ERR);
+}
+
 /// Memory is registered anew under another key, and the one before names nothing.
 // Requirements: DDP-8.3.1-05, RDMAP-8.1.1-03
 #[test]

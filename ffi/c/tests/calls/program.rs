@@ -395,7 +395,11 @@ fn windows(world: &mut World, input: &mut Input<'_>) {
     // SAFETY: the handles are good or null, and so is the place.
     let result = unsafe {
         match choice & 1 {
-            0 => warpline_mw_binding(mw, mr, offset, length, access, target),
+            0 if choice & 0x80 == 0 => warpline_mw_binding(mw, mr, offset, length, access, target),
+            0 => {
+                let key = choice.into();
+                warpline_mw_binding_with_key(mw, mr, key, offset, length, access, target)
+            }
             _ => warpline_mr_fast_registration(mr, offset, length, access, choice & 2 == 0, target),
         }
     };
