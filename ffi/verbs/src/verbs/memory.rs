@@ -127,6 +127,11 @@ unsafe fn register(
 }
 
 impl Mr {
+    /// Returns true if it is a registration of `pd`.
+    pub(crate) fn is_of(&self, pd: &Use<Pd>) -> bool {
+        self.pd.pointer() == pd.pointer()
+    }
+
     /// Runs `look` on the registration, which is there until it is deregistered.
     pub(crate) fn with<T>(&self, look: impl FnOnce(&MemoryRegion) -> T) -> Result<T, Errno> {
         let region = self.region.lock().unwrap_or_else(PoisonError::into_inner);

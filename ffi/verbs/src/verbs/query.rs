@@ -9,10 +9,10 @@ use super::context::{self, PORT};
 use super::device::guid;
 use super::qp::INLINE_MAX;
 use crate::abi::{
-    IBV_ATOMIC_HCA, IBV_DEVICE_MEM_WINDOW, IBV_GID_TYPE_IB, IBV_LINK_LAYER_ETHERNET, IBV_MTU_256,
-    IBV_MTU_512, IBV_MTU_1024, IBV_MTU_2048, IBV_MTU_4096, IBV_PORT_ACTIVE, IBV_PORT_CM_SUP, IBV_PORT_DOWN,
-    ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_port_attr,
-    ibv_query_device_ex_input,
+    IBV_ATOMIC_HCA, IBV_DEVICE_MEM_WINDOW, IBV_DEVICE_MEM_WINDOW_TYPE_2B, IBV_GID_TYPE_IB,
+    IBV_LINK_LAYER_ETHERNET, IBV_MTU_256, IBV_MTU_512, IBV_MTU_1024, IBV_MTU_2048, IBV_MTU_4096,
+    IBV_PORT_ACTIVE, IBV_PORT_CM_SUP, IBV_PORT_DOWN, ibv_context, ibv_device_attr, ibv_device_attr_ex,
+    ibv_gid, ibv_gid_entry, ibv_port_attr, ibv_query_device_ex_input,
 };
 use crate::adapter::{Adapter, adapter};
 use crate::errno::{Errno, minus_one, number};
@@ -35,7 +35,8 @@ fn device_attr() -> ibv_device_attr {
     attr.page_size_cap = 4096;
     attr.max_qp = capacity.queue_pairs as c_int;
     attr.max_qp_wr = limits::WORK_REQUESTS_PER_QUEUE as c_int;
-    attr.device_cap_flags = IBV_DEVICE_MEM_WINDOW;
+    // Type 2B: a binding is for the peer of one queue pair, and within one Protection Domain.
+    attr.device_cap_flags = IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
     attr.max_sge = limits::SCATTER_GATHER_ELEMENTS as c_int;
     attr.max_sge_rd = 1;
     attr.max_cq = MANY;

@@ -1,19 +1,20 @@
-//! Memory windows of type 1, which `ibv_bind_mw` binds.
+//! Memory windows: of type 1, which `ibv_bind_mw` binds, and of type 2, which a work request binds under the
+//! key that the program chooses.
 
 use std::ffi::c_int;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use warpline::{MemoryWindow, Operation, Payload, SendRequest, WindowAddressing};
+use warpline::{Binding, MemoryWindow, Operation, Payload, STag, SendRequest, WindowAddressing};
 
 use super::memory::{Mr, peer_rights};
 use super::pd::Pd;
-use super::qp;
+use super::qp::{self, Qp};
 use crate::abi::{
-    IBV_ACCESS_ZERO_BASED, IBV_MW_TYPE_1, IBV_SEND_FENCE, IBV_SEND_SIGNALED, ibv_mw, ibv_mw_bind,
-    ibv_mw_type, ibv_pd, ibv_qp,
+    IBV_ACCESS_ZERO_BASED, IBV_MW_TYPE_1, IBV_MW_TYPE_2, IBV_SEND_FENCE, IBV_SEND_SIGNALED, ibv_mw,
+    ibv_mw_bind, ibv_mw_bind_info, ibv_mw_type, ibv_pd, ibv_qp,
 };
-use crate::errno::{Errno, number, pointer, unsupported};
+use crate::errno::{Errno, number, pointer};
 use crate::object::{Kind, Object, Use};
 
 /// How long responses to the peer may still read by a window that is to go.
@@ -21,9 +22,10 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A memory window.
 pub(crate) struct Mw {
-    /// With whether it was bound; `None` while it is being deallocated.
+    /// With whether it was bound, if it is of type 1; `None` while it is being deallocated.
     window: Mutex<Option<(MemoryWindow, bool)>>,
-    _pd: Use<Pd>,
+    is_of_type_2: bool,
+    pd: Use<Pd>,
 }
 
 impl Kind for Mw {
@@ -31,16 +33,14 @@ impl Kind for Mw {
     const MARK: u64 = 0x7761_7270_6d77_3030;
 }
 
-/// Returns why windows of type 2 are not bound.
-pub(crate) fn type_2() -> Errno {
-    unsupported!("memory windows are of type 1: a program does not choose their keys")
-}
+/// The part of an rkey that a program chooses when it binds a window of type 2: what `ibv_inc_rkey` counts.
+const CHOSEN: u32 = 0xff;
 
 /// `ibv_alloc_mw`.
 pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> *mut ibv_mw {
     pointer(|| {
-        if kind != IBV_MW_TYPE_1 {
-            return Err(type_2());
+        if ![IBV_MW_TYPE_1, IBV_MW_TYPE_2].contains(&kind) {
+            return Err(Errno::INVALID);
         }
         // SAFETY: the caller keeps the contract of the ABI.
         let pd = unsafe { Object::<Pd>::of(pd)? };
@@ -48,7 +48,9 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> 
         let stag = window.stag().0;
         let (context, pd_pointer) = (pd.inner().context.context_pointer(), pd.pointer());
         let public = ibv_mw { context, pd: pd_pointer, rkey: stag, handle: stag, type_: kind };
-        Ok(Object::hand_out(public, Mw { window: Mutex::new(Some((window, false))), _pd: pd.used() }))
+        let is_of_type_2 = kind == IBV_MW_TYPE_2;
+        let inner = Mw { window: Mutex::new(Some((window, false))), is_of_type_2, pd: pd.used() };
+        Ok(Object::hand_out(public, inner))
     })
 }
 
@@ -69,13 +71,78 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     })
 }
 
-/// `ibv_bind_mw`: the window gets another key, which `mw->rkey` has when this returns.
+/// Returns the binding of `window` to what `info` names, which is a registration of the domain of `qp`, under
+/// `key` or one that cannot be predicted.
+///
+/// # Safety
+///
+/// `info` is as the ABI has it.
+unsafe fn binding(
+    qp: &Qp,
+    window: &mut MemoryWindow,
+    info: &ibv_mw_bind_info,
+    key: Option<u16>,
+) -> Result<Binding, Errno> {
+    // SAFETY: the caller's promise.
+    let mr = unsafe { Object::<Mr>::of(info.mr)? }.inner();
+    if !mr.is_of(&qp.pd) {
+        return Err(Errno::INVALID);
+    }
+    let zero_based = info.mw_access_flags & IBV_ACCESS_ZERO_BASED != 0;
+    let addressing = if zero_based { WindowAddressing::ZeroBased } else { WindowAddressing::AsRegistered };
+    let rights = peer_rights(info.mw_access_flags & !IBV_ACCESS_ZERO_BASED)?;
+    let len = usize::try_from(info.length).map_err(|_| Errno::INVALID)?;
+    mr.with(|region| {
+        let offset = usize::try_from(info.addr.wrapping_sub(region.to(0))).ok()?;
+        Some(match key {
+            Some(key) => window.binding_with_key(key, region, offset, len, rights, addressing),
+            None => window.binding(region, offset, len, rights, addressing),
+        })
+    })?
+    .ok_or(Errno::INVALID)
+}
+
+/// Returns the operation that binds a window of type 2 under `rkey`: the core refuses it if the window is
+/// bound, or has this key already.
+///
+/// # Errors
+///
+/// [`Errno::INVALID`] for a window of type 1 or of another domain than `qp`, for an `rkey` of another window,
+/// and for no octets at all.
+///
+/// # Safety
+///
+/// `mw` and `info` are as the ABI has them.
+pub(crate) unsafe fn operation(
+    qp: &Qp,
+    mw: *mut ibv_mw,
+    rkey: u32,
+    info: &ibv_mw_bind_info,
+) -> Result<Operation, Errno> {
+    // SAFETY: the caller's promise.
+    let mw = unsafe { Object::<Mw>::of(mw)? }.inner();
+    if !mw.is_of_type_2 || mw.pd.pointer() != qp.pd.pointer() || info.length == 0 {
+        return Err(Errno::INVALID);
+    }
+    let mut place = mw.window.lock().unwrap_or_else(PoisonError::into_inner);
+    let (window, _) = place.as_mut().ok_or(Errno::INVALID)?;
+    if (rkey ^ window.stag().0) & !CHOSEN != 0 {
+        return Err(Errno::INVALID);
+    }
+    // SAFETY: as above.
+    unsafe { binding(qp, window, info, Some(STag(rkey).key())) }.map(Operation::Bind)
+}
+
+/// `ibv_bind_mw`, for a window of type 1: it gets another key, which `mw->rkey` has when this returns.
 pub(crate) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int {
     number(|| {
         // SAFETY: the caller keeps the contract of the ABI.
         let (qp, object, bind) =
             unsafe { (qp::of(qp)?.inner(), Object::<Mw>::of(mw)?, bind.as_ref().ok_or(Errno::INVALID)?) };
         let info = &bind.bind_info;
+        if object.inner().is_of_type_2 {
+            return Err(Errno::INVALID);
+        }
         let mut place = object.inner().window.lock().unwrap_or_else(PoisonError::into_inner);
         let (window, bound) = place.as_mut().ok_or(Errno::INVALID)?;
         let queue_pair = qp.state.queue_pair.lock();
@@ -91,23 +158,14 @@ pub(crate) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: 
             *bound = false;
             return Ok(());
         }
-        // SAFETY: as above.
-        let mr = unsafe { Object::<Mr>::of(info.mr)? };
-        let zero_based = info.mw_access_flags & IBV_ACCESS_ZERO_BASED != 0;
-        let addressing =
-            if zero_based { WindowAddressing::ZeroBased } else { WindowAddressing::AsRegistered };
-        let rights = peer_rights(info.mw_access_flags & !IBV_ACCESS_ZERO_BASED)?;
-        let len = usize::try_from(info.length).map_err(|_| Errno::INVALID)?;
         if *bound {
             // Verbs bind one that is bound: what it opened before is closed.
             post(unbind, false)?;
             *bound = false;
         }
-        let binding = mr.inner().with(|region| {
-            let offset = usize::try_from(info.addr.wrapping_sub(region.to(0))).ok()?;
-            Some(window.binding(region, offset, len, rights, addressing))
-        })?;
-        post(Operation::Bind(binding.ok_or(Errno::INVALID)?), signaled)?;
+        // SAFETY: as above.
+        let binding = unsafe { binding(qp, window, info, None)? };
+        post(Operation::Bind(binding), signaled)?;
         *bound = true;
         // SAFETY: as above; the field is for programs, and nothing here reads it.
         unsafe { (*mw).rkey = window.stag().0 };

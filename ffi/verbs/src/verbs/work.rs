@@ -29,10 +29,14 @@ pub(crate) unsafe extern "C" fn post_send(
         let object = unsafe { qp::of(qp)? }.inner();
         let queue_pair = object.state.queue_pair.lock();
         // SAFETY: as above: a list that ends with null.
-        while let Some(request) = unsafe { at.as_ref() } {
+        while let Some(given) = unsafe { at.as_ref() } {
             // SAFETY: as above.
-            let (request, in_area) = unsafe { send_request(object, request)? };
+            let (request, in_area) = unsafe { send_request(object, given)? };
             queue_pair.post(request)?;
+            if let Operation::Bind(binding) = request.operation {
+                // SAFETY: as above: the window is there, or there was no binding. The field is for programs.
+                unsafe { (*given.__bindgen_anon_2.bind_mw.mw).rkey = binding.window.0 };
+            }
             if let (true, Some(area)) = (in_area, &object.inline) {
                 area.posted();
             }
@@ -223,7 +227,13 @@ unsafe fn send_request(qp: &Qp, request: &ibv_send_wr) -> Result<(SendRequest, b
             has_payload = false;
             Operation::LocalInvalidate { stag }
         }
-        IBV_WR_BIND_MW => return Err(window::type_2()),
+        IBV_WR_BIND_MW => {
+            has_payload = false;
+            // SAFETY: the part of the union for this operation.
+            let bind = unsafe { &request.__bindgen_anon_2.bind_mw };
+            // SAFETY: the caller's promise.
+            unsafe { window::operation(qp, bind.mw, bind.rkey, &bind.bind_info)? }
+        }
         _ => return Err(Errno::INVALID),
     };
     let (local, in_area) = if has_payload {

@@ -39,6 +39,18 @@ static void cancel(void *(*waiting)(void *))
 	CHECK(result == PTHREAD_CANCELED);
 }
 
+/* Posts the binding of a window of type 2 to all of an end's memory, under `rkey`. */
+static int bind_window(struct end *end, struct ibv_mw *mw, uint32_t rkey, uint64_t length)
+{
+	struct ibv_send_wr *bad, wr = {.opcode = IBV_WR_BIND_MW};
+	wr.bind_mw.mw = mw;
+	wr.bind_mw.rkey = rkey;
+	wr.bind_mw.bind_info = (struct ibv_mw_bind_info){
+		.mr = end->mr, .addr = (uintptr_t)end->memory, .length = length,
+		.mw_access_flags = IBV_ACCESS_REMOTE_READ};
+	return ibv_post_send(end->id->qp, &wr, &bad);
+}
+
 /* Runs in a child: what the parent has is gone for it, and it can have its own. */
 static void in_child(struct end *end)
 {
@@ -68,7 +80,7 @@ int main(void)
 	struct ibv_qp_init_attr attr = queue_pair_attributes();
 	struct ibv_qp_attr qp_attr = {0};
 	struct ibv_qp_init_attr queried;
-	struct rdma_cm_id *listener, *id;
+	struct rdma_cm_id *listener, *other_listener, *id;
 	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0xc6120001)};
 	struct ibv_srq_init_attr srq_attr = {.attr = {.max_wr = 10, .max_sge = 1}};
 	struct ibv_srq *srq;
@@ -78,7 +90,10 @@ int main(void)
 	struct ibv_mr *mr;
 	struct ibv_send_wr *bad, wr = {0};
 	struct ibv_wc wc;
-	struct end near_end, far_end;
+	struct end near_end, far_end, other_near, other_far;
+	struct ibv_mw *mw, *of_type_1, *foreign;
+	struct ibv_mw_bind bind = {0};
+	uint32_t key;
 	static char memory[8192];
 	char *large;
 	int count, status;
@@ -97,6 +112,8 @@ int main(void)
 	ibv_free_device_list(list);
 	CHECK(context && !ibv_open_device(NULL) && errno == ENODEV);
 	CHECK(ibv_query_device(context, &device_attr) == 0 && device_attr.max_sge == 4);
+	CHECK(device_attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW);
+	CHECK(device_attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B);
 	CHECK(ibv_query_port(context, 1, &port_attr) == 0 && port_attr.link_layer == IBV_LINK_LAYER_ETHERNET);
 	CHECK(ibv_query_port(context, 2, &port_attr) == EINVAL);
 
@@ -188,6 +205,37 @@ int main(void)
 	CHECK(rdma_post_send(near_end.id, NULL, near_end.memory, 15, near_end.mr, 0) == 0);
 	CHECK(sent(&near_end).status == IBV_WC_SUCCESS && received(&far_end).byte_len == 15);
 	CHECK(strcmp(far_end.memory, "after the fork") == 0);
+
+	/* Windows of type 2: what is wrong is said when it is posted, and the connection goes on. */
+	other_listener = connect_ends(&other_near, &other_far);
+	CHECK(!ibv_alloc_mw(pd, 3) && errno == EINVAL);
+	mw = ibv_alloc_mw(other_far.id->pd, IBV_MW_TYPE_2);
+	of_type_1 = ibv_alloc_mw(other_far.id->pd, IBV_MW_TYPE_1);
+	foreign = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+	CHECK(mw && of_type_1 && foreign);
+	key = ibv_inc_rkey(mw->rkey);
+	CHECK(bind_window(&other_far, NULL, key, 100) == EINVAL);
+	CHECK(bind_window(&other_far, mw, key, 0) == EINVAL);
+	CHECK(bind_window(&other_far, mw, key ^ 0x100, 100) == EINVAL);
+	CHECK(bind_window(&other_far, mw, key ^ 0x10000, 100) == EINVAL);
+	CHECK(bind_window(&other_far, of_type_1, ibv_inc_rkey(of_type_1->rkey), 100) == EINVAL);
+	CHECK(bind_window(&other_far, foreign, ibv_inc_rkey(foreign->rkey), 100) == EINVAL);
+	bind.bind_info.length = 100;
+	bind.bind_info.mr = other_far.mr;
+	CHECK(ibv_bind_mw(other_far.id->qp, mw, &bind) == EINVAL);
+	CHECK(context->ops.bind_mw(other_far.id->qp, mw, &bind) == EINVAL);
+	CHECK(ibv_inc_rkey(mw->rkey) == key && ibv_dealloc_mw(foreign) == 0 && ibv_dealloc_mw(of_type_1) == 0);
+
+	/* Bound, and bound again before it is invalidated: the request fails, and the connection with it. */
+	CHECK(bind_window(&other_far, mw, key, MEMORY_BYTES) == 0 && mw->rkey == key);
+	CHECK(sent(&other_far).status == IBV_WC_SUCCESS);
+	CHECK(bind_window(&other_far, mw, ibv_inc_rkey(key), 100) == 0);
+	CHECK(sent(&other_far).status == IBV_WC_MW_BIND_ERR);
+	CHECK(ibv_dealloc_mw(mw) == 0);
+	rdma_destroy_ep(other_near.id);
+	rdma_destroy_ep(other_far.id);
+	rdma_destroy_ep(other_listener);
+	CHECK(ibv_dereg_mr(other_near.mr) == 0 && ibv_dereg_mr(other_far.mr) == 0);
 
 	/* A Send that finds no receive, and is longer than what the peer takes in meanwhile, reads memory that is
 	 * given back: its stream ends. */

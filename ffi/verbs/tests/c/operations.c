@@ -40,7 +40,7 @@ int main(void)
 	struct ibv_sge sge[2];
 	struct ibv_send_wr wr, *bad;
 	struct ibv_wc wc;
-	struct ibv_mw *mw;
+	struct ibv_mw *mw, *keyed;
 	struct ibv_mw_bind bind = {0};
 	struct ibv_async_event event;
 	int failed = 0;
@@ -135,7 +135,7 @@ int main(void)
 
 	/* A window: bound, written through, bound to something else, closed. */
 	mw = ibv_alloc_mw(far_end.id->pd, IBV_MW_TYPE_1);
-	CHECK(mw && !ibv_alloc_mw(far_end.id->pd, IBV_MW_TYPE_2));
+	CHECK(mw);
 	bind.bind_info = (struct ibv_mw_bind_info){
 		.mr = far_end.mr, .addr = (uintptr_t)far_end.memory + 4096, .length = 4096,
 		.mw_access_flags = IBV_ACCESS_REMOTE_WRITE};
@@ -163,6 +163,47 @@ int main(void)
 	is_done(IBV_WC_SEND);
 	wc = received(&far_end);
 	CHECK(wc.wc_flags & IBV_WC_WITH_INV && wc.invalidated_rkey == mw->rkey && wc.byte_len == 100);
+
+	/* A window under keys that the program counts: taken back by its owner, by its owner, and by the peer. */
+	keyed = ibv_alloc_mw(far_end.id->pd, IBV_MW_TYPE_2);
+	CHECK(keyed && keyed->type == IBV_MW_TYPE_2);
+	for (int round = 0; round < 3; round++) {
+		size_t to = round == 1 ? 0 : 4096;
+		key = ibv_inc_rkey(keyed->rkey);
+		wr = (struct ibv_send_wr){.wr_id = 9, .opcode = IBV_WR_BIND_MW};
+		wr.bind_mw.mw = keyed;
+		wr.bind_mw.rkey = key;
+		wr.bind_mw.bind_info = bind.bind_info;
+		if (round == 1)
+			wr.bind_mw.bind_info.mw_access_flags |= IBV_ACCESS_ZERO_BASED;
+		CHECK(ibv_post_send(far_end.id->qp, &wr, &bad) == 0 && keyed->rkey == key);
+		wc = sent(&far_end);
+		CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_BIND_MW && wc.wr_id == 9);
+		CHECK(ibv_dereg_mr(far_end.mr) == EBUSY);
+		sge[0] = range(&near_end, 300 + 100 * round, 100);
+		wr = to_far(IBV_WR_RDMA_WRITE, sge, 1, to);
+		if (round == 1)
+			wr.wr.rdma.remote_addr = 0;
+		wr.wr.rdma.rkey = key;
+		post(&wr);
+		is_done(IBV_WC_RDMA_WRITE);
+		CHECK(memcmp(far_end.memory + 4096, near_end.memory + 300 + 100 * round, 100) == 0);
+		if (round < 2) {
+			wr = (struct ibv_send_wr){.opcode = IBV_WR_LOCAL_INV, .invalidate_rkey = key};
+			CHECK(ibv_post_send(far_end.id->qp, &wr, &bad) == 0);
+			wc = sent(&far_end);
+			CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_LOCAL_INV);
+			continue;
+		}
+		post_receive();
+		wr = to_far(IBV_WR_SEND_WITH_INV, sge, 1, 0);
+		wr.invalidate_rkey = key;
+		post(&wr);
+		is_done(IBV_WC_SEND);
+		wc = received(&far_end);
+		CHECK(wc.wc_flags & IBV_WC_WITH_INV && wc.invalidated_rkey == key);
+	}
+	CHECK(ibv_dealloc_mw(keyed) == 0);
 
 	/* Offsets that count from zero, and from a number of the program's. */
 	for (int round = 0; round < 2; round++) {
