@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use warpline_dataplane::memory::{RemoveError, STag};
-use warpline_dataplane::time::{Instant, MILLISECOND};
+use warpline_dataplane::time::{Instant, MILLISECOND, SECOND};
 
 use super::interface::reply::Reply;
 use super::interface::request::DeregisterOutcome;
@@ -17,6 +17,20 @@ const RETRY_NS: u64 = MILLISECOND;
 /// The longest it gets.
 const RETRY_MAX_NS: u64 = 128 * MILLISECOND;
 
+/// How long the cores may take to end the streams that read from memory that is revoked.
+const REVOKE_NS: u64 = 2 * SECOND;
+
+/// What becomes of streams that still read from the memory when the application's patience is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Readers {
+    /// They go on, and so does the registration.
+    Stay,
+    /// They end.
+    End,
+    /// They are being ended.
+    Ending,
+}
+
 /// What follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
@@ -28,6 +42,8 @@ pub(super) enum Step {
     Probe(CoreSet, u32),
     /// These cores remove it.
     Remove(CoreSet),
+    /// These cores remove it, and end the streams that read from it.
+    Revoke(CoreSet),
     /// The next attempt.
     Again,
     /// No core has it.
@@ -69,6 +85,7 @@ pub(super) struct Deregistration {
     phase: Phase,
     /// The number of the last attempt.
     attempt: u32,
+    readers: Readers,
 }
 
 impl Deregistration {
@@ -77,6 +94,7 @@ impl Deregistration {
         reply: Reply<DeregisterOutcome>,
         last: STag,
         patience: Option<Duration>,
+        readers: Readers,
     ) -> Self {
         Self {
             waiter: Some((reply, last)),
@@ -86,6 +104,7 @@ impl Deregistration {
             kept: None,
             phase: Phase::Pausing,
             attempt: 0,
+            readers,
         }
     }
 
@@ -111,7 +130,11 @@ impl Deregistration {
         reply: Reply<DeregisterOutcome>,
         last: STag,
         patience: Option<Duration>,
+        readers: Readers,
     ) {
+        if self.readers != Readers::Ending {
+            self.readers = readers;
+        }
         (self.waiter, self.until) = (Some((reply, last)), until(now, patience));
     }
 
@@ -145,7 +168,7 @@ impl Deregistration {
 
     fn remove(&mut self, cores: CoreSet) -> Step {
         self.phase = Phase::Removing(cores);
-        Step::Remove(cores)
+        if self.readers == Readers::Ending { Step::Revoke(cores) } else { Step::Remove(cores) }
     }
 
     /// Handles the answer of a core that was asked to remove the memory; `cores` have it then.
@@ -211,6 +234,9 @@ impl Deregistration {
 
     /// Does what is due: `cores` have the memory.
     pub(super) fn on_time(&mut self, now: Instant, cores: CoreSet) -> Step {
+        if now >= self.until && self.readers == Readers::End && self.kept != Some(RemoveError::WindowsBound) {
+            return self.revoke(now, cores);
+        }
         if now >= self.until {
             return Step::Abandon(self.outcome(cores));
         }
@@ -219,6 +245,13 @@ impl Deregistration {
         }
         self.retry_at = Instant::NEVER;
         Step::Again
+    }
+
+    /// Ends what still reads from the memory: `cores` have it.
+    fn revoke(&mut self, now: Instant, cores: CoreSet) -> Step {
+        (self.readers, self.kept) = (Readers::Ending, None);
+        (self.until, self.retry_at, self.retry_ns) = (now + REVOKE_NS, Instant::NEVER, RETRY_NS);
+        if cores.is_empty() { Step::Done } else { self.remove(cores) }
     }
 
     /// Returns what the application learns that waits no longer.

@@ -64,6 +64,7 @@ use crate::vocabulary::capacity::Capacity;
 use crate::vocabulary::device::{CrcPolicy, Usage};
 use crate::vocabulary::quota::Quotas;
 use connections::{Acceptance, ConnectAttempt, Connections, MpaListener, Step};
+use deregistration::Readers;
 use interface::reply::Reply;
 use interface::request::Request;
 use names::KeyedSequence;
@@ -144,7 +145,13 @@ impl Engine {
                 step.registrations.allocate_window(now, step.out, pd, reply);
             }
             Request::Deregister { stag, last, patience, reply } => {
-                let request = DeregisterRequest { stag, last, patience, reply };
+                let readers = Readers::Stay;
+                let request = DeregisterRequest { stag, last, patience, readers, reply };
+                step.registrations.deregister(now, step.out, request);
+            }
+            Request::Revoke { stag, last, patience, reply } => {
+                let (patience, readers) = (Some(patience), Readers::End);
+                let request = DeregisterRequest { stag, last, patience, readers, reply };
                 step.registrations.deregister(now, step.out, request);
             }
             Request::CreateQp { pd, config, completions, receives, reply } => {

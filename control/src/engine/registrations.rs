@@ -30,7 +30,7 @@ use warpline_dataplane::time::Instant;
 
 use super::changes::{self, Changes};
 use super::deadlines::Deadlines;
-use super::deregistration::{Deregistration, Step};
+use super::deregistration::{Deregistration, Readers, Step};
 use super::holdings::Holdings;
 use super::interface::reply::Reply;
 use super::interface::request::DeregisterOutcome;
@@ -118,6 +118,8 @@ pub(super) struct DeregisterRequest {
     pub(super) last: STag,
     /// How long to try again; `None` without limit.
     pub(super) patience: Option<Duration>,
+    /// What becomes of streams that read from it then.
+    pub(super) readers: Readers,
     pub(super) reply: Reply<DeregisterOutcome>,
 }
 
@@ -329,7 +331,8 @@ impl Registrations {
     /// Ends a registration that cores have not confirmed in time: it is taken back.
     fn give_up(&mut self, now: Instant, out: &mut Outbox, stag: STag, silent: CoreSet) {
         self.settle(out, stag, Err(MemoryError::Unanswered(silent)));
-        let request = DeregisterRequest { stag, last: stag, patience: None, reply: Reply::call(|_| ()) };
+        let (readers, reply) = (Readers::Stay, Reply::call(|_| ()));
+        let request = DeregisterRequest { stag, last: stag, patience: None, readers, reply };
         self.deregister(now, out, request);
     }
 
@@ -370,7 +373,7 @@ impl Registrations {
     // Deregistration.
 
     pub(super) fn deregister(&mut self, now: Instant, out: &mut Outbox, request: DeregisterRequest) {
-        let DeregisterRequest { stag, last, patience, reply } = request;
+        let DeregisterRequest { stag, last, patience, readers, reply } = request;
         let Some(entry) = self.entries.get_mut(&stag) else {
             // Its one handle asks, and waits for the reply before it asks again.
             debug_assert!(false, "{stag:?} is not registered");
@@ -383,7 +386,7 @@ impl Registrations {
             }
             // It was removed in part when the application stopped waiting, and is still.
             State::Deregistering(under_way) if under_way.is_abandoned() => {
-                under_way.resume(now, reply, last, patience);
+                under_way.resume(now, reply, last, patience, readers);
                 self.record_deadline(stag);
             }
             State::Registering { .. } | State::Settled | State::Deregistering(_) => {
@@ -391,7 +394,7 @@ impl Registrations {
                     matches!(entry.state, State::Settled),
                     "the application has a reply before it asks"
                 );
-                let begun = Deregistration::new(now, reply, last, patience);
+                let begun = Deregistration::new(now, reply, last, patience, readers);
                 entry.state = State::Deregistering(Box::new(begun));
                 self.attempt(now, out, stag);
             }
@@ -449,6 +452,7 @@ impl Registrations {
             Step::Deregister(core) => out.command_core(core, Command::Deregister { stag }),
             Step::Probe(cores, attempt) => out.command_each(cores, || Command::Probe { stag, attempt }),
             Step::Remove(cores) => out.command_each(cores, || Command::Remove { stag }),
+            Step::Revoke(cores) => out.command_each(cores, || Command::Revoke { stag }),
             Step::Again => return self.attempt(now, out, stag),
             Step::Done => return self.end(out, stag),
             Step::Abandon(outcome) => return self.abandon(out, stag, outcome),

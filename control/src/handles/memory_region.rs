@@ -201,7 +201,32 @@ impl MemoryRegion {
     /// [`DeregisterError`], with the memory, which is still registered.
     // Requirements: DDP-8.3.1-07
     pub fn deregister(mut self, patience: Duration) -> Result<(), DeregisterError> {
-        match self.registered.deregister(patience) {
+        let outcome = self.registered.deregister(patience);
+        self.left(outcome)
+    }
+
+    /// Takes the memory back from streams that read from it, too. Tries for `patience` as
+    /// [`deregister`](Self::deregister) does. Then it resets the connections of the queue pairs that have
+    /// Sends, Writes, Reads or responses to the peer under way which use the memory, and of no others; work
+    /// that is posted and has not begun fails if it names the memory, which ends its connection. Afterwards
+    /// nothing reads or writes the memory: no retransmission, and no message of a peer.
+    ///
+    /// For memory that is to be freed whatever a peer does, which may acknowledge nothing for as long as it
+    /// likes.
+    ///
+    /// # Errors
+    ///
+    /// [`DeregisterError`], with the memory, to try again: windows are bound to it, or read by responses that
+    /// the peer has not acknowledged (nothing has ended then, if the device has one core), or cores have not
+    /// answered for 2 s after `patience`.
+    // Requirements: DDP-8.3-02, DDP-8.3.1-07
+    pub fn revoke(mut self, patience: Duration) -> Result<(), DeregisterError> {
+        let outcome = self.registered.revoke(patience);
+        self.left(outcome)
+    }
+
+    fn left(self, outcome: DeregisterOutcome) -> Result<(), DeregisterError> {
+        match outcome {
             DeregisterOutcome::Done => Ok(()),
             DeregisterOutcome::InUse => Err(DeregisterError::InUse(self)),
             DeregisterOutcome::WindowsBound => Err(DeregisterError::WindowsBound(self)),

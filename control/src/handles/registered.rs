@@ -6,6 +6,7 @@ use std::time::Duration;
 use warpline_dataplane::memory::STag;
 
 use super::context::DeviceContext;
+use crate::engine::interface::reply::Reply;
 use crate::engine::interface::request::{DeregisterOutcome, Request};
 use crate::vocabulary::core_set::CoreSet;
 
@@ -54,10 +55,19 @@ impl Registered {
 
     /// Deregisters it, trying for `patience`.
     pub(crate) fn deregister(&mut self, patience: Duration) -> DeregisterOutcome {
-        let Some(context) = &self.context else { return DeregisterOutcome::Done };
+        let (stag, last, patience) = (self.first, self.stag, Some(patience));
+        self.leave(|reply| Request::Deregister { stag, last, patience, reply })
+    }
+
+    /// Deregisters it, and ends the streams that still read from it after `patience`.
+    pub(crate) fn revoke(&mut self, patience: Duration) -> DeregisterOutcome {
         let (stag, last) = (self.first, self.stag);
-        let outcome =
-            context.ask(|reply| Request::Deregister { stag, last, patience: Some(patience), reply });
+        self.leave(|reply| Request::Revoke { stag, last, patience, reply })
+    }
+
+    fn leave(&mut self, request: impl FnOnce(Reply<DeregisterOutcome>) -> Request) -> DeregisterOutcome {
+        let Some(context) = &self.context else { return DeregisterOutcome::Done };
+        let outcome = context.ask(request);
         // Without control a core that is still polled keeps its memory. One that is not polled reaches none.
         // Requirements: DDP-8.3.1-07
         let without_control = || match context.driven() {

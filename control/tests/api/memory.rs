@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::common::{End, PATIENCE, PORT, Pair, eventually, eventually_unused};
 use warpline::{
-    Access, Addressing, Advertisement, CloseError, CompletionQueue, DeregisterError, ListenConfig,
-    MemoryError, MemoryRegion, MemoryWindow, Operation, QpConfig, Region, STag, SendRequest, Sharing, Slice,
-    Status, StreamError, WindowAddressing,
+    Access, Addressing, Advertisement, CloseError, CloseReason, CompletionQueue, DeregisterError,
+    ListenConfig, MemoryError, MemoryRegion, MemoryWindow, Operation, QpConfig, Region, STag, SendRequest,
+    Sharing, Slice, Status, StreamError, WindowAddressing,
 };
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::device::sim::{End as LinkEnd, Impairments};
@@ -46,6 +46,45 @@ fn memory_stays_while_sends_read_from_it() {
     let completion = near.completion();
     assert_eq!((completion.id, completion.status), (1, Status::Success));
     assert_eq!(far.memory.to_vec(0, 100_000).unwrap(), vec![1; 100_000]);
+}
+
+/// Memory that is revoked is read no more, although the peer has acknowledged nothing. The stream that read
+/// it ends; another of the same domain goes on.
+// Requirements: DDP-8.3-02, DDP-8.3.1-07
+#[test]
+fn revoked_memory_ends_the_streams_that_read_it_and_no_others() {
+    let pair = Pair::new();
+    let (near, far) = pair.connect();
+    let (sends, receives) = (CompletionQueue::new(64), CompletionQueue::new(64));
+    let other = near.domain.queue_pair(&QpConfig::default(), &sends, &receives).unwrap();
+    let other_far = pair.accept(&other);
+    let source = near.domain.allocate(100_000, Access::empty()).unwrap();
+    source.fill(1);
+    let memory = source.region().clone();
+    pair.network.set_impairments(LinkEnd::B, Impairments { loss: 1.0, ..Impairments::default() });
+    let target = far.memory.advertisement(0, 100_000).unwrap();
+    near.qp.post_write(1, source.slice(0, 100_000), &target, 0).unwrap();
+    // It has work under way too, in other memory.
+    near.memory.fill(3);
+    let other_target = other_far.memory.advertisement(0, 100).unwrap();
+    other.post_write(2, near.memory.slice(0, 100), &other_target, 0).unwrap();
+    source.revoke(Duration::from_millis(20)).unwrap();
+    assert!(memory.write(0, &vec![9; 100_000]));
+
+    assert_eq!(near.completion().status, Status::Failed(StreamError::Tcp(CloseReason::Aborted)));
+    pair.network.set_impairments(LinkEnd::B, Impairments::default());
+    let done = sends.wait(PATIENCE).unwrap();
+    assert_eq!((done.id, done.status), (2, Status::Success));
+    assert_eq!(other_far.memory.to_vec(0, 100).unwrap(), vec![3; 100]);
+    other.post_write(3, near.memory.slice(0, 100), &other_target, 0).unwrap();
+    assert_eq!(sends.wait(PATIENCE).unwrap().status, Status::Success);
+    assert!(far.memory.to_vec(0, 100_000).unwrap().iter().all(|octet| [0, 1].contains(octet)));
+
+    // Nothing reads this one: it goes at once, and no stream with it.
+    let unused = near.domain.allocate(100, Access::REMOTE_READ).unwrap();
+    unused.revoke(PATIENCE).unwrap();
+    other.post_write(4, near.memory.slice(0, 100), &other_target, 0).unwrap();
+    assert_eq!(sends.wait(PATIENCE).unwrap().status, Status::Success);
 }
 
 /// As above, but dropped: the drop returns soon, and the Write completes nevertheless.

@@ -23,6 +23,8 @@ pub(super) enum Unfinished {
     Connect(OpenRequest),
     /// Posted requests are accepted that may use the memory.
     Deregister(Deregistration),
+    /// Queue pairs are looked through for those that read from the memory.
+    Revoke(Revocation),
 }
 
 /// How memory is to be deregistered.
@@ -44,6 +46,15 @@ pub(super) struct Deregistration {
     word: usize,
     /// A queue pair of the domain has posted requests that cannot be accepted yet, and may use the memory.
     is_used: bool,
+}
+
+/// A revocation of memory that grants nothing new any more.
+pub(super) struct Revocation {
+    stag: STag,
+    /// The Protection Domain of the memory.
+    owner: ProtectionDomainId,
+    /// The slot of the next queue pair to look at.
+    slot: u32,
 }
 
 impl<D: Device> Core<D> {
@@ -92,6 +103,14 @@ impl<D: Device> Core<D> {
                     self.end_deregistration(&deregistration);
                 } else {
                     self.leave_unfinished(Unfinished::Deregister(deregistration));
+                }
+            }
+            Unfinished::Revoke(mut revocation) => {
+                if self.end_readers(now, &mut revocation) {
+                    let result = self.endpoints.context.stags.remove(revocation.stag);
+                    self.answer_deregistration(revocation.stag, Manner::IfUnused, result);
+                } else {
+                    self.leave_unfinished(Unfinished::Revoke(revocation));
                 }
             }
         }
@@ -170,6 +189,7 @@ impl<D: Device> Core<D> {
                 self.endpoints.context.stags.revoke(stag);
                 self.deregister(now, stag, Manner::IfUnused);
             }
+            Command::Revoke { stag } => self.revoke(now, stag),
             Command::Follow(change) => {
                 let result = self.endpoints.context.stags.follow(&change);
                 self.push_event(Event::Followed { id: change.id, result });
@@ -339,6 +359,47 @@ impl<D: Device> Core<D> {
                     Some(_) => {}
                     None => context.unaccepted.remove(slot),
                 }
+            }
+        }
+        true
+    }
+
+    fn revoke(&mut self, now: Instant, stag: STag) {
+        let stags = &mut self.endpoints.context.stags;
+        let result = match stags.owner(stag) {
+            Some(owner) if !stags.has_windows(stag) => {
+                // Requests that are accepted later find that it is not registered.
+                stags.revoke(stag);
+                return self.go_on_with(now, Unfinished::Revoke(Revocation { stag, owner, slot: 0 }));
+            }
+            Some(_) => Err(RemoveError::WindowsBound),
+            None => Err(RemoveError::Unknown),
+        };
+        self.answer_deregistration(stag, Manner::IfUnused, result);
+    }
+
+    /// Resets the connections of queue pairs that read from memory, until none does. Returns false if the
+    /// next poll is to go on.
+    ///
+    /// Nothing new reads from it, so a queue pair that does not read from it now never will.
+    fn end_readers(&mut self, now: Instant, revocation: &mut Revocation) -> bool {
+        let mut left = limits::REQUESTS_VISITED_PER_POLL;
+        while self.endpoints.context.stags.check_unused(revocation.stag) == Err(RemoveError::InUse) {
+            if left == 0 {
+                return false;
+            }
+            let queue_pairs = &self.endpoints.queue_pairs;
+            if revocation.slot as usize >= queue_pairs.slots() {
+                debug_assert!(false, "the queue pairs that read from memory are here");
+                return true;
+            }
+            let qp = queue_pairs.peek(revocation.slot);
+            revocation.slot += 1;
+            left -= 1;
+            let Some(qp) = qp.filter(|qp| qp.shared.pd == revocation.owner) else { continue };
+            left = left.saturating_sub(qp.requests());
+            if let Some(id) = qp.connection.filter(|_| qp.reads_from(revocation.stag)) {
+                self.with_endpoint(now, id, |mut endpoint| endpoint.abort());
             }
         }
         true

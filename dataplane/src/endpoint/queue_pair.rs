@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::conn::ConnectionId;
-use crate::memory::{StagTable, prefetch};
+use crate::memory::{STag, StagTable, prefetch};
 use crate::ordered::OrderedPool;
 use crate::qp::error::StreamError;
 use crate::qp::reads::Reads;
@@ -77,6 +77,16 @@ impl QueuePair {
         {
             unaccepted.insert(home.slot);
         }
+    }
+
+    /// Returns how many requests it has accepted that are not complete: its own, and its peer's.
+    pub(crate) fn requests(&self) -> usize {
+        self.sender.accepted() + self.reads.inbound.unacknowledged()
+    }
+
+    /// Returns true if one of these requests uses the memory in the slot of `stag`.
+    pub(crate) fn reads_from(&self, stag: STag) -> bool {
+        self.sender.reads_from(stag) || self.reads.inbound.reads_from(stag)
     }
 
     /// Ends all requests that are posted and not complete.

@@ -45,6 +45,11 @@ impl QueuePairs {
         self.at_mut(slot).filter(|qp| qp.connection == Some(connection))
     }
 
+    /// Returns how many slots were ever used.
+    pub(crate) const fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
     /// Returns the queue pair that is in `slot` now.
     #[inline]
     pub(crate) fn at_mut(&mut self, slot: u32) -> Option<&mut QueuePair> {

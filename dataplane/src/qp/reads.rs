@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use super::payload::Slice;
 use crate::ddp::segmentation::Message;
-use crate::memory::StagTable;
+use crate::memory::{STag, StagTable};
 use crate::mpa::enhanced::ReadDepths;
 use crate::rdmap::RdmapError;
 use crate::wire::ddp::Tagged;
@@ -207,6 +207,20 @@ impl InboundReads {
     /// Whether the peer may have another Atomic Request outstanding here.
     pub fn has_room_for_atomic(&self) -> bool {
         (self.queue.len() as u32) - self.reads < self.depth
+    }
+
+    /// Returns how many responses there are that the peer has not acknowledged.
+    pub fn unacknowledged(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Returns true if one of them reads from the slot of `stag`.
+    pub fn reads_from(&self, stag: STag) -> bool {
+        let reads = |response: &Response| {
+            matches!(response.payload, ResponsePayload::Memory(source)
+                if source.len > 0 && source.stag.index() == stag.index())
+        };
+        self.queue.iter().any(reads)
     }
 
     /// Adds a response. Its memory is retained until the peer has acknowledged it.

@@ -209,6 +209,13 @@ pub enum Command {
         /// Its first name.
         stag: STag,
     },
+    /// As [`Remove`](Self::Remove), but what uses the memory ends: the connections of queue pairs that read
+    /// from it are reset, and requests that name it and have not begun fail. If windows are bound to it,
+    /// nothing changes.
+    Revoke {
+        /// Its first name.
+        stag: STag,
+    },
     /// Changes what memory grants, as a work request at another core has changed it. Answered by
     /// [`Event::Followed`](super::Event::Followed).
     Follow(GrantChange),

@@ -1577,6 +1577,16 @@ bool warpline_mr_is_copied(const struct warpline_mr *mr);
 int warpline_mr_deregister(struct warpline_mr *mr, int32_t timeout_ms);
 
 /**
+ * As `warpline_mr_deregister`; but after `timeout_ms` milliseconds the connections of queue pairs are reset
+ * whose Sends, Writes, Reads or responses still use the memory, and no others. With 0, nothing reads or
+ * writes the memory any more, no retransmission either.
+ *
+ * - `-EBUSY`: a window that is bound still needed the memory, or the core had not answered;
+ *   `warpline_last_error` says which
+ */
+int warpline_mr_revoke(struct warpline_mr *mr, int32_t timeout_ms);
+
+/**
  * Returns memory without waiting: it is deregistered now, or in the background as soon as nothing uses it.
  * Fit for memory of `warpline_mr_allocate`; the caller's own must then never go. Does nothing for null.
  */

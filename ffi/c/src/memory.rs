@@ -5,9 +5,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use warpline::{Access, Addressing, MemoryError, MemoryRegion, ProtectionDomain, Region};
+use warpline::{Access, Addressing, DeregisterError, MemoryError, MemoryRegion, ProtectionDomain, Region};
 
 use crate::device::Device;
 use crate::error::{Failure, guard, guard_or};
@@ -271,7 +271,24 @@ pub unsafe extern "C" fn warpline_mr_is_copied(mr: *const Mr) -> bool {
 pub unsafe extern "C" fn warpline_mr_deregister(mr: *mut Mr, timeout_ms: i32) -> c_int {
     guard(|| {
         // SAFETY: the caller keeps C's contract.
-        unsafe { borrow(mr.cast_const())?.leave(timeout_ms)? };
+        unsafe { borrow(mr.cast_const())?.leave(timeout_ms, MemoryRegion::deregister)? };
+        // SAFETY: as above; nothing of it is borrowed any more.
+        drop(unsafe { take_back(mr) });
+        Ok(0)
+    })
+}
+
+/// As `warpline_mr_deregister`; but after `timeout_ms` milliseconds the connections of queue pairs are reset
+/// whose Sends, Writes, Reads or responses still use the memory, and no others. With 0, nothing reads or
+/// writes the memory any more, no retransmission either.
+///
+/// - `-EBUSY`: a window that is bound still needed the memory, or the core had not answered;
+///   `warpline_last_error` says which
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_mr_revoke(mr: *mut Mr, timeout_ms: i32) -> c_int {
+    guard(|| {
+        // SAFETY: the caller keeps C's contract.
+        unsafe { borrow(mr.cast_const())?.leave(timeout_ms, MemoryRegion::revoke)? };
         // SAFETY: as above; nothing of it is borrowed any more.
         drop(unsafe { take_back(mr) });
         Ok(0)
@@ -298,12 +315,16 @@ impl Mr {
         Ok(answer)
     }
 
-    fn leave(&self, timeout_ms: i32) -> Result<(), Failure> {
+    fn leave(
+        &self,
+        timeout_ms: i32,
+        how: impl FnOnce(MemoryRegion, Duration) -> Result<(), DeregisterError>,
+    ) -> Result<(), Failure> {
         let start = Instant::now();
         let timeout = patience(timeout_ms);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let State::Registered(memory, gone) = std::mem::replace(&mut *state, State::Back) {
-            match memory.deregister(timeout) {
+            match how(memory, timeout) {
                 Ok(()) => *state = gone.map_or(State::Back, State::Leaving),
                 Err(error) => {
                     let failure = Failure::from(&error);

@@ -30,12 +30,10 @@ pub(crate) trait ReportsConnections: Send + Sync {
     fn report(self: Arc<Self>, kind: EventKind);
 }
 
-/// A queue pair that events, connections and memory may be about.
+/// A queue pair that events and connections may be about.
 pub(crate) struct ListedQueuePair {
     pub(crate) queue_pair: SharedQueuePair,
     pub(crate) reports: Arc<dyn Reports>,
-    /// The program's pointer to its Protection Domain.
-    pub(crate) pd: usize,
 }
 
 /// Objects by number. What is destroyed is removed first, so no event reaches it.
@@ -61,13 +59,6 @@ impl Registry {
     pub(crate) fn disconnect_all(&self) {
         for listed in self.lock().queue_pairs.values() {
             listed.queue_pair.disconnect();
-        }
-    }
-
-    /// Resets the connections of the queue pairs of a Protection Domain.
-    pub(crate) fn abort_domain(&self, pd: usize) {
-        for listed in self.lock().queue_pairs.values().filter(|listed| listed.pd == pd) {
-            listed.queue_pair.abort();
         }
     }
 }

@@ -99,6 +99,13 @@ pub(crate) enum Request {
         patience: Option<Duration>,
         reply: Reply<DeregisterOutcome>,
     },
+    /// Of a registration: as above, but the streams that still read from the memory after `patience` end.
+    Revoke {
+        stag: STag,
+        last: STag,
+        patience: Duration,
+        reply: Reply<DeregisterOutcome>,
+    },
     CreateQp {
         pd: ProtectionDomainId,
         config: QpConfig,

@@ -7,12 +7,13 @@ use crossbeam::channel::Receiver;
 use fastrand::Rng;
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::{
-    Access, AccessError, Accessor, BindError, Claims, FastRegistration, Invalidation, Reach, Region,
+    Access, AccessError, Accessor, BindError, Binding, Claims, FastRegistration, Invalidation, Reach, Region,
     StagTable,
 };
 use warpline_dataplane::time::MILLISECOND;
 
 use super::*;
+use crate::vocabulary::duration::nanos;
 
 const DOMAIN: ProtectionDomainId = ProtectionDomainId(7);
 const ACCESSOR: Accessor = Accessor { pd: DOMAIN, stream: 1 };
@@ -32,6 +33,8 @@ struct World {
     cores: Vec<Core>,
     /// The changes that control has ended.
     ended: Vec<(ChangeId, ChangeResult)>,
+    /// Readers that revocations have ended.
+    streams_ended: usize,
 }
 
 impl World {
@@ -51,6 +54,7 @@ impl World {
             out: Outbox::new(cores),
             cores: (0..cores).map(core).collect(),
             ended: Vec::new(),
+            streams_ended: 0,
             registrations: Registrations::new(KeyedSequence::new([3; 16]), 100, 100, claims),
         }
     }
@@ -90,7 +94,16 @@ impl World {
         patience: Option<Duration>,
     ) -> Receiver<DeregisterOutcome> {
         let (reply, receiver) = Reply::new();
-        let request = DeregisterRequest { stag, last, patience, reply };
+        let request = DeregisterRequest { stag, last, patience, readers: Readers::Stay, reply };
+        self.registrations.deregister(self.now, &mut self.out, request);
+        self.deliver();
+        receiver
+    }
+
+    fn revoke(&mut self, stag: STag, patience: Duration) -> Receiver<DeregisterOutcome> {
+        let (reply, receiver) = Reply::new();
+        let (patience, readers) = (Some(patience), Readers::End);
+        let request = DeregisterRequest { stag, last: stag, patience, readers, reply };
         self.registrations.deregister(self.now, &mut self.out, request);
         self.deliver();
         receiver
@@ -127,6 +140,18 @@ impl World {
             }
             Command::Remove { stag } => {
                 core.stags.revoke(stag);
+                registrations.on_deregistered(now, out, number, stag, core.stags.remove(stag));
+            }
+            Command::Revoke { stag } if core.stags.has_windows(stag) => {
+                registrations.on_deregistered(now, out, number, stag, Err(RemoveError::WindowsBound));
+            }
+            Command::Revoke { stag } => {
+                core.stags.revoke(stag);
+                // What reads from it ends.
+                while core.stags.check_unused(stag) == Err(RemoveError::InUse) {
+                    core.stags.release(stag);
+                    self.streams_ended += 1;
+                }
                 registrations.on_deregistered(now, out, number, stag, core.stags.remove(stag));
             }
             Command::Follow(change) => {
@@ -478,6 +503,77 @@ fn memory_in_use_stays_everywhere() {
     let reply = world.deregister(stag, Some(Duration::from_millis(50)));
     world.settle();
     assert_eq!(reply.try_recv(), Ok(DeregisterOutcome::Done));
+}
+
+/// What reads from memory that is revoked has the time that the application gives it. Then it ends, at each
+/// core, and what has come to its end meanwhile is left alone.
+#[test]
+fn a_revocation_ends_what_reads_after_the_patience() {
+    let patience = Duration::from_millis(50);
+    for cores in [&[0][..], &[0, 1]] {
+        for [first, last] in [[false, false], [true, false], [true, true]] {
+            let mut world = World::new(2);
+            let stag = world.registered_at(cores);
+            let readers = [(0, first), (*cores.last().unwrap(), last)];
+            for (core, _) in readers.into_iter().filter(|(_, reads)| *reads) {
+                world.cores[usize::from(core)].stags.retain(stag);
+            }
+            let begun = world.now;
+            let reply = world.revoke(stag, patience);
+            world.settle();
+            assert_eq!(reply.try_recv(), Ok(DeregisterOutcome::Done));
+            assert!((0..2).all(|core| !world.has(core, stag)));
+            assert_eq!(world.streams_ended, usize::from(first) + usize::from(last));
+            assert_eq!(world.now >= begun + nanos(patience), first, "nothing was to be waited for");
+            assert_eq!(world.registrations.len(), 0);
+        }
+    }
+    // One ends by itself.
+    let mut world = World::new(2);
+    let stag = world.registered_at(&[0, 1]);
+    world.cores[1].stags.retain(stag);
+    let reply = world.revoke(stag, patience);
+    world.poll(0);
+    world.poll(1);
+    world.pass_to(world.now + 10 * MILLISECOND);
+    assert!(reply.try_recv().is_err());
+    world.cores[1].stags.release(stag);
+    world.settle();
+    assert_eq!((reply.try_recv(), world.streams_ended), (Ok(DeregisterOutcome::Done), 0));
+}
+
+/// A window that is bound keeps memory from being revoked, and a core that is not polled is named: it may be
+/// tried again then.
+#[test]
+fn a_revocation_that_fails_is_tried_again() {
+    let patience = Duration::from_millis(50);
+    let mut world = World::new(2);
+    let stag = world.registered_at(&[0, 1]);
+    let window = world.allocate_window();
+    world.settle();
+    let window = window.try_recv().unwrap().unwrap();
+    let bound = window.with_key(window.key().wrapping_add(1));
+    let (access, zero_based) = (Access::REMOTE, false);
+    let binding = Binding { window: bound, registration: stag, to: 0, len: 64, access, zero_based };
+    world.cores[0].stags.bind(&binding, ACCESSOR).unwrap();
+    let reply = world.revoke(stag, patience);
+    world.settle();
+    assert_eq!(reply.try_recv(), Ok(DeregisterOutcome::WindowsBound));
+    assert!(world.cores[0].stags.check(bound, ACCESSOR, Access::REMOTE_WRITE, 0, 64).is_ok());
+    assert!(world.cores[1].stags.check(stag, ACCESSOR, Access::REMOTE_WRITE, 0, 64).is_ok(), "as it was");
+    let unbound = world.cores[0].stags.invalidate(bound, ACCESSOR, Invalidation::Local);
+    assert_eq!(unbound, Ok(Reach::ThisCore));
+
+    world.cores[0].stags.retain(stag);
+    world.cores[1].is_polled = false;
+    let reply = world.revoke(stag, patience);
+    world.settle();
+    assert_eq!(reply.try_recv(), Ok(DeregisterOutcome::Unanswered(CoreSet::EMPTY.with(1))));
+    assert!(!world.has(0, stag) && world.has(1, stag));
+    world.cores[1].is_polled = true;
+    let reply = world.deregister(stag, Some(patience));
+    world.settle();
+    assert_eq!((reply.try_recv(), world.has(1, stag)), (Ok(DeregisterOutcome::Done), false));
 }
 
 /// What has begun to use the memory after it was found unused keeps the application waiting, and nothing new

@@ -304,6 +304,13 @@ impl StagTable {
         }
     }
 
+    /// Returns true if windows are bound to the registration that control has assigned as `stag`, or read by
+    /// responses still.
+    pub fn has_windows(&self, stag: STag) -> bool {
+        let kind = self.named_slot(stag).map(|slot| slot.kind);
+        matches!(kind, Some(Kind::Registration { windows: 1.., .. }))
+    }
+
     /// Makes the slot that control has assigned as `stag` invalid, whatever its key is now: nothing new can
     /// use the memory by it, and no work request makes it valid again. Readers still read.
     pub fn revoke(&mut self, stag: STag) {

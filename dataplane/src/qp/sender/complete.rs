@@ -5,6 +5,7 @@ use super::Sender;
 use super::entry::{SendEntry, Traits};
 use crate::memory::{STag, StagTable};
 use crate::qp::error::StreamError;
+use crate::qp::payload::Slice;
 use crate::qp::reads::{OutboundReads, Reads};
 use crate::qp::shared::SharedQp;
 use crate::qp::work::Status;
@@ -89,6 +90,18 @@ impl Sender {
         let may_have_more = done == in_a_row.len();
         self.forget_front(done);
         may_have_more && self.queued > 0
+    }
+
+    /// Returns how many requests are accepted and not complete.
+    pub fn accepted(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns true if one of them has retained the slot of `stag`.
+    pub fn reads_from(&self, stag: STag) -> bool {
+        let mut retaining = self.entries.from(0).filter(|entry| entry.status == Status::Success);
+        let is_there = |slice: &Slice| slice.len > 0 && slice.stag.index() == stag.index();
+        retaining.any(|entry| entry.request.slices().iter().any(is_there))
     }
 
     /// Removes the oldest `count` entries.

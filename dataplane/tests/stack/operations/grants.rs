@@ -3,11 +3,12 @@
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::{Access, Binding, FastRegistration, Grant, RemoveError, STag};
 use warpline_dataplane::qp::error::StreamError;
+use warpline_dataplane::qp::shared::QpState;
 use warpline_dataplane::qp::work::{CompletionKind, Operation, Payload, Status};
 use warpline_dataplane::ring::{Command, Event};
 
 use super::bench::{Bench, OWN, SETUPS, SHARED, octets_of, own};
-use crate::common::{PD, QP, holds};
+use crate::common::{PD, Pair, QP, holds, pattern};
 
 const WINDOW: STag = STag::new(7, 0x7000);
 const NARROW: STag = STag::new(8, 0x8000);
@@ -113,6 +114,93 @@ fn memory_that_is_removed_in_use_cannot_be_registered_again() {
     bench.pair.step();
     let expected = [(Some(1), Ok(())), (None, Ok(())), (None, Err(RemoveError::Unknown))];
     assert_eq!(answers(&mut bench), expected);
+}
+
+/// Memory that is revoked is read by nothing when that is answered, although the peer has acknowledged none
+/// of what was sent from it: neither by a Send nor by a Read Response, and what was posted and had not begun
+/// fails. Other memory stays.
+// Requirements: DDP-8.3-02, DDP-8.3.1-07
+#[test]
+fn memory_is_revoked_from_what_reads_it() {
+    for by_response in [false, true] {
+        let mut bench = bench();
+        let stag = if by_response { SHARED } else { OWN };
+        let memory = if by_response { bench.a[0].clone() } else { bench.a[1].clone() };
+        // RFC 5044 §7.1.2: the Responder sends once the Initiator's first FPDU is there.
+        bench.pair.a.write(9, own(0, 4), SHARED, 0);
+        assert_eq!(bench.completions_of_a(1)[0].status, Status::Success);
+        if by_response {
+            bench.pair.b.post(1, Operation::Read { stag, to: 0 }, own(0, 100_000));
+        } else {
+            bench.pair.b.receive(1, own(0, 100_000));
+            bench.pair.a.post(1, Operation::SEND, own(0, 100_000));
+        }
+        let is_read = |pair: &mut Pair| {
+            pair.a.command(Command::Probe { stag, attempt: 1 });
+            pair.step();
+            let probed =
+                |event: Event| matches!(event, Event::Probed { result: Err(RemoveError::InUse), .. });
+            pair.a.events.drain(..).any(probed)
+        };
+        assert!(bench.pair.run_until(1, is_read));
+        bench.pair.a.command(Command::Revoke { stag });
+        bench.pair.step();
+        let result = bench.pair.a.events.drain(..).find_map(|event| match event {
+            Event::Deregistered { result, .. } => Some(result),
+            _ => None,
+        });
+        assert_eq!(result, Some(Ok(())));
+        assert_eq!(bench.pair.a.qp.state(), QpState::Error);
+        // What it holds from now on comes to nobody.
+        let before = octets_of(&memory, 0, 100_000);
+        assert!(memory.write(0, &vec![0xff; 100_000]));
+        bench.pair.run_for(10);
+        let arrived = octets_of(&bench.b[1], 0, 100_000);
+        let untouched = pattern(4, 100_000);
+        for ((arrived, sent), untouched) in arrived.iter().zip(&before).zip(&untouched) {
+            assert!(arrived == sent || arrived == untouched);
+        }
+        assert!(bench.pair.a.poll_completions().iter().all(|done| done.status != Status::Success));
+        let kept = if by_response { OWN } else { SHARED };
+        bench.pair.a.command(Command::Deregister { stag: kept });
+        bench.pair.a.command(Command::Revoke { stag });
+        bench.pair.step();
+        let answers: Vec<_> = bench.pair.a.events.drain(..).collect();
+        assert!(
+            matches!(
+                answers[..],
+                [
+                    Event::Deregistered { result: Ok(()), .. },
+                    Event::Deregistered { result: Err(RemoveError::Unknown), .. }
+                ]
+            ),
+            "{answers:?}"
+        );
+    }
+}
+
+/// Memory to which a window is bound is not revoked, and its stream goes on.
+#[test]
+fn memory_below_a_window_is_not_revoked() {
+    let mut bench = bench();
+    bench.pair.b.post(1, Operation::Bind(binding(WINDOW.with_key(1))), Payload::EMPTY);
+    assert_eq!(bench.completions_of_b(1)[0].status, Status::Success);
+    bench.pair.b.command(Command::Revoke { stag: NARROW });
+    bench.pair.step();
+    let refused = |event: Event| {
+        matches!(event, Event::Deregistered { stag: NARROW, result: Err(RemoveError::WindowsBound) })
+    };
+    assert!(bench.pair.b.events.drain(..).any(refused));
+    bench.pair.a.write(1, own(0, 100), WINDOW.with_key(1), 0);
+    assert_eq!(bench.completions_of_a(1)[0].status, Status::Success);
+    let invalidate = Operation::LocalInvalidate { stag: WINDOW.with_key(1) };
+    bench.pair.b.post(2, invalidate, Payload::EMPTY);
+    assert_eq!(bench.completions_of_b(1)[0].status, Status::Success);
+    bench.pair.b.command(Command::Revoke { stag: NARROW });
+    bench.pair.step();
+    let done = |event: Event| matches!(event, Event::Deregistered { stag: NARROW, result: Ok(()) });
+    assert!(bench.pair.b.events.drain(..).any(done));
+    assert_eq!(bench.pair.b.qp.state(), QpState::ReadyToSend, "nothing read from it");
 }
 
 fn binding(window: STag) -> Binding {

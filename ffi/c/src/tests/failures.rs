@@ -99,6 +99,7 @@ fn null_is_told() {
             warpline_mr_register_at(null_mut(), null_mut(), (&raw mut wc).cast(), 1, 0, 0, &raw mut mr),
             warpline_mr_allocate(null_mut(), null_mut(), 1, 0, &raw mut mr),
             warpline_mr_deregister(null_mut(), 0),
+            warpline_mr_revoke(null_mut(), 0),
             warpline_mr_fast_registration(null_mut(), 0, 1, 0, false, &raw mut grant),
             warpline_mw_allocate(null_mut(), &raw mut mw),
             warpline_mw_binding(null_mut(), null(), 0, 1, 0, &raw mut grant),

@@ -659,7 +659,12 @@ fn give_back(world: &mut World, input: &mut Input<'_>) {
         14 => {
             let (mr, timeout) = (world.mrs.take(input), soon(input));
             // SAFETY: the handle is good or null; after a failure it still is.
-            let result = unsafe { warpline_mr_deregister(mr, timeout) };
+            let result = unsafe {
+                match timeout & 1 {
+                    0 => warpline_mr_deregister(mr, timeout),
+                    _ => warpline_mr_revoke(mr, timeout),
+                }
+            };
             world.record("deregister", result);
             world.mrs.add(if result == 0 { null_mut() } else { mr });
         }

@@ -13,15 +13,11 @@ use crate::abi::{
     IBV_ACCESS_OPTIONAL_FIRST, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE,
     IBV_ACCESS_ZERO_BASED, ibv_mr, ibv_pd,
 };
-use crate::adapter::started;
 use crate::errno::{Errno, number, pointer, unsupported};
 use crate::object::{Kind, Object, Use};
 
-/// How long memory may still be read by sends after its program wants it back; then the streams of its
-/// Protection Domain end, for it is not known which of them read it.
+/// How long memory may still be read by sends after its program wants it back; then their streams end.
 const SENDS_PATIENCE: Duration = Duration::from_millis(100);
-/// How long that may take.
-const ABORT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Registered memory of the program.
 pub(crate) struct Mr {
@@ -182,12 +178,7 @@ unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
         let object = unsafe { Object::<Mr>::of(mr)? };
         let mut place = object.inner().region.lock().unwrap_or_else(PoisonError::into_inner);
         let region = place.take().ok_or(Errno::INVALID)?;
-        let mut deregistered = region.deregister(SENDS_PATIENCE);
-        if let (Err(DeregisterError::InUse(_)), Some(running)) = (&deregistered, started()) {
-            running.registry.abort_domain(object.inner().pd.pointer().addr());
-            deregistered = deregistered.or_else(|error| error.into_region().deregister(ABORT_PATIENCE));
-        }
-        if let Err(error) = deregistered {
+        if let Err(error) = region.revoke(SENDS_PATIENCE) {
             let errno = match &error {
                 DeregisterError::Unanswered { .. } => Errno::TIMED_OUT,
                 _ => Errno::BUSY,

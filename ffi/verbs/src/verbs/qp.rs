@@ -213,8 +213,7 @@ pub(crate) unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr) -> Res
     };
     let qp = Object::hand_out(public, inner);
     let _ = state.pointer.set(qp.expose_provenance());
-    let (queue_pair, pd) = (state.queue_pair.clone(), pd.pointer().addr());
-    let listed = ListedQueuePair { queue_pair, reports: state, pd };
+    let listed = ListedQueuePair { queue_pair: state.queue_pair.clone(), reports: state };
     running()?.registry.lock().queue_pairs.insert(number, listed);
     Ok(qp)
 }

@@ -226,17 +226,6 @@ int main(void)
 	CHECK(context->ops.bind_mw(other_far.id->qp, mw, &bind) == EINVAL);
 	CHECK(ibv_inc_rkey(mw->rkey) == key && ibv_dealloc_mw(foreign) == 0 && ibv_dealloc_mw(of_type_1) == 0);
 
-	/* Bound, and bound again before it is invalidated: the request fails, and the connection with it. */
-	CHECK(bind_window(&other_far, mw, key, MEMORY_BYTES) == 0 && mw->rkey == key);
-	CHECK(sent(&other_far).status == IBV_WC_SUCCESS);
-	CHECK(bind_window(&other_far, mw, ibv_inc_rkey(key), 100) == 0);
-	CHECK(sent(&other_far).status == IBV_WC_MW_BIND_ERR);
-	CHECK(ibv_dealloc_mw(mw) == 0);
-	rdma_destroy_ep(other_near.id);
-	rdma_destroy_ep(other_far.id);
-	rdma_destroy_ep(other_listener);
-	CHECK(ibv_dereg_mr(other_near.mr) == 0 && ibv_dereg_mr(other_far.mr) == 0);
-
 	/* A Send that finds no receive, and is longer than what the peer takes in meanwhile, reads memory that is
 	 * given back: its stream ends. */
 	large = malloc(LARGE_BYTES);
@@ -249,6 +238,23 @@ int main(void)
 	memset(large, 0xff, LARGE_BYTES);
 	free(large);
 	CHECK(sent(&near_end).status != IBV_WC_SUCCESS);
+	/* The other connection of the Protection Domain goes on. */
+	CHECK(other_near.id->pd == near_end.id->pd);
+	strcpy(other_near.memory, "beside it");
+	CHECK(rdma_post_send(other_near.id, NULL, other_near.memory, 10, other_near.mr, 0) == 0);
+	CHECK(sent(&other_near).status == IBV_WC_SUCCESS && received(&other_far).byte_len == 10);
+	CHECK(strcmp(other_far.memory, "beside it") == 0);
+
+	/* Bound, and bound again before it is invalidated: the request fails, and the connection with it. */
+	CHECK(bind_window(&other_far, mw, key, MEMORY_BYTES) == 0 && mw->rkey == key);
+	CHECK(sent(&other_far).status == IBV_WC_SUCCESS);
+	CHECK(bind_window(&other_far, mw, ibv_inc_rkey(key), 100) == 0);
+	CHECK(sent(&other_far).status == IBV_WC_MW_BIND_ERR);
+	CHECK(ibv_dealloc_mw(mw) == 0);
+	rdma_destroy_ep(other_near.id);
+	rdma_destroy_ep(other_far.id);
+	rdma_destroy_ep(other_listener);
+	CHECK(ibv_dereg_mr(other_near.mr) == 0 && ibv_dereg_mr(other_far.mr) == 0);
 	CHECK(ibv_dereg_mr(near_end.mr) == 0);
 	rdma_destroy_ep(near_end.id);
 	CHECK(ibv_dereg_mr(far_end.mr) == 0);
