@@ -386,7 +386,7 @@ pub const CONNECTIONS_VISITED_PER_POLL: usize = 256;
 pub const QUEUE_PAIRS_VISITED_TOGETHER: u32 = 128;
 /// Queue pairs and requests that are looked at in a poll because memory is revoked, and those of one queue
 /// pair more. The next poll goes on.
-pub const REQUESTS_VISITED_PER_POLL: usize = 4096;
+pub const REQUESTS_VISITED_PER_POLL: usize = 1024;
 /// Ports tried together for a connection that control opens: each takes a look-up or three. The poll that
 /// begins with it does so twice at most. Of several cores each owns one port in as many, and finds out in a
 /// few nanoseconds which; a core tries so many times as many.
