@@ -2,14 +2,14 @@
 
 use std::ffi::c_int;
 
-use warpline::{Completion, CompletionKind, SharedCompletionQueue, Status};
+use warpline::{CloseReason, Completion, CompletionKind, SharedCompletionQueue, Status, StreamError};
 
 use super::cq;
 use super::qp::number_of;
 use crate::abi::{
     IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_LOCAL_INV, IBV_WC_RDMA_READ,
     IBV_WC_RDMA_WRITE, IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND, IBV_WC_WITH_IMM, IBV_WC_WITH_INV,
-    ibv_cq, ibv_wc, ibv_wc__bindgen_ty_1,
+    IBV_WC_WR_FLUSH_ERR, ibv_cq, ibv_wc, ibv_wc__bindgen_ty_1,
 };
 use crate::adapter::turn;
 use crate::errno::guarded;
@@ -75,7 +75,7 @@ fn as_verbs(completion: &Completion) -> ibv_wc {
     let failed = completion.status != Status::Success;
     ibv_wc {
         wr_id: completion.id,
-        status: u32::from(completion.status.wc_status() as u8),
+        status: status_of(completion.status),
         opcode,
         vendor_err: 0,
         byte_len: if failed { 0 } else { completion.byte_len },
@@ -90,12 +90,22 @@ fn as_verbs(completion: &Completion) -> ibv_wc {
     }
 }
 
+/// Returns a status as verbs have it. Work that a reset by the peer ends is flushed, as by siw: programs
+/// of rdma-core end connections by a reset (`IBV_QPS_ERR`) and expect no other status then. A Send may be
+/// among this work although it has arrived, because its acknowledgement was still to come.
+fn status_of(status: Status) -> u32 {
+    match status {
+        Status::Failed(StreamError::Tcp(CloseReason::Reset)) => IBV_WC_WR_FLUSH_ERR,
+        _ => u32::from(status.wc_status() as u8),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use warpline::{QpNumber, STag, StreamError};
+    use warpline::{QpNumber, STag};
 
     use super::*;
-    use crate::abi::{IBV_WC_REM_ABORT_ERR, IBV_WC_SUCCESS, IBV_WC_WR_FLUSH_ERR};
+    use crate::abi::{IBV_WC_RETRY_EXC_ERR, IBV_WC_SUCCESS};
 
     fn completion(kind: CompletionKind, status: Status) -> Completion {
         Completion::new(QpNumber(3), 7, kind, status, 100)
@@ -111,8 +121,12 @@ mod tests {
         assert_eq!((wc.qp_num, wc.wc_flags), (number_of(QpNumber(3)), 0));
         let wc = as_verbs(&completion(CompletionKind::Send, Status::Flushed));
         assert_eq!((wc.status, wc.opcode), (IBV_WC_WR_FLUSH_ERR, IBV_WC_SEND));
-        let reset = Status::Failed(StreamError::Tcp(warpline::CloseReason::Reset));
-        assert_eq!(as_verbs(&completion(CompletionKind::Read, reset)).status, IBV_WC_REM_ABORT_ERR);
+        for (reason, status) in
+            [(CloseReason::Reset, IBV_WC_WR_FLUSH_ERR), (CloseReason::TimedOut, IBV_WC_RETRY_EXC_ERR)]
+        {
+            let failed = Status::Failed(StreamError::Tcp(reason));
+            assert_eq!(as_verbs(&completion(CompletionKind::Send, failed)).status, status);
+        }
     }
 
     /// The first four octets on the wire are those that the program has in the order of the network.
