@@ -133,6 +133,13 @@ class CheckCapture(unittest.TestCase):
         session.frames[FIRST_WRITE][24] ^= 1  # the IP checksum itself
         self.assert_fault(session, "IP checksum: 1 frames, first [6]")
 
+    def test_loopback_has_no_tcp_checksums(self) -> None:
+        session = self.session()
+        session.frames[FIRST_WRITE][50] ^= 1  # the TCP checksum itself
+        self.assertEqual(self.check(session, "--loopback")[0], 0)
+        session.frames[FIRST_WRITE][24] ^= 1  # the IP checksum itself
+        self.assert_fault(session, "IP checksum: 1 frames, first [6]", "--loopback")
+
     def test_minus_zero_checksum(self) -> None:
         """0xffff for 0x0000 is counted, not blamed; 0xffff for anything else is."""
         session = self.session()
