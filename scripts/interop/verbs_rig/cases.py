@@ -1,70 +1,13 @@
-"""The programs and their arguments, and what has to come of each."""
+"""The programs of Debian's packages and their arguments, and what has to come of each."""
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from .case import BOTH, DIRECTORY, TWO_HOSTS, Case, Ending, Expected
 from .pair import SERVER, SERVER_IPV6
-
-
-class Expected(enum.Enum):
-    """What has to come of a case."""
-
-    PASS = "pass"
-    UNSUPPORTED = "not supported"
-    """iWARP or warpline has no such thing, and says so: the program has to fail."""
-    MEASURED = "measured"
-    """How far the program comes is reported; no result of it is a failure."""
-
-
-class Ending(enum.Enum):
-    """How the server ends."""
-
-    BY_ITSELF = "by itself"
-    STOPPED = "stopped"
-    """It serves client after client until it is ended by a signal."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """A server and its client, or one program alone."""
-
-    package: str
-    client: tuple[str, ...]
-    """The program of the client, or the program that runs alone, and its arguments."""
-    server: tuple[str, ...] = ()
-    """Empty for a program that runs alone."""
-    shows: str = ""
-    """A regular expression that is in the output of the client if it has done its work."""
-    server_shows: str = ""
-    fails_with: str = ""
-    """A regular expression that is in no output: the program fails, but its exit status is 0."""
-    quick: bool = False
-    seconds: float = 30
-    ending: Ending = Ending.BY_ITSELF
-    clients: int = 1
-    """Clients that run at the same time, each started a moment after the one before."""
-    port: int = 0
-    """The port at which the server listens first."""
-    interrupted: bool = False
-    """The program that runs alone waits for a signal."""
-    connections: int | None = None
-    """With a number the case is captured, and has to have so many MPA connections."""
-    expected: Expected = Expected.PASS
-    reason: str = ""
-    """Why it is not supported."""
-
-    @property
-    def arguments(self) -> str:
-        """What distinguishes it from other cases of the program."""
-        return " ".join(self.client[1:]) + (f" ({self.clients} clients)" if self.clients > 1 else "")
-
-    def __str__(self) -> str:
-        return f"{self.package}: {self.client[0]} {self.arguments}"
-
 
 RDMACM, IBVERBS, PERFTEST = "rdmacm-utils", "ibverbs-utils", "perftest"
 QPERF, FIO, LIBFABRIC = "qperf", "fio", "libfabric-bin"
@@ -73,8 +16,6 @@ PERFTEST_PORT: Final = 18515
 FIO_PORT: Final = 9999
 QPERF_PORT: Final = 19765
 PINGPONG_PORT: Final = 47592
-DIRECTORY: Final = "DIRECTORY"
-"""Stands for the directory of the run."""
 ITERATIONS: Final = 500
 _RESULT: Final = r"^ *{size} +{count} +[0-9.]+ +[0-9.]*[1-9]"
 """A line of a table of perftest. The first rate is a peak, which it leaves out at times."""
@@ -104,7 +45,7 @@ def _rdmacm() -> Iterator[Case]:
             port=RPING_PORT,
         )
 
-    yield replace(rping(10), connections=1, quick=True)
+    yield replace(rping(10), connections=1, quick=BOTH)
     yield replace(rping(10, address=SERVER_IPV6), connections=1)
     yield replace(rping(10, "-q"), connections=1)
     for size in (64, 4096, 65535):
@@ -127,7 +68,7 @@ def _rdmacm() -> Iterator[Case]:
             port=EXAMPLE_PORT,
         )
 
-    yield replace(ucmatose(), connections=1, quick=True)
+    yield replace(ucmatose(), connections=1, quick=TWO_HOSTS)
     yield ucmatose("-c", "20", "-C", "50", "-S", "10000")
     yield ucmatose("-m")
 
@@ -135,7 +76,7 @@ def _rdmacm() -> Iterator[Case]:
         client, server = (f"{program}{end}" for end in (("_client", "_server"), ("client", "server"))[number])
         yield Case(
             RDMACM, (client, "-s", SERVER), (server,), shows="end 0", server_shows="end 0",
-            connections=1, quick=number == 0, port=EXAMPLE_PORT,
+            connections=1, quick=TWO_HOSTS if number == 0 else (), port=EXAMPLE_PORT,
         )  # fmt: skip
     yield Case(
         RDMACM, ("rdma_xclient", "-s", SERVER, "-c", "x"), ("rdma_xserver", "-c", "x"),
@@ -160,7 +101,7 @@ def _rdmacm() -> Iterator[Case]:
 
 def _ibverbs() -> Iterator[Case]:
     yield Case(IBVERBS, ("ibv_devices",), shows="warpline0")
-    yield Case(IBVERBS, ("ibv_devinfo", "-v"), shows=r"PORT_ACTIVE", quick=True)
+    yield Case(IBVERBS, ("ibv_devinfo", "-v"), shows=r"PORT_ACTIVE", quick=TWO_HOSTS)
     yield Case(IBVERBS, ("ibv_asyncwatch",), shows=r"async event FD", interrupted=True)
 
 
@@ -177,11 +118,11 @@ def _perftest() -> Iterator[Case]:
 
     bandwidths = ("write_bw", "read_bw", "send_bw", "atomic_bw")
     latencies = ("write_lat", "read_lat", "send_lat", "atomic_lat")
-    quick = {"write_bw", "read_bw", "atomic_bw", "send_lat"}
+    quick = {"write_bw": BOTH, "read_bw": TWO_HOSTS, "atomic_bw": TWO_HOSTS, "send_lat": TWO_HOSTS}
     for kind in bandwidths:
-        yield replace(sized(kind), quick=kind in quick)
+        yield replace(sized(kind), quick=quick.get(kind, ()))
     for kind in latencies:
-        yield replace(sized(kind), quick=kind in quick, connections=2)
+        yield replace(sized(kind), quick=quick.get(kind, ()), connections=2)
     for kind in (*bandwidths[:3], *latencies[:3]):
         all_sizes = perftest(kind, "-a", "-n", "20", shows=_RESULT.format(size=1 << 23, count=20))
         yield replace(all_sizes, seconds=120)
@@ -218,7 +159,7 @@ def _qperf() -> Iterator[Case]:
     for measured, test in ((measured, test) for measured, some in tests.items() for test in some):
         yield Case(
             QPERF, ("qperf", "-t", "1", "-cm1", SERVER, test), ("qperf",), shows=rf"{measured} +=",
-            ending=Ending.STOPPED, port=QPERF_PORT, quick=test == "rc_lat",
+            ending=Ending.STOPPED, port=QPERF_PORT, quick=TWO_HOSTS if test == "rc_lat" else (),
         )  # fmt: skip
 
 

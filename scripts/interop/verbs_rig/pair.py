@@ -1,7 +1,8 @@
-"""Two network namespaces with a veth pair between them, and programs on warpline in them."""
+"""Two network namespaces with a veth pair between them, and programs on warpline in one or in both."""
 
 from __future__ import annotations
 
+import enum
 import os
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ SUBNET: Final = "198.18.40"
 SERVER, CLIENT = f"{SUBNET}.1", f"{SUBNET}.2"
 SERVER_IPV6, CLIENT_IPV6 = "fd00:40::1", "fd00:40::2"
 INTERFACE: Final = "wl0"
+INTERFACES: Final = ("lo", INTERFACE)
 LAUNCHER: Final = built_directory() / "warpline-run"
 LIBRARIES: Final = tuple(
     built_directory() / path for path in ("libwarpline_verbs.so", "deps/libwarpline_verbs.so")
@@ -23,6 +25,16 @@ LIBRARIES: Final = tuple(
 READY_SECONDS: Final = 20
 LISTEN_SECONDS: Final = 0.1
 """From the time at which warpline holds the port of a listener to that at which it listens, at most."""
+
+
+class Place(enum.Enum):
+    """Where the two ends of a case run."""
+
+    TWO_HOSTS = "two hosts"
+    """Each end in a namespace and at an address of its own. Frames cross the veth pair."""
+    ONE_HOST = "one host"
+    """Both ends in one namespace, at one address of one interface. Frames cross ``lo``; the other end of the
+    veth pair is in a namespace without programs, for a carrier."""
 
 
 class Program:
@@ -47,9 +59,10 @@ class Pair:
     """The namespaces; a context manager that leaves nothing behind. The addresses of both ends are the
     kernel's, and warpline's too."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, place: Place) -> None:
         self.directory = directory
-        self.server, self.client = (f"wl-verbs-{end}-{os.getpid()}" for end in ("server", "client"))
+        self.place = place
+        self.server, self._other = (f"wl-verbs-{end}-{os.getpid()}" for end in ("server", "other"))
         self._processes: list[Process] = []
         self._captures: list[Process] = []
         self._started = 0
@@ -57,7 +70,22 @@ class Pair:
     @property
     def namespaces(self) -> tuple[str, str]:
         """Those made for it."""
-        return self.server, self.client
+        return self.server, self._other
+
+    @property
+    def client(self) -> str:
+        """The namespace of the client."""
+        return self.server if self.place is Place.ONE_HOST else self._other
+
+    @property
+    def client_address(self) -> str:
+        """The IPv4 address of the client."""
+        return SERVER if self.place is Place.ONE_HOST else CLIENT
+
+    @property
+    def carrier(self) -> str:
+        """The interface that frames between the two ends cross."""
+        return "lo" if self.place is Place.ONE_HOST else INTERFACE
 
     def __enter__(self) -> Self:
         try:
@@ -65,13 +93,13 @@ class Pair:
                 command("ip", "netns", "add", namespace)
             command(
                 *f"ip link add {INTERFACE} netns {self.server} type veth peer name {INTERFACE} netns "
-                f"{self.client}".split()
+                f"{self._other}".split()
             )
             for namespace, *addresses in (
                 (self.server, f"{SERVER}/24", f"{SERVER_IPV6}/64"),
-                (self.client, f"{CLIENT}/24", f"{CLIENT_IPV6}/64"),
+                (self._other, f"{CLIENT}/24", f"{CLIENT_IPV6}/64"),
             ):
-                for interface in ("lo", INTERFACE):
+                for interface in INTERFACES:
                     command("ip", "-n", namespace, "link", "set", interface, "up")
                 for address in addresses:
                     at_once = ("nodad",) if ":" in address else ()
@@ -102,31 +130,36 @@ class Pair:
         self._processes.clear()
 
     def set_offloads(self, on: bool) -> None:
-        """Has the kernel leave checksums and segmentation to the pair, as by default; or has every frame
-        whole, for captures."""
+        """Has the kernel leave checksums and segmentation to the interfaces, as by default; or has frames of
+        one segment, for captures, with whole checksums on the veth pair: ``lo`` never has any."""
         for namespace in self.namespaces:
-            if on:
-                words = f"ip netns exec {namespace} ethtool -K {INTERFACE} tx on tso on gso on gro on"
-                command(*words.split())
-            else:
-                without_offloads(namespace, INTERFACE)
+            for interface in INTERFACES:
+                if on:
+                    words = f"ip netns exec {namespace} ethtool -K {interface} tx on tso on gso on gro on"
+                    command(*words.split())
+                else:
+                    without_offloads(namespace, interface)
 
-    def start(self, namespace: str, words: tuple[str, ...], seconds: float) -> Program:
-        """Start a program on warpline."""
-        launcher = [str(LAUNCHER), "--device", f"packet:{INTERFACE}"]
-        self._started += 1
-        name = f"{self._started}-{words[0]}"
+    def start(
+        self, namespace: str, words: tuple[str, ...], seconds: float, on_warpline: bool = True
+    ) -> Program:
+        """Start a program, on warpline or as it is."""
+        launcher = [str(LAUNCHER), "--device", f"packet:{INTERFACE}"] if on_warpline else []
+        name = f"{self._next_name()}-{words[0]}"
         process = Process(name, namespace, [*launcher, *words], seconds, self.directory, grace=2)
         self._processes.append(process)
         return Program(process, self.directory, name)
+
+    def _next_name(self) -> str:
+        self._started += 1
+        return f"{self.place.value.replace(' ', '-')}-{self._started}"
 
     def dumpcap(self, name: str, namespace: str, seconds: float, *options: str) -> tuple[Process, Path]:
         """Start a capture; the process and the file."""
         path = self.directory / f"{name}.pcapng"
         path.unlink(missing_ok=True)
-        words = ["dumpcap", "-q", "-i", INTERFACE, "-B", "16", "-w", str(path), *options]
-        self._started += 1
-        process = Process(f"{self._started}-dumpcap", namespace, words, seconds, self.directory)
+        words = ["dumpcap", "-q", "-i", self.carrier, "-B", "16", "-w", str(path), *options]
+        process = Process(f"{self._next_name()}-dumpcap", namespace, words, seconds, self.directory)
         self._captures.append(process)
         process.await_text("File:")
         return process, path
