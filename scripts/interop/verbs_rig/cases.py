@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from .case import BOTH, DIRECTORY, TWO_HOSTS, Case, Ending, Expected
+from .mpi import mpi
 from .pair import SERVER, SERVER_IPV6
 
 RDMACM, IBVERBS, PERFTEST = "rdmacm-utils", "ibverbs-utils", "perftest"
@@ -30,6 +31,7 @@ def all_cases() -> Iterator[Case]:
     yield from _qperf()
     yield from _fio()
     yield from _libfabric()
+    yield from mpi()
 
 
 def _rdmacm() -> Iterator[Case]:
