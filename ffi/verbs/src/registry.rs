@@ -1,10 +1,12 @@
 //! The device while it runs, and programs' objects by the numbers that it knows them by, for its events.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use warpline::cm::{EventChannel, EventKind, IdNumber};
 use warpline::{CqNumber, Device, QpNumber, SharedQueuePair, SrqNumber, Turns};
+
+use crate::verbs::polled::PolledQueue;
 
 /// A device with what programs have made on it.
 pub(crate) struct Running {
@@ -48,6 +50,8 @@ pub(crate) struct Objects {
     pub(crate) completion_queues: HashMap<CqNumber, Arc<dyn Reports>>,
     pub(crate) receive_queues: HashMap<SrqNumber, Arc<dyn Reports>>,
     pub(crate) contexts: Vec<Arc<dyn Reports>>,
+    /// The completion queues of destroyed queue pairs whose number no other has yet.
+    pub(crate) left_out: HashMap<QpNumber, [Weak<PolledQueue>; 2]>,
 }
 
 impl Registry {

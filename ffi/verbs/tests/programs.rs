@@ -91,6 +91,11 @@ fn bad_input_is_an_error() {
     play("misuse");
 }
 
+#[test]
+fn destroyed_queue_pairs_leave_no_completions() {
+    play("destroyed");
+}
+
 /// A program that loads the libraries by name finds these functions; other libraries are found where the
 /// program says.
 #[test]

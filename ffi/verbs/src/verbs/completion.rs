@@ -2,9 +2,10 @@
 
 use std::ffi::c_int;
 
-use warpline::{CloseReason, Completion, CompletionKind, SharedCompletionQueue, Status, StreamError};
+use warpline::{CloseReason, Completion, CompletionKind, Status, StreamError};
 
 use super::cq;
+use super::polled::PolledQueue;
 use super::qp::number_of;
 use crate::abi::{
     IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_LOCAL_INV, IBV_WC_RDMA_READ,
@@ -18,7 +19,7 @@ use crate::errno::guarded;
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, room: c_int, target: *mut ibv_wc) -> c_int {
     let polled = guarded(|| {
         // SAFETY: the caller keeps the contract of the ABI.
-        let queue = &unsafe { cq::of(cq)? }.inner().queue;
+        let queue = &unsafe { cq::of(cq)? }.inner().polled;
         let room = room.max(0) as usize;
         // SAFETY: as above: there is room for as many.
         let mut polled = unsafe { take(queue, room, target) };
@@ -38,14 +39,11 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, room: c_int, target: *m
 /// # Safety
 ///
 /// `target` has room for as many.
-unsafe fn take(queue: &SharedCompletionQueue, room: usize, target: *mut ibv_wc) -> usize {
-    let mut polled = 0;
-    for completion in queue.lock().drain().take(room) {
+unsafe fn take(queue: &PolledQueue, room: usize, target: *mut ibv_wc) -> usize {
+    queue.take(room, |place, completion| {
         // SAFETY: the caller's promise.
-        unsafe { target.add(polled).write(as_verbs(&completion)) };
-        polled += 1;
-    }
-    polled
+        unsafe { target.add(place).write(as_verbs(completion)) };
+    })
 }
 
 /// Returns a completion as verbs have it. Immediate Data of RFC 7306 has eight octets, of which verbs see

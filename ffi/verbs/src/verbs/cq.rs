@@ -7,6 +7,7 @@ use warpline::{CompletionQueue, Notice, SharedCompletionQueue, limits};
 
 use super::channel::{Bell, CompletionChannel};
 use super::context::{self, Context, Events};
+use super::polled::PolledQueue;
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex};
 use crate::acks::Acks;
 use crate::adapter::{running, started};
@@ -20,6 +21,7 @@ const PLACES_MIN: usize = 64;
 /// A completion queue.
 pub(crate) struct Cq {
     pub(crate) queue: SharedCompletionQueue,
+    pub(crate) polled: Arc<PolledQueue>,
     pub(crate) events: Arc<CqEvents>,
     channel: Option<Use<CompletionChannel>>,
     _context: Use<Context>,
@@ -102,8 +104,13 @@ pub(crate) unsafe fn create(
     public.handle = queue.number().0;
     public.cqe = cqe;
     let number = queue.number();
-    let inner =
-        Cq { queue, events: events.clone(), channel: channel.map(Object::used), _context: object.used() };
+    let inner = Cq {
+        polled: Arc::new(PolledQueue::new(queue.clone())),
+        queue,
+        events: events.clone(),
+        channel: channel.map(Object::used),
+        _context: object.used(),
+    };
     let cq: *mut ibv_cq = Object::hand_out(public, inner).cast();
     let _ = events.pointer.set(cq.expose_provenance());
     if let Some(channel) = channel {

@@ -10,6 +10,7 @@ pub(crate) mod memory;
 pub(crate) mod names;
 pub(crate) mod open;
 pub(crate) mod pd;
+pub(crate) mod polled;
 pub(crate) mod qp;
 pub(crate) mod query;
 pub(crate) mod srq;

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use warpline::{Access, MemoryRegion, QpConfig, QpNumber, SharedQueuePair, limits};
 
@@ -34,8 +34,8 @@ pub(crate) struct Qp {
     pub(crate) signals_all: bool,
     pub(crate) caps: ibv_qp_cap,
     pub(crate) pd: Use<Pd>,
-    _send_cq: Use<Cq>,
-    _receive_cq: Use<Cq>,
+    send_cq: Use<Cq>,
+    receive_cq: Use<Cq>,
     _srq: Option<Use<Srq>>,
 }
 
@@ -181,6 +181,10 @@ pub(crate) unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr) -> Res
         None
     };
     let number = queue_pair.number();
+    let left_out = running()?.registry.lock().left_out.remove(&number);
+    for queue in left_out.iter().flatten().filter_map(Weak::upgrade) {
+        queue.admit(number);
+    }
     let state = Arc::new(QpState {
         queue_pair: SharedQueuePair::new(queue_pair),
         acks: Arc::default(),
@@ -207,8 +211,8 @@ pub(crate) unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr) -> Res
         signals_all: attr.sq_sig_all != 0,
         caps,
         pd: pd.used(),
-        _send_cq: send_cq.used(),
-        _receive_cq: receive_cq.used(),
+        send_cq: send_cq.used(),
+        receive_cq: receive_cq.used(),
         _srq: srq.map(Object::used),
     };
     let qp = Object::hand_out(public, inner);
@@ -355,9 +359,16 @@ pub(crate) unsafe fn destroy(qp: *mut ibv_qp) -> Result<(), Errno> {
     if object.is_used() {
         return Err(Errno::BUSY);
     }
-    let Qp { state, pd, .. } = object.inner();
+    let Qp { state, pd, send_cq, receive_cq, .. } = object.inner();
     if let Some(running) = started() {
-        running.registry.lock().queue_pairs.remove(&state.queue_pair.number());
+        let number = state.queue_pair.number();
+        let queues = [&send_cq.inner().polled, &receive_cq.inner().polled];
+        for queue in queues {
+            queue.leave_out(number);
+        }
+        let mut objects = running.registry.lock();
+        objects.queue_pairs.remove(&number);
+        objects.left_out.insert(number, queues.map(Arc::downgrade));
     }
     state.queue_pair.disconnect();
     pd.inner().context.inner().events.withdraw(qp.addr());
