@@ -5,9 +5,10 @@ from __future__ import annotations
 import unittest
 from dataclasses import replace
 
-from verbs_rig.case import BOTH, ONE_HOST, TWO_HOSTS, Case, Expected
+from verbs_rig.case import BOTH, CLIENT_ADDRESS, ONE_HOST, TWO_HOSTS, Case, Expected
 from verbs_rig.cases import all_cases
 from verbs_rig.counters import past_the_kernel, sent_resets
+from verbs_rig.fabtests import FABTESTS, SKIPS
 from verbs_rig.mpi import OPENMPI, least_carried
 from verbs_rig.playing import CARRIED_LEAST, FAILED, PASSED, UNSUPPORTED, judge, reported, too_little
 
@@ -56,7 +57,7 @@ class Counters(unittest.TestCase):
         self.assertEqual(too_little(PAIR, CARRIED_LEAST), "")
         self.assertIn("carried 299 bytes", too_little(PAIR, CARRIED_LEAST - 1))
         self.assertIn("not 5000", too_little(replace(PAIR, carried=5000), 4999))
-        self.assertEqual(too_little(replace(PAIR, server=()), 0), "", "a program alone")
+        self.assertEqual(too_little(replace(PAIR, server=()), -90), "", "a program alone")
 
     def test_bytes_of_jobs(self) -> None:
         self.assertEqual(least_carried("alltoall", 4, 16, 16), 4 * 3 * (4 + 8 + 16))
@@ -79,6 +80,26 @@ class Outcomes(unittest.TestCase):
         measured = replace(refused, expected=Expected.MEASURED)
         self.assertEqual(judge(measured, "ends", "", "")[0], UNSUPPORTED)
         self.assertEqual(judge(measured, "", "", "")[0], PASSED)
+
+
+class Fabtests(unittest.TestCase):
+    def test_both_providers(self) -> None:
+        cases = [case for case in all_cases() if case.package == FABTESTS]
+        for provider, alone, pairs in (("verbs", 7, 19), ("verbs;ofi_rxm", 8, 34)):
+            some = [case for case in cases if case.client[case.client.index("-p") + 1] == provider]
+            self.assertEqual(len([case for case in some if not case.server]), alone)
+            self.assertEqual(len([case for case in some if case.server]), pairs)
+
+    def test_an_unknown_provider_is_no_reason_to_skip(self) -> None:
+        for case in all_cases():
+            if case.package == FABTESTS:
+                self.assertEqual((case.status, case.skips), (61, frozenset()) if case.status else (0, SKIPS))
+
+    def test_clients_have_the_address_of_their_place(self) -> None:
+        for case in all_cases():
+            if case.package == FABTESTS and case.server:
+                self.assertIn(CLIENT_ADDRESS, case.client)
+                self.assertNotIn(CLIENT_ADDRESS, case.server)
 
 
 if __name__ == "__main__":

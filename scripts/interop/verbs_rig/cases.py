@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from .case import BOTH, DIRECTORY, TWO_HOSTS, Case, Ending, Expected
+from .fabtests import fabtests
 from .mpi import mpi
 from .pair import SERVER, SERVER_IPV6
 
@@ -32,6 +33,7 @@ def all_cases() -> Iterator[Case]:
     yield from _fio()
     yield from _libfabric()
     yield from mpi()
+    yield from fabtests()
 
 
 def _rdmacm() -> Iterator[Case]:

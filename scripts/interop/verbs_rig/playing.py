@@ -100,7 +100,7 @@ def reported(case: Case, output: str) -> str:
 def too_little(case: Case, carried: int) -> str:
     """What is wrong with the number of bytes that warpline has carried, or nothing."""
     least = case.carried or (CARRIED_LEAST if case.server else 0)
-    return f"warpline has carried {carried} bytes, not {least}" if carried < least else ""
+    return f"warpline has carried {carried} bytes, not {least}" if least and carried < least else ""
 
 
 def judge(case: Case, fault: str, detail: str, output: str) -> tuple[str, str]:
