@@ -54,7 +54,7 @@ def _rdmacm() -> Iterator[Case]:
     yield replace(rping(10, "-q"), connections=1)
     for size in (64, 4096, 65535):
         yield rping(100, "-S", str(size))
-    persistent = rping(5000, "-S", "1000", server=("-P", "-S", "1000"))
+    persistent = replace(rping(5000, "-S", "1000", server=("-P", "-S", "1000")), seconds=60)
     yield replace(persistent, ending=Ending.STOPPED, clients=4)
     yield replace(
         persistent, client=(*persistent.client, "-q"), server=(*persistent.server, "-q"),
