@@ -157,13 +157,15 @@ pub(crate) fn number(call: impl FnOnce() -> Result<(), Errno>) -> c_int {
 
 /// Runs a call that returns 0, or -1 with `errno`.
 pub(crate) fn minus_one(call: impl FnOnce() -> Result<(), Errno>) -> c_int {
-    match guarded(call) {
-        Ok(()) => 0,
-        Err(errno) => {
-            errno.set();
-            -1
-        }
-    }
+    descriptor(|| call().map(|()| 0))
+}
+
+/// Runs a call that returns a descriptor, or -1 with `errno`.
+pub(crate) fn descriptor(call: impl FnOnce() -> Result<c_int, Errno>) -> c_int {
+    guarded(call).unwrap_or_else(|errno| {
+        errno.set();
+        -1
+    })
 }
 
 /// Runs a call that returns a pointer, or null with `errno`.

@@ -27,18 +27,19 @@ pub(crate) struct Object<K: Kind> {
     inner: K,
 }
 
+/// From an object of any kind to what a program's pointer points to.
+pub(crate) const TO_PUBLIC: usize = 16;
+
 impl<K: Kind> Object<K> {
-    /// From the object to what a program's pointer points to.
-    const TO_PUBLIC: usize = std::mem::offset_of!(Self, public);
-    /// The mark is as far in front of that whatever the kind is.
-    const IN_FRONT: () = assert!(Self::TO_PUBLIC == 16 && align_of::<Self>() == 8);
+    /// The mark is as far in front of the structure whatever the kind is.
+    const IN_FRONT: () = assert!(std::mem::offset_of!(Self, public) == TO_PUBLIC && align_of::<Self>() == 8);
 
     /// Makes an object, and returns what a program gets.
     pub(crate) fn hand_out(public: K::Public, inner: K) -> *mut K::Public {
         let () = Self::IN_FRONT;
         let public = UnsafeCell::new(public);
         let object = Self { public, mark: AtomicU64::new(K::MARK), users: AtomicUsize::new(0), inner };
-        Box::into_raw(Box::new(object)).wrapping_byte_add(Self::TO_PUBLIC).cast()
+        Box::into_raw(Box::new(object)).wrapping_byte_add(TO_PUBLIC).cast()
     }
 
     /// Borrows the object around a program's pointer.
@@ -51,7 +52,7 @@ impl<K: Kind> Object<K> {
     ///
     /// The pointer is null, or to an object of this library that is not destroyed while `'a` lasts.
     pub(crate) unsafe fn of<'a>(public: *mut K::Public) -> Result<&'a Self, Errno> {
-        let object = public.wrapping_byte_sub(Self::TO_PUBLIC).cast::<Self>();
+        let object = public.wrapping_byte_sub(TO_PUBLIC).cast::<Self>();
         if public.is_null() || !object.is_aligned() {
             return Err(Errno::INVALID);
         }
@@ -82,7 +83,7 @@ impl<K: Kind> Object<K> {
         }
         object.mark.store(0, Ordering::Release);
         // SAFETY: it came from `hand_out`, and the mark has now been taken away, once.
-        Ok(unsafe { Box::from_raw(public.wrapping_byte_sub(Self::TO_PUBLIC).cast()) })
+        Ok(unsafe { Box::from_raw(public.wrapping_byte_sub(TO_PUBLIC).cast()) })
     }
 
     /// Returns what stands behind the structure.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use warpline::cm::EventKind;
 use warpline::{ReadDepths, limits};
 
-use super::channel::{EventQueue, Waiting};
+use super::channel::{Channel, EventQueue, Waiting};
 use super::id::{self, IdState};
 use crate::abi::{
     RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_CONNECT_ERROR,
@@ -17,7 +17,7 @@ use crate::abi::{
     rdma_event_channel,
 };
 use crate::adapter::{hand_over, started};
-use crate::errno::{Errno, minus_one};
+use crate::errno::{Errno, descriptor, minus_one};
 use crate::object::{Kind, Object, zeroed};
 use crate::tokens;
 
@@ -166,9 +166,9 @@ unsafe extern "C-unwind" fn rdma_get_cm_event(
     loop {
         // SAFETY: the caller keeps the contract of the ABI: the channel, with its descriptor, stays.
         unsafe {
-            let fd = if channel.is_null() { -1 } else { (*channel).fd };
+            let fd = descriptor(|| Ok(Object::<Channel>::of(channel)?.inner().queue.tokens.fd()));
             hand_over();
-            if !tokens::wait(fd) {
+            if fd < 0 || !tokens::wait(fd) {
                 return -1;
             }
             match write_next(channel, target) {
@@ -184,7 +184,7 @@ unsafe fn write_next(channel: *mut rdma_event_channel, target: *mut *mut rdma_cm
     let mut again = false;
     let result = minus_one(|| {
         // SAFETY: the caller keeps the contract of the ABI.
-        let channel = unsafe { Object::<super::channel::Channel>::of(channel)? };
+        let channel = unsafe { Object::<Channel>::of(channel)? };
         match take(&channel.inner().queue)? {
             // SAFETY: as above.
             Some(event) => unsafe { target.write(event) },

@@ -9,7 +9,7 @@ use crate::abi::{
     ibv_context,
 };
 use crate::adapter::hand_over;
-use crate::errno::{Errno, guarded};
+use crate::errno::{Errno, descriptor, guarded};
 use crate::object::zeroed;
 use crate::tokens;
 
@@ -22,9 +22,9 @@ unsafe extern "C-unwind" fn ibv_get_async_event(
     loop {
         // SAFETY: the caller keeps the contract of the ABI: the context, with its descriptor, stays.
         unsafe {
-            let fd = if public.is_null() { -1 } else { (*public).async_fd };
+            let fd = descriptor(|| Ok(context::context(public)?.inner().events.fd()));
             hand_over();
-            if !tokens::wait(fd) {
+            if fd < 0 || !tokens::wait(fd) {
                 return -1;
             }
             if take_event(public, event) {

@@ -11,7 +11,7 @@ use super::context::{self, Context};
 use super::cq::{self, CqEvents};
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
 use crate::adapter::{hand_over, turn};
-use crate::errno::{guarded, number, pointer};
+use crate::errno::{descriptor, guarded, number, pointer};
 use crate::object::{Kind, Object, Use};
 use crate::tokens::{self, Tokens};
 
@@ -154,9 +154,9 @@ unsafe extern "C-unwind" fn ibv_get_cq_event(
     loop {
         // SAFETY: as above: the channel, with its descriptor, stays.
         unsafe {
-            let fd = if channel.is_null() { -1 } else { (*channel).fd };
+            let fd = descriptor(|| Ok(Object::<CompletionChannel>::of(channel)?.inner().tokens.fd()));
             hand_over();
-            if !tokens::wait(fd) {
+            if fd < 0 || !tokens::wait(fd) {
                 return -1;
             }
             if take_event(channel, cq, cq_context) {

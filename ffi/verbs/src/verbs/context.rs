@@ -9,7 +9,7 @@ use crate::abi::{ibv_context, verbs_context};
 use crate::acks::Acks;
 use crate::adapter::started;
 use crate::errno::Errno;
-use crate::object::{Kind, Object};
+use crate::object::{Kind, Object, TO_PUBLIC};
 use crate::registry::Reports;
 use crate::tokens::Tokens;
 
@@ -98,6 +98,16 @@ impl Reports for Events {
 
 /// From the allocation's structure to what programs hold.
 pub(crate) const TO_CONTEXT: usize = offset_of!(verbs_context, context);
+/// From a field of the larger structure that nobody uses to what programs hold. It has the mark again: as far
+/// in front as the marks of all other kinds are, so nothing else is read of a pointer to another kind.
+const MARK_TO_CONTEXT: usize = TO_CONTEXT - offset_of!(verbs_context, _ABI_placeholder3);
+const _: () = assert!(MARK_TO_CONTEXT == TO_PUBLIC);
+
+/// Makes a context, and returns what a program gets.
+pub(crate) fn hand_out(mut public: verbs_context, context: Context) -> *mut ibv_context {
+    public._ABI_placeholder3 = Context::MARK;
+    Object::hand_out(public, context).wrapping_byte_add(TO_CONTEXT).cast()
+}
 
 /// Borrows a context of a program.
 ///
@@ -105,10 +115,14 @@ pub(crate) const TO_CONTEXT: usize = offset_of!(verbs_context, context);
 ///
 /// As for [`Object::of`].
 pub(crate) unsafe fn context<'a>(public: *mut ibv_context) -> Result<&'a Object<Context>, Errno> {
-    if public.is_null() {
+    if public.is_null() || !public.is_aligned() {
         return Err(Errno::INVALID);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's promise: every object has a mark there.
+    if unsafe { public.wrapping_byte_sub(MARK_TO_CONTEXT).cast::<u64>().read() } != Context::MARK {
+        return Err(Errno::INVALID);
+    }
+    // SAFETY: as above.
     unsafe { Object::of(public.wrapping_byte_sub(TO_CONTEXT).cast()) }
 }
 

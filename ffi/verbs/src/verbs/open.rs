@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::{Arc, OnceLock};
 
-use super::context::{self, Context, Events, TO_CONTEXT};
+use super::context::{self, Context, Events};
 use super::{completion, cq, qp, query, srq, unsupported, window, work};
 use crate::abi::{ibv_context, ibv_device, verbs_context};
 use crate::adapter::{adapter, started};
@@ -23,22 +23,22 @@ pub(crate) fn open() -> Result<*mut ibv_context, Errno> {
     verbs.create_cq_ex = Some(unsupported::create_cq_ex);
     verbs.create_srq_ex = Some(srq::create_srq_ex);
     verbs.get_srq_num = Some(srq::get_srq_num);
-    let context = &mut verbs.context;
-    context.device = adapter.public();
-    context.cmd_fd = -1;
-    context.async_fd = events.fd();
-    context.num_comp_vectors = 1;
+    let public = &mut verbs.context;
+    public.device = adapter.public();
+    public.cmd_fd = -1;
+    public.async_fd = events.fd();
+    public.num_comp_vectors = 1;
     // What the headers look for before they use the larger structure.
-    context.abi_compat = std::ptr::without_provenance_mut(usize::MAX);
-    context.ops.poll_cq = Some(completion::poll_cq);
-    context.ops.req_notify_cq = Some(cq::req_notify_cq);
-    context.ops.post_send = Some(work::post_send);
-    context.ops.post_recv = Some(work::post_recv);
-    context.ops.post_srq_recv = Some(work::post_srq_recv);
-    context.ops.alloc_mw = Some(window::alloc_mw);
-    context.ops.dealloc_mw = Some(window::dealloc_mw);
-    context.ops.bind_mw = Some(window::bind_mw);
-    Ok(Object::hand_out(verbs, Context::new(events)).wrapping_byte_add(TO_CONTEXT).cast())
+    public.abi_compat = std::ptr::without_provenance_mut(usize::MAX);
+    public.ops.poll_cq = Some(completion::poll_cq);
+    public.ops.req_notify_cq = Some(cq::req_notify_cq);
+    public.ops.post_send = Some(work::post_send);
+    public.ops.post_recv = Some(work::post_recv);
+    public.ops.post_srq_recv = Some(work::post_srq_recv);
+    public.ops.alloc_mw = Some(window::alloc_mw);
+    public.ops.dealloc_mw = Some(window::dealloc_mw);
+    public.ops.bind_mw = Some(window::bind_mw);
+    Ok(context::hand_out(verbs, Context::new(events)))
 }
 
 /// Returns the context of connections and of what their ids make, which is never closed.

@@ -85,7 +85,9 @@ int main(void)
 	struct ibv_srq_init_attr srq_attr = {.attr = {.max_wr = 10, .max_sge = 1}};
 	struct ibv_srq *srq;
 	struct ibv_pd *pd;
-	struct ibv_cq *cq;
+	struct ibv_cq *cq, *other;
+	void *cq_context;
+	struct ibv_async_event event;
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
 	struct ibv_send_wr *bad, wr = {0};
@@ -139,6 +141,9 @@ int main(void)
 	cq = ibv_create_cq(context, 10, memory, channel, 0);
 	CHECK(channel && cq && ibv_destroy_comp_channel(channel) == EBUSY);
 	CHECK(ibv_req_notify_cq(cq, 0) == 0 && ibv_poll_cq(cq, 1, &wc) == 0);
+	CHECK(ibv_get_cq_event((struct ibv_comp_channel *)pd, &other, &cq_context) == -1 && errno == EINVAL);
+	CHECK(ibv_get_async_event((struct ibv_context *)pd, &event) == -1 && errno == EINVAL);
+	CHECK(ibv_query_device((struct ibv_context *)pd, &device_attr) == EINVAL);
 	attr.send_cq = attr.recv_cq = cq;
 	attr.qp_type = IBV_QPT_UD;
 	CHECK(!ibv_create_qp(pd, &attr) && errno == EOPNOTSUPP);
