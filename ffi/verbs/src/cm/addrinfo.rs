@@ -32,8 +32,10 @@ unsafe fn find(
 ) -> Result<*mut rdma_addrinfo, Errno> {
     let flags = hints.map_or(0, |hints| hints.ai_flags);
     let passive = flags as u32 & RAI_PASSIVE != 0;
-    // SAFETY: a structure of pointers and numbers.
-    let mut info: rdma_addrinfo = unsafe { zeroed() };
+    // SAFETY: zeros are a structure of pointers and numbers.
+    let unfinished = Unfinished(unsafe { allocate(size_of::<rdma_addrinfo>())? }.cast());
+    // SAFETY: it is there until it is finished.
+    let info = unsafe { &mut *unfinished.0 };
     info.ai_flags = flags;
     info.ai_qp_type = hints.map_or(0, |hints| hints.ai_qp_type);
     info.ai_port_space = hints.map_or(0, |hints| hints.ai_port_space);
@@ -64,9 +66,25 @@ unsafe fn find(
         if !some.is_null() {
             info.ai_family = (*some).sa_family.into();
         }
-        let place = allocate(size_of::<rdma_addrinfo>())?.cast::<rdma_addrinfo>();
-        place.write(info);
-        Ok(place)
+    }
+    Ok(unfinished.finish())
+}
+
+/// What is found, which is given back unless it is finished.
+struct Unfinished(*mut rdma_addrinfo);
+
+impl Unfinished {
+    fn finish(self) -> *mut rdma_addrinfo {
+        let Self(info) = self;
+        std::mem::forget(self);
+        info
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // SAFETY: it and its parts were allocated here.
+        unsafe { rdma_freeaddrinfo(self.0) };
     }
 }
 
@@ -107,14 +125,17 @@ unsafe fn allocate(len: usize) -> Result<*mut c_void, Errno> {
     if place.is_null() { Err(Errno::NO_MEMORY) } else { Ok(place) }
 }
 
-/// Copies an address; null stays null.
+/// Copies an address, which is at least as long as its family says; null stays null.
 unsafe fn copied(address: *const CSockaddr, len: u32) -> Result<(*mut CSockaddr, u32), Errno> {
     if address.is_null() {
         return Ok((null_mut(), 0));
     }
     // SAFETY: the caller keeps the contract of the ABI.
     unsafe {
-        sockaddr::read(address)?;
+        let (_, needed) = sockaddr::stored(sockaddr::read(address)?);
+        if len < needed {
+            return Err(Errno::INVALID);
+        }
         let place = allocate(len as usize)?;
         place.cast::<u8>().copy_from_nonoverlapping(address.cast(), len as usize);
         Ok((place.cast(), len))
