@@ -7,8 +7,9 @@ use std::path::PathBuf;
 const PACKAGES: &str =
     "apt-get install libibverbs-dev librdmacm-dev libclang1-14 libclang-common-14-dev (Debian 12 names)";
 
-/// What a program and the libraries agree on: structures and numbers. The functions are this crate's.
+/// What a program and the libraries agree on: structures, numbers and functions.
 const TYPES: &str = "ibv_.*|verbs_context|rdma_.*|RDMA_.*|RAI_.*|sockaddr.*";
+const FUNCTIONS: &str = "_?ibv_.*|rdma_.*|mbps_to_ibv_rate|mult_to_ibv_rate";
 const CONSTANTS: &str = "IBV_.*|RDMA_.*|RAI_.*";
 
 fn main() {
@@ -32,6 +33,7 @@ fn build() -> Result<(), String> {
         .header("src/abi.h")
         .allowlist_type(TYPES)
         .allowlist_var(CONSTANTS)
+        .allowlist_function(FUNCTIONS)
         .default_enum_style(bindgen::EnumVariation::Consts)
         .prepend_enum_name(false)
         .derive_debug(false)

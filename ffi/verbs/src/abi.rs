@@ -1,5 +1,5 @@
-//! The structures and numbers that programs were compiled with: those of rdma-core's headers. A build checks
-//! the size and the offsets of each.
+//! The structures and numbers that programs were compiled with, and the functions that they call: those of
+//! rdma-core's headers. A build checks the size and the offsets of each structure.
 
 #![allow(
     missing_docs,

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use warpline::open::OpenError;
 use warpline::{Device, DeviceName, Keepalive, QpConfig, RnrPolicy, Turns};
 
 use crate::abi::{IBV_NODE_RNIC, IBV_TRANSPORT_IWARP, ibv_device};
@@ -18,6 +19,7 @@ use crate::events;
 use crate::object::zeroed;
 use crate::registry::Registry;
 use crate::registry::Running;
+use crate::testing;
 
 /// The name by which programs see the adapter.
 const NAME: &str = "warpline0";
@@ -36,6 +38,7 @@ const EXIT_WAIT: Duration = Duration::from_millis(500);
 /// The adapter: configured, and started once it is needed.
 pub(crate) struct Adapter {
     name: DeviceName,
+    open: fn(&DeviceName) -> Result<(Device, Turns), OpenError>,
     /// What programs hold for it, for as long as the process lives.
     public: NonNull<ibv_device>,
     running: Mutex<Option<Arc<Running>>>,
@@ -50,12 +53,16 @@ unsafe impl Sync for Adapter {}
 pub(crate) fn adapter() -> Option<&'static Adapter> {
     static ADAPTER: OnceLock<Option<Adapter>> = OnceLock::new();
     static SAID: Once = Once::new();
-    let make = || match config::device() {
-        Ok(name) => name.map(|name| Adapter { name, public: structure(), running: Mutex::default() }),
-        Err(words) => {
-            explain(&SAID, &words);
-            None
-        }
+    let new = |name, open| Adapter { name, open, public: structure(), running: Mutex::default() };
+    let make = || match testing::chosen() {
+        Some(name) => Some(new(name, testing::open)),
+        None => match config::device() {
+            Ok(name) => name.map(|name| new(name, Device::open_shared)),
+            Err(words) => {
+                explain(&SAID, &words);
+                None
+            }
+        },
     };
     ADAPTER.get_or_init(make).as_ref()
 }
@@ -124,7 +131,7 @@ impl Adapter {
         if let Some(running) = &*place {
             return Ok(running.clone());
         }
-        let (device, turns) = Device::open_shared(&self.name).map_err(|error| {
+        let (device, turns) = (self.open)(&self.name).map_err(|error| {
             explain(&SAID, &error.to_string());
             Errno::from(&error)
         })?;

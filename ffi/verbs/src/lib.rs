@@ -9,6 +9,7 @@
 //! - `adapter`: the only device, which starts when it is needed. `config` says which.
 //! - `verbs`, `cm`: the functions of the two libraries, by what they are about.
 //! - `dlopen` for programs that load those two when they need them.
+//! - `testing`: a device in memory, for tests.
 //! - `events` brings what happens to the descriptors of the program, which are `tokens`; `registry` knows
 //!   whose it is, and `acks` what the program has not acknowledged.
 //!
@@ -23,7 +24,8 @@
 // C's numbers have a sign where Rust's have none, and the reverse; every cast is between such a pair.
 #![allow(clippy::cast_possible_wrap)]
 
-mod abi;
+#[doc(hidden)]
+pub mod abi;
 mod acks;
 mod adapter;
 mod cm;
@@ -34,5 +36,7 @@ mod errno;
 mod events;
 mod object;
 mod registry;
+#[doc(hidden)]
+pub mod testing;
 mod tokens;
 mod verbs;

@@ -6,19 +6,13 @@ use std::ptr::null_mut;
 
 use super::id::{self, CmId};
 use crate::abi::{
-    IBV_QP_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_PD, ibv_comp_channel, ibv_context, ibv_cq, ibv_pd,
-    ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq_init_attr, ibv_srq_init_attr_ex, rdma_cm_id,
+    IBV_QP_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_PD, ibv_comp_channel, ibv_cq, ibv_create_comp_channel,
+    ibv_destroy_comp_channel, ibv_destroy_cq, ibv_destroy_srq, ibv_pd, ibv_qp_init_attr, ibv_qp_init_attr_ex,
+    ibv_srq_init_attr, ibv_srq_init_attr_ex, rdma_cm_id,
 };
 use crate::errno::{Errno, minus_one, unsupported};
 use crate::object::Object;
 use crate::verbs::{cq, qp, srq};
-
-unsafe extern "C" {
-    fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel;
-    fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int;
-    fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int;
-    fn ibv_destroy_srq(srq: *mut crate::abi::ibv_srq) -> c_int;
-}
 
 /// Makes a completion queue of `depth` places with a channel of its own, for an id.
 ///
