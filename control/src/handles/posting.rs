@@ -161,6 +161,21 @@ impl QueuePair {
         self.shared.post_sends(requests)
     }
 
+    /// Posts all of `requests`, in this order and with one bell for the core, or none.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`] of the first that was not taken; nothing is posted then.
+    pub fn post_all(&self, requests: &[SendRequest]) -> Result<(), PostError> {
+        self.shared.post_all(requests)
+    }
+
+    /// Returns how many send work requests may be posted now: no fewer until this thread posts. Completions
+    /// need room too.
+    pub fn sends_free(&self) -> usize {
+        self.shared.sends_free()
+    }
+
     /// Begins a list of send work requests that are posted together.
     pub const fn batch(&self) -> SendBatch<'_> {
         SendBatch::new(self)

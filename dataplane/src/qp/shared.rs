@@ -302,11 +302,7 @@ impl SharedQp {
         signaled: impl Fn(&[R]) -> u32,
         words: impl Fn(&R, usize, bool) -> [u64; WQE_WORDS],
     ) -> Result<(), BadRequest> {
-        let after_close = match self.state() {
-            QpState::ReadyToSend => false,
-            QpState::Closing | QpState::Terminate | QpState::Error if !self.is_abandoned() => true,
-            state => return Err(BadRequest { posted: 0, error: PostError::WrongState(state) }),
-        };
+        let after_close = self.takes_sends().map_err(|error| BadRequest { posted: 0, error })?;
         let reads = self.ord.load(Ordering::Acquire) > 0;
         let first_bad = first_bad(reads);
         let good = first_bad.map_or(requests, |(index, _)| &requests[..index]);
@@ -320,6 +316,48 @@ impl SharedQp {
         match refused.or(first_bad.map(|(_, error)| error)) {
             Some(error) => Err(BadRequest { posted, error }),
             None => Ok(()),
+        }
+    }
+
+    /// Posts all of `requests`, in this order and with one doorbell for all, or none.
+    ///
+    /// # Errors
+    ///
+    /// See [`PostError`], of the first that was not accepted; nothing is posted then.
+    pub fn post_all(&self, requests: &[SendRequest]) -> Result<(), PostError> {
+        let after_close = self.takes_sends()?;
+        let reads = self.ord.load(Ordering::Acquire) > 0;
+        for request in requests {
+            check_shape(request, reads)?;
+        }
+        self.sends().post_all(
+            requests,
+            self.send_completions.queue(),
+            |requests| requests.iter().filter(|request| request.signaled).count() as u32,
+            |request, slots, position| {
+                let index = slots.index(position);
+                slots.slot(position).write(position, &self.boxes.words(index, request, after_close));
+            },
+        )?;
+        if !requests.is_empty() {
+            self.ring();
+        }
+        Ok(())
+    }
+
+    /// Returns how many send work requests fit now. For the thread that posts, which finds no fewer until it
+    /// does.
+    pub fn sends_free(&self) -> usize {
+        self.sends().free()
+    }
+
+    /// Returns whether sends are flushed, for this end has closed or the stream has failed.
+    #[inline]
+    fn takes_sends(&self) -> Result<bool, PostError> {
+        match self.state() {
+            QpState::ReadyToSend => Ok(false),
+            QpState::Closing | QpState::Terminate | QpState::Error if !self.is_abandoned() => Ok(true),
+            state => Err(PostError::WrongState(state)),
         }
     }
 

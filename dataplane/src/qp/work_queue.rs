@@ -115,6 +115,37 @@ impl<'q, const N: usize> WorkQueue<'q, N> {
         (accepted as usize, refused)
     }
 
+    /// Posts all of `requests`, or none: see [`post`](Self::post).
+    pub(super) fn post_all<R>(
+        &self,
+        requests: &[R],
+        completions: &CompletionRing,
+        signaled: impl Fn(&[R]) -> u32,
+        write: impl Fn(&R, &Slots<N>, u64),
+    ) -> Result<(), PostError> {
+        if self.free() < requests.len() {
+            return Err(PostError::QueueFull);
+        }
+        let places_wanted = signaled(requests);
+        let places = completions.reserve(places_wanted);
+        if places < places_wanted {
+            completions.unreserve(places);
+            return Err(PostError::CompletionQueueFull);
+        }
+        let posted = self.poster.posted.load(Ordering::Relaxed);
+        let end = posted + requests.len() as u64;
+        for (position, request) in (posted..end).zip(requests) {
+            write(request, self.slots, position);
+        }
+        self.poster.posted.store(end, Ordering::Release);
+        Ok(())
+    }
+
+    /// Returns how many requests fit now. For the thread that posts, which finds no fewer until it does.
+    pub(super) fn free(&self) -> usize {
+        self.room(self.poster.posted.load(Ordering::Relaxed), u32::MAX) as usize
+    }
+
     /// Returns how many of `wanted` requests fit, of which the first has position `posted`.
     #[inline]
     fn room(&self, posted: u64, wanted: u32) -> u32 {
