@@ -241,7 +241,7 @@ impl CompletionRing {
 
     /// Releases entries that were reserved and are not used.
     #[inline]
-    fn unreserve(&self, places: u32) {
+    pub(super) fn unreserve(&self, places: u32) {
         self.reserved.fetch_sub(u64::from(places), Ordering::Relaxed);
     }
 

@@ -24,6 +24,7 @@ impl Errno {
     pub(crate) const REFUSED: Self = Self(libc::ECONNREFUSED);
     pub(crate) const UNREACHABLE: Self = Self(libc::ENETUNREACH);
     pub(crate) const FAULT: Self = Self(libc::EFAULT);
+    pub(crate) const NO_ENTRY: Self = Self(libc::ENOENT);
     pub(crate) const IO: Self = Self(libc::EIO);
 
     /// Returns that of the last system call of this thread.

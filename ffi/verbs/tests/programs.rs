@@ -87,6 +87,11 @@ fn every_operation_moves_what_it_should() {
 }
 
 #[test]
+fn sends_are_built_and_completions_are_read_by_fields() {
+    play("extended");
+}
+
+#[test]
 fn bad_input_is_an_error() {
     play("misuse");
 }

@@ -9,6 +9,7 @@ use crate::abi::{
     RAI_PASSIVE, RDMA_CM_EVENT_CONNECT_REQUEST, ibv_pd, ibv_qp_init_attr, rdma_addrinfo, rdma_cm_id,
 };
 use crate::errno::{Errno, minus_one};
+use crate::verbs::qp::Sends;
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_create_ep(
@@ -68,7 +69,7 @@ unsafe fn prepare(
         connect::resolve_route(object)?;
         if let Some(attr) = attr {
             kind(attr);
-            queues::create_qp(object, pd, attr)?;
+            queues::create_qp(object, pd, attr, Sends::Posted)?;
         }
     }
     Ok(())
@@ -108,7 +109,7 @@ unsafe extern "C" fn rdma_get_request(listener: *mut rdma_cm_id, target: *mut *m
             peer.migrate(null_mut())?;
             let kept = *object.inner().endpoint.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(mut attr) = kept {
-                queues::create_qp(peer, (*listener).pd, &mut attr)?;
+                queues::create_qp(peer, (*listener).pd, &mut attr, Sends::Posted)?;
             }
             (*id).event = event;
             target.write(id);

@@ -12,7 +12,8 @@ use crate::abi::{
 };
 use crate::errno::{Errno, minus_one, unsupported};
 use crate::object::Object;
-use crate::verbs::{cq, qp, srq};
+use crate::verbs::qp::Sends;
+use crate::verbs::{cq, extended, qp, srq};
 
 /// Makes a completion queue of `depth` places with a channel of its own, for an id.
 ///
@@ -65,6 +66,7 @@ pub(crate) unsafe fn create_qp(
     object: &Object<CmId>,
     pd: *mut ibv_pd,
     attr: &mut ibv_qp_init_attr,
+    sends: Sends,
 ) -> Result<(), Errno> {
     let id = object.pointer();
     // SAFETY: the caller's promise; the program does not touch the id during the call.
@@ -95,7 +97,7 @@ pub(crate) unsafe fn create_qp(
         if attr.qp_context.is_null() {
             attr.qp_context = id.cast();
         }
-        let made = qp::create(pd, attr).inspect_err(|_| destroy_own_queues(id))?;
+        let made = qp::create(pd, attr, sends).inspect_err(|_| destroy_own_queues(id))?;
         (*id).qp = made;
         (*id).pd = pd;
     }
@@ -109,7 +111,7 @@ unsafe extern "C" fn rdma_create_qp(
     attr: *mut ibv_qp_init_attr,
 ) -> c_int {
     // SAFETY: the caller keeps the contract of the ABI.
-    minus_one(|| unsafe { create_qp(id::of(id)?, pd, attr.as_mut().ok_or(Errno::INVALID)?) })
+    minus_one(|| unsafe { create_qp(id::of(id)?, pd, attr.as_mut().ok_or(Errno::INVALID)?, Sends::Posted) })
 }
 
 #[unsafe(no_mangle)]
@@ -118,12 +120,10 @@ unsafe extern "C" fn rdma_create_qp_ex(id: *mut rdma_cm_id, attr: *mut ibv_qp_in
         // SAFETY: the caller keeps the contract of the ABI.
         unsafe {
             let attr = attr.as_mut().ok_or(Errno::INVALID)?;
-            if attr.comp_mask & !IBV_QP_INIT_ATTR_PD != 0 {
-                return Err(Errno::NOT_SUPPORTED);
-            }
+            let sends = extended::sends_of(attr)?;
             let pd = if attr.comp_mask & IBV_QP_INIT_ATTR_PD == 0 { null_mut() } else { attr.pd };
             let mut plain = qp::without_extensions(attr);
-            create_qp(id::of(id)?, pd, &mut plain)?;
+            create_qp(id::of(id)?, pd, &mut plain, sends)?;
             (attr.cap, attr.send_cq, attr.recv_cq) = (plain.cap, plain.send_cq, plain.recv_cq);
         }
         Ok(())

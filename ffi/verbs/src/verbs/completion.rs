@@ -20,18 +20,28 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, room: c_int, target: *m
     let polled = guarded(|| {
         // SAFETY: the caller keeps the contract of the ABI.
         let queue = &unsafe { cq::of(cq)? }.inner().polled;
-        let room = room.max(0) as usize;
         // SAFETY: as above: there is room for as many.
-        let mut polled = unsafe { take(queue, room, target) };
-        if polled == 0 {
-            // Nobody else may have looked for what has come.
-            turn();
-            // SAFETY: as above.
-            polled = unsafe { take(queue, room, target) };
-        }
-        Ok(polled as c_int)
+        Ok(unsafe { poll(queue, room.max(0) as usize, target) } as c_int)
     });
     polled.unwrap_or(-1)
+}
+
+/// Moves up to `room` completions to `target`; returns how many. If there is none, looks once for what has
+/// come to the device.
+///
+/// # Safety
+///
+/// `target` has room for as many.
+pub(crate) unsafe fn poll(queue: &PolledQueue, room: usize, target: *mut ibv_wc) -> usize {
+    // SAFETY: the caller's promise.
+    let polled = unsafe { take(queue, room, target) };
+    if polled > 0 {
+        return polled;
+    }
+    // Nobody else may have looked.
+    turn();
+    // SAFETY: as above.
+    unsafe { take(queue, room, target) }
 }
 
 /// Moves up to `room` completions to `target`; returns how many.

@@ -1,14 +1,15 @@
 //! Completion queues.
 
 use std::ffi::{c_int, c_void};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use warpline::{CompletionQueue, Notice, SharedCompletionQueue, limits};
 
 use super::channel::{Bell, CompletionChannel};
 use super::context::{self, Context, Events};
 use super::polled::PolledQueue;
-use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex};
+use super::section::Section;
+use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
 use crate::acks::Acks;
 use crate::adapter::{running, started};
 use crate::errno::{Errno, number, pointer, unsupported};
@@ -23,8 +24,26 @@ pub(crate) struct Cq {
     pub(crate) queue: SharedCompletionQueue,
     pub(crate) polled: Arc<PolledQueue>,
     pub(crate) events: Arc<CqEvents>,
+    pub(crate) polling: Polling,
     channel: Option<Use<CompletionChannel>>,
     _context: Use<Context>,
+}
+
+/// The completion that a program looks at, and the section of the thread that does.
+pub(crate) struct Polling {
+    pub(crate) section: Section,
+    current: Mutex<ibv_wc>,
+}
+
+impl Polling {
+    fn new() -> Self {
+        // SAFETY: a structure of C's, of numbers.
+        Self { section: Section::default(), current: Mutex::new(unsafe { zeroed() }) }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ibv_wc> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Kind for Cq {
@@ -108,6 +127,7 @@ pub(crate) unsafe fn create(
         polled: Arc::new(PolledQueue::new(queue.clone())),
         queue,
         events: events.clone(),
+        polling: Polling::new(),
         channel: channel.map(Object::used),
         _context: object.used(),
     };

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::sync::{Arc, OnceLock};
 
 use super::context::{self, Context, Events};
-use super::{completion, cq, qp, query, srq, unsupported, window, work};
+use super::{completion, cq, extended, polling, query, srq, window, work};
 use crate::abi::{ibv_context, ibv_device, verbs_context};
 use crate::adapter::{adapter, started};
 use crate::errno::{Errno, number, pointer};
@@ -19,8 +19,8 @@ pub(crate) fn open() -> Result<*mut ibv_context, Errno> {
     verbs.sz = size_of::<verbs_context>();
     verbs.query_port = Some(query::query_port);
     verbs.query_device_ex = Some(query::query_device_ex);
-    verbs.create_qp_ex = Some(qp::create_qp_ex);
-    verbs.create_cq_ex = Some(unsupported::create_cq_ex);
+    verbs.create_qp_ex = Some(extended::create_qp_ex);
+    verbs.create_cq_ex = Some(polling::create_cq_ex);
     verbs.create_srq_ex = Some(srq::create_srq_ex);
     verbs.get_srq_num = Some(srq::get_srq_num);
     let public = &mut verbs.context;

@@ -6,14 +6,15 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use warpline::{Access, MemoryRegion, QpConfig, QpNumber, SharedQueuePair, limits};
 
+pub(crate) use super::built::INLINE_MAX;
+use super::built::Posting;
 use super::context::Events;
 use super::cq::{self, Cq};
 use super::pd::Pd;
 use super::srq::{self, Srq};
 use crate::abi::{
-    IBV_QP_AV, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_INIT,
-    IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPT_RC, ibv_context, ibv_pd, ibv_qp,
-    ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
+    IBV_QP_AV, IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD,
+    IBV_QPT_RC, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
 };
 use crate::acks::Acks;
 use crate::adapter::{queue_pair_config, running, started};
@@ -21,8 +22,6 @@ use crate::errno::{Errno, number, pointer, unsupported};
 use crate::object::{Kind, Object, Use, zeroed};
 use crate::registry::{ListedQueuePair, Reports};
 
-/// Bytes that a send may have inline.
-pub(crate) const INLINE_MAX: usize = 256;
 /// What is added to warpline's numbers of queue pairs: programs take 0 and 1 for InfiniBand's own.
 const FIRST_NUMBER: u32 = 256;
 
@@ -32,6 +31,8 @@ pub(crate) struct Qp {
     /// Where inline data of more than a work request holds lies until it is sent.
     pub(crate) inline: Option<InlineArea>,
     pub(crate) signals_all: bool,
+    /// For sends that are built call by call, if the program has asked for that.
+    pub(crate) posting: Option<Posting>,
     pub(crate) caps: ibv_qp_cap,
     pub(crate) pd: Use<Pd>,
     send_cq: Use<Cq>,
@@ -40,7 +41,8 @@ pub(crate) struct Qp {
 }
 
 impl Kind for Qp {
-    type Public = ibv_qp;
+    /// The larger structure, of which programs see the first part.
+    type Public = ibv_qp_ex;
     const MARK: u64 = 0x7761_7270_7170_3030;
 }
 
@@ -92,6 +94,11 @@ impl InlineArea {
     pub(crate) fn posted(&self) {
         self.next.fetch_add(1, Ordering::Relaxed);
     }
+
+    /// Takes back the last sends that were counted, which were not posted after all.
+    pub(crate) fn not_posted(&self, sends: usize) {
+        self.next.fetch_sub(sends, Ordering::Relaxed);
+    }
 }
 
 /// Returns the number by which programs know a queue pair.
@@ -114,7 +121,7 @@ pub(crate) fn numbered(number: u32) -> Result<SharedQueuePair, Errno> {
 /// As for [`Object::of`].
 pub(crate) unsafe fn of<'a>(qp: *mut ibv_qp) -> Result<&'a Object<Qp>, Errno> {
     // SAFETY: the caller's promise.
-    unsafe { Object::of(qp) }
+    unsafe { Object::of(qp.cast()) }
 }
 
 /// Checks what is asked for; returns it as the queue pair has it.
@@ -140,12 +147,25 @@ fn granted(cap: &ibv_qp_cap) -> Result<ibv_qp_cap, Errno> {
     })
 }
 
+/// How sends are posted to a queue pair.
+#[derive(Clone, Copy)]
+pub(crate) enum Sends {
+    /// By `ibv_post_send`.
+    Posted,
+    /// Built call by call too, by functions to which this sets the pointers of the structure.
+    Built(fn(&mut ibv_qp_ex)),
+}
+
 /// Makes a queue pair, and writes what it has to `attr`.
 ///
 /// # Safety
 ///
 /// As for [`Object::of`], of all pointers.
-pub(crate) unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr) -> Result<*mut ibv_qp, Errno> {
+pub(crate) unsafe fn create(
+    pd: *mut ibv_pd,
+    attr: &mut ibv_qp_init_attr,
+    sends: Sends,
+) -> Result<*mut ibv_qp, Errno> {
     if attr.qp_type != IBV_QPT_RC {
         return Err(unsupported!(
             "iWARP has reliable connections alone (IBV_QPT_RC): no datagrams, no raw packets, no XRC"
@@ -163,15 +183,15 @@ pub(crate) unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr) -> Res
         ..queue_pair_config()
     };
     let domain = &pd.inner().domain;
-    let (sends, receives) = (&send_cq.inner().queue, &receive_cq.inner().queue);
+    let (send_queue, receive_queue) = (&send_cq.inner().queue, &receive_cq.inner().queue);
     let queue_pair = match srq {
         // Each may hold as many of the shared receives as there are.
         Some(srq) => {
             let receive_depth = srq.inner().queue.depth().min(limits::WORK_REQUESTS_PER_QUEUE);
             let config = QpConfig { receive_depth, ..config };
-            domain.queue_pair_sharing(&srq.inner().queue, &config, sends, receives)?
+            domain.queue_pair_sharing(&srq.inner().queue, &config, send_queue, receive_queue)?
         }
-        None => domain.queue_pair(&config, sends, receives)?,
+        None => domain.queue_pair(&config, send_queue, receive_queue)?,
     };
     let inline = if caps.max_inline_data as usize > limits::INLINE_BYTES {
         let places = (caps.max_send_wr as usize).next_power_of_two() + 1;
@@ -193,7 +213,15 @@ pub(crate) unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr) -> Res
         asked: AtomicU32::new(IBV_QPS_RESET),
     });
     // SAFETY: a structure of C's, of pointers, numbers and POSIX locks.
-    let mut public: ibv_qp = unsafe { zeroed() };
+    let mut extended: ibv_qp_ex = unsafe { zeroed() };
+    let posting = match sends {
+        Sends::Posted => None,
+        Sends::Built(offer) => {
+            offer(&mut extended);
+            Some(Posting::default())
+        }
+    };
+    let public = &mut extended.qp_base;
     public.context = pd.inner().context.context_pointer();
     public.qp_context = attr.qp_context;
     public.pd = pd.pointer();
@@ -209,13 +237,14 @@ pub(crate) unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr) -> Res
         state: state.clone(),
         inline,
         signals_all: attr.sq_sig_all != 0,
+        posting,
         caps,
         pd: pd.used(),
         send_cq: send_cq.used(),
         receive_cq: receive_cq.used(),
         _srq: srq.map(Object::used),
     };
-    let qp = Object::hand_out(public, inner);
+    let qp: *mut ibv_qp = Object::hand_out(extended, inner).cast();
     let _ = state.pointer.set(qp.expose_provenance());
     let listed = ListedQueuePair { queue_pair: state.queue_pair.clone(), reports: state };
     running()?.registry.lock().queue_pairs.insert(number, listed);
@@ -225,16 +254,7 @@ pub(crate) unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr) -> Res
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
     // SAFETY: the caller keeps the contract of the ABI.
-    pointer(|| unsafe { create(pd, attr.as_mut().ok_or(Errno::INVALID)?) })
-}
-
-/// `ibv_create_qp_ex`, for what `ibv_create_qp` offers.
-pub(crate) unsafe extern "C" fn create_qp_ex(
-    _context: *mut ibv_context,
-    attr: *mut ibv_qp_init_attr_ex,
-) -> *mut ibv_qp {
-    // SAFETY: the caller keeps the contract of the ABI.
-    pointer(|| unsafe { create_extended(attr) })
+    pointer(|| unsafe { create(pd, attr.as_mut().ok_or(Errno::INVALID)?, Sends::Posted) })
 }
 
 /// Returns what the extended attributes have of the plain ones.
@@ -248,34 +268,6 @@ pub(crate) const fn without_extensions(attr: &ibv_qp_init_attr_ex) -> ibv_qp_ini
         qp_type: attr.qp_type,
         sq_sig_all: attr.sq_sig_all,
     }
-}
-
-/// Makes a queue pair of the extended attributes.
-///
-/// # Safety
-///
-/// As for [`Object::of`], of all pointers.
-pub(crate) unsafe fn create_extended(attr: *mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Errno> {
-    // SAFETY: the caller's promise.
-    let attr = unsafe { attr.as_mut().ok_or(Errno::INVALID)? };
-    if attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0 {
-        // Programs that offer it fall back to ibv_post_send: nothing to say.
-        return Err(Errno::NOT_SUPPORTED);
-    }
-    if attr.comp_mask != IBV_QP_INIT_ATTR_PD {
-        return Err(unsupported!("of the extended attributes of queue pairs iWARP has none"));
-    }
-    let mut plain = without_extensions(attr);
-    // SAFETY: the caller's promise.
-    let qp = unsafe { create(attr.pd, &mut plain)? };
-    attr.cap = plain.cap;
-    Ok(qp)
-}
-
-/// There is no extended form: work is posted by `ibv_post_send`.
-#[unsafe(no_mangle)]
-extern "C" fn ibv_qp_to_qp_ex(_qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-    pointer(|| Err(Errno::NOT_SUPPORTED))
 }
 
 /// Changes the state: what a connection manager does on InfiniBand is remembered, and the connection has a
@@ -374,7 +366,7 @@ pub(crate) unsafe fn destroy(qp: *mut ibv_qp) -> Result<(), Errno> {
     pd.inner().context.inner().events.withdraw(qp.addr());
     state.acks.wait();
     // SAFETY: as above, once.
-    drop(unsafe { Object::<Qp>::take_back(qp)? });
+    drop(unsafe { Object::<Qp>::take_back(qp.cast())? });
     Ok(())
 }
 

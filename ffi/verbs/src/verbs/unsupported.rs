@@ -3,18 +3,9 @@
 use std::ffi::{c_int, c_void};
 
 use crate::abi::{
-    ibv_ah, ibv_ah_attr, ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_ece, ibv_gid, ibv_grh, ibv_mr,
-    ibv_pd, ibv_qp, ibv_wc,
+    ibv_ah, ibv_ah_attr, ibv_context, ibv_ece, ibv_gid, ibv_grh, ibv_mr, ibv_pd, ibv_qp, ibv_wc,
 };
 use crate::errno::{Errno, minus_one, number, pointer, unsupported};
-
-/// `ibv_create_cq_ex`.
-pub(crate) unsafe extern "C" fn create_cq_ex(
-    _context: *mut ibv_context,
-    _attr: *mut ibv_cq_init_attr_ex,
-) -> *mut ibv_cq_ex {
-    pointer(|| Err(unsupported!("completions are polled by ibv_poll_cq: make the queue by ibv_create_cq")))
-}
 
 fn datagrams() -> Errno {
     unsupported!("iWARP has no datagrams, address handles or multicast: use connections")

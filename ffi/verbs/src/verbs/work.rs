@@ -191,7 +191,7 @@ unsafe fn payload(qp: &Qp, request: &ibv_send_wr) -> Result<(Payload, bool), Err
 /// # Safety
 ///
 /// The request is as the ABI has it.
-unsafe fn send_request(qp: &Qp, request: &ibv_send_wr) -> Result<(SendRequest, bool), Errno> {
+pub(crate) unsafe fn send_request(qp: &Qp, request: &ibv_send_wr) -> Result<(SendRequest, bool), Errno> {
     let flags = request.send_flags;
     let solicited = flags & IBV_SEND_SOLICITED != 0;
     // SAFETY: each part of a union is read for the operation that has it; they are numbers and pointers.

@@ -65,16 +65,12 @@ static void *accept_one(void *arg)
 	return listener;
 }
 
-/* Connects the process to itself, by endpoints whose calls wait. Returns the listener. */
-static struct rdma_cm_id *connect_ends(struct end *near, struct end *far)
+/* Listens, by an endpoint whose calls wait, and has a thread accept one connection as the far end. */
+static struct rdma_cm_id *listen_as(struct end *far, pthread_t *thread)
 {
 	struct rdma_addrinfo hints = {0}, *info;
 	struct ibv_qp_init_attr attr = queue_pair_attributes();
-	struct rdma_conn_param param = {0};
 	struct rdma_cm_id *listener;
-	pthread_t thread;
-	char port[8];
-	void *returned;
 
 	hints.ai_port_space = RDMA_PS_TCP;
 	hints.ai_flags = RAI_PASSIVE;
@@ -83,16 +79,17 @@ static struct rdma_cm_id *connect_ends(struct end *near, struct end *far)
 	rdma_freeaddrinfo(info);
 	CHECK(rdma_get_src_port(listener) != 0);
 	CHECK(rdma_listen(listener, 0) == 0);
-	snprintf(port, sizeof port, "%d", ntohs(rdma_get_src_port(listener)));
 	far->id = listener;
-	CHECK(pthread_create(&thread, NULL, accept_one, far) == 0);
+	CHECK(pthread_create(thread, NULL, accept_one, far) == 0);
+	return listener;
+}
 
-	hints.ai_flags = 0;
-	CHECK(rdma_getaddrinfo(ADDRESS, port, &hints, &info) == 0);
-	attr = queue_pair_attributes();
-	CHECK(rdma_create_ep(&near->id, info, NULL, &attr) == 0);
-	CHECK(attr.cap.max_inline_data >= 200 && attr.cap.max_send_sge >= 2);
-	rdma_freeaddrinfo(info);
+/* Connects the near end, which has a queue pair, once the far end accepts. */
+static void connect_to(struct end *near, pthread_t thread)
+{
+	struct rdma_conn_param param = {0};
+	void *returned;
+
 	give_memory(near);
 	param.private_data = "hello";
 	param.private_data_len = 5;
@@ -100,18 +97,37 @@ static struct rdma_cm_id *connect_ends(struct end *near, struct end *far)
 	CHECK(rdma_connect(near->id, &param) == 0);
 	CHECK(near->id->event->event == RDMA_CM_EVENT_ESTABLISHED);
 	CHECK(pthread_join(thread, &returned) == 0);
+}
+
+/* Connects the process to itself, by endpoints whose calls wait. Returns the listener. */
+static inline struct rdma_cm_id *connect_ends(struct end *near, struct end *far)
+{
+	struct rdma_addrinfo hints = {0}, *info;
+	struct ibv_qp_init_attr attr = queue_pair_attributes();
+	struct rdma_cm_id *listener;
+	pthread_t thread;
+	char port[8];
+
+	listener = listen_as(far, &thread);
+	snprintf(port, sizeof port, "%d", ntohs(rdma_get_src_port(listener)));
+	hints.ai_port_space = RDMA_PS_TCP;
+	CHECK(rdma_getaddrinfo(ADDRESS, port, &hints, &info) == 0);
+	CHECK(rdma_create_ep(&near->id, info, NULL, &attr) == 0);
+	CHECK(attr.cap.max_inline_data >= 200 && attr.cap.max_send_sge >= 2);
+	rdma_freeaddrinfo(info);
+	connect_to(near, thread);
 	CHECK(rdma_get_dst_port(near->id) == rdma_get_src_port(listener));
 	return listener;
 }
 
-static struct ibv_wc sent(struct end *end)
+static inline struct ibv_wc sent(struct end *end)
 {
 	struct ibv_wc wc;
 	CHECK(rdma_get_send_comp(end->id, &wc) == 1);
 	return wc;
 }
 
-static struct ibv_wc received(struct end *end)
+static inline struct ibv_wc received(struct end *end)
 {
 	struct ibv_wc wc;
 	CHECK(rdma_get_recv_comp(end->id, &wc) == 1);
