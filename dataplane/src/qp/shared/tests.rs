@@ -3,6 +3,7 @@
 use super::*;
 use crate::ddp::DdpError;
 use crate::limits;
+use crate::memory::STag;
 use crate::qp::shared_receive_queue::SrqNumber;
 use crate::qp::work::{CompletionKind, InlineData, Operation, Slice, Status};
 
@@ -150,6 +151,25 @@ fn unsignaled_work_needs_no_place() {
         qp.post_sends(&[unsignaled(6); 9]),
         Err(BadRequest { posted: 8, error: PostError::QueueFull })
     );
+}
+
+/// Requests that are posted whole: one that is bad, one too many for the queue or one without a place for its
+/// completion keeps all others out, and takes no place from those that come later.
+#[test]
+fn all_requests_are_posted_or_none() {
+    let (qp, _, bells) = qp(4, 2);
+    assert_eq!(qp.post_all(&[send(1)]), Err(PostError::WrongState(QpState::Idle)));
+    qp.set_state(QpState::ReadyToSend);
+    let read = SendRequest::new(2, Operation::Read { stag: STag(1), to: 0 }, Slice::default());
+    assert_eq!(qp.post_all(&[send(1), read]), Err(PostError::NoReads));
+    assert_eq!(qp.post_all(&[unsignaled(1); 5]), Err(PostError::QueueFull));
+    assert_eq!(qp.post_all(&[send(1), unsignaled(2), send(3), send(4)]), Err(PostError::CompletionQueueFull));
+    assert_eq!((qp.sends_free(), bells.dequeue()), (4, None));
+    assert!(qp.post_all(&[]).is_ok() && bells.is_empty());
+    qp.post_all(&[send(1), unsignaled(2), send(3)]).unwrap();
+    assert_eq!((qp.sends_free(), bells.dequeue()), (1, Some(0)));
+    let taken: Vec<u64> = core::iter::from_fn(|| qp.dequeue_send()).map(|posted| posted.id()).collect();
+    assert_eq!(taken, [1, 2, 3]);
 }
 
 /// A flushed request that is not signaled is reported where a place is free, and never in one that is
