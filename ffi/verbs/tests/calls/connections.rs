@@ -55,7 +55,8 @@ fn prepare(world: &mut World, id: *mut rdma_cm_id, input: Option<&mut Input<'_>>
             let mut extended: ibv_qp_init_attr_ex = std::mem::zeroed();
             (extended.cap, extended.sq_sig_all) = (attr.cap, attr.sq_sig_all);
             (extended.send_cq, extended.recv_cq, extended.srq) = (attr.send_cq, attr.recv_cq, attr.srq);
-            (extended.comp_mask, extended.pd) = (IBV_QP_INIT_ATTR_PD, pd);
+            (extended.comp_mask, extended.pd) = (IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, pd);
+            extended.send_ops_flags = IBV_QP_EX_WITH_SEND.into();
             ("rdma_create_qp_ex", rdma_create_qp_ex(id, &raw mut extended))
         } else {
             ("rdma_create_qp", rdma_create_qp(id, null_mut(), &raw mut attr))

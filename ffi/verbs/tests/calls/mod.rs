@@ -13,6 +13,7 @@
 //! - Octets around registered memory do not change, nor does memory that nobody has the right to write, nor
 //!   what was deregistered.
 
+mod built;
 mod connections;
 mod program;
 mod structures;

@@ -5,6 +5,7 @@ use std::ptr::null_mut;
 
 use warpline_verbs::abi::*;
 
+use super::built;
 use super::connections;
 use super::input::Input;
 use super::structures::{changed, number};
@@ -31,7 +32,11 @@ pub fn call(world: &mut World, input: &mut Input<'_>) {
         27 => end(world, input),
         28 | 29 => destroy(world, input),
         30 => connections::connect(world, Some(input)),
-        _ => names(input),
+        _ => match input.below(3) {
+            0 => names(input),
+            1 => built::build(world, input),
+            _ => built::poll(world, input),
+        },
     }
 }
 
@@ -42,7 +47,7 @@ fn ops(world: &World) -> ibv_context_ops {
 }
 
 /// Returns those of the larger structure, which begins in front of a context.
-fn larger(world: &World) -> verbs_context {
+pub fn larger(world: &World) -> verbs_context {
     let context = world.all::<ibv_context>(Kind::Context)[0];
     let start = context.wrapping_byte_sub(std::mem::offset_of!(verbs_context, context));
     // SAFETY: as the header says of contexts whose `abi_compat` is all ones.
@@ -205,7 +210,7 @@ fn make_queue_pair(world: &mut World, input: &mut Input<'_>) {
 }
 
 /// Returns a range of registered memory, by the key and the place that a peer uses; mostly a good one.
-fn remote(world: &World, input: &mut Input<'_>) -> (u32, u64) {
+pub fn remote(world: &World, input: &mut Input<'_>) -> (u32, u64) {
     let choice = input.octet();
     if choice & 31 == 31 {
         return (input.u32(), input.u32().into());
@@ -226,7 +231,7 @@ fn remote(world: &World, input: &mut Input<'_>) -> (u32, u64) {
 }
 
 /// Returns a place in memory of the program, or near to it.
-fn near(world: &World, input: &mut Input<'_>) -> u64 {
+pub fn near(world: &World, input: &mut Input<'_>) -> u64 {
     let mr: *mut ibv_mr = world.good(Kind::Mr, input);
     // SAFETY: the handle is good.
     let start = if mr.is_null() { 0 } else { unsafe { (*mr).addr.addr() } };
@@ -234,7 +239,7 @@ fn near(world: &World, input: &mut Input<'_>) -> u64 {
 }
 
 /// Returns a local range; mostly a good one.
-fn element(world: &World, input: &mut Input<'_>) -> ibv_sge {
+pub fn element(world: &World, input: &mut Input<'_>) -> ibv_sge {
     let mr: *mut ibv_mr = world.good(Kind::Mr, input);
     if mr.is_null() {
         return ibv_sge { addr: 0, length: input.u32(), lkey: 0 };
@@ -259,7 +264,7 @@ fn element(world: &World, input: &mut Input<'_>) -> ibv_sge {
 
 /// Returns elements, and how many the program says that there are: mostly as many, never more of those that
 /// the library reads.
-fn elements(world: &World, input: &mut Input<'_>) -> (Vec<ibv_sge>, c_int) {
+pub fn elements(world: &World, input: &mut Input<'_>) -> (Vec<ibv_sge>, c_int) {
     let count = match input.octet() {
         choice @ 0..=250 => usize::from(choice) % 5,
         _ => return (Vec::new(), [-1, c_int::MIN, 5, 64, c_int::MAX][input.below(5)]),
@@ -269,7 +274,7 @@ fn elements(world: &World, input: &mut Input<'_>) -> (Vec<ibv_sge>, c_int) {
 }
 
 /// Data that is sent inline.
-static INLINE: [u8; 512] = [0x3c; 512];
+pub static INLINE: [u8; 512] = [0x3c; 512];
 
 /// Posts a list of sends, of which any may be bad.
 fn post_send(world: &mut World, input: &mut Input<'_>) {

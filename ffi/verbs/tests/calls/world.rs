@@ -264,7 +264,7 @@ impl World {
     }
 
     /// Checks a completion against what was posted.
-    fn completed(&mut self, completion: &ibv_wc) {
+    pub fn completed(&mut self, completion: &ibv_wc) {
         let &ibv_wc { wr_id, status, opcode, byte_len, qp_num, .. } = completion;
         *self.reached.completions.entry(status).or_default() += 1;
         if self.gone.contains(&qp_num) {
