@@ -12,13 +12,14 @@ use super::built::{Built, Data, INLINE_MAX, Posting, Send};
 use super::qp::{self, Qp, Sends};
 use super::work;
 use crate::abi::{
-    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_LOCAL_INV,
-    IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_RDMA_WRITE, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
-    IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_IMM, IBV_QP_EX_WITH_SEND_WITH_INV, IBV_QP_INIT_ATTR_PD,
-    IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_SEND_INLINE, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD,
-    IBV_WR_BIND_MW, IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
-    IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_ah, ibv_context, ibv_data_buf, ibv_mw,
-    ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_qp_init_attr_ex, ibv_send_wr, ibv_sge,
+    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_BIND_MW,
+    IBV_QP_EX_WITH_LOCAL_INV, IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_RDMA_WRITE,
+    IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_IMM,
+    IBV_QP_EX_WITH_SEND_WITH_INV, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_SEND_INLINE,
+    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV,
+    IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM,
+    IBV_WR_SEND_WITH_INV, ibv_ah, ibv_context, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex,
+    ibv_qp_init_attr_ex, ibv_send_wr, ibv_sge,
 };
 use crate::errno::{Errno, guarded, number, pointer, unsupported};
 use crate::object::{Object, zeroed};
@@ -32,6 +33,7 @@ const OPERATIONS: u32 = IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
     | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
     | IBV_QP_EX_WITH_LOCAL_INV
+    | IBV_QP_EX_WITH_BIND_MW
     | IBV_QP_EX_WITH_SEND_WITH_INV;
 
 /// `ibv_create_qp_ex`.
@@ -187,12 +189,16 @@ unsafe fn post(qp: &Qp, built: &mut Built) -> Result<(), Errno> {
         requests.push(request);
         Ok(())
     });
-    let posted = gathered.and_then(|()| Ok(queue_pair.post_all(requests)?));
-    posted.inspect_err(|_| {
-        if let Some(area) = &qp.inline {
-            area.not_posted(in_areas);
-        }
-    })
+    let posted: Result<(), Errno> = gathered.and_then(|()| Ok(queue_pair.post_all(requests)?));
+    if let (Err(_), Some(area)) = (&posted, &qp.inline) {
+        area.not_posted(in_areas);
+    }
+    posted?;
+    for (send, request) in sends.iter().zip(requests) {
+        // SAFETY: the caller's promise.
+        unsafe { work::show_binding(&send.wr, request) };
+    }
+    Ok(())
 }
 
 /// Returns a send as warpline has it, as [`work::send_request`] does.
@@ -307,7 +313,6 @@ unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, remote_a
     }
 }
 
-/// Refused when it is posted, as `ibv_post_send` refuses it.
 unsafe extern "C" fn wr_bind_mw(
     qp: *mut ibv_qp_ex,
     mw: *mut ibv_mw,

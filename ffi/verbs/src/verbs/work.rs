@@ -33,10 +33,8 @@ pub(crate) unsafe extern "C" fn post_send(
             // SAFETY: as above.
             let (request, in_area) = unsafe { send_request(object, given)? };
             queue_pair.post(request)?;
-            if let Operation::Bind(binding) = request.operation {
-                // SAFETY: as above: the window is there, or there was no binding. The field is for programs.
-                unsafe { (*given.__bindgen_anon_2.bind_mw.mw).rkey = binding.window.0 };
-            }
+            // SAFETY: as above.
+            unsafe { show_binding(given, &request) };
             if let (true, Some(area)) = (in_area, &object.inline) {
                 area.posted();
             }
@@ -47,6 +45,20 @@ pub(crate) unsafe extern "C" fn post_send(
     });
     // SAFETY: as above.
     posted.map_or_else(|errno| unsafe { refused(errno, at, bad) }, |()| 0)
+}
+
+/// Shows the program under which `rkey` a window is bound, if `given`, which was posted as `request`, binds
+/// one.
+///
+/// # Safety
+///
+/// `given` is as the ABI has it.
+pub(crate) unsafe fn show_binding(given: &ibv_send_wr, request: &SendRequest) {
+    if let Operation::Bind(binding) = request.operation {
+        // SAFETY: the caller's promise: the window is there, or there was no binding. The field is for
+        // programs.
+        unsafe { (*given.__bindgen_anon_2.bind_mw.mw).rkey = binding.window.0 };
+    }
 }
 
 /// Posts a list of receives, as [`post_send`] does.

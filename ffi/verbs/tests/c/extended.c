@@ -31,7 +31,8 @@ static void make_queues(void)
 	attr.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_SEND_WITH_INV |
 			      IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
 			      IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-			      IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV;
+			      IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV |
+			      IBV_QP_EX_WITH_BIND_MW;
 	CHECK(rdma_create_qp_ex(near_end.id, &attr) == 0);
 	qp = ibv_qp_to_qp_ex(near_end.id->qp);
 	CHECK(qp && &qp->qp_base == near_end.id->qp);
@@ -103,6 +104,9 @@ int main(void)
 	struct ibv_poll_cq_attr poll_attr = {.comp_mask = 1};
 	struct ibv_sge sge[5];
 	struct ibv_data_buf parts[2];
+	struct ibv_mw_bind_info bind = {0};
+	struct ibv_mw *window;
+	uint32_t key;
 	struct ibv_wc wc;
 	pthread_t thread, threads[2];
 	struct rdma_cm_id *listener = listen_as(&far_end, &thread);
@@ -207,6 +211,26 @@ int main(void)
 	CHECK(before == 15);
 	memcpy(&before, far_end.memory + 8, 8);
 	CHECK(before == 99);
+
+	/* A window is bound and taken back by one posting. */
+	window = ibv_alloc_mw(near_end.id->pd, IBV_MW_TYPE_2);
+	CHECK(window);
+	bind.mr = near_end.mr;
+	bind.addr = (uintptr_t)near_end.memory;
+	bind.length = 100;
+	bind.mw_access_flags = IBV_ACCESS_REMOTE_READ;
+	key = ibv_inc_rkey(window->rkey);
+	start(9, IBV_SEND_SIGNALED);
+	ibv_wr_bind_mw(qp, window, key, &bind);
+	ibv_wr_local_inv(qp, key);
+	CHECK(ibv_wr_complete(qp) == 0 && window->rkey == key);
+	is_done(9, IBV_WC_BIND_MW);
+	is_done(9, IBV_WC_LOCAL_INV);
+	bind.length = 0;
+	start(9, IBV_SEND_SIGNALED);
+	ibv_wr_bind_mw(qp, window, ibv_inc_rkey(key), &bind);
+	CHECK(ibv_wr_complete(qp) == EINVAL && window->rkey == key);
+	CHECK(ibv_dealloc_mw(window) == 0);
 
 	/* All or nothing: what is wrong with one is wrong with all, and what is given up is not posted. */
 	start(9, IBV_SEND_SIGNALED);
