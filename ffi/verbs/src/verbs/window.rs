@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use warpline::{Binding, MemoryWindow, Operation, Payload, STag, SendRequest, WindowAddressing};
+use warpline::{Access, Binding, MemoryWindow, Operation, Payload, STag, SendRequest, WindowAddressing};
 
 use super::memory::{Mr, peer_rights};
 use super::pd::Pd;
@@ -71,35 +71,45 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     })
 }
 
-/// Returns the binding of `window` to what `info` names, which is a registration of the domain of `qp`, under
-/// `key` or one that cannot be predicted.
-///
-/// # Safety
-///
-/// `info` is as the ABI has it.
-unsafe fn binding(
-    qp: &Qp,
-    window: &mut MemoryWindow,
-    info: &ibv_mw_bind_info,
-    key: Option<u16>,
-) -> Result<Binding, Errno> {
-    // SAFETY: the caller's promise.
-    let mr = unsafe { Object::<Mr>::of(info.mr)? }.inner();
-    if !mr.is_of(&qp.pd) {
-        return Err(Errno::INVALID);
+/// Octets of a registration that a window is to open.
+struct Opened<'a> {
+    mr: &'a Mr,
+    offset: usize,
+    len: usize,
+    rights: Access,
+    addressing: WindowAddressing,
+}
+
+impl<'a> Opened<'a> {
+    /// Returns what `info` names, of a registration of the domain of `qp`.
+    ///
+    /// # Safety
+    ///
+    /// `info` is as the ABI has it.
+    unsafe fn of(qp: &Qp, info: &'a ibv_mw_bind_info) -> Result<Self, Errno> {
+        // SAFETY: the caller's promise.
+        let mr = unsafe { Object::<Mr>::of(info.mr)? }.inner();
+        if !mr.is_of(&qp.pd) {
+            return Err(Errno::INVALID);
+        }
+        let zero_based = info.mw_access_flags & IBV_ACCESS_ZERO_BASED != 0;
+        let addressing =
+            if zero_based { WindowAddressing::ZeroBased } else { WindowAddressing::AsRegistered };
+        let rights = peer_rights(info.mw_access_flags & !IBV_ACCESS_ZERO_BASED)?;
+        let len = usize::try_from(info.length).map_err(|_| Errno::INVALID)?;
+        let offset = mr.with(|region| usize::try_from(info.addr.wrapping_sub(region.to(0))))?;
+        Ok(Self { mr, offset: offset.map_err(|_| Errno::INVALID)?, len, rights, addressing })
     }
-    let zero_based = info.mw_access_flags & IBV_ACCESS_ZERO_BASED != 0;
-    let addressing = if zero_based { WindowAddressing::ZeroBased } else { WindowAddressing::AsRegistered };
-    let rights = peer_rights(info.mw_access_flags & !IBV_ACCESS_ZERO_BASED)?;
-    let len = usize::try_from(info.length).map_err(|_| Errno::INVALID)?;
-    mr.with(|region| {
-        let offset = usize::try_from(info.addr.wrapping_sub(region.to(0))).ok()?;
-        Some(match key {
+
+    /// Returns the binding of `window` to it, under `key` or one that cannot be predicted. The window has that
+    /// name from now on.
+    fn binding(&self, window: &mut MemoryWindow, key: Option<u16>) -> Result<Binding, Errno> {
+        let &Self { mr, offset, len, rights, addressing } = self;
+        mr.with(|region| match key {
             Some(key) => window.binding_with_key(key, region, offset, len, rights, addressing),
             None => window.binding(region, offset, len, rights, addressing),
         })
-    })?
-    .ok_or(Errno::INVALID)
+    }
 }
 
 /// Returns the operation that binds a window of type 2 under `rkey`: the core refuses it if the window is
@@ -130,7 +140,8 @@ pub(crate) unsafe fn operation(
         return Err(Errno::INVALID);
     }
     // SAFETY: as above.
-    unsafe { binding(qp, window, info, Some(STag(rkey).key())) }.map(Operation::Bind)
+    let opened = unsafe { Opened::of(qp, info)? };
+    opened.binding(window, Some(STag(rkey).key())).map(Operation::Bind)
 }
 
 /// `ibv_bind_mw`, for a window of type 1: it gets another key, which `mw->rkey` has when this returns.
@@ -158,14 +169,14 @@ pub(crate) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: 
             *bound = false;
             return Ok(());
         }
+        // SAFETY: as above.
+        let opened = unsafe { Opened::of(qp, info)? };
         if *bound {
             // Verbs bind one that is bound: what it opened before is closed.
             post(unbind, false)?;
             *bound = false;
         }
-        // SAFETY: as above.
-        let binding = unsafe { binding(qp, window, info, None)? };
-        post(Operation::Bind(binding), signaled)?;
+        post(Operation::Bind(opened.binding(window, None)?), signaled)?;
         *bound = true;
         // SAFETY: as above; the field is for programs, and nothing here reads it.
         unsafe { (*mw).rkey = window.stag().0 };
