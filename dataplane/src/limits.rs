@@ -370,6 +370,8 @@ pub const CONNECTIONS_SERVED_PER_POLL: usize = 64;
 /// Connections that the caches of a processor hold with what belongs to them, some 5 KiB each. With more, a
 /// core looks ahead: it fetches what the next ones need while it handles one.
 pub const CONNECTIONS_IN_CACHE: usize = 256;
+/// How long a message waits for a receive once its own end has begun to close, where messages may wait.
+pub const CLOSING_RECEIVE_WAIT_NS: u64 = 500 * MILLISECOND;
 /// How long a SYN to a port that a listener has left waits for the next one, where addresses are shared: a
 /// server that takes its peers one by one is back within the 40 ms that Linux delays an acknowledgement, and
 /// some. Less than the second after which peers send a SYN again.

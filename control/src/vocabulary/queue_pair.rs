@@ -22,6 +22,9 @@ pub enum RnrPolicy {
     /// The stream ends as with [`Terminate`](Self::Terminate) when no receive was posted in time; earlier,
     /// but not within four seconds, when the device runs short of the frames that its connections hold and
     /// this one holds its fair share of them or more.
+    ///
+    /// Once this end disconnects, a message waits half a second at most: where both ends do while messages of
+    /// theirs wait, nobody posts receives any more.
     Wait {
         /// How long each message waits.
         timeout: Duration,

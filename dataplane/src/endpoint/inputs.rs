@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::device::Frame;
+use crate::limits;
 use crate::qp::error::StreamError;
 use crate::qp::shared::{QpState, SharedQp};
 use crate::ring::{Direction, Event, FullOperation};
@@ -147,10 +148,12 @@ impl<F: Frame> Endpoint<'_, F> {
     /// nothing moves for that time; if its stream has failed, also when something does.
     pub(crate) fn close(&mut self, within_ns: Option<u64>) -> Outcome {
         self.connection.closing = true;
-        if let Some(qp) = &self.queue_pair
-            && qp.shared.state() == QpState::ReadyToSend
-        {
-            qp.shared.set_state(QpState::Closing);
+        if let Some(qp) = self.queue_pair.as_deref_mut() {
+            // An application that closes rarely posts receives any more, and its peer may wait likewise.
+            qp.receive_wait.shorten(self.now, limits::CLOSING_RECEIVE_WAIT_NS);
+            if qp.shared.state() == QpState::ReadyToSend {
+                qp.shared.set_state(QpState::Closing);
+            }
         }
         self.connection.close_within(self.now, within_ns);
         Outcome::SCHEDULE

@@ -39,6 +39,15 @@ impl ReceiveWait {
         (now < self.until).then_some(begins)
     }
 
+    /// Has the message that waits, and each that comes, wait no longer than `limit_ns` nanoseconds from `now`.
+    pub(super) fn shorten(&mut self, now: Instant, limit_ns: u64) {
+        let limit = NonZeroU64::new(limit_ns).unwrap_or(NonZeroU64::MIN);
+        self.allowed_ns = self.allowed_ns.map(|allowed_ns| allowed_ns.min(limit));
+        if self.until != Instant::NEVER {
+            self.until = self.until.min(now + limit_ns);
+        }
+    }
+
     /// Records that the next message has its receive, or needs none.
     #[inline]
     pub(crate) const fn end(&mut self) {
@@ -67,6 +76,15 @@ mod tests {
         assert_eq!(receive_wait.wait(now + 10), Some(true), "the next has its own");
         receive_wait.expire();
         assert_eq!(receive_wait.wait(now + 11), None);
+        receive_wait.shorten(now + 11, 5);
+        receive_wait.end();
+        receive_wait.shorten(now + 12, 3);
+        assert_eq!((receive_wait.wait(now + 20), receive_wait.wait(now + 23)), (Some(true), None));
+        receive_wait.shorten(now + 20, 1);
+        assert_eq!(receive_wait.wait(now + 21), None, "the one that waits, too");
+        let mut never = ReceiveWait::new(None);
+        never.shorten(now, 5);
+        assert_eq!(never.wait(now), None);
         let mut patient = ReceiveWait::new(Some(u64::MAX));
         assert_eq!((patient.wait(now), patient.wait(now)), (Some(true), Some(false)));
     }

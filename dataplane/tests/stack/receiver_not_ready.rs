@@ -5,9 +5,10 @@
 use warpline_dataplane::device::sim::{EndConfig, Impairments};
 use warpline_dataplane::memory::{Access, STag};
 use warpline_dataplane::qp::work::{CompletionKind, Slice, Status};
+use warpline_dataplane::ring::{Command, Event};
 use warpline_dataplane::time::{MICROSECOND, MILLISECOND, SECOND};
 
-use crate::common::{Pair, Setup, holds, pattern, region_of};
+use crate::common::{Host, Pair, Setup, holds, pattern, region_of};
 
 const SOURCE: STag = STag::new(1, 1);
 const INBOX: STag = STag::new(2, 2);
@@ -21,6 +22,32 @@ fn late_receives_lose_nothing() {
     for seed in 0..6 {
         play(seed, seed % 2 == 0);
     }
+}
+
+fn is_over(host: &Host) -> bool {
+    host.events.iter().any(|event| matches!(event, Event::Closed { .. }))
+}
+
+/// Where both ends close while messages of both wait, nobody posts receives any more: both connections end
+/// half a second later.
+#[test]
+fn ends_that_close_do_not_wait_for_each_other() {
+    let mut pair = Pair::new(1, EndConfig::a(), EndConfig::b());
+    pair.receive_wait_ns = Some(60 * SECOND);
+    pair.a.register(SOURCE, &region_of(&[1; 100]), Access::empty());
+    pair.b.register(SOURCE, &region_of(&[1; 100]), Access::empty());
+    pair.establish(Setup { markers: false, crc: true });
+    for end in [&pair.a, &pair.b] {
+        end.send(1, Slice { stag: SOURCE, to: 0, len: 100 });
+    }
+    assert!(!pair.run_until(10, |pair| is_over(&pair.a) || is_over(&pair.b)), "they wait");
+    for end in [&pair.a, &pair.b] {
+        end.command(Command::Disconnect { connection: end.connection.unwrap(), within_ns: None });
+    }
+    let start = pair.now;
+    assert!(pair.run_until(10, |pair| is_over(&pair.a) && is_over(&pair.b)));
+    let took = pair.now - start;
+    assert!((500 * MILLISECOND..SECOND).contains(&took), "{took}");
 }
 
 fn play(seed: u64, markers: bool) {

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use super::target::{BASE_TO, Target, WRITABLE, fpdu, send, terminate, untagged, write};
 use crate::common::{PD, holds};
 use warpline_dataplane::ddp::DdpError;
+use warpline_dataplane::limits;
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::QpState;
 use warpline_dataplane::qp::shared_receive_queue::{SharedReceiveQueue, SrqNumber};
 use warpline_dataplane::qp::work::Status;
 use warpline_dataplane::ring::{Command, Event, FullOperation};
 use warpline_dataplane::tcp::CloseReason;
-use warpline_dataplane::time::SECOND;
+use warpline_dataplane::time::{MILLISECOND, SECOND};
 use warpline_dataplane::wire::tcp::Flags;
 
 const NO_BUFFER: StreamError = StreamError::Ddp(DdpError::NoBuffer);
@@ -164,7 +165,7 @@ fn the_window_closes_and_opens() {
 }
 
 /// The peer's FIN follows the waiting messages: control and the queue pair are notified when they are
-/// Delivered.
+/// Delivered. Once this end has closed, they do not wait for long.
 #[test]
 fn the_end_comes_behind_what_waits() {
     let finished =
@@ -185,10 +186,11 @@ fn the_end_comes_behind_what_waits() {
         target.send(&fpdu(&send(2, 0, b"last words")));
         target.peer.send(Flags::ACK | Flags::FIN, target.seq, target.ack, &[]);
         target.seq += 1;
-        target.peer.pass_ms(4500);
+        let allowed_ms = if we_close { limits::CLOSING_RECEIVE_WAIT_NS / MILLISECOND } else { 5000 };
+        target.peer.pass_ms(allowed_ms - 100);
         assert!(is_waiting(&target) && !finished(&target) && closed(&target).is_none());
         if !served {
-            target.peer.pass_ms(600);
+            target.peer.pass_ms(200);
             assert_eq!(target.qp.error(), Some(NO_BUFFER));
             target.peer.pass_s(10);
             assert!(closed(&target).is_some());
