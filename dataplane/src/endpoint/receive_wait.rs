@@ -39,7 +39,7 @@ impl ReceiveWait {
         (now < self.until).then_some(begins)
     }
 
-    /// Has the message that waits, and each that comes, wait no longer than `limit_ns` nanoseconds from `now`.
+    /// Has the message that waits, and each that comes, wait no longer than `limit_ns` nanoseconds.
     pub(super) fn shorten(&mut self, now: Instant, limit_ns: u64) {
         let limit = NonZeroU64::new(limit_ns).unwrap_or(NonZeroU64::MIN);
         self.allowed_ns = self.allowed_ns.map(|allowed_ns| allowed_ns.min(limit));

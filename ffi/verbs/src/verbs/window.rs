@@ -101,8 +101,8 @@ impl<'a> Opened<'a> {
         Ok(Self { mr, offset: offset.map_err(|_| Errno::INVALID)?, len, rights, addressing })
     }
 
-    /// Returns the binding of `window` to it, under `key` or one that cannot be predicted. The window has that
-    /// name from now on.
+    /// Returns the binding of `window` to it, under `key` or one that cannot be predicted. The window has
+    /// that name from now on.
     fn binding(&self, window: &mut MemoryWindow, key: Option<u16>) -> Result<Binding, Errno> {
         let &Self { mr, offset, len, rights, addressing } = self;
         mr.with(|region| match key {
