@@ -10,6 +10,7 @@
 //! - `verbs`, `cm`: the functions of the two libraries, by what they are about.
 //! - `dlopen` for programs that load those two when they need them.
 //! - `testing`: a device in memory, for tests.
+//! - `polled`: a completion queue without what destroyed queue pairs report.
 //! - `events` brings what happens to the descriptors of the program, which are `tokens`; `registry` knows
 //!   whose it is, and `acks` what the program has not acknowledged.
 //!
@@ -35,6 +36,7 @@ mod dlopen;
 mod errno;
 mod events;
 mod object;
+mod polled;
 mod registry;
 #[doc(hidden)]
 pub mod testing;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use warpline::cm::{EventChannel, EventKind, IdNumber};
 use warpline::{CqNumber, Device, QpNumber, SharedQueuePair, SrqNumber, Turns};
 
-use crate::verbs::polled::PolledQueue;
+use crate::polled::PolledQueue;
 
 /// A device with what programs have made on it.
 pub(crate) struct Running {

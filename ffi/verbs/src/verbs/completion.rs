@@ -5,7 +5,6 @@ use std::ffi::c_int;
 use warpline::{CloseReason, Completion, CompletionKind, Status, StreamError};
 
 use super::cq;
-use super::polled::PolledQueue;
 use super::qp::number_of;
 use crate::abi::{
     IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_LOCAL_INV, IBV_WC_RDMA_READ,
@@ -14,6 +13,7 @@ use crate::abi::{
 };
 use crate::adapter::turn;
 use crate::errno::guarded;
+use crate::polled::PolledQueue;
 
 /// Writes up to `room` completions to `target`; returns how many, or -1.
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, room: c_int, target: *mut ibv_wc) -> c_int {

@@ -7,13 +7,13 @@ use warpline::{CompletionQueue, Notice, SharedCompletionQueue, limits};
 
 use super::channel::{Bell, CompletionChannel};
 use super::context::{self, Context, Events};
-use super::polled::PolledQueue;
 use super::section::Section;
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
 use crate::acks::Acks;
 use crate::adapter::{running, started};
 use crate::errno::{Errno, number, pointer, unsupported};
 use crate::object::{Kind, Object, Use, zeroed};
+use crate::polled::PolledQueue;
 use crate::registry::Reports;
 
 /// Places of the smallest queue.

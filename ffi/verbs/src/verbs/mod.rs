@@ -12,7 +12,6 @@ pub(crate) mod memory;
 pub(crate) mod names;
 pub(crate) mod open;
 pub(crate) mod pd;
-pub(crate) mod polled;
 pub(crate) mod polling;
 pub(crate) mod qp;
 pub(crate) mod query;
