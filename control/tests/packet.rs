@@ -5,6 +5,7 @@ mod common;
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::iter;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -201,9 +202,15 @@ fn flows_reach_the_core_that_owns_them() {
         let near = opened(&veth.near, &name("near", NEAR));
         let far = opened(&veth.far, &name("far", FAR));
         assert_eq!(near.warnings().len(), usize::from(queues == "one"), "{:?}", near.warnings());
-        exchange(&near, &far);
-        let received: Vec<u64> = statistics_of_cores(&far).iter().map(|core| core.frames_received).collect();
-        assert!(received.len() == 2 && received.iter().all(|frames| *frames > 0), "{received:?}");
+        let each_has_received = || {
+            let cores = statistics_of_cores(&far);
+            assert_eq!(cores.len(), 2);
+            cores.iter().all(|core| core.frames_received > 0)
+        };
+        // How the kernel spreads flows, and who owns one, is drawn: the eight of an exchange may all be one
+        // core's.
+        let mut exchanges = iter::repeat_with(|| exchange(&near, &far)).take(20);
+        assert!(exchanges.any(|()| each_has_received()), "queues={queues}");
     }
 }
 
