@@ -372,10 +372,12 @@ pub const CONNECTIONS_SERVED_PER_POLL: usize = 64;
 pub const CONNECTIONS_IN_CACHE: usize = 256;
 /// How long a message waits for a receive once its own end has begun to close, where messages may wait.
 pub const CLOSING_RECEIVE_WAIT_NS: u64 = 500 * MILLISECOND;
-/// How long a SYN to a port that a listener has left waits for the next one, where addresses are shared: a
-/// server that takes its peers one by one is back within the 40 ms that Linux delays an acknowledgement, and
-/// some. Less than the second after which peers send a SYN again.
-pub const LEFT_PORT_NS: u64 = 200 * MILLISECOND;
+/// How long a port counts as just left by a listener, where addresses are shared: as a server takes that
+/// serves one peer, before it listens for the next.
+pub const LEFT_PORT_NS: u64 = 10 * SECOND;
+/// How long a SYN to such a port waits for the next listener. Less than the second after which peers send a
+/// SYN again.
+pub const HELD_SYN_NS: u64 = 500 * MILLISECOND;
 /// Ports that count as just left.
 pub const LEFT_PORTS: usize = 8;
 /// SYNs that wait there.

@@ -11,6 +11,8 @@ use crate::time::Instant;
 /// A SYN to a port that was left, in its frame.
 struct HeldSyn<F> {
     port: u16,
+    /// When it is refused.
+    until: Instant,
     frame: F,
 }
 
@@ -36,15 +38,12 @@ impl<F> LeftPorts<F> {
         self.deadline
     }
 
-    /// Has SYNs to `port` wait for some time from now on. If there are many such ports, the one that was left
-    /// first and where none waits is forgotten.
+    /// Has SYNs to `port` wait from now on. The port that was left first is forgotten for it if there are
+    /// many.
     pub(crate) fn leave(&mut self, now: Instant, port: u16) {
         self.ports.retain(|(left, until)| *left != port && *until > now);
         if self.ports.is_full() {
-            let syns = &self.syns;
-            let idle = self.ports.iter().position(|(left, _)| syns.iter().all(|syn| syn.port != *left));
-            let Some(idle) = idle else { return };
-            self.ports.remove(idle);
+            self.ports.remove(0);
         }
         self.ports.push((port, now + limits::LEFT_PORT_NS));
     }
@@ -53,32 +52,35 @@ impl<F> LeftPorts<F> {
     ///
     /// # Errors
     ///
-    /// `frame`, if the port was not left just now, or there is no room.
+    /// `frame`, if the port was not left lately, or there is no room.
     pub(crate) fn hold(&mut self, now: Instant, port: u16, frame: F) -> Result<(), F> {
-        let left = self.ports.iter().find(|(left, until)| *left == port && *until > now);
-        let Some((_, until)) = left.filter(|_| self.syns.len() < limits::HELD_SYNS) else {
+        let was_left = self.ports.iter().any(|(left, until)| *left == port && *until > now);
+        if !was_left || self.syns.len() == limits::HELD_SYNS {
             return Err(frame);
-        };
-        self.deadline = self.deadline.min(*until);
-        self.syns.push(HeldSyn { port, frame });
+        }
+        let until = now + limits::HELD_SYN_NS;
+        self.deadline = self.deadline.min(until);
+        self.syns.push(HeldSyn { port, until, frame });
         Ok(())
     }
 
     /// Ends the wait at `port`, where somebody listens again.
     pub(crate) fn listen(&mut self, port: u16) {
         self.ports.retain(|(left, _)| *left != port);
+        let here = self.syns.iter_mut().filter(|syn| syn.port == port);
+        here.for_each(|syn| syn.until = Instant::ZERO);
     }
 
-    /// Takes back the frame of the first SYN that has waited long enough, or for which somebody listens.
+    /// Takes back the frame of the first SYN that has waited long enough, or for which somebody listens. Its
+    /// port counts as any other from now on.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<F> {
-        self.ports.retain(|(_, until)| *until > now);
-        let until = |port| self.ports.iter().find(|(left, _)| *left == port).map(|(_, until)| *until);
-        let over = self.syns.iter().position(|syn| until(syn.port).is_none());
-        if over.is_none() {
-            let deadlines = self.syns.iter().filter_map(|syn| until(syn.port));
-            self.deadline = deadlines.min().unwrap_or(Instant::NEVER);
-        }
-        over.map(|over| self.syns.remove(over).frame)
+        let Some(over) = self.syns.iter().position(|syn| syn.until <= now) else {
+            self.deadline = self.syns.iter().map(|syn| syn.until).min().unwrap_or(Instant::NEVER);
+            return None;
+        };
+        let HeldSyn { port, frame, .. } = self.syns.remove(over);
+        self.ports.retain(|(left, _)| *left != port);
+        Some(frame)
     }
 }
 
@@ -101,25 +103,27 @@ mod tests {
         left.leave(start, PORT);
         assert_eq!(left.hold(start, PORT + 1, 1), Err(1));
         assert_eq!(left.next_deadline(), Instant::NEVER, "nobody waits");
-        assert_eq!((left.hold(start, PORT, 2), left.hold(start, PORT, 3)), (Ok(()), Ok(())));
-        let end = start + limits::LEFT_PORT_NS;
+        assert_eq!((left.hold(start, PORT, 2), left.hold(start + MILLISECOND, PORT, 3)), (Ok(()), Ok(())));
+        let end = start + limits::HELD_SYN_NS;
         assert_eq!(left.next_deadline(), end);
         left.listen(PORT + 1);
         assert_eq!(popped(&mut left, start), []);
         left.listen(PORT);
         assert_eq!(popped(&mut left, start), [2, 3]);
         assert_eq!((left.next_deadline(), left.hold(start, PORT, 4)), (Instant::NEVER, Err(4)));
-        // Two ports, of which one is left again meanwhile.
+        // Each for its own time, from when it has come.
         left.leave(start, PORT);
-        left.leave(start, PORT + 1);
-        assert_eq!((left.hold(start, PORT, 5), left.hold(start, PORT + 1, 6)), (Ok(()), Ok(())));
-        left.leave(start + MILLISECOND, PORT);
-        assert_eq!(popped(&mut left, start + MILLISECOND), []);
-        assert_eq!(popped(&mut left, end), [6]);
+        assert_eq!((left.hold(start, PORT, 5), left.hold(start + MILLISECOND, PORT, 6)), (Ok(()), Ok(())));
+        assert_eq!(popped(&mut left, end), [5]);
+        assert_eq!(left.hold(end, PORT, 5), Err(5), "it has waited in vain");
         assert_eq!(left.next_deadline(), end + MILLISECOND);
-        assert_eq!(left.hold(end, PORT + 1, 7), Err(7));
-        assert_eq!(popped(&mut left, end + MILLISECOND), [5]);
+        assert_eq!(popped(&mut left, end + MILLISECOND), [6]);
         assert_eq!(left.next_deadline(), Instant::NEVER);
+        // As long as the port counts as left.
+        left.leave(start, PORT);
+        let last = start + (limits::LEFT_PORT_NS - 1);
+        assert_eq!((left.hold(last, PORT, 7), left.hold(last + 1, PORT, 8)), (Ok(()), Err(8)));
+        assert_eq!(left.next_deadline(), last + limits::HELD_SYN_NS);
     }
 
     #[test]
@@ -134,10 +138,6 @@ mod tests {
             assert_eq!(left.hold(Instant::ZERO, last, syn), Ok(()));
         }
         assert_eq!(left.hold(Instant::ZERO, last, 99), Err(99));
-        // Not the port where they wait.
-        for port in 100..100 + limits::LEFT_PORTS as u16 {
-            left.leave(Instant::ZERO, port);
-        }
         left.listen(last);
         assert_eq!(popped(&mut left, Instant::ZERO).len(), limits::HELD_SYNS);
     }

@@ -24,6 +24,7 @@ const PORTS: (u16, u16) = (61_000, 61_063);
 const LISTENED: u16 = 7471;
 const OF_THE_KERNEL: u16 = 22;
 const LEFT_PORT_MS: u64 = limits::LEFT_PORT_NS / MILLISECOND;
+const HELD_SYN_MS: u64 = limits::HELD_SYN_NS / MILLISECOND;
 
 fn ours() -> Ipv4Addr {
     address(1)
@@ -132,15 +133,16 @@ fn a_syn_waits_for_a_listener_that_has_just_left() {
     let mut link = link();
     let listen = || Command::Listen { address: None, port: LISTENED, backlog: 4, tcp: None };
     let unlisten = || Command::Unlisten { address: None, port: LISTENED };
-    link.inject(&arp_frame(OUR_MAC, Operation::Request, (PEER_MAC, peer()), (NOBODY, ours())));
     link.command(listen());
     link.command(unlisten());
     link.settle();
+    link.pass_ms(LEFT_PORT_MS / 2);
+    link.inject(&arp_frame(OUR_MAC, Operation::Request, (PEER_MAC, peer()), (NOBODY, ours())));
     link.inject(&tcp_to(LISTENED, Flags::SYN));
     // Nothing else does.
     link.inject(&tcp_to(LISTENED, Flags::ACK));
     assert_eq!(answered(&mut link).flags, Flags::RST);
-    link.pass_ms(LEFT_PORT_MS - 1);
+    link.pass_ms(HELD_SYN_MS - 1);
     link.nothing();
     link.command(listen());
     link.settle();
@@ -152,7 +154,7 @@ fn a_syn_waits_for_a_listener_that_has_just_left() {
     let refused = link.dropped(DropCause::NoConnection);
     link.inject(&tcp_from(40_001, LISTENED, Flags::SYN));
     link.nothing();
-    link.pass_ms(LEFT_PORT_MS);
+    link.pass_ms(HELD_SYN_MS);
     assert_eq!(answered(&mut link).flags, Flags::RST | Flags::ACK);
     assert_eq!(link.dropped(DropCause::NoConnection), refused + 1);
 }
