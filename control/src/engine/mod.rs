@@ -48,7 +48,9 @@ pub mod startup;
 #[cfg(test)]
 mod swarm;
 
+use std::collections::BTreeSet;
 use std::mem;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use warpline_dataplane::memory::{Claims, Grant};
@@ -305,6 +307,21 @@ impl Engine {
     /// Returns the next reply.
     pub(crate) fn next_reply(&mut self) -> Option<Delivery> {
         self.out.next_reply()
+    }
+
+    /// Returns the other ends of connections, as far as these are at `addresses`.
+    pub(crate) fn remotes_at(&self, addresses: &[IpAddr]) -> BTreeSet<SocketAddr> {
+        self.connections.remotes_at(addresses)
+    }
+
+    /// Resets the connections to `remotes`, which have ended without a word.
+    pub(crate) fn abort_to(&mut self, remotes: &BTreeSet<SocketAddr>) {
+        self.connections.abort_to(&mut self.out, remotes);
+    }
+
+    /// Returns true if there are connections, those being opened or closed included.
+    pub(crate) fn has_connections(&self) -> bool {
+        !self.connections.is_empty()
     }
 
     /// Returns true if work remains after the last handle was dropped.

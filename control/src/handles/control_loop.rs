@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crossbeam::channel::{Receiver, TryRecvError};
 use warpline_dataplane::limits;
 use warpline_dataplane::ring::Rings;
-use warpline_dataplane::time::{Instant, SECOND};
+use warpline_dataplane::time::{Instant, MILLISECOND, SECOND};
 
 use super::clock::now;
 use crate::engine::Engine;
@@ -17,6 +17,9 @@ use crate::vocabulary::core_set::CoreSet;
 
 /// How long connections that are being closed may hold up the end of the device.
 const END_LINGER_NS: u64 = 2 * SECOND;
+
+/// Time between looks whether other programs of this machine still have the ports that connections lead to.
+const LOOK_NS: u64 = 500 * MILLISECOND;
 
 /// Flags that the threads of a device share.
 #[derive(Debug)]
@@ -76,6 +79,8 @@ pub(super) struct ControlLoop {
     flags: Arc<DeviceFlags>,
     /// The ports that a device holds which shares the kernel's addresses.
     held_ports: Option<HeldPorts>,
+    /// When it looks next whether other programs of this machine still have theirs.
+    look_at: Instant,
     /// The cores that were polled when control last looked.
     driven: CoreSet,
     /// When the device ends though connections are being closed; `None` while there are handles.
@@ -92,7 +97,7 @@ impl ControlLoop {
         held_ports: Option<HeldPorts>,
     ) -> Self {
         let driven = CoreSet::first(rings.len() as u8);
-        Self { engine, requests, rings, flags, held_ports, driven, end_at: None }
+        Self { engine, requests, rings, flags, held_ports, look_at: Instant::ZERO, driven, end_at: None }
     }
 
     /// Does everything that there is to do now.
@@ -106,6 +111,7 @@ impl ControlLoop {
         busy |= self.handle_events();
         busy |= self.remove_cores(driven);
         self.engine.on_time(now());
+        self.end_what_programs_have_left();
         self.deliver();
         let ended = self.end_at.is_some_and(|end| !self.engine.has_business() || now() >= end);
         match busy {
@@ -117,7 +123,10 @@ impl ControlLoop {
 
     /// Returns when there is something to do even if nothing happens.
     pub(super) fn next_deadline(&self) -> Instant {
-        let deadline = self.engine.next_deadline();
+        let mut deadline = self.engine.next_deadline();
+        if self.held_ports.is_some() && self.engine.has_connections() {
+            deadline = deadline.min(self.look_at);
+        }
         self.end_at.map_or(deadline, |end| end.min(deadline))
     }
 
@@ -175,6 +184,21 @@ impl ControlLoop {
         }
         self.deliver();
         true
+    }
+
+    /// Resets connections to programs of this machine that have ended without a word. The kernel, which does
+    /// so for other peers, does not take what programs of the machine send each other.
+    fn end_what_programs_have_left(&mut self) {
+        let Some(held) = &mut self.held_ports else { return };
+        let time = now();
+        if time < self.look_at {
+            return;
+        }
+        self.look_at = time + LOOK_NS;
+        let ended = held.ended(&self.engine.remotes_at(held.addresses()));
+        if !ended.is_empty() {
+            self.engine.abort_to(&ended);
+        }
     }
 
     /// Passes commands to each core as far as its ring has room, then replies to the handles.

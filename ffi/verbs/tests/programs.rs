@@ -101,6 +101,11 @@ fn destroyed_queue_pairs_leave_no_completions() {
     play("destroyed");
 }
 
+#[test]
+fn a_killed_program_is_missed_by_its_peer() {
+    play("killed");
+}
+
 /// A program that loads the libraries by name finds these functions; other libraries are found where the
 /// program says.
 #[test]

@@ -16,6 +16,7 @@ mod streaming;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -133,6 +134,23 @@ impl Connections {
     pub(super) fn is_finishing(&self, id: ConnectionId) -> bool {
         let phase = self.table.get(&id).map(|connection| &connection.phase);
         matches!(phase, Some(Phase::Operating(Operating { finishing: true, .. })))
+    }
+
+    /// Returns the other ends of connections, as far as these are at `addresses`.
+    pub(super) fn remotes_at(&self, addresses: &[IpAddr]) -> BTreeSet<SocketAddr> {
+        let flows = self.table.values().filter_map(|connection| connection.flow.as_ref());
+        let remotes = flows.map(|flow| SocketAddr::new(flow.remote, flow.remote_port));
+        remotes.filter(|remote| addresses.contains(&remote.ip())).collect()
+    }
+
+    /// Resets the connections to `remotes`.
+    pub(super) fn abort_to(&self, out: &mut Outbox, remotes: &BTreeSet<SocketAddr>) {
+        for (id, connection) in &self.table {
+            let remote = connection.flow.map(|flow| SocketAddr::new(flow.remote, flow.remote_port));
+            if remote.is_some_and(|remote| remotes.contains(&remote)) {
+                out.command(*id, Command::Abort { connection: *id });
+            }
+        }
     }
 
     /// Stops all streams: the core is no longer polled.
