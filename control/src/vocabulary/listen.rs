@@ -22,6 +22,9 @@ pub struct ListenConfig {
     /// gets no answer and tries again. One address holds no more places than it leaves free, all addresses of
     /// an IPv6 network of 64 bits no more than four times as many: of 128, an address alone has 64.
     pub backlog: u32,
+    /// Whether the share of an address is bounded so. `false`: one may have as many places as `backlog` says,
+    /// for listeners whose peers are known to be few; as many again are for others then.
+    pub peer_shares: bool,
     /// Whether peers are asked to insert Markers in what they send (RFC 5044 §4.3). Linux siw refuses that.
     pub markers: bool,
     /// The terms of Replies to enhanced Requests (RFC 6581): at most these depths of RDMA Reads, and which
@@ -55,12 +58,13 @@ pub struct ListenConfig {
 }
 
 impl Default for ListenConfig {
-    /// Returns a backlog of 128, no Markers, any indication, not permissive, ten seconds for the Request, a
-    /// minute for the application's answer and another for the first FPDU, TCP as on the device, no other
-    /// listener on the same port of the same address, connections at all cores.
+    /// Returns a backlog of 128 with shares of it, no Markers, any indication, not permissive, ten seconds
+    /// for the Request, a minute for the application's answer and another for the first FPDU, TCP as on the
+    /// device, no other listener on the same port of the same address, connections at all cores.
     fn default() -> Self {
         Self {
             backlog: 128,
+            peer_shares: true,
             markers: false,
             terms: Terms::responder(),
             permissive: false,

@@ -426,3 +426,24 @@ fn a_queue_pair_reports_on_its_connection() {
     drop(near);
     eventually("the far end hears of it", || far.qp.tcp() == Ok(None));
 }
+
+/// One peer may fill a backlog alone, if the listener says so.
+#[test]
+fn a_peer_may_have_all_of_a_backlog() {
+    const BACKLOG: usize = 8;
+    let pair = Pair::new();
+    let config = ListenConfig { backlog: BACKLOG as u32, peer_shares: false, ..ListenConfig::default() };
+    let listener = pair.far.listen(PORT, &config).unwrap();
+    let ends: Vec<_> = (0..BACKLOG).map(|_| (End::new(&pair.near), End::new(&pair.far))).collect();
+    thread::scope(|scope| {
+        let connecting: Vec<_> = ends.iter().map(|(near, _)| scope.spawn(near.connecting(b""))).collect();
+        // None is answered before all have come.
+        let requests: Vec<_> = (0..BACKLOG).map(|_| listener.accept(PATIENCE).unwrap()).collect();
+        for (request, (_, far)) in requests.into_iter().zip(&ends) {
+            request.accept(&far.qp, b"").unwrap();
+        }
+        for connecting in connecting {
+            connecting.join().unwrap().unwrap();
+        }
+    });
+}

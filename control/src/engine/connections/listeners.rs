@@ -111,7 +111,9 @@ impl Listeners {
         let config = ListenConfig { backlog: backlog(listener.config.backlog), ..listener.config };
         let listener = MpaListener { config, ..listener };
         let kind = Kind::Mpa { listener, awaited: Table::default() };
-        let command = ListenCommand { backlog: config.backlog, tcp: config.tcp, core: config.core };
+        // A core lets an address have half of the places.
+        let places = if config.peer_shares { config.backlog } else { 2 * config.backlog };
+        let command = ListenCommand { backlog: places, tcp: config.tcp, core: config.core };
         self.insert(out, placement, at, Listener { reuse_address: config.reuse_address, kind }, command)
     }
 

@@ -108,8 +108,9 @@ unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
         }
         let backlog = if backlog <= 0 { BACKLOG_USUAL } else { backlog.max(BACKLOG_MIN) };
         id.listen(&ListenConfig {
-            // One peer, as programs often have, gets half of the places: as many as were asked for.
-            backlog: (2 * backlog as u32).min(limits::BACKLOG_MAX),
+            backlog: (backlog as u32).min(limits::BACKLOG_MAX),
+            // Programs often have one peer.
+            peer_shares: false,
             // A client of siw may have nothing to say for as long as it likes.
             first_fpdu_timeout: None,
             reuse_address: object.inner().reuses_address.load(Ordering::Relaxed),
