@@ -102,10 +102,11 @@ impl CompletionQueue {
         Self::with(CompletionRing::with_notify(bounded(capacity), notify), None)
     }
 
-    /// Returns the queue, in which no place is reserved when work is posted: as those of verbs it accepts any
-    /// amount of work. If more completes than it has room for before it is polled, completions are left
-    /// out, and [`AsyncEvent::CompletionQueueOverflow`](crate::AsyncEvent) says so. The queue is not in use
-    /// yet: otherwise it stays as it is.
+    /// Returns the queue, in which no place is reserved when receives are posted: as those of verbs it
+    /// accepts any number of them. Sends reserve half of the places at most. If more receives are complete
+    /// than there is room for before the queue is polled, completions are left out, and
+    /// [`AsyncEvent::CompletionQueueOverflow`](crate::AsyncEvent) says so. The queue is not in use yet:
+    /// otherwise it stays as it is.
     #[must_use]
     pub fn may_overflow(mut self) -> Self {
         if let Some(ring) = Arc::get_mut(&mut self.control.ring) {

@@ -51,8 +51,9 @@ impl Notice {
 /// entry, because its success is not reported. If it fails or is flushed, its completion uses an entry that
 /// is free and not reserved; without one it is left out, and the queue reports the overflow.
 ///
-/// A queue that [may overflow](Self::set_may_overflow) reserves none when work is posted, as those of verbs.
-/// A completion that finds no entry is left out, and reported as above.
+/// A queue that [may overflow](Self::set_may_overflow) reserves none when receives are posted, as those of
+/// verbs, and half of its entries at most when sends are. A receive that is complete and finds no entry is
+/// left out, and reported as above.
 // Requirements: RDMAP-8.1.1-05
 pub struct CompletionRing {
     number: CqNumber,
@@ -64,7 +65,7 @@ pub struct CompletionRing {
     /// Completions polled so far, whose entries are free. Only the thread that polls writes it.
     polled: CachePadded<AtomicU64>,
     overflowed: AtomicBool,
-    /// Entries are reserved as work completes.
+    /// Receives take an entry as they complete.
     may_overflow: bool,
     /// The [`Notice`] that the queue is armed for, if any.
     armed: AtomicU8,
@@ -99,7 +100,8 @@ impl CompletionRing {
         }
     }
 
-    /// Has the queue accept any amount of work, and overflow if more of it completes than there are entries.
+    /// Has the queue take any number of receives, and overflow if more complete than there are entries. For
+    /// these half of the entries are kept from the sends that are posted.
     pub const fn set_may_overflow(&mut self) {
         self.may_overflow = true;
     }
@@ -187,17 +189,12 @@ impl CompletionRing {
     /// Reserves entries for the completions of work that is posted, up to `wanted`. Returns how many.
     #[inline]
     pub(super) fn reserve(&self, wanted: u32) -> u32 {
-        if self.may_overflow || wanted == 0 { wanted } else { self.take(wanted) }
-    }
-
-    /// Returns how many of `wanted` completions, which come now, have an entry.
-    #[inline]
-    fn admit(&self, wanted: u32) -> u32 {
-        if self.may_overflow && wanted > 0 { self.take(wanted) } else { wanted }
-    }
-
-    #[inline]
-    fn take(&self, wanted: u32) -> u32 {
+        if wanted == 0 {
+            return 0;
+        }
+        if self.may_overflow {
+            return self.take(wanted, self.capacity.div_ceil(2));
+        }
         // Acquire: the slot of an entry that is used again was read before. It may have been freed after this
         // load, which is safe.
         let polled = self.polled.load(Ordering::Acquire);
@@ -207,13 +204,29 @@ impl CompletionRing {
         if granted < wanted { self.reserve_some(wanted, before) } else { granted }
     }
 
+    /// Returns true if entries are reserved when receives are posted.
+    #[inline]
+    pub(super) const fn reserves_for_receives(&self) -> bool {
+        !self.may_overflow
+    }
+
+    /// Takes up to `wanted` entries, of `limit` that may be in use. Returns how many. At no time do more seem
+    /// to be in use than are: a receive that is complete would be lost.
+    fn take(&self, wanted: u32, limit: u32) -> u32 {
+        let mut granted = 0;
+        // In either order, as in `reserve`.
+        let _ = self.reserved.fetch_update(Ordering::AcqRel, Ordering::Acquire, |reserved| {
+            let in_use = reserved.saturating_sub(self.polled.load(Ordering::Acquire));
+            granted = u64::from(wanted).min(u64::from(limit).saturating_sub(in_use)) as u32;
+            (granted > 0).then_some(reserved + u64::from(granted))
+        });
+        granted
+    }
+
     /// Returns true if there seems to be an entry to reserve. False means that all were reserved at some time
     /// since the caller last looked at what it needs one for.
     #[inline]
     pub(super) fn has_entry(&self) -> bool {
-        if self.may_overflow {
-            return true;
-        }
         // In this order, so that no more seem to be reserved than were at a time. Acquire: the caller sees
         // what each thread did before it reserved an entry.
         let reserved = self.reserved.load(Ordering::Acquire);
@@ -239,7 +252,7 @@ impl CompletionRing {
         granted
     }
 
-    /// Releases entries that were reserved and are not used.
+    /// Releases entries that were [reserved](Self::reserve) and are not used.
     #[inline]
     pub(super) fn unreserve(&self, places: u32) {
         self.reserved.fetch_sub(u64::from(places), Ordering::Relaxed);
@@ -352,12 +365,20 @@ impl<'a> CompletionProducer<'a> {
         self.batch(1).push(completion);
     }
 
+    /// Returns true if there is an entry for a receive that is complete: one was reserved for it, or it takes
+    /// one now. Otherwise the completion is left out, which is reported.
+    #[inline]
+    pub(super) fn admits_receive(self) -> bool {
+        let admits = self.queue.reserves_for_receives() || self.queue.take(1, self.queue.capacity) == 1;
+        if !admits {
+            self.queue.overflow(self.events);
+        }
+        admits
+    }
+
     /// Adds the completion of a success, which has these words, to the entry that was reserved for it.
     #[inline]
     pub(super) fn push_words(self, words: &[u64; CQE_WORDS], solicited: bool) {
-        if self.queue.admit(1) == 0 {
-            return self.queue.overflow(self.events);
-        }
         self.ring.batch(1).push_words(words);
         if let Some(notify) = &self.queue.notify {
             self.queue.announce(notify.as_ref(), if solicited { Notice::Solicited } else { Notice::Next });
@@ -367,12 +388,8 @@ impl<'a> CompletionProducer<'a> {
     /// Returns a writer of the next `count` completions, in entries that were reserved for them.
     #[inline]
     pub(super) fn batch(self, count: u32) -> CompletionBatch<'a> {
-        let admitted = self.queue.admit(count);
-        if admitted < count {
-            self.queue.overflow(self.events);
-        }
-        let notice = if admitted > 0 { Some(Notice::Next) } else { None };
-        CompletionBatch { queue: self.queue, batch: self.ring.batch(admitted), notice }
+        let notice = if count > 0 { Some(Notice::Next) } else { None };
+        CompletionBatch { queue: self.queue, batch: self.ring.batch(count), notice }
     }
 }
 
@@ -386,12 +403,9 @@ pub(super) struct CompletionBatch<'a> {
 }
 
 impl CompletionBatch<'_> {
-    /// Adds a completion. There are as many as the batch is for; those that find no entry are left out.
+    /// Adds a completion. There are as many as the batch is for.
     #[inline]
     pub(super) fn push(&mut self, completion: Completion) {
-        if self.batch.is_full() {
-            return;
-        }
         if Notice::Solicited.is_due(&completion) {
             self.notice = Some(Notice::Solicited);
         }
@@ -402,9 +416,7 @@ impl CompletionBatch<'_> {
     /// [words](super::cqe::success_words).
     #[inline]
     pub(super) fn push_words(&mut self, words: &[u64; CQE_WORDS]) {
-        if !self.batch.is_full() {
-            self.batch.push_words(words);
-        }
+        self.batch.push_words(words);
     }
 }
 

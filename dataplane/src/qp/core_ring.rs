@@ -156,12 +156,6 @@ pub(super) struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// Returns true if it has all the completions that it is for.
-    #[inline]
-    pub(super) const fn is_full(&self) -> bool {
-        self.next == self.end
-    }
-
     /// Adds a completion.
     #[inline]
     pub(super) fn push(&mut self, completion: Completion) {

@@ -18,13 +18,13 @@
 //! of the core; both once for a list. The core dequeues the bits of 64 queue pairs at a time (`doorbells`).
 //! Setting the bit is also the fence before the look at whether the core's thread sleeps.
 //!
-//! A place for the completion is reserved when work is posted, so a completion queue cannot overflow, unless
-//! it is made to, as those of verbs may. A send that is not signaled reserves none. Verbs reports every
-//! failure, so when such a send fails or is flushed its completion goes to a free place, never to a reserved
-//! one; without a free place it is left out, and an asynchronous event says that the queue has overflowed. A
-//! signaled request posted last therefore always shows that the queue is drained: posting is accepted in
-//! error too, and what is posted then, or after this end has closed, is flushed after the completions of all
-//! before it.
+//! A place for the completion is reserved when work is posted, so a completion queue cannot overflow; with
+//! one that may, as those of verbs, receives take their place when they are complete. A send that is not
+//! signaled reserves none. Verbs reports every failure, so when such a send fails or is flushed its
+//! completion goes to a free place, never to a reserved one; without a free place it is left out, and an
+//! asynchronous event says that the queue has overflowed. A signaled request posted last therefore always
+//! shows that the queue is drained: posting is accepted in error too, and what is posted then, or after this
+//! end has closed, is flushed after the completions of all before it.
 //!
 //! A Send, Write or Read of at most one range of memory, as most are, is written once, to a slot of the ring
 //! that is one cache line (`wqe`, `slot`). Any other request, with up to four ranges, 64 octets inline or

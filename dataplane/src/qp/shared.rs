@@ -16,7 +16,7 @@ use super::request_check::check_shape;
 use super::shared_receive_queue::SharedReceiveQueue;
 use super::slot::Slots;
 use super::work::{Completion, QpNumber, ReceiveRequest, SendRequest, Status};
-use super::work_queue::{BothQueues, CoreSide, Posted, Poster, WorkQueue};
+use super::work_queue::{BothQueues, CoreSide, Portion, Posted, Poster, WorkQueue};
 use super::wqe::{Boxes, CompactWqe, WQE_WORDS, Wqe};
 use crate::memory::{Accessor, ProtectionDomainId, prefetch};
 use crate::sync::{AtomicBool, AtomicCell, AtomicU8, AtomicU16, OneWord, Ordering, fence};
@@ -253,6 +253,7 @@ impl SharedQp {
     fn post_compact(&self, wqe: &CompactWqe) -> Result<(), BadRequest> {
         self.post_each(
             core::slice::from_ref(wqe),
+            Portion::Prefix,
             |reads| wqe.check_shape(reads).err().map(|error| (0, error)),
             |wqes| wqes.iter().filter(|wqe| wqe.is_signaled()).count() as u32,
             |wqe, _, after_close| wqe.words(after_close),
@@ -265,8 +266,14 @@ impl SharedQp {
     ///
     /// [`BadRequest`] names the first that was not accepted; those before it are posted.
     pub fn post_sends(&self, requests: &[SendRequest]) -> Result<(), BadRequest> {
+        self.post_requests(requests, Portion::Prefix)
+    }
+
+    #[inline]
+    fn post_requests(&self, requests: &[SendRequest], extent: Portion) -> Result<(), BadRequest> {
         self.post_each(
             requests,
+            extent,
             |reads| {
                 let bad = |request| check_shape(request, reads).err();
                 requests.iter().enumerate().find_map(|(index, request)| Some((index, bad(request)?)))
@@ -285,6 +292,7 @@ impl SharedQp {
     pub fn post_list(&self, list: &SendList) -> Result<(), BadRequest> {
         self.post_each(
             list.wqes(),
+            Portion::Prefix,
             |reads| list.first_bad(reads),
             |wqes| list.signaled(wqes),
             |wqe, index, after_close| list.words(wqe, &self.boxes, index, after_close),
@@ -298,18 +306,28 @@ impl SharedQp {
     fn post_each<R>(
         &self,
         requests: &[R],
+        extent: Portion,
         first_bad: impl FnOnce(bool) -> Option<(usize, PostError)>,
         signaled: impl Fn(&[R]) -> u32,
         words: impl Fn(&R, usize, bool) -> [u64; WQE_WORDS],
     ) -> Result<(), BadRequest> {
-        let after_close = self.takes_sends().map_err(|error| BadRequest { posted: 0, error })?;
+        let after_close = match self.state() {
+            QpState::ReadyToSend => false,
+            QpState::Closing | QpState::Terminate | QpState::Error if !self.is_abandoned() => true,
+            state => return Err(BadRequest { posted: 0, error: PostError::WrongState(state) }),
+        };
         let reads = self.ord.load(Ordering::Acquire) > 0;
         let first_bad = first_bad(reads);
-        let good = first_bad.map_or(requests, |(index, _)| &requests[..index]);
+        let good = match first_bad {
+            Some(_) if extent == Portion::Whole => &[],
+            Some((index, _)) => &requests[..index],
+            None => requests,
+        };
         let write = |request: &R, slots: &Slots<WQE_WORDS>, position: u64| {
             slots.slot(position).write(position, &words(request, slots.index(position), after_close));
         };
-        let (posted, refused) = self.sends().post(good, self.send_completions.queue(), signaled, write);
+        let (posted, refused) =
+            self.sends().post(good, extent, self.send_completions.queue(), signaled, write);
         if posted > 0 {
             self.ring();
         }
@@ -325,40 +343,13 @@ impl SharedQp {
     ///
     /// See [`PostError`], of the first that was not accepted; nothing is posted then.
     pub fn post_all(&self, requests: &[SendRequest]) -> Result<(), PostError> {
-        let after_close = self.takes_sends()?;
-        let reads = self.ord.load(Ordering::Acquire) > 0;
-        for request in requests {
-            check_shape(request, reads)?;
-        }
-        self.sends().post_all(
-            requests,
-            self.send_completions.queue(),
-            |requests| requests.iter().filter(|request| request.signaled).count() as u32,
-            |request, slots, position| {
-                let index = slots.index(position);
-                slots.slot(position).write(position, &self.boxes.words(index, request, after_close));
-            },
-        )?;
-        if !requests.is_empty() {
-            self.ring();
-        }
-        Ok(())
+        self.post_requests(requests, Portion::Whole).map_err(|bad| bad.error)
     }
 
     /// Returns how many send work requests fit now. For the thread that posts, which finds no fewer until it
     /// does.
     pub fn sends_free(&self) -> usize {
         self.sends().free()
-    }
-
-    /// Returns whether sends are flushed, for this end has closed or the stream has failed.
-    #[inline]
-    fn takes_sends(&self) -> Result<bool, PostError> {
-        match self.state() {
-            QpState::ReadyToSend => Ok(false),
-            QpState::Closing | QpState::Terminate | QpState::Error if !self.is_abandoned() => Ok(true),
-            state => Err(PostError::WrongState(state)),
-        }
     }
 
     /// Posts a receive work request. It may be posted before the connection exists, and after this end has
@@ -386,11 +377,12 @@ impl SharedQp {
             return Err(bad(PostError::WrongState(self.state())));
         }
         let completions = self.receive_completions.queue();
-        let all = |requests: &[ReceiveRequest]| requests.len() as u32;
+        let reserves = completions.reserves_for_receives();
+        let places = |requests: &[ReceiveRequest]| if reserves { requests.len() as u32 } else { 0 };
         let write = |request: &ReceiveRequest, slots: &Slots<RECEIVE_WORDS>, position| {
             request.write_to(slots, position, &self.more_ranges);
         };
-        let (posted, refused) = self.receives().post(requests, completions, all, write);
+        let (posted, refused) = self.receives().post(requests, Portion::Prefix, completions, places, write);
         if posted > 0 && self.has_begun() {
             self.ring();
         }
@@ -564,10 +556,11 @@ impl SharedQp {
         // The receive comes first, then the entry: a core that reserved the last entry, and found then that
         // another had dequeued the last receive, would have kept the entry from that one.
         let completions = self.receive_completions.queue();
-        if !queue.take(request, || completions.has_entry())? {
+        let reserves = completions.reserves_for_receives();
+        if !queue.take(request, || !reserves || completions.has_entry())? {
             return Ok(false);
         }
-        if completions.reserve(1) == 0 {
+        if reserves && completions.reserve(1) == 0 {
             self.put_back(queue, request);
             return Err(StreamError::CompletionQueueOverflow);
         }
@@ -697,13 +690,19 @@ impl SharedQp {
     pub(super) fn complete_message(&self, request: &ReceiveRequest, message: &ReceivedMessage) {
         let id = marked_id(request.id, request.local.lender);
         self.receives().finish_one();
-        self.receive_producer().push_words(&received_words(self.number, id, message), message.solicited);
+        let producer = self.receive_producer();
+        if producer.admits_receive() {
+            producer.push_words(&received_words(self.number, id, message), message.solicited);
+        }
     }
 
     /// Reports a receive that has failed or is flushed, for the core.
     pub fn complete_receive(&self, completion: Completion) {
         self.receives().finish_one();
-        self.receive_producer().push(completion);
+        let producer = self.receive_producer();
+        if producer.admits_receive() {
+            producer.push(completion);
+        }
     }
 }
 

@@ -52,6 +52,15 @@ pub(super) struct CoreSide {
     finished: AtomicU64,
 }
 
+/// How much of a list is posted that cannot be posted whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Portion {
+    /// The requests before the first that is refused.
+    Prefix,
+    /// None.
+    Whole,
+}
+
 impl<'q, const N: usize> WorkQueue<'q, N> {
     /// The queue that consists of these.
     #[inline]
@@ -80,11 +89,13 @@ impl<'q, const N: usize> WorkQueue<'q, N> {
 
     /// Posts the first of `requests`: as many as fit this queue, and as have an entry in `completions` if
     /// they are signaled. `signaled` returns how many of the first requests are. `write` writes a request to
-    /// the slot of a position. Returns how many were posted, and why the next was refused.
+    /// the slot of a position. Returns how many were posted, and why the next was refused. With
+    /// [`Portion::Whole`] none is posted then.
     #[inline]
     pub(super) fn post<R>(
         &self,
         requests: &[R],
+        extent: Portion,
         completions: &CompletionRing,
         signaled: impl Fn(&[R]) -> u32,
         write: impl Fn(&R, &Slots<N>, u64),
@@ -100,11 +111,6 @@ impl<'q, const N: usize> WorkQueue<'q, N> {
         } else {
             fitting
         };
-        let end = posted + u64::from(accepted);
-        for (position, request) in (posted..end).zip(requests) {
-            write(request, self.slots, position);
-        }
-        self.poster.posted.store(end, Ordering::Release);
         let refused = if accepted < fitting {
             Some(PostError::CompletionQueueFull)
         } else if fitting < wanted {
@@ -112,33 +118,16 @@ impl<'q, const N: usize> WorkQueue<'q, N> {
         } else {
             None
         };
-        (accepted as usize, refused)
-    }
-
-    /// Posts all of `requests`, or none: see [`post`](Self::post).
-    pub(super) fn post_all<R>(
-        &self,
-        requests: &[R],
-        completions: &CompletionRing,
-        signaled: impl Fn(&[R]) -> u32,
-        write: impl Fn(&R, &Slots<N>, u64),
-    ) -> Result<(), PostError> {
-        if self.free() < requests.len() {
-            return Err(PostError::QueueFull);
-        }
-        let places_wanted = signaled(requests);
-        let places = completions.reserve(places_wanted);
-        if places < places_wanted {
+        if extent == Portion::Whole && refused.is_some() {
             completions.unreserve(places);
-            return Err(PostError::CompletionQueueFull);
+            return (0, refused);
         }
-        let posted = self.poster.posted.load(Ordering::Relaxed);
-        let end = posted + requests.len() as u64;
+        let end = posted + u64::from(accepted);
         for (position, request) in (posted..end).zip(requests) {
             write(request, self.slots, position);
         }
         self.poster.posted.store(end, Ordering::Release);
-        Ok(())
+        (accepted as usize, refused)
     }
 
     /// Returns how many requests fit now. For the thread that posts, which finds no fewer until it does.

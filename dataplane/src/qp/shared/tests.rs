@@ -71,53 +71,73 @@ fn completions_have_reserved_places() {
     assert_eq!(qp.post_send(send(4)), Err(PostError::CompletionQueueFull));
 }
 
-/// A queue as verbs have them takes any amount of work; what completes is left out only if it finds no entry,
-/// which is reported once.
+/// A queue as verbs have them takes any number of receives. One that is complete is left out only if it finds
+/// no entry, which is reported once; a send always has one, of the half that receives do not need.
 // Requirements: RDMAP-8.1.1-05
 #[test]
-fn a_queue_that_may_overflow_reserves_nothing() {
-    let mut ring = CompletionRing::new(2);
-    ring.set_may_overflow();
-    let (qp, ring, _) = qp_with(8, ring);
+fn a_queue_that_may_overflow_reserves_nothing_for_receives() {
+    let overflowing = || {
+        let mut ring = CompletionRing::new(4);
+        ring.set_may_overflow();
+        qp_with(8, ring)
+    };
+    let message = ReceivedMessage { byte_len: 0, solicited: false, invalidated: None, immediate: None };
+    let request = |id| ReceiveRequest::new(id, Slice::default());
+    let (qp, ring, _) = overflowing();
     let events = Arc::new(AsyncEvents::new(None));
-    let srq = SharedReceiveQueue::new(SrqNumber(1), ProtectionDomainId(1), 8, Some(events.clone()));
-    let qp = qp.with_events(events.clone()).with_shared_receives(Arc::new(srq));
+    let qp = qp.with_events(events.clone());
     qp.set_state(QpState::ReadyToSend);
     let polled = || ring.drain().map(|completion| completion.id).collect::<Vec<_>>();
-    let complete = |ids: core::ops::Range<u64>| {
-        let mut batch = qp.complete_sends(ids.clone().count() as u32);
-        ids.for_each(|id| batch.push(completion(id)));
-    };
     for round in 0..3 {
-        let list: Vec<_> = (0..8).map(send).collect();
-        qp.post_sends(&list).unwrap();
-        assert_eq!(core::iter::from_fn(|| qp.dequeue_send()).count(), 8);
-        // Two at a time find room for ever.
-        for ids in [0..2, 2..4, 4..6] {
-            qp.retire_sends(2);
-            complete(ids.clone());
-            assert_eq!(polled(), ids.collect::<Vec<_>>(), "round {round}");
+        // Sends have half of the entries, however many receives there are.
+        qp.post_receives(&[request(7); 8]).unwrap();
+        let refused = Err(BadRequest { posted: 2, error: PostError::CompletionQueueFull });
+        assert_eq!(qp.post_sends(&[send(1), unsignaled(2), send(3)]), Ok(()));
+        assert_eq!(qp.post_sends(&[unsignaled(4), unsignaled(5), send(6)]), refused);
+        let taken: Vec<u64> = core::iter::from_fn(|| qp.dequeue_send()).map(|posted| posted.id()).collect();
+        assert_eq!(taken, [1, 2, 3, 4, 5]);
+        qp.retire_sends(3);
+        qp.complete_send(completion(1));
+        for ids in [[8, 9], [10, 11]] {
+            for id in ids {
+                qp.receives().advance();
+                qp.complete_message(&request(id), &message);
+            }
+            let expected = if ids[0] == 8 { vec![1, 8, 9] } else { vec![10, 11] };
+            assert_eq!(polled(), expected, "round {round}");
         }
-        qp.retire_sends(2);
+        qp.complete_send(completion(3));
+        for id in 12..15 {
+            qp.receives().advance();
+            qp.complete_receive(request(id).completion(QpNumber(7), Status::Flushed, 0));
+        }
+        assert_eq!(polled(), [3, 12, 13, 14]);
+        qp.receives().advance();
+        qp.complete_message(&request(15), &message);
+        assert_eq!(polled(), [15]);
     }
     assert_eq!((ring.has_overflowed(), events.dequeue()), (false, None));
-    // One of three does not; nor one alone, a receive, or one that was not signaled.
-    complete(0..3);
+    // A send that is posted keeps its entry; of four receives one finds none.
+    qp.post_receives(&[request(7); 8]).unwrap();
+    qp.post_send(send(1)).unwrap();
+    assert!(qp.dequeue_send().is_some());
+    for id in 20..25 {
+        qp.receives().advance();
+        qp.complete_message(&request(id), &message);
+    }
     assert_eq!(events.dequeue(), Some(AsyncEvent::CompletionQueueOverflow { cq: ring.number() }));
-    qp.post_sends(&[send(3), unsignaled(4)]).unwrap();
-    qp.complete_send(completion(3));
-    qp.report_unsignaled(completion(4));
-    let queue = qp.shared_receives.clone().unwrap();
-    queue.post(&[ReceiveRequest::new(5, Slice::default()); 2]).unwrap();
-    let request = qp.dequeue_shared_receive().unwrap().expect("there is one, and needs no entry yet");
-    let message = ReceivedMessage { byte_len: 0, solicited: false, invalidated: None, immediate: None };
-    qp.complete_message(&request, &message);
-    assert_eq!((polled(), ring.has_overflowed(), events.dequeue()), (vec![0, 1], true, None));
-    // Those polled are free again, each once.
-    let request = qp.dequeue_shared_receive().unwrap().expect("the second");
-    qp.complete_message(&request, &message);
-    complete(6..9);
-    assert_eq!(polled(), [5, 6]);
+    qp.complete_send(completion(1));
+    assert_eq!((polled(), ring.has_overflowed(), events.dequeue()), (vec![20, 21, 22, 1], true, None));
+    // Receives of a shared queue need no entry before they are complete.
+    let (qp, ring, _) = overflowing();
+    let srq = Arc::new(SharedReceiveQueue::new(SrqNumber(1), ProtectionDomainId(1), 8, None));
+    let qp = qp.with_shared_receives(srq.clone());
+    qp.set_state(QpState::ReadyToSend);
+    srq.post(&[request(5); 6]).unwrap();
+    let dequeued = core::iter::from_fn(|| qp.dequeue_shared_receive().unwrap()).count();
+    assert_eq!(dequeued, 6);
+    (0..6).for_each(|_| qp.complete_message(&request(5), &message));
+    assert_eq!((ring.drain().count(), ring.has_overflowed()), (4, true));
 }
 
 fn unsignaled(id: u64) -> SendRequest {
@@ -170,6 +190,22 @@ fn all_requests_are_posted_or_none() {
     assert_eq!((qp.sends_free(), bells.dequeue()), (1, Some(0)));
     let taken: Vec<u64> = core::iter::from_fn(|| qp.dequeue_send()).map(|posted| posted.id()).collect();
     assert_eq!(taken, [1, 2, 3]);
+    // What is refused takes no places, whether or not the queue reserves any.
+    for may_overflow in [false, true] {
+        let mut ring = CompletionRing::new(if may_overflow { 8 } else { 4 });
+        if may_overflow {
+            ring.set_may_overflow();
+        }
+        let (qp, ring, _) = qp_with(4, ring);
+        qp.set_state(QpState::ReadyToSend);
+        for _ in 0..3 {
+            assert_eq!(qp.post_all(&[send(1); 5]), Err(PostError::QueueFull));
+        }
+        qp.post_all(&[send(1); 4]).unwrap();
+        assert_eq!(core::iter::from_fn(|| qp.dequeue_send()).count(), 4);
+        (0..4).for_each(|id| qp.complete_send(completion(id)));
+        assert_eq!((ring.drain().count(), ring.has_overflowed()), (4, false));
+    }
 }
 
 /// A flushed request that is not signaled is reported where a place is free, and never in one that is
