@@ -16,6 +16,7 @@ pub(crate) struct PolledQueue {
     /// False if `filter` is empty, so that polling takes no second lock.
     is_filtered: AtomicBool,
     filter: Mutex<Filter>,
+    report_overflow: Box<dyn Fn() + Send + Sync>,
 }
 
 #[derive(Default)]
@@ -27,34 +28,57 @@ struct Filter {
 }
 
 impl Filter {
-    /// Takes all that is in the queue.
-    fn pass(&mut self, queue: &SharedCompletionQueue) {
+    /// Takes all that is in the queue. Returns false if some is lost.
+    fn pass(&mut self, queue: &SharedCompletionQueue) -> bool {
+        let room = queue.capacity();
+        self.take_in(queue.lock().drain(), room)
+    }
+
+    /// Takes the completions that are the program's, and keeps no more than `room` in all:
+    /// a program that does not poll has let the queue overflow. Returns false then.
+    fn take_in(&mut self, completions: impl Iterator<Item = Completion>, room: usize) -> bool {
         let Self { destroyed, passed } = self;
-        let queue = queue.lock();
-        passed.extend(queue.drain().filter(|completion| !destroyed.contains(&completion.qp)));
+        let mut has_room = true;
+        for completion in completions.filter(|completion| !destroyed.contains(&completion.qp)) {
+            if passed.len() < room {
+                passed.push_back(completion);
+            } else {
+                has_room = false;
+            }
+        }
+        has_room
     }
 }
 
 impl PolledQueue {
-    pub(crate) fn new(queue: SharedCompletionQueue) -> Self {
-        Self { queue, is_filtered: AtomicBool::new(false), filter: Mutex::default() }
+    pub(crate) fn new(
+        queue: SharedCompletionQueue,
+        report_overflow: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
+        let report_overflow = Box::new(report_overflow);
+        Self { queue, is_filtered: AtomicBool::new(false), filter: Mutex::default(), report_overflow }
     }
 
     /// Drops what a queue pair reports from now on: it is about to be destroyed.
     pub(crate) fn leave_out(&self, destroyed: QpNumber) {
-        self.change(|filter, queue| {
-            filter.pass(queue);
-            filter.destroyed.insert(destroyed);
-        });
+        self.pass_and_change(|filter| _ = filter.destroyed.insert(destroyed));
     }
 
     /// Passes what a new queue pair of this number will report. All that the destroyed one has reported is in
     /// the queue: its number was free.
     pub(crate) fn admit(&self, number: QpNumber) {
-        self.change(|filter, queue| {
-            filter.pass(queue);
-            filter.destroyed.remove(&number);
+        self.pass_and_change(|filter| _ = filter.destroyed.remove(&number));
+    }
+
+    fn pass_and_change(&self, change: impl FnOnce(&mut Filter)) {
+        let has_room = self.change(|filter, queue| {
+            let has_room = filter.pass(queue);
+            change(filter);
+            has_room
         });
+        if !has_room {
+            (self.report_overflow)();
+        }
     }
 
     /// Hands up to `room` completions to `target`, oldest first. Returns how many.
@@ -88,10 +112,48 @@ impl PolledQueue {
         polled
     }
 
-    fn change(&self, change: impl FnOnce(&mut Filter, &SharedCompletionQueue)) {
+    fn change<T>(&self, change: impl FnOnce(&mut Filter, &SharedCompletionQueue) -> T) -> T {
         let mut filter: MutexGuard<'_, Filter> = self.filter.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut filter, &self.queue);
+        let changed = change(&mut filter, &self.queue);
         let is_filtered = !filter.destroyed.is_empty() || !filter.passed.is_empty();
         self.is_filtered.store(is_filtered, Ordering::Release);
+        changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+
+    use warpline::CompletionQueue;
+
+    use super::*;
+
+    /// What is taken out of the queue for a program that does not poll is no more than the queue holds.
+    #[test]
+    fn what_has_passed_is_bounded() {
+        let queue = SharedCompletionQueue::new(CompletionQueue::new(4));
+        let overflows = Arc::new(AtomicUsize::new(0));
+        let counted = overflows.clone();
+        let polled = PolledQueue::new(queue, move || _ = counted.fetch_add(1, Ordering::Relaxed));
+        let capacity = polled.queue.capacity();
+        let mut filter = polled.filter.lock().unwrap();
+        let completion = |id| {
+            let (kind, status) = (warpline::CompletionKind::Send, warpline::Status::Success);
+            Completion::new(QpNumber(1), id, kind, status, 0)
+        };
+        assert!(filter.take_in((0..capacity as u64).map(completion), capacity));
+        filter.destroyed.insert(QpNumber(1));
+        assert!(filter.take_in([completion(9)].into_iter(), capacity), "one that is left out");
+        filter.destroyed.clear();
+        assert!(!filter.take_in([completion(9)].into_iter(), capacity));
+        assert_eq!(filter.passed.len(), capacity);
+        drop(filter);
+        polled.leave_out(QpNumber(2));
+        assert_eq!(overflows.load(Ordering::Relaxed), 0, "nothing was lost by that");
+        let mut ids = Vec::new();
+        assert_eq!(polled.take(100, |_, completion| ids.push(completion.id)), capacity);
+        assert_eq!(ids, (0..capacity as u64).collect::<Vec<_>>());
     }
 }

@@ -8,7 +8,7 @@ use warpline::{CompletionQueue, Notice, SharedCompletionQueue, limits};
 use super::channel::{Bell, CompletionChannel};
 use super::context::{self, Context, Events};
 use super::section::Section;
-use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
+use crate::abi::{IBV_EVENT_CQ_ERR, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
 use crate::acks::Acks;
 use crate::adapter::{running, started};
 use crate::errno::{Errno, number, pointer, unsupported};
@@ -100,13 +100,14 @@ pub(crate) unsafe fn create(
         Some(unsafe { Object::<CompletionChannel>::of(channel)? })
     };
     let places = usize::try_from(cqe).ok().filter(|places| *places > 0).ok_or(Errno::INVALID)?;
-    if places > limits::COMPLETIONS_PER_QUEUE {
+    if places > limits::COMPLETIONS_PER_QUEUE / 2 {
         return Err(Errno::INVALID);
     }
     let running = running()?;
     object.listed();
     let bell = channel.map(|channel| Arc::new(Bell::new(channel.inner().tokens.clone())));
-    let capacity = places.max(PLACES_MIN);
+    // As many for receives as for sends.
+    let capacity = 2 * places.max(PLACES_MIN);
     let queue = match &bell {
         Some(bell) => CompletionQueue::with_notify(capacity, bell.clone()),
         None => CompletionQueue::new(capacity),
@@ -124,7 +125,10 @@ pub(crate) unsafe fn create(
     public.cqe = cqe;
     let number = queue.number();
     let inner = Cq {
-        polled: Arc::new(PolledQueue::new(queue.clone())),
+        polled: Arc::new(PolledQueue::new(queue.clone(), {
+            let events = events.clone();
+            move || events.report(IBV_EVENT_CQ_ERR)
+        })),
         queue,
         events: events.clone(),
         polling: Polling::new(),

@@ -234,13 +234,19 @@ unsafe fn begin(qp: *mut ibv_qp_ex, opcode: u32, set: impl FnOnce(&mut ibv_send_
         // SAFETY: the caller's promise; the fields are the program's, which does not touch them during the
         // call. Zeros are a work request.
         unsafe {
-            let (_, posting) = of(qp)?;
+            let (object, posting) = of(qp)?;
+            let mut built = posting.lock();
+            if built.sends.len() == object.inner().caps.max_send_wr as usize {
+                // More than are ever posted together.
+                built.refuse(Errno::NO_MEMORY);
+                return Ok(());
+            }
             let mut wr: ibv_send_wr = zeroed();
             (wr.wr_id, wr.opcode) = ((*qp).wr_id, opcode);
             // Inline is what has been set so, whatever the flags say.
             wr.send_flags = (*qp).wr_flags & !IBV_SEND_INLINE;
             set(&mut wr);
-            posting.lock().sends.push(Send { wr, data: Data::None });
+            built.sends.push(Send { wr, data: Data::None });
         }
         Ok(())
     });

@@ -40,7 +40,7 @@ fn device_attr() -> ibv_device_attr {
     attr.max_sge = limits::SCATTER_GATHER_ELEMENTS as c_int;
     attr.max_sge_rd = 1;
     attr.max_cq = MANY;
-    attr.max_cqe = limits::COMPLETIONS_PER_QUEUE as c_int;
+    attr.max_cqe = (limits::COMPLETIONS_PER_QUEUE / 2) as c_int;
     attr.max_mr = capacity.registrations as c_int;
     attr.max_pd = MANY;
     attr.max_qp_rd_atom = limits::READ_DEPTH_MAX.into();

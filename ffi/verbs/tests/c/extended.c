@@ -263,6 +263,11 @@ int main(void)
 		ibv_wr_set_inline_data(qp, inlined, 200);
 	}
 	CHECK(ibv_wr_complete(qp) == ENOMEM);
+	/* Nothing is kept of more than the queue takes. */
+	start(9, IBV_SEND_SIGNALED);
+	for (int i = 0; i < 100000; i++)
+		ibv_wr_send(qp);
+	CHECK(ibv_wr_complete(qp) == ENOMEM);
 	start(9, IBV_SEND_SIGNALED);
 	ibv_wr_send(qp);
 	ibv_wr_abort(qp);
