@@ -48,9 +48,7 @@ pub mod startup;
 #[cfg(test)]
 mod swarm;
 
-use std::collections::BTreeSet;
 use std::mem;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use warpline_dataplane::memory::{Claims, Grant};
@@ -65,6 +63,7 @@ use warpline_dataplane::time::Instant;
 use crate::vocabulary::capacity::Capacity;
 use crate::vocabulary::device::{CrcPolicy, Usage};
 use crate::vocabulary::quota::Quotas;
+pub(crate) use connections::LocalPeer;
 use connections::{Acceptance, ConnectAttempt, Connections, MpaListener, Step};
 use deregistration::Readers;
 use interface::reply::Reply;
@@ -309,19 +308,20 @@ impl Engine {
         self.out.next_reply()
     }
 
-    /// Returns the other ends of connections, as far as these are at `addresses`.
-    pub(crate) fn remotes_at(&self, addresses: &[IpAddr]) -> BTreeSet<SocketAddr> {
-        self.connections.remotes_at(addresses)
+    /// Returns true if there are connections to addresses of this device.
+    pub(crate) fn has_local_peers(&self) -> bool {
+        self.connections.has_local_peers()
     }
 
-    /// Resets the connections to `remotes`, which have ended without a word.
-    pub(crate) fn abort_to(&mut self, remotes: &BTreeSet<SocketAddr>) {
-        self.connections.abort_to(&mut self.out, remotes);
+    /// Returns connections to addresses of this device, with their other ends: those that come after `last`.
+    pub(crate) fn local_peers_after(&self, last: LocalPeer) -> impl Iterator<Item = LocalPeer> {
+        self.connections.local_peers_after(last)
     }
 
-    /// Returns true if there are connections, those being opened or closed included.
-    pub(crate) fn has_connections(&self) -> bool {
-        !self.connections.is_empty()
+    /// Resets the connection of a local peer.
+    pub(crate) fn abort(&mut self, (_, connection): LocalPeer) {
+        let connection = ConnectionId::from_bits(connection);
+        self.out.command(connection, Command::Abort { connection });
     }
 
     /// Returns true if work remains after the last handle was dropped.

@@ -101,6 +101,11 @@ impl Placement {
         Ok(owner)
     }
 
+    /// Returns true if an address is one of this end.
+    pub(super) fn has_address(&self, address: IpAddr) -> bool {
+        self.addresses.iter().any(|own| own.address == address)
+    }
+
     /// Counts a connection that this end opens from `port`: the peer's segments to it are not taken to
     /// another core meanwhile.
     pub(super) fn hold(&mut self, port: u16) {

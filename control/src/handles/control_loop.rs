@@ -1,6 +1,7 @@
 //! The loop around the engine of a device, which reads the clock. A thread goes round in it, or the
 //! application does, one round at a time.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -10,16 +11,21 @@ use warpline_dataplane::ring::Rings;
 use warpline_dataplane::time::{Instant, MILLISECOND, SECOND};
 
 use super::clock::now;
-use crate::engine::Engine;
 use crate::engine::interface::request::Request;
+use crate::engine::{Engine, LocalPeer};
 use crate::host::held_ports::HeldPorts;
 use crate::vocabulary::core_set::CoreSet;
 
 /// How long connections that are being closed may hold up the end of the device.
 const END_LINGER_NS: u64 = 2 * SECOND;
 
-/// Time between looks whether other programs of this machine still have the ports that connections lead to.
+/// Time between looks whether other programs of this machine still have the ports that connections lead to;
+/// and within a look, of which each part takes so many connections.
 const LOOK_NS: u64 = 500 * MILLISECOND;
+const LOOK_ON_NS: u64 = 5 * MILLISECOND;
+const LOOKED_AT: usize = 32;
+/// What comes before all of them.
+const FIRST: LocalPeer = (SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0), 0);
 
 /// Flags that the threads of a device share.
 #[derive(Debug)]
@@ -81,6 +87,8 @@ pub(super) struct ControlLoop {
     held_ports: Option<HeldPorts>,
     /// When it looks next whether other programs of this machine still have theirs.
     look_at: Instant,
+    /// The last connection that it has looked at.
+    looked_at: LocalPeer,
     /// The cores that were polled when control last looked.
     driven: CoreSet,
     /// When the device ends though connections are being closed; `None` while there are handles.
@@ -97,7 +105,17 @@ impl ControlLoop {
         held_ports: Option<HeldPorts>,
     ) -> Self {
         let driven = CoreSet::first(rings.len() as u8);
-        Self { engine, requests, rings, flags, held_ports, look_at: Instant::ZERO, driven, end_at: None }
+        Self {
+            engine,
+            requests,
+            rings,
+            flags,
+            held_ports,
+            look_at: Instant::ZERO,
+            looked_at: FIRST,
+            driven,
+            end_at: None,
+        }
     }
 
     /// Does everything that there is to do now.
@@ -124,7 +142,7 @@ impl ControlLoop {
     /// Returns when there is something to do even if nothing happens.
     pub(super) fn next_deadline(&self) -> Instant {
         let mut deadline = self.engine.next_deadline();
-        if self.held_ports.is_some() && self.engine.has_connections() {
+        if self.held_ports.is_some() && self.engine.has_local_peers() {
             deadline = deadline.min(self.look_at);
         }
         self.end_at.map_or(deadline, |end| end.min(deadline))
@@ -189,15 +207,26 @@ impl ControlLoop {
     /// Resets connections to programs of this machine that have ended without a word. The kernel, which does
     /// so for other peers, does not take what programs of the machine send each other.
     fn end_what_programs_have_left(&mut self) {
-        let Some(held) = &mut self.held_ports else { return };
-        let time = now();
+        let (Some(held), time) = (&self.held_ports, now()) else { return };
         if time < self.look_at {
             return;
         }
-        self.look_at = time + LOOK_NS;
-        let ended = held.ended(&self.engine.remotes_at(held.addresses()));
-        if !ended.is_empty() {
-            self.engine.abort_to(&ended);
+        let next: Vec<_> = self.engine.local_peers_after(self.looked_at).take(LOOKED_AT).collect();
+        (self.looked_at, self.look_at) = match next.last() {
+            Some(last) if next.len() == LOOKED_AT => (*last, time + LOOK_ON_NS),
+            _ => (FIRST, time + LOOK_NS),
+        };
+        let mut looked = None;
+        for local_peer in next {
+            let remote = local_peer.0;
+            let is_over = match looked {
+                Some((before, is_over)) if before == remote => is_over,
+                _ => held.is_nobodys(remote),
+            };
+            looked = Some((remote, is_over));
+            if is_over {
+                self.engine.abort(local_peer);
+            }
         }
     }
 

@@ -7,9 +7,9 @@
 //!
 //! The sockets of the device are told of each port, and the kernel passes over frames for others.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::ops::{Bound, RangeInclusive};
+use std::ops::RangeInclusive;
 
 use rustix::io::Errno;
 use warpline_dataplane::device::packet::{HeardPorts, PacketError, PortShadow, hold_row};
@@ -25,8 +25,6 @@ const OWN_PORTS: u16 = 128;
 const FIRST_PORT: u16 = 61_000;
 /// How often a free port is looked for that is free at all addresses.
 const ATTEMPTS: usize = 16;
-/// Ports of other programs that are looked at together.
-const LOOKED_AT: usize = 64;
 /// Ports that are held at most beside those of active opens, each with a file descriptor.
 const HELD_MAX: usize = 256;
 
@@ -40,8 +38,6 @@ pub(crate) struct HeldPorts {
     heard: Vec<HeardPorts>,
     /// The sockets have been told of all ports that are held.
     is_heard: bool,
-    /// The last port of another program that was looked at.
-    looked_at: SocketAddr,
     /// Addresses of listeners that had asked for any free port, and are gone.
     left: Vec<ListenAddress>,
     /// Those that are not.
@@ -63,7 +59,6 @@ impl HeldPorts {
             held: HashMap::new(),
             heard: Vec::new(),
             is_heard: true,
-            looked_at: (Ipv6Addr::UNSPECIFIED, 0).into(),
             left: Vec::new(),
             chosen: Vec::new(),
         })
@@ -99,21 +94,6 @@ impl HeldPorts {
         self.heard.iter().try_for_each(|socket| socket.hear(&ports))?;
         self.is_heard = true;
         Ok(())
-    }
-
-    /// Returns the addresses.
-    pub(crate) fn addresses(&self) -> &[IpAddr] {
-        &self.addresses
-    }
-
-    /// Returns those of `remotes`, ends of connections at the addresses, whose program has ended: nobody has
-    /// their ports. Looks at some of them, and at the next ones when it is called again.
-    pub(crate) fn ended(&mut self, remotes: &BTreeSet<SocketAddr>) -> BTreeSet<SocketAddr> {
-        let after = remotes.range((Bound::Excluded(self.looked_at), Bound::Unbounded));
-        let some = after.chain(remotes.range(..=self.looked_at)).take(LOOKED_AT);
-        let some: Vec<_> = some.copied().collect();
-        self.looked_at = some.last().copied().unwrap_or(self.looked_at);
-        some.into_iter().filter(|remote| self.is_nobodys(*remote)).collect()
     }
 
     /// Returns the first and the last port of active opens.
@@ -233,7 +213,7 @@ impl HeldPorts {
 
     /// Returns true if `remote` is a port of this machine that no program has. The kernel would not say so:
     /// it does not take segments of programs to its own addresses.
-    fn is_nobodys(&self, remote: SocketAddr) -> bool {
+    pub(crate) fn is_nobodys(&self, remote: SocketAddr) -> bool {
         let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
         let (first, last) = self.of_active_opens();
         self.addresses.contains(&remote.ip())
@@ -340,17 +320,6 @@ mod tests {
         assert!(!ports.is_nobodys((LOOPBACK, own.port).into()));
         assert!(!ports.is_nobodys((LOOPBACK, ports.of_active_opens().1).into()));
         assert!(!ports.is_nobodys(([127, 0, 0, 2], own.port).into()), "that of another");
-        // Many are looked at in turns.
-        let taken = kernel.local_addr().unwrap();
-        let others = (0..LOOKED_AT as u16 + 5).map(|port| (LOOPBACK, 1 + port).into());
-        let remotes: BTreeSet<SocketAddr> = others.chain([taken]).collect();
-        let first = ports.ended(&remotes);
-        let second = ports.ended(&remotes);
-        assert!(first.len() <= LOOKED_AT && second.len() <= LOOKED_AT);
-        let free = remotes.iter().copied().filter(|remote| ports.is_nobodys(*remote)).collect();
-        assert_eq!(first.union(&second).copied().collect::<BTreeSet<_>>(), free);
-        assert!(!free.contains(&taken) && free.len() > LOOKED_AT / 2, "{free:?}");
-        assert!(ports.ended(&BTreeSet::new()).is_empty());
     }
 
     /// A port that was found for a listener is held until that does without it.

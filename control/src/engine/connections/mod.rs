@@ -19,6 +19,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use warpline_dataplane::net::addresses::network_of;
@@ -60,6 +61,9 @@ pub(super) struct Step<'a> {
     pub(super) registrations: &'a mut Registrations,
 }
 
+/// The other end of a connection, and the connection's [number](ConnectionId::to_bits).
+pub(crate) type LocalPeer = (SocketAddr, u64);
+
 /// A connection.
 struct Connection {
     /// Its addresses, while it is open.
@@ -77,6 +81,8 @@ pub(super) struct Connections {
     deadlines: Deadlines<u64>,
     openings: Openings,
     listeners: Listeners,
+    /// Those that are open to addresses of this end.
+    local_peers: BTreeSet<LocalPeer>,
     /// Connections that peers have opened, by address and by network.
     peers: Holdings<IpAddr>,
     networks: Holdings<u64>,
@@ -96,6 +102,7 @@ impl Connections {
             deadlines: Deadlines::new(),
             openings: Openings::new(placement),
             listeners: Listeners::new(listeners, next_port),
+            local_peers: BTreeSet::new(),
             peers: Holdings::new(quotas.connections_per_peer),
             networks: Holdings::new(quotas.connections_per_network),
         }
@@ -136,21 +143,14 @@ impl Connections {
         matches!(phase, Some(Phase::Operating(Operating { finishing: true, .. })))
     }
 
-    /// Returns the other ends of connections, as far as these are at `addresses`.
-    pub(super) fn remotes_at(&self, addresses: &[IpAddr]) -> BTreeSet<SocketAddr> {
-        let flows = self.table.values().filter_map(|connection| connection.flow.as_ref());
-        let remotes = flows.map(|flow| SocketAddr::new(flow.remote, flow.remote_port));
-        remotes.filter(|remote| addresses.contains(&remote.ip())).collect()
+    /// Returns true if there are connections to addresses of this end.
+    pub(super) fn has_local_peers(&self) -> bool {
+        !self.local_peers.is_empty()
     }
 
-    /// Resets the connections to `remotes`.
-    pub(super) fn abort_to(&self, out: &mut Outbox, remotes: &BTreeSet<SocketAddr>) {
-        for (id, connection) in &self.table {
-            let remote = connection.flow.map(|flow| SocketAddr::new(flow.remote, flow.remote_port));
-            if remote.is_some_and(|remote| remotes.contains(&remote)) {
-                out.command(*id, Command::Abort { connection: *id });
-            }
-        }
+    /// Returns connections to addresses of this end, with their other ends: those that come after `last`.
+    pub(super) fn local_peers_after(&self, last: LocalPeer) -> impl Iterator<Item = LocalPeer> {
+        self.local_peers.range((Bound::Excluded(last), Bound::Unbounded)).copied()
     }
 
     /// Stops all streams: the core is no longer polled.
@@ -220,6 +220,9 @@ impl Connections {
         flow: Option<FlowKey>,
         begin: impl FnOnce(&mut Context<'_>) -> Phase,
     ) {
+        if let Some(local_peer) = flow.and_then(|flow| self.local_peer(id, &flow)) {
+            self.local_peers.insert(local_peer);
+        }
         let before = self.table.insert(id, Connection { flow, is_counted: false, phase: PLACEHOLDER });
         debug_assert!(before.is_none(), "the core names a connection twice");
         self.advance(step, id, |cx, _| begin(cx));
@@ -426,11 +429,21 @@ impl Connections {
         room
     }
 
+    /// Returns a connection with its other end, if that is at an address of this end.
+    fn local_peer(&mut self, id: ConnectionId, flow: &FlowKey) -> Option<LocalPeer> {
+        let is_own = self.openings.placement().has_address(flow.remote);
+        is_own.then(|| (SocketAddr::new(flow.remote, flow.remote_port), id.to_bits()))
+    }
+
     /// Counts a connection that is closed no more: among those of its peer, or of its port.
     fn end_share(&mut self, id: ConnectionId) {
         let Some(connection) = self.table.get_mut(&id) else { return };
         let Some(flow) = connection.flow.take() else { return };
-        if mem::take(&mut connection.is_counted) {
+        let is_counted = mem::take(&mut connection.is_counted);
+        if let Some(local_peer) = self.local_peer(id, &flow) {
+            self.local_peers.remove(&local_peer);
+        }
+        if is_counted {
             self.peers.give_back(flow.remote);
             if let Some(network) = network_of(flow.remote) {
                 self.networks.give_back(network);

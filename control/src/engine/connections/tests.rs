@@ -1,6 +1,6 @@
 //! Tests with many connections: no step looks at others than its own.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use crossbeam::channel::Receiver;
@@ -300,4 +300,44 @@ fn an_adapter_that_differs_is_reported_once() {
     }
     assert_eq!(engine.events.dequeue(), Some(AsyncEvent::AdapterDiffers));
     assert_eq!(engine.events.dequeue(), None);
+}
+
+/// Connections to addresses of this end are found in order, some at a time, as long as they are open.
+#[test]
+fn local_peers_are_found_in_turns() {
+    let mut engine = engine_with(Placement::new(None, [Cidr::new(OURS, 24)].into_iter().collect()));
+    let _arrived = listen(&mut engine, PORT, None);
+    let first = (SocketAddr::from(([0, 0, 0, 0], 0)), 0);
+    engine.on_event(Instant::ZERO, 0, accepted(1));
+    assert!(!engine.has_local_peers(), "that of another");
+    for number in 2..10_u64 {
+        let remote_port = 50_000 - number as u16 / 2;
+        let flow = FlowKey { local: OURS, remote: OURS, remote_port, local_port: PORT };
+        let connection = ConnectionId::from_bits(number);
+        let accepted = Event::Accepted { connection, flow, scope: Scope::All, rdma_option: false };
+        engine.on_event(Instant::ZERO, 0, accepted);
+    }
+    let expected = [(49_996, 8), (49_996, 9), (49_997, 6), (49_997, 7), (49_998, 4), (49_998, 5)];
+    let mut found: Vec<_> = engine.local_peers_after(first).take(3).collect();
+    found.extend(engine.local_peers_after(found[2]).take(3));
+    assert_eq!(found, expected.map(|(port, number)| (SocketAddr::new(OURS, port), number)));
+    deliver(&mut engine);
+    engine.abort(found[1]);
+    let aborted: Vec<u64> = deliver(&mut engine)
+        .iter()
+        .filter_map(|command| match command {
+            Command::Abort { connection } => Some(connection.to_bits()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(aborted, [9]);
+    for number in 1..10 {
+        let reason = CloseReason::Aborted;
+        engine.on_event(
+            Instant::ZERO,
+            0,
+            Event::Closed { connection: ConnectionId::from_bits(number), reason },
+        );
+    }
+    assert!(!engine.has_local_peers());
 }
