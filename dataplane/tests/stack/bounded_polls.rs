@@ -237,6 +237,22 @@ impl Crowd {
         reported.tcp.data_segments_sent
     }
 
+    /// Has the core revoke the memory; returns the readers that have lost their connections.
+    fn revoke(&mut self) -> Vec<ConnectionId> {
+        self.events.clear();
+        self.carry_out(Command::Revoke { stag: MEMORY });
+        let mut ended = Vec::new();
+        for event in &self.events {
+            match event {
+                Event::Closed { connection, .. } => ended.push(*connection),
+                Event::Deregistered { result, .. } => assert_eq!(*result, Ok(())),
+                _ => {}
+            }
+        }
+        assert!(self.events.iter().any(|event| matches!(event, Event::Deregistered { .. })), "an answer");
+        ended
+    }
+
     fn register(&mut self) {
         let region = Region::heap(4096).unwrap();
         self.carry_out(Command::Register { stag: MEMORY, grant: Grant::new(region, PD, 0, Access::empty()) });
@@ -292,6 +308,23 @@ fn work_of(connections: usize, over_ipv6: bool) -> Vec<(&'static str, Longest)> 
     crowd.report("deregister again");
     crowd.carry_out(Command::DestroyQp(crowd.qps[5].clone()));
     crowd.report("destroy a queue pair");
+    // The first and the last queue pair read from memory when it is revoked: the walk to the last takes
+    // several polls.
+    crowd.register();
+    let readers = [0, crowd.qps.len() - 1];
+    for reader in readers {
+        let local = Slice { stag: MEMORY, to: 0, len: 16 };
+        crowd.qps[reader].post_send(SendRequest::new(2, Operation::SEND, local)).unwrap();
+    }
+    crowd.peer_polls = false;
+    crowd.run_for(1);
+    let mut ended = crowd.revoke();
+    crowd.peer_polls = true;
+    let mut expected = readers.map(|reader| crowd.connections[reader]);
+    ended.sort_unstable_by_key(|connection| connection.to_bits());
+    expected.sort_unstable_by_key(|connection| connection.to_bits());
+    assert_eq!(ended, expected);
+    crowd.report("revoke");
 
     // Some connections end before the report has come to them, others after that.
     crowd.command(Command::ReportStatistics);

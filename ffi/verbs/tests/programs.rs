@@ -102,6 +102,11 @@ fn destroyed_queue_pairs_leave_no_completions() {
 }
 
 #[test]
+fn what_stands_still_ends_after_its_disconnect() {
+    play("stands_still");
+}
+
+#[test]
 fn a_killed_program_is_missed_by_its_peer() {
     play("killed");
 }
