@@ -89,9 +89,9 @@ impl MemoryWindow {
     ///
     /// # Security
     ///
-    /// RFC 5040 §8.1.1 has STags be hard to predict. Keys that are counted are not: who has had one STag of
-    /// the window can name it under each later key, though the memory was not advertised under that one. The
-    /// window is open to the peer of one queue pair alone (RFC 5041 §8.3), so that peer is the one to
+    /// STags should be hard to predict (RFC 5040 §8.1.1). Those with counted keys are not: whoever has had
+    /// one of the window can name it under each later key, though the memory was not advertised under that.
+    /// The window is open to the peer of one queue pair alone (RFC 5041 §8.3), so that peer is the one to
     /// trust; invalidate the window when the peer is not to reach the memory, and do not rely on a key that
     /// it has not been told. A message under way when the window is invalidated may arrive when it is bound
     /// again: if it has the same key by then, the message reaches the new range.

@@ -319,7 +319,7 @@ pub trait Device: 'static {
         0
     }
 
-    /// Returns how many frames have arrived so far that the device had no room for, as far as it knows.
+    /// Returns how many frames that arrived the device is known to have had no room for so far.
     fn missed_frames(&self) -> u64 {
         0
     }
@@ -361,8 +361,8 @@ pub trait Device: 'static {
         false
     }
 
-    /// Returns, once, by which the device is told of the TCP ports that its user has, for devices that share
-    /// their addresses and receive frames to all ports until then; `None` for others.
+    /// Takes the handle by which control sets the TCP ports of the device, once, for devices that share their
+    /// addresses and receive frames to all ports until then; `None` for others.
     fn take_heard_ports(&mut self) -> Option<packet::HeardPorts> {
         None
     }

@@ -98,7 +98,7 @@ fn own_addresses_and_groups_pass() {
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 
-/// A segment from port 7471 of `source` to `port` of `destination`, as far as a filter looks.
+/// A segment from port 7471 of `source` to `port` of `destination`, of which all but the ports is arbitrary.
 fn segment(source: &str, destination: &str, port: u16) -> Vec<u8> {
     let mut header = pattern(20, 3);
     header[..2].copy_from_slice(&7471_u16.to_be_bytes());

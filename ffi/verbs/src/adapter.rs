@@ -32,8 +32,8 @@ const RECEIVE_WAIT: Duration = Duration::from_mins(1);
 const PROBE_MS: u32 = 500;
 /// Questions without an answer after which a peer is gone: half a minute.
 const PROBES: u8 = 60;
-/// How long a connection that a program ends may stand still, before it is reset: a peer that posts no
-/// receives any more takes none of what is left. Adapters drop that at once.
+/// How long nothing may move on a connection that a program ends, before it is reset: a peer that posts no
+/// receives any more does not take what is left. Adapters drop it at once.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the end of the process waits for connections to close.
 const EXIT_WAIT: Duration = Duration::from_millis(500);

@@ -8,7 +8,7 @@ use ::packet::{Filter, FilterHandle, PacketError, PacketSocket};
 
 use crate::wire::ethernet::MacAddress;
 
-/// What passes until a socket is told.
+/// The ports that pass until some are set.
 pub(super) const ALL_PORTS: &[RangeInclusive<u16>] = &[0..=u16::MAX];
 
 /// The addresses of a device that it shares with the kernel and other programs of this machine.
@@ -41,7 +41,7 @@ impl SharedAddresses<'_> {
     }
 }
 
-/// What the sockets of a device are told of the ports that it has: all pass until then.
+/// The handle by which the TCP ports are set that pass to the sockets of a device: all do until then.
 #[derive(Debug)]
 pub struct HeardPorts {
     addresses: Vec<IpAddr>,
