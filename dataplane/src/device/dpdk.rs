@@ -404,13 +404,6 @@ impl Device for DpdkDevice {
             queues.receive.disable_interrupt();
         }
     }
-
-    fn next_arrival(&self) -> Option<Instant> {
-        match &self.link {
-            Link::Packet(queue) => queue.is_waiting().then_some(Instant::ZERO),
-            Link::Port(_) | Link::Wire(_) | Link::Wires(_) | Link::None => None,
-        }
-    }
 }
 
 impl Buffers for Mempool {

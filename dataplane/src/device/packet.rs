@@ -1,7 +1,7 @@
 //! Packet sockets of Linux as devices (packet(7)): frames of an interface that the kernel has, without DPDK.
 //!
-//! A frame is copied once each way, between a ring that the kernel maps into this process and a buffer of the
-//! device. Receiving takes no system call; a burst to send takes one. The kernel fills in TCP checksums, cuts
+//! A received frame is copied from a ring that the kernel maps into this process to a buffer of the device,
+//! without a system call. A burst to send takes one, in which the kernel copies the frames. The kernel fills in TCP checksums, cuts
 //! super-frames, and hands over what it has joined (GRO) or what a peer in this machine has left to a device
 //! (TSO) as it is, with its checksum partial: such a frame never left memory, so it counts as intact.
 //!
@@ -41,9 +41,10 @@ const TCP_CHECKSUM: u16 = 16;
 /// takes 64 KiB.
 const RECEIVE_SLOTS: usize = 4096;
 const RECEIVE_SLOTS_JOINED: usize = 256;
-/// Slots of the ring of frames to send. What finds none waits in its connection.
-const TRANSMIT_SLOTS: usize = 256;
-const TRANSMIT_SLOTS_JOINED: usize = 64;
+/// Frames that may be on their way to the interface at the same time. Others wait in the core, and for it in
+/// their connections.
+const TRANSMIT_FRAMES: usize = 256;
+const TRANSMIT_FRAMES_JOINED: usize = 64;
 
 /// What a packet socket is opened with.
 #[derive(Clone, Copy, Debug)]
@@ -178,9 +179,9 @@ impl PacketQueue {
         let super_frames = super_frame_octets.is_some();
         let frame_octets = super_frame_octets.unwrap_or(mtu_bytes + HEADER_OCTETS);
         let (receive_frames, transmit_frames) = if super_frames {
-            (RECEIVE_SLOTS_JOINED, TRANSMIT_SLOTS_JOINED)
+            (RECEIVE_SLOTS_JOINED, TRANSMIT_FRAMES_JOINED)
         } else {
-            (RECEIVE_SLOTS, TRANSMIT_SLOTS)
+            (RECEIVE_SLOTS, TRANSMIT_FRAMES)
         };
         let config =
             Config { interface, frame_octets, receive_frames, transmit_frames, fanout, filter: None };
@@ -232,15 +233,10 @@ impl PacketQueue {
         self.shape
     }
 
-    /// Returns true if a frame has arrived, or some to send wait.
+    /// Returns true if a frame has arrived.
     #[inline]
     pub(super) fn has_frames(&self) -> bool {
-        self.wire.may_have_frames() || self.programs.as_ref().is_some_and(|to| to.socket.may_have_frames())
-    }
-
-    /// Returns true if frames to send wait for the next poll.
-    pub(super) fn is_waiting(&self) -> bool {
-        self.wire.is_waiting() || self.programs.as_ref().is_some_and(|to| to.socket.is_waiting())
+        self.wire.has_frames() || self.programs.as_ref().is_some_and(|to| to.socket.has_frames())
     }
 
     /// Takes up to `limit` frames, as [`Device::receive`] does, into buffers of `buffers`. While there is
@@ -259,28 +255,14 @@ impl PacketQueue {
 
     /// Takes frames from the front of `frames`, as [`Device::transmit`] does.
     pub(super) fn transmit<B: Buffers>(&mut self, frames: &mut Vec<B::Frame>) -> usize {
-        let mut taken = 0;
-        for frame in frames.iter() {
-            let request = B::request(frame);
-            let has_room = match &mut self.programs {
-                Some(to) if is_for_program(frame) => {
-                    to.socket.put(frame, request.as_ref(), Some((MacAddress([0; 6]), to.source)))
-                }
-                _ => self.wire.put(frame, request.as_ref(), None),
-            };
-            if !has_room {
-                break;
-            }
-            taken += 1;
-        }
+        let taken = match &mut self.programs {
+            None => self.wire.send::<B>(frames, None),
+            Some(to) => to.send_beside::<B>(&mut self.wire, frames),
+        };
         if taken == frames.len() {
             B::Frame::free_all(frames);
         } else {
             frames.drain(..taken);
-        }
-        self.wire.flush();
-        if let Some(to) = &mut self.programs {
-            to.socket.flush();
         }
         taken
     }
@@ -296,6 +278,25 @@ impl PacketQueue {
         if let Some(to) = &mut self.programs {
             to.socket.clear_error();
         }
+    }
+}
+
+impl ToPrograms {
+    /// Takes frames from the front of `frames` that are for programs of this machine, or for `wire`.
+    fn send_beside<B: Buffers>(&mut self, wire: &mut Socket, frames: &[B::Frame]) -> usize {
+        let mut taken = 0;
+        for group in frames.chunk_by(|one, next| is_for_program(one) == is_for_program(next)) {
+            let sent = if is_for_program(&group[0]) {
+                self.socket.send::<B>(group, Some((MacAddress([0; 6]), self.source)))
+            } else {
+                wire.send::<B>(group, None)
+            };
+            taken += sent;
+            if sent < group.len() {
+                break;
+            }
+        }
+        taken
     }
 }
 
@@ -407,10 +408,6 @@ impl Device for PacketDevice {
 
     fn enable_rx_interrupt(&mut self) -> bool {
         self.queue.as_mut().map(PacketQueue::enable_rx_interrupt).is_some()
-    }
-
-    fn next_arrival(&self) -> Option<Instant> {
-        self.queue.as_ref().is_some_and(PacketQueue::is_waiting).then_some(Instant::ZERO)
     }
 }
 

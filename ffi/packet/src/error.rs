@@ -46,9 +46,9 @@ pub enum PacketError {
         /// The largest possible, in bytes.
         most: usize,
     },
-    /// The size of a ring is out of range.
-    #[error("a ring of {frames} frames: it has 1 to {most}")]
-    RingSize {
+    /// A number of frames is out of range.
+    #[error("room for {frames} frames: there is some for 1 to {most}")]
+    FrameCount {
         /// Frames asked for.
         frames: usize,
         /// The most possible.

@@ -1,19 +1,18 @@
-//! A safe face for the packet sockets of Linux (packet(7)) with rings in memory: whole Ethernet frames, to
-//! and from an interface of the kernel, without a copy by a system call.
+//! A safe face for the packet sockets of Linux (packet(7)): whole Ethernet frames, to and from an interface
+//! of the kernel, received without a system call and sent with one for many of them.
 //!
-//! A [`PacketSocket`] has a receive ring and a transmit ring, which the kernel and this process share. The
-//! kernel puts each frame of the interface that the [`Filter`] accepts into the next slot of the receive
-//! ring; [`PacketSocket::receive`] finds it there without a system call. [`PacketSocket::slot`] is the next
-//! free slot of the transmit ring, and [`PacketSocket::flush`] has the kernel send the filled ones, with one
-//! system call for all of them. The kernel computes checksums and cuts super-frames into segments where the
-//! interface does not ([`Offload`]).
+//! A [`PacketSocket`] has a receive ring, which the kernel and this process share. The kernel puts each frame
+//! of the interface that the [`Filter`] accepts into the next slot of it; [`PacketSocket::receive`] finds it
+//! there. [`PacketSocket::burst`] gathers frames, and [`Burst::send`] has the kernel send them from where they
+//! are. The kernel computes checksums and cuts super-frames into segments where the interface does not
+//! ([`Offload`]).
 //!
 //! # Waiting
 //!
 //! The descriptor ([`AsFd`](std::os::fd::AsFd)) is level-triggered: it is readable (`POLLIN`) for as long as
 //! a frame waits in the receive ring. It reports `POLLERR` after the interface has gone down, until
 //! [`PacketSocket::take_error`] is called. `POLLOUT` does not say that frames can be sent: a thread whose
-//! [`flush`](PacketSocket::flush) leaves frames waiting flushes again after a while.
+//! burst was [stopped](Sent::stopped) by a busy interface offers the rest again after a while.
 //!
 //! # The kernel's own stack
 //!
@@ -42,5 +41,5 @@ pub use offload::{Offload, Segmentation};
 pub use receive::{Checksum, Received};
 pub use shadow::{PortShadow, hold_row};
 pub use socket::{Config, FRAME_MAX_OCTETS, Fanout, PacketSocket, Statistics};
-pub use transmit::{Flushed, TransmitSlot};
+pub use transmit::{Burst, NotPushed, Sent, Stopped};
 pub use watch::watch;

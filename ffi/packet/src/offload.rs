@@ -1,12 +1,12 @@
-//! What a frame leaves to the kernel or the NIC, and the header that says so before each frame in a slot
+//! What a frame leaves to the kernel or the NIC, and the header that says so before each frame
 //! (`struct virtio_net_hdr`, 5.1.6 of the Virtio specification).
 
 /// Octets of the header.
 pub(crate) const OFFLOAD_HEADER_OCTETS: usize = 10;
 
-/// Octets at the front of a frame that the kernel copies, rather than to refer to the slot: all headers of a
+/// Octets at the front of a frame that the kernel keeps in a row, where its headers are looked at: all of a
 /// TCP segment, 14 + 4 + 40 + 60, fit.
-const COPIED_OCTETS: usize = 128;
+const LINEAR_OCTETS: usize = 128;
 
 // Of linux/virtio_net.h.
 const VIRTIO_NET_HDR_F_NEEDS_CSUM: u8 = 1;
@@ -61,7 +61,7 @@ impl Offload {
 #[inline]
 pub(crate) fn header(octets: usize, offload: Option<&Offload>) -> Option<[u8; OFFLOAD_HEADER_OCTETS]> {
     let mut header = [0; OFFLOAD_HEADER_OCTETS];
-    let mut copied = octets.min(COPIED_OCTETS) as u16;
+    let mut linear = octets.min(LINEAR_OCTETS) as u16;
     if let Some(offload) = offload {
         if !offload.is_inside(octets) {
             return None;
@@ -71,11 +71,11 @@ pub(crate) fn header(octets: usize, offload: Option<&Offload>) -> Option<[u8; OF
         header[8..10].copy_from_slice(&offload.checksum_offset.to_ne_bytes());
         if let Some(segmentation) = &offload.segmentation {
             header[1] = if segmentation.ipv6 { VIRTIO_NET_HDR_GSO_TCPV6 } else { VIRTIO_NET_HDR_GSO_TCPV4 };
-            copied = segmentation.header_octets;
+            linear = segmentation.header_octets;
             header[4..6].copy_from_slice(&segmentation.segment_octets.to_ne_bytes());
         }
     }
-    header[2..4].copy_from_slice(&copied.to_ne_bytes());
+    header[2..4].copy_from_slice(&linear.to_ne_bytes());
     Some(header)
 }
 

@@ -81,8 +81,8 @@ impl Received<'_> {
     /// ([`vlan_tci`](Self::vlan_tci)) and without its frame check sequence.
     #[inline]
     pub fn octets(&self) -> &[u8] {
-        // SAFETY: the slot belongs to this process until `self` is dropped, and nothing writes to slots of
-        // the receive ring.
+        // SAFETY: the slot belongs to this process until `self` is dropped, and nothing writes to a
+        // slot that does.
         unsafe { self.slot().octets(self.arrival.offset, self.arrival.captured_octets) }
     }
 

@@ -1,4 +1,4 @@
-//! The rings of a socket in memory that the kernel shares: their layout, the mapping, and the slots.
+//! The receive ring of a socket in memory that the kernel shares: its layout, the mapping, and the slots.
 //!
 //! A ring is made of blocks, each of which is contiguous in the kernel and holds whole slots. With slots of
 //! 1664 octets, a block of 16,384 octets holds 9 of them, and its last 1408 octets are not used.
@@ -91,7 +91,7 @@ fn page_octets() -> usize {
     usize::try_from(octets).unwrap_or(4096)
 }
 
-/// The memory of both rings. Unmapped when dropped.
+/// The memory of a ring. Unmapped when dropped.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
@@ -101,40 +101,26 @@ pub(crate) struct Mapping {
 // SAFETY: memory of the process, not of a thread.
 unsafe impl Send for Mapping {}
 
-/// The slots of both rings.
-pub(crate) struct Rings {
-    pub(crate) receive: Box<[Slot]>,
-    pub(crate) transmit: Box<[Slot]>,
-}
-
 impl Mapping {
-    /// Maps the rings of `socket`, which has been given rings of these layouts. The slots must not be used
-    /// after the mapping has been dropped.
+    /// Maps the ring of `socket`, which has been given one of this layout, and returns its slots. They must
+    /// not be used after the mapping has been dropped.
     ///
     /// # Errors
     ///
     /// That of the kernel.
-    pub(crate) fn new(
-        socket: BorrowedFd<'_>,
-        receive: &Layout,
-        transmit: &Layout,
-    ) -> Result<(Self, Rings), PacketError> {
-        let octets = receive.octets() + transmit.octets();
+    pub(crate) fn new(socket: BorrowedFd<'_>, layout: &Layout) -> Result<(Self, Box<[Slot]>), PacketError> {
+        let octets = layout.octets();
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
         // SAFETY: the kernel chooses a range that nothing else uses.
         let start = unsafe { libc::mmap(ptr::null_mut(), octets, protection, flags, socket.as_raw_fd(), 0) };
         let start = match NonNull::new(start.cast::<u8>()) {
             Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => start,
-            _ => return Err(PacketError::last("map the rings")),
+            _ => return Err(PacketError::last("map the receive ring")),
         };
-        let mapping = Self { start, octets };
-        // SAFETY: the kernel maps the receive ring first, then the transmit ring, blocks in their order.
-        let rings = unsafe {
-            let receive_slots = receive.slots(start);
-            Rings { receive: receive_slots, transmit: transmit.slots(start.add(receive.octets())) }
-        };
-        Ok((mapping, rings))
+        // SAFETY: the ring is mapped there, blocks in their order.
+        let slots = unsafe { layout.slots(start) };
+        Ok((Self { start, octets }, slots))
     }
 }
 
@@ -200,8 +186,7 @@ impl Slot {
     ///
     /// # Safety
     ///
-    /// The caller owns the slot for as long as it uses the result, and the result of
-    /// [`octets_mut`](Self::octets_mut) is not in use.
+    /// The caller owns the slot for as long as it uses the result.
     #[inline]
     pub(crate) unsafe fn octets(&self, offset: usize, count: usize) -> &[u8] {
         let offset = offset.min(self.octets);
@@ -209,43 +194,6 @@ impl Slot {
         // SAFETY: the range is inside the slot, whose memory the kernel has initialised with zeros, and to
         // which nothing writes while the caller owns it.
         unsafe { slice::from_raw_parts(self.start.as_ptr().add(offset), count) }
-    }
-
-    /// As [`octets`](Self::octets), to write to.
-    ///
-    /// # Safety
-    ///
-    /// The caller owns the slot for as long as it uses the result, which is the only reference into the slot.
-    #[inline]
-    #[expect(clippy::mut_from_ref, reason = "the memory is not the slot's own; the caller sees to it")]
-    pub(crate) unsafe fn octets_mut(&self, offset: usize, count: usize) -> &mut [u8] {
-        let offset = offset.min(self.octets);
-        let count = count.min(self.octets - offset);
-        // SAFETY: as above, and the kernel does not look at the slot before the caller passes it on.
-        unsafe { slice::from_raw_parts_mut(self.start.as_ptr().add(offset), count) }
-    }
-
-    /// Returns the octets that are to be sent of a slot of the transmit ring, which the kernel never changes.
-    ///
-    /// # Safety
-    ///
-    /// [`set_sent_octets`](Self::set_sent_octets) does not run at the same time.
-    #[inline]
-    pub(crate) unsafe fn sent_octets(&self) -> usize {
-        // SAFETY: the mapping lives; nothing writes to the field at the same time.
-        unsafe { (*self.header()).tp_len as usize }
-    }
-
-    /// Sets the octets that are to be sent.
-    ///
-    /// # Safety
-    ///
-    /// The kernel does not look at the slot now: the caller owns it, or no system call that sends is in
-    /// progress and the kernel has not taken it yet.
-    #[inline]
-    pub(crate) unsafe fn set_sent_octets(&self, octets: usize) {
-        // SAFETY: the mapping lives; nothing reads or writes the field at the same time.
-        unsafe { (*self.header()).tp_len = octets as u32 };
     }
 }
 

@@ -12,7 +12,7 @@ use crate::filter::{Filter, FilterHandle};
 use crate::options;
 use crate::receive::{RECEIVE_HEADROOM_OCTETS, ReceiveRing, Received};
 use crate::ring::{Layout, Mapping, SLOTS_MAX};
-use crate::transmit::{FRAME_LEAST_OCTETS, Flushed, TRANSMIT_HEADROOM_OCTETS, TransmitRing, TransmitSlot};
+use crate::transmit::{Burst, FRAME_LEAST_OCTETS, Transmitter};
 
 /// Bytes of the largest frame of all: a super-frame of an IP packet of 65,535 bytes, with an Ethernet header
 /// and a VLAN tag.
@@ -32,7 +32,8 @@ pub struct Config<'a> {
     /// Frames that the receive ring has room for, 1 to 1,048,576. The ring is made of blocks, so that it may
     /// have some more ([`PacketSocket::receive_frames`]).
     pub receive_frames: usize,
-    /// Frames that the transmit ring has room for, as `receive_frames`.
+    /// Frames of the largest size that may be on their way at the same time, as many as `receive_frames` may
+    /// be; fewer, if the system limits the memory for them.
     pub transmit_frames: usize,
     /// Joins a fanout group: of the frames of the interface, each socket of the group receives those of some
     /// flows, by a hash that is the same for both directions of a flow. A group belongs to one interface,
@@ -60,7 +61,7 @@ pub enum Fanout {
 /// sends through the interface.
 ///
 /// ```no_run
-/// use packet::{Config, Filter, Flushed, PacketSocket};
+/// use packet::{Config, Filter, PacketSocket};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let filter = Filter::addresses(&["198.18.0.2".parse()?], None);
@@ -75,19 +76,17 @@ pub enum Fanout {
 /// while let Some(received) = socket.receive() {
 ///     println!("{} bytes", received.octets().len());
 /// }
-/// if let Some(mut slot) = socket.slot() {
-///     slot.room()[..60].fill(0);
-///     slot.send(60, None);
-/// }
-/// let is_sent = socket.flush() == Flushed::All;
-/// # let _ = is_sent;
+/// let frame = [0; 60];
+/// let mut burst = socket.burst();
+/// burst.push([&frame[..]].into_iter(), None).expect("an empty burst has room");
+/// assert_eq!(burst.send().frames, 1);
 /// # Ok(())
 /// # }
 /// ```
 pub struct PacketSocket {
     receive: ReceiveRing,
-    transmit: TransmitRing,
-    /// The memory of the slots of both.
+    transmitter: Transmitter,
+    /// The memory of the ring's slots.
     _mapping: Mapping,
     socket: OwnedFd,
     mac: [u8; 6],
@@ -105,11 +104,11 @@ pub struct Statistics {
     pub dropped_frames: u64,
     /// Frames taken from the receive ring that were longer than their slots.
     pub cut_frames: u64,
-    /// Frames that the kernel has taken from the transmit ring.
+    /// Frames that the kernel has taken to send.
     pub sent_frames: u64,
-    /// Bytes of frames that were not sent: the kernel found them malformed, [`TransmitSlot::send`] refused
-    /// them, or the interface refused them too often ([`Flushed::Waiting`]). Those that the kernel takes and
-    /// finds malformed, or passes over, are among `sent_frames`.
+    /// Bytes of frames that were not sent: the kernel found them malformed or longer than the MTU,
+    /// [`Burst::push`] refused them, or the interface refused them too often
+    /// ([`Stopped::Busy`](crate::Stopped::Busy)).
     pub refused_octets: u64,
 }
 
@@ -140,13 +139,13 @@ impl PacketSocket {
         check(config)?;
         let socket = packet_socket()?;
         let index = interface_index(config.interface)?;
-        let (receive_layout, transmit_layout) = set_up(socket.as_fd(), config)?;
-        let (mapping, rings) = Mapping::new(socket.as_fd(), &receive_layout, &transmit_layout)?;
+        let layout = set_up(socket.as_fd(), config)?;
+        let (mapping, slots) = Mapping::new(socket.as_fd(), &layout)?;
         attach_and_bind(socket.as_fd(), config, index)?;
         let mac = hardware_address(socket.as_fd(), config.interface, hardware)?;
         Ok(Self {
-            receive: ReceiveRing::new(rings.receive),
-            transmit: TransmitRing::new(rings.transmit, config.frame_octets),
+            receive: ReceiveRing::new(slots),
+            transmitter: Transmitter::new(config.frame_octets),
             _mapping: mapping,
             socket,
             mac,
@@ -172,11 +171,6 @@ impl PacketSocket {
         self.receive.slots()
     }
 
-    /// Returns the number of frames that the transmit ring has room for.
-    pub const fn transmit_frames(&self) -> usize {
-        self.transmit.slots()
-    }
-
     /// Returns true if a frame waits in the receive ring.
     #[inline]
     pub fn has_frames(&self) -> bool {
@@ -189,18 +183,10 @@ impl PacketSocket {
         self.receive.receive()
     }
 
-    /// Returns the next free slot of the transmit ring; `None` while frames that wait or are on their way
-    /// have them all.
+    /// Returns an empty burst, for frames to send.
     #[inline]
-    pub fn slot(&mut self) -> Option<TransmitSlot<'_>> {
-        self.transmit.slot()
-    }
-
-    /// Has the kernel send the frames in the slots that have been filled, with one system call that does not
-    /// wait, or none if there is no such frame.
-    #[inline]
-    pub fn flush(&mut self) -> Flushed {
-        self.transmit.flush(self.socket.as_fd())
+    pub fn burst<'f>(&mut self) -> Burst<'_, 'f> {
+        self.transmitter.burst(self.socket.as_fd())
     }
 
     /// Puts `filter` in the place of the one before. Frames that the ring holds already stay.
@@ -236,8 +222,8 @@ impl PacketSocket {
             received_frames: self.received_frames.get(),
             dropped_frames: self.dropped_frames.get(),
             cut_frames: self.receive.cut_frames,
-            sent_frames: self.transmit.sent_frames,
-            refused_octets: self.transmit.refused_octets,
+            sent_frames: self.transmitter.sent_frames,
+            refused_octets: self.transmitter.refused_octets,
         }
     }
 
@@ -261,7 +247,6 @@ impl core::fmt::Debug for PacketSocket {
         f.debug_struct("PacketSocket")
             .field("socket", &self.socket)
             .field("receive_frames", &self.receive_frames())
-            .field("transmit_frames", &self.transmit_frames())
             .finish_non_exhaustive()
     }
 }
@@ -276,7 +261,7 @@ fn check(config: &Config<'_>) -> Result<(), PacketError> {
     }
     for frames in [config.receive_frames, config.transmit_frames] {
         if !(1..=SLOTS_MAX).contains(&frames) {
-            return Err(PacketError::RingSize { frames, most: SLOTS_MAX });
+            return Err(PacketError::FrameCount { frames, most: SLOTS_MAX });
         }
     }
     Ok(())
@@ -315,29 +300,24 @@ fn interface_index(interface: &str) -> Result<libc::c_int, PacketError> {
     })
 }
 
-/// Sets the options of the socket and gives it rings; returns their layouts.
-fn set_up(socket: BorrowedFd<'_>, config: &Config<'_>) -> Result<(Layout, Layout), PacketError> {
+/// Sets the options of the socket and gives it a receive ring; returns its layout.
+fn set_up(socket: BorrowedFd<'_>, config: &Config<'_>) -> Result<Layout, PacketError> {
     let set = |option, value: libc::c_int, step| options::set(socket, SOL_PACKET, option, value, step);
     set(libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V2 as libc::c_int, "choose TPACKET_V2")?;
     // Partial checksums and super-frames, in both directions.
     set(libc::PACKET_VNET_HDR, 1, "have headers with offloads")?;
     set(libc::PACKET_IGNORE_OUTGOING, 1, "keep out the frames that this machine sends")?;
-    // Or a malformed frame would stop the transmit ring for good.
-    set(libc::PACKET_LOSS, 1, "have malformed frames passed over")?;
     // PACKET_QDISC_BYPASS stays off: past the queueing discipline, the kernel drops frames that a busy
     // interface does not take, and all super-frames that it has to segment itself.
-    let receive = Layout::new(RECEIVE_HEADROOM_OCTETS + config.frame_octets, config.receive_frames);
-    let transmit = Layout::new(TRANSMIT_HEADROOM_OCTETS + config.frame_octets, config.transmit_frames);
-    let ring =
-        |option, layout: &Layout, step| options::set(socket, SOL_PACKET, option, layout.request(), step);
-    ring(libc::PACKET_RX_RING, &receive, "make the receive ring; fewer frames may help")?;
-    ring(libc::PACKET_TX_RING, &transmit, "make the transmit ring; fewer frames may help")?;
+    let layout = Layout::new(RECEIVE_HEADROOM_OCTETS + config.frame_octets, config.receive_frames);
+    let step = "make the receive ring; fewer frames may help";
+    options::set(socket, SOL_PACKET, libc::PACKET_RX_RING, layout.request(), step)?;
     allow_in_flight(socket, config);
-    Ok((receive, transmit))
+    Ok(layout)
 }
 
-/// Lets the frames of the whole transmit ring be on their way at the same time, or as many as the limit of
-/// the system allows without CAP_NET_ADMIN. With fewer, the kernel takes frames as others leave.
+/// Lets so many frames be on their way at the same time, or as many as the limit of the system allows without
+/// CAP_NET_ADMIN. With fewer, the kernel takes frames as others leave.
 fn allow_in_flight(socket: BorrowedFd<'_>, config: &Config<'_>) {
     let octets = config.transmit_frames * (config.frame_octets + FRAME_OVERHEAD_OCTETS);
     let octets = libc::c_int::try_from(octets).unwrap_or(libc::c_int::MAX);

@@ -1,24 +1,25 @@
-//! The transmit ring: slots to fill, and the system call that has the kernel take the filled ones.
+//! Frames out: a burst of them is handed to the kernel by one system call, which copies them.
 //!
-//! The kernel takes slots strictly in their order, and only during that call. If it returns early, the slots
-//! after that keep their status, and the next call continues with them. A slot that the kernel has taken is
-//! free again when the frame has left the interface.
+//! A transmit ring (`PACKET_TX_RING` of packet(7)) spares no copy. The kernel refers to its slots instead of
+//! copying them, but each frame has to be copied into its slot; and where a frame goes to another socket or
+//! stack of the same machine, as over a veth pair, the kernel replaces these references by copies of its own.
 
-use core::ptr;
+use core::marker::PhantomData;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use libc::{TP_STATUS_AVAILABLE, TP_STATUS_SEND_REQUEST, TPACKET2_HDRLEN};
-
 use crate::offload::{self, OFFLOAD_HEADER_OCTETS, Offload};
-use crate::ring::Slot;
 
-/// Octets of a slot before the header of the offloads, which the frame follows.
-const DATA_OFFSET: usize = TPACKET2_HDRLEN - size_of::<libc::sockaddr_ll>();
+/// Frames of a burst.
+const BURST_FRAMES: usize = 64;
 
-/// Octets of a slot before the frame.
-pub(crate) const TRANSMIT_HEADROOM_OCTETS: usize = DATA_OFFSET + OFFLOAD_HEADER_OCTETS;
+/// Pieces of a burst beside the heads of its frames.
+const BURST_PIECES: usize = 256;
+
+/// Octets at the front of a frame that a burst has a copy of, in which they can be changed: all headers of a
+/// TCP segment, 14 + 4 + 40 + 60, fit.
+const HEAD_OCTETS: usize = 128;
 
 /// The shortest frame: an Ethernet header.
 pub(crate) const FRAME_LEAST_OCTETS: usize = 14;
@@ -31,224 +32,282 @@ const REFUSALS_MAX: u32 = 256;
 /// The shortest time for so many refusals.
 const REFUSAL_TIME: Duration = Duration::from_millis(100);
 
-/// What became of the frames in the transmit ring.
+/// Why the rest of a burst was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum Flushed {
-    /// The kernel has taken all frames, or there were none. That does not mean that they arrive: without a
-    /// carrier, most interfaces take frames and drop them.
-    All,
-    /// Some frames wait in their slots, because the interface is busy; nothing is lost. The next flush offers
-    /// them again, and should come soon. A frame that the interface refuses 256 times in a row, and for a
+pub enum Stopped {
+    /// The interface is busy, or the frames on their way have all the memory that the socket may have. The
+    /// rest should be offered again soon. A frame that the interface refuses 256 times in a row, and for a
     /// tenth of a second, is given up and counted ([`Statistics::refused_octets`]).
     ///
     /// [`Statistics::refused_octets`]: crate::Statistics::refused_octets
-    Waiting,
-    /// The interface is down, or has been since the last flush. The frames wait in their slots for a flush
-    /// after it is up again. Returned once, then [`Waiting`](Self::Waiting) until the kernel takes frames
-    /// again.
+    Busy,
+    /// The interface is down.
     Down,
     /// The interface is gone for good from this network namespace, and another of its name would be a
-    /// different one: nothing will be sent or received. Returned once, then [`Waiting`](Self::Waiting).
+    /// different one: nothing will be sent or received.
     Gone,
 }
 
-/// The transmit ring.
-pub(crate) struct TransmitRing {
-    slots: Box<[Slot]>,
+/// What became of a burst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Sent {
+    /// Frames from the front of the burst that the kernel has taken, or that were given up. That it has taken
+    /// them does not mean that they arrive: without a carrier, most interfaces take frames and drop them.
+    pub frames: usize,
+    /// Why there are not more, if there are not.
+    pub stopped: Option<Stopped>,
+}
+
+/// Why a frame is not in the burst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotPushed {
+    /// The burst has room for no more: send it first.
+    Full,
+    /// The frame has fewer than 14 octets, or more than the socket's largest; it has too many pieces; or its
+    /// offload refers to octets outside the frame. It is counted ([`Statistics::refused_octets`]).
+    ///
+    /// [`Statistics::refused_octets`]: crate::Statistics::refused_octets
+    Refused,
+}
+
+/// The front of a frame after the header of its offloads.
+#[derive(Clone)]
+#[repr(C)]
+struct Head {
+    offload: [u8; OFFLOAD_HEADER_OCTETS],
+    octets: [u8; HEAD_OCTETS],
+}
+
+/// What a frame of a burst has.
+#[derive(Clone, Copy)]
+struct Entry {
+    head_octets: usize,
+    /// Pieces beside the head.
+    pieces: usize,
+    /// Octets of the frame.
+    octets: usize,
+}
+
+/// The memory of bursts, and what becomes of them.
+pub(crate) struct Transmitter {
     frame_octets: usize,
-    /// The slot to fill next.
-    next: usize,
-    /// Slots before `next` that are filled and which the kernel has not taken.
-    owed_slots: usize,
-    /// Octets of the frames in them.
-    owed_octets: u64,
-    /// Times in a row that the interface has refused the first of them.
+    heads: Box<[Head]>,
+    entries: Vec<Entry>,
+    /// The pieces of all frames but their heads, in their order.
+    pieces: Vec<libc::iovec>,
+    /// For the system call: the pieces of all frames, and the messages that refer to them.
+    vectors: Vec<libc::iovec>,
+    messages: Vec<libc::mmsghdr>,
+    /// Times in a row that the interface has refused the same frame.
     refusals: u32,
     /// The time of the first of these refusals.
     refused_since: Option<Instant>,
-    /// The caller has been told that the interface is down.
-    down_reported: bool,
-    gone: bool,
     pub(crate) sent_frames: u64,
     pub(crate) refused_octets: u64,
 }
 
-impl TransmitRing {
-    pub(crate) const fn new(slots: Box<[Slot]>, frame_octets: usize) -> Self {
+// SAFETY: the pointers are to octets that a burst borrows, and used while it lives only.
+unsafe impl Send for Transmitter {}
+
+impl Transmitter {
+    pub(crate) fn new(frame_octets: usize) -> Self {
+        let head = Head { offload: [0; OFFLOAD_HEADER_OCTETS], octets: [0; HEAD_OCTETS] };
         Self {
-            slots,
             frame_octets,
-            next: 0,
-            owed_slots: 0,
-            owed_octets: 0,
+            heads: vec![head; BURST_FRAMES].into_boxed_slice(),
+            entries: Vec::with_capacity(BURST_FRAMES),
+            pieces: Vec::with_capacity(BURST_PIECES),
+            vectors: Vec::with_capacity(BURST_PIECES + BURST_FRAMES),
+            messages: Vec::with_capacity(BURST_FRAMES),
             refusals: 0,
             refused_since: None,
-            down_reported: false,
-            gone: false,
             sent_frames: 0,
             refused_octets: 0,
         }
     }
 
-    pub(crate) const fn slots(&self) -> usize {
-        self.slots.len()
-    }
-
     #[inline]
-    pub(crate) fn slot(&mut self) -> Option<TransmitSlot<'_>> {
-        (self.slots[self.next].status() == TP_STATUS_AVAILABLE).then_some(TransmitSlot { ring: self })
+    pub(crate) fn burst<'s, 'f>(&'s mut self, socket: BorrowedFd<'s>) -> Burst<'s, 'f> {
+        self.entries.clear();
+        self.pieces.clear();
+        Burst { transmitter: self, socket, frames: PhantomData }
     }
 
-    #[inline]
-    pub(crate) fn flush(&mut self, socket: BorrowedFd<'_>) -> Flushed {
-        if self.owed_slots == 0 { Flushed::All } else { self.kick(socket) }
+    /// Has the kernel take the frames of the burst from `first` on. Returns how many it took, or the error of
+    /// the first.
+    fn send_from(&mut self, first: usize, socket: BorrowedFd<'_>) -> Result<usize, Option<i32>> {
+        self.assemble(first);
+        let messages = self.messages.as_mut_ptr();
+        let count = self.messages.len() as libc::c_uint;
+        // SAFETY: each message refers to vectors, which `assemble` has made, and they to octets which the
+        // burst borrows or, the heads, `self` owns. The kernel reads them alone.
+        let result = unsafe { libc::sendmmsg(socket.as_raw_fd(), messages, count, libc::MSG_DONTWAIT) };
+        match usize::try_from(result) {
+            Ok(taken) => Ok(taken),
+            Err(_) => Err(io::Error::last_os_error().raw_os_error()),
+        }
     }
 
-    fn kick(&mut self, socket: BorrowedFd<'_>) -> Flushed {
-        if self.gone {
-            return Flushed::Waiting;
+    /// Makes the messages of the frames from `first` on.
+    fn assemble(&mut self, first: usize) {
+        self.vectors.clear();
+        self.messages.clear();
+        let sent_pieces: usize = self.entries[..first].iter().map(|entry| entry.pieces).sum();
+        let mut pieces = &self.pieces[sent_pieces..];
+        for (entry, head) in self.entries[first..].iter().zip(&self.heads[first..]) {
+            let (own, rest) = pieces.split_at(entry.pieces);
+            pieces = rest;
+            let start = (&raw const *head).cast_mut().cast();
+            let octets = OFFLOAD_HEADER_OCTETS + entry.head_octets;
+            self.vectors.push(libc::iovec { iov_base: start, iov_len: octets });
+            self.vectors.extend_from_slice(own);
         }
-        // SAFETY: no data and no address: the kernel sends the ring.
-        let result =
-            unsafe { libc::sendto(socket.as_raw_fd(), ptr::null(), 0, libc::MSG_DONTWAIT, ptr::null(), 0) };
-        let error = if result < 0 { io::Error::last_os_error().raw_os_error() } else { None };
-        let taken_octets = self.settle();
-        if result >= 0 {
-            // The result is what of the taken was well-formed.
-            self.refused_octets += taken_octets.saturating_sub(result as u64);
-            self.down_reported = false;
+        let mut start = self.vectors.as_mut_ptr();
+        for entry in &self.entries[first..] {
+            // SAFETY: numbers and pointers, of which all zeros are valid: no address and no control data.
+            let mut message: libc::mmsghdr = unsafe { core::mem::zeroed() };
+            message.msg_hdr.msg_iov = start;
+            message.msg_hdr.msg_iovlen = 1 + entry.pieces;
+            self.messages.push(message);
+            // SAFETY: the vectors have one for each head and piece of the frames.
+            start = unsafe { start.add(1 + entry.pieces) };
         }
-        match error {
-            Some(libc::ENETDOWN) => {
-                let is_known = core::mem::replace(&mut self.down_reported, true);
-                return if is_known { Flushed::Waiting } else { Flushed::Down };
-            }
-            Some(libc::ENXIO | libc::ENODEV) => {
-                self.gone = true;
-                return Flushed::Gone;
-            }
-            // EAGAIN: the frames on their way have all the memory that the socket may have. As they leave,
-            // there is room again.
-            Some(libc::EAGAIN) | None => self.refusals = 0,
-            Some(_) => self.count_refusal(taken_octets > 0),
-        }
-        if self.owed_slots == 0 { Flushed::All } else { Flushed::Waiting }
     }
 
-    /// Finds out which slots the kernel has taken; returns the octets of the frames in them.
-    fn settle(&mut self) -> u64 {
-        let before = self.owed_octets;
-        if self.slots[self.before_next(1)].status() != TP_STATUS_SEND_REQUEST {
-            // The last one, so all of them.
-            self.sent_frames += self.owed_slots as u64;
-            (self.owed_slots, self.owed_octets) = (0, 0);
-            return before;
-        }
-        while let Some(slot) = self.first_owed()
-            && slot.status() != TP_STATUS_SEND_REQUEST
-        {
-            self.owed_octets -= frame_octets(slot) as u64;
-            self.owed_slots -= 1;
-            self.sent_frames += 1;
-        }
-        before - self.owed_octets
-    }
-
-    /// Counts a refusal of the first frame that waits, and gives the frame up after too many. `is_first` if
-    /// the kernel has taken frames before this one with the same call.
+    /// Returns what to do about a frame that was not taken: why nothing after it can be sent now, or `None`
+    /// to go on without it.
     #[cold]
-    fn count_refusal(&mut self, is_first: bool) {
+    fn look_at(&mut self, error: Option<i32>, octets: usize) -> Option<Stopped> {
+        let stopped = match error {
+            Some(libc::ENETDOWN) => Some(Stopped::Down),
+            Some(libc::ENXIO | libc::ENODEV) => Some(Stopped::Gone),
+            Some(libc::EAGAIN) => Some(Stopped::Busy),
+            // Longer than the MTU, or a super-frame of other headers than it says.
+            Some(libc::EMSGSIZE | libc::EINVAL) => None,
+            _ => return self.count_refusal(octets),
+        };
+        self.refusals = 0;
+        if stopped.is_none() {
+            self.refused_octets += octets as u64;
+        }
+        stopped
+    }
+
+    /// Counts that the interface refused the next frame; gives it up after too many times.
+    fn count_refusal(&mut self, octets: usize) -> Option<Stopped> {
         let now = Instant::now();
-        if is_first || self.refusals == 0 {
-            (self.refusals, self.refused_since) = (0, Some(now));
+        if self.refusals == 0 {
+            self.refused_since = Some(now);
         }
         self.refusals += 1;
         let time = self.refused_since.map_or(Duration::ZERO, |since| now.duration_since(since));
         if self.refusals < REFUSALS_MAX || time < REFUSAL_TIME {
-            return;
+            return Some(Stopped::Busy);
         }
         self.refusals = 0;
-        let Some(slot) = self.first_owed() else {
-            return;
-        };
-        let octets = frame_octets(slot) as u64;
-        // A frame shorter than the header of the offloads is malformed: the kernel passes over the slot.
-        // SAFETY: no call that sends is in progress, and the kernel has not taken the slot.
-        unsafe { slot.set_sent_octets(0) };
-        self.owed_octets -= octets;
-        self.refused_octets += octets;
+        self.refused_octets += octets as u64;
+        None
     }
+}
 
-    /// Returns the first slot that is filled and not taken.
-    fn first_owed(&self) -> Option<&Slot> {
-        (self.owed_slots > 0).then(|| &self.slots[self.before_next(self.owed_slots)])
-    }
+/// Frames to send together, which are not copied before they are [sent](Self::send). Dropped without that,
+/// they are not.
+pub struct Burst<'s, 'f> {
+    transmitter: &'s mut Transmitter,
+    socket: BorrowedFd<'s>,
+    frames: PhantomData<&'f [u8]>,
+}
 
-    /// Returns the slot `count` before the next one; `count` is no more than there are slots.
+impl<'f> Burst<'_, 'f> {
+    /// Returns how many frames are in the burst.
     #[inline]
-    const fn before_next(&self, count: usize) -> usize {
-        if self.next >= count { self.next - count } else { self.next + self.slots.len() - count }
-    }
-}
-
-/// Returns the octets of the frame in a filled slot.
-fn frame_octets(slot: &Slot) -> usize {
-    // SAFETY: only `TransmitSlot::send` and `TransmitRing::count_refusal` write to it, which the ring's owner
-    // runs, as it does this.
-    unsafe { slot.sent_octets() }.saturating_sub(OFFLOAD_HEADER_OCTETS)
-}
-
-/// The next free slot of the transmit ring. Dropped without being sent, it stays free.
-pub struct TransmitSlot<'a> {
-    ring: &'a mut TransmitRing,
-}
-
-impl TransmitSlot<'_> {
-    /// Returns the room for the frame, from the Ethernet header on, as long as the largest frame. It may hold
-    /// an old frame.
-    #[inline]
-    pub fn room(&mut self) -> &mut [u8] {
-        let octets = self.ring.frame_octets;
-        // SAFETY: the slot is free, so it belongs to this process until it is filled, which takes `self`. The
-        // result borrows `self`, so there is no other.
-        unsafe { self.ring.slots[self.ring.next].octets_mut(TRANSMIT_HEADROOM_OCTETS, octets) }
+    pub fn frames(&self) -> usize {
+        self.transmitter.entries.len()
     }
 
-    /// Fills the slot with the first `octets` bytes of [`room`](Self::room). The next
-    /// [`PacketSocket::flush`](crate::PacketSocket::flush) sends it.
+    /// Adds the frame that consists of `pieces`, from the Ethernet header on. Returns the octets at its
+    /// front, up to 128 of the first piece, in a copy that can be changed and is sent in their place.
     ///
-    /// A frame with a VLAN tag has it in place. A frame without segmentation must not exceed the interface's
-    /// MTU: the kernel does not compare the two, and whether the frame gets through depends on the driver.
+    /// A frame with a VLAN tag has it in place. One without segmentation that exceeds the interface's MTU is
+    /// refused as it is sent.
     ///
-    /// Returns false, sends nothing and counts the bytes as refused if `octets` is less than 14 or more than
-    /// the room, or if `offload` refers to bytes outside the frame.
+    /// # Errors
+    ///
+    /// [`NotPushed`]; the burst is as it was.
     #[inline]
-    pub fn send(self, octets: usize, offload: Option<Offload>) -> bool {
-        let ring = self.ring;
-        let header = match offload::header(octets, offload.as_ref()) {
-            Some(header) if (FRAME_LEAST_OCTETS..=ring.frame_octets).contains(&octets) => header,
-            _ => {
-                ring.refused_octets += octets as u64;
-                return false;
+    pub fn push(
+        &mut self,
+        pieces: impl Iterator<Item = &'f [u8]>,
+        offload: Option<&Offload>,
+    ) -> Result<&mut [u8], NotPushed> {
+        let transmitter = &mut *self.transmitter;
+        let (index, before) = (transmitter.entries.len(), transmitter.pieces.len());
+        let Some(head) = transmitter.heads.get_mut(index) else { return Err(NotPushed::Full) };
+        let mut entry = Entry { head_octets: 0, pieces: 0, octets: 0 };
+        for piece in pieces {
+            let mut rest = piece;
+            if entry.octets == 0 {
+                let front;
+                (front, rest) = piece.split_at(piece.len().min(HEAD_OCTETS));
+                head.octets[..front.len()].copy_from_slice(front);
+                entry.head_octets = front.len();
             }
-        };
-        let slot = &ring.slots[ring.next];
-        // SAFETY: as in `room`, whose result is not in use any more.
-        unsafe {
-            slot.octets_mut(DATA_OFFSET, OFFLOAD_HEADER_OCTETS).copy_from_slice(&header);
-            slot.set_sent_octets(OFFLOAD_HEADER_OCTETS + octets);
+            entry.octets += piece.len();
+            if !rest.is_empty() {
+                entry.pieces += 1;
+                if transmitter.pieces.len() < BURST_PIECES {
+                    let start = rest.as_ptr().cast_mut().cast();
+                    transmitter.pieces.push(libc::iovec { iov_base: start, iov_len: rest.len() });
+                }
+            }
         }
-        slot.set_status(TP_STATUS_SEND_REQUEST);
-        ring.owed_slots += 1;
-        ring.owed_octets += octets as u64;
-        ring.next = if ring.next + 1 == ring.slots.len() { 0 } else { ring.next + 1 };
-        true
+        let has_room = before + entry.pieces <= BURST_PIECES;
+        let fits = has_room && (FRAME_LEAST_OCTETS..=transmitter.frame_octets).contains(&entry.octets);
+        match offload::header(entry.octets, offload) {
+            Some(header) if fits => {
+                head.offload = header;
+                transmitter.entries.push(entry);
+                return Ok(&mut head.octets[..entry.head_octets]);
+            }
+            _ => transmitter.pieces.truncate(before),
+        }
+        if !has_room && index > 0 {
+            return Err(NotPushed::Full);
+        }
+        transmitter.refused_octets += entry.octets as u64;
+        Err(NotPushed::Refused)
+    }
+
+    /// Has the kernel send the frames, with one system call that does not wait, or none if there is no frame.
+    #[inline]
+    pub fn send(self) -> Sent {
+        let Self { transmitter, socket, .. } = self;
+        let frames = transmitter.entries.len();
+        let mut done = 0;
+        while done < frames {
+            match transmitter.send_from(done, socket) {
+                Ok(taken) => {
+                    transmitter.refusals = 0;
+                    transmitter.sent_frames += taken as u64;
+                    done += taken;
+                }
+                Err(error) => {
+                    let octets = transmitter.entries[done].octets;
+                    let stopped = transmitter.look_at(error, octets);
+                    if stopped.is_some() {
+                        return Sent { frames: done, stopped };
+                    }
+                    done += 1;
+                }
+            }
+        }
+        Sent { frames, stopped: None }
     }
 }
 
-impl core::fmt::Debug for TransmitSlot<'_> {
+impl core::fmt::Debug for Burst<'_, '_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("TransmitSlot")
+        f.debug_struct("Burst").field("frames", &self.frames()).finish_non_exhaustive()
     }
 }

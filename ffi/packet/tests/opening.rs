@@ -41,7 +41,7 @@ fn sizes_have_limits() {
                 Config { transmit_frames: frames, ..config("near") },
             ] {
                 let error = refusal(&config);
-                assert!(matches!(error, PacketError::RingSize { .. }), "{error:?}");
+                assert!(matches!(error, PacketError::FrameCount { .. }), "{error:?}");
             }
         }
         for frame_octets in [14, 60, 1514, 1518, 9018, FRAME_MAX_OCTETS] {
@@ -53,7 +53,7 @@ fn sizes_have_limits() {
                     ..config("near")
                 };
                 let socket = open(&config);
-                assert!(socket.receive_frames() >= frames && socket.transmit_frames() >= frames);
+                assert!(socket.receive_frames() >= frames);
             }
         }
     });

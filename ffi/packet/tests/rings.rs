@@ -1,5 +1,5 @@
-//! Tests of the rings on a tap, an interface whose other end the test reads and writes: sizes, wrapping, a
-//! full ring, VLAN tags, offloads. They need root and `/dev/net/tun`.
+//! Tests of the receive ring and of bursts on a tap, an interface whose other end the test reads and writes:
+//! sizes, wrapping, a full ring, VLAN tags, offloads. They need root and `/dev/net/tun`.
 #![allow(missing_docs)]
 #![expect(unsafe_code, reason = "namespaces and taps have no safe interface")]
 
@@ -10,8 +10,10 @@ use std::os::fd::AsFd;
 
 use common::frames::{Segment, ethernet, parse_ip, pattern, pseudo_sum, sum, tagged, udp};
 use common::tap::{Tap, in_namespace};
-use common::{config, eventually, flush, next, next_octets, open, put, send};
-use packet::{Checksum, Config, FRAME_MAX_OCTETS, Flushed, Offload, Segmentation, Statistics};
+use common::{config, next, next_octets, offer, open, send, send_all};
+use packet::{
+    Checksum, Config, FRAME_MAX_OCTETS, NotPushed, Offload, PacketSocket, Segmentation, Sent, Statistics,
+};
 use rustix::event::{PollFd, PollFlags, poll};
 
 /// A type that the kernel has no use for.
@@ -135,11 +137,11 @@ fn full_receive_ring_drops_the_newest() {
 }
 
 #[test]
-fn both_rings_wrap() {
+fn the_ring_wraps_and_bursts_follow_each_other() {
     in_namespace(|| {
         let mut tap = Tap::new("tap");
-        let mut socket = open(&Config { receive_frames: 5, transmit_frames: 5, ..config("tap") });
-        let (receive, transmit) = (socket.receive_frames(), socket.transmit_frames());
+        let mut socket = open(&Config { receive_frames: 5, ..config("tap") });
+        let (receive, transmit) = (socket.receive_frames(), 64);
         let frame = |number: usize| ethernet(EXPERIMENTAL, &pattern(60 + number % 900, number));
         let (mut injected, mut left) = (0, 0);
         for round in 0..300 {
@@ -150,8 +152,9 @@ fn both_rings_wrap() {
             }
             injected += burst;
             let burst = 1 + round % transmit;
-            (left..left + burst).for_each(|number| put(&mut socket, &frame(number), None));
-            flush(&mut socket);
+            let frames: Vec<Vec<u8>> = (left..left + burst).map(frame).collect();
+            let frames: Vec<_> = frames.iter().map(|frame| (&frame[..], None)).collect();
+            send_all(&mut socket, &frames);
             for number in left..left + burst {
                 assert_eq!(tap.next(), frame(number));
             }
@@ -167,28 +170,75 @@ fn both_rings_wrap() {
     });
 }
 
+/// Adds a frame of `pieces` to a burst, which has room for it.
+fn push<'f>(burst: &mut packet::Burst<'_, 'f>, pieces: &[&'f [u8]]) {
+    burst.push(pieces.iter().copied(), None).unwrap();
+}
+
 #[test]
-fn filled_ring_has_no_slot_until_it_is_flushed() {
+fn full_burst_takes_no_more() {
     in_namespace(|| {
         let mut tap = Tap::new("tap");
-        let mut socket = open(&Config { transmit_frames: 4, ..config("tap") });
-        let room = socket.transmit_frames();
-        let frame = |number: usize| ethernet(EXPERIMENTAL, &pattern(300, number));
-        for number in 0..room {
-            let mut slot = socket.slot().expect("a free slot");
-            slot.room()[..314].copy_from_slice(&frame(number));
-            assert!(slot.send(314, None));
+        let mut socket = open(&config("tap"));
+        let frames: Vec<_> = (0..64).map(|number| ethernet(EXPERIMENTAL, &pattern(300, number))).collect();
+        let mut burst = socket.burst();
+        for frame in &frames {
+            push(&mut burst, &[frame]);
         }
-        assert!(socket.slot().is_none());
-        assert!(tap.try_next().is_none(), "sent without a flush");
-        assert_eq!(socket.flush(), Flushed::All);
-        assert_eq!(socket.flush(), Flushed::All, "nothing to do");
-        (0..room).for_each(|number| assert_eq!(tap.next(), frame(number)));
-        eventually("a free slot", || socket.slot().map(drop));
-        // A slot that is not sent stays the next one.
-        socket.slot().unwrap().room()[..20].fill(9);
-        send(&mut socket, &frame(9), None);
-        assert_eq!(tap.next(), frame(9));
+        assert_eq!(burst.push([&frames[0][..]].into_iter(), None), Err(NotPushed::Full));
+        assert_eq!(burst.frames(), 64);
+        assert!(tap.try_next().is_none(), "sent before its time");
+        assert_eq!(burst.send(), Sent { frames: 64, stopped: None });
+        for frame in &frames {
+            assert_eq!(&tap.next(), frame);
+        }
+        assert_eq!(offer(&mut socket, &[]), Sent { frames: 0, stopped: None });
+        // What is in a burst that is not sent is not sent with the next.
+        push(&mut socket.burst(), &[&frames[1]]);
+        send(&mut socket, &frames[2], None);
+        assert_eq!(tap.next(), frames[2]);
+        assert_eq!(socket.statistics(), Statistics { sent_frames: 65, ..Statistics::default() });
+    });
+}
+
+#[test]
+fn frames_of_pieces_leave_whole() {
+    in_namespace(|| {
+        let mut tap = Tap::new("tap");
+        let mut socket = open(&config("tap"));
+        let frame = ethernet(EXPERIMENTAL, &pattern(1500, 3));
+        for piece_octets in [30, 100, 127, 128, 129, 700, 1513, 1514] {
+            let mut burst = socket.burst();
+            for _ in 0..3 {
+                let mut pieces: Vec<_> = frame.chunks(piece_octets).collect();
+                pieces.insert(1, &[]);
+                push(&mut burst, &pieces);
+            }
+            assert_eq!(burst.send(), Sent { frames: 3, stopped: None });
+            (0..3).for_each(|_| assert_eq!(tap.next(), frame, "{piece_octets}"));
+        }
+        // The front can be changed, in what is sent alone.
+        let mut burst = socket.burst();
+        burst.push([&frame[..]].into_iter(), None).unwrap()[..6].fill(9);
+        push(&mut burst, &[&frame]);
+        assert_eq!(burst.send().frames, 2);
+        let changed = [&[9; 6][..], &frame[6..]].concat();
+        assert!([tap.next(), tap.next()] == [changed, frame.clone()]);
+        // There is room for 256 pieces beside the fronts.
+        let mut burst = socket.burst();
+        let short: Vec<_> = frame[..14 + 200].chunks(1).skip(13).collect();
+        let pieces = [&[&frame[..14]][..], &short[1..]].concat();
+        push(&mut burst, &pieces);
+        assert_eq!(burst.push(pieces.iter().copied(), None), Err(NotPushed::Full));
+        push(&mut burst, &pieces[..57]);
+        assert_eq!(burst.push([&frame[..]].into_iter(), None), Err(NotPushed::Full));
+        push(&mut burst, &[&frame[..128]]);
+        assert_eq!(burst.send(), Sent { frames: 3, stopped: None });
+        assert!([tap.next(), tap.next(), tap.next()] == [&frame[..214], &frame[..70], &frame[..128]]);
+        let mut burst = socket.burst();
+        let many = frame[14..].chunks(1).take(257);
+        assert_eq!(burst.push([&frame[..14]].into_iter().chain(many), None), Err(NotPushed::Refused));
+        assert_eq!(socket.statistics().refused_octets, 14 + 257);
     });
 }
 
@@ -197,9 +247,11 @@ fn malformed_frames_are_refused_and_stop_nothing() {
     in_namespace(|| {
         let mut tap = Tap::new("tap");
         let mut socket = open(&Config { frame_octets: FRAME_MAX_OCTETS, ..config("tap") });
-        let refused = |socket: &mut packet::PacketSocket, octets: usize, offload| {
-            let slot = socket.slot().unwrap();
-            assert!(!slot.send(octets, offload), "{octets} {offload:?}");
+        let octets_of_all = vec![0; FRAME_MAX_OCTETS + 1];
+        let refused = |socket: &mut PacketSocket, octets: usize, offload: Option<Offload>| {
+            let mut burst = socket.burst();
+            let pushed = burst.push([&octets_of_all[..octets]].into_iter(), offload.as_ref());
+            assert_eq!(pushed, Err(NotPushed::Refused), "{octets} {offload:?}");
         };
         refused(&mut socket, 13, None);
         refused(&mut socket, FRAME_MAX_OCTETS + 1, None);
@@ -218,14 +270,12 @@ fn malformed_frames_are_refused_and_stop_nothing() {
         // What only the kernel finds out: a super-frame that ends in its TCP header.
         let bad = ethernet(0x0800, &pattern(38, 0));
         let good = ethernet(EXPERIMENTAL, &pattern(60, 0));
-        put(&mut socket, &good, None);
-        put(&mut socket, &bad, segmentation(10, 52));
-        put(&mut socket, &good, None);
-        flush(&mut socket);
+        let frames = [(&good[..], None), (&bad, segmentation(10, 52)), (&good, None)];
+        assert_eq!(offer(&mut socket, &frames), Sent { frames: 3, stopped: None });
         assert!([tap.next(), tap.next()] == [good.clone(), good], "other frames");
         let statistics = socket.statistics();
         assert_eq!(statistics.refused_octets, (13 + FRAME_MAX_OCTETS + 1 + 5 * 60 + bad.len()) as u64);
-        assert_eq!(statistics.sent_frames, 3);
+        assert_eq!(statistics.sent_frames, 2);
     });
 }
 

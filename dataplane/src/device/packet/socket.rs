@@ -1,8 +1,8 @@
-//! A packet socket with what waits in its transmit ring, and the copies between its rings and buffers.
+//! A packet socket, and how frames get from its ring to buffers and from buffers to the kernel.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use ::packet::{Checksum, Flushed, PacketSocket};
+use ::packet::{Burst, Checksum, NotPushed, PacketSocket, Stopped};
 
 use super::{Buffers, TCP_CHECKSUM, TransmitRequest};
 use crate::device::Frame;
@@ -18,46 +18,26 @@ const VLAN_ID: u16 = 0x0fff;
 
 /// A packet socket.
 pub(super) struct Socket {
-    rings: PacketSocket,
-    /// Frames wait in the ring for which the interface was busy: they are offered again by the next poll.
-    is_waiting: bool,
-    /// The interface was down when frames were sent last. They wait for others to be sent, of which there
-    /// will be some, for nobody acknowledges them.
-    is_down: bool,
+    socket: PacketSocket,
 }
 
 impl Socket {
     pub(super) const fn new(socket: PacketSocket) -> Self {
-        Self { rings: socket, is_waiting: false, is_down: false }
+        Self { socket }
     }
 
     /// Returns the number of the group that the socket has joined.
     pub(super) fn fanout_group(&self) -> Option<u16> {
-        self.rings.fanout_group()
+        self.socket.fanout_group()
     }
 
-    /// Returns true if a frame has arrived, or some to send wait.
+    /// Returns true if a frame has arrived.
     #[inline]
-    pub(super) fn may_have_frames(&self) -> bool {
-        self.is_waiting || self.rings.has_frames()
+    pub(super) fn has_frames(&self) -> bool {
+        self.socket.has_frames()
     }
 
-    /// Returns true if frames to send wait for the next poll.
-    pub(super) const fn is_waiting(&self) -> bool {
-        self.is_waiting
-    }
-
-    /// Has the kernel send what is in the ring.
-    pub(super) fn flush(&mut self) {
-        match self.rings.flush() {
-            Flushed::All => (self.is_waiting, self.is_down) = (false, false),
-            Flushed::Waiting => self.is_waiting = !self.is_down,
-            Flushed::Down | Flushed::Gone => (self.is_waiting, self.is_down) = (false, true),
-        }
-    }
-
-    /// Takes up to `limit` frames, and offers those to send again that wait. The destination of each becomes
-    /// `destination` if that is given.
+    /// Takes up to `limit` frames. The destination of each becomes `destination` if that is given.
     pub(super) fn receive<B: Buffers>(
         &mut self,
         buffers: &mut B,
@@ -65,16 +45,13 @@ impl Socket {
         limit: usize,
         destination: Option<MacAddress>,
     ) -> usize {
-        if self.is_waiting {
-            self.flush();
-        }
         let before = frames.len();
         for _ in 0..limit {
-            if !self.rings.has_frames() {
+            if !self.socket.has_frames() {
                 break;
             }
             let Some(mut frame) = buffers.allocate() else { break };
-            let Some(received) = self.rings.receive() else { break };
+            let Some(received) = self.socket.receive() else { break };
             if copy_received(received.octets(), received.vlan_tci(), destination, &mut frame).is_none() {
                 continue;
             }
@@ -86,43 +63,44 @@ impl Socket {
         frames.len() - before
     }
 
-    /// Puts a frame into the ring, with the destination and source `addresses` if they are given. Returns
-    /// false if there is no room; a frame that no room is large enough for is dropped.
-    #[inline]
-    pub(super) fn put(
+    /// Takes frames from the front of `frames`, and sends them with the destination and source `addresses` if
+    /// they are given. Returns how many; those after them find room later. Frames that cannot be sent at all
+    /// are lost, as on a cable that is unplugged.
+    pub(super) fn send<B: Buffers>(
         &mut self,
-        frame: &impl Frame,
-        request: Option<&TransmitRequest>,
+        frames: &[B::Frame],
         addresses: Option<(MacAddress, MacAddress)>,
-    ) -> bool {
-        let Some(mut slot) = self.rings.slot() else { return false };
-        let room = slot.room();
-        if let Some(octets) = copy_to_send(frame, request, room) {
-            if let Some((destination, source)) = addresses
-                && let Some(target) = room.first_chunk_mut::<ADDRESSES_OCTETS>()
-            {
-                target[..ADDRESS_OCTETS].copy_from_slice(&destination.0);
-                target[ADDRESS_OCTETS..].copy_from_slice(&source.0);
+    ) -> usize {
+        let mut taken = 0;
+        while taken < frames.len() {
+            let mut burst = self.socket.burst();
+            let pushed = frames[taken..].iter().try_for_each(|frame| push::<B>(&mut burst, frame, addresses));
+            let sent = burst.send();
+            taken += sent.frames;
+            match sent.stopped {
+                Some(Stopped::Busy) => return taken,
+                Some(Stopped::Down | Stopped::Gone) => return frames.len(),
+                None if pushed == Err(NotPushed::Refused) => taken += 1,
+                None => (),
             }
-            slot.send(octets, request.map(TransmitRequest::offload));
         }
-        true
+        taken
     }
 
     /// Returns how many frames the kernel has dropped, most of them because the ring was full.
     pub(super) fn missed_frames(&self) -> u64 {
-        self.rings.statistics().dropped_frames
+        self.socket.statistics().dropped_frames
     }
 
     /// Clears an error of the interface, such as that it is down.
     pub(super) fn clear_error(&mut self) {
-        let _ = self.rings.take_error();
+        let _ = self.socket.take_error();
     }
 }
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.rings.as_fd()
+        self.socket.as_fd()
     }
 }
 
@@ -158,25 +136,40 @@ fn copy_received(
     Some(())
 }
 
-/// Copies a frame to `room`, and returns its octets; `None` if there is no room for it. The kernel takes the
-/// sum of a super-frame's pseudo-header with its length, which is not in it yet.
+/// Adds a frame to a burst, with the destination and source `addresses` if they are given. The kernel takes
+/// the sum of a super-frame's pseudo-header with its length, which is not in it yet.
 #[inline]
-fn copy_to_send(frame: &impl Frame, request: Option<&TransmitRequest>, room: &mut [u8]) -> Option<usize> {
-    let mut octets = 0;
-    let mut index = 0;
-    while let Some(piece) = frame.piece(index) {
-        room.get_mut(octets..octets + piece.len())?.copy_from_slice(piece);
-        octets += piece.len();
-        index += 1;
+fn push<'f, B: Buffers>(
+    burst: &mut Burst<'_, 'f>,
+    frame: &'f B::Frame,
+    addresses: Option<(MacAddress, MacAddress)>,
+) -> Result<(), NotPushed> {
+    let request = B::request(frame);
+    let offload = request.as_ref().map(TransmitRequest::offload);
+    let pieces = (0..).map_while(|index| frame.piece(index));
+    let head = burst.push(pieces, offload.as_ref())?;
+    if let Some((destination, source)) = addresses
+        && let Some(target) = head.first_chunk_mut::<ADDRESSES_OCTETS>()
+    {
+        target[..ADDRESS_OCTETS].copy_from_slice(&destination.0);
+        target[ADDRESS_OCTETS..].copy_from_slice(&source.0);
     }
     if let Some(TransmitRequest { headers, segment_octets: Some(_) }) = request {
         let transport = usize::from(headers.l2_octets) + usize::from(headers.l3_octets);
-        let field = transport + usize::from(TCP_CHECKSUM);
-        let length = octets.checked_sub(transport)? as u16;
-        let field = room.get_mut(field..field + 2)?.first_chunk_mut()?;
+        add_length(head, transport, frame.len());
+    }
+    Ok(())
+}
+
+/// Adds the length of a TCP segment, which begins at `transport` of a frame of so many octets, to the sum of
+/// its pseudo-header. A frame whose headers end before the sum is refused as it is sent.
+#[inline]
+fn add_length(head: &mut [u8], transport: usize, frame_octets: usize) {
+    let field = transport + usize::from(TCP_CHECKSUM);
+    if let Some(field) = head.get_mut(field..).and_then(<[u8]>::first_chunk_mut) {
+        let length = frame_octets.saturating_sub(transport) as u16;
         *field = checksum::add(u16::from_be_bytes(*field), length).to_be_bytes();
     }
-    Some(octets)
 }
 
 #[cfg(test)]
@@ -195,32 +188,31 @@ mod tests {
         l4_octets: 20,
     };
 
-    /// The kernel goes on with a sum that has the length of what it cuts; what fits no slot is not sent.
+    /// The kernel goes on with a sum that has the length of what it cuts.
     #[test]
     fn a_super_frame_has_the_length_in_its_sum() {
-        let mut buffers = FrameBuffers::new(1, 4096);
-        let mut frame = buffers.allocate().unwrap();
-        frame.append(14 + 20 + 20 + 3000).unwrap().fill(0);
-        frame.first_mut()[50..52].copy_from_slice(&[0xff, 0xf0]);
-        frame.request_segmentation(HEADERS, 1460);
-        let request = frame.request();
-        let mut room = [0; 4096];
-        assert_eq!(copy_to_send(&frame, request.as_ref(), &mut room), Some(3054));
+        let mut head = [0; 128];
+        head[50..52].copy_from_slice(&[0xff, 0xf0]);
+        add_length(&mut head, 34, 34 + 20 + 3000);
         // 0xfff0 + 3020, with the carry added.
-        assert_eq!(u16::from_be_bytes([room[50], room[51]]), 0x0bbd);
-        assert!(room[..50] == frame.piece(0).unwrap()[..50] && room[52..3054] == [0; 3002]);
+        assert_eq!(u16::from_be_bytes([head[50], head[51]]), 0x0bbd);
+        assert!(head[..50] == [0; 50] && head[52..] == [0; 76]);
+        // Headers that end before the sum have none.
+        add_length(&mut head[..51], 34, 3054);
+        add_length(&mut [], usize::from(u8::MAX) * 2, 0);
+        assert_eq!(head[50], 0x0b);
+    }
+
+    /// What the kernel is asked for follows from where the headers are.
+    #[test]
+    fn a_request_names_the_headers() {
+        let joined = TransmitRequest { headers: HEADERS, segment_octets: Some(1460) }.offload();
         let expected = Segmentation { segment_octets: 1460, header_octets: 54, ipv6: false };
-        let offload = request.unwrap().offload();
-        assert_eq!((offload.checksum_start, offload.checksum_offset), (34, 16));
-        assert_eq!(offload.segmentation, Some(expected));
-        assert_eq!(copy_to_send(&frame, request.as_ref(), &mut room[..3053]), None);
-        // One segment's sum has its length already.
-        frame.request_checksums(ChecksumRequest { ip: IpVersion::V6, l3_octets: 40, ..HEADERS });
-        let request = frame.request();
-        assert_eq!(copy_to_send(&frame, request.as_ref(), &mut room), Some(3054));
-        assert_eq!(room[50..52], [0xff, 0xf0]);
-        let offload = request.unwrap().offload();
-        assert_eq!((offload.checksum_start, offload.segmentation), (54, None));
+        assert_eq!((joined.checksum_start, joined.checksum_offset), (34, 16));
+        assert_eq!(joined.segmentation, Some(expected));
+        let headers = ChecksumRequest { ip: IpVersion::V6, l3_octets: 40, ..HEADERS };
+        let single = TransmitRequest { headers, segment_octets: None }.offload();
+        assert_eq!((single.checksum_start, single.checksum_offset, single.segmentation), (54, 16, None));
     }
 
     /// A tag goes back to where the kernel has taken it from, unless it names no VLAN.

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use packet::{Config, Flushed, PacketSocket};
+use packet::{Config, NotPushed, Offload, PacketSocket, Sent};
 
 /// The longest that a test waits for anything. No test depends on how long something takes.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -83,24 +83,31 @@ pub fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Fills a slot with `frame` and flushes until the kernel has taken it.
-pub fn send(socket: &mut PacketSocket, frame: &[u8], offload: Option<packet::Offload>) {
-    put(socket, frame, offload);
-    flush(socket);
+/// Sends `frame`, as soon as the kernel takes it.
+pub fn send(socket: &mut PacketSocket, frame: &[u8], offload: Option<Offload>) {
+    send_all(socket, &[(frame, offload)]);
 }
 
-/// Fills a slot with `frame`.
-pub fn put(socket: &mut PacketSocket, frame: &[u8], offload: Option<packet::Offload>) {
-    eventually("a free slot", || {
-        let mut slot = socket.slot()?;
-        slot.room()[..frame.len()].copy_from_slice(frame);
-        assert!(slot.send(frame.len(), offload));
-        Some(())
+/// Sends `frames`, as soon as the kernel takes them.
+pub fn send_all(socket: &mut PacketSocket, frames: &[(&[u8], Option<Offload>)]) {
+    let mut left = frames;
+    eventually("the kernel to take all frames", || {
+        left = &left[offer(socket, left).frames..];
+        left.is_empty().then_some(())
     });
 }
 
-pub fn flush(socket: &mut PacketSocket) {
-    eventually("the kernel to take all frames", || (socket.flush() == Flushed::All).then_some(()));
+/// Offers a burst of those `frames` that fit one.
+pub fn offer(socket: &mut PacketSocket, frames: &[(&[u8], Option<Offload>)]) -> Sent {
+    let mut burst = socket.burst();
+    for (frame, offload) in frames {
+        match burst.push([*frame].into_iter(), offload.as_ref()) {
+            Ok(head) => assert_eq!(head, &frame[..frame.len().min(128)]),
+            Err(NotPushed::Full) => break,
+            Err(NotPushed::Refused) => panic!("a frame of {} octets is refused", frame.len()),
+        }
+    }
+    burst.send()
 }
 
 /// Waits for the next frame and returns what `look` makes of it.
