@@ -148,7 +148,7 @@ fn send_segments<D: Device>(
             left -= 1;
             continue;
         }
-        // A device cuts a super-frame into segments of one length.
+        // A device that cuts a super-frame gives each segment the same options.
         let mut begun = endpoint.begin_burst(allows_super_frames);
         if let Some(burst) = &mut begun {
             let template = host.template_mut(path);
@@ -180,6 +180,14 @@ fn send_segments<D: Device>(
         }
     }
     (most, true)
+}
+
+/// What is in a super-frame.
+struct SuperFrame {
+    segments: usize,
+    payload_octets: usize,
+    /// Whether all of it could be written.
+    complete: bool,
 }
 
 /// A burst that is handed to the device.
@@ -219,7 +227,7 @@ impl<D: Device> Sending<'_, '_, D> {
                 return true;
             }
             let Some(empty) = self.host.empty_frame() else { return false };
-            if !self.endpoint.next_of_burst(self.burst) {
+            if !self.endpoint.next_of_burst(self.burst, u32::MAX) {
                 self.host.keep_spare(empty);
                 return true;
             }
@@ -274,53 +282,67 @@ impl<D: Device> Sending<'_, '_, D> {
         }
     }
 
-    /// Sends the segments of the burst, which are equally long, in super-frames, the first in `frame`.
-    /// Returns false if the device has no frame.
+    /// Sends the segments of the burst in super-frames, the first in `frame`. Returns false if the device has
+    /// no frame.
     fn send_super_frames(&mut self, mut frame: D::Frame) -> bool {
-        let SuperFrameRoom { octets: room, references } = self.host.super_frame_room(self.path);
-        let by_reference = self.by_reference && references > 0;
-        let segment_octets = self.burst.segment().octets as usize;
-        let most_octets =
-            if by_reference { room.min(references.saturating_mul(segment_octets)) } else { room };
         loop {
             let seq = self.burst.segment().seq;
-            let (mut payload_octets, mut complete, mut push) = (0, true, false);
-            // Whether the segment of the burst is still to be written.
-            let mut is_next = true;
-            while is_next {
-                // The headers go before the first.
-                let before = if payload_octets == 0 { self.host.template(self.path).octets() } else { 0 };
-                let segment = self.burst.segment();
-                complete &= self.endpoint.write_payload(segment, by_reference, before, &mut frame);
-                payload_octets += segment_octets;
-                push = self.burst.push();
-                self.left -= 1;
-                is_next = complete
-                    && payload_octets + segment_octets <= most_octets
-                    && self.left > 0
-                    && self.endpoint.next_of_burst(self.burst);
-            }
+            let segment_octets = self.burst.segment().octets as usize;
+            let SuperFrame { segments, payload_octets, complete } = self.fill_super_frame(&mut frame);
+            let push = self.burst.push();
             if !complete {
                 // Its segments stay unacknowledged, so TCP sends them again.
                 self.host.count_no_buffer();
-            } else if payload_octets == segment_octets {
+            } else if segments == 1 {
                 self.host.template_mut(self.path).write(&mut frame, seq, push, payload_octets);
                 self.host.send(self.endpoint.now, self.path, frame);
             } else {
                 let template = self.host.template_mut(self.path);
                 template.write_super_frame(&mut frame, seq, push, payload_octets, segment_octets as u16);
-                self.host.count_joined(payload_octets / segment_octets - 1);
+                self.host.count_joined(segments - 1);
                 self.host.send(self.endpoint.now, self.path, frame);
             }
             if self.left == 0 || push {
                 return true;
             }
             let Some(empty) = self.host.empty_frame() else { return false };
-            if !self.endpoint.next_of_burst(self.burst) {
+            if !self.endpoint.next_of_burst(self.burst, u32::MAX) {
                 self.host.keep_spare(empty);
                 return true;
             }
             frame = empty;
+        }
+    }
+
+    /// Writes the payload of the segment of the burst to `frame`, after room for headers, and that of those
+    /// after it which are as long, until one is shorter: the device cuts a super-frame at one length.
+    #[inline]
+    fn fill_super_frame(&mut self, frame: &mut D::Frame) -> SuperFrame {
+        let segment_octets = self.burst.segment().octets as usize;
+        let SuperFrameRoom { octets: room, references } = self.host.super_frame_room(self.path);
+        let by_reference = self.by_reference && references > 0;
+        let most_octets =
+            if by_reference { room.min(references.saturating_mul(segment_octets)) } else { room };
+        let mut filled = SuperFrame { segments: 0, payload_octets: 0, complete: true };
+        loop {
+            // The headers go before the first.
+            let before = if filled.segments == 0 { self.host.template(self.path).octets() } else { 0 };
+            let segment = self.burst.segment();
+            let octets = segment.octets as usize;
+            filled.complete = self.endpoint.write_payload(segment, by_reference, before, frame);
+            filled.segments += 1;
+            filled.payload_octets += octets;
+            self.left -= 1;
+            if !filled.complete || octets < segment_octets {
+                return filled;
+            }
+            let next_octets = most_octets.saturating_sub(filled.payload_octets).min(segment_octets);
+            let goes_on = filled.complete
+                && self.left > 0
+                && self.endpoint.next_of_burst(self.burst, next_octets as u32);
+            if !goes_on {
+                return filled;
+            }
         }
     }
 

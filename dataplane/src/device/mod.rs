@@ -7,8 +7,8 @@
 //! A super-frame is one frame of up to 64 KiB with the segments of a burst: headers once, then the FPDUs of
 //! each segment as they are without it. The device cuts it into these segments (TSO), or hands it whole to a
 //! peer in software that takes it (LRO); so the MTU still governs each FPDU, and a capture of what was cut is
-//! the same to the octet. `Capabilities::super_frame_bytes` says how large one may be. Only segments of one
-//! length share one, because a device cuts at one length.
+//! the same to the octet. `Capabilities::super_frame_bytes` says how large one may be. Segments of one length
+//! share one, and after them one that is shorter, because a device cuts at one length.
 //!
 //! | device | with `super_frames=on` |
 //! |---|---|

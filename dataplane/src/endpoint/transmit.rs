@@ -75,23 +75,24 @@ impl<F: Frame> Endpoint<'_, F> {
         Ok(())
     }
 
-    /// Begins a burst of segments with data, which are all equally long if `alike` is true; `None` if the
-    /// next segment is another, or there is none: [`poll_transmit`](Self::poll_transmit) returns it.
+    /// Begins a burst of segments with data, `without_options` or with RDMA options, too; `None` if the next
+    /// segment is another, or there is none: [`poll_transmit`](Self::poll_transmit) returns it.
     ///
     /// While a connection is served nothing arrives, and everything that could be queued is. What an
     /// application posts or writes meanwhile follows after the burst.
     #[inline]
-    pub(crate) fn begin_burst(&mut self, alike: bool) -> Option<Burst<Chunk>> {
+    pub(crate) fn begin_burst(&mut self, without_options: bool) -> Option<Burst<Chunk>> {
         if self.connection.tcp.unusual.intersects(Unusual::SEND) || cold::is_forced() {
             return None;
         }
-        self.connection.tcp.begin_burst(self.now, &mut self.context.pools, alike)
+        self.connection.tcp.begin_burst(self.now, &mut self.context.pools, without_options)
     }
 
-    /// Goes on to the next segment of a burst. Returns false if there is none.
+    /// Goes on to the next segment of a burst. Returns false if there is none, or it has more than
+    /// `most_octets` octets.
     #[inline]
-    pub(crate) fn next_of_burst(&mut self, burst: &mut Burst<Chunk>) -> bool {
-        self.connection.tcp.next_of_burst(self.now, &mut self.context.pools, burst)
+    pub(crate) fn next_of_burst(&mut self, burst: &mut Burst<Chunk>, most_octets: u32) -> bool {
+        self.connection.tcp.next_of_burst(self.now, &mut self.context.pools, burst, most_octets)
     }
 
     /// Ends a burst, of which nothing more is sent.

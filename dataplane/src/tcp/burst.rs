@@ -32,8 +32,8 @@ pub struct Burst<P> {
     unrecorded: u32,
     /// How many of its group follow it.
     left_in_group: u32,
-    /// They are all as long as the first, and none has an option.
-    alike: bool,
+    /// None has an option.
+    without_options: bool,
     /// Octets of the shortest and of the longest.
     least_octets: u32,
     most_octets: u32,
@@ -100,15 +100,15 @@ impl<P> Burst<P> {
 
 impl Connection {
     /// Begins a burst with the next segment never sent, which is sent at `now`; `None`, and nothing changes,
-    /// if that is not to be sent so, or there is none. The segments after it are all as long if `alike` is
-    /// true. None of the conditions that [send other segments](Unusual::SEND) may hold. The caller
+    /// if that is not to be sent so, or there is none. None of its segments has an RDMA option if
+    /// `without_options` is true. None of the conditions that [send other segments](Unusual::SEND) may hold. The caller
     /// [ends](Self::end_burst) the burst before it does anything else with the connection.
     #[inline]
     pub fn begin_burst<P: SendPayload, F>(
         &mut self,
         now: Instant,
         pools: &mut Pools<P, F>,
-        alike: bool,
+        without_options: bool,
     ) -> Option<Burst<P>> {
         debug_assert!(!self.unusual_recomputed().intersects(Unusual::SEND), "another segment goes before");
         let (first, count) = self.send.queue.peek_group(&pools.segments)?;
@@ -118,8 +118,7 @@ impl Connection {
         // Nagle's algorithm may hold back a segment that is not full, and one that is too long is cut.
         let full_octets = emss_octets - option_octets;
         let fits = octets == full_octets || (octets < full_octets && !nagle);
-        // Segments that are alike have no option: each would have another one.
-        if !fits || (alike && option_octets > 0) {
+        if !fits || (without_options && option_octets > 0) {
             return None;
         }
         let mut pace = self.pace();
@@ -136,7 +135,7 @@ impl Connection {
         if octets > peer || (pipe > 0 && octets > network) {
             return None;
         }
-        let (least_octets, most_octets) = if alike || nagle { (octets, octets) } else { (1, emss_octets) };
+        let (least_octets, most_octets) = if nagle { (octets, octets) } else { (1, emss_octets) };
         let ecn = if self.ecn.is_negotiated() { EcnField::Capable0 } else { EcnField::NotCapable };
         let segment = *first;
         let mut burst = Burst {
@@ -146,7 +145,7 @@ impl Connection {
             segment,
             unrecorded: 1,
             left_in_group: count - 1,
-            alike,
+            without_options,
             least_octets,
             most_octets,
             left_octets: network.min(peer).saturating_sub(octets),
@@ -168,16 +167,18 @@ impl Connection {
         Some(burst)
     }
 
-    /// Goes on to the next segment of a burst, which is sent at `now`. Returns false if there is none.
+    /// Goes on to the next segment of a burst, which is sent at `now`. Returns false if there is none, or it
+    /// has more than `most_octets` octets.
     #[inline]
     pub fn next_of_burst<P: SendPayload, F>(
         &mut self,
         now: Instant,
         pools: &mut Pools<P, F>,
         burst: &mut Burst<P>,
+        most_octets: u32,
     ) -> bool {
         if burst.left_in_group > 0 {
-            let next = self.fit_of_group(now, burst, 1);
+            let next = self.fit_of_group(now, burst, (burst.segment.octets <= most_octets).into());
             if next > 0 {
                 self.send_of_group(now, burst, next);
             }
@@ -190,8 +191,9 @@ impl Connection {
         let Some((next, count)) = self.send.queue.peek_group(&pools.segments) else { return false };
         let option_octets = self.payload_option_octets(&next.payload);
         let full_octets = self.path.emss_octets() - option_octets;
-        let most = burst.most_octets.min(burst.left_octets).min(full_octets);
-        if (burst.alike && option_octets > 0) || !(burst.least_octets..=most).contains(&next.octets) {
+        let most = burst.most_octets.min(burst.left_octets).min(full_octets).min(most_octets);
+        if (burst.without_options && option_octets > 0) || !(burst.least_octets..=most).contains(&next.octets)
+        {
             return false;
         }
         debug_assert!(next.transmissions == 0, "a segment is unsent before its first transmission");

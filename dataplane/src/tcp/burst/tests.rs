@@ -1,5 +1,5 @@
-//! Connections get the same inputs. One queues and sends segment by segment, the others in group and in
-//! bursts: of segments that are alike, and of segments of any length.
+//! Connections get the same inputs. One queues and sends segment by segment, the others in groups and in
+//! bursts: one as for super-frames, whose segments are equally long but for a last one that is shorter.
 
 use super::*;
 use crate::device::Device;
@@ -34,11 +34,13 @@ struct End {
     tcp: Connection,
     pools: Pools<u32, SimFrame>,
     device: SimDevice,
-    /// If it queues in group and sends in bursts, whether the segments of a burst are alike.
+    /// If it queues in groups and sends in bursts, whether as for super-frames.
     bursts: Option<bool>,
     /// Segments sent in bursts, and those after the first of each.
     sent: usize,
     followed: usize,
+    /// Last segments of super-frames that are shorter than those before.
+    joined_shorter: usize,
 }
 
 impl End {
@@ -51,7 +53,15 @@ impl End {
             scan_budget: ScanBudget::new(),
         };
         let (device, _) = sim::link(1, EndConfig::a(), EndConfig::b());
-        Self { tcp: Connection::connect(config, ISS), pools, device, bursts, sent: 0, followed: 0 }
+        Self {
+            tcp: Connection::connect(config, ISS),
+            pools,
+            device,
+            bursts,
+            sent: 0,
+            followed: 0,
+            joined_shorter: 0,
+        }
     }
 
     fn receive(&mut self, now: Instant, header: &Header) {
@@ -78,22 +88,34 @@ impl End {
             let begun = self
                 .bursts
                 .filter(|_| straight)
-                .and_then(|alike| self.tcp.begin_burst(now, &mut self.pools, alike));
+                .and_then(|super_frames| self.tcp.begin_burst(now, &mut self.pools, super_frames));
             let Some(mut burst) = begun else {
                 let Some(single) = self.tcp.poll_transmit(now, &mut self.pools) else { break };
                 sent.push(shown(single.header.clone(), single.ecn, single.segment.as_ref()));
                 continue;
             };
-            let octets = burst.segment().octets;
+            // Octets of the first segment of a super-frame.
+            let mut octets = burst.segment().octets;
             self.sent += 1;
             loop {
                 let segment = burst.segment();
                 let mut header = Header { seq: segment.seq, ..Header::from(*burst.header()) };
                 header.flags.set(Flags::PSH, burst.push());
-                assert!(self.bursts == Some(false) || segment.octets == octets, "they are alike");
+                let last = segment.octets;
                 sent.push(shown(header, burst.ecn(), Some(segment)));
-                if sent.len() == most || !self.tcp.next_of_burst(now, &mut self.pools, &mut burst) {
+                if sent.len() == most {
                     break;
+                }
+                let mut goes_on = |most| self.tcp.next_of_burst(now, &mut self.pools, &mut burst, most);
+                let joined = self.bursts == Some(true) && last == octets && goes_on(octets);
+                if !joined && !goes_on(u32::MAX) {
+                    break;
+                }
+                let next = burst.segment().octets;
+                assert!(!joined || next <= octets, "it is not longer than those before");
+                self.joined_shorter += usize::from(joined && next < octets);
+                if !joined {
+                    octets = next;
                 }
                 self.sent += 1;
                 self.followed += 1;
@@ -127,7 +149,7 @@ fn from_peer(now: Instant, flags: Flags, ack: SeqNumber, sack: &[(SeqNumber, Seq
 /// losses, timeouts, ECN marks, times of rest, Nagle's algorithm and pacing.
 #[test]
 fn bursts_send_what_single_segments_would() {
-    let (mut followed, mut sent_in_bursts) = ([0; 3], 0);
+    let (mut followed, mut sent_in_bursts, mut joined_shorter) = ([0; 3], 0, 0);
     for seed in 0..60 {
         let mut rng = fastrand::Rng::with_seed(seed);
         let behaviour = Behaviour {
@@ -194,8 +216,10 @@ fn bursts_send_what_single_segments_would() {
             *sum += end.followed;
         }
         sent_in_bursts += ends[2].sent;
+        joined_shorter += ends[1].joined_shorter;
     }
-    let [none, alike, any] = followed;
-    assert!(none == 0 && alike > 10_000 && any > alike + 1000, "{followed:?} segments in bursts");
+    let [none, super_frames, any] = followed;
+    assert!(none == 0 && super_frames == any && any > 10_000, "{followed:?} segments in bursts");
+    assert!(joined_shorter > 1000, "{joined_shorter} super-frames end with a shorter segment");
     assert!(sent_in_bursts > any + 3000, "{sent_in_bursts} segments in bursts: single ones are some, too");
 }

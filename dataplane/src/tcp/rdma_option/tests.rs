@@ -188,7 +188,7 @@ impl End {
                 let mut header = Header { seq: segment.seq, ..Header::from(*burst.header()) };
                 header.options.rdma = self.tcp.rdma_option_of(&segment);
                 sent.push(self.shown(&header, &segment, false));
-                if !self.tcp.next_of_burst(self.now, &mut self.pools, &mut burst) {
+                if !self.tcp.next_of_burst(self.now, &mut self.pools, &mut burst, u32::MAX) {
                     break;
                 }
                 self.followed += 1;
