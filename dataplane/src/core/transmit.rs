@@ -336,6 +336,9 @@ impl<D: Device> Sending<'_, '_, D> {
             if !filled.complete || octets < segment_octets {
                 return filled;
             }
+            if self.burst.left_in_group() > 0 {
+                self.join_continuations(frame, most_octets, by_reference, &mut filled);
+            }
             let next_octets = most_octets.saturating_sub(filled.payload_octets).min(segment_octets);
             let goes_on = filled.complete
                 && self.left > 0
@@ -344,6 +347,36 @@ impl<D: Device> Sending<'_, '_, D> {
                 return filled;
             }
         }
+    }
+
+    /// Appends segments of the current group to the super-frame in `frame`, which is to have no more than
+    /// `most_octets` octets of payload, if they [continue](Endpoint::continuations) a message.
+    // Not inlined: the loop over them needs the registers.
+    #[inline(never)]
+    fn join_continuations(
+        &mut self,
+        frame: &mut D::Frame,
+        most_octets: usize,
+        by_reference: bool,
+        filled: &mut SuperFrame,
+    ) {
+        let Some(mut continuations) = self.endpoint.continuations(self.burst, by_reference) else {
+            return;
+        };
+        let segment_octets = continuations.segment_octets();
+        let room = most_octets.saturating_sub(filled.payload_octets) / segment_octets.max(1);
+        let fit = continuations.fit(room.min(self.left));
+        if fit == 0 {
+            return;
+        }
+        let mut next = continuations.next();
+        for _ in 0..fit {
+            filled.complete &= next.append(frame);
+        }
+        continuations.end(&next, fit);
+        filled.segments += fit;
+        filled.payload_octets += fit * segment_octets;
+        self.left -= fit;
     }
 
     /// Ends the burst. Returns how many segments the connection may still send now.

@@ -155,27 +155,49 @@ impl Next<'_> {
     /// the one after it. Returns false if the payload or room for it cannot be had.
     #[inline]
     pub(crate) fn write<F: Frame>(&mut self, headers: &HeaderTemplate, frame: &mut F) -> bool {
+        self.move_on();
+        let room = frame.append(headers.octets() + self.segment_octets as usize);
+        let fpdu = room.and_then(|room| {
+            headers.begin(room, self.seq, self.seq + self.segment_octets == self.queued_until);
+            room.get_mut(headers.octets()..)
+        });
+        let written = self.write_fpdu(fpdu);
+        if written {
+            headers.finish(frame);
+        }
+        written
+    }
+
+    /// Appends the segment to `frame`, which has others, without headers, and goes on to the one after it.
+    /// Returns false if the payload or room for it cannot be had.
+    #[inline]
+    pub(crate) fn append<F: Frame>(&mut self, frame: &mut F) -> bool {
+        self.move_on();
+        self.write_fpdu(frame.append(self.segment_octets as usize))
+    }
+
+    /// Goes on to the segment after the one before.
+    #[inline]
+    fn move_on(&mut self) {
         self.run.move_on(1);
         self.seq += self.segment_octets;
         self.head.move_on(self.octets);
         self.to = self.to.wrapping_add(u64::from(self.octets));
         self.octets = self.run.first_octets;
-        if !self.write_to(headers, frame) {
-            self.missing += 1;
-            self.missing_octets += u64::from(self.octets);
-            return false;
-        }
-        headers.finish(frame);
-        true
     }
 
+    /// Writes the FPDU to `room`, if there is some. Returns false, counted, if that or the payload cannot be
+    /// had.
     #[inline]
-    fn write_to<F: Frame>(&self, headers: &HeaderTemplate, frame: &mut F) -> bool {
+    fn write_fpdu(&mut self, room: Option<&mut [u8]>) -> bool {
         let payload = self.memory.target(self.to, self.octets as usize);
-        let room = frame.append(headers.octets() + self.segment_octets as usize);
-        let Some((payload, room)) = payload.zip(room) else { return false };
-        headers.begin(room, self.seq, self.seq + self.segment_octets == self.queued_until);
-        let Some(fpdu) = room.get_mut(headers.octets()..) else { return false };
-        self.head.write(fpdu, &payload, self.run.markers, self.passes)
+        let written = payload
+            .zip(room)
+            .is_some_and(|(payload, room)| self.head.write(room, &payload, self.run.markers, self.passes));
+        if !written {
+            self.missing += 1;
+            self.missing_octets += u64::from(self.octets);
+        }
+        written
     }
 }
