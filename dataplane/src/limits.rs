@@ -293,8 +293,14 @@ pub const SOLICITATIONS_PER_POLL: usize = 8;
 pub const PROBE_DELAY_NS: u64 = SECOND;
 /// Time between two defences of an address (RFC 5227 §1.1: DEFEND_INTERVAL).
 pub const DEFEND_INTERVAL_NS: u64 = 10 * SECOND;
-/// Segments a connection sends in one poll before others have their turn.
+/// Segments a connection sends in one poll before others have their turn, or frames where segments share
+/// super-frames.
 pub const TRANSMIT_BURST_SEGMENTS: usize = 32;
+/// What a connection whose segments share super-frames sends in one poll, if that is more: so much as fills
+/// some of them, or a device that takes 64 KiB as easily as 1500 bytes would get half-full ones.
+pub const TRANSMIT_BURST_SUPER_FRAMES: usize = 2;
+/// The segments of these at most: some 20 µs of work.
+pub const TRANSMIT_BURST_SEGMENTS_JOINED: usize = 96;
 /// What a connection may send in a round while others have something to send, in bytes for each unit of its
 /// weight.
 pub const BYTES_PER_WEIGHT: usize = 8192;

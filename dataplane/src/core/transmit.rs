@@ -58,7 +58,8 @@ impl<D: Device> Core<D> {
         let path = self.host.path(key, *flow_label, now);
         let sent = path.map_or(Served::NOTHING, |path| {
             let begin = endpoint.connection.tcp.next_seq();
-            let most = segments_in(octets, endpoint.connection.tcp.emss_octets());
+            let emss_octets = endpoint.connection.tcp.emss_octets();
+            let most = segments_in(octets, emss_octets, burst_segments(&self.host, path, emss_octets));
             let (segments, more) = send_segments(&mut self.host, &mut endpoint, path, most, last);
             Served { octets: octets_of(&endpoint.connection.tcp, begin, segments), more }
         });
@@ -102,14 +103,21 @@ impl<D: Device> Core<D> {
     }
 }
 
-/// Returns how many segments of `emss_octets` an allowance of `octets` octets is good for, the last one
-/// whole.
+/// Returns how many segments of `emss_octets` a connection sends on a path in one poll.
 #[inline]
-fn segments_in(octets: usize, emss_octets: usize) -> usize {
-    if octets >= limits::TRANSMIT_BURST_SEGMENTS * emss_octets {
+fn burst_segments<D: Device>(host: &Host<D>, path: PathId, emss_octets: usize) -> usize {
+    if !host.allows_super_frames(path) {
         return limits::TRANSMIT_BURST_SEGMENTS;
     }
-    octets.div_ceil(emss_octets)
+    let joined = limits::TRANSMIT_BURST_SUPER_FRAMES * (host.super_frame_room(path).octets / emss_octets);
+    joined.clamp(limits::TRANSMIT_BURST_SEGMENTS, limits::TRANSMIT_BURST_SEGMENTS_JOINED)
+}
+
+/// Returns how many segments of `emss_octets` an allowance of `octets` octets is good for, the last one
+/// whole; at most `most`.
+#[inline]
+fn segments_in(octets: usize, emss_octets: usize, most: usize) -> usize {
+    if octets >= most * emss_octets { most } else { octets.div_ceil(emss_octets) }
 }
 
 /// Returns the octets that `segments` segments take of the wire, which were sent since SND.NXT was `begin`.
@@ -136,8 +144,8 @@ fn send_segments<D: Device>(
 ) -> (usize, bool) {
     let by_reference = host.allows_references(path);
     let allows_super_frames = host.allows_super_frames(path);
-    let mut left = most;
-    while left > 0 {
+    let (mut left, mut frames_left) = (most, limits::TRANSMIT_BURST_SEGMENTS);
+    while left > 0 && frames_left > 0 {
         if host.room(path) == 0 {
             // There is room again when the frames before have been received.
             return (most - left, true);
@@ -146,6 +154,7 @@ fn send_segments<D: Device>(
         if endpoint.queue_work(by_reference, left) == Err(StreamFailed) {
             host.keep_spare(frame);
             left -= 1;
+            frames_left -= 1;
             continue;
         }
         // A device that cuts a super-frame gives each segment the same options.
@@ -153,15 +162,17 @@ fn send_segments<D: Device>(
         if let Some(burst) = &mut begun {
             let template = host.template_mut(path);
             template.set(burst.header(), burst.segment().octets as usize, burst.ecn().bits());
-            let mut sending = Sending { host, endpoint, path, burst, by_reference, left };
+            let mut sending = Sending { host, endpoint, path, burst, by_reference, left, frames_left };
             let has_frames =
                 if allows_super_frames { sending.send_super_frames(frame) } else { sending.send(frame) };
-            left = sending.end();
+            (left, frames_left) = (sending.left, sending.frames_left);
+            endpoint.end_burst(burst);
             if !has_frames {
                 return (most - left, true);
             }
         } else if let Some(outgoing) = endpoint.poll_transmit() {
             left -= 1;
+            frames_left -= 1;
             match build(host, endpoint, path, &outgoing, by_reference, frame) {
                 Some(frame) => host.send(endpoint.now, path, frame),
                 // It stays unacknowledged, so TCP sends it again.
@@ -179,7 +190,7 @@ fn send_segments<D: Device>(
             return (most - left, false);
         }
     }
-    (most, true)
+    (most - left, true)
 }
 
 /// What is in a super-frame.
@@ -200,6 +211,8 @@ struct Sending<'s, 'e, D: Device> {
     by_reference: bool,
     /// How many segments the connection may still send now, the next one included.
     left: usize,
+    /// How many super-frames it may still send now.
+    frames_left: usize,
 }
 
 impl<D: Device> Sending<'_, '_, D> {
@@ -302,7 +315,8 @@ impl<D: Device> Sending<'_, '_, D> {
                 self.host.count_joined(segments - 1);
                 self.host.send(self.endpoint.now, self.path, frame);
             }
-            if self.left == 0 || push {
+            self.frames_left -= 1;
+            if self.left == 0 || self.frames_left == 0 || push {
                 return true;
             }
             let Some(empty) = self.host.empty_frame() else { return false };
@@ -377,12 +391,6 @@ impl<D: Device> Sending<'_, '_, D> {
         filled.segments += fit;
         filled.payload_octets += fit * segment_octets;
         self.left -= fit;
-    }
-
-    /// Ends the burst. Returns how many segments the connection may still send now.
-    fn end(self) -> usize {
-        self.endpoint.end_burst(self.burst);
-        self.left
     }
 }
 

@@ -139,6 +139,42 @@ fn the_wire_is_the_same() {
     }
 }
 
+/// A message leaves in as few frames as it takes: full ones, and one for the rest, whose last segment is
+/// shorter than the others. With Markers its segments are equally long but for that one, too.
+#[test]
+fn a_message_fills_its_frames() {
+    const MESSAGE: u32 = 65_536;
+    for (setup, mtu_bytes, expected) in
+        [(WITH_CRC, 1500, 2), (WITH_MARKERS, 1500, 2), (WITH_CRC, 4000, 2), (WITH_CRC, 9000, 2)]
+    {
+        let end = |config| EndConfig {
+            transmit_checksums: true,
+            mtu_bytes,
+            super_frame_bytes: SUPER_FRAME_BYTES,
+            ..config
+        };
+        let mut pair = Pair::new(3, end(EndConfig::a()), end(EndConfig::b()));
+        let data = pattern(3, MESSAGE as usize);
+        let sink = Region::heap(MESSAGE as usize).unwrap();
+        pair.a.register(SOURCE, &region_of(&data), Access::empty());
+        pair.b.register(SINK, &sink, Access::REMOTE_WRITE);
+        pair.establish(setup);
+        // The windows of both ends open meanwhile; now and then one of them ends within a message.
+        let mut filled = 0;
+        for n in 0..60 {
+            let before = pair.a.statistics().frames_sent;
+            pair.a.write(n, Slice { stag: SOURCE, to: 0, len: MESSAGE }, SINK, 0);
+            assert!(pair.run_until(2_000, |pair| !pair.a.poll_completions().is_empty()));
+            let frames = pair.a.statistics().frames_sent - before;
+            let segments = u64::from(MESSAGE).div_ceil(mtu_bytes as u64 - 100);
+            assert!(frames <= segments.div_ceil(2), "{mtu_bytes} {n}: {frames} frames");
+            filled += u32::from(n >= 20 && frames == expected);
+        }
+        assert!(filled >= 35, "{mtu_bytes}: {filled} of 40 messages in {expected} frames");
+        assert!(holds(&sink, 0, &data));
+    }
+}
+
 /// Segments of a super-frame that are lost are sent again like any others.
 #[test]
 fn intact_under_loss_and_reordering() {
