@@ -166,6 +166,14 @@ impl Device for BenchDevice {
         }
     }
 
+    fn unsent_frames(&self) -> u64 {
+        match self {
+            Self::Own(device) => device.unsent_frames(),
+            Self::Uncaptured(device) => device.unsent_frames(),
+            Self::Captured(device) => device.unsent_frames(),
+        }
+    }
+
     fn take_heard_ports(&mut self) -> Option<HeardPorts> {
         match self {
             Self::Own(device) => device.take_heard_ports(),

@@ -13,7 +13,7 @@ use std::process::{Command, Output, id};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use common::poll_thread::{cpu_ticks, in_a_second, sleeps};
 use common::{End, FAR, NEAR, PATIENCE, PORT, eventually, exchange, statistics_of_cores, two_cpus};
@@ -397,6 +397,37 @@ fn frames_that_a_ring_misses_are_counted() {
     }
     let missed = driver.run(|| device.statistics().unwrap().dropped(DropCause::Missed));
     assert!((1..DATAGRAMS).contains(&missed), "{missed}");
+}
+
+/// What is sent while the interface is down is lost and counted, and sent again when it is up.
+#[test]
+fn frames_for_an_interface_that_is_down_are_counted() {
+    const OCTETS: u32 = 100_000;
+    let Some(_turn) = turn() else { return };
+    let veth = Veth::in_two();
+    let near = opened(&veth.near, &format!("packet:near,address={NEAR}/24"));
+    let far = opened(&veth.far, &format!("packet:far,address={FAR}/24"));
+    let listener = far.listen(PORT, &ListenConfig::default()).unwrap();
+    let (one, other) = (End::new(&near), End::new(&far));
+    thread::scope(|scope| {
+        let connecting = scope.spawn(one.connecting(b""));
+        listener.accept(PATIENCE).unwrap().accept(&other.qp, b"").unwrap();
+        connecting.join().unwrap().unwrap();
+    });
+    let unsent = || near.statistics().unwrap().dropped(DropCause::NotSent);
+    assert_eq!(unsent(), 0);
+    ip(&["-n", &veth.near, "link", "set", "near", "down"]);
+    let octets = pattern(OCTETS as usize);
+    assert!(one.memory.write(0, &octets));
+    one.write(1, &other, OCTETS);
+    let start = Instant::now();
+    while unsent() == 0 {
+        assert!(start.elapsed() < PATIENCE, "nothing was counted");
+        thread::sleep(Duration::from_millis(5));
+    }
+    ip(&["-n", &veth.near, "link", "set", "near", "up"]);
+    assert_eq!(one.completion().status, Status::Success);
+    assert_eq!(other.memory.to_vec(0, octets.len()).unwrap(), octets);
 }
 
 /// Several programs on one address have ports of their own each.

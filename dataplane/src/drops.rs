@@ -91,11 +91,14 @@ pub enum DropCause {
     StalledCore,
     /// A frame that arrived while the ring of a packet socket was full, which the kernel dropped.
     Missed,
+    /// A frame that the kernel would not send through a packet socket: its interface was down or gone, or
+    /// refused the frame for a tenth of a second.
+    NotSent,
 }
 
 impl DropCause {
     /// Number of causes.
-    pub const COUNT: usize = Self::Missed as usize + 1;
+    pub const COUNT: usize = Self::NotSent as usize + 1;
 
     /// Every cause.
     pub const ALL: [Self; Self::COUNT] = [
@@ -135,6 +138,7 @@ impl DropCause {
         Self::NotHandedOver,
         Self::StalledCore,
         Self::Missed,
+        Self::NotSent,
     ];
 }
 

@@ -51,6 +51,7 @@ impl<D: Device> Core<D> {
         statistics.drops.add_many(DropCause::NotHandedOver, self.host.frames_not_handed_over());
         statistics.drops.add_many(DropCause::StalledCore, self.host.stalled_frames());
         statistics.drops.add_many(DropCause::Missed, self.host.missed_frames());
+        statistics.drops.add_many(DropCause::NotSent, self.host.unsent_frames());
         (statistics.tcp, statistics.transfers) = (tcp, transfers);
         statistics.held_frames = context.pools.held.frames() as u64;
         statistics.held_frames_peak = context.pools.held.frames_peak() as u64;

@@ -350,6 +350,13 @@ impl Device for DpdkDevice {
         }
     }
 
+    fn unsent_frames(&self) -> u64 {
+        match &self.link {
+            Link::Packet(queue) => queue.unsent_frames(),
+            Link::Port(_) | Link::Wire(_) | Link::Wires(_) | Link::None => 0,
+        }
+    }
+
     fn take_heard_ports(&mut self) -> Option<HeardPorts> {
         match &mut self.link {
             Link::Packet(queue) => queue.take_heard_ports(),

@@ -217,6 +217,10 @@ impl<D: Device> Device for Fault<D> {
         self.inner.missed_frames()
     }
 
+    fn unsent_frames(&self) -> u64 {
+        self.inner.unsent_frames()
+    }
+
     fn take_heard_ports(&mut self) -> Option<HeardPorts> {
         self.inner.take_heard_ports()
     }

@@ -324,6 +324,11 @@ pub trait Device: 'static {
         0
     }
 
+    /// Returns how many frames that it had taken for transmission the device could not send so far.
+    fn unsent_frames(&self) -> u64 {
+        0
+    }
+
     /// Returns true once the adapter was found to bring flows to other cores than the steering says: the
     /// device sorts them in software from then on, which costs each of them a hash and half of them a ring.
     fn adapter_differs(&self) -> bool {

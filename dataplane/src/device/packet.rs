@@ -216,6 +216,11 @@ impl PacketQueue {
         self.wire.missed_frames() + self.programs.as_ref().map_or(0, |to| to.socket.missed_frames())
     }
 
+    /// Returns how many frames the kernel would not send.
+    pub(super) fn unsent_frames(&self) -> u64 {
+        self.wire.unsent_frames() + self.programs.as_ref().map_or(0, |to| to.socket.unsent_frames())
+    }
+
     /// Keeps `right`, such as a claim to an address, as long as the socket is open.
     #[must_use]
     pub fn keeping(mut self, right: impl Any + Send) -> Self {
@@ -383,6 +388,10 @@ impl Device for PacketDevice {
 
     fn missed_frames(&self) -> u64 {
         self.queue.as_ref().map_or(0, PacketQueue::missed_frames)
+    }
+
+    fn unsent_frames(&self) -> u64 {
+        self.queue.as_ref().map_or(0, PacketQueue::unsent_frames)
     }
 
     #[inline]

@@ -188,6 +188,10 @@ impl<D: Device, W: Write + Send + 'static> Device for Tap<D, W> {
         self.inner.missed_frames()
     }
 
+    fn unsent_frames(&self) -> u64 {
+        self.inner.unsent_frames()
+    }
+
     fn take_heard_ports(&mut self) -> Option<HeardPorts> {
         self.inner.take_heard_ports()
     }

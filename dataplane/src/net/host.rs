@@ -261,6 +261,11 @@ impl<D: Device> Host<D> {
         self.device.missed_frames()
     }
 
+    /// Returns how many frames the device could not send, see [`Device::unsent_frames`].
+    pub(crate) fn unsent_frames(&self) -> u64 {
+        self.device.unsent_frames()
+    }
+
     /// Returns how many frames the device has dropped, see [`Device::stalled_frames`].
     pub(crate) fn stalled_frames(&self) -> u64 {
         self.device.stalled_frames()

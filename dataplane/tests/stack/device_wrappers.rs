@@ -36,6 +36,7 @@ struct Calls {
     stalled: AtomicU32,
     /// Frames that it says it had no room for.
     missed: AtomicU32,
+    unsent: AtomicU32,
     /// The device says that its adapter differs.
     differs: AtomicBool,
 }
@@ -93,6 +94,10 @@ impl Device for Interrupting {
         self.calls.missed.load(Ordering::Relaxed).into()
     }
 
+    fn unsent_frames(&self) -> u64 {
+        self.calls.unsent.load(Ordering::Relaxed).into()
+    }
+
     fn adapter_differs(&self) -> bool {
         self.calls.differs.load(Ordering::Relaxed)
     }
@@ -142,13 +147,14 @@ fn check<D: Device>(wrap: impl FnOnce(Interrupting) -> D) {
     assert!(wrapper.hand_over(3, frame).is_ok(), "the device inside takes it");
     assert_eq!(calls.handed_to.load(Ordering::Relaxed), 3);
     assert_eq!((wrapper.frames_not_handed_over(), wrapper.adapter_differs()), (0, false));
-    assert_eq!((wrapper.stalled_frames(), wrapper.missed_frames()), (0, 0));
+    assert_eq!((wrapper.stalled_frames(), wrapper.missed_frames(), wrapper.unsent_frames()), (0, 0, 0));
     calls.not_handed_over.store(5, Ordering::Relaxed);
     calls.stalled.store(6, Ordering::Relaxed);
     calls.missed.store(7, Ordering::Relaxed);
+    calls.unsent.store(8, Ordering::Relaxed);
     calls.differs.store(true, Ordering::Relaxed);
     assert_eq!((wrapper.frames_not_handed_over(), wrapper.adapter_differs()), (5, true));
-    assert_eq!((wrapper.stalled_frames(), wrapper.missed_frames()), (6, 7));
+    assert_eq!((wrapper.stalled_frames(), wrapper.missed_frames(), wrapper.unsent_frames()), (6, 7, 8));
 }
 
 /// The frames that the device drops between cores are counted by cause, and an adapter that differs is a
@@ -176,10 +182,11 @@ fn a_core_counts_the_drops_of_its_device_and_reports_an_adapter_that_differs() {
     calls.not_handed_over.store(5, Ordering::Relaxed);
     calls.stalled.store(6, Ordering::Relaxed);
     calls.missed.store(7, Ordering::Relaxed);
+    calls.unsent.store(8, Ordering::Relaxed);
     assert_eq!([notices(&mut core), notices(&mut core)], [1, 0]);
     let statistics = core.statistics();
-    let causes = [DropCause::NotHandedOver, DropCause::StalledCore, DropCause::Missed];
-    assert_eq!(causes.map(|cause| statistics.dropped(cause)), [5, 6, 7]);
+    let causes = [DropCause::NotHandedOver, DropCause::StalledCore, DropCause::Missed, DropCause::NotSent];
+    assert_eq!(causes.map(|cause| statistics.dropped(cause)), [5, 6, 7, 8]);
 }
 
 #[test]

@@ -106,10 +106,9 @@ pub struct Statistics {
     pub cut_frames: u64,
     /// Frames that the kernel has taken to send.
     pub sent_frames: u64,
-    /// Bytes of frames that were not sent: the kernel found them malformed or longer than the MTU,
-    /// [`Burst::push`] refused them, or the interface refused them too often
-    /// ([`Stopped::Busy`](crate::Stopped::Busy)).
-    pub refused_octets: u64,
+    /// Frames that were not sent: the kernel found them malformed or longer than the MTU, [`Burst::push`]
+    /// refused them, or the interface refused them too often ([`Stopped::Busy`](crate::Stopped::Busy)).
+    pub refused_frames: u64,
 }
 
 impl PacketSocket {
@@ -223,7 +222,7 @@ impl PacketSocket {
             dropped_frames: self.dropped_frames.get(),
             cut_frames: self.receive.cut_frames,
             sent_frames: self.transmitter.sent_frames,
-            refused_octets: self.transmitter.refused_octets,
+            refused_frames: self.transmitter.refused_frames,
         }
     }
 

@@ -37,9 +37,9 @@ const REFUSAL_TIME: Duration = Duration::from_millis(100);
 pub enum Stopped {
     /// The interface is busy, or the frames on their way have all the memory that the socket may have. The
     /// rest should be offered again soon. A frame that the interface refuses 256 times in a row, and for a
-    /// tenth of a second, is given up and counted ([`Statistics::refused_octets`]).
+    /// tenth of a second, is given up and counted ([`Statistics::refused_frames`]).
     ///
-    /// [`Statistics::refused_octets`]: crate::Statistics::refused_octets
+    /// [`Statistics::refused_frames`]: crate::Statistics::refused_frames
     Busy,
     /// The interface is down.
     Down,
@@ -65,9 +65,9 @@ pub enum NotPushed {
     /// The burst has room for no more: send it first.
     Full,
     /// The frame has fewer than 14 octets, or more than the socket's largest; it has too many pieces; or its
-    /// offload refers to octets outside the frame. It is counted ([`Statistics::refused_octets`]).
+    /// offload refers to octets outside the frame. It is counted ([`Statistics::refused_frames`]).
     ///
-    /// [`Statistics::refused_octets`]: crate::Statistics::refused_octets
+    /// [`Statistics::refused_frames`]: crate::Statistics::refused_frames
     Refused,
 }
 
@@ -85,8 +85,6 @@ struct Entry {
     head_octets: usize,
     /// Pieces beside the head.
     pieces: usize,
-    /// Octets of the frame.
-    octets: usize,
 }
 
 /// The memory of bursts, and what becomes of them.
@@ -104,7 +102,7 @@ pub(crate) struct Transmitter {
     /// The time of the first of these refusals.
     refused_since: Option<Instant>,
     pub(crate) sent_frames: u64,
-    pub(crate) refused_octets: u64,
+    pub(crate) refused_frames: u64,
 }
 
 // SAFETY: the pointers are to octets that a burst borrows, and used while it lives only.
@@ -123,7 +121,7 @@ impl Transmitter {
             refusals: 0,
             refused_since: None,
             sent_frames: 0,
-            refused_octets: 0,
+            refused_frames: 0,
         }
     }
 
@@ -178,24 +176,22 @@ impl Transmitter {
     /// Returns what to do about a frame that was not taken: why nothing after it can be sent now, or `None`
     /// to go on without it.
     #[cold]
-    fn look_at(&mut self, error: Option<i32>, octets: usize) -> Option<Stopped> {
+    fn look_at(&mut self, error: Option<i32>) -> Option<Stopped> {
         let stopped = match error {
             Some(libc::ENETDOWN) => Some(Stopped::Down),
             Some(libc::ENXIO | libc::ENODEV) => Some(Stopped::Gone),
             Some(libc::EAGAIN) => Some(Stopped::Busy),
             // Longer than the MTU, or a super-frame of other headers than it says.
             Some(libc::EMSGSIZE | libc::EINVAL) => None,
-            _ => return self.count_refusal(octets),
+            _ => return self.count_refusal(),
         };
         self.refusals = 0;
-        if stopped.is_none() {
-            self.refused_octets += octets as u64;
-        }
+        self.refused_frames += u64::from(stopped.is_none());
         stopped
     }
 
     /// Counts that the interface refused the next frame; gives it up after too many times.
-    fn count_refusal(&mut self, octets: usize) -> Option<Stopped> {
+    fn count_refusal(&mut self) -> Option<Stopped> {
         let now = Instant::now();
         if self.refusals == 0 {
             self.refused_since = Some(now);
@@ -206,7 +202,7 @@ impl Transmitter {
             return Some(Stopped::Busy);
         }
         self.refusals = 0;
-        self.refused_octets += octets as u64;
+        self.refused_frames += 1;
         None
     }
 }
@@ -244,16 +240,16 @@ impl<'f> Burst<'_, 'f> {
         let transmitter = &mut *self.transmitter;
         let (index, before) = (transmitter.entries.len(), transmitter.pieces.len());
         let Some(head) = transmitter.heads.get_mut(index) else { return Err(NotPushed::Full) };
-        let mut entry = Entry { head_octets: 0, pieces: 0, octets: 0 };
+        let (mut entry, mut octets) = (Entry { head_octets: 0, pieces: 0 }, 0);
         for piece in pieces {
             let mut rest = piece;
-            if entry.octets == 0 {
+            if octets == 0 {
                 let front;
                 (front, rest) = piece.split_at(piece.len().min(HEAD_OCTETS));
                 head.octets[..front.len()].copy_from_slice(front);
                 entry.head_octets = front.len();
             }
-            entry.octets += piece.len();
+            octets += piece.len();
             if !rest.is_empty() {
                 entry.pieces += 1;
                 if transmitter.pieces.len() < BURST_PIECES {
@@ -263,8 +259,8 @@ impl<'f> Burst<'_, 'f> {
             }
         }
         let has_room = before + entry.pieces <= BURST_PIECES;
-        let fits = has_room && (FRAME_LEAST_OCTETS..=transmitter.frame_octets).contains(&entry.octets);
-        match offload::header(entry.octets, offload) {
+        let fits = has_room && (FRAME_LEAST_OCTETS..=transmitter.frame_octets).contains(&octets);
+        match offload::header(octets, offload) {
             Some(header) if fits => {
                 head.offload = header;
                 transmitter.entries.push(entry);
@@ -275,7 +271,7 @@ impl<'f> Burst<'_, 'f> {
         if !has_room && index > 0 {
             return Err(NotPushed::Full);
         }
-        transmitter.refused_octets += entry.octets as u64;
+        transmitter.refused_frames += 1;
         Err(NotPushed::Refused)
     }
 
@@ -293,8 +289,7 @@ impl<'f> Burst<'_, 'f> {
                     done += taken;
                 }
                 Err(error) => {
-                    let octets = transmitter.entries[done].octets;
-                    let stopped = transmitter.look_at(error, octets);
+                    let stopped = transmitter.look_at(error);
                     if stopped.is_some() {
                         return Sent { frames: done, stopped };
                     }

@@ -119,7 +119,7 @@ const NEVER: [(&str, &[&str]); 9] = [
     ),
     ("no host talks to itself", &["frames_looped"]),
     ("a host has one core", &["drops.not_handed_over", "drops.stalled_core"]),
-    ("the model has no packet socket", &["drops.missed"]),
+    ("the model has no packet socket", &["drops.missed", "drops.not_sent"]),
     ("it is a level, and nothing is held in the end", &["held_frames"]),
     (
         "the model has a receive for each message, and rings that transfers fit",

@@ -19,11 +19,13 @@ const VLAN_ID: u16 = 0x0fff;
 /// A packet socket.
 pub(super) struct Socket {
     socket: PacketSocket,
+    /// Frames dropped because the interface was down or gone.
+    lost_frames: u64,
 }
 
 impl Socket {
     pub(super) const fn new(socket: PacketSocket) -> Self {
-        Self { socket }
+        Self { socket, lost_frames: 0 }
     }
 
     /// Returns the number of the group that the socket has joined.
@@ -79,7 +81,10 @@ impl Socket {
             taken += sent.frames;
             match sent.stopped {
                 Some(Stopped::Busy) => return taken,
-                Some(Stopped::Down | Stopped::Gone) => return frames.len(),
+                Some(Stopped::Down | Stopped::Gone) => {
+                    self.lost_frames += (frames.len() - taken) as u64;
+                    return frames.len();
+                }
                 None if pushed == Err(NotPushed::Refused) => taken += 1,
                 None => (),
             }
@@ -90,6 +95,11 @@ impl Socket {
     /// Returns how many frames the kernel has dropped, most of them because the ring was full.
     pub(super) fn missed_frames(&self) -> u64 {
         self.socket.statistics().dropped_frames
+    }
+
+    /// Returns how many frames were not sent.
+    pub(super) fn unsent_frames(&self) -> u64 {
+        self.lost_frames + self.socket.statistics().refused_frames
     }
 
     /// Clears an error of the interface, such as that it is down.

@@ -374,6 +374,10 @@ impl<D: Device> Device for Spread<D> {
         self.device.missed_frames()
     }
 
+    fn unsent_frames(&self) -> u64 {
+        self.device.unsent_frames()
+    }
+
     fn take_heard_ports(&mut self) -> Option<HeardPorts> {
         self.device.take_heard_ports()
     }
