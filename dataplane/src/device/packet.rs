@@ -1,9 +1,10 @@
 //! Packet sockets of Linux as devices (packet(7)): frames of an interface that the kernel has, without DPDK.
 //!
 //! A received frame is copied from a ring that the kernel maps into this process to a buffer of the device,
-//! without a system call. A burst to send takes one, in which the kernel copies the frames. The kernel fills in TCP checksums, cuts
-//! super-frames, and hands over what it has joined (GRO) or what a peer in this machine has left to a device
-//! (TSO) as it is, with its checksum partial: such a frame never left memory, so it counts as intact.
+//! without a system call. A burst to send takes one, in which the kernel copies the frames. The kernel fills
+//! in TCP checksums, cuts super-frames, and hands over what it has joined (GRO) or what a peer in this
+//! machine has left to a device (TSO) as it is, with its checksum partial: such a frame never left memory, so
+//! it counts as intact.
 //!
 //! [`PacketDevice`] keeps its frames in memory of the process. In a build with DPDK a
 //! `DpdkDevice` may have a packet socket too, with frames in DPDK's buffers.

@@ -101,8 +101,8 @@ impl<P> Burst<P> {
 impl Connection {
     /// Begins a burst with the next segment never sent, which is sent at `now`; `None`, and nothing changes,
     /// if that is not to be sent so, or there is none. None of its segments has an RDMA option if
-    /// `without_options` is true. None of the conditions that [send other segments](Unusual::SEND) may hold. The caller
-    /// [ends](Self::end_burst) the burst before it does anything else with the connection.
+    /// `without_options` is true. None of the conditions that [send other segments](Unusual::SEND) may hold.
+    /// The caller [ends](Self::end_burst) the burst before it does anything else with the connection.
     #[inline]
     pub fn begin_burst<P: SendPayload, F>(
         &mut self,

@@ -3,8 +3,8 @@
 //!
 //! A [`PacketSocket`] has a receive ring, which the kernel and this process share. The kernel puts each frame
 //! of the interface that the [`Filter`] accepts into the next slot of it; [`PacketSocket::receive`] finds it
-//! there. [`PacketSocket::burst`] gathers frames, and [`Burst::send`] has the kernel send them from where they
-//! are. The kernel computes checksums and cuts super-frames into segments where the interface does not
+//! there. [`PacketSocket::burst`] gathers frames, and [`Burst::send`] has the kernel send them from where
+//! they are. The kernel computes checksums and cuts super-frames into segments where the interface does not
 //! ([`Offload`]).
 //!
 //! # Waiting
