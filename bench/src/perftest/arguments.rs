@@ -123,7 +123,8 @@ pub struct Bandwidth {
     #[arg(long, short = 'Q', value_name = "N", value_parser = clap::value_parser!(u32).range(1..),
           default_value_t = 1, conflicts_with = "listen")]
     pub cq_mod: u32,
-    /// Post always N messages together (without it, as many as there is room for, 16 at most).
+    /// Post always N messages together (without it, as many as there is room for, 16 at most); 64 between
+    /// two polls, or up to N - 1 more.
     #[arg(long, short = 'l', visible_alias = "post_list", value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=warpline::SendBatch::CAPACITY as i64),
           conflicts_with = "listen")]

@@ -10,9 +10,13 @@ use super::plan::{ATOMIC_BYTES, ATOMIC_WORDS, Figure, Plan, SAMPLE_SLOTS, Verb, 
 use super::verify::{After, Verification};
 use super::words::Word;
 
-/// Messages posted before the core is polled again, unless the plan has their number.
+/// Messages posted together, unless the plan has their number.
 const BATCH: u64 = 16;
 const _: () = assert!(BATCH as usize <= SendBatch::CAPACITY);
+/// Messages posted between two polls of the core, the last list whole: half of those that are outstanding by
+/// default, so that the other end works on some while this one posts others. With all of them, each end waits
+/// for the other in turn.
+const POSTED_PER_TURN: u64 = 64;
 
 /// A slot for a message that is compared while others go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,16 +197,29 @@ impl Stream {
     /// The reason why they were not taken, in words.
     #[inline]
     pub fn post(&mut self, qp: &QueuePair, local: &MemoryRegion, content: &Content) -> Result<(), String> {
+        let enough = self.posted + POSTED_PER_TURN;
+        while self.posted < enough && self.post_together(qp, local, content)? {}
+        Ok(())
+    }
+
+    /// Posts the next messages together. Returns false if there is no room, or nothing to post.
+    #[inline]
+    fn post_together(
+        &mut self,
+        qp: &QueuePair,
+        local: &MemoryRegion,
+        content: &Content,
+    ) -> Result<bool, String> {
         let room = u64::from(self.plan.depth) - (self.posted - self.completed);
         let end = self.limit.min(self.end_of_round());
         let together = match self.plan.post_list {
             0 => BATCH.min(room),
             list if u64::from(list) <= room => list.into(),
-            _ => return Ok(()),
+            _ => return Ok(false),
         };
         let until = end.min(self.posted + together);
         if until <= self.posted || self.checking {
-            return Ok(());
+            return Ok(false);
         }
         let mut batch = qp.batch();
         for number in self.posted..until {
@@ -229,7 +246,8 @@ impl Stream {
             pushed.map_err(|error| error.to_string())?;
         }
         self.posted = until;
-        batch.commit().map_err(|error| error.to_string())
+        batch.commit().map_err(|error| error.to_string())?;
+        Ok(true)
     }
 
     /// Returns the request of message `number`, the next.
