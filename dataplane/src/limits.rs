@@ -68,6 +68,11 @@ pub const PROMISED_FRAMES_OF_FOUR: usize = 3;
 /// Bytes that a frame holds of a promised window, on average: segments that leave frames emptier are
 /// gathered. Two segments that do not fit in a frame of 2 KiB together have as many each, on average.
 pub const PROMISED_BYTES_PER_FRAME: usize = 896;
+/// The same for the largest frames: what lies beyond gaps is gathered with nothing before them, so that more
+/// of their room may stay empty.
+pub const PROMISED_BYTES_PER_FRAME_MAX: usize = 4096;
+/// Headers, and what drivers keep free, of a frame.
+pub const PROMISED_FRAME_OVERHEAD_BYTES: usize = 256;
 /// Once windows are promised, a connection before Full Operation is offered at most one part in so many of
 /// what is left to promise, and never less than the 64 KiB that a SYN can offer: it is not known yet whether
 /// a reader that pauses follows, and a window that was offered does not shrink.

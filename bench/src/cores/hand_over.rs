@@ -145,6 +145,7 @@ impl Device for Returned {
             super_frame_bytes: 1500,
             super_frame_pieces: 1,
             frames: BUFFERS,
+            frame_bytes: 2048,
         }
     }
 

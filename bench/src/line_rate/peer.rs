@@ -275,6 +275,7 @@ impl Device for Peer {
             super_frame_bytes: 0,
             super_frame_pieces: usize::MAX,
             frames: self.pool.capacity(),
+            frame_bytes: self.pool.data_octets(),
         }
     }
 

@@ -56,7 +56,7 @@ use crate::byte_stream::TransferCounters;
 use crate::conn::{
     ConnectionId, InitialNumbers, LeftPorts, Listeners, Orphans, Ports, SynCookies, Table, TimeWaitTable,
 };
-use crate::device::{Device, RxInterrupt};
+use crate::device::{Capabilities, Device, RxInterrupt};
 use crate::endpoint::{
     Chunk, Connection, Context, CutRunStore, Endpoint, Endpoints, Outcome, QueuePairs, ReceiveWaiters,
     Unaccepted,
@@ -149,11 +149,12 @@ impl<D: Device> Core<D> {
         let resets_per_second = part(limits::RESETS_PER_SECOND);
         let challenges_per_second = part(limits::CHALLENGES_PER_SECOND);
         let secret = Secret::new(config.secret);
-        let held_frames = tables.held_frames.min(device.capabilities().frames / 2);
+        let Capabilities { frames, frame_bytes, .. } = device.capabilities();
+        let held_frames = tables.held_frames.min(frames / 2);
         let context = Context {
             pools: tcp::Pools {
                 segments: tcp::send_queue::SegmentPool::new(tables.send_descriptors),
-                held: HeldPool::new(held_frames, tables.placed_runs),
+                held: HeldPool::new(held_frames, frame_bytes, tables.placed_runs),
                 challenges: RateLimit::new(challenges_per_second, secret.derive(Purpose::Challenges)),
                 scan_budget: tcp::scan_budget::ScanBudget::new(),
             },

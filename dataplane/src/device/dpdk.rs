@@ -141,6 +141,7 @@ impl DpdkDevice {
             super_frame_bytes: super_frame_bytes(&offered, pool.data_octets()),
             super_frame_pieces: super_frame_pieces(&offered, pool.data_octets()),
             frames: received.capacity() / buffers_of_received_frame(&offered, received.data_octets()),
+            frame_bytes: received.data_octets(),
         };
         let frame_octets = capabilities.mtu_bytes + HEADER_OCTETS;
         Self::new(link, pool, port.mac(), capabilities, frame_octets)
@@ -182,6 +183,7 @@ impl DpdkDevice {
             super_frame_bytes: config.super_frame_bytes.max(config.mtu_bytes),
             super_frame_pieces: 1,
             frames: pool.capacity(),
+            frame_bytes: pool.data_octets(),
         };
         let frame_octets = capabilities.super_frame_bytes + HEADER_OCTETS;
         Self::new(link, pool, mac, capabilities, frame_octets)

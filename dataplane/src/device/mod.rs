@@ -136,6 +136,8 @@ pub struct Capabilities {
     /// The number of frame buffers, for received frames and frames to send: a core that keeps received ones
     /// must leave some.
     pub frames: usize,
+    /// Bytes that a buffer of received frames has room for.
+    pub frame_bytes: usize,
 }
 
 impl Capabilities {

@@ -124,6 +124,7 @@ impl PacketShape {
             super_frame_bytes: if self.super_frames { SUPER_FRAME_MAX_BYTES } else { self.mtu_bytes },
             super_frame_pieces: 1,
             frames,
+            frame_bytes: self.frame_octets,
         }
     }
 }

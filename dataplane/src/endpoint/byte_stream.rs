@@ -182,7 +182,7 @@ impl<F: Frame> Endpoint<'_, F> {
             let available = queue.available();
             let copied = stream.inbound.octets_copied;
             // The ring has room for what the frames were not promised for.
-            let may_wait = queue.frames() <= stream.promise.frames();
+            let may_wait = queue.frames() <= stream.promise.frames(held);
             let octets = stream.inbound.hand_over(available, may_wait, |skip, octets, write| {
                 queue.for_each_slice(held, skip, octets, write);
             });

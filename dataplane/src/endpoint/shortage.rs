@@ -36,7 +36,7 @@ impl<F: Frame> Endpoint<'_, F> {
     #[inline]
     pub(super) const fn promised_frames(&self) -> usize {
         match &self.connection.mode {
-            Mode::Bytes(stream) => stream.promise.frames(),
+            Mode::Bytes(stream) => stream.promise.frames(&self.context.pools.held),
             _ => 0,
         }
     }

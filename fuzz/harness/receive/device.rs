@@ -137,6 +137,7 @@ impl Device for FuzzDevice {
             super_frame_bytes: self.behaviour.mtu_octets,
             super_frame_pieces: usize::MAX,
             frames: self.behaviour.frames,
+            frame_bytes: self.behaviour.mtu_octets + 18,
         }
     }
 

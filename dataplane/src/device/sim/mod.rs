@@ -153,6 +153,7 @@ pub fn link(seed: u64, a: EndConfig, b: EndConfig) -> (SimDevice, SimDevice) {
             super_frame_bytes: config.super_frame_bytes.max(config.mtu_bytes),
             super_frame_pieces: config.super_frame_pieces,
             frames: config.frame_limit,
+            frame_bytes: config.mtu_bytes.max(config.super_frame_bytes) + ETHERNET_OCTETS + TAG_OCTETS,
         },
     };
     (device(End::A, a), device(End::B, b))

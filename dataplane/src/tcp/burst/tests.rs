@@ -48,7 +48,7 @@ impl End {
         let config = Config { mss_octets: MSS, window_octets: 1 << 20, timestamp_offset: 99, behaviour };
         let pools = Pools {
             segments: SegmentPool::new(400),
-            held: HeldPool::new(8, 8),
+            held: HeldPool::new(8, 2048, 8),
             challenges: RateLimit::new(100, [1, 2]),
             scan_budget: ScanBudget::new(),
         };

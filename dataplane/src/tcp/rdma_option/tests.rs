@@ -114,7 +114,7 @@ impl End {
     fn of(tcp: Connection) -> Self {
         let pools = Pools {
             segments: SegmentPool::new(4000),
-            held: HeldPool::new(8, 8),
+            held: HeldPool::new(8, 2048, 8),
             challenges: RateLimit::new(100, [1, 2]),
             scan_budget: ScanBudget::new(),
         };

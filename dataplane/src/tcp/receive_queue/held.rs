@@ -128,6 +128,13 @@ impl<F: Frame> Held<F> {
     }
 }
 
+/// Returns the octets that a frame in a buffer of `frame_octets` octets holds of a promised window: of two
+/// neighbours that do not fit one buffer together each has half of it on average, without headers.
+fn promised_per_frame(frame_octets: usize) -> usize {
+    (frame_octets.saturating_sub(limits::PROMISED_FRAME_OVERHEAD_BYTES) / 2)
+        .clamp(limits::PROMISED_BYTES_PER_FRAME, limits::PROMISED_BYTES_PER_FRAME_MAX)
+}
+
 /// The frames, and the records of placed octets, of all connections of a core.
 pub struct HeldPool<F> {
     nodes: OrderedPool<Held<F>>,
@@ -141,6 +148,8 @@ pub struct HeldPool<F> {
     passing: bool,
     /// Frames promised to the connection of the next segment.
     promised_to_next: usize,
+    /// Octets that a frame holds of a promised window, on average.
+    pub(super) octets_per_frame: usize,
     /// Octets of windows promised to all connections, and the frames that those connections keep.
     pub(super) promised_octets: usize,
     pub(super) frames_promised: usize,
@@ -148,8 +157,8 @@ pub struct HeldPool<F> {
 }
 
 impl<F> HeldPool<F> {
-    /// Room for `frames` frames and `placed_runs` records.
-    pub fn new(frames: usize, placed_runs: usize) -> Self {
+    /// Room for `frames` frames, in buffers of `frame_octets` octets, and `placed_runs` records.
+    pub fn new(frames: usize, frame_octets: usize, placed_runs: usize) -> Self {
         Self {
             nodes: OrderedPool::new(frames + placed_runs),
             frames_max: frames,
@@ -158,6 +167,7 @@ impl<F> HeldPool<F> {
             placed_runs_max: placed_runs,
             passing: false,
             promised_to_next: 0,
+            octets_per_frame: promised_per_frame(frame_octets),
             promised_octets: 0,
             frames_promised: 0,
             frames_peak: 0,
@@ -208,7 +218,7 @@ impl<F> HeldPool<F> {
     /// Frames that connections may still hold, without the reserve and without those that windows were
     /// promised and that are not held yet.
     const fn spare(&self) -> usize {
-        let promised = self.promised_octets / limits::PROMISED_BYTES_PER_FRAME;
+        let promised = self.promised_octets / self.octets_per_frame;
         let to_come = promised.saturating_sub(self.frames_promised);
         self.free_frames().saturating_sub(self.reserved() + to_come)
     }
@@ -222,7 +232,7 @@ impl<F> HeldPool<F> {
     /// Whether so few octets lie in `frames` frames that the connection of the next segment would need more
     /// of them than its window was promised.
     pub(super) const fn wastes_promise(&self, frames: usize, octets: usize) -> bool {
-        self.promised_to_next > 0 && octets < frames * limits::PROMISED_BYTES_PER_FRAME
+        self.promised_to_next > 0 && octets < frames * self.octets_per_frame
     }
 
     /// Whether some connection could hold more than its share.

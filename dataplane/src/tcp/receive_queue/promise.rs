@@ -4,7 +4,7 @@
 //! as its frames hold what peers may send into all of them while no application reads. What an application
 //! has room for outside of frames needs no promise.
 //!
-//! Example: of 8192 frames, windows may promise 6144, or 5.25 MiB. A ring of 64 KiB is empty, and the usual
+//! Example: of 8192 frames of 2 KiB, windows may promise 6144, or 5.25 MiB. A ring of 64 KiB is empty, and the usual
 //! window is 2 MiB: 64 KiB of it lie in the ring, and the rest is promised, being less than four fifths of
 //! what is left. When the reader pauses, the ring fills, then the frames. The next connection is promised
 //! four fifths of the 3.3 MiB that are left, at most. When the first reader goes on, the promise shrinks to
@@ -29,9 +29,9 @@ impl WindowPromise {
         self.octets
     }
 
-    /// Returns the frames promised.
-    pub const fn frames(self) -> usize {
-        (self.octets as usize).div_ceil(limits::PROMISED_BYTES_PER_FRAME)
+    /// Returns the frames of `pool` promised.
+    pub const fn frames<F>(self, pool: &HeldPool<F>) -> usize {
+        (self.octets as usize).div_ceil(pool.octets_per_frame)
     }
 
     /// Promises `wanted` octets, or as many as its share of what is left, but no fewer than `least`, if the
@@ -63,7 +63,7 @@ const WINDOW_OCTETS_MAX: u32 =
 impl<F> HeldPool<F> {
     /// Octets that windows may promise together.
     const fn promise_octets_max(&self) -> usize {
-        self.frames_max / 4 * limits::PROMISED_FRAMES_OF_FOUR * limits::PROMISED_BYTES_PER_FRAME
+        self.frames_max / 4 * limits::PROMISED_FRAMES_OF_FOUR * self.octets_per_frame
     }
 
     /// The largest window to offer before Full Operation: what the frames of one connection hold, and less
@@ -94,7 +94,7 @@ mod tests {
     /// part.
     #[test]
     fn windows_share_what_frames_hold() {
-        let mut pool = HeldPool::<()>::new(FRAMES, 0);
+        let mut pool = HeldPool::<()>::new(FRAMES, 2048, 0);
         let mut promises = [WindowPromise::default(); 5];
         for (n, promise) in promises.iter_mut().enumerate() {
             let left = ALL_OCTETS - pool.promised_octets();
@@ -121,7 +121,7 @@ mod tests {
     /// What a peer was offered stays promised when nothing is left.
     #[test]
     fn a_promise_is_kept() {
-        let mut pool = HeldPool::<()>::new(FRAMES, 0);
+        let mut pool = HeldPool::<()>::new(FRAMES, 2048, 0);
         let mut first = WindowPromise::default();
         first.renew(&mut pool, 0, 2 << 20, 1 << 30);
         let mut others = [WindowPromise::default(); 2];
@@ -131,7 +131,7 @@ mod tests {
         assert!(pool.promised_octets() > ALL_OCTETS, "it was offered");
         let mut second = WindowPromise::default();
         second.renew(&mut pool, 3, 2920, 1 << 20);
-        assert_eq!((second.octets(), second.frames()), (2920, 4));
+        assert_eq!((second.octets(), second.frames(&pool)), (2920, 4));
         first.renew(&mut pool, 0, 1 << 20, 1 << 30);
         assert!(first.octets() >= 1 << 20);
         // The first want no more: the rest is there for the second.
@@ -143,10 +143,24 @@ mod tests {
         assert_eq!(second.octets(), 1 << 20);
     }
 
+    /// The larger frames are, the fewer a window takes: of 512 frames of 64 KiB sixteen windows leave most.
+    #[test]
+    fn a_window_takes_few_large_frames() {
+        for (frame_octets, frames) in [(1518, 74), (2048, 74), (9018, 16), (65_536, 16)] {
+            let mut pool = HeldPool::<()>::new(512, frame_octets, 0);
+            let mut promises = [WindowPromise::default(); 16];
+            for promise in &mut promises {
+                promise.renew(&mut pool, 0, 1 << 16, 1 << 16);
+                assert_eq!(promise.frames(&pool), frames, "{frame_octets}");
+            }
+            assert_eq!(pool.accepts_in_order(0, true), frames == 16, "a stranger's, {frame_octets}");
+        }
+    }
+
     /// Frames that windows were promised are not there for others, whether they are held yet or not.
     #[test]
     fn others_leave_what_is_promised() {
-        let mut pool = HeldPool::<()>::new(FRAMES, 0);
+        let mut pool = HeldPool::<()>::new(FRAMES, 2048, 0);
         assert!(pool.accepts_in_order(FRAMES / 2, false));
         let mut promise = WindowPromise::default();
         promise.renew(&mut pool, 0, 0, u32::MAX);
@@ -154,8 +168,8 @@ mod tests {
         let left = FRAMES - limits::HELD_FRAMES_RESERVED - promised;
         assert!(!pool.accepts_in_order(limits::HELD_SHARE_IN_ORDER * left, false));
         assert!(pool.accepts_in_order(limits::HELD_SHARE_IN_ORDER * left - 1, false));
-        pool.expect_promised(promise.frames());
-        assert!(pool.accepts_in_order(promise.frames() - 1, false));
+        pool.expect_promised(promise.frames(&pool));
+        assert!(pool.accepts_in_order(promise.frames(&pool) - 1, false));
         promise.end(&mut pool);
     }
 }

@@ -68,7 +68,7 @@ impl Fixture {
     fn new(octets: usize, frames: usize) -> Self {
         let start = SeqNumber(0xffff_fff0);
         let stream = (0..octets).map(|n| (n * 7 + n / 256) as u8).collect();
-        Self { queue: ReceiveQueue::new(start), pool: HeldPool::new(frames, RECORDS), stream, start }
+        Self { queue: ReceiveQueue::new(start), pool: HeldPool::new(frames, 2048, RECORDS), stream, start }
     }
 
     fn beyond_gap(&self, from: u32, to: u32) -> Insertion {

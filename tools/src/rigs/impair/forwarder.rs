@@ -165,6 +165,7 @@ mod tests {
                 super_frame_bytes: 1500,
                 super_frame_pieces: usize::MAX,
                 frames: 1000,
+                frame_bytes: 2048,
             }
         }
 
