@@ -215,10 +215,18 @@ impl<F> HeldPool<F> {
         if eighth < limits::HELD_FRAMES_RESERVED { eighth } else { limits::HELD_FRAMES_RESERVED }
     }
 
+    /// Frames that windows may promise together.
+    pub(super) const fn promised_frames_max(&self) -> usize {
+        self.frames_max / 4 * limits::PROMISED_FRAMES_OF_FOUR
+    }
+
     /// Frames that connections may still hold, without the reserve and without those that windows were
-    /// promised and that are not held yet.
+    /// promised and that are not held yet. Windows that peers were offered before Full Operation may have to
+    /// be promised beyond what there is to promise; then others still have their part.
     const fn spare(&self) -> usize {
         let promised = self.promised_octets / self.octets_per_frame;
+        let most = self.promised_frames_max();
+        let promised = if promised < most { promised } else { most };
         let to_come = promised.saturating_sub(self.frames_promised);
         self.free_frames().saturating_sub(self.reserved() + to_come)
     }

@@ -63,7 +63,7 @@ const WINDOW_OCTETS_MAX: u32 =
 impl<F> HeldPool<F> {
     /// Octets that windows may promise together.
     const fn promise_octets_max(&self) -> usize {
-        self.frames_max / 4 * limits::PROMISED_FRAMES_OF_FOUR * self.octets_per_frame
+        self.promised_frames_max() * self.octets_per_frame
     }
 
     /// The largest window to offer before Full Operation: what the frames of one connection hold, and less
@@ -143,6 +143,23 @@ mod tests {
         assert_eq!(second.octets(), 1 << 20);
     }
 
+    /// However much windows were promised, because peers were offered it before, others find frames.
+    #[test]
+    fn strangers_find_frames_beside_promises_beyond_all() {
+        let mut pool = HeldPool::<()>::new(FRAMES, 2048, 0);
+        let mut promises = [WindowPromise::default(); 8];
+        for promise in &mut promises {
+            promise.renew(&mut pool, 0, 2 << 20, 2 << 20);
+        }
+        assert!(pool.promised_octets() > 2 * ALL_OCTETS);
+        let left = FRAMES / 4 - limits::HELD_FRAMES_RESERVED;
+        for in_startup in [false, true] {
+            assert!(pool.accepts_in_order(0, in_startup) && pool.accepts_beyond_gap(0, in_startup));
+        }
+        assert!(pool.accepts_in_order(limits::HELD_SHARE_IN_ORDER * left - 1, false));
+        assert!(!pool.accepts_in_order(limits::HELD_SHARE_IN_ORDER * left, false));
+    }
+
     /// The larger frames are, the fewer a window takes: of 512 frames of 64 KiB sixteen windows leave most.
     #[test]
     fn a_window_takes_few_large_frames() {
@@ -153,7 +170,8 @@ mod tests {
                 promise.renew(&mut pool, 0, 1 << 16, 1 << 16);
                 assert_eq!(promise.frames(&pool), frames, "{frame_octets}");
             }
-            assert_eq!(pool.accepts_in_order(0, true), frames == 16, "a stranger's, {frame_octets}");
+            // Of a part of 192 frames or of 64, without the reserve, others have four fifths.
+            assert_eq!(pool.accepts_in_order(400, false), frames == 16, "{frame_octets}");
         }
     }
 
