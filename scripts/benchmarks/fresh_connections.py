@@ -2,8 +2,8 @@
 kernel's TCP.
 
 ApacheBench (ab) opens a connection for each request of a page of 4 KiB, from 1, 8 or 64 clients at a time.
-Both servers are at the other end of a veth pair of MTU 1500 without offloads: nginx, with a worker, over the
-kernel's TCP, and ours over net_af_packet. The kernel places all threads on the CPUs of both ends.
+Both servers are at the other end of a veth pair of MTU 1500: nginx, with a worker, over the kernel's TCP, and
+ours over a packet socket. The kernel places all threads on the CPUs of both ends.
 """
 
 import os
@@ -58,7 +58,7 @@ def among(setting: Setting) -> list[str]:
 
 def our_server(setting: Setting, folder: str) -> list[str]:
     """The command of the example."""
-    device = f"af_packet:{INTERFACE},mtu={MTU},address={OUR_ADDRESS}/24"
+    device = f"packet:{INTERFACE},mtu={MTU},address={OUR_ADDRESS}/24"
     program = setting.program.parent / "examples" / "http"
     return [*among(setting), str(program), "server", device, f"{folder}/root"]
 
@@ -95,12 +95,12 @@ def measurement(
 
     def shown(setting: Setting) -> str:
         at_server = shlex.join(words(setting, "FOLDER"))
-        return f"(veth, MTU {MTU}, offloads off) {at_server} & {shlex.join(ab(setting, clients, address))}"
+        return f"(veth, MTU {MTU}) {at_server} & {shlex.join(ab(setting, clients, address))}"
 
     def run(setting: Setting) -> Result:
         with (
             tempfile.TemporaryDirectory(prefix="warpline-http-") as folder,
-            Pair(MTU, offloads=False) as pair,
+            Pair(MTU, offloads=True) as pair,
         ):
             root = pathlib.Path(folder, "root")
             root.mkdir()
