@@ -4,11 +4,11 @@
 //! as its frames hold what peers may send into all of them while no application reads. What an application
 //! has room for outside of frames needs no promise.
 //!
-//! Example: of 8192 frames of 2 KiB, windows may promise 6144, or 5.25 MiB. A ring of 64 KiB is empty, and the
-//! usual window is 2 MiB: 64 KiB of it lie in the ring, and the rest is promised, being less than four fifths
-//! of what is left. When the reader pauses, the ring fills, then the frames. The next connection is promised
-//! four fifths of the 3.3 MiB that are left, at most. When the first reader goes on, the promise shrinks to
-//! what it would be if asked for now, but not below what the peer was offered.
+//! Example: of 8192 frames of 2 KiB, windows may promise 6144, or 5.25 MiB. A ring of 64 KiB is empty, and
+//! the usual window is 2 MiB: 64 KiB of it lie in the ring, and the rest is promised, being less than four
+//! fifths of what is left. When the reader pauses, the ring fills, then the frames. The next connection is
+//! promised four fifths of the 3.3 MiB that are left, at most. When the first reader goes on, the promise
+//! shrinks to what it would be if asked for now, but not below what the peer was offered.
 
 use crate::limits;
 
