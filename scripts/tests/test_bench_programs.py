@@ -229,7 +229,7 @@ class CommandTest(unittest.TestCase):
     def test_both_servers_of_fresh_connections_have_the_same_clients(self) -> None:
         ours, nginx = (self.shown(f"http-fresh-8-{server}", TWO_CPUS) for server in ("warpline", "nginx"))
         clients = "taskset -c 0,1 ab -q -t 2 -n 10000000 -c 8 http://198.18.0."
-        self.assertIn("taskset -c 0,1 /usr/bin/examples/http server af_packet:wl0,", ours)
+        self.assertIn("taskset -c 0,1 /usr/bin/examples/http server packet:wl0,", ours)
         self.assertEqual((ours.count(clients), nginx.count(clients)), (1, 1))
 
 
