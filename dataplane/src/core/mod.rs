@@ -245,8 +245,9 @@ impl<D: Device> Core<D> {
         let mut busy = self.receive_commands(now);
         busy |= self.serve_doorbells(now);
         let had_scheduled = self.transmit(now);
-        busy |= had_scheduled | self.receive_arrivals(now);
-        if !self.data_arrived && !had_scheduled {
+        let had_arrivals = self.receive_arrivals(now);
+        busy |= had_scheduled | had_arrivals;
+        if had_arrivals && !self.data_arrived && !had_scheduled {
             busy |= self.transmit(now);
         }
         busy |= self.host.looped_frames() > 0 || self.endpoints.table.has_scheduled();
