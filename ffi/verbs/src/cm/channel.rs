@@ -1,6 +1,7 @@
 //! Event channels: what happened to ids, and the descriptor that is readable while something did.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use warpline::cm::EventKind;
@@ -25,6 +26,8 @@ impl Kind for Channel {
 pub(crate) struct EventQueue {
     pub(crate) tokens: Tokens,
     waiting: Mutex<VecDeque<Waiting>>,
+    /// The channel is gone: events that come still are dropped. Written under the lock.
+    is_closed: AtomicBool,
 }
 
 /// An event that the program has not taken.
@@ -41,7 +44,12 @@ impl EventQueue {
 
     /// Adds an event.
     pub(crate) fn push(&self, waiting: Waiting) {
-        self.lock().push_back(waiting);
+        let mut queue = self.lock();
+        if self.is_closed.load(Ordering::Relaxed) {
+            return;
+        }
+        queue.push_back(waiting);
+        drop(queue);
         self.tokens.add();
     }
 
@@ -52,6 +60,13 @@ impl EventQueue {
         let oldest = waiting.pop_front()?;
         oldest.id.acks.taken();
         Some(oldest)
+    }
+
+    /// Takes all events out, and takes no more: an event holds its id, and the id this queue.
+    fn close(&self) -> VecDeque<Waiting> {
+        let mut waiting = self.lock();
+        self.is_closed.store(true, Ordering::Relaxed);
+        core::mem::take(&mut *waiting)
     }
 
     /// Takes the events of `id` out.
@@ -69,7 +84,11 @@ impl EventQueue {
 
 /// Makes a channel.
 pub(crate) fn create() -> Result<*mut rdma_event_channel, Errno> {
-    let queue = Arc::new(EventQueue { tokens: Tokens::new()?, waiting: Mutex::default() });
+    let queue = Arc::new(EventQueue {
+        tokens: Tokens::new()?,
+        waiting: Mutex::default(),
+        is_closed: AtomicBool::new(false),
+    });
     let public = rdma_event_channel { fd: queue.tokens.fd() };
     Ok(Object::hand_out(public, Channel { queue }))
 }
@@ -85,5 +104,6 @@ extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     // SAFETY: the caller keeps the contract of the ABI.
-    let _ = guarded(|| unsafe { Object::<Channel>::take_back(channel) }.map(drop));
+    let _ =
+        guarded(|| unsafe { Object::<Channel>::take_back(channel) }.map(|it| drop(it.inner().queue.close())));
 }
