@@ -1,7 +1,6 @@
 //! Event channels: what happened to ids, and the descriptor that is readable while something did.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use warpline::cm::EventKind;
@@ -26,8 +25,6 @@ impl Kind for Channel {
 pub(crate) struct EventQueue {
     pub(crate) tokens: Tokens,
     waiting: Mutex<VecDeque<Waiting>>,
-    /// The channel is gone: events that come still are dropped. Written under the lock.
-    is_closed: AtomicBool,
 }
 
 /// An event that the program has not taken.
@@ -38,18 +35,17 @@ pub(crate) struct Waiting {
 }
 
 impl EventQueue {
+    pub(super) fn new() -> Result<Self, Errno> {
+        Ok(Self { tokens: Tokens::new()?, waiting: Mutex::default() })
+    }
+
     fn lock(&self) -> MutexGuard<'_, VecDeque<Waiting>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds an event.
     pub(crate) fn push(&self, waiting: Waiting) {
-        let mut queue = self.lock();
-        if self.is_closed.load(Ordering::Relaxed) {
-            return;
-        }
-        queue.push_back(waiting);
-        drop(queue);
+        self.lock().push_back(waiting);
         self.tokens.add();
     }
 
@@ -60,13 +56,6 @@ impl EventQueue {
         let oldest = waiting.pop_front()?;
         oldest.id.acks.taken();
         Some(oldest)
-    }
-
-    /// Takes all events out, and takes no more: an event holds its id, and the id this queue.
-    fn close(&self) -> VecDeque<Waiting> {
-        let mut waiting = self.lock();
-        self.is_closed.store(true, Ordering::Relaxed);
-        core::mem::take(&mut *waiting)
     }
 
     /// Takes the events of `id` out.
@@ -84,11 +73,7 @@ impl EventQueue {
 
 /// Makes a channel.
 pub(crate) fn create() -> Result<*mut rdma_event_channel, Errno> {
-    let queue = Arc::new(EventQueue {
-        tokens: Tokens::new()?,
-        waiting: Mutex::default(),
-        is_closed: AtomicBool::new(false),
-    });
+    let queue = Arc::new(EventQueue::new()?);
     let public = rdma_event_channel { fd: queue.tokens.fd() };
     Ok(Object::hand_out(public, Channel { queue }))
 }
@@ -104,6 +89,5 @@ extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     // SAFETY: the caller keeps the contract of the ABI.
-    let _ =
-        guarded(|| unsafe { Object::<Channel>::take_back(channel) }.map(|it| drop(it.inner().queue.close())));
+    let _ = guarded(|| unsafe { Object::<Channel>::take_back(channel) }.map(drop));
 }

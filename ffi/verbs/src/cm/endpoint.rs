@@ -97,7 +97,8 @@ unsafe extern "C" fn rdma_get_request(listener: *mut rdma_cm_id, target: *mut *m
             if !object.waits() {
                 return Err(Errno::INVALID);
             }
-            let event = event::wait(&object.inner().state.queue())?;
+            let queue = object.inner().state.queue()?;
+            let event = event::wait(&queue)?;
             event::outcome(event)?;
             if (*event).event != RDMA_CM_EVENT_CONNECT_REQUEST {
                 event::acknowledge(event)?;

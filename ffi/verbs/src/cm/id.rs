@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use warpline::cm::{EventKind, Id};
 
@@ -46,8 +46,8 @@ impl Kind for CmId {
 
 /// What of an id takes part in events.
 pub(crate) struct IdState {
-    /// Where its events arrive now.
-    queue: Mutex<Arc<EventQueue>>,
+    /// Where its events arrive now; nowhere from when it is destroyed.
+    queue: Mutex<Option<Arc<EventQueue>>>,
     pointer: OnceLock<usize>,
     /// Events that the program has to acknowledge.
     pub(crate) acks: Acks,
@@ -67,20 +67,43 @@ impl ReportsConnections for IdState {
             }
             _ => {}
         }
-        // Under the lock: an event does not pass an id that moves to another channel.
-        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        queue.push(Waiting { id: self.clone(), kind });
+        // Under the lock: an event does not pass an id that moves to another channel, or leaves.
+        let place = self.place();
+        if let Some(queue) = &*place {
+            queue.push(Waiting { id: self.clone(), kind });
+        }
     }
 }
 
 impl IdState {
+    fn new(queue: Arc<EventQueue>) -> Self {
+        Self {
+            queue: Mutex::new(Some(queue)),
+            pointer: OnceLock::new(),
+            acks: Acks::default(),
+            outcome: AtomicI32::new(PENDING),
+        }
+    }
+
+    fn place(&self) -> MutexGuard<'_, Option<Arc<EventQueue>>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns the program's pointer.
     pub(crate) fn pointer(&self) -> *mut rdma_cm_id {
         self.pointer.get().map_or(null_mut(), |pointer| std::ptr::with_exposed_provenance_mut(*pointer))
     }
 
-    pub(crate) fn queue(&self) -> Arc<EventQueue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Returns where its events arrive.
+    pub(crate) fn queue(&self) -> Result<Arc<EventQueue>, Errno> {
+        self.place().clone().ok_or(Errno::INVALID)
+    }
+
+    /// Has no event arrive any more, and takes back those that the program has not taken: they would name an
+    /// id that is gone.
+    fn leave(self: &Arc<Self>) {
+        let queue = self.place().take();
+        drop(queue.map(|queue| queue.withdraw(self)));
     }
 
     /// Returns what has become of a connection that is being accepted; `None` if that is not known yet.
@@ -112,12 +135,7 @@ pub(crate) unsafe fn create(
     let channel = if waits { channel::create()? } else { channel };
     // SAFETY: the caller's promise, or just made.
     let queue = unsafe { Object::<Channel>::of(channel)? }.inner().queue.clone();
-    let state = Arc::new(IdState {
-        queue: Mutex::new(queue),
-        pointer: OnceLock::new(),
-        acks: Acks::default(),
-        outcome: AtomicI32::new(PENDING),
-    });
+    let state = Arc::new(IdState::new(queue));
     // SAFETY: a structure of C's, of pointers, numbers and addresses.
     let mut public: rdma_cm_id = unsafe { zeroed() };
     public.channel = channel;
@@ -193,7 +211,8 @@ impl Object<CmId> {
             return Ok(());
         }
         self.release_event();
-        let event = event::wait(&self.inner().state.queue())?;
+        let queue = self.inner().state.queue()?;
+        let event = event::wait(&queue)?;
         // SAFETY: the structure is the program's, which does not touch it during the call; the event is new.
         unsafe {
             (*self.pointer()).event = event;
@@ -230,11 +249,12 @@ impl Object<CmId> {
         let to = unsafe { Object::<Channel>::of(target)? }.inner().queue.clone();
         self.release_event();
         let state = &self.inner().state;
-        let mut place = state.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        for waiting in place.withdraw(state) {
+        let mut place = state.place();
+        let from = place.as_ref().ok_or(Errno::INVALID)?;
+        for waiting in from.withdraw(state) {
             to.push(waiting);
         }
-        *place = to;
+        *place = Some(to);
         drop(place);
         let waited = self.inner().waits.swap(waits, Ordering::Relaxed);
         // SAFETY: the structure is the program's, which does not touch it during the call.
@@ -281,7 +301,7 @@ pub(crate) unsafe fn destroy(id: *mut rdma_cm_id) -> Result<(), Errno> {
     if let (Some(running), Some(id)) = (started(), object.id_if_any()) {
         running.registry.lock().ids.remove(&id.number());
     }
-    drop(state.queue().withdraw(&state));
+    state.leave();
     state.acks.wait();
     let (waits, channel) = (object.waits(), {
         // SAFETY: the structure is the program's, which does not touch it during the call.
@@ -359,4 +379,26 @@ unsafe extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
         .ok()
         .and_then(|object| object.id_if_any()?.remote())
         .map_or(0, |remote| remote.port().to_be())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What happens to an id that is being destroyed reaches nobody: the program would be told of an id that
+    /// is gone, and id and event would keep each other.
+    #[test]
+    fn an_id_that_leaves_has_no_events() {
+        let queue = Arc::new(EventQueue::new().unwrap());
+        let [leaving, staying] = [(); 2].map(|()| Arc::new(IdState::new(queue.clone())));
+        for state in [&leaving, &staying, &leaving] {
+            state.clone().report(EventKind::AddressResolved);
+        }
+        leaving.leave();
+        leaving.clone().report(EventKind::Disconnected);
+        assert_eq!(Arc::strong_count(&leaving), 1, "events hold it");
+        assert!(queue.pop().is_some_and(|waiting| Arc::ptr_eq(&waiting.id, &staying)));
+        assert!(queue.pop().is_none());
+        assert!(matches!(leaving.queue(), Err(Errno::INVALID)));
+    }
 }
