@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::common::{Pair, Setup, holds, pattern, region_of};
 use warpline_dataplane::device::sim::{End, EndConfig, Impairments, Verdict};
+use warpline_dataplane::limits;
 use warpline_dataplane::memory::{Access, Region, STag};
 use warpline_dataplane::qp::work::Slice;
 use warpline_dataplane::statistics::DropCause;
@@ -172,6 +173,53 @@ fn a_message_fills_its_frames() {
         }
         assert!(filled >= 35, "{mtu_bytes}: {filled} of 40 messages in {expected} frames");
         assert!(holds(&sink, 0, &data));
+    }
+}
+
+/// In a turn a connection has no more frames than it would have segments without super-frames, however few
+/// segments share one, and a bounded number of segments.
+#[test]
+fn a_turn_is_bounded_in_frames_and_in_segments() {
+    const SENDS: u32 = 200;
+    const FRAMES: usize = limits::TRANSMIT_BURST_SEGMENTS;
+    const SEGMENTS: usize = limits::TRANSMIT_BURST_SEGMENTS_JOINED;
+    // Messages of so many octets leave no room for another FPDU in their segments. One that is longer than
+    // the one before begins a frame; so many equal ones as fill two frames are sent, or fewer.
+    for (mtu_bytes, octets, more, frames, segments) in
+        [(1500, 1100, 1, FRAMES, FRAMES), (1500, 1100, 0, 2, 88), (600, 428, 0, 1, SEGMENTS)]
+    {
+        let end = |config| EndConfig {
+            transmit_checksums: true,
+            mtu_bytes,
+            super_frame_bytes: SUPER_FRAME_BYTES,
+            ..config
+        };
+        let mut pair = Pair::new(3, end(EndConfig::a()), end(EndConfig::b()));
+        let data = pattern(3, OCTETS);
+        let sink = Region::heap(OCTETS).unwrap();
+        pair.a.register(SOURCE, &region_of(&data), Access::empty());
+        pair.b.register(SINK, &sink, Access::REMOTE_WRITE);
+        pair.establish(WITH_CRC);
+        // The windows open.
+        pair.a.write(0, Slice { stag: SOURCE, to: 0, len: OCTETS as u32 }, SINK, 0);
+        assert!(pair.run_until(2_000, |pair| !pair.a.poll_completions().is_empty()));
+        let before = pair.a.statistics().fpdus_sent;
+        pair.network.set_transmit_credit(End::A, Some(0));
+        for n in 0..SENDS {
+            let len = octets + 4 * more * (n % 50);
+            pair.a.write(n.into(), Slice { stag: SOURCE, to: 0, len }, SINK, 0);
+        }
+        pair.a.core.poll_once(pair.now);
+        let sent = pair.a.statistics().fpdus_sent - before;
+        let waiting = pair.a.core.usage().frames_to_send;
+        assert_eq!((waiting, sent), (frames, segments as u64), "{mtu_bytes} {octets} {more}");
+        pair.network.set_transmit_credit(End::A, None);
+        let mut completed = 0;
+        let done = pair.run_until(2_000, |pair| {
+            completed += pair.a.poll_completions().len();
+            completed == SENDS as usize
+        });
+        assert!(done, "{completed} messages");
     }
 }
 
