@@ -399,6 +399,40 @@ fn frames_that_a_ring_misses_are_counted() {
     assert!((1..DATAGRAMS).contains(&missed), "{missed}");
 }
 
+/// Connects a queue pair of `near` to one of `far`.
+fn connected(near: &Device, far: &Device) -> (End, End) {
+    let listener = far.listen(PORT, &ListenConfig::default()).unwrap();
+    let (one, other) = (End::new(near), End::new(far));
+    thread::scope(|scope| {
+        let connecting = scope.spawn(one.connecting(b""));
+        listener.accept(PATIENCE).unwrap().accept(&other.qp, b"").unwrap();
+        connecting.join().unwrap().unwrap();
+    });
+    (one, other)
+}
+
+/// Frames that a busy interface does not take wait in the core, which offers them again.
+#[test]
+fn frames_wait_for_a_busy_interface() {
+    const OCTETS: u32 = 1_000_000;
+    let Some(_turn) = turn() else { return };
+    let veth = Veth::in_two();
+    let near = opened(&veth.near, &format!("packet:near,address={NEAR}/24"));
+    let far = opened(&veth.far, &format!("packet:far,address={FAR}/24"));
+    let (one, other) = connected(&near, &far);
+    // A queue for some of a window's frames.
+    let tbf = ["tbf", "rate", "200mbit", "burst", "70000", "limit", "140000"];
+    ip(&[&["netns", "exec", &veth.near, "tc", "qdisc", "add", "dev", "near", "root"], &tbf[..]].concat());
+    let octets = pattern(OCTETS as usize);
+    assert!(one.memory.write(0, &octets));
+    one.write(1, &other, OCTETS);
+    assert_eq!(one.completion().status, Status::Success);
+    assert_eq!(other.memory.to_vec(0, octets.len()).unwrap(), octets);
+    // Nothing was lost, however long it waited: no octet came before those that it follows.
+    assert_eq!(near.statistics().unwrap().dropped(DropCause::NotSent), 0);
+    assert_eq!(far.statistics().unwrap().tcp.out_of_order_segments, 0);
+}
+
 /// What is sent while the interface is down is lost and counted, and sent again when it is up.
 #[test]
 fn frames_for_an_interface_that_is_down_are_counted() {
@@ -407,13 +441,7 @@ fn frames_for_an_interface_that_is_down_are_counted() {
     let veth = Veth::in_two();
     let near = opened(&veth.near, &format!("packet:near,address={NEAR}/24"));
     let far = opened(&veth.far, &format!("packet:far,address={FAR}/24"));
-    let listener = far.listen(PORT, &ListenConfig::default()).unwrap();
-    let (one, other) = (End::new(&near), End::new(&far));
-    thread::scope(|scope| {
-        let connecting = scope.spawn(one.connecting(b""));
-        listener.accept(PATIENCE).unwrap().accept(&other.qp, b"").unwrap();
-        connecting.join().unwrap().unwrap();
-    });
+    let (one, other) = connected(&near, &far);
     let unsent = || near.statistics().unwrap().dropped(DropCause::NotSent);
     assert_eq!(unsent(), 0);
     ip(&["-n", &veth.near, "link", "set", "near", "down"]);
