@@ -6,7 +6,7 @@
 //!
 //! Eight words are a group, which is a cache line. The core always looks at the first group. Every other one
 //! has a bit in turn, which the thread sets too unless it is set: so an idle poll looks at as many words as
-//! have queue pairs, up to eight, and at one more for each 32,768 queue pairs.
+//! have queue pairs, up to eight, and at one more for each 32,768 queue pairs. With up to 64 it is one.
 //!
 //! Slots 7, 9 and 130 have bits 7 and 9 of word 0 and bit 2 of word 2, in group 0. Slot 600 has bit 24 of
 //! word 9, which is in group 1.
@@ -237,7 +237,6 @@ impl Bells {
     }
 
     /// Whether a bit of the first group is set.
-    #[inline]
     fn is_first_rung(&self) -> bool {
         self.first.0.iter().take(self.first_words()).any(|word| word.load(Ordering::Relaxed) != 0)
     }
@@ -245,16 +244,16 @@ impl Bells {
     /// Whether a bit is set: what every poll asks.
     #[inline]
     fn is_any_rung(&self) -> bool {
-        self.cursor.bits.load(Ordering::Relaxed) != 0
-            || self.is_first_rung()
-            || (self.rung_words() > 0 && self.is_later_rung())
+        let bits = self.cursor.bits.load(Ordering::Relaxed) | self.first.0[0].load(Ordering::Relaxed);
+        bits != 0 || (self.first_words() > 1 && self.is_later_rung())
     }
 
-    /// Whether a bit of a later group may be set.
+    /// Whether a bit of a later word may be set.
     #[inline(never)]
     fn is_later_rung(&self) -> bool {
         let mut rung = self.rung_groups.iter().take(self.rung_words());
-        self.cursor.words_left.load(Ordering::Relaxed) != 0
+        self.is_first_rung()
+            || self.cursor.words_left.load(Ordering::Relaxed) != 0
             || rung.any(|rung| rung.load(Ordering::Acquire) != 0)
     }
 }
