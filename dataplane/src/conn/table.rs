@@ -345,6 +345,12 @@ impl<C: Keyed> Table<C> {
         self.timers.pop_due(now)
     }
 
+    /// Returns until when [`pop_due`](Self::pop_due) finds nothing after it has found nothing at `now`, unless
+    /// a deadline is set: at most a millisecond.
+    pub(crate) fn next_look(&self, now: Instant) -> Instant {
+        self.timers.next_look(now)
+    }
+
     /// Returns a time no later than the earliest deadline. It is later than now unless one is due, or there
     /// are too many in a tick to look at all of them.
     pub(crate) fn next_deadline(&self) -> Instant {

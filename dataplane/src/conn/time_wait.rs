@@ -306,6 +306,11 @@ impl TimeWaitTable {
         }
     }
 
+    /// Returns when [`expire`](Self::expire) next finds a connection whose wait is over.
+    pub(crate) fn next_expiry(&self) -> Instant {
+        self.entries.get(self.oldest as usize).map_or(Instant::NEVER, |entry| entry.expires)
+    }
+
     #[inline]
     fn first_expired(&self, now: Instant) -> Option<&Entry> {
         self.entries.get(self.oldest as usize).filter(|entry| entry.expires <= now)

@@ -108,6 +108,18 @@ impl Wheel {
         self.pop_due_by(now, now_tick)
     }
 
+    /// Returns until when [`pop_due`](Self::pop_due) finds nothing after it has found nothing at `now`, unless
+    /// a deadline is set: not beyond the tick of `now`, so that this takes no search.
+    pub(super) fn next_look(&self, now: Instant) -> Instant {
+        let now_tick = now.as_nanos() >> TICK_SHIFT;
+        let is_empty = self.heads[(now_tick % SLOTS as u64) as usize] == NIL;
+        if self.tick == now_tick && is_empty {
+            Instant::from_nanos((now_tick + 1) << TICK_SHIFT)
+        } else {
+            now
+        }
+    }
+
     fn pop_due_by(&mut self, now: Instant, now_tick: u64) -> Option<u32> {
         if self.polled_at != now {
             (self.polled_at, self.visits_left) = (now, limits::TIMERS_VISITED_PER_POLL);
@@ -341,6 +353,8 @@ mod tests {
                 for name in due {
                     model[name as usize] = Instant::NEVER;
                 }
+                let earliest = model.into_iter().min().unwrap();
+                assert!(wheel.next_look(now) <= earliest, "seed {seed}: would come by a deadline");
             }
         }
     }

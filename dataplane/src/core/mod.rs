@@ -39,6 +39,7 @@ mod config;
 mod connection_setup;
 mod doorbells;
 mod eviction;
+mod idle;
 mod look_ahead;
 mod passive_open;
 mod receive;
@@ -97,6 +98,9 @@ pub struct Core<D: Device> {
     data_arrived: bool,
     /// When the core last received what had arrived.
     polled_at: Instant,
+    /// A poll before this has nothing to do, unless something has come since the one before; see
+    /// [`is_idle`](Self::is_idle).
+    idle_until: Instant,
     /// When connections that hold frames are looked at next, if these are scarce.
     evict_at: Instant,
     /// When they were looked at last.
@@ -200,6 +204,7 @@ impl<D: Device> Core<D> {
             resets: RateLimit::new(resets_per_second, secret.derive(Purpose::Resets)),
             data_arrived: false,
             polled_at: Instant::ZERO,
+            idle_until: Instant::ZERO,
             evict_at: Instant::ZERO,
             looked_at: Instant::ZERO,
             look: None,
@@ -222,7 +227,13 @@ impl<D: Device> Core<D> {
 
     /// Does everything there is to do at `now`: what has arrived is answered before this returns. Returns
     /// true if it did any work.
+    #[inline]
     pub fn poll_once(&mut self, now: Instant) -> bool {
+        !self.is_idle(now) && self.receive_and_send(now)
+    }
+
+    #[inline(never)]
+    fn receive_and_send(&mut self, now: Instant) -> bool {
         let mut busy = self.receive_commands(now);
         busy |= self.serve_doorbells(now);
         busy |= self.receive_arrivals(now);
@@ -240,7 +251,13 @@ impl<D: Device> Core<D> {
     /// has served connections before: then the application is at work, and the next poll does for both.
     ///
     /// Returns true if it did any work, or a connection is scheduled for the next poll.
+    #[inline]
     pub fn poll_run_to_completion(&mut self, now: Instant) -> bool {
+        !self.is_idle(now) && self.send_and_receive(now)
+    }
+
+    #[inline(never)]
+    fn send_and_receive(&mut self, now: Instant) -> bool {
         // Before the doorbells: one of them may be that of a queue pair that a command creates.
         let mut busy = self.receive_commands(now);
         busy |= self.serve_doorbells(now);
@@ -302,10 +319,11 @@ impl<D: Device> Core<D> {
     fn end_poll(&mut self, now: Instant, busy: bool) -> bool {
         self.host.end_poll(now);
         self.endpoints.context.events.flush();
-        let statistics = &mut self.endpoints.context.statistics;
-        statistics.polls += 1;
-        if !busy {
-            statistics.idle_polls += 1;
+        self.endpoints.context.statistics.polls += 1;
+        if busy {
+            self.idle_until = Instant::ZERO;
+        } else {
+            self.end_idle_poll(now);
         }
         busy
     }

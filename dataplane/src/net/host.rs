@@ -180,16 +180,22 @@ impl<D: Device> Host<D> {
         self
     }
 
+    /// Receives a burst of frames from the device, for [`dequeue_burst`](Self::dequeue_burst), unless there
+    /// is one. Returns true if there is.
+    #[inline]
+    pub(crate) fn look_for_frames(&mut self, now: Instant) -> bool {
+        if self.burst.is_empty() && self.device.may_have_frames() {
+            let count = self.device.receive(now, &mut self.burst, limits::RECEIVE_BURST_FRAMES);
+            self.counters.frames_received += count as u64;
+        }
+        !self.burst.is_empty()
+    }
+
     /// Dequeues a burst of frames from the device; returns `None` if there are none.
     /// [`receive`](Self::receive) handles each of them, [`end_burst`](Self::end_burst) the empty vector.
     #[inline]
     pub(crate) fn dequeue_burst(&mut self, now: Instant) -> Option<Vec<D::Frame>> {
-        if !self.device.may_have_frames() {
-            return None;
-        }
-        let count = self.device.receive(now, &mut self.burst, limits::RECEIVE_BURST_FRAMES);
-        self.counters.frames_received += count as u64;
-        (count > 0).then(|| core::mem::take(&mut self.burst))
+        self.look_for_frames(now).then(|| core::mem::take(&mut self.burst))
     }
 
     /// Takes the vector of a burst, which is empty.

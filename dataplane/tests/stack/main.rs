@@ -25,6 +25,7 @@ mod framing;
 mod full_device;
 mod giving_up;
 mod held_frames;
+mod idle_polls;
 mod ipv6;
 mod many_connections;
 mod matrix;
