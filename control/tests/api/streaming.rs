@@ -33,6 +33,24 @@ fn streams(near: &Device, far: &Device) -> (TcpStream, TcpStream) {
     (near, far)
 }
 
+/// One thread accepts and does something else: it sleeps on the listener's descriptor.
+#[test]
+fn a_listener_says_when_there_is_a_connection() {
+    let pair = Pair::new();
+    let listener = pair.far.listen_streams(PORT, &TcpListenConfig::default()).unwrap();
+    let event = listener.event_fd().unwrap();
+    assert!(listener.arm() && !event.wait(NOW));
+    let connect = || pair.near.connect_stream(SocketAddr::from((FAR, PORT)), &StreamConfig::default());
+    let _first = connect().unwrap();
+    assert!(event.wait(PATIENCE) && event.clear() && !listener.arm(), "one waits");
+    let _accepted = listener.accept(NOW).unwrap();
+    assert!(matches!(listener.accept(NOW), Err(TcpStreamError::TimedOut)));
+    assert!(listener.arm() && !event.wait(SOON), "it was accepted");
+    let _second = connect().unwrap();
+    assert!(event.wait(PATIENCE));
+    assert!(std::ptr::eq(event, listener.event_fd().unwrap()));
+}
+
 fn expect(stream: &TcpStream, octets: &[u8]) {
     let mut read = vec![0; octets.len()];
     stream.read_exact(&mut read, PATIENCE).unwrap();

@@ -2182,6 +2182,20 @@ int warpline_stream_accept(struct warpline_stream_listener *listener,
                            struct warpline_stream **stream);
 
 /**
+ * The file descriptor that becomes readable, once after `warpline_stream_listener_arm`, when there is a
+ * connection to accept, or the device has stopped. It is the library's: do not close it.
+ *
+ * - `-EMFILE`: no file descriptor is left
+ */
+int warpline_stream_listener_fd(struct warpline_stream_listener *listener);
+
+/**
+ * Has the descriptor of `warpline_stream_listener_fd` become readable when the next connection comes, and
+ * clears it. Returns 1 if there is none, so that the thread may sleep; else 0.
+ */
+int warpline_stream_listener_arm(struct warpline_stream_listener *listener);
+
+/**
  * Returns a connection to the library: in streaming mode it is closed in an orderly way; once MPA has
  * started, it is its queue pair's. Null is nothing.
  */

@@ -1,10 +1,12 @@
 //! TCP connections in streaming mode (RFC 5044 §7.1): bytes both ways, and MPA from there.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
 use warpline::{
-    Direction, ReadDepths, StreamConfig, TcpListenConfig, TcpListener, TcpStream, UnnegotiatedConfig, limits,
+    Direction, EventFd, ReadDepths, StreamConfig, TcpListenConfig, TcpListener, TcpStream,
+    UnnegotiatedConfig, limits,
 };
 
 use crate::connection::{ConnParam, ConnReply, ListenAttr, Request};
@@ -109,6 +111,35 @@ pub unsafe extern "C" fn warpline_stream_accept(
         }
         Ok(0)
     })
+}
+
+/// The file descriptor that becomes readable, once after `warpline_stream_listener_arm`, when there is a
+/// connection to accept, or the device has stopped. It is the library's: do not close it.
+///
+/// - `-EMFILE`: no file descriptor is left
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_stream_listener_fd(listener: *mut StreamListener) -> c_int {
+    guard(|| {
+        // SAFETY: the caller keeps C's contract.
+        let listener = unsafe { borrow(listener)? };
+        Ok(descriptor(listener)?.as_raw_fd())
+    })
+}
+
+/// Has the descriptor of `warpline_stream_listener_fd` become readable when the next connection comes, and
+/// clears it. Returns 1 if there is none, so that the thread may sleep; else 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_stream_listener_arm(listener: *mut StreamListener) -> c_int {
+    guard(|| {
+        // SAFETY: the caller keeps C's contract.
+        let listener = unsafe { borrow(listener)? };
+        descriptor(listener)?.clear();
+        Ok(listener.0.arm().into())
+    })
+}
+
+fn descriptor(listener: &StreamListener) -> Result<&EventFd, Failure> {
+    listener.0.event_fd().map_err(|error| Failure::of(libc::EMFILE, &error))
 }
 
 /// Returns a connection to the library: in streaming mode it is closed in an orderly way; once MPA has

@@ -9,6 +9,7 @@ use warpline_dataplane::tcp::Behaviour;
 
 use crate::engine::interface::request::{Arrival, ArrivalQueue, NewStreamListener, PeerRequest};
 use crate::engine::interface::shared_stream::SharedStream;
+use crate::engine::interface::sleeper::Sleeper;
 use crate::engine::names::Table;
 use crate::engine::outbox::Outbox;
 use crate::engine::placement::Placement;
@@ -43,7 +44,31 @@ enum Kind {
     /// MPA starts, with the peers whose Request is not complete.
     Mpa { listener: MpaListener, awaited: Table<ConnectionId, SocketPair> },
     /// They are handed to the application in streaming mode.
-    Streams { sender: Sender<Arc<SharedStream>>, receiver: Receiver<Arc<SharedStream>> },
+    Streams(StreamQueue),
+}
+
+/// Connections in streaming mode on their way to the application that listens.
+struct StreamQueue {
+    sender: Sender<Arc<SharedStream>>,
+    receiver: Receiver<Arc<SharedStream>>,
+    sleeper: Arc<Sleeper>,
+}
+
+impl StreamQueue {
+    /// Hands a connection to the application. Returns false if there is no room.
+    fn push(&self, stream: Arc<SharedStream>) -> bool {
+        let has_room = self.sender.try_send(stream).is_ok();
+        if has_room {
+            self.sleeper.wake();
+        }
+        has_room
+    }
+}
+
+impl Drop for StreamQueue {
+    fn drop(&mut self) {
+        self.sleeper.end();
+    }
 }
 
 struct Listener {
@@ -128,12 +153,12 @@ impl Listeners {
         let backlog = backlog(config.backlog);
         // Those that wait, and those whose handshake is complete meanwhile.
         let (sender, receiver) = channel::bounded(2 * backlog as usize);
-        let streams = receiver.clone();
-        let listener =
-            Listener { reuse_address: config.reuse_address, kind: Kind::Streams { sender, receiver } };
+        let (streams, sleeper) = (receiver.clone(), Arc::<Sleeper>::default());
+        let kind = Kind::Streams(StreamQueue { sender, receiver, sleeper: sleeper.clone() });
+        let listener = Listener { reuse_address: config.reuse_address, kind };
         let command = ListenCommand { backlog, tcp: config.tcp, core: config.core };
         let port = self.insert(out, placement, at, listener, command)?;
-        Ok(NewStreamListener { port, streams })
+        Ok(NewStreamListener { port, streams, sleeper })
     }
 
     /// Has the cores listen at `at`, or at a free port. Returns the port.
@@ -206,8 +231,8 @@ impl Listeners {
                 let undecided = undecided.collect();
                 Orphans { awaited: awaited.into_keys().collect(), undecided, ..Orphans::default() }
             }
-            Kind::Streams { receiver, .. } => {
-                let streaming = receiver.try_iter().map(|stream| stream.connection).collect();
+            Kind::Streams(queue) => {
+                let streaming = queue.receiver.try_iter().map(|stream| stream.connection).collect();
                 Orphans { streaming, ..Orphans::default() }
             }
         }
@@ -226,13 +251,9 @@ impl Listeners {
                 awaited.insert(id, pair);
                 Accept::AwaitRequest(listener.config)
             }
-            Some(Kind::Streams { sender, .. }) => {
+            Some(Kind::Streams(queue)) => {
                 let stream = SharedStream::new(id, pair, rdma_option);
-                if sender.try_send(stream.clone()).is_ok() {
-                    Accept::Streaming(stream)
-                } else {
-                    Accept::Refuse
-                }
+                if queue.push(stream.clone()) { Accept::Streaming(stream) } else { Accept::Refuse }
             }
             None => Accept::Refuse,
         }
@@ -241,7 +262,7 @@ impl Listeners {
     fn mpa(&mut self, at: ListenAddress) -> Option<(&mut MpaListener, &mut Table<ConnectionId, SocketPair>)> {
         match &mut self.table.get_mut(&at)?.kind {
             Kind::Mpa { listener, awaited } => Some((listener, awaited)),
-            Kind::Streams { .. } => None,
+            Kind::Streams(_) => None,
         }
     }
 

@@ -5,3 +5,4 @@ pub(crate) mod connection_status;
 pub(crate) mod reply;
 pub(crate) mod request;
 pub(crate) mod shared_stream;
+pub(crate) mod sleeper;

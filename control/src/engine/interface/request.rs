@@ -18,6 +18,7 @@ use warpline_dataplane::tcp::Snapshot;
 use super::connection_status::ConnectionStatus;
 use super::reply::Reply;
 use super::shared_stream::SharedStream;
+use super::sleeper::Sleeper;
 use crate::vocabulary::connect::{ConnectConfig, ConnectError, Connected, SocketPair};
 use crate::vocabulary::core_set::CoreSet;
 use crate::vocabulary::device::Usage;
@@ -202,6 +203,8 @@ pub(crate) struct NewStreamListener {
     pub(crate) port: u16,
     /// Connections that no application has taken.
     pub(crate) streams: Receiver<Arc<SharedStream>>,
+    /// The application that waits for one.
+    pub(crate) sleeper: Arc<Sleeper>,
 }
 
 /// What the API asks of connections in streaming mode.

@@ -30,7 +30,7 @@ impl Play {
         let at = ListenAddress::everywhere(STREAM_PORT);
         let config = TcpListenConfig { backlog: self.rng.u32(1..8), ..TcpListenConfig::default() };
         let listener = self.ask(side, |reply| Request::Stream(StreamRequest::Listen { at, config, reply }));
-        let Ok(Ok(NewStreamListener { port: STREAM_PORT, streams })) = listener.try_recv() else {
+        let Ok(Ok(NewStreamListener { port: STREAM_PORT, streams, .. })) = listener.try_recv() else {
             panic!("the port is free")
         };
         self.listening.push(Listening { side, at, queue: Queue::Streams(streams) });

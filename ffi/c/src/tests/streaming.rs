@@ -21,6 +21,20 @@ pub(super) fn streams(near: &Handle<Device>, far: &Handle<Device>) -> Ends<Strea
     (near, listener.accept(PATIENCE).unwrap())
 }
 
+#[test]
+fn a_thread_sleeps_until_there_is_a_connection() {
+    let (near, far) = devices();
+    let listener = far.listen_streams(PORT).unwrap();
+    let fd = listener.fd();
+    assert!(fd > 0 && listener.arm() == 1 && !readable(fd, 1));
+    let first = near.connect_stream(FAR, PORT).unwrap();
+    assert!(readable(fd, PATIENCE));
+    assert_eq!(listener.arm(), 0, "one waits");
+    drop((listener.accept(0).unwrap(), first));
+    assert_eq!(listener.accept(0).unwrap_err(), -libc::ETIMEDOUT);
+    assert!(listener.arm() == 1 && !readable(fd, 1));
+}
+
 pub(super) fn say(stream: &Handle<Stream>, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         let written = stream.write(bytes, PATIENCE);
@@ -234,6 +248,8 @@ fn null_is_told() {
             warpline_stream_listen(null_mut(), PORT, 0, &raw mut listener),
             warpline_stream_listen(near_device.raw(), PORT, 0, null_mut()),
             warpline_stream_accept(null_mut(), 0, &raw mut stream),
+            warpline_stream_listener_fd(null_mut()),
+            warpline_stream_listener_arm(null_mut()),
             warpline_stream_read(null_mut(), byte, 1, 0),
             warpline_stream_read(near.raw(), null_mut(), 1, 0),
             warpline_stream_write(null_mut(), byte, 1, 0),

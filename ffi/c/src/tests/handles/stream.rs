@@ -29,6 +29,16 @@ impl Handle<StreamListener> {
             unsafe { warpline_stream_accept(self.raw, timeout_ms, stream) }
         })
     }
+
+    pub fn fd(&self) -> i32 {
+        // SAFETY: the handle is good.
+        unsafe { warpline_stream_listener_fd(self.raw) }
+    }
+
+    pub fn arm(&self) -> i32 {
+        // SAFETY: as above.
+        unsafe { warpline_stream_listener_arm(self.raw) }
+    }
 }
 
 impl Handle<Stream> {
