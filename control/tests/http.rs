@@ -9,11 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use warpline::{
-    Behaviour, ByteStream, ByteStreamConfig, ByteStreamError, Device, Section, StreamConfig, TcpListener,
+    Behaviour, ByteStream, ByteStreamConfig, ByteStreamError, Device, PollThread, Section, StreamConfig,
+    TcpListener,
 };
 
 use crate::client::{Body, Client};
-use crate::common::{FAR, PATIENCE, PORT, Pair};
+use crate::common::{FAR, NEAR, PATIENCE, PORT, Pair};
 use crate::files::Directory;
 use crate::message::{Framing, HEAD_BYTES_MAX, Parsed, Refused};
 use crate::server::{CONNECTIONS_MAX, Patience, Site, Totals};
@@ -54,16 +55,18 @@ fn served_with(
     rdma_option: bool,
     client: impl FnOnce(&Device) + Send,
 ) -> Totals {
-    let pair = Pair::new();
+    let (near, far) = common::link();
+    let near = Device::start(near, &common::config(NEAR), PollThread::default()).unwrap();
+    let (far, turns) = Device::start_shared(far, &common::config(FAR), PollThread::default()).unwrap();
     let (stop, totals) = (AtomicBool::new(false), Totals::default());
-    let listener = server::listen(&pair.far, PORT, rdma_option).unwrap();
+    let listener = server::listen(&far, PORT, rdma_option).unwrap();
     let directory = Directory::open(directory).unwrap();
     let site = Site { directory: &directory, totals: &totals, patience };
     thread::scope(|scope| {
         let (stop, site) = (&stop, &site);
-        let server = scope.spawn(move || server::serve(&listener, site, stop).unwrap());
+        let server = scope.spawn(move || server::serve(&listener, Some(&turns), site, stop).unwrap());
         // However the client ends, the server does too.
-        let client = thread::scope(|scope| scope.spawn(|| client(&pair.near)).join());
+        let client = thread::scope(|scope| scope.spawn(|| client(&near)).join());
         stop.store(true, Ordering::Relaxed);
         server.join().unwrap();
         if let Err(panic) = client {

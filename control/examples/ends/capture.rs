@@ -9,8 +9,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use warpline::link::tap::{Tap, TapConfig};
+use warpline::open::OpenError;
 use warpline::open::{self, DpdkDevice};
-use warpline::{Device, DeviceConfig, DeviceName, PollThread};
+use warpline::{Device, DeviceConfig, DeviceName, PollThread, Turns};
 
 use super::Outcome;
 
@@ -32,14 +33,35 @@ pub fn arguments() -> Outcome<Vec<String>> {
 pub fn open(name: &DeviceName) -> Outcome<Device> {
     if FILE.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
         let device = Device::open(name)?;
-        for warning in device.warnings() {
-            eprintln!("warning: {warning}");
-        }
+        warn(&device);
         return Ok(device);
     }
     let eal = open::eal(&[name], "")?;
     let config = DeviceConfig { memory: open::hugepages(eal), ..name.config() };
     start(open::port(eal, name)?, &config)
+}
+
+/// Opens the device that `name` names for one thread that takes the turns at it, as
+/// [`Device::open_shared`] does: without turns if it has several cores, or frames go to a capture.
+#[allow(dead_code, reason = "one example has such a thread")]
+pub fn open_shared(name: &DeviceName) -> Outcome<(Device, Option<Turns>)> {
+    if FILE.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+        return Ok((open(name)?, None));
+    }
+    match Device::open_shared(name) {
+        Ok((device, turns)) => {
+            warn(&device);
+            Ok((device, Some(turns)))
+        }
+        Err(OpenError::SharedCores { .. }) => Ok((open(name)?, None)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn warn(device: &Device) {
+    for warning in device.warnings() {
+        eprintln!("warning: {warning}");
+    }
 }
 
 /// Starts a core on `device` with a thread that polls it.

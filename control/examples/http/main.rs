@@ -52,12 +52,12 @@ fn main() -> Outcome {
         }
         ["server", device, directory] => {
             let directory = Directory::open(Path::new(directory))?;
-            let device = capture::open(&device.parse()?)?;
+            let (device, turns) = capture::open_shared(&device.parse()?)?;
             let listener = server::listen(&device, PORT, true)?;
             eprintln!("ready");
             let totals = server::Totals::default();
             let site = Site { directory: &directory, totals: &totals, patience: Patience::default() };
-            server::serve(&listener, &site, &AtomicBool::new(false))
+            server::serve(&listener, turns.as_ref(), &site, &AtomicBool::new(false))
         }
         ["client", device, server, "get", directory, ref targets @ ..] => {
             let (device, server) = (capture::open(&device.parse()?)?, server.parse()?);
@@ -119,7 +119,7 @@ fn demonstrate(rdma_option: bool) -> Outcome {
         let listener = server::listen(device, PORT, rdma_option)?;
         let directory = Directory::open(directory.path())?;
         let site = Site { directory: &directory, totals: &totals, patience: Patience::default() };
-        server::serve(&listener, &site, &stop)
+        server::serve(&listener, None, &site, &stop)
     };
     let ask = |device: &Device, server: SocketAddr| {
         let server = SocketAddr::new(server.ip(), PORT);

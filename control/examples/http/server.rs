@@ -1,18 +1,16 @@
-//! A server of the files of a directory: GET and HEAD with ranges and conditions, POST and PUT. A few threads
-//! serve all connections: each sleeps until the file descriptors of one of its byte streams say that there is
-//! something to do.
+//! A server of the files of a directory: GET and HEAD with ranges and conditions, POST and PUT. One thread
+//! accepts all connections and serves them. It takes the turns at its device itself, so that a connection
+//! passes through no other thread. When nothing was to do for a while, it sleeps until a file descriptor, of
+//! the listener or of a byte stream, says that there is something.
 
-use std::collections::VecDeque;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::fd::OwnedFd;
-use warpline::{Behaviour, ByteStream, Device, TcpListenConfig, TcpListener, TcpStreamError};
+use warpline::{Behaviour, ByteStream, Device, TcpListenConfig, TcpListener, TcpStreamError, Turns};
 
 use crate::ends::Outcome;
 use crate::files::Directory;
@@ -21,14 +19,14 @@ use crate::transfer;
 
 /// Connections that are served at a time. More wait in the backlog.
 pub const CONNECTIONS_MAX: usize = 256;
-/// Threads that serve them.
-const WORKERS: usize = 2;
-/// How often a thread looks whether it is to stop.
-const STOP_LOOK: Duration = Duration::from_millis(50);
+/// How long the thread polls before it sleeps.
+const POLL_BEFORE_SLEEP: Duration = Duration::from_micros(50);
+/// How often it looks whether it is to stop, and which connections have taken too long.
+const LOOK: Duration = Duration::from_millis(50);
 /// Events taken from the kernel at a time.
 const EVENTS: usize = 64;
-/// The token of a worker's own file descriptor; the others are those of slots.
-const INBOX: u64 = u64::MAX;
+/// The token of the listener's file descriptor; the others are those of slots.
+const LISTENER: u64 = u64::MAX;
 
 /// What a server has done.
 #[derive(Debug, Default)]
@@ -84,165 +82,47 @@ pub fn listen(device: &Device, port: u16, rdma_option: bool) -> Outcome<TcpListe
     Ok(device.listen_streams(port, &TcpListenConfig { tcp, ..TcpListenConfig::default() })?)
 }
 
-/// Serves `site` until `stop` is set.
-pub fn serve(listener: &TcpListener, site: &Site<'_>, stop: &AtomicBool) -> Outcome {
-    let workers = (0..WORKERS).map(|_| Worker::new(stop)).collect::<Result<Vec<_>, _>>()?;
-    thread::scope(|scope| {
-        let threads: Vec<_> = workers.iter().map(|worker| scope.spawn(|| worker.serve(site))).collect();
-        let accepted = accept(listener, &workers, stop);
-        // A thread that could not go on ends the server, and an accept that failed ends the threads.
-        stop.store(true, Ordering::Relaxed);
-        let served = threads.into_iter().map(|thread| thread.join().map_err(|_| "a thread panicked")?);
-        served.fold(accepted, Outcome::and)
-    })
-}
-
-/// Hands connections to the worker with the fewest.
-fn accept(listener: &TcpListener, workers: &[Worker<'_>], stop: &AtomicBool) -> Outcome {
+/// Serves `site` until `stop` is set, and takes these turns at the device of `listener`; without, a thread of
+/// its own drives that.
+pub fn serve(listener: &TcpListener, turns: Option<&Turns>, site: &Site<'_>, stop: &AtomicBool) -> Outcome {
+    let mut server = Server::new(listener, site)?;
+    let mut worked_at = Instant::now();
     while !stop.load(Ordering::Relaxed) {
-        let served: usize = workers.iter().map(Worker::load).sum();
-        let full = served >= CONNECTIONS_MAX;
-        for worker in workers {
-            worker.crowded.store(full, Ordering::Relaxed);
+        // Of what another thread has done in a turn the file descriptors tell.
+        let worked = turns.is_some_and(Turns::turn) | server.accept()?;
+        let now = Instant::now();
+        if worked {
+            worked_at = now;
         }
-        if full {
-            thread::sleep(Duration::from_millis(1));
-            continue;
-        }
-        let stream = match listener.accept(STOP_LOOK) {
-            Ok(stream) => stream,
-            Err(TcpStreamError::TimedOut) => continue,
-            Err(error) => return Err(error.into()),
-        };
-        let peer = stream.remote();
-        match (stream.into_byte_stream(&transfer::server_stream()), workers.iter().min_by_key(|of| of.load()))
+        let poll_until = if turns.is_some() { worked_at + POLL_BEFORE_SLEEP } else { worked_at };
+        let sleep = if now > poll_until { server.time_to_sleep(now) } else { Duration::ZERO };
+        if !sleep.is_zero()
+            && let Some(turns) = turns
         {
-            (Ok(stream), Some(worker)) => worker.give(stream)?,
-            // The client has gone, or there is no memory for another one: the others go on.
-            (Err(error), _) => eprintln!("{peer}: {error}"),
-            (Ok(_), None) => {}
+            turns.hand_over();
         }
+        server.collect_events(sleep)?;
+        if server.serve_ready() {
+            worked_at = Instant::now();
+        }
+        server.expire();
     }
     Ok(())
 }
 
 /// A thread that serves connections.
-struct Worker<'s> {
-    stop: &'s AtomicBool,
-    inbox: Mutex<Vec<ByteStream>>,
-    /// Readable when there is something in the inbox.
-    given: OwnedFd,
-    /// Connections given and not over.
-    load: AtomicUsize,
-    /// Others wait for places.
-    crowded: AtomicBool,
-}
-
-impl<'s> Worker<'s> {
-    fn new(stop: &'s AtomicBool) -> Outcome<Self> {
-        Ok(Self {
-            stop,
-            inbox: Mutex::default(),
-            given: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-            load: AtomicUsize::new(0),
-            crowded: AtomicBool::new(false),
-        })
-    }
-
-    fn load(&self) -> usize {
-        self.load.load(Ordering::Relaxed)
-    }
-
-    fn give(&self, stream: ByteStream) -> Outcome {
-        self.load.fetch_add(1, Ordering::Relaxed);
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
-        rustix::io::write(&self.given, &1_u64.to_ne_bytes())?;
-        Ok(())
-    }
-
-    fn serve(&self, site: &Site<'_>) -> Outcome {
-        let mut sessions = Sessions { epoll: epoll::create(CreateFlags::CLOEXEC)?, slots: Vec::new() };
-        epoll::add(&sessions.epoll, &self.given, EventData::new_u64(INBOX), EventFlags::IN)?;
-        let mut ready = VecDeque::new();
-        let mut events = Vec::<Event>::with_capacity(EVENTS);
-        let mut look_at = Instant::now();
-        while !self.stop.load(Ordering::Relaxed) {
-            let now = Instant::now();
-            let left = if ready.is_empty() { look_at.saturating_duration_since(now) } else { Duration::ZERO };
-            let left = Timespec::try_from(left.min(STOP_LOOK)).ok();
-            events.clear();
-            match epoll::wait(&sessions.epoll, rustix::buffer::spare_capacity(&mut events), left.as_ref()) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-            for event in &events {
-                match event.data.u64() {
-                    INBOX => self.take_in(&mut sessions, site, &mut ready)?,
-                    token => sessions.wake(token, &mut ready),
-                }
-            }
-            let now = Instant::now();
-            for slot in std::mem::take(&mut ready) {
-                self.turn(&mut sessions, slot, &mut ready, |session| session.run(now));
-            }
-            let crowded = self.crowded.load(Ordering::Relaxed);
-            if now >= look_at || crowded {
-                look_at = now + STOP_LOOK;
-                for slot in sessions.due(now, crowded) {
-                    self.turn(&mut sessions, slot, &mut ready, |session| session.expire(now));
-                }
-            }
-            if let Some(soonest) = sessions.soonest(crowded) {
-                look_at = look_at.min(soonest);
-            }
-        }
-        Ok(())
-    }
-
-    fn take_in<'t>(
-        &self,
-        sessions: &mut Sessions<'t>,
-        site: &'t Site<'t>,
-        ready: &mut VecDeque<usize>,
-    ) -> Outcome {
-        let _ = rustix::io::read(&self.given, &mut [0; 8]);
-        for stream in std::mem::take(&mut *self.inbox.lock().unwrap_or_else(PoisonError::into_inner)) {
-            ready.push_back(sessions.add(Session::new(site, stream, Instant::now()))?);
-        }
-        Ok(())
-    }
-
-    /// Gives the session at `slot` a turn, and ends it if it is over.
-    fn turn<'t>(
-        &self,
-        sessions: &mut Sessions<'t>,
-        slot: usize,
-        ready: &mut VecDeque<usize>,
-        turn: impl FnOnce(&mut Session<'t>) -> Outcome<Turn>,
-    ) {
-        let Some(Slot { session, is_ready }) = sessions.slots.get_mut(slot).and_then(Option::as_mut) else {
-            return;
-        };
-        *is_ready = false;
-        match turn(session) {
-            Ok(Turn::Again) => {
-                *is_ready = true;
-                ready.push_back(slot);
-                return;
-            }
-            Ok(Turn::Waits) => return,
-            Ok(Turn::Over) => {}
-            Err(error) => eprintln!("{}: {error}", session.remote()),
-        }
-        sessions.remove(slot);
-        self.load.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// The sessions of a worker.
-struct Sessions<'s> {
+struct Server<'s> {
+    listener: &'s TcpListener,
+    site: &'s Site<'s>,
     epoll: OwnedFd,
+    events: Vec<Event>,
     slots: Vec<Option<Slot<'s>>>,
+    /// Slots that are taken.
+    served: usize,
+    /// Slots whose sessions have a turn.
+    ready: Vec<usize>,
+    /// When it looks which sessions have taken too long.
+    look_at: Instant,
 }
 
 struct Slot<'s> {
@@ -251,9 +131,44 @@ struct Slot<'s> {
     is_ready: bool,
 }
 
-impl<'s> Sessions<'s> {
-    /// Takes a session in, ready for its first turn. Returns its slot.
-    fn add(&mut self, session: Session<'s>) -> Outcome<usize> {
+impl<'s> Server<'s> {
+    fn new(listener: &'s TcpListener, site: &'s Site<'s>) -> Outcome<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, listener.event_fd()?, EventData::new_u64(LISTENER), EventFlags::IN)?;
+        Ok(Self {
+            listener,
+            site,
+            epoll,
+            events: Vec::with_capacity(EVENTS),
+            slots: Vec::new(),
+            served: 0,
+            ready: Vec::new(),
+            look_at: Instant::now() + LOOK,
+        })
+    }
+
+    /// Takes in the connections that wait. Returns true if there were any.
+    fn accept(&mut self) -> Outcome<bool> {
+        let mut any = false;
+        while self.served < CONNECTIONS_MAX {
+            let stream = match self.listener.accept(Duration::ZERO) {
+                Ok(stream) => stream,
+                Err(TcpStreamError::TimedOut) => break,
+                Err(error) => return Err(error.into()),
+            };
+            any = true;
+            let peer = stream.remote();
+            match stream.into_byte_stream(&transfer::server_stream()) {
+                Ok(stream) => self.add(Session::new(self.site, stream, Instant::now()))?,
+                // The client has gone, or there is no memory for another one: the others go on.
+                Err(error) => eprintln!("{peer}: {error}"),
+            }
+        }
+        Ok(any)
+    }
+
+    /// Takes a session in, ready for its first turn.
+    fn add(&mut self, session: Session<'s>) -> Outcome {
         let slot = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
         for (which, event) in descriptors(&session).into_iter().enumerate() {
             let token = EventData::new_u64((2 * slot + which) as u64);
@@ -263,11 +178,41 @@ impl<'s> Sessions<'s> {
             self.slots.push(None);
         }
         self.slots[slot] = Some(Slot { session, is_ready: true });
-        Ok(slot)
+        self.served += 1;
+        self.ready.push(slot);
+        Ok(())
+    }
+
+    /// Returns how long the thread may sleep, if nothing happens.
+    fn time_to_sleep(&self, now: Instant) -> Duration {
+        let may_accept = self.served < CONNECTIONS_MAX;
+        if may_accept && !self.listener.arm() {
+            return Duration::ZERO;
+        }
+        self.look_at.saturating_duration_since(now)
+    }
+
+    /// Notes what the file descriptors say; waits for that for `timeout`.
+    fn collect_events(&mut self, timeout: Duration) -> Outcome {
+        let mut events = std::mem::take(&mut self.events);
+        events.clear();
+        let timeout = Timespec::try_from(timeout).ok();
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        for event in &events {
+            match event.data.u64() {
+                LISTENER => _ = self.listener.event_fd()?.clear(),
+                token => self.wake(token),
+            }
+        }
+        self.events = events;
+        Ok(())
     }
 
     /// Notes that the file descriptor of `token` is readable. Its session may have gone meanwhile.
-    fn wake(&mut self, token: u64, ready: &mut VecDeque<usize>) {
+    fn wake(&mut self, token: u64) {
         let slot = (token / 2) as usize;
         let Some(Slot { session, is_ready }) = self.slots.get_mut(slot).and_then(Option::as_mut) else {
             return;
@@ -281,27 +226,62 @@ impl<'s> Sessions<'s> {
             event.clear();
         }
         if !std::mem::replace(is_ready, true) {
-            ready.push_back(slot);
+            self.ready.push(slot);
         }
     }
 
-    /// Returns the slots of the sessions whose deadlines are over.
-    fn due(&self, now: Instant, crowded: bool) -> Vec<usize> {
-        let slots = self.slots.iter().enumerate();
-        let due = |slot: &Slot<'_>| !slot.is_ready && slot.session.deadline(crowded) <= now;
-        slots.filter_map(|(at, slot)| slot.as_ref().filter(|slot| due(slot)).map(|_| at)).collect()
+    /// Gives each session that is ready a turn. Returns true if there were any.
+    fn serve_ready(&mut self) -> bool {
+        let now = Instant::now();
+        let ready = std::mem::take(&mut self.ready);
+        for &slot in &ready {
+            self.turn(slot, |session| session.run(now));
+        }
+        !ready.is_empty()
     }
 
-    fn soonest(&self, crowded: bool) -> Option<Instant> {
-        self.slots.iter().flatten().map(|slot| slot.session.deadline(crowded)).min()
+    /// Ends what has taken too long, from time to time.
+    fn expire(&mut self) {
+        let now = Instant::now();
+        if now < self.look_at {
+            return;
+        }
+        self.look_at = now + LOOK;
+        // Others may wait for a place.
+        let crowded = self.served == CONNECTIONS_MAX;
+        for slot in 0..self.slots.len() {
+            let is_due = |slot: &Slot<'_>| !slot.is_ready && slot.session.deadline(crowded) <= now;
+            if self.slots[slot].as_ref().is_some_and(is_due) {
+                self.turn(slot, |session| session.expire(now));
+            }
+        }
+    }
+
+    /// Gives the session at `slot` a turn, and ends it if it is over.
+    fn turn(&mut self, slot: usize, turn: impl FnOnce(&mut Session<'s>) -> Outcome<Turn>) {
+        let Some(Slot { session, is_ready }) = self.slots.get_mut(slot).and_then(Option::as_mut) else {
+            return;
+        };
+        *is_ready = false;
+        match turn(session) {
+            Ok(Turn::Again) => {
+                *is_ready = true;
+                self.ready.push(slot);
+                return;
+            }
+            Ok(Turn::Waits) => return,
+            Ok(Turn::Over) => {}
+            Err(error) => eprintln!("{}: {error}", session.remote()),
+        }
+        self.remove(slot);
     }
 
     fn remove(&mut self, slot: usize) {
-        if let Some(Slot { session, .. }) = self.slots[slot].take() {
-            for event in descriptors(&session) {
-                // The core may hold them open for a moment.
-                let _ = epoll::delete(&self.epoll, event);
-            }
+        let Some(Slot { session, .. }) = self.slots[slot].take() else { return };
+        self.served -= 1;
+        for event in descriptors(&session) {
+            // The core may hold them open for a moment.
+            let _ = epoll::delete(&self.epoll, event);
         }
     }
 }
