@@ -1,16 +1,18 @@
 //! A server of the files of a directory: GET and HEAD with ranges and conditions, POST and PUT. One thread
 //! accepts all connections and serves them. It takes the turns at its device itself, so that a connection
-//! passes through no other thread. When nothing was to do for a while, it sleeps until a file descriptor, of
-//! the listener or of a byte stream, says that there is something.
+//! passes through no other thread. When nothing was to do for a while, it sleeps until the listener or a byte
+//! stream has something.
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::OwnedFd;
-use warpline::{Behaviour, ByteStream, Device, TcpListenConfig, TcpListener, TcpStreamError, Turns};
+use rustix::io::Errno;
+use warpline::{Behaviour, Device, Notify, TcpListenConfig, TcpListener, TcpStream, TcpStreamError, Turns};
 
 use crate::ends::Outcome;
 use crate::files::Directory;
@@ -20,13 +22,9 @@ use crate::transfer;
 /// Connections that are served at a time. More wait in the backlog.
 pub const CONNECTIONS_MAX: usize = 256;
 /// How long the thread polls before it sleeps.
-const POLL_BEFORE_SLEEP: Duration = Duration::from_micros(50);
+const POLL_BEFORE_SLEEP: Duration = Duration::from_micros(200);
 /// How often it looks whether it is to stop, and which connections have taken too long.
 const LOOK: Duration = Duration::from_millis(50);
-/// Events taken from the kernel at a time.
-const EVENTS: usize = 64;
-/// The token of the listener's file descriptor; the others are those of slots.
-const LISTENER: u64 = u64::MAX;
 
 /// What a server has done.
 #[derive(Debug, Default)]
@@ -88,24 +86,18 @@ pub fn serve(listener: &TcpListener, turns: Option<&Turns>, site: &Site<'_>, sto
     let mut server = Server::new(listener, site)?;
     let mut worked_at = Instant::now();
     while !stop.load(Ordering::Relaxed) {
-        // Of what another thread has done in a turn the file descriptors tell.
-        let worked = turns.is_some_and(Turns::turn) | server.accept()?;
+        let worked = turns.is_some_and(Turns::turn) | server.accept()? | server.serve_ready();
         let now = Instant::now();
+        server.expire(now);
+        let poll_until = if turns.is_some() { worked_at + POLL_BEFORE_SLEEP } else { worked_at };
         if worked {
             worked_at = now;
+        } else if now > poll_until {
+            if let Some(turns) = turns {
+                turns.hand_over();
+            }
+            server.sleep(now)?;
         }
-        let poll_until = if turns.is_some() { worked_at + POLL_BEFORE_SLEEP } else { worked_at };
-        let sleep = if now > poll_until { server.time_to_sleep(now) } else { Duration::ZERO };
-        if !sleep.is_zero()
-            && let Some(turns) = turns
-        {
-            turns.hand_over();
-        }
-        server.collect_events(sleep)?;
-        if server.serve_ready() {
-            worked_at = Instant::now();
-        }
-        server.expire();
     }
     Ok(())
 }
@@ -114,12 +106,13 @@ pub fn serve(listener: &TcpListener, turns: Option<&Turns>, site: &Site<'_>, sto
 struct Server<'s> {
     listener: &'s TcpListener,
     site: &'s Site<'s>,
-    epoll: OwnedFd,
-    events: Vec<Event>,
     slots: Vec<Option<Slot<'s>>>,
     /// Slots that are taken.
     served: usize,
-    /// Slots whose sessions have a turn.
+    /// Slots whose bells have rung.
+    rung: Receiver<usize>,
+    bells: Bells,
+    /// Slots whose sessions are to have a turn.
     ready: Vec<usize>,
     /// When it looks which sessions have taken too long.
     look_at: Instant,
@@ -127,21 +120,54 @@ struct Server<'s> {
 
 struct Slot<'s> {
     session: Session<'s>,
-    /// It is among those that have a turn.
+    /// It is among those that are to have a turn.
     is_ready: bool,
+}
+
+/// What bells do when they ring.
+#[derive(Clone)]
+struct Bells {
+    rung: Sender<usize>,
+    sleep: Arc<Sleep>,
+}
+
+/// The sleep of the server.
+struct Sleep {
+    /// It sleeps, or is about to.
+    begun: AtomicBool,
+    /// Readable when that is to end.
+    ended: OwnedFd,
+}
+
+/// Rings when a byte stream has something for its session.
+struct Bell {
+    slot: usize,
+    bells: Bells,
+}
+
+impl Notify for Bell {
+    /// On the thread that drives the device: the server's own, or another.
+    fn notify(&self) {
+        // It fails once the server has gone.
+        let _ = self.bells.rung.send(self.slot);
+        if self.bells.sleep.begun.swap(false, Ordering::SeqCst) {
+            let _ = rustix::io::write(&self.bells.sleep.ended, &1_u64.to_ne_bytes());
+        }
+    }
 }
 
 impl<'s> Server<'s> {
     fn new(listener: &'s TcpListener, site: &'s Site<'s>) -> Outcome<Self> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, listener.event_fd()?, EventData::new_u64(LISTENER), EventFlags::IN)?;
+        let ended = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let sleep = Arc::new(Sleep { begun: AtomicBool::new(false), ended });
+        let (sender, rung) = mpsc::channel();
         Ok(Self {
             listener,
             site,
-            epoll,
-            events: Vec::with_capacity(EVENTS),
             slots: Vec::new(),
             served: 0,
+            rung,
+            bells: Bells { rung: sender, sleep },
             ready: Vec::new(),
             look_at: Instant::now() + LOOK,
         })
@@ -158,22 +184,20 @@ impl<'s> Server<'s> {
             };
             any = true;
             let peer = stream.remote();
-            match stream.into_byte_stream(&transfer::server_stream()) {
-                Ok(stream) => self.add(Session::new(self.site, stream, Instant::now()))?,
+            if let Err(error) = self.add(stream) {
                 // The client has gone, or there is no memory for another one: the others go on.
-                Err(error) => eprintln!("{peer}: {error}"),
+                eprintln!("{peer}: {error}");
             }
         }
         Ok(any)
     }
 
-    /// Takes a session in, ready for its first turn.
-    fn add(&mut self, session: Session<'s>) -> Outcome {
+    /// Takes a connection in, whose session has its first turn soon.
+    fn add(&mut self, stream: TcpStream) -> Outcome {
         let slot = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
-        for (which, event) in descriptors(&session).into_iter().enumerate() {
-            let token = EventData::new_u64((2 * slot + which) as u64);
-            epoll::add(&self.epoll, event, token, EventFlags::IN)?;
-        }
+        let bell: Arc<dyn Notify> = Arc::new(Bell { slot, bells: self.bells.clone() });
+        let stream = stream.into_byte_stream_with_notify(&transfer::server_stream(), &bell)?;
+        let session = Session::new(self.site, stream, Instant::now());
         if slot == self.slots.len() {
             self.slots.push(None);
         }
@@ -183,66 +207,32 @@ impl<'s> Server<'s> {
         Ok(())
     }
 
-    /// Returns how long the thread may sleep, if nothing happens.
-    fn time_to_sleep(&self, now: Instant) -> Duration {
-        let may_accept = self.served < CONNECTIONS_MAX;
-        if may_accept && !self.listener.arm() {
-            return Duration::ZERO;
-        }
-        self.look_at.saturating_duration_since(now)
-    }
-
-    /// Notes what the file descriptors say; waits for that for `timeout`.
-    fn collect_events(&mut self, timeout: Duration) -> Outcome {
-        let mut events = std::mem::take(&mut self.events);
-        events.clear();
-        let timeout = Timespec::try_from(timeout).ok();
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-        for event in &events {
-            match event.data.u64() {
-                LISTENER => _ = self.listener.event_fd()?.clear(),
-                token => self.wake(token),
+    /// Notes which sessions are to have a turn. Returns true if there are any.
+    fn collect_ready(&mut self) -> bool {
+        for slot in self.rung.try_iter() {
+            // It may have gone meanwhile.
+            if let Some(Slot { is_ready: is_ready @ false, .. }) =
+                self.slots.get_mut(slot).and_then(Option::as_mut)
+            {
+                *is_ready = true;
+                self.ready.push(slot);
             }
         }
-        self.events = events;
-        Ok(())
-    }
-
-    /// Notes that the file descriptor of `token` is readable. Its session may have gone meanwhile.
-    fn wake(&mut self, token: u64) {
-        let slot = (token / 2) as usize;
-        let Some(Slot { session, is_ready }) = self.slots.get_mut(slot).and_then(Option::as_mut) else {
-            return;
-        };
-        let event = if token.is_multiple_of(2) {
-            session.stream.reader.event_fd()
-        } else {
-            session.stream.writer.event_fd()
-        };
-        if let Some(event) = event {
-            event.clear();
-        }
-        if !std::mem::replace(is_ready, true) {
-            self.ready.push(slot);
-        }
+        !self.ready.is_empty()
     }
 
     /// Gives each session that is ready a turn. Returns true if there were any.
     fn serve_ready(&mut self) -> bool {
+        let any = self.collect_ready();
         let now = Instant::now();
-        let ready = std::mem::take(&mut self.ready);
-        for &slot in &ready {
+        for slot in std::mem::take(&mut self.ready) {
             self.turn(slot, |session| session.run(now));
         }
-        !ready.is_empty()
+        any
     }
 
     /// Ends what has taken too long, from time to time.
-    fn expire(&mut self) {
-        let now = Instant::now();
+    fn expire(&mut self, now: Instant) {
         if now < self.look_at {
             return;
         }
@@ -273,20 +263,29 @@ impl<'s> Server<'s> {
             Ok(Turn::Over) => {}
             Err(error) => eprintln!("{}: {error}", session.remote()),
         }
-        self.remove(slot);
-    }
-
-    fn remove(&mut self, slot: usize) {
-        let Some(Slot { session, .. }) = self.slots[slot].take() else { return };
+        self.slots[slot] = None;
         self.served -= 1;
-        for event in descriptors(&session) {
-            // The core may hold them open for a moment.
-            let _ = epoll::delete(&self.epoll, event);
-        }
     }
-}
 
-fn descriptors<'e>(session: &'e Session<'_>) -> impl IntoIterator<Item = impl AsFd + 'e> {
-    let ByteStream { reader, writer } = &session.stream;
-    [reader.event_fd(), writer.event_fd()].into_iter().flatten()
+    /// Sleeps until there is something to do, or it is to look again.
+    fn sleep(&mut self, now: Instant) -> Outcome {
+        let sleep = self.bells.sleep.clone();
+        sleep.begun.store(true, Ordering::SeqCst);
+        // What has come before this is found now, and what comes later ends the sleep.
+        let is_full = self.served == CONNECTIONS_MAX;
+        if !self.collect_ready() && (is_full || self.listener.arm()) {
+            let left = Timespec::try_from(self.look_at.saturating_duration_since(now)).ok();
+            let listener = self.listener.event_fd()?;
+            let ends = [sleep.ended.as_fd(), listener.as_fd()];
+            let mut ends = ends.map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN));
+            match poll(&mut ends, left.as_ref()) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            listener.clear();
+            let _ = rustix::io::read(&sleep.ended, &mut [0; 8]);
+        }
+        sleep.begun.store(false, Ordering::SeqCst);
+        Ok(())
+    }
 }

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use warpline_dataplane::byte_stream as dataplane;
+use warpline_dataplane::notify::Notify;
 use warpline_dataplane::ring::Direction;
 use warpline_dataplane::tcp::{CloseReason, Snapshot};
 
@@ -152,8 +154,34 @@ impl TcpStream {
     /// # Errors
     ///
     /// [`ByteStreamError`].
-    pub fn into_byte_stream(mut self, config: &ByteStreamConfig) -> Result<ByteStream, ByteStreamError> {
-        let (config, events) = byte_stream::prepare(&self.context, config, self.shared.rdma_option)?;
+    pub fn into_byte_stream(self, config: &ByteStreamConfig) -> Result<ByteStream, ByteStreamError> {
+        let rings = byte_stream::prepare(&self.context, config, self.shared.rdma_option)?;
+        self.attach(byte_stream::with_events(rings, config.events)?)
+    }
+
+    /// Makes the connection a byte stream as [`into_byte_stream`](Self::into_byte_stream) does, for
+    /// applications that wake their threads in a way of their own, as one for many streams: `notify` is
+    /// called, by the thread that polls the core, when its reader or its writer was armed and something has
+    /// changed for it. There are no file descriptors: calls that are to wait poll.
+    ///
+    /// # Errors
+    ///
+    /// [`ByteStreamError`].
+    pub fn into_byte_stream_with_notify(
+        self,
+        config: &ByteStreamConfig,
+        notify: &Arc<dyn Notify>,
+    ) -> Result<ByteStream, ByteStreamError> {
+        let mut rings = byte_stream::prepare(&self.context, config, self.shared.rdma_option)?;
+        rings.reader = Some(notify.clone());
+        rings.writer = Some(notify.clone());
+        self.attach((rings, None))
+    }
+
+    fn attach(
+        mut self,
+        (config, events): (dataplane::ByteStreamConfig, byte_stream::Events),
+    ) -> Result<ByteStream, ByteStreamError> {
         let connection = self.shared.connection;
         let shared = self.ask(|reply| StreamRequest::Attach { connection, config, reply })??;
         self.given_away = true;

@@ -3,18 +3,70 @@
 
 use std::io::{self, Read};
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{FAR, NEAR, PATIENCE, PORT, Pair, config as device, link};
+use crate::common::{FAR, NEAR, PATIENCE, PORT, Pair, config as device, eventually, link};
 use warpline::tcp_rdma::{CifsRid, HttpRid, NfsRid, Rid};
 use warpline::{
-    Annotation, Behaviour, ByteStream, ByteStreamConfig, ByteStreamError, CloseReason, Device, Piece,
+    Annotation, Behaviour, ByteStream, ByteStreamConfig, ByteStreamError, CloseReason, Device, Notify, Piece,
     ReadItem, Region, Section, SectionError, StreamConfig, SwitchError, TcpListenConfig, TransferBuffer,
     UnsolicitedConfig,
 };
 
 const NOW: Duration = Duration::ZERO;
+
+/// Both halves of one stream wake their thread in a way of its own.
+#[test]
+fn an_application_is_woken_in_a_way_of_its_own() {
+    let pair = Pair::new();
+    let listener = pair.far.listen_streams(PORT, &TcpListenConfig::default()).unwrap();
+    let near = pair.near.connect_stream((FAR, PORT).into(), &StreamConfig::default()).unwrap();
+    let config = ByteStreamConfig { send_bytes: 4096, ..ByteStreamConfig::default() };
+    let mut near = near.into_byte_stream(&ByteStreamConfig::default()).unwrap();
+    let woken = Arc::new(Woken::default());
+    let notify: Arc<dyn Notify> = woken.clone();
+    let far = listener.accept(PATIENCE).unwrap();
+    let mut far = far.into_byte_stream_with_notify(&config, &notify).unwrap();
+    assert!(far.reader.event_fd().is_none() && far.writer.event_fd().is_none());
+
+    near.writer.write_all(b"something to read", PATIENCE).unwrap();
+    let mut read = [0; 17];
+    far.reader.read_exact(&mut read, PATIENCE).unwrap();
+    let before = woken.0.load(Ordering::SeqCst);
+    assert!(far.reader.arm(), "all is read");
+    near.writer.write_all(b".", PATIENCE).unwrap();
+    eventually("the reader's turn", || woken.0.load(Ordering::SeqCst) > before);
+
+    // The peer reads nothing until its window is closed and the ring is full.
+    let mut written = 0;
+    let before = loop {
+        match far.writer.write(&[7; 4096], Duration::from_millis(100)) {
+            Ok(more) => written += more,
+            Err(ByteStreamError::TimedOut) => {
+                let before = woken.0.load(Ordering::SeqCst);
+                if far.writer.arm() {
+                    break before;
+                }
+            }
+            Err(error) => panic!("{error}"),
+        }
+    };
+    near.reader.read_exact(&mut vec![0; written], PATIENCE).unwrap();
+    eventually("the writer's turn", || woken.0.load(Ordering::SeqCst) > before);
+}
+
+/// Counts how often it was notified.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Notify for Woken {
+    fn notify(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
 
 /// A connection as two byte streams, near opened it; with the option or without.
 pub fn streams(

@@ -46,8 +46,8 @@ pub struct ByteStream {
 /// The file descriptors of a byte stream: of its reader, and of its writer.
 pub(super) type Events = Option<[Arc<EventFd>; 2]>;
 
-/// Returns the rings of a stream, and its file descriptors. They come from the memory that the streams of the
-/// device share, and begin short: most connections carry little.
+/// Returns the rings of a stream. They come from the memory that the streams of the device share, and begin
+/// short: most connections carry little.
 ///
 /// With the TCP RDMA option, octets wait in the ring while their records do, so the receive ring has its
 /// length from the beginning. Only with `rdma_option` there are transfers and beginnings of messages.
@@ -55,7 +55,7 @@ pub(super) fn prepare(
     context: &DeviceContext,
     config: &ByteStreamConfig,
     rdma_option: bool,
-) -> Result<(dataplane::ByteStreamConfig, Events), ByteStreamError> {
+) -> Result<dataplane::ByteStreamConfig, ByteStreamError> {
     let memory = &context.stream_memory;
     let ring = |bytes: usize| memory.take(bytes.max(1)).ok_or(ByteStreamError::NoMemory);
     let growth = RingGrowth {
@@ -82,14 +82,21 @@ pub(super) fn prepare(
     if config.early_message_bytes > 0 && rdma_option {
         rings.early_ring = Some(ring(config.early_message_bytes)?);
     }
-    let mut events = None;
-    if config.events {
-        let [reader, writer] = [Arc::new(EventFd::new()?), Arc::new(EventFd::new()?)];
-        rings.reader = Some(reader.clone());
-        rings.writer = Some(writer.clone());
-        events = Some([reader, writer]);
+    Ok(rings)
+}
+
+/// Returns the rings with file descriptors for their reader and their writer, if they are `wanted`.
+pub(super) fn with_events(
+    mut rings: dataplane::ByteStreamConfig,
+    wanted: bool,
+) -> Result<(dataplane::ByteStreamConfig, Events), ByteStreamError> {
+    if !wanted {
+        return Ok((rings, None));
     }
-    Ok((rings, events))
+    let [reader, writer] = [Arc::new(EventFd::new()?), Arc::new(EventFd::new()?)];
+    rings.reader = Some(reader.clone());
+    rings.writer = Some(writer.clone());
+    Ok((rings, Some([reader, writer])))
 }
 
 impl ByteStream {
