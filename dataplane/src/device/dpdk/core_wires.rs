@@ -141,6 +141,8 @@ impl CoreWires {
     }
 
     /// Takes frames off the wires in turn, so that no core's frames wait for another's.
+    // Never inlined, as those of a wire: what wires take is counted apart from what their users do.
+    #[inline(never)]
     pub(super) fn receive(&mut self, frames: &mut Vec<Mbuf>, limit: usize) -> usize {
         let mut taken = 0;
         for _ in 0..self.wires.len() {
@@ -157,6 +159,7 @@ impl CoreWires {
     }
 
     /// Takes frames from the front of `frames` until one comes for whose core there is no room.
+    #[inline(never)]
     pub(super) fn transmit(&mut self, now: Instant, frames: &mut Vec<Mbuf>) -> usize {
         let offered = frames.len().min(self.owners.capacity());
         self.find_owners(&frames[..offered]);
