@@ -3,7 +3,7 @@
 
 use crate::conn::{Allowance, Served};
 use crate::device::{Device, Frame};
-use crate::endpoint::{AfterTransmit, Chunk, Connection, Endpoint, StreamFailed};
+use crate::endpoint::{AfterTransmit, Chunk, Connection, Endpoint, StreamFailed, may_be_continued};
 use crate::limits;
 use crate::net::Host;
 use crate::net::output::SuperFrameRoom;
@@ -233,7 +233,7 @@ impl<D: Device> Sending<'_, '_, D> {
                 self.host.count_no_buffer();
             }
             self.left -= 1;
-            if self.burst.left_in_group() > 0 {
+            if may_be_continued(self.burst) {
                 self.send_continuations();
             }
             if self.left == 0 || self.burst.push() || self.host.room(self.path) == 0 {
@@ -350,7 +350,7 @@ impl<D: Device> Sending<'_, '_, D> {
             if !filled.complete || octets < segment_octets {
                 return filled;
             }
-            if self.burst.left_in_group() > 0 {
+            if may_be_continued(self.burst) {
                 self.join_continuations(frame, most_octets, by_reference, &mut filled);
             }
             let next_octets = most_octets.saturating_sub(filled.payload_octets).min(segment_octets);

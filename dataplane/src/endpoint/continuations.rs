@@ -54,6 +54,13 @@ pub(crate) struct Next<'e> {
     missing_octets: u64,
 }
 
+/// Whether the segments that are left of the group of the one that `burst` sent last may be continuations:
+/// there are some, and they are FPDUs.
+#[inline]
+pub(crate) const fn may_be_continued(burst: &Burst<Chunk>) -> bool {
+    burst.left_in_group() > 0 && matches!(burst.segment().payload, Chunk::Fpdus(_))
+}
+
 impl<F: Frame> Endpoint<'_, F> {
     /// Returns the segments that are left of the group of the one that `burst` sent last; `None` if there
     /// are none, or they do not continue a message whose payload is copied from registered memory: constant
@@ -64,7 +71,7 @@ impl<F: Frame> Endpoint<'_, F> {
         burst: &'s mut Burst<Chunk>,
         by_reference: bool,
     ) -> Option<Continuations<'s>> {
-        if burst.left_in_group() == 0 {
+        if !may_be_continued(burst) {
             return None;
         }
         let segment = burst.segment();

@@ -89,6 +89,7 @@ pub use connection::Connection;
 pub(crate) use connection::{Chunk, Mode, OpenKind};
 pub(crate) use consume::Burst;
 pub(crate) use context::Context;
+pub(crate) use continuations::may_be_continued;
 pub(crate) use cut_runs::CutRunStore;
 pub(crate) use endpoints::{Depth, Endpoints};
 pub(crate) use icmp::Unreachable;
