@@ -156,7 +156,8 @@ impl TcpStream {
     /// [`ByteStreamError`].
     pub fn into_byte_stream(self, config: &ByteStreamConfig) -> Result<ByteStream, ByteStreamError> {
         let rings = byte_stream::prepare(&self.context, config, self.shared.rdma_option)?;
-        self.attach(byte_stream::with_events(rings, config.events)?)
+        let (rings, events) = byte_stream::with_events(rings, config.events)?;
+        self.attach(rings, events)
     }
 
     /// Makes the connection a byte stream as [`into_byte_stream`](Self::into_byte_stream) does, for
@@ -175,12 +176,13 @@ impl TcpStream {
         let mut rings = byte_stream::prepare(&self.context, config, self.shared.rdma_option)?;
         rings.reader = Some(notify.clone());
         rings.writer = Some(notify.clone());
-        self.attach((rings, None))
+        self.attach(rings, None)
     }
 
     fn attach(
         mut self,
-        (config, events): (dataplane::ByteStreamConfig, byte_stream::Events),
+        config: dataplane::ByteStreamConfig,
+        events: byte_stream::Events,
     ) -> Result<ByteStream, ByteStreamError> {
         let connection = self.shared.connection;
         let shared = self.ask(|reply| StreamRequest::Attach { connection, config, reply })??;

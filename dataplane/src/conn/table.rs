@@ -345,8 +345,8 @@ impl<C: Keyed> Table<C> {
         self.timers.pop_due(now)
     }
 
-    /// Returns until when [`pop_due`](Self::pop_due) finds nothing after it has found nothing at `now`, unless
-    /// a deadline is set: at most a millisecond.
+    /// Returns until when [`pop_due`](Self::pop_due) finds nothing after it has found nothing at `now`,
+    /// unless a deadline is set: at most a millisecond.
     pub(crate) fn next_look(&self, now: Instant) -> Instant {
         self.timers.next_look(now)
     }

@@ -108,8 +108,8 @@ impl Wheel {
         self.pop_due_by(now, now_tick)
     }
 
-    /// Returns until when [`pop_due`](Self::pop_due) finds nothing after it has found nothing at `now`, unless
-    /// a deadline is set: not beyond the tick of `now`, so that this takes no search.
+    /// Returns until when [`pop_due`](Self::pop_due) finds nothing after it has found nothing at `now`,
+    /// unless a deadline is set: not beyond the tick of `now`, so that this takes no search.
     pub(super) fn next_look(&self, now: Instant) -> Instant {
         let now_tick = now.as_nanos() >> TICK_SHIFT;
         let is_empty = self.heads[(now_tick % SLOTS as u64) as usize] == NIL;
