@@ -173,10 +173,10 @@ impl<'s> Server<'s> {
         })
     }
 
-    /// Takes in the connections that wait. Returns true if there were any.
+    /// Takes in connections that wait, as many as there are places for. Returns true if there were any.
     fn accept(&mut self) -> Outcome<bool> {
         let mut any = false;
-        while self.served < CONNECTIONS_MAX {
+        for _ in self.served..CONNECTIONS_MAX {
             let stream = match self.listener.accept(Duration::ZERO) {
                 Ok(stream) => stream,
                 Err(TcpStreamError::TimedOut) => break,
