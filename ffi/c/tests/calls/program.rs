@@ -456,6 +456,9 @@ fn open_stream(world: &mut World, input: &mut Input<'_>) {
     let result = unsafe { warpline_stream_accept(listener, timeout, &raw mut other) };
     let other = world.made("stream-accept", result, other);
     world.streams.add(other);
+    // SAFETY: the handle is good or null.
+    let results = unsafe { [warpline_stream_listener_fd(listener), warpline_stream_listener_arm(listener)] };
+    world.record_all("stream-listener", results.map(|result| result.min(0)));
 }
 
 fn stream(world: &mut World, input: &mut Input<'_>) {
