@@ -10,7 +10,7 @@ use warpline_dataplane::limits;
 use warpline_dataplane::net::addresses::Presence;
 use warpline_dataplane::ring::Command;
 use warpline_dataplane::statistics::DropCause;
-use warpline_dataplane::time::{MILLISECOND, SECOND};
+use warpline_dataplane::time::{Instant, MILLISECOND, SECOND};
 use warpline_dataplane::wire::arp::Operation;
 use warpline_dataplane::wire::checksum;
 use warpline_dataplane::wire::ethernet::{EtherType, MacAddress};
@@ -125,6 +125,28 @@ fn segments_without_a_connection_are_refused_at_own_ports_alone() {
     link.settle();
     link.inject(&tcp_to(LISTENED, Flags::SYN));
     assert_eq!(answered(&mut link).flags, Flags::SYN | Flags::ACK);
+}
+
+/// A SYN that nobody has taken is answered when its time is over, also between idle polls.
+#[test]
+fn a_syn_that_waits_is_answered_in_time() {
+    let mut link = link();
+    link.command(Command::Listen { address: None, port: LISTENED, backlog: 4, tcp: None });
+    link.command(Command::Unlisten { address: None, port: LISTENED });
+    link.settle();
+    link.inject(&arp_frame(OUR_MAC, Operation::Request, (PEER_MAC, peer()), (NOBODY, ours())));
+    let injected_at = link.now;
+    link.inject(&tcp_to(LISTENED, Flags::SYN));
+    let over = link.core.next_deadline();
+    assert!((limits::HELD_SYN_NS..limits::HELD_SYN_NS + MILLISECOND).contains(&(over - injected_at)));
+    for before_ns in [300, 200, 100] {
+        let now = Instant::from_nanos(over.as_nanos() - before_ns);
+        assert!(!link.core.poll_once(now), "it waits {before_ns} ns before");
+    }
+    link.now = over;
+    assert!(link.core.poll_once(over));
+    link.settle();
+    assert_eq!(answered(&mut link).flags, Flags::RST | Flags::ACK);
 }
 
 /// A server that leaves its port for a moment, to serve the next peer, refuses nobody: a SYN waits for it.
