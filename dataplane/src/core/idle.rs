@@ -10,10 +10,11 @@ use crate::time::Instant;
 use super::Core;
 
 impl<D: Device> Core<D> {
-    /// Returns true, and counts an idle poll, if the last poll has found nothing, nothing has come since, and
-    /// nothing is due at `now`. Frames that have come are those that the poll then begins with.
+    /// Makes a poll that finds nothing, if the last one has found nothing, nothing has come since, and nothing
+    /// is due at `now`; returns false otherwise, and the poll is still to be made. Frames that have come are
+    /// those that it begins with.
     #[inline]
-    pub(super) fn is_idle(&mut self, now: Instant) -> bool {
+    pub(super) fn poll_idly(&mut self, now: Instant) -> bool {
         let is_idle = now < self.idle_until
             && self.rings.commands.is_empty()
             && self.rings.doorbells.is_empty()

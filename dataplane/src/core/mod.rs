@@ -99,7 +99,7 @@ pub struct Core<D: Device> {
     /// When the core last received what had arrived.
     polled_at: Instant,
     /// A poll before this has nothing to do, unless something has come since the one before; see
-    /// [`is_idle`](Self::is_idle).
+    /// [`poll_idly`](Self::poll_idly).
     idle_until: Instant,
     /// When connections that hold frames are looked at next, if these are scarce.
     evict_at: Instant,
@@ -229,7 +229,7 @@ impl<D: Device> Core<D> {
     /// true if it did any work.
     #[inline]
     pub fn poll_once(&mut self, now: Instant) -> bool {
-        !self.is_idle(now) && self.receive_and_send(now)
+        !self.poll_idly(now) && self.receive_and_send(now)
     }
 
     #[inline(never)]
@@ -253,7 +253,7 @@ impl<D: Device> Core<D> {
     /// Returns true if it did any work, or a connection is scheduled for the next poll.
     #[inline]
     pub fn poll_run_to_completion(&mut self, now: Instant) -> bool {
-        !self.is_idle(now) && self.send_and_receive(now)
+        !self.poll_idly(now) && self.send_and_receive(now)
     }
 
     #[inline(never)]
