@@ -10,9 +10,9 @@ use crate::time::Instant;
 use super::Core;
 
 impl<D: Device> Core<D> {
-    /// Makes a poll that finds nothing, if the last one has found nothing, nothing has come since, and nothing
-    /// is due at `now`; returns false otherwise, and the poll is still to be made. Frames that have come are
-    /// those that it begins with.
+    /// Makes a poll that finds nothing, if the last one has found nothing, nothing has come since, and
+    /// nothing is due at `now`; returns false otherwise, and the poll is still to be made. Frames that have
+    /// come are those that it begins with.
     #[inline]
     pub(super) fn poll_idly(&mut self, now: Instant) -> bool {
         let is_idle = now < self.idle_until
