@@ -19,7 +19,11 @@ const ICMP: u8 = 1;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
-/// Most octets of data of a ping: those of the narrowest path carry it, and it is in several pieces of some
+/// The next header of a fragment (RFC 8200 §4.5).
+const FRAGMENT: u8 = 44;
+/// Octets that each fragment but the last has a multiple of (RFC 791 §3.1).
+const FRAGMENT_UNIT_OCTETS: usize = 8;
+/// Most octets of data of a ping, nearly: those of the narrowest path carry it, and it is in several pieces of some
 /// received frames.
 const DATA_OCTETS_MAX: usize = 330;
 
@@ -28,6 +32,13 @@ const DATA_OCTETS_MAX: usize = 330;
 enum Kind {
     Ping,
     PingV6,
+    /// The host has its fragments in any order.
+    PingInFragments,
+    PingInFragmentsV6,
+    /// Its second fragment begins within the first.
+    Overlap,
+    /// A fragment before others that does not end at a multiple of eight octets.
+    FragmentLength,
     Source([u8; 4]),
     IcmpChecksum,
     Icmpv6Checksum,
@@ -53,15 +64,19 @@ pub(super) struct Stranger {
     replies: Vec<(usize, Vec<u8>)>,
     /// Drops of each host, by cause.
     expected: BTreeMap<(usize, u8), u64>,
+    /// Datagrams that it has sent in fragments: the number of the next.
+    datagrams: u16,
 }
 
 impl Stranger {
-    /// Returns a frame for a host, as chance decides.
-    pub(super) fn frame(&mut self, draw: &Draw, rng: &mut Rng) -> (usize, Vec<u8>) {
+    /// Returns the frames of a packet for a host, as chance decides.
+    pub(super) fn frames(&mut self, draw: &Draw, rng: &mut Rng) -> (usize, Vec<Vec<u8>>) {
         let host = rng.usize(..draw.hosts.len());
         let kind = Self::kind(draw, rng, host);
         let cause = match kind {
-            Kind::Ping | Kind::PingV6 => None,
+            Kind::Ping | Kind::PingV6 | Kind::PingInFragments | Kind::PingInFragmentsV6 => None,
+            Kind::Overlap => Some(DropCause::FragmentOverlap),
+            Kind::FragmentLength => Some(DropCause::Fragment),
             Kind::Source(_) => Some(DropCause::BadSource),
             Kind::IcmpChecksum | Kind::Icmpv6Checksum => Some(DropCause::IcmpChecksum),
             Kind::IpChecksum => Some(DropCause::IpChecksum),
@@ -93,17 +108,35 @@ impl Stranger {
             Kind::HeaderLength,
             Kind::EtherType,
             Kind::NoConnection,
+            Kind::Overlap,
+            Kind::FragmentLength,
             if draw.vlan.is_some() { Kind::Vlan } else { Kind::Protocol },
             if draw.ipv6 { Kind::Icmpv6Checksum } else { Kind::IcmpChecksum },
         ];
         match rng.u8(..4) {
-            0 if draw.ipv6 => Kind::PingV6,
-            0 | 1 => Kind::Ping,
+            0 if draw.ipv6 => [Kind::PingV6, Kind::PingInFragmentsV6][rng.usize(..2)],
+            0 | 1 => [Kind::Ping, Kind::PingInFragments][rng.usize(..2)],
             _ => kinds[rng.usize(..kinds.len())],
         }
     }
 
-    fn write(&mut self, draw: &Draw, rng: &mut Rng, host: usize, kind: Kind) -> Vec<u8> {
+    fn write(&mut self, draw: &Draw, rng: &mut Rng, host: usize, kind: Kind) -> Vec<Vec<u8>> {
+        let link = Self::link_header(draw, host, kind);
+        let packet = match kind {
+            Kind::PingV6 | Kind::PingInFragmentsV6 | Kind::Icmpv6Checksum => self.packet_v6(rng, host, kind),
+            _ => self.packet(rng, host, kind),
+        };
+        let packets = match kind {
+            Kind::PingInFragments | Kind::PingInFragmentsV6 | Kind::Overlap | Kind::FragmentLength => {
+                self.datagrams += 1;
+                fragments(rng, kind, &packet, self.datagrams)
+            }
+            _ => vec![packet],
+        };
+        packets.into_iter().map(|packet| [&link[..], &packet].concat()).collect()
+    }
+
+    fn link_header(draw: &Draw, host: usize, kind: Kind) -> Vec<u8> {
         let mut frame = vec![0x02, 0, 0, 0, 1, host as u8];
         frame.extend(MAC);
         match (kind, draw.vlan) {
@@ -111,18 +144,13 @@ impl Stranger {
             (_, Some(own)) => frame.extend(tag(own)),
             (_, None) => {}
         }
-        let is_v6 = matches!(kind, Kind::PingV6 | Kind::Icmpv6Checksum);
+        let is_v6 = matches!(kind, Kind::PingV6 | Kind::PingInFragmentsV6 | Kind::Icmpv6Checksum);
         let ether_type: u16 = match kind {
             Kind::EtherType => 0x88cc,
             _ if is_v6 => 0x86dd,
             _ => 0x0800,
         };
         frame.extend(ether_type.to_be_bytes());
-        if is_v6 {
-            frame.extend(self.packet_v6(rng, host, kind));
-        } else {
-            frame.extend(self.packet(rng, host, kind));
-        }
         frame
     }
 
@@ -153,7 +181,7 @@ impl Stranger {
             let sum = checksum(&[&pseudo[..], &message].concat()) ^ wrong(kind == Kind::TcpChecksum);
             message[16..18].copy_from_slice(&sum.to_be_bytes());
         } else if protocol == ICMP {
-            if kind == Kind::Ping {
+            if matches!(kind, Kind::Ping | Kind::PingInFragments) {
                 self.waits.push((host, reply(&message, 0, &[])));
             }
             let sum = checksum(&message) ^ wrong(kind == Kind::IcmpChecksum);
@@ -169,7 +197,7 @@ impl Stranger {
         let mut message = echo(rng, 128);
         let octets = (message.len() as u16).to_be_bytes();
         let pseudo = [&own[..], &to, &[0, 0], &octets, &[0, 0, 0, ICMPV6]].concat();
-        if kind == Kind::PingV6 {
+        if kind != Kind::Icmpv6Checksum {
             self.waits.push((host, reply(&message, 129, &pseudo)));
         }
         let sum = checksum(&[&pseudo[..], &message].concat()) ^ u16::from(kind == Kind::Icmpv6Checksum);
@@ -225,6 +253,57 @@ impl Stranger {
     }
 }
 
+/// Returns the fragments of a packet that is the datagram with this number, in some order.
+fn fragments(rng: &mut Rng, kind: Kind, packet: &[u8], number: u16) -> Vec<Vec<u8>> {
+    let is_v6 = packet[0] >> 4 == 6;
+    let (header, payload) = packet.split_at(if is_v6 { 40 } else { 20 });
+    let units = payload.len().div_ceil(FRAGMENT_UNIT_OCTETS);
+    // What overlaps is not all there is.
+    let first_cut = if kind == Kind::Overlap { 2 } else { 1 };
+    let cut = rng.usize(first_cut..units) * FRAGMENT_UNIT_OCTETS;
+    let mut pieces = match kind {
+        Kind::Overlap => vec![0..cut, cut - FRAGMENT_UNIT_OCTETS..payload.len()],
+        Kind::FragmentLength => vec![0..if cut + 1 < payload.len() { cut + 1 } else { cut - 1 }],
+        _ => vec![0..cut, cut..payload.len()],
+    };
+    if let [_, rest] = &pieces[..]
+        && kind != Kind::Overlap
+        && rest.len() > FRAGMENT_UNIT_OCTETS
+        && rng.bool()
+    {
+        let (begin, end) = (rest.start, rest.end);
+        let again = begin + rng.usize(1..rest.len().div_ceil(FRAGMENT_UNIT_OCTETS)) * FRAGMENT_UNIT_OCTETS;
+        pieces.splice(1.., [begin..again, again..end]);
+    }
+    if kind != Kind::Overlap {
+        rng.shuffle(&mut pieces);
+    }
+    let fragment = |piece: core::ops::Range<usize>| {
+        let more = u16::from(piece.end < payload.len());
+        let octets = &payload[piece.clone()];
+        let mut fragment = header.to_vec();
+        if is_v6 {
+            fragment[4..6]
+                .copy_from_slice(&(FRAGMENT_UNIT_OCTETS as u16 + octets.len() as u16).to_be_bytes());
+            fragment[6] = FRAGMENT;
+            fragment.extend([ICMPV6, 0]);
+            fragment.extend((piece.start as u16 | more).to_be_bytes());
+            fragment.extend(u32::from(number).to_be_bytes());
+        } else {
+            fragment[2..4].copy_from_slice(&(20 + octets.len() as u16).to_be_bytes());
+            fragment[4..6].copy_from_slice(&number.to_be_bytes());
+            let offset = (piece.start / FRAGMENT_UNIT_OCTETS) as u16;
+            fragment[6..8].copy_from_slice(&(more << 13 | offset).to_be_bytes());
+            fragment[10..12].fill(0);
+            let sum = checksum(&fragment);
+            fragment[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+        fragment.extend(octets);
+        fragment
+    };
+    pieces.into_iter().map(fragment).collect()
+}
+
 fn tag(vlan: u16) -> [u8; 4] {
     let [high, low] = vlan.to_be_bytes();
     [0x81, 0, high, low]
@@ -233,7 +312,8 @@ fn tag(vlan: u16) -> [u8; 4] {
 /// An echo request, without its checksum.
 fn echo(rng: &mut Rng, kind: u8) -> Vec<u8> {
     let mut message = vec![kind, 0, 0, 0];
-    message.extend((0..4 + rng.usize(..DATA_OCTETS_MAX)).map(|_| rng.u8(..)));
+    // Three units of fragments at least.
+    message.extend((0..16 + rng.usize(..DATA_OCTETS_MAX)).map(|_| rng.u8(..)));
     message
 }
 

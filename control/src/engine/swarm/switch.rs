@@ -141,8 +141,8 @@ impl Switch {
 
     /// A stranger sends something to a host.
     pub(super) fn send_stray(&mut self, now: Instant, draw: &Draw, rng: &mut fastrand::Rng) {
-        let (host, octets) = self.stranger.frame(draw, rng);
-        forward(&mut self.ports[host].device, now, &octets);
+        let (host, frames) = self.stranger.frames(draw, rng);
+        frames.iter().for_each(|octets| forward(&mut self.ports[host].device, now, octets));
     }
 
     /// Somebody forges a segment of a connection.
