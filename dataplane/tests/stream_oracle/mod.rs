@@ -5,6 +5,7 @@
 
 #![allow(dead_code, reason = "streams are cut off in the swarm only")]
 
+pub(super) mod bell;
 pub(super) mod plan;
 pub(super) mod receiver;
 pub(super) mod sender;

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
+use super::bell::Bell;
 use super::plan::{Kind, MOST_OCTETS, Plan, Transfer as Planned};
 use super::rid;
 use warpline_dataplane::byte_stream::{Buffer, ByteReader, ByteStreamConfig, ReadItem, UnsolicitedPool};
@@ -21,6 +22,9 @@ pub(crate) struct Arena {
     /// Where the buffer of each transfer is, if it is expected.
     buffers: Vec<Range<usize>>,
     pool: Option<(UnsolicitedPool, Region, usize)>,
+    reader: Bell,
+    /// Of the writer of the same end.
+    pub(crate) writer: Bell,
 }
 
 impl Arena {
@@ -39,7 +43,7 @@ impl Arena {
             let memory = filled(count * octets + GUARD_OCTETS);
             (UnsolicitedPool::new(memory.clone(), octets).expect("room"), memory, count * octets)
         });
-        Self { memory, buffers, pool }
+        Self { memory, buffers, pool, reader: Bell::default(), writer: Bell::default() }
     }
 
     pub(crate) fn config(&self, rng: &mut fastrand::Rng) -> ByteStreamConfig {
@@ -49,7 +53,8 @@ impl Arena {
         let early_ring = rng.bool().then(|| Region::heap(ring(rng)).unwrap());
         let [send, receive] = [ring(rng), ring(rng)].map(|octets| Region::heap(octets).expect("memory"));
         let rings = ByteStreamConfig::new(send, receive);
-        ByteStreamConfig { unsolicited, early_ring, ..rings }
+        let [reader, writer] = [&self.reader, &self.writer].map(|bell| Some(bell.notify()));
+        ByteStreamConfig { unsolicited, early_ring, reader, writer, ..rings }
     }
 }
 
@@ -209,10 +214,23 @@ impl Receiver {
 
     /// Does some of what it wants to do. `stream` is what was written so far.
     pub(crate) fn act(&mut self, rng: &mut fastrand::Rng, stream: &[u8]) {
+        if let Some(reader) = &mut self.reader {
+            self.arena.reader.expect_rung(reader.is_readable(), "what is to be read");
+        }
         self.open_wanted();
         if self.is_dropped() || self.finished {
             return;
         }
+        self.read_some(rng, stream);
+        if let Some(reader) = &mut self.reader
+            && !reader.is_readable()
+        {
+            self.arena.reader.wait();
+            assert!(reader.arm(), "it has a bell");
+        }
+    }
+
+    fn read_some(&mut self, rng: &mut fastrand::Rng, stream: &[u8]) {
         if self.position >= self.drops_at {
             self.reader = None;
             return;

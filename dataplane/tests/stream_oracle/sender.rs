@@ -1,5 +1,6 @@
 //! An application that writes what its plan says, in parts, at times of its own.
 
+use super::bell::Bell;
 use super::plan::{Plan, Step};
 use super::receiver::Gates;
 use super::region_of;
@@ -8,6 +9,9 @@ use warpline_dataplane::byte_stream::{Annotation, ByteWriter};
 pub(crate) struct Sender {
     plan: Plan,
     writer: ByteWriter,
+    bell: Bell,
+    /// Pieces that were acknowledged when it began to wait for room.
+    acknowledged: u64,
     step: usize,
     /// Octets of the step that are written.
     in_step: usize,
@@ -16,8 +20,8 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    pub(crate) fn new(plan: Plan, writer: ByteWriter) -> Self {
-        Self { plan, writer, step: 0, in_step: 0, written: Vec::new() }
+    pub(crate) fn new(plan: Plan, writer: ByteWriter, bell: Bell) -> Self {
+        Self { plan, writer, bell, acknowledged: 0, step: 0, in_step: 0, written: Vec::new() }
     }
 
     pub(crate) fn is_finished(&self) -> bool {
@@ -34,6 +38,17 @@ impl Sender {
         if self.is_finished() {
             return;
         }
+        // Room for pieces alone may come before, when the core takes them over.
+        self.bell.expect_rung(self.writer.released_pieces() > self.acknowledged, "room");
+        self.write_some(rng, gates);
+        if self.writer.room() == 0 && !self.is_finished() {
+            self.bell.wait();
+            self.acknowledged = self.writer.released_pieces();
+            assert!(self.writer.arm(), "it has a bell");
+        }
+    }
+
+    fn write_some(&mut self, rng: &mut fastrand::Rng, gates: &mut Gates) {
         for _ in 0..rng.usize(1..10) {
             if self.step >= self.plan.steps.len().min(self.plan.finishes_after) {
                 gates.end_of_stream = Some(self.written.len());

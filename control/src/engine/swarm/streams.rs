@@ -126,6 +126,7 @@ impl Swarm {
         let plans = [Plan::random(rng), Plan::random(rng)];
         let arenas = [Arena::new(rng, &plans[1]), Arena::new(rng, &plans[0])];
         let configs = arenas.each_ref().map(|arena| arena.config(rng));
+        let bells = arenas.each_ref().map(|arena| arena.writer.clone());
         let mut shared = Vec::new();
         for ((host, connection), config) in ends.into_iter().zip(configs) {
             let request = |reply| Request::Stream(StreamRequest::Attach { connection, config, reply });
@@ -139,7 +140,11 @@ impl Swarm {
                 (ByteWriter::new(shared[from].clone()), ByteReader::new(shared[1 - from].clone()));
             let mut receiver = Receiver::new(plan.clone(), reader, arena);
             receiver.is_faithful = is_faithful;
-            Way { sender: Some(Sender::new(plan, writer)), written: Vec::new(), receiver }
+            Way {
+                sender: Some(Sender::new(plan, writer, bells[from].clone())),
+                written: Vec::new(),
+                receiver,
+            }
         };
         let ways = [way(plan_a, 0, arena_b), way(plan_b, 1, arena_a)];
         self.streams.open.push(Stream { ends, ways, is_faithful });

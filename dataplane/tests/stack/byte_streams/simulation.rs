@@ -9,6 +9,7 @@
 
 use super::{attach_host, connect, with_option};
 use crate::common::Pair;
+use crate::stream_oracle::bell::Bell;
 use crate::stream_oracle::plan::{Kind, Plan};
 use crate::stream_oracle::receiver::{self, Receiver};
 use crate::stream_oracle::sender::Sender;
@@ -81,8 +82,13 @@ struct Way {
 }
 
 impl Way {
-    fn new(plan: Plan, ends: (super::ByteWriter, super::ByteReader), arena: receiver::Arena) -> Self {
-        Self { sender: Sender::new(plan.clone(), ends.0), receiver: Receiver::new(plan, ends.1, arena) }
+    fn new(
+        plan: Plan,
+        (writer, reader): (super::ByteWriter, super::ByteReader),
+        bell: Bell,
+        arena: receiver::Arena,
+    ) -> Self {
+        Self { sender: Sender::new(plan.clone(), writer, bell), receiver: Receiver::new(plan, reader, arena) }
     }
 
     fn act(&mut self, rng: &mut fastrand::Rng) {
@@ -112,10 +118,13 @@ fn run(seed: u64, seen: &mut Seen) {
     let arenas = [receiver::Arena::new(rng, &plans[1]), receiver::Arena::new(rng, &plans[0])];
     let (writer_a, reader_a) = attach_host(&pair.a, arenas[0].config(rng));
     let (writer_b, reader_b) = attach_host(&pair.b, arenas[1].config(rng));
+    let [bell_a, bell_b] = arenas.each_ref().map(|arena| arena.writer.clone());
     let [plan_a, plan_b] = plans;
     let [arena_a, arena_b] = arenas;
-    let mut ways =
-        [Way::new(plan_a, (writer_a, reader_b), arena_b), Way::new(plan_b, (writer_b, reader_a), arena_a)];
+    let mut ways = [
+        Way::new(plan_a, (writer_a, reader_b), bell_a, arena_b),
+        Way::new(plan_b, (writer_b, reader_a), bell_b, arena_a),
+    ];
     for way in &mut ways {
         way.receiver.is_faithful = path.is_faithful();
     }
