@@ -203,6 +203,14 @@ impl Receiver {
         self.finished || self.is_dropped()
     }
 
+    /// Returns what its application has seen.
+    pub(crate) fn facts(&self) -> impl Iterator<Item = u64> {
+        let own = [self.position as u64, self.octets_placed, self.handed_out as u64, self.cancelled as u64];
+        let transfers = self.transfers.iter();
+        let of_transfers = transfers.flat_map(|transfer| [transfer.complete as u64, transfer.copied as u64]);
+        own.into_iter().chain(of_transfers)
+    }
+
     pub(crate) fn state(&self) -> String {
         let open: Vec<_> = self.transfers.iter().filter(|transfer| transfer.state != State::Over).collect();
         let readable = self.reader.as_ref().map(|reader| format!("{reader:?} {:?}", reader.shared().end()));

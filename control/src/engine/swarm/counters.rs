@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use warpline_dataplane::device::sim::{End, OptionFaults};
 use warpline_dataplane::statistics::DropCause;
 
+use super::digests::Digest;
 use super::draw::{Damage, Draw};
 use super::wire::Sent;
 use super::world::Swarm;
@@ -191,6 +192,16 @@ impl Swarm {
             *counted.0.entry(named.name).or_default() += named.value;
         }
         counted
+    }
+
+    /// Returns the digest of what each host has counted.
+    pub(super) fn counts(&self) -> Digest {
+        let mut digest = Digest::default();
+        for named in self.hosts.iter().flat_map(|host| host.core().statistics().named()) {
+            digest.add_octets(named.name.as_bytes());
+            digest.add(named.value);
+        }
+        digest
     }
 
     /// Asserts that hosts have counted what was seen of them, that nothing is acknowledged late, and that no

@@ -11,7 +11,7 @@ use warpline_dataplane::core::testing::SimulatedCore;
 use warpline_dataplane::device::sim::SimDevice;
 use warpline_dataplane::net::addresses::Addresses;
 use warpline_dataplane::net::addresses::Cidr;
-use warpline_dataplane::qp::async_event::AsyncEvents;
+use warpline_dataplane::qp::async_event::{AsyncEvent, AsyncEvents};
 use warpline_dataplane::qp::completion_queue::CompletionRing;
 use warpline_dataplane::qp::shared::CompletionRings;
 use warpline_dataplane::qp::shared_receive_queue::{SharedReceiveQueue, SrqNumber};
@@ -58,6 +58,7 @@ pub(super) struct Host {
     pub(super) streams: Receiver<Arc<SharedStream>>,
     completion_queues: Vec<Arc<CompletionRing>>,
     one_completion_queue: bool,
+    events: Arc<AsyncEvents>,
     /// The number and side of the connection of each queue pair.
     pub(super) ends: BTreeMap<QpNumber, (usize, usize)>,
 }
@@ -107,6 +108,7 @@ impl Host {
         };
         let [one, other] = of.secret;
         let key = u128::from(one) << 64 | u128::from(other);
+        let events = Arc::new(AsyncEvents::new(None));
         let engine = Engine::new(EngineConfig {
             crc: if draw.crc_always { CrcPolicy::Always } else { CrcPolicy::OffIfPeerAgrees },
             capacity: Capacity::default(),
@@ -114,7 +116,7 @@ impl Host {
             doorbells: rings.doorbells.clone().into(),
             placement: Placement::new(None, Addresses::new()),
             claims: None,
-            events: Arc::new(AsyncEvents::new(None)),
+            events: events.clone(),
             random: KeyedSequence::new(key.to_le_bytes()),
         });
         let mut core = SimulatedCore::new(device, config, rings.clone(), tables);
@@ -132,6 +134,7 @@ impl Host {
             streams,
             completion_queues: Vec::new(),
             one_completion_queue: of.one_completion_queue,
+            events,
             ends: BTreeMap::new(),
         };
         this.listen(draw, now);
@@ -253,6 +256,11 @@ impl Host {
     pub(super) fn poll_completions(&self) -> Vec<((usize, usize), Completion)> {
         let all = self.completion_queues.iter().flat_map(|queue| std::iter::from_fn(|| queue.poll()));
         all.map(|completion| (self.ends[&completion.qp], completion)).collect()
+    }
+
+    /// Takes all asynchronous events.
+    pub(super) fn async_events(&self) -> impl Iterator<Item = AsyncEvent> {
+        std::iter::from_fn(|| self.events.dequeue())
     }
 
     pub(super) const fn core(&self) -> &SimulatedCore {

@@ -8,12 +8,14 @@
 //! left at any host in the end. On clear paths no retransmission timeout comes to pass.
 //!
 //! Beside the outcome, every segment and every FPDU that a host sends is [judged](wire) by what the host has
-//! sent and received before, and counters by what was seen.
+//! sent and received before, and counters by what was seen. The first seeds send what they [sent](digests)
+//! when somebody last looked at a change of it.
 //!
 //! `WARPLINE_SWARM_SEEDS` sets the number of seeds and `WARPLINE_SWARM_FIRST` the first one: a failed seed is
 //! repeated by its number. With `WARPLINE_SWARM_SHOW` it prints its frames and faults.
 
 mod counters;
+mod digests;
 mod draw;
 mod ending;
 mod forger;
@@ -61,6 +63,7 @@ fn a_swarm_does_what_the_model_does() {
     let tally: Mutex<Tally> = Mutex::default();
     let effort: Mutex<counters::Effort> = Mutex::default();
     let counted: Mutex<counters::Counted> = Mutex::default();
+    let digests: Mutex<digests::Digests> = Mutex::default();
     let take = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -75,6 +78,7 @@ fn a_swarm_does_what_the_model_does() {
             };
             match catch_unwind(AssertUnwindSafe(run)) {
                 Ok(done) => {
+                    digests.lock().expect("no panic").record(seed, &done);
                     tally.lock().expect("no panic").add(&done.tally);
                     effort.lock().expect("no panic").add(&done.effort);
                     counted.lock().expect("no panic").add(&done.counted);
@@ -94,6 +98,7 @@ fn a_swarm_does_what_the_model_does() {
         "seeds that failed: {failures:?}; WARPLINE_SWARM_SEEDS=1 WARPLINE_SWARM_FIRST={}",
         failures[0]
     );
+    digests.into_inner().expect("no panic").expect_as_before();
     let effort = effort.into_inner().expect("no panic");
     println!("{effort:?}");
     let counted = counted.into_inner().expect("no panic");

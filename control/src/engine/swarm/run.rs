@@ -4,6 +4,7 @@ use fastrand::Rng;
 use warpline_dataplane::testing::ColdBranches;
 
 use super::counters::{Counted, Effort};
+use super::digests::Trace;
 use super::draw::Draw;
 use super::memory_oracle::play::{Play, Tally};
 use super::memory_oracle::stack::World;
@@ -11,8 +12,11 @@ use super::world::Swarm;
 
 /// What a seed came to.
 pub(super) struct Report {
-    /// The hash of all frames with their times, and their number.
-    pub(super) trace: (u64, u64),
+    pub(super) trace: Trace,
+    /// The digest of what applications were told.
+    pub(super) told: u64,
+    /// The digest of what hosts have counted.
+    pub(super) counts: u64,
     pub(super) tally: Tally,
     pub(super) effort: Effort,
     pub(super) counted: Counted,
@@ -100,6 +104,8 @@ fn run_draw(draw: &Draw, mut rng: Rng) -> Report {
     play.tally.damage = play.world.damage();
     Report {
         trace: play.world.switch.trace(),
+        told: play.world.told.finish(),
+        counts: play.world.counts().finish(),
         tally: play.tally,
         effort: play.world.effort(),
         counted: play.world.counted(),

@@ -23,8 +23,8 @@ const ICMPV6: u8 = 58;
 const FRAGMENT: u8 = 44;
 /// Octets that each fragment but the last has a multiple of (RFC 791 §3.1).
 const FRAGMENT_UNIT_OCTETS: usize = 8;
-/// Most octets of data of a ping, nearly: those of the narrowest path carry it, and it is in several pieces of some
-/// received frames.
+/// Octets of data that a ping has beyond the least, at most: the narrowest path carries them, and they are in
+/// several pieces of some received frames.
 const DATA_OCTETS_MAX: usize = 330;
 
 /// What becomes of a frame.

@@ -164,6 +164,7 @@ impl Swarm {
         for way in &mut stream.ways {
             let sender = way.sender.take();
             way.written = sender.map(|sender| sender.written).unwrap_or_default();
+            way.receiver.facts().for_each(|fact| self.told.add(fact));
             way.receiver.abandon();
         }
         stream.ends.into_iter().for_each(|end| self.abandon(end));

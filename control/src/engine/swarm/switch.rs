@@ -1,7 +1,6 @@
 //! The network of a swarm: a link for each host, and a switch between them. What the switch has seen, and
 //! when, is the trace of a seed.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use warpline_dataplane::device::sim::{
@@ -12,6 +11,7 @@ use warpline_dataplane::tcp::congestion::Algorithm;
 use warpline_dataplane::time::Instant;
 use warpline_dataplane::wire::ethernet::MacAddress;
 
+use super::digests::{Digest, Trace};
 use super::draw::Draw;
 use super::forger;
 use super::stranger::{self, Stranger};
@@ -29,7 +29,7 @@ struct Port {
 /// The links of all hosts, and the switch that they lead to.
 pub(super) struct Switch {
     ports: Vec<Port>,
-    trace: DefaultHasher,
+    trace: Digest,
     frames: u64,
     /// What links that were replaced have done.
     former: Vec<Statistics>,
@@ -48,7 +48,7 @@ impl Switch {
     pub(super) fn new() -> Self {
         Self {
             ports: Vec::new(),
-            trace: DefaultHasher::new(),
+            trace: Digest::default(),
             frames: 0,
             former: Vec::new(),
             stranger: Stranger::default(),
@@ -121,7 +121,9 @@ impl Switch {
             for frame in frames.drain(..) {
                 let octets = frame.piece(0).expect("a frame has octets");
                 self.frames += 1;
-                (now.as_nanos(), from, octets).hash(&mut self.trace);
+                self.trace.add(now.as_nanos());
+                self.trace.add(from as u64);
+                self.trace.add_octets(octets);
                 let destination = octets.get(..6).expect("an Ethernet header");
                 if destination == stranger::MAC
                     && let Err(what) = self.stranger.on_frame(draw, from, octets)
@@ -181,9 +183,9 @@ impl Switch {
         self.former.iter().copied().chain(self.ports.iter().flat_map(ends))
     }
 
-    /// Returns the hash of all frames with their times and ports, and how many there were.
-    pub(super) fn trace(&self) -> (u64, u64) {
-        (self.trace.finish(), self.frames)
+    /// Returns the digest of all frames with their times and ports, and how many there were.
+    pub(super) fn trace(&self) -> Trace {
+        Trace { frames: self.frames, wire: self.trace.finish() }
     }
 }
 

@@ -8,10 +8,11 @@ use warpline_dataplane::device::sim::{End, Impairments};
 use warpline_dataplane::memory::{Grant, STag};
 use warpline_dataplane::qp::shared::SharedQp;
 use warpline_dataplane::qp::shared_receive_queue::SharedReceiveQueue;
-use warpline_dataplane::qp::work::{Completion, QpNumber};
+use warpline_dataplane::qp::work::{Completion, QpNumber, Status};
 use warpline_dataplane::statistics::DropCause;
 use warpline_dataplane::time::{Instant, MICROSECOND, MILLISECOND, SECOND};
 
+use super::digests::Digest;
 use super::draw::Draw;
 use super::host::{Host, PATIENCE_NS};
 use super::memory_oracle::PD;
@@ -61,6 +62,8 @@ pub(super) struct Swarm {
     pub(super) switch: Switch,
     pub(super) connections: Vec<Connection>,
     pub(super) streams: Streams,
+    /// What applications were told.
+    pub(super) told: Digest,
     /// What the world chooses while it runs.
     pub(super) rng: Rng,
     faulty: bool,
@@ -93,6 +96,7 @@ impl Swarm {
             switch,
             connections: Vec::new(),
             streams: Streams::default(),
+            told: Digest::default(),
             rng,
             faulty: false,
             payload_spared: false,
@@ -308,13 +312,27 @@ impl World for Swarm {
     }
 
     fn poll_completions(&mut self, host: usize) -> Vec<((usize, usize), Completion)> {
-        self.hosts[host].poll_completions()
+        let completions = self.hosts[host].poll_completions();
+        for ((number, side), completion) in &completions {
+            let Completion { id, byte_len, .. } = *completion;
+            let is_success = completion.status == Status::Success;
+            for fact in
+                [self.now.as_nanos(), *number as u64, *side as u64, id, byte_len.into(), is_success.into()]
+            {
+                self.told.add(fact);
+            }
+        }
+        completions
     }
 
     fn step(&mut self) {
         let mut busy = false;
         for host in &mut self.hosts {
             busy |= host.poll(self.now);
+        }
+        for event in self.hosts.iter().flat_map(Host::async_events) {
+            self.told.add(self.now.as_nanos());
+            self.told.add_octets(format!("{event:?}").as_bytes());
         }
         busy |= self.switch.poll(self.now, &self.draw);
         self.expect_no_fault();
