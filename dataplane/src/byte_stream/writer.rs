@@ -252,8 +252,9 @@ impl ByteWriter {
         self.finished
     }
 
-    /// Has the notify of the writer called once when there is more room, or the connection is closed. Look
-    /// once more after this before you sleep. Returns false if the stream has none.
+    /// Has the notify of the writer called once when something that was written is acknowledged, which makes
+    /// room, or the connection is closed. Look once more after this before you sleep. Returns false if the
+    /// stream has none.
     pub fn arm(&self) -> bool {
         self.shared.writer.arm()
     }
