@@ -5,6 +5,7 @@ use super::{Config, Core, Place};
 use crate::conn::ConnectionId;
 use crate::device::Device;
 use crate::device::sim::{SimDevice, SimFrame};
+use crate::device::spread::Spread;
 use crate::net;
 use crate::qp::work::QpNumber;
 use crate::ring::Rings;
@@ -36,48 +37,64 @@ pub fn shared_writes() -> u64 {
 /// A core on a simulated device. Its poll loop is compiled here, optimised as this crate is: a test that only
 /// drives it need not be.
 #[doc(hidden)]
-pub struct SimulatedCore(Core<SimDevice>);
+pub struct SimulatedCore(Simulated);
+
+enum Simulated {
+    Only(Core<SimDevice>),
+    /// One of several, with a queue of the device.
+    Placed(Core<Spread<SimDevice>>),
+}
+
+/// Has the core of either kind do the same.
+macro_rules! either {
+    ($this:expr, $core:ident => $what:expr) => {
+        match $this {
+            SimulatedCore(Simulated::Only($core)) => $what,
+            SimulatedCore(Simulated::Placed($core)) => $what,
+        }
+    };
+}
 
 impl SimulatedCore {
     /// As [`Core::with_tables`].
     pub fn new(device: SimDevice, config: Config, rings: Rings, tables: Tables) -> Self {
-        Self(Core::with_tables(device, config, rings, tables))
+        Self(Simulated::Only(Core::with_tables(device, config, rings, tables)))
     }
 
     /// As [`Core::placed`].
     pub fn placed(
-        device: SimDevice,
+        device: Spread<SimDevice>,
         config: Config,
         rings: Rings,
         tables: Tables,
         place: Place<SimFrame>,
     ) -> Self {
-        Self(Core::placed(device, config, rings, tables, place))
+        Self(Simulated::Placed(Core::placed(device, config, rings, tables, place)))
     }
 
     /// As [`Core::poll_once`].
     pub fn poll_once(&mut self, now: Instant) -> bool {
-        self.0.poll_once(now)
+        either!(self, core => core.poll_once(now))
     }
 
     /// As [`Core::poll_run_to_completion`].
     pub fn poll_run_to_completion(&mut self, now: Instant) -> bool {
-        self.0.poll_run_to_completion(now)
+        either!(self, core => core.poll_run_to_completion(now))
     }
 
     /// As [`Core::next_deadline`].
     pub fn next_deadline(&self) -> Instant {
-        self.0.next_deadline()
+        either!(self, core => core.next_deadline())
     }
 
     /// As [`Core::statistics`].
     pub fn statistics(&self) -> Statistics {
-        self.0.statistics()
+        either!(self, core => core.statistics())
     }
 
     /// As [`Core::usage`].
     pub fn usage(&self) -> Usage {
-        self.0.usage()
+        either!(self, core => core.usage())
     }
 }
 

@@ -41,6 +41,12 @@ pub(crate) trait World {
     /// Returns the queue of receives that queue pairs of a host share.
     fn shared_receives(&self, host: usize) -> &Arc<SharedReceiveQueue>;
 
+    /// Returns true if each queue pair of a host knows the names of all memory there and their keys: it has
+    /// one core (docs/exceptions.md).
+    fn knows_all_names(&self, _host: usize) -> bool {
+        true
+    }
+
     /// Registers memory at a host. Returns its name.
     fn register(&mut self, rng: &mut Rng, host: usize, grant: Grant) -> STag;
 

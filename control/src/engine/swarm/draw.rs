@@ -41,6 +41,8 @@ pub(super) struct HostDraw {
     pub(super) receive_piece_octets: usize,
     /// The core sends before it receives, as in a program that polls it itself.
     pub(super) run_to_completion: bool,
+    /// Each has a queue of the device.
+    pub(super) cores: u8,
     /// All its queue pairs report to one queue.
     pub(super) one_completion_queue: bool,
     /// The key of everything that it chooses. A host that starts again has the same.
@@ -201,6 +203,7 @@ impl HostDraw {
             super_frame_pieces: [usize::MAX, 8, 17][rng.usize(..3)],
             receive_piece_octets: [usize::MAX, usize::MAX, 256, 2048][rng.usize(..4)],
             run_to_completion: rng.u8(..4) == 0,
+            cores: [1, 1, 1, 1, 2, 3][rng.usize(..6)],
             one_completion_queue: rng.bool(),
             secret: [rng.u64(..), rng.u64(..)],
         }

@@ -176,7 +176,7 @@ impl Play<Swarm> {
     }
 
     fn usage(&self) -> Vec<warpline_dataplane::core::tables::Usage> {
-        self.world.hosts.iter().map(|host| host.core().usage()).collect()
+        self.world.hosts.iter().flat_map(super::host::Host::usage).collect()
     }
 
     fn deregister(&mut self, host: usize, names: &[[warpline_dataplane::memory::STag; 2]]) {

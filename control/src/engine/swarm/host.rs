@@ -1,14 +1,17 @@
-//! A host: a core, its control engine, the applications' queues, and the loop around them in virtual time.
+//! A host: its cores, their control engine, the applications' queues, and the loop around them in virtual
+//! time.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use crossbeam::channel::Receiver;
-use warpline_dataplane::core::Config;
 use warpline_dataplane::core::tables::{Tables, Usage};
 use warpline_dataplane::core::testing::SimulatedCore;
+use warpline_dataplane::core::{Config, Place};
 use warpline_dataplane::device::sim::SimDevice;
+use warpline_dataplane::device::spread::{Queues, spread};
+use warpline_dataplane::memory::Claims;
 use warpline_dataplane::net::addresses::Addresses;
 use warpline_dataplane::net::addresses::Cidr;
 use warpline_dataplane::qp::async_event::{AsyncEvent, AsyncEvents};
@@ -17,9 +20,11 @@ use warpline_dataplane::qp::shared::CompletionRings;
 use warpline_dataplane::qp::shared_receive_queue::{SharedReceiveQueue, SrqNumber};
 use warpline_dataplane::qp::work::{Completion, QpNumber};
 use warpline_dataplane::ring::{ListenAddress, Rings};
+use warpline_dataplane::statistics::Statistics;
+use warpline_dataplane::steering::Steering;
 use warpline_dataplane::time::{Instant, SECOND};
 
-use super::draw::Draw;
+use super::draw::{Draw, HostDraw};
 use super::memory_oracle::{PD, SLOTS, stack::DEPTH};
 use crate::engine::interface::reply::Reply;
 use crate::engine::interface::request::{Arrival, arrival_queue};
@@ -44,14 +49,23 @@ const COMPLETIONS: usize = 2048;
 /// Longer than all stalls and losses of a seed take.
 const PATIENCE: std::time::Duration = std::time::Duration::from_mins(20);
 
-/// A core, its engine, and their rings.
-pub(super) struct Host {
-    engine: Engine,
+/// Entries of the table by which an adapter spreads segments over its queues.
+const SPREAD_ENTRIES: usize = 128;
+
+/// A core, and the rings between it and control.
+struct HostCore {
     core: SimulatedCore,
     rings: Rings,
+    /// Until then it is not polled.
+    stalls_until: Instant,
+}
+
+/// The cores of a device, and their engine.
+pub(super) struct Host {
+    engine: Engine,
+    cores: Vec<HostCore>,
     run_to_completion: bool,
-    /// Until then the core is not polled, and until then control does nothing.
-    pub(super) core_stalls_until: Instant,
+    /// Until then control does nothing.
     pub(super) control_stalls_until: Instant,
     pub(super) shared_receives: Arc<SharedReceiveQueue>,
     pub(super) arrivals: Receiver<Arrival>,
@@ -83,7 +97,6 @@ impl Host {
     /// Returns a host that listens.
     pub(super) fn new(draw: &Draw, host: usize, device: SimDevice, now: Instant) -> Self {
         let of = draw.hosts[host];
-        let rings = Rings::new();
         let mut config = Config {
             duplicate_address_detection: false,
             holds_stream: true,
@@ -106,6 +119,8 @@ impl Host {
             regions: 1 << 16,
             ..Tables::default()
         };
+        let addresses: Addresses = config.addresses.iter().copied().collect();
+        let (cores, steering, claims) = cores(device, &of, &config, tables);
         let [one, other] = of.secret;
         let key = u128::from(one) << 64 | u128::from(other);
         let events = Arc::new(AsyncEvents::new(None));
@@ -113,21 +128,17 @@ impl Host {
             crc: if draw.crc_always { CrcPolicy::Always } else { CrcPolicy::OffIfPeerAgrees },
             capacity: Capacity::default(),
             quotas: Quotas::default(),
-            doorbells: rings.doorbells.clone().into(),
-            placement: Placement::new(None, Addresses::new()),
-            claims: None,
+            doorbells: cores.iter().map(|core| core.rings.doorbells.clone()).collect(),
+            placement: Placement::new(steering, addresses),
+            claims,
             events: events.clone(),
             random: KeyedSequence::new(key.to_le_bytes()),
         });
-        let mut core = SimulatedCore::new(device, config, rings.clone(), tables);
-        core.poll_once(now);
         let (arrivals, streams) = (crossbeam::channel::never(), crossbeam::channel::never());
         let mut this = Self {
             engine,
-            core,
-            rings,
+            cores,
             run_to_completion: of.run_to_completion,
-            core_stalls_until: Instant::ZERO,
             control_stalls_until: Instant::ZERO,
             shared_receives: Arc::new(SharedReceiveQueue::new(SrqNumber(1), PD, SLOTS, None)),
             arrivals,
@@ -137,6 +148,7 @@ impl Host {
             events,
             ends: BTreeMap::new(),
         };
+        this.cores.iter_mut().for_each(|core| _ = core.core.poll_once(now));
         this.listen(draw, now);
         this
     }
@@ -166,20 +178,25 @@ impl Host {
         self.streams = streams;
     }
 
-    /// Polls the core and runs the engine, unless they stall. Returns true if there was anything to do.
+    /// Has one of the cores stall, which `any` chooses.
+    pub(super) fn stall_core(&mut self, any: usize, until: Instant) {
+        let core = any % self.cores.len();
+        self.cores[core].stalls_until = until;
+    }
+
+    /// Polls the cores and runs the engine, unless they stall. Returns true if there was anything to do.
     pub(super) fn poll(&mut self, now: Instant) -> bool {
         let mut busy = false;
-        if self.core_stalls_until <= now {
-            busy |= if self.run_to_completion {
-                self.core.poll_run_to_completion(now)
-            } else {
-                self.core.poll_once(now)
-            };
+        for HostCore { core, .. } in self.cores.iter_mut().filter(|core| core.stalls_until <= now) {
+            busy |=
+                if self.run_to_completion { core.poll_run_to_completion(now) } else { core.poll_once(now) };
         }
         if self.control_stalls_until <= now {
-            while let Some(event) = self.rings.events.pop() {
-                busy = true;
-                self.engine.on_event(now, 0, event);
+            for (HostCore { rings, .. }, number) in self.cores.iter().zip(0..) {
+                while let Some(event) = rings.events.pop() {
+                    busy = true;
+                    self.engine.on_event(now, number, event);
+                }
             }
             self.engine.on_time(now);
             busy |= self.deliver();
@@ -190,12 +207,14 @@ impl Host {
     /// Delivers the outputs of the engine. Returns true if there were any.
     fn deliver(&mut self) -> bool {
         let mut busy = false;
-        while let Some(command) = self.engine.next_command(0) {
-            if let Err(command) = self.rings.commands.push(command) {
-                self.engine.return_command(0, command);
-                break;
+        for (HostCore { rings, .. }, number) in self.cores.iter().zip(0..) {
+            while let Some(command) = self.engine.next_command(number) {
+                if let Err(command) = rings.commands.push(command) {
+                    self.engine.return_command(number, command);
+                    break;
+                }
+                busy = true;
             }
-            busy = true;
         }
         while let Some(deliver) = self.engine.next_reply() {
             busy = true;
@@ -206,8 +225,9 @@ impl Host {
 
     /// Returns when the host has work, if nothing happens before.
     pub(super) fn next_deadline(&self) -> Instant {
-        let core = self.core.next_deadline().max(self.core_stalls_until);
-        core.min(self.engine.next_deadline().max(self.control_stalls_until))
+        let of_core = |core: &HostCore| core.core.next_deadline().max(core.stalls_until);
+        let cores = self.cores.iter().map(of_core).min().unwrap_or(Instant::NEVER);
+        cores.min(self.engine.next_deadline().max(self.control_stalls_until))
     }
 
     pub(super) fn send(&mut self, now: Instant, request: Request) {
@@ -263,8 +283,21 @@ impl Host {
         std::iter::from_fn(|| self.events.dequeue())
     }
 
-    pub(super) const fn core(&self) -> &SimulatedCore {
-        &self.core
+    /// Returns how many cores it has.
+    pub(super) const fn core_count(&self) -> usize {
+        self.cores.len()
+    }
+
+    /// Returns the counters of all cores together.
+    pub(super) fn statistics(&self) -> Statistics {
+        let mut sum = Statistics::default();
+        self.cores.iter().for_each(|core| sum.add(&core.core.statistics()));
+        sum
+    }
+
+    /// Returns what each core holds.
+    pub(super) fn usage(&self) -> impl Iterator<Item = Usage> {
+        self.cores.iter().map(|core| core.core.usage())
     }
 
     /// Drops both listeners.
@@ -276,8 +309,8 @@ impl Host {
 
     /// Returns true if nothing is left that applications have asked for, in control and in the core.
     pub(super) fn is_unused(&mut self) -> bool {
-        let usage = Usage { time_waits: 0, ..self.core.usage() };
-        !self.engine.has_business() && usage == Usage::default()
+        let is_unused = |usage: Usage| Usage { time_waits: 0, ..usage } == Usage::default();
+        !self.engine.has_business() && self.usage().all(is_unused)
     }
 
     pub(super) const fn engine(&mut self) -> &mut Engine {
@@ -292,3 +325,29 @@ pub(super) const fn patience() -> std::time::Duration {
 
 /// The same in nanoseconds.
 pub(super) const PATIENCE_NS: u64 = PATIENCE.as_secs() * SECOND;
+
+/// Returns the cores of a host, and if there are several, by what their segments are spread, and their claims
+/// on memory.
+fn cores(
+    device: SimDevice,
+    draw: &HostDraw,
+    config: &Config,
+    tables: Tables,
+) -> (Vec<HostCore>, Option<Arc<Steering>>, Option<Arc<Claims>>) {
+    let host_core = |core: SimulatedCore, rings| HostCore { core, rings, stalls_until: Instant::ZERO };
+    if draw.cores == 1 {
+        let rings = Rings::new();
+        let core = SimulatedCore::new(device, config.clone(), rings.clone(), tables);
+        return (vec![host_core(core, rings)], None, None);
+    }
+    let mut rng = fastrand::Rng::with_seed(draw.secret[0]);
+    let steering = Arc::new(Steering::new(draw.cores, SPREAD_ENTRIES, |key| rng.fill(key)));
+    let places = Place::all(&steering);
+    let claims = places[0].claims().cloned();
+    let placed = |(device, place)| {
+        let rings = Rings::new();
+        host_core(SimulatedCore::placed(device, config.clone(), rings.clone(), tables, place), rings)
+    };
+    let devices = spread(device.queues(&steering), Queues::PerCore, &steering);
+    (devices.into_iter().zip(places).map(placed).collect(), Some(steering), claims)
+}

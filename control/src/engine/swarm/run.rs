@@ -122,7 +122,7 @@ impl Play<Swarm> {
     /// On clear paths no acknowledgement is so late that a sender gives up waiting for it.
     fn expect_no_timeouts(&self) {
         for host in &self.world.hosts {
-            let tcp = host.core().statistics().tcp;
+            let tcp = host.statistics().tcp;
             assert_eq!(tcp.timeouts, 0, "seed {}: {tcp:?}", self.seed);
         }
     }

@@ -199,7 +199,8 @@ impl Swarm {
         let one_fpdu_each = matches!(self.draw.damage, super::draw::Damage::Payload(_));
         let episode = match self.rng.u8(..if one_fpdu_each { 5 } else { 6 }) {
             0 => {
-                self.hosts[host].core_stalls_until = until;
+                let any = self.rng.usize(..);
+                self.hosts[host].stall_core(any, until);
                 return;
             }
             1 => {
@@ -266,7 +267,7 @@ impl Swarm {
             self.step();
         }
         self.switch.wire().check_at_rest(|host| self.draw.hosts[host].window_octets);
-        let half_open = self.hosts.iter().map(|host| host.core().usage().half_open).sum::<usize>();
+        let half_open = self.hosts.iter().flat_map(Host::usage).map(|usage| usage.half_open).sum::<usize>();
         assert_eq!(half_open, 0, "seed {}: connections that are open count in a backlog", self.draw.seed);
         self.expect_no_fault();
     }
@@ -297,6 +298,10 @@ impl World for Swarm {
 
     fn shared_receives(&self, host: usize) -> &Arc<SharedReceiveQueue> {
         &self.hosts[host].shared_receives
+    }
+
+    fn knows_all_names(&self, host: usize) -> bool {
+        self.hosts[host].core_count() == 1
     }
 
     fn register(&mut self, _: &mut Rng, host: usize, grant: Grant) -> STag {
@@ -365,7 +370,7 @@ impl World for Swarm {
             damage.joined += path.merged;
         }
         for host in &self.hosts {
-            let drops = host.core().statistics();
+            let drops = host.statistics();
             let checksums = [DropCause::IpChecksum, DropCause::TcpChecksum];
             damage.wrong_checksums += checksums.map(|cause| drops.dropped(cause)).iter().sum::<u64>();
             damage.wrong_crcs += drops.dropped(DropCause::FpduCrc);
@@ -378,7 +383,7 @@ impl World for Swarm {
     }
 
     fn describe(&self) -> String {
-        let usage: Vec<_> = self.hosts.iter().map(|host| host.core().usage()).collect();
+        let usage: Vec<_> = self.hosts.iter().flat_map(Host::usage).collect();
         let streams = self.streams.describe();
         format!("at {}: {:#?} {usage:?} {streams:?}", self.now.as_nanos(), self.draw)
     }
