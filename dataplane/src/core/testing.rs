@@ -1,15 +1,18 @@
 //! Hooks of tests and fuzz targets: they look into a core, or move its counters.
 
+use std::sync::Arc;
+
 use super::tables::{Tables, Usage};
 use super::{Config, Core, Place};
 use crate::conn::ConnectionId;
 use crate::device::Device;
 use crate::device::sim::{SimDevice, SimFrame};
-use crate::device::spread::Spread;
+use crate::device::spread::{Queues, Spread, spread};
 use crate::net;
 use crate::qp::work::QpNumber;
 use crate::ring::Rings;
 use crate::statistics::Statistics;
+use crate::steering::Steering;
 use crate::tally;
 use crate::tcp;
 use crate::time::Instant;
@@ -37,28 +40,15 @@ pub fn shared_writes() -> u64 {
 /// A core on a simulated device. Its poll loop is compiled here, optimised as this crate is: a test that only
 /// drives it need not be.
 #[doc(hidden)]
-pub struct SimulatedCore(Simulated);
-
-enum Simulated {
-    Only(Core<SimDevice>),
-    /// One of several, with a queue of the device.
-    Placed(Core<Spread<SimDevice>>),
-}
-
-/// Has the core of either kind do the same.
-macro_rules! either {
-    ($this:expr, $core:ident => $what:expr) => {
-        match $this {
-            SimulatedCore(Simulated::Only($core)) => $what,
-            SimulatedCore(Simulated::Placed($core)) => $what,
-        }
-    };
-}
+pub struct SimulatedCore(Core<Spread<SimDevice>>);
 
 impl SimulatedCore {
     /// As [`Core::with_tables`].
     pub fn new(device: SimDevice, config: Config, rings: Rings, tables: Tables) -> Self {
-        Self(Simulated::Only(Core::with_tables(device, config, rings, tables)))
+        // Nothing is handed over where there is one core.
+        let steering = Arc::new(Steering::new(1, 1, |_| ()));
+        let mut devices = spread(vec![device], Queues::PerCore, &steering);
+        Self(Core::with_tables(devices.remove(0), config, rings, tables))
     }
 
     /// As [`Core::placed`].
@@ -69,32 +59,32 @@ impl SimulatedCore {
         tables: Tables,
         place: Place<SimFrame>,
     ) -> Self {
-        Self(Simulated::Placed(Core::placed(device, config, rings, tables, place)))
+        Self(Core::placed(device, config, rings, tables, place))
     }
 
     /// As [`Core::poll_once`].
     pub fn poll_once(&mut self, now: Instant) -> bool {
-        either!(self, core => core.poll_once(now))
+        self.0.poll_once(now)
     }
 
     /// As [`Core::poll_run_to_completion`].
     pub fn poll_run_to_completion(&mut self, now: Instant) -> bool {
-        either!(self, core => core.poll_run_to_completion(now))
+        self.0.poll_run_to_completion(now)
     }
 
     /// As [`Core::next_deadline`].
     pub fn next_deadline(&self) -> Instant {
-        either!(self, core => core.next_deadline())
+        self.0.next_deadline()
     }
 
     /// As [`Core::statistics`].
     pub fn statistics(&self) -> Statistics {
-        either!(self, core => core.statistics())
+        self.0.statistics()
     }
 
     /// As [`Core::usage`].
     pub fn usage(&self) -> Usage {
-        either!(self, core => core.usage())
+        self.0.usage()
     }
 }
 

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use warpline_dataplane::device::sim::{End, OptionFaults};
 use warpline_dataplane::statistics::DropCause;
 
-use super::digests::Digest;
+use super::digest::Digest;
 use super::draw::{Damage, Draw};
+use super::host::Host;
 use super::wire::Sent;
 use super::world::Swarm;
 
@@ -178,7 +179,7 @@ impl Swarm {
             return effort;
         }
         effort.segments = self.switch.wire().segments();
-        for statistics in self.hosts.iter().map(|host| host.statistics()) {
+        for statistics in self.hosts.iter().map(Host::statistics) {
             effort.data_segments += statistics.tcp.data_segments_sent;
             effort.predicted += statistics.segments_predicted;
             effort.nodes += statistics.nodes_visited;
@@ -252,7 +253,7 @@ impl Swarm {
     /// Asserts that on clear paths each FPDU was received and verified once, and that nothing is counted that
     /// has no cause there.
     fn check_clear_paths(&self) {
-        let all = self.hosts.iter().map(|host| host.statistics());
+        let all = self.hosts.iter().map(Host::statistics);
         let failed: u64 = all.clone().map(|of| of.streams_failed).sum();
         let received = all.clone().map(|of| [of.fpdus_received, of.bytes_verified]);
         let received = received.fold([0; 2], |sum, more| [sum[0] + more[0], sum[1] + more[1]]);

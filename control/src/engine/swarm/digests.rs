@@ -12,11 +12,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::hash::Hasher;
 use std::path::{Path, PathBuf};
 
-use siphasher::sip::SipHasher13;
-
+use super::digest::Trace;
 use super::run::Report;
 
 /// Seeds that have a line.
@@ -27,35 +25,6 @@ const HEADING: &str = "\
 # counters.
 # Written by WARPLINE_DIGESTS=write; digests.rs says when a line may change.
 ";
-
-/// A digest under way. The same on every machine, and by every version of the standard library.
-#[derive(Clone, Default)]
-pub(super) struct Digest(SipHasher13);
-
-impl Digest {
-    /// Adds a number.
-    pub(super) fn add(&mut self, number: u64) {
-        self.0.write(&number.to_le_bytes());
-    }
-
-    /// Adds octets.
-    pub(super) fn add_octets(&mut self, octets: &[u8]) {
-        self.add(octets.len() as u64);
-        self.0.write(octets);
-    }
-
-    /// Returns the digest of what was added so far.
-    pub(super) fn finish(&self) -> u64 {
-        self.0.finish()
-    }
-}
-
-/// What a seed came to: two runs of it are the same if this is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Trace {
-    pub(super) frames: u64,
-    pub(super) wire: u64,
-}
 
 fn file() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src/engine/swarm/digests.txt")

@@ -15,6 +15,7 @@
 //! repeated by its number. With `WARPLINE_SWARM_SHOW` it prints its frames and faults.
 
 mod counters;
+mod digest;
 mod digests;
 mod draw;
 mod ending;

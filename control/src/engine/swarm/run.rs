@@ -4,7 +4,7 @@ use fastrand::Rng;
 use warpline_dataplane::testing::ColdBranches;
 
 use super::counters::{Counted, Effort};
-use super::digests::Trace;
+use super::digest::Trace;
 use super::draw::Draw;
 use super::memory_oracle::play::{Play, Tally};
 use super::memory_oracle::stack::World;

@@ -261,11 +261,20 @@ fn fragments(rng: &mut Rng, kind: Kind, packet: &[u8], number: u16) -> Vec<Vec<u
     // What overlaps is not all there is.
     let first_cut = if kind == Kind::Overlap { 2 } else { 1 };
     let cut = rng.usize(first_cut..units) * FRAGMENT_UNIT_OCTETS;
-    let mut pieces = match kind {
-        Kind::Overlap => vec![0..cut, cut - FRAGMENT_UNIT_OCTETS..payload.len()],
-        Kind::FragmentLength => vec![0..if cut + 1 < payload.len() { cut + 1 } else { cut - 1 }],
-        _ => vec![0..cut, cut..payload.len()],
+    // The first may not end at a multiple of eight octets.
+    let end = if kind != Kind::FragmentLength {
+        cut
+    } else if cut + 1 < payload.len() {
+        cut + 1
+    } else {
+        cut - 1
     };
+    let mut pieces = Vec::from([core::ops::Range { start: 0, end }]);
+    match kind {
+        Kind::FragmentLength => {}
+        Kind::Overlap => pieces.push(cut - FRAGMENT_UNIT_OCTETS..payload.len()),
+        _ => pieces.push(cut..payload.len()),
+    }
     if let [_, rest] = &pieces[..]
         && kind != Kind::Overlap
         && rest.len() > FRAGMENT_UNIT_OCTETS

@@ -11,7 +11,7 @@ use warpline_dataplane::tcp::congestion::Algorithm;
 use warpline_dataplane::time::Instant;
 use warpline_dataplane::wire::ethernet::MacAddress;
 
-use super::digests::{Digest, Trace};
+use super::digest::{Digest, Trace};
 use super::draw::Draw;
 use super::forger;
 use super::stranger::{self, Stranger};
@@ -144,7 +144,9 @@ impl Switch {
     /// A stranger sends something to a host.
     pub(super) fn send_stray(&mut self, now: Instant, draw: &Draw, rng: &mut fastrand::Rng) {
         let (host, frames) = self.stranger.frames(draw, rng);
-        frames.iter().for_each(|octets| forward(&mut self.ports[host].device, now, octets));
+        for octets in &frames {
+            forward(&mut self.ports[host].device, now, octets);
+        }
     }
 
     /// Somebody forges a segment of a connection.

@@ -12,7 +12,7 @@ use warpline_dataplane::qp::work::{Completion, QpNumber, Status};
 use warpline_dataplane::statistics::DropCause;
 use warpline_dataplane::time::{Instant, MICROSECOND, MILLISECOND, SECOND};
 
-use super::digests::Digest;
+use super::digest::Digest;
 use super::draw::Draw;
 use super::host::{Host, PATIENCE_NS};
 use super::memory_oracle::PD;
