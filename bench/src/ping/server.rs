@@ -199,10 +199,13 @@ fn work_of_core(
 ///
 /// That of the device.
 pub fn listen(device: &Device, port: u16, args: &Ping) -> Result<Listener, BenchError> {
+    let (timeout, usual) = (args.device.timeout(), ListenConfig::default());
     let config = ListenConfig {
         markers: args.markers.is_on(),
-        startup_timeout: args.device.timeout(),
-        ..ListenConfig::default()
+        startup_timeout: timeout,
+        // Clients may wait for one another before they say anything.
+        first_fpdu_timeout: usual.first_fpdu_timeout.map(|usual| usual.max(timeout)),
+        ..usual
     };
     let config = args.setup.listen(config);
     device.listen(port, &config).map_err(|error| BenchError::Setup(error.to_string()))
