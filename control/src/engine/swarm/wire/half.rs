@@ -416,7 +416,10 @@ impl Half {
             let is_stray = number == 0 && peer.strays.contains(&segment.options.blocks[0]);
             ensure!(is_stray || peer.arrived.have(*from, *to), "block {from}..{to}, of what has not come");
             let inside = |(begin, end): &(i64, i64)| begin <= from && to <= end;
-            if number == 0 && (*to <= self.acknowledged || blocks[1..].iter().any(inside)) {
+            // The run that it is a part of may have no room in the option: several segments have one answer.
+            let of_longer = peer.arrived.around(*from).is_some_and(|run| run != (*from, *to));
+            let is_again = of_longer && peer.repeated.have(*from, *to);
+            if number == 0 && (*to <= self.acknowledged || blocks[1..].iter().any(inside) || is_again) {
                 let has_come_again = is_stray || peer.repeated.have(*from, *to);
                 ensure!(has_come_again, "block {from}..{to} as a duplicate, which has come once");
                 duplicate = true;
