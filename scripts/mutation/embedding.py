@@ -115,6 +115,13 @@ def is_conditional(text: str, function: Span) -> bool:
     return any("#[cfg(" in line for line in [*own, signature])
 
 
+def is_nested(function: Span, others: Iterable[Span]) -> bool:
+    """Whether a function lies in one of others, or one of them in it."""
+    return any(
+        function != other and function.begin < other.end and other.begin < function.end for other in others
+    )
+
+
 def embed(text: str, mutants: Iterable[Mutant]) -> Embedded:
     """The source of a file in which each function asks which of its mutants it is to be, and is itself if it
     is none of them."""

@@ -36,15 +36,18 @@ def run_cargo(words: Sequence[str], folder: pathlib.Path) -> list[dict[str, Any]
     """Runs cargo in a folder, and returns its messages. The lints of the project are not asked: most mutants
     are bad style."""
     environment = {**os.environ, "RUSTFLAGS": "--cap-lints=allow"}
-    run = subprocess.run(
-        ["cargo", "+nightly", *words, "--message-format=json"],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=BUILD_SECONDS,
-        check=False,
-    )
+    try:
+        run = subprocess.run(
+            ["cargo", "+nightly", *words, "--message-format=json"],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=BUILD_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise Unusable(f"cargo {' '.join(words)} was not done in {BUILD_SECONDS} s") from None
     if not run.stdout:
         raise Unusable(f"cargo {' '.join(words)} failed:\n{run.stderr}")
     return [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
@@ -77,7 +80,8 @@ class Program:
         listed = subprocess.run(
             ["git", "ls-files", "-z"], cwd=self.source, capture_output=True, text=True, check=True
         )
-        for name in filter(None, listed.stdout.split("\0")):
+        # Of these some may be deleted, and not yet for git.
+        for name in filter(lambda name: (self.source / name).is_file(), listed.stdout.split("\0")):
             self.write(name, (self.source / name).read_bytes())
         self.write(f"{MUTATED}/src/mutation.rs", CHOICE.read_bytes())
         lib = (self.source / MUTATED / "src/lib.rs").read_text()

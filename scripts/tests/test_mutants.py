@@ -10,7 +10,7 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from mutation import judging
-from mutation.embedding import Mutant, NoBody, Span, body_of, embed, is_conditional, read_mutant
+from mutation.embedding import Mutant, NoBody, Span, body_of, embed, is_conditional, is_nested, read_mutant
 from mutation.judging import Judge, Outcome, judge_all
 from mutation.program import Unusable, errors_of
 
@@ -128,6 +128,13 @@ class EmbeddingTest(unittest.TestCase):
         self.assertTrue(found("use a;\n\n/// Text.\n#[cfg(test)]\n#[inline]\npub fn f() { 1 }"))
         self.assertFalse(found("#[cfg(test)]\nuse a;\n\n/// Text.\n#[inline]\npub fn f() { 1 }"))
         self.assertFalse(found("#[cfg(test)]\nfn e() {}\n#[inline]\npub fn f() { 1 }"))
+
+    def test_a_function_and_one_inside_are_not_both_mutated(self) -> None:
+        outer, inner, after = Span(10, 50), Span(20, 30), Span(50, 60)
+        self.assertTrue(is_nested(inner, [after, outer]))
+        self.assertTrue(is_nested(outer, [inner]))
+        # Another mutant of the same function is no other function.
+        self.assertFalse(is_nested(outer, [outer, after]))
 
     def test_a_function_inside_another_that_is_mutated_is_refused(self) -> None:
         outer = mutants()[0]
