@@ -6,7 +6,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::core::{Config, Core, Place};
 use warpline_dataplane::device::sim::{self, EndConfig, SimDevice, SimFrame};
 use warpline_dataplane::device::{Capabilities, Device, Frame};
@@ -20,6 +19,7 @@ use warpline_dataplane::wire::flow::Flow;
 use warpline_dataplane::wire::ipv4::{self, Protocol};
 use warpline_dataplane::wire::ipv6;
 
+use super::TABLES;
 use super::link::Octets;
 
 /// Entries of the steering's table, as adapters have them.
@@ -153,7 +153,7 @@ impl Cores {
         let rings: Vec<Rings> = (0..count).map(rings).collect();
         let cores = Place::all(&steering).into_iter().zip(&rings).map(|(place, rings)| {
             let queue = Queue { core: place.core(), adapter: adapter.clone() };
-            Core::placed(queue, config.clone(), rings.clone(), Tables::default(), place)
+            Core::placed(queue, config.clone(), rings.clone(), TABLES, place)
         });
         Self {
             all: cores.collect(),

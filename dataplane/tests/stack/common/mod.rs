@@ -13,6 +13,7 @@ use std::sync::Arc;
 use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device::sim::{self, EndConfig, Network, SimDevice};
+use warpline_dataplane::limits;
 use warpline_dataplane::memory::{Access, Grant, ProtectionDomainId, Region, STag};
 use warpline_dataplane::mpa::enhanced::ReadDepths;
 use warpline_dataplane::net::addresses::Cidr;
@@ -32,6 +33,20 @@ pub const WINDOW_OCTETS: u32 = 256 * 1024;
 /// MPA Request and Reply, Rev 1, with CRC (RFC 5044 figure 8).
 pub const REQUEST: &[u8; 20] = b"MPA ID Req Frame\x40\x01\x00\x00";
 pub const REPLY: &[u8; 20] = b"MPA ID Rep Frame\x40\x01\x00\x00";
+
+/// Tables of a core of a test: to create those of a real size takes longer than most tests.
+pub const TABLES: Tables = Tables {
+    connections: 4096,
+    time_waits: 1024,
+    send_descriptors: limits::SEND_DESCRIPTORS_PER_CORE,
+    held_frames: limits::HELD_FRAMES_PER_CORE,
+    placed_runs: limits::PLACED_RUNS_PER_CORE,
+    placed_sends: limits::PLACED_SENDS_PER_CORE,
+    queue_pairs: 1024,
+    listeners: limits::LISTENERS_PER_CORE,
+    regions: 1024,
+    cut_octets: limits::CUT_BYTES_PER_CORE,
+};
 
 pub fn address(host: u8) -> Ipv4Addr {
     Ipv4Addr::new(198, 18, 0, host)
@@ -160,7 +175,7 @@ pub struct Pair {
 
 impl Pair {
     pub fn new(seed: u64, a: EndConfig, b: EndConfig) -> Self {
-        Self::with_tables(seed, a, b, Tables::default())
+        Self::with_tables(seed, a, b, TABLES)
     }
 
     /// Two hosts with tables of other sizes.

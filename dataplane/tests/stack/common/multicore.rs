@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use fastrand::Rng;
-use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::core::{Config, Core, Place};
 use warpline_dataplane::device::Device;
 use warpline_dataplane::device::sim::{SimDevice, SimFrame};
@@ -13,6 +12,8 @@ use warpline_dataplane::ring::{Command, Event, Rings};
 use warpline_dataplane::statistics::Statistics;
 use warpline_dataplane::steering::Steering;
 use warpline_dataplane::time::{Instant, MILLISECOND, SECOND};
+
+use super::TABLES;
 
 /// A core on whatever device.
 trait AnyCore {
@@ -85,7 +86,7 @@ impl Host {
         let cores = match port {
             Port::Plain => {
                 let rings = Rings::new();
-                vec![HostCore::new(Core::new(device, config.clone(), rings.clone()), rings)]
+                vec![HostCore::new(Core::with_tables(device, config.clone(), rings.clone(), TABLES), rings)]
             }
             Port::Rss => {
                 placed(spread(device.queues(&steering), Queues::PerCore, &steering), &steering, config)
@@ -139,7 +140,7 @@ fn placed<D: Device<Frame = SimFrame>>(
 ) -> Vec<HostCore> {
     let core = |(device, place)| {
         let rings = Rings::new();
-        let core = Core::placed(device, config.clone(), rings.clone(), Tables::default(), place);
+        let core = Core::placed(device, config.clone(), rings.clone(), TABLES, place);
         HostCore::new(core, rings)
     };
     devices.into_iter().zip(Place::all(steering)).map(core).collect()

@@ -15,7 +15,7 @@ use warpline_dataplane::wire::ipv4::{self, Protocol};
 use warpline_dataplane::wire::tcp::{self, Flags, Header, Options, SeqNumber};
 use warpline_dataplane::wire::{arp, checksum, icmpv6, ipv6};
 
-use super::{PORT, WINDOW_OCTETS, address, address_v6};
+use super::{PORT, TABLES, WINDOW_OCTETS, address, address_v6};
 
 pub const OUR_MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
 pub const PEER_MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
@@ -66,7 +66,7 @@ impl RawPeer {
 
     /// A core with `config`, on a link of `mtu_octets`.
     pub fn with(config: Config, mtu_octets: usize) -> Self {
-        Self::with_tables(config, mtu_octets, Tables::default())
+        Self::with_tables(config, mtu_octets, TABLES)
     }
 
     /// The same with tables of other sizes.

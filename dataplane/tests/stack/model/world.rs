@@ -15,7 +15,7 @@ use warpline_dataplane::ring::{Command, ConnectionId, Event, FullOperation, Ring
 use warpline_dataplane::statistics::DropCause;
 use warpline_dataplane::time::{Instant, MILLISECOND, SECOND};
 
-use crate::common::{PORT, WINDOW_OCTETS, address};
+use crate::common::{PORT, TABLES, WINDOW_OCTETS, address};
 use crate::memory_oracle::play::Play;
 use crate::memory_oracle::stack::{DEPTH, Damage, World};
 use crate::memory_oracle::{PD, SLOTS};
@@ -105,7 +105,7 @@ impl Host {
             duplicate_address_detection: false,
             ..Config::new(address(host).into(), 24, [seed, u64::from(host)])
         };
-        let core = Core::new(device, config, rings.clone());
+        let core = Core::with_tables(device, config, rings.clone(), TABLES);
         let queues: Vec<_> = (0..if setup.one_queue { 1 } else { 2 * setup.connections })
             .map(|_| Arc::new(CompletionRing::new(COMPLETIONS)))
             .collect();

@@ -222,8 +222,12 @@ impl Receiver {
             if ahead == 0 {
                 return;
             }
-            // The least FPDU has 20 octets, with a Marker 24; how long this one is is tried out.
-            let fitting = (1..600).map(|octets| Ulpdu::Write { to: 0, octets }).find(|ulpdu| {
+            // How long this one is is tried out: beside its payload an FPDU has 20 octets, up to 3 of PAD, and
+            // up to 3 Markers.
+            let lengths =
+                [ahead, ahead + 512].map(|length| length.saturating_sub(35)..length.saturating_sub(19));
+            let fitting = lengths.into_iter().flatten().filter(|octets| *octets > 0);
+            let fitting = fitting.map(|octets| Ulpdu::Write { to: 0, octets }).find(|ulpdu| {
                 let octets = self.framed(core::slice::from_ref(ulpdu)).octets.len();
                 octets % 512 == ahead
             });

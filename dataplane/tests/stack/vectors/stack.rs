@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use warpline_dataplane::core::Config;
+use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::memory::{Access, Grant, Region, STag};
 use warpline_dataplane::mpa::enhanced::ReadDepths;
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
@@ -31,7 +32,9 @@ struct Stack {
 
 impl Stack {
     fn new() -> Self {
-        let mut peer = RawPeer::with(Config { window_bytes: 1 << 18, ..RawPeer::config() }, 1500);
+        let config = Config { window_bytes: 1 << 18, ..RawPeer::config() };
+        // With all the slots that the vectors' STags name.
+        let mut peer = RawPeer::with_tables(config, 1500, Tables::default());
         let ack = peer.accept(Options { mss: Some(1460), ..Options::default() });
         let completions = Arc::new(CompletionRing::new(64));
         let rings = CompletionRings::shared(completions);
