@@ -146,6 +146,12 @@ impl AckState {
         blocks
     }
 
+    /// Returns the blocks of what is held, for a segment that its peer answers and does not accept: octets
+    /// received twice are reported by one that it does.
+    pub(super) fn held(&self) -> Blocks {
+        self.sack_blocks.held()
+    }
+
     /// Acknowledges the next segments with data at once. The peer's congestion window is small after a loss
     /// or a long silence, and waiting for a second segment that it may not send keeps that window small.
     pub(super) const fn expect_small_window(&mut self) {

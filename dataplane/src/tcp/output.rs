@@ -70,10 +70,18 @@ impl Connection {
             return Some(Outgoing::control(header));
         }
         if core::mem::take(&mut self.probe.owed) {
-            // One sequence number before SND.UNA: the peer answers with its window, and no FPDU is cut.
-            return Some(Outgoing::control(self.header(now, self.send.una - 1, Flags::ACK)));
+            return Some(Outgoing::control(self.probe(now)));
         }
         self.poll_ack(now)
+    }
+
+    /// A probe of the peer or its window, one sequence number before SND.UNA: the peer answers with its
+    /// window, and no FPDU is cut. RFC 2018 §4: every acknowledgement of less than all that has come has
+    /// blocks.
+    fn probe(&mut self, now: Instant) -> Header {
+        let mut header = self.header(now, self.send.una - 1, Flags::ACK);
+        header.options.sack = self.ack.held();
+        header
     }
 
     /// The acknowledgement that is owed. In SYN-RECEIVED it answers a segment that is not acceptable (RFC

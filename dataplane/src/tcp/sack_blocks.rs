@@ -102,8 +102,13 @@ impl SackBlocks {
     pub(super) fn report(&mut self) -> Blocks {
         let duplicate = core::mem::replace(&mut self.duplicate, NO_BLOCK);
         let mut blocks: Blocks = Some(duplicate).into_iter().filter(|(from, to)| from != to).collect();
-        blocks.extend(self.held[..usize::from(self.count)].iter().copied().take(BLOCKS - blocks.len()));
+        blocks.extend(self.held().into_iter().take(BLOCKS - blocks.len()));
         blocks
+    }
+
+    /// Returns the blocks held beyond a gap.
+    pub(super) fn held(&self) -> Blocks {
+        self.held[..usize::from(self.count)].iter().copied().collect()
     }
 }
 
