@@ -222,12 +222,11 @@ impl Receiver {
             if ahead == 0 {
                 return;
             }
-            // How long this one is is tried out: beside its payload an FPDU has 20 octets, up to 3 of PAD, and
-            // up to 3 Markers.
-            let lengths =
-                [ahead, ahead + 512].map(|length| length.saturating_sub(35)..length.saturating_sub(19));
-            let fitting = lengths.into_iter().flatten().filter(|octets| *octets > 0);
-            let fitting = fitting.map(|octets| Ulpdu::Write { to: 0, octets }).find(|ulpdu| {
+            // Which length ends there is tried out: beside its payload an FPDU has 20 octets, up to 3 of PAD,
+            // and up to 3 Markers.
+            let around = |length: usize| length.saturating_sub(35)..length.saturating_sub(19);
+            let lengths = around(ahead).chain(around(ahead + 512)).filter(|octets| *octets > 0);
+            let fitting = lengths.map(|octets| Ulpdu::Write { to: 0, octets }).find(|ulpdu| {
                 let octets = self.framed(core::slice::from_ref(ulpdu)).octets.len();
                 octets % 512 == ahead
             });
