@@ -1,7 +1,9 @@
 //! What chance decides for a seed before it runs: the hosts, how their connections run, and every fault.
 
 use fastrand::Rng;
+use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::device::sim::{Impairments, OptionFaults};
+use warpline_dataplane::limits;
 use warpline_dataplane::mpa::enhanced::RtrKinds;
 use warpline_dataplane::tcp::congestion::Algorithm;
 use warpline_dataplane::tcp::{Behaviour, EcnPolicy, Keepalive};
@@ -91,6 +93,8 @@ pub(super) struct Draw {
     pub(super) restart: bool,
     /// Cold branches are taken in so many of 256 cases.
     pub(super) cold_of_256: u16,
+    /// What each core has room for.
+    pub(super) tables: Tables,
 }
 
 impl Draw {
@@ -141,7 +145,38 @@ impl Draw {
             has_forger: rng.u8(..3) == 0 && !clean,
             restart: rng.u8(..6) == 0 && !clean,
             cold_of_256: [0, 0, 32, 128, 256][rng.usize(..5)],
+            tables: if clean { TABLES } else { tables(seed) },
         }
+    }
+}
+
+/// Tables that no seed fills.
+const TABLES: Tables = Tables {
+    connections: 64,
+    time_waits: 64,
+    send_descriptors: 4096,
+    held_frames: 4096,
+    placed_runs: 1024,
+    placed_sends: 1024,
+    queue_pairs: 64,
+    listeners: limits::LISTENERS_PER_CORE,
+    regions: limits::REGIONS_PER_CORE,
+    cut_octets: limits::CUT_BYTES_PER_CORE,
+};
+
+/// These, or some that work on paths that lose frames fills. By the seed alone: whatever else it draws
+/// stays as it is.
+fn tables(seed: u64) -> Tables {
+    let mut rng = Rng::with_seed(!seed);
+    if rng.u8(..4) > 0 {
+        return TABLES;
+    }
+    Tables {
+        send_descriptors: rng.usize(64..256),
+        held_frames: rng.usize(128..512),
+        placed_runs: rng.usize(2..32),
+        placed_sends: rng.usize(2..32),
+        ..TABLES
     }
 }
 

@@ -108,19 +108,8 @@ impl Host {
         if draw.ipv6 {
             config.addresses.push(Cidr::new(address(draw, host), 64));
         }
-        let tables = Tables {
-            connections: 64,
-            time_waits: 64,
-            send_descriptors: 4096,
-            held_frames: 4096,
-            placed_runs: 1024,
-            placed_sends: 1024,
-            queue_pairs: 64,
-            regions: 1 << 16,
-            ..Tables::default()
-        };
         let addresses: Addresses = config.addresses.iter().copied().collect();
-        let (cores, steering, claims) = cores(device, &of, &config, tables);
+        let (cores, steering, claims) = cores(device, &of, &config, draw.tables);
         let [one, other] = of.secret;
         let key = u128::from(one) << 64 | u128::from(other);
         let events = Arc::new(AsyncEvents::new(None));
@@ -182,6 +171,11 @@ impl Host {
     pub(super) fn stall_core(&mut self, any: usize, until: Instant) {
         let core = any % self.cores.len();
         self.cores[core].stalls_until = until;
+    }
+
+    /// Returns true if one of its cores is not polled.
+    pub(super) fn stalls(&self, now: Instant) -> bool {
+        self.cores.iter().any(|core| core.stalls_until > now)
     }
 
     /// Polls the cores and runs the engine, unless they stall. Returns true if there was anything to do.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crossbeam::channel::{Receiver, TryRecvError};
 use fastrand::Rng;
 use warpline_dataplane::device::sim::{End, Impairments};
+use warpline_dataplane::limits;
 use warpline_dataplane::memory::{Grant, STag};
 use warpline_dataplane::qp::shared::SharedQp;
 use warpline_dataplane::qp::shared_receive_queue::SharedReceiveQueue;
@@ -68,6 +69,8 @@ pub(super) struct Swarm {
     pub(super) rng: Rng,
     faulty: bool,
     payload_spared: bool,
+    /// A sender has nearly timed out as often in a row as it does before it cuts FPDUs that it has sent.
+    fears_black_hole: bool,
     episodes_left: u32,
     next_episode: Instant,
     ends: Vec<(Instant, Episode)>,
@@ -100,6 +103,7 @@ impl Swarm {
             rng,
             faulty: false,
             payload_spared: false,
+            fears_black_hole: false,
             episodes_left: 0,
             next_episode: Instant::NEVER,
             ends: Vec::new(),
@@ -128,8 +132,24 @@ impl Swarm {
         }
     }
 
+    /// Has no payload damaged once a sender may take its path for a black hole (RFC 4821 §7.7): damage to a
+    /// part of an FPDU that it cuts then may be beyond what TCP can bring again.
+    fn spare_cut_fpdus(&mut self) {
+        if !matches!(self.draw.damage, super::draw::Damage::Payload(_)) || self.fears_black_hole {
+            return;
+        }
+        let least = u32::from(limits::BLACK_HOLE_TIMEOUTS) - 1;
+        self.fears_black_hole = self.hosts.iter().any(|host| host.statistics().tcp.timeouts >= least);
+        if self.fears_black_hole {
+            for host in 0..self.hosts.len() {
+                self.change_link(host, |impairments| impairments.corrupt_payload = 0.0);
+            }
+        }
+    }
+
     fn set_impairments(&self, impairments: Impairments) {
-        let corrupt_payload = if self.payload_spared { 0.0 } else { impairments.corrupt_payload };
+        let spared = self.payload_spared || self.fears_black_hole;
+        let corrupt_payload = if spared { 0.0 } else { impairments.corrupt_payload };
         self.switch.set_impairments(Impairments { corrupt_payload, ..impairments });
     }
 
@@ -235,10 +255,16 @@ impl Swarm {
         self.ends.push((until, episode));
     }
 
-    fn set_mtu(&mut self, host: usize, mtu_octets: Option<usize>) {
+    fn set_mtu(&self, host: usize, mtu_octets: Option<usize>) {
+        self.change_link(host, |impairments| impairments.mtu_octets = mtu_octets);
+    }
+
+    fn change_link(&self, host: usize, change: impl Fn(&mut Impairments)) {
+        let link = self.switch.link(host);
         for end in [End::A, End::B] {
-            let link = self.switch.link(host);
-            link.set_impairments(end, Impairments { mtu_octets, ..link.impairments(end) });
+            let mut impairments = link.impairments(end);
+            change(&mut impairments);
+            link.set_impairments(end, impairments);
         }
     }
 
@@ -335,6 +361,7 @@ impl World for Swarm {
         for host in &mut self.hosts {
             busy |= host.poll(self.now);
         }
+        self.spare_cut_fpdus();
         for event in self.hosts.iter().flat_map(Host::async_events) {
             self.told.add(self.now.as_nanos());
             self.told.add_octets(format!("{event:?}").as_bytes());

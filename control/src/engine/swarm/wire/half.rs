@@ -58,6 +58,8 @@ pub(super) struct Half {
     /// The stream that it sends.
     pub(super) octets: Vec<u8>,
     fin: bool,
+    /// How often it has sent its FIN.
+    fins: u8,
     reset: bool,
     forgotten: bool,
     /// Its newest text has PSH.
@@ -87,9 +89,8 @@ pub(super) struct Half {
     una: i64,
     window_end: i64,
     congestion_arrived: bool,
-    /// Segments in order that have come since its last acknowledgement, and when that is due.
-    unacknowledged: u32,
-    due: Option<Instant>,
+    /// Text in order that has come and is not acknowledged: the end of each segment, and when it came.
+    unacknowledged: VecDeque<(i64, Instant)>,
     /// Text beyond a gap that has come last, and text that has come again since its last acknowledgement
     /// without text.
     latest: Option<(i64, i64)>,
@@ -148,6 +149,7 @@ impl Half {
             peer_iss: peer.map(|peer| peer.iss),
             octets: Vec::new(),
             fin: false,
+            fins: 0,
             reset: false,
             forgotten: false,
             pushes: true,
@@ -166,8 +168,7 @@ impl Half {
             una: 0,
             window_end: peer.map_or(0, |peer| peer.offer.window.into()),
             congestion_arrived: false,
-            unacknowledged: 0,
-            due: None,
+            unacknowledged: VecDeque::new(),
             latest: None,
             again: None,
             marks: Some(VecDeque::new()),
@@ -287,6 +288,7 @@ impl Half {
         let new = (known - at).clamp(0, len) as usize;
         self.octets.extend_from_slice(&segment.payload[new..]);
         self.fin |= fin;
+        self.fins = self.fins.saturating_add(fin.into());
         if known < end {
             self.pushes = segment.has(flag::PSH);
         }
@@ -324,6 +326,12 @@ impl Half {
         self.fpdus.as_ref().map_or([0; 2], |fpdus| fpdus.seen)
     }
 
+    /// Whether it has sent its FIN as often as one does that has the peer's: then it gives up, has closed in
+    /// order, and resets a peer that has not heard of that.
+    pub(super) const fn has_given_up(&self) -> bool {
+        self.reset && self.fins >= limits::LAST_FIN_ATTEMPTS
+    }
+
     pub(super) const fn speaks_mpa(&self) -> bool {
         self.speaks_mpa
     }
@@ -355,9 +363,7 @@ impl Half {
         ensure!(finished || edge >= self.edge, "a window up to {edge} after {}", self.edge);
         self.edge = edge;
         self.is_in_time(now)?;
-        if ack >= peer.arrived_to() {
-            (self.unacknowledged, self.due) = (0, None);
-        }
+        self.unacknowledged.retain(|(end, _)| *end > ack);
         Ok(())
     }
 
@@ -378,10 +384,13 @@ impl Half {
         Ok(())
     }
 
-    /// RFC 9293 §3.8.6.3: what has come is acknowledged in time.
+    /// RFC 9293 §3.8.6.3: what has come is acknowledged in time, two segments at once.
     pub(super) fn is_in_time(&self, now: Instant) -> Verdict {
-        let late = self.due.is_some_and(|due| now > due + SLACK_NS);
-        ensure!(!late, "{} segments acknowledged late, or never: due {:?}", self.unacknowledged, self.due);
+        let Some((_, first)) = self.unacknowledged.front() else { return Ok(()) };
+        let due = *first + limits::DELAYED_ACK_NS;
+        let due = self.unacknowledged.get(1).map_or(due, |(_, second)| due.min(*second));
+        let late = now > due + SLACK_NS;
+        ensure!(!late, "{} segments acknowledged late, or never: due {due:?}", self.unacknowledged.len());
         Ok(())
     }
 
@@ -431,13 +440,17 @@ impl Half {
         }
         // A segment with text or a FIN may be without them.
         let is_pure = segment.payload.is_empty() && !segment.has(flag::FIN);
+        // Its peer drops a probe, so that says nothing of what has come twice.
+        let is_probe = self.place(segment.seq) < self.una;
         // A host in TIME-WAIT has forgotten what has come.
         let finished = self.fin && peer.fin_arrived;
         if agreed && is_pure && !finished && self.acknowledged == peer.arrived_to() {
             let held = &blocks[usize::from(duplicate)..];
-            let reported = self.reports_all(held, duplicate, peer);
+            let reported = self.reports_all(held, duplicate || is_probe, peer);
             self.suspect(now, segment, reported);
-            self.again = None;
+            if !is_probe {
+                self.again = None;
+            }
         }
         Ok(())
     }
@@ -536,10 +549,7 @@ impl Half {
         }
         receiver.congestion_arrived |= segment.ecn == CONGESTION_EXPERIENCED;
         if is_prompt && len > 0 && self.arrived_to() > before {
-            receiver.unacknowledged += 1;
-            let within_ns = if receiver.unacknowledged == 1 { limits::DELAYED_ACK_NS } else { 0 };
-            let due = now + within_ns;
-            receiver.due = Some(receiver.due.map_or(due, |before| before.min(due)));
+            receiver.unacknowledged.push_back((self.arrived_to(), now));
         }
         let ack = receiver.place(segment.ack);
         if segment.has(flag::ACK) && (0..=receiver.next()).contains(&ack) {

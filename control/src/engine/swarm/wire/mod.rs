@@ -140,6 +140,11 @@ impl Wire {
         self.halves.values().filter(|half| half.host == host).map(|half| half.unaligned).sum()
     }
 
+    /// Returns true if an end of `host` has closed and given up without a word that its FIN has come.
+    pub(super) fn has_given_up(&self, host: usize) -> bool {
+        self.halves.values().any(|half| half.host == host && half.has_given_up())
+    }
+
     /// Returns how many FPDUs all hosts have sent, and their octets.
     pub(super) fn fpdus(&self) -> [u64; 2] {
         self.halves.values().map(Half::fpdus).fold([0; 2], |sum, more| [sum[0] + more[0], sum[1] + more[1]])
