@@ -849,10 +849,14 @@ impl Inbound {
     /// they lie, whatever it says about them: no placement prevents it.
     #[inline]
     pub fn has_room(&mut self, octets: usize) -> bool {
-        self.placements.is_empty()
-            && self.message_starts.is_empty()
-            && self.room_in_ring(octets) == octets
-            && self.has_room_for_records(RECORDS_OF_SEGMENT)
+        self.placements.is_empty() && self.message_starts.is_empty() && self.takes(octets)
+    }
+
+    /// Whether `octets` octets of a segment that are next in the stream are handed over as they come,
+    /// whatever lies beyond them.
+    #[inline]
+    pub fn takes(&mut self, octets: usize) -> bool {
+        self.room_in_ring(octets) == octets && self.has_room_for_records(RECORDS_OF_SEGMENT)
     }
 
     /// Records that octets wait for room, or do no more. Returns true if there is room after all.

@@ -124,12 +124,9 @@ impl<F: Frame> Endpoint<'_, F> {
     #[inline(never)]
     pub(crate) fn on_segment(&mut self, header: &Header, payload: Payload<F>) -> Outcome {
         let promised_frames = self.promised_frames();
+        let passes = self.octets_pass(payload.octets);
         let (connection, context) = (&mut *self.connection, &mut *self.context);
         debug_assert_eq!(connection.receives_stream(), connection.tcp.received().is_in_startup());
-        // Streaming octets, and those after a message that waits, stay: they may not use the frames that
-        // FPDUs need to pass through.
-        let passes =
-            !connection.receives_stream() && !connection.awaits_receive() && !connection.carries_bytes();
         context.pools.held.expect_passing(passes);
         context.pools.held.expect_promised(promised_frames);
         let octets = payload.octets;

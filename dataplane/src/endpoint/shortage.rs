@@ -41,6 +41,17 @@ impl<F: Frame> Endpoint<'_, F> {
         }
     }
 
+    /// Whether `octets` octets that are next in order leave their frame at once: then they may use the frames
+    /// that are reserved for that. Streaming octets stay, and so do those after a message that waits, and
+    /// those for which an application has no room.
+    pub(super) fn octets_pass(&mut self, octets: usize) -> bool {
+        let connection = &mut *self.connection;
+        match &mut connection.mode {
+            Mode::Bytes(stream) => connection.tcp.received().available() == 0 && stream.inbound.takes(octets),
+            _ => !connection.receives_stream() && !connection.awaits_receive(),
+        }
+    }
+
     /// Frees the frames of a connection, and the acknowledged octets in them: it is reset, and its users
     /// are notified. One that waits for a receive waits no longer, and sends its peer the reason.
     pub(crate) fn evict(&mut self) -> Outcome {

@@ -3,6 +3,7 @@
 //! connections are failed.
 
 mod crowds;
+mod gaps_of_streams;
 mod paused_readers;
 
 use std::sync::Arc;

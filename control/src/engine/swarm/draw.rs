@@ -173,7 +173,7 @@ fn tables(seed: u64) -> Tables {
     }
     Tables {
         send_descriptors: rng.usize(64..256),
-        held_frames: rng.usize(128..512),
+        held_frames: rng.usize(256..1024),
         placed_runs: rng.usize(2..32),
         placed_sends: rng.usize(2..32),
         ..TABLES
