@@ -74,7 +74,13 @@ impl<W: World> Play<W> {
             let local = self.sink(number, side, 8).into();
             self.post_ending(number, side, Operation::Read { stag: shared, to }, local, Ends::Done(8));
         }
-        self.until("both ends know", |this| this.halves[number].iter().all(Half::is_flushed));
+        self.until("both ends know", |this| {
+            // An end with nothing outstanding has nothing to flush when it learns of it.
+            let knows = |side: usize| {
+                this.halves[number][side].is_flushed() && this.world.qp(number, side).error().is_some()
+            };
+            knows(0) && knows(1)
+        });
         let qp = |side: usize| self.world.qp(number, side);
         let finder = if ours { side } else { 1 - side };
         let host = self.world.host_of(number, finder);
