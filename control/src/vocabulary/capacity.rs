@@ -22,7 +22,9 @@ pub struct Capacity {
     /// Listeners, of connections and of streams: 8,192 at most.
     pub listeners: usize,
     /// Frames that may be held back for octets that are not consumed yet, of all connections. Never more than
-    /// half of those that the device has.
+    /// half of those that the device has. With fewer than some 80 for each byte stream that waits for its
+    /// reader or for a lost segment, peers may have to send again, and give up in the end: 64 KiB of each are
+    /// on their way before its window is made to fit.
     pub frames: usize,
     /// Bytes of the buffers of byte streams, of all connections: 2^40 at most. They are allocated as they are
     /// needed, some MiB at a time, and serve one stream after the other. Not counted are frames.
