@@ -60,7 +60,7 @@ pub const HELD_FRAMES_MAX: usize = 1 << 24;
 /// A.5).
 pub const REASSEMBLY_FLOOR_BYTES: u32 = 128 + 2 + 2 + 4 + 4;
 /// Of the frames of a core, those through which bytes in order only pass: an FPDU that comes whole needs one
-/// for a moment. An eighth of all where that is less.
+/// for a moment, and so does a segment for which a byte stream has room. An eighth of all where that is less.
 pub const HELD_FRAMES_RESERVED: usize = 2 * RECEIVE_BURST_FRAMES;
 /// Of each four frames of a core, those that windows of paused readers may promise. The others are left to
 /// queue pairs and to connections before Full Operation.

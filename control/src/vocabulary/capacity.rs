@@ -22,9 +22,9 @@ pub struct Capacity {
     /// Listeners, of connections and of streams: 8,192 at most.
     pub listeners: usize,
     /// Frames that may be held back for octets that are not consumed yet, of all connections. Never more than
-    /// half of those that the device has. With fewer than some 80 for each byte stream that waits for its
-    /// reader or for a lost segment, peers may have to send again, and give up in the end: 64 KiB of each are
-    /// on their way before its window is made to fit.
+    /// half of those that the device has. With fewer than 256 even a few connections may be failed, or given
+    /// up by their peers, when they wait for lost segments or for readers at once: each byte stream may be
+    /// sent 64 KiB before its window is made to fit.
     pub frames: usize,
     /// Bytes of the buffers of byte streams, of all connections: 2^40 at most. They are allocated as they are
     /// needed, some MiB at a time, and serve one stream after the other. Not counted are frames.

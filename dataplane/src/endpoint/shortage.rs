@@ -2,8 +2,9 @@
 //!
 //! A core holds a limited number of frames for all its connections. A connection that holds many leaves the
 //! others enough: the frames it may hold become fewer with those that are left, a complete FPDU always finds
-//! a frame to pass through, and when a connection finds none for octets that are next, those that have held
-//! more than their share for long are failed (`core/eviction.rs`).
+//! a frame to pass through, as do octets for which a byte stream has room, and when a connection finds none
+//! for octets that are next, those that have held more than their share for long are failed
+//! (`core/eviction.rs`).
 
 use crate::device::Frame;
 use crate::drops::DropCause;

@@ -53,8 +53,8 @@ impl Stream {
     }
 }
 
-/// RFC 9293 §3.10.7.4: the octets that fill a gap are what a receiver has room for first. An application that
-/// reads has taken all octets in order, so those that are next are in a frame for a moment only.
+/// The octets that fill a gap find room whatever lies beyond it, or their peer sends them for ever. An
+/// application that reads has taken all octets in order, so those that are next are in a frame for a moment.
 #[test]
 fn gaps_are_filled_however_many_frames_lie_beyond_them() {
     for (streams, held_frames) in [(1, 8), (1, 64), (40, 1024)] {

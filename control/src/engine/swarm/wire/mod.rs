@@ -140,9 +140,14 @@ impl Wire {
         self.halves.values().filter(|half| half.host == host).map(|half| half.unaligned).sum()
     }
 
-    /// Returns true if an end of `host` has closed and given up without a word that its FIN has come.
-    pub(super) fn has_given_up(&self, host: usize) -> bool {
-        self.halves.values().any(|half| half.host == host && half.has_given_up())
+    /// Returns true if the end of `host` of a queue pair's connection with `peer` has closed, and given up
+    /// without a word that its FIN has come.
+    pub(super) fn has_given_up(&self, host: usize, peer: usize) -> bool {
+        self.halves.iter().any(|(flow, half)| {
+            let other = self.halves.get(&flow.reversed()).filter(|other| half.talks_to(other));
+            let is_theirs = half.host == host && other.is_some_and(|other| other.host == peer);
+            is_theirs && half.speaks_mpa() && half.has_given_up()
+        })
     }
 
     /// Returns how many FPDUs all hosts have sent, and their octets.
