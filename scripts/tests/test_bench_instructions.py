@@ -321,6 +321,33 @@ class GuardTest(unittest.TestCase):
         self.assertEqual([phase.name for phase in measured], ["a", "idle", "b", "idle", "c", "idle"])
         self.assertEqual([phase.facts["of"] for phase in measured], [*"aabbcc"])
 
+    def test_what_takes_too_much_is_measured_again_beside_what_it_resembles(self) -> None:
+        def run(first: list[int], then: list[list[int]]) -> tuple[list[list[str]], list[float]]:
+            """What was asked for again, and what counts, of a case and one like it."""
+            asked: list[list[str]] = []
+            runs = iter(then)
+
+            def again(_program: pathlib.Path, names: list[str]) -> list[instructions.Phase]:
+                asked.append(names)
+                return pair(*next(runs))
+
+            with mock.patch.object(instructions, "measure", again):
+                measured = instructions.measure_again(pathlib.Path("program"), pair(*first), faults)
+            return asked, [phase.instructions() for phase in measured]
+
+        def pair(case: int, other: int) -> list[instructions.Phase]:
+            return [phase(case, 2000), like("case", other, None)]
+
+        def faults(measured: list[instructions.Phase]) -> list[str]:
+            limits = {"case": 320, "like": 110}
+            return [f"{at.name}: more" for at in measured if at.instructions() > limits[at.name]]
+
+        self.assertEqual(run([1000, 1000], []), ([], [300, 100]))
+        self.assertEqual(run([1300, 1000], [[1000, 1100]]), ([["case"]], [300, 100]))
+        self.assertEqual(run([1000, 1300], [[1100, 1050]]), ([["case", "like"]], [300, 105]))
+        asked, counts = run([1300, 1000], [[1400, 1000], [1250, 1000]])
+        self.assertEqual((asked, counts), ([["case"], ["case"]], [325, 100]))
+
     def test_the_table_has_a_row_for_each_end(self) -> None:
         text = io.StringIO()
         with contextlib.redirect_stdout(text):
