@@ -1,10 +1,9 @@
-//! The device of an endpoint: a DPDK port or wire end, captured or not. One type, so that the poll loop is
-//! compiled once. And the configuration that it starts with.
+//! The device of an endpoint: a DPDK port or wire end, as it is or in something. One type, so that the poll
+//! loop is compiled once. And the configuration that it starts with.
 
 use std::sync::Arc;
 
-use warpline::link::tap::Tap;
-use warpline::link::{Capabilities, Device, HeardPorts, RxInterrupt, Waker};
+use warpline::link::{BoxedDevice, Capabilities, Device, HeardPorts, RxInterrupt, Waker, boxed};
 use warpline::open::{self, DpdkDevice, Mbuf};
 use warpline::time::Instant;
 use warpline::{Cidr, CrcPolicy, DeviceConfig, DeviceName, MacAddress, MemorySource};
@@ -39,16 +38,14 @@ pub fn on_ring_over_ipv6(ring: &DeviceName, host: u8) -> DeviceConfig {
     DeviceConfig { addresses: vec![Cidr::new(address, 64)], ..ring.config() }
 }
 
-/// A device of DPDK's, with its frames captured if that was asked for.
+/// A device of DPDK's.
 #[expect(clippy::large_enum_variant, reason = "a program has one or two, and each burst looks into it")]
 pub enum BenchDevice {
-    /// Not captured.
-    Uncaptured(DpdkDevice),
-    /// Captured to a file.
-    Captured(Box<Tap<DpdkDevice, CaptureFile>>),
-    /// One that a benchmark makes itself, or that of one of several cores. Behind a pointer, so that the loop
-    /// of a single core is as if it were not there.
-    Own(Box<dyn Device<Frame = Mbuf> + Send>),
+    /// A port or an end of a wire.
+    Bare(DpdkDevice),
+    /// One that is captured, that a benchmark makes itself, or that of one of several cores. Behind a
+    /// pointer, so that the loop of a single core is as if it were not there.
+    Boxed(BoxedDevice<Mbuf>),
 }
 
 impl BenchDevice {
@@ -69,8 +66,8 @@ impl BenchDevice {
     ///
     /// [`CommandError::File`](warpline_tools::error::CommandError::File).
     pub fn of_core(device: DpdkDevice, capture: Option<(&CaptureFile, &str)>) -> Result<Self, BenchError> {
-        let Some((file, interface)) = capture else { return Ok(Self::Uncaptured(device)) };
-        Ok(Self::Captured(Box::new(captured(device, file.clone(), interface)?)))
+        let Some((file, interface)) = capture else { return Ok(Self::Bare(device)) };
+        Ok(Self::Boxed(boxed(captured(device, file.clone(), interface)?)))
     }
 }
 
@@ -79,162 +76,146 @@ impl Device for BenchDevice {
 
     fn capabilities(&self) -> Capabilities {
         match self {
-            Self::Uncaptured(device) => device.capabilities(),
-            Self::Captured(device) => device.capabilities(),
-            Self::Own(device) => device.capabilities(),
+            Self::Bare(device) => device.capabilities(),
+            Self::Boxed(device) => device.capabilities(),
         }
     }
 
     fn mac(&self) -> MacAddress {
         match self {
-            Self::Uncaptured(device) => device.mac(),
-            Self::Captured(device) => device.mac(),
-            Self::Own(device) => device.mac(),
+            Self::Bare(device) => device.mac(),
+            Self::Boxed(device) => device.mac(),
         }
     }
 
     fn reaches_programs(&self) -> bool {
         match self {
-            Self::Uncaptured(device) => device.reaches_programs(),
-            Self::Captured(device) => device.reaches_programs(),
-            Self::Own(device) => device.reaches_programs(),
+            Self::Bare(device) => device.reaches_programs(),
+            Self::Boxed(device) => device.reaches_programs(),
         }
     }
 
     #[inline]
     fn may_have_frames(&self) -> bool {
         match self {
-            Self::Uncaptured(device) => device.may_have_frames(),
-            Self::Captured(_) | Self::Own(_) => true,
+            Self::Bare(device) => device.may_have_frames(),
+            Self::Boxed(device) => device.may_have_frames(),
         }
     }
 
     #[inline]
     fn receive(&mut self, now: Instant, frames: &mut Vec<Mbuf>, limit: usize) -> usize {
         match self {
-            Self::Uncaptured(device) => device.receive(now, frames, limit),
-            Self::Captured(device) => device.receive(now, frames, limit),
-            Self::Own(device) => device.receive(now, frames, limit),
+            Self::Bare(device) => device.receive(now, frames, limit),
+            Self::Boxed(device) => device.receive(now, frames, limit),
         }
     }
 
     #[inline]
     fn allocate(&mut self) -> Option<Mbuf> {
         match self {
-            Self::Uncaptured(device) => device.allocate(),
-            Self::Captured(device) => device.allocate(),
-            Self::Own(device) => device.allocate(),
+            Self::Bare(device) => device.allocate(),
+            Self::Boxed(device) => device.allocate(),
         }
     }
 
     #[inline]
     fn allocate_burst(&mut self, frames: &mut Vec<Mbuf>, limit: usize) {
         match self {
-            Self::Uncaptured(device) => device.allocate_burst(frames, limit),
-            Self::Captured(device) => device.allocate_burst(frames, limit),
-            Self::Own(device) => device.allocate_burst(frames, limit),
+            Self::Bare(device) => device.allocate_burst(frames, limit),
+            Self::Boxed(device) => device.allocate_burst(frames, limit),
         }
     }
 
     fn hand_over(&mut self, core: u8, frame: Mbuf) -> Result<(), Mbuf> {
         match self {
-            Self::Own(device) => device.hand_over(core, frame),
-            Self::Uncaptured(_) | Self::Captured(_) => Err(frame),
+            Self::Bare(device) => device.hand_over(core, frame),
+            Self::Boxed(device) => device.hand_over(core, frame),
         }
     }
 
     fn frames_not_handed_over(&self) -> u64 {
         match self {
-            Self::Own(device) => device.frames_not_handed_over(),
-            Self::Uncaptured(_) | Self::Captured(_) => 0,
+            Self::Bare(device) => device.frames_not_handed_over(),
+            Self::Boxed(device) => device.frames_not_handed_over(),
         }
     }
 
     fn stalled_frames(&self) -> u64 {
         match self {
-            Self::Own(device) => device.stalled_frames(),
-            Self::Uncaptured(device) => device.stalled_frames(),
-            Self::Captured(device) => device.stalled_frames(),
+            Self::Bare(device) => device.stalled_frames(),
+            Self::Boxed(device) => device.stalled_frames(),
         }
     }
 
     fn missed_frames(&self) -> u64 {
         match self {
-            Self::Own(device) => device.missed_frames(),
-            Self::Uncaptured(device) => device.missed_frames(),
-            Self::Captured(device) => device.missed_frames(),
+            Self::Bare(device) => device.missed_frames(),
+            Self::Boxed(device) => device.missed_frames(),
         }
     }
 
     fn unsent_frames(&self) -> u64 {
         match self {
-            Self::Own(device) => device.unsent_frames(),
-            Self::Uncaptured(device) => device.unsent_frames(),
-            Self::Captured(device) => device.unsent_frames(),
+            Self::Bare(device) => device.unsent_frames(),
+            Self::Boxed(device) => device.unsent_frames(),
         }
     }
 
     fn take_heard_ports(&mut self) -> Option<HeardPorts> {
         match self {
-            Self::Own(device) => device.take_heard_ports(),
-            Self::Uncaptured(device) => device.take_heard_ports(),
-            Self::Captured(device) => device.take_heard_ports(),
+            Self::Bare(device) => device.take_heard_ports(),
+            Self::Boxed(device) => device.take_heard_ports(),
         }
     }
 
     fn adapter_differs(&self) -> bool {
         match self {
-            Self::Own(device) => device.adapter_differs(),
-            Self::Uncaptured(_) | Self::Captured(_) => false,
+            Self::Bare(device) => device.adapter_differs(),
+            Self::Boxed(device) => device.adapter_differs(),
         }
     }
 
     fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
         match self {
-            Self::Uncaptured(device) => device.wake_on_arrival(waker),
-            Self::Captured(device) => device.wake_on_arrival(waker),
-            Self::Own(device) => device.wake_on_arrival(waker),
+            Self::Bare(device) => device.wake_on_arrival(waker),
+            Self::Boxed(device) => device.wake_on_arrival(waker),
         }
     }
 
     fn rx_interrupt(&self) -> Option<RxInterrupt<'_>> {
         match self {
-            Self::Uncaptured(device) => device.rx_interrupt(),
-            Self::Captured(device) => device.rx_interrupt(),
-            Self::Own(device) => device.rx_interrupt(),
+            Self::Bare(device) => device.rx_interrupt(),
+            Self::Boxed(device) => device.rx_interrupt(),
         }
     }
 
     fn enable_rx_interrupt(&mut self) -> bool {
         match self {
-            Self::Uncaptured(device) => device.enable_rx_interrupt(),
-            Self::Captured(device) => device.enable_rx_interrupt(),
-            Self::Own(device) => device.enable_rx_interrupt(),
+            Self::Bare(device) => device.enable_rx_interrupt(),
+            Self::Boxed(device) => device.enable_rx_interrupt(),
         }
     }
 
     fn disable_rx_interrupt(&mut self) {
         match self {
-            Self::Uncaptured(device) => device.disable_rx_interrupt(),
-            Self::Captured(device) => device.disable_rx_interrupt(),
-            Self::Own(device) => device.disable_rx_interrupt(),
+            Self::Bare(device) => device.disable_rx_interrupt(),
+            Self::Boxed(device) => device.disable_rx_interrupt(),
         }
     }
 
     #[inline]
     fn transmit(&mut self, now: Instant, frames: &mut Vec<Mbuf>) -> usize {
         match self {
-            Self::Uncaptured(device) => device.transmit(now, frames),
-            Self::Captured(device) => device.transmit(now, frames),
-            Self::Own(device) => device.transmit(now, frames),
+            Self::Bare(device) => device.transmit(now, frames),
+            Self::Boxed(device) => device.transmit(now, frames),
         }
     }
 
     fn next_arrival(&self) -> Option<Instant> {
         match self {
-            Self::Uncaptured(device) => device.next_arrival(),
-            Self::Captured(device) => device.next_arrival(),
-            Self::Own(device) => device.next_arrival(),
+            Self::Bare(device) => device.next_arrival(),
+            Self::Boxed(device) => device.next_arrival(),
         }
     }
 }

@@ -2,6 +2,7 @@
 //! is started on it.
 
 use dpdk::WireConfig;
+use warpline::link::boxed;
 use warpline::open::{self, DpdkDevice, Eal, OpenedPorts};
 use warpline::{CoreDriver, Device, DeviceConfig, DeviceName};
 use warpline_tools::capture::CaptureFile;
@@ -101,7 +102,7 @@ impl Link {
             Self::Several { opened, capture } => {
                 let capture = capture.as_ref().map(|(file, interface)| (file, interface.as_str()));
                 let (links, steering) = opened.into_parts_in(|link| BenchDevice::of_core(link, capture))?;
-                let links = links.into_iter().map(|link| BenchDevice::Own(Box::new(link))).collect();
+                let links = links.into_iter().map(|link| BenchDevice::Boxed(boxed(link))).collect();
                 let (device, cores) = Device::start_cores_manual(links, &steering, config)?;
                 Ok(Started { device, cores })
             }

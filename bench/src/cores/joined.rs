@@ -1,8 +1,8 @@
 //! Two devices that wires in memory join, and their cores, which the benchmark polls.
 
-use warpline::open::{self, DpdkDevice, Eal, OpenedPorts};
+use warpline::link::{BoxedDevice, boxed};
+use warpline::open::{self, DpdkDevice, Eal, Mbuf, OpenedPorts};
 use warpline::{CoreDriver, Device, DeviceConfig, DeviceName};
-use warpline_dataplane::device::spread::Spread;
 use warpline_tools::arguments::Switch;
 
 use crate::device::{self, config};
@@ -14,7 +14,7 @@ pub enum Polled {
     /// The only one of its device.
     Only(CoreDriver<DpdkDevice>),
     /// One of several.
-    OneOf(CoreDriver<Spread<DpdkDevice>>),
+    OneOf(CoreDriver<BoxedDevice<Mbuf>>),
 }
 
 impl Polled {
@@ -70,6 +70,7 @@ impl End {
 
     fn start(opened: OpenedPorts, config: &DeviceConfig) -> Result<Self, BenchError> {
         let (links, steering) = opened.into_parts();
+        let links = links.into_iter().map(boxed).collect();
         let (device, cores) = Device::start_cores_manual(links, &steering, config)?;
         Ok(Self { device, cores: cores.into_iter().map(Polled::OneOf).collect() })
     }

@@ -29,10 +29,9 @@ const ECN_ECHO: u8 = 0x40;
 /// Returns the writer's device with `network` behind it.
 pub fn behind(device: BenchDevice, network: Network) -> BenchDevice {
     match (device, network) {
-        (
-            BenchDevice::Uncaptured(device),
-            Network::Marking | Network::MarkingUnheard | Network::Reordering,
-        ) => BenchDevice::Own(Box::new(Disturbed { device, network, segments: 0, late: None })),
+        (BenchDevice::Bare(device), Network::Marking | Network::MarkingUnheard | Network::Reordering) => {
+            BenchDevice::Boxed(Box::new(Disturbed { device, network, segments: 0, late: None }))
+        }
         (device, _) => device,
     }
 }

@@ -7,6 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use warpline::link::boxed;
 use warpline::open::{self, Eal, OpenedPorts, WireConfig};
 use warpline::{
     Algorithm, ByteStream, ByteStreamConfig, CoreDriver, Device, DeviceConfig, DeviceName, STag,
@@ -80,7 +81,7 @@ fn start_one(link: BenchDevice, config: &DeviceConfig) -> Result<Started, BenchE
 
 fn start_several(opened: OpenedPorts, config: &DeviceConfig) -> Result<Started, BenchError> {
     let (links, steering) = opened.into_parts();
-    let links = links.into_iter().map(|link| BenchDevice::Own(Box::new(link))).collect();
+    let links = links.into_iter().map(|link| BenchDevice::Boxed(boxed(link))).collect();
     Ok(Device::start_cores_manual(links, &steering, config)?)
 }
 

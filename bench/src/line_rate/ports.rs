@@ -39,7 +39,7 @@ impl Ports {
         let (pools, queues, port) = null_port(eal, row)?;
         let shared: Vec<_> = pools.iter().map(|_| Arc::new(Shared::default())).collect();
         let links = pools.into_iter().zip(queues).zip(&shared).map(|((pool, null), shared)| {
-            BenchDevice::Own(Box::new(Peer::new(peer.clone(), pool, null, shared.clone())))
+            BenchDevice::Boxed(Box::new(Peer::new(peer.clone(), pool, null, shared.clone())))
         });
         let neighbour = StaticNeighbour { address: PEER.into(), mac: PEER_MAC };
         let own = DeviceConfig { neighbours: vec![neighbour], ..DeviceConfig::new(CORE, 24) };

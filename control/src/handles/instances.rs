@@ -4,9 +4,10 @@
 //! for itself. A crate of `opt-level` 0 or 1 takes generic code that a crate it uses has compiled: here,
 //! once, instead of in each example and test.
 
+use warpline_dataplane::device::boxed::BoxedDevice;
 #[cfg(feature = "dpdk")]
 use warpline_dataplane::device::dpdk::DpdkDevice;
-use warpline_dataplane::device::sim::SimDevice;
+use warpline_dataplane::device::sim::SimFrame;
 
 use super::device::Device;
 use crate::vocabulary::device::{DeviceConfig, StartError};
@@ -19,4 +20,4 @@ type Start<D> = fn(D, &DeviceConfig, PollThread) -> Result<Device, StartError>;
 static PORT: Start<DpdkDevice> = Device::start;
 
 #[used]
-static SIMULATED: Start<SimDevice> = Device::start;
+static SIMULATED: Start<BoxedDevice<SimFrame>> = Device::start;

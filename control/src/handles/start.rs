@@ -10,6 +10,7 @@ use crossbeam::channel;
 use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::core::{Config, Core, Place};
 use warpline_dataplane::device;
+use warpline_dataplane::device::boxed::boxed;
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::Claims;
 use warpline_dataplane::net::addresses::Presence;
@@ -69,6 +70,7 @@ impl Device {
             return Err(StartError::CoreCount { devices: devices.len(), cores: polls.len() });
         }
         check_cpus(polls)?;
+        let devices = devices.into_iter().map(boxed).collect();
         let (drivers, control) = assemble_cores(devices, steering, config)?;
         control.start_with_threads(config, drivers, polls)
     }

@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use warpline::link::{BoxedDevice, boxed};
 use warpline::steering::Steering;
 use warpline::{
     Access, Addressing, AsyncEvent, CompletionQueue, ConnectConfig, ConnectError, CoreDriver, CoreSet,
     DeregisterError, Device, DeviceConfig, Idle, ListenConfig, ListenError, MemoryError, MemoryRegion,
     Operation, PollThread, QpConfig, Region, SendRequest, Sharing, Slice, StartError, Status,
 };
-use warpline_dataplane::device::sim::SimDevice;
-use warpline_dataplane::device::spread::{Queues, Spread, spread};
+use warpline_dataplane::device::sim::{SimDevice, SimFrame};
+use warpline_dataplane::device::spread::{Queues, spread};
 
 use crate::common::{End, FAR, NEAR, PATIENCE, PORT, config, eventually, link, statistics_of_cores};
 
@@ -28,12 +29,12 @@ fn steering(cores: u8) -> Arc<Steering> {
 }
 
 /// The devices of the cores of an end with `queues`.
-fn devices(end: SimDevice, queues: Queues, steering: &Arc<Steering>) -> Vec<Spread<SimDevice>> {
+fn devices(end: SimDevice, queues: Queues, steering: &Arc<Steering>) -> Vec<BoxedDevice<SimFrame>> {
     let devices = match queues {
         Queues::PerCore | Queues::Unsorted => end.queues(steering),
         Queues::One => end.sharing(steering.cores().into()),
     };
-    spread(devices, queues, steering)
+    spread(devices, queues, steering).into_iter().map(boxed).collect()
 }
 
 /// Which cores have answered when they were asked for their counters.
@@ -50,7 +51,7 @@ fn start(end: SimDevice, queues: Queues, config: &DeviceConfig) -> Device {
 /// A near device of one core, and a far one of several.
 fn pair(queues: Queues) -> (Device, Device) {
     let (near, far) = link();
-    (Device::start(near, &config(NEAR), POLL).unwrap(), start(far, queues, &config(FAR)))
+    (Device::start(boxed(near), &config(NEAR), POLL).unwrap(), start(far, queues, &config(FAR)))
 }
 
 /// Connects `near` to `far`, of a device that `listener` belongs to. Returns the core of the far end.
@@ -111,7 +112,7 @@ fn a_device_opens_connections_at_every_core() {
     let (far, near) = link();
     // The device at the far address has one core, so that `End::connect` finds it.
     let (near, far) =
-        (start(near, Queues::One, &config(NEAR)), Device::start(far, &config(FAR), POLL).unwrap());
+        (start(near, Queues::One, &config(NEAR)), Device::start(boxed(far), &config(FAR), POLL).unwrap());
     let listener = far.listen(PORT, &ListenConfig::default()).unwrap();
     let mut ends = Vec::new();
     let wanted = [None, None, None, Some(1), Some(2), Some(2), Some(0)];
@@ -275,7 +276,7 @@ impl Polled {
         let (device, drivers) = Device::start_cores_manual(devices, &steering, &config(FAR)).unwrap();
         let flags = || (0..CORES).map(|_| AtomicBool::new(false)).collect::<Arc<[_]>>();
         let (stalled, ended) = (flags(), flags());
-        let poll = |(core, mut driver): (usize, CoreDriver<Spread<SimDevice>>)| {
+        let poll = |(core, mut driver): (usize, CoreDriver<BoxedDevice<SimFrame>>)| {
             let (stalled, ended) = (stalled.clone(), ended.clone());
             thread::spawn(move || {
                 while !ended[core].load(Ordering::Relaxed) {
@@ -325,7 +326,7 @@ impl Drop for Polled {
 #[test]
 fn a_stalled_core_stops_no_other() {
     let (near, far) = link();
-    let (near, far) = (Device::start(near, &config(NEAR), POLL).unwrap(), Polled::new(far));
+    let (near, far) = (Device::start(boxed(near), &config(NEAR), POLL).unwrap(), Polled::new(far));
     let ends = far.connect_all(&near);
     let memory = {
         // Memory that all cores have.
@@ -373,7 +374,7 @@ fn a_stalled_core_stops_no_other() {
 #[test]
 fn the_end_of_a_core_is_reported() {
     let (near, far) = link();
-    let (near, far) = (Device::start(near, &config(NEAR), POLL).unwrap(), Polled::new(far));
+    let (near, far) = (Device::start(boxed(near), &config(NEAR), POLL).unwrap(), Polled::new(far));
     let mut ends = far.connect_all(&near);
     far.end(1);
     loop {

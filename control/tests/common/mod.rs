@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use warpline::link::boxed;
 use warpline::{
     Access, Completion, CompletionQueue, ConnectConfig, ConnectError, Connected, Device, DeviceConfig,
     ListenConfig, MemoryRegion, PollThread, ProtectionDomain, QpConfig, QueuePair, QueuePairControl,
@@ -55,7 +56,7 @@ impl Pair {
         let start = |device, address| {
             let mut config = config(address);
             change(&mut config);
-            Device::start(device, &config, PollThread::default()).unwrap()
+            Device::start(boxed(device), &config, PollThread::default()).unwrap()
         };
         Self { near: start(near, NEAR), far: start(far, FAR), network }
     }

@@ -5,7 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use warpline_dataplane::core::{Config, Core};
-use warpline_dataplane::device::sim::SimDevice;
+use warpline_dataplane::device::boxed::{BoxedDevice, boxed};
+use warpline_dataplane::device::sim::{SimDevice, SimFrame};
 use warpline_dataplane::ring::{AfterStream, Command, ConnectionId, Event, Rings};
 use warpline_dataplane::tcp::CloseReason;
 
@@ -13,7 +14,7 @@ use super::PATIENCE;
 
 /// A bare core with one connection that never leaves streaming mode.
 pub struct RawPeer {
-    core: Core<SimDevice>,
+    core: Core<BoxedDevice<SimFrame>>,
     rings: Rings,
     connection: Option<ConnectionId>,
     /// Events of connections other than its current one.
@@ -31,7 +32,7 @@ impl RawPeer {
     pub fn new(device: SimDevice, address: Ipv4Addr) -> Self {
         let rings = Rings::new();
         let config = Config { window_bytes: 1 << 16, ..Config::new(address.into(), 24, [1, 2]) };
-        let core = Core::new(device, config, rings.clone());
+        let core = Core::new(boxed(device), config, rings.clone());
         Self {
             core,
             rings,

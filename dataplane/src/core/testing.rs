@@ -95,12 +95,6 @@ impl<D: Device> Core<D> {
         self.endpoints.table.get(id).map(|connection| &connection.tcp)
     }
 
-    /// Returns the device.
-    #[doc(hidden)]
-    pub const fn device(&self) -> &D {
-        self.host.device()
-    }
-
     /// Has every queue of a queue pair continue at message number `next`, in both directions, as if all
     /// before had been exchanged. For tests: the wrap (RFC 5041 §4.3) is 2^32 messages away otherwise.
     #[doc(hidden)]

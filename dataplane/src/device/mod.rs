@@ -1,6 +1,6 @@
 //! Devices: sources and sinks of frames. `Device` is a trait with static dispatch: DPDK ports, packet sockets
 //! and the simulated network are devices, and so are the capture tap and the fault injector, which wrap
-//! another device.
+//! another device, and devices behind a [pointer](boxed).
 //!
 //! # Super-frames
 //!
@@ -44,6 +44,7 @@
 //! (`Capabilities::super_frame_pieces`). A buffer of 64 KiB that held only a reference, or the octets between
 //! two, would be wasted: there super-frames are copied.
 
+pub mod boxed;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
 pub mod fault;

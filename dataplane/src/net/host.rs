@@ -277,12 +277,6 @@ impl<D: Device> Host<D> {
         self.device.stalled_frames()
     }
 
-    /// Returns the device.
-    #[cfg(feature = "testing")]
-    pub(crate) const fn device(&self) -> &D {
-        &self.device
-    }
-
     /// Has `waker` called when frames arrive; see [`Device::wake_on_arrival`].
     pub(crate) fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
         self.device.wake_on_arrival(waker)

@@ -12,11 +12,12 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use crate::common::{PD, address, address_v6};
+use crate::common::{PD, TestCore, address, address_v6};
 use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::core::testing::visits;
 use warpline_dataplane::core::{Config, Core};
-use warpline_dataplane::device::sim::{self, End, EndConfig, Network, SimDevice};
+use warpline_dataplane::device::boxed::boxed;
+use warpline_dataplane::device::sim::{self, End, EndConfig, Network};
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::{Access, Grant, Region, STag};
 use warpline_dataplane::net::addresses::Cidr;
@@ -50,9 +51,9 @@ struct Longest {
 
 /// A core with many connections to another.
 struct Crowd {
-    core: Core<SimDevice>,
+    core: TestCore,
     rings: Rings,
-    peer: Core<SimDevice>,
+    peer: TestCore,
     peer_rings: Rings,
     network: Network,
     /// The peer is there.
@@ -87,7 +88,7 @@ impl Crowd {
                 ..Config::new(address(host).into(), 24, [3, u64::from(host)])
             };
             config.addresses.push(Cidr::new(address_v6(host).into(), 64));
-            Core::with_tables(device, config, rings.clone(), tables)
+            Core::with_tables(boxed(device), config, rings.clone(), tables)
         };
         let (rings, peer_rings) = (Rings::new(), Rings::new());
         let (near, far) = sim::link(1, EndConfig::a(), EndConfig::b());

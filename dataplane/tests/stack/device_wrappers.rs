@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use warpline_dataplane::core::{Config, Core};
+use warpline_dataplane::device::boxed::boxed;
 use warpline_dataplane::device::fault::{Fault, Impairments};
 use warpline_dataplane::device::sim::{self, EndConfig, SimDevice, SimFrame};
 use warpline_dataplane::device::tap::{Tap, TapConfig};
@@ -20,7 +21,7 @@ use warpline_dataplane::time::{Instant, SECOND};
 use warpline_dataplane::waker::Waker;
 use warpline_dataplane::wire::ethernet::MacAddress;
 
-use crate::common::address;
+use crate::common::{TestCore, address};
 
 /// The calls that have reached the device inside.
 #[derive(Default)]
@@ -166,9 +167,9 @@ fn a_core_counts_the_drops_of_its_device_and_reports_an_adapter_that_differs() {
     let rings = Rings::new();
     let config = Config::new(address(1).into(), 24, [1, 2]);
     let device = Interrupting { device, interrupt, calls: calls.clone() };
-    let mut core = Core::new(device, config, rings.clone());
+    let mut core = Core::new(boxed(device), config, rings.clone());
     let mut now = Instant::ZERO;
-    let mut notices = |core: &mut Core<Interrupting>| {
+    let mut notices = |core: &mut TestCore| {
         let mut frame = peer.allocate().expect("an empty frame");
         frame.append(60).expect("room").fill(0);
         assert_eq!(peer.transmit(now, &mut vec![frame]), 1);
@@ -187,6 +188,11 @@ fn a_core_counts_the_drops_of_its_device_and_reports_an_adapter_that_differs() {
     let statistics = core.statistics();
     let causes = [DropCause::NotHandedOver, DropCause::StalledCore, DropCause::Missed, DropCause::NotSent];
     assert_eq!(causes.map(|cause| statistics.dropped(cause)), [5, 6, 7, 8]);
+}
+
+#[test]
+fn a_pointer_forwards_all_calls() {
+    check(boxed);
 }
 
 #[test]

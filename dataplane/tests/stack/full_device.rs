@@ -57,7 +57,7 @@ fn many_ready() -> RawPeer {
     // Three times, so that the windows grow; the third time no frame leaves.
     for round in 0..3 {
         if round == 2 {
-            peer.core.device().network().set_transmit_credit(End::A, Some(0));
+            peer.network().set_transmit_credit(End::A, Some(0));
         }
         for (number, next) in next.iter().enumerate() {
             let port = PEER_PORT + number as u16;
@@ -75,9 +75,9 @@ fn many_ready() -> RawPeer {
 
 /// Polls once while the device accepts up to `credit` frames; returns the ports of the accepted segments.
 fn poll_once(peer: &mut RawPeer, credit: Option<usize>) -> Vec<u16> {
-    peer.core.device().network().set_transmit_credit(End::A, credit);
+    peer.network().set_transmit_credit(End::A, credit);
     peer.core.poll_once(peer.now);
-    peer.core.device().network().set_transmit_credit(End::A, Some(0));
+    peer.network().set_transmit_credit(End::A, Some(0));
     // The sent segments arrive; nothing more is sent.
     peer.pass_ms(2);
     peer.sent
@@ -139,7 +139,7 @@ fn answers_wait_up_to_a_bound() {
     let most = limits::TRANSMIT_QUEUE_FRAMES + limits::RECEIVE_BURST_FRAMES;
     let mut peer = RawPeer::new();
     peer.settle();
-    peer.core.device().network().set_transmit_credit(End::A, Some(0));
+    peer.network().set_transmit_credit(End::A, Some(0));
     for _ in 0..REQUESTS {
         peer.inject(&arp_request());
         peer.settle();
@@ -147,7 +147,7 @@ fn answers_wait_up_to_a_bound() {
     assert_eq!(peer.core.usage().frames_to_send, most);
     let dropped = peer.core.statistics().dropped(DropCause::NoTransmitBuffer);
     assert_eq!(dropped, (REQUESTS - most) as u64, "every answer waits or is counted");
-    peer.core.device().network().set_transmit_credit(End::A, None);
+    peer.network().set_transmit_credit(End::A, None);
     peer.settle();
     assert_eq!(peer.core.usage().frames_to_send, 0);
 }

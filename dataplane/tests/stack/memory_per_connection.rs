@@ -4,10 +4,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::common::{PD, PORT, address};
+use crate::common::{PD, PORT, TestCore, address};
 use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::core::{Config, Core};
-use warpline_dataplane::device::sim::{self, EndConfig, SimDevice};
+use warpline_dataplane::device::boxed::boxed;
+use warpline_dataplane::device::sim::{self, EndConfig};
 use warpline_dataplane::mpa::enhanced::ReadDepths;
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::QpNumber;
@@ -45,7 +46,7 @@ fn kept<T>(make: impl FnOnce() -> T) -> (T, u64) {
 fn octets_of_core(tables: Tables) -> u64 {
     let (device, _peer) = sim::link(1, EndConfig::a(), EndConfig::b());
     let rings = Rings::new();
-    kept(|| Core::<SimDevice>::with_tables(device, config(1), rings, tables)).1
+    kept(|| TestCore::with_tables(boxed(device), config(1), rings, tables)).1
 }
 
 /// Returns the share of a connection in the tables of a core.
@@ -77,9 +78,9 @@ fn an_idle_connection_costs_at_most_a_kibibyte() {
 
 /// Two cores; the allocations of one of them are counted.
 struct Counted {
-    peer: Core<SimDevice>,
+    peer: TestCore,
     peer_rings: Rings,
-    core: Core<SimDevice>,
+    core: TestCore,
     rings: Rings,
     now: Instant,
     /// Octets that the polls of `core` allocated and did not free.
@@ -91,9 +92,9 @@ impl Counted {
         let (a, b) = sim::link(1, EndConfig::a(), EndConfig::b());
         let (peer_rings, rings) = (Rings::new(), Rings::new());
         Self {
-            peer: Core::new(a, config(1), peer_rings.clone()),
+            peer: Core::new(boxed(a), config(1), peer_rings.clone()),
             peer_rings,
-            core: Core::new(b, config(2), rings.clone()),
+            core: Core::new(boxed(b), config(2), rings.clone()),
             rings,
             now: Instant::from_nanos(1),
             kept_octets: 0,

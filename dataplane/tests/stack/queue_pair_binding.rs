@@ -80,7 +80,7 @@ impl World {
 
     /// The device accepts no frames any more, and so many frames wait for it that no connection has a turn.
     fn stall(&mut self) {
-        self.peer.core.device().network().set_transmit_credit(End::A, Some(0));
+        self.peer.network().set_transmit_credit(End::A, Some(0));
         let mut request = vec![0; ethernet::Header::LEN + arp::Packet::LEN];
         ethernet::Header { destination: OUR_MAC, source: PEER_MAC, ethertype: EtherType::ARP }
             .emit(&mut request);
@@ -99,7 +99,7 @@ impl World {
     }
 
     fn resume(&mut self) {
-        self.peer.core.device().network().set_transmit_credit(End::A, None);
+        self.peer.network().set_transmit_credit(End::A, None);
         self.peer.settle();
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use warpline::link::boxed;
 use warpline::link::sim::{self, EndConfig};
 use warpline::open::OpenError;
 use warpline::{Device, DeviceConfig, DeviceName, PollThread, Turns};
@@ -29,5 +30,5 @@ pub(crate) fn open(name: &DeviceName) -> Result<(Device, Turns), OpenError> {
     let (device, _nobody) = sim::link(0, EndConfig::a(), EndConfig::b());
     // Nobody else may have its addresses.
     let config = DeviceConfig { duplicate_address_detection: false, ..name.config() };
-    Ok(Device::start_shared(device, &config, PollThread::default())?)
+    Ok(Device::start_shared(boxed(device), &config, PollThread::default())?)
 }

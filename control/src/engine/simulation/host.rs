@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use crossbeam::channel::Receiver;
 use fastrand::Rng;
+use warpline_dataplane::core::Config;
 use warpline_dataplane::core::tables::{Tables, Usage};
-use warpline_dataplane::core::{Config, Core};
+use warpline_dataplane::core::testing::SimulatedCore;
 use warpline_dataplane::device::sim::SimDevice;
 use warpline_dataplane::memory::ProtectionDomainId;
 use warpline_dataplane::net::addresses::Addresses;
@@ -41,7 +42,7 @@ pub(super) struct HostConfig {
 /// A core, its engine, and their rings.
 pub(super) struct Host {
     pub(super) engine: Engine,
-    core: Core<SimDevice>,
+    core: Box<SimulatedCore>,
     rings: Rings,
     cost: Cost,
 }
@@ -128,7 +129,7 @@ impl Host {
             events: Arc::new(AsyncEvents::new(None)),
             random: KeyedSequence::new(key.to_le_bytes()),
         });
-        let core = Core::with_tables(device, config, rings.clone(), tables);
+        let core = Box::new(SimulatedCore::new(device, config, rings.clone(), tables));
         Self { engine, core, rings, cost: Cost::default() }
     }
 

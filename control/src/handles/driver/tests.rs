@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use warpline_dataplane::device::boxed::boxed;
 use warpline_dataplane::device::sim::{self, End, EndConfig, SimDevice, SimFrame};
 use warpline_dataplane::device::{Capabilities, Device as _, RxInterrupt, RxTrigger};
 use warpline_dataplane::waker::Waker;
@@ -92,7 +93,7 @@ fn polled<D: warpline_dataplane::device::Device>(
 /// Ticks that the poll thread of an idle device that listens uses in a second, and how often its control
 /// thread wakes.
 fn cost_of_a_second<D: warpline_dataplane::device::Device + Send>(device: D, idle: Idle) -> (f64, f64) {
-    let (device, driver) = Device::start_manual(device, &DeviceConfig::new(FAR, 24)).unwrap();
+    let (device, driver) = Device::start_manual(boxed(device), &DeviceConfig::new(FAR, 24)).unwrap();
     let _listener = device.listen(PORT, &ListenConfig::default()).unwrap();
     let (stop, waker) = (AtomicBool::new(false), driver.waker());
     thread::scope(|scope| {
@@ -163,7 +164,7 @@ impl Ends {
 }
 
 fn start<D: warpline_dataplane::device::Device + Send>(device: D, address: [u8; 4]) -> Device {
-    Device::start(device, &DeviceConfig::new(address, 24), PollThread::default()).unwrap()
+    Device::start(boxed(device), &DeviceConfig::new(address, 24), PollThread::default()).unwrap()
 }
 
 /// Waits until the core's thread is marked asleep.
@@ -179,7 +180,7 @@ fn asleep(waker: &Waker) {
 #[test]
 fn what_comes_wakes_a_core_that_sleeps() {
     let (near, far) = sim::link(1, EndConfig::a(), EndConfig::b());
-    let (far, driver) = Device::start_manual(far, &DeviceConfig::new(FAR, 24)).unwrap();
+    let (far, driver) = Device::start_manual(boxed(far), &DeviceConfig::new(FAR, 24)).unwrap();
     let (stop, waker) = (AtomicBool::new(false), driver.waker());
     thread::scope(|scope| {
         let polling = scope.spawn(|| driver::poll(driver, Idle::Sleep, || stop.load(Ordering::Acquire)));
@@ -325,7 +326,8 @@ fn interrupts_wake_a_core_that_sleeps() {
     const ROUNDS: u64 = 1000;
     let (near, far) = sim::link(1, EndConfig::a(), EndConfig::b());
     let near = start(Interrupting::new(near), NEAR);
-    let (far, driver) = Device::start_manual(Interrupting::new(far), &DeviceConfig::new(FAR, 24)).unwrap();
+    let (far, driver) =
+        Device::start_manual(boxed(Interrupting::new(far)), &DeviceConfig::new(FAR, 24)).unwrap();
     let (stop, waker) = (AtomicBool::new(false), driver.waker());
     let (send_task, task) = std::sync::mpsc::channel();
     thread::scope(|scope| {
@@ -365,7 +367,7 @@ fn waiting_threads_leave_the_cpu_to_others() {
     let ticks = per_second(cpu_ticks("thread-self") - before, begin);
     assert!(ticks < IDLE_TICKS, "{ticks} hundredths of a second for a completion");
     let (_, far) = sim::link(1, EndConfig::a(), EndConfig::b());
-    let (_device, mut driver) = Device::start_manual(far, &DeviceConfig::new(FAR, 24)).unwrap();
+    let (_device, mut driver) = Device::start_manual(boxed(far), &DeviceConfig::new(FAR, 24)).unwrap();
     let (begin, before) = (Instant::now(), cpu_ticks("thread-self"));
     driver.run(|| thread::sleep(SECOND));
     let ticks = per_second(cpu_ticks("thread-self") - before, begin);

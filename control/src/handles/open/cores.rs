@@ -4,6 +4,7 @@ use core::convert::Infallible;
 use std::sync::Arc;
 
 use warpline_dataplane::device;
+use warpline_dataplane::device::boxed::{BoxedDevice, boxed};
 use warpline_dataplane::device::spread::{Queues, Spread, spread};
 use warpline_dataplane::limits::CORES_MAX;
 use warpline_dataplane::steering::Steering;
@@ -94,6 +95,16 @@ impl<D: device::Device> OpenedDevices<D> {
     /// [`OpenError::NoQueue`].
     pub(super) fn into_only(mut self) -> Result<D, OpenError> {
         self.devices.pop().ok_or(OpenError::NoQueue(self.port))
+    }
+
+    /// Returns the same, with each device behind a pointer: one core runs the poll loop of several then.
+    pub(super) fn boxed(self) -> OpenedDevices<BoxedDevice<D::Frame>>
+    where
+        D: Send,
+    {
+        let Self { devices, steering, queues, port, node, warnings } = self;
+        let devices = devices.into_iter().map(boxed).collect();
+        OpenedDevices { devices, steering, queues, port, node, warnings }
     }
 
     /// Starts a core on each device, with a thread that polls it as its place in `polls` says.

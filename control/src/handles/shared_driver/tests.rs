@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use warpline_dataplane::device;
+use warpline_dataplane::device::boxed::boxed;
 use warpline_dataplane::device::sim::{self, EndConfig, SimDevice};
 use warpline_dataplane::time::SECOND;
 
@@ -52,7 +53,7 @@ fn start<D: device::Device + Send>(
     away_times: AwayTimes,
 ) -> (Device, Turns) {
     let config = DeviceConfig { duplicate_address_detection: false, ..DeviceConfig::new(address, 24) };
-    Device::start_shared_away(link, &config, PollThread { lcore: None, idle }, away_times).unwrap()
+    Device::start_shared_away(boxed(link), &config, PollThread { lcore: None, idle }, away_times).unwrap()
 }
 
 /// Two devices, whose queue pairs are connected.

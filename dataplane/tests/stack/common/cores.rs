@@ -1,12 +1,11 @@
 //! Several cores of one device on a link whose other end is the test, in one thread and in virtual time.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
-use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use warpline_dataplane::core::{Config, Core, Place};
+use warpline_dataplane::device::boxed::boxed;
 use warpline_dataplane::device::sim::{self, EndConfig, SimDevice, SimFrame};
 use warpline_dataplane::device::{Capabilities, Device, Frame};
 use warpline_dataplane::limits;
@@ -19,8 +18,8 @@ use warpline_dataplane::wire::flow::Flow;
 use warpline_dataplane::wire::ipv4::{self, Protocol};
 use warpline_dataplane::wire::ipv6;
 
-use super::TABLES;
 use super::link::Octets;
+use super::{TABLES, TestCore};
 
 /// Entries of the steering's table, as adapters have them.
 const ENTRIES: usize = 128;
@@ -66,24 +65,30 @@ pub fn flow_of(frame: &[u8]) -> Option<Flow> {
 }
 
 /// The end of the device that one core has.
-pub struct Queue {
+struct Queue {
     core: u8,
-    adapter: Rc<RefCell<Adapter>>,
+    adapter: Arc<Mutex<Adapter>>,
+}
+
+impl Queue {
+    fn adapter(&self) -> MutexGuard<'_, Adapter> {
+        self.adapter.lock().expect("no panic")
+    }
 }
 
 impl Device for Queue {
     type Frame = SimFrame;
 
     fn capabilities(&self) -> Capabilities {
-        self.adapter.borrow().link.capabilities()
+        self.adapter().link.capabilities()
     }
 
     fn mac(&self) -> MacAddress {
-        self.adapter.borrow().link.mac()
+        self.adapter().link.mac()
     }
 
     fn receive(&mut self, now: Instant, frames: &mut Vec<SimFrame>, limit: usize) -> usize {
-        let mut adapter = self.adapter.borrow_mut();
+        let mut adapter = self.adapter();
         adapter.sort(now);
         let queue = &mut adapter.queues[usize::from(self.core)];
         let count = queue.len().min(limit);
@@ -92,16 +97,16 @@ impl Device for Queue {
     }
 
     fn allocate(&mut self) -> Option<SimFrame> {
-        self.adapter.borrow_mut().link.allocate()
+        self.adapter().link.allocate()
     }
 
     fn transmit(&mut self, now: Instant, frames: &mut Vec<SimFrame>) -> usize {
-        self.adapter.borrow_mut().link.transmit(now, frames)
+        self.adapter().link.transmit(now, frames)
     }
 
     fn hand_over(&mut self, core: u8, frame: SimFrame) -> Result<(), SimFrame> {
         assert_ne!(core, self.core, "a frame of its own");
-        let mut adapter = self.adapter.borrow_mut();
+        let mut adapter = self.adapter();
         let most = adapter.queue_frames;
         let queue = &mut adapter.queues[usize::from(core)];
         if queue.len() >= most {
@@ -114,7 +119,7 @@ impl Device for Queue {
 
 /// The cores of a device.
 pub struct Cores {
-    pub all: Vec<Core<Queue>>,
+    pub all: Vec<TestCore>,
     pub steering: Arc<Steering>,
     pub rings: Vec<Rings>,
     /// The events of each core.
@@ -122,7 +127,7 @@ pub struct Cores {
     /// What the device has sent.
     pub frames: VecDeque<Octets>,
     pub now: Instant,
-    adapter: Rc<RefCell<Adapter>>,
+    adapter: Arc<Mutex<Adapter>>,
     far: SimDevice,
 }
 
@@ -149,11 +154,11 @@ impl Cores {
             queues: (0..count).map(|_| VecDeque::new()).collect(),
             queue_frames: usize::MAX,
         };
-        let adapter = Rc::new(RefCell::new(adapter));
+        let adapter = Arc::new(Mutex::new(adapter));
         let rings: Vec<Rings> = (0..count).map(rings).collect();
         let cores = Place::all(&steering).into_iter().zip(&rings).map(|(place, rings)| {
             let queue = Queue { core: place.core(), adapter: adapter.clone() };
-            Core::placed(queue, config.clone(), rings.clone(), TABLES, place)
+            Core::placed(boxed(queue), config.clone(), rings.clone(), TABLES, place)
         });
         Self {
             all: cores.collect(),
@@ -169,7 +174,7 @@ impl Cores {
 
     /// Has the adapter hold no more than `frames` frames for a core when others hand it some.
     pub fn limit_queues(&self, frames: usize) {
-        self.adapter.borrow_mut().queue_frames = frames;
+        self.adapter.lock().expect("no panic").queue_frames = frames;
     }
 
     pub fn command(&self, core: u8, command: Command) {

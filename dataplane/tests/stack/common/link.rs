@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use warpline_dataplane::core::{Config, Core};
+use warpline_dataplane::device::boxed::boxed;
 use warpline_dataplane::device::sim::{self, EndConfig, SimDevice};
 use warpline_dataplane::device::{Device, Frame};
 use warpline_dataplane::net::notice::Notice;
@@ -18,13 +19,14 @@ use warpline_dataplane::wire::ipv6;
 use warpline_dataplane::wire::tcp::{self, Header};
 use warpline_dataplane::wire::{Malformed, checksum};
 
+use super::TestCore;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A frame, without the padding that the link adds.
 pub type Octets = Vec<u8>;
 
 pub struct Link {
-    pub core: Core<SimDevice>,
+    pub core: TestCore,
     rings: Rings,
     pub now: Instant,
     device: SimDevice,
@@ -38,7 +40,7 @@ impl Link {
         let (device, peer) = sim::link(1, EndConfig { mac, ..EndConfig::a() }, EndConfig::b());
         let rings = Rings::new();
         Self {
-            core: Core::new(device, config, rings.clone()),
+            core: Core::new(boxed(device), config, rings.clone()),
             rings,
             now: Instant::from_nanos(1),
             device: peer,

@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::core::{Config, Core};
-use warpline_dataplane::device::sim::{self, EndConfig, Network, SimDevice};
+use warpline_dataplane::device::boxed::{BoxedDevice, boxed};
+use warpline_dataplane::device::sim::{self, EndConfig, Network, SimDevice, SimFrame};
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::{Access, Grant, ProtectionDomainId, Region, STag};
 use warpline_dataplane::mpa::enhanced::ReadDepths;
@@ -57,9 +58,13 @@ pub fn address_v6(host: u8) -> Ipv6Addr {
     Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, host.into())
 }
 
+/// A core on one of the devices of the tests, all of which are on simulated links: the poll loop is compiled
+/// once for them.
+pub type TestCore = Core<BoxedDevice<SimFrame>>;
+
 /// A core with one queue pair, and the resources that control and an application would hold.
 pub struct Host {
-    pub core: Core<SimDevice>,
+    pub core: TestCore,
     pub rings: Rings,
     pub qp: Arc<SharedQp>,
     pub completions: Arc<CompletionRing>,
@@ -77,7 +82,7 @@ impl Host {
         };
         config.addresses.push(Cidr::new(address_v6(host).into(), 64));
         change(&mut config);
-        let core = Core::with_tables(device, config, rings.clone(), tables);
+        let core = Core::with_tables(boxed(device), config, rings.clone(), tables);
         let completions = Arc::new(CompletionRing::new(4096));
         let qp = Arc::new(SharedQp::new(
             QP,

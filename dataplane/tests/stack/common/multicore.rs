@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 use warpline_dataplane::core::{Config, Core, Place};
 use warpline_dataplane::device::Device;
+use warpline_dataplane::device::boxed::boxed;
 use warpline_dataplane::device::sim::{SimDevice, SimFrame};
 use warpline_dataplane::device::spread::{Queues, spread};
 use warpline_dataplane::qp::shared::CoreDoorbells;
@@ -13,33 +14,12 @@ use warpline_dataplane::statistics::Statistics;
 use warpline_dataplane::steering::Steering;
 use warpline_dataplane::time::{Instant, MILLISECOND, SECOND};
 
-use super::TABLES;
-
-/// A core on whatever device.
-trait AnyCore {
-    fn poll_once(&mut self, now: Instant) -> bool;
-    fn next_deadline(&self) -> Instant;
-    fn statistics(&self) -> Statistics;
-}
-
-impl<D: Device> AnyCore for Core<D> {
-    fn poll_once(&mut self, now: Instant) -> bool {
-        self.poll_once(now)
-    }
-
-    fn next_deadline(&self) -> Instant {
-        self.next_deadline()
-    }
-
-    fn statistics(&self) -> Statistics {
-        self.statistics()
-    }
-}
+use super::{TABLES, TestCore};
 
 /// How frames come to the cores of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Port {
-    /// The host has one core, whose device is not wrapped.
+    /// The host has one core, whose device is none of several.
     Plain,
     /// A queue for each core, and an adapter that spreads as the steering says.
     Rss,
@@ -58,15 +38,15 @@ impl Port {
 
 /// A core of a host, and the rings to it.
 pub struct HostCore {
-    core: Box<dyn AnyCore>,
+    core: TestCore,
     pub rings: Rings,
     /// It is not polled before.
     stalled_until: Instant,
 }
 
 impl HostCore {
-    fn new(core: impl AnyCore + 'static, rings: Rings) -> Self {
-        Self { core: Box::new(core), rings, stalled_until: Instant::ZERO }
+    const fn new(core: TestCore, rings: Rings) -> Self {
+        Self { core, rings, stalled_until: Instant::ZERO }
     }
 }
 
@@ -86,7 +66,10 @@ impl Host {
         let cores = match port {
             Port::Plain => {
                 let rings = Rings::new();
-                vec![HostCore::new(Core::with_tables(device, config.clone(), rings.clone(), TABLES), rings)]
+                vec![HostCore::new(
+                    Core::with_tables(boxed(device), config.clone(), rings.clone(), TABLES),
+                    rings,
+                )]
             }
             Port::Rss => {
                 placed(spread(device.queues(&steering), Queues::PerCore, &steering), &steering, config)
@@ -133,14 +116,14 @@ impl Host {
 }
 
 /// Returns the cores of a device.
-fn placed<D: Device<Frame = SimFrame>>(
+fn placed<D: Device<Frame = SimFrame> + Send>(
     devices: Vec<D>,
     steering: &Arc<Steering>,
     config: &Config,
 ) -> Vec<HostCore> {
     let core = |(device, place)| {
         let rings = Rings::new();
-        let core = Core::placed(device, config.clone(), rings.clone(), TABLES, place);
+        let core = Core::placed(boxed(device), config.clone(), rings.clone(), TABLES, place);
         HostCore::new(core, rings)
     };
     devices.into_iter().zip(Place::all(steering)).map(core).collect()

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::core::{Config, Core};
+use warpline_dataplane::device::boxed::boxed;
 use warpline_dataplane::device::sim::{self, End, EndConfig, Impairments, Network, SimDevice};
 use warpline_dataplane::memory::{Access, Grant, Region, STag};
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
@@ -17,7 +18,7 @@ use warpline_dataplane::tcp::EcnPolicy;
 use warpline_dataplane::tcp::congestion::Algorithm;
 use warpline_dataplane::time::{Instant, SECOND};
 
-use crate::common::{PD, PORT, REPLY, REQUEST, address, region_of};
+use crate::common::{PD, PORT, REPLY, REQUEST, TestCore, address, region_of};
 
 /// The STags of the sender's source and of the receiver's memory.
 pub const SOURCE: STag = STag::new(1, 11);
@@ -94,7 +95,7 @@ impl Line {
 
 /// A core with the resources that control would hold.
 pub struct Side {
-    pub core: Core<SimDevice>,
+    pub core: TestCore,
     rings: Rings,
     events: Vec<Event>,
 }
@@ -113,7 +114,11 @@ impl Side {
             regions: 64,
             ..Tables::default()
         };
-        Self { core: Core::with_tables(device, config, rings.clone(), tables), rings, events: Vec::new() }
+        Self {
+            core: Core::with_tables(boxed(device), config, rings.clone(), tables),
+            rings,
+            events: Vec::new(),
+        }
     }
 
     pub fn command(&self, command: Command) {

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::ptr::null;
 use std::thread;
 
+use warpline::link::boxed;
 use warpline::link::sim::{self, EndConfig, Network};
 use warpline::{DeviceConfig, PollThread};
 
@@ -82,7 +83,8 @@ pub(super) fn watched_devices() -> (Handle<Device>, Handle<Device>, Network) {
     let start = |device, last| {
         let config = DeviceConfig::new(Ipv4Addr::new(198, 18, 0, last), 24);
         Handle::made(warpline_device_close, |place| {
-            let start = || Ok(Device(warpline::Device::start(device, &config, PollThread::default())?));
+            let start =
+                || Ok(Device(warpline::Device::start(boxed(device), &config, PollThread::default())?));
             // SAFETY: the place may be written.
             unsafe { hand_out(place, start) }.map_or_else(Failure::report, |()| 0)
         })
