@@ -24,6 +24,12 @@ impl Bell {
         assert!(!has_come || !self.0.is_waited_for.load(Ordering::Relaxed), "nobody was told of {what}");
     }
 
+    /// Returns true if it has rung since somebody began to wait.
+    #[allow(dead_code, reason = "not every test asks")]
+    pub(crate) fn has_rung(&self) -> bool {
+        !self.0.is_waited_for.load(Ordering::Relaxed)
+    }
+
     /// Returns what rings it.
     pub(crate) fn notify(&self) -> Arc<dyn Notify> {
         self.0.clone()

@@ -28,6 +28,11 @@ pub(super) enum Damage {
 /// time.
 const KEEPALIVE: Keepalive = Keepalive { idle_ms: 40_000, interval_ms: 7_000, probes: 12 };
 
+/// Local ports of connections (RFC 6335 §6), and how many follow the first where there are few: enough for
+/// all connections to a port that a host has at one time, and not for all that it ever has.
+const FIRST_PORT: u16 = 49_152;
+const PORTS_FEW: u16 = 5;
+
 /// How a host is made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HostDraw {
@@ -89,12 +94,16 @@ pub(super) struct Draw {
     /// Somebody forges RSTs and SYNs of connections. Not on clear paths: their answers are acknowledgements
     /// that come again, and three of these are a loss (RFC 5681 §3.2).
     pub(super) has_forger: bool,
+    /// Somebody opens many connections and leaves them. Not on clear paths, which count every frame.
+    pub(super) has_flood: bool,
     /// A host stops and starts again.
     pub(super) restart: bool,
     /// Cold branches are taken in so many of 256 cases.
     pub(super) cold_of_256: u16,
     /// What each core has room for.
     pub(super) tables: Tables,
+    /// Local ports of connections, from the first to the last.
+    pub(super) ports: (u16, u16),
 }
 
 impl Draw {
@@ -118,8 +127,11 @@ impl Draw {
         // A link of IPv6 carries 1280 octets at least (RFC 8200 §5).
         let ipv6 = mtu_octets >= 1280 && rng.u8(..4) == 0;
         let transmit_checksums = rng.bool();
-        let host_draws =
+        let host_draws: Vec<_> =
             (0..hosts).map(|_| HostDraw::new(rng, mtu_octets, transmit_checksums, clean)).collect();
+        let has_super_frames = host_draws.iter().any(|host| host.super_frame_octets > 0);
+        let episodes = if rng.bool() && !clean { rng.u32(1..12) } else { 0 };
+        let colds: &[u16] = if episodes > 0 && has_super_frames { &[0, 256] } else { &[0, 0, 32, 128, 256] };
         Self {
             seed,
             clean,
@@ -136,16 +148,18 @@ impl Draw {
             rtr: [RtrKinds::WRITE, RtrKinds::READ, RtrKinds::SEND, RtrKinds::all()][rng.usize(..4)],
             impairments: if clean { clear_path(rng) } else { impairments(rng, damage, streams > 0) },
             damage,
-            episodes: if rng.bool() && !clean { rng.u32(1..12) } else { 0 },
+            episodes,
             calm_ns: [100 * MICROSECOND, 10 * MILLISECOND, 1000 * MILLISECOND][rng.usize(..3)],
             actions: rng.u32(20..160),
             cut_offs: if rng.u8(..3) == 0 && !clean { rng.usize(1..=2) } else { 0 },
             drops_stream: rng.u8(..4) == 0 && !clean,
             has_stranger: rng.bool(),
             has_forger: rng.u8(..3) == 0 && !clean,
+            has_flood: rng.u8(..6) == 0 && !clean,
             restart: rng.u8(..6) == 0 && !clean,
-            cold_of_256: [0, 0, 32, 128, 256][rng.usize(..5)],
+            cold_of_256: colds[rng.usize(..colds.len())],
             tables: if clean { TABLES } else { tables(seed) },
+            ports: (FIRST_PORT, if rng.u8(..4) == 0 { FIRST_PORT + PORTS_FEW } else { u16::MAX }),
         }
     }
 }
@@ -176,6 +190,7 @@ fn tables(seed: u64) -> Tables {
         held_frames: rng.usize(256..1024),
         placed_runs: rng.usize(2..32),
         placed_sends: rng.usize(2..32),
+        time_waits: rng.usize(1..4),
         ..TABLES
     }
 }
@@ -187,7 +202,7 @@ impl Draw {
     /// An application of a byte stream does more while the poll loop is busy, so a seed with streams keeps
     /// what makes it so. A device with few frames, or a full ring, sends as many as a burst asks for. A
     /// super-frame is one of these frames, and holds as many segments as it has octets and pieces: seeds with
-    /// such devices keep what decides that.
+    /// such devices keep what decides that, and take cold branches always or never: twins toss other coins.
     pub(super) fn into_twin(mut self) -> Self {
         let is_free = self.streams == 0 && self.episodes == 0;
         for host in &mut self.hosts {

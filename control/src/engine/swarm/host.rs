@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use crossbeam::channel::Receiver;
+use fastrand::Rng;
 use warpline_dataplane::core::tables::{Tables, Usage};
 use warpline_dataplane::core::testing::SimulatedCore;
 use warpline_dataplane::core::{Config, Place};
@@ -15,8 +16,6 @@ use warpline_dataplane::memory::Claims;
 use warpline_dataplane::net::addresses::Addresses;
 use warpline_dataplane::net::addresses::Cidr;
 use warpline_dataplane::qp::async_event::{AsyncEvent, AsyncEvents};
-use warpline_dataplane::qp::completion_queue::CompletionRing;
-use warpline_dataplane::qp::shared::CompletionRings;
 use warpline_dataplane::qp::shared_receive_queue::{SharedReceiveQueue, SrqNumber};
 use warpline_dataplane::qp::work::{Completion, QpNumber};
 use warpline_dataplane::ring::{ListenAddress, Rings};
@@ -24,6 +23,7 @@ use warpline_dataplane::statistics::Statistics;
 use warpline_dataplane::steering::Steering;
 use warpline_dataplane::time::{Instant, SECOND};
 
+use super::completions::Completions;
 use super::draw::{Draw, HostDraw};
 use super::memory_oracle::{PD, SLOTS, stack::DEPTH};
 use crate::engine::interface::reply::Reply;
@@ -44,8 +44,8 @@ use crate::vocabulary::stream::TcpListenConfig;
 /// Where hosts listen for MPA, and for byte streams.
 pub(super) const MPA_PORT: u16 = 1;
 pub(super) const STREAM_PORT: u16 = 2;
-/// Places of a completion queue: for all that can be posted on all queue pairs that report to it.
-const COMPLETIONS: usize = 2048;
+/// Above the shared receives of which a host asks to be told that fewer are left.
+const LIMIT_MAX: u32 = 8;
 /// Longer than all stalls and losses of a seed take.
 const PATIENCE: std::time::Duration = std::time::Duration::from_mins(20);
 
@@ -70,8 +70,9 @@ pub(super) struct Host {
     pub(super) shared_receives: Arc<SharedReceiveQueue>,
     pub(super) arrivals: Receiver<Arrival>,
     pub(super) streams: Receiver<Arc<SharedStream>>,
-    completion_queues: Vec<Arc<CompletionRing>>,
-    one_completion_queue: bool,
+    completions: Completions,
+    /// Of its applications.
+    rng: Rng,
     events: Arc<AsyncEvents>,
     /// The number and side of the connection of each queue pair.
     pub(super) ends: BTreeMap<QpNumber, (usize, usize)>,
@@ -102,6 +103,7 @@ impl Host {
             holds_stream: true,
             vlan: draw.vlan,
             window_bytes: of.window_octets,
+            ports: draw.ports,
             tcp: of.tcp,
             ..Config::new(Ipv4Addr::new(198, 18, 0, 1 + host as u8).into(), 24, of.secret)
         };
@@ -129,11 +131,11 @@ impl Host {
             cores,
             run_to_completion: of.run_to_completion,
             control_stalls_until: Instant::ZERO,
-            shared_receives: Arc::new(SharedReceiveQueue::new(SrqNumber(1), PD, SLOTS, None)),
+            shared_receives: Arc::new(SharedReceiveQueue::new(SrqNumber(1), PD, SLOTS, Some(events.clone()))),
             arrivals,
             streams,
-            completion_queues: Vec::new(),
-            one_completion_queue: of.one_completion_queue,
+            completions: Completions::new(of.one_completion_queue, one),
+            rng: Rng::with_seed(other),
             events,
             ends: BTreeMap::new(),
         };
@@ -246,7 +248,7 @@ impl Host {
         draw: &Draw,
         shares: bool,
     ) -> Receiver<Result<NewQueuePair, crate::vocabulary::queue_pair::CreateError>> {
-        let completions = CompletionRings { send: self.completion_queue(), receive: self.completion_queue() };
+        let completions = self.completions.of_another();
         let rnr = RnrPolicy::Wait { timeout: std::time::Duration::from_millis(20) };
         let config = QpConfig {
             send_depth: DEPTH,
@@ -259,16 +261,12 @@ impl Host {
         self.begin(now, |reply| Request::CreateQp { pd: PD, config, completions, receives, reply })
     }
 
-    fn completion_queue(&mut self) -> Arc<CompletionRing> {
-        if !self.one_completion_queue || self.completion_queues.is_empty() {
-            self.completion_queues.push(Arc::new(CompletionRing::new(COMPLETIONS)));
+    /// Takes all completions. Now and then asks to be told when few shared receives are left.
+    pub(super) fn poll_completions(&mut self) -> Vec<((usize, usize), Completion)> {
+        if self.rng.u8(..8) == 0 {
+            self.shared_receives.arm_limit(self.rng.u32(..LIMIT_MAX));
         }
-        self.completion_queues.last().expect("there is one").clone()
-    }
-
-    /// Takes all completions.
-    pub(super) fn poll_completions(&self) -> Vec<((usize, usize), Completion)> {
-        let all = self.completion_queues.iter().flat_map(|queue| std::iter::from_fn(|| queue.poll()));
+        let all = self.completions.poll().into_iter();
         all.map(|completion| (self.ends[&completion.qp], completion)).collect()
     }
 
@@ -334,7 +332,7 @@ fn cores(
         let core = SimulatedCore::new(device, config.clone(), rings.clone(), tables);
         return (vec![host_core(core, rings)], None, None);
     }
-    let mut rng = fastrand::Rng::with_seed(draw.secret[0]);
+    let mut rng = Rng::with_seed(draw.secret[0]);
     let steering = Arc::new(Steering::new(draw.cores, SPREAD_ENTRIES, |key| rng.fill(key)));
     let places = Place::all(&steering);
     let claims = places[0].claims().cloned();

@@ -14,11 +14,13 @@
 //! `WARPLINE_SWARM_SEEDS` sets the number of seeds and `WARPLINE_SWARM_FIRST` the first one: a failed seed is
 //! repeated by its number. With `WARPLINE_SWARM_SHOW` it prints its frames and faults.
 
+mod completions;
 mod counters;
 mod digest;
 mod digests;
 mod draw;
 mod ending;
+mod flood;
 mod forger;
 mod host;
 #[path = "../../../../dataplane/tests/memory_oracle/mod.rs"]

@@ -56,6 +56,9 @@ fn run_draw(draw: &Draw, mut rng: Rng) -> Report {
     let _cold = ColdBranches::by_coin(draw.cold_of_256, seed);
     let world = Swarm::new(draw.clone(), rng.fork());
     let mut play = Play::on(seed, rng, world);
+    if draw.has_flood {
+        play.world.send_flood();
+    }
     for _ in 0..draw.connections {
         let hosts = play.two_hosts();
         play.open_between(hosts);
@@ -73,6 +76,9 @@ fn run_draw(draw: &Draw, mut rng: Rng) -> Report {
         play.act();
         if draw.has_stranger && play.rng.u8(..4) == 0 {
             play.world.send_stray();
+        }
+        if draw.has_flood && play.rng.u8(..16) == 0 {
+            play.world.send_flood();
         }
         if draw.has_forger && play.rng.u8(..4) == 0 {
             play.world.send_forged();

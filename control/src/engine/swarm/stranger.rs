@@ -51,6 +51,8 @@ enum Kind {
     HeaderLength,
     EtherType,
     Vlan,
+    /// A frame for another station.
+    OtherMac,
     /// A segment of no connection. A RST is not answered.
     NoConnection,
 }
@@ -85,6 +87,7 @@ impl Stranger {
             Kind::Address => Some(DropCause::OtherAddress),
             Kind::TooLong | Kind::Version | Kind::HeaderLength => Some(DropCause::Malformed),
             Kind::Vlan => Some(DropCause::OtherVlan),
+            Kind::OtherMac => Some(DropCause::OtherMac),
             Kind::NoConnection => Some(DropCause::NoConnection),
         };
         if let Some(cause) = cause {
@@ -107,6 +110,7 @@ impl Stranger {
             Kind::Version,
             Kind::HeaderLength,
             Kind::EtherType,
+            Kind::OtherMac,
             Kind::NoConnection,
             Kind::Overlap,
             Kind::FragmentLength,
@@ -137,7 +141,7 @@ impl Stranger {
     }
 
     fn link_header(draw: &Draw, host: usize, kind: Kind) -> Vec<u8> {
-        let mut frame = vec![0x02, 0, 0, 0, 1, host as u8];
+        let mut frame = vec![0x02, 0, 0, 0, if kind == Kind::OtherMac { 9 } else { 1 }, host as u8];
         frame.extend(MAC);
         match (kind, draw.vlan) {
             (Kind::Vlan, Some(own)) => frame.extend(tag(if own == 1 { 2 } else { own - 1 })),

@@ -95,7 +95,8 @@ impl Streams {
 fn is_faithful(draw: &Draw, hosts: [usize; 2]) -> bool {
     let whole = draw.damage == Damage::None && draw.impairments.rdma_option == OptionFaults::NONE;
     let plain = |host: usize| draw.hosts[host].tcp.rdma_option && draw.hosts[host].super_frame_octets == 0;
-    whole && draw.episodes == 0 && hosts.into_iter().all(plain)
+    // A connection that was opened with a cookie has no option.
+    whole && draw.episodes == 0 && !draw.has_flood && hosts.into_iter().all(plain)
 }
 
 impl Swarm {

@@ -13,6 +13,7 @@ use warpline_dataplane::wire::ethernet::MacAddress;
 
 use super::digest::{Digest, Trace};
 use super::draw::Draw;
+use super::flood::{self, Flood};
 use super::forger;
 use super::stranger::{self, Stranger};
 use super::wire::Wire;
@@ -34,6 +35,7 @@ pub(super) struct Switch {
     /// What links that were replaced have done.
     former: Vec<Statistics>,
     pub(super) stranger: Stranger,
+    flood: Flood,
     /// What hosts send and receive is judged here.
     wire: Arc<Mutex<Wire>>,
 }
@@ -52,6 +54,7 @@ impl Switch {
             frames: 0,
             former: Vec::new(),
             stranger: Stranger::default(),
+            flood: Flood::default(),
             wire: Arc::default(),
         }
     }
@@ -113,7 +116,7 @@ impl Switch {
     }
 
     /// Forwards what has arrived. Returns true if there was anything.
-    pub(super) fn poll(&mut self, now: Instant, draw: &Draw) -> bool {
+    pub(super) fn poll(&mut self, now: Instant, draw: &Draw, rng: &mut fastrand::Rng) -> bool {
         let mut busy = false;
         let mut frames = Vec::new();
         for from in 0..self.ports.len() {
@@ -130,6 +133,16 @@ impl Switch {
                 {
                     self.wire().set_fault(format!("host {from}: {what}"));
                 }
+                if draw.has_flood && (destination == flood::MAC || destination[0] & 1 == 1) {
+                    match self.flood.answer(draw, rng, from, octets) {
+                        Ok(answers) => {
+                            for octets in &answers {
+                                forward(&mut self.ports[from].device, now, octets);
+                            }
+                        }
+                        Err(what) => self.wire().set_fault(format!("host {from}: {what}")),
+                    }
+                }
                 for to in (0..self.ports.len()).filter(|to| *to != from) {
                     let group = destination[0] & 1 == 1;
                     if group || destination == mac(to).0 {
@@ -145,6 +158,14 @@ impl Switch {
     pub(super) fn send_stray(&mut self, now: Instant, draw: &Draw, rng: &mut fastrand::Rng) {
         let (host, frames) = self.stranger.frames(draw, rng);
         for octets in &frames {
+            forward(&mut self.ports[host].device, now, octets);
+        }
+    }
+
+    /// Somebody begins to open many connections to a host.
+    pub(super) fn send_flood(&mut self, now: Instant, draw: &Draw, rng: &mut fastrand::Rng) {
+        let host = rng.usize(..self.ports.len());
+        for octets in &self.flood.burst(draw, rng, host) {
             forward(&mut self.ports[host].device, now, octets);
         }
     }
@@ -213,7 +234,7 @@ fn a_frame_has_one_bit_inverted_at_most() {
     for number in 0..50 {
         let now = Instant::from_nanos(number * 1_000_000);
         forward(&mut devices[0], now, &sent);
-        assert!(switch.poll(now + 1_000, &draw));
+        assert!(switch.poll(now + 1_000, &draw, &mut fastrand::Rng::with_seed(seed)));
         assert_eq!(devices[1].receive(now + 2_000, &mut arrived, BURST), 1);
         let frame = arrived.pop().expect("a frame");
         let pieces = (0..).map_while(|piece| frame.piece(piece));

@@ -67,6 +67,8 @@ pub(super) struct Swarm {
     pub(super) told: Digest,
     /// What the world chooses while it runs.
     pub(super) rng: Rng,
+    /// What somebody chooses who opens many connections.
+    flood_rng: Rng,
     faulty: bool,
     payload_spared: bool,
     /// A sender has nearly timed out as often in a row as it does before it cuts FPDUs that it has sent.
@@ -101,6 +103,7 @@ impl Swarm {
             streams: Streams::default(),
             told: Digest::default(),
             rng,
+            flood_rng: Rng::with_seed(draw.seed),
             faulty: false,
             payload_spared: false,
             fears_black_hole: false,
@@ -171,6 +174,11 @@ impl Swarm {
             assert!(self.now < give_up, "no reply in time: {:?}", self.draw);
             self.step();
         }
+    }
+
+    /// Returns true if a host has forgotten connections in TIME-WAIT: it answers their peers with a RST.
+    pub(super) fn has_forgotten(&self, host: usize) -> bool {
+        self.hosts[host].statistics().time_waits_evicted > 0
     }
 
     /// Stops a host and starts it again: it has the same addresses, ports and STags, and knows nothing of
@@ -280,6 +288,11 @@ impl Swarm {
         self.switch.send_stray(self.now, &self.draw, &mut self.rng);
     }
 
+    /// Somebody begins to open many connections to a host.
+    pub(super) fn send_flood(&mut self) {
+        self.switch.send_flood(self.now, &self.draw, &mut self.flood_rng);
+    }
+
     /// Somebody forges a segment of a connection.
     pub(super) fn send_forged(&mut self) {
         self.switch.send_forged(self.now, &self.draw, &mut self.rng);
@@ -345,11 +358,12 @@ impl World for Swarm {
     fn poll_completions(&mut self, host: usize) -> Vec<((usize, usize), Completion)> {
         let completions = self.hosts[host].poll_completions();
         for ((number, side), completion) in &completions {
-            let Completion { id, byte_len, .. } = *completion;
+            let Completion { id, byte_len, immediate, solicited, .. } = *completion;
             let is_success = completion.status == Status::Success;
-            for fact in
-                [self.now.as_nanos(), *number as u64, *side as u64, id, byte_len.into(), is_success.into()]
-            {
+            let flags = u64::from(is_success) << 1 | u64::from(solicited);
+            let [number, side] = [*number as u64, *side as u64];
+            let immediate = immediate.unwrap_or_default();
+            for fact in [self.now.as_nanos(), number, side, id, byte_len.into(), flags, immediate] {
                 self.told.add(fact);
             }
         }
@@ -366,7 +380,7 @@ impl World for Swarm {
             self.told.add(self.now.as_nanos());
             self.told.add_octets(format!("{event:?}").as_bytes());
         }
-        busy |= self.switch.poll(self.now, &self.draw);
+        busy |= self.switch.poll(self.now, &self.draw, &mut self.flood_rng);
         self.expect_no_fault();
         // Often, as time goes: a peer gives up if nothing of it finds room for long.
         for _ in 0..if busy { 1 } else { 8 } {

@@ -10,9 +10,10 @@ use std::collections::HashMap;
 
 use warpline_dataplane::time::Instant;
 
+use super::flood::is_its_address;
 use half::Half;
-pub(super) use segment::checksum;
-use segment::{Flow, Segment, flag};
+use segment::Flow;
+pub(super) use segment::{Segment, checksum, flag};
 
 /// Returns what `frame` is, for those who read along.
 pub(super) fn describe(frame: &[u8]) -> String {
@@ -163,13 +164,15 @@ impl Wire {
         };
         let mut targets: Vec<_> = self.halves.iter().filter_map(open).collect();
         // Not in the order of a hash.
-        targets.sort_unstable_by_key(|target| (target.host, target.flow.ports()));
+        targets.sort_unstable_by_key(|target| (target.host, target.flow.ports(), target.flow.addresses()));
         if targets.is_empty() { None } else { Some(targets.swap_remove(number % targets.len())) }
     }
 
     /// `host` sends `frame`.
     pub(super) fn on_sent(&mut self, host: usize, now: Instant, frame: &[u8]) {
-        let Some(segment) = Segment::in_frame(frame) else { return };
+        // What answers SYNs that this did not see is judged by who sent them.
+        let is_judged = |it: &Segment<'_>| !is_its_address(it.flow.addresses()[1]);
+        let Some(segment) = Segment::in_frame(frame).filter(is_judged) else { return };
         if let Err(what) = self.judge(host, now, &segment) {
             let text = format!("{} octets of text", segment.payload.len());
             let Segment { flow, seq, ack, flags, window, options, .. } = &segment;

@@ -2,15 +2,15 @@
 //! RFC 2018), so that the stack's own parsers are judged too.
 
 /// Flags of the TCP header.
-pub(super) mod flag {
-    pub(in super::super) const FIN: u8 = 0x01;
-    pub(in super::super) const SYN: u8 = 0x02;
-    pub(in super::super) const RST: u8 = 0x04;
-    pub(in super::super) const PSH: u8 = 0x08;
-    pub(in super::super) const ACK: u8 = 0x10;
-    pub(in super::super) const URG: u8 = 0x20;
-    pub(in super::super) const ECE: u8 = 0x40;
-    pub(in super::super) const CWR: u8 = 0x80;
+pub(in super::super) mod flag {
+    pub(in super::super::super) const FIN: u8 = 0x01;
+    pub(in super::super::super) const SYN: u8 = 0x02;
+    pub(in super::super::super) const RST: u8 = 0x04;
+    pub(in super::super::super) const PSH: u8 = 0x08;
+    pub(in super::super::super) const ACK: u8 = 0x10;
+    pub(in super::super::super) const URG: u8 = 0x20;
+    pub(in super::super::super) const ECE: u8 = 0x40;
+    pub(in super::super::super) const CWR: u8 = 0x80;
 }
 
 /// The ECN field of a packet that met congestion (RFC 3168 §5).
@@ -44,35 +44,35 @@ impl Flow {
 
 /// The options that are judged.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Options {
+pub(in super::super) struct Options {
     pub(super) mss: Option<u16>,
-    pub(super) scale: Option<u8>,
-    pub(super) sack_permitted: bool,
+    pub(in super::super) scale: Option<u8>,
+    pub(in super::super) sack_permitted: bool,
     /// The value and the echo.
-    pub(super) timestamps: Option<(u32, u32)>,
+    pub(in super::super) timestamps: Option<(u32, u32)>,
     pub(super) blocks: Vec<(u32, u32)>,
     /// An option has a length that cannot be; those after it are not read.
     pub(super) is_malformed: bool,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Segment<'f> {
-    pub(super) flow: Flow,
-    pub(super) seq: u32,
-    pub(super) ack: u32,
+pub(in super::super) struct Segment<'f> {
+    pub(in super::super) flow: Flow,
+    pub(in super::super) seq: u32,
+    pub(in super::super) ack: u32,
     pub(super) flags: u8,
     pub(super) window: u16,
-    pub(super) options: Options,
+    pub(in super::super) options: Options,
     pub(super) options_octets: usize,
     pub(super) payload: &'f [u8],
     pub(super) ecn: u8,
     /// The checksums hold.
-    pub(super) is_intact: bool,
+    pub(in super::super) is_intact: bool,
 }
 
 impl<'f> Segment<'f> {
     /// Returns the segment in `frame`, or `None` for anything else.
-    pub(super) fn in_frame(frame: &'f [u8]) -> Option<Self> {
+    pub(in super::super) fn in_frame(frame: &'f [u8]) -> Option<Self> {
         let tagged = frame.get(12..14)? == [0x81, 0];
         let (ether_type, packet) = if tagged { (16, 18) } else { (12, 14) };
         let packet_octets = frame.get(packet..)?;
@@ -133,7 +133,7 @@ impl<'f> Segment<'f> {
         })
     }
 
-    pub(super) const fn has(&self, flag: u8) -> bool {
+    pub(in super::super) const fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 }
