@@ -94,6 +94,8 @@ pub(super) struct Draw {
     /// Somebody forges RSTs and SYNs of connections. Not on clear paths: their answers are acknowledgements
     /// that come again, and three of these are a loss (RFC 5681 §3.2).
     pub(super) has_forger: bool,
+    /// A router says what is too large for the link to a host.
+    pub(super) has_router: bool,
     /// Somebody opens many connections and leaves them. Not on clear paths, which count every frame.
     pub(super) has_flood: bool,
     /// A host stops and starts again.
@@ -155,6 +157,7 @@ impl Draw {
             drops_stream: rng.u8(..4) == 0 && !clean,
             has_stranger: rng.bool(),
             has_forger: rng.u8(..3) == 0 && !clean,
+            has_router: rng.bool(),
             has_flood: rng.u8(..6) == 0 && !clean,
             restart: rng.u8(..6) == 0 && !clean,
             cold_of_256: colds[rng.usize(..colds.len())],
@@ -200,9 +203,10 @@ impl Draw {
     /// speed is there if it was not, and the other way round. Nobody sees that on the wire.
     ///
     /// An application of a byte stream does more while the poll loop is busy, so a seed with streams keeps
-    /// what makes it so. A device with few frames, or a full ring, sends as many as a burst asks for. A
-    /// super-frame is one of these frames, and holds as many segments as it has octets and pieces: seeds with
-    /// such devices keep what decides that, and take cold branches always or never: twins toss other coins.
+    /// what makes it so. A device with few frames, or a full ring, sends as many as a burst asks for, and one
+    /// with few frames has none for an answer to what came in pieces. A super-frame is one of these frames,
+    /// and holds as many segments as it has octets and pieces: seeds with such devices keep what decides
+    /// that, and take cold branches always or never: twins toss other coins.
     pub(super) fn into_twin(mut self) -> Self {
         let is_free = self.streams == 0 && self.episodes == 0;
         for host in &mut self.hosts {
@@ -212,11 +216,9 @@ impl Draw {
             }
             host.one_completion_queue ^= true;
             host.transmit_checksums ^= host.super_frame_octets == 0;
-            if self.streams == 0 {
+            if is_free {
                 let is_one_piece = host.receive_piece_octets == usize::MAX;
                 host.receive_piece_octets = if is_one_piece { 256 } else { usize::MAX };
-            }
-            if is_free {
                 let joins = host.super_frame_octets == 0 && host.transmit_checksums;
                 host.super_frame_octets = if joins { 4 * self.mtu_octets } else { 0 };
             }

@@ -2,6 +2,7 @@
 //! reset at once, or answered with what no host has sent. Each answer to its SYNs is judged, cookies as well:
 //! nobody can tell which is one.
 
+use core::ops::Range;
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
@@ -13,7 +14,7 @@ use super::wire::{Segment, checksum, flag};
 /// Its hardware address.
 pub(super) const MAC: [u8; 6] = [0x02, 0, 0, 0, 3, 3];
 /// The last octet of its addresses, from the first on, which are in the network of the hosts.
-const ADDRESSES: core::ops::Range<u8> = 210..240;
+const ADDRESSES: Range<u8> = 210..240;
 /// SYNs at a time: more than a core gives connections to in a poll.
 const SYNS_MAX: usize = 40;
 const TCP: u8 = 6;
@@ -43,13 +44,15 @@ pub(super) fn is_its_address(address: [u8; 16]) -> bool {
 impl Flood {
     /// Returns SYNs to a host.
     pub(super) fn burst(&mut self, draw: &Draw, rng: &mut Rng, host: usize) -> Vec<Vec<u8>> {
-        (0..rng.usize(1..=SYNS_MAX)).map(|_| self.syn(draw, rng, host)).collect()
+        let one = rng.u8(ADDRESSES);
+        let from = if rng.bool() { one..one + 1 } else { ADDRESSES };
+        (0..rng.usize(1..=SYNS_MAX)).map(|_| self.syn(draw, rng, host, from.clone())).collect()
     }
 
-    fn syn(&mut self, draw: &Draw, rng: &mut Rng, host: usize) -> Vec<u8> {
+    fn syn(&mut self, draw: &Draw, rng: &mut Rng, host: usize, from: Range<u8>) -> Vec<u8> {
         // The second SYN of one connection would be another.
         let unused = |at: &(u8, u16)| !self.syns.contains_key(&(host, at.0, at.1));
-        let mut places = std::iter::repeat_with(|| (rng.u8(ADDRESSES), rng.u16(1024..)));
+        let mut places = std::iter::repeat_with(|| (rng.u8(from.clone()), rng.u16(1024..)));
         let (last, port) = places.find(unused).expect("places have no end");
         let seq = rng.u32(..);
         let syn =

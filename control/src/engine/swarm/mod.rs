@@ -29,6 +29,7 @@ mod opening;
 #[path = "../../../../dataplane/tests/reference/mpa/mod.rs"]
 #[allow(unreachable_pub, reason = "the tests of the data plane use it too")]
 mod reference_mpa;
+mod router;
 mod run;
 mod stranger;
 #[path = "../../../../dataplane/tests/stream_oracle/mod.rs"]

@@ -180,6 +180,19 @@ impl Swarm {
         }
     }
 
+    /// Drops the streams of which an end has closed and gives up, as nothing says that its FIN has come: its
+    /// peer loses with the RST what it has not read.
+    pub(super) fn drop_unheard_streams(&mut self) {
+        let has_given_up = |stream: &Stream| {
+            let [(one, _), (other, _)] = stream.ends;
+            let wire = self.switch.wire();
+            wire.has_given_up_stream(one, other) || wire.has_given_up_stream(other, one)
+        };
+        if let Some(index) = self.streams.open.iter().position(has_given_up) {
+            self.drop_stream(index);
+        }
+    }
+
     /// Drops all streams that have an end at `host`.
     pub(super) fn drop_streams_of(&mut self, host: usize) {
         let has_end = |stream: &Stream| stream.ends.iter().any(|(of, _)| *of == host);

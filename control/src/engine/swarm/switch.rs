@@ -15,6 +15,7 @@ use super::digest::{Digest, Trace};
 use super::draw::Draw;
 use super::flood::{self, Flood};
 use super::forger;
+use super::router;
 use super::stranger::{self, Stranger};
 use super::wire::Wire;
 
@@ -146,6 +147,13 @@ impl Switch {
                 for to in (0..self.ports.len()).filter(|to| *to != from) {
                     let group = destination[0] & 1 == 1;
                     if group || destination == mac(to).0 {
+                        let mtu_octets = self.ports[to].network.impairments(End::B).mtu_octets;
+                        if draw.has_router
+                            && let Some(mtu_octets) = mtu_octets
+                            && let Some(message) = router::too_big(draw, from, octets, mtu_octets)
+                        {
+                            forward(&mut self.ports[from].device, now, &message);
+                        }
                         forward(&mut self.ports[to].device, now, octets);
                     }
                 }
@@ -174,7 +182,11 @@ impl Switch {
     pub(super) fn send_forged(&mut self, now: Instant, draw: &Draw, rng: &mut fastrand::Rng) {
         let target = self.wire().target(rng.usize(..));
         if let Some(target) = target {
-            let octets = forger::frame(draw, rng, &target);
+            let octets = if rng.u8(..3) == 0 {
+                router::forged(draw, rng, &target)
+            } else {
+                forger::frame(draw, rng, &target)
+            };
             forward(&mut self.ports[target.host].device, now, &octets);
         }
     }

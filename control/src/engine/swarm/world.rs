@@ -382,6 +382,7 @@ impl World for Swarm {
         }
         busy |= self.switch.poll(self.now, &self.draw, &mut self.flood_rng);
         self.expect_no_fault();
+        self.drop_unheard_streams();
         // Often, as time goes: a peer gives up if nothing of it finds room for long.
         for _ in 0..if busy { 1 } else { 8 } {
             self.streams.act(&mut self.rng);

@@ -144,10 +144,19 @@ impl Wire {
     /// Returns true if the end of `host` of a queue pair's connection with `peer` has closed, and given up
     /// without a word that its FIN has come.
     pub(super) fn has_given_up(&self, host: usize, peer: usize) -> bool {
+        self.has_given_up_one(host, peer, true)
+    }
+
+    /// Returns the same of the end of a byte stream.
+    pub(super) fn has_given_up_stream(&self, host: usize, peer: usize) -> bool {
+        self.has_given_up_one(host, peer, false)
+    }
+
+    fn has_given_up_one(&self, host: usize, peer: usize, speaks_mpa: bool) -> bool {
         self.halves.iter().any(|(flow, half)| {
             let other = self.halves.get(&flow.reversed()).filter(|other| half.talks_to(other));
             let is_theirs = half.host == host && other.is_some_and(|other| other.host == peer);
-            is_theirs && half.speaks_mpa() && half.has_given_up()
+            is_theirs && half.speaks_mpa() == speaks_mpa && half.has_given_up()
         })
     }
 
