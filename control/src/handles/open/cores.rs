@@ -97,7 +97,8 @@ impl<D: device::Device> OpenedDevices<D> {
         self.devices.pop().ok_or(OpenError::NoQueue(self.port))
     }
 
-    /// Returns the same, with each device behind a pointer: one core runs the poll loop of several then.
+    /// Returns the same, with each device behind a pointer: a single core has the poll loop that one of
+    /// several has.
     pub(super) fn boxed(self) -> OpenedDevices<BoxedDevice<D::Frame>>
     where
         D: Send,
