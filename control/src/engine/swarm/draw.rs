@@ -91,8 +91,8 @@ pub(super) struct Draw {
     pub(super) drops_stream: bool,
     /// A station pings hosts, and sends what they must drop.
     pub(super) has_stranger: bool,
-    /// Somebody forges RSTs and SYNs of connections. Not on clear paths: their answers are acknowledgements
-    /// that come again, and three of these are a loss (RFC 5681 §3.2).
+    /// Somebody forges RSTs, SYNs and ICMP errors of connections. Not on clear paths: the first two are
+    /// answered with acknowledgements that come again, and three of these are a loss (RFC 5681 §3.2).
     pub(super) has_forger: bool,
     /// A router says what is too large for the link to a host.
     pub(super) has_router: bool,

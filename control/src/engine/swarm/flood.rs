@@ -9,17 +9,15 @@ use fastrand::Rng;
 
 use super::draw::Draw;
 use super::host::MPA_PORT;
-use super::wire::{Segment, checksum, flag};
+use super::packets::{ARP, Ip, Link, TCP};
+use super::wire::{Segment, flag};
 
 /// Its hardware address.
 pub(super) const MAC: [u8; 6] = [0x02, 0, 0, 0, 3, 3];
-/// The last octet of its addresses, from the first on, which are in the network of the hosts.
+/// The last octets of its addresses, which are in the network of the hosts.
 const ADDRESSES: Range<u8> = 210..240;
 /// SYNs at a time: more than a core gives connections to in a poll.
 const SYNS_MAX: usize = 40;
-const TCP: u8 = 6;
-const ARP: [u8; 2] = [0x08, 0x06];
-const IPV4: [u8; 2] = [0x08, 0x00];
 
 /// What a SYN of it says.
 #[derive(Clone, Copy, Debug)]
@@ -140,28 +138,9 @@ fn segment(
     segment.extend(ack.to_be_bytes());
     segment.extend([(5 + options.len() as u8 / 4) << 4, flags, 0x20, 0, 0, 0, 0, 0]);
     segment.extend(options);
-    let octets = segment.len() as u16;
     let (source, destination) = ([198, 18, 0, last], [198, 18, 0, 1 + host as u8]);
-    let pseudo = [&source[..], &destination, &[0, TCP], &octets.to_be_bytes()].concat();
-    let sum = checksum(&[&pseudo[..], &segment].concat());
-    segment[16..18].copy_from_slice(&sum.to_be_bytes());
-    let total = (20 + octets).to_be_bytes();
-    let fixed = [&[0x45, 0], &total[..], &[0, 0, 0x40, 0, 64, TCP, 0, 0]].concat();
-    let mut header = [&fixed[..], &source, &destination].concat();
-    let sum = checksum(&header);
-    header[10..12].copy_from_slice(&sum.to_be_bytes());
-    [link_header(draw, host, IPV4), header, segment].concat()
-}
-
-fn link_header(draw: &Draw, host: usize, ether_type: [u8; 2]) -> Vec<u8> {
-    let mut frame = vec![0x02, 0, 0, 0, 1, host as u8];
-    frame.extend(MAC);
-    if let Some(vlan) = draw.vlan {
-        frame.extend([0x81, 0]);
-        frame.extend(vlan.to_be_bytes());
-    }
-    frame.extend(ether_type);
-    frame
+    let ip = Ip { source: &source, destination: &destination, protocol: TCP };
+    Link { draw, station: MAC, host }.frame(ip, segment)
 }
 
 /// Returns the reply to a request for one of its addresses (RFC 826), if `frame` is one.
@@ -172,7 +151,7 @@ fn arp_reply(draw: &Draw, host: usize, frame: &[u8]) -> Option<Vec<u8>> {
     if ether_type != ARP || message[6..8] != [0, 1] || !ADDRESSES.contains(&last) {
         return None;
     }
-    let mut reply = link_header(draw, host, ARP);
+    let mut reply = Link { draw, station: MAC, host }.header(ARP);
     reply.extend(&message[..6]);
     reply.extend([0, 2]);
     reply.extend(MAC);

@@ -6,10 +6,11 @@ use fastrand::Rng;
 
 use super::draw::Draw;
 use super::host::{MPA_PORT, STREAM_PORT};
-use super::wire::{Target, checksum};
+use super::packets::{Ip, Link, TCP};
+use super::wire::Target;
 
-const FROM: [u8; 6] = [0x02, 0, 0, 0, 3, 2];
-const TCP: u8 = 6;
+/// Its hardware address.
+const MAC: [u8; 6] = [0x02, 0, 0, 0, 3, 2];
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
@@ -40,32 +41,9 @@ pub(super) fn frame(draw: &Draw, rng: &mut Rng, target: &Target) -> Vec<u8> {
     segment.extend([(5 + options.len() as u8 / 4) << 4, flags, 0xff, 0xff, 0, 0, 0, 0]);
     segment.extend(options);
     let [source, destination] = target.flow.addresses();
-    let octets = segment.len() as u16;
-    let (ether_type, header): (u16, Vec<u8>) = if draw.ipv6 {
-        let fixed = [&[0x60, 0, 0, 0], &octets.to_be_bytes()[..], &[TCP, 64]].concat();
-        (0x86dd, [&fixed[..], &source, &destination].concat())
-    } else {
-        let total = (20 + octets).to_be_bytes();
-        let fixed = [&[0x45, 0], &total[..], &[0, 0, 0x40, 0, 64, TCP, 0, 0]].concat();
-        let mut header = [&fixed[..], &source[..4], &destination[..4]].concat();
-        let sum = checksum(&header);
-        header[10..12].copy_from_slice(&sum.to_be_bytes());
-        (0x0800, header)
-    };
-    let addresses = if draw.ipv6 { &header[8..] } else { &header[12..] };
-    let pseudo = [addresses, &[0, TCP], &octets.to_be_bytes()].concat();
-    let sum = checksum(&[&pseudo[..], &segment].concat());
-    segment[16..18].copy_from_slice(&sum.to_be_bytes());
-    let mut frame = vec![0x02, 0, 0, 0, 1, target.host as u8];
-    frame.extend(FROM);
-    if let Some(vlan) = draw.vlan {
-        frame.extend([0x81, 0]);
-        frame.extend(vlan.to_be_bytes());
-    }
-    frame.extend(ether_type.to_be_bytes());
-    frame.extend(header);
-    frame.extend(segment);
-    frame
+    let address_octets = if draw.ipv6 { 16 } else { 4 };
+    let [source, destination] = [&source[..address_octets], &destination[..address_octets]];
+    Link { draw, station: MAC, host: target.host }.frame(Ip { source, destination, protocol: TCP }, segment)
 }
 
 /// The last timestamps of the connection, so that its clock does not give the segment away.

@@ -44,7 +44,7 @@ use crate::vocabulary::stream::TcpListenConfig;
 /// Where hosts listen for MPA, and for byte streams.
 pub(super) const MPA_PORT: u16 = 1;
 pub(super) const STREAM_PORT: u16 = 2;
-/// Above the shared receives of which a host asks to be told that fewer are left.
+/// A host asks to be told when fewer shared receives are left than a number below this.
 const LIMIT_MAX: u32 = 8;
 /// Longer than all stalls and losses of a seed take.
 const PATIENCE: std::time::Duration = std::time::Duration::from_mins(20);
@@ -71,6 +71,8 @@ pub(super) struct Host {
     pub(super) arrivals: Receiver<Arrival>,
     pub(super) streams: Receiver<Arc<SharedStream>>,
     completions: Completions,
+    /// Commands to the cores and events of them so far.
+    pub(super) exchanged: u64,
     /// Of its applications.
     rng: Rng,
     events: Arc<AsyncEvents>,
@@ -135,6 +137,7 @@ impl Host {
             arrivals,
             streams,
             completions: Completions::new(of.one_completion_queue, one),
+            exchanged: 0,
             rng: Rng::with_seed(other),
             events,
             ends: BTreeMap::new(),
@@ -191,6 +194,7 @@ impl Host {
             for (HostCore { rings, .. }, number) in self.cores.iter().zip(0..) {
                 while let Some(event) = rings.events.pop() {
                     busy = true;
+                    self.exchanged += 1;
                     self.engine.on_event(now, number, event);
                 }
             }
@@ -210,6 +214,7 @@ impl Host {
                     break;
                 }
                 busy = true;
+                self.exchanged += 1;
             }
         }
         while let Some(deliver) = self.engine.next_reply() {

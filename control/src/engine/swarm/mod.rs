@@ -26,6 +26,7 @@ mod host;
 #[path = "../../../../dataplane/tests/memory_oracle/mod.rs"]
 mod memory_oracle;
 mod opening;
+mod packets;
 #[path = "../../../../dataplane/tests/reference/mpa/mod.rs"]
 #[allow(unreachable_pub, reason = "the tests of the data plane use it too")]
 mod reference_mpa;

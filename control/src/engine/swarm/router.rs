@@ -1,17 +1,17 @@
-//! A router: it says what is too large for the link to a host (RFC 1191 §4, RFC 4443 §3.2), and in its name
-//! somebody says what is not true of segments that are not outstanding (RFC 5927).
+//! A router: it says what is too large for the link to a host (RFC 1191 §4, RFC 4443 §3.2), which hosts
+//! believe of 552 octets and more, and in its name somebody says what is not true of segments that are not
+//! outstanding (RFC 5927).
 
 use fastrand::Rng;
 
 use super::draw::Draw;
-use super::wire::{Target, checksum};
+use super::packets::{ICMP, ICMPV6, Ip, Link, TCP};
+use super::wire::Target;
 
+/// Its hardware address.
 const MAC: [u8; 6] = [0x02, 0, 0, 0, 3, 4];
 /// The last octet of its addresses.
 const LAST: u8 = 250;
-const ICMP: u8 = 1;
-const TCP: u8 = 6;
-const ICMPV6: u8 = 58;
 /// Octets of a transport header that are quoted at least.
 const QUOTED_OCTETS: usize = 8;
 /// A segment so far from those that are outstanding is none of them, however large the window.
@@ -53,16 +53,9 @@ pub(super) fn forged(draw: &Draw, rng: &mut Rng, target: &Target) -> Vec<u8> {
     // What the host sends, to its peer.
     let ([peer, own], [peer_port, own_port]) = (target.flow.addresses(), target.flow.ports());
     let octets = rng.u16(40..=draw.mtu_octets as u16);
-    let header = if draw.ipv6 {
-        let fixed = [&[0x60, 0, 0, 0], &(octets - 40).to_be_bytes()[..], &[TCP, 64]].concat();
-        [&fixed[..], &own, &peer].concat()
-    } else {
-        let fixed = [&[0x45, 0], &octets.to_be_bytes()[..], &[0, 0, 0x40, 0, 64, TCP, 0, 0]].concat();
-        let mut header = [&fixed[..], &own[..4], &peer[..4]].concat();
-        let sum = checksum(&header);
-        header[10..12].copy_from_slice(&sum.to_be_bytes());
-        header
-    };
+    let (address_octets, header_octets) = if draw.ipv6 { (16, 40) } else { (4, 20) };
+    let ip = Ip { source: &own[..address_octets], destination: &peer[..address_octets], protocol: TCP };
+    let header = ip.header(octets - header_octets);
     let ports = [own_port.to_be_bytes(), peer_port.to_be_bytes()].concat();
     message(draw, target.host, verdict, &[&header[..], &ports, &seq.to_be_bytes()].concat())
 }
@@ -78,31 +71,13 @@ fn message(draw: &Draw, host: usize, verdict: Verdict, quote: &[u8]) -> Vec<u8> 
         Verdict::Unreachable(code) => vec![3, code, 0, 0, 0, 0, 0, 0],
     };
     message.extend(quote);
-    let octets = message.len() as u16;
+    let link = Link { draw, station: MAC, host };
     let last = 1 + host as u8;
-    let (ether_type, header) = if is_v6 {
+    if is_v6 {
         let address = |last: u8| [&[0xfd][..], &[0; 14], &[last]].concat();
-        let (source, destination) = (address(LAST), address(last));
-        let pseudo = [&source[..], &destination, &[0, 0], &octets.to_be_bytes(), &[0, 0, 0, ICMPV6]].concat();
-        let sum = checksum(&[&pseudo[..], &message].concat());
-        message[2..4].copy_from_slice(&sum.to_be_bytes());
-        let fixed = [&[0x60, 0, 0, 0], &octets.to_be_bytes()[..], &[ICMPV6, 64]].concat();
-        ([0x86, 0xdd], [fixed, source, destination].concat())
+        link.frame(Ip { source: &address(LAST), destination: &address(last), protocol: ICMPV6 }, message)
     } else {
-        let sum = checksum(&message);
-        message[2..4].copy_from_slice(&sum.to_be_bytes());
-        let fixed = [&[0x45, 0], &(20 + octets).to_be_bytes()[..], &[0, 0, 0, 0, 64, ICMP, 0, 0]].concat();
-        let mut header = [&fixed[..], &[198, 18, 0, LAST, 198, 18, 0, last]].concat();
-        let sum = checksum(&header);
-        header[10..12].copy_from_slice(&sum.to_be_bytes());
-        ([0x08, 0x00], header)
-    };
-    let mut frame = vec![0x02, 0, 0, 0, 1, host as u8];
-    frame.extend(MAC);
-    if let Some(vlan) = draw.vlan {
-        frame.extend([0x81, 0]);
-        frame.extend(vlan.to_be_bytes());
+        let (source, destination) = ([198, 18, 0, LAST], [198, 18, 0, last]);
+        link.frame(Ip { source: &source, destination: &destination, protocol: ICMP }, message)
     }
-    frame.extend(ether_type);
-    [frame, header, message].concat()
 }

@@ -1,6 +1,7 @@
 //! The network of a swarm: a link for each host, and a switch between them. What the switch has seen, and
 //! when, is the trace of a seed.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use warpline_dataplane::device::sim::{
@@ -37,6 +38,8 @@ pub(super) struct Switch {
     former: Vec<Statistics>,
     pub(super) stranger: Stranger,
     flood: Flood,
+    /// Forged ICMP errors to each host.
+    forged_errors: BTreeMap<usize, u64>,
     /// What hosts send and receive is judged here.
     wire: Arc<Mutex<Wire>>,
 }
@@ -56,6 +59,7 @@ impl Switch {
             former: Vec::new(),
             stranger: Stranger::default(),
             flood: Flood::default(),
+            forged_errors: BTreeMap::new(),
             wire: Arc::default(),
         }
     }
@@ -183,12 +187,18 @@ impl Switch {
         let target = self.wire().target(rng.usize(..));
         if let Some(target) = target {
             let octets = if rng.u8(..3) == 0 {
+                *self.forged_errors.entry(target.host).or_default() += 1;
                 router::forged(draw, rng, &target)
             } else {
                 forger::frame(draw, rng, &target)
             };
             forward(&mut self.ports[target.host].device, now, &octets);
         }
+    }
+
+    /// Returns how many ICMP errors were forged to `host`.
+    pub(super) fn forged_errors(&self, host: usize) -> u64 {
+        self.forged_errors.get(&host).copied().unwrap_or_default()
     }
 
     /// Returns when the next frame arrives at the switch.
