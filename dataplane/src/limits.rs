@@ -137,7 +137,8 @@ pub const SYN_ATTEMPTS: u8 = 6;
 pub const ACCEPT_TIMEOUT_NS: u64 = 75 * SECOND;
 /// Timeouts in a row before an established connection fails.
 pub const RETRANSMIT_ATTEMPTS: u8 = 12;
-/// Times a FIN is sent that is all there is to acknowledge, after the peer's: the peer may be gone.
+/// Times a FIN is sent that is all there is to acknowledge, after the peer's, while the peer is silent: it
+/// may be gone.
 pub const LAST_FIN_ATTEMPTS: u8 = 5;
 /// Probes of a window too small for an FPDU before the FPDU is cut to fit it.
 pub const SMALL_WINDOW_PROBES: u8 = 3;

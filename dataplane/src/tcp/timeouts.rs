@@ -99,11 +99,16 @@ impl Connection {
         both_have_closed && self.send.fin.is_sent() && !self.send.queue.is_outstanding()
     }
 
+    /// Whether the peer has sent nothing since what times out now was sent.
+    fn peer_is_silent(&self, now: Instant) -> bool {
+        now - self.receive.last_arrival >= self.rtt.rto_ns()
+    }
+
     fn on_retransmit_timeout<P: SendPayload, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) {
         let opening = self.is_opening();
         let (attempts, reason) = if opening {
             (limits::SYN_ATTEMPTS, CloseReason::TimedOut)
-        } else if self.awaits_last_acknowledgement() {
+        } else if self.awaits_last_acknowledgement() && self.peer_is_silent(now) {
             (limits::LAST_FIN_ATTEMPTS, CloseReason::Finished)
         } else {
             (limits::RETRANSMIT_ATTEMPTS, CloseReason::TimedOut)
