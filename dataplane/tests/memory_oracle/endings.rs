@@ -181,6 +181,10 @@ impl<W: World> Play<W> {
         let stale = STag(stag.0 ^ 0x1_0000);
         let dead = there.names.iter().find(|named| named.reach.is_none());
         let dead = dead.map_or(NOWHERE, |named| named.stag);
+        let waits = self.halves[number][1 - side].shares && self.world.waits_for_shared_receives();
+        if waits && self.room(number, side).is_none() {
+            self.post_receives(number, 1 - side);
+        }
         let receives = self.room(number, side);
         let ((operation, local), error) = match self.rng.u32(..16) {
             0 => (write(stale, 0), ddp(DdpError::InvalidStag)),

@@ -112,6 +112,10 @@ impl<W: World> Play<W> {
     /// Of a name that no request of the peer is on its way to.
     pub(crate) fn a_local_invalidation(&mut self, number: usize, side: usize) -> Option<Work> {
         let [half, peer] = [side, 1 - side].map(|side| &self.halves[number][side]);
+        // What the peer has sent after a message that waits is acknowledged, and not carried out.
+        if half.shares && self.world.waits_for_shared_receives() && !half.due_receives.is_empty() {
+            return None;
+        }
         let place = half.place(&mut self.rng, |half, place| {
             let used = peer.due.iter().any(|due| due.touches.through == Some(place));
             place != SHARED && half.names[place].reach.is_some() && !used && !half.holds_windows(place)

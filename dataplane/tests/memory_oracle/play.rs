@@ -36,6 +36,8 @@ pub(crate) struct Tally {
     pub remote_faults: u64,
     pub name_faults: u64,
     pub shared_receives: u64,
+    /// Messages that were sent before the shared receive for them was posted, which is for some worlds.
+    pub awaited: u64,
     pub damage: Damage,
 }
 
@@ -77,6 +79,7 @@ impl Tally {
 
     pub(crate) fn add(&mut self, other: &Self) {
         let mut other = *other;
+        self.awaited += other.awaited;
         for (sum, more) in self.fields().into_iter().zip(other.fields()) {
             *sum += *more;
         }
@@ -180,6 +183,7 @@ impl<W: World> Play<W> {
             if done(self) {
                 return;
             }
+            self.post_awaited();
             assert!(
                 self.world.seconds() < give_up,
                 "seed {}: {what}: never; {}",

@@ -14,6 +14,9 @@ use super::pool::LEAST_OCTETS;
 use super::stack::{DEPTH, World};
 use super::work::Message;
 
+/// Messages of a host that may be without a shared receive.
+const LATE_MAX: usize = 4;
+
 /// A receive that is posted.
 #[derive(Clone, Debug)]
 pub(crate) struct Receive {
@@ -78,6 +81,37 @@ impl<W: World> Play<W> {
             let request = receive.request(half.memory(Area::Inbox).stag);
             self.world.qp(number, side).post_receive(request).expect("there is room");
             half.receives.push_back(receive);
+        }
+    }
+
+    /// Octets that the peer's next message may have: those of its receive, or of one that it waits for.
+    pub(crate) fn room_or_patience(&mut self, number: usize, side: usize) -> Option<usize> {
+        if let Some(octets) = self.room(number, side) {
+            return Some(octets);
+        }
+        let host = self.world.host_of(number, 1 - side);
+        let waits = self.halves[number][1 - side].shares && self.world.waits_for_shared_receives();
+        if !waits || self.awaited_receives(host) == LATE_MAX {
+            return None;
+        }
+        self.tally.awaited += 1;
+        Some(LEAST_OCTETS)
+    }
+
+    /// How many messages to a host are more than the shared receives posted there.
+    fn awaited_receives(&self, host: usize) -> usize {
+        self.messages_to_pool(host).sum::<usize>().saturating_sub(self.pools[host].posted.len())
+    }
+
+    /// Now and then posts a shared receive that a message waits for.
+    pub(crate) fn post_awaited(&mut self) {
+        if !self.world.waits_for_shared_receives() || self.rng.u8(..32) > 0 {
+            return;
+        }
+        for host in 0..self.pools.len() {
+            if self.awaited_receives(host) > 0 {
+                self.pools[host].post(&mut self.rng);
+            }
         }
     }
 

@@ -47,6 +47,12 @@ pub(crate) trait World {
         true
     }
 
+    /// Returns true if a message for a queue pair of a host that shares receives waits for one as long as it
+    /// takes.
+    fn waits_for_shared_receives(&self) -> bool {
+        false
+    }
+
     /// Registers memory at a host. Returns its name.
     fn register(&mut self, rng: &mut Rng, host: usize, grant: Grant) -> STag;
 

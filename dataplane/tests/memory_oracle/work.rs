@@ -99,7 +99,7 @@ impl<W: World> Play<W> {
     }
 
     pub(crate) fn a_send(&mut self, number: usize, side: usize) -> Option<Work> {
-        let room = self.room(number, side)?;
+        let room = self.room_or_patience(number, side)?;
         let octets = self.octets(room);
         let (local, sources, data) = self.local(number, side, octets);
         let solicited = self.rng.bool();
@@ -151,7 +151,7 @@ impl<W: World> Play<W> {
     }
 
     pub(crate) fn a_write_with_immediate(&mut self, number: usize, side: usize) -> Option<Work> {
-        self.room(number, side)?;
+        self.room_or_patience(number, side)?;
         let mut work = self.a_write(number, side);
         let (Operation::Write { stag, to }, Effect::Write { then, .. }) = (work.operation, &mut work.effect)
         else {
@@ -166,7 +166,7 @@ impl<W: World> Play<W> {
     }
 
     pub(crate) fn immediate_data(&mut self, number: usize, side: usize) -> Option<Work> {
-        self.room(number, side)?;
+        self.room_or_patience(number, side)?;
         let (immediate, solicited) = (self.rng.u64(..), self.rng.bool());
         let message =
             Message { octets: Vec::new(), immediate: Some(immediate), invalidates: None, solicited };

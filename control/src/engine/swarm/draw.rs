@@ -199,6 +199,13 @@ fn tables(seed: u64) -> Tables {
 }
 
 impl Draw {
+    /// Whether applications post shared receives after the messages for them. Only where no queue pair ends
+    /// with such a message, and cores have frames enough for what waits.
+    pub(super) fn waits_for_shared_receives(&self) -> bool {
+        let is_roomy = self.episodes == 0 && self.tables.held_frames == TABLES.held_frames;
+        self.receive_wait && is_roomy && self.cut_offs == 0 && !self.restart && !self.clean
+    }
+
     /// Returns the same seed on hosts of another make: whatever a device, a queue or the poll loop has for
     /// speed is there if it was not, and the other way round. Nobody sees that on the wire.
     ///

@@ -46,6 +46,8 @@ pub(super) const MPA_PORT: u16 = 1;
 pub(super) const STREAM_PORT: u16 = 2;
 /// A host asks to be told when fewer shared receives are left than a number below this.
 const LIMIT_MAX: u32 = 8;
+/// How long a message waits for a receive that comes: longer than the model waits for anything.
+const RECEIVE_WAIT: std::time::Duration = std::time::Duration::from_hours(1);
 /// Longer than all stalls and losses of a seed take.
 const PATIENCE: std::time::Duration = std::time::Duration::from_mins(20);
 
@@ -254,7 +256,9 @@ impl Host {
         shares: bool,
     ) -> Receiver<Result<NewQueuePair, crate::vocabulary::queue_pair::CreateError>> {
         let completions = self.completions.of_another();
-        let rnr = RnrPolicy::Wait { timeout: std::time::Duration::from_millis(20) };
+        let waits_long = shares && draw.waits_for_shared_receives();
+        let timeout = if waits_long { RECEIVE_WAIT } else { std::time::Duration::from_millis(20) };
+        let rnr = RnrPolicy::Wait { timeout };
         let config = QpConfig {
             send_depth: DEPTH,
             receive_depth: DEPTH,

@@ -112,6 +112,7 @@ fn a_swarm_does_what_the_model_does() {
     }
     if seeds >= 500 {
         tally.expect_everything();
+        assert!(tally.awaited > 0, "no message has waited for a receive");
     }
     if seeds >= 500 && first == 0 {
         counted.expect_everything();

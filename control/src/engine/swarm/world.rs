@@ -343,6 +343,10 @@ impl World for Swarm {
         self.hosts[host].core_count() == 1
     }
 
+    fn waits_for_shared_receives(&self) -> bool {
+        self.draw.waits_for_shared_receives()
+    }
+
     fn register(&mut self, _: &mut Rng, host: usize, grant: Grant) -> STag {
         let Grant { region, pd, stream, base_to, access } = grant;
         assert_eq!(base_to, 0, "the model's own registrations begin at 0");
