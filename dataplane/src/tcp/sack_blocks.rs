@@ -98,11 +98,20 @@ impl SackBlocks {
         (self.count, self.incomplete) = (0, false);
     }
 
-    /// Returns the blocks for an acknowledgement that is sent now, the duplicate first.
+    /// Returns the blocks for an acknowledgement that is sent now: a duplicate first, then the block that it
+    /// is a part of, by which the sender knows it for one (RFC 2883 §4), then the most recent.
     pub(super) fn report(&mut self) -> Blocks {
         let duplicate = core::mem::replace(&mut self.duplicate, NO_BLOCK);
-        let mut blocks: Blocks = Some(duplicate).into_iter().filter(|(from, to)| from != to).collect();
-        blocks.extend(self.held().into_iter().take(BLOCKS - blocks.len()));
+        let mut blocks = self.held();
+        if duplicate.0 == duplicate.1 {
+            return blocks;
+        }
+        let around = |held: &Block| held.0 <= duplicate.0 && duplicate.1 <= held.1;
+        if let Some(number) = blocks.iter().position(around) {
+            blocks[..=number].rotate_right(1);
+        }
+        blocks.truncate(BLOCKS - 1);
+        blocks.insert(0, duplicate);
         blocks
     }
 
@@ -133,6 +142,21 @@ mod tests {
         blocks.on_held(block(7500, 8000));
         let reported = report(&mut blocks);
         assert_eq!(reported, [block(7500, 8000), block(6500, 7000), block(5500, 6000)]);
+    }
+
+    /// RFC 2883 §4: of several segments that one acknowledgement answers, the duplicate came first.
+    #[test]
+    fn the_block_around_a_duplicate_comes_second() {
+        let mut blocks = SackBlocks::new();
+        blocks.on_held(block(1000, 2000));
+        blocks.on_duplicate(block(1500, 1600));
+        for left in [3000, 5000, 7000] {
+            blocks.on_held(block(left, left + 1000));
+        }
+        let expected = [block(1500, 1600), block(1000, 2000), block(7000, 8000), block(5000, 6000)];
+        assert_eq!(report(&mut blocks), expected);
+        let expected = [block(7000, 8000), block(5000, 6000), block(3000, 4000), block(1000, 2000)];
+        assert_eq!(report(&mut blocks), expected, "once, and the most recent are first again");
     }
 
     #[test]

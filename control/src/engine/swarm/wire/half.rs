@@ -465,7 +465,8 @@ impl Half {
     }
 
     /// The same for one that keeps all that comes. RFC 2018 §3, §4: each block is as long as what has come
-    /// there, and the first is of what has come last. RFC 2883 §4: what has come again is reported once.
+    /// there, and the first is of what has come last. RFC 2883 §4: what has come again is reported once, and
+    /// the block around it may be first.
     fn reports_all(&self, held: &[(i64, i64)], duplicate: bool, peer: &Self) -> Verdict {
         ensure!(self.again.is_none() || duplicate, "{:?} has come again: blocks {held:?}", self.again);
         for block in held {
@@ -473,7 +474,8 @@ impl Half {
             ensure!(run == Some(*block), "block {block:?} of {run:?}");
         }
         let latest = self.latest.filter(|(from, _)| *from > self.acknowledged);
-        let holds = |(from, to): (i64, i64)| held.first().is_some_and(|it| it.0 <= from && to <= it.1);
+        let first = if duplicate { 2 } else { 1 };
+        let holds = |(from, to): (i64, i64)| held.iter().take(first).any(|it| it.0 <= from && to <= it.1);
         ensure!(latest.is_none_or(holds), "{latest:?} has come last: blocks {held:?}");
         Ok(())
     }
