@@ -419,7 +419,7 @@ impl Half {
         let agreed = self.offer.sack && peer.offer.sack;
         ensure!(blocks.is_empty() || agreed, "blocks, but SACK is not agreed on");
         ensure!(blocks.len() <= 4, "{} blocks", blocks.len());
-        let mut duplicate = false;
+        let mut duplicate = None;
         for (number, (from, to)) in blocks.iter().enumerate() {
             ensure!(from < to, "block {from}..{to}");
             let is_stray = number == 0 && peer.strays.contains(&segment.options.blocks[0]);
@@ -431,7 +431,9 @@ impl Half {
             if number == 0 && (*to <= self.acknowledged || blocks[1..].iter().any(inside) || is_again) {
                 let has_come_again = is_stray || peer.repeated.have(*from, *to);
                 ensure!(has_come_again, "block {from}..{to} as a duplicate, which has come once");
-                duplicate = true;
+                let around = blocks[1..].iter().position(inside);
+                ensure!(around.is_none_or(|at| at == 0), "the block around {from}..{to} is not second");
+                duplicate = Some((*from, *to));
                 continue;
             }
             ensure!(*from > self.acknowledged, "block {from}..{to} at acknowledgement {}", self.acknowledged);
@@ -445,8 +447,10 @@ impl Half {
         // A host in TIME-WAIT has forgotten what has come.
         let finished = self.fin && peer.fin_arrived;
         if agreed && is_pure && !finished && self.acknowledged == peer.arrived_to() {
-            let held = &blocks[usize::from(duplicate)..];
-            let reported = self.reports_all(held, duplicate || is_probe, peer);
+            let held = &blocks[usize::from(duplicate.is_some())..];
+            let told = duplicate.is_some() || is_probe || self.again.is_none();
+            let unsaid = || Err(format!("{:?} has come again: blocks {held:?}", self.again));
+            let reported = if told { self.reports_all(held, duplicate, peer) } else { unsaid() };
             self.suspect(now, segment, reported);
             if !is_probe {
                 self.again = None;
@@ -464,19 +468,22 @@ impl Half {
         }
     }
 
-    /// The same for one that keeps all that comes. RFC 2018 §3, §4: each block is as long as what has come
-    /// there, and the first is of what has come last. RFC 2883 §4: what has come again is reported once, and
-    /// the block around it may be first.
-    fn reports_all(&self, held: &[(i64, i64)], duplicate: bool, peer: &Self) -> Verdict {
-        ensure!(self.again.is_none() || duplicate, "{:?} has come again: blocks {held:?}", self.again);
+    /// The same for one that keeps all that comes, after a `duplicate`. RFC 2018 §3, §4: each block is as
+    /// long as what has come there, and the first is of what has come last, but for the block around a
+    /// duplicate (RFC 2883 §4).
+    fn reports_all(&self, held: &[(i64, i64)], duplicate: Option<(i64, i64)>, peer: &Self) -> Verdict {
         for block in held {
             let run = peer.arrived.around(block.0);
             ensure!(run == Some(*block), "block {block:?} of {run:?}");
         }
         let latest = self.latest.filter(|(from, _)| *from > self.acknowledged);
-        let first = if duplicate { 2 } else { 1 };
-        let holds = |(from, to): (i64, i64)| held.iter().take(first).any(|it| it.0 <= from && to <= it.1);
-        ensure!(latest.is_none_or(holds), "{latest:?} has come last: blocks {held:?}");
+        let holds = |block: &(i64, i64), part: (i64, i64)| block.0 <= part.0 && part.1 <= block.1;
+        let is_around = held.first().zip(duplicate).is_some_and(|(block, duplicate)| holds(block, duplicate));
+        let mut first = held.iter().take(if is_around { 2 } else { 1 });
+        ensure!(
+            latest.is_none_or(|latest| first.any(|block| holds(block, latest))),
+            "{latest:?} has come last: blocks {held:?}"
+        );
         Ok(())
     }
 
