@@ -282,6 +282,8 @@ impl<W: World> Play<W> {
     }
 
     fn carry_out(&mut self, number: usize, side: usize, effect: Effect) {
+        let is_message = matches!(effect, Effect::Message(_) | Effect::Write { then: Some(_), .. });
+        self.tally.awaited += u64::from(is_message && self.room(number, side).is_none());
         let [first, second] = &mut self.halves[number];
         let (here, there) = if side == 0 { (first, second) } else { (second, first) };
         match effect {

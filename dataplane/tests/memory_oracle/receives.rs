@@ -85,17 +85,12 @@ impl<W: World> Play<W> {
     }
 
     /// Octets that the peer's next message may have: those of its receive, or of one that it waits for.
-    pub(crate) fn room_or_patience(&mut self, number: usize, side: usize) -> Option<usize> {
-        if let Some(octets) = self.room(number, side) {
-            return Some(octets);
-        }
-        let host = self.world.host_of(number, 1 - side);
-        let waits = self.halves[number][1 - side].shares && self.world.waits_for_shared_receives();
-        if !waits || self.awaited_receives(host) == LATE_MAX {
-            return None;
-        }
-        self.tally.awaited += 1;
-        Some(LEAST_OCTETS)
+    pub(crate) fn room_or_patience(&self, number: usize, side: usize) -> Option<usize> {
+        self.room(number, side).or_else(|| {
+            let waits = self.halves[number][1 - side].shares && self.world.waits_for_shared_receives();
+            let host = self.world.host_of(number, 1 - side);
+            (waits && self.awaited_receives(host) < LATE_MAX).then_some(LEAST_OCTETS)
+        })
     }
 
     /// How many messages to a host are more than the shared receives posted there.
