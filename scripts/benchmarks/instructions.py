@@ -431,14 +431,17 @@ def print_table(measured: list[Phase], baseline: dict[str, Any]) -> None:
             )
 
 
-def print_functions(phase: Phase, rows: int = 40) -> None:
-    """Prints the functions of a phase that take most, at each end."""
-    for end in phase.ends:
-        units = phase.units(end)
-        functions = phase.profiles[end].by_function()
-        print(f"\n{phase.name}, {end}: instructions a {phase.unit}, with and without what a function calls")
-        for function, (inclusive, own) in sorted(functions.items(), key=lambda row: -row[1][1])[:rows]:
-            print(f"{inclusive / units:>9.1f}{own / units:>9.1f}  {function}")
+def print_functions(measured: list[Phase], names: Collection[str], rows: int = 40) -> None:
+    """Prints the functions that take most of the named phases, at each end."""
+    for phase in measured:
+        for end in phase.ends if phase.name in names else ():
+            units = phase.units(end)
+            functions = phase.profiles[end].by_function()
+            print(
+                f"\n{phase.name}, {end}: instructions a {phase.unit}, with and without what a function calls"
+            )
+            for function, (inclusive, own) in sorted(functions.items(), key=lambda row: -row[1][1])[:rows]:
+                print(f"{inclusive / units:>9.1f}{own / units:>9.1f}  {function}")
 
 
 def as_json(measured: list[Phase]) -> list[dict[str, Any]]:
