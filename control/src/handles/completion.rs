@@ -126,11 +126,13 @@ impl CompletionQueue {
     }
 
     /// Returns the oldest completion that was not polled yet. Does not wait.
+    #[inline]
     pub fn poll(&self) -> Option<Completion> {
         self.ring.poll()
     }
 
     /// Moves the oldest completions to the front of `completions`. Returns how many. Does not wait.
+    #[inline]
     pub fn poll_many(&self, completions: &mut [Completion]) -> usize {
         self.ring.poll_many(completions)
     }
@@ -142,6 +144,7 @@ impl CompletionQueue {
     }
 
     /// Appends completions to `completions` as far as it has room without allocating. Returns how many.
+    #[inline]
     pub fn poll_into(&self, completions: &mut Vec<Completion>) -> usize {
         self.ring.poll_into(completions)
     }

@@ -135,6 +135,9 @@ impl CompletionRing {
     #[inline]
     pub fn poll_many(&self, completions: &mut [Completion]) -> usize {
         let mut count = 0;
+        if self.rings.is_empty() {
+            return count;
+        }
         self.rings.each_in_turn(|ring| {
             while let Some(place) = completions.get_mut(count)
                 && let Some(completion) = ring.dequeue()
@@ -151,6 +154,9 @@ impl CompletionRing {
     /// Returns how many.
     #[inline]
     pub fn poll_into(&self, completions: &mut Vec<Completion>) -> usize {
+        if self.rings.is_empty() {
+            return 0;
+        }
         let before = completions.len();
         self.rings.each_in_turn(|ring| ring.dequeue_into(completions));
         let count = completions.len() - before;
@@ -183,7 +189,7 @@ impl CompletionRing {
         // Of this fence and that of `announce` one comes first: either the completion is seen here, or the
         // armed queue is seen there.
         fence(Ordering::SeqCst);
-        self.rings.iter().any(|ring| !ring.is_empty())
+        !self.rings.is_empty()
     }
 
     /// Reserves entries for the completions of work that is posted, up to `wanted`. Returns how many.

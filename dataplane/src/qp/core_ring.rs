@@ -213,14 +213,25 @@ impl CoreRings {
         ring.clone()
     }
 
+    /// Returns true if there is no completion.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.iter().all(CoreRing::is_empty)
+    }
+
     /// Dequeues a completion: the oldest of its core. Of completions of two cores neither is older than the
     /// other.
     #[inline]
     pub(super) fn dequeue(&self) -> Option<Completion> {
         match self.first.next.get() {
             None => self.first.dequeue(),
-            Some(_) => self.in_turn().find_map(CoreRing::dequeue),
+            Some(_) => self.dequeue_of_several(),
         }
+    }
+
+    #[inline(never)]
+    fn dequeue_of_several(&self) -> Option<Completion> {
+        self.in_turn().find_map(CoreRing::dequeue)
     }
 
     /// Calls `f` with each ring, [in turn](Self::in_turn).
@@ -228,8 +239,13 @@ impl CoreRings {
     pub(super) fn each_in_turn(&self, mut f: impl FnMut(&CoreRing)) {
         match self.first.next.get() {
             None => f(&self.first),
-            Some(_) => self.in_turn().for_each(f),
+            Some(_) => self.each_of_several(&mut f),
         }
+    }
+
+    #[inline(never)]
+    fn each_of_several(&self, f: &mut dyn FnMut(&CoreRing)) {
+        self.in_turn().for_each(f);
     }
 
     /// The rings. Each call begins with another, so that a core which keeps its ring filled does not keep the
