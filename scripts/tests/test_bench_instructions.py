@@ -1,6 +1,7 @@
 """Tests of the instruction counts of scripts/bench."""
 
 import contextlib
+import dataclasses
 import io
 import json
 import pathlib
@@ -347,6 +348,20 @@ class GuardTest(unittest.TestCase):
         self.assertEqual(run([1000, 1300], [[1100, 1050]]), ([["case", "like"]], [300, 105]))
         asked, counts = run([1300, 1000], [[1400, 1000], [1250, 1000]])
         self.assertEqual((asked, counts), ([["case"], ["case"]], [325, 100]))
+
+    def test_idle_polls_that_take_too_much_are_measured_again_with_the_first_case(self) -> None:
+        def first_and_idle(idle_polls: int) -> list[instructions.Phase]:
+            idle = phase(idle_polls, idle_polls, at_writer=counts(0, idle=10), at_target=counts(0, idle=10))
+            return [phase(), dataclasses.replace(idle, name="idle", unit="poll")]
+
+        def faults(measured: list[instructions.Phase]) -> list[str]:
+            return [f"{at.name}: more" for at in measured if at.unit == "poll" and at.instructions() > least]
+
+        least = first_and_idle(1000)[1].instructions()
+        with mock.patch.object(instructions, "measure", return_value=first_and_idle(1000)) as again:
+            measured = instructions.measure_again(pathlib.Path("program"), first_and_idle(1300), faults)
+        again.assert_called_once_with(pathlib.Path("program"), ["case"])
+        self.assertEqual([at.instructions() for at in measured], [phase().instructions(), least])
 
     def test_the_table_has_a_row_for_each_end(self) -> None:
         text = io.StringIO()
