@@ -3,10 +3,10 @@
 tshark 4.0 does not survive every lawful stream. Where FPDUs do not begin segments it loses the stream at a
 retransmission. With Markers it needs each segment to hold exactly one FPDU, counts one Marker too many in an
 FPDU that ends where a Marker is due, and takes Markers in one direction for Markers in both. So it is asked
-twice. Frames, with their checksums, it judges in the capture as it is. FPDUs it is shown *recut*: the octets
-of each FPDU unchanged, in a TCP segment of its own. An FPDU that ends where a Marker is due is left out, and
-counted. A connection with Markers in one direction is shown twice, each time with the FPDUs of one direction
-and the M bits of the startup frames to suit.
+thrice. Frames, with their checksums, it judges in the capture as it is. Startup frames it is shown in a
+capture of their own, and FPDUs *recut*: the octets of each FPDU unchanged, in a TCP segment of its own. An
+FPDU that ends where a Marker is due is left out, and counted. A connection with Markers in one direction is
+shown twice, each time with the FPDUs of one direction and the M bits of the startup frames to suit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 import struct
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -237,10 +237,6 @@ def startup_of(direction: Direction) -> Startup:
     return Startup(frame.markers, frame.crc, frame.rejected, frame.revision, data)
 
 
-STARTUP_FRAMES: Final = 5000
-"""How far into a capture startup frames are looked for."""
-
-
 def startup_faults(seen: dict[Address, list[Startup]], connections: list[Connection]) -> list[str]:
     """What tshark has read (:func:`check_startups`) in the startup frames of these connections otherwise than
     we do."""
@@ -252,16 +248,18 @@ def startup_faults(seen: dict[Address, list[Startup]], connections: list[Connect
     return faults
 
 
-def check_startups(path: Path) -> dict[Address, list[Startup]]:
-    """The startup frames that tshark finds in a capture, by sender."""
+def check_startups(connections: list[Connection]) -> dict[Address, list[Startup]]:
+    """The startup frames of these connections as tshark reads them, by sender."""
     found: dict[Address, list[Startup]] = {}
     fields = (option for name in _STARTUP_FIELDS for option in ("-e", name))
     wanted = ("-Y", "iwarp_mpa.req or iwarp_mpa.rep")
-    for line in _lines(path, "-c", str(STARTUP_FRAMES), *_FIND_MPA[:6], *wanted, "-T", "fields", *fields):
-        ipv4, ipv6, port, markers, crc, rejected, revision, data = line.rstrip("\n").split("\t")
-        m, c, r = (text in ("1", "True") for text in (markers, crc, rejected))
-        startup = Startup(m, c, r, int(revision), bytes.fromhex(data.replace(":", "")))
-        found.setdefault(Address(ipv4 or ipv6, int(port)), []).append(startup)
+    with tempfile.NamedTemporaryFile(suffix=".pcap") as file:
+        write_startups(connections, Path(file.name))
+        for line in _lines(Path(file.name), *_FIND_MPA[:6], *wanted, "-T", "fields", *fields):
+            ipv4, ipv6, port, markers, crc, rejected, revision, data = line.rstrip("\n").split("\t")
+            m, c, r = (text in ("1", "True") for text in (markers, crc, rejected))
+            startup = Startup(m, c, r, int(revision), bytes.fromhex(data.replace(":", "")))
+            found.setdefault(Address(ipv4 or ipv6, int(port)), []).append(startup)
     return found
 
 
@@ -280,27 +278,19 @@ def _ip_header(stream: Stream, octets: int) -> bytes:
     return fixed + source.packed + destination.packed
 
 
-def write_recut(connection: Connection, markers: bool, path: Path) -> None:
-    """The directions with Markers, or those without, as a capture with one FPDU in each TCP segment.
+class Segment(NamedTuple):
+    """A segment of a capture that is made for tshark."""
 
-    Sequence numbers count from 1.  The startup frames of both directions are there, M as ``markers`` says.
-    """
-    cut: list[tuple[int, Direction, int, bytes]] = []
-    for direction in connection.directions:
-        startup = direction.stream.octets[: direction.startup_octets]
-        startup[mpa.FLAGS_OFFSET] = startup[mpa.FLAGS_OFFSET] & ~mpa.FLAG_MARKERS | mpa.FLAG_MARKERS * markers
-        cut.append((0, direction, 1, bytes(startup)))
-        if direction.markers != markers:
-            continue
-        for fpdu, frame in zip(direction.fpdus, direction.completion_frames(), strict=True):
-            if tshark_can_take(direction, fpdu):
-                sequence = 1 + direction.startup_octets + fpdu.start
-                cut.append((frame, direction, sequence, direction.octets_of(fpdu)))
-    cut.sort(key=lambda piece: piece[0])
+    stream: Stream
+    sequence: int
+    payload: bytes
+
+
+def _write_segments(segments: Iterable[Segment], path: Path) -> None:
+    """A capture of these segments."""
     with path.open("wb") as file:
         file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 1 << 18, 1))
-        for number, (_, direction, sequence, payload) in enumerate(cut):
-            stream = direction.stream
+        for number, (stream, sequence, payload) in enumerate(segments):
             # Sequence numbers fit: the first gigabytes of a stream are all that is ever captured.
             tcp = struct.pack(
                 ">HHIIBBHHH",
@@ -319,3 +309,33 @@ def write_recut(connection: Connection, markers: bool, path: Path) -> None:
                 struct.pack("<IIII", number // 1_000_000, number % 1_000_000, len(packet), len(packet))
             )
             file.write(packet)
+
+
+def write_startups(connections: list[Connection], path: Path) -> None:
+    """The startup frames as a capture, each connection's Request before its Reply: a capture may have them
+    the other way round, where the peer on another CPU hears the Request before the capture does, and tshark
+    finds neither then."""
+    directions = (direction for connection in connections for direction in connection.directions)
+    _write_segments(
+        (Segment(at.stream, 1, bytes(at.stream.octets[: at.startup_octets])) for at in directions), path
+    )
+
+
+def write_recut(connection: Connection, markers: bool, path: Path) -> None:
+    """The directions with Markers, or those without, as a capture with one FPDU in each TCP segment.
+
+    Sequence numbers count from 1.  The startup frames of both directions are there, M as ``markers`` says.
+    """
+    cut: list[tuple[int, Segment]] = []
+    for direction in connection.directions:
+        startup = direction.stream.octets[: direction.startup_octets]
+        startup[mpa.FLAGS_OFFSET] = startup[mpa.FLAGS_OFFSET] & ~mpa.FLAG_MARKERS | mpa.FLAG_MARKERS * markers
+        cut.append((0, Segment(direction.stream, 1, bytes(startup))))
+        if direction.markers != markers:
+            continue
+        for fpdu, frame in zip(direction.fpdus, direction.completion_frames(), strict=True):
+            if tshark_can_take(direction, fpdu):
+                sequence = 1 + direction.startup_octets + fpdu.start
+                cut.append((frame, Segment(direction.stream, sequence, direction.octets_of(fpdu))))
+    cut.sort(key=lambda piece: piece[0])
+    _write_segments((segment for _, segment in cut), path)

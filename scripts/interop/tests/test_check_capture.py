@@ -203,7 +203,7 @@ class CheckCapture(unittest.TestCase):
             with tempfile.NamedTemporaryFile(suffix=".pcapng") as file:
                 made.write(Path(file.name))
                 found = connections(Path(file.name))
-                seen = tshark.check_startups(Path(file.name))
+                seen = tshark.check_startups(found)
                 for change in (
                     {"revision": 3},
                     {"crc": False},
@@ -214,6 +214,14 @@ class CheckCapture(unittest.TestCase):
                     initiator.startup = replace(initiator.startup, **change)
                     self.assertEqual(len(tshark.startup_faults(seen, found)), 1, change)
                     initiator.startup = replace(found[0].responder.startup, key=mpa.REQUEST_KEY)
+
+    def test_a_reply_that_is_captured_before_its_request(self) -> None:
+        session = self.session()
+        request = next(at for at, frame in enumerate(session.frames) if mpa.REQUEST_KEY in frame)
+        reply = next(at for at, frame in enumerate(session.frames) if mpa.REPLY_KEY in frame)
+        session.frames.insert(reply, session.frames.pop(request))
+        status, verdict = self.check(session)
+        self.assertEqual((status, verdict["faults"]), (0, []))
 
     def test_malformed_frame(self) -> None:
         """A TCP header that announces more octets than the frame has."""
