@@ -22,9 +22,10 @@ impl Toeplitz {
     pub fn new(key: [u8; KEY_BYTES]) -> Self {
         let mut words = vec![[0; 256]; FLOW_OCTETS].into_boxed_slice();
         for (octet, words) in words.iter_mut().enumerate() {
-            for (value, word) in words.iter_mut().enumerate() {
-                let bits = (0..8).filter(|bit| value >> (7 - bit) & 1 == 1);
-                *word = bits.fold(0, |hash, bit| hash ^ window(&key, 8 * octet + bit));
+            for value in 1..256_usize {
+                // The last bit that is set, beside what the others contribute.
+                let bit = 8 * octet + 7 - value.trailing_zeros() as usize;
+                words[value] = words[value & (value - 1)] ^ window(&key, bit);
             }
         }
         Self { key, words }
@@ -80,11 +81,11 @@ impl core::fmt::Debug for Toeplitz {
     }
 }
 
-/// Returns the 32 bits of `key` from `bit` on.
+/// Returns the 32 bits of `key` from `bit` of a flow on.
 fn window(key: &[u8; KEY_BYTES], bit: usize) -> u32 {
-    let octets = key[bit / 8..].iter().chain(&[0; 5]).take(5);
-    let word = octets.fold(0_u64, |word, octet| word << 8 | u64::from(*octet));
-    (word >> (8 - bit % 8)) as u32
+    let mut word = [0; 8];
+    word[3..].copy_from_slice(&key[bit / 8..][..5]);
+    (u64::from_be_bytes(word) >> (8 - bit % 8)) as u32
 }
 
 #[cfg(test)]
