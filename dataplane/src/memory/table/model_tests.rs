@@ -428,24 +428,26 @@ fn compare(table: &StagTable, model: &Model) -> Result<(), TestCaseError> {
     ];
     let names = (0..SLOTS).flat_map(|index| (0..KEYS).map(move |key| STag::new(index, key)));
     for stag in names {
-        let edges = model.named(stag).and_then(|entry| entry.granted).map_or(vec![0], |granted| {
+        let entry = model.named(stag);
+        let edges = entry.and_then(|entry| entry.granted).map_or(vec![0], |granted| {
             let (first, end) = (granted.base_to, granted.base_to + granted.octets);
             vec![0, first.wrapping_sub(1), first, end - 1, end, u64::MAX]
         });
         for (&to, octets) in edges.iter().flat_map(|to| [0, 1, 2].map(|octets| (to, octets))) {
-            let retained = model.named(stag).filter(|entry| entry.readers > 0);
+            let retained = entry.filter(|entry| entry.readers > 0);
             let expected = retained.and_then(|entry| {
                 let granted = entry.granted?;
                 granted.place(to, octets).ok().map(|start| (granted.memory, start))
             });
             prop_assert_eq!(table.retained(stag, to, octets as usize).map(found), expected, "{:?}", stag);
-            for (pd, stream, access) in (1..3)
-                .flat_map(|pd| (0..2).flat_map(move |stream| ACCESSES.map(|access| (pd, stream, access))))
-            {
+            for (pd, stream) in [(1, 0), (1, 1), (2, 0), (2, 1)] {
                 let who = Accessor { pd: ProtectionDomainId(pd), stream };
-                let real = table.check(stag, who, access, to, octets as usize).map(found);
-                let expected = model.check(stag, who, access, to, octets);
-                prop_assert_eq!(real, expected, "{:?} {:?} {:?} at {} + {}", stag, who, access, to, octets);
+                for access in ACCESSES {
+                    let real = table.check(stag, who, access, to, octets as usize).map(found);
+                    let expected = model.check(stag, who, access, to, octets);
+                    let asked = (stag, who, access, to, octets);
+                    prop_assert!(real == expected, "{:?}, not {:?}: {:?}", real, expected, asked);
+                }
             }
         }
     }

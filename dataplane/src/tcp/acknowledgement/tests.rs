@@ -270,8 +270,11 @@ fn first_branches_change_what_cold_ones_do() {
             let [taken, cold] = [taken, cold].map(|received| received.map(|(first, _)| first));
             assert_eq!(taken.map(|(changes, _)| changes), cold.map(|(changes, _)| changes), "seed {seed}");
             assert_eq!(sent, sent_by_other, "seed {seed}");
-            let [tcp, by_cold] = ends.each_ref().map(|end| format!("{:#?}", end.tcp));
-            assert_eq!(tcp, by_cold, "seed {seed}, step {step}: {header:?}");
+            let [tcp, by_cold] = ends.each_ref().map(|end| format!("{:?}", end.tcp));
+            if tcp != by_cold {
+                let [tcp, by_cold] = ends.each_ref().map(|end| format!("{:#?}", end.tcp));
+                assert_eq!(tcp, by_cold, "seed {seed}, step {step}: {header:?}");
+            }
             assert_eq!(ends[0].pools.segments.used(), ends[1].pools.segments.used(), "seed {seed}");
             let is_expected = taken.is_some_and(|(_, is_expected)| is_expected);
             expected += usize::from(is_expected);
