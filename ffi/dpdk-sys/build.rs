@@ -24,13 +24,13 @@ const FUNCTIONS: &str = "inlined_.*|rte_eal_(init|iova_mode|get_runtime_dir|hotp
     |rte_strerror|rte_dev_(name|probe)|rte_openlog_stream\
     |rte_thread_(register|unregister)\
     |rte_pktmbuf_pool_create|rte_mempool_(free|avail_count|walk)\
-    |rte_(zmalloc_socket|free|mem_virt2memseg|pktmbuf_copy)\
+    |rte_(zmalloc_socket|malloc_get_socket_stats|free|mem_virt2memseg|pktmbuf_copy)\
     |rte_eth_dev_(configure|info_get|start|stop|close|adjust_nb_rx_tx_desc|get_port_by_name|get_name_by_port\
     |rss_(reta_(update|query)|hash_(update|conf_get))|socket_id|rx_intr_(enable|disable|ctl_q_get_fd))\
     |rte_eth_(find_next|rx_queue_setup|tx_queue_setup|promiscuous_enable|allmulticast_enable\
     |macaddr_get|stats_get|link_get_nowait)";
 const TYPES: &str = "rte_eth_(conf|dev_info|rxconf|txconf|stats|link|rss_reta_entry64)|rte_ether_addr\
-    |rte_mbuf|rte_mbuf_ext_shared_info|rte_memseg|rte_iova_mode";
+    |rte_mbuf|rte_mbuf_ext_shared_info|rte_memseg|rte_malloc_socket_stats|rte_iova_mode";
 const CONSTANTS: &str = "constant_.*|RTE_MAX_ETHPORTS|RTE_ETH_NAME_MAX_LEN|RTE_ETH_RETA_GROUP_SIZE\
     |RTE_PKTMBUF_HEADROOM|RTE_ETHER_HDR_LEN|RTE_MEMPOOL_CACHE_MAX_SIZE|SOCKET_ID_ANY";
 

@@ -2263,6 +2263,16 @@ unsafe extern "C" {
         nb_tx_desc: *mut u16,
     ) -> ::core::ffi::c_int;
 }
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub struct rte_malloc_socket_stats {
+    pub heap_totalsz_bytes: usize,
+    pub heap_freesz_bytes: usize,
+    pub greatest_free_size: usize,
+    pub free_count: ::core::ffi::c_uint,
+    pub alloc_count: ::core::ffi::c_uint,
+    pub heap_allocsz_bytes: usize,
+}
 unsafe extern "C" {
     pub fn rte_zmalloc_socket(
         type_: *const ::core::ffi::c_char,
@@ -2273,6 +2283,12 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn rte_free(ptr: *mut ::core::ffi::c_void);
+}
+unsafe extern "C" {
+    pub fn rte_malloc_get_socket_stats(
+        socket: ::core::ffi::c_int,
+        socket_stats: *mut rte_malloc_socket_stats,
+    ) -> ::core::ffi::c_int;
 }
 unsafe extern "C" {
     pub fn inlined_rte_errno() -> ::core::ffi::c_int;

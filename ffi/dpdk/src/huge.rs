@@ -32,6 +32,8 @@ unsafe impl Sync for HugeRegion {}
 impl HugeRegion {
     /// The alignment of regions: a page, so that none is shared between regions.
     pub const ALIGNMENT: usize = 4096;
+    /// Octets that the EAL keeps in front of what it allocates (`MALLOC_ELEM_HEADER_LEN`).
+    const HEADER_OCTETS: usize = 128;
 
     /// Allocates `octets` zero octets, of the memory of any NUMA node.
     ///
@@ -48,14 +50,26 @@ impl HugeRegion {
     ///
     /// [`HugeRegionError`] when memory is short or `octets` is 0.
     pub fn near(_: Eal, octets: usize, node: Option<u32>) -> Result<Self, HugeRegionError> {
+        let asked = Self::octets_to_ask_for(octets).ok_or(HugeRegionError { octets })?;
         let allocate_on = |node| {
             // SAFETY: the EAL runs. A size of 0 returns null; the type is only a label, and may be null.
-            let start = unsafe { sys::rte_zmalloc_socket(ptr::null(), octets, Self::ALIGNMENT as u32, node) };
+            let start = unsafe { sys::rte_zmalloc_socket(ptr::null(), asked, Self::ALIGNMENT as u32, node) };
             NonNull::new(start.cast())
         };
         let node = node.and_then(|node| i32::try_from(node).ok());
         let start = node.and_then(allocate_on).or_else(|| allocate_on(sys::SOCKET_ID_ANY));
         start.map(|start| Self { start, octets }).ok_or(HugeRegionError { octets })
+    }
+
+    /// Returns the octets of an allocation that reaches to where the header of the next region begins. The
+    /// EAL's heap keeps what alignment leaves free between two allocations in a list, and looks through all
+    /// of it for each: after some thousands of small regions an allocation would take a millisecond.
+    fn octets_to_ask_for(octets: usize) -> Option<usize> {
+        if octets == 0 {
+            return Some(0);
+        }
+        let with_header = octets.checked_add(Self::HEADER_OCTETS)?;
+        Some(with_header.checked_next_multiple_of(Self::ALIGNMENT)? - Self::HEADER_OCTETS)
     }
 
     /// Returns the first octet.

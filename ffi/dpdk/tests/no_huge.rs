@@ -1,6 +1,7 @@
 //! Tests of the EAL in ordinary memory, as on machines where no hugepage can be reserved.
 #![allow(unsafe_code, missing_docs)]
 
+use std::mem::MaybeUninit;
 use std::path::Path;
 use std::process;
 
@@ -37,9 +38,31 @@ fn everything_works_in_ordinary_memory_and_leaves_no_trace() {
         octets.fill(1);
         assert_eq!(region.start().as_ptr().addr() % HugeRegion::ALIGNMENT, 0);
     }
-    let error = HugeRegion::new(eal, 1 << 40).unwrap_err().to_string();
-    assert!(error.contains("ordinary memory"), "{error}");
+    for octets in [1 << 40, usize::MAX, usize::MAX - 4096] {
+        let error = HugeRegion::new(eal, octets).unwrap_err().to_string();
+        assert!(error.contains("ordinary memory"), "{error}");
+    }
     assert!(HugeRegion::new(eal, 0).is_err());
+
+    // An allocation looks through all that is free, so nothing stays free between regions.
+    let before = free_elements();
+    for octets in [1, 64, 1000, 3968, 3969, 4096, 10_000] {
+        let regions: Vec<HugeRegion> = (0..100).map(|_| HugeRegion::new(eal, octets).unwrap()).collect();
+        assert!(regions.iter().all(|region| region.octets() == octets));
+        let during = free_elements();
+        assert!(during <= before + 1, "{octets} octets: {during} free elements, {before} before");
+    }
+    assert_eq!(free_elements(), before, "what was free is joined again");
+}
+
+/// Returns how many spans of the EAL's heap are free.
+fn free_elements() -> u32 {
+    let mut found = MaybeUninit::<dpdk_sys::rte_malloc_socket_stats>::zeroed();
+    // SAFETY: the EAL runs, and the structure is numbers alone, for which zeros would do, too.
+    unsafe {
+        assert_eq!(dpdk_sys::rte_malloc_get_socket_stats(0, found.as_mut_ptr()), 0);
+        found.assume_init().free_count
+    }
 }
 
 fn affinity() -> String {
