@@ -27,6 +27,9 @@ const DEPTH: u32 = 4;
 /// The identifiers of Reads and Writes, which no message and no slot of an inbox has.
 const READ: u64 = u64::MAX - 1;
 const WRITE: u64 = u64::MAX - 2;
+/// Sessions that are looked at between two polls, at most: a walk over thousands would keep the core from all
+/// that waits for its next poll, such as the registrations of the next client.
+const SESSIONS_A_TURN: usize = 64;
 /// How long to wait for a client before those that are connected are served.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// Clients in a report, at most: a server may run for years.
@@ -177,15 +180,21 @@ fn work_of_core(
     stops: impl Fn() -> bool + Send + 'static,
 ) -> Work {
     let mut sessions: Vec<Session> = Vec::new();
-    let step = move |_: &mut Driver| {
+    let mut next = 0;
+    let step = move |driver: &mut Driver| {
         sessions.extend(received(&taken)?);
         let stop = stops();
-        let mut index = 0;
-        while index < sessions.len() {
-            match sessions[index].step(stop) {
-                SessionState::Going => index += 1,
+        // All of them before it sleeps: no later turn looks at the others then.
+        let turns = if driver.sleeps() { sessions.len() } else { sessions.len().min(SESSIONS_A_TURN) };
+        for _ in 0..turns {
+            if next >= sessions.len() {
+                next = 0;
+            }
+            let Some(session) = sessions.get_mut(next) else { break };
+            match session.step(stop) {
+                SessionState::Going => next += 1,
                 // Fails only when the program is ending.
-                state => _ = hand_back.send((sessions.swap_remove(index), state)),
+                state => _ = hand_back.send((sessions.swap_remove(next), state)),
             }
         }
         ControlFlow::Continue(())
