@@ -15,8 +15,7 @@ CROWD: Final = CHECK_CAPTURE.parent / "crowd"
 CONNECTIONS: Final = 5000
 NAME: Final = f"{CONNECTIONS} kernel connections at once ping us"
 SECONDS: Final = 180
-"""For opening, pinging and closing all of them, which takes some ten where both CPUs are free, and 45 on slow
-ones that others use too."""
+"""For opening, pinging and closing all of them, which takes some four where both CPUs are free."""
 OCTETS: Final = 1000
 """Of the longest ping."""
 
