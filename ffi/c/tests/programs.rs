@@ -6,6 +6,9 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tempfile::TempDir;
 
 const STRICT: [&str; 6] = ["-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Wpedantic", "-Werror"];
 
@@ -25,23 +28,41 @@ fn printed(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The library in a place of its own, which goes with it.
-struct Installed(PathBuf);
+/// The library in a place of its own, installed once for all tests that run at a time: to join its objects
+/// takes seconds.
+static PREFIX: Mutex<Weak<TempDir>> = Mutex::new(Weak::new());
+
+/// The library, and a place for the programs of a test. Both go with the last that uses them.
+struct Installed {
+    prefix: Arc<TempDir>,
+    programs: TempDir,
+}
 
 impl Installed {
-    fn new(name: &str) -> Self {
-        let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        // Removes the files of an earlier run; a missing folder is no error here.
-        let _ = std::fs::remove_dir_all(&prefix);
-        let program = std::env::current_exe().unwrap();
-        // Next to the tests, where Cargo has put the libraries.
-        let built = program.parent().unwrap();
-        printed(Command::new(root().join("scripts/install-c")).arg("--built").arg(built).arg(&prefix));
-        Self(prefix)
+    fn new() -> Self {
+        let directory = || tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        // A test that cannot install fails; the next one tries again.
+        let mut shared = PREFIX.lock().unwrap_or_else(PoisonError::into_inner);
+        let prefix = shared.upgrade().unwrap_or_else(|| {
+            let prefix = Arc::new(directory());
+            let program = std::env::current_exe().unwrap();
+            // Next to the tests, where Cargo has put the libraries.
+            let built = program.parent().unwrap();
+            let mut install = Command::new(root().join("scripts/install-c"));
+            printed(install.arg("--built").arg(built).arg(prefix.path()));
+            *shared = Arc::downgrade(&prefix);
+            prefix
+        });
+        Self { prefix, programs: directory() }
+    }
+
+    /// A file of the library, by its path under the prefix.
+    fn file(&self, path: &str) -> PathBuf {
+        self.prefix.path().join(path)
     }
 
     fn pkg_config(&self, wanted: &[&str]) -> Vec<String> {
-        let path = self.0.join("lib/pkgconfig");
+        let path = self.file("lib/pkgconfig");
         let flags =
             printed(Command::new("pkg-config").args(wanted).arg("warpline").env("PKG_CONFIG_PATH", path));
         flags.split_whitespace().map(str::to_owned).collect()
@@ -49,7 +70,7 @@ impl Installed {
 
     /// The example of that name, compiled.
     fn compile(&self, name: &str, flags: impl IntoIterator<Item = impl AsRef<OsStr>>) -> PathBuf {
-        let program = self.0.join(name);
+        let program = self.programs.path().join(name);
         let source = root().join("ffi/c/examples").join(name).with_extension("c");
         printed(
             Command::new("cc").args(STRICT).arg("-o").arg(&program).arg(source).args(flags).arg("-lpthread"),
@@ -59,24 +80,17 @@ impl Installed {
 
     fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
-        command.env("LD_LIBRARY_PATH", self.0.join("lib"));
+        command.env("LD_LIBRARY_PATH", self.file("lib"));
         command
-    }
-}
-
-impl Drop for Installed {
-    fn drop(&mut self) {
-        // The error of a failed test matters more than a failed removal.
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 #[test]
 fn a_program_with_the_shared_library() {
-    let installed = Installed::new("shared");
+    let installed = Installed::new();
     let program = installed.compile("ping_pong", installed.pkg_config(&["--cflags", "--libs"]));
     let libraries = printed(installed.command("ldd").arg(&program));
-    let ours = format!("libwarpline.so.0 => {}", installed.0.join("lib/libwarpline.so.0").display());
+    let ours = format!("libwarpline.so.0 => {}", installed.file("lib/libwarpline.so.0").display());
     assert!(libraries.contains(&ours), "{libraries}");
     assert_eq!(printed(installed.command(&program).arg("200")), "200 pings answered\n");
 
@@ -92,11 +106,11 @@ fn a_program_with_the_shared_library() {
 
 #[test]
 fn a_program_with_the_static_library() {
-    let installed = Installed::new("static");
+    let installed = Installed::new();
     let mut flags = installed.pkg_config(&["--cflags", "--libs", "--static"]);
     for flag in &mut flags {
         if flag == "-lwarpline" {
-            *flag = installed.0.join("lib/libwarpline.a").display().to_string();
+            *flag = installed.file("lib/libwarpline.a").display().to_string();
         }
     }
     let program = installed.compile("ping_pong", flags);
@@ -140,8 +154,8 @@ fn the_commands_of_the_readme_run_as_they_stand() {
 /// Nothing else: another symbol could meet one of the program, or of another library in it.
 #[test]
 fn the_library_exports_the_functions_of_the_header() {
-    let installed = Installed::new("symbols");
-    let header = std::fs::read_to_string(installed.0.join("include/warpline.h")).unwrap();
+    let installed = Installed::new();
+    let header = std::fs::read_to_string(installed.file("include/warpline.h")).unwrap();
     let declared: BTreeSet<&str> = header
         .lines()
         .filter(|line| !line.trim_start().starts_with('*'))
@@ -153,7 +167,7 @@ fn the_library_exports_the_functions_of_the_header() {
     assert!(declared.len() > 100 && declared.contains("warpline_device_open"), "{declared:?}");
     for (library, kind) in [("lib/libwarpline.so", "--dynamic"), ("lib/libwarpline.a", "--extern-only")] {
         let list = ["--defined-only", "--format=posix", kind];
-        let exported = printed(Command::new("nm").args(list).arg(installed.0.join(library)));
+        let exported = printed(Command::new("nm").args(list).arg(installed.file(library)));
         let names = exported.lines().filter_map(|line| line.split_once(' ')).map(|(name, _)| name);
         assert_eq!(names.collect::<BTreeSet<&str>>(), declared, "{library}");
     }
@@ -162,7 +176,7 @@ fn the_library_exports_the_functions_of_the_header() {
 /// Both ends by one thread that sleeps until something happens.
 #[test]
 fn a_program_that_waits_for_events() {
-    let installed = Installed::new("events");
+    let installed = Installed::new();
     let program = installed.compile("events", installed.pkg_config(&["--cflags", "--libs"]));
     assert_eq!(printed(&mut installed.command(&program)), "the server has said: hello\n");
 }
@@ -174,7 +188,7 @@ fn two_programs_over_dpdk() {
     use std::io::{BufRead, BufReader};
     use std::process::Stdio;
 
-    let installed = Installed::new("dpdk");
+    let installed = Installed::new();
     let program = installed.compile("ping_pong", installed.pkg_config(&["--cflags", "--libs"]));
     // The path of a socket has to be short.
     let directory = tempfile::tempdir().unwrap();
@@ -209,7 +223,7 @@ fn a_client_in_c_for_a_server_in_rust() {
     let program = std::env::current_exe().unwrap();
     let server = program.parent().unwrap().parent().unwrap().join("examples/hello_server");
     assert!(server.exists(), "{} is not built: cargo build --package warpline --examples", server.display());
-    let installed = Installed::new("client");
+    let installed = Installed::new();
     let client = installed.compile("client", installed.pkg_config(&["--cflags", "--libs"]));
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("sock");
