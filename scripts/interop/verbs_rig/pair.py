@@ -155,11 +155,11 @@ class Pair:
         return f"{self.place.value.replace(' ', '-')}-{self._started}"
 
     def dumpcap(self, name: str, namespace: str, seconds: float, *options: str) -> tuple[Process, Path]:
-        """Start a capture; the process and the file."""
-        path = self.directory / f"{name}.pcapng"
-        path.unlink(missing_ok=True)
+        """Start a capture; the process and the file, which no later capture writes over."""
+        started = self._next_name()
+        path = self.directory / f"{started}-{name}.pcapng"
         words = ["dumpcap", "-q", "-i", self.carrier, "-B", "16", "-w", str(path), *options]
-        process = Process(f"{self._next_name()}-dumpcap", namespace, words, seconds, self.directory)
+        process = Process(f"{started}-dumpcap", namespace, words, seconds, self.directory)
         self._captures.append(process)
         process.await_text("File:")
         return process, path

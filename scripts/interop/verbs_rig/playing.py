@@ -58,7 +58,7 @@ def play(pair: Pair, case: Case) -> Result:
     """One case."""
     programs: list[tuple[str, Program]] = []
     started = time.monotonic()
-    detail, dumpcap, resets, skips = "", None, 0, False
+    detail, dumpcap, capture, resets, skips = "", None, None, 0, False
     try:
         if case.connections is not None:
             pair.set_offloads(False)
@@ -88,6 +88,8 @@ def play(pair: Pair, case: Case) -> Result:
     seconds = time.monotonic() - started
     output = "\n".join(_output(name, program) for name, program in programs)
     outcome, detail = (SKIPPED, "") if skips else judge(case, fault, detail, output)
+    if capture is not None and outcome != FAILED:
+        capture.unlink(missing_ok=True)  # what failed is kept with the outputs of its programs
     return Result(case, pair.place, outcome, detail, seconds, resets, output if outcome == FAILED else "")
 
 
