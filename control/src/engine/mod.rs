@@ -191,10 +191,9 @@ impl Engine {
             Request::Stream(request) => connections.on_stream_request(&mut step, request),
             Request::Disconnect { qp } => connections.disconnect(&mut step, &qp),
             Request::Abort { qp } => {
+                step.queue_pairs.abort(step.out, qp);
                 connections.give_up(&mut step, qp);
-                if let Some(connection) = step.queue_pairs.connection_of(qp) {
-                    step.out.command(connection, Command::Abort { connection });
-                }
+                connections.abort_startup(&mut step, qp);
             }
             Request::Statistics { reply } => {
                 self.reports.statistics(now, &mut self.out, reply);
@@ -237,6 +236,7 @@ impl Engine {
             Event::PeerFinished { connection } => connections.on_peer_finished(&mut step, connection),
             Event::StreamFailed { connection, .. } => connections.on_stream_failed(connection),
             Event::Closed { connection, reason } => connections.on_closed(&mut step, connection, reason),
+            Event::QpEnded(qp) => step.queue_pairs.on_ended(qp),
             Event::QpDestroyed(qp) => on_destroyed(&mut step, qp),
             Event::Registered { stag, result } => {
                 step.registrations.on_registered(step.out, core, stag, result);

@@ -40,6 +40,8 @@ pub(super) struct QueuePair {
     pub(super) status: Arc<ConnectionStatus>,
     pub(super) operation: OperationConfig,
     binding: Binding,
+    /// It is to end, once the connection that is on the way is given up.
+    is_aborted: bool,
     /// The core that has it, once a command has brought it there.
     core: Option<u8>,
 }
@@ -87,7 +89,9 @@ enum Binding {
     Free,
     /// A connection is being opened for it, by the token of the command.
     Opening(u64),
-    /// MPA startup is under way, or the connection is over.
+    /// This end is the Initiator on this connection, and waits for the Reply.
+    Initiating(ConnectionId),
+    /// It is between two of these, or is to have no connection any more: it has had one, or has ended.
     Reserved,
     /// The connection is in Full Operation, or on the way there.
     Connection(ConnectionId),
@@ -106,11 +110,19 @@ impl QueuePair {
         out.alive().contains(core)
     }
 
+    /// Has a core end it without a connection; any core, as none has it.
+    fn end(&mut self, out: &mut Outbox) {
+        self.binding = Binding::Reserved;
+        let core = *self.core.get_or_insert_with(|| out.any_core());
+        self.shared.prepare_for(core);
+        out.command_core(core, Command::EndQp(self.shared.clone()));
+    }
+
     /// Returns its connection, if it is in Full Operation or on the way there.
     pub(super) const fn connection(&self) -> Option<ConnectionId> {
         match self.binding {
             Binding::Connection(id) => Some(id),
-            Binding::Free | Binding::Opening(_) | Binding::Reserved => None,
+            Binding::Free | Binding::Opening(_) | Binding::Initiating(_) | Binding::Reserved => None,
         }
     }
 }
@@ -196,7 +208,15 @@ impl QueuePairs {
     pub(super) fn opening_of(&self, number: QpNumber) -> Option<u64> {
         match self.entries.get(&number)?.binding {
             Binding::Opening(token) => Some(token),
-            Binding::Free | Binding::Reserved | Binding::Connection(_) => None,
+            _ => None,
+        }
+    }
+
+    /// Returns the connection on which the queue pair `number` is the Initiator and waits for the Reply.
+    pub(super) fn initiating_of(&self, number: QpNumber) -> Option<ConnectionId> {
+        match self.entries.get(&number)?.binding {
+            Binding::Initiating(id) => Some(id),
+            _ => None,
         }
     }
 
@@ -223,6 +243,13 @@ impl QueuePairs {
         }
     }
 
+    /// Records that this end is the Initiator on the connection `id`.
+    pub(super) fn set_initiating(&mut self, qp: &Arc<SharedQp>, id: ConnectionId) {
+        if let Some(entry) = self.of_mut(qp) {
+            entry.binding = Binding::Initiating(id);
+        }
+    }
+
     /// Records that a queue pair serves the connection `id` between the addresses `flow`.
     pub(super) fn set_connection(&mut self, qp: &Arc<SharedQp>, id: ConnectionId, flow: Option<FlowKey>) {
         if let Some(entry) = self.of_mut(qp) {
@@ -238,10 +265,37 @@ impl QueuePairs {
         self.of(qp).is_some() && !self.removals.contains_key(&qp.number)
     }
 
-    /// Takes [`bind`](Self::bind) back: the connection did not come to Full Operation.
-    pub(super) fn unbind(&mut self, qp: &Arc<SharedQp>) {
+    /// Takes [`bind`](Self::bind) back: the connection did not come to Full Operation. A queue pair that is
+    /// to end does so now.
+    pub(super) fn unbind(&mut self, out: &mut Outbox, qp: &Arc<SharedQp>) {
+        // Of one that its owner has dropped, the core is asked to destroy it.
+        if !self.is_live(qp) {
+            return;
+        }
         if let Some(entry) = self.of_mut(qp) {
             (entry.binding, entry.core) = (Binding::Free, None);
+            if entry.is_aborted {
+                entry.end(out);
+            }
+        }
+    }
+
+    /// Resets the connection of the queue pair `number`. One without a connection ends; one whose connection
+    /// is on the way does when that is [given up](Self::unbind).
+    pub(super) fn abort(&mut self, out: &mut Outbox, number: QpNumber) {
+        let Some(entry) = self.entries.get_mut(&number) else { return };
+        entry.is_aborted = true;
+        match entry.binding {
+            Binding::Free => entry.end(out),
+            Binding::Opening(_) | Binding::Initiating(_) | Binding::Reserved => {}
+            Binding::Connection(connection) => out.command(connection, Command::Abort { connection }),
+        }
+    }
+
+    /// Handles a queue pair that its core has ended without a connection.
+    pub(super) fn on_ended(&mut self, number: QpNumber) {
+        if let Some(entry) = self.entries.get(&number) {
+            entry.status.set_closed(CloseReason::Aborted);
         }
     }
 
@@ -299,6 +353,7 @@ impl QueuePairs {
                 status,
                 operation: OperationConfig::of(&config),
                 binding: Binding::Free,
+                is_aborted: false,
                 core: None,
             },
         );

@@ -180,7 +180,11 @@ impl QueuePairControl {
         let _ = self.context.send(Request::Disconnect { qp: self.shared.clone() });
     }
 
-    /// Resets the connection: what is outstanding is flushed, the peer sees an error.
+    /// Resets the connection: what is outstanding is flushed, the peer sees an error. Without a connection
+    /// receives that were posted are flushed, an attempt to connect is given up, and the queue pair serves no
+    /// connection any more. [`wait_closed`](Self::wait_closed) waits for that too, and returns
+    /// [`StreamError::Tcp`]`(`[`CloseReason::Aborted`]`)`.
+    // Requirements: DDP-6.2.2-02
     pub fn abort(&self) {
         // As above.
         let _ = self.context.send(Request::Abort { qp: self.number() });

@@ -28,3 +28,4 @@ mod startup_faults;
 mod stream_memory;
 mod streaming;
 mod teardown;
+mod unconnected;

@@ -174,6 +174,7 @@ impl<D: Device> Core<D> {
             Command::Abort { connection } => {
                 self.with_endpoint(now, connection, |mut endpoint| endpoint.abort());
             }
+            Command::EndQp(qp) => self.end_qp(&qp),
             Command::DestroyQp(qp) => self.destroy_qp(now, qp),
             Command::Register { stag, grant } => {
                 let result = self.endpoints.context.stags.insert(stag, grant);
@@ -286,6 +287,24 @@ impl<D: Device> Core<D> {
     /// queued when control gave the command; [`Event::Operating`] does not follow it.
     const fn refuse_start(&mut self) {
         self.endpoints.context.statistics.starts_refused += 1;
+    }
+
+    /// Ends a queue pair that never had a connection.
+    fn end_qp(&mut self, shared: &Arc<SharedQp>) {
+        let core = self.endpoints.table.core();
+        let Endpoints { queue_pairs, context, .. } = &mut self.endpoints;
+        let (stags, placed) = (&mut context.stags, &mut context.placed_sends);
+        match queue_pairs.add(shared.clone(), core) {
+            Some(qp) => qp.end(stags, placed, CloseReason::Aborted),
+            // There is no slot, so no doorbell would lead to what is posted later.
+            None if shared.home().is_none() => {
+                shared.set_last_core(core);
+                shared.refuse_posts();
+                QueuePair::new(shared.clone()).end(stags, placed, CloseReason::Aborted);
+            }
+            None => debug_assert!(false, "{:?} has begun", shared.number),
+        }
+        self.push_event(Event::QpEnded(shared.number));
     }
 
     fn destroy_qp(&mut self, now: Instant, shared: Arc<SharedQp>) {

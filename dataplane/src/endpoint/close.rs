@@ -5,11 +5,9 @@ use std::collections::BTreeMap;
 use crate::conn::ConnectionId;
 use crate::device::Frame;
 use crate::limits;
-use crate::memory::StagTable;
 use crate::mpa::MpaError;
-use crate::ordered::OrderedPool;
 use crate::qp::error::StreamError;
-use crate::qp::receiver::{Fault, PlacedSegment};
+use crate::qp::receiver::Fault;
 use crate::qp::shared::QpState;
 use crate::qp::terminate;
 use crate::ring::{ConnectError, Event};
@@ -18,7 +16,6 @@ use crate::time::Instant;
 
 use super::Endpoint;
 use super::connection::{Connection, Mode, OpenKind};
-use super::queue_pair::QueuePair;
 
 impl<F: Frame> Endpoint<'_, F> {
     /// Notifies control that the connection is open.
@@ -154,7 +151,7 @@ impl<F: Frame> Endpoint<'_, F> {
         // From here on neither names the other, whatever happens to the slot and to the queue pair's number.
         if let Some(qp) = self.queue_pair.take() {
             qp.connection = None;
-            end_queue_pair(qp, &mut self.context.stags, &mut self.context.placed_sends, reason);
+            qp.end(&mut self.context.stags, &mut self.context.placed_sends, reason);
         }
         let event = match connection.open_kind {
             _ if connection.open_notified => Some(Event::Closed { connection: self.id, reason }),
@@ -226,25 +223,4 @@ fn connect_error(connection: &Connection, reason: CloseReason) -> ConnectError {
         CloseReason::Aborted => ConnectError::Closed(CloseReason::TimedOut),
         reason => ConnectError::Closed(reason),
     }
-}
-
-/// Flushes a queue pair whose stream is over. A connection that ended before both ends closed it is an error,
-/// and each request that was posted is reported once.
-// Requirements: MPA-8-01, DDP-6.2.2-01, DDP-3-03, DDP-6.2.2-02
-fn end_queue_pair(
-    qp: &mut QueuePair,
-    stags: &mut StagTable,
-    placed_sends: &mut OrderedPool<PlacedSegment>,
-    reason: CloseReason,
-) {
-    let error = match reason {
-        CloseReason::Finished => None,
-        reason => Some(StreamError::Tcp(reason)),
-    };
-    if let Some(error) = error {
-        qp.shared.set_error(error);
-    }
-    qp.shared.set_state(QpState::Error);
-    let error = qp.shared.error().or(error);
-    qp.flush(stags, placed_sends, error);
 }

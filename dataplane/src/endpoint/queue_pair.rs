@@ -11,6 +11,7 @@ use crate::qp::receiver::{PlacedSegment, Receiver};
 use crate::qp::sender::Sender;
 use crate::qp::shared::{QpState, SharedQp};
 use crate::ring::FullOperation;
+use crate::tcp::CloseReason;
 
 use super::queue_pairs::Unaccepted;
 use super::receive_wait::ReceiveWait;
@@ -87,6 +88,26 @@ impl QueuePair {
     /// Returns true if one of these requests uses the memory in the slot of `stag`.
     pub(crate) fn reads_from(&self, stag: STag) -> bool {
         self.sender.reads_from(stag) || self.reads.inbound.reads_from(stag)
+    }
+
+    /// Ends it: its stream is over, or it is to have none. A connection that ended before both ends closed it
+    /// is an error, and each request that was posted is reported once.
+    // Requirements: MPA-8-01, DDP-6.2.2-01, DDP-3-03, DDP-6.2.2-02
+    pub(crate) fn end(
+        &mut self,
+        stags: &mut StagTable,
+        placed: &mut OrderedPool<PlacedSegment>,
+        reason: CloseReason,
+    ) {
+        let error = match reason {
+            CloseReason::Finished => None,
+            reason => Some(StreamError::Tcp(reason)),
+        };
+        if let Some(error) = error {
+            self.shared.set_error(error);
+        }
+        self.shared.set_state(QpState::Error);
+        self.flush(stags, placed, self.shared.error().or(error));
     }
 
     /// Ends all requests that are posted and not complete.

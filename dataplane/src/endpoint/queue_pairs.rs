@@ -9,7 +9,8 @@ use crate::tally;
 
 use super::queue_pair::QueuePair;
 
-/// The queue pairs of a core: each is here from the beginning of its stream until it is destroyed. While a
+/// The queue pairs of a core: each is here from the beginning of its stream, or its end without one, until it
+/// is destroyed. While a
 /// queue pair carries a stream, its connection holds its slot, and it holds the [`ConnectionId`] of the
 /// connection. The slot of a destroyed queue pair is soon another's, but a `ConnectionId` is not used again
 /// for a long time: an old connection does not reach a queue pair that has got the slot later.
@@ -74,14 +75,20 @@ impl QueuePairs {
     /// Adds the queue pair that shares `shared` with its application: `connection` carries its stream, which
     /// begins. Returns `None` if it serves or has served a connection, or if there is no room.
     pub(crate) fn bind(&mut self, shared: Arc<SharedQp>, connection: ConnectionId) -> Option<&mut QueuePair> {
+        let qp = self.add(shared, connection.core())?;
+        qp.connection = Some(connection);
+        Some(qp)
+    }
+
+    /// Adds a queue pair without a connection: its home is this core, `core`, from now on. Returns `None` as
+    /// [`bind`](Self::bind) does.
+    pub(crate) fn add(&mut self, shared: Arc<SharedQp>, core: u8) -> Option<&mut QueuePair> {
         if shared.home().is_some() || shared.state() != QpState::Idle {
             return None;
         }
         let slot = self.free.pop().or_else(|| self.add_slot())?;
-        shared.set_home(Home { core: connection.core(), slot });
-        let qp = self.slots[slot as usize].insert(QueuePair::new(shared));
-        qp.connection = Some(connection);
-        Some(qp)
+        shared.set_home(Home { core, slot });
+        Some(self.slots[slot as usize].insert(QueuePair::new(shared)))
     }
 
     /// Adds a slot that was never used, if there is another.

@@ -14,8 +14,9 @@ pub enum QpState {
     /// The stream has failed on this end or the peer's: a Terminate was sent or has come, and the
     /// connection closes. Requests posted now are flushed.
     Terminate = 3,
-    /// The stream is over. All requests are flushed, also those posted from now on, until the queue pair is
-    /// destroyed or no thread polls its core any more: from then on requests are refused.
+    /// The stream is over, or the queue pair is to have none. All requests are flushed, also those that are
+    /// posted from now on, until the queue pair is destroyed or no thread polls its core any more: from then
+    /// on requests are refused.
     Error = 4,
 }
 

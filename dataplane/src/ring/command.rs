@@ -170,6 +170,9 @@ pub enum Command {
         /// The connection.
         connection: ConnectionId,
     },
+    /// Ends a queue pair that has no connection and is to have none: what is posted to it is flushed, now and
+    /// until it is destroyed. Answered by [`Event::QpEnded`](super::Event::QpEnded).
+    EndQp(Arc<SharedQp>),
     /// Destroys a queue pair, whether its stream has begun or not: its connection is reset, its work flushed.
     /// Answered by [`Event::QpDestroyed`](super::Event::QpDestroyed). A Terminate that the peer does not have
     /// yet still goes out, from octets of the connection's own.

@@ -97,6 +97,8 @@ pub enum Event {
         /// Why.
         reason: CloseReason,
     },
+    /// The answer to [`Command::EndQp`](super::Command::EndQp): what was posted is flushed.
+    QpEnded(QpNumber),
     /// The queue pair is destroyed; the core accesses its buffers no more.
     QpDestroyed(QpNumber),
     /// The answer to [`Command::Register`](super::Command::Register) and

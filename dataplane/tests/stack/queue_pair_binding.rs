@@ -4,14 +4,16 @@
 use std::sync::Arc;
 
 use crate::common::raw::{OUR_MAC, PEER_ISS, PEER_MAC, PEER_PORT, RawPeer};
-use crate::common::{PD, PORT, address};
-use warpline_dataplane::device::sim::End;
+use crate::common::{PD, PORT, TABLES, address};
+use warpline_dataplane::core::tables::Tables;
+use warpline_dataplane::device::sim::{End, EndConfig};
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::{ProtectionDomainId, STag};
+use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QpState, QueueDepths, SharedQp};
-use warpline_dataplane::qp::work::{Operation, QpNumber, ReceiveRequest, SendRequest, Slice};
+use warpline_dataplane::qp::work::{Operation, QpNumber, ReceiveRequest, SendRequest, Slice, Status};
 use warpline_dataplane::ring::{Command, ConnectionId, Direction, Event, FullOperation};
-use warpline_dataplane::tcp;
+use warpline_dataplane::tcp::{self, CloseReason};
 use warpline_dataplane::time::SECOND;
 use warpline_dataplane::wire::arp;
 use warpline_dataplane::wire::ethernet::{self, EtherType, MacAddress};
@@ -35,7 +37,11 @@ struct Remote {
 
 impl World {
     fn new() -> Self {
-        let mut peer = RawPeer::new();
+        Self::with(TABLES)
+    }
+
+    fn with(tables: Tables) -> Self {
+        let mut peer = RawPeer::with_tables(RawPeer::config(), EndConfig::a().mtu_bytes, tables);
         peer.command(Command::Listen { address: None, port: PORT, backlog: 16, tcp: None });
         peer.settle();
         Self { peer, completions: Arc::new(CompletionRing::new(64)) }
@@ -205,6 +211,45 @@ fn an_old_connection_does_not_reach_the_next_queue_pair_of_its_number() {
     assert!(world.completions.poll().is_none(), "its receive is not flushed");
     world.resume();
     assert!(world.is_open(&second));
+}
+
+/// A queue pair that ends without a connection is flushed, also of what is posted later; one for which its
+/// core has no slot takes nothing more. Neither serves a connection.
+// Requirements: DDP-6.2.2-02
+#[test]
+fn a_queue_pair_ends_without_a_connection() {
+    let mut world = World::with(Tables { queue_pairs: 1, ..TABLES });
+    let (one, other) = (world.create(1, PD), world.create(2, OTHER_PD));
+    let flushed = |world: &World, qp: &SharedQp, id| {
+        let completion = world.completions.poll().expect("a completion");
+        assert_eq!((completion.qp, completion.id, completion.status), (qp.number, id, Status::Flushed));
+        assert!(world.completions.poll().is_none());
+    };
+    for qp in [&one, &other] {
+        qp.post_receive(ReceiveRequest::new(1, NOTHING)).unwrap();
+        world.peer.command(Command::EndQp(qp.clone()));
+        world.peer.settle();
+        assert!(matches!(world.peer.events.pop(), Some(Event::QpEnded(number)) if number == qp.number));
+        assert_eq!(qp.error(), Some(StreamError::Tcp(CloseReason::Aborted)));
+        assert_eq!(qp.state(), QpState::Error);
+        flushed(&world, qp, 1);
+    }
+    one.post_receive(ReceiveRequest::new(2, NOTHING)).unwrap();
+    world.peer.settle();
+    flushed(&world, &one, 2);
+    one.post_send(SendRequest::new(3, Operation::SEND, NOTHING)).unwrap();
+    world.peer.settle();
+    flushed(&world, &one, 3);
+    assert!(other.post_receive(ReceiveRequest::new(2, NOTHING)).is_err());
+    assert!(other.post_send(SendRequest::new(3, Operation::SEND, NOTHING)).is_err());
+    for (qp, port) in [(&one, PEER_PORT), (&other, PEER_PORT + 1)] {
+        let remote = world.open(port);
+        world.start(&remote, qp, true);
+        assert!(world.closed(&remote) && qp.state() == QpState::Error);
+        world.peer.command(Command::DestroyQp(qp.clone()));
+        world.peer.settle();
+    }
+    assert_eq!((world.peer.core.usage().queue_pairs, world.peer.core.statistics().starts_refused), (0, 2));
 }
 
 /// A queue pair that serves a connection keeps it, and a served connection keeps its queue pair. A request to

@@ -1834,7 +1834,9 @@ int warpline_qp_state(const struct warpline_qp *qp);
 int warpline_disconnect(struct warpline_qp *qp);
 
 /**
- * Resets the connection: outstanding requests are flushed, the peer sees an error.
+ * Resets the connection: outstanding requests are flushed, the peer sees an error. Without a connection
+ * receives that were posted are flushed, an attempt to connect is given up, and the queue pair serves no
+ * connection any more. `warpline_wait_closed` then returns `-ECONNABORTED`.
  */
 int warpline_abort(struct warpline_qp *qp);
 

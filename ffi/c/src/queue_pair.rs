@@ -235,7 +235,9 @@ pub unsafe extern "C" fn warpline_disconnect(qp: *mut Qp) -> c_int {
     })
 }
 
-/// Resets the connection: outstanding requests are flushed, the peer sees an error.
+/// Resets the connection: outstanding requests are flushed, the peer sees an error. Without a connection
+/// receives that were posted are flushed, an attempt to connect is given up, and the queue pair serves no
+/// connection any more. `warpline_wait_closed` then returns `-ECONNABORTED`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_abort(qp: *mut Qp) -> c_int {
     guard(|| {

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use crossbeam::queue::ArrayQueue;
 use warpline_dataplane::memory::STag;
-use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, Doorbells, QueueDepths, SharedQp};
+use warpline_dataplane::qp::shared::{
+    CompletionRing, CompletionRings, Doorbells, QpState, QueueDepths, SharedQp,
+};
 use warpline_dataplane::qp::work::{
     CompletionKind, Operation, QpNumber, ReceiveRequest, SendRequest, Slice, Status,
 };
@@ -105,6 +107,19 @@ impl Control {
         self.qps[number] = Some(Qp { shared, completions, outstanding, bound: false, destroyed: false });
     }
 
+    /// Creates the queue pair, or ends it if it is there and serves no connection.
+    pub fn create_or_end_qp(&mut self, number: usize) {
+        match self.qps[number].as_ref().filter(|qp| !qp.bound && !qp.destroyed) {
+            Some(qp) => {
+                let done = self.command(Command::EndQp(qp.shared.clone()));
+                if let Some(qp) = self.qps[number].as_mut() {
+                    qp.bound |= done;
+                }
+            }
+            None => self.create_qp(number),
+        }
+    }
+
     pub fn destroy_qp(&mut self, number: usize) -> bool {
         let Some(qp) = self.qps[number].as_ref().filter(|qp| !qp.destroyed) else { return true };
         let shared = qp.shared.clone();
@@ -179,6 +194,10 @@ impl Control {
             Event::Closed { connection, .. } => {
                 assert!(self.open.remove(connection).is_some(), "closed, but not open");
                 assert!(self.closed.insert(*connection), "closed twice");
+            }
+            Event::QpEnded(number) => {
+                let qp = self.qps[number.0 as usize].as_ref();
+                assert!(qp.is_some_and(|qp| qp.shared.state() == QpState::Error), "{event:?}");
             }
             Event::QpDestroyed(number) => self.on_destroyed(*number),
             Event::Registered { stag, result } => assert_eq!(*result, Ok(()), "{stag:?} was free"),

@@ -376,7 +376,7 @@ fn command(world: &mut World, input: &mut Input<'_>) {
         (3 | 4, Some(id)) => stream(world, input, which, id),
         (5, Some(connection)) => drop(world.control.command(Command::Close { connection })),
         (6, Some(connection)) => drop(world.control.command(Command::Abort { connection })),
-        (7, _) => world.control.create_qp(slot % QUEUE_PAIRS),
+        (7, _) => world.control.create_or_end_qp(slot % QUEUE_PAIRS),
         (8, _) => drop(world.control.destroy_qp(slot % QUEUE_PAIRS)),
         (9, _) => world.control.register(&world.memory, slot % PURPOSES.len()),
         (10, _) => drop(world.control.deregister(slot % (PURPOSES.len() + 1))),

@@ -133,7 +133,7 @@ pub(super) fn on_closed(cx: &mut Context<'_>, phase: Phase, reason: CloseReason)
             if begun {
                 cx.queue_pairs.on_closed(cx.out, &qp, reason);
             } else {
-                cx.queue_pairs.unbind(&qp);
+                cx.queue_pairs.unbind(cx.out, &qp);
             }
         }
         // One that the core has not taken yet learns of the end here.

@@ -28,6 +28,12 @@ pub(super) fn begin(
     Initiator::new(proposal, private_data, deadline)
 }
 
+/// Waits for the Reply.
+pub(super) fn await_reply(cx: &mut Context<'_>, awaiting: Box<AwaitingReply>) -> Phase {
+    cx.queue_pairs.set_initiating(&awaiting.attempt.qp, cx.id);
+    Phase::AwaitingReply(awaiting)
+}
+
 /// Handles octets of the peer, which belong to its Reply.
 pub(super) fn on_octets(cx: &mut Context<'_>, mut awaiting: Box<AwaitingReply>, octets: &[u8]) -> Phase {
     let result = awaiting.initiator.on_octets(octets);
@@ -68,7 +74,7 @@ fn on_reply(cx: &mut Context<'_>, awaiting: Box<AwaitingReply>, reply: Reply, re
             cx.operate(qp, Waiter::Connect(waiter, connected), None)
         }
         Reply::Rejected { private_data, peer } => {
-            cx.queue_pairs.unbind(&qp);
+            cx.queue_pairs.unbind(cx.out, &qp);
             cx.out.reply(waiter, Err(ConnectError::Rejected { private_data, peer }));
             // MPA is left, and TCP stays open if it has another use. The octets after the Reply are streaming
             // octets.
@@ -85,7 +91,7 @@ fn on_reply(cx: &mut Context<'_>, awaiting: Box<AwaitingReply>, reply: Reply, re
         Reply::Unmet { error, terminate, peer } => {
             // The Terminate states the reason for the Responder, and the connection ends.
             // Requirements: MPAv2-9.1-07, MPAv2-9.2-08
-            cx.queue_pairs.unbind(&qp);
+            cx.queue_pairs.unbind(cx.out, &qp);
             cx.out.reply(waiter, Err(ConnectError::Unmet { error, peer }));
             end_stream(stream.as_ref());
             cx.close_after(terminate)
@@ -103,6 +109,17 @@ pub(super) fn fail(cx: &mut Context<'_>, awaiting: Box<AwaitingReply>, fault: St
     cx.close()
 }
 
+/// Resets a connection whose queue pair is to end.
+pub(super) fn abort(cx: &mut Context<'_>, phase: Phase) -> Phase {
+    match phase {
+        Phase::AwaitingReply(awaiting) => {
+            give_up(cx, awaiting.attempt, ConnectError::Closed(CloseReason::Aborted));
+            cx.reset()
+        }
+        phase => phase,
+    }
+}
+
 /// Handles the end of TCP while the Reply is awaited. A reset may be all that an enhanced Request gets.
 pub(super) fn on_closed(cx: &mut Context<'_>, awaiting: Box<AwaitingReply>, reason: CloseReason) {
     let fault = if reason == CloseReason::Reset { StartupFault::Closed } else { StartupFault::TimedOut };
@@ -112,7 +129,7 @@ pub(super) fn on_closed(cx: &mut Context<'_>, awaiting: Box<AwaitingReply>, reas
 }
 
 fn give_up(cx: &mut Context<'_>, attempt: ConnectAttempt, error: ConnectError) {
-    cx.queue_pairs.unbind(&attempt.qp);
+    cx.queue_pairs.unbind(cx.out, &attempt.qp);
     end_stream(attempt.stream.as_ref());
     cx.out.reply(attempt.reply, Err(error));
 }

@@ -242,7 +242,7 @@ impl Connections {
                 self.openings.open(step.now, step.out, step.queue_pairs, awaiting, request);
             }
             Err(error) => {
-                step.queue_pairs.unbind(&attempt.qp);
+                step.queue_pairs.unbind(step.out, &attempt.qp);
                 step.out.reply(attempt.reply, Err(error.into()));
             }
         }
@@ -251,6 +251,13 @@ impl Connections {
     /// Gives up the connection that is being opened for the queue pair `qp`, if there is one.
     pub(super) fn give_up(&mut self, step: &mut Step<'_>, qp: QpNumber) {
         self.openings.give_up(step.out, step.queue_pairs, qp);
+    }
+
+    /// Resets the connection on which the queue pair `qp` waits for the Reply, if there is one.
+    pub(super) fn abort_startup(&mut self, step: &mut Step<'_>, qp: QpNumber) {
+        if let Some(id) = step.queue_pairs.initiating_of(qp) {
+            self.advance(step, id, initiating::abort);
+        }
     }
 
     pub(super) fn listen(
@@ -476,7 +483,7 @@ impl Connections {
         match purpose {
             Purpose::Mpa(awaiting) => {
                 let flow = Some(flow(awaiting.attempt.remote));
-                self.insert(step, id, flow, |_| Phase::AwaitingReply(awaiting));
+                self.insert(step, id, flow, |cx| initiating::await_reply(cx, awaiting));
             }
             Purpose::Stream { remote, reply } => {
                 let flow = flow(remote);

@@ -280,7 +280,7 @@ fn fail(out: &mut Outbox, queue_pairs: &mut QueuePairs, purpose: Purpose, error:
     match purpose {
         Purpose::Mpa(awaiting) => {
             let ConnectAttempt { qp, reply, .. } = awaiting.attempt;
-            queue_pairs.unbind(&qp);
+            queue_pairs.unbind(out, &qp);
             out.reply(reply, Err(error));
         }
         Purpose::Stream { reply, .. } => out.reply(reply, Err(error)),

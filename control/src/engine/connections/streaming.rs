@@ -89,7 +89,7 @@ pub(super) fn initiate(cx: &mut Context<'_>, phase: Phase, attempt: ConnectAttem
     let (initiator, request) = match initiating::begin(cx.crc, &attempt, deadline) {
         Ok(begun) => begun,
         Err(error) => {
-            cx.queue_pairs.unbind(&attempt.qp);
+            cx.queue_pairs.unbind(cx.out, &attempt.qp);
             cx.out.reply(attempt.reply, Err(error.into()));
             return phase;
         }
@@ -98,7 +98,7 @@ pub(super) fn initiate(cx: &mut Context<'_>, phase: Phase, attempt: ConnectAttem
     let finished = stream.peer_finished();
     cx.send(&stream, request);
     let attempt = ConnectAttempt { stream: Some(stream), ..attempt };
-    let next = Phase::AwaitingReply(AwaitingReply::new(initiator, attempt));
+    let next = initiating::await_reply(cx, AwaitingReply::new(initiator, attempt));
     if finished { events::on_peer_finished(cx, next) } else { next }
 }
 

@@ -3,6 +3,8 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use warpline::{Access, MemoryRegion, QpConfig, QpNumber, SharedQueuePair, limits};
 
@@ -17,13 +19,16 @@ use crate::abi::{
     IBV_QPT_RC, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
 };
 use crate::acks::Acks;
-use crate::adapter::{queue_pair_config, running, started};
+use crate::adapter::{queue_pair_config, running, started, turn};
 use crate::errno::{Errno, number, pointer, unsupported};
 use crate::object::{Kind, Object, Use, zeroed};
 use crate::registry::{ListedQueuePair, Reports};
 
 /// What is added to warpline's numbers of queue pairs: programs take 0 and 1 for InfiniBand's own.
 const FIRST_NUMBER: u32 = 256;
+/// How long a queue pair without a connection is waited for that is to end, and between looks.
+const FAIL_WAIT: Duration = Duration::from_secs(1);
+const FAIL_PAUSE: Duration = Duration::from_micros(50);
 
 /// A queue pair.
 pub(crate) struct Qp {
@@ -72,6 +77,19 @@ impl QpState {
             warpline::QpState::ReadyToSend => IBV_QPS_RTS,
             warpline::QpState::Closing => IBV_QPS_SQD,
             warpline::QpState::Terminate | warpline::QpState::Error => IBV_QPS_ERR,
+        }
+    }
+
+    /// Ends the queue pair, connected or not: what is posted is flushed. One without a connection refuses
+    /// sends until it has ended, which takes a moment: programs may post one when this returns.
+    pub(crate) fn fail(&self) {
+        self.asked.store(IBV_QPS_ERR, Ordering::Relaxed);
+        self.queue_pair.abort();
+        let start = Instant::now();
+        while self.queue_pair.state() == warpline::QpState::Idle && start.elapsed() < FAIL_WAIT {
+            if !turn() {
+                thread::sleep(FAIL_PAUSE);
+            }
         }
     }
 }
@@ -293,10 +311,7 @@ unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
                 state.asked.store(attr.qp_state, Ordering::Relaxed);
             }
             IBV_QPS_SQD => state.queue_pair.disconnect(),
-            IBV_QPS_ERR => {
-                state.asked.store(IBV_QPS_ERR, Ordering::Relaxed);
-                state.queue_pair.abort();
-            }
+            IBV_QPS_ERR => state.fail(),
             _ => return Err(Errno::INVALID),
         }
         // SAFETY: as above; the field is for programs, and nothing here reads it.

@@ -51,6 +51,38 @@ static int bind_window(struct end *end, struct ibv_mw *mw, uint32_t rkey, uint64
 	return ibv_post_send(end->id->qp, &wr, &bad);
 }
 
+/* ERR flushes what is posted to a queue pair without a connection, before and after. */
+static void flush_unconnected(struct ibv_pd *pd)
+{
+	struct ibv_cq *cq = ibv_create_cq(pd->context, 16, NULL, NULL, 0);
+	struct ibv_qp_init_attr init_attr = queue_pair_attributes();
+	struct ibv_recv_wr *bad_recv, recv = {.wr_id = 1};
+	struct ibv_send_wr *bad_send, send = {.wr_id = 3, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+	struct ibv_qp *qp;
+	struct ibv_wc wc;
+
+	init_attr.send_cq = init_attr.recv_cq = cq;
+	init_attr.qp_type = IBV_QPT_RC;
+	qp = ibv_create_qp(pd, &init_attr);
+	CHECK(qp && ibv_post_recv(qp, &recv, &bad_recv) == 0);
+	CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE) == 0);
+	for (uint64_t wr_id = 1; wr_id <= 3; wr_id++) {
+		int completions;
+		while (!(completions = ibv_poll_cq(cq, 1, &wc)))
+			usleep(1000);
+		CHECK(completions == 1 && wc.wr_id == wr_id && wc.status == IBV_WC_WR_FLUSH_ERR);
+		CHECK(wc.qp_num == qp->qp_num);
+		recv.wr_id = 2;
+		if (wr_id == 1)
+			CHECK(ibv_post_recv(qp, &recv, &bad_recv) == 0);
+		if (wr_id == 2)
+			CHECK(ibv_post_send(qp, &send, &bad_send) == 0);
+	}
+	CHECK(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init_attr) == 0 && attr.qp_state == IBV_QPS_ERR);
+	CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0);
+}
+
 /* Runs in a child: what the parent has is gone for it, and it can have its own. */
 static void in_child(struct end *end)
 {
@@ -166,6 +198,7 @@ int main(void)
 	wr.num_sge = 0;
 	wr.opcode = IBV_WR_TSO;
 	CHECK(ibv_post_send(qp, &wr, &bad) == EINVAL && bad == &wr);
+	flush_unconnected(pd);
 	srq = ibv_create_srq(pd, &srq_attr);
 	CHECK(srq && ibv_destroy_qp(qp) == 0);
 	srq_attr.attr.srq_limit = 11;
