@@ -2,12 +2,13 @@
 
 use std::net::SocketAddr;
 
-use super::host::{MPA_PORT, address, patience, terms};
+use warpline_dataplane::qp::shared::QpState;
+
+use super::host::{MPA_PORT, PATIENCE_NS, address, patience, terms};
 use super::memory_oracle::stack::World;
 use super::world::{Connection, Swarm};
 use crate::engine::interface::reply::Reply;
-use crate::engine::interface::request::Arrival;
-use crate::engine::interface::request::{NewQueuePair, Request};
+use crate::engine::interface::request::{Arrival, NewQueuePair, Request};
 use crate::vocabulary::connect::{ConnectConfig, Revision};
 use crate::vocabulary::startup::ReadsWanted;
 
@@ -36,11 +37,25 @@ impl Swarm {
                 return number;
             }
             for (side, host) in hosts.into_iter().enumerate() {
+                if self.rng.bool() {
+                    self.end_without_connection(host, &qps[side]);
+                }
                 let qp = qps[side].shared.number;
                 self.ask(host, |reply| Request::DestroyQp { qp, reply });
             }
         }
         panic!("no connection in {ATTEMPTS} attempts: {:#?}", self.draw);
+    }
+
+    /// Aborts a queue pair whose connection did not come about at both ends, and waits for its end.
+    fn end_without_connection(&mut self, host: usize, qp: &NewQueuePair) {
+        self.hosts[host].send(self.now, Request::Abort { qp: qp.shared.number });
+        let give_up = self.now + PATIENCE_NS;
+        while qp.status.close_state().reason.is_none() {
+            assert!(self.now < give_up, "{:?} is not over", qp.shared.number);
+            self.step();
+        }
+        assert_eq!(qp.shared.state(), QpState::Error);
     }
 
     /// Runs MPA startup. Returns true if both ends came to Full Operation.
