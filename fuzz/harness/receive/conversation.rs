@@ -7,7 +7,7 @@ use warpline_dataplane::time::{Instant, MILLISECOND};
 
 use super::frames::PEERS;
 use super::speech::{Framing, Next};
-use super::watch::{ACK, RST, SYN, Said, Sent, Tracker, distance};
+use super::watch::{ACK, FIN, RST, SYN, Said, Sent, Tracker, distance};
 
 /// Octets a peer's stream may have.
 pub const STREAM_OCTETS: usize = 1 << 16;
@@ -33,6 +33,11 @@ pub struct Conversation {
     /// state at that time.
     earlier: Vec<Tracker>,
     pub id: Option<ConnectionId>,
+    ended: bool,
+    /// Cookies that had come back to the core at its end.
+    good_at_end: Option<u64>,
+    /// A cookie that has come back since may have been that of the tracker: two connections have its numbers.
+    may_be_again: bool,
     /// Control has brought it into Full Operation.
     pub operating: bool,
     /// The peer's acknowledgement.
@@ -53,6 +58,9 @@ impl Conversation {
             tracker: None,
             earlier: Vec::new(),
             id: None,
+            ended: false,
+            good_at_end: None,
+            may_be_again: false,
             operating: false,
             acked: 0,
             syn_window: 0,
@@ -101,9 +109,10 @@ impl Conversation {
         scales: &[Option<u8>],
     ) {
         let syn = flags & SYN != 0;
-        let control = u32::from(syn) + u32::from(flags & super::watch::FIN != 0);
+        self.ended |= flags & (RST | FIN) != 0;
+        let control = u32::from(syn) + u32::from(flags & FIN != 0);
         self.said.note(seq, octets + control);
-        if flags & super::watch::FIN != 0 {
+        if flags & FIN != 0 {
             self.said.note_fin(seq.wrapping_add(octets + control));
         }
         if syn {
@@ -128,7 +137,20 @@ impl Conversation {
     fn begin(&mut self, syn: &Sent<'_>) {
         let mut tracker = Tracker::new(syn);
         tracker.peer_edge = 1 + self.syn_window;
+        (self.ended, self.good_at_end, self.may_be_again) = (false, None, false);
         self.follow(tracker);
+    }
+
+    /// Learns how many cookies have come back to the core so far, before and after each of its polls.
+    pub fn learn_good_cookies(&mut self, good: u64) {
+        if self.ended {
+            self.may_be_again |= good > *self.good_at_end.get_or_insert(good);
+        }
+    }
+
+    /// Whether `una` may be of another connection than the one that is tracked.
+    pub fn may_be_of_another(&self, una: u32) -> bool {
+        self.may_be_again || self.is_of_earlier_syn(una)
     }
 
     /// Follows the connection of `tracker` from now on.
@@ -144,7 +166,7 @@ impl Conversation {
 
     /// Whether `una` acknowledges what a connection of an earlier SYN has sent, whose cookie may have come
     /// back: initial sequence numbers are random, and may be near each other.
-    pub fn is_of_earlier_syn(&self, una: u32) -> bool {
+    fn is_of_earlier_syn(&self, una: u32) -> bool {
         let is_of = |before: &Tracker| distance(before.iss, una) >= 0 && distance(una, before.nxt) >= 0;
         self.earlier.iter().any(is_of)
     }
@@ -246,6 +268,10 @@ impl Flow {
             talk.begin(sent);
         } else if sent.flags & (SYN | RST) == 0 {
             talk.find(sent);
+        }
+        talk.ended |= sent.flags & (RST | FIN) != 0;
+        if talk.may_be_again {
+            talk.tracker = talk.tracker.take().map(|tracker| tracker.restarted_if_before(sent));
         }
         if let Some(tracker) = &mut talk.tracker {
             tracker.check(sent, &talk.said);

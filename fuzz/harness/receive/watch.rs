@@ -244,6 +244,18 @@ impl Tracker {
         }
     }
 
+    /// Restarts if `sent` goes back behind what the connection has sent or acknowledged, and forgets the
+    /// window in any case: a second one, from the same cookie, begins there, and its segments may follow
+    /// those of the first that have waited for the device.
+    pub fn restarted_if_before(self, sent: &Sent<'_>) -> Self {
+        let acknowledges_less = self.ack.is_some_and(|ack| distance(ack, sent.ack) < 0);
+        if distance(self.nxt, sent.seq) < 0 || sent.flags & ACK != 0 && acknowledges_less {
+            let peer_edge = self.peer_edge;
+            return self.again(peer_edge);
+        }
+        Self { edge: None, ..self }
+    }
+
     /// Returns true if `syn` is a retransmission of this connection's SYN: not if its number or contents
     /// differ, nor if this connection has made further progress. At one instant, two connections of the same
     /// ports have the same number (RFC 6528).

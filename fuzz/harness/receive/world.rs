@@ -132,7 +132,9 @@ impl World {
 
     /// Polls once and checks the invariants. Returns true if there was any work.
     pub fn poll(&mut self) -> bool {
+        self.learn_good_cookies();
         let busy = self.core.poll_once(self.now);
+        self.learn_good_cookies();
         self.allowance += 2 * core::mem::take(&mut self.control.commands);
         let mut frames = 0;
         while let Some(frame) = self.port.take() {
@@ -145,6 +147,11 @@ impl World {
         }
         self.control.poll_completions();
         busy
+    }
+
+    fn learn_good_cookies(&mut self) {
+        let good = self.core.statistics().syn_cookies_good;
+        self.flows.iter_mut().flat_map(Flow::all).for_each(|talk| talk.learn_good_cookies(good));
     }
 
     pub fn take_events(&mut self, most: usize) {
@@ -271,7 +278,7 @@ impl World {
             let Some(tcp) = self.core.tcp(id) else { continue };
             let (una, end) = (tcp.acknowledged().0, tcp.queued_end().0.wrapping_add(1));
             let is_far = watch::distance(tracker.iss, una).unsigned_abs() > SENT_OCTETS;
-            if is_far || talk.is_of_earlier_syn(una) {
+            if is_far || talk.may_be_of_another(una) {
                 // An older SYN cookie than the last came back: the connection is not the one that is tracked.
                 continue;
             }
