@@ -434,6 +434,12 @@ def print_table(measured: list[Phase], baseline: dict[str, Any]) -> None:
             )
 
 
+def require_counted(measured: list[Phase], names: Collection[str]) -> None:
+    """Refuses names of phases that were not measured."""
+    if unknown := set(names) - {phase.name for phase in measured}:
+        raise Unusable(f"not counted: {', '.join(sorted(unknown))}")
+
+
 def print_functions(measured: list[Phase], names: Collection[str], rows: int = 40) -> None:
     """Prints the functions that take most of the named phases, at each end."""
     for phase in measured:

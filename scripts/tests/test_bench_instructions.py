@@ -297,6 +297,11 @@ class GuardTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(instructions.Unusable, "part 1"):
             instructions.phases([{"name": "case", "unit": "segment"}], pathlib.Path(folder))
 
+    def test_a_name_that_was_not_counted_is_refused(self) -> None:
+        instructions.require_counted([phase()], ["case"])
+        with self.assertRaisesRegex(instructions.Unusable, "not counted: cases, idle"):
+            instructions.require_counted([phase()], ["idle", "case", "cases"])
+
     def test_halves_of_the_cases_are_joined_in_order(self) -> None:
         asked = []
 
