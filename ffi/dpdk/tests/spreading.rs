@@ -8,7 +8,9 @@ use std::os::unix::fs::MetadataExt;
 use std::{fs, process};
 
 use common::{eal, frame, pool};
-use dpdk::{Mempool, Mtu, Port, PortConfig, QueuePair, Rss, RssLayout, RunningPort, UnknownSpread};
+use dpdk::{
+    Mempool, Mtu, Port, PortConfig, PortError, QueuePair, Rss, RssLayout, RunningPort, UnknownSpread,
+};
 
 const KEY: [u8; 40] = [0x3c; 40];
 
@@ -98,13 +100,28 @@ fn the_kernels_interfaces_have_the_queues_asked_for() {
     for (device, unknown, queues) in [
         (tap(4), UnknownSpread::OneQueue, 1),
         (tap(5), UnknownSpread::QueueEach, 4),
-        (packet(4, 4), UnknownSpread::OneQueue, 1),
+        (packet(4, 1), UnknownSpread::OneQueue, 1),
         (packet(5, 4), UnknownSpread::QueueEach, 4),
-        (packet(6, 3), UnknownSpread::QueueEach, 1),
     ] {
         let mtu = if device.contains("packet") { Mtu::Assume(1500) } else { Mtu::Set(1500) };
         let (running, pairs, _) = started(&device, None, &PortConfig { mtu, ..config() }, unknown);
         assert_eq!((running.rss(), pairs.len()), (None, queues), "{device}");
+    }
+    // What the kernel gives to the sockets of other queues would be lost.
+    for (device, has, unknown) in [
+        (packet(6, 4), 4, UnknownSpread::OneQueue),
+        (packet(7, 3), 3, UnknownSpread::QueueEach),
+        (packet(8, 5), 5, UnknownSpread::QueueEach),
+    ] {
+        let pools: Vec<Mempool> = (0..4).map(|_| pool(511, 2048)).collect();
+        let config = PortConfig { mtu: Mtu::Assume(1500), ..config() };
+        let refused = port(&device).start_spread(&config, &pools, unknown).err();
+        match refused {
+            Some(PortError::UnusedQueues { asked, has: offered, .. }) => {
+                assert_eq!((asked, offered), (1, has));
+            }
+            other => panic!("{device}: {other:?}"),
+        }
     }
 }
 

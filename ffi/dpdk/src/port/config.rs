@@ -38,6 +38,19 @@ pub enum PortError {
         /// Queue pairs it has.
         offered: u16,
     },
+    /// It receives by all its queues, so what comes to those that are not used would be lost.
+    #[error(
+        "`{name}` receives by all of its {has} queue pairs, of which {asked} would be used: create it with \
+         qpairs=1, or with one for each core"
+    )]
+    UnusedQueues {
+        /// The port.
+        name: String,
+        /// Queue pairs asked for.
+        asked: u16,
+        /// Queue pairs it has.
+        has: u16,
+    },
     /// It does not take that MTU.
     #[error("`{name}` takes an MTU of {least} to {most} bytes, not {asked}")]
     Mtu {

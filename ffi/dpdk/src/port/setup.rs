@@ -6,7 +6,7 @@ use dpdk_sys as sys;
 
 use super::claim::{Claim, driver};
 use super::config::{Mtu, Multicast, PortConfig, PortError, RECEIVE_CHECKSUMS, TRANSMIT_CHECKSUMS};
-use super::spreading::HashPlan;
+use super::spreading::{HashPlan, receives_by_others};
 use crate::eal::control;
 use crate::errno::Errno;
 use crate::mempool::Mempool;
@@ -47,6 +47,10 @@ impl Plan {
         let offered = info.max_rx_queues.min(info.max_tx_queues);
         if config.queues == 0 || config.queues > offered {
             return Err(PortError::Queues { name: name(), asked: config.queues, offered });
+        }
+        if receives_by_others(info, config.queues) {
+            let has = info.max_rx_queues;
+            return Err(PortError::UnusedQueues { name: name(), asked: config.queues, has });
         }
         if pools.len() != usize::from(config.queues) {
             return Err(PortError::Pools { queues: config.queues, pools: pools.len() });

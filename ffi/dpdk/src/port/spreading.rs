@@ -23,6 +23,10 @@ const GROUP: usize = sys::RTE_ETH_RETA_GROUP_SIZE as usize;
 /// and what is given to the second of an e1000 does not leave.
 const ONE_QUEUE_DRIVERS: [&[u8]; 1] = [b"net_e1000_em"];
 
+/// Drivers of DPDK 22.11 that receive by all queues which they were created with, also by those that are not
+/// set up: that of packet sockets joins a socket for each to one group.
+const ALL_QUEUES_DRIVERS: [&[u8]; 1] = [b"net_af_packet"];
+
 /// What received frames are hashed by.
 pub(super) struct HashPlan {
     /// The headers, in DPDK's bits; 0 without.
@@ -57,6 +61,11 @@ pub(super) fn table_entries(info: &sys::rte_eth_dev_info, queues: u16) -> Option
 /// Returns true if the port receives and sends by `queues` queues, whatever comes to which.
 pub(super) fn has_queues(info: &sys::rte_eth_dev_info, queues: u16) -> bool {
     queues <= info.max_rx_queues.min(info.max_tx_queues) && !ONE_QUEUE_DRIVERS.contains(&driver(info))
+}
+
+/// Returns true if some of what the port receives would come to queues beyond the first `queues`.
+pub(super) fn receives_by_others(info: &sys::rte_eth_dev_info, queues: u16) -> bool {
+    info.max_rx_queues > queues && ALL_QUEUES_DRIVERS.contains(&driver(info))
 }
 
 /// Fills the table of a port that runs with its queues in turn, so that the queue of a hash can be predicted.
