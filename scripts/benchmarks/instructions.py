@@ -48,7 +48,7 @@ LIBRARY_COPY = re.compile(r"__mem(cpy|move)_")
 NETWORK_FUNCTION = re.compile(r"::disturb_(burst|acknowledgements)\b")
 # Wires between several cores find the core of each segment, as the adapter of the other end would. What a
 # single wire does as well is not theirs: it is a function of its own (WireEnd).
-WIRES_FUNCTION = re.compile(r"::CoreWires::(transmit|receive)$|::Toeplitz::hash$")
+WIRES_FUNCTION = re.compile(r"::CoreWires::(transmit|receive|has_arrivals)$|::Toeplitz::hash$")
 LIBRARY_FILL = re.compile(r"__memset_")
 
 

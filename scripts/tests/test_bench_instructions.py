@@ -129,6 +129,8 @@ class CallgrindTest(unittest.TestCase):
         wires = "warpline_dataplane::device::dpdk::core_wires::CoreWires::transmit"
         profile = Profile()
         profile.own[Place(wires, "/x/dataplane/src/device/dpdk/core_wires.rs")] = 100
+        look = wires.replace("transmit", "has_arrivals")
+        profile.own[Place(look, "/x/dataplane/src/device/dpdk/core_wires.rs")] = 200
         profile.own[Place("warpline_dataplane::steering::toeplitz::Toeplitz::hash", "/x/mod.rs")] = 1000
         profile.own[Place(wires, "/x/ffi/dpdk/src/frame_ring.rs")] = 30
         profile.own[Place("dpdk::wire::WireEnd::transmit", "/x/ffi/dpdk/src/frame_ring.rs")] = 10

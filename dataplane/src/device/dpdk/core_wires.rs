@@ -135,13 +135,15 @@ impl CoreWires {
         self.stalled_frames
     }
 
-    #[inline]
+    /// Whether frames have arrived from any core. An adapter would have one queue to look at.
+    // Never inlined, as those of a wire: what wires take is counted apart from what their users do.
+    #[inline(never)]
     pub(super) fn has_arrivals(&self) -> bool {
         self.wires.iter().any(WireEnd::has_arrivals)
     }
 
     /// Takes frames off the wires in turn, so that no core's frames wait for another's.
-    // Never inlined, as those of a wire: what wires take is counted apart from what their users do.
+    // Never inlined, as above.
     #[inline(never)]
     pub(super) fn receive(&mut self, frames: &mut Vec<Mbuf>, limit: usize) -> usize {
         let mut taken = 0;
