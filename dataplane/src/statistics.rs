@@ -11,7 +11,8 @@ use crate::tcp;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Frames taken from the device.
+    /// Frames taken from the device. One that a core hands to another, such as a fragment or an ICMP error,
+    /// counts at both.
     pub frames_received: u64,
     /// Frames given to the device.
     pub frames_sent: u64,
