@@ -51,6 +51,18 @@ static int bind_window(struct end *end, struct ibv_mw *mw, uint32_t rkey, uint64
 	return ibv_post_send(end->id->qp, &wr, &bad);
 }
 
+/* Waits for the completion of flushed work of a queue pair, and returns its identifier. */
+static uint64_t flushed(struct ibv_qp *qp, struct ibv_cq *cq)
+{
+	struct ibv_wc wc;
+	int completions;
+
+	while (!(completions = ibv_poll_cq(cq, 1, &wc)))
+		usleep(1000);
+	CHECK(completions == 1 && wc.status == IBV_WC_WR_FLUSH_ERR && wc.qp_num == qp->qp_num);
+	return wc.wr_id;
+}
+
 /* ERR flushes what is posted to a queue pair without a connection, before and after. */
 static void flush_unconnected(struct ibv_pd *pd)
 {
@@ -60,25 +72,16 @@ static void flush_unconnected(struct ibv_pd *pd)
 	struct ibv_send_wr *bad_send, send = {.wr_id = 3, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 	struct ibv_qp *qp;
-	struct ibv_wc wc;
 
 	init_attr.send_cq = init_attr.recv_cq = cq;
 	init_attr.qp_type = IBV_QPT_RC;
 	qp = ibv_create_qp(pd, &init_attr);
 	CHECK(qp && ibv_post_recv(qp, &recv, &bad_recv) == 0);
 	CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE) == 0);
-	for (uint64_t wr_id = 1; wr_id <= 3; wr_id++) {
-		int completions;
-		while (!(completions = ibv_poll_cq(cq, 1, &wc)))
-			usleep(1000);
-		CHECK(completions == 1 && wc.wr_id == wr_id && wc.status == IBV_WC_WR_FLUSH_ERR);
-		CHECK(wc.qp_num == qp->qp_num);
-		recv.wr_id = 2;
-		if (wr_id == 1)
-			CHECK(ibv_post_recv(qp, &recv, &bad_recv) == 0);
-		if (wr_id == 2)
-			CHECK(ibv_post_send(qp, &send, &bad_send) == 0);
-	}
+	CHECK(flushed(qp, cq) == 1);
+	recv.wr_id = 2;
+	CHECK(ibv_post_recv(qp, &recv, &bad_recv) == 0 && flushed(qp, cq) == 2);
+	CHECK(ibv_post_send(qp, &send, &bad_send) == 0 && flushed(qp, cq) == 3);
 	CHECK(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init_attr) == 0 && attr.qp_state == IBV_QPS_ERR);
 	CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0);
 }
@@ -123,6 +126,7 @@ int main(void)
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
 	struct ibv_send_wr *bad, wr = {0};
+	struct ibv_recv_wr *bad_recv, recv = {.wr_id = 7};
 	struct ibv_wc wc;
 	struct end near_end, far_end, other_near, other_far;
 	struct ibv_mw *mw, *of_type_1, *foreign;
@@ -220,7 +224,9 @@ int main(void)
 	attr = queue_pair_attributes();
 	CHECK(rdma_create_qp(id, NULL, &attr) == 0 && id->qp && id->send_cq);
 	CHECK(rdma_create_qp(id, NULL, &attr) == -1 && errno == EINVAL);
+	CHECK(ibv_post_recv(id->qp, &recv, &bad_recv) == 0);
 	CHECK(rdma_connect(id, NULL) == -1 && errno == ECONNREFUSED);
+	CHECK(flushed(id->qp, id->recv_cq) == 7);
 	rdma_destroy_qp(id);
 	CHECK(rdma_destroy_id(id) == 0);
 	CHECK(rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP) == 0);
