@@ -187,7 +187,8 @@ pub enum ConnectError {
         /// The core.
         core: u8,
     },
-    /// The core has not answered in time. If it is polled again, the connection ends.
+    /// The core has not answered in time. If it is polled again, the connection ends. A queue pair whose MPA
+    /// startup was complete ends with it; any other may try again.
     #[error("core {core} of the device has not answered in time: is it polled?")]
     Unanswered {
         /// The core.

@@ -157,7 +157,8 @@ pub enum AnswerError {
     /// The connection ended meanwhile.
     #[error("the connection ended while it waited for the answer: {0}")]
     Closed(CloseReason),
-    /// The core of the connection has not answered in time. If it is polled again, the connection ends.
+    /// The core of the connection has not answered in time. If it is polled again, the connection ends, and
+    /// the queue pair with it.
     #[error("core {core} of the device has not answered in time: is it polled?")]
     Unanswered {
         /// The core.
