@@ -489,10 +489,23 @@ impl World {
                 }
             }
             Kind::Mw => _ = self.windows.remove(&handle.addr()),
+            Kind::Pd => self.forget_domain(handle.cast()),
             Kind::Cq => _ = self.queues.remove(&handle.addr()),
             Kind::Srq => _ = self.shared_receives.remove(&handle.addr()),
             Kind::Qp => _ = self.queue_pairs.remove(&handle.addr()),
             _ => {}
+        }
+    }
+
+    /// Has no id name a domain any more that was given back: an id keeps that of its last queue pair.
+    fn forget_domain(&self, pd: *mut ibv_pd) {
+        for id in self.all::<rdma_cm_id>(Kind::Id) {
+            // SAFETY: the handle is good, and the field the program's.
+            unsafe {
+                if (*id).pd == pd {
+                    (*id).pd = null_mut();
+                }
+            }
         }
     }
 
