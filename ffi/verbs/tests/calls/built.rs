@@ -25,8 +25,9 @@ pub fn build(world: &mut World, input: &mut Input<'_>) {
             let (wr_id, flags) = (world.wr_id(), input.octet());
             let known = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
             ((*built).wr_id, (*built).wr_flags) = (wr_id, u32::from(flags) & known);
-            posted.push((wr_id, u32::from(flags) & IBV_SEND_SIGNALED != 0));
-            begin(world, built, input);
+            if begin(world, built, input) {
+                posted.push((wr_id, u32::from(flags) & IBV_SEND_SIGNALED != 0));
+            }
             for _ in 0..[1, 1, 1, 0, 1, 1, 2, 1][usize::from(flags >> 5)] {
                 set_data(world, built, input);
             }
@@ -45,12 +46,12 @@ pub fn build(world: &mut World, input: &mut Input<'_>) {
     }
 }
 
-/// Begins a send.
+/// Begins a send, or none. Returns true if one may have begun.
 ///
 /// # Safety
 ///
 /// The queue pair is one whose sends are built.
-unsafe fn begin(world: &World, built: *mut ibv_qp_ex, input: &mut Input<'_>) {
+unsafe fn begin(world: &World, built: *mut ibv_qp_ex, input: &mut Input<'_>) -> bool {
     let choice = input.below(16);
     let (key, to) = remote(world, input);
     // SAFETY: the caller's promise; what the functions read is there during the call.
@@ -76,10 +77,11 @@ unsafe fn begin(world: &World, built: *mut ibv_qp_ex, input: &mut Input<'_>) {
                 2 => functions.wr_set_xrc_srqn.expect("a function")(built, 0),
                 _ => functions.wr_atomic_write.expect("a function")(built, key, to, std::ptr::null()),
             },
-            // None is begun.
-            _ => {}
+            // Nothing is posted for a number alone.
+            _ => return false,
         }
     }
+    true
 }
 
 /// Sets the data of the last send.
