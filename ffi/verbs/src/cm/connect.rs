@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::slice;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ use crate::abi::{
 use crate::adapter::turn;
 use crate::errno::{Errno, minus_one, pointer};
 use crate::object::Object;
+use crate::verbs::qp::QpState;
 use crate::verbs::{open, qp};
 
 /// Connections that wait for a listener, at least and by default: programs say less and mean "some".
@@ -120,18 +122,27 @@ unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     })
 }
 
+/// Returns the queue pair of an id, if it has one.
+unsafe fn own_queue_pair(object: &Object<CmId>) -> Result<Option<Arc<QpState>>, Errno> {
+    // SAFETY: the structure is the program's, which does not touch it during the call.
+    let own = unsafe { (*object.pointer()).qp };
+    if own.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller keeps the contract of the ABI.
+    Ok(Some(unsafe { qp::of(own)? }.inner().state.clone()))
+}
+
 /// Returns the queue pair of a connection: the id's, or the one that the parameters name.
 unsafe fn queue_pair(
     object: &Object<CmId>,
     param: Option<&rdma_conn_param>,
 ) -> Result<SharedQueuePair, Errno> {
-    // SAFETY: the structure is the program's, which does not touch it during the call.
-    let own = unsafe { (*object.pointer()).qp };
-    if !own.is_null() {
-        // SAFETY: the caller keeps the contract of the ABI.
-        return Ok(unsafe { qp::of(own)? }.inner().state.queue_pair.clone());
+    // SAFETY: the caller keeps the contract of the ABI.
+    match unsafe { own_queue_pair(object)? } {
+        Some(own) => Ok(own.queue_pair.clone()),
+        None => qp::numbered(param.ok_or(Errno::INVALID)?.qp_num),
     }
-    qp::numbered(param.ok_or(Errno::INVALID)?.qp_num)
 }
 
 /// Returns the depths of Reads that the program asks for; those that the device has without parameters.
@@ -191,7 +202,10 @@ unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_par
             refused_patience: REFUSED_PATIENCE,
             ..ConnectConfig::default()
         };
-        object.id()?.connect(&qp, &config)?;
+        let id = object.id()?;
+        // SAFETY: as above.
+        object.inner().state.connects(unsafe { own_queue_pair(object)? }.as_ref());
+        id.connect(&qp, &config)?;
         object.complete()
     })
 }

@@ -20,7 +20,6 @@ use crate::adapter::{hand_over, started};
 use crate::errno::{Errno, descriptor, minus_one};
 use crate::object::{Kind, Object, zeroed};
 use crate::tokens;
-use crate::verbs::qp;
 
 /// An event that a program has.
 pub(crate) struct Event {
@@ -113,8 +112,7 @@ fn hand_out(waiting: Waiting) -> Result<Option<*mut rdma_cm_event>, Errno> {
         unsafe { id::of(public_id)? }.show()?;
     }
     if said.event == RDMA_CM_EVENT_REJECTED {
-        // SAFETY: as above.
-        unsafe { fail_queue_pair(public_id)? };
+        state.fail_queue_pair();
     }
     // SAFETY: a structure of pointers and numbers.
     let mut public: rdma_cm_event = unsafe { zeroed() };
@@ -124,23 +122,6 @@ fn hand_out(waiting: Waiting) -> Result<Option<*mut rdma_cm_event>, Errno> {
     public.status = said.status;
     public.param.conn = said.parameters();
     Ok(Some(Object::hand_out(public, Event { _private_data: said.private_data, id: state })))
-}
-
-/// Ends the queue pair of an id that was rejected, if the id has one, as librdmacm does: programs wait until
-/// its receives are flushed.
-///
-/// # Safety
-///
-/// The id is not destroyed.
-unsafe fn fail_queue_pair(id: *mut rdma_cm_id) -> Result<(), Errno> {
-    // SAFETY: the caller's promise; the queue pair of an id is destroyed by way of it, or not before it.
-    unsafe {
-        let own = (*id).qp;
-        if !own.is_null() {
-            qp::of(own)?.inner().state.fail();
-        }
-    }
-    Ok(())
 }
 
 /// Takes the oldest event; `None` if it was withdrawn, or programs have no word for it.

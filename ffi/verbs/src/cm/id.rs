@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use warpline::cm::{EventKind, Id};
 
@@ -20,6 +20,7 @@ use crate::errno::{Errno, minus_one, unsupported};
 use crate::object::{Kind, Object, zeroed};
 use crate::registry::ReportsConnections;
 use crate::registry::Running;
+use crate::verbs::qp::QpState;
 use crate::verbs::{open, pd};
 
 /// An id of a program.
@@ -53,6 +54,8 @@ pub(crate) struct IdState {
     pub(crate) acks: Acks,
     /// Whether a connection has come about, or will not any more: a number of errno(3) then.
     outcome: AtomicI32,
+    /// The queue pair of the id that is being connected, which the program may destroy meanwhile.
+    connecting: Mutex<Weak<QpState>>,
 }
 
 /// Not yet.
@@ -82,6 +85,22 @@ impl IdState {
             pointer: OnceLock::new(),
             acks: Acks::default(),
             outcome: AtomicI32::new(PENDING),
+            connecting: Mutex::default(),
+        }
+    }
+
+    /// Notes the queue pair of the id that is to be connected; `None` if it is the program's own.
+    pub(crate) fn connects(&self, qp: Option<&Arc<QpState>>) {
+        let qp = qp.map_or_else(Weak::new, Arc::downgrade);
+        *self.connecting.lock().unwrap_or_else(PoisonError::into_inner) = qp;
+    }
+
+    /// Ends the queue pair of the id, whose connection is rejected, as librdmacm does: programs wait until
+    /// its receives are flushed.
+    pub(crate) fn fail_queue_pair(&self) {
+        let qp = self.connecting.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        if let Some(qp) = qp {
+            qp.fail();
         }
     }
 

@@ -1,5 +1,6 @@
 /* Bad input, cancelled waits and forks: an error each, and the process goes on. */
 #include "common.h"
+#include <poll.h>
 
 #define LARGE_BYTES (16 << 20)
 
@@ -84,6 +85,33 @@ static void flush_unconnected(struct ibv_pd *pd)
 	CHECK(ibv_post_send(qp, &send, &bad_send) == 0 && flushed(qp, cq) == 3);
 	CHECK(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init_attr) == 0 && attr.qp_state == IBV_QPS_ERR);
 	CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0);
+}
+
+/* A program may destroy the queue pair of an id, which names it still, before it takes the rejection. */
+static void reject_without_queue_pair(void)
+{
+	struct sockaddr_in address = {
+		.sin_family = AF_INET, .sin_port = htons(9), .sin_addr.s_addr = htonl(0xc6120001)};
+	struct ibv_qp_init_attr attr = queue_pair_attributes();
+	struct rdma_event_channel *own = rdma_create_event_channel();
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *id;
+
+	CHECK(own && rdma_create_id(own, &id, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 1000) == 0);
+	CHECK(rdma_get_cm_event(own, &event) == 0 && event->event == RDMA_CM_EVENT_ADDR_RESOLVED);
+	CHECK(rdma_ack_cm_event(event) == 0 && rdma_resolve_route(id, 1000) == 0);
+	CHECK(rdma_get_cm_event(own, &event) == 0 && event->event == RDMA_CM_EVENT_ROUTE_RESOLVED);
+	CHECK(rdma_ack_cm_event(event) == 0 && rdma_create_qp(id, NULL, &attr) == 0);
+	CHECK(rdma_connect(id, NULL) == 0);
+	CHECK(poll(&(struct pollfd){.fd = own->fd, .events = POLLIN}, 1, 30000) == 1);
+	CHECK(ibv_destroy_qp(id->qp) == 0);
+	CHECK(rdma_get_cm_event(own, &event) == 0 && event->event == RDMA_CM_EVENT_REJECTED);
+	CHECK(event->status == -ECONNREFUSED && rdma_ack_cm_event(event) == 0);
+	id->qp = NULL;
+	rdma_destroy_qp(id);
+	CHECK(rdma_destroy_id(id) == 0);
+	rdma_destroy_event_channel(own);
 }
 
 /* Runs in a child: what the parent has is gone for it, and it can have its own. */
@@ -229,6 +257,7 @@ int main(void)
 	CHECK(flushed(id->qp, id->recv_cq) == 7);
 	rdma_destroy_qp(id);
 	CHECK(rdma_destroy_id(id) == 0);
+	reject_without_queue_pair();
 	CHECK(rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP) == 0);
 	address.sin_addr.s_addr = htonl(0x08080808);
 	CHECK(rdma_bind_addr(id, (struct sockaddr *)&address) == -1 && errno == ENODEV);
