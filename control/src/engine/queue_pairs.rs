@@ -91,7 +91,8 @@ enum Binding {
     Opening(u64),
     /// This end is the Initiator on this connection, and waits for the Reply.
     Initiating(ConnectionId),
-    /// It is between two of these, or is to have no connection any more: it has had one, or has ended.
+    /// It is taken for a connection whose opening or start follows, or is to have none any more: it has had
+    /// one, or has ended.
     Reserved,
     /// The connection is in Full Operation, or on the way there.
     Connection(ConnectionId),

@@ -10,10 +10,10 @@ use crate::tally;
 use super::queue_pair::QueuePair;
 
 /// The queue pairs of a core: each is here from the beginning of its stream, or its end without one, until it
-/// is destroyed. While a
-/// queue pair carries a stream, its connection holds its slot, and it holds the [`ConnectionId`] of the
-/// connection. The slot of a destroyed queue pair is soon another's, but a `ConnectionId` is not used again
-/// for a long time: an old connection does not reach a queue pair that has got the slot later.
+/// is destroyed. While a queue pair carries a stream, its connection holds its slot, and it holds the
+/// [`ConnectionId`] of the connection. The slot of a destroyed queue pair is soon another's, but a
+/// `ConnectionId` is not used again for a long time: an old connection does not reach a queue pair that has
+/// got the slot later.
 ///
 /// Room for all slots is reserved at once, and none is touched before it is first needed: those that were
 /// used last are used next.

@@ -33,6 +33,7 @@ pub struct Conversation {
     /// state at that time.
     earlier: Vec<Tracker>,
     pub id: Option<ConnectionId>,
+    /// A RST or a FIN was said, at either end.
     ended: bool,
     /// Cookies that had come back to the core at its end.
     good_at_end: Option<u64>,
