@@ -80,7 +80,7 @@ impl<D: Device> Core<D> {
             && let Some(mut endpoint) = self.endpoints.at(now, slot)
         {
             let outcome = endpoint.abort();
-            self.apply(slot, outcome);
+            self.endpoints.apply(slot, outcome);
         }
     }
 

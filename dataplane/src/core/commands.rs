@@ -149,13 +149,13 @@ impl<D: Device> Core<D> {
                 self.go_on_with(now, Unfinished::Connect(request));
             }
             Command::GiveUp { token } => self.give_up(now, token),
-            Command::Admit { connection } => self.with_endpoint(now, connection, |mut endpoint| {
+            Command::Admit { connection } => self.endpoints.with_named(now, connection, |mut endpoint| {
                 endpoint.leave_backlog();
                 Outcome::NONE
             }),
             Command::Stream { connection, octets, then } => self.send_stream(now, connection, octets, then),
             Command::ConsumeStream { connection, octets } => {
-                self.with_endpoint(now, connection, |mut endpoint| endpoint.consume_stream(octets));
+                self.endpoints.with_named(now, connection, |mut endpoint| endpoint.consume_stream(octets));
             }
             Command::Start { connection, qp, operation } => self.start(now, connection, qp, operation),
             Command::StartUnnegotiated { connection, qp, operation, direction } => {
@@ -163,16 +163,16 @@ impl<D: Device> Core<D> {
             }
             Command::AttachByteStream { connection, stream } => self.attach(now, connection, stream),
             Command::Close { connection } => {
-                self.with_endpoint(now, connection, |mut endpoint| endpoint.close(None));
+                self.endpoints.with_named(now, connection, |mut endpoint| endpoint.close(None));
             }
             Command::Disconnect { connection, within_ns } => {
-                self.with_endpoint(now, connection, |mut endpoint| endpoint.close(within_ns));
+                self.endpoints.with_named(now, connection, |mut endpoint| endpoint.close(within_ns));
             }
             Command::Abandon { connection, within_ns } => {
-                self.with_endpoint(now, connection, |mut endpoint| endpoint.abandon(within_ns));
+                self.endpoints.with_named(now, connection, |mut endpoint| endpoint.abandon(within_ns));
             }
             Command::Abort { connection } => {
-                self.with_endpoint(now, connection, |mut endpoint| endpoint.abort());
+                self.endpoints.with_named(now, connection, |mut endpoint| endpoint.abort());
             }
             Command::EndQp(qp) => self.end_qp(&qp),
             Command::DestroyQp(qp) => self.destroy_qp(now, qp),
@@ -233,10 +233,10 @@ impl<D: Device> Core<D> {
             match then {
                 AfterStream::Stay => {}
                 AfterStream::FullOperation { qp, operation } => self.start(now, id, qp, operation),
-                AfterStream::Close => self.with_endpoint(now, id, |mut endpoint| endpoint.close(None)),
+                AfterStream::Close => self.endpoints.with_named(now, id, |mut endpoint| endpoint.close(None)),
             }
         }
-        self.apply(id.slot(), Outcome::SCHEDULE);
+        self.endpoints.apply(id.slot(), Outcome::SCHEDULE);
     }
 
     fn attach(&mut self, now: Instant, id: ConnectionId, stream: Arc<SharedByteStream>) {
@@ -246,7 +246,7 @@ impl<D: Device> Core<D> {
                 self.rings.doorbells.use_byte_stream(id.slot());
                 self.rings.doorbells.leave_others();
                 let outcome = endpoint.attach(stream);
-                self.apply(id.slot(), outcome);
+                self.endpoints.apply(id.slot(), outcome);
             }
             None => stream.set_end(CloseReason::Aborted),
         }
@@ -258,7 +258,7 @@ impl<D: Device> Core<D> {
                 let weight = operation.weight;
                 let outcome = endpoint.start(operation);
                 self.endpoints.table.set_weight(id.slot(), weight);
-                self.apply(id.slot(), outcome);
+                self.endpoints.apply(id.slot(), outcome);
             }
             None => self.refuse_start(),
         }
@@ -277,7 +277,7 @@ impl<D: Device> Core<D> {
                 let weight = operation.weight;
                 let outcome = endpoint.start_unnegotiated(qp, operation, direction);
                 self.endpoints.table.set_weight(id.slot(), weight);
-                self.apply(id.slot(), outcome);
+                self.endpoints.apply(id.slot(), outcome);
             }
             None => self.refuse_start(),
         }
@@ -322,7 +322,7 @@ impl<D: Device> Core<D> {
         }
         let at_core = home.and_then(|home| self.endpoints.queue_pairs.at_mut(home.slot));
         if let Some(id) = at_core.and_then(|qp| qp.connection) {
-            self.with_endpoint(now, id, |mut endpoint| endpoint.lose_queue_pair());
+            self.endpoints.with_named(now, id, |mut endpoint| endpoint.lose_queue_pair());
         }
         let context = &mut self.endpoints.context;
         // One without a stream has receives to flush.
@@ -418,7 +418,7 @@ impl<D: Device> Core<D> {
             let Some(qp) = qp.filter(|qp| qp.shared.pd == revocation.owner) else { continue };
             left = left.saturating_sub(qp.requests());
             if let Some(id) = qp.connection.filter(|_| qp.reads_from(revocation.stag)) {
-                self.with_endpoint(now, id, |mut endpoint| endpoint.abort());
+                self.endpoints.with_named(now, id, |mut endpoint| endpoint.abort());
             }
         }
         true

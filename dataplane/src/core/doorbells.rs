@@ -53,7 +53,7 @@ impl<D: Device> Core<D> {
                 if !endpoint.connection.tcp.unusual.is_empty() {
                     endpoint.connection.review();
                 }
-                self.schedule_if_due(id.slot(), outcome);
+                self.endpoints.schedule_if_due(id.slot(), outcome);
             }
             // Posted while the stream of the queue pair ended.
             None if qp.shared.state() == QpState::Error => {
@@ -73,7 +73,7 @@ impl<D: Device> Core<D> {
                 && let Some(mut endpoint) = self.endpoints.at(now, slot)
             {
                 let outcome = endpoint.on_byte_stream_bell();
-                self.apply(slot, outcome);
+                self.endpoints.apply(slot, outcome);
             }
         }
         self.rings.doorbells.leave_others();
@@ -96,7 +96,7 @@ impl<D: Device> Core<D> {
             }
             self.endpoints.context.receive_waiters.remove(number);
             resumed += usize::from(ready.is_some());
-            self.with_endpoint(now, id, |mut endpoint| {
+            self.endpoints.with_named(now, id, |mut endpoint| {
                 endpoint.on_unlisted();
                 endpoint.resume_if_ready();
                 Outcome::SCHEDULE

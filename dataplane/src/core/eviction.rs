@@ -113,7 +113,7 @@ impl<D: Device> Core<D> {
                 && let Some(mut endpoint) = self.endpoints.at(now, slot)
             {
                 let outcome = endpoint.evict();
-                self.apply(slot, outcome);
+                self.endpoints.apply(slot, outcome);
                 holders = holders.saturating_sub(1);
             }
         }

@@ -41,6 +41,7 @@ mod doorbells;
 mod eviction;
 mod idle;
 mod look_ahead;
+mod outcome;
 mod passive_open;
 mod receive;
 mod reports;
@@ -54,13 +55,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::byte_stream::TransferCounters;
-use crate::conn::{
-    ConnectionId, InitialNumbers, LeftPorts, Listeners, Orphans, Ports, SynCookies, Table, TimeWaitTable,
-};
+use crate::conn::{InitialNumbers, LeftPorts, Listeners, Orphans, Ports, SynCookies, Table, TimeWaitTable};
 use crate::device::{Capabilities, Device, RxInterrupt};
 use crate::endpoint::{
-    Chunk, Connection, Context, CutRunStore, Endpoint, Endpoints, Outcome, QueuePairs, ReceiveWaiters,
-    Unaccepted,
+    Chunk, Connection, Context, CutRunStore, Endpoints, QueuePairs, ReceiveWaiters, Unaccepted,
 };
 use crate::limits;
 use crate::memory::StagTable;
@@ -376,42 +374,5 @@ impl<D: Device> Core<D> {
     /// Disables the device's receive interrupt, see [`Device::disable_rx_interrupt`].
     pub fn disable_rx_interrupt(&mut self) {
         self.host.disable_rx_interrupt();
-    }
-
-    /// Has the connection that `id` names handle an input. A connection that has ended handles none: control
-    /// has been notified of its end, or will be.
-    fn with_endpoint(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        handle: impl FnOnce(Endpoint<'_, D::Frame>) -> Outcome,
-    ) {
-        if let Some(endpoint) = self.endpoints.named(now, id) {
-            let outcome = handle(endpoint);
-            self.apply(id.slot(), outcome);
-        }
-    }
-
-    /// Reviews the rare conditions of the connection in `slot`, which an input may have begun or ended, and
-    /// schedules it, if its input asks for that.
-    #[inline(never)]
-    fn apply(&mut self, slot: u32, outcome: Outcome) {
-        self.review(slot);
-        self.schedule_if_due(slot, outcome);
-    }
-
-    /// Reviews the rare conditions of the connection in `slot`.
-    fn review(&mut self, slot: u32) {
-        if let Some((_, connection)) = self.endpoints.table.at_mut(slot) {
-            connection.review();
-        }
-    }
-
-    /// Schedules the connection in `slot`, if its input asks for that.
-    #[inline]
-    fn schedule_if_due(&mut self, slot: u32, outcome: Outcome) {
-        if outcome.schedule {
-            self.endpoints.table.schedule(slot);
-        }
     }
 }

@@ -269,7 +269,7 @@ impl<D: Device> Core<D> {
     /// Does what follows from what segments have changed; `segment` is the last of them.
     #[inline]
     fn after_segments(&mut self, now: Instant, slot: u32, segment: &Segment, outcome: Outcome) {
-        self.schedule_if_due(slot, outcome);
+        self.endpoints.schedule_if_due(slot, outcome);
         self.data_arrived |= outcome.changes.contains(Changes::DATA);
         if outcome.changes.contains(Changes::ACKNOWLEDGED) {
             self.host.confirm_reachable(segment.flow.source(), now);
@@ -348,7 +348,7 @@ impl<D: Device> Core<D> {
             IcmpErrorKind::Hard => endpoint.on_unreachable(seq, Unreachable::Protocol),
             IcmpErrorKind::Soft => endpoint.on_unreachable(seq, Unreachable::ForNow),
         };
-        self.apply(slot, outcome.ok_or(DropCause::IcmpRefused)?);
+        self.endpoints.apply(slot, outcome.ok_or(DropCause::IcmpRefused)?);
         Ok(())
     }
 

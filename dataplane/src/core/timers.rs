@@ -27,7 +27,7 @@ impl<D: Device> Core<D> {
             let Some(slot) = due else { return };
             if let Some(mut endpoint) = self.endpoints.at(now, slot) {
                 let outcome = endpoint.on_timer();
-                self.apply(slot, outcome);
+                self.endpoints.apply(slot, outcome);
             }
             // A timer beyond those of a poll stays due until the next.
             due = if left > 0 { self.endpoints.table.pop_due(now) } else { None };
