@@ -72,6 +72,7 @@ use crate::tcp;
 use crate::tcp::receive_queue::HeldPool;
 use crate::time::Instant;
 use crate::waker::Waker;
+use eviction::Eviction;
 use tables::Tables;
 
 pub use crate::net::place::Place;
@@ -99,12 +100,7 @@ pub struct Core<D: Device> {
     /// A poll before this has nothing to do, unless something has come since the one before; see
     /// [`poll_idly`](Self::poll_idly).
     idle_until: Instant,
-    /// When connections that hold frames are looked at next, if these are scarce.
-    evict_at: Instant,
-    /// When they were looked at last.
-    looked_at: Instant,
-    /// The look at them, while it goes on.
-    look: Option<eviction::Look>,
+    eviction: Eviction,
     /// Reports of the counters that control waits for, besides the one that is made.
     reports_wanted: usize,
     /// The command that was not carried out in one poll.
@@ -203,9 +199,7 @@ impl<D: Device> Core<D> {
             data_arrived: false,
             polled_at: Instant::ZERO,
             idle_until: Instant::ZERO,
-            evict_at: Instant::ZERO,
-            looked_at: Instant::ZERO,
-            look: None,
+            eviction: Eviction::new(),
             reports_wanted: 0,
             unfinished: None,
             has_new_address: false,
@@ -306,7 +300,7 @@ impl<D: Device> Core<D> {
         self.go_on_with_command(now);
         let mut walks_on = self.unfinished.is_some();
         walks_on |= !self.go_on_reporting();
-        walks_on |= !self.go_on_looking(now);
+        walks_on |= !self.eviction.go_on(now, &mut self.endpoints);
         walks_on |= !self.resume_those_without_path();
         let passes = self.endpoints.context.receive_waiters.is_passing();
         walks_on |= passes && !self.resume_receive_waiters(now);

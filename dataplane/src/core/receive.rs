@@ -285,7 +285,7 @@ impl<D: Device> Core<D> {
     fn after_rare_segment(&mut self, now: Instant, slot: u32, segment: &Segment, outcome: Outcome) {
         if outcome.dropped_surplus {
             self.endpoints.context.statistics.count(DropCause::NoRoomForFrame);
-            self.relieve_shortage(now, slot);
+            self.walks_on |= self.eviction.relieve_shortage(now, &self.endpoints, slot);
         }
         let key = FlowKey::of_received(&segment.flow);
         if outcome.changes.contains(Changes::ESTABLISHED) {
@@ -300,7 +300,7 @@ impl<D: Device> Core<D> {
         let is_next = |at: SeqNumber| segment.seq <= at;
         let found = self.endpoints.table.at(slot);
         if refusal == Refusal::NoRoom && found.is_some_and(|found| is_next(found.tcp.received().nxt())) {
-            self.relieve_shortage(now, slot);
+            self.walks_on |= self.eviction.relieve_shortage(now, &self.endpoints, slot);
         }
         self.endpoints.context.statistics.count(match refusal {
             Refusal::OutsideWindow => DropCause::OutsideWindow,
