@@ -202,7 +202,7 @@ impl<D: Device> Core<D> {
                 }
             }
             Command::ReportStatistics => {
-                self.reports_wanted += 1;
+                self.reports.request();
                 self.walks_on = true;
             }
             Command::ReportConnection { connection } => {

@@ -73,7 +73,8 @@ use crate::tcp::receive_queue::HeldPool;
 use crate::time::Instant;
 use crate::waker::Waker;
 use eviction::Eviction;
-use tables::Tables;
+use reports::Reports;
+use tables::{Tables, Usage};
 
 pub use crate::net::place::Place;
 pub use config::Config;
@@ -101,8 +102,7 @@ pub struct Core<D: Device> {
     /// [`poll_idly`](Self::poll_idly).
     idle_until: Instant,
     eviction: Eviction,
-    /// Reports of the counters that control waits for, besides the one that is made.
-    reports_wanted: usize,
+    reports: Reports,
     /// The command that was not carried out in one poll.
     unfinished: Option<commands::Unfinished>,
     /// An address of the host has come into use, and connections may wait for it.
@@ -200,7 +200,7 @@ impl<D: Device> Core<D> {
             polled_at: Instant::ZERO,
             idle_until: Instant::ZERO,
             eviction: Eviction::new(),
-            reports_wanted: 0,
+            reports: Reports::default(),
             unfinished: None,
             has_new_address: false,
             walks_on: false,
@@ -299,7 +299,7 @@ impl<D: Device> Core<D> {
     fn walk_on(&mut self, now: Instant) -> bool {
         self.go_on_with_command(now);
         let mut walks_on = self.unfinished.is_some();
-        walks_on |= !self.go_on_reporting();
+        walks_on |= !self.reports.go_on(&mut self.endpoints, &self.host);
         walks_on |= !self.eviction.go_on(now, &mut self.endpoints);
         walks_on |= !self.resume_those_without_path();
         let passes = self.endpoints.context.receive_waiters.is_passing();
@@ -368,5 +368,36 @@ impl<D: Device> Core<D> {
     /// Disables the device's receive interrupt, see [`Device::disable_rx_interrupt`].
     pub fn disable_rx_interrupt(&mut self) {
         self.host.disable_rx_interrupt();
+    }
+
+    /// Returns the counters, with those of the connections there are. Visits every connection: for tests and
+    /// tools. Control gets a report that takes several polls.
+    pub fn statistics(&self) -> Statistics {
+        reports::statistics(&self.endpoints, &self.host)
+    }
+
+    /// Returns what became of segments with the TCP RDMA option, summed over all connections so far.
+    pub fn transfer_counters(&self) -> TransferCounters {
+        reports::transfers(self.endpoints.context.transfers, &self.endpoints.table)
+    }
+
+    /// Returns how much of its tables is in use. Visits every listener: for tests and tools.
+    pub fn usage(&self) -> Usage {
+        let context = &self.endpoints.context;
+        Usage {
+            connections: self.endpoints.table.len(),
+            time_waits: self.time_waits.len(),
+            half_open: context.listeners.in_backlogs(),
+            orphans: context.orphans.len(),
+            send_descriptors: context.pools.segments.used(),
+            held_frames: context.pools.held.frames(),
+            placed_runs: context.pools.held.placed_runs(),
+            placed_sends: context.placed_sends.used(),
+            queue_pairs: self.endpoints.queue_pairs.len(),
+            awaiting_shared: context.receive_waiters.len(),
+            cut_octets: context.cut_runs.octets(),
+            frames_to_send: self.host.frames_to_send(),
+            events_waiting: context.events.waiting(),
+        }
     }
 }
