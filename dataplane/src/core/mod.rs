@@ -43,8 +43,10 @@ mod idle;
 mod look_ahead;
 mod outcome;
 mod passive_open;
+mod path_waiters;
 mod receive;
 mod reports;
+mod resets;
 pub mod tables;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -73,7 +75,9 @@ use crate::tcp::receive_queue::HeldPool;
 use crate::time::Instant;
 use crate::waker::Waker;
 use eviction::Eviction;
+use path_waiters::PathWaiters;
 use reports::Reports;
+use resets::Resets;
 use tables::{Tables, Usage};
 
 pub use crate::net::place::Place;
@@ -92,8 +96,7 @@ pub struct Core<D: Device> {
     ports: Ports,
     left_ports: LeftPorts<D::Frame>,
     initial_numbers: InitialNumbers,
-    /// Bounds the RSTs to segments that belong to no connection.
-    resets: RateLimit,
+    resets: Resets,
     /// Data arrived in this poll that the application may answer.
     data_arrived: bool,
     /// When the core last received what had arrived.
@@ -105,8 +108,7 @@ pub struct Core<D: Device> {
     reports: Reports,
     /// The command that was not carried out in one poll.
     unfinished: Option<commands::Unfinished>,
-    /// An address of the host has come into use, and connections may wait for it.
-    has_new_address: bool,
+    path_waiters: PathWaiters,
     /// Something that visits many connections or queue pairs goes on in this poll or the next.
     walks_on: bool,
     rings: Rings,
@@ -195,14 +197,14 @@ impl<D: Device> Core<D> {
             ports: Ports::new(first_port, last_port, port_secrets),
             left_ports: LeftPorts::new(),
             initial_numbers: InitialNumbers::new(config.secret),
-            resets: RateLimit::new(resets_per_second, secret.derive(Purpose::Resets)),
+            resets: Resets::new(RateLimit::new(resets_per_second, secret.derive(Purpose::Resets))),
             data_arrived: false,
             polled_at: Instant::ZERO,
             idle_until: Instant::ZERO,
             eviction: Eviction::new(),
             reports: Reports::default(),
             unfinished: None,
-            has_new_address: false,
+            path_waiters: PathWaiters::default(),
             walks_on: false,
             rings,
             host: Host::new(device, config.into_host(), secret, place).with_ports(first_port..=last_port),
@@ -301,7 +303,7 @@ impl<D: Device> Core<D> {
         let mut walks_on = self.unfinished.is_some();
         walks_on |= !self.reports.go_on(&mut self.endpoints, &self.host);
         walks_on |= !self.eviction.go_on(now, &mut self.endpoints);
-        walks_on |= !self.resume_those_without_path();
+        walks_on |= !self.path_waiters.resume(&mut self.endpoints.table, &self.host);
         let passes = self.endpoints.context.receive_waiters.is_passing();
         walks_on |= passes && !self.resume_receive_waiters(now);
         self.walks_on = walks_on;

@@ -60,7 +60,7 @@ impl<D: Device> Core<D> {
             },
             _ => frame,
         };
-        if let Some(reset) = self.reset_for(now, segment) {
+        if let Some(reset) = self.resets.reply_to(now, segment, &self.host) {
             self.host.send_bare_reply(key, &reset, &frame);
         }
         Err(DropCause::NoConnection)

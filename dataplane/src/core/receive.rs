@@ -5,10 +5,9 @@ use std::vec::Drain;
 
 use crate::device::Device;
 use crate::drops::DropCause;
-use crate::endpoint::{Burst, BurstOutcome, Connection, Outcome, Unreachable};
+use crate::endpoint::{Burst, BurstOutcome, Outcome, Unreachable};
 use crate::limits;
 use crate::net::Host;
-use crate::net::addresses::Presence;
 use crate::net::between_cores::News;
 use crate::net::flow::FlowKey;
 use crate::net::icmp_errors::IcmpErrorKind;
@@ -63,9 +62,8 @@ impl<D: Device> Core<D> {
     #[inline(never)]
     fn take_input_of_cores(&mut self, now: Instant) {
         let News { neighbour, address } = self.host.take_notes(now);
-        self.has_new_address |= address;
         if neighbour || address {
-            self.on_new_paths();
+            self.on_new_paths(address);
         }
         let burst = self.host.dequeue_burst_of_cores();
         self.on_burst(now, burst, Ingress::Loopback);
@@ -152,8 +150,7 @@ impl<D: Device> Core<D> {
     pub(super) fn detect_duplicates(&mut self, now: Instant) -> bool {
         let Some(assigned) = self.host.detect_duplicates(now) else { return false };
         if !assigned.is_empty() {
-            self.has_new_address = true;
-            self.on_new_paths();
+            self.on_new_paths(true);
         }
         true
     }
@@ -161,21 +158,9 @@ impl<D: Device> Core<D> {
     /// Has connections that wait for a path looked at: a neighbour answered, or an address of the host came
     /// into use.
     #[cold]
-    fn on_new_paths(&mut self) {
-        self.endpoints.table.begin_to_resume();
+    fn on_new_paths(&mut self, has_new_address: bool) {
+        self.path_waiters.begin_to_resume(&mut self.endpoints.table, has_new_address);
         self.walks_on = true;
-    }
-
-    /// Schedules connections that wait for a path, and have one; or that may ask for their neighbour, because
-    /// an address of the host has come into use. Returns false if the next poll is to go on.
-    pub(super) fn resume_those_without_path(&mut self) -> bool {
-        let Self { endpoints, host, has_new_address, .. } = self;
-        let may_send = |Connection { key, .. }: &Connection| {
-            host.has_path(key) || *has_new_address && host.may_use(key.local)
-        };
-        let is_done = endpoints.table.resume(limits::CONNECTIONS_VISITED_PER_POLL, may_send);
-        *has_new_address &= !is_done;
-        is_done
     }
 
     fn on_inbound(&mut self, now: Instant, inbound: Result<Inbound<D::Frame>, DropCause>) {
@@ -184,7 +169,7 @@ impl<D: Device> Core<D> {
             Ok(Inbound::IcmpError(error)) => self.on_icmp_error(now, &error),
             Ok(Inbound::NeighbourResolved(neighbour)) => {
                 debug_assert!(self.host.knows_neighbour(neighbour), "its hardware address is known now");
-                self.on_new_paths();
+                self.on_new_paths(false);
                 Ok(())
             }
             Ok(Inbound::Done) => Ok(()),
@@ -293,7 +278,7 @@ impl<D: Device> Core<D> {
         }
         let Some(refusal) = outcome.refusal else { return };
         if outcome.reset
-            && let Some(reset) = self.reset_for(now, segment)
+            && let Some(reset) = self.resets.reply_to(now, segment, &self.host)
         {
             self.host.send_bare(key, &reset);
         }
@@ -350,32 +335,6 @@ impl<D: Device> Core<D> {
         };
         self.endpoints.apply(slot, outcome.ok_or(DropCause::IcmpRefused)?);
         Ok(())
-    }
-
-    /// Returns true if `port` is this core's to answer for, where it shares its addresses: one that was
-    /// listened at, or of connections that it opens.
-    fn answers_for(&self, port: u16) -> bool {
-        self.host.presence == Presence::Own || self.host.own_ports.contains(port)
-    }
-
-    /// Returns the RST that answers a segment that belongs to no connection (RFC 9293 §3.5.2, group 1);
-    /// `None` if none does.
-    pub(super) fn reset_for(&mut self, now: Instant, segment: &Segment) -> Option<Header> {
-        if segment.flags.contains(Flags::RST)
-            || !self.answers_for(segment.flow.destination_port())
-            || !self.resets.admit(now)
-        {
-            return None;
-        }
-        let mut reset = Header { flags: Flags::RST, ..Header::default() };
-        if segment.flags.contains(Flags::ACK) {
-            reset.seq = segment.ack;
-        } else {
-            let control = segment.flags & (Flags::SYN | Flags::FIN);
-            reset.flags |= Flags::ACK;
-            reset.ack = segment.seq + segment.payload_octets as u32 + control.bits().count_ones();
-        }
-        Some(reset)
     }
 }
 
