@@ -2,53 +2,47 @@
 
 use arrayvec::ArrayVec;
 
-use crate::device::Device;
-use crate::endpoint::Outcome;
+use crate::device::Frame;
+use crate::endpoint::{Endpoints, Outcome};
 use crate::limits;
-use crate::qp::shared::QpState;
+use crate::qp::shared::{Doorbells, QpState};
 use crate::time::Instant;
 
-use super::Core;
+use super::look_ahead;
 
-impl<D: Device> Core<D> {
-    /// Serves the doorbells that were rung. Returns true if there were any.
-    #[inline]
-    pub(super) fn serve_doorbells(&mut self, now: Instant) -> bool {
-        !self.rings.doorbells.is_empty() && self.serve_rung_doorbells(now)
-    }
+/// The doorbells of a core in one poll, and the endpoints that they ring for.
+pub(super) struct RungDoorbells<'c, F> {
+    /// The time of the poll.
+    pub now: Instant,
+    pub doorbells: &'c Doorbells,
+    pub endpoints: &'c mut Endpoints<F>,
+}
 
-    #[inline(never)]
-    fn serve_rung_doorbells(&mut self, now: Instant) -> bool {
-        let mut busy = self.rings.doorbells.clear_others();
-        if busy {
-            if self.rings.doorbells.clear_shared_receives() {
-                self.endpoints.context.receive_waiters.begin_pass();
-                self.walks_on |= !self.resume_receive_waiters(now);
-            }
-            self.serve_byte_streams(now);
-        }
+impl<F: Frame> RungDoorbells<'_, F> {
+    /// Serves the queue pairs that have rung. Returns true if there were any.
+    pub(super) fn serve_queue_pairs(&mut self) -> bool {
         let mut rung = ArrayVec::<u32, { limits::DOORBELLS_PER_POLL }>::new();
         while !rung.is_full()
-            && let Some(slot) = self.rings.doorbells.dequeue()
+            && let Some(slot) = self.doorbells.dequeue()
         {
             rung.push(slot);
         }
-        if self.looks_ahead() && rung.len() > 1 {
-            self.fetch_rung(&rung);
+        if look_ahead::is_useful(&self.endpoints.table) && rung.len() > 1 {
+            look_ahead::fetch_rung(self.endpoints, &rung);
         }
-        busy |= !rung.is_empty();
+        let has_rung = !rung.is_empty();
         for slot in rung {
-            self.serve_doorbell(now, slot);
+            self.serve_queue_pair(slot);
         }
-        busy
+        has_rung
     }
 
-    fn serve_doorbell(&mut self, now: Instant, slot: u32) {
+    fn serve_queue_pair(&mut self, slot: u32) {
         // A queue pair may be destroyed after it has rung.
         let Some(qp) = self.endpoints.queue_pairs.at_mut(slot) else { return };
         match qp.connection {
             Some(id) => {
-                let Some(mut endpoint) = self.endpoints.named(now, id) else { return };
+                let Some(mut endpoint) = self.endpoints.named(self.now, id) else { return };
                 let outcome = endpoint.on_doorbell();
                 if !endpoint.connection.tcp.unusual.is_empty() {
                     endpoint.connection.review();
@@ -65,28 +59,36 @@ impl<D: Device> Core<D> {
     }
 
     /// Serves the byte streams that have rung.
-    fn serve_byte_streams(&mut self, now: Instant) {
+    pub(super) fn serve_byte_streams(&mut self) {
         for _ in 0..limits::DOORBELLS_PER_POLL {
-            let Some(slot) = self.rings.doorbells.dequeue_byte_stream() else { return };
+            let Some(slot) = self.doorbells.dequeue_byte_stream() else { return };
             // A stream may ring after its connection has ended.
             if self.endpoints.table.at(slot).is_some()
-                && let Some(mut endpoint) = self.endpoints.at(now, slot)
+                && let Some(mut endpoint) = self.endpoints.at(self.now, slot)
             {
                 let outcome = endpoint.on_byte_stream_bell();
                 self.endpoints.apply(slot, outcome);
             }
         }
-        self.rings.doorbells.leave_others();
+        self.doorbells.leave_others();
+    }
+
+    /// Begins a pass over the connections that wait for a shared receive queue, one of which has rung.
+    /// Returns false if the next poll is to go on.
+    pub(super) fn serve_shared_receives(&mut self) -> bool {
+        self.endpoints.context.receive_waiters.begin_pass();
+        self.resume_receive_waiters()
     }
 
     /// Hands out receives that were posted to shared receive queues which connections wait for. The longest
     /// wait is served first; a connection that then waits again is the last. Returns false if the next poll
     /// is to go on.
-    pub(super) fn resume_receive_waiters(&mut self, now: Instant) -> bool {
+    pub(super) fn resume_receive_waiters(&mut self) -> bool {
         let mut resumed = 0;
         for _ in 0..limits::RECEIVE_WAITERS_VISITED_PER_POLL {
             let Some((number, id)) = self.endpoints.context.receive_waiters.next_to_visit() else { break };
-            let ready = self.endpoints.named(now, id).and_then(|mut endpoint| endpoint.has_shared_receive());
+            let ready =
+                self.endpoints.named(self.now, id).and_then(|mut endpoint| endpoint.has_shared_receive());
             if ready == Some(true) && resumed == limits::RECEIVES_RESUMED_PER_POLL {
                 return false;
             }
@@ -96,7 +98,7 @@ impl<D: Device> Core<D> {
             }
             self.endpoints.context.receive_waiters.remove(number);
             resumed += usize::from(ready.is_some());
-            self.endpoints.with_named(now, id, |mut endpoint| {
+            self.endpoints.with_named(self.now, id, |mut endpoint| {
                 endpoint.on_unlisted();
                 endpoint.resume_if_ready();
                 Outcome::SCHEDULE

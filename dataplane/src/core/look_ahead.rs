@@ -8,70 +8,74 @@
 
 use arrayvec::ArrayVec;
 
+use crate::conn::Table;
 use crate::device::Device;
-use crate::endpoint::Depth;
+use crate::endpoint::{Connection, Depth, Endpoints};
 use crate::limits;
+use crate::net::Host;
 use crate::net::input::Ingress;
 
-use super::Core;
+use super::demultiplexing;
 
-impl<D: Device> Core<D> {
-    /// Returns true if there are so many connections that the caches do not hold all of them.
-    #[inline]
-    pub(super) fn looks_ahead(&self) -> bool {
-        self.endpoints.table.len() > limits::CONNECTIONS_IN_CACHE
-    }
+/// Returns true if there are so many connections that the caches do not hold all of them.
+#[inline]
+pub(super) fn is_useful(table: &Table<Connection>) -> bool {
+    table.len() > limits::CONNECTIONS_IN_CACHE
+}
 
-    /// Fetches the endpoints that the segments in the frames of a burst are for.
-    #[inline(never)]
-    pub(super) fn fetch_receivers(&mut self, burst: &[D::Frame], ingress: Ingress) {
-        let mut slots = ArrayVec::<u32, { limits::RECEIVE_BURST_FRAMES }>::new();
-        let mut before = None;
-        for frame in burst.iter().take(limits::RECEIVE_BURST_FRAMES) {
-            let flow = self.host.flow_of(frame);
-            if flow == before {
-                continue;
-            }
-            before = flow;
-            let Some(flow) = flow else { continue };
-            let recent = self.endpoints.table.recent(&flow, ingress.is_loopback());
-            if let Some(slot) = recent.or_else(|| self.look_up(&flow, ingress)) {
-                self.endpoints.prefetch(slot, Depth::Connection);
-                slots.push(slot);
-            }
+/// Fetches the endpoints that the segments in the frames of a burst are for.
+#[inline(never)]
+pub(super) fn fetch_receivers<D: Device>(
+    endpoints: &mut Endpoints<D::Frame>,
+    host: &Host<D>,
+    burst: &[D::Frame],
+    ingress: Ingress,
+) {
+    let mut slots = ArrayVec::<u32, { limits::RECEIVE_BURST_FRAMES }>::new();
+    let mut before = None;
+    for frame in burst.iter().take(limits::RECEIVE_BURST_FRAMES) {
+        let flow = host.flow_of(frame);
+        if flow == before {
+            continue;
         }
-        for depth in [Depth::QueuePair, Depth::Queues] {
-            for slot in &slots {
-                self.endpoints.prefetch(*slot, depth);
-            }
+        before = flow;
+        let Some(flow) = flow else { continue };
+        if let Some(slot) = demultiplexing::find(&mut endpoints.table, host, &flow, ingress) {
+            endpoints.prefetch(slot, Depth::Connection);
+            slots.push(slot);
         }
     }
-
-    /// Fetches parts of the endpoints that are served next: the nearer one is, the more of it is there.
-    #[inline(never)]
-    pub(super) fn fetch_scheduled(&self) {
-        for (served_before, depth) in [(2, Depth::Connection), (1, Depth::QueuePair), (0, Depth::Queues)] {
-            if let Some(slot) = self.endpoints.table.scheduled_after(served_before) {
-                self.endpoints.prefetch(slot, depth);
-            }
+    for depth in [Depth::QueuePair, Depth::Queues] {
+        for slot in &slots {
+            endpoints.prefetch(*slot, depth);
         }
     }
+}
 
-    /// Fetches the endpoints of the queue pairs in `slots`, which have rung.
-    #[inline(never)]
-    pub(super) fn fetch_rung(&self, slots: &[u32]) {
-        let queue_pairs = &self.endpoints.queue_pairs;
-        for slot in slots {
-            queue_pairs.prefetch(*slot);
+/// Fetches parts of the endpoints that are served next: the nearer one is, the more of it is there.
+#[inline(never)]
+pub(super) fn fetch_scheduled<F>(endpoints: &Endpoints<F>) {
+    for (served_before, depth) in [(2, Depth::Connection), (1, Depth::QueuePair), (0, Depth::Queues)] {
+        if let Some(slot) = endpoints.table.scheduled_after(served_before) {
+            endpoints.prefetch(slot, depth);
         }
-        for qp in slots.iter().filter_map(|slot| queue_pairs.peek(*slot)) {
-            if let Some(id) = qp.connection {
-                self.endpoints.prefetch(id.slot(), Depth::Connection);
-            }
-            qp.prefetch_queues();
+    }
+}
+
+/// Fetches the endpoints of the queue pairs in `slots`, which have rung.
+#[inline(never)]
+pub(super) fn fetch_rung<F>(endpoints: &Endpoints<F>, slots: &[u32]) {
+    let queue_pairs = &endpoints.queue_pairs;
+    for slot in slots {
+        queue_pairs.prefetch(*slot);
+    }
+    for qp in slots.iter().filter_map(|slot| queue_pairs.peek(*slot)) {
+        if let Some(id) = qp.connection {
+            endpoints.prefetch(id.slot(), Depth::Connection);
         }
-        for qp in slots.iter().filter_map(|slot| queue_pairs.peek(*slot)) {
-            qp.shared.prefetch_posted();
-        }
+        qp.prefetch_queues();
+    }
+    for qp in slots.iter().filter_map(|slot| queue_pairs.peek(*slot)) {
+        qp.shared.prefetch_posted();
     }
 }

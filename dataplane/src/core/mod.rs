@@ -37,20 +37,20 @@ mod active_open;
 mod commands;
 mod config;
 mod connection_setup;
+mod demultiplexing;
 mod doorbells;
 mod eviction;
-mod idle;
 mod look_ahead;
 mod outcome;
 mod passive_open;
 mod path_waiters;
+mod poll;
 mod receive;
 mod reports;
 mod resets;
 pub mod tables;
 #[cfg(feature = "testing")]
 pub mod testing;
-mod timers;
 mod transmit;
 
 use std::collections::BTreeMap;
@@ -217,126 +217,6 @@ impl<D: Device> Core<D> {
             + TimeWaitTable::bytes(tables.time_waits)
             + QueuePairs::bytes(tables.queue_pairs)
             + tcp::send_queue::SegmentPool::<Chunk>::bytes(tables.send_descriptors)
-    }
-
-    /// Does everything there is to do at `now`: what has arrived is answered before this returns. Returns
-    /// true if it did any work.
-    #[inline]
-    pub fn poll_once(&mut self, now: Instant) -> bool {
-        !self.poll_idly(now) && self.receive_and_send(now)
-    }
-
-    #[inline(never)]
-    fn receive_and_send(&mut self, now: Instant) -> bool {
-        let mut busy = self.receive_commands(now);
-        busy |= self.serve_doorbells(now);
-        busy |= self.receive_arrivals(now);
-        self.host.free_spent();
-        busy |= self.transmit(now);
-        busy |= self.host.looped_frames() > 0;
-        self.end_poll(now, busy)
-    }
-
-    /// Does what [`poll_once`](Self::poll_once) does for an application that works between the polls, on the
-    /// same thread: it sends first, and receives last. So what the application has posted
-    /// leaves at once, and data that have arrived are acknowledged by the next poll: the acknowledgement goes
-    /// with what the application answers (RFC 9293 §3.8.6.3), and if it answers nothing, on its own. What
-    /// follows from anything else, such as an acknowledgement or a timer, leaves in the same poll, unless it
-    /// has served connections before: then the application is at work, and the next poll does for both.
-    ///
-    /// Returns true if it did any work, or a connection is scheduled for the next poll.
-    #[inline]
-    pub fn poll_run_to_completion(&mut self, now: Instant) -> bool {
-        !self.poll_idly(now) && self.send_and_receive(now)
-    }
-
-    #[inline(never)]
-    fn send_and_receive(&mut self, now: Instant) -> bool {
-        // Before the doorbells: one of them may be that of a queue pair that a command creates.
-        let mut busy = self.receive_commands(now);
-        busy |= self.serve_doorbells(now);
-        let had_scheduled = self.transmit(now);
-        let had_arrivals = self.receive_arrivals(now);
-        busy |= had_scheduled | had_arrivals;
-        if had_arrivals && !self.data_arrived && !had_scheduled {
-            busy |= self.transmit(now);
-        }
-        busy |= self.host.looped_frames() > 0 || self.endpoints.table.has_scheduled();
-        self.end_poll(now, busy)
-    }
-
-    /// Receives what has arrived and handles the timers that are due. Returns true if there was anything.
-    fn receive_arrivals(&mut self, now: Instant) -> bool {
-        // Of the poll before, where what has arrived is answered by this one: the answer has left.
-        self.host.free_spent();
-        self.data_arrived = false;
-        self.endpoints.context.listeners.begin_poll();
-        self.endpoints.context.pools.scan_budget.begin_poll();
-        self.endpoints.context.local_operations_left = limits::LOCAL_OPERATIONS_PER_POLL;
-        let has_stalled = now - core::mem::replace(&mut self.polled_at, now) > limits::STALL_NS;
-        let (mut bursts, mut busy) = (0, false);
-        loop {
-            let count = self.receive(now);
-            busy |= count > 0;
-            busy |= self.receive_looped(now);
-            busy |= self.receive_from_cores(now);
-            bursts += 1;
-            let has_backlog = count == limits::RECEIVE_BURST_FRAMES || self.host.looped_frames() > 0;
-            // A timer may be due only because the poll loop has stalled: what the timer waits for may be
-            // among the frames that have arrived after this burst.
-            let is_late = has_stalled && has_backlog && self.endpoints.table.next_deadline() <= now;
-            if !is_late || bursts == limits::BURSTS_BEFORE_TIMERS {
-                break;
-            }
-            self.host.free_spent();
-        }
-        busy |= self.detect_duplicates(now);
-        busy |= self.expire_timers(now);
-        busy |= self.left_ports.next_deadline() <= now && self.take_held_syns(now);
-        busy | (self.walks_on && self.walk_on(now))
-    }
-
-    /// Goes on with everything that visits many connections or queue pairs, each a bounded number of them.
-    #[cold]
-    fn walk_on(&mut self, now: Instant) -> bool {
-        self.go_on_with_command(now);
-        let mut walks_on = self.unfinished.is_some();
-        walks_on |= !self.reports.go_on(&mut self.endpoints, &self.host);
-        walks_on |= !self.eviction.go_on(now, &mut self.endpoints);
-        walks_on |= !self.path_waiters.resume(&mut self.endpoints.table, &self.host);
-        let passes = self.endpoints.context.receive_waiters.is_passing();
-        walks_on |= passes && !self.resume_receive_waiters(now);
-        self.walks_on = walks_on;
-        true
-    }
-
-    fn end_poll(&mut self, now: Instant, busy: bool) -> bool {
-        self.host.end_poll(now);
-        self.endpoints.context.events.flush();
-        self.endpoints.context.statistics.polls += 1;
-        if busy {
-            self.idle_until = Instant::ZERO;
-        } else {
-            self.end_idle_poll(now);
-        }
-        busy
-    }
-
-    /// Returns true if a connection is scheduled, or something that takes several polls goes on: the next
-    /// poll is to come at once.
-    #[inline]
-    pub fn has_scheduled(&self) -> bool {
-        self.endpoints.table.has_scheduled() || self.walks_on
-    }
-
-    /// Returns when [`poll_once`](Self::poll_once) must be called again even if nothing arrives and nothing
-    /// is posted.
-    pub fn next_deadline(&self) -> Instant {
-        if self.walks_on {
-            return Instant::ZERO;
-        }
-        let of_connections = self.endpoints.table.next_deadline().min(self.left_ports.next_deadline());
-        self.host.next_deadline().min(of_connections)
     }
 
     /// Returns true if there is an event for control since the last call, or room for commands. The thread

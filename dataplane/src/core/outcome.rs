@@ -1,10 +1,13 @@
-//! Inputs of endpoints: each is handed to one connection, and its outcome is applied to the table.
+//! The outcome of an input: one connection handles a command, a timer or another input, and what it asks for
+//! is applied to the table.
 
 use crate::conn::ConnectionId;
+use crate::device::Frame;
 use crate::endpoint::{Endpoint, Endpoints, Outcome};
+use crate::limits;
 use crate::time::Instant;
 
-impl<F> Endpoints<F> {
+impl<F: Frame> Endpoints<F> {
     /// Has the connection that `id` names handle an input. A connection that has ended handles none: control
     /// has been notified of its end, or will be.
     pub(super) fn with_named(
@@ -16,6 +19,31 @@ impl<F> Endpoints<F> {
         if let Some(endpoint) = self.named(now, id) {
             let outcome = handle(endpoint);
             self.apply(id.slot(), outcome);
+        }
+    }
+
+    /// Has the connections whose timers are due handle that. Returns true if any timer was due.
+    #[inline]
+    pub(super) fn expire_timers(&mut self, now: Instant) -> bool {
+        let first = self.table.pop_due(now);
+        if let Some(first) = first {
+            self.expire_from(now, first);
+        }
+        first.is_some()
+    }
+
+    /// Handles the timer of the connection in the slot `first`, and others that are due.
+    #[inline(never)]
+    fn expire_from(&mut self, now: Instant, first: u32) {
+        let mut due = Some(first);
+        for left in (0..limits::TIMERS_PER_POLL).rev() {
+            let Some(slot) = due else { return };
+            if let Some(mut endpoint) = self.at(now, slot) {
+                let outcome = endpoint.on_timer();
+                self.apply(slot, outcome);
+            }
+            // A timer beyond those of a poll stays due until the next.
+            due = if left > 0 { self.table.pop_due(now) } else { None };
         }
     }
 

@@ -17,11 +17,10 @@ use crate::net::output::min_headers_octets;
 use crate::ring::Event;
 use crate::tcp::{Changes, EcnField, Payload, Refusal};
 use crate::time::Instant;
-use crate::wire::flow::Flow;
 use crate::wire::segment::Segment;
 use crate::wire::tcp::{Flags, Header, SeqNumber};
 
-use super::Core;
+use super::{Core, demultiplexing, look_ahead};
 
 impl<D: Device> Core<D> {
     /// Receives a burst of frames from the device. Returns how many there were.
@@ -72,8 +71,8 @@ impl<D: Device> Core<D> {
     /// Handles the frames of a burst. Segments that follow one another are handed to their connection
     /// together.
     fn on_burst(&mut self, now: Instant, mut burst: Vec<D::Frame>, ingress: Ingress) {
-        if self.looks_ahead() && burst.len() > 1 {
-            self.fetch_receivers(&burst, ingress);
+        if look_ahead::is_useful(&self.endpoints.table) && burst.len() > 1 {
+            look_ahead::fetch_receivers(&mut self.endpoints, &self.host, &burst, ingress);
         }
         let mut segment = Segment::NONE;
         let mut frames = burst.drain(..);
@@ -82,28 +81,14 @@ impl<D: Device> Core<D> {
                 self.on_other_frame(now, frame, ingress);
                 continue;
             }
-            let looped = ingress.is_loopback();
-            let recent = self.endpoints.table.recent(&segment.flow, looped);
-            match recent.or_else(|| self.look_up(&segment.flow, ingress)) {
+            match demultiplexing::find(&mut self.endpoints.table, &self.host, &segment.flow, ingress) {
                 Some(slot) => self.on_segments(now, slot, &mut segment, frame, &mut frames, ingress),
-                None if looped => self.on_other_frame(now, frame, ingress),
+                None if ingress.is_loopback() => self.on_other_frame(now, frame, ingress),
                 None => self.on_other_frame(now, frame, Ingress::Verified),
             }
         }
         drop(frames);
         self.host.end_burst(burst);
-    }
-
-    /// Returns the slot of the connection that segments with `flow` are for. The addresses are checked when
-    /// it is looked up for the first time.
-    #[inline(never)]
-    pub(super) fn look_up(&mut self, flow: &Flow, ingress: Ingress) -> Option<u32> {
-        let slot = self.endpoints.table.find(&FlowKey::of_received(flow))?;
-        if !self.host.may_have_connection(flow, ingress) {
-            return None;
-        }
-        self.endpoints.table.remember(*flow, ingress.is_loopback(), slot);
-        Some(slot)
     }
 
     /// Hands `segment`, which lies in the first of these frames, to the connection in `slot`, and the

@@ -13,7 +13,7 @@ use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 use crate::wire::tcp_rdma::RdmaOption;
 
-use super::Core;
+use super::{Core, look_ahead};
 
 impl<D: Device> Core<D> {
     /// Serves the scheduled connections: each sends what it has. One that is not served, because the device
@@ -30,14 +30,14 @@ impl<D: Device> Core<D> {
     fn serve_scheduled(&mut self, now: Instant) -> bool {
         let count = self.endpoints.table.scheduled().min(limits::CONNECTIONS_SERVED_PER_POLL);
         let enough = self.host.segments_sent() + limits::SEGMENTS_SENT_PER_POLL;
-        let looks_ahead = count > 1 && self.looks_ahead();
+        let looks_ahead = count > 1 && look_ahead::is_useful(&self.endpoints.table);
         for left in (0..count).rev() {
             if self.host.segments_sent() >= enough || !self.host.has_room_for_connection(now) {
                 break;
             }
             let Some(allowance) = self.endpoints.table.begin_serving() else { continue };
             if looks_ahead {
-                self.fetch_scheduled();
+                look_ahead::fetch_scheduled(&self.endpoints);
             }
             let served = self.transmit_connection(now, allowance, left == 0);
             self.endpoints.table.end_serving(allowance.slot, served);
